@@ -1,0 +1,22 @@
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# x86-64-v3 (AVX2, FMA) is the least machine hocket runs on; kernels/cpu raises single files above it.
+# No contraction and no fast-math: docs/contracts/arithmetic.md fixes every rounding.
+add_compile_options(-march=x86-64-v3 -ffp-contract=off -fno-math-errno
+                    -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # False positives of g++ 12 in optimised library code.
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+endif()
+if(HOCKET_SANITIZE)
+  add_compile_options(-fsanitize=${HOCKET_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${HOCKET_SANITIZE})
+endif()
+add_link_options(-Wl,--gc-sections)

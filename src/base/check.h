@@ -1,0 +1,83 @@
+// HOCKET_CHECK: an invariant of our own code. A failure is a bug: it prints both values and stops.
+// Always on. For the world's mistakes (files, peers, clients) use base/result.h instead.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace hocket {
+
+// Prints `file:line: CHECK failed: what` to stderr and aborts.
+[[noreturn]] void check_failed(const char* file, int line, std::string_view what);
+
+namespace check_detail {
+
+template <class T>
+std::string show(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return fmt::format("{}", static_cast<std::underlying_type_t<T>>(value));
+  } else if constexpr (std::is_null_pointer_v<T>) {
+    return "nullptr";
+  } else if constexpr (std::is_pointer_v<T>) {
+    return fmt::format("{}", static_cast<const void*>(value));
+  } else if constexpr (fmt::is_formattable<T>::value) {
+    return fmt::format("{}", value);
+  } else {
+    return "?";
+  }
+}
+
+// Splits `a < b` into its sides, so that a failure can print both values.
+template <class A>
+struct Left {
+  const A& value;
+};
+struct Splitter {
+  template <class A>
+  Left<A> operator<<(const A& a) const {
+    return {a};
+  }
+};
+struct Verdict {
+  bool ok;
+  std::string values;
+};
+#define HOCKET_CHECK_OP(op)                                             \
+  template <class A, class B>                                           \
+  Verdict operator op(Left<A> a, const B& b) {                          \
+    if (a.value op b) return {true, {}};                                \
+    return {false, fmt::format("{} vs {}", show(a.value), show(b))};    \
+  }
+HOCKET_CHECK_OP(==)
+HOCKET_CHECK_OP(!=)
+HOCKET_CHECK_OP(<)
+HOCKET_CHECK_OP(<=)
+HOCKET_CHECK_OP(>)
+HOCKET_CHECK_OP(>=)
+#undef HOCKET_CHECK_OP
+inline Verdict verdict(Verdict v) { return v; }
+template <class A>
+Verdict verdict(Left<A> a) {
+  return {static_cast<bool>(a.value), {}};
+}
+
+}  // namespace check_detail
+}  // namespace hocket
+
+#define HOCKET_CHECK(condition)                                                                 \
+  do {                                                                                          \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wparentheses\"")          \
+    _Pragma("GCC diagnostic ignored \"-Wsign-compare\"")                                        \
+    if (auto hocket_verdict = ::hocket::check_detail::verdict(                                  \
+            ::hocket::check_detail::Splitter{} << condition);                                   \
+        !hocket_verdict.ok) [[unlikely]] {                                                      \
+      ::hocket::check_failed(__FILE__, __LINE__,                                                \
+                             hocket_verdict.values.empty()                                      \
+                                 ? std::string(#condition)                                      \
+                                 : std::string(#condition " (") + hocket_verdict.values + ")"); \
+    }                                                                                           \
+    _Pragma("GCC diagnostic pop")                                                               \
+  } while (false)

@@ -1,0 +1,41 @@
+// Time as a value that can be injected: real in the server, set by hand in tests and simulation.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace hocket {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+constexpr double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+constexpr double to_ms(Duration d) { return to_seconds(d) * 1e3; }
+constexpr double to_us(Duration d) { return to_seconds(d) * 1e6; }
+inline Duration from_seconds(double s) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+}
+
+// Thread: any.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint now() const = 0;
+};
+
+class RealClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::steady_clock::now(); }
+};
+
+// Stands still until advanced.
+class FakeClock final : public Clock {
+ public:
+  TimePoint now() const override { return TimePoint(Duration(ns_.load())); }
+  void advance(Duration d) { ns_ += d.count(); }
+
+ private:
+  std::atomic<int64_t> ns_{0};
+};
+
+}  // namespace hocket

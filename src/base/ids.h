@@ -1,0 +1,22 @@
+// Distinct integer types, so that a page is never taken for a token. value() gives the number.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace hocket {
+
+enum class TokenId : int32_t {};    // an entry of the vocabulary
+enum class PageId : int32_t {};     // a KV page; kNoPage where none
+enum class RequestId : uint64_t {};  // unique in this process, never reused
+enum class ExpertId : int32_t {};   // an expert of one layer
+
+inline constexpr PageId kNoPage{-1};
+
+template <class Id>
+  requires std::is_enum_v<Id>
+constexpr std::underlying_type_t<Id> value(Id id) {
+  return static_cast<std::underlying_type_t<Id>>(id);
+}
+
+}  // namespace hocket

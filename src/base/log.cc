@@ -1,0 +1,39 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace hocket::log {
+namespace {
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::debug: return spdlog::level::debug;
+    case Level::info: return spdlog::level::info;
+    case Level::warning: return spdlog::level::warn;
+    case Level::error: return spdlog::level::err;
+    case Level::off: return spdlog::level::off;
+  }
+  return spdlog::level::info;
+}
+
+spdlog::logger& logger() {
+  static const std::shared_ptr<spdlog::logger> instance = [] {
+    auto made = spdlog::stderr_logger_mt("hocket");
+    made->set_pattern("[%Y-%m-%d %H:%M:%S.%e] %L %v");
+    made->flush_on(spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void set_level(Level level) { logger().set_level(to_spdlog(level)); }
+bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+
+void write(Level level, std::string_view line) {
+  logger().log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+}  // namespace hocket::log

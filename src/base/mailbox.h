@@ -1,0 +1,93 @@
+// Bounded queue between threads: many writers, one reader. Writers never block; when it is full they are told.
+// Storage is one ring made at construction, so neither side allocates (beyond what moving a T does).
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace hocket {
+
+template <class T>
+class Mailbox {
+ public:
+  explicit Mailbox(size_t capacity) : ring_(capacity) { HOCKET_CHECK(capacity > 0u); }
+
+  // False, and `item` untouched, when full or closed.   Thread: any.
+  [[nodiscard]] bool push(T&& item) {
+    {
+      std::lock_guard lock(mutex_);
+      if (closed_ || count_ == ring_.size()) return false;
+      ring_[(head_ + count_) % ring_.size()].emplace(std::move(item));
+      ++count_;
+    }
+    arrived_.notify_one();
+    return true;
+  }
+
+  // The oldest item, if any; never waits.   Thread: the reader.
+  std::optional<T> pop() {
+    std::lock_guard lock(mutex_);
+    return take();
+  }
+
+  // The oldest item; waits up to `timeout`; nothing on timeout, on wake() or when closed and empty.
+  template <class Rep, class Period>
+  std::optional<T> wait_pop(std::chrono::duration<Rep, Period> timeout) {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, timeout, [&] { return count_ > 0 || closed_ || woken_; });
+    woken_ = false;
+    return take();
+  }
+
+  // Makes a waiting reader return.   Thread: any.
+  void wake() {
+    {
+      std::lock_guard lock(mutex_);
+      woken_ = true;
+    }
+    arrived_.notify_one();
+  }
+
+  // No more pushes; what is inside can still be popped.   Thread: any.
+  void close() {
+    {
+      std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    arrived_.notify_all();
+  }
+
+  bool closed() const {
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
+  size_t size() const {
+    std::lock_guard lock(mutex_);
+    return count_;
+  }
+  size_t capacity() const { return ring_.size(); }
+
+ private:
+  std::optional<T> take() {
+    if (count_ == 0) return std::nullopt;
+    std::optional<T> item = std::move(ring_[head_]);
+    ring_[head_].reset();
+    head_ = (head_ + 1) % ring_.size();
+    --count_;
+    return item;
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::vector<std::optional<T>> ring_;
+  size_t head_ = 0, count_ = 0;
+  bool closed_ = false, woken_ = false;
+};
+
+}  // namespace hocket

@@ -1,0 +1,98 @@
+#include "base/worker_pool.h"
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <chrono>
+#include <string>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+void pin_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  // A refusal (a container's cpuset changed) costs speed, not correctness.
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+void flush_denormals() {
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  // DAZ has no macro in the base header: bit 6 of MXCSR.
+  _mm_setcsr(_mm_getcsr() | 0x0040u);
+}
+
+WorkerPool::WorkerPool(Options options)
+    : num_workers_(options.num_workers), spin_ns_(options.spin_ns) {
+  HOCKET_CHECK(num_workers_ >= 1);
+  const auto cpu_of = [&](int worker) {
+    return worker < static_cast<int>(options.cpus.size()) ? options.cpus[worker] : -1;
+  };
+  flush_denormals();
+  if (cpu_of(0) >= 0) pin_to(cpu_of(0));
+  for (int worker = 1; worker < num_workers_; ++worker)
+    threads_.emplace_back([this, worker, cpu = cpu_of(worker)] { serve(worker, cpu); });
+}
+
+WorkerPool::~WorkerPool() {
+  stopping_.store(true);
+  round_.fetch_add(1);
+  round_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
+  if (num_tasks <= 0) return;
+  if (num_workers_ == 1 || num_tasks == 1) {
+    for (int task = 0; task < num_tasks; ++task) call(context, task, 0);
+    return;
+  }
+  call_ = call;
+  context_ = context;
+  num_tasks_ = num_tasks;
+  next_task_.store(0, std::memory_order_relaxed);
+  busy_.store(num_workers_ - 1, std::memory_order_relaxed);
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  work(0);
+  for (int spins = 0; busy_.load(std::memory_order_acquire) > 0; ++spins) {
+    if (spins < 20'000) {
+      _mm_pause();
+    } else {
+      sched_yield();  // more threads than cores: let the others finish
+    }
+  }
+}
+
+void WorkerPool::work(int worker) {
+  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;)
+    call_(context_, task, worker);
+}
+
+void WorkerPool::serve(int worker, int cpu) {
+  pthread_setname_np(pthread_self(), ("worker" + std::to_string(worker)).c_str());
+  flush_denormals();
+  if (cpu >= 0) pin_to(cpu);
+  uint32_t seen = 0;
+  while (true) {
+    const int64_t deadline = now_ns() + spin_ns_;
+    while (round_.load(std::memory_order_acquire) == seen) {
+      for (int i = 0; i < 64; ++i) _mm_pause();
+      if (now_ns() > deadline) round_.wait(seen, std::memory_order_acquire);
+    }
+    ++seen;  // a round ends only when every worker has served it, so none is skipped
+    if (stopping_.load()) return;
+    work(worker);
+    busy_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace hocket

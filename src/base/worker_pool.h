@@ -1,0 +1,66 @@
+// The compute threads: made once, pinned, woken for one parallel loop at a time.
+// The calling thread (the engine's) is worker 0, so one worker means no other thread at all.
+// Every compute thread, the caller included, runs with denormals flushed (FTZ, DAZ): see
+// docs/contracts/arithmetic.md.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace hocket {
+
+// Sets FTZ and DAZ in the calling thread.
+void flush_denormals();
+
+class WorkerPool {
+ public:
+  struct Options {
+    int num_workers = 1;            // the caller included
+    std::vector<int> cpus;          // worker i is pinned to cpus[i]; empty: not pinned
+    int64_t spin_ns = 50'000;       // how long an idle worker spins before it sleeps
+  };
+
+  explicit WorkerPool(Options options);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int size() const { return num_workers_; }
+
+  // Runs body(task, worker) once for each task in [0, num_tasks), tasks handed out one by one;
+  // returns when all are done. worker is in [0, size()). Allocates nothing. Not reentrant.
+  // Which worker runs a task never changes a result.   Thread: the owner only.
+  template <class Body>
+  void run(int num_tasks, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    run_erased(num_tasks,
+               [](void* context, int task, int worker) {
+                 (*static_cast<Plain*>(context))(task, worker);
+               },
+               const_cast<void*>(static_cast<const void*>(std::addressof(body))));
+  }
+
+ private:
+  using Call = void (*)(void* context, int task, int worker);
+  void run_erased(int num_tasks, Call call, void* context);
+  void work(int worker);
+  void serve(int worker, int cpu);
+
+  const int num_workers_;
+  const int64_t spin_ns_;
+  Call call_ = nullptr;
+  void* context_ = nullptr;
+  int num_tasks_ = 0;
+  alignas(64) std::atomic<int> next_task_{0};
+  alignas(64) std::atomic<int> busy_{0};
+  alignas(64) std::atomic<uint32_t> round_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hocket
