@@ -45,11 +45,11 @@ struct Verdict {
   bool ok;
   std::string values;
 };
-#define HOCKET_CHECK_OP(op)                                             \
-  template <class A, class B>                                           \
-  Verdict operator op(Left<A> a, const B& b) {                          \
-    if (a.value op b) return {true, {}};                                \
-    return {false, fmt::format("{} vs {}", show(a.value), show(b))};    \
+#define HOCKET_CHECK_OP(op)                                          \
+  template <class A, class B>                                        \
+  Verdict operator op(Left<A> a, const B& b) {                       \
+    if (a.value op b) return {true, {}};                             \
+    return {false, fmt::format("{} vs {}", show(a.value), show(b))}; \
   }
 HOCKET_CHECK_OP(==)
 HOCKET_CHECK_OP(!=)
@@ -58,7 +58,9 @@ HOCKET_CHECK_OP(<=)
 HOCKET_CHECK_OP(>)
 HOCKET_CHECK_OP(>=)
 #undef HOCKET_CHECK_OP
-inline Verdict verdict(Verdict v) { return v; }
+inline Verdict verdict(Verdict v) {
+  return v;
+}
 template <class A>
 Verdict verdict(Left<A> a) {
   return {static_cast<bool>(a.value), {}};
@@ -69,11 +71,13 @@ Verdict verdict(Left<A> a) {
 
 #define HOCKET_CHECK(condition)                                                                 \
   do {                                                                                          \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wparentheses\"")          \
-    _Pragma("GCC diagnostic ignored \"-Wsign-compare\"")                                        \
-    if (auto hocket_verdict = ::hocket::check_detail::verdict(                                  \
-            ::hocket::check_detail::Splitter{} << condition);                                   \
-        !hocket_verdict.ok) [[unlikely]] {                                                      \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wparentheses\"") _Pragma( \
+        "GCC diagnostic ignored \"-Wsign-compare\"") if (auto hocket_verdict =                  \
+                                                             ::hocket::check_detail::verdict(   \
+                                                                 ::hocket::check_detail::       \
+                                                                     Splitter{}                 \
+                                                                 << condition);                 \
+                                                         !hocket_verdict.ok) [[unlikely]] {     \
       ::hocket::check_failed(__FILE__, __LINE__,                                                \
                              hocket_verdict.values.empty()                                      \
                                  ? std::string(#condition)                                      \

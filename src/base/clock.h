@@ -9,9 +9,15 @@ namespace hocket {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-constexpr double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-constexpr double to_ms(Duration d) { return to_seconds(d) * 1e3; }
-constexpr double to_us(Duration d) { return to_seconds(d) * 1e6; }
+constexpr double to_seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+constexpr double to_ms(Duration d) {
+  return to_seconds(d) * 1e3;
+}
+constexpr double to_us(Duration d) {
+  return to_seconds(d) * 1e6;
+}
 inline Duration from_seconds(double s) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
 }

@@ -1,5 +1,6 @@
 // One line a fact on stderr: time, level, text. Text is an event name and key-values, or the
-// `Prefill batch, ...` lines whose shape users' scripts parse. Rates belong to metrics; prompts are never logged.
+// `Prefill batch, ...` lines whose shape users' scripts parse. Rates belong to metrics; prompts are
+// never logged.
 #pragma once
 
 #include <fmt/core.h>
@@ -13,8 +14,7 @@ enum class Level { debug, info, warning, error, off };
 
 void set_level(Level level);
 bool enabled(Level level);
-void write(Level level, std::string_view line);   // Thread: any.
-
+void write(Level level, std::string_view line);  // Thread: any.
 
 template <class... Args>
 void debug(fmt::format_string<Args...> text, Args&&... args) {
@@ -27,7 +27,8 @@ void info(fmt::format_string<Args...> text, Args&&... args) {
 // What happened, what we did, what to change.
 template <class... Args>
 void warning(fmt::format_string<Args...> text, Args&&... args) {
-  if (enabled(Level::warning)) write(Level::warning, fmt::format(text, std::forward<Args>(args)...));
+  if (enabled(Level::warning))
+    write(Level::warning, fmt::format(text, std::forward<Args>(args)...));
 }
 template <class... Args>
 void error(fmt::format_string<Args...> text, Args&&... args) {

@@ -1,5 +1,6 @@
-// Bounded queue between threads: many writers, one reader. Writers never block; when it is full they are told.
-// Storage is one ring made at construction, so neither side allocates (beyond what moving a T does).
+// Bounded queue between threads: many writers, one reader. Writers never block; when it is full
+// they are told. Storage is one ring made at construction, so neither side allocates (beyond what
+// moving a T does).
 #pragma once
 
 #include <chrono>

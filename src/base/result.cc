@@ -2,7 +2,9 @@
 
 namespace hocket {
 
-std::string code_name(ErrorCode code) { return fmt::format("HK{:03}", static_cast<int>(code)); }
+std::string code_name(ErrorCode code) {
+  return fmt::format("HK{:03}", static_cast<int>(code));
+}
 
 int exit_status(ErrorCode code) {
   const int n = static_cast<int>(code);

@@ -74,7 +74,9 @@ template <class... Args>
 std::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> text, Args&&... args) {
   return std::unexpected(error(code, text, std::forward<Args>(args)...));
 }
-inline std::unexpected<Error> fail(Error e) { return std::unexpected(std::move(e)); }
+inline std::unexpected<Error> fail(Error e) {
+  return std::unexpected(std::move(e));
+}
 
 // "HK041".
 std::string code_name(ErrorCode code);
@@ -91,15 +93,15 @@ std::string describe(const Error& e);
 // HOCKET_TRY(auto file, open(path));   // returns the error of open() from this function
 #define HOCKET_TRY(declaration, expression) \
   HOCKET_TRY_NAMED(HOCKET_JOIN(hocket_try_, __LINE__), declaration, expression)
-#define HOCKET_TRY_NAMED(name, declaration, expression)         \
-  auto name = (expression);                                     \
-  if (!name) return std::unexpected(std::move(name).error());   \
+#define HOCKET_TRY_NAMED(name, declaration, expression)       \
+  auto name = (expression);                                   \
+  if (!name) return std::unexpected(std::move(name).error()); \
   declaration = *std::move(name)
 // HOCKET_TRY_VOID(write(file));
-#define HOCKET_TRY_VOID(expression)                                                    \
-  do {                                                                                 \
-    if (auto hocket_result = (expression); !hocket_result)                             \
-      return std::unexpected(std::move(hocket_result).error());                        \
+#define HOCKET_TRY_VOID(expression)                             \
+  do {                                                          \
+    if (auto hocket_result = (expression); !hocket_result)      \
+      return std::unexpected(std::move(hocket_result).error()); \
   } while (false)
 #define HOCKET_JOIN(a, b) HOCKET_JOIN_(a, b)
 #define HOCKET_JOIN_(a, b) a##b

@@ -20,7 +20,9 @@ void pin_to(int cpu) {
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch().count();
+}
 
 }  // namespace
 
@@ -64,7 +66,7 @@ void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
   round_.notify_all();
   work(0);
   for (int spins = 0; busy_.load(std::memory_order_acquire) > 0; ++spins) {
-    if (spins < 20'000) {
+    if (spins < 2'000) {
       _mm_pause();
     } else {
       sched_yield();  // more threads than cores: let the others finish

@@ -20,9 +20,9 @@ void flush_denormals();
 class WorkerPool {
  public:
   struct Options {
-    int num_workers = 1;            // the caller included
-    std::vector<int> cpus;          // worker i is pinned to cpus[i]; empty: not pinned
-    int64_t spin_ns = 50'000;       // how long an idle worker spins before it sleeps
+    int num_workers = 1;       // the caller included
+    std::vector<int> cpus;     // worker i is pinned to cpus[i]; empty: not pinned
+    int64_t spin_ns = 50'000;  // how long an idle worker spins before it sleeps
   };
 
   explicit WorkerPool(Options options);
@@ -38,11 +38,10 @@ class WorkerPool {
   template <class Body>
   void run(int num_tasks, Body&& body) {
     using Plain = std::remove_reference_t<Body>;
-    run_erased(num_tasks,
-               [](void* context, int task, int worker) {
-                 (*static_cast<Plain*>(context))(task, worker);
-               },
-               const_cast<void*>(static_cast<const void*>(std::addressof(body))));
+    run_erased(
+        num_tasks,
+        [](void* context, int task, int worker) { (*static_cast<Plain*>(context))(task, worker); },
+        const_cast<void*>(static_cast<const void*>(std::addressof(body))));
   }
 
  private:

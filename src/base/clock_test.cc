@@ -1,0 +1,36 @@
+#include "base/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace hocket {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Clock, FakeTimeMovesOnlyWhenTold) {
+  FakeClock clock;
+  const TimePoint start = clock.now();
+  EXPECT_EQ(clock.now(), start);
+  clock.advance(1500us);
+  EXPECT_EQ(clock.now() - start, 1500us);
+  EXPECT_DOUBLE_EQ(to_ms(clock.now() - start), 1.5);
+  EXPECT_DOUBLE_EQ(to_us(clock.now() - start), 1500.0);
+  EXPECT_DOUBLE_EQ(to_seconds(clock.now() - start), 0.0015);
+}
+
+TEST(Clock, RealTimeNeverGoesBack) {
+  const RealClock clock;
+  TimePoint last = clock.now();
+  for (int i = 0; i < 1000; ++i) {
+    const TimePoint now = clock.now();
+    EXPECT_GE(now, last);
+    last = now;
+  }
+}
+
+TEST(Clock, SecondsGoBothWays) {
+  EXPECT_EQ(from_seconds(0.25), 250ms);
+}
+
+}  // namespace
+}  // namespace hocket

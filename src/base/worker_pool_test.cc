@@ -1,0 +1,124 @@
+#include "base/worker_pool.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <xmmintrin.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace hocket {
+namespace {
+
+void run_and_count(WorkerPool& pool, int num_tasks) {
+  std::vector<std::atomic<int>> runs(num_tasks);
+  std::atomic<bool> worker_in_range = true;
+  pool.run(num_tasks, [&](int task, int worker) {
+    ++runs[task];
+    if (worker < 0 || worker >= pool.size()) worker_in_range = false;
+  });
+  for (int task = 0; task < num_tasks; ++task) ASSERT_EQ(runs[task], 1) << "task " << task;
+  EXPECT_TRUE(worker_in_range);
+}
+
+TEST(WorkerPool, OneWorkerIsTheCallerAlone) {
+  WorkerPool pool({.num_workers = 1, .cpus = {}});
+  const auto caller = std::this_thread::get_id();
+  int sum = 0;  // no atomic: nothing else may touch it
+  pool.run(100, [&](int task, int worker) {
+    EXPECT_EQ(worker, 0);
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    sum += task;
+  });
+  EXPECT_EQ(sum, 4950);
+}
+
+TEST(WorkerPool, RunsEveryTaskOnceOverManyRounds) {
+  WorkerPool pool({.num_workers = 2, .cpus = {}});
+  for (int round = 0; round < 2000; ++round) run_and_count(pool, round % 7);
+}
+
+TEST(WorkerPool, MoreWorkersThanCores) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  WorkerPool pool({.num_workers = 3 * cores + 1, .cpus = {}, .spin_ns = 1000});
+  for (int round = 0; round < 200; ++round) run_and_count(pool, 64);
+}
+
+TEST(WorkerPool, SleepingWorkersWakeAgain) {
+  WorkerPool pool({.num_workers = 3, .cpus = {}, .spin_ns = 0});
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    run_and_count(pool, 16);
+  }
+}
+
+TEST(WorkerPool, NoTasksCallNothing) {
+  WorkerPool pool({.num_workers = 3, .cpus = {}});
+  pool.run(0, [](int, int) { FAIL() << "called"; });
+  run_and_count(pool, 5);
+  pool.run(0, [](int, int) { FAIL() << "called"; });
+}
+
+TEST(WorkerPool, WhatTasksWroteIsSeenByTheCaller) {
+  WorkerPool pool({.num_workers = 4, .cpus = {}});
+  std::vector<int> plain(1000, 0);  // not atomic: run() itself must order the writes
+  for (int round = 1; round <= 200; ++round) {
+    pool.run(static_cast<int>(plain.size()), [&](int task, int) { plain[task] += round; });
+    ASSERT_EQ(plain[round], round * (round + 1) / 2);
+  }
+}
+
+// A task that waits for its sibling shows that two workers really run at once.
+TEST(WorkerPool, TasksRunAtTheSameTime) {
+  WorkerPool pool({.num_workers = 2, .cpus = {}});
+  std::atomic<int> arrived = 0;
+  pool.run(2, [&](int, int) {
+    ++arrived;
+    while (arrived < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(arrived, 2);
+}
+
+TEST(WorkerPool, EveryWorkerFlushesDenormals) {
+  constexpr int kWorkers = 4;
+  WorkerPool pool({.num_workers = kWorkers, .cpus = {}});
+  std::vector<float> flushed(kWorkers, 1.0f);
+  std::vector<uint32_t> modes(kWorkers, 0);
+  std::atomic<int> arrived = 0;
+  pool.run(kWorkers, [&](int, int worker) {
+    volatile float tiny = 1e-30f, small = 1e-10f, denormal = 1e-40f;
+    flushed[worker] = tiny * small + denormal * 1.0f;
+    modes[worker] = _mm_getcsr();
+    ++arrived;
+    while (arrived < kWorkers) std::this_thread::yield();  // so that each worker takes one
+  });
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    EXPECT_EQ(flushed[worker], 0.0f) << "worker " << worker;
+    EXPECT_EQ(modes[worker] & 0x8040u, 0x8040u) << "worker " << worker;
+  }
+}
+
+TEST(WorkerPool, PinsEachWorkerToItsProcessor) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int cpu = 0;
+  while (!CPU_ISSET(cpu, &before)) ++cpu;
+  std::thread owner([cpu] {  // a thread of its own: the pool pins its caller too
+    WorkerPool pool({.num_workers = 2, .cpus = {cpu, cpu}});
+    std::atomic<int> arrived = 0;
+    pool.run(2, [&](int, int) {
+      cpu_set_t now;
+      EXPECT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+      EXPECT_EQ(CPU_COUNT(&now), 1);
+      EXPECT_TRUE(CPU_ISSET(cpu, &now));
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+  });
+  owner.join();
+}
+
+}  // namespace
+}  // namespace hocket
