@@ -1,0 +1,16 @@
+// out[r, :] = table[ids[r], :] as fp32. The table is packed (n = vocabulary, k = hidden), so a tied head needs no second copy.
+// Errors: none; ids are checked against n.   Thread: engine.
+#pragma once
+
+#include <span>
+
+#include "base/ids.h"
+#include "compute/kernels/backend.h"
+#include "compute/kernels/packed_weight.h"
+
+namespace hocket {
+
+void embed(Backend& backend, std::span<const TokenId> ids, const PackedWeight& table,
+           View<float> out);
+
+}  // namespace hocket

@@ -1,0 +1,24 @@
+// Rotary embedding: frequencies of every scaling, and the angles of one step's rows.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "compute/kernels/backend.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+struct RopeFrequencies {
+  std::vector<float> inv_freq;    // [rotary_dim / 2]
+  float attention_factor = 1;     // multiplies cos and sin
+};
+// default, linear, llama3 and yarn. Errors: none; the config was validated.   Source: docs/contracts/arithmetic.md, "rope".
+RopeFrequencies rope_frequencies(const RopeConfig& config);
+
+// cos and sin of float(position) * inv_freq (one fp32 product), times the attention factor.
+// Shapes: positions [rows]; cos, sin [rows, rotary_dim / 2].   Thread: engine; workers split rows.
+void rope_angles(Backend& backend, const RopeFrequencies& frequencies,
+                 std::span<const int32_t> positions, View<float> cos, View<float> sin);
+
+}  // namespace hocket

@@ -1,0 +1,54 @@
+// The only owner of big memory: zeroed, 64-byte aligned, on 2 MiB pages where the kernel allows, never moved.
+// Everything big is made at start; the step borrows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "compute/tensor/view.h"
+
+namespace hocket {
+
+class Buffer {
+ public:
+  Buffer() = default;
+  // Errors: out_of_memory, with the size and what is free.
+  static Result<Buffer> allocate(int64_t bytes);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  Buffer(std::byte* data, int64_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Bytes of all live buffers of this process.
+int64_t buffer_bytes_in_use();
+
+// Lays matrices out one after another, each row padded to whole k-blocks and each matrix to 64 bytes. Run once without memory to learn
+// the size (bytes()), then once with it.
+class Layout {
+ public:
+  Layout() = default;
+  explicit Layout(std::byte* memory) : memory_(memory) {}
+
+  MatrixView matrix(DType dtype, int64_t rows, int64_t cols);
+  template <class T>
+  T* array(int64_t count) {
+    return static_cast<T*>(take(count * static_cast<int64_t>(sizeof(T))));
+  }
+  int64_t bytes() const { return used_; }
+
+ private:
+  void* take(int64_t bytes);
+  std::byte* memory_ = nullptr;
+  int64_t used_ = 0;
+};
+
+}  // namespace hocket

@@ -1,0 +1,71 @@
+// Borrowed row-major matrices. A view dies with the step; it owns nothing.
+// Rows are `stride` elements apart (stride >= cols), so a range of rows or of columns is again a view.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "base/check.h"
+#include "compute/tensor/bf16.h"
+
+namespace hocket {
+
+template <class T>
+struct View {
+  T* data = nullptr;
+  int64_t rows = 0, cols = 0, stride = 0;
+
+  View() = default;
+  View(T* d, int64_t r, int64_t c) : data(d), rows(r), cols(c), stride(c) {}
+  View(T* d, int64_t r, int64_t c, int64_t s) : data(d), rows(r), cols(c), stride(s) {}
+  operator View<const T>() const requires(!std::is_const_v<T>) {
+    return {data, rows, cols, stride};
+  }
+
+  T* row(int64_t r) const { return data + r * stride; }
+  View slice_rows(int64_t begin, int64_t count) const {
+    HOCKET_CHECK(begin >= 0 && count >= 0 && begin + count <= rows);
+    return {data + begin * stride, count, cols, stride};
+  }
+};
+
+// A view whose element type is known only at run time: activations are bf16, or float32 on request.
+struct MatrixView {
+  void* data = nullptr;
+  DType dtype = DType::bf16;
+  int64_t rows = 0, cols = 0, stride = 0;
+
+  template <class T>
+  static MatrixView of(View<T> v) {
+    return {const_cast<std::remove_const_t<T>*>(v.data), dtype_of<std::remove_const_t<T>>, v.rows,
+            v.cols, v.stride};
+  }
+  // Bug if the element type is another.
+  template <class T>
+  View<T> as() const {
+    HOCKET_CHECK(dtype == dtype_of<std::remove_const_t<T>>);
+    return {static_cast<T*>(data), rows, cols, stride};
+  }
+  MatrixView slice_rows(int64_t begin, int64_t count) const {
+    HOCKET_CHECK(begin >= 0 && count >= 0 && begin + count <= rows);
+    return {static_cast<std::byte*>(data) + begin * stride * size_of(dtype), dtype, count, cols,
+            stride};
+  }
+};
+
+// Calls f with a value of the element type: with_dtype(x.dtype, [&](auto t) { using T = decltype(t); ... });
+template <class F>
+void with_dtype(DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f(Bf16{});
+  HOCKET_CHECK(dtype == DType::f32);
+  f(float{});
+}
+
+// Rows are padded with zeros to whole k-blocks of the canonical product.
+inline constexpr int kBlockK = 32;
+constexpr int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace hocket

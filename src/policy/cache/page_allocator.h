@@ -1,0 +1,37 @@
+// Hands out KV pages by id. Every page is in exactly one state: free, or owned by a request or the radix cache.
+// Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace hocket {
+
+class PageAllocator {
+ public:
+  // num_pages >= 1, page_tokens >= 1 (a power of two).
+  PageAllocator(int num_pages, int page_tokens);
+
+  // All or nothing: fills `out` and returns true, or takes nothing and returns false.
+  [[nodiscard]] bool take(std::span<PageId> out);
+  // Bug if a page is already free.
+  void give_back(std::span<const PageId> pages);
+
+  int num_pages() const { return static_cast<int>(is_free_.size()); }
+  int num_free() const { return static_cast<int>(free_.size()); }
+  int page_tokens() const { return page_tokens_; }
+
+ private:
+  std::vector<PageId> free_;   // a stack: the page freed last is the warmest
+  std::vector<bool> is_free_;
+  int page_tokens_;
+};
+
+// ceil(tokens / page_tokens)
+constexpr int pages_for(int tokens, int page_tokens) {
+  return (tokens + page_tokens - 1) / page_tokens;
+}
+
+}  // namespace hocket

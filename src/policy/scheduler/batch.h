@@ -1,0 +1,42 @@
+// What one step runs: slices of requests, and the page copies to make before it. Ids and lengths only.
+#pragma once
+
+#include <vector>
+
+#include "base/ids.h"
+#include "core/forward_mode.h"
+#include "policy/scheduler/request.h"
+
+namespace hocket {
+
+// Rows for tokens [begin, begin + len) of `request`; pages for them are already assigned.
+struct Slice {
+  Request* request = nullptr;   // alive until this batch is committed
+  int begin = 0;
+  int len = 0;
+  bool samples = false;         // the last row's logits choose the next token (false for a middle chunk)
+  int logprobs_from = -1;       // >= begin: rows from this token on also report the log-probability of the token after them
+};
+
+// Copy the first `tokens` tokens of page `from` to page `to`, before the forward pass.
+struct PageCopy {
+  PageId from = kNoPage, to = kNoPage;
+  int tokens = 0;
+};
+
+struct Batch {
+  ForwardMode mode = ForwardMode::idle;
+  std::vector<Slice> slices;          // chunks first, then decode rows
+  std::vector<PageCopy> copies;
+  int num_rows = 0;                   // sum of the slices' len
+
+  bool empty() const { return slices.empty(); }
+};
+
+// What the sampler chose for a slice with samples == true, in slice order.
+struct SampledToken {
+  TokenId token{-1};
+  bool failed = false;                // the row's logits were not finite: the request ends with an error
+};
+
+}  // namespace hocket

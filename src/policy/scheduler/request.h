@@ -1,0 +1,65 @@
+// One request as the scheduler sees it: tokens, lengths, pages. Owned by the scheduler from add() until it is finished
+// and its last step has been committed.   Thread: engine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "core/sampling_params.h"
+#include "policy/cache/radix_cache.h"
+
+namespace hocket {
+
+enum class FinishReason : uint8_t { none, stop, length, abort, error };
+
+// Set by the one who adds the request; the scheduler reserves `tokens` to its final size, so that decoding never allocates.
+struct RequestInput {
+  RequestId id{};
+  std::vector<TokenId> prompt;       // 1 .. context - max_new_tokens tokens
+  SamplingParams sampling;
+  int priority = 0;                  // larger first
+  uint64_t cache_namespace = 0;      // of cache_salt; 0: the common one
+  TimePoint arrived{};
+};
+
+// When a request passed each stage; unset ones are at the epoch.
+struct RequestTimes {
+  TimePoint arrived{}, first_scheduled{}, prefill_done{}, finished{};
+};
+
+struct Request {
+  enum class State : uint8_t { waiting, prefilling, running, finished };
+
+  RequestId id{};
+  State state = State::waiting;
+  std::vector<TokenId> tokens;       // prompt, then generated
+  int prompt_len = 0;
+  SamplingParams sampling;
+  int priority = 0;
+  uint64_t cache_namespace = 0;
+
+  // KV. Tokens [0, computed_len) have their keys and values in pages; pages[i] holds tokens [i P, (i+1) P).
+  //   pages   | leased: the tree's, read only | own: written by this request |
+  //           0                    leased_pages                      pages.size()
+  int computed_len = 0;
+  int leased_pages = 0;
+  std::vector<PageId> pages;
+  Lease lease;
+
+  int cached_len = 0;                // prompt tokens taken from the cache when first admitted (reported as cached_tokens)
+  int num_retractions = 0;
+  FinishReason finish = FinishReason::none;
+  TokenId matched_stop{-1};          // the stop token, where that ended it
+  Error error;                       // where finish == error
+  RequestTimes times;
+
+  int generated() const { return static_cast<int>(tokens.size()) - prompt_len; }
+  // Rows still to compute before a new token can be sampled; 1 while decoding.
+  int uncomputed() const { return static_cast<int>(tokens.size()) - computed_len; }
+};
+
+}  // namespace hocket
