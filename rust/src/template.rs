@@ -1,0 +1,247 @@
+//! Chat templates: Jinja as Hugging Face runs it.
+use crate::marks::FreeMarks;
+use crate::*;
+use minijinja::{Environment, Error, ErrorKind, State};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
+
+/// Bounds of one rendering: a long conversation takes some 100,000 instructions.
+const FUEL: u64 = 10_000_000;
+const OUTPUT_MAX: usize = 64 << 20;
+const NOW_VARIABLE: &str = "__hocket_now";
+
+pub struct HkTemplate {
+    environment: Environment<'static>,
+    variables: Map<String, Value>,
+    source: String,
+    guard: Option<Arc<Parts>>,
+}
+
+/// The text given to raise_exception, told apart from errors of the engine.
+#[derive(Debug)]
+struct Raised(String);
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for Raised {}
+
+fn raise_exception(text: String) -> Result<minijinja::Value, Error> {
+    Err(Error::from(ErrorKind::InvalidOperation).with_source(Raised(text)))
+}
+
+fn strftime_now(state: &State, format: String) -> Result<String, Error> {
+    let bad = |text: &str| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {text}"));
+    let now = state.lookup(NOW_VARIABLE).and_then(|v| v.as_i64()).ok_or_else(|| bad("no time"))?;
+    // One character more, so that an empty result is not taken for a failure.
+    let format = std::ffi::CString::new(format + "x").map_err(|_| bad("NUL in the format"))?;
+    let mut out = vec![0u8; 1024];
+    let n = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        if libc::gmtime_r(&now, &mut tm).is_null() {
+            return Err(bad("time out of range"));
+        }
+        libc::strftime(out.as_mut_ptr() as *mut c_char, out.len(), format.as_ptr(), &tm)
+    };
+    if n == 0 {
+        return Err(bad("the result is longer than 1,022 bytes"));
+    }
+    out.truncate(n - 1);
+    String::from_utf8(out).map_err(|_| bad("the result is not UTF-8"))
+}
+
+/// `{% generation %}` marks the assistant's text for training; for a server it is a plain block.
+fn without_generation_tags(source: &str) -> Cow<'_, str> {
+    if !source.contains("generation") {
+        return source.into();
+    }
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(open) = rest.find("{%") {
+        let Some(len) = rest[open..].find("%}") else { break };
+        let inner = &rest[open + 2..open + len];
+        let word = inner.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
+        out.push_str(&rest[..open + 2]);
+        match word {
+            "generation" => out.push_str(&inner.replace(word, "if true")),
+            "endgeneration" => out.push_str(&inner.replace(word, "endif")),
+            _ => out.push_str(inner),
+        }
+        rest = &rest[open + len..];
+    }
+    out.push_str(rest);
+    out.into()
+}
+
+fn environment(source: &str) -> Res<Environment<'static>> {
+    let mut e = Environment::new();
+    e.set_trim_blocks(true);
+    e.set_lstrip_blocks(true);
+    e.set_fuel(Some(FUEL));
+    e.set_formatter(python::print);
+    e.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    e.add_filter("tojson", python::tojson);
+    e.add_function("raise_exception", raise_exception);
+    e.add_function("strftime_now", strftime_now);
+    e.add_template_owned("chat", without_generation_tags(source).into_owned())
+        .map_err(|e| sentence(&e))?;
+    Ok(e)
+}
+
+/// One sentence without the template's text or the user's.
+fn sentence(e: &Error) -> String {
+    let mut source: Option<&dyn std::error::Error> = Some(e);
+    while let Some(inner) = source {
+        if let Some(raised) = inner.downcast_ref::<Raised>() {
+            return raised.0.clone();
+        }
+        if let Some(other) = inner.downcast_ref::<Error>() {
+            if other.kind() == ErrorKind::OutOfFuel {
+                return format!("the chat template took more than {FUEL} steps; does it loop?");
+            }
+        }
+        source = inner.source();
+    }
+    let line = e.line().map(|n| format!(" in line {n}")).unwrap_or_default();
+    let detail = e.detail().map(|d| format!(": {d}")).unwrap_or_default();
+    format!("chat template{line}: {}{detail}", e.kind())
+}
+
+struct Bounded(Vec<u8>);
+impl io::Write for Bounded {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.0.len() + data.len() > OUTPUT_MAX {
+            return Err(io::Error::other("the rendered prompt is longer than 64 MiB"));
+        }
+        self.0.extend_from_slice(data);
+        Ok(data.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends `tag` to the text of the last message, or to its last text part.
+fn tag_final_message(context: &mut Value, tag: &str) -> Res<()> {
+    let content = context
+        .get_mut("messages")
+        .and_then(|m| m.as_array_mut()?.last_mut()?.get_mut("content"))
+        .and_then(|content| match content {
+            Value::Array(parts) => {
+                parts.iter_mut().rev().find_map(|p| p.get_mut("text").filter(|t| t.is_string()))
+            }
+            text => Some(text),
+        });
+    match content {
+        Some(Value::String(text)) => Ok(text.push_str(tag)),
+        _ => Err("continue_final_message needs a last message with text content".into()),
+    }
+}
+
+/// Cuts after the tagged text. The tag ends in a space, so that a template which trims shows.
+fn cut_at(rendered: &mut String, end: char) -> Res<()> {
+    let at = rendered
+        .rfind(end)
+        .ok_or("continue_final_message: the chat template does not show the last message's text")?;
+    let trimmed = !rendered[at + end.len_utf8()..].starts_with(' ');
+    rendered.truncate(at);
+    if trimmed {
+        rendered.truncate(rendered.trim_end().len());
+    }
+    Ok(())
+}
+
+impl HkTemplate {
+    fn render(&self, mut context: Value, how: &HkRender) -> Res<(String, char)> {
+        let mut free = FreeMarks::new().without(&self.source);
+        free.remove_all(&context);
+        let (mark, end) = (free.take()?, free.take()?);
+        if let Some(parts) = &self.guard {
+            parts.control.mark_all(&mut context, mark);
+        }
+        if how.continue_final {
+            tag_final_message(&mut context, &format!("{end} "))?;
+        }
+        let Value::Object(request) = context else { return Err("context is no object".into()) };
+        let mut all = self.variables.clone();
+        all.extend(request);
+        all.insert(NOW_VARIABLE.into(), how.local_seconds.into());
+        all.insert(python::MARK_VARIABLE.into(), mark.to_string().into());
+
+        let mut out = Bounded(Vec::new());
+        let template = self.environment.get_template("chat")?;
+        template
+            .render_captured_to(minijinja::Value::from_serialize(&all), &mut out)
+            .map_err(|e| sentence(&e).replace([mark, end], ""))?;
+        let mut text = String::from_utf8(out.0)?;
+        if how.continue_final {
+            cut_at(&mut text, end)?;
+        }
+        Ok((text, mark))
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn hk_template_new(
+    source: *const c_char,
+    n: usize,
+    variables: *const c_char,
+    variables_n: usize,
+    tokenizer: *const HkTokenizer,
+    out: *mut *mut HkTemplate,
+) -> i32 {
+    guard(|| {
+        let source = utf8(source, n)?.to_string();
+        let template = HkTemplate {
+            environment: environment(&source)?,
+            variables: serde_json::from_slice(bytes(variables, variables_n))?,
+            source,
+            guard: tokenizer.as_ref().map(|t| t.0.clone()),
+        };
+        *out = Box::into_raw(Box::new(template));
+        Ok(())
+    })
+}
+
+#[repr(C)]
+pub struct HkRender {
+    local_seconds: i64,
+    continue_final: bool,
+}
+#[no_mangle]
+pub unsafe extern "C" fn hk_template_render(
+    t: *const HkTemplate,
+    context: *const c_char,
+    n: usize,
+    how: *const HkRender,
+    out: *mut HkBuf,
+    mark: *mut u32,
+) -> i32 {
+    guard(|| {
+        let (text, m) = (*t).render(serde_json::from_slice(bytes(context, n))?, &*how)?;
+        out.write(text.into());
+        *mark = m as u32;
+        Ok(())
+    })
+}
+#[no_mangle]
+pub unsafe extern "C" fn hk_template_free(t: *mut HkTemplate) {
+    release(t)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generation_tags_become_plain_blocks() {
+        let source = "{%- generation -%}a{% endgeneration %}{{ 'generation' }}";
+        assert_eq!(
+            without_generation_tags(source),
+            "{%- if true -%}a{% endif %}{{ 'generation' }}"
+        );
+    }
+}
