@@ -1,0 +1,53 @@
+// Reads *.safetensors: one file, or a folder with model.safetensors or model.safetensors.index.json and its shards. mmap, nothing copied.
+// A header is checked whole before any tensor is offered: length, JSON, types, shapes, offsets that tile the data exactly.
+// Source: docs/models.md, "safetensors".   Thread: any (const).
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "compute/weights/weight_source.h"
+
+namespace hocket {
+
+struct SafetensorsEntry {
+  StoredType type = StoredType::f32;
+  std::string type_name;               // as written
+  std::vector<int64_t> shape;
+  int64_t begin = 0, end = 0;          // inside the data part
+};
+struct SafetensorsHeader {
+  std::map<std::string, SafetensorsEntry, std::less<>> tensors;
+  std::map<std::string, std::string> metadata;
+  int64_t data_offset = 0;             // in the file
+};
+
+// Parses and checks the header of a file of `file_bytes` bytes whose beginning is `head` (at least the header).
+// Errors: bad_safetensors saying which rule is broken. Fuzzed.
+Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> head, int64_t file_bytes);
+
+class SafetensorsFile final : public WeightSource {
+ public:
+  // Errors: model_not_found, bad_safetensors (with the path), io.
+  static Result<std::unique_ptr<SafetensorsFile>> open(const std::filesystem::path& file);
+  ~SafetensorsFile() override;
+  Result<StoredTensor> find(std::string_view name) const override;
+  std::vector<std::string> names() const override;
+  void done_with(const StoredTensor& tensor) const override;
+
+ private:
+  SafetensorsFile() = default;
+  std::filesystem::path path_;
+  SafetensorsHeader header_;
+  std::byte* map_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// A model folder: single file or shards by index. Errors as above; a shard or index entry that is missing is named.
+Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder);
+
+}  // namespace hocket

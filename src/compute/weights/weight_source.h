@@ -1,0 +1,36 @@
+// Where named tensors come from: a folder of safetensors, or a seeded generator.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace hocket {
+
+enum class StoredType : uint8_t { f32, f16, bf16, i64, i32, i16, i8, u8, boolean, f64, f8_e4m3, f8_e5m2, other };
+std::string_view stored_type_name(StoredType t);
+int stored_type_size(StoredType t);   // bytes; bug for `other`
+
+struct StoredTensor {
+  StoredType type = StoredType::f32;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;     // mapped; valid while the source lives
+  int64_t bytes = 0;
+};
+
+// Thread: any (const).
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  // Errors: missing_tensor, naming it and the folder, with the nearest name that exists.
+  virtual Result<StoredTensor> find(std::string_view name) const = 0;
+  virtual std::vector<std::string> names() const = 0;
+  // Lets the kernel drop the file pages behind a tensor that has been packed.
+  virtual void done_with(const StoredTensor&) const {}
+};
+
+}  // namespace hocket

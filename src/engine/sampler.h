@@ -1,0 +1,60 @@
+// From rows of logits to tokens: vLLM's order of rules, a counter-based generator keyed by (seed, position), logprobs of the untouched
+// logits. A row's token depends on its logits, parameters and history alone, never on its batch mates.
+//
+//   allowed ids, min_new_tokens, logit_bias, repetition, frequency, presence; then temperature, min_p, top_k, top_p; argmax ties to the lowest id
+//
+// Source: docs/contracts/sampling.md.   Thread: engine; workers split rows.   Allocates nothing after construction, but for logprobs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "compute/kernels/backend.h"
+#include "core/sampling_params.h"
+#include "engine/messages.h"
+#include "policy/scheduler/batch.h"
+
+namespace hocket {
+
+// One row to sample: all of it borrowed for the call.
+struct SampleRow {
+  int logits_row = 0;                    // in the logits given
+  const SamplingParams* params = nullptr;
+  std::span<const TokenId> prompt;
+  std::span<const TokenId> generated;    // so far; the drawn token's position is prompt.size() + generated.size()
+  std::span<const TokenId> end_ids;      // masked until min_new_tokens: the model's (unless ignore_eos) and the request's
+};
+
+// Uniform in [0, 1), from (seed, position) alone: the same on every machine.
+double uniform_at(uint64_t seed, uint64_t position);
+
+class Sampler {
+ public:
+  Sampler(int vocab_size, int max_rows);
+  ~Sampler();
+
+  // out[i] belongs to rows[i]; logprobs[i] is filled where params->num_top_logprobs >= 0 (else left null). Logits are overwritten.
+  // Rows whose logits are not finite come out as failed.
+  void sample(Backend& backend, View<float> logits, std::span<const SampleRow> rows,
+              std::span<SampledToken> out, std::span<std::unique_ptr<PositionLogprobs>> logprobs);
+
+  // Log-probability of `token` and of the num_top best in one row of untouched logits.
+  static PositionLogprobs position_logprobs(Backend& backend, View<const float> logits, int row,
+                                            TokenId token, int num_top);
+
+  // The distribution that `sample` draws from, for tests and `check --golden`: processed logits (before temperature; -inf where masked)
+  // and probabilities.
+  struct Distribution {
+    std::vector<double> processed, probabilities;
+  };
+  Distribution distribution(Backend& backend, std::span<const float> logits, const SampleRow& row);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hocket
