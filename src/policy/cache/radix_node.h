@@ -1,0 +1,63 @@
+// One node of the radix tree: a run of whole pages, told apart from its siblings by its first page.
+// Owner: its parent (a namespace's root: the tree).   Thread: engine.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace hocket {
+
+struct RadixNode;
+
+// Total order by the first page. Keys may be shorter than a page; a key sorts directly before the
+// pages it begins, so the sibling that shares most tokens with any key is its lower bound or the
+// one before that.
+struct FirstPageOrder {
+  using is_transparent = void;
+  using Tokens = std::span<const TokenId>;
+  size_t page_tokens = 1;
+
+  Tokens key(const std::unique_ptr<RadixNode>& node) const;
+  static Tokens key(Tokens tokens) { return tokens; }
+
+  bool operator()(const auto& left, const auto& right) const {
+    const Tokens a = key(left), b = key(right);
+    const int order =
+        std::memcmp(a.data(), b.data(), std::min(a.size(), b.size()) * sizeof(TokenId));
+    return order != 0 ? order < 0 : a.size() < b.size();
+  }
+};
+
+struct RadixNode {
+  using Children = std::set<std::unique_ptr<RadixNode>, FirstPageOrder>;
+
+  RadixNode(RadixNode* parent_node, int page_tokens)
+      : parent(parent_node), children(FirstPageOrder{static_cast<size_t>(page_tokens)}) {}
+
+  RadixNode* parent;            // null: the root of a namespace, which holds no page
+  uint64_t name_space = 0;      // of a root
+  std::vector<TokenId> tokens;  // pages.size() * page_tokens
+  std::vector<PageId> pages;
+  int end_pages = 0;       // pages from the root to the end of this node
+  int num_leases = 0;      // leases on this node or below it
+  uint64_t last_used = 0;  // tick of the last match or insert that went through
+  int eviction_slot = -1;  // place in the EvictionOrder; -1: not in it
+  Children children;
+
+  int num_pages() const { return static_cast<int>(pages.size()); }
+  bool is_root() const { return parent == nullptr; }
+  bool is_evictable_leaf() const { return !is_root() && num_leases == 0 && children.empty(); }
+};
+
+inline FirstPageOrder::Tokens FirstPageOrder::key(const std::unique_ptr<RadixNode>& node) const {
+  return Tokens(node->tokens).first(page_tokens);
+}
+
+}  // namespace hocket
