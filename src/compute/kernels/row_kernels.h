@@ -1,0 +1,126 @@
+// The row bodies, one table an instruction set: everything but the canonical product that touches
+// numbers. The operations (norm.h, attention.h, ...) split the work and call these; all tables give
+// the same bits.
+//
+// Sums over a row run in 16 lanes (element i in lane i mod 16), then the tree 8-4-2-1; exp, log,
+// sin, cos are those of math.h. "round" is to nearest even in bf16 and nothing in fp32. Pointers
+// may be unaligned; nothing past n is read or written. Thread: any worker, with FTZ and DAZ set.
+// Errors: none.   Source: docs/contracts/arithmetic.md.
+#pragma once
+
+#include <cstdint>
+
+#include "base/machine.h"
+#include "compute/tensor/bf16.h"
+
+namespace hocket {
+
+struct RowStats;                   // row_stats.h
+enum class TopKWeights : uint8_t;  // router.h
+
+// One head of q or k: v = norm ? (x * inv) * norm : x, with inv as in rms_norm; then the half-style
+// rotation of v[0, rotary_dim), h = rotary_dim / 2:  y[i] = fma(v[i], cos[i], -(v[i+h] * sin[i])),
+// y[i+h] = fma(v[i+h], cos[i], v[i] * sin[i]); the rest passes; one rounding.
+template <class T>
+struct HeadRow {
+  const float* x = nullptr;  // [dim]
+  int dim = 0;
+  const float* norm = nullptr;  // [dim] or null
+  float eps = 0;
+  const float* cos = nullptr;  // [rotary_dim / 2]
+  const float* sin = nullptr;
+  int rotary_dim = 0;
+  T* y = nullptr;  // [dim]
+};
+
+// One query against the first `visible` keys of a softmax block: s = scores * scale; m' = max(m,
+// max s); alpha = exp(m - m'); p = round(exp(s - m')), and +0 from `visible` up to the next
+// multiple of 32;  l = fma(l, alpha, sum16(p)).
+template <class T>
+struct SoftmaxRow {
+  const float* scores = nullptr;  // canonical(q, k); anything from `visible` on
+  int visible = 0;                // 1..128
+  float scale = 1;
+  float* m = nullptr;  // in and out; -inf before a segment's first block
+  float* l = nullptr;  // in and out
+  T* p = nullptr;      // [round_up(visible, 32)]
+};
+
+// A segment's state joins that of the segments before it:  m' = max(m, m_next);  a = exp(m - m');
+// b = exp(m_next - m'); l = fma(l_next, b, l * a);  o = fma(o_next, b, o * a).
+struct SegmentMerge {
+  float* m = nullptr;
+  float* l = nullptr;
+  float* o = nullptr;  // [dim]
+  float m_next = 0, l_next = 0;
+  const float* o_next = nullptr;  // [dim]
+  int dim = 0;
+};
+
+// residual += sum over groups of round(sum in the group of fma(weight, y, acc) from +0), outer
+// additions from +0.
+template <class T>
+struct CombineRow {
+  const T* const* y = nullptr;      // [num_slots] rows of `cols`, groups ascending
+  const float* weights = nullptr;   // [num_slots]
+  const uint8_t* closes = nullptr;  // [num_slots] 1 at the last slot of a group
+  int num_slots = 0;
+  int64_t cols = 0;
+  float* residual = nullptr;  // [cols]
+};
+
+struct TopKRow {
+  const float* logits = nullptr;  // [num_experts]
+  int num_experts = 0;
+  int k = 0;  // 1..num_experts
+  TopKWeights kind{};
+  float* scratch = nullptr;  // [num_experts]
+  int32_t* ids = nullptr;    // [k]
+  float* weights = nullptr;  // [k]
+};
+
+// The bodies that write activations of type T.
+template <class T>
+struct ActivationKernels {
+  // y = round((x * inv) * w), inv = 1 / sqrt(sum(x^2) / n + eps), the sum by fma.
+  void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, T* y);
+  // y = round(silu(gate) * up), silu(g) = g / (1 + exp(-g)).
+  void (*swiglu)(const float* gate, const float* up, int64_t n, T* y);
+  // y = round(x).
+  void (*round)(const float* x, int64_t n, T* y);
+  void (*head)(const HeadRow<T>& row);
+  float (*softmax)(const SoftmaxRow<T>& row);  // returns alpha
+  // y = round(o / l + 0), so that a zero is +0.
+  void (*divide)(const float* o, float l, int64_t n, T* y);
+  void (*combine)(const CombineRow<T>& row);
+};
+
+struct RowKernels {
+  Isa isa;  // of these bodies: ref, avx2 or avx512
+  ActivationKernels<Bf16> bf16;
+  ActivationKernels<float> f32;
+  // o *= alpha.
+  void (*scale)(float alpha, int64_t n, float* o);
+  void (*merge)(const SegmentMerge& merge);
+  // a = float(position) * inv_freq[i];  cos[i] = cos(a) * factor;  sin[i] = sin(a) * factor.
+  // out: cos [n], then sin [n].
+  void (*angles)(float position, const float* inv_freq, int n, float factor, float* const out[2]);
+  void (*top_k)(const TopKRow& row);
+  void (*row_stats)(const float* x, int64_t n, RowStats* stats);
+  // p = exp(x - max).
+  void (*exp_row)(const float* x, int64_t n, float max, float* p);
+
+  template <class T>
+  const ActivationKernels<T>& of() const {
+    if constexpr (sizeof(T) == sizeof(Bf16)) {
+      return bf16;
+    } else {
+      return f32;
+    }
+  }
+};
+
+// The bodies of a level; amx and amx_emulated use those of avx512.
+const RowKernels& row_kernels(Isa isa);
+
+}  // namespace hocket
