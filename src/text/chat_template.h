@@ -1,0 +1,65 @@
+// A conversation to the prompt a model was trained on: its Jinja chat template, as Hugging Face
+// runs it (rust/). Text of a request cannot become a control token: see RenderedPrompt.
+// Owner: whoever loaded it. Thread: any; const calls share it.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+struct HkTemplate;
+
+namespace hocket {
+
+struct ChatInput {
+  nlohmann::ordered_json messages;                                   // array of objects
+  nlohmann::ordered_json tools;                                      // array, or null
+  nlohmann::ordered_json documents;                                  // array, or null
+  nlohmann::ordered_json kwargs = nlohmann::ordered_json::object();  // extra variables
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;  // end with the last message's text, its turn left open
+  std::optional<std::chrono::local_seconds> now;  // what strftime_now prints; default: the clock
+};
+
+class ChatTemplate {
+ public:
+  // chat_template.jinja, else the key chat_template of tokenizer_config.json: one template, or a
+  // list of named ones of which "default" and "tool_use" (with tools) count. nullopt: neither.
+  // Errors: bad_template.
+  static Result<std::optional<ChatTemplate>> load(const std::filesystem::path& model_dir,
+                                                  const Tokenizer& tokenizer);
+  // --chat-template FILE.
+  static Result<ChatTemplate> from_file(const std::filesystem::path& file,
+                                        const Tokenizer& tokenizer);
+  // Without a tokenizer nothing is guarded and no bos_token or eos_token is defined.
+  static Result<ChatTemplate> from_source(std::string_view source, const Tokenizer* tokenizer);
+
+  // Message keys whose value is null are dropped; `thinking` and `reasoning` of a message are
+  // visible as `reasoning_content` too.
+  // Errors: invalid_request; template_failed with the text given to raise_exception, or one
+  // sentence where the template is wrong or does not end.
+  Result<RenderedPrompt> render(const ChatInput& input) const;
+
+ private:
+  struct Free {
+    void operator()(HkTemplate* t) const;
+  };
+  using Handle = std::unique_ptr<HkTemplate, Free>;
+
+  ChatTemplate() = default;
+  static Result<Handle> compile(std::string_view source, const Tokenizer* tokenizer);
+  static Result<std::optional<ChatTemplate>> from_config(const nlohmann::json& value,
+                                                         const Tokenizer& tokenizer);
+
+  Handle default_;
+  Handle tool_use_;  // null: default_ serves tools too
+};
+
+}  // namespace hocket

@@ -1,0 +1,93 @@
+#include "text/detokenizer.h"
+
+#include "base/check.h"
+#include "text/rust.h"
+
+namespace hocket {
+
+namespace {
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+}
+
+void Utf8Stream::push(std::string_view bytes, std::string& out) {
+  for (const char c : bytes) push(static_cast<uint8_t>(c), out);
+}
+
+// The table of well-formed sequences: Unicode Standard, section 3.9, table 3-7.
+void Utf8Stream::push(uint8_t byte, std::string& out) {
+  if (want_ > 0 && (byte < low_ || byte > high_)) flush(out);
+  if (want_ == 0) {
+    if (byte < 0x80) {
+      out += static_cast<char>(byte);
+      return;
+    }
+    if (byte < 0xC2 || byte > 0xF4) {
+      out += kReplacement;
+      return;
+    }
+    want_ = byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    low_ = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+    high_ = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
+    pending_[0] = static_cast<char>(byte);
+    len_ = 1;
+    return;
+  }
+  pending_[len_++] = static_cast<char>(byte);
+  low_ = 0x80;
+  high_ = 0xBF;
+  if (len_ == want_) {
+    out.append(pending_.data(), len_);
+    len_ = want_ = 0;
+  }
+}
+
+void Utf8Stream::flush(std::string& out) {
+  if (want_ > 0) out += kReplacement;
+  len_ = want_ = 0;
+}
+
+void Detokenizer::Free::operator()(HkDetok* d) const {
+  hk_detok_free(d);
+}
+
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, SpecialTokens special)
+    : tokenizer_(&tokenizer), special_(special) {
+  if (!tokenizer.byte_exact()) restart_library();
+  out_.reserve(64);
+}
+
+void Detokenizer::restart_library() {
+  HkDetok* d = nullptr;
+  HOCKET_CHECK(hk_detok_new(tokenizer_->handle(), special_ == SpecialTokens::skip, &d) == 0);
+  library_.reset(d);
+}
+
+std::string_view Detokenizer::step(TokenId id) {
+  out_.clear();
+  if (!library_) {
+    const bool skipped = special_ == SpecialTokens::skip && tokenizer_->is_special(id);
+    if (!skipped) utf8_.push(tokenizer_->token_bytes(id), out_);
+    return out_;
+  }
+  const auto raw = static_cast<uint32_t>(value(id));
+  rust::Buffer text;
+  if (hk_detok_step(library_.get(), raw, text.out()) == 0) return out_ = text.text();
+  // The library fails for good once its window does not fit; go on from this token.
+  restart_library();
+  rust::Buffer again;
+  if (hk_detok_step(library_.get(), raw, again.out()) == 0) out_ = again.text();
+  return out_;
+}
+
+std::string_view Detokenizer::flush() {
+  out_.clear();
+  if (!library_) {
+    utf8_.flush(out_);
+    return out_;
+  }
+  rust::Buffer rest;
+  if (hk_detok_flush(library_.get(), rest.out()) == 0) out_ = rest.text();
+  return out_;
+}
+
+}  // namespace hocket

@@ -1,0 +1,167 @@
+#include "text/tokenizer.h"
+
+#include <nlohmann/json.hpp>
+
+#include "text/files.h"
+#include "text/rust.h"
+
+namespace hocket {
+
+namespace {
+
+constexpr TokenId kNoToken{-1};
+
+std::string utf8(char32_t c) {
+  return {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3F)),
+          static_cast<char>(0x80 | (c >> 6 & 0x3F)), static_cast<char>(0x80 | (c & 0x3F))};
+}
+
+Result<std::vector<TokenId>> encode_with(const HkTokenizer* t, std::string_view text,
+                                         const HkEncode& how) {
+  rust::Buffer ids;
+  const int status = hk_encode(t, text.data(), text.size(), &how, ids.out());
+  if (status == -1) return fail(ErrorCode::invalid_request, "text: {}", rust::last_error());
+  if (status != 0) return fail(ErrorCode::internal, "tokenizer: {}", rust::last_error());
+  return ids.values<TokenId>();
+}
+
+}  // namespace
+
+std::string RenderedPrompt::text() const {
+  if (mark == 0) return marked;
+  const std::string needle = utf8(mark);
+  std::string plain;
+  plain.reserve(marked.size());
+  size_t from = 0;
+  for (size_t at; (at = marked.find(needle, from)) != std::string::npos; from = at + 4) {
+    plain.append(marked, from, at - from);
+  }
+  return plain.append(marked, from);
+}
+
+void Tokenizer::Free::operator()(HkTokenizer* t) const {
+  hk_tokenizer_free(t);
+}
+
+Result<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
+  const auto file = model_dir / "tokenizer.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) {
+    return fail(error(ErrorCode::no_tokenizer, "{} has no tokenizer.json", model_dir.string())
+                    .with_fix("put the model's tokenizer.json there; until then only token ids "
+                              "can be sent"));
+  }
+  HOCKET_TRY(const std::string json, read_file(file, ErrorCode::bad_tokenizer));
+  std::string config;
+  const auto config_file = model_dir / "tokenizer_config.json";
+  if (std::filesystem::exists(config_file, ignored)) {
+    HOCKET_TRY(config, read_file(config_file, ErrorCode::bad_tokenizer));
+  }
+  auto tokenizer = from_json(json, config);
+  if (!tokenizer) tokenizer.error().message = model_dir.string() + ": " + tokenizer.error().message;
+  return tokenizer;
+}
+
+Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
+                                       std::string_view config_json) {
+  Tokenizer t;
+  HkTokenizer* handle = nullptr;
+  if (hk_tokenizer_new(tokenizer_json.data(), tokenizer_json.size(), &handle) != 0) {
+    return fail(ErrorCode::bad_tokenizer, "tokenizer.json: {}", rust::last_error());
+  }
+  t.handle_.reset(handle);
+  HkVocabulary table{};
+  if (hk_tokenizer_vocabulary(handle, &table) != 0) {
+    return fail(ErrorCode::bad_tokenizer, "tokenizer.json: {}", rust::last_error());
+  }
+  rust::Buffer bytes, ends, flags;
+  *bytes.out() = table.bytes;
+  *ends.out() = table.ends;
+  *flags.out() = table.flags;
+  t.bytes_ = bytes.text();
+  t.ends_ = ends.values<uint32_t>();
+  t.flags_ = flags.values<uint8_t>();
+  t.byte_exact_ = table.byte_exact;
+  if (!config_json.empty()) HOCKET_TRY_VOID(t.read_config(config_json));
+  return t;
+}
+
+Result<void> Tokenizer::read_config(std::string_view json) {
+  const auto config = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) {
+    return fail(ErrorCode::bad_tokenizer, "tokenizer_config.json is not a JSON object");
+  }
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                           "cls_token", "mask_token"}) {
+    const auto token = config.find(name);
+    if (token == config.end()) continue;
+    const auto text =
+        token->is_object() && token->contains("content") ? (*token)["content"] : *token;
+    if (!text.is_string()) continue;
+    named_.emplace_back(name, text.get<std::string>());
+    named_ids_.push_back(find(named_.back().second).value_or(kNoToken));
+  }
+  const auto add_bos = config.find("add_bos_token");
+  add_bos_ = add_bos != config.end() && add_bos->is_boolean() && add_bos->get<bool>();
+  return {};
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  auto ids = encode_with(handle(), text,
+                         {.add_special = options.add_special_tokens,
+                          .special_as_text = !options.parse_special_tokens,
+                          .mark = 0});
+  // Some folders ask for bos in the config alone.
+  if (const auto bos = bos_id(); ids && options.add_special_tokens && add_bos_ && bos) {
+    if (ids->empty() || ids->front() != *bos) ids->insert(ids->begin(), *bos);
+  }
+  return ids;
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode(const RenderedPrompt& prompt) const {
+  return encode_with(
+      handle(), prompt.marked,
+      {.add_special = false, .special_as_text = false, .mark = static_cast<uint32_t>(prompt.mark)});
+}
+
+Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, SpecialTokens special) const {
+  rust::Buffer text;
+  const auto* raw = reinterpret_cast<const uint32_t*>(ids.data());
+  const bool skip = special == SpecialTokens::skip;
+  if (hk_decode(handle(), raw, ids.size(), skip, text.out()) != 0) {
+    return fail(ErrorCode::internal, "decoding {} tokens: {}", ids.size(), rust::last_error());
+  }
+  return std::string(text.text());
+}
+
+uint8_t Tokenizer::flags(TokenId id) const {
+  const auto i = static_cast<uint32_t>(value(id));
+  return i < flags_.size() ? flags_[i] : 0;
+}
+
+std::string_view Tokenizer::token_bytes(TokenId id) const {
+  const auto i = static_cast<uint32_t>(value(id));
+  if (i >= ends_.size()) return {};
+  const uint32_t start = i == 0 ? 0 : ends_[i - 1];
+  return std::string_view(bytes_).substr(start, ends_[i] - start);
+}
+
+std::optional<TokenId> Tokenizer::find(std::string_view spelling) const {
+  std::optional<TokenId> found;
+  for (int32_t i = 0; i < vocab_size(); ++i) {
+    const TokenId id{i};
+    if (!is_known(id) || token_bytes(id) != spelling) continue;
+    if (is_special(id)) return id;
+    found = id;
+  }
+  return found;
+}
+
+std::optional<TokenId> Tokenizer::id_of(std::string_view name) const {
+  for (size_t i = 0; i < named_.size(); ++i) {
+    if (named_[i].first == name && named_ids_[i] != kNoToken) return named_ids_[i];
+  }
+  return std::nullopt;
+}
+
+}  // namespace hocket

@@ -1,0 +1,93 @@
+// Text to token ids and back, as tokenizer.json says (Hugging Face tokenizers, in rust/).
+// Owner: whoever loaded it; it outlives every Detokenizer. Thread: any; const calls share it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+
+struct HkTokenizer;
+
+namespace hocket {
+
+// A chat prompt in which control tokens that the request spelled in its own text are broken by
+// one private character, `mark`. Encoding removes the marks and takes those spellings as text.
+struct RenderedPrompt {
+  std::string marked;
+  char32_t mark = 0;  // 0: nothing is marked
+
+  std::string text() const;  // without marks: what the template wrote
+};
+
+struct EncodeOptions {
+  bool add_special_tokens = true;    // bos and the like, as the tokenizer's post-processor says
+  bool parse_special_tokens = true;  // "<|im_end|>" in the text is that token, not its letters
+};
+
+enum class SpecialTokens : uint8_t { keep, skip };
+
+class Tokenizer {
+ public:
+  // Reads tokenizer.json and, where present, tokenizer_config.json.
+  // Errors: no_tokenizer where tokenizer.json is missing; bad_tokenizer.
+  static Result<Tokenizer> load(const std::filesystem::path& model_dir);
+  // The same from their contents; an empty config is none.
+  static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view config_json);
+
+  // Errors: invalid_request where the text is not UTF-8.
+  Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
+  // The prompt holds its own bos, so none is added.
+  Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt) const;
+  // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
+  Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;
+
+  // One past the largest id. The model's vocabulary is often wider.
+  int vocab_size() const { return static_cast<int>(flags_.size()); }
+  bool is_known(TokenId id) const { return flags(id) & kKnown; }
+  bool is_special(TokenId id) const { return flags(id) & kSpecial; }
+  // The bytes this token adds to the output, perhaps part of a character; empty if unknown.
+  std::string_view token_bytes(TokenId id) const;
+  // Decoding is nothing but joining token_bytes (every byte-level vocabulary).
+  bool byte_exact() const { return byte_exact_; }
+  // The token that is spelled so; a special one first.
+  std::optional<TokenId> find(std::string_view spelling) const;
+
+  std::optional<TokenId> bos_id() const { return id_of("bos_token"); }
+  std::optional<TokenId> eos_id() const { return id_of("eos_token"); }
+  std::optional<TokenId> pad_id() const { return id_of("pad_token"); }
+  // Name and text of each token that tokenizer_config.json names: {"bos_token", "<s>"}, ...
+  const std::vector<std::pair<std::string, std::string>>& named_tokens() const { return named_; }
+
+  const HkTokenizer* handle() const { return handle_.get(); }
+
+ private:
+  struct Free {
+    void operator()(HkTokenizer* t) const;
+  };
+  static constexpr uint8_t kKnown = 1, kSpecial = 2;
+
+  Tokenizer() = default;
+  Result<void> read_config(std::string_view json);
+  uint8_t flags(TokenId id) const;
+  std::optional<TokenId> id_of(std::string_view name) const;
+
+  std::unique_ptr<HkTokenizer, Free> handle_;
+  std::string bytes_;           // of all tokens, one after the other
+  std::vector<uint32_t> ends_;  // token i is bytes_[ends_[i-1], ends_[i])
+  std::vector<uint8_t> flags_;
+  bool byte_exact_ = false;
+  bool add_bos_ = false;
+  std::vector<std::pair<std::string, std::string>> named_;
+  std::vector<TokenId> named_ids_;  // beside named_; -1 where the vocabulary lacks it
+};
+
+}  // namespace hocket
