@@ -25,7 +25,7 @@ struct View {
 
   T* row(int64_t r) const { return data + r * stride; }
   View slice_rows(int64_t begin, int64_t count) const {
-    HOCKET_CHECK(begin >= 0 && count >= 0 && begin + count <= rows);
+    HOCKET_CHECK((begin >= 0 && count >= 0 && begin + count <= rows));
     return {data + begin * stride, count, cols, stride};
   }
 };
@@ -48,7 +48,7 @@ struct MatrixView {
     return {static_cast<T*>(data), rows, cols, stride};
   }
   MatrixView slice_rows(int64_t begin, int64_t count) const {
-    HOCKET_CHECK(begin >= 0 && count >= 0 && begin + count <= rows);
+    HOCKET_CHECK((begin >= 0 && count >= 0 && begin + count <= rows));
     return {static_cast<std::byte*>(data) + begin * stride * size_of(dtype), dtype, count, cols,
             stride};
   }
