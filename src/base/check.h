@@ -44,6 +44,7 @@ struct Splitter {
 struct Verdict {
   bool ok;
   std::string values;
+  explicit operator bool() const { return ok; }   // for a && b, a || b
 };
 #define HOCKET_CHECK_OP(op)                                          \
   template <class A, class B>                                        \

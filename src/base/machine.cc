@@ -160,6 +160,7 @@ std::vector<int> cores_first(hwloc_topology_t topology, const std::vector<int>& 
   }
   std::ranges::stable_sort(ranked, {}, &std::pair<int, int>::first);
   std::vector<int> order;
+  order.reserve(allowed.size());
   for (const auto& [thread, cpu] : ranked) order.push_back(cpu);
   for (int cpu : allowed)
     if (open[cpu]) order.push_back(cpu);  // a processor that hwloc does not show

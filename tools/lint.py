@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""The rules of the house that a machine can check; exit 1 when one is broken.
+
+    tools/lint.py          all checks; what passed is remembered in build/lint by content, so a second run is short
+    tools/lint.py --fix    rewrites the format instead
+"""
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import check_floors
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/release"
+SEEN = ROOT / "build/lint"
+CLANG, FORMAT, TIDY = "clang++-19", "clang-format-19", "clang-tidy-19"
+CODE_FOLDERS = ("src", "apps", "bench", "fuzz", "tests")
+COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
+# Nothing of the place where a file was written may stay in it. Cut in two, so that this file passes too.
+PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
+LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
+TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error") + tuple(
+    f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "deprecated-declarations")  # the latter: libstdc++'s own
+)
+# A C function's conditions are in rust/hocket_rs.h, once for all callers.
+CLIPPY_ARGUMENTS = ["--locked", "--quiet", "--", "-D", "warnings", "-A", "clippy::missing_safety_doc"]
+
+
+def tracked_files():
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True
+    )
+    names = listing.stdout.decode().split("\0")
+    return sorted(name for name in names if name and (ROOT / name).is_file())
+
+
+def is_code(name):
+    return name.split("/")[0] in CODE_FOLDERS and name.endswith((".h", ".cc"))
+
+
+def run(command, **options):
+    done = subprocess.run([str(w) for w in command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    return done.returncode, done.stdout
+
+
+class Seen:
+    """Remembers what passed, under a hash of everything the answer depends on."""
+
+    def __init__(self, root, folder):
+        self.root, self.folder, self.closures = root, folder, {}
+
+    def key(self, path, *more):
+        digest = hashlib.sha256()
+        for name in sorted(self.closure(path)):
+            digest.update(name.encode() + b"\0" + (self.root / name).read_bytes() + b"\0")
+        for text in more:
+            digest.update(text.encode() + b"\0")
+        return digest.hexdigest()
+
+    def closure(self, path):
+        """The file and all files of the repository that it includes, at any depth."""
+        found, todo = {path}, [path]
+        while todo:
+            here = todo.pop()
+            if here not in self.closures:
+                self.closures[here] = [target for _, target in check_floors.includes_of(self.root, here) if target]
+            fresh = set(self.closures[here]) - found
+            found |= fresh
+            todo += fresh
+        return found
+
+    def passed(self, key):
+        return (self.folder / key).exists()
+
+    def remember(self, key):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / key).touch()
+
+
+def each(jobs, work):
+    """Faults of work(job) over all jobs, on every core."""
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        return [fault for faults in pool.map(work, jobs) for fault in faults]
+
+
+def check_format(files):
+    code = [f for f in files if is_code(f)]
+    if not code:
+        return []
+    status, output = run([FORMAT, "--dry-run", "-Werror", *code])
+    wrong = sorted(set(re.findall(r"^([^:\s]+):\d+:\d+: error:", output, flags=re.MULTILINE)))
+    if status and not wrong:
+        return [output.strip()]
+    return [f"{path}: not formatted; ./hocket fmt" for path in wrong]
+
+
+def check_text(files, root=ROOT):
+    faults = []
+    for name in files:
+        path = root / name
+        if path.is_symlink() or path.stat().st_size > 1 << 20:
+            continue
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, 1):
+            if PLACE.search(line):
+                faults.append(f"{name}:{number}: names the place where it was written: {line.strip()[:80]}")
+            if is_code(name) and LOOSE_END.search(line):
+                faults.append(f"{name}:{number}: a loose end: {line.strip()[:80]}")
+            if is_code(name) and len(line) > COLUMNS:
+                faults.append(f"{name}:{number}: {len(line)} columns; the limit is {COLUMNS}")
+        limit = KERNEL_LINES if "/kernels/" in name else LINES
+        if is_code(name) and len(lines) > limit:
+            faults.append(f"{name}: {len(lines)} lines; the limit is {limit}")
+        if is_code(name) and name.endswith(".h") and "#pragma once" not in lines:
+            faults.append(f"{name}: no #pragma once")
+    return faults
+
+
+def check_scripts(files):
+    faults = []
+    for name in files:
+        with open(ROOT / name, "rb") as file:
+            first = file.readline()
+        if first.startswith(b"#!") and first.rstrip().endswith(b"sh"):
+            status, output = run(["bash" if b"bash" in first else "sh", "-n", name])
+            faults += [output.strip()] if status else []
+        if name.endswith(".py"):
+            try:
+                compile((ROOT / name).read_text(encoding="utf-8"), name, "exec")
+            except SyntaxError as error:
+                faults.append(f"{name}:{error.lineno}: {error.msg}")
+    return faults
+
+
+def commands():
+    """Flags by source file, as the release build compiles it."""
+    file = BUILD / "compile_commands.json"
+    if not file.is_file():
+        return {}
+    entries = json.loads(file.read_text(encoding="utf-8"))
+    return {os.path.relpath(e["file"], ROOT): e["command"] for e in entries}
+
+
+def flags_of(command):
+    """What clang needs of a compile command to read a header of the same room."""
+    words = shlex.split(command)
+    pairs = [f"-isystem{path}" for flag, path in zip(words, words[1:]) if flag == "-isystem"]
+    return pairs + [w for w in words if w.startswith(("-I", "-D", "-std=", "-m", "-isystem/"))]
+
+
+def check_headers(files, seen):
+    """Each header compiles alone. One that its own .cc includes first does so in every build."""
+    by_file = commands()
+
+    def work(name):
+        body = name.removesuffix(".h") + ".cc"
+        if body in by_file:
+            includes = check_floors.includes_of(ROOT, body)
+            if includes and includes[0][1] == name:
+                return []
+        near = max(by_file, key=lambda f: len(os.path.commonprefix([f, name])), default=None)
+        if near is None:
+            return [f"{name}: nothing is built yet; ./hocket build"]
+        flags = flags_of(by_file[near])
+        key = seen.key(name, "header", *flags)
+        if seen.passed(key):
+            return []
+        command = [CLANG, "-fsyntax-only", "-Wall", "-Wno-pragma-once-outside-header", "-x", "c++", *flags, name]
+        status, output = run(command)
+        if status:
+            return [f"{name}: does not compile alone\n{output.strip()}"]
+        seen.remember(key)
+        return []
+
+    return each([f for f in files if is_code(f) and f.endswith(".h")], work)
+
+
+def check_tidy(files, seen):
+    by_file = commands()
+    rules = (ROOT / ".clang-tidy").read_text(encoding="utf-8")
+    # Tests are held to the compiler's warnings only: GoogleTest's macros are not ours to tidy.
+    sources = [f for f in files if is_code(f) and f in by_file and not f.endswith("_test.cc")]
+    sources.sort(key=lambda f: -(ROOT / f).stat().st_size)
+
+    def work(name):
+        key = seen.key(name, rules, by_file[name], *TIDY_ARGUMENTS)
+        if seen.passed(key):
+            return []
+        status, output = run([TIDY, *TIDY_ARGUMENTS, name])
+        if not status:
+            seen.remember(key)
+            return []
+        text = re.sub(r"^\d+ warnings? .*\n?", "", output, flags=re.MULTILINE).strip()
+        return [text.replace(f"{ROOT}/", "")]
+
+    return each(sources, work)
+
+
+def check_rust(_):
+    cargo, manifest = shutil.which("cargo"), ROOT / "rust/Cargo.toml"
+    if not cargo or not manifest.is_file():
+        return []
+    faults = []
+    for tool, arguments in (("fmt", ["--check"]), ("clippy", CLIPPY_ARGUMENTS)):
+        if run([cargo, tool, "--version"])[0]:
+            print(f"          cargo {tool} is not installed here: skipped")
+            continue
+        environment = dict(os.environ, CARGO_TARGET_DIR=str(ROOT / "build/rust-clippy"))
+        status, output = run([cargo, tool, "--manifest-path", manifest, *arguments], env=environment)
+        faults += [output.strip()] if status else []
+    return faults
+
+
+def fix(files):
+    code = [f for f in files if is_code(f)]
+    status, output = run([FORMAT, "-i", *code]) if code else (0, "")
+    cargo = shutil.which("cargo")
+    if cargo and (ROOT / "rust/Cargo.toml").is_file() and not run([cargo, "fmt", "--version"])[0]:
+        run([cargo, "fmt", "--manifest-path", ROOT / "rust/Cargo.toml"])
+    print(output, end="")
+    return status
+
+
+def main():
+    files = tracked_files()
+    if "--fix" in sys.argv[1:]:
+        return fix(files)
+    seen = Seen(ROOT, SEEN)
+    checks = (
+        ("floors", lambda: check_floors.check(ROOT)),
+        ("text", lambda: check_text(files)),
+        ("scripts", lambda: check_scripts(files)),
+        ("format", lambda: check_format(files)),
+        ("headers", lambda: check_headers(files, seen)),
+        ("rust", lambda: check_rust(files)),
+        ("tidy", lambda: check_tidy(files, seen)),
+    )
+    broken = 0
+    for name, check in checks:
+        began = time.monotonic()
+        faults = list(dict.fromkeys(check()))
+        broken += len(faults)
+        for fault in faults:
+            print(fault)
+        verdict = "ok" if not faults else f"{len(faults)} faults"
+        print(f"{name:<9} {verdict:<22} {time.monotonic() - began:.1f} s", flush=True)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Runs every test, prints each one's name, and closes with `N passed, N failed`; exit 1 when one failed.
+
+    tools/run_tests.py --build BUILD [PART...]      without a part: all of them
+
+Parts: unit (the rooms' *_test programs but kernels, and the tools' own), kernels, scenarios and simulation
+(those test suites alone), golden (those, and `hocket check` on every reference model), api (the Python client).
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api")
+SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
+LIMIT_S = 900  # one program; a hang is a failure, not a wait
+FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
+USAGE_STATUS = 2  # what `hocket` exits with for an instruction set that this machine lacks
+
+
+class Tally:
+    """Counts and prints results, one line a test."""
+
+    def __init__(self, out=None):
+        self.passed, self.failed, self.skipped = 0, [], 0
+        self.out = out or sys.stdout
+
+    def line(self, text):
+        print(text, file=self.out, flush=True)
+
+    def ok(self, name, detail=""):
+        self.passed += 1
+        self.line(f"ok      {name}  {detail}".rstrip())
+
+    def skip(self, name, why=""):
+        self.skipped += 1
+        self.line(f"skipped {name}  {why}".rstrip())
+
+    def fail(self, name, output="", detail=""):
+        self.failed.append(name)
+        for text in output.rstrip().splitlines():
+            self.line("    " + text)
+        self.line(f"FAILED  {name}  {detail}".rstrip())
+
+    def close(self):
+        for name in self.failed:
+            self.line(f"failed: {name}")
+        if self.skipped:
+            self.line(f"{self.skipped} skipped")
+        self.line(f"{self.passed} passed, {len(self.failed)} failed")
+        return 0 if self.passed and not self.failed else 1
+
+
+class Program:
+    """Lines of a running program; killed, with all it started, when its time is over."""
+
+    def __init__(self, command, environment=None):
+        self.process = subprocess.Popen(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd=ROOT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self.timed_out = False
+        signal.signal(signal.SIGALRM, self._stop)
+        signal.alarm(LIMIT_S)
+
+    def _stop(self, *_):
+        self.timed_out = True
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def lines(self):
+        for line in self.process.stdout:
+            yield line.rstrip("\n")
+
+    def end(self):
+        """The exit status as words, empty when it was 0."""
+        status = self.process.wait()
+        signal.alarm(0)
+        if self.timed_out:
+            return f"killed after {LIMIT_S} s"
+        if status < 0:
+            return f"died of {signal.Signals(-status).name}"
+        return f"exit {status}" if status else ""
+
+
+GTEST_START = re.compile(r"^\[ RUN      \] (\S+)")
+GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)$")  # after what the test printed
+
+
+def read_gtest(room, lines, tally):
+    """Counts the tests in a GoogleTest program's output; returns (name, output) of one it did not finish."""
+    running, output, loose = None, [], []
+    for line in lines:
+        start = GTEST_START.match(line)
+        end = GTEST_END.search(line)
+        if start:
+            running, output = start.group(1), []
+        elif running and end and end.group(2) == running:
+            name, detail = f"{room} {running}", f"{end.group(3)} ms"
+            verdict = end.group(1)
+            if verdict == "OK":
+                tally.ok(name, detail)
+            elif verdict == "SKIPPED":
+                tally.skip(name, " ".join(output[1:2]).strip())
+            else:
+                tally.fail(name, "\n".join(output), detail)
+            running, output = None, []
+        else:
+            (output if running else loose).append(line)
+    return running, "\n".join(output if running else loose[-40:])
+
+
+def run_gtest(program, tally, only="*"):
+    room = program.name.removesuffix("_test")
+    environment = dict(os.environ, GTEST_COLOR="no")
+    running = Program([program, f"--gtest_filter={only}"], environment)
+    failed_before = len(tally.failed)
+    unfinished, output = read_gtest(room, running.lines(), tally)
+    status = running.end()
+    if unfinished:
+        tally.fail(f"{room} {unfinished}", output, status or "ended early")
+    elif status and len(tally.failed) == failed_before:
+        tally.fail(f"{room} (the program itself)", output, status)
+
+
+PYTEST_LINE = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
+
+
+def read_pytest(lines, tally):
+    """Counts `pytest -v` lines; returns everything else, which holds the tracebacks."""
+    rest = []
+    for line in lines:
+        match = PYTEST_LINE.match(line)
+        if not match:
+            rest.append(line)
+        elif match.group(2) in ("PASSED", "XFAIL"):
+            tally.ok(match.group(1))
+        elif match.group(2) == "SKIPPED":
+            tally.skip(match.group(1))
+        else:
+            tally.fail(match.group(1))
+    return rest
+
+
+def run_api(build, tally):
+    folder = ROOT / "tests/api"
+    if not folder.is_dir():
+        return
+    python = ROOT / "build/venv/bin/python"
+    environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
+    running = Program([python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", folder], environment)
+    failed_before = len(tally.failed)
+    rest = read_pytest(running.lines(), tally)
+    status = running.end()
+    if len(tally.failed) > failed_before:
+        tally.line("\n".join(rest))
+    elif status:
+        tally.fail("api (pytest itself)", "\n".join(rest[-40:]), status)
+
+
+UNITTEST_LINE = re.compile(r"^(\w+) \((\S+)\)(?:.*)? \.\.\. (ok|FAIL|ERROR|skipped.*)$")
+
+
+def run_tools(tally):
+    running = Program([sys.executable, "-m", "unittest", "discover", "-v", "-s", ROOT / "tools", "-p", "*_test.py"])
+    rest, failed_before = [], len(tally.failed)
+    for line in running.lines():
+        match = UNITTEST_LINE.match(line)
+        if not match:
+            rest.append(line)
+        elif match.group(3) == "ok":
+            tally.ok(f"tools {match.group(1)}")
+        elif match.group(3).startswith("skipped"):
+            tally.skip(f"tools {match.group(1)}")
+        else:
+            tally.fail(f"tools {match.group(1)}")
+    status = running.end()
+    if len(tally.failed) > failed_before:
+        tally.line("\n".join(rest))
+    elif status:
+        tally.fail("tools (unittest itself)", "\n".join(rest[-40:]), status)
+
+
+def run_golden(build, tally):
+    """`hocket check` on each reference model, with the best instruction set and with each forced one."""
+    models = sorted(path.parent for path in (ROOT / "tests/golden").rglob("reference.safetensors"))
+    for model in models:
+        for isa in ("",) + FORCED_ISAS:
+            name = f"golden check {model.name}" + (f" HOCKET_ISA={isa}" if isa else "")
+            environment = {k: v for k, v in os.environ.items() if k != "HOCKET_ISA"} | ({"HOCKET_ISA": isa} if isa else {})
+            began = time.monotonic()
+            running = Program([build / "hocket", "check", "--model-path", model], environment)
+            output = "\n".join(running.lines())
+            status = running.end()
+            if isa and status == f"exit {USAGE_STATUS}" and "HK004" in output:
+                tally.skip(name, "this processor lacks it")
+            elif status:
+                tally.fail(name, output, status)
+            else:
+                tally.ok(name, f"{1000 * (time.monotonic() - began):.0f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        if part not in PARTS:
+            parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
+    wanted = arguments.parts or ("unit", "kernels", "golden", "api")  # these hold every test once
+    tally = Tally()
+    programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
+    if "unit" in wanted:
+        run_tools(tally)
+    for program in programs:
+        kernels = program.name == "kernels_test"
+        if ("kernels" if kernels else "unit") in wanted:
+            run_gtest(program, tally)
+        elif not kernels:
+            suites = [SUITES[part] for part in wanted if part in SUITES]
+            if suites:
+                run_gtest(program, tally, ":".join(suites))
+    if "golden" in wanted:
+        run_golden(arguments.build, tally)
+    if "api" in wanted:
+        run_api(arguments.build, tally)
+    return tally.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What the test runner counts, from outputs as the tools write them."""
+
+import io
+import unittest
+
+import run_tests
+
+GTEST = """\
+Running main() from gtest_main.cc
+[==========] Running 4 tests from 1 test suite.
+[ RUN      ] Mailbox.KeepsTheOrder
+half a line[       OK ] Mailbox.KeepsTheOrder (12 ms)
+[ RUN      ] Sums/Linear.Equals/3
+src/linear_test.cc:9: Failure
+Expected: 1
+[  FAILED  ] Sums/Linear.Equals/3, where GetParam() = rows 3 (amx) (7 ms)
+[ RUN      ] Machine.Amx
+src/machine_test.cc:5: Skipped
+no tiles here
+[  SKIPPED ] Machine.Amx (0 ms)
+[----------] Global test environment tear-down
+[  PASSED  ] 1 test.
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] Sums/Linear.Equals/3, where GetParam() = rows 3 (amx)
+"""
+
+PYTEST = """\
+tests/api/test_chat.py::test_stream PASSED                               [ 33%]
+tests/api/test_chat.py::test_names[a b] FAILED                           [ 66%]
+tests/api/test_chat.py::test_slow SKIPPED (needs time)                   [100%]
+=================================== FAILURES ===================================
+E   assert 1 == 2
+"""
+
+
+class RunTestsTest(unittest.TestCase):
+    def setUp(self):
+        self.out = io.StringIO()
+        self.tally = run_tests.Tally(self.out)
+
+    def test_gtest_output_is_counted_by_test(self):
+        unfinished, _ = run_tests.read_gtest("base", GTEST.splitlines(), self.tally)
+        self.assertIsNone(unfinished)
+        self.assertEqual(self.tally.passed, 1)
+        self.assertEqual(self.tally.failed, ["base Sums/Linear.Equals/3"])
+        self.assertEqual(self.tally.skipped, 1)
+        self.assertIn("ok      base Mailbox.KeepsTheOrder  12 ms\n", self.out.getvalue())
+        self.assertIn("    Expected: 1\nFAILED  base Sums/Linear.Equals/3  7 ms\n", self.out.getvalue())
+
+    def test_a_test_that_takes_the_program_down_is_named(self):
+        lines = "[ RUN      ] Pool.Ends\nCHECK failed: a < b\n".splitlines()
+        unfinished, output = run_tests.read_gtest("base", lines, self.tally)
+        self.assertEqual((unfinished, output), ("Pool.Ends", "CHECK failed: a < b"))
+
+    def test_pytest_output_is_counted_by_test(self):
+        rest = run_tests.read_pytest(PYTEST.splitlines(), self.tally)
+        self.assertEqual(self.tally.passed, 1)
+        self.assertEqual(self.tally.failed, ["tests/api/test_chat.py::test_names[a b]"])
+        self.assertEqual(self.tally.skipped, 1)
+        self.assertIn("E   assert 1 == 2", rest)
+
+    def test_the_closing_line_and_status(self):
+        self.tally.ok("one")
+        self.assertEqual(self.tally.close(), 0)
+        self.tally.fail("two")
+        self.assertEqual(self.tally.close(), 1)
+        self.assertTrue(self.out.getvalue().endswith("1 passed, 1 failed\n"))
+
+    def test_no_test_at_all_is_a_failure(self):
+        self.assertEqual(self.tally.close(), 1)
+
+    def test_a_program_that_dies_is_reported(self):
+        program = run_tests.Program(["sh", "-c", "echo here; kill -SEGV $$"])
+        self.assertEqual(list(program.lines()), ["here"])
+        self.assertEqual(program.end(), "died of SIGSEGV")
+
+
+if __name__ == "__main__":
+    unittest.main()
