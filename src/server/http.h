@@ -1,0 +1,124 @@
+// HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no route and
+// no JSON but its own error bodies. Beast and Asio stay inside http.cc.
+//
+//   socket -> head -> key -> body -> Handler -> HttpExchange: respond | start_stream, write...,
+//   finish
+//
+// One request of a connection is answered at a time; pipelined ones wait their turn in at most 64
+// KiB. Source: RFC 9110, RFC 9112.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace hocket {
+
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method;  // "GET", "POST", ...; HEAD arrives as GET, its body is dropped on the wire
+  std::string path;    // percent-decoded, valid UTF-8, begins with '/'
+  std::string query;   // after the '?', as sent
+  HttpHeaders headers;
+  std::string body;
+  std::string client;  // "127.0.0.1:41234"
+
+  // The first header of that name, in any case; empty when there is none.
+  std::string_view header(std::string_view name) const;
+};
+
+// The answer to one request: either respond() once, or start_stream(), any number of write() and
+// finish(). Keeps the connection alive while anybody holds it; dropped without a complete answer,
+// it answers 500 or, in a stream, cuts the connection. Thread: any, also several; nothing here
+// blocks.
+class HttpExchange {
+ public:
+  ~HttpExchange();
+  HttpExchange(const HttpExchange&) = delete;
+  HttpExchange& operator=(const HttpExchange&) = delete;
+
+  // False when the client has left.
+  bool respond(int status, std::string_view content_type, std::string body, HttpHeaders extra = {});
+  // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
+  // write() carries whole events. False when the client has left.
+  bool start_stream(std::string_view content_type, HttpHeaders extra = {});
+  // False when the client has left, or was too slow and has just been dropped: more than
+  // max_buffered_bytes waited for it.
+  bool write(std::string_view bytes);
+  bool finish();
+
+  // `left` is called once if the client leaves (closes either direction) before respond() or
+  // finish(): on an http thread, or here at once if it has left already. It must not block.
+  void on_close(std::function<void()> left);
+  bool is_closed() const;
+
+ private:
+  friend class HttpConnection;
+  struct State;
+  explicit HttpExchange(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;  // 0: any free one; HttpServer::port() tells which
+  int num_threads = 1;
+  std::string api_key;  // empty: none. Else every path needs it but those of auth.h
+  int max_connections = 4096;
+  int64_t max_header_bytes = 16 << 10;
+  int64_t max_body_bytes = 32 << 20;
+  int64_t max_total_body_bytes = 256 << 20;  // of all requests being read; beyond it they get 503
+  int64_t max_buffered_bytes = 1 << 20;      // of one stream
+  Duration idle_timeout = std::chrono::seconds(75);    // between requests
+  Duration header_timeout = std::chrono::seconds(10);  // of a whole head, from its first byte
+  Duration body_timeout = std::chrono::seconds(60);    // of a whole body
+  Duration write_timeout = std::chrono::seconds(30);   // for 64 KiB to leave
+  Duration ping_interval = std::chrono::seconds(15);
+  // Told the status of each request once, on an http thread; 499 for a client that left.
+  std::function<void(int status)> on_status;
+};
+
+struct HttpCounts {
+  int64_t num_connections = 0;
+  int64_t num_active = 0;  // requests being answered
+  uint64_t num_accepted_total = 0;
+  uint64_t num_refused_total = 0;  // over max_connections
+  uint64_t num_slow_total = 0;     // streams dropped for their slowness
+};
+
+// Called on an http thread once a request is complete. It must not block: hand the work over.
+using HttpHandler = std::function<void(HttpRequest&&, std::shared_ptr<HttpExchange>)>;
+
+// Owns the threads http0, http1, ...   Thread: any.
+class HttpServer {
+ public:
+  // Listens and starts. Errors: port_in_use with a fix; bad_value (host); io.
+  static Result<std::unique_ptr<HttpServer>> create(HttpOptions options, HttpHandler handler);
+  // stop() without patience.
+  ~HttpServer();
+
+  int port() const;
+  HttpCounts counts() const;
+
+  // New connections are refused from now on and idle ones closed; running answers go on and close
+  // their connections at the end. Waits until the listening socket is closed.
+  void stop_accepting();
+  // stop_accepting(), waits up to `patience` for the running answers, cuts the rest off (their
+  // on_close is called) and ends the threads. True when none was cut off.
+  bool stop(Duration patience);
+
+ private:
+  struct Core;
+  explicit HttpServer(std::shared_ptr<Core> core);
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace hocket
