@@ -262,7 +262,8 @@ pub unsafe extern "C" fn hk_detok_flush(d: *mut HkDetok, out: *mut HkBuf) -> i32
     guard(|| {
         let d = &mut *d;
         let all = d.parts.tokenizer.decode(&d.ids, d.skip_special)?;
-        let rest = all.get(d.prefix.len()..).unwrap_or("").to_string();
+        // Byte fallback judges a run of bytes as a whole, so a cut one may unsay what was sent.
+        let rest = all.strip_prefix(d.prefix.as_str()).unwrap_or("\u{FFFD}").to_string();
         d.ids.clear();
         d.prefix.clear();
         d.index = 0;

@@ -15,7 +15,14 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
 
 // The table of well-formed sequences: Unicode Standard, section 3.9, table 3-7.
 void Utf8Stream::push(uint8_t byte, std::string& out) {
-  if (want_ > 0 && (byte < low_ || byte > high_)) flush(out);
+  if (want_ > 0 && (byte < low_ || byte > high_)) {
+    if (begins_surrogate(byte)) {
+      len_ = 2;
+      low_ = 1, high_ = 0;
+      return;
+    }
+    flush(out);
+  }
   if (want_ == 0) {
     if (byte < 0x80) {
       out += static_cast<char>(byte);
@@ -41,8 +48,16 @@ void Utf8Stream::push(uint8_t byte, std::string& out) {
   }
 }
 
+// ED A0..BF, half of a UTF-16 pair: Python's incremental decoder, the reference, sends its two
+// U+FFFD only with the next byte.
+bool Utf8Stream::begins_surrogate(uint8_t byte) const {
+  return len_ == 1 && pending_[0] == '\xED' && byte >= 0xA0 && byte <= 0xBF;
+}
+
 void Utf8Stream::flush(std::string& out) {
+  const bool surrogate = want_ > 0 && low_ > high_;
   if (want_ > 0) out += kReplacement;
+  if (surrogate) out += kReplacement;
   len_ = want_ = 0;
 }
 

@@ -25,6 +25,7 @@ class Utf8Stream {
 
  private:
   void push(uint8_t byte, std::string& out);
+  bool begins_surrogate(uint8_t byte) const;
 
   std::array<char, 4> pending_{};
   uint8_t len_ = 0, want_ = 0;        // bytes held, bytes of the whole character
