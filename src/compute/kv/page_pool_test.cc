@@ -1,0 +1,116 @@
+#include "compute/kv/page_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace hocket {
+namespace {
+
+constexpr KvShape kShape{DType::bf16, 2, 40, 24, 64};  // both dims need padding
+constexpr int kLayers = 3, kPages = 5;
+
+PagePool make_pool() {
+  auto pool = PagePool::create(kShape, kLayers, kPages);
+  EXPECT_TRUE(pool.has_value());
+  return *std::move(pool);
+}
+
+// Every byte of a page holds a number of its own layer and page.
+std::byte mark(int layer, int page) {
+  return std::byte(1 + layer * kPages + page);
+}
+std::span<std::byte> page_bytes(const PagePool& pool, int layer, int page) {
+  return {reinterpret_cast<std::byte*>(pool.layer(layer).keys<Bf16>(PageId{page}, 0)),
+          static_cast<size_t>(kShape.page_bytes())};
+}
+void mark_all(const PagePool& pool) {
+  for (int layer = 0; layer < kLayers; ++layer)
+    for (int page = 0; page < kPages; ++page)
+      std::ranges::fill(page_bytes(pool, layer, page), mark(layer, page));
+}
+bool all_are(std::span<const std::byte> bytes, std::byte want) {
+  return std::ranges::all_of(bytes, [&](std::byte b) { return b == want; });
+}
+
+TEST(PagePool, BytesAreWhatTheShapeSays) {
+  EXPECT_EQ(kShape.page_bytes(), 2 * 64 * (64 + 32) * 2);
+  EXPECT_EQ(make_pool().bytes(), kLayers * kPages * kShape.page_bytes());
+}
+
+TEST(PagePool, PagesOfAllLayersAreDisjointAndAligned) {
+  const PagePool pool = make_pool();
+  mark_all(pool);
+  for (int layer = 0; layer < kLayers; ++layer) {
+    for (int page = 0; page < kPages; ++page) {
+      EXPECT_TRUE(all_are(page_bytes(pool, layer, page), mark(layer, page)));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(page_bytes(pool, layer, page).data()) % 64, 0u);
+    }
+  }
+}
+
+TEST(PagePool, ANewPoolIsZero) {
+  const PagePool pool = make_pool();
+  for (int layer = 0; layer < kLayers; ++layer)
+    EXPECT_TRUE(all_are(page_bytes(pool, layer, kPages - 1), std::byte{0}));
+}
+
+TEST(PagePool, ClearsOnlyTheGivenPagesInAllLayers) {
+  for (const int num_workers : {1, 2}) {
+    WorkerPool workers({.num_workers = num_workers, .cpus = {}});
+    PagePool pool = make_pool();
+    mark_all(pool);
+    pool.clear_pages(workers, std::vector{PageId{1}, PageId{4}});
+    for (int layer = 0; layer < kLayers; ++layer)
+      for (int page = 0; page < kPages; ++page)
+        EXPECT_TRUE(all_are(page_bytes(pool, layer, page),
+                            page == 1 || page == 4 ? std::byte{0} : mark(layer, page)));
+  }
+}
+
+TEST(PagePool, CopiesInOrderInAllLayers) {
+  WorkerPool workers({.num_workers = 2, .cpus = {}});
+  PagePool pool = make_pool();
+  mark_all(pool);
+  pool.copy_pages(workers, std::vector<PageCopy>{{PageId{0}, PageId{2}}, {PageId{2}, PageId{3}}});
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const int holds[kPages] = {0, 1, 0, 0, 4};
+    for (int page = 0; page < kPages; ++page)
+      EXPECT_TRUE(all_are(page_bytes(pool, layer, page), mark(layer, holds[page])));
+  }
+}
+
+TEST(PagePool, NothingToDoIsFine) {
+  WorkerPool workers({.num_workers = 1, .cpus = {}});
+  PagePool pool = make_pool();
+  pool.clear_pages(workers, {});
+  pool.copy_pages(workers, {});
+}
+
+TEST(PagePool, MovingKeepsTheBytes) {
+  PagePool pool = make_pool();
+  mark_all(pool);
+  const PagePool moved = std::move(pool);
+  EXPECT_TRUE(all_are(page_bytes(moved, 2, 3), mark(2, 3)));
+}
+
+TEST(PagePool, ImpossibleSizesAreAnErrorOfMemory) {
+  KvShape huge = kShape;
+  huge.num_heads = 1024;
+  huge.page_tokens = 1 << 20;
+  const auto pool = PagePool::create(huge, 512, 2'000'000'000);
+  ASSERT_FALSE(pool.has_value());
+  EXPECT_EQ(pool.error().code, ErrorCode::out_of_memory);
+}
+
+TEST(PagePoolDeathTest, AForeignPageIsABug) {
+  WorkerPool workers({.num_workers = 1, .cpus = {}});
+  PagePool pool = make_pool();
+  EXPECT_DEATH(pool.clear_pages(workers, std::vector{PageId{kPages}}), "CHECK failed");
+  EXPECT_DEATH(pool.clear_pages(workers, std::vector{kNoPage}), "CHECK failed");
+}
+
+}  // namespace
+}  // namespace hocket
