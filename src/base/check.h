@@ -44,8 +44,10 @@ struct Splitter {
 struct Verdict {
   bool ok;
   std::string values;
-  explicit operator bool() const { return ok; }   // for a && b, a || b
+  explicit operator bool() const { return ok; }  // for a && b, a || b
 };
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-compare"
 #define HOCKET_CHECK_OP(op)                                          \
   template <class A, class B>                                        \
   Verdict operator op(Left<A> a, const B& b) {                       \
@@ -59,30 +61,32 @@ HOCKET_CHECK_OP(<=)
 HOCKET_CHECK_OP(>)
 HOCKET_CHECK_OP(>=)
 #undef HOCKET_CHECK_OP
+#pragma GCC diagnostic pop
 inline Verdict verdict(Verdict v) {
   return v;
+}
+inline Verdict verdict(bool ok) {
+  return {ok, {}};
 }
 template <class A>
 Verdict verdict(Left<A> a) {
   return {static_cast<bool>(a.value), {}};
 }
+inline std::string sentence(const char* condition, const Verdict& v) {
+  return v.values.empty() ? condition : fmt::format("{} ({})", condition, v.values);
+}
 
 }  // namespace check_detail
 }  // namespace hocket
 
-#define HOCKET_CHECK(condition)                                                                 \
-  do {                                                                                          \
-    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wparentheses\"") _Pragma( \
-        "GCC diagnostic ignored \"-Wsign-compare\"") if (auto hocket_verdict =                  \
-                                                             ::hocket::check_detail::verdict(   \
-                                                                 ::hocket::check_detail::       \
-                                                                     Splitter{}                 \
-                                                                 << condition);                 \
-                                                         !hocket_verdict.ok) [[unlikely]] {     \
-      ::hocket::check_failed(__FILE__, __LINE__,                                                \
-                             hocket_verdict.values.empty()                                      \
-                                 ? std::string(#condition)                                      \
-                                 : std::string(#condition " (") + hocket_verdict.values + ")"); \
-    }                                                                                           \
-    _Pragma("GCC diagnostic pop")                                                               \
+// The left side may be of the other signedness; the right operand of << is the user's whole
+// condition.
+#pragma GCC diagnostic ignored "-Wparentheses"
+#define HOCKET_CHECK(condition)                                                               \
+  do {                                                                                        \
+    if (auto hocket_verdict =                                                                 \
+            ::hocket::check_detail::verdict(::hocket::check_detail::Splitter{} << condition); \
+        !hocket_verdict.ok) [[unlikely]]                                                      \
+      ::hocket::check_failed(__FILE__, __LINE__,                                              \
+                             ::hocket::check_detail::sentence(#condition, hocket_verdict));   \
   } while (false)

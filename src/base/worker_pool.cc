@@ -38,10 +38,15 @@ WorkerPool::WorkerPool(Options options)
   const auto cpu_of = [&](int worker) {
     return worker < static_cast<int>(options.cpus.size()) ? options.cpus[worker] : -1;
   };
+  caller_cpu_ = cpu_of(0);
   flush_denormals();
-  if (cpu_of(0) >= 0) pin_to(cpu_of(0));
   for (int worker = 1; worker < num_workers_; ++worker)
     threads_.emplace_back([this, worker, cpu = cpu_of(worker)] { serve(worker, cpu); });
+}
+
+void WorkerPool::adopt_caller() {
+  flush_denormals();
+  if (caller_cpu_ >= 0) pin_to(caller_cpu_);
 }
 
 WorkerPool::~WorkerPool() {

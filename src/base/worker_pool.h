@@ -31,6 +31,10 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   int size() const { return num_workers_; }
+  // Makes the calling thread worker 0 for good: pins it as the others are. The thread that
+  // constructs the pool may run loops without (while loading, say); the engine's thread calls this
+  // once.
+  void adopt_caller();
 
   // Runs body(task, worker) once for each task in [0, num_tasks), tasks handed out one by one;
   // returns when all are done. worker is in [0, size()). Allocates nothing. Not reentrant.
@@ -52,6 +56,7 @@ class WorkerPool {
 
   const int num_workers_;
   const int64_t spin_ns_;
+  int caller_cpu_ = -1;
   Call call_ = nullptr;
   void* context_ = nullptr;
   int num_tasks_ = 0;

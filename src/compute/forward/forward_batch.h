@@ -1,0 +1,46 @@
+// One step's rows as the compute wing sees them: no request, only tokens, positions and pages.
+// Made by engine/prepare, reused step after step; allocates nothing once reserve() has seen the
+// limits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "compute/kernels/attention.h"
+#include "compute/kernels/kv_layout.h"
+#include "core/forward_mode.h"
+
+namespace hocket {
+
+struct ForwardBatch {
+  ForwardMode mode = ForwardMode::idle;
+  // One entry a row; rows of a sequence are neighbours.
+  std::vector<TokenId> ids;
+  std::vector<int32_t> positions;
+  std::vector<KvSlot> slots;
+  // Who attends to what. Spans point into page lists that live until the step is committed.
+  std::vector<AttentionSequence> sequences;
+  // Rows whose logits are wanted, ascending.
+  std::vector<int32_t> output_rows;
+  // Pages that get their first token in this step, and page copies to make first.
+  std::vector<PageId> fresh_pages;
+  struct Copy {
+    PageId from = kNoPage, to = kNoPage;
+  };
+  std::vector<Copy> copies;
+
+  int num_rows() const { return static_cast<int>(ids.size()); }
+  void clear() {
+    mode = ForwardMode::idle;
+    ids.clear(), positions.clear(), slots.clear(), sequences.clear();
+    output_rows.clear(), fresh_pages.clear(), copies.clear();
+  }
+  void reserve(int max_rows, int max_sequences) {
+    ids.reserve(max_rows), positions.reserve(max_rows), slots.reserve(max_rows);
+    sequences.reserve(max_sequences), output_rows.reserve(max_rows);
+    fresh_pages.reserve(max_rows), copies.reserve(max_sequences);
+  }
+};
+
+}  // namespace hocket

@@ -1,0 +1,58 @@
+// One of the (at most two) sub-batches that a step plays: a range of rows with its own attention
+// plan and layer state. Views into WorkBuffers; splitting and merging copy nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "compute/forward/forward_batch.h"
+#include "compute/forward/once.h"
+#include "compute/forward/work_buffers.h"
+
+namespace hocket {
+
+inline constexpr int kMaxHalves = 2;
+
+struct RowRange {
+  int begin = 0, count = 0;
+};
+
+// Chosen experts of a half's rows. Views of WorkBuffers.
+struct Routing {
+  View<int32_t> ids;    // [rows, k], slots in falling probability
+  View<float> weights;  // [rows, k]
+  View<float> logits;   // [rows, experts]
+};
+
+// A half's rows sorted by expert.
+struct ExpertRows {
+  MatrixView x, y;                   // [rows * k, hidden]: in and out
+  std::span<const int32_t> offsets;  // [experts + 1]
+  View<int32_t> position;            // [rows, k]: where slot s of row t stands in x and y
+};
+
+// What one operation of a layer leaves for a later one. Empty again at the end of every layer.
+struct LayerState {
+  Once<MatrixView> q;           // attn_in -> attn_core
+  Once<MatrixView> normed;      // gate -> dispatch_start
+  Once<Routing> routing;        // gate -> combine_wait
+  Once<ExpertRows> dispatched;  // dispatch_start -> dispatch_wait
+  Once<ExpertRows> arrived;     // dispatch_wait -> experts
+  Once<ExpertRows> computed;    // experts -> combine_start
+  Once<ExpertRows> combining;   // combine_start -> combine_wait
+
+  bool empty() const {
+    return q.empty() && normed.empty() && routing.empty() && dispatched.empty() &&
+           arrived.empty() && computed.empty() && combining.empty();
+  }
+};
+
+struct Half {
+  int index = 0;
+  RowRange rows;
+  AttentionPlan attention;
+  std::span<const KvSlot> slots;
+  LayerState state;
+};
+
+}  // namespace hocket

@@ -1,0 +1,79 @@
+#include "compute/forward/work_buffers.h"
+
+#include <algorithm>
+
+namespace hocket {
+namespace {
+
+View<float> floats(Layout& layout, int64_t rows, int64_t cols) {
+  return layout.matrix(DType::f32, rows, cols).as<float>();
+}
+
+View<int32_t> ints(Layout& layout, int64_t rows, int64_t cols) {
+  return {layout.array<int32_t>(rows * cols), rows, cols};
+}
+
+}  // namespace
+
+void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
+  const int rows = limits.max_rows;
+  const int heads = model.num_heads;
+  residual = floats(layout, rows, model.hidden_size);
+  normed = layout.matrix(dtype, rows, model.hidden_size);
+  cos = floats(layout, rows, model.rope.rotary_dim / 2);
+  sin = floats(layout, rows, model.rope.rotary_dim / 2);
+  qkv = floats(layout, rows, (heads + 2 * model.num_kv_heads) * model.head_dim);
+  q = layout.matrix(dtype, rows, heads * round_up(model.head_dim, kBlockK));
+  attended = layout.matrix(dtype, rows, heads * model.head_dim);
+
+  const bool any_moe = std::ranges::count(model.layer_is_moe, true) > 0;
+  const bool any_dense = std::ranges::count(model.layer_is_moe, false) > 0;
+  int64_t middle_elements = 0;
+  if (any_dense) {
+    mlp_out = floats(layout, rows, model.hidden_size);
+    middle_elements = rows * round_up(model.intermediate_size, kBlockK);
+  }
+  if (any_moe) {
+    const int top_k = model.moe.top_k;
+    gate_logits = floats(layout, rows, model.moe.num_experts);
+    expert_ids = ints(layout, rows, top_k);
+    expert_position = ints(layout, rows, top_k);
+    expert_weights = {layout.array<float>(int64_t{rows} * top_k), rows, top_k};
+    sorted_rows = layout.array<int32_t>(int64_t{rows} * top_k);
+    expert_offsets = layout.array<int32_t>(2 * (model.moe.num_experts + 1));
+    expert_x = layout.matrix(dtype, int64_t{rows} * top_k, model.hidden_size);
+    expert_y = layout.matrix(dtype, int64_t{rows} * top_k, model.hidden_size);
+    middle_elements =
+        std::max(middle_elements, rows * top_k * round_up(model.moe.intermediate_size, kBlockK));
+  }
+  middle = layout.matrix(dtype, 1, middle_elements);
+  output_residual = floats(layout, limits.max_output_rows, model.hidden_size);
+  hidden = layout.matrix(dtype, limits.max_output_rows, model.hidden_size);
+  logits = floats(layout, limits.max_logits_rows, model.vocab_size);
+}
+
+int64_t WorkBuffers::bytes_for(const ModelConfig& model, DType dtype, WorkLimits limits) {
+  WorkBuffers measured;
+  measured.limits = limits;
+  Layout layout;
+  measured.lay_out(model, dtype, layout);
+  return layout.bytes();
+}
+
+Result<WorkBuffers> WorkBuffers::create(const ModelConfig& model, DType dtype, WorkLimits limits) {
+  WorkBuffers made;
+  made.limits = limits;
+  HOCKET_TRY(made.memory_, Buffer::allocate(bytes_for(model, dtype, limits)));
+  Layout layout(made.memory_.data());
+  made.lay_out(model, dtype, layout);
+  return made;
+}
+
+MatrixView WorkBuffers::middle_rows(int64_t begin, int64_t count, int intermediate) const {
+  const int64_t stride = round_up(intermediate, kBlockK);
+  HOCKET_CHECK((begin + count) * stride <= middle.cols);
+  return {static_cast<std::byte*>(middle.data) + begin * stride * size_of(middle.dtype),
+          middle.dtype, count, intermediate, stride};
+}
+
+}  // namespace hocket

@@ -1,0 +1,43 @@
+#include "compute/layers/gqa.h"
+
+#include <cmath>
+
+#include "compute/kernels/attention.h"
+#include "compute/kernels/linear.h"
+#include "compute/kernels/norm.h"
+#include "compute/kernels/qkv.h"
+
+namespace hocket {
+
+void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
+  const auto [begin, count] = half.rows;
+  WorkBuffers& work = site.work;
+  const float eps = static_cast<float>(site.model.rms_norm_eps);
+  const MatrixView normed = work.normed.slice_rows(begin, count);
+  rms_norm(site.backend, work.residual.slice_rows(begin, count), weights.input_norm, eps, normed);
+  const View<float> qkv = work.qkv.slice_rows(begin, count);
+  linear(site.backend, normed, weights.qkv, qkv);
+  const MatrixView q = work.q.slice_rows(begin, count);
+  finish_qkv(site.backend, {.qkv = qkv,
+                            .num_heads = site.model.num_heads,
+                            .q_norm = weights.q_norm,
+                            .k_norm = weights.k_norm,
+                            .norm_eps = eps,
+                            .cos = work.cos.slice_rows(begin, count),
+                            .sin = work.sin.slice_rows(begin, count),
+                            .slots = half.slots,
+                            .q = q,
+                            .kv = site.kv});
+  half.state.q.set(q);
+}
+
+void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) {
+  const auto [begin, count] = half.rows;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(site.model.head_dim));
+  const MatrixView attended = site.work.attended.slice_rows(begin, count);
+  attention(site.backend, half.state.q.take(), site.kv, half.attention, scale, attended);
+  linear(site.backend, attended, weights.output, site.work.residual.slice_rows(begin, count),
+         Store::add);
+}
+
+}  // namespace hocket

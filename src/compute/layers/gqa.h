@@ -1,0 +1,35 @@
+// Grouped-query attention as two operations: in (norm, projections, rotation, store) and core
+// (attend, project, add).
+#pragma once
+
+#include <span>
+
+#include "compute/forward/half.h"
+#include "compute/kernels/backend.h"
+#include "compute/kernels/kv_layout.h"
+#include "compute/kernels/packed_weight.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+struct GqaWeights {
+  std::span<const float> input_norm;      // [hidden]
+  PackedWeight qkv;                       // n = (heads + 2 kv) * head_dim
+  std::span<const float> q_norm, k_norm;  // [head_dim], or empty
+  PackedWeight output;                    // k = heads * head_dim
+};
+
+// Where a layer of one pass runs and on what.
+struct AttentionSite {
+  Backend& backend;
+  const ModelConfig& model;
+  WorkBuffers& work;
+  const KvLayer& kv;
+};
+
+// Reads the residual rows of `half`, stores keys and values, sets half.state.q.
+void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half);
+// Takes half.state.q, adds to the residual rows of `half`.
+void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half);
+
+}  // namespace hocket

@@ -1,0 +1,24 @@
+// A model family: how the weights of one architecture are named, and which kind each layer is.
+#pragma once
+
+#include <string_view>
+
+#include "compute/models/layer.h"
+#include "compute/weights/loader.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+struct ModelFamily {
+  std::string_view architecture;  // as in config.json
+  // Asks the loader for the weights of layer `index` and names its kind. Errors stay in the loader.
+  Layer (*load_layer)(const ModelConfig& model, int index, WeightLoader& loader);
+};
+
+// Null for an architecture that cannot run.
+const ModelFamily* find_family(std::string_view architecture);
+
+extern const ModelFamily kQwen3;  // qwen3.cc
+extern const ModelFamily kQwen3Moe;
+
+}  // namespace hocket

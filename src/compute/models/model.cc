@@ -1,0 +1,82 @@
+#include "compute/models/model.h"
+
+#include "compute/kernels/embedding.h"
+#include "compute/kernels/linear.h"
+#include "compute/kernels/norm.h"
+#include "compute/models/family.h"
+
+namespace hocket {
+
+Result<Model> Model::load(const ModelConfig& config, int combine_groups, WeightLoader& loader) {
+  const ModelFamily* family = find_family(config.architecture);
+  if (family == nullptr)
+    return fail(ErrorCode::unsupported_model, "no model family for architecture {}",
+                config.architecture);
+  Model model;
+  model.config_ = config;
+  model.dispatcher_ = LocalDispatcher(config, combine_groups);
+  model.rope_ = rope_frequencies(config.rope);
+  model.embedding_ =
+      loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
+  for (int i = 0; i < config.num_layers; ++i)
+    model.layers_.push_back(family->load_layer(config, i, loader));
+  model.final_norm_ = loader.vector("model.norm.weight", config.hidden_size);
+  model.head_ = config.tie_word_embeddings
+                    ? model.embedding_
+                    : loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+  HOCKET_TRY_VOID(loader.status());
+  return model;
+}
+
+KvShape Model::kv_shape(DType dtype, int page_tokens) const {
+  return {.dtype = dtype,
+          .num_heads = config_.num_kv_heads,
+          .key_dim = config_.head_dim,
+          .value_dim = config_.head_dim,
+          .page_tokens = page_tokens};
+}
+
+void Model::forward(const ForwardBatch& batch, const Pass& pass) const {
+  const int rows = batch.num_rows();
+  HOCKET_CHECK(rows <= pass.work.limits.max_rows);
+  pass.pages.clear_pages(pass.backend.workers(), batch.fresh_pages);
+  for (const ForwardBatch::Copy& copy : batch.copies)
+    pass.pages.copy_page(pass.backend.workers(), copy.from, copy.to);
+
+  embed(pass.backend, batch.ids, embedding_, pass.work.residual.slice_rows(0, rows));
+  rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
+              pass.work.sin.slice_rows(0, rows));
+  split_batch(batch, pass.split, config_.num_heads, config_.num_kv_heads, pass.halves);
+  play(pass.order, config_.num_layers, pass.halves, [&](int index, Op op, Half& half) {
+    const Layer& layer = layers_[index];
+    const OpFn run = layer.kind->run[static_cast<size_t>(op)];
+    if (run == nullptr) return;
+    run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), dispatcher_,
+         half});
+    if (op == layer.kind->graph->ops.back()) HOCKET_CHECK(half.state.empty());
+    if (pass.probe != nullptr) pass.probe->after(index, op, half);
+  });
+  finish_rows(batch, pass);
+}
+
+void Model::finish_rows(const ForwardBatch& batch, const Pass& pass) const {
+  const WorkBuffers& work = pass.work;
+  HOCKET_CHECK(std::ssize(batch.output_rows) <= work.limits.max_output_rows);
+  const float eps = static_cast<float>(config_.rms_norm_eps);
+  pass.backend.workers().run(static_cast<int>(batch.output_rows.size()), [&](int i, int) {
+    const float* from = work.residual.row(batch.output_rows[i]);
+    float* to = work.output_residual.row(i);
+    std::copy(from, from + config_.hidden_size, to);
+  });
+  const auto count = std::ssize(batch.output_rows);
+  rms_norm(pass.backend, work.output_residual.slice_rows(0, count), final_norm_, eps,
+           work.hidden.slice_rows(0, count));
+}
+
+View<float> Model::logits(Backend& backend, WorkBuffers& work, int begin, int count) const {
+  const View<float> out = work.logits.slice_rows(0, count);
+  linear(backend, work.hidden.slice_rows(begin, count), head_, out);
+  return out;
+}
+
+}  // namespace hocket

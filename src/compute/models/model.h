@@ -1,0 +1,57 @@
+// A decoder-only model in memory, and its forward pass: embedding, layers by an order, final norm,
+// head.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/forward/forward_batch.h"
+#include "compute/forward/split.h"
+#include "compute/forward/work_buffers.h"
+#include "compute/kernels/rope.h"
+#include "compute/kv/page_pool.h"
+#include "compute/models/layer.h"
+#include "compute/overlap/executor.h"
+#include "compute/weights/loader.h"
+
+namespace hocket {
+
+class Model {
+ public:
+  // Asks `loader` for all weights: with a measuring loader this only counts bytes. The views stay
+  // the loader's memory. Errors: unsupported_model; else the loader's status().
+  static Result<Model> load(const ModelConfig& config, int combine_groups, WeightLoader& loader);
+
+  const ModelConfig& config() const { return config_; }
+  KvShape kv_shape(DType dtype, int page_tokens) const;
+
+  struct Pass {
+    Backend& backend;
+    WorkBuffers& work;
+    PagePool& pages;
+    const Order& order;
+    std::span<Half> halves;  // order.num_halves of them
+    SplitRule split;         // where two halves are cut
+    ForwardProbe* probe = nullptr;
+  };
+  // Runs the layers over `batch`; afterwards work.hidden holds the final norm of batch.output_rows,
+  // in order. Page copies and clearing of fresh pages come first.   Thread: engine.   Errors: none.
+  void forward(const ForwardBatch& batch, const Pass& pass) const;
+  // work.logits[0 .. count) = head of work.hidden[begin .. begin + count); count <=
+  // limits.max_logits_rows.
+  View<float> logits(Backend& backend, WorkBuffers& work, int begin, int count) const;
+
+ private:
+  Model() = default;
+  void finish_rows(const ForwardBatch& batch, const Pass& pass) const;
+
+  ModelConfig config_;
+  RopeFrequencies rope_;
+  PackedWeight embedding_, head_;
+  std::span<const float> final_norm_;
+  std::vector<Layer> layers_;
+  LocalDispatcher dispatcher_{config_, 1};
+};
+
+}  // namespace hocket

@@ -1,0 +1,26 @@
+#include "compute/moe/gate.h"
+
+#include "compute/kernels/linear.h"
+#include "compute/kernels/norm.h"
+#include "compute/kernels/router.h"
+
+namespace hocket {
+
+void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights, WorkBuffers& work,
+          Half& half) {
+  const auto [begin, count] = half.rows;
+  const MatrixView normed = work.normed.slice_rows(begin, count);
+  rms_norm(backend, work.residual.slice_rows(begin, count), weights.norm,
+           static_cast<float>(model.rms_norm_eps), normed);
+  const Routing routing = {.ids = work.expert_ids.slice_rows(begin, count),
+                           .weights = work.expert_weights.slice_rows(begin, count),
+                           .logits = work.gate_logits.slice_rows(begin, count)};
+  linear(backend, normed, weights.gate, routing.logits);
+  select_top_k(backend, routing.logits,
+               model.moe.norm_topk_prob ? TopKWeights::normalised : TopKWeights::plain, routing.ids,
+               routing.weights);
+  half.state.normed.set(normed);
+  half.state.routing.set(routing);
+}
+
+}  // namespace hocket

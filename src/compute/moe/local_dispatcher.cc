@@ -1,0 +1,69 @@
+#include "compute/moe/local_dispatcher.h"
+
+#include <algorithm>
+
+#include "compute/kernels/combine.h"
+
+namespace hocket {
+
+LocalDispatcher::LocalDispatcher(const ModelConfig& model, int combine_groups)
+    : num_experts_(model.moe.num_experts),
+      top_k_(model.moe.top_k),
+      combine_groups_(combine_groups) {
+  HOCKET_CHECK(num_experts_ == 0 || num_experts_ % combine_groups_ == 0);
+}
+
+void LocalDispatcher::dispatch_start(Backend& backend, WorkBuffers& work, Half& half) const {
+  const auto [begin, count] = half.rows;
+  const Routing& routing = half.state.routing.peek();
+  const View<int32_t> position = work.expert_position.slice_rows(begin, count);
+  const std::span<int32_t> offsets(work.expert_offsets + half.index * (num_experts_ + 1),
+                                   num_experts_ + 1);
+  const std::span<int32_t> rows(work.sorted_rows + int64_t{begin} * top_k_,
+                                int64_t{count} * top_k_);
+
+  // A counting sort by expert: counts, then starts, then places.
+  std::ranges::fill(offsets, 0);
+  for (int64_t t = 0; t < count; ++t)
+    for (int s = 0; s < top_k_; ++s) ++offsets[routing.ids.row(t)[s] + 1];
+  for (int e = 0; e < num_experts_; ++e) offsets[e + 1] += offsets[e];
+  for (int64_t t = 0; t < count; ++t)
+    for (int s = 0; s < top_k_; ++s) {
+      const int32_t place = offsets[routing.ids.row(t)[s]]++;
+      position.row(t)[s] = place;
+      rows[place] = static_cast<int32_t>(t);
+    }
+  // Placing moved every start to its end, which is the next expert's start.
+  for (int e = num_experts_; e > 0; --e) offsets[e] = offsets[e - 1];
+  offsets[0] = 0;
+
+  const int64_t first = int64_t{begin} * top_k_;
+  const ExpertRows sorted = {.x = work.expert_x.slice_rows(first, std::ssize(rows)),
+                             .y = work.expert_y.slice_rows(first, std::ssize(rows)),
+                             .offsets = offsets,
+                             .position = position};
+  gather_rows(backend, half.state.normed.take(), rows, sorted.x);
+  half.state.dispatched.set(sorted);
+}
+
+void LocalDispatcher::dispatch_wait(Half& half) const {
+  half.state.arrived.set(half.state.dispatched.take());
+}
+
+void LocalDispatcher::combine_start(Half& half) const {
+  half.state.combining.set(half.state.computed.take());
+}
+
+void LocalDispatcher::combine_wait(Backend& backend, WorkBuffers& work, Half& half) const {
+  const ExpertRows rows = half.state.combining.take();
+  const Routing routing = half.state.routing.take();
+  combine_rows(backend, {.y = rows.y,
+                         .ids = routing.ids,
+                         .position = rows.position,
+                         .weights = routing.weights,
+                         .num_experts = num_experts_,
+                         .num_groups = combine_groups_,
+                         .residual = work.residual.slice_rows(half.rows.begin, half.rows.count)});
+}
+
+}  // namespace hocket

@@ -1,0 +1,42 @@
+#include "compute/overlap/op.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+std::string_view op_name(Op op) {
+  static constexpr std::array<std::string_view, kNumOps> kNames = {
+      "attn_in",       "attn_core", "mlp",           "gate",        "dispatch_start",
+      "dispatch_wait", "experts",   "combine_start", "combine_wait"};
+  return kNames[static_cast<size_t>(op)];
+}
+
+bool OpGraph::has(Op op) const {
+  return std::ranges::find(ops, op) != ops.end();
+}
+
+namespace {
+
+// Each operation of these kinds needs the one before it.
+OpGraph chain(std::vector<Op> ops) {
+  OpGraph graph{std::move(ops), {}};
+  for (size_t i = 1; i < graph.ops.size(); ++i)
+    graph.edges.push_back({graph.ops[i - 1], graph.ops[i]});
+  return graph;
+}
+
+}  // namespace
+
+const OpGraph& moe_graph() {
+  static const OpGraph graph =
+      chain({Op::attn_in, Op::attn_core, Op::gate, Op::dispatch_start, Op::dispatch_wait,
+             Op::experts, Op::combine_start, Op::combine_wait});
+  return graph;
+}
+
+const OpGraph& dense_graph() {
+  static const OpGraph graph = chain({Op::attn_in, Op::attn_core, Op::mlp});
+  return graph;
+}
+
+}  // namespace hocket
