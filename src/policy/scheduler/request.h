@@ -2,7 +2,9 @@
 // and its last step has been committed.   Thread: engine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,7 @@ struct Request {
 
   int cached_len = 0;                // prompt tokens taken from the cache when first admitted (reported as cached_tokens)
   int num_retractions = 0;
+  int logprobs_done = 0;             // prompt rows before this have reported their log-probabilities
   FinishReason finish = FinishReason::none;
   TokenId matched_stop{-1};          // the stop token, where that ended it
   Error error;                       // where finish == error
@@ -60,6 +63,20 @@ struct Request {
   int generated() const { return static_cast<int>(tokens.size()) - prompt_len; }
   // Rows still to compute before a new token can be sampled; 1 while decoding.
   int uncomputed() const { return static_cast<int>(tokens.size()) - computed_len; }
+  int new_tokens_left() const { return sampling.max_new_tokens - generated(); }
+
+  // First row that still has to report a prompt log-probability: row i reports on token i + 1. -1: none has to.
+  int logprobs_from() const {
+    if (sampling.prompt_logprobs_from < 0) return -1;
+    const int from = std::max(sampling.prompt_logprobs_from - 1, logprobs_done);
+    return from < prompt_len - 1 ? from : -1;
+  }
+  // The tokens that a cached prefix may stand for: never the last, nor rows that have to report.
+  std::span<const TokenId> reusable_tokens() const {
+    const int from = logprobs_from();
+    const auto count = from >= 0 ? static_cast<size_t>(from) : tokens.size() - 1;
+    return std::span(tokens).first(count);
+  }
 };
 
 }  // namespace hocket

@@ -1,0 +1,106 @@
+// What a finished step changes: lengths, tokens, the tree, and who is done.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "policy/scheduler/scheduler_state.h"
+
+namespace hocket {
+namespace {
+
+bool contains(const std::vector<TokenId>& ids, TokenId id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+void fail_request(Request& request, Error error) {
+  request.finish = FinishReason::error;
+  request.error = std::move(error);
+}
+
+}  // namespace
+
+void Scheduler::State::commit(std::span<const SampledToken> sampled) {
+  HOCKET_CHECK(in_flight);
+  in_flight = false;
+  size_t num_used = 0;
+  for (const Slice& slice : batch.slices) {
+    Request& request = *slice.request;
+    request.computed_len = slice.begin + slice.len;
+    if (slice.logprobs_from >= 0)
+      request.logprobs_done = std::min(request.computed_len, request.prompt_len - 1);
+    const SampledToken* token = nullptr;
+    if (slice.samples) {
+      HOCKET_CHECK(num_used < sampled.size());
+      token = &sampled[num_used++];
+    }
+    if (request.finish != FinishReason::none) continue;  // aborted in flight
+
+    const bool was_prefilling = request.state == Request::State::prefilling;
+    if (token != nullptr) accept(request, *token);
+    if (was_prefilling && request.finish != FinishReason::error) share(request);
+  }
+  HOCKET_CHECK(num_used == sampled.size());
+
+  const size_t num_before = finished.size();
+  if (chunked && chunked->finish != FinishReason::none) retire(std::move(chunked));
+  running.take_finished([this](std::unique_ptr<Request> request) { retire(std::move(request)); });
+  if (finished.size() > num_before) full = false;
+}
+
+// The end is tested in this order: no usable token, length, stop token.
+void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
+  if (sampled.failed)
+    return fail_request(request,
+                        error(ErrorCode::bad_logits, "the logits after {} tokens are not finite",
+                              request.tokens.size()));
+  const int id = value(sampled.token);
+  if (id < 0 || (options.vocab_size > 0 && id >= options.vocab_size))
+    return fail_request(request, error(ErrorCode::bad_logits,
+                                       "token {} after {} tokens is outside the vocabulary of {}",
+                                       id, request.tokens.size(), options.vocab_size));
+  if (request.state == Request::State::prefilling && request.generated() == 0)
+    request.times.prefill_done = now;
+  request.state = Request::State::running;
+  request.tokens.push_back(sampled.token);
+  ++generated_tokens_total;
+
+  const SamplingParams& sampling = request.sampling;
+  const bool ends = contains(sampling.stop_ids, sampled.token) ||
+                    (!sampling.ignore_eos && contains(options.eos_ids, sampled.token));
+  if (request.new_tokens_left() <= 0) {
+    request.finish = FinishReason::length;
+  } else if (ends && request.generated() >= sampling.min_new_tokens) {
+    request.finish = FinishReason::stop;
+    request.matched_stop = sampled.token;
+  }
+}
+
+// Hands the computed whole pages to the tree, where running and coming requests find them.
+//   pages   | the tree's: leased | the partial last page: own |
+void Scheduler::State::share(Request& request) {
+  const auto num_whole = static_cast<size_t>(request.computed_len / page_tokens());
+  const auto num_tokens = num_whole * static_cast<size_t>(page_tokens());
+  request.lease = cache.insert(request.cache_namespace, std::span(request.tokens).first(num_tokens),
+                               std::span(request.pages).first(num_whole));
+  request.leased_pages = request.lease.len() / page_tokens();
+}
+
+void Scheduler::State::release(Request& request) {
+  pages.give_back(std::span(request.pages).subspan(static_cast<size_t>(request.leased_pages)));
+  request.pages.clear();
+  request.lease = Lease();
+  request.leased_pages = 0;
+  request.computed_len = 0;
+}
+
+// What ended well is worth remembering: the next turn of a conversation begins with it.
+void Scheduler::State::retire(std::unique_ptr<Request> request) {
+  if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
+    share(*request);
+  release(*request);
+  request->state = Request::State::finished;
+  request->times.finished = now;
+  finished.push_back(std::move(request));
+}
+
+}  // namespace hocket

@@ -1,0 +1,73 @@
+#include "policy/scheduler/prefill_adder.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+// At least one page of rows is always left beside the decode rows, so that many of them cannot
+// starve a prompt.
+PrefillAdder::PrefillAdder(const PrefillBudget& budget)
+    : budget_(budget),
+      rem_input_(std::max(budget.max_prefill_tokens - budget.num_decode_rows, budget.page_tokens)) {
+  if (budget.chunk_tokens >= 0)
+    rem_chunk_ = std::max(budget.chunk_tokens - budget.num_decode_rows, budget.page_tokens);
+}
+
+int PrefillAdder::limit() const {
+  return std::min(rem_chunk_, rem_input_);
+}
+
+Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
+  const int rows = ceil_page(len);
+  ++num_added_;
+  rem_input_ -= rows;
+  rem_chunk_ -= rows;
+  cut_ = candidate.prefix_len + len < candidate.total_len;
+  budget_.reserved_tokens += budget_.page_tokens;
+  if (!cut_) budget_.reserved_tokens += std::min(candidate.new_tokens_left, kMaxReservedNewTokens);
+  return {AddResult::added, len};
+}
+
+Admission PrefillAdder::continue_chunked(const PrefillCandidate& candidate,
+                                         int64_t available_tokens) {
+  const double reserved = budget_.nothing_running ? 0.0 : budget_.reserved_tokens;
+  const double room = std::max(0.0, static_cast<double>(available_tokens) - reserved);
+  const int rows = candidate.total_len - candidate.prefix_len;
+  if (rows <= limit() && ceil_page(rows) <= room) return charge(candidate, rows);
+  const int most = static_cast<int>(std::min<double>(limit(), room));
+  const int len = floor_page(candidate.prefix_len + most) - candidate.prefix_len;
+  return len > 0 ? charge(candidate, len) : Admission{AddResult::no_tokens, 0};
+}
+
+Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available_tokens) {
+  const int left = std::max(candidate.new_tokens_left, 0);
+  const int held = candidate.prefix_pages * budget_.page_tokens;
+  if (alone()) {
+    // The last new token is never computed. Nobody else needs a reserve: exact need, or nobody
+    // could ever fill the pool.
+    if (ceil_page(candidate.total_len + left - 1) - held > available_tokens)
+      return {AddResult::no_tokens, 0};
+  } else {
+    const double need = ceil_page(candidate.total_len) - held +
+                        std::min(left, kMaxReservedNewTokens) + budget_.page_tokens;
+    if (need >= static_cast<double>(available_tokens) - budget_.reserved_tokens)
+      return {AddResult::no_tokens, 0};
+  }
+
+  const int rows = candidate.total_len - candidate.prefix_len;
+  if (budget_.chunk_tokens < 0) {
+    // A first prompt may exceed the cap, since it can never be cut.
+    if (num_added_ > 0 && ceil_page(rows) >= rem_input_) return {AddResult::other, 0};
+    return charge(candidate, rows);
+  }
+  if (ceil_page(rows) <= limit()) return charge(candidate, rows);
+  const int len = floor_page(candidate.prefix_len + floor_page(limit())) - candidate.prefix_len;
+  return len > 0 ? charge(candidate, len) : Admission{AddResult::other, 0};
+}
+
+AddResult PrefillAdder::verdict(int64_t available_tokens) const {
+  if (static_cast<double>(available_tokens) <= budget_.reserved_tokens) return AddResult::no_tokens;
+  return cut_ || limit() <= 0 ? AddResult::other : AddResult::added;
+}
+
+}  // namespace hocket

@@ -1,0 +1,78 @@
+// Decides which waiting requests join the next prefill and how much of each. Pure: numbers in,
+// numbers out. Two budgets: compute (rows of this pass) and memory (pages that are free or
+// evictable, less what is reserved for the future of those admitted before).
+//
+//   memory   | new pages of the prompt | min(new tokens left, 4096) | one page |  <  available -
+//   reserved
+//
+// Invariant: what it admits has its pages now; and a request that is alone is admitted whenever it
+// fits at all. Thread: engine.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace hocket {
+
+enum class AddResult : uint8_t {
+  added,
+  no_tokens,
+  other
+};  // no_tokens: memory; other: this pass is full
+
+// New tokens beyond this many are not reserved for; generation goes on all the same.
+inline constexpr int kMaxReservedNewTokens = 4096;
+
+struct PrefillBudget {
+  int page_tokens = 1;
+  int chunk_tokens = -1;  // -1: prompts are never cut
+  int max_prefill_tokens = 0;
+  int num_decode_rows =
+      0;  // rows of running requests in the same pass; their pages are taken already
+  double reserved_tokens = 0;    // future growth of the running requests
+  bool nothing_running = false;  // no request holds pages
+};
+
+struct PrefillCandidate {
+  int total_len = 0;     // tokens to have computed when its prefill is done
+  int prefix_len = 0;    // computed already; may end inside a page, which is then copied
+  int prefix_pages = 0;  // pages that it already holds
+  int new_tokens_left = 0;
+};
+
+struct Admission {
+  AddResult result = AddResult::other;
+  int len = 0;  // rows from prefix_len on; a cut chunk ends at a page border
+};
+
+class PrefillAdder {
+ public:
+  explicit PrefillAdder(const PrefillBudget& budget);
+
+  // The request whose chunk was cut in an earlier pass: goes first, and waits only while running
+  // requests need the memory. available_tokens: in pages free or evictable now; what it gets is
+  // charged.
+  Admission continue_chunked(const PrefillCandidate& candidate, int64_t available_tokens);
+  // A waiting request. Its matched prefix must be pinned already, so that available_tokens does not
+  // count it.
+  Admission add(const PrefillCandidate& candidate, int64_t available_tokens);
+
+  // Whether a further candidate may be tried.
+  AddResult verdict(int64_t available_tokens) const;
+  // No other request holds memory or was admitted in this pass.
+  bool alone() const { return budget_.nothing_running && num_added_ == 0; }
+
+ private:
+  int limit() const;
+  int floor_page(int tokens) const { return tokens / budget_.page_tokens * budget_.page_tokens; }
+  int ceil_page(int tokens) const { return floor_page(tokens + budget_.page_tokens - 1); }
+  Admission charge(const PrefillCandidate& candidate, int len);
+
+  PrefillBudget budget_;
+  int rem_input_;
+  int rem_chunk_ = std::numeric_limits<int>::max();
+  int num_added_ = 0;
+  bool cut_ = false;
+};
+
+}  // namespace hocket

@@ -1,0 +1,59 @@
+#include "policy/scheduler/running_batch.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "policy/scheduler/prefill_adder.h"
+
+namespace hocket {
+
+RunningBatch::RunningBatch(int max_requests, int page_tokens) : page_tokens_(page_tokens) {
+  requests_.reserve(static_cast<size_t>(max_requests));
+}
+
+void RunningBatch::add(std::unique_ptr<Request> request) {
+  HOCKET_CHECK(requests_.size() < requests_.capacity());
+  requests_.push_back(std::move(request));
+}
+
+bool RunningBatch::needs_page(const Request& request) const {
+  return static_cast<size_t>(request.computed_len) ==
+         request.pages.size() * static_cast<size_t>(page_tokens_);
+}
+
+int RunningBatch::num_pages_needed() const {
+  return static_cast<int>(std::count_if(requests_.begin(), requests_.end(),
+                                        [this](const auto& r) { return needs_page(*r); }));
+}
+
+double RunningBatch::reserved_tokens(double ratio) const {
+  int64_t tokens = 0;
+  for (const auto& request : requests_)
+    tokens += std::min(request->new_tokens_left(), kMaxReservedNewTokens);
+  return static_cast<double>(tokens) * ratio;
+}
+
+std::unique_ptr<Request> RunningBatch::take_victim() {
+  HOCKET_CHECK(size() >= 2);
+  auto victim = requests_.begin();
+  for (auto it = requests_.begin() + 1; it != requests_.end(); ++it) {
+    const auto loss = [](const Request& r) { return std::tuple(r.generated(), -r.prompt_len); };
+    if (loss(**it) <= loss(**victim)) victim = it;
+  }
+  std::unique_ptr<Request> request = std::move(*victim);
+  requests_.erase(victim);
+  return request;
+}
+
+std::unique_ptr<Request> RunningBatch::take(const Request& request) {
+  const auto it = std::find_if(requests_.begin(), requests_.end(),
+                               [&](const auto& r) { return r.get() == &request; });
+  HOCKET_CHECK(it != requests_.end());
+  std::unique_ptr<Request> owned = std::move(*it);
+  requests_.erase(it);
+  return owned;
+}
+
+}  // namespace hocket

@@ -1,0 +1,56 @@
+// The requests whose prefill is done or in this pass; each decodes one row a step. In order of
+// admission. Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policy/scheduler/request.h"
+
+namespace hocket {
+
+class RunningBatch {
+ public:
+  RunningBatch(int max_requests, int page_tokens);
+
+  void add(std::unique_ptr<Request> request);
+  std::span<const std::unique_ptr<Request>> requests() const { return requests_; }
+  int size() const { return static_cast<int>(requests_.size()); }
+  bool empty() const { return requests_.empty(); }
+
+  // Pages that the next decode step has to take: one for each request whose last page is full.
+  int num_pages_needed() const;
+  bool needs_page(const Request& request) const;
+  // What admitted requests may still grow by: the sum of min(new tokens left, 4096) times the
+  // ratio.
+  double reserved_tokens(double ratio) const;
+
+  // Retraction: takes out the request that loses least, the one with the fewest generated tokens,
+  // then the longest prompt, then the newest. So the one that got furthest is never taken, and
+  // finishes. Needs at least two.
+  std::unique_ptr<Request> take_victim();
+  std::unique_ptr<Request> take(const Request& request);
+  // Hands every finished request to retire(std::unique_ptr<Request>); the others keep their order.
+  template <class Retire>
+  void take_finished(Retire&& retire);
+
+ private:
+  int page_tokens_;
+  std::vector<std::unique_ptr<Request>> requests_;
+};
+
+template <class Retire>
+void RunningBatch::take_finished(Retire&& retire) {
+  size_t kept = 0;
+  for (auto& request : requests_) {
+    if (request->finish != FinishReason::none) {
+      retire(std::move(request));
+    } else if (&requests_[kept++] != &request) {
+      requests_[kept - 1] = std::move(request);
+    }
+  }
+  requests_.resize(kept);
+}
+
+}  // namespace hocket

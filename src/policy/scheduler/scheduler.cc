@@ -1,0 +1,171 @@
+#include "policy/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "policy/scheduler/scheduler_state.h"
+
+namespace hocket {
+
+Scheduler::State::State(SchedulerOptions scheduler_options)
+    : options(std::move(scheduler_options)),
+      pages(options.num_pages, options.page_tokens),
+      cache(pages, {.enabled = options.prefix_cache}),
+      waiting(options.policy, {.max_requests = options.max_queued_requests,
+                               .max_tokens = options.max_queued_tokens}),
+      running(options.max_running_requests, options.page_tokens),
+      ratio(options.conservativeness) {
+  HOCKET_CHECK(options.max_running_requests >= 1);
+  HOCKET_CHECK(options.max_queued_requests >= 1);
+  // A chunk below a page, or a pass below a chunk, would let prompts wait for ever.
+  HOCKET_CHECK(options.chunk_tokens == -1 || options.chunk_tokens >= options.page_tokens);
+  HOCKET_CHECK(options.max_prefill_tokens >= std::max(options.chunk_tokens, options.page_tokens));
+  const auto most = static_cast<size_t>(options.max_running_requests) + 1;
+  batch.slices.reserve(most);
+  batch.copies.reserve(most);
+  finished.reserve(most);
+}
+
+int Scheduler::State::num_private_pages() const {
+  auto own = [](const Request& request) {
+    return static_cast<int>(request.pages.size()) - request.leased_pages;
+  };
+  int count = chunked ? own(*chunked) : 0;
+  for (const auto& request : running.requests()) count += own(*request);
+  return count;
+}
+
+bool Scheduler::State::in_batch(const Request& request) const {
+  return in_flight && std::any_of(batch.slices.begin(), batch.slices.end(),
+                                  [&](const Slice& slice) { return slice.request == &request; });
+}
+
+Scheduler::Scheduler(SchedulerOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
+Scheduler::~Scheduler() = default;
+
+Result<void> Scheduler::add(RequestInput input) {
+  State& s = *state_;
+  const auto prompt_len = static_cast<int>(input.prompt.size());
+  const int max_new_tokens = input.sampling.max_new_tokens;
+  HOCKET_CHECK(prompt_len >= 1);
+  HOCKET_CHECK(max_new_tokens >= 1);
+  const int64_t most_tokens = int64_t{prompt_len} + max_new_tokens;
+  if (s.options.context_length > 0 && most_tokens > s.options.context_length)
+    return fail(error(ErrorCode::context_length_exceeded,
+                      "{} prompt tokens and {} new ones are {}; the context holds {}", prompt_len,
+                      max_new_tokens, most_tokens, s.options.context_length)
+                    .with_fix("a shorter prompt, or a smaller max_tokens")
+                    .with_param("max_tokens"));
+  // The last new token is returned but never computed.
+  const int64_t pool_tokens = int64_t{s.options.num_pages} * s.options.page_tokens;
+  if (most_tokens - 1 > pool_tokens)
+    return fail(
+        error(ErrorCode::request_too_big,
+              "{} prompt tokens and {} new ones can never fit: the KV cache holds {} tokens in all",
+              prompt_len, max_new_tokens, pool_tokens)
+            .with_fix(prompt_len <= pool_tokens
+                          ? fmt::format("max_tokens of at most {}", pool_tokens + 1 - prompt_len)
+                          : std::string("a shorter prompt, or more memory for the KV cache"))
+            .with_param("max_tokens"));
+  HOCKET_TRY_VOID(s.waiting.check_room(prompt_len));
+
+  auto request = std::make_unique<Request>();
+  request->id = input.id;
+  request->tokens = std::move(input.prompt);
+  request->prompt_len = prompt_len;
+  request->sampling = std::move(input.sampling);
+  request->priority = input.priority;
+  request->cache_namespace = input.cache_namespace;
+  request->times.arrived = input.arrived;
+  s.waiting.push(std::move(request));
+  s.full = false;
+  return {};
+}
+
+bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
+  HOCKET_CHECK(reason != FinishReason::none);
+  State& s = *state_;
+  auto mark = [&](Request& request) {
+    request.finish = reason;
+    request.error = std::move(error);
+  };
+  if (std::unique_ptr<Request> request = s.waiting.remove(id)) {
+    mark(*request);
+    s.full = false;
+    s.retire(std::move(request));
+    return true;
+  }
+  Request* active = s.chunked && s.chunked->id == id ? s.chunked.get() : nullptr;
+  for (const auto& request : s.running.requests())
+    if (request->id == id) active = request.get();
+  if (active == nullptr || active->finish != FinishReason::none) return false;
+  mark(*active);
+  if (s.in_batch(*active)) return true;  // commit() lets it go
+  s.full = false;
+  s.retire(active == s.chunked.get() ? std::move(s.chunked) : s.running.take(*active));
+  return true;
+}
+
+const Batch& Scheduler::schedule(TimePoint now) {
+  state_->now = now;
+  state_->schedule();
+  return state_->batch;
+}
+
+void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now) {
+  HOCKET_CHECK(&batch == &state_->batch);
+  state_->now = now;
+  state_->commit(sampled);
+}
+
+std::vector<std::unique_ptr<Request>> Scheduler::take_finished() {
+  return std::exchange(state_->finished, {});
+}
+bool Scheduler::has_finished() const {
+  return !state_->finished.empty();
+}
+
+bool Scheduler::idle() const {
+  return state_->num_active() == 0 && state_->waiting.empty();
+}
+
+SchedulerStats Scheduler::stats() const {
+  const State& s = *state_;
+  SchedulerStats stats;
+  stats.num_running = s.num_active();
+  stats.num_waiting = s.waiting.size();
+  stats.num_waiting_tokens = s.waiting.num_tokens();
+  stats.num_pages = s.pages.num_pages();
+  stats.num_free_pages = s.pages.num_free();
+  stats.num_cached_pages = s.cache.num_cached_pages();
+  stats.num_private_pages = s.num_private_pages();
+  stats.num_used_tokens = int64_t{stats.num_pages} * s.page_tokens() - s.available_tokens();
+  stats.token_usage =
+      static_cast<double>(stats.num_used_tokens) / (double{1} * stats.num_pages * s.page_tokens());
+  stats.new_token_ratio = s.ratio.now();
+  stats.num_retracted_total = s.num_retracted_total;
+  stats.num_evicted_pages_total = s.cache.num_evicted_total();
+  stats.num_lpm_fallbacks_total = s.waiting.num_lpm_fallbacks();
+  stats.prompt_tokens_total = s.prompt_tokens_total;
+  stats.cached_tokens_total = s.cached_tokens_total;
+  stats.generated_tokens_total = s.generated_tokens_total;
+  return stats;
+}
+
+bool Scheduler::flush_cache() {
+  if (!idle()) return false;
+  state_->cache.flush();
+  return true;
+}
+
+void Scheduler::check_integrity() const {
+  const State& s = *state_;
+  s.cache.check_integrity();
+  HOCKET_CHECK(s.pages.num_free() + s.cache.num_cached_pages() + s.num_private_pages() ==
+               s.pages.num_pages());
+  if (idle()) HOCKET_CHECK(s.cache.num_evictable_pages() == s.cache.num_cached_pages());
+}
+
+}  // namespace hocket
