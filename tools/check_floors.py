@@ -110,7 +110,7 @@ def check_includes(root, rooms):
             for name, target in edges(here):
                 if target is None:
                     if here == path:
-                        faults.append(f'{path}: "{name}" is no file of this repository; write <{name}>')
+                        faults.append(f'{path}: "{name}" is not in this repository')
                     continue
                 if target in came_from:
                     continue

@@ -76,7 +76,7 @@ class CheckFloorsTest(unittest.TestCase):
 
     def test_an_include_of_nothing_is_named(self):
         (fault,) = self.faults(files={"src/base/check.h": '#include "base/gone.h"\n'})
-        self.assertIn('"base/gone.h" is no file', fault)
+        self.assertIn('"base/gone.h" is not in this repository', fault)
 
     def test_a_floor_that_breaks_a_wall_is_refused(self):
         floors = FLOORS.replace(": base\nroom engine", ": base cache\nroom engine")

@@ -28,6 +28,7 @@ COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
 # Nothing of the place where a file was written may stay in it. Cut in two, so that this file passes too.
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
+PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
 TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error") + tuple(
     f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "deprecated-declarations")  # the latter: libstdc++'s own
 )
@@ -118,6 +119,9 @@ def check_text(files, root=ROOT):
                 faults.append(f"{name}:{number}: names the place where it was written: {line.strip()[:80]}")
             if is_code(name) and LOOSE_END.search(line):
                 faults.append(f"{name}:{number}: a loose end: {line.strip()[:80]}")
+            for page in PAGE.findall(line):
+                if not (root / page).is_file():
+                    faults.append(f"{name}:{number}: there is no {page}")
             if is_code(name) and len(line) > COLUMNS:
                 faults.append(f"{name}:{number}: {len(line)} columns; the limit is {COLUMNS}")
         limit = KERNEL_LINES if "/kernels/" in name else LINES

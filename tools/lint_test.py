@@ -1,0 +1,68 @@
+"""What the text rules find, and when a remembered pass is forgotten."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import lint
+
+
+class LintTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+
+    def write(self, name, text):
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text, encoding="utf-8")
+
+    def faults(self, name, text):
+        self.write(name, text)
+        return lint.check_text([name], self.root)
+
+    def test_sound_text_has_no_fault(self):
+        self.assertEqual(self.faults("src/base/a.h", "#pragma once\n" + "x" * 100 + "\n"), [])
+
+    def test_columns_are_counted(self):
+        self.assertIn("101 columns", self.faults("src/base/a.cc", "x" * 101)[0])
+
+    def test_files_have_an_end_and_kernels_a_later_one(self):
+        self.assertIn("401 lines", self.faults("src/base/a.cc", "\n" * 401)[0])
+        self.assertEqual(self.faults("src/compute/kernels/a.cc", "\n" * 700), [])
+        self.assertIn("701 lines", self.faults("src/compute/kernels/a.cc", "\n" * 701)[0])
+
+    def test_places_are_found_in_every_text(self):
+        self.assertIn("names the place", self.faults("README.md", "see /" + "work/main")[0])
+        self.assertIn("names the place", self.faults("tools/x.py", "# /" + "home/someone")[0])
+        self.assertEqual(self.faults("README.md", "a shared expert, std::shared_ptr, work/ahead"), [])
+
+    def test_loose_ends_and_missing_guards(self):
+        self.assertIn("a loose end", self.faults("src/base/a.cc", "// TO" + "DO later")[0])
+        self.assertIn("no #pragma once", self.faults("src/base/a.h", "int x;\n")[0])
+
+    def test_a_page_that_is_cited_exists(self):
+        self.assertIn("there is no docs/gone.md", self.faults("src/base/a.cc", "// Source: docs/gone.md.")[0])
+        self.write("docs/here.md", "")
+        self.assertEqual(self.faults("src/base/a.cc", "// Source: docs/here.md."), [])
+
+    def test_binary_files_are_passed_over(self):
+        (self.root / "blob").write_bytes(b"\xff\xfe/" + b"work/")
+        self.assertEqual(lint.check_text(["blob"], self.root), [])
+
+    def test_a_pass_is_forgotten_when_an_include_changes(self):
+        self.write("src/a.cc", '#include "b.h"\n')
+        self.write("src/b.h", '#include "c.h"\n')
+        self.write("src/c.h", "int c;\n")
+        seen = lint.Seen(self.root, self.root / "seen")
+        key = seen.key("src/a.cc", "rules")
+        self.assertFalse(seen.passed(key))
+        seen.remember(key)
+        self.assertTrue(seen.passed(lint.Seen(self.root, seen.folder).key("src/a.cc", "rules")))
+        self.assertNotEqual(key, seen.key("src/a.cc", "other rules"))
+        self.write("src/c.h", "int d;\n")
+        self.assertNotEqual(key, lint.Seen(self.root, seen.folder).key("src/a.cc", "rules"))
+
+
+if __name__ == "__main__":
+    unittest.main()
