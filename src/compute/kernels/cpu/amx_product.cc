@@ -1,0 +1,235 @@
+// 32 x 32 results in four tiles. The order of work, so that the weights of a k-chunk stay in L1
+// while rows pass:
+//
+//   for each k-chunk of 512: for each two panels: for each 32 rows: C += A . B      C is kept in y
+//   between chunks
+//
+// One text for the hardware's tiles and for emulated ones, which test it bit for bit where there is
+// no AMX.
+#include <immintrin.h>
+
+#include "compute/kernels/cpu/emulated_tiles.h"
+#include "compute/kernels/product_bodies.h"
+
+namespace hocket::cpu {
+namespace {
+
+constexpr int kTile = 16;  // rows, and columns of fp32
+constexpr int kChunkBlocks = 16;
+constexpr int kPrefetchBlocks = 4;
+
+// Assembly instead of intrinsics: g++ 12's neither take a tile number that is a template parameter
+// nor tell the compiler which memory they read.
+class HardwareTiles {
+ public:
+  void configure() {
+    struct alignas(64) Config {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    static_assert(sizeof(Config) == 64);
+    const Config config;
+    asm volatile("ldtilecfg %0" : : "m"(config));
+  }
+  void release() { asm volatile("tilerelease"); }
+
+  template <int kId>
+  void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(kId));
+  }
+  template <int kId>
+  void load(const void* from, int64_t stride_bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(stride_bytes), "i"(kId)
+                 : "memory");
+  }
+  template <int kId>
+  void store(void* to, int64_t stride_bytes) const {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                 :
+                 : "r"(to), "r"(stride_bytes), "i"(kId)
+                 : "memory");
+  }
+  template <int kC, int kA, int kB>
+  void product() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  }
+};
+
+// One k-chunk of up to 32 rows and 2 panels.
+struct Chunk {
+  const Bf16* x;
+  int64_t x_stride;
+  const Bf16* w;
+  const Bf16* next;  // where the panels after these go on; null: nothing to fetch ahead
+  int64_t panel_stride;
+  int k_blocks;
+  float* y;
+  int64_t y_stride;
+  bool accumulate;
+};
+
+template <int kPanels>
+void prefetch(const Chunk& chunk, int block) {
+  const int ahead = block + kPrefetchBlocks;
+  const Bf16* later = ahead < chunk.k_blocks
+                          ? chunk.w + int64_t{ahead} * kTileElements
+                          : chunk.next + int64_t{ahead - chunk.k_blocks} * kTileElements;
+  for (int panel = 0; panel < kPanels; ++panel)
+    for (int i = 0; i < kTileElements; i += 32)
+      _mm_prefetch(reinterpret_cast<const char*>(later + panel * chunk.panel_stride + i),
+                   _MM_HINT_T1);
+}
+
+// C in tiles 0 1 / 2 3, A in 4 / 5, B in 6 7.
+template <int kRowTiles, int kPanels, class Tiles>
+void multiply(Tiles& tiles, const Chunk& chunk) {
+  const int64_t y_bytes = chunk.y_stride * 4, x_bytes = chunk.x_stride * 2;
+  float* y0 = chunk.y;
+  float* y1 = chunk.y + kTile * chunk.y_stride;
+  if (chunk.accumulate) {
+    tiles.template load<0>(y0, y_bytes);
+    if constexpr (kPanels == 2) tiles.template load<1>(y0 + kTile, y_bytes);
+    if constexpr (kRowTiles == 2) tiles.template load<2>(y1, y_bytes);
+    if constexpr (kRowTiles == 2 && kPanels == 2) tiles.template load<3>(y1 + kTile, y_bytes);
+  } else {
+    tiles.template zero<0>();
+    tiles.template zero<1>();
+    tiles.template zero<2>();
+    tiles.template zero<3>();
+  }
+  for (int block = 0; block < chunk.k_blocks; ++block) {
+    if (chunk.next != nullptr) prefetch<kPanels>(chunk, block);
+    const Bf16* a = chunk.x + int64_t{block} * kBlockK;
+    const Bf16* b = chunk.w + int64_t{block} * kTileElements;
+    tiles.template load<6>(b, 64);
+    tiles.template load<4>(a, x_bytes);
+    tiles.template product<0, 4, 6>();
+    if constexpr (kPanels == 2) {
+      tiles.template load<7>(b + chunk.panel_stride, 64);
+      tiles.template product<1, 4, 7>();
+    }
+    if constexpr (kRowTiles == 2) {
+      tiles.template load<5>(a + kTile * chunk.x_stride, x_bytes);
+      tiles.template product<2, 5, 6>();
+      if constexpr (kPanels == 2) tiles.template product<3, 5, 7>();
+    }
+  }
+  tiles.template store<0>(y0, y_bytes);
+  if constexpr (kPanels == 2) tiles.template store<1>(y0 + kTile, y_bytes);
+  if constexpr (kRowTiles == 2) tiles.template store<2>(y1, y_bytes);
+  if constexpr (kRowTiles == 2 && kPanels == 2) tiles.template store<3>(y1 + kTile, y_bytes);
+}
+
+template <class Tiles>
+void multiply(Tiles& tiles, const Chunk& chunk, int row_tiles, int panels) {
+  if (row_tiles == 2) {
+    panels == 2 ? multiply<2, 2>(tiles, chunk) : multiply<2, 1>(tiles, chunk);
+  } else {
+    panels == 2 ? multiply<1, 2>(tiles, chunk) : multiply<1, 1>(tiles, chunk);
+  }
+}
+
+// The last rows where they fill no whole tiles: padded copies of x and y.
+struct Tail {
+  int rows = 0;  // 0: none
+  int row_tiles = 0;
+  Bf16* x = nullptr;  // [row_tiles * 16, k]
+  int64_t k = 0;
+  float* y = nullptr;  // [row_tiles * 16, 32]
+};
+constexpr int kTailColumns = 2 * kTile;
+
+Tail make_tail(const Product<Bf16>& p, int rows) {
+  Tail tail;
+  if (rows % kTile == 0) return tail;
+  tail.rows = rows;
+  tail.row_tiles = rows > kTile ? 2 : 1;
+  tail.k = int64_t{p.k_blocks} * kBlockK;
+  tail.x = static_cast<Bf16*>(p.scratch);
+  tail.y = reinterpret_cast<float*>(tail.x + tail.row_tiles * kTile * tail.k);
+  const Bf16* from = p.x + (p.rows - rows) * p.x_stride;
+  for (int row = 0; row < rows; ++row)
+    std::memcpy(tail.x + row * tail.k, from + row * p.x_stride, tail.k * sizeof(Bf16));
+  std::memset(static_cast<void*>(tail.x + rows * tail.k), 0,
+              (tail.row_tiles * kTile - rows) * tail.k * sizeof(Bf16));
+  return tail;
+}
+
+// `at` says where the tail's rows stand in x and y; `k_begin` where the chunk begins in k.
+template <class Tiles>
+void multiply_tail(Tiles& tiles, const Tail& tail, const Chunk& at, int64_t k_begin, int panels) {
+  const int64_t bytes = panels * kTile * sizeof(float);
+  Chunk chunk = at;
+  chunk.x = tail.x + k_begin;
+  chunk.x_stride = tail.k;
+  chunk.y = tail.y;
+  chunk.y_stride = kTailColumns;
+  if (chunk.accumulate)
+    for (int row = 0; row < tail.rows; ++row)
+      std::memcpy(tail.y + row * kTailColumns, at.y + row * at.y_stride, bytes);
+  multiply(tiles, chunk, tail.row_tiles, panels);
+  for (int row = 0; row < tail.rows; ++row)
+    std::memcpy(at.y + row * at.y_stride, tail.y + row * kTailColumns, bytes);
+}
+
+// All rows of one k-chunk of up to two panels. `chunk` stands at row 0.
+template <class Tiles>
+void multiply_rows(Tiles& tiles, const Product<Bf16>& p, const Tail& tail, Chunk chunk,
+                   int panels) {
+  const int64_t k_begin = chunk.x - p.x;
+  for (int row = 0; row < p.rows; row += kTileBlockRows) {
+    const int left = p.rows - row;
+    if (left >= kTileBlockRows) {
+      multiply(tiles, chunk, 2, panels);
+    } else if (tail.rows > 0) {
+      multiply_tail(tiles, tail, chunk, k_begin, panels);
+    } else {
+      multiply(tiles, chunk, 1, panels);
+    }
+    chunk.x += kTileBlockRows * p.x_stride;
+    chunk.y += kTileBlockRows * p.y_stride;
+    chunk.next = nullptr;  // the first rows have brought the weights in
+  }
+}
+
+template <class Tiles>
+void product(const Product<Bf16>& p) {
+  if (p.rows == 0) return;
+  Tiles tiles;
+  tiles.configure();
+  const Tail tail = make_tail(p, p.rows % kTileBlockRows);
+  const int chunk_blocks = p.rows <= kTileBlockRows ? p.k_blocks : kChunkBlocks;
+  for (int block = 0; block < p.k_blocks; block += chunk_blocks) {
+    const int left = p.k_blocks - block;
+    for (int panel = 0; panel < p.panels; panel += 2) {
+      const int panels = p.panels - panel < 2 ? 1 : 2;
+      const Bf16* w = p.w + panel * p.panel_stride + int64_t{block} * kTileElements;
+      Chunk chunk;
+      chunk.x = p.x + int64_t{block} * kBlockK;
+      chunk.x_stride = p.x_stride;
+      chunk.w = w;
+      chunk.next = panel + panels < p.panels ? w + panels * p.panel_stride : w;
+      chunk.panel_stride = p.panel_stride;
+      chunk.k_blocks = left < chunk_blocks ? left : chunk_blocks;
+      chunk.y = p.y + panel * kTile;
+      chunk.y_stride = p.y_stride;
+      chunk.accumulate = p.accumulate || block > 0;
+      multiply_rows(tiles, p, tail, chunk, panels);
+    }
+  }
+  tiles.release();
+}
+
+}  // namespace
+
+void amx_product_bf16(const Product<Bf16>& p) {
+  product<HardwareTiles>(p);
+}
+void amx_emulated_product_bf16(const Product<Bf16>& p) {
+  product<EmulatedTiles>(p);
+}
+
+}  // namespace hocket::cpu
