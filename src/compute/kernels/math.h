@@ -1,0 +1,106 @@
+// exp, log, sigmoid, silu, sine and cosine: one polynomial each, for any number of lanes, so that
+// scalar and vector bodies agree in every bit. Every rounding is explicit: fma where written,
+// nowhere else.
+//
+// Accuracy (math_test.cc): exp, log, sigmoid, silu, sin, cos within 2 ulp; sin and cos for |x| <=
+// 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN. Source:
+// docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
+//
+// V is a struct of fp32 lanes, local to the unit that uses it: its functions must not be shared
+// between units compiled for different instruction sets. It has  V::all(float),
+// V::all_bits(uint32_t);  + - * / < ==;  fma, select(mask, a, b); on the bits: add_bits, and_bits,
+// or_bits, xor_bits, shift_left<n>, shift_right<n>;  from_int (bits as int32 to float).
+#pragma once
+
+#include <cstdint>
+
+namespace hocket::math {
+
+// Adding this rounds to an integer, which then stands in the low bits.
+inline constexpr float kRoundToInt = 0x1.8p23f;
+inline constexpr float kInfinity = __builtin_inff();
+
+template <class V>
+V exp(V x) {
+  const V t = fma(x, V::all(0x1.715476p+0f), V::all(kRoundToInt));  // n = round(x / ln 2)
+  const V n = t - V::all(kRoundToInt);
+  V r = fma(n, V::all(-0x1.62e43p-1f), x);
+  r = fma(n, V::all(0x1.05c61p-29f), r);
+  V q = V::all(0x1.a12652p-13f);
+  q = fma(q, r, V::all(0x1.6d44b2p-10f));
+  q = fma(q, r, V::all(0x1.1110ep-7f));
+  q = fma(q, r, V::all(0x1.5554e8p-5f));
+  q = fma(q, r, V::all(0x1.555556p-3f));
+  q = fma(q, r, V::all(0.5f));
+  const V mantissa = fma(r * r, q, r) + V::all(1);
+  V y = add_bits(mantissa, shift_left<23>(t));
+  y = select(x < V::all(-87.33654f), V::all(0), y);
+  return select(V::all(88.72283f) < x, V::all(kInfinity), y);
+}
+
+// x >= 0; log(0) = -inf.
+template <class V>
+V log(V x) {
+  // x = 2^k * (1 + f), 1 + f in [sqrt(1/2), sqrt(2));  s = f / (2 + f);  log(1 + f) = f - (f^2/2 -
+  // s (f^2/2 + R(s^2)))
+  const V shifted = add_bits(x, V::all_bits(0x3f800000u - 0x3f3504f3u));
+  const V k = from_int(add_bits(shift_right<23>(shifted), V::all_bits(0u - 127u)));
+  const V m = add_bits(and_bits(shifted, V::all_bits(0x007fffffu)), V::all_bits(0x3f3504f3u));
+  const V f = m - V::all(1);
+  const V s = f / (V::all(2) + f);
+  const V z = s * s;
+  V r = V::all(0x1.ddd0bep-3f);
+  r = fma(r, z, V::all(0x1.245c3ap-2f));
+  r = fma(r, z, V::all(0x1.9999ecp-2f));
+  r = fma(r, z, V::all(0x1.555556p-1f)) * z;
+  const V half_square = V::all(0.5f) * f * f;
+  const V low = fma(s, half_square + r, k * V::all(-0x1.05c61p-29f));
+  V y = fma(k, V::all(0x1.62e43p-1f), f - (half_square - low));
+  y = select(x == V::all(0), V::all(-kInfinity), y);
+  y = select(x == V::all(kInfinity), x, y);
+  return select(x == x, y, x);
+}
+
+template <class V>
+V sigmoid(V x) {
+  return V::all(1) / (V::all(1) + exp(V::all(0) - x));
+}
+
+template <class V>
+V silu(V x) {
+  return x / (V::all(1) + exp(V::all(0) - x));
+}
+
+template <class V>
+struct SinCos {
+  V sin, cos;
+};
+
+template <class V>
+SinCos<V> sin_cos(V x) {
+  const V t = fma(x, V::all(0x1.45f306p-1f), V::all(kRoundToInt));  // n = round(x / (pi/2))
+  const V n = t - V::all(kRoundToInt);
+  // pi/2 in three parts. The first step is exact: both sides are multiples of 2^-23, their
+  // difference is below 1.
+  V r = fma(n, V::all(-0x1.921fb6p+0f), x);
+  r = fma(n, V::all(0x1.777a5cp-25f), r);
+  r = fma(n, V::all(0x1.ee59dap-50f), r);
+  const V z = r * r;
+  V s = V::all(0x1.6d7b38p-19f);
+  s = fma(s, z, V::all(-0x1.a012d2p-13f));
+  s = fma(s, z, V::all(0x1.11110ep-7f));
+  s = fma(s, z, V::all(-0x1.555556p-3f));
+  s = fma(r * z, s, r);
+  V c = V::all(-0x1.24f7bp-22f);
+  c = fma(c, z, V::all(0x1.a01536p-16f));
+  c = fma(c, z, V::all(-0x1.6c16bep-10f));
+  c = fma(c, z, V::all(0x1.555556p-5f));
+  c = fma(z * z, c, fma(z, V::all(-0.5f), V::all(1)));
+  // The quadrant n mod 4 swaps them and sets the signs.
+  const auto even = shift_left<30>(t) == V::all(0);  // bit 0 as 2.0, bit 1 as the sign of a zero
+  const V flip_sin = shift_left<30>(and_bits(t, V::all_bits(2)));
+  const V flip_cos = shift_left<30>(and_bits(add_bits(t, V::all_bits(1)), V::all_bits(2)));
+  return {xor_bits(select(even, s, c), flip_sin), xor_bits(select(even, c, s), flip_cos)};
+}
+
+}  // namespace hocket::math

@@ -1,0 +1,179 @@
+// The truth about row_kernels.h: plain loops, straight from the contract.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "compute/kernels/ref/lane.h"
+#include "compute/kernels/router.h"
+#include "compute/kernels/row_bodies.h"
+#include "compute/kernels/row_stats.h"
+
+namespace hocket::ref {
+namespace {
+
+using Sixteen = std::array<float, 16>;
+
+float tree_sum(Sixteen lanes) {
+  for (int width : {8, 4, 2, 1})
+    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
+  return lanes[0];
+}
+
+float larger(float a, float b) {
+  return a > b ? a : b;
+}
+
+float row_max(const float* x, int64_t n) {
+  Sixteen lanes;
+  lanes.fill(-math::kInfinity);
+  for (int64_t i = 0; i < n; ++i) lanes[i % 16] = larger(x[i], lanes[i % 16]);
+  for (int width : {8, 4, 2, 1})
+    for (int i = 0; i < width; ++i) lanes[i] = larger(lanes[i], lanes[i + width]);
+  return lanes[0];
+}
+
+float inverse_rms(const float* x, int64_t n, float eps) {
+  Sixteen squares{};
+  for (int64_t i = 0; i < n; ++i) squares[i % 16] = std::fma(x[i], x[i], squares[i % 16]);
+  return 1.0f / std::sqrt(tree_sum(squares) / static_cast<float>(n) + eps);
+}
+
+template <class T>
+void rms_norm(const float* x, const float* w, int64_t n, float eps, T* y) {
+  const float inv = inverse_rms(x, n, eps);
+  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>((x[i] * inv) * w[i]);
+}
+
+template <class T>
+void swiglu(const float* gate, const float* up, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(silu(gate[i]) * up[i]);
+}
+
+template <class T>
+void round(const float* x, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(x[i]);
+}
+
+template <class T>
+void head(const HeadRow<T>& row) {
+  const float inv = row.norm == nullptr ? 1 : inverse_rms(row.x, row.dim, row.eps);
+  const auto v = [&](int i) {
+    return row.norm == nullptr ? row.x[i] : (row.x[i] * inv) * row.norm[i];
+  };
+  const int half = row.rotary_dim / 2;
+  for (int i = 0; i < half; ++i) {
+    const float c = row.cos[i], s = row.sin[i];
+    row.y[i] = from_float<T>(std::fma(v(i), c, -(v(i + half) * s)));
+    row.y[i + half] = from_float<T>(std::fma(v(i + half), c, v(i) * s));
+  }
+  for (int i = row.rotary_dim; i < row.dim; ++i) row.y[i] = from_float<T>(v(i));
+}
+
+template <class T>
+float softmax(const SoftmaxRow<T>& row) {
+  float m = *row.m;
+  for (int j = 0; j < row.visible; ++j) m = larger(m, row.scores[j] * row.scale);
+  Sixteen sums{};
+  for (int j = 0; j < row.visible; ++j) {
+    row.p[j] = from_float<T>(exp(row.scores[j] * row.scale - m));
+    sums[j % 16] = sums[j % 16] + to_float(row.p[j]);
+  }
+  for (int j = row.visible; j % 32 != 0; ++j) row.p[j] = from_float<T>(0);
+  const float alpha = exp(*row.m - m);
+  *row.l = std::fma(*row.l, alpha, tree_sum(sums));
+  *row.m = m;
+  return alpha;
+}
+
+template <class T>
+void divide(const float* o, float l, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(o[i] / l + 0.0f);
+}
+
+template <class T>
+void combine(const CombineRow<T>& row) {
+  for (int64_t i = 0; i < row.cols; ++i) {
+    float total = 0, group = 0;
+    for (int s = 0; s < row.num_slots; ++s) {
+      group = std::fma(row.weights[s], to_float(row.y[s][i]), group);
+      if (!row.closes[s]) continue;
+      total = total + to_float(from_float<T>(group));
+      group = 0;
+    }
+    row.residual[i] = row.residual[i] + total;
+  }
+}
+
+void scale(float alpha, int64_t n, float* o) {
+  for (int64_t i = 0; i < n; ++i) o[i] = o[i] * alpha;
+}
+
+void merge(const SegmentMerge& s) {
+  const float m = larger(*s.m, s.m_next);
+  const float a = exp(*s.m - m), b = exp(s.m_next - m);
+  for (int i = 0; i < s.dim; ++i) s.o[i] = std::fma(s.o_next[i], b, s.o[i] * a);
+  *s.l = std::fma(s.l_next, b, *s.l * a);
+  *s.m = m;
+}
+
+void angles(float position, const float* inv_freq, int n, float factor, float* const out[2]) {
+  for (int i = 0; i < n; ++i) {
+    const math::SinCos<Lane> r = math::sin_cos(Lane{position * inv_freq[i]});
+    out[0][i] = r.cos.x * factor;
+    out[1][i] = r.sin.x * factor;
+  }
+}
+
+// p = exp(x - max); returns the sum.
+float exp_sum(const float* x, int64_t n, float max, float* p) {
+  Sixteen sums{};
+  for (int64_t i = 0; i < n; ++i) {
+    const float e = exp(x[i] - max);
+    if (p != nullptr) p[i] = e;
+    sums[i % 16] = sums[i % 16] + e;
+  }
+  return tree_sum(sums);
+}
+
+void exp_row(const float* x, int64_t n, float max, float* p) {
+  exp_sum(x, n, max, p);
+}
+
+void row_stats(const float* x, int64_t n, RowStats* stats) {
+  stats->max = row_max(x, n);
+  stats->finite =
+      std::isfinite(stats->max) && std::none_of(x, x + n, [](float v) { return std::isnan(v); });
+  if (!stats->finite) return;
+  stats->argmax = static_cast<int>(std::find(x, x + n, stats->max) - x);
+  stats->logsumexp = stats->max + log(exp_sum(x, n, stats->max, nullptr));
+}
+
+void top_k(const TopKRow& row) {
+  float* const p = row.scratch;
+  const int n = row.num_experts;
+  const float sum = exp_sum(row.logits, n, row_max(row.logits, n), p);
+  for (int i = 0; i < n; ++i) p[i] = std::isnan(sum) ? 0 : p[i] / sum;
+  float chosen = 0;
+  for (int s = 0; s < row.k; ++s) {
+    const auto id = static_cast<int>(std::max_element(p, p + n) - p);  // the first of equals
+    row.ids[s] = id;
+    row.weights[s] = std::isnan(sum) ? sum : p[id];
+    p[id] = -1;
+    chosen = chosen + row.weights[s];
+  }
+  if (row.kind == TopKWeights::normalised)
+    for (int s = 0; s < row.k; ++s) row.weights[s] = row.weights[s] / chosen;
+}
+
+template <class T>
+constexpr ActivationKernels<T> activation() {
+  return {rms_norm<T>, swiglu<T>, round<T>, head<T>, softmax<T>, divide<T>, combine<T>};
+}
+
+}  // namespace
+
+constinit const RowKernels kRows = {
+    Isa::ref, activation<Bf16>(), activation<float>(), scale, merge, angles, top_k, row_stats,
+    exp_row};
+
+}  // namespace hocket::ref

@@ -1,0 +1,23 @@
+// The tables behind row_kernels(), and the reference bodies of whole operations.
+#pragma once
+
+#include "compute/kernels/row_kernels.h"
+
+namespace hocket {
+struct AttentionPlan;
+struct KvLayer;
+struct MatrixView;
+class Backend;
+}  // namespace hocket
+
+namespace hocket::ref {
+extern const RowKernels kRows;
+// attention() as its contract says it, one query and one key at a time.
+void attention(Backend& backend, const MatrixView& q, const KvLayer& kv, const AttentionPlan& plan,
+               float scale, const MatrixView& out);
+}  // namespace hocket::ref
+
+namespace hocket::cpu {
+extern const RowKernels kAvx2Rows;
+extern const RowKernels kAvx512Rows;
+}  // namespace hocket::cpu
