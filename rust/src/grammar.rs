@@ -1,35 +1,33 @@
-//! Structured output: schema, regex or Lark grammar -> bitmask of allowed tokens (llguidance).
+//! Structured output: a JSON schema, regex or Lark grammar to masks of allowed tokens (llguidance).
 use crate::*;
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
 use std::sync::Arc;
-use toktrie::{TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
+use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
-struct Env {
+struct Vocabulary {
     trie: TokTrie,
     parts: Arc<Parts>,
 }
-impl TokenizerEnv for Env {
+impl TokenizerEnv for Vocabulary {
     fn tok_trie(&self) -> &TokTrie {
         &self.trie
     }
     fn tokenize_bytes(&self, s: &[u8]) -> Vec<TokenId> {
         self.trie.tokenize_with_greedy_fallback(s, |s| {
-            self.parts
-                .tokenizer
-                .encode_fast(s, false)
-                .map(|e| e.get_ids().to_vec())
-                .unwrap_or_default()
+            let encoding = self.parts.tokenizer.encode_fast(s, false);
+            encoding.map(|e| e.get_ids().to_vec()).unwrap_or_default()
         })
     }
 }
 
-/// One per model: token trie plus slices that make masks cheap. Thread-safe.
+/// One per model: token trie plus slices that make masks cheap.
 pub struct HkGrammar(ParserFactory);
+/// One per answer, with the model's end token.
 pub struct HkMatcher(Matcher, TokenId);
 
-/// `vocab` is the width of the logits (>= tokenizer vocabulary); ids past the tokenizer's are never allowed.
+/// `vocab` is the width of the logits; ids past the tokenizer's are never allowed.
 #[no_mangle]
 pub unsafe extern "C" fn hk_grammar_new(
     t: *const HkTokenizer,
@@ -40,98 +38,50 @@ pub unsafe extern "C" fn hk_grammar_new(
     out: *mut *mut HkGrammar,
 ) -> i32 {
     guard(|| {
-        let v: serde_json::Value = serde_json::from_slice(bytes(json, n))?;
-        let mut words = llguidance::token_bytes_from_tokenizer_json(&v)?;
+        let json: serde_json::Value = serde_json::from_slice(bytes(json, n))?;
+        let mut words = llguidance::token_bytes_from_tokenizer_json(&json)?;
         if words.len() > vocab {
-            return Err(format!("tokenizer has {} tokens, logits only {vocab}", words.len()).into());
+            let have = words.len();
+            return Err(format!("tokenizer has {have} tokens, logits only {vocab}").into());
         }
         words.resize(vocab, vec![]);
-        let trie = TokTrie::from(&TokRxInfo::new(vocab as u32, eos), &words);
-        let env: TokEnv = Arc::new(Env { trie, parts: (*t).0.clone() });
-        let caps = toktrie::InferenceCapabilities { ff_tokens: true, ..Default::default() };
-        let mut f = ParserFactory::new(&env, caps, &SlicedBiasComputer::general_slices())?;
-        f.quiet();
-        *out = Box::into_raw(Box::new(HkGrammar(f)));
+        let trie = TokTrie::from(&TokRxInfo::new(u32::try_from(vocab)?, eos), &words);
+        let env: TokEnv = Arc::new(Vocabulary { trie, parts: (*t).0.clone() });
+        let can = InferenceCapabilities { ff_tokens: true, ..Default::default() };
+        let mut factory = ParserFactory::new(&env, can, &SlicedBiasComputer::general_slices())?;
+        factory.quiet();
+        *out = Box::into_raw(Box::new(HkGrammar(factory)));
         Ok(())
     })
 }
-/// kind: "json_schema", "regex" or "lark".
+#[no_mangle]
+pub unsafe extern "C" fn hk_grammar_free(g: *mut HkGrammar) {
+    release(g)
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn hk_matcher_new(
     g: *const HkGrammar,
     kind: *const c_char,
-    kn: usize,
+    kind_n: usize,
     text: *const c_char,
     n: usize,
     out: *mut *mut HkMatcher,
 ) -> i32 {
     guard(|| {
         let text = utf8(text, n)?;
-        let top = match utf8(kind, kn)? {
+        let grammar = match utf8(kind, kind_n)? {
             "json_schema" => TopLevelGrammar::from_json_schema(serde_json::from_str(text)?),
             "regex" => TopLevelGrammar::from_regex(text),
             "lark" => TopLevelGrammar::from_lark(text.to_string()),
-            k => return Err(format!("unknown grammar kind {k}").into()),
+            other => return Err(format!("unknown grammar kind {other}").into()),
         };
-        let m = Matcher::new((*g).0.create_parser(top));
-        if let Some(e) = m.get_error() {
+        let factory = &(*g).0;
+        let matcher = Matcher::new(factory.create_parser(grammar));
+        if let Some(e) = matcher.get_error() {
             return Err(e.into());
         }
-        *out = Box::into_raw(Box::new(HkMatcher(m, (*g).0.tok_env().eos_token())));
-        Ok(())
-    })
-}
-/// Writes one bit per token (bit i of word i/32); `words` must be at least vocab/32 rounded up.
-#[no_mangle]
-pub unsafe extern "C" fn hk_matcher_mask(m: *mut HkMatcher, mask: *mut u32, words: usize) -> i32 {
-    guard(|| {
-        let v = (*m).0.compute_mask_or_eos()?;
-        let s = v.as_slice();
-        let need = v.len().div_ceil(32);
-        if words < need {
-            return Err(format!("mask needs {need} words, got {words}").into());
-        }
-        let dst = std::slice::from_raw_parts_mut(mask, words);
-        dst[..need].copy_from_slice(&s[..need]);
-        dst[need..].fill(0);
-        Ok(())
-    })
-}
-#[no_mangle]
-pub unsafe extern "C" fn hk_matcher_accept(m: *mut HkMatcher, id: u32) -> i32 {
-    guard(|| {
-        let m = &mut *m;
-        // The matcher stops by itself when nothing may follow; EOS after that is right, anything else is not.
-        if m.0.is_stopped() {
-            return if id == m.1 {
-                Ok(())
-            } else {
-                Err("the grammar is complete; only end-of-sequence may follow".into())
-            };
-        }
-        m.0.consume_token(id).map_err(|e| first_line(&e.to_string()).into()) // later lines would quote the user's text
-    })
-}
-fn first_line(s: &str) -> String {
-    s.lines().next().unwrap_or("").to_string()
-}
-#[no_mangle]
-pub unsafe extern "C" fn hk_matcher_rollback(m: *mut HkMatcher, n: usize) -> i32 {
-    guard(|| Ok((*m).0.rollback(n)?))
-}
-/// Tokens that the grammar forces next (jump-forward); empty if there is a choice.
-#[no_mangle]
-pub unsafe extern "C" fn hk_matcher_forced(m: *mut HkMatcher, out: *mut HkBuf) -> i32 {
-    guard(|| {
-        out.write((*m).0.compute_ff_tokens().as_slice().into());
-        Ok(())
-    })
-}
-/// bit 0: the text so far may end here; bit 1: nothing more may follow.
-#[no_mangle]
-pub unsafe extern "C" fn hk_matcher_state(m: *mut HkMatcher, out: *mut u32) -> i32 {
-    guard(|| {
-        *out = (*m).0.is_accepting()? as u32 | ((*m).0.is_stopped() as u32) << 1;
+        *out = Box::into_raw(Box::new(HkMatcher(matcher, factory.tok_env().eos_token())));
         Ok(())
     })
 }
@@ -139,7 +89,163 @@ pub unsafe extern "C" fn hk_matcher_state(m: *mut HkMatcher, out: *mut u32) -> i
 pub unsafe extern "C" fn hk_matcher_free(m: *mut HkMatcher) {
     release(m)
 }
+
 #[no_mangle]
-pub unsafe extern "C" fn hk_grammar_free(g: *mut HkGrammar) {
-    release(g)
+pub unsafe extern "C" fn hk_matcher_mask(m: *mut HkMatcher, mask: *mut u32, words: usize) -> i32 {
+    guard(|| {
+        let allowed = (*m).0.compute_mask_or_eos()?;
+        let need = allowed.len().div_ceil(32);
+        if words < need {
+            return Err(format!("mask needs {need} words, got {words}").into());
+        }
+        let out = std::slice::from_raw_parts_mut(mask, words);
+        out[..need].copy_from_slice(&allowed.as_slice()[..need]);
+        out[need..].fill(0);
+        Ok(())
+    })
+}
+#[no_mangle]
+pub unsafe extern "C" fn hk_matcher_accept(m: *mut HkMatcher, id: u32) -> i32 {
+    guard(|| {
+        let m = &mut *m;
+        // A complete matcher stops by itself and would refuse the end token.
+        if m.0.is_stopped() {
+            let end = id == m.1;
+            return end
+                .then_some(())
+                .ok_or("the grammar is complete; only the end may follow".into());
+        }
+        // The further lines of an error quote the answer.
+        m.0.consume_token(id).map_err(|e| e.to_string().lines().next().unwrap_or("").into())
+    })
+}
+#[no_mangle]
+pub unsafe extern "C" fn hk_matcher_rollback(m: *mut HkMatcher, n: usize) -> i32 {
+    guard(|| Ok((*m).0.rollback(n)?))
+}
+#[no_mangle]
+pub unsafe extern "C" fn hk_matcher_forced(m: *mut HkMatcher, out: *mut HkBuf) -> i32 {
+    guard(|| {
+        out.write((*m).0.compute_ff_tokens().as_slice().into());
+        Ok(())
+    })
+}
+#[no_mangle]
+pub unsafe extern "C" fn hk_matcher_state(m: *mut HkMatcher, out: *mut u32) -> i32 {
+    guard(|| {
+        let m = &mut (*m).0;
+        *out = m.is_accepting()? as u32 | (m.is_stopped() as u32) << 1;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null_mut;
+
+    const JSON: &str = include_str!("../../tests/golden/tokenizers/qwen2/tokenizer.json");
+    const VOCAB: usize = 640;
+    const EOS: u32 = 504;
+
+    struct Model(*mut HkTokenizer, *mut HkGrammar);
+    impl Model {
+        fn new() -> Self {
+            let (mut t, mut g) = (null_mut(), null_mut());
+            let (json, n) = (JSON.as_ptr() as *const c_char, JSON.len());
+            unsafe {
+                assert_eq!(hk_tokenizer_new(json, n, &mut t), 0);
+                assert_eq!(hk_grammar_new(t, json, n, VOCAB, EOS, &mut g), 0);
+            }
+            Model(t, g)
+        }
+        fn tokenizer(&self) -> &tokenizers::Tokenizer {
+            let t = unsafe { &*self.0 };
+            &t.0.tokenizer
+        }
+        fn matcher(&self, kind: &str, text: &str) -> Option<*mut HkMatcher> {
+            let mut m = null_mut();
+            let chars = |s: &str| s.as_ptr() as *const c_char;
+            let (k, t) = (chars(kind), chars(text));
+            let status = unsafe { hk_matcher_new(self.1, k, kind.len(), t, text.len(), &mut m) };
+            (status == 0).then_some(m)
+        }
+        /// Feeds `text` and the end token; true if every one was allowed.
+        fn accepts(&self, m: *mut HkMatcher, text: &str) -> bool {
+            let tokenizer = self.tokenizer();
+            let mut ids = tokenizer.encode_fast(text, false).unwrap().get_ids().to_vec();
+            ids.push(EOS);
+            let mut mask = [0u32; VOCAB / 32];
+            let all = ids.iter().all(|&id| unsafe {
+                assert_eq!(hk_matcher_mask(m, mask.as_mut_ptr(), mask.len()), 0);
+                assert_eq!(mask[512 / 32..], [0; (VOCAB - 512) / 32]);
+                let allowed = mask[id as usize / 32] >> (id % 32) & 1 == 1;
+                let accepted = hk_matcher_accept(m, id) == 0;
+                assert_eq!(allowed, accepted);
+                accepted
+            });
+            unsafe { hk_matcher_free(m) };
+            all
+        }
+    }
+    impl Drop for Model {
+        fn drop(&mut self) {
+            unsafe {
+                hk_tokenizer_free(self.0);
+                hk_grammar_free(self.1);
+            }
+        }
+    }
+
+    #[test]
+    fn masks_follow_the_grammar() {
+        let model = Model::new();
+        let schema = r#"{"type":"object","properties":{"n":{"type":"integer","maximum":150}},
+                         "required":["n"],"additionalProperties":false}"#;
+        let lark = "start: term (\"+\" term)*\nterm: /[0-9]+/ | \"(\" start \")\"\n";
+        for (kind, grammar, good, bad) in [
+            ("json_schema", schema, r#"{"n": 150}"#, r#"{"n": 151}"#),
+            ("json_schema", schema, r#"{"n": -7}"#, r#"{"m": 1}"#),
+            ("regex", "(yes|no)( indeed)*", "no indeed indeed", "no way"),
+            ("lark", lark, "1+(22+3)+4", "1+(22+3"),
+        ] {
+            assert!(model.accepts(model.matcher(kind, grammar).unwrap(), good), "{good}");
+            assert!(!model.accepts(model.matcher(kind, grammar).unwrap(), bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bad_grammars_are_errors() {
+        let model = Model::new();
+        let missing = r##"{"type":"object","properties":{"a":{"$ref":"#/nowhere"}}}"##;
+        for (kind, grammar) in
+            [("regex", "(a"), ("json_schema", missing), ("lark", "start: nowhere"), ("yaml", "a")]
+        {
+            assert!(model.matcher(kind, grammar).is_none(), "{grammar}");
+        }
+    }
+
+    #[test]
+    fn forced_tokens_and_rollback() {
+        let model = Model::new();
+        let m = model.matcher("regex", "The quick brown fox").unwrap();
+        let mut state = 0;
+        unsafe {
+            let mut forced = HkBuf { ptr: null_mut(), len: 0, cap: 0 };
+            assert_eq!(hk_matcher_forced(m, &mut forced), 0);
+            let ids: Vec<u32> = std::slice::from_raw_parts(forced.ptr, forced.len)
+                .chunks(4)
+                .map(|b| u32::from_ne_bytes(b.try_into().unwrap()))
+                .collect();
+            hk_buf_free(&mut forced);
+            let tokenizer = model.tokenizer();
+            let text = tokenizer.decode(&ids, false).unwrap();
+            assert!("The quick brown fox".starts_with(&text) && text.len() > 10, "{text}");
+            assert_eq!(hk_matcher_accept(m, ids[0]), 0);
+            assert_eq!(hk_matcher_state(m, &mut state), 0);
+            assert_eq!(state, 0);
+            assert_eq!(hk_matcher_rollback(m, 1), 0);
+        }
+        assert!(model.accepts(m, "The quick brown fox"));
+    }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 /// Name of the template variable that holds the mark (see marks.rs); never escaped.
 pub const MARK_VARIABLE: &str = "__hocket_mark";
+const DEPTH_MAX: usize = 200;
 
 /// repr(float): the shortest digits, an exponent of two digits below 1e-4 and from 1e16 on.
 pub fn float(f: f64) -> String {
@@ -32,7 +33,17 @@ fn as_float(v: &Value) -> f64 {
     f64::try_from(v.clone()).unwrap_or(f64::NAN)
 }
 
-/// Characters of repr(str) and of a JSON string are escaped alike, up to the quote.
+/// Writing recurses, and a template can nest lists without end.
+fn check_depth(depth: usize) -> Result<(), Error> {
+    if depth <= DEPTH_MAX {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidOperation,
+        format!("a value nests deeper than {DEPTH_MAX} levels"),
+    ))
+}
+
 fn repr_string(out: &mut String, s: &str) {
     let quote = if s.contains('\'') && !s.contains('"') { '"' } else { '\'' };
     out.push(quote);
@@ -55,14 +66,15 @@ fn repr_string(out: &mut String, s: &str) {
     out.push(quote);
 }
 
-fn repr(out: &mut String, v: &Value) -> Result<(), Error> {
+fn repr(out: &mut String, v: &Value, depth: usize) -> Result<(), Error> {
+    check_depth(depth)?;
     match v.kind() {
         ValueKind::String => repr_string(out, v.as_str().unwrap_or_default()),
         ValueKind::Seq => {
             out.push('[');
             for (i, item) in v.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                repr(out, &item)?;
+                repr(out, &item, depth + 1)?;
             }
             out.push(']');
         }
@@ -70,9 +82,9 @@ fn repr(out: &mut String, v: &Value) -> Result<(), Error> {
             out.push('{');
             for (i, key) in v.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                repr(out, &key)?;
+                repr(out, &key, depth + 1)?;
                 out.push_str(": ");
-                repr(out, &v.get_item(&key)?)?;
+                repr(out, &v.get_item(&key)?, depth + 1)?;
             }
             out.push('}');
         }
@@ -86,18 +98,14 @@ fn repr(out: &mut String, v: &Value) -> Result<(), Error> {
 
 /// Prints `{{ value }}` as Python's str().
 pub fn print(out: &mut Output, _: &State, v: &Value) -> Result<(), Error> {
-    if let Some(s) = v.as_str() {
-        return Ok(out.write_str(s)?);
+    match v.kind() {
+        ValueKind::Seq | ValueKind::Map | ValueKind::Number => {
+            let mut text = String::new();
+            repr(&mut text, v, 0)?;
+            Ok(out.write_str(&text)?)
+        }
+        _ => Ok(write!(out, "{v}")?),
     }
-    let plain_container = v.as_object().is_none_or(|_| {
-        matches!(v.kind(), ValueKind::Seq | ValueKind::Map) && v.to_string().starts_with(['[', '{'])
-    });
-    if !plain_container {
-        return Ok(write!(out, "{v}")?);
-    }
-    let mut text = String::new();
-    repr(&mut text, v)?;
-    Ok(out.write_str(&text)?)
 }
 
 struct Dumps {
@@ -161,6 +169,7 @@ impl Dumps {
     }
 
     fn value(&mut self, v: &Value, depth: usize) -> Result<(), Error> {
+        check_depth(depth)?;
         if let Some(atom) = Self::atom(v) {
             self.out.push_str(&atom);
             return Ok(());
@@ -267,7 +276,7 @@ mod tests {
             (1.5e-7, "1.5e-07"),
             (1e15, "1000000000000000.0"),
             (1e16, "1e+16"),
-            (1.2345678901234567e17, "1.2345678901234568e+17"),
+            (1.2345678901234567e17, "1.2345678901234566e+17"),
             (1e300, "1e+300"),
             (5e-324, "5e-324"),
         ] {
