@@ -5,6 +5,7 @@
 
 #include "base/machine.h"
 #include "compute/kernels/kv_layout.h"
+#include "compute/kernels/packed_weight.h"
 
 namespace hocket {
 
@@ -12,11 +13,17 @@ namespace hocket {
 inline constexpr int kTileRows = 8;
 
 // Panels that one task of a linear layer takes: enough tasks to balance, enough columns to stream.
+// Even, so that gate and up stay together.
 int panels_per_task(int panels, int k_blocks, int rows, int num_workers);
+// Rows that one task takes: all, but fewer where the panels alone would leave workers idle.
+int rows_per_task(int panel_tasks, int rows, int num_workers);
+inline constexpr int kMaxTaskPanels = 32;
+// fp32 results that a task keeps in scratch between a product and what follows it, at most.
+inline constexpr int kTaskResults = 64 * kMaxTaskPanels * kPanelN;
 
 struct ScratchNeed {
-  int max_rows = 0;         // of one step
-  int max_k = 0;            // largest inner dimension of any product
+  int max_rows = 0;  // of one step
+  int max_k = 0;     // largest inner dimension of any product
   int num_heads = 0;
   KvShape kv;
 };
