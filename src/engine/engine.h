@@ -1,4 +1,5 @@
-// One rank of hocket: scheduler, model, KV pages and the thread that turns them. See step.cc for one turn.
+// One rank of hocket: scheduler, model, KV pages and the thread that turns them. See step.cc for
+// one turn.
 #pragma once
 
 #include <cstdint>
@@ -8,65 +9,50 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/machine.h"
 #include "base/result.h"
-#include "core/model_config.h"
 #include "core/server_settings.h"
+#include "engine/engine_info.h"
 #include "engine/messages.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
-
-// What the engine decided at start: sizes, and what it changed by itself. Constant afterwards.
-struct EngineInfo {
-  ModelConfig model;
-  GenerationDefaults generation_defaults;
-  std::string model_path, served_model_name;
-  Isa isa = Isa::ref;
-  DType dtype = DType::bf16;
-  int num_workers = 1;
-  int context_length = 0;             // tokens, prompt and answer together
-  int max_running_requests = 0;
-  int num_pages = 0, page_tokens = 0;
-  int64_t max_total_tokens = 0;       // num_pages * page_tokens
-  int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
-  double load_seconds = 0;
-  std::vector<SettingChange> changes;
-};
 
 // Counters and gauges of now; a copy.
 struct EngineStats {
   SchedulerStats scheduler;
   uint64_t num_steps = 0, num_prefill_steps = 0, num_decode_steps = 0;
   uint64_t num_requests_finished = 0, num_requests_aborted = 0, num_requests_failed = 0;
-  double gen_throughput = 0;          // tokens/s over the last second of steps
+  double gen_throughput = 0;  // tokens/s over the last second of steps
   double last_step_seconds = 0;
   double step_seconds_total = 0;
-  double seconds_since_last_step = 0; // while there is work; 0 when idle
-  bool busy = false;                  // there is work
+  double seconds_since_last_step = 0;  // while there is work; 0 when idle
+  bool busy = false;                   // there is work
 };
 
 class Engine {
  public:
   struct Options {
     ServerSettings settings;
-    const Clock* clock = nullptr;     // null: the real one
-    std::function<void(int64_t bytes_done, int64_t bytes_total)> progress;   // of loading
+    const Clock* clock = nullptr;                                           // null: the real one
+    std::function<void(int64_t bytes_done, int64_t bytes_total)> progress;  // of loading
   };
-  // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3), out_of_memory and
-  // kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value (2).
+  // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3),
+  // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value
+  // (2).
   static Result<std::unique_ptr<Engine>> create(Options options);
   ~Engine();
 
-  const EngineInfo& info() const;     // Thread: any
+  const EngineInfo& info() const;  // Thread: any
 
   // Starts the engine thread; outputs go to `outbox`, which must outlive stop().
   void start(Outbox& outbox);
-  // Ends the thread after the step in flight; what still waits or runs is answered with shutting_down.
+  // Ends the thread after the step in flight; what still waits or runs is answered with
+  // shutting_down.
   void stop();
 
-  // Thread: any. Hands a request over. Errors at once: queue_full, shutting_down, context_length_exceeded, invalid_request
-  // (empty prompt, token out of vocabulary, limits of SamplingParams); other refusals arrive as an output.
+  // Thread: any. Hands a request over. Errors at once: queue_full, shutting_down,
+  // context_length_exceeded, invalid_request (empty prompt, token out of vocabulary, limits of
+  // SamplingParams); other refusals arrive as an output.
   Result<void> submit(RequestInput input);
   // Thread: any. Unknown ids are ignored. The request's last output says `abort`.
   void abort(RequestId id);
@@ -77,10 +63,10 @@ class Engine {
   void stop_accepting();
   // Thread: any.
   EngineStats stats() const;
-  static RequestId next_request_id();   // unique in this process
+  static RequestId next_request_id();  // unique in this process
 
-  // Without a thread: one turn of the seven verbs; false when there was nothing to do. For `run`, `check`, benches and tests; not
-  // after start().
+  // Without a thread: one turn of the seven verbs; false when there was nothing to do. For `run`,
+  // `check`, benches and tests; not after start().
   bool step(Outbox& outbox);
 
  private:

@@ -1,4 +1,5 @@
-// What passes between the server's threads and the engine's: requests in (policy/scheduler/request.h RequestInput), outputs out.
+// What passes between the server's threads and the engine's: requests in
+// (policy/scheduler/request.h RequestInput), outputs out.
 #pragma once
 
 #include <cstdint>
@@ -20,30 +21,33 @@ struct TokenLogprob {
 
 // Of one position: log-softmax of the untouched logits.
 struct PositionLogprobs {
-  float logprob = 0;                  // of the token that stands there
-  std::vector<TokenLogprob> top;      // best first, num_top_logprobs of them
+  float logprob = 0;              // of the token that stands there
+  std::vector<TokenLogprob> top;  // best first, num_top_logprobs of them
 };
 
 // What the last output of a request carries besides.
 struct RequestSummary {
   FinishReason finish = FinishReason::none;
-  TokenId matched_stop{-1};           // the stop token that ended it; it was sent as `token` too
-  Error error;                        // where finish == error or abort
+  TokenId matched_stop{-1};  // the stop token that ended it; it was sent as `token` too
+  Error error;               // where finish == error or abort
   int prompt_tokens = 0;
   int cached_tokens = 0;
   int generated_tokens = 0;
   int num_retractions = 0;
-  RequestTimes times;                 // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...
+  RequestTimes
+      times;  // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...
 };
 
-// One step's news of one request. Order per request: outputs with a token each, the last of them (or one without a token) with a summary.
+// One step's news of one request. Order per request: outputs with a token each, the last of them
+// (or one without a token) with a summary.
 struct RequestOutput {
   RequestId id{};
-  TokenId token{-1};                  // none: -1
-  std::unique_ptr<PositionLogprobs> logprobs;                  // where asked for
-  std::unique_ptr<std::vector<PositionLogprobs>> prompt_logprobs;  // with the first token: entry i is prompt token prompt_logprobs_from + i;
-                                                                   // token 0 has none (NaN)
-  std::unique_ptr<RequestSummary> summary;                     // on the last output
+  TokenId token{-1};                           // none: -1
+  std::unique_ptr<PositionLogprobs> logprobs;  // where asked for
+  std::unique_ptr<std::vector<PositionLogprobs>>
+      prompt_logprobs;  // with the first token: entry i is prompt token prompt_logprobs_from + i;
+                        // token 0 has none (NaN)
+  std::unique_ptr<RequestSummary> summary;  // on the last output
 };
 
 using Outbox = Mailbox<RequestOutput>;

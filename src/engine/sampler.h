@@ -1,9 +1,12 @@
-// From rows of logits to tokens: vLLM's order of rules, a counter-based generator keyed by (seed, position), logprobs of the untouched
-// logits. A row's token depends on its logits, parameters and history alone, never on its batch mates.
+// From rows of logits to tokens: vLLM's order of rules, a counter-based generator keyed by (seed,
+// position), logprobs of the untouched logits. A row's token depends on its logits, parameters and
+// history alone, never on its batch mates.
 //
-//   allowed ids, min_new_tokens, logit_bias, repetition, frequency, presence; then temperature, min_p, top_k, top_p; argmax ties to the lowest id
+//   allowed ids, min_new_tokens, logit_bias, repetition, frequency, presence; then temperature,
+//   min_p, top_k, top_p; argmax ties to the lowest id
 //
-// Source: docs/contracts/sampling.md.   Thread: engine; workers split rows.   Allocates nothing after construction, but for logprobs.
+// Source: docs/contracts/sampling.md.   Thread: engine; workers split rows.   Allocates nothing
+// after construction, but for logprobs.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +24,13 @@ namespace hocket {
 
 // One row to sample: all of it borrowed for the call.
 struct SampleRow {
-  int logits_row = 0;                    // in the logits given
+  int logits_row = 0;  // in the logits given
   const SamplingParams* params = nullptr;
   std::span<const TokenId> prompt;
-  std::span<const TokenId> generated;    // so far; the drawn token's position is prompt.size() + generated.size()
-  std::span<const TokenId> end_ids;      // masked until min_new_tokens: the model's (unless ignore_eos) and the request's
+  std::span<const TokenId>
+      generated;  // so far; the drawn token's position is prompt.size() + generated.size()
+  std::span<const TokenId> end_ids;  // the model's, empty with ignore_eos; masked, as
+                                     // params->stop_ids are, until min_new_tokens
 };
 
 // Uniform in [0, 1), from (seed, position) alone: the same on every machine.
@@ -36,8 +41,8 @@ class Sampler {
   Sampler(int vocab_size, int max_rows);
   ~Sampler();
 
-  // out[i] belongs to rows[i]; logprobs[i] is filled where params->num_top_logprobs >= 0 (else left null). Logits are overwritten.
-  // Rows whose logits are not finite come out as failed.
+  // out[i] belongs to rows[i]; logprobs[i] is filled where params->num_top_logprobs >= 0 (else left
+  // null). Logits are overwritten. Rows whose logits are not finite come out as failed.
   void sample(Backend& backend, View<float> logits, std::span<const SampleRow> rows,
               std::span<SampledToken> out, std::span<std::unique_ptr<PositionLogprobs>> logprobs);
 
@@ -45,8 +50,8 @@ class Sampler {
   static PositionLogprobs position_logprobs(Backend& backend, View<const float> logits, int row,
                                             TokenId token, int num_top);
 
-  // The distribution that `sample` draws from, for tests and `check --golden`: processed logits (before temperature; -inf where masked)
-  // and probabilities.
+  // The distribution that `sample` draws from, for tests and `check --golden`: processed logits
+  // (before temperature; -inf where masked) and probabilities.
   struct Distribution {
     std::vector<double> processed, probabilities;
   };

@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "compute/kernels/attention.h"
 #include "compute/kernels/kv_layout.h"
+#include "compute/kv/page_pool.h"
 #include "core/forward_mode.h"
 
 namespace hocket {
@@ -25,10 +26,7 @@ struct ForwardBatch {
   std::vector<int32_t> output_rows;
   // Pages that get their first token in this step, and page copies to make first.
   std::vector<PageId> fresh_pages;
-  struct Copy {
-    PageId from = kNoPage, to = kNoPage;
-  };
-  std::vector<Copy> copies;
+  std::vector<PagePair> copies;
 
   int num_rows() const { return static_cast<int>(ids.size()); }
   void clear() {

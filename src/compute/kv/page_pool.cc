@@ -36,15 +36,15 @@ void PagePool::clear_pages(WorkerPool& workers, std::span<const PageId> pages) {
   });
 }
 
-void PagePool::copy_pages(WorkerPool& workers, std::span<const PageCopy> copies) {
-  for (const PageCopy& copy : copies) {
+void PagePool::copy_pages(WorkerPool& workers, std::span<const PagePair> copies) {
+  for (const PagePair& copy : copies) {
     HOCKET_CHECK(value(copy.from) >= 0 && value(copy.from) < num_pages_);
     HOCKET_CHECK(value(copy.to) >= 0 && value(copy.to) < num_pages_);
     HOCKET_CHECK(copy.from != copy.to);
   }
   if (copies.empty()) return;
   workers.run(num_layers_, [&](int layer, int) {
-    for (const PageCopy& copy : copies)
+    for (const PagePair& copy : copies)
       std::memcpy(page(layer, copy.to), page(layer, copy.from), shape_.page_bytes());
   });
 }

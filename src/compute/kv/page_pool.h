@@ -18,7 +18,8 @@
 
 namespace hocket {
 
-struct PageCopy {
+// A page to copy, and where to.
+struct PagePair {
   PageId from = kNoPage, to = kNoPage;
 };
 
@@ -37,7 +38,7 @@ class PagePool {
   // Sets every number of the pages to +0, in all layers. Allocates nothing.
   void clear_pages(WorkerPool& workers, std::span<const PageId> pages);
   // Copies whole pages in all layers, in the order given. Allocates nothing.
-  void copy_pages(WorkerPool& workers, std::span<const PageCopy> copies);
+  void copy_pages(WorkerPool& workers, std::span<const PagePair> copies);
 
  private:
   PagePool(const KvShape& shape, int num_layers, int num_pages, Buffer memory);

@@ -74,7 +74,7 @@ TEST(PagePool, CopiesInOrderInAllLayers) {
   WorkerPool workers({.num_workers = 2, .cpus = {}});
   PagePool pool = make_pool();
   mark_all(pool);
-  pool.copy_pages(workers, std::vector<PageCopy>{{PageId{0}, PageId{2}}, {PageId{2}, PageId{3}}});
+  pool.copy_pages(workers, std::vector<PagePair>{{PageId{0}, PageId{2}}, {PageId{2}, PageId{3}}});
   for (int layer = 0; layer < kLayers; ++layer) {
     const int holds[kPages] = {0, 1, 0, 0, 4};
     for (int page = 0; page < kPages; ++page)

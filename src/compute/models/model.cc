@@ -40,8 +40,7 @@ void Model::forward(const ForwardBatch& batch, const Pass& pass) const {
   const int rows = batch.num_rows();
   HOCKET_CHECK(rows <= pass.work.limits.max_rows);
   pass.pages.clear_pages(pass.backend.workers(), batch.fresh_pages);
-  for (const ForwardBatch::Copy& copy : batch.copies)
-    pass.pages.copy_page(pass.backend.workers(), copy.from, copy.to);
+  pass.pages.copy_pages(pass.backend.workers(), batch.copies);
 
   embed(pass.backend, batch.ids, embedding_, pass.work.residual.slice_rows(0, rows));
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),

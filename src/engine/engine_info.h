@@ -1,0 +1,31 @@
+// What the engine decided at start: sizes, and what it changed by itself. Constant afterwards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/machine.h"
+#include "core/model_config.h"
+#include "core/server_settings.h"
+
+namespace hocket {
+
+struct EngineInfo {
+  ModelConfig model;
+  GenerationDefaults generation_defaults;
+  std::string model_path, served_model_name;
+  Isa isa = Isa::ref;
+  DType dtype = DType::bf16;
+  int num_workers = 1;
+  int combine_groups = 1;
+  int context_length = 0;  // tokens, prompt and answer together
+  int max_running_requests = 0;
+  int num_pages = 0, page_tokens = 0;
+  int64_t max_total_tokens = 0;  // num_pages * page_tokens
+  int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
+  double load_seconds = 0;
+  std::vector<SettingChange> changes;
+};
+
+}  // namespace hocket

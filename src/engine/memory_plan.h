@@ -1,0 +1,49 @@
+// What fits: decided from sizes alone, before anything is loaded. Pure, so that it can be tested
+// with numbers.
+//
+//   budget = weights + work buffers + KV pages        one request of the whole context must fit in
+//   the pages
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/machine.h"
+#include "base/result.h"
+#include "compute/forward/work_buffers.h"
+#include "core/dtype.h"
+#include "core/model_config.h"
+#include "core/server_settings.h"
+
+namespace hocket {
+
+struct MemoryPlan {
+  int context_length = 0;
+  int max_running_requests = 0;
+  int chunk_tokens = 0;  // -1: prompts are never cut
+  int max_prefill_tokens = 0;
+  int num_pages = 0;
+  WorkLimits work;
+  int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, budget_bytes = 0;
+  std::vector<SettingChange> changes;
+};
+
+struct MemoryQuestion {
+  const ServerSettings& settings;
+  const ModelConfig& model;
+  DType dtype = DType::bf16;
+  int64_t weight_bytes = 0;
+  int64_t page_bytes = 0;  // one page in all layers
+  int64_t total_bytes = 0, available_bytes = 0;
+};
+
+// Share of the available memory that is planned for when --mem-fraction-static is not given.
+inline constexpr double kDefaultMemoryShare = 0.85;
+inline constexpr int kDefaultRunningRequests = 128;
+inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
+
+// Errors: out_of_memory (weights do not fit), kv_does_not_fit, bad_value (settings that contradict
+// each other).
+Result<MemoryPlan> plan_memory(const MemoryQuestion& question);
+
+}  // namespace hocket

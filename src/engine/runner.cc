@@ -1,0 +1,182 @@
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <string_view>
+
+#include "base/clock.h"
+#include "compute/kernels/choose.h"
+#include "compute/weights/hf_config.h"
+#include "compute/weights/safetensors.h"
+
+namespace hocket {
+namespace {
+
+Result<DType> choose_dtype(std::string_view name) {
+  if (name == "auto" || name == "bfloat16" || name == "bf16") return DType::bf16;
+  if (name == "float32" || name == "fp32") return DType::f32;
+  return fail(error(ErrorCode::bad_value, "--dtype {} is not one of auto, bfloat16, float32", name)
+                  .with_param("dtype"));
+}
+
+// "0-3,8" -> 0 1 2 3 8.
+Result<std::vector<int>> parse_cpus(std::string_view list) {
+  std::vector<int> cpus;
+  const auto bad = [&] {
+    return fail(
+        error(ErrorCode::bad_value, "--cpu-bind {} is not auto, none or a list as 0-3,8", list)
+            .with_param("cpu-bind"));
+  };
+  std::string_view rest = list;
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    int first = 0, last = 0;
+    const char* end = part.data() + part.size();
+    auto parsed = std::from_chars(part.data(), end, first);
+    last = first;
+    if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '-')
+      parsed = std::from_chars(parsed.ptr + 1, end, last);
+    if (parsed.ec != std::errc() || parsed.ptr != end || first < 0 || last < first || last > 4095)
+      return bad();
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+  }
+  if (cpus.empty()) return bad();
+  return cpus;
+}
+
+Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
+                                           const Machine& machine) {
+  WorkerPool::Options options;
+  options.num_workers = machine.num_cores;
+  if (settings.cpu_bind == "auto") {
+    options.cpus = machine.cpus;
+  } else if (settings.cpu_bind != "none") {
+    HOCKET_TRY(options.cpus, parse_cpus(settings.cpu_bind));
+    options.num_workers = static_cast<int>(options.cpus.size());
+  }
+  if (settings.num_threads < 0 || settings.num_threads > 1024)
+    return fail(ErrorCode::bad_value, "--num-threads {} is not in 1 to 1024", settings.num_threads);
+  if (settings.num_threads > 0) options.num_workers = settings.num_threads;
+  // More workers than processors would share them by pinning; leave that to the kernel.
+  if (options.num_workers > std::ssize(options.cpus)) options.cpus.clear();
+  return options;
+}
+
+Result<int> choose_combine_groups(int asked, const ModelConfig& model) {
+  const int groups = asked == 0 ? 1 : asked;
+  const int experts = std::max(model.moe.num_experts, 1);
+  if (groups < 1 || groups > experts || experts % groups != 0)
+    return fail(error(ErrorCode::bad_value, "--combine-groups {} does not divide {} experts", asked,
+                      experts)
+                    .with_param("combine-groups"));
+  return groups;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> Runner::create(Options options) {
+  std::unique_ptr<Runner> runner(new Runner());
+  HOCKET_TRY_VOID(runner->load(options));
+  return runner;
+}
+
+Result<void> Runner::load(Options& options) {
+  const auto started = std::chrono::steady_clock::now();
+  const ServerSettings& settings = options.settings;
+  const std::filesystem::path folder = settings.model.model_path;
+  HOCKET_TRY(info_.isa, choose_isa());
+  HOCKET_TRY(info_.dtype, choose_dtype(settings.model.dtype));
+  HOCKET_TRY(info_.model, read_hf_config(folder));
+  HOCKET_TRY(info_.generation_defaults, read_generation_defaults(folder));
+  HOCKET_TRY(info_.combine_groups,
+             choose_combine_groups(settings.compute.combine_groups, info_.model));
+  machine_ = inspect_machine();
+  HOCKET_TRY(WorkerPool::Options worker_options, choose_workers(settings.compute, machine_));
+  workers_ = std::make_unique<WorkerPool>(worker_options);
+
+  WeightLoader measure = WeightLoader::measuring(info_.dtype);
+  HOCKET_TRY(const Model measured, Model::load(info_.model, info_.combine_groups, measure));
+  const KvShape kv = measured.kv_shape(info_.dtype, settings.memory.page_size);
+  HOCKET_TRY(plan_, plan_memory({.settings = settings,
+                                 .model = info_.model,
+                                 .dtype = info_.dtype,
+                                 .weight_bytes = measure.bytes(),
+                                 .page_bytes = kv.page_bytes() * info_.model.num_layers,
+                                 .total_bytes = machine_.memory_bytes,
+                                 .available_bytes = machine_.memory_available_bytes}));
+
+  std::unique_ptr<WeightSource> source;
+  if (settings.model.load_format == "auto") {
+    HOCKET_TRY(source, open_model_weights(folder));
+  } else if (settings.model.load_format != "dummy") {
+    return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy",
+                settings.model.load_format);
+  }
+  HOCKET_TRY(WeightLoader loader, WeightLoader::loading({.source = source.get(),
+                                                         .seed = settings.model.dummy_seed,
+                                                         .dtype = info_.dtype,
+                                                         .bytes = measure.bytes(),
+                                                         .workers = workers_.get(),
+                                                         .progress = options.progress}));
+  HOCKET_TRY(model_, Model::load(info_.model, info_.combine_groups, loader));
+  weights_ = loader.take_memory();
+  HOCKET_TRY(pages_, PagePool::create(kv, info_.model.num_layers, plan_.num_pages));
+  HOCKET_TRY(work_, WorkBuffers::create(info_.model, info_.dtype, plan_.work));
+  const int heads_width = info_.model.num_heads * info_.model.head_dim;
+  const int max_k = std::max({info_.model.hidden_size, heads_width, info_.model.intermediate_size,
+                              info_.model.moe.intermediate_size});
+  HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_,
+                                       scratch_bytes_for({.max_rows = plan_.work.max_rows,
+                                                          .max_k = max_k,
+                                                          .num_heads = info_.model.num_heads,
+                                                          .kv = kv})));
+  reserve_halves(halves_, plan_.work.max_rows, plan_.max_running_requests + 1);
+
+  info_.model_path = settings.model.model_path;
+  info_.served_model_name = settings.model.served_model_name.empty()
+                                ? std::filesystem::weakly_canonical(folder).filename().string()
+                                : settings.model.served_model_name;
+  info_.num_workers = workers_->size();
+  info_.context_length = plan_.context_length;
+  info_.max_running_requests = plan_.max_running_requests;
+  info_.num_pages = plan_.num_pages;
+  info_.page_tokens = settings.memory.page_size;
+  info_.max_total_tokens = int64_t{info_.num_pages} * info_.page_tokens;
+  info_.weight_bytes = plan_.weight_bytes;
+  info_.kv_bytes = plan_.kv_bytes;
+  info_.work_bytes = plan_.work_bytes;
+  info_.changes = plan_.changes;
+  for (const std::string& from : loader.narrowed_from())
+    info_.changes.push_back({.flag = "--dtype",
+                             .from = from,
+                             .to = std::string(dtype_name(info_.dtype)),
+                             .why = "--dtype auto computes in bfloat16 whatever the files hold"});
+  info_.load_seconds = to_seconds(std::chrono::steady_clock::now() - started);
+  return {};
+}
+
+void Runner::play(const Order& order) {
+  HOCKET_CHECK(order.num_halves <= kMaxHalves);
+  HOCKET_CHECK(validate(order, moe_graph()).has_value());
+  HOCKET_CHECK(validate(order, dense_graph()).has_value());
+  order_ = &order;
+}
+
+void Runner::forward(const ForwardBatch& batch, ForwardProbe* probe) {
+  model_->forward(batch, {.backend = *backend_,
+                          .work = work_,
+                          .pages = *pages_,
+                          .order = *order_,
+                          .halves = std::span(halves_).first(order_->num_halves),
+                          .split = even_split(batch),
+                          .probe = probe});
+}
+
+View<float> Runner::logits(int begin, int count) {
+  return model_->logits(*backend_, work_, begin, count);
+}
+
+}  // namespace hocket

@@ -1,0 +1,62 @@
+// The loaded model with all memory it needs: weights, KV pages, work buffers, workers. Plays
+// forward passes; knows no request. Owner: the engine (or `check`, which plays passes by hand).
+// Thread: engine.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/machine.h"
+#include "base/result.h"
+#include "compute/models/model.h"
+#include "core/server_settings.h"
+#include "engine/engine_info.h"
+#include "engine/memory_plan.h"
+
+namespace hocket {
+
+class Runner {
+ public:
+  struct Options {
+    ServerSettings settings;
+    std::function<void(const LoadProgress&)> progress;
+  };
+  // Errors: those of Engine::create.
+  static Result<std::unique_ptr<Runner>> create(Options options);
+
+  const EngineInfo& info() const { return info_; }
+  const MemoryPlan& plan() const { return plan_; }
+  const Machine& machine() const { return machine_; }
+  Backend& backend() { return *backend_; }
+  WorkerPool& workers() { return *workers_; }
+
+  // Which order the next passes play; serial at first. Bug if it is not legal for this model.
+  void play(const Order& order);
+  // Afterwards hidden rows for batch.output_rows are ready for logits().
+  void forward(const ForwardBatch& batch, ForwardProbe* probe = nullptr);
+  // Logits of output rows [begin, begin + count), count <= plan().work.max_logits_rows; valid until
+  // the next call.
+  View<float> logits(int begin, int count);
+
+  WorkBuffers& work() { return work_; }
+
+ private:
+  Runner() = default;
+  Result<void> load(Options& options);
+
+  Machine machine_;
+  EngineInfo info_;
+  MemoryPlan plan_;
+  std::unique_ptr<WorkerPool> workers_;
+  std::optional<Backend> backend_;
+  Buffer weights_;
+  std::optional<Model> model_;
+  std::optional<PagePool> pages_;
+  WorkBuffers work_;
+  const Order* order_ = &serial_order();
+  std::array<Half, kMaxHalves> halves_;
+};
+
+}  // namespace hocket
