@@ -1,8 +1,9 @@
-// Packs the weights a model asks for. The same calls run twice: first measuring (no files, no memory: bytes() is the plan), then loading.
-// Errors are sticky: after the first, calls do nothing and status() returns it, so a model's load function reads straight down.
+// Packs the weights a model asks for. The same calls run twice: first measuring (no files, no
+// memory: bytes() is the plan), then loading. Errors are sticky: after the first, calls do nothing
+// and status() returns it, so a model's load function reads straight down.
 //
-//   WeightLoader plan = WeightLoader::measuring(DType::bf16);   model.describe(plan);   plan.bytes()
-//   WeightLoader load = WeightLoader::loading({...});           model.describe(load);   load.status()
+//   WeightLoader plan = WeightLoader::measuring(DType::bf16);   model.describe(plan); plan.bytes()
+//   WeightLoader load = WeightLoader::loading({...});           model.describe(load); load.status()
 //
 // Thread: the one that loads; workers pack panels side by side.
 #pragma once
@@ -24,18 +25,18 @@
 namespace hocket {
 
 struct LoadProgress {
-  int64_t bytes_done = 0, bytes_total = 0;   // of packed weights
+  int64_t bytes_done = 0, bytes_total = 0;  // of packed weights
 };
 
 class WeightLoader {
  public:
   struct Options {
-    const WeightSource* source = nullptr;    // null: random weights
-    uint64_t seed = 0;                       // of random weights
-    DType dtype = DType::bf16;               // of the packed matrices
-    int64_t bytes = 0;                       // what measuring found
+    const WeightSource* source = nullptr;  // null: random weights
+    uint64_t seed = 0;                     // of random weights
+    DType dtype = DType::bf16;             // of the packed matrices
+    int64_t bytes = 0;                     // what measuring found
     WorkerPool* workers = nullptr;
-    std::function<void(const LoadProgress&)> progress;   // called at most every 50 ms and at the end
+    std::function<void(const LoadProgress&)> progress;  // called at most every 50 ms and at the end
   };
   static WeightLoader measuring(DType dtype);
   // Errors: out_of_memory.
@@ -57,8 +58,9 @@ class WeightLoader {
   // A vector as fp32.
   std::span<const float> vector(const std::string& name, int n);
 
-  int64_t bytes() const;                     // measured or filled so far
-  // The first error: missing_tensor, wrong_shape (name, shape found, shape expected), unsupported stored type.
+  int64_t bytes() const;  // measured or filled so far
+  // The first error: missing_tensor, wrong_shape (name, shape found, shape expected), unsupported
+  // stored type.
   Result<void> status() const;
   // Stored types met that hold more than `dtype` keeps ("float32"); for the announcement.
   std::vector<std::string> narrowed_from() const;

@@ -1,6 +1,7 @@
-// Reads *.safetensors: one file, or a folder with model.safetensors or model.safetensors.index.json and its shards. mmap, nothing copied.
-// A header is checked whole before any tensor is offered: length, JSON, types, shapes, offsets that tile the data exactly.
-// Source: docs/models.md, "safetensors".   Thread: any (const).
+// Reads *.safetensors: one file, or a folder with model.safetensors or model.safetensors.index.json
+// and its shards. mmap, nothing copied. A header is checked whole before any tensor is offered:
+// length, JSON, types, shapes, offsets that tile the data exactly. Source: docs/models.md,
+// "safetensors".   Thread: any (const).
 #pragma once
 
 #include <filesystem>
@@ -16,19 +17,20 @@ namespace hocket {
 
 struct SafetensorsEntry {
   StoredType type = StoredType::f32;
-  std::string type_name;               // as written
+  std::string type_name;  // as written
   std::vector<int64_t> shape;
-  int64_t begin = 0, end = 0;          // inside the data part
+  int64_t begin = 0, end = 0;  // inside the data part
 };
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsEntry, std::less<>> tensors;
   std::map<std::string, std::string> metadata;
-  int64_t data_offset = 0;             // in the file
+  int64_t data_offset = 0;  // in the file
 };
 
-// Parses and checks the header of a file of `file_bytes` bytes whose beginning is `head` (at least the header).
-// Errors: bad_safetensors saying which rule is broken. Fuzzed.
-Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> head, int64_t file_bytes);
+// Parses and checks the header of a file of `file_bytes` bytes whose beginning is `head` (at least
+// the header). Errors: bad_safetensors saying which rule is broken. Fuzzed.
+Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> head,
+                                                   int64_t file_bytes);
 
 class SafetensorsFile final : public WeightSource {
  public:
@@ -47,7 +49,8 @@ class SafetensorsFile final : public WeightSource {
   int64_t bytes_ = 0;
 };
 
-// A model folder: single file or shards by index. Errors as above; a shard or index entry that is missing is named.
+// A model folder: single file or shards by index. Errors as above; a shard or index entry that is
+// missing is named.
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder);
 
 }  // namespace hocket

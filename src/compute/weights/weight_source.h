@@ -11,14 +11,28 @@
 
 namespace hocket {
 
-enum class StoredType : uint8_t { f32, f16, bf16, i64, i32, i16, i8, u8, boolean, f64, f8_e4m3, f8_e5m2, other };
+enum class StoredType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  i64,
+  i32,
+  i16,
+  i8,
+  u8,
+  boolean,
+  f64,
+  f8_e4m3,
+  f8_e5m2,
+  other
+};
 std::string_view stored_type_name(StoredType t);
-int stored_type_size(StoredType t);   // bytes; bug for `other`
+int stored_type_size(StoredType t);  // bytes; bug for `other`
 
 struct StoredTensor {
   StoredType type = StoredType::f32;
   std::vector<int64_t> shape;
-  const std::byte* data = nullptr;     // mapped; valid while the source lives
+  const std::byte* data = nullptr;  // mapped; valid while the source lives
   int64_t bytes = 0;
 };
 

@@ -1,0 +1,64 @@
+#include "compute/weights/weight_source.h"
+
+#include "base/check.h"
+
+namespace hocket {
+
+std::string_view stored_type_name(StoredType t) {
+  switch (t) {
+    case StoredType::f32:
+      return "float32";
+    case StoredType::f16:
+      return "float16";
+    case StoredType::bf16:
+      return "bfloat16";
+    case StoredType::i64:
+      return "int64";
+    case StoredType::i32:
+      return "int32";
+    case StoredType::i16:
+      return "int16";
+    case StoredType::i8:
+      return "int8";
+    case StoredType::u8:
+      return "uint8";
+    case StoredType::boolean:
+      return "bool";
+    case StoredType::f64:
+      return "float64";
+    case StoredType::f8_e4m3:
+      return "float8_e4m3";
+    case StoredType::f8_e5m2:
+      return "float8_e5m2";
+    case StoredType::other:
+      return "a type without a name here";
+  }
+  return "?";
+}
+
+int stored_type_size(StoredType t) {
+  switch (t) {
+    case StoredType::f64:
+    case StoredType::i64:
+      return 8;
+    case StoredType::f32:
+    case StoredType::i32:
+      return 4;
+    case StoredType::f16:
+    case StoredType::bf16:
+    case StoredType::i16:
+      return 2;
+    case StoredType::i8:
+    case StoredType::u8:
+    case StoredType::boolean:
+    case StoredType::f8_e4m3:
+    case StoredType::f8_e5m2:
+      return 1;
+    case StoredType::other:
+      break;
+  }
+  HOCKET_CHECK(t != StoredType::other);
+  return 0;
+}
+
+}  // namespace hocket
