@@ -1,8 +1,8 @@
 // The share of their remaining max_new_tokens for which running requests hold memory back from
 // newcomers. Low admits more and risks retraction; it falls while all goes well and jumps up after
 // a retraction.
-//   start min(0.7 conservativeness, 1), falls in 600 decode steps to 0.14 of that, starts again
-//   when idle.
+//   start = min(0.7 conservativeness, 1), low = 0.14 start
+//   falls to `low` in 600 decode steps, from the start or from where it jumped; idle starts again
 // Thread: engine.
 #pragma once
 
@@ -13,21 +13,29 @@ namespace hocket {
 class NewTokenRatio {
  public:
   explicit NewTokenRatio(double conservativeness)
-      : start_(std::min(0.7 * conservativeness, 1.0)), min_(0.14 * start_), now_(start_) {}
+      : start_(std::min(0.7 * conservativeness, 1.0)), low_(0.14 * start_) {
+    reset();
+  }
 
   double now() const { return now_; }
-  void decay() { now_ = std::max(min_, now_ - (start_ - min_) / 600); }
-  void reset() { now_ = start_; }
+  void decay() { now_ = std::max(low_, now_ - step_); }
+  void reset() { jump(start_); }
 
   // After a retraction, from the survivors: what they have used already, and 20 steps more each.
   // Never lowers the ratio: young survivors would otherwise invite back at once what was just
   // thrown out.
   void raise(double generated, double max_new_tokens, double num_requests) {
-    now_ = std::max(now_, std::min(1.0, (generated + 20 * num_requests) / (max_new_tokens + 1)));
+    jump(std::max(now_, std::min(1.0, (generated + 20 * num_requests) / (max_new_tokens + 1))));
   }
 
  private:
-  double start_, min_, now_;
+  void jump(double to) {
+    now_ = to;
+    step_ = (to - low_) / 600;
+  }
+
+  double start_, low_;
+  double now_ = 0, step_ = 0;
 };
 
 }  // namespace hocket

@@ -2,11 +2,11 @@
 // numbers out. Two budgets: compute (rows of this pass) and memory (pages that are free or
 // evictable, less what is reserved for the future of those admitted before).
 //
-//   memory   | new pages of the prompt | min(new tokens left, 4096) | one page |  <  available -
-//   reserved
+//   new pages of the prompt + min(new tokens left, 4096) + one page  <  available - reserved
 //
 // Invariant: what it admits has its pages now; and a request that is alone is admitted whenever it
-// fits at all. Thread: engine.
+// fits at all.
+// Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,8 @@
 
 namespace hocket {
 
-enum class AddResult : uint8_t {
-  added,
-  no_tokens,
-  other
-};  // no_tokens: memory; other: this pass is full
+// no_tokens: memory; other: this pass is full.
+enum class AddResult : uint8_t { added, no_tokens, other };
 
 // New tokens beyond this many are not reserved for; generation goes on all the same.
 inline constexpr int kMaxReservedNewTokens = 4096;

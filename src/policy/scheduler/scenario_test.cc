@@ -1,0 +1,362 @@
+// Runs tests/scenarios/*.txt: the scheduler as text. tests/scenarios/README.md explains the form.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "base/log.h"
+#include "policy/scheduler/fake_engine.h"
+
+namespace hocket {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+Words split(const std::string& line, char separator = ' ') {
+  Words words;
+  std::istringstream stream(line);
+  for (std::string word; std::getline(stream, word, separator);)
+    if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+std::string join(const Words& words) {
+  std::string line;
+  for (const auto& word : words) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
+// key=value words; a word without '=' is a key with an empty value.
+std::map<std::string, std::string> settings(std::span<const std::string> words) {
+  std::map<std::string, std::string> result;
+  for (const auto& word : words) {
+    const size_t equals = word.find('=');
+    result[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+  }
+  return result;
+}
+
+std::string_view finish_name(FinishReason reason) {
+  constexpr std::string_view kNames[] = {"none", "stop", "length", "abort", "error"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+std::string error_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::queue_full:
+      return "queue_full";
+    case ErrorCode::context_length_exceeded:
+      return "context_length_exceeded";
+    case ErrorCode::request_too_big:
+      return "request_too_big";
+    case ErrorCode::bad_logits:
+      return "bad_logits";
+    default:
+      return code_name(code);
+  }
+}
+
+class Scenario {
+ public:
+  explicit Scenario(const fs::path& file) : file_(file) {}
+
+  // Empty when all lines held; else the first that did not, with what happened instead.
+  std::string run() {
+    std::ifstream stream(file_);
+    for (std::string line; problem_.empty() && std::getline(stream, line);) {
+      ++line_number_;
+      const Words words = split(line.substr(0, line.find('#')));
+      if (!words.empty()) obey(words);
+    }
+    if (problem_.empty()) expect_no_events();
+    if (problem_.empty() && num_checks_ == 0) differ("at least one line that checks", "none");
+    return problem_;
+  }
+
+ private:
+  struct Actor {
+    RequestId id{};
+    Words says;
+    Request* request = nullptr;  // while known and alive
+    int num_retractions = 0;
+    std::unique_ptr<Request> ended;
+  };
+
+  void obey(const Words& words) {
+    const std::string& verb = words[0];
+    const bool claims_event = verb == "retract" || verb == "finish";
+    if (!claims_event) expect_no_events();
+    if (!problem_.empty()) return;
+    if (verb == "pages") return configure(words);
+    if (verb == "arrive") return arrive(words);
+    if (verb == "refuse") return refuse(words);
+    if (verb == "abort") return abort(words);
+    if (verb == "flush") return same(words[1], engine_->scheduler().flush_cache() ? "yes" : "no");
+    if (verb == "step") return same(join(Words(words.begin() + 1, words.end())), step());
+    if (verb == "steps") return skip(std::stoi(words[1]));
+    if (verb == "run") return run_dry();
+    if (verb == "expect") return expect(words);
+    if (!claims_event) return differ("a known word", verb);
+    const std::string event = events_.empty() ? "nothing" : events_.front();
+    if (!events_.empty()) events_.pop_front();
+    same(join(words), event);
+  }
+
+  void configure(const Words& words) {
+    SchedulerOptions options;
+    options.vocab_size = 1 << 20;
+    options.chunk_tokens = -1;
+    for (size_t i = 0; i + 1 < words.size(); i += 2) {
+      const std::string &key = words[i], &text = words[i + 1];
+      if (key == "pages")
+        options.num_pages = std::stoi(text);
+      else if (key == "page_tokens")
+        options.page_tokens = std::stoi(text);
+      else if (key == "chunk_tokens")
+        options.chunk_tokens = std::stoi(text);
+      else if (key == "max_prefill")
+        options.max_prefill_tokens = std::stoi(text);
+      else if (key == "max_running")
+        options.max_running_requests = std::stoi(text);
+      else if (key == "max_queued")
+        options.max_queued_requests = std::stoi(text);
+      else if (key == "max_queued_tokens")
+        options.max_queued_tokens = std::stoi(text);
+      else if (key == "context")
+        options.context_length = std::stoi(text);
+      else if (key == "conservativeness")
+        options.conservativeness = std::stod(text);
+      else if (key == "vocab")
+        options.vocab_size = std::stoi(text);
+      else if (key == "mixed")
+        options.mixed_chunks = text == "on";
+      else if (key == "cache")
+        options.prefix_cache = text == "on";
+      else if (key == "policy")
+        options.policy = parse_schedule_policy(text).value();
+      else if (key == "eos")
+        options.eos_ids.push_back(TokenId{std::stoi(text)});
+      else
+        return differ("a known setting", key);
+    }
+    engine_ = std::make_unique<FakeEngine>(options, [this](const Request& request, auto history) {
+      return sample(request, history.size());
+    });
+  }
+
+  // Token `position` of the endless text called `name`.
+  TokenId token(const std::string& name, size_t position) {
+    const auto text = texts_.try_emplace(name, texts_.size() + 1).first->second;
+    return TokenId{static_cast<int>(text * 1000 + position)};
+  }
+
+  SampledToken sample(const Request& request, size_t position) {
+    const std::string& name = name_of(request.id);
+    const Words& says = actors_[name].says;
+    const auto index = static_cast<size_t>(request.generated());
+    if (index >= says.size()) return {token(name, position), false};
+    if (says[index] == "nan") return {TokenId{0}, true};
+    return {TokenId{std::stoi(says[index])}, false};
+  }
+
+  RequestInput input(const Words& words) {
+    const std::string& name = words[1];
+    auto set = settings(std::span(words).subspan(2));
+    auto number = [&](const std::string& key, int otherwise) {
+      return set.contains(key) ? std::stoi(set[key]) : otherwise;
+    };
+    RequestInput input;
+    input.id = RequestId{actors_.size() + 1};
+    const auto length = static_cast<size_t>(number("prompt", 1));
+    const Words prefix = split(set["prefix"], ':');
+    for (size_t i = 0; i < length; ++i) {
+      const bool borrowed = prefix.size() == 2 && i < static_cast<size_t>(std::stoi(prefix[1]));
+      input.prompt.push_back(token(borrowed ? prefix[0] : name, i));
+    }
+    input.sampling.max_new_tokens = number("new", 1);
+    input.sampling.min_new_tokens = number("min", 0);
+    input.sampling.ignore_eos = set.contains("ignore_eos");
+    input.sampling.prompt_logprobs_from = number("logprobs_from", -1);
+    if (set.contains("stop")) input.sampling.stop_ids.push_back(TokenId{number("stop", 0)});
+    input.priority = number("priority", 0);
+    input.cache_namespace = static_cast<uint64_t>(number("salt", 0));
+    input.arrived = engine_->now();
+    return input;
+  }
+
+  void arrive(const Words& words) {
+    RequestInput made = input(words);
+    Actor& actor = actors_[words[1]];
+    actor.id = made.id;
+    actor.says = split(settings(words)["says"], ',');
+    if (const auto added = engine_->scheduler().add(std::move(made)); !added)
+      differ("a welcome", describe(added.error()));
+  }
+
+  void refuse(const Words& words) {
+    const auto added = engine_->scheduler().add(input(words));
+    same(words.back(), added ? "accepted" : error_name(added.error().code));
+  }
+
+  void abort(const Words& words) {
+    if (words.back() == "flight") return static_cast<void>(in_flight_abort_ = words[1]);
+    ++num_checks_;
+    if (!engine_->scheduler().abort(actors_[words[1]].id, FinishReason::abort, {}))
+      differ("an abort", "it is unknown");
+    collect_finished();
+  }
+
+  std::string step() {
+    std::string what = "idle";
+    engine_->step([&](const Batch& batch) {
+      what = show(batch);
+      if (in_flight_abort_.empty()) return;
+      engine_->scheduler().abort(actors_[in_flight_abort_].id, FinishReason::abort, {});
+      in_flight_abort_.clear();
+    });
+    collect_finished();
+    if (problem_.empty() && !engine_->problem().empty()) differ("sound memory", engine_->problem());
+    return what;
+  }
+
+  // Also notices who was retracted when this batch was made.
+  std::string show(const Batch& batch) {
+    std::string chunks, decodes, copies, logprobs;
+    for (auto& [name, actor] : actors_)
+      if (actor.request != nullptr && actor.num_retractions != actor.request->num_retractions) {
+        actor.num_retractions = actor.request->num_retractions;
+        events_.push_back("retract " + name);
+      }
+    for (const Slice& slice : batch.slices) {
+      const std::string& name = name_of(slice.request->id);
+      actors_[name].request = slice.request;
+      if (slice.request->state == Request::State::prefilling)
+        chunks += fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
+      else
+        decodes += " " + name;
+      if (slice.logprobs_from >= 0)
+        logprobs += fmt::format(" logprobs {}:{}", name, slice.logprobs_from);
+      for (const PageCopy& copy : batch.copies)
+        if (std::ranges::find(slice.request->pages, copy.to) != slice.request->pages.end())
+          copies += fmt::format(" copy {}:{}", name, copy.tokens);
+    }
+    const std::string head = batch.mode == ForwardMode::extend ? "prefill" + chunks
+                             : batch.mode == ForwardMode::mixed
+                                 ? "mixed" + chunks + " decode" + decodes
+                                 : "decode" + decodes;
+    return head + copies + logprobs;
+  }
+
+  void collect_finished() {
+    for (auto& request : engine_->scheduler().take_finished()) {
+      const std::string& name = name_of(request->id);
+      events_.push_back(fmt::format("finish {} {}", name, finish_name(request->finish)));
+      actors_[name].request = nullptr;
+      actors_[name].ended = std::move(request);
+    }
+  }
+
+  void skip(int num_steps) {
+    for (int i = 0; i < num_steps && problem_.empty(); ++i) step();
+    events_.clear();
+  }
+
+  void run_dry() {
+    for (int i = 0; i < 10000 && !engine_->scheduler().idle() && problem_.empty(); ++i) step();
+    events_.clear();
+    if (!engine_->scheduler().idle()) differ("an end", "10000 steps without one");
+  }
+
+  void expect(const Words& words) {
+    const bool of_one = words[1].find('=') == std::string::npos;
+    for (const auto& [key, text] : settings(std::span(words).subspan(of_one ? 2 : 1)))
+      same(key + "=" + text, key + "=" + (of_one ? look(words[1], key) : look(key)));
+  }
+
+  std::string look(const std::string& key) {
+    const SchedulerStats s = engine_->scheduler().stats();
+    const std::map<std::string, int64_t> numbers = {{"free", s.num_free_pages},
+                                                    {"cached", s.num_cached_pages},
+                                                    {"private", s.num_private_pages},
+                                                    {"running", s.num_running},
+                                                    {"waiting", s.num_waiting},
+                                                    {"waiting_tokens", s.num_waiting_tokens},
+                                                    {"used_tokens", s.num_used_tokens},
+                                                    {"retracted", s.num_retracted_total},
+                                                    {"evicted", s.num_evicted_pages_total},
+                                                    {"lpm_fallbacks", s.num_lpm_fallbacks_total},
+                                                    {"prompt_tokens", s.prompt_tokens_total},
+                                                    {"cached_tokens", s.cached_tokens_total}};
+    if (key == "ratio") return fmt::format("{:.3f}", s.new_token_ratio);
+    const auto found = numbers.find(key);
+    return found == numbers.end() ? "unknown" : std::to_string(found->second);
+  }
+
+  std::string look(const std::string& name, const std::string& key) {
+    const Actor& actor = actors_[name];
+    const Request* request = actor.ended ? actor.ended.get() : actor.request;
+    if (request == nullptr) return "no such request";
+    if (key == "finish") return std::string(finish_name(request->finish));
+    if (key == "generated") return std::to_string(request->generated());
+    if (key == "cached") return std::to_string(request->cached_len);
+    if (key == "retractions") return std::to_string(request->num_retractions);
+    if (key == "matched") return std::to_string(value(request->matched_stop));
+    if (key == "error") return error_name(request->error.code);
+    return "unknown";
+  }
+
+  const std::string& name_of(RequestId id) {
+    return std::ranges::find_if(actors_, [&](const auto& actor) { return actor.second.id == id; })
+        ->first;
+  }
+
+  void expect_no_events() {
+    if (!events_.empty()) differ("nothing more", events_.front());
+  }
+  void same(const std::string& expected, const std::string& actual) {
+    ++num_checks_;
+    if (expected != actual) differ(expected, actual);
+  }
+  void differ(const std::string& expected, const std::string& actual) {
+    if (!problem_.empty()) return;
+    problem_ = fmt::format("{}:{}\n  expected: {}\n  got:      {}", file_.string(), line_number_,
+                           expected, actual);
+  }
+
+  fs::path file_;
+  int line_number_ = 0, num_checks_ = 0;
+  std::string problem_;
+  std::unique_ptr<FakeEngine> engine_;
+  std::map<std::string, Actor> actors_;
+  std::map<std::string, size_t> texts_;
+  std::deque<std::string> events_;
+  std::string in_flight_abort_;
+};
+
+std::vector<fs::path> scenario_files() {
+  std::vector<fs::path> files;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(HOCKET_SOURCE_DIR) / "tests" / "scenarios"))
+    if (entry.path().extension() == ".txt") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+class ScenarioTest : public ::testing::TestWithParam<fs::path> {};
+
+TEST_P(ScenarioTest, Holds) {
+  log::set_level(log::Level::error);
+  EXPECT_EQ(Scenario(GetParam()).run(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, ScenarioTest, ::testing::ValuesIn(scenario_files()),
+                         [](const auto& test) { return test.param.stem().string(); });
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,231 @@
+#include "policy/scheduler/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "base/log.h"
+#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/new_token_ratio.h"
+#include "policy/scheduler/prefill_adder.h"
+#include "policy/scheduler/running_batch.h"
+
+namespace {
+int64_t num_allocations = 0;
+}  // namespace
+
+// Not inlined, or the compiler would see free() meet memory that looks like new's.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++num_allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+
+namespace hocket {
+namespace {
+
+RequestInput input(uint64_t id, int prompt_len, int max_new_tokens) {
+  RequestInput input;
+  input.id = RequestId{id};
+  for (int i = 0; i < prompt_len; ++i)
+    input.prompt.push_back(TokenId{static_cast<int>(id) * 1000 + i});
+  input.sampling.max_new_tokens = max_new_tokens;
+  return input;
+}
+
+TEST(SchedulerTest, ADecodeStepAllocatesNothing) {
+  // Few pages: the steps also take pages, and evict from the tree to get them.
+  Scheduler scheduler({.num_pages = 56, .page_tokens = 4, .max_running_requests = 8});
+  std::vector<SampledToken> sampled;
+  auto step = [&] {
+    const Batch& batch = scheduler.schedule({});
+    for (const Slice& slice : batch.slices)
+      if (slice.samples) sampled.push_back({TokenId{7}, false});
+    const ForwardMode mode = batch.mode;
+    scheduler.commit(batch, sampled, {});
+    sampled.clear();
+    return mode;
+  };
+  sampled.reserve(16);
+  for (uint64_t id = 10; id < 19; ++id) ASSERT_TRUE(scheduler.add(input(id, 24, 1)));
+  while (!scheduler.idle()) step();
+  ASSERT_GT(scheduler.stats().num_cached_pages, 50);
+  const uint64_t evicted_before = scheduler.stats().num_evicted_pages_total;
+  for (uint64_t id = 1; id < 5; ++id) ASSERT_TRUE(scheduler.add(input(id, 7, 29)));
+  while (step() != ForwardMode::decode) {
+  }
+  ASSERT_EQ(scheduler.stats().num_running, 4);
+
+  const int64_t before = num_allocations;
+  for (int i = 0; i < 26; ++i) step();
+  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_EQ(scheduler.stats().num_running, 4);
+  EXPECT_GT(scheduler.stats().num_evicted_pages_total, evicted_before + 10);
+}
+
+TEST(SchedulerTest, RememberedTimesFollowTheStages) {
+  FakeEngine engine({.num_pages = 16, .page_tokens = 4, .chunk_tokens = 4},
+                    [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
+  engine.step();
+  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 2)));
+  while (engine.step()) {
+  }
+  const auto finished = engine.scheduler().take_finished();
+  ASSERT_EQ(finished.size(), 1u);
+  const RequestTimes& times = finished[0]->times;
+  EXPECT_EQ(to_ms(times.first_scheduled.time_since_epoch()), 1);
+  EXPECT_EQ(to_ms(times.prefill_done.time_since_epoch()), 3);
+  EXPECT_EQ(to_ms(times.finished.time_since_epoch()), 4);
+  EXPECT_FALSE(engine.scheduler().has_finished());
+}
+
+TEST(SchedulerTest, AnAbortForAStopStringRemembersThePages) {
+  FakeEngine engine({.num_pages = 16, .page_tokens = 4},
+                    [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
+  ASSERT_TRUE(engine.scheduler().add(input(1, 6, 9)));
+  for (int i = 0; i < 4; ++i) engine.step();  // 9 tokens computed
+  EXPECT_EQ(engine.scheduler().stats().num_cached_pages, 1);
+  EXPECT_TRUE(engine.scheduler().abort(RequestId{1}, FinishReason::stop, {}));
+  EXPECT_EQ(engine.scheduler().stats().num_cached_pages, 2);
+  EXPECT_FALSE(engine.scheduler().abort(RequestId{1}, FinishReason::stop, {}));
+  EXPECT_FALSE(engine.scheduler().abort(RequestId{99}, FinishReason::stop, {}));
+  EXPECT_EQ(engine.problem(), "");
+}
+
+TEST(SchedulerTest, RefusalsSayTheNumbersAndAFix) {
+  Scheduler scheduler({.num_pages = 4, .page_tokens = 4});
+  const auto refused = scheduler.add(input(1, 10, 50));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::request_too_big);
+  EXPECT_EQ(refused.error().fix, "max_tokens of at most 7");
+  EXPECT_EQ(refused.error().param, "max_tokens");
+  EXPECT_TRUE(scheduler.add(input(1, 10, 7)));
+}
+
+TEST(SchedulePolicyTest, NamesAreParsed) {
+  EXPECT_EQ(parse_schedule_policy("lpm"), SchedulePolicy::lpm);
+  EXPECT_EQ(parse_schedule_policy("fcfs"), SchedulePolicy::fcfs);
+  EXPECT_EQ(parse_schedule_policy("best").error().code, ErrorCode::bad_value);
+}
+
+TEST(SchedulerDeathTest, SettingsThatCouldStarveStop) {
+  EXPECT_DEATH(Scheduler({.num_pages = 4, .page_tokens = 32, .chunk_tokens = 16}), "CHECK failed");
+  EXPECT_DEATH(
+      Scheduler({.num_pages = 4, .page_tokens = 4, .chunk_tokens = 64, .max_prefill_tokens = 32}),
+      "32 vs 64");
+}
+
+TEST(NewTokenRatioTest, FallsInSixHundredStepsAndJumps) {
+  NewTokenRatio ratio(1.0);
+  EXPECT_DOUBLE_EQ(ratio.now(), 0.7);
+  for (int i = 0; i < 300; ++i) ratio.decay();
+  EXPECT_NEAR(ratio.now(), (0.7 + 0.098) / 2, 1e-9);
+  for (int i = 0; i < 400; ++i) ratio.decay();
+  EXPECT_DOUBLE_EQ(ratio.now(), 0.098);
+  ratio.raise(60, 199, 2);
+  EXPECT_DOUBLE_EQ(ratio.now(), 0.5);
+  ratio.raise(0, 4000, 2);
+  EXPECT_DOUBLE_EQ(ratio.now(), 0.5) << "young survivors do not lower it";
+  for (int i = 0; i < 601; ++i) ratio.decay();
+  EXPECT_DOUBLE_EQ(ratio.now(), 0.098);
+  EXPECT_DOUBLE_EQ(NewTokenRatio(9).now(), 1.0);
+}
+
+// Admissions with prefix 0 and budgets of 4-token pages.
+struct AdderTest : ::testing::Test {
+  static Admission add(PrefillAdder& adder, int prompt, int left, int64_t available) {
+    return adder.add({.total_len = prompt, .new_tokens_left = left}, available);
+  }
+  PrefillBudget budget{.page_tokens = 4, .chunk_tokens = 16, .max_prefill_tokens = 64};
+};
+
+TEST_F(AdderTest, MemoryMustExceedPromptNewTokensAndAPage) {
+  PrefillAdder adder(budget);
+  EXPECT_EQ(add(adder, 8, 10, 22).result, AddResult::no_tokens);
+  EXPECT_EQ(add(adder, 8, 10, 23).result, AddResult::added);
+}
+
+TEST_F(AdderTest, NewTokensBeyond4096AreNotReserved) {
+  PrefillAdder adder(budget);
+  EXPECT_EQ(add(adder, 8, 100000, 8 + 4096 + 5).result, AddResult::added);
+  EXPECT_EQ(adder.verdict(4096 + 5), AddResult::added);
+  EXPECT_EQ(adder.verdict(4096 + 4), AddResult::no_tokens);
+}
+
+TEST_F(AdderTest, WhatOneIsPromisedTheNextCannotHave) {
+  budget.reserved_tokens = 10;
+  PrefillAdder adder(budget);
+  EXPECT_EQ(add(adder, 4, 6, 100).result, AddResult::added);  // then 20 are reserved
+  EXPECT_EQ(add(adder, 4, 6, 34).result, AddResult::no_tokens);
+  EXPECT_EQ(add(adder, 4, 6, 35).result, AddResult::added);
+}
+
+TEST_F(AdderTest, ACutPromptIsNotReservedFor) {
+  PrefillAdder adder(budget);
+  const Admission cut = add(adder, 40, 30, 200);
+  EXPECT_EQ(cut.len, 16);
+  EXPECT_EQ(adder.verdict(5), AddResult::other) << "one page is reserved, and nobody follows a cut";
+  EXPECT_EQ(adder.verdict(4), AddResult::no_tokens);
+}
+
+TEST_F(AdderTest, RowsAreChargedInWholePages) {
+  PrefillAdder adder(budget);
+  EXPECT_EQ(add(adder, 5, 1, 1000).len, 5);
+  EXPECT_EQ(add(adder, 12, 1, 1000).len, 8) << "16 - 8 rows are left";
+  PrefillAdder small(budget);
+  EXPECT_EQ(add(small, 13, 1, 1000).len, 13);
+  EXPECT_EQ(small.verdict(1000), AddResult::other);
+}
+
+TEST_F(AdderTest, AChunkAfterAPartialHitEndsAtAPageBorder) {
+  PrefillAdder adder(budget);
+  const Admission cut = adder.add({.total_len = 60, .prefix_len = 6, .prefix_pages = 1}, 1000);
+  EXPECT_EQ(cut.len, 14);
+}
+
+TEST_F(AdderTest, AloneTheExactNeedIsEnough) {
+  budget.nothing_running = true;
+  PrefillAdder adder(budget);
+  EXPECT_EQ(add(adder, 8, 9, 15).result, AddResult::no_tokens);
+  EXPECT_EQ(add(adder, 8, 9, 16).result, AddResult::added);
+  EXPECT_FALSE(adder.alone());
+}
+
+TEST_F(AdderTest, AChunkWaitsForRunningRequestsOnly) {
+  budget.reserved_tokens = 10;
+  const PrefillCandidate rest{.total_len = 40, .prefix_len = 16, .prefix_pages = 4};
+  PrefillAdder busy(budget);
+  EXPECT_EQ(busy.continue_chunked(rest, 12).result, AddResult::no_tokens);
+  EXPECT_EQ(PrefillAdder(budget).continue_chunked(rest, 19).len, 8);
+  budget.nothing_running = true;
+  EXPECT_EQ(PrefillAdder(budget).continue_chunked(rest, 12).len, 12);
+}
+
+TEST(RunningBatchTest, TheVictimLosesLeast) {
+  RunningBatch running(4, 4);
+  auto add = [&](uint64_t id, int prompt_len, size_t num_tokens) {
+    auto request = std::make_unique<Request>();
+    request->id = RequestId{id};
+    request->prompt_len = prompt_len;
+    request->tokens.resize(num_tokens);
+    running.add(std::move(request));
+  };
+  add(1, 9, 12);  // three generated
+  add(2, 5, 7);   // two
+  add(3, 6, 8);   // two, a longer prompt
+  add(4, 6, 8);   // the same, newer
+  EXPECT_EQ(value(running.take_victim()->id), 4u);
+  EXPECT_EQ(value(running.take_victim()->id), 3u);
+  EXPECT_EQ(value(running.take_victim()->id), 2u);
+  EXPECT_EQ(running.size(), 1);
+}
+
+}  // namespace
+}  // namespace hocket
