@@ -2,7 +2,7 @@
 // scalar and vector bodies agree in every bit. Every rounding is explicit: fma where written,
 // nowhere else.
 //
-// Accuracy (math_test.cc): exp, log, sigmoid, silu, sin, cos within 2 ulp; sin and cos for |x| <=
+// Accuracy (math_test.cc): exp, log, silu, sin, cos within 2 ulp, sigmoid 2.1; sin and cos for |x| <=
 // 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN. Source:
 // docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
 //

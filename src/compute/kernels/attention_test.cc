@@ -1,0 +1,212 @@
+#include "compute/kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "compute/kernels/cases/attention_cases.h"
+
+namespace hocket {
+namespace {
+
+using cases::AttentionBatch;
+using cases::AttentionCase;
+
+// Runs a batch, its sequences cut as given; returns the rows of the output.
+template <class T>
+std::vector<T> run(Isa isa, AttentionBatch<T>& b, std::span<const AttentionSequence> sequences,
+                   int num_workers = 1) {
+  WorkerPool workers({.num_workers = num_workers});
+  Backend backend =
+      *Backend::create(isa, workers, attention_scratch_bytes(b.num_heads, b.kv.shape));
+  AttentionPlan plan;
+  plan.reserve(static_cast<int>(sequences.size()), b.num_rows);
+  plan.sequences.assign(sequences.begin(), sequences.end());
+  plan.build(b.num_heads, b.kv.shape.num_heads);
+  std::vector<T> out(b.num_rows * b.out_cols());
+  attention(backend, b.q_view(), b.kv, plan, b.scale,
+            MatrixView::of(View<T>(out.data(), b.num_rows, b.out_cols())));
+  return out;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+// Cuts every sequence into pieces of at most `rows`.
+std::vector<AttentionSequence> cut(std::span<const AttentionSequence> sequences, int rows) {
+  std::vector<AttentionSequence> pieces;
+  for (const AttentionSequence& s : sequences)
+    for (int r = 0; r < s.num_rows; r += rows)
+      pieces.push_back(
+          {s.row_begin + r, std::min(rows, s.num_rows - r), s.first_position + r, s.pages});
+  return pieces;
+}
+
+// Softmax attention in double, for one row and head.
+template <class T>
+std::vector<double> plain_attention(AttentionBatch<T>& b, const AttentionSequence& s, int row,
+                                    int head) {
+  const KvShape& shape = b.kv.shape;
+  const int kv_head = head / (b.num_heads / shape.num_heads);
+  const T* q =
+      b.q_view().template as<T>().row(s.row_begin + row) + head * round_up(shape.key_dim, kBlockK);
+  const int num_keys = s.first_position + row + 1;
+  std::vector<double> p(num_keys), out(shape.value_dim);
+  double total = 0;
+  for (int t = 0; t < num_keys; ++t) {
+    const PageId page = s.pages[t / shape.page_tokens];
+    double score = 0;
+    for (int d = 0; d < shape.key_dim; ++d)
+      score +=
+          double{to_float(q[d])} * to_float(b.kv.template keys<T>(
+                                       page, kv_head)[shape.key_offset(t % shape.page_tokens, d)]);
+    total += p[t] = std::exp(score * b.scale);
+  }
+  for (int t = 0; t < num_keys; ++t) {
+    const T* values = b.kv.template values<T>(s.pages[t / shape.page_tokens], kv_head);
+    for (int d = 0; d < shape.value_dim; ++d)
+      out[d] += p[t] / total * to_float(values[shape.value_offset(t % shape.page_tokens, d)]);
+  }
+  return out;
+}
+
+template <class T>
+void expect_close_to_plain_attention(const AttentionCase& c, double tolerance) {
+  auto b = cases::attention_batch<T>(c, 3);
+  const std::vector<T> got = run(Isa::ref, b, b.sequences);
+  for (const AttentionSequence& s : b.sequences) {
+    for (int row : {0, s.num_rows / 2, s.num_rows - 1}) {
+      for (int head = 0; head < b.num_heads; ++head) {
+        const auto want = plain_attention(b, s, row, head);
+        for (int d = 0; d < b.kv.shape.value_dim; ++d) {
+          const int64_t at = (s.row_begin + row) * b.out_cols() + head * b.kv.shape.value_dim + d;
+          ASSERT_NEAR(to_float(got[at]), want[d], tolerance * (1 + std::abs(want[d])))
+              << "position " << s.first_position + row << " head " << head << " dim " << d;
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionTest, RefIsSoftmaxAttention) {
+  for (const AttentionCase& c : cases::attention_cases()) {
+    expect_close_to_plain_attention<float>(c, 2e-6);
+    expect_close_to_plain_attention<Bf16>(c, 1e-2);
+  }
+}
+
+template <class T>
+void expect_same_everywhere(const AttentionCase& c, uint32_t seed) {
+  auto b = cases::attention_batch<T>(c, seed);
+  const std::vector<T> expected = run(Isa::ref, b, b.sequences);
+  for (Isa isa : cases::vector_isas()) {
+    if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // the same bodies as avx512
+    const std::vector<T> got = run(isa, b, b.sequences);
+    ASSERT_TRUE(same_bits(got, expected))
+        << isa_name(isa) << " heads " << c.num_heads << " dim " << c.dim << " seed " << seed;
+  }
+}
+
+TEST(AttentionTest, EveryBodyGivesTheBitsOfRef) {
+  uint32_t seed = 0;
+  for (const AttentionCase& c : cases::attention_cases()) {
+    expect_same_everywhere<Bf16>(c, ++seed);
+    expect_same_everywhere<float>(c, ++seed);
+  }
+}
+
+TEST(AttentionTest, RandomMixesGiveTheSameBits) {
+  std::mt19937 random(11);
+  const auto pick = [&](std::initializer_list<int> list) {
+    return list.begin()[random() % list.size()];
+  };
+  for (uint32_t seed = 0; seed < 24; ++seed) {
+    const int kv_heads = pick({1, 2});
+    AttentionCase c = {
+        kv_heads * pick({1, 2, 3, 8}), kv_heads, pick({16, 32, 48, 64}), pick({32, 64, 128}), {}};
+    for (int s = pick({1, 2, 5}); s > 0; --s)
+      c.sequences.push_back({pick({1, 1, 2, 7, 33}), static_cast<int>(random() % 260)});
+    expect_same_everywhere<Bf16>(c, seed);
+  }
+}
+
+TEST(AttentionTest, CutsChangeNoBit) {
+  for (const AttentionCase& c : cases::attention_cases()) {
+    auto b = cases::attention_batch<Bf16>(c, 5);
+    for (Isa isa : cases::vector_isas()) {
+      const std::vector<Bf16> whole = run(isa, b, b.sequences);
+      for (int rows : {1, 17, 64})
+        ASSERT_TRUE(same_bits(run(isa, b, cut(b.sequences, rows)), whole))
+            << isa_name(isa) << " dim " << c.dim << " pieces of " << rows;
+    }
+  }
+}
+
+TEST(AttentionTest, WorkersChangeNoBit) {
+  for (const AttentionCase& c : cases::attention_cases()) {
+    auto b = cases::attention_batch<Bf16>(c, 6);
+    for (Isa isa : {Isa::ref, detect_isa()}) {
+      const std::vector<Bf16> alone = run(isa, b, b.sequences);
+      for (int workers : {2, 5}) ASSERT_TRUE(same_bits(run(isa, b, b.sequences, workers), alone));
+    }
+  }
+}
+
+// Writes new noise behind the last token of every sequence.
+TEST(AttentionTest, WhatStandsBehindTheLastTokenDoesNotMatter) {
+  std::mt19937 random(1);
+  for (const AttentionCase& c : cases::attention_cases()) {
+    auto b = cases::attention_batch<Bf16>(c, 7);
+    for (Isa isa : cases::vector_isas()) {
+      const std::vector<Bf16> before = run(isa, b, b.sequences);
+      for (const AttentionSequence& s : b.sequences) {
+        const int tokens = s.first_position + s.num_rows;
+        for (int t = tokens; t % c.page_tokens != 0; ++t)
+          for (int head = 0; head < c.kv_heads; ++head)
+            b.write_token(s.pages[t / c.page_tokens], t % c.page_tokens, head, random);
+      }
+      ASSERT_TRUE(same_bits(run(isa, b, b.sequences), before)) << isa_name(isa);
+    }
+  }
+}
+
+TEST(AttentionTest, NotANumberStaysInItsSequence) {
+  const AttentionCase c = {4, 2, 32, 32, {{3, 40}, {5, 20}, {1, 70}}};
+  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512, Isa::amx_emulated}) {
+    if (isa != Isa::ref && std::ranges::count(cases::vector_isas(), isa) == 0) continue;
+    auto b = cases::attention_batch<Bf16>(c, 8);
+    const std::vector<Bf16> before = run(isa, b, b.sequences);
+    const AttentionSequence& poisoned = b.sequences[1];
+    b.kv.keys<Bf16>(poisoned.pages[0], 0)[b.kv.shape.key_offset(3, 0)] = {0x7fc0};
+    b.kv.values<Bf16>(poisoned.pages[0], 1)[b.kv.shape.value_offset(4, 0)] = {0x7fc0};
+    const std::vector<Bf16> after = run(isa, b, b.sequences);
+    for (int row = 0; row < b.num_rows; ++row) {
+      const bool own = row >= poisoned.row_begin && row < poisoned.row_begin + poisoned.num_rows;
+      const auto begin = row * b.out_cols();
+      const bool same = std::memcmp(&before[begin], &after[begin], b.out_cols() * 2) == 0;
+      EXPECT_EQ(same, !own) << isa_name(isa) << " row " << row;
+    }
+  }
+}
+
+TEST(AttentionPlanTest, CoversEveryRowOnceLongestFirst) {
+  AttentionPlan plan;
+  plan.sequences = {{0, 100, 0, {}}, {100, 1, 5000, {}}, {101, 1, 7, {}}};
+  plan.build(16, 4);
+  std::vector<int> covered(102);
+  for (const AttentionPlan::Task& task : plan.tasks) {
+    EXPECT_LE(task.num_rows, 16);
+    for (int r = 0; r < task.num_rows; ++r)
+      ++covered[plan.sequences[task.sequence].row_begin + task.row_begin + r];
+  }
+  EXPECT_EQ(covered, std::vector<int>(102, 1));
+  EXPECT_EQ(plan.tasks.front().sequence, 1);
+  EXPECT_EQ(plan.tasks.back().sequence, 2);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,46 @@
+// Row lengths and numbers for the row bodies: one list for tests, fuzzing and benches.
+#pragma once
+
+#include <limits>
+
+#include "compute/kernels/cases/linear_cases.h"
+
+namespace hocket::cases {
+
+// Below, at and above whole blocks of 16, and the sizes of real models.
+inline constexpr int kRowLengths[] = {1,  2,  7,  15,  16,  17,  31,  32,   33,
+                                      63, 64, 80, 127, 128, 500, 512, 1031, 4096};
+
+inline std::vector<float> random_row(int64_t n, float size, std::mt19937& random) {
+  std::normal_distribution<float> normal(0, size);
+  std::vector<float> row(n);
+  for (float& x : row) x = normal(random);
+  return row;
+}
+
+// What arithmetic treats in its own way: zeros, numbers about the least normal one, the edges of
+// exp, infinities.
+inline constexpr float kSpecials[] = {0.0f,
+                                      -0.0f,
+                                      std::numeric_limits<float>::min(),
+                                      -std::numeric_limits<float>::min(),
+                                      1e-40f,
+                                      -1e-40f,
+                                      87.33654f,
+                                      -87.33654f,
+                                      -87.33655f,
+                                      88.72283f,
+                                      88.72284f,
+                                      -88.72284f,
+                                      0x1.fep127f,
+                                      std::numeric_limits<float>::max(),
+                                      std::numeric_limits<float>::lowest(),
+                                      std::numeric_limits<float>::infinity(),
+                                      -std::numeric_limits<float>::infinity()};
+
+inline void sprinkle_specials(std::vector<float>& row, std::mt19937& random) {
+  for (float& x : row)
+    if (random() % 5 == 0) x = kSpecials[random() % std::size(kSpecials)];
+}
+
+}  // namespace hocket::cases

@@ -1,0 +1,133 @@
+#include "compute/kernels/math.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "base/worker_pool.h"
+#include "compute/kernels/cases/row_cases.h"
+#include "compute/kernels/ref/lane.h"
+#include "compute/kernels/row_kernels.h"
+
+namespace hocket {
+namespace {
+
+// Distance of `got` from the exact value in units of the exact value's last place.
+double ulps(float got, double exact) {
+  return std::abs(double{got} - exact) / std::ldexp(1.0, std::ilogb(exact) - 23);
+}
+
+struct Range {
+  float from, to;
+};
+
+// The worst error over about a million floats of both signs, evenly spread over the bit patterns of
+// the range.
+double worst_error(Range range, const std::function<float(float)>& got,
+                   const std::function<double(double)>& exact) {
+  const auto from = std::bit_cast<uint32_t>(range.from), to = std::bit_cast<uint32_t>(range.to);
+  const uint32_t step = std::max<uint32_t>(1, (to - from) / 500'000);
+  double worst = 0;
+  for (uint64_t bits = from; bits <= to; bits += step) {
+    const float x = std::bit_cast<float>(static_cast<uint32_t>(bits));
+    const double want = exact(x);
+    if (std::abs(want) < 0x1p-126 || std::abs(want) > 3.4028234e38) continue;
+    worst = std::max(worst, ulps(got(x), want));
+  }
+  return worst;
+}
+
+class MathTest : public testing::Test {
+ protected:
+  void SetUp() override { flush_denormals(); }
+};
+
+TEST_F(MathTest, ExpIsWithinTwoUlp) {
+  const auto exact = [](double x) { return std::exp(x); };
+  EXPECT_LE(worst_error({1e-30f, 88.72f}, ref::exp, exact), 1.1);
+  EXPECT_LE(worst_error({-1e-30f, -87.33f}, ref::exp, exact), 1.1);
+}
+
+TEST_F(MathTest, LogIsWithinTwoUlp) {
+  EXPECT_LE(worst_error({1e-37f, 3e38f}, ref::log, [](double x) { return std::log(x); }), 1.5);
+  const auto log = [](double x) { return std::log(x); };
+  EXPECT_LE(worst_error({0.5f, 0x1.fffffep-1f}, ref::log, log), 1.5);
+  EXPECT_LE(worst_error({0x1.000002p0f, 2.0f}, ref::log, log), 1.5);
+  EXPECT_EQ(ref::log(1), 0);
+}
+
+TEST_F(MathTest, SiluAndSigmoidAreWithinTwoUlp) {
+  const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const auto sigmoid_ref = [](float x) { return math::sigmoid(ref::Lane{x}).x; };
+  EXPECT_LE(worst_error({1e-30f, 200.0f}, ref::silu, silu), 2);
+  EXPECT_LE(worst_error({-1e-30f, -80.0f}, ref::silu, silu), 2);
+  EXPECT_LE(worst_error({1e-30f, 200.0f}, sigmoid_ref, sigmoid), 2.1);
+  EXPECT_LE(worst_error({-1e-30f, -80.0f}, sigmoid_ref, sigmoid), 2.1);
+}
+
+TEST_F(MathTest, SineAndCosineAreWithinTwoUlpToThreeHundredThousand) {
+  const auto sin = [](float x) { return math::sin_cos(ref::Lane{x}).sin.x; };
+  const auto cos = [](float x) { return math::sin_cos(ref::Lane{x}).cos.x; };
+  for (const Range range : {Range{1e-30f, 1.0f}, Range{1.0f, 1000.0f}, Range{1000.0f, 3e5f}}) {
+    EXPECT_LE(worst_error(range, sin, [](double x) { return std::sin(x); }), 2) << range.to;
+    EXPECT_LE(worst_error(range, cos, [](double x) { return std::cos(x); }), 2) << range.to;
+  }
+  for (int x = -300'000; x <= 300'000; ++x) {
+    if (x == 0) continue;
+    ASSERT_LE(ulps(sin(static_cast<float>(x)), std::sin(x)), 2) << x;
+    ASSERT_LE(ulps(cos(static_cast<float>(x)), std::cos(x)), 2) << x;
+  }
+}
+
+TEST_F(MathTest, EdgesAreExact) {
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(ref::exp(0.0f), 1.0f);
+  EXPECT_EQ(ref::exp(-0.0f), 1.0f);
+  EXPECT_EQ(std::bit_cast<uint32_t>(ref::exp(-inf)), 0u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(ref::exp(-88.0f)), 0u);
+  EXPECT_EQ(ref::exp(inf), inf);
+  EXPECT_EQ(ref::exp(89.0f), inf);
+  EXPECT_TRUE(std::isnan(ref::exp(std::nanf(""))));
+  EXPECT_EQ(ref::log(0.0f), -inf);
+  EXPECT_EQ(ref::log(inf), inf);
+  EXPECT_TRUE(std::isnan(ref::log(std::nanf(""))));
+  EXPECT_EQ(math::sin_cos(ref::Lane{0}).cos.x, 1.0f);
+  EXPECT_EQ(math::sin_cos(ref::Lane{0}).sin.x, 0.0f);
+  EXPECT_TRUE(std::isnan(math::sin_cos(ref::Lane{inf}).sin.x));
+}
+
+// Every 257th float there is, through every body that uses a function of math.h.
+TEST_F(MathTest, ScalarAndVectorsAgreeInEveryBit) {
+  constexpr int kBatch = 1 << 16;
+  const std::vector<float> ones(kBatch, 1.0f);
+  std::vector<float> x(kBatch);
+  const RowKernels& ref = row_kernels(Isa::ref);
+  const auto functions = [&](const RowKernels& rows) {
+    std::vector<float> y(4 * kBatch);
+    float* const angles[2] = {&y[2 * kBatch], &y[3 * kBatch]};
+    rows.exp_row(x.data(), kBatch, 0, &y[0]);
+    rows.f32.swiglu(x.data(), ones.data(), kBatch, &y[kBatch]);
+    rows.angles(1, x.data(), kBatch, 1, angles);
+    // NaN is NaN, whatever it carries.
+    for (float& v : y) v = std::isnan(v) ? std::numeric_limits<float>::quiet_NaN() : v;
+    return y;
+  };
+  uint64_t bits = 0;
+  while (bits <= UINT32_MAX) {
+    for (float& v : x)
+      v = std::bit_cast<float>(static_cast<uint32_t>(std::exchange(bits, bits + 257)));
+    const std::vector<float> expected = functions(ref);
+    for (Isa isa : cases::vector_isas()) {
+      if (isa >= Isa::amx) continue;  // the row bodies of avx512
+      const std::vector<float> got = functions(row_kernels(isa));
+      ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
+          << isa_name(isa) << " near bits " << bits;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hocket

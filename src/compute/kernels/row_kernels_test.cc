@@ -1,0 +1,345 @@
+#include "compute/kernels/row_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "base/worker_pool.h"
+#include "compute/kernels/cases/row_cases.h"
+#include "compute/kernels/math.h"
+#include "compute/kernels/router.h"
+#include "compute/kernels/row_stats.h"
+
+namespace hocket {
+namespace {
+
+template <class T>
+using Row = std::vector<T>;
+
+class RowKernelsTest : public testing::Test {
+ protected:
+  void SetUp() override { flush_denormals(); }
+
+  std::vector<float> row(int64_t n, float size = 1) { return cases::random_row(n, size, random_); }
+
+  // A row in which one number of five is special, if `step` is odd.
+  std::vector<float> row_or_specials(int64_t n, int step) {
+    std::vector<float> x = row(n, 3);
+    if (step % 2 == 1) cases::sprinkle_specials(x, random_);
+    return x;
+  }
+
+  std::mt19937 random_{7};
+};
+
+template <class T>
+bool same_bits(std::vector<T> a, std::vector<T> b) {
+  const auto plain_nan = [](std::vector<T>& v) {
+    if constexpr (!std::is_same_v<T, int32_t>) {
+      for (T& x : v)
+        if (std::isnan(to_float(x))) x = from_float<T>(std::numeric_limits<float>::quiet_NaN());
+    }
+  };
+  plain_nan(a);
+  plain_nan(b);
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+// Runs `body` on every level; each must give the bits of ref, and leave what stands behind the row.
+template <class T>
+void expect_same(int64_t n, const std::function<void(const RowKernels&, T*)>& body) {
+  const std::vector<T> untouched(n + 16, from_float<T>(-7));
+  std::vector<T> expected = untouched;
+  body(row_kernels(Isa::ref), expected.data());
+  for (Isa isa : cases::vector_isas()) {
+    std::vector<T> got = untouched;
+    body(row_kernels(isa), got.data());
+    ASSERT_TRUE(same_bits(got, expected)) << isa_name(isa) << " n " << n;
+  }
+}
+
+TEST_F(RowKernelsTest, TheTablesBelongToTheirLevels) {
+  EXPECT_EQ(row_kernels(Isa::ref).isa, Isa::ref);
+  EXPECT_EQ(row_kernels(Isa::avx2).isa, Isa::avx2);
+  EXPECT_EQ(row_kernels(Isa::avx512).isa, Isa::avx512);
+  EXPECT_EQ(row_kernels(Isa::amx).isa, Isa::avx512);
+  EXPECT_EQ(row_kernels(Isa::amx_emulated).isa, Isa::avx512);
+}
+
+TEST_F(RowKernelsTest, NormSwigluRoundDivideScaleAndExp) {
+  for (int n : cases::kRowLengths) {
+    for (int step = 0; step < 4; ++step) {
+      const auto a = row_or_specials(n, step), b = row_or_specials(n, step / 2);
+      const auto both = [&](auto t) {
+        using T = decltype(t);
+        expect_same<T>(n, [&](const RowKernels& k, T* y) {
+          k.of<T>().rms_norm(a.data(), b.data(), n, 1e-6f, y);
+        });
+        expect_same<T>(
+            n, [&](const RowKernels& k, T* y) { k.of<T>().swiglu(a.data(), b.data(), n, y); });
+        expect_same<T>(n, [&](const RowKernels& k, T* y) { k.of<T>().round(a.data(), n, y); });
+        expect_same<T>(n,
+                       [&](const RowKernels& k, T* y) { k.of<T>().divide(a.data(), 1.7f, n, y); });
+      };
+      both(Bf16{});
+      both(float{});
+      expect_same<float>(n, [&](const RowKernels& k, float* y) {
+        std::copy(a.begin(), a.end(), y);
+        k.scale(0.3f, n, y);
+      });
+      expect_same<float>(n,
+                         [&](const RowKernels& k, float* y) { k.exp_row(a.data(), n, 1.25f, y); });
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, NormIsTheFormula) {
+  for (int n : cases::kRowLengths) {
+    const auto x = row(n), w = row(n);
+    double squares = 0;
+    for (float v : x) squares += double{v} * v;
+    std::vector<float> y(n);
+    row_kernels(Isa::ref).f32.rms_norm(x.data(), w.data(), n, 1e-5f, y.data());
+    for (int i = 0; i < n; ++i)
+      ASSERT_NEAR(y[i], x[i] * w[i] / std::sqrt(squares / n + 1e-5), 1e-6 * std::abs(y[i]) + 1e-9);
+  }
+}
+
+TEST_F(RowKernelsTest, RoundsToNearestEvenAsBf16Does) {
+  std::vector<float> x;
+  for (uint32_t high : {0u, 0x3f80u, 0x3f81u, 0xbf80u, 0x7f7fu, 0x0080u, 0x7f80u, 0xff80u})
+    for (uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      if (high < 0x7f80u || low == 0) x.push_back(std::bit_cast<float>(high << 16 | low));
+  std::vector<Bf16> expected;
+  for (float v : x) expected.push_back(to_bf16(v));
+  for (Isa isa : cases::vector_isas()) {
+    std::vector<Bf16> got(x.size());
+    row_kernels(isa).bf16.round(x.data(), static_cast<int64_t>(x.size()), got.data());
+    EXPECT_EQ(got, expected) << isa_name(isa);
+  }
+}
+
+TEST_F(RowKernelsTest, NotANumberStaysOne) {
+  const std::vector<float> x = {std::bit_cast<float>(0x7fffffffu),
+                                std::bit_cast<float>(0xffffffffu),
+                                std::bit_cast<float>(0x7f800001u)};
+  for (Isa isa : cases::vector_isas()) {
+    Bf16 y[3];
+    row_kernels(isa).bf16.round(x.data(), 3, y);
+    for (Bf16 v : y) EXPECT_TRUE(std::isnan(to_float(v))) << isa_name(isa);
+  }
+}
+
+TEST_F(RowKernelsTest, HeadsAreNormedAndRotated) {
+  struct Case {
+    int dim, rotary_dim;
+  };
+  for (const auto& [dim, rotary_dim] : {Case{16, 16},
+                                        {32, 32},
+                                        {64, 64},
+                                        {128, 128},
+                                        {80, 80},
+                                        {64, 16},
+                                        {24, 8},
+                                        {192, 64},
+                                        {64, 0}}) {
+    for (int with_norm : {0, 1}) {
+      const auto x = row(dim), w = row(dim), cos = row(rotary_dim / 2), sin = row(rotary_dim / 2);
+      const auto both = [&](auto t) {
+        using T = decltype(t);
+        expect_same<T>(dim, [&](const RowKernels& k, T* y) {
+          k.of<T>().head({.x = x.data(),
+                          .dim = dim,
+                          .norm = with_norm ? w.data() : nullptr,
+                          .eps = 1e-6f,
+                          .cos = cos.data(),
+                          .sin = sin.data(),
+                          .rotary_dim = rotary_dim,
+                          .y = y});
+        });
+      };
+      both(Bf16{});
+      both(float{});
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, RotationTurnsPairs) {
+  const float x[] = {1, 2, 3, 4}, cos[] = {0, 1}, sin[] = {1, 0};
+  float y[4];
+  row_kernels(Isa::ref).f32.head(
+      {.x = x, .dim = 4, .cos = cos, .sin = sin, .rotary_dim = 4, .y = y});
+  EXPECT_EQ(std::vector<float>(y, y + 4), (std::vector<float>{-3, 2, 1, 4}));
+}
+
+TEST_F(RowKernelsTest, SoftmaxBlocks) {
+  for (int visible = 1; visible <= 128; ++visible) {
+    for (float m : {-math::kInfinity, 0.5f, 30.0f}) {
+      const auto scores = row(128, visible % 3 == 0 ? 30 : 3);
+      const auto both = [&](auto t) {
+        using T = decltype(t);
+        // The state and alpha stand behind p.
+        expect_same<T>(128, [&](const RowKernels& k, T* p) {
+          float max = m, l = 1.5f;
+          const float alpha = k.of<T>().softmax({.scores = scores.data(),
+                                                 .visible = visible,
+                                                 .scale = 0.125f,
+                                                 .m = &max,
+                                                 .l = &l,
+                                                 .p = p});
+          const float state[] = {alpha, max, l};
+          std::memcpy(p + 128, state, sizeof state);
+          for (int j = visible; j % 32 != 0; ++j) ASSERT_EQ(to_float(p[j]), 0.0f);
+        });
+      };
+      both(Bf16{});
+      both(float{});
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, SegmentsMerge) {
+  for (int dim : {16, 32, 80, 128}) {
+    for (float m_next : {-3.0f, 0.25f, 4.0f}) {
+      const auto before = row(dim), next = row(dim);
+      expect_same<float>(dim, [&](const RowKernels& k, float* y) {
+        std::copy(before.begin(), before.end(), y);
+        float m = 0.25f, l = 3;
+        k.merge({.m = &m,
+                 .l = &l,
+                 .o = y,
+                 .m_next = m_next,
+                 .l_next = 2,
+                 .o_next = next.data(),
+                 .dim = dim});
+        y[dim] = m;
+        y[dim + 1] = l;
+      });
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, CombineAddsGroupsOfSlots) {
+  for (int cols : cases::kRowLengths) {
+    const auto both = [&](auto t) {
+      using T = decltype(t);
+      std::vector<std::vector<T>> rows(6, std::vector<T>(cols));
+      std::vector<const T*> y;
+      for (auto& r : rows) {
+        std::ranges::transform(row(cols), r.begin(), [](float v) { return from_float<T>(v); });
+        y.push_back(r.data());
+      }
+      const auto weights = row(6), residual = row(cols);
+      const uint8_t closes[] = {0, 1, 1, 0, 0, 1};
+      expect_same<float>(cols, [&](const RowKernels& k, float* out) {
+        std::copy(residual.begin(), residual.end(), out);
+        k.of<T>().combine({.y = y.data(),
+                           .weights = weights.data(),
+                           .closes = closes,
+                           .num_slots = 6,
+                           .cols = cols,
+                           .residual = out});
+      });
+    };
+    both(Bf16{});
+    both(float{});
+  }
+}
+
+TEST_F(RowKernelsTest, Angles) {
+  for (int n : {4, 8, 16, 20, 32, 64}) {
+    for (float position : {0.0f, 1.0f, 4095.0f, 262143.0f}) {
+      std::vector<float> inv_freq = row(n);
+      for (float& f : inv_freq) f = std::abs(f);
+      expect_same<float>(2 * n, [&](const RowKernels& k, float* y) {
+        float* const out[2] = {y, y + n};
+        k.angles(position, inv_freq.data(), n, 1.14f, out);
+      });
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, RowStats) {
+  for (int n : {1, 5, 16, 17, 100, 512, 5003}) {
+    for (int step = 0; step < 6; ++step) {
+      std::vector<float> x = row(n, 10);
+      if (step == 1) x[n / 2] = -math::kInfinity;
+      if (step == 2) x[random_() % n] = std::nanf("");
+      if (step == 3) x[random_() % n] = math::kInfinity;
+      if (step == 4) std::ranges::fill(x, -math::kInfinity);
+      if (step == 5) x[0] = x[n / 2] = x[n - 1] = *std::ranges::max_element(x);
+      expect_same<float>(4, [&](const RowKernels& k, float* y) {
+        RowStats stats;
+        k.row_stats(x.data(), n, &stats);
+        ASSERT_EQ(stats.finite, step == 0 || step == 5 || (step == 1 && n > 1));
+        if (!stats.finite) return;
+        double sum = 0;
+        for (float v : x) sum += std::exp(double{v} - stats.max);
+        ASSERT_NEAR(stats.logsumexp, stats.max + std::log(sum), 1e-5);
+        ASSERT_EQ(stats.argmax, std::ranges::max_element(x) - x.begin());
+        y[0] = stats.max;
+        y[1] = stats.logsumexp;
+      });
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, TopK) {
+  struct Case {
+    int experts, k;
+  };
+  for (const auto& [experts, k] : {Case{8, 3}, {8, 8}, {16, 1}, {60, 4}, {128, 8}, {512, 10}}) {
+    for (int step = 0; step < 8; ++step) {
+      std::vector<float> logits = row(experts);
+      if (step % 4 == 1)  // ties
+        for (float& v : logits) v = std::round(2 * v);
+      if (step % 4 == 2) logits[1] = std::nanf("");
+      if (step % 4 == 3) cases::sprinkle_specials(logits, random_);
+      const auto kind = step < 4 ? TopKWeights::plain : TopKWeights::normalised;
+      std::vector<int32_t> first_ids;
+      expect_same<float>(k, [&](const RowKernels& kernels, float* y) {
+        std::vector<float> scratch(experts);
+        std::vector<int32_t> ids(k);
+        kernels.top_k({.logits = logits.data(),
+                       .num_experts = experts,
+                       .k = k,
+                       .kind = kind,
+                       .scratch = scratch.data(),
+                       .ids = ids.data(),
+                       .weights = y});
+        std::vector<int32_t> sorted = ids;
+        std::ranges::sort(sorted);
+        ASSERT_TRUE(std::ranges::adjacent_find(sorted) == sorted.end());
+        ASSERT_TRUE(sorted.front() >= 0 && sorted.back() < experts);
+        if (first_ids.empty()) first_ids = ids;
+        ASSERT_EQ(ids, first_ids);
+      });
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, TopKIsSoftmaxThenTheLargestWithTiesToTheLowerId) {
+  const std::vector<float> logits = {0, 2, 1, 2, -1};
+  double sum = 0;
+  for (float v : logits) sum += std::exp(v);
+  for (auto kind : {TopKWeights::plain, TopKWeights::normalised}) {
+    float scratch[5], weights[3];
+    int32_t ids[3];
+    row_kernels(Isa::ref).top_k({.logits = logits.data(),
+                                 .num_experts = 5,
+                                 .k = 3,
+                                 .kind = kind,
+                                 .scratch = scratch,
+                                 .ids = ids,
+                                 .weights = weights});
+    EXPECT_EQ(std::vector<int32_t>(ids, ids + 3), (std::vector<int32_t>{1, 3, 2}));
+    const double total = kind == TopKWeights::plain ? sum : 2 * std::exp(2) + std::exp(1);
+    for (int s = 0; s < 3; ++s) EXPECT_NEAR(weights[s], std::exp(logits[ids[s]]) / total, 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace hocket
