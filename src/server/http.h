@@ -1,5 +1,5 @@
 // HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no route and
-// no JSON but its own error bodies. Beast and Asio stay inside http.cc.
+// no JSON but its own error bodies. Beast stays inside http_connection.cc.
 //
 //   socket -> head -> key -> body -> Handler -> HttpExchange: respond | start_stream, write...,
 //   finish
@@ -97,6 +97,8 @@ struct HttpCounts {
 // Called on an http thread once a request is complete. It must not block: hand the work over.
 using HttpHandler = std::function<void(HttpRequest&&, std::shared_ptr<HttpExchange>)>;
 
+struct HttpCore;
+
 // Owns the threads http0, http1, ...   Thread: any.
 class HttpServer {
  public:
@@ -116,9 +118,8 @@ class HttpServer {
   bool stop(Duration patience);
 
  private:
-  struct Core;
-  explicit HttpServer(std::shared_ptr<Core> core);
-  std::shared_ptr<Core> core_;
+  explicit HttpServer(std::shared_ptr<HttpCore> core);
+  std::shared_ptr<HttpCore> core_;
 };
 
 }  // namespace hocket

@@ -1,0 +1,36 @@
+#include "server/auth.h"
+
+#include <algorithm>
+
+#include "server/request_target.h"
+
+namespace hocket {
+
+bool same_key(std::string_view given, std::string_view key) {
+  if (key.empty()) return given.empty();
+  volatile unsigned difference = given.size() == key.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size(); ++i)
+    difference = difference | static_cast<unsigned char>(given[i] ^ key[i % key.size()]);
+  return difference == 0;
+}
+
+Result<void> authorize(const HttpRequest& request, std::string_view key) {
+  if (key.empty()) return {};
+  for (std::string_view open : {"/health", "/livez", "/readyz"})
+    if (request.path == open) return {};
+
+  std::string_view given = request.header("x-api-key");
+  if (const std::string_view bearer = request.header("authorization"); !bearer.empty()) {
+    const size_t space = bearer.find(' ');
+    if (space != bearer.npos && same_name(bearer.substr(0, space), "bearer")) {
+      given = bearer.substr(std::min(bearer.find_first_not_of(' ', space), bearer.size()));
+    }
+  }
+  if (!given.empty() && same_key(given, key)) return {};
+  const char* what =
+      given.empty() ? "this server needs an API key" : "this is not the server's API key";
+  return fail(error(ErrorCode::unauthorized, "{}", what)
+                  .with_fix("send Authorization: Bearer KEY, or x-api-key: KEY"));
+}
+
+}  // namespace hocket

@@ -1,0 +1,19 @@
+// Who may ask. With a key set, every path needs it but /health, /livez and /readyz.
+// Thread: any.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "server/http.h"
+
+namespace hocket {
+
+// Equal, in a time that depends on the length of `given` alone.
+bool same_key(std::string_view given, std::string_view key);
+
+// Looks into `Authorization: Bearer KEY` and `x-api-key: KEY`. An empty key lets everybody in.
+// Errors: unauthorized.
+Result<void> authorize(const HttpRequest& request, std::string_view key);
+
+}  // namespace hocket

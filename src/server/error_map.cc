@@ -1,0 +1,97 @@
+#include "server/error_map.h"
+
+#include <nlohmann/json.hpp>
+
+namespace hocket {
+namespace {
+
+struct Mapping {
+  ErrorCode code;
+  int status;
+  std::string_view slug;
+};
+
+constexpr Mapping kInternal{ErrorCode::internal, 500, "internal_error"};
+constexpr Mapping kMappings[] = {
+    {ErrorCode::bad_value, 400, "invalid_value"},
+    {ErrorCode::invalid_request, 400, "invalid_request"},
+    {ErrorCode::context_length_exceeded, 400, "context_length_exceeded"},
+    {ErrorCode::request_too_big, 400, "request_too_big"},
+    {ErrorCode::no_tokenizer, 400, "no_tokenizer"},
+    {ErrorCode::template_failed, 400, "template_failed"},
+    {ErrorCode::unauthorized, 401, "invalid_api_key"},
+    {ErrorCode::not_found, 404, "not_found"},
+    {ErrorCode::method_not_allowed, 405, "method_not_allowed"},
+    {ErrorCode::request_timeout, 408, "request_timeout"},
+    {ErrorCode::payload_too_large, 413, "payload_too_large"},
+    {ErrorCode::queue_full, 429, "queue_full"},
+    {ErrorCode::bad_logits, 500, "bad_logits"},
+    {ErrorCode::shutting_down, 503, "shutting_down"},
+    {ErrorCode::loading, 503, "loading"},
+    {ErrorCode::out_of_memory, 503, "out_of_memory"},
+    {ErrorCode::lost_rank, 503, "lost_rank"},
+    {ErrorCode::watchdog, 503, "engine_stuck"},
+};
+
+const Mapping& mapping_of(ErrorCode code) {
+  for (const Mapping& m : kMappings)
+    if (m.code == code) return m;
+  return kInternal;
+}
+
+std::string_view error_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+}  // namespace
+
+int http_status(ErrorCode code) {
+  return mapping_of(code).status;
+}
+
+std::string_view error_slug(ErrorCode code) {
+  return mapping_of(code).slug;
+}
+
+std::string error_body(const Error& error) {
+  const Mapping& m = mapping_of(error.code);
+  using Json = nlohmann::ordered_json;
+  const auto text_or_null = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
+  const Json body = {{"error",
+                      {{"message", error.message},
+                       {"type", error_type(m.status)},
+                       {"param", text_or_null(error.param)},
+                       {"code", m.slug},
+                       {"hint", text_or_null(error.fix)},
+                       {"doc", "docs/api.md#errors"}}}};
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+HttpHeaders error_headers(ErrorCode code) {
+  switch (http_status(code)) {
+    case 401:
+      return {{"WWW-Authenticate", "Bearer"}};
+    case 429:
+      return {{"Retry-After", "1"}};
+    case 503:
+      return {{"Retry-After", "5"}};
+    default:
+      return {};
+  }
+}
+
+bool respond_error(HttpExchange& exchange, const Error& error) {
+  return exchange.respond(http_status(error.code), "application/json", error_body(error),
+                          error_headers(error.code));
+}
+
+}  // namespace hocket

@@ -1,0 +1,44 @@
+// Whether the server lives, may be given requests, and does its work.
+//
+//   /livez    the process turns: always 200
+//   /readyz   loaded and not draining
+//   /health   ready, and the engine steps while it has work
+//
+// Thread: any.
+#pragma once
+
+#include <atomic>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace hocket {
+
+class Health {
+ public:
+  // step_seconds_max: a longer silence of a busy engine is ill. watchdog_seconds: one so long that
+  // the process should end (exit 6); 0: never.
+  struct Limits {
+    double step_seconds_max = 10;
+    double watchdog_seconds = 300;
+  };
+  explicit Health(Limits limits) : limits_(limits) {}
+
+  void set_loaded() { loaded_ = true; }
+  void set_draining() { draining_ = true; }
+  bool draining() const { return draining_; }
+
+  // Errors: loading, shutting_down.
+  Result<void> ready() const;
+  // Errors: those of ready(), watchdog.
+  Result<void> healthy(const EngineStats& engine) const;
+  // Errors: watchdog, when the process should end.
+  Result<void> watchdog(const EngineStats& engine) const;
+
+ private:
+  const Limits limits_;
+  std::atomic<bool> loaded_{false}, draining_{false};
+};
+
+}  // namespace hocket

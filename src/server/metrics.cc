@@ -1,0 +1,205 @@
+#include "server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace hocket {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::Histogram;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+const Histogram::BucketBoundaries kRequestSeconds = {
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1,
+    2,     4,     6,     8,    10,   20,   40,  60,  100, 200, 400};
+const Histogram::BucketBoundaries kTokenSeconds = {
+    0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04,
+    0.06,   0.08,  0.1,   0.15,  0.2,   0.4,   0.6,  0.8,   1,    2,    4};
+
+// The engine's numbers as they are now, without a registry in between.
+class Snapshot {
+ public:
+  explicit Snapshot(std::string model_name) : model_name_(std::move(model_name)) {}
+
+  void gauge(const char* name, const char* help, double value) {
+    add(name, help, MetricType::Gauge).gauge.value = value;
+  }
+  void counter(const char* name, const char* help, uint64_t value) {
+    add(name, help, MetricType::Counter).counter.value = static_cast<double>(value);
+  }
+  void counter(const char* name, const char* help, uint64_t value, ClientMetric::Label label) {
+    ClientMetric& metric = add(name, help, MetricType::Counter);
+    metric.counter.value = static_cast<double>(value);
+    metric.label.push_back(std::move(label));
+  }
+  std::vector<MetricFamily> take() { return std::move(families_); }
+
+ private:
+  // Metrics of one family follow each other.
+  ClientMetric& add(const char* name, const char* help, MetricType type) {
+    std::string full = std::string("hocket:") + name;
+    if (families_.empty() || families_.back().name != full)
+      families_.push_back({std::move(full), help, type, {}});
+    ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label.push_back({"model_name", model_name_});
+    return metric;
+  }
+
+  std::string model_name_;
+  std::vector<MetricFamily> families_;
+};
+
+void add_load(Snapshot& out, const EngineStats& engine) {
+  const SchedulerStats& s = engine.scheduler;
+  out.gauge("num_running_reqs", "Requests that hold a place in the batch", s.num_running);
+  out.gauge("num_queue_reqs", "Requests that wait", s.num_waiting);
+  out.gauge("num_queue_tokens", "Prompt tokens of the requests that wait",
+            static_cast<double>(s.num_waiting_tokens));
+  out.gauge("num_used_tokens", "Tokens in pages that are neither free nor evictable",
+            static_cast<double>(s.num_used_tokens));
+  out.gauge("token_usage", "num_used_tokens as a share of the pool", s.token_usage);
+  out.gauge("new_token_ratio", "Share of the tokens still to come that admission reserves",
+            s.new_token_ratio);
+  out.gauge("cache_hit_rate", "Share of all prompt tokens so far that came from the prefix cache",
+            s.prompt_tokens_total == 0 ? 0.0
+                                       : static_cast<double>(s.cached_tokens_total) /
+                                             static_cast<double>(s.prompt_tokens_total));
+  out.gauge("gen_throughput", "Tokens a second, of late", engine.gen_throughput);
+  out.gauge("num_pages", "KV pages", s.num_pages);
+  out.gauge("num_free_pages", "KV pages that hold nothing", s.num_free_pages);
+  out.gauge("num_cached_pages", "KV pages of the prefix cache", s.num_cached_pages);
+  out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
+}
+
+void add_totals(Snapshot& out, const EngineStats& engine) {
+  const SchedulerStats& s = engine.scheduler;
+  out.counter("prompt_tokens_total", "Prompt tokens taken in", s.prompt_tokens_total);
+  out.counter("cached_tokens_total", "Prompt tokens that were not computed again",
+              s.cached_tokens_total, {"cache_source", "device"});
+  out.counter("generation_tokens_total", "Tokens generated", s.generated_tokens_total);
+  out.counter("num_requests_total", "Requests that ended well", engine.num_requests_finished);
+  out.counter("num_aborted_requests_total", "Requests that were aborted",
+              engine.num_requests_aborted);
+  out.counter("num_failed_requests_total", "Requests that ended in an error",
+              engine.num_requests_failed);
+  out.counter("num_retracted_requests_total", "Times a running request was put back to the queue",
+              s.num_retracted_total);
+  out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
+              s.num_evicted_pages_total);
+  out.counter("num_lpm_fallbacks_total", "Passes in which lpm was too long and fcfs chose",
+              s.num_lpm_fallbacks_total);
+  out.counter("num_steps_total", "Engine steps", engine.num_prefill_steps, {"mode", "prefill"});
+  out.counter("num_steps_total", "Engine steps", engine.num_decode_steps, {"mode", "decode"});
+  out.gauge("last_step_seconds", "Length of the last step", engine.last_step_seconds);
+  out.gauge("seconds_since_last_step", "While there is work; 0 when idle",
+            engine.seconds_since_last_step);
+}
+
+void add_constants(Snapshot& out, const EngineInfo& info) {
+  out.gauge("max_total_num_tokens", "Tokens that all KV pages hold",
+            static_cast<double>(info.max_total_tokens));
+  out.gauge("max_running_requests", "Places in the batch", info.max_running_requests);
+  out.gauge("page_size", "Tokens of a KV page", info.page_tokens);
+  out.gauge("context_len", "Tokens of a prompt and its answer", info.context_length);
+  out.gauge("weight_memory_bytes", "Memory of the weights", static_cast<double>(info.weight_bytes));
+  out.gauge("kv_memory_bytes", "Memory of the KV pages", static_cast<double>(info.kv_bytes));
+}
+
+void add_http(Snapshot& out, const HttpCounts& http) {
+  out.gauge("http_connections", "Open connections", static_cast<double>(http.num_connections));
+  out.gauge("http_active_requests", "HTTP requests being answered",
+            static_cast<double>(http.num_active));
+  out.counter("http_connections_total", "Connections accepted", http.num_accepted_total);
+  out.counter("http_refused_connections_total", "Connections over the limit",
+              http.num_refused_total);
+  out.counter("http_slow_clients_total", "Streams dropped because the client read too slowly",
+              http.num_slow_total);
+}
+
+}  // namespace
+
+struct Metrics::State {
+  EngineInfo info;
+  prometheus::Registry registry;
+  Histogram &first_token, &inter_token, &e2e, &queue, &prefill_stage, &decode_stage;
+  prometheus::Family<prometheus::Counter>& http_requests;
+
+  explicit State(const EngineInfo& i)
+      : info(i),
+        first_token(histogram("time_to_first_token_seconds", "From arrival to the first token")
+                        .Add({}, kRequestSeconds)),
+        inter_token(histogram("inter_token_latency_seconds", "Between two tokens of one answer")
+                        .Add({}, kTokenSeconds)),
+        e2e(histogram("e2e_request_latency_seconds", "From arrival to the last token")
+                .Add({}, kRequestSeconds)),
+        queue(histogram("queue_time_seconds", "From arrival to the first step")
+                  .Add({}, kRequestSeconds)),
+        prefill_stage(stages().Add({{"stage", "prefill"}}, kRequestSeconds)),
+        decode_stage(stages().Add({{"stage", "decode"}}, kRequestSeconds)),
+        http_requests(prometheus::BuildCounter()
+                          .Name("hocket:http_requests_total")
+                          .Help("HTTP requests by status; 499: the client left")
+                          .Labels(labels())
+                          .Register(registry)) {}
+
+  prometheus::Labels labels() const { return {{"model_name", info.served_model_name}}; }
+  prometheus::Family<Histogram>& histogram(const char* name, const char* help) {
+    return prometheus::BuildHistogram()
+        .Name(std::string("hocket:") + name)
+        .Help(help)
+        .Labels(labels())
+        .Register(registry);
+  }
+  // The same family each time: the registry merges equal names.
+  prometheus::Family<Histogram>& stages() {
+    return histogram("per_stage_req_latency_seconds", "Time a request spends in a stage");
+  }
+};
+
+Metrics::Metrics(const EngineInfo& info) : state_(std::make_unique<State>(info)) {}
+Metrics::~Metrics() = default;
+
+std::string Metrics::render(const EngineStats& engine, const HttpCounts& http) const {
+  Snapshot snapshot(state_->info.served_model_name);
+  add_load(snapshot, engine);
+  add_totals(snapshot, engine);
+  add_constants(snapshot, state_->info);
+  add_http(snapshot, http);
+  std::vector<MetricFamily> families = snapshot.take();
+  std::ranges::move(state_->registry.Collect(), std::back_inserter(families));
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families);
+  return std::move(out).str();
+}
+
+void Metrics::observe_first_token(Duration since_arrival) {
+  state_->first_token.Observe(to_seconds(since_arrival));
+}
+
+void Metrics::observe_inter_token(Duration since_last_token) {
+  state_->inter_token.Observe(to_seconds(since_last_token));
+}
+
+void Metrics::observe_finished(const RequestSummary& summary) {
+  const RequestTimes& t = summary.times;
+  const auto passed = [](TimePoint at) { return at != TimePoint{}; };
+  if (passed(t.finished)) state_->e2e.Observe(to_seconds(t.finished - t.arrived));
+  if (!passed(t.first_scheduled)) return;
+  state_->queue.Observe(to_seconds(t.first_scheduled - t.arrived));
+  if (!passed(t.prefill_done)) return;
+  state_->prefill_stage.Observe(to_seconds(t.prefill_done - t.first_scheduled));
+  if (passed(t.finished)) state_->decode_stage.Observe(to_seconds(t.finished - t.prefill_done));
+}
+
+void Metrics::count_http(int status) {
+  state_->http_requests.Add({{"status", std::to_string(status)}}).Increment();
+}
+
+}  // namespace hocket

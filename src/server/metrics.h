@@ -1,0 +1,39 @@
+// What /metrics says: Prometheus text, names with SGLang's suffixes under the prefix `hocket:`,
+// label model_name. The engine's numbers are read when asked for; the server adds latencies and
+// HTTP counts. Thread: any.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/messages.h"
+#include "server/http.h"
+
+namespace hocket {
+
+inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+class Metrics {
+ public:
+  explicit Metrics(const EngineInfo& info);
+  ~Metrics();
+
+  std::string render(const EngineStats& engine, const HttpCounts& http) const;
+
+  // From arrival to the first token sent, and between tokens sent of one choice.
+  void observe_first_token(Duration since_arrival);
+  void observe_inter_token(Duration since_last_token);
+  // Once for each request that ended: the whole latency, time in the queue, in prefill and in
+  // decode.
+  void observe_finished(const RequestSummary& summary);
+  // Fits HttpOptions::on_status.
+  void count_http(int status);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,25 @@
+// The request line's target, and names of headers: what HTTP leaves to us to read.
+// Source: RFC 9112 §3.2, RFC 3986 §2.1.   Thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace hocket {
+
+struct RequestTarget {
+  std::string path;   // percent-decoded, valid UTF-8 without control characters, begins with '/'
+  std::string query;  // as sent
+};
+
+// Takes "/path?query", "http://host/path?query" and "*".   Errors: invalid_request.
+Result<RequestTarget> parse_request_target(std::string_view target);
+
+bool is_valid_utf8(std::string_view bytes);
+
+// Equal but for the case of ASCII letters.
+bool same_name(std::string_view a, std::string_view b);
+
+}  // namespace hocket
