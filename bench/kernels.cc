@@ -1,0 +1,311 @@
+#include "bench/kernels.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/limits.h"
+#include "compute/kernels/choose.h"
+#include "compute/kernels/experts.h"
+#include "compute/kernels/linear.h"
+
+namespace hocket {
+namespace {
+
+// Weights come from one memory so large that every call finds its own cold.
+constexpr int64_t kWeightBytes = int64_t{320} << 20;
+
+constexpr int kHidden = 1024, kIntermediate = 512, kNumExperts = 32, kTopK = 4;
+constexpr int kMaxRows = 512, kMaxK = 2048, kMaxN = 4096;
+constexpr int kRoutings = 8;
+
+struct Limits {
+  double read = 0, fma = 0, amx = 0;  // bytes, operations a second
+  bool tiles = false;                 // the products of bf16 run on tiles
+};
+
+// What one call moves and computes.
+struct Work {
+  double bytes = 0, operations = 0;
+};
+
+struct Sample {
+  double seconds = 0;
+  Work work;
+};
+
+struct Case {
+  std::string name;
+  std::function<Work(int call)> run;
+  // Compares a part with ref; the seconds that ref takes for one operation, or less than 0 where
+  // bits differ.
+  std::function<double()> check;
+  int calls = 1;  // a round
+  std::vector<Sample> samples;
+};
+
+double seconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Memory, backends and numbers that all cases share.
+class Bench {
+ public:
+  static Result<Bench> create(Isa isa, WorkerPool& workers);
+
+  std::vector<Case> cases();
+
+ private:
+  Bench() = default;
+  Case linear_case(int rows, int k, int n);
+  Case experts_case(int tokens);
+  double check_linear(int rows, int k, int n);
+  double check_experts(const std::vector<int32_t>& offsets);
+
+  PackedWeight weight(int n, int k, int64_t offset_bytes) const {
+    return {weights_.data() + offset_bytes, DType::bf16, n, k};
+  }
+  MatrixView matrix(const Buffer& memory, DType dtype, int64_t rows, int64_t cols) const {
+    return {memory.data(), dtype, rows, cols, cols};
+  }
+  ExpertsCall experts_call(int layer, std::span<const int32_t> offsets);
+
+  std::vector<Backend> backends_;  // the one measured, ref
+  Buffer weights_, x_, middle_, y_, ref_y_;
+  std::vector<ExpertWeights> experts_;  // all layers
+};
+
+constexpr int64_t kExpertBytes = int64_t{3} * kHidden * kIntermediate * 2;
+constexpr int kLayers = static_cast<int>(kWeightBytes / (kExpertBytes * kNumExperts));
+
+void fill_normal(const Buffer& memory, float scale) {
+  // A short run of random numbers repeated: only where bytes stand matters for speed.
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<Bf16> numbers(1 << 16);
+  for (Bf16& x : numbers) x = to_bf16(normal(random));
+  const int64_t run = static_cast<int64_t>(numbers.size()) * 2;
+  for (int64_t at = 0; at < memory.bytes(); at += run)
+    std::memcpy(memory.data() + at, numbers.data(), std::min(run, memory.bytes() - at));
+}
+
+Result<Bench> Bench::create(Isa isa, WorkerPool& workers) {
+  Bench bench;
+  const ScratchNeed need{kMaxRows, kMaxK, 1, {DType::bf16, 1, 32, 32, 32}};
+  for (Isa level : {isa, Isa::ref}) {
+    HOCKET_TRY(Backend backend, Backend::create(level, workers, scratch_bytes_for(need)));
+    bench.backends_.push_back(std::move(backend));
+  }
+  HOCKET_TRY(bench.weights_, Buffer::allocate(kWeightBytes));
+  HOCKET_TRY(bench.x_, Buffer::allocate(int64_t{kMaxRows} * kTopK * kMaxK * 2));
+  HOCKET_TRY(bench.middle_, Buffer::allocate(int64_t{kMaxRows} * kTopK * kIntermediate * 2));
+  HOCKET_TRY(bench.y_, Buffer::allocate(int64_t{kMaxRows} * kMaxN * 4));
+  HOCKET_TRY(bench.ref_y_, Buffer::allocate(int64_t{kMaxRows} * kMaxN * 4));
+  fill_normal(bench.weights_, 0.05f);
+  fill_normal(bench.x_, 1.0f);
+  for (int e = 0; e < kLayers * kNumExperts; ++e) {
+    const int64_t at = e * kExpertBytes;
+    bench.experts_.push_back(
+        {bench.weight(2 * kIntermediate, kHidden, at),
+         bench.weight(kHidden, kIntermediate, at + int64_t{2} * kIntermediate * kHidden * 2)});
+  }
+  return bench;
+}
+
+double Bench::check_linear(int rows, int k, int n) {
+  linear(backends_[0], matrix(x_, DType::bf16, rows, k), weight(n, k, 0),
+         matrix(y_, DType::f32, rows, n).as<float>());
+  // Ref's cost is the same for every element, so a corner of the last rows stands for all.
+  const int some_rows = std::min(rows, 4), some_n = 256;
+  const View<float> expected = matrix(ref_y_, DType::f32, some_rows, some_n).as<float>();
+  const MatrixView x = matrix(x_, DType::bf16, rows, k).slice_rows(rows - some_rows, some_rows);
+  const double seconds =
+      seconds_of([&] { linear(backends_[1], x, weight(some_n, k, 0), expected); });
+  const View<float> y = matrix(y_, DType::f32, rows, n).as<float>();
+  for (int row = 0; row < some_rows; ++row)
+    if (std::memcmp(y.row(rows - some_rows + row), expected.row(row), some_n * 4) != 0) return -1;
+  return seconds / (2.0 * some_rows * some_n * k);
+}
+
+Case Bench::linear_case(int rows, int k, int n) {
+  Case c;
+  c.name = fmt::format("linear rows={} k={} n={} bf16", rows, k, n);
+  c.calls = rows <= 16 ? 24 : rows <= 64 ? 8 : 2;
+  const int64_t bytes = int64_t{k} * n * 2;
+  c.run = [=, this](int call) -> Work {
+    const PackedWeight w = weight(n, k, call % (kWeightBytes / bytes) * bytes);
+    linear(backends_[0], matrix(x_, DType::bf16, rows, k), w,
+           matrix(y_, DType::f32, rows, n).as<float>());
+    return {static_cast<double>(bytes), 2.0 * rows * k * n};
+  };
+  c.check = [=, this] { return check_linear(rows, k, n); };
+  return c;
+}
+
+// How many rows each expert gets when every token takes kTopK distinct random ones.
+std::vector<int32_t> random_offsets(int tokens, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> counts(kNumExperts), all(kNumExperts), offsets = {0};
+  for (int e = 0; e < kNumExperts; ++e) all[e] = e;
+  for (int token = 0; token < tokens; ++token) {
+    std::shuffle(all.begin(), all.end(), random);
+    for (int slot = 0; slot < kTopK; ++slot) ++counts[all[slot]];
+  }
+  for (int32_t count : counts) offsets.push_back(offsets.back() + count);
+  return offsets;
+}
+
+ExpertsCall Bench::experts_call(int layer, std::span<const int32_t> offsets) {
+  const int rows = offsets.back();
+  return {matrix(x_, DType::bf16, rows, kHidden),
+          offsets,
+          std::span(experts_).subspan(layer * kNumExperts, kNumExperts),
+          kIntermediate,
+          matrix(middle_, DType::bf16, rows, kIntermediate),
+          matrix(y_, DType::bf16, rows, kHidden)};
+}
+
+double Bench::check_experts(const std::vector<int32_t>& offsets) {
+  run_experts(backends_[0], experts_call(0, offsets));
+  // The last rows of the last expert that has any.
+  const auto end = std::lower_bound(offsets.begin(), offsets.end(), offsets.back());
+  const auto expert = static_cast<size_t>(end - offsets.begin()) - 1;
+  const int some = std::min(2, offsets[expert + 1] - offsets[expert]);
+  std::vector<int32_t> only(offsets.size());
+  for (size_t e = expert + 1; e < only.size(); ++e) only[e] = some;
+  ExpertsCall call = experts_call(0, only);
+  const int first = offsets.back() - some;
+  call.x = matrix(x_, DType::bf16, offsets.back(), kHidden).slice_rows(first, some);
+  call.y = matrix(ref_y_, DType::bf16, some, kHidden);
+  const double seconds = seconds_of([&] { run_experts(backends_[1], call); });
+  const MatrixView y = matrix(y_, DType::bf16, offsets.back(), kHidden).slice_rows(first, some);
+  if (std::memcmp(y.data, call.y.data, int64_t{some} * kHidden * 2) != 0) return -1;
+  return seconds / (2.0 * some * 3 * kHidden * kIntermediate);
+}
+
+Case Bench::experts_case(int tokens) {
+  Case c;
+  c.name = fmt::format("experts tokens={} e={} top={} hidden={} intermediate={} bf16", tokens,
+                       kNumExperts, kTopK, kHidden, kIntermediate);
+  c.calls = tokens <= 4 ? 16 : tokens <= 64 ? 6 : 2;
+  std::vector<std::vector<int32_t>> routings;
+  for (int i = 0; i < kRoutings; ++i) routings.push_back(random_offsets(tokens, i));
+  c.check = [this, offsets = routings[0]] { return check_experts(offsets); };
+  c.run = [this, routings = std::move(routings)](int call) -> Work {
+    const std::vector<int32_t>& offsets = routings[call % kRoutings];
+    run_experts(backends_[0], experts_call(call % kLayers, offsets));
+    double touched = 0;
+    for (int e = 0; e < kNumExperts; ++e) touched += offsets[e + 1] > offsets[e] ? 1 : 0;
+    return {touched * kExpertBytes, 2.0 * offsets.back() * 3 * kHidden * kIntermediate};
+  };
+  return c;
+}
+
+std::vector<Case> Bench::cases() {
+  std::vector<Case> list;
+  for (int rows : {1, 2, 4, 8, 16, 64, 512}) list.push_back(linear_case(rows, 2048, 2048));
+  for (int rows : {1, 512}) list.push_back(linear_case(rows, 1024, 4096));
+  for (int tokens : {1, 4, 16, 64, 512}) list.push_back(experts_case(tokens));
+  return list;
+}
+
+// The limit that binds, and how near a sample came to it.
+double fraction_of(const Sample& sample, const Limits& limits, std::string& limit) {
+  const double peak = limits.tiles ? limits.amx : limits.fma;
+  const double read = sample.work.bytes / limits.read, compute = sample.work.operations / peak;
+  limit = read > compute ? "read bandwidth" : limits.tiles ? "AMX peak" : "FMA peak";
+  return std::max(read, compute) / sample.seconds;
+}
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
+}
+
+void print(const Case& c, double ref_seconds_per_operation, const Limits& limits, bool json) {
+  std::string limit;
+  std::vector<double> us, fractions, ratios;
+  for (const Sample& sample : c.samples) {
+    us.push_back(sample.seconds * 1e6);
+    fractions.push_back(fraction_of(sample, limits, limit));
+    ratios.push_back(ref_seconds_per_operation * sample.work.operations / sample.seconds);
+  }
+  const double median = quantile(us, 0.5), low = quantile(us, 0.1), high = quantile(us, 0.9);
+  const bool same = ref_seconds_per_operation > 0;
+  const double ratio = same ? quantile(ratios, 0.5) : 0, fraction = quantile(fractions, 0.5);
+  if (json) {
+    fmt::print(R"({{"case":"{}","us":{:.1f},"us_p10":{:.1f},"us_p90":{:.1f},"ref_ratio":{:.2f},)"
+               R"("fraction":{:.3f},"limit":"{}","same_bits":{}}})"
+               "\n",
+               c.name, median, low, high, ratio, fraction, limit, same);
+  } else {
+    fmt::print("{} | {:.0f} us ({:.0f}-{:.0f}) | {} | {:.2f} of {}\n", c.name, median, low, high,
+               same ? fmt::format("{:.1f}x ref", ratio) : "BITS DIFFER from ref", fraction, limit);
+  }
+}
+
+void print(const Limits& limits, Isa isa, int threads, bool json) {
+  if (json) {
+    fmt::print(
+        R"({{"isa":"{}","threads":{},"read_gb_s":{:.2f},"fma_gflop_s":{:.1f},"amx_gflop_s":{:.1f}}})"
+        "\n",
+        isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.amx / 1e9);
+  } else {
+    fmt::print("limits isa={} threads={} | read {:.1f} GB/s | FMA {:.0f} GFLOP/s | AMX {}\n",
+               isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9,
+               limits.amx > 0 ? fmt::format("{:.0f} GFLOP/s", limits.amx / 1e9) : "none");
+  }
+}
+
+int failed(const Error& e) {
+  fmt::print(stderr, "{}\n", describe(e));
+  return exit_status(e.code);
+}
+
+}  // namespace
+
+int bench_kernels(const BenchKernelsOptions& options) {
+  const auto isa = choose_isa();
+  if (!isa) return failed(isa.error());
+  const Machine machine = inspect_machine();
+  const int threads = options.threads > 0 ? options.threads : machine.num_cores;
+  WorkerPool workers({threads, machine.cpus});
+  auto bench = Bench::create(*isa, workers);
+  if (!bench) return failed(bench.error());
+  std::vector<Case> cases = bench->cases();
+  std::vector<double> ref_seconds;
+  for (const Case& c : cases) ref_seconds.push_back(c.check());
+
+  // Cases and limits take turns, so that all see the same neighbours.
+  Limits limits;
+  limits.tiles = *isa == Isa::amx;
+  const int rounds = options.quick ? 3 : 12;
+  for (int round = 0; round < rounds; ++round) {
+    limits.read = std::max(limits.read, measured_read_bandwidth(workers));
+    limits.fma = std::max(limits.fma, measured_fma_peak(workers));
+    limits.amx = std::max(limits.amx, measured_amx_peak(workers));
+    for (Case& c : cases)
+      for (int i = 0; i < c.calls; ++i) {
+        Sample sample;
+        sample.seconds = seconds_of([&] { sample.work = c.run(round * c.calls + i); });
+        c.samples.push_back(sample);
+      }
+  }
+  print(limits, *isa, threads, options.json);
+  bool same = true;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    print(cases[i], ref_seconds[i], limits, options.json);
+    same = same && ref_seconds[i] > 0;
+  }
+  return same ? 0 : 1;
+}
+
+}  // namespace hocket

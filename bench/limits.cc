@@ -1,0 +1,138 @@
+#include "bench/limits.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "base/machine.h"
+#include "compute/tensor/buffer.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kRuns = 7;
+constexpr int64_t kReadBytes = int64_t{256} << 20;  // a worker: well above any cache's share
+constexpr int kLoops = 400'000;
+
+std::atomic<float> sink;  // keeps sums alive
+
+// Best rate of several runs of body(worker) on every worker at once, each doing `amount`.
+template <class Body>
+double best_rate(WorkerPool& workers, double amount, Body&& body) {
+  double best = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    workers.run(workers.size(), [&](int task, int) { body(task); });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, amount * workers.size() / seconds.count());
+  }
+  return best;
+}
+
+__attribute__((target("avx512f"))) void read_avx512(const char* from, int64_t bytes) {
+  __m512 sums[2] = {};
+  for (int64_t i = 0; i < bytes; i += 128) {
+    _mm_prefetch(from + i + 2048, _MM_HINT_T1);
+    _mm_prefetch(from + i + 2112, _MM_HINT_T1);
+    sums[0] = _mm512_add_ps(sums[0], _mm512_loadu_ps(from + i));
+    sums[1] = _mm512_add_ps(sums[1], _mm512_loadu_ps(from + i + 64));
+  }
+  sink = _mm512_cvtss_f32(_mm512_add_ps(sums[0], sums[1]));
+}
+
+void read_avx2(const char* from, int64_t bytes) {
+  __m256 sums[4] = {};
+  for (int64_t i = 0; i < bytes; i += 128) {
+    _mm_prefetch(from + i + 2048, _MM_HINT_T1);
+    _mm_prefetch(from + i + 2112, _MM_HINT_T1);
+    for (int j = 0; j < 4; ++j)
+      sums[j] = _mm256_add_ps(sums[j],
+                              _mm256_loadu_ps(reinterpret_cast<const float*>(from + i + 32 * j)));
+  }
+  sink = _mm256_cvtss_f32(
+      _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3])));
+}
+
+// Sixteen chains: enough for any latency times any number of units.
+constexpr int kChains = 16;
+
+__attribute__((target("avx512f"))) void multiply_avx512() {
+  __m512 sums[kChains];
+  for (auto& sum : sums) sum = _mm512_set1_ps(1.0f);
+  __m512 a = _mm512_set1_ps(0.5f);
+  for (int loop = 0; loop < kLoops; ++loop) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_fmadd_ps(sums[i], a, a);
+    asm volatile("" : "+v"(a));
+  }
+  __m512 all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm512_add_ps(all, sums[i]);
+  sink = _mm512_cvtss_f32(all);
+}
+
+void multiply_avx2() {
+  constexpr int kFew = 12;  // sixteen registers
+  __m256 sums[kFew];
+  for (auto& sum : sums) sum = _mm256_set1_ps(1.0f);
+  __m256 a = _mm256_set1_ps(0.5f);
+  for (int loop = 0; loop < kLoops; ++loop) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kFew; ++i) sums[i] = _mm256_fmadd_ps(sums[i], a, a);
+    asm volatile("" : "+x"(a));
+  }
+  __m256 all = sums[0];
+  for (int i = 1; i < kFew; ++i) all = _mm256_add_ps(all, sums[i]);
+  sink = _mm256_cvtss_f32(all);
+}
+
+// Four results, operands in registers.
+__attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles() {
+  struct alignas(64) Config {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  const Config config;
+  asm volatile("ldtilecfg %0" : : "m"(config));
+  asm volatile(
+      "tilezero %tmm0\n tilezero %tmm1\n tilezero %tmm2\n tilezero %tmm3\n"
+      "tilezero %tmm4\n tilezero %tmm5\n tilezero %tmm6\n tilezero %tmm7\n");
+  for (int loop = 0; loop < kLoops / 16; ++loop)
+    asm volatile(
+        "tdpbf16ps %tmm6, %tmm4, %tmm0\n tdpbf16ps %tmm7, %tmm4, %tmm1\n"
+        "tdpbf16ps %tmm6, %tmm5, %tmm2\n tdpbf16ps %tmm7, %tmm5, %tmm3\n");
+  asm volatile("tilerelease");
+}
+
+}  // namespace
+
+double measured_read_bandwidth(WorkerPool& workers) {
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < workers.size(); ++i) {
+    auto buffer = Buffer::allocate(kReadBytes);
+    if (!buffer) return 0;
+    std::fill_n(buffer->data(), kReadBytes, std::byte{1});
+    buffers.push_back(*std::move(buffer));
+  }
+  const auto read = detect_isa() >= Isa::avx512 ? read_avx512 : read_avx2;
+  return best_rate(workers, kReadBytes, [&](int i) {
+    read(reinterpret_cast<const char*>(buffers[i].data()), kReadBytes);
+  });
+}
+
+double measured_fma_peak(WorkerPool& workers) {
+  if (detect_isa() >= Isa::avx512)
+    return best_rate(workers, 2.0 * 16 * kChains * kLoops, [](int) { multiply_avx512(); });
+  return best_rate(workers, 2.0 * 8 * 12 * kLoops, [](int) { multiply_avx2(); });
+}
+
+double measured_amx_peak(WorkerPool& workers) {
+  if (detect_isa() < Isa::amx) return 0;
+  constexpr double kOperations = 2.0 * 16 * 16 * 32 * 4 * (kLoops / 16);
+  return best_rate(workers, kOperations, [](int) { multiply_tiles(); });
+}
+
+}  // namespace hocket
