@@ -1,6 +1,9 @@
 //! The Rust parts of hocket in one static library; `hocket_rs.h` is the contract.
 //! Every entry runs inside `guard`, so neither a panic nor an error leaves the library except as
 //! a status code plus `hk_last_error`; every string out is an `HkBuf`.
+// What each pointer must be is said once, in hocket_rs.h.
+#![allow(clippy::missing_safety_doc)]
+
 use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};

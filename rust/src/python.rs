@@ -57,8 +57,12 @@ fn repr_string(out: &mut String, s: &str) {
                 out.push('\\');
                 out.push(c);
             }
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
+            c if c.is_control() || (c.is_whitespace() && c != ' ') => {
+                let code = c as u32;
+                let _ = match code {
+                    0..=0xFF => write!(out, "\\x{code:02x}"),
+                    _ => write!(out, "\\u{code:04x}"),
+                };
             }
             c => out.push(c),
         }

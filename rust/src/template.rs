@@ -136,7 +136,10 @@ fn tag_final_message(context: &mut Value, tag: &str) -> Res<()> {
             text => Some(text),
         });
     match content {
-        Some(Value::String(text)) => Ok(text.push_str(tag)),
+        Some(Value::String(text)) => {
+            text.push_str(tag);
+            Ok(())
+        }
         _ => Err("continue_final_message needs a last message with text content".into()),
     }
 }

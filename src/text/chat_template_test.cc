@@ -161,8 +161,14 @@ TEST(ChatTemplate, EndlessTemplatesStop) {
   const auto wide = chat("{% for a in range(100000) %}{{ messages[0].content }}{% endfor %}")
                         .render(user(std::string(4096, 'x')));
   ASSERT_FALSE(wide.has_value());
+  const auto nested = chat(
+                          "{% set ns = namespace(x=[]) %}{% for a in range(9999) %}"
+                          "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}")
+                          .render(user("x"));
+  ASSERT_FALSE(nested.has_value());
+  EXPECT_THAT(nested.error().message, testing::HasSubstr("200 levels"));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  std::printf("three endless templates: %.2f s\n", seconds.count());
+  std::printf("four endless templates: %.2f s\n", seconds.count());
   EXPECT_LT(seconds.count(), 8);
 }
 
@@ -206,10 +212,11 @@ TEST(ChatTemplate, RefusesBadInput) {
 
 TEST(ChatTemplate, NumbersAreWrittenAsPythonWritesThem) {
   ChatInput input = user("x");
-  input.kwargs["v"] = Json::parse("[1, 1.0, 1e-7, 1e16, 0.1, -0.0, 12345678901234567890, true]");
+  input.kwargs["v"] =
+      Json::parse("[1, 1.0, 1e-7, 8.326907436171039e77, 0.1, -0.0, 12345678901234567890, true]");
   EXPECT_EQ(chat("{{ v | tojson }}|{{ v }}|{{ v[2] }}").render(input)->text(),
-            "[1, 1.0, 1e-07, 1e+16, 0.1, -0.0, 12345678901234567890, true]|"
-            "[1, 1.0, 1e-07, 1e+16, 0.1, -0.0, 12345678901234567890, True]|1e-07");
+            "[1, 1.0, 1e-07, 8.326907436171039e+77, 0.1, -0.0, 12345678901234567890, true]|"
+            "[1, 1.0, 1e-07, 8.326907436171039e+77, 0.1, -0.0, 12345678901234567890, True]|1e-07");
 }
 
 class ModelFolder : public testing::Test {
