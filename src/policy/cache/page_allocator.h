@@ -1,5 +1,5 @@
-// Hands out KV pages by id. Every page is in exactly one state: free, or owned by a request or the radix cache.
-// Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
+// Hands out KV pages by id. Every page is in exactly one state: free, or owned by a request or the
+// radix cache. Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
 #pragma once
 
 #include <span>
@@ -24,7 +24,7 @@ class PageAllocator {
   int page_tokens() const { return page_tokens_; }
 
  private:
-  std::vector<PageId> free_;   // a stack: the page freed last is the warmest
+  std::vector<PageId> free_;  // a stack: the page freed last is the warmest
   std::vector<bool> is_free_;
   int page_tokens_;
 };

@@ -1,11 +1,12 @@
-// Computed prefixes, remembered as a radix tree over whole pages and shared by running and coming requests.
+// Computed prefixes, remembered as a radix tree over whole pages and shared by running and coming
+// requests.
 //
 //   tokens   |-------- page --------|-------- page --------|---- partial ----|
 //   tree      one or more pages a node, children told apart by their first page
 //
-// A node is evictable when no lease covers it. Leases, not locks: a move-only Lease pins a path while it lives.
-// Namespaces (cache_salt, adapter id) never share nodes.   Thread: engine.
-// Source: docs/contracts/cache.md.
+// A node is evictable when no lease covers it. Leases, not locks: a move-only Lease pins a path
+// while it lives. Namespaces (cache_salt, adapter id) never share nodes.
+// Thread: engine.   Source: docs/contracts/cache.md.
 #pragma once
 
 #include <cstdint>
@@ -42,33 +43,39 @@ class Lease {
 };
 
 struct PrefixMatch {
-  Lease lease;                  // pins `pages`, and the page behind partial_source too
-  std::vector<PageId> pages;    // whole pages of the match, in order; lease-owned, read only
-  PageId partial_source = kNoPage;  // the next page holds partial_len more matching tokens: copy them (copy on write)
+  Lease lease;                // pins `pages`, and the page behind partial_source too
+  std::vector<PageId> pages;  // whole pages of the match, in order; lease-owned, read only
+  // The next page holds partial_len more matching tokens: copy them (copy on write).
+  PageId partial_source = kNoPage;
   int partial_len = 0;
-  int len(int page_tokens) const { return static_cast<int>(pages.size()) * page_tokens + partial_len; }
+  int len(int page_tokens) const {
+    return static_cast<int>(pages.size()) * page_tokens + partial_len;
+  }
 };
 
 class RadixCache {
  public:
   struct Options {
-    bool enabled = true;   // off: matches nothing, keeps nothing
+    bool enabled = true;  // off: matches nothing, keeps nothing
   };
   RadixCache(PageAllocator& pages, Options options);
   ~RadixCache();
 
-  // The longest cached prefix of `tokens`, exact to the token, pinned. Splits nodes where needed. Marks the path as used now.
-  // Callers pass at most prompt_len - 1 tokens, since one token must always be computed.
+  // The longest cached prefix of `tokens`, exact to the token, pinned. Splits nodes where needed.
+  // Marks the path as used now. Callers pass at most prompt_len - 1 tokens, since one token must
+  // always be computed.
   PrefixMatch match(uint64_t name_space, std::span<const TokenId> tokens);
   // Length of the match without pinning, splitting or touching; for ordering the waiting queue.
   int match_len(uint64_t name_space, std::span<const TokenId> tokens) const;
 
   // Hands computed whole pages over to the tree. tokens.size() == pages.size() * page_tokens.
-  // Pages whose tokens the tree already has stay the caller's duplicates: they are given back to the allocator,
-  // except those that already are the tree's own. Replaces `pages` by the tree's ids and returns a lease on the whole range.
+  // Pages whose tokens the tree already has stay the caller's duplicates: they are given back to
+  // the allocator, except those that already are the tree's own. Replaces `pages` by the tree's ids
+  // and returns a lease on the whole range.
   Lease insert(uint64_t name_space, std::span<const TokenId> tokens, std::span<PageId> pages);
 
-  // Frees at least `num_pages` pages if that many are evictable, least recently used leaves first; returns how many.
+  // Frees at least `num_pages` pages if that many are evictable, least recently used leaves first;
+  // returns how many.
   int evict(int num_pages);
   // Evicts all that no lease pins.
   int flush();

@@ -1,4 +1,5 @@
-// What one step runs: slices of requests, and the page copies to make before it. Ids and lengths only.
+// What one step runs: slices of requests, and the page copies to make before it. Ids and lengths
+// only.
 #pragma once
 
 #include <vector>
@@ -11,11 +12,12 @@ namespace hocket {
 
 // Rows for tokens [begin, begin + len) of `request`; pages for them are already assigned.
 struct Slice {
-  Request* request = nullptr;   // alive until this batch is committed
+  Request* request = nullptr;  // alive until this batch is committed
   int begin = 0;
   int len = 0;
-  bool samples = false;         // the last row's logits choose the next token (false for a middle chunk)
-  int logprobs_from = -1;       // >= begin: rows from this token on also report the log-probability of the token after them
+  bool samples = false;    // the last row's logits choose the next token (false for a middle chunk)
+  int logprobs_from = -1;  // >= begin: rows from this token on also report the log-probability of
+                           // the token after them
 };
 
 // Copy the first `tokens` tokens of page `from` to page `to`, before the forward pass.
@@ -26,9 +28,9 @@ struct PageCopy {
 
 struct Batch {
   ForwardMode mode = ForwardMode::idle;
-  std::vector<Slice> slices;          // chunks first, then decode rows
+  std::vector<Slice> slices;  // chunks first, then decode rows
   std::vector<PageCopy> copies;
-  int num_rows = 0;                   // sum of the slices' len
+  int num_rows = 0;  // sum of the slices' len
 
   bool empty() const { return slices.empty(); }
 };
@@ -36,7 +38,7 @@ struct Batch {
 // What the sampler chose for a slice with samples == true, in slice order.
 struct SampledToken {
   TokenId token{-1};
-  bool failed = false;                // the row's logits were not finite: the request ends with an error
+  bool failed = false;  // the row's logits were not finite: the request ends with an error
 };
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// One request as the scheduler sees it: tokens, lengths, pages. Owned by the scheduler from add() until it is finished
-// and its last step has been committed.   Thread: engine.
+// One request as the scheduler sees it: tokens, lengths, pages. Owned by the scheduler from add()
+// until it is finished and its last step has been committed.   Thread: engine.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,14 @@ namespace hocket {
 
 enum class FinishReason : uint8_t { none, stop, length, abort, error };
 
-// Set by the one who adds the request; the scheduler reserves `tokens` to its final size, so that decoding never allocates.
+// Set by the one who adds the request; the scheduler reserves `tokens` to its final size, so that
+// decoding never allocates.
 struct RequestInput {
   RequestId id{};
-  std::vector<TokenId> prompt;       // 1 .. context - max_new_tokens tokens
+  std::vector<TokenId> prompt;  // 1 .. context - max_new_tokens tokens
   SamplingParams sampling;
-  int priority = 0;                  // larger first
-  uint64_t cache_namespace = 0;      // of cache_salt; 0: the common one
+  int priority = 0;              // larger first
+  uint64_t cache_namespace = 0;  // of cache_salt; 0: the common one
   TimePoint arrived{};
 };
 
@@ -38,13 +39,13 @@ struct Request {
 
   RequestId id{};
   State state = State::waiting;
-  std::vector<TokenId> tokens;       // prompt, then generated
+  std::vector<TokenId> tokens;  // prompt, then generated
   int prompt_len = 0;
   SamplingParams sampling;
   int priority = 0;
   uint64_t cache_namespace = 0;
 
-  // KV. Tokens [0, computed_len) have their keys and values in pages; pages[i] holds tokens [i P, (i+1) P).
+  // KV. Tokens [0, computed_len) have keys and values; pages[i] holds tokens [i P, (i+1) P).
   //   pages   | leased: the tree's, read only | own: written by this request |
   //           0                    leased_pages                      pages.size()
   int computed_len = 0;
@@ -52,12 +53,13 @@ struct Request {
   std::vector<PageId> pages;
   Lease lease;
 
-  int cached_len = 0;                // prompt tokens taken from the cache when first admitted (reported as cached_tokens)
+  // Prompt tokens taken from the cache when first admitted (reported as cached_tokens).
+  int cached_len = 0;
   int num_retractions = 0;
-  int logprobs_done = 0;             // prompt rows before this have reported their log-probabilities
+  int logprobs_done = 0;  // prompt rows before this have reported their log-probabilities
   FinishReason finish = FinishReason::none;
-  TokenId matched_stop{-1};          // the stop token, where that ended it
-  Error error;                       // where finish == error
+  TokenId matched_stop{-1};  // the stop token, where that ended it
+  Error error;               // where finish == error
   RequestTimes times;
 
   int generated() const { return static_cast<int>(tokens.size()) - prompt_len; }
@@ -65,7 +67,8 @@ struct Request {
   int uncomputed() const { return static_cast<int>(tokens.size()) - computed_len; }
   int new_tokens_left() const { return sampling.max_new_tokens - generated(); }
 
-  // First row that still has to report a prompt log-probability: row i reports on token i + 1. -1: none has to.
+  // First row that still has to report a prompt log-probability; -1: none has to. Row i reports on
+  // token i + 1, so the prompt's last row has nothing to report.
   int logprobs_from() const {
     if (sampling.prompt_logprobs_from < 0) return -1;
     const int from = std::max(sampling.prompt_logprobs_from - 1, logprobs_done);

@@ -175,6 +175,8 @@ int Scheduler::State::retract_until_decode_fits() {
     } else if (running.size() > 1) {
       retract(running.take_victim());
     } else {
+      // add() refuses what can never fit, so this means that pages went elsewhere: one answer with
+      // an error is better than a dead server.
       std::unique_ptr<Request> last = running.take(*running.requests().front());
       last->finish = FinishReason::error;
       last->error = error(ErrorCode::out_of_memory,

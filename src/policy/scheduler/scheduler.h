@@ -1,4 +1,5 @@
-// Decides who runs in the next step. Pure bookkeeping: no clock (times are passed in), no device, no lock.
+// Decides who runs in the next step. Pure bookkeeping: no clock (times are passed in), no device,
+// no lock.
 //
 //   add -> waiting -> schedule() -> prefilling (chunks) -> running (decode) -> commit() -> finished
 //                         ^------------------ retracted -------------------'
@@ -20,7 +21,8 @@
 
 namespace hocket {
 
-enum class SchedulePolicy : uint8_t { fcfs, lpm };   // lpm: longest cached prefix first, fcfs above 128 waiting
+// lpm: longest cached prefix first, fcfs above 128 waiting.
+enum class SchedulePolicy : uint8_t { fcfs, lpm };
 Result<SchedulePolicy> parse_schedule_policy(std::string_view name);
 
 struct SchedulerOptions {
@@ -28,15 +30,15 @@ struct SchedulerOptions {
   int page_tokens = 32;
   int max_running_requests = 256;
   int max_queued_requests = 1024;
-  int64_t max_queued_tokens = 0;          // 0: no limit
-  int chunk_tokens = 2048;                // -1: prompts are never cut
-  int max_prefill_tokens = 16384;         // of one pass; >= chunk_tokens
-  bool mixed_chunks = false;              // decode rows join a prefill pass
-  double conservativeness = 1.0;          // of the memory reserved for running requests
+  int64_t max_queued_tokens = 0;   // 0: no limit
+  int chunk_tokens = 2048;         // -1: prompts are never cut
+  int max_prefill_tokens = 16384;  // of one pass; >= chunk_tokens
+  bool mixed_chunks = false;       // decode rows join a prefill pass
+  double conservativeness = 1.0;   // of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
   int context_length = 0;
-  std::vector<TokenId> eos_ids;           // the model's end tokens
+  std::vector<TokenId> eos_ids;  // the model's end tokens
   int vocab_size = 0;
 };
 
@@ -45,11 +47,11 @@ struct SchedulerStats {
   int num_running = 0, num_waiting = 0;
   int64_t num_waiting_tokens = 0;
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
-  int64_t num_used_tokens = 0;            // tokens in pages that are neither free nor evictable
-  double token_usage = 0;                 // of the pool
+  int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
+  double token_usage = 0;       // of the pool
   double new_token_ratio = 0;
   uint64_t num_retracted_total = 0, num_evicted_pages_total = 0;
-  uint64_t num_lpm_fallbacks_total = 0;   // passes in which lpm fell back to fcfs
+  uint64_t num_lpm_fallbacks_total = 0;  // passes in which lpm fell back to fcfs
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
 };
 
@@ -58,18 +60,20 @@ class Scheduler {
   explicit Scheduler(SchedulerOptions options);
   ~Scheduler();
 
-  // Errors: queue_full; context_length_exceeded; request_too_big (can never fit in all pages together).
+  // Errors: queue_full; context_length_exceeded; request_too_big (can never fit in all pages
+  // together).
   Result<void> add(RequestInput input);
-  // Takes effect at once: a waiting request is gone; a running one leaves the schedule now and gives its pages back when the
-  // step in flight (if any) is committed. Returns false for an unknown or finished id. The aborted request comes out of
-  // take_finished().
+  // Takes effect at once: a waiting request is gone; a running one leaves the schedule now and
+  // gives its pages back when the step in flight (if any) is committed. Returns false for an
+  // unknown or finished id. The aborted request comes out of take_finished().
   bool abort(RequestId id, FinishReason reason, Error error);
 
-  // The next step's rows, pages assigned; empty when there is nothing to do. The reference is valid until the next call.
-  // Exactly one commit() follows each non-empty batch (the overlapped scheduler of a later issue keeps two).
+  // The next step's rows, pages assigned; empty when there is nothing to do. The reference is valid
+  // until the next call. Exactly one commit() follows each non-empty batch (the overlapped
+  // scheduler of a later issue keeps two).
   const Batch& schedule(TimePoint now);
-  // Appends tokens, tests for the end (abort, length, stop token, out of vocabulary), hands pages to the tree.
-  // sampled: one for each slice with samples == true, in slice order.
+  // Appends tokens, tests for the end (abort, no usable token, length, stop token), hands pages to
+  // the tree. sampled: one for each slice with samples == true, in slice order.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
   // Requests that ended since the last call, oldest first; they own no page any more.
@@ -79,7 +83,8 @@ class Scheduler {
 
   bool idle() const;
   SchedulerStats stats() const;
-  // Frees all cached pages that no request uses; false, and nothing freed, while a request runs or waits.
+  // Frees all cached pages that no request uses; false, and nothing freed, while a request runs or
+  // waits.
   bool flush_cache();
   // A bug (stops) if any invariant is broken. Call when idle.
   void check_integrity() const;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 
@@ -97,6 +99,65 @@ TEST(SchedulerTest, AnAbortForAStopStringRemembersThePages) {
   EXPECT_FALSE(engine.scheduler().abort(RequestId{1}, FinishReason::stop, {}));
   EXPECT_FALSE(engine.scheduler().abort(RequestId{99}, FinishReason::stop, {}));
   EXPECT_EQ(engine.problem(), "");
+}
+
+// add() would refuse so big a request, so it grows on the way.
+TEST(SchedulerTest, TheLastRequestThatOutgrowsThePoolEndsWithAnError) {
+  log::set_level(log::Level::error);
+  FakeEngine engine({.num_pages = 8, .page_tokens = 4, .conservativeness = 0.01},
+                    [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
+  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 9)));
+  ASSERT_TRUE(engine.scheduler().add(input(2, 8, 9)));
+  engine.step([](const Batch& batch) { batch.slices[0].request->sampling.max_new_tokens = 90; });
+  while (!engine.scheduler().has_finished()) engine.step();
+  auto finished = engine.scheduler().take_finished();
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0]->finish, FinishReason::error);
+  EXPECT_EQ(finished[0]->error.code, ErrorCode::out_of_memory);
+  EXPECT_EQ(finished[0]->tokens.size(), 33u);
+  while (engine.step()) {
+  }
+  finished = engine.scheduler().take_finished();
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0]->finish, FinishReason::length);
+  EXPECT_EQ(finished[0]->generated(), 9);
+  EXPECT_EQ(engine.problem(), "");
+}
+
+// The figures are printed; the bounds only catch growth beyond linear.
+TEST(SchedulerSpeedTest, ADecodeStep) {
+  for (const int num_running : {64, 256, 1024}) {
+    Scheduler scheduler({.num_pages = 1 << 16,
+                         .page_tokens = 16,
+                         .max_running_requests = num_running,
+                         .max_queued_requests = 20000,
+                         .conservativeness = 0});
+    for (int id = 1; id <= num_running; ++id)
+      ASSERT_TRUE(scheduler.add(input(static_cast<uint64_t>(id), 100, 500)));
+    std::vector<SampledToken> sampled(static_cast<size_t>(num_running), {TokenId{5}, false});
+    auto step = [&] {
+      const Batch& batch = scheduler.schedule({});
+      const auto count = std::ranges::count_if(batch.slices, &Slice::samples);
+      const bool decodes = batch.mode == ForwardMode::decode;
+      scheduler.commit(batch, std::span(sampled).first(static_cast<size_t>(count)), {});
+      return decodes;
+    };
+    while (!step()) {
+    }
+    ASSERT_EQ(scheduler.stats().num_running, num_running);
+    for (int id = 0; id < 10000; ++id)
+      ASSERT_TRUE(scheduler.add(input(static_cast<uint64_t>(5000 + id), 100, 500)));
+    std::vector<double> us(200);
+    for (double& one : us) {
+      const auto start = std::chrono::steady_clock::now();
+      step();
+      one = to_us(std::chrono::steady_clock::now() - start);
+    }
+    std::sort(us.begin(), us.end());
+    std::printf("decode step, %d running, 10000 waiting: median %.1f us, p99 %.1f us\n",
+                num_running, us[100], us[198]);
+    EXPECT_LT(us[100], 5.0 * num_running);
+  }
 }
 
 TEST(SchedulerTest, RefusalsSayTheNumbersAndAFix) {
