@@ -21,7 +21,7 @@ inline constexpr float kRoundToInt = 0x1.8p23f;
 inline constexpr float kInfinity = __builtin_inff();
 
 template <class V>
-V exp(V x) {
+[[gnu::always_inline]] inline V exp(V x) {
   const V t = fma(x, V::all(0x1.715476p+0f), V::all(kRoundToInt));  // n = round(x / ln 2)
   const V n = t - V::all(kRoundToInt);
   V r = fma(n, V::all(-0x1.62e43p-1f), x);
@@ -40,7 +40,7 @@ V exp(V x) {
 
 // x >= 0; log(0) = -inf.
 template <class V>
-V log(V x) {
+[[gnu::always_inline]] inline V log(V x) {
   // x = 2^k * (1 + f), 1 + f in [sqrt(1/2), sqrt(2));  s = f / (2 + f);  log(1 + f) = f - (f^2/2 -
   // s (f^2/2 + R(s^2)))
   const V shifted = add_bits(x, V::all_bits(0x3f800000u - 0x3f3504f3u));
@@ -62,12 +62,12 @@ V log(V x) {
 }
 
 template <class V>
-V sigmoid(V x) {
+[[gnu::always_inline]] inline V sigmoid(V x) {
   return V::all(1) / (V::all(1) + exp(V::all(0) - x));
 }
 
 template <class V>
-V silu(V x) {
+[[gnu::always_inline]] inline V silu(V x) {
   return x / (V::all(1) + exp(V::all(0) - x));
 }
 
@@ -77,7 +77,7 @@ struct SinCos {
 };
 
 template <class V>
-SinCos<V> sin_cos(V x) {
+[[gnu::always_inline]] inline SinCos<V> sin_cos(V x) {
   const V t = fma(x, V::all(0x1.45f306p-1f), V::all(kRoundToInt));  // n = round(x / (pi/2))
   const V n = t - V::all(kRoundToInt);
   // pi/2 in three parts. The first step is exact: both sides are multiples of 2^-23, their
