@@ -56,6 +56,12 @@ double seconds_of(const std::function<void()>& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+double best_seconds_of(const std::function<void()>& body) {
+  double best = seconds_of(body);
+  for (int run = 0; run < 4; ++run) best = std::min(best, seconds_of(body));
+  return best;
+}
+
 // Memory, backends and numbers that all cases share.
 class Bench {
  public:
@@ -128,7 +134,7 @@ double Bench::check_linear(int rows, int k, int n) {
   const View<float> expected = matrix(ref_y_, DType::f32, some_rows, some_n).as<float>();
   const MatrixView x = matrix(x_, DType::bf16, rows, k).slice_rows(rows - some_rows, some_rows);
   const double seconds =
-      seconds_of([&] { linear(backends_[1], x, weight(some_n, k, 0), expected); });
+      best_seconds_of([&] { linear(backends_[1], x, weight(some_n, k, 0), expected); });
   const View<float> y = matrix(y_, DType::f32, rows, n).as<float>();
   for (int row = 0; row < some_rows; ++row)
     if (std::memcmp(y.row(rows - some_rows + row), expected.row(row), some_n * 4) != 0) return -1;
@@ -185,7 +191,7 @@ double Bench::check_experts(const std::vector<int32_t>& offsets) {
   const int first = offsets.back() - some;
   call.x = matrix(x_, DType::bf16, offsets.back(), kHidden).slice_rows(first, some);
   call.y = matrix(ref_y_, DType::bf16, some, kHidden);
-  const double seconds = seconds_of([&] { run_experts(backends_[1], call); });
+  const double seconds = best_seconds_of([&] { run_experts(backends_[1], call); });
   const MatrixView y = matrix(y_, DType::bf16, offsets.back(), kHidden).slice_rows(first, some);
   if (std::memcmp(y.data, call.y.data, int64_t{some} * kHidden * 2) != 0) return -1;
   return seconds / (2.0 * some * 3 * kHidden * kIntermediate);

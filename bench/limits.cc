@@ -13,9 +13,9 @@
 namespace hocket {
 namespace {
 
-constexpr int kRuns = 7;
+constexpr int kRuns = 15;
 constexpr int64_t kReadBytes = int64_t{256} << 20;  // a worker: well above any cache's share
-constexpr int kLoops = 400'000;
+constexpr int kLoops = 100'000;  // a millisecond: short enough to run undisturbed now and then
 
 std::atomic<float> sink;  // keeps sums alive
 

@@ -12,8 +12,7 @@ void product_f32(const Product<float>& p);
 
 namespace hocket::cpu {
 
-// Eight rows at a time, widened to fp32 in scratch; the fewer rows, the more panels at once, so
-// that enough sums run side by side.
+// Some rows at a time, widened to fp32 in scratch; weights are widened in registers.
 void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);

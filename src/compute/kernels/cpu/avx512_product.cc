@@ -1,5 +1,6 @@
-// Sixteen columns a register. Widths are chosen so that at least eight sums run side by side and
-// every sum of a block stays in a register.
+// Sixteen columns a register. Panels are taken by ones or twos: as few as keep four sums running
+// side by side, which hide the latency of an addition, since fewer panels are fewer streams from
+// memory.
 #include <immintrin.h>
 
 #include "compute/kernels/product_bodies.h"
@@ -136,16 +137,16 @@ void product(const Product<T>& p) {
   for (int row = 0; row < p.rows; row += kVectorRows) {
     switch (p.rows - row) {
       case 1:
-        multiply_rows<1, 4>(p, row);
+        multiply_rows<1, 2>(p, row);
         break;
       case 2:
-        multiply_rows<2, 4>(p, row);
+        multiply_rows<2, 2>(p, row);
         break;
       case 3:
-        multiply_rows<3, 2>(p, row);
+        multiply_rows<3, 1>(p, row);
         break;
       case 4:
-        multiply_rows<4, 2>(p, row);
+        multiply_rows<4, 1>(p, row);
         break;
       case 5:
         multiply_rows<5, 1>(p, row);
