@@ -42,8 +42,8 @@ class Sampler {
   ~Sampler();
 
   // out[i] belongs to rows[i]; logprobs[i] is filled where params->num_top_logprobs >= 0 (else left
-  // null). Logits are overwritten. Rows whose logits are not finite come out as failed.
-  void sample(Backend& backend, View<float> logits, std::span<const SampleRow> rows,
+  // null). Rows whose logits are not finite come out as failed.
+  void sample(Backend& backend, View<const float> logits, std::span<const SampleRow> rows,
               std::span<SampledToken> out, std::span<std::unique_ptr<PositionLogprobs>> logprobs);
 
   // Log-probability of `token` and of the num_top best in one row of untouched logits.

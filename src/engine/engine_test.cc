@@ -1,0 +1,64 @@
+// The whole engine on the bundled model: its recorded answers, and the ways a request can end.
+#include "engine/engine.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+const std::filesystem::path kModel = "models/hocket-tiny-qwen3-moe";
+
+nlohmann::json expected() {
+  std::ifstream file(source_dir() / kModel / "expected.json");
+  return nlohmann::json::parse(file);
+}
+
+// The file was made in fp32; a bf16 run may turn another way where the two best logits are closer than this.
+constexpr double kComfortableMargin = 1.0;
+
+TEST(Engine, GivesTheRecordedAnswers) {
+  auto engine = make_engine(settings_for(kModel));
+  ASSERT_NE(engine, nullptr);
+  int compared = 0, whole = 0;
+  const nlohmann::json recorded = expected();
+  for (const auto& completion : recorded["completions"]) {
+    const auto prompt = completion["prompt_token_ids"].get<std::vector<int>>();
+    const auto want = completion["completion_token_ids"].get<std::vector<int>>();
+    const auto margins = completion["margins"].get<std::vector<double>>();
+    const auto answers =
+        run_all(*engine, {greedy_input(prompt, static_cast<int>(want.size()))});
+    const std::vector<int>& got = answers[0].tokens;
+    ASSERT_EQ(got.size(), want.size());
+    size_t i = 0;
+    for (; i < want.size() && margins[i] >= kComfortableMargin; ++i, ++compared)
+      ASSERT_EQ(got[i], want[i]) << completion["kind"] << " token " << i;
+    if (i == want.size()) ++whole;
+  }
+  std::printf("compared %d tokens, %d whole answers\n", compared, whole);
+  EXPECT_GT(compared, 300);
+}
+
+TEST(Engine, Float32GivesTheRecordedAnswersToTheLastToken) {
+  ServerSettings settings = settings_for(kModel);
+  settings.model.dtype = "float32";
+  auto engine = make_engine(settings);
+  ASSERT_NE(engine, nullptr);
+  std::vector<RequestInput> inputs;
+  std::vector<std::vector<int>> wanted;
+  const nlohmann::json recorded = expected();
+  for (const auto& completion : recorded["completions"]) {
+    wanted.push_back(completion["completion_token_ids"].get<std::vector<int>>());
+    inputs.push_back(greedy_input(completion["prompt_token_ids"].get<std::vector<int>>(),
+                                  static_cast<int>(wanted.back().size())));
+  }
+  const auto answers = run_all(*engine, std::move(inputs));
+  for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(answers[i].tokens, wanted[i]) << i;
+}
+
+}  // namespace
+}  // namespace hocket

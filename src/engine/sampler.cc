@@ -1,0 +1,249 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "compute/kernels/row_stats.h"
+#include "engine/candidates.h"
+
+namespace hocket {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+
+uint64_t mix(uint64_t x) {  // splitmix64's finaliser
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+bool has_penalties(const SamplingParams& p) {
+  return p.repetition_penalty != 1.0 || p.frequency_penalty != 0.0 || p.presence_penalty != 0.0;
+}
+
+bool ends_are_masked(const SampleRow& row) {
+  return static_cast<int>(row.generated.size()) < row.params->min_new_tokens;
+}
+
+// Whether the untouched logits decide alone.
+bool untouched(const SampleRow& row) {
+  const SamplingParams& p = *row.params;
+  return p.allowed_ids.empty() && p.logit_bias.empty() && !has_penalties(p) &&
+         !ends_are_masked(row);
+}
+
+// What one worker needs for one row at a time.
+struct Workspace {
+  explicit Workspace(int vocab_size)
+      : logits(vocab_size), probabilities(vocab_size), counts(vocab_size), candidates(vocab_size) {}
+  std::vector<float> logits;
+  std::vector<float> probabilities;
+  std::vector<int32_t> counts;  // of penalised tokens; all zero between rows
+  Candidates candidates;
+};
+
+void mask_to_allowed(std::span<const TokenId> allowed, std::span<float> x) {
+  size_t next = 0;
+  for (const TokenId id : allowed) {
+    const auto i = static_cast<size_t>(value(id));
+    std::fill(x.begin() + static_cast<std::ptrdiff_t>(next),
+              x.begin() + static_cast<std::ptrdiff_t>(i), kMasked);
+    next = i + 1;
+  }
+  std::fill(x.begin() + static_cast<std::ptrdiff_t>(next), x.end(), kMasked);
+}
+
+void mask(std::span<const TokenId> ids, std::span<float> x) {
+  for (const TokenId id : ids)
+    if (value(id) >= 0 && value(id) < std::ssize(x)) x[value(id)] = kMasked;
+}
+
+// Each token once: `counts` is its number in the answer, kPromptOnly for one that only the prompt
+// has.
+void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> x) {
+  constexpr int32_t kPromptOnly = -1;
+  const SamplingParams& p = *row.params;
+  const auto repetition = static_cast<float>(p.repetition_penalty);
+  const auto frequency = static_cast<float>(p.frequency_penalty);
+  const auto presence = static_cast<float>(p.presence_penalty);
+  for (const TokenId id : row.generated) ++counts[value(id)];
+  if (repetition != 1.0f)
+    for (const TokenId id : row.prompt)
+      if (int32_t& count = counts[value(id)]; count == 0) count = kPromptOnly;
+
+  const auto settle = [&](TokenId id) {
+    const int32_t count = std::exchange(counts[value(id)], 0);
+    if (count == 0) return;  // settled before
+    float& l = x[value(id)];
+    if (repetition != 1.0f) l = l > 0 ? l / repetition : l * repetition;
+    if (count != kPromptOnly) l -= frequency * static_cast<float>(count) + presence;
+  };
+  std::ranges::for_each(row.generated, settle);
+  if (repetition != 1.0f) std::ranges::for_each(row.prompt, settle);
+}
+
+// Everything before temperature.
+void process(const SampleRow& row, std::span<int32_t> counts, std::span<float> x) {
+  const SamplingParams& p = *row.params;
+  if (!p.allowed_ids.empty()) mask_to_allowed(p.allowed_ids, x);
+  if (ends_are_masked(row)) {
+    mask(row.end_ids, x);
+    mask(p.stop_ids, x);
+  }
+  for (const auto& [id, bias] : p.logit_bias) x[value(id)] += bias;
+  if (has_penalties(p)) penalise(row, counts, x);
+}
+
+// Temperature and the filters: fills workspace.probabilities (not normalised; +0 where cut) and
+// returns their sum, or 0 when every token is masked.
+double filter(const Backend& backend, const SamplingParams& p, Workspace& work) {
+  const std::span<float> x = work.logits;
+  const auto temperature = static_cast<float>(p.temperature);
+  if (temperature != 1.0f)
+    for (float& l : x) l /= temperature;
+  const float max = *std::ranges::max_element(x);
+  if (max == kMasked) return 0;
+  exp_row(backend, x, max, work.probabilities);
+  const auto min_p = static_cast<float>(p.min_p);
+  if (min_p > 0)
+    for (float& q : work.probabilities) q = q >= min_p ? q : 0.0f;
+  const bool cut_k = p.top_k > 0 && p.top_k < std::ssize(x);
+  if (cut_k || p.top_p < 1.0) {
+    work.candidates.count(work.probabilities);
+    if (cut_k) work.candidates.keep_largest(x, p.top_k, work.probabilities);
+    if (p.top_p < 1.0) work.candidates.keep_mass(p.top_p, work.probabilities);
+  }
+  double sum = 0;
+  for (const float q : work.probabilities) sum += q;
+  return sum;
+}
+
+int argmax(std::span<const float> x) {
+  return static_cast<int>(std::ranges::max_element(x) - x.begin());  // the first of equals
+}
+
+// The token at which the running sum passes u * sum.
+int draw(std::span<const float> probabilities, double sum, double u) {
+  const double target = u * sum;
+  double passed = 0;
+  int last = -1;
+  for (int i = 0; i < std::ssize(probabilities); ++i) {
+    if (probabilities[i] == 0.0f) continue;
+    passed += probabilities[i];
+    last = i;
+    if (passed > target) break;
+  }
+  return last;
+}
+
+PositionLogprobs make_logprobs(std::span<const float> logits, float logsumexp, TokenId token,
+                               int num_top) {
+  PositionLogprobs made{.logprob = logits[value(token)] - logsumexp};
+  made.top.reserve(num_top);
+  const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
+    return a.logprob > b.logprob;  // ids rise, so equals stay in id order
+  };
+  for (int i = 0; i < std::ssize(logits) && num_top > 0; ++i) {
+    const TokenLogprob here{TokenId{i}, logits[i]};
+    if (std::ssize(made.top) == num_top) {
+      if (!better(here, made.top.back())) continue;
+      made.top.pop_back();
+    }
+    made.top.insert(std::ranges::upper_bound(made.top, here, better), here);
+  }
+  for (TokenLogprob& top : made.top) top.logprob -= logsumexp;
+  return made;
+}
+
+}  // namespace
+
+double uniform_at(uint64_t seed, uint64_t position) {
+  const uint64_t bits = mix(mix(seed + 0x9e3779b97f4a7c15ull) ^ (position * 0xd1342543de82ef95ull));
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+struct Sampler::State {
+  int vocab_size = 0;
+  std::vector<RowStats> stats;
+  std::vector<std::unique_ptr<Workspace>> workspaces;  // one a worker, made when first seen
+
+  void reserve_workers(int num_workers) {
+    while (std::ssize(workspaces) < num_workers)
+      workspaces.push_back(std::make_unique<Workspace>(vocab_size));
+  }
+};
+
+Sampler::Sampler(int vocab_size, int max_rows) : state_(std::make_unique<State>()) {
+  state_->vocab_size = vocab_size;
+  state_->stats.resize(max_rows);
+}
+
+Sampler::~Sampler() = default;
+
+void Sampler::sample(Backend& backend, View<const float> logits, std::span<const SampleRow> rows,
+                     std::span<SampledToken> out,
+                     std::span<std::unique_ptr<PositionLogprobs>> logprobs) {
+  HOCKET_CHECK(logits.rows <= std::ssize(state_->stats));
+  HOCKET_CHECK(logits.cols == state_->vocab_size);
+  state_->reserve_workers(backend.workers().size());
+  const auto stats = std::span(state_->stats).first(logits.rows);
+  row_stats(backend, logits, stats);
+  backend.workers().run(static_cast<int>(rows.size()), [&](int i, int worker) {
+    const SampleRow& row = rows[i];
+    const RowStats& facts = stats[row.logits_row];
+    const std::span<const float> untouched_logits(logits.row(row.logits_row), logits.cols);
+    out[i] = {.token = TokenId{-1}, .failed = true};
+    if (!facts.finite) return;
+    int token = facts.argmax;
+    if (!row.params->greedy() || !untouched(row)) {
+      Workspace& work = *state_->workspaces[worker];
+      std::ranges::copy(untouched_logits, work.logits.begin());
+      process(row, work.counts, work.logits);
+      if (row.params->greedy()) {
+        token = argmax(work.logits);
+        if (work.logits[token] == kMasked) return;
+      } else {
+        const double sum = filter(backend, *row.params, work);
+        if (sum == 0) return;
+        const uint64_t position = row.prompt.size() + row.generated.size();
+        token = draw(work.probabilities, sum, uniform_at(row.params->seed, position));
+      }
+    }
+    out[i] = {.token = TokenId{token}, .failed = false};
+    if (row.params->num_top_logprobs >= 0)
+      logprobs[i] = std::make_unique<PositionLogprobs>(make_logprobs(
+          untouched_logits, facts.logsumexp, TokenId{token}, row.params->num_top_logprobs));
+  });
+}
+
+PositionLogprobs Sampler::position_logprobs(Backend& backend, View<const float> logits, int row,
+                                            TokenId token, int num_top) {
+  RowStats facts;
+  const View<const float> one = logits.slice_rows(row, 1);
+  row_stats(backend, one, std::span(&facts, 1));
+  return make_logprobs({one.data, static_cast<size_t>(one.cols)}, facts.logsumexp, token, num_top);
+}
+
+Sampler::Distribution Sampler::distribution(Backend& backend, std::span<const float> logits,
+                                            const SampleRow& row) {
+  state_->reserve_workers(1);
+  Workspace& work = *state_->workspaces[0];
+  std::ranges::copy(logits, work.logits.begin());
+  process(row, work.counts, work.logits);
+  Distribution result;
+  result.processed.assign(work.logits.begin(), work.logits.end());
+  result.probabilities.assign(logits.size(), 0.0);
+  if (row.params->greedy()) {
+    result.probabilities[argmax(work.logits)] = 1.0;
+    return result;
+  }
+  const double sum = filter(backend, *row.params, work);
+  for (size_t i = 0; i < logits.size(); ++i)
+    result.probabilities[i] = sum == 0 ? 0.0 : work.probabilities[i] / sum;
+  return result;
+}
+
+}  // namespace hocket
