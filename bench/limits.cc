@@ -13,19 +13,21 @@
 namespace hocket {
 namespace {
 
-constexpr int kRuns = 15;
-constexpr int64_t kReadBytes = int64_t{256} << 20;  // a worker: well above any cache's share
+constexpr int kRuns = 32;
+// A worker reads a piece a run, short enough to be left undisturbed now and then, from more than
+// any cache holds.
+constexpr int64_t kPieceBytes = int64_t{8} << 20, kReadBytes = kRuns * kPieceBytes;
 constexpr int kLoops = 100'000;  // a millisecond: short enough to run undisturbed now and then
 
 std::atomic<float> sink;  // keeps sums alive
 
-// Best rate of several runs of body(worker) on every worker at once, each doing `amount`.
+// Best rate of several runs of body(worker, run) on every worker at once, each doing `amount`.
 template <class Body>
 double best_rate(WorkerPool& workers, double amount, Body&& body) {
   double best = 0;
   for (int run = 0; run < kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    workers.run(workers.size(), [&](int task, int) { body(task); });
+    workers.run(workers.size(), [&](int task, int) { body(task, run); });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     best = std::max(best, amount * workers.size() / seconds.count());
   }
@@ -118,21 +120,21 @@ double measured_read_bandwidth(WorkerPool& workers) {
     buffers.push_back(*std::move(buffer));
   }
   const auto read = detect_isa() >= Isa::avx512 ? read_avx512 : read_avx2;
-  return best_rate(workers, kReadBytes, [&](int i) {
-    read(reinterpret_cast<const char*>(buffers[i].data()), kReadBytes);
+  return best_rate(workers, kPieceBytes, [&](int i, int run) {
+    read(reinterpret_cast<const char*>(buffers[i].data() + run * kPieceBytes), kPieceBytes);
   });
 }
 
 double measured_fma_peak(WorkerPool& workers) {
   if (detect_isa() >= Isa::avx512)
-    return best_rate(workers, 2.0 * 16 * kChains * kLoops, [](int) { multiply_avx512(); });
-  return best_rate(workers, 2.0 * 8 * 12 * kLoops, [](int) { multiply_avx2(); });
+    return best_rate(workers, 2.0 * 16 * kChains * kLoops, [](int, int) { multiply_avx512(); });
+  return best_rate(workers, 2.0 * 8 * 12 * kLoops, [](int, int) { multiply_avx2(); });
 }
 
 double measured_amx_peak(WorkerPool& workers) {
   if (detect_isa() < Isa::amx) return 0;
   constexpr double kOperations = 2.0 * 16 * 16 * 32 * 4 * (kLoops / 16);
-  return best_rate(workers, kOperations, [](int) { multiply_tiles(); });
+  return best_rate(workers, kOperations, [](int, int) { multiply_tiles(); });
 }
 
 }  // namespace hocket
