@@ -126,6 +126,20 @@ TEST(HfConfig, ReadsTheNewerKeys) {
   EXPECT_EQ(model->stored_dtype, DType::f32);
 }
 
+TEST(HfConfig, ReadsTheBundledModel) {
+  const auto folder = std::filesystem::path(HOCKET_SOURCE_DIR) / "models/hocket-tiny-qwen3-moe";
+  const auto model = read_hf_config(folder);
+  ASSERT_TRUE(model.has_value()) << describe(model.error());
+  EXPECT_EQ(model->moe.num_experts, 16);
+  EXPECT_EQ(model->head_dim, 64);
+  EXPECT_FALSE(model->bos_id.has_value());
+  EXPECT_THAT(model->eos_ids, ElementsAre(TokenId{2041}, TokenId{2039}));
+  const auto defaults = read_generation_defaults(folder);
+  ASSERT_TRUE(defaults.has_value());
+  EXPECT_EQ(defaults->temperature, 0.3);
+  EXPECT_FALSE(defaults->top_k.has_value());
+}
+
 TEST(HfConfig, DefaultsAreThePublishedOnes) {
   const ModelConfig model = parsed({{"head_dim", ""}, {"num_key_value_heads", ""}});
   EXPECT_EQ(model.head_dim, 16);

@@ -34,14 +34,14 @@ void convert(StoredType type, const std::byte* from, int64_t count, T* to) {
     }
     return;
   }
+  if (std::is_same_v<T, Bf16> && type == StoredType::bf16) {
+    std::memcpy(to, from, count * sizeof(T));
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
     uint16_t bits;
     std::memcpy(&bits, from + i * 2, 2);
-    if constexpr (std::is_same_v<T, Bf16>) {
-      to[i] = type == StoredType::bf16 ? Bf16{bits} : to_bf16(f16_to_float(bits));
-    } else {
-      to[i] = type == StoredType::bf16 ? to_float(Bf16{bits}) : f16_to_float(bits);
-    }
+    to[i] = from_float<T>(type == StoredType::bf16 ? to_float(Bf16{bits}) : f16_to_float(bits));
   }
 }
 
