@@ -14,43 +14,56 @@ namespace {
 // stay in cache.
 constexpr int kTaskQueryRows = 64;
 
+// States of the largest task that a worker's scratch has room for when workers share a task's
+// segments.
+constexpr int kSharedStates = 8;
+
 int query_rows_max(int group) {
   return std::max(kTaskQueryRows, group);
 }
 
+// The running softmax of some rows.
+struct State {
+  float* m;  // [rows]
+  float* l;  // [rows]
+  float* o;  // [rows][value stride]
+
+  void lay(Layout& layout, int64_t rows, const KvShape& shape) {
+    m = layout.array<float>(rows);
+    l = layout.array<float>(rows);
+    o = layout.array<float>(rows * round_up(shape.value_dim, kPanelN));
+  }
+  static int64_t bytes(int64_t rows, const KvShape& shape) {
+    Layout layout;
+    State().lay(layout, rows, shape);
+    return layout.bytes();
+  }
+};
+
 // One worker's scratch for one task and KV head; rows are [token][head of the group].
 template <class T>
 struct Scratch {
-  struct State {
-    float* m;  // [rows]
-    float* l;  // [rows]
-    float* o;  // [rows][value stride]
-  };
   T* q;           // [rows][q_dim]
   T* p;           // [rows][kSoftmaxBlock]
   float* scores;  // [rows][kSoftmaxBlock]
   State all, next;
   std::byte* product;
 
-  static int64_t bytes(int rows, const KvShape& shape) {
-    return Scratch().lay(nullptr, rows, shape);
-  }
   // Sets the pointers from `memory` on; returns the bytes used.
   int64_t lay(std::byte* memory, int rows, const KvShape& shape) {
     Layout layout(memory);
     const int64_t q_dim = round_up(shape.key_dim, kBlockK);
-    const int64_t v_dim = round_up(shape.value_dim, kPanelN);
     q = layout.array<T>(rows * q_dim);
     p = layout.array<T>(int64_t{rows} * kSoftmaxBlock);
     scores = layout.array<float>(int64_t{rows} * kSoftmaxBlock);
-    for (State* state : {&all, &next}) {
-      state->m = layout.array<float>(rows);
-      state->l = layout.array<float>(rows);
-      state->o = layout.array<float>(rows * v_dim);
-    }
-    const int64_t k_blocks = std::max<int64_t>(q_dim, kSoftmaxBlock) / kBlockK;
-    product = layout.array<std::byte>(product_scratch_bytes(rows, static_cast<int>(k_blocks)));
+    all.lay(layout, rows, shape);
+    next.lay(layout, rows, shape);
+    const auto k_blocks = static_cast<int>(q_dim / kBlockK);
+    product = layout.array<std::byte>(product_scratch_bytes(rows, k_blocks));
     return layout.bytes();
+  }
+  static int64_t bytes(int rows, const KvShape& shape) {
+    return Scratch().lay(nullptr, rows, shape);
   }
 };
 
@@ -71,46 +84,23 @@ class TaskRun {
         shape_(shape),
         scratch_(scratch) {}
 
-  void run(const AttentionPlan::Task& task, int kv_head, View<const T> q, View<T> out) {
+  void select(const AttentionPlan::Task& task, int kv_head) {
     first_position_ = sequence_.first_position + task.row_begin;
+    row_begin_ = sequence_.row_begin + task.row_begin;
     num_rows_ = task.num_rows;
     kv_head_ = kv_head;
-    const int64_t row_begin = sequence_.row_begin + task.row_begin;
+  }
+  int num_keys() const { return first_position_ + num_rows_; }
+
+  void gather(const View<T>& q) {
     const int64_t q_heads = int64_t{shape_.group} * shape_.q_dim;
     for (int r = 0; r < num_rows_; ++r)
-      std::memcpy(scratch_.q + r * q_heads, q.row(row_begin + r) + kv_head * q_heads,
+      std::memcpy(scratch_.q + r * q_heads, q.row(row_begin_ + r) + kv_head_ * q_heads,
                   q_heads * sizeof(T));
-    run_segment(0, scratch_.all);
-    for (int begin = kAttentionSegment; begin < num_keys(); begin += kAttentionSegment) {
-      run_segment(begin, scratch_.next);
-      merge_from(first_row(begin) * shape_.group);
-    }
-    const int value_dim = kv_.shape.value_dim;
-    for (int i = 0; i < num_rows_ * shape_.group; ++i) {
-      T* const to = out.row(row_begin + i / shape_.group) +
-                    (int64_t{kv_head} * shape_.group + i % shape_.group) * value_dim;
-      rows_.of<T>().divide(scratch_.all.o + int64_t{i} * shape_.v_dim, scratch_.all.l[i], value_dim,
-                           to);
-    }
   }
 
- private:
-  using State = typename Scratch<T>::State;
-  using ProductBody = void (*)(const Product<T>&);
-  static ProductBody product_of(const ProductKernels& kernels) {
-    if constexpr (std::is_same_v<T, Bf16>) {
-      return kernels.bf16;
-    } else {
-      return kernels.f32;
-    }
-  }
-
-  int num_keys() const { return first_position_ + num_rows_; }
-  // The first row that sees key `token`; those after it do too.
-  int first_row(int token) const { return std::max(0, token - first_position_); }
-  PageId page_of(int token) const { return sequence_.pages[token / kv_.shape.page_tokens]; }
-
-  void run_segment(int begin, State& state) {
+  // The segment from key `begin` on, for the rows that see it.
+  void run_segment(int begin, const State& state) {
     const int first = first_row(begin) * shape_.group, last = num_rows_ * shape_.group;
     std::fill(state.m + first, state.m + last, -std::numeric_limits<float>::infinity());
     std::fill(state.l + first, state.l + last, 0.0f);
@@ -124,6 +114,42 @@ class TaskRun {
       value_block(block, block_end, state);
     }
   }
+
+  // all = all and then the segment from `begin` on, for the rows that see it.
+  void merge(int begin, const State& all, const State& next) {
+    for (int i = first_row(begin) * shape_.group; i < num_rows_ * shape_.group; ++i) {
+      rows_.merge({.m = all.m + i,
+                   .l = all.l + i,
+                   .o = all.o + int64_t{i} * shape_.v_dim,
+                   .m_next = next.m[i],
+                   .l_next = next.l[i],
+                   .o_next = next.o + int64_t{i} * shape_.v_dim,
+                   .dim = shape_.v_dim});
+    }
+  }
+
+  void finish(const State& all, const View<T>& out) {
+    const int value_dim = kv_.shape.value_dim;
+    for (int i = 0; i < num_rows_ * shape_.group; ++i) {
+      const int64_t head = int64_t{kv_head_} * shape_.group + i % shape_.group;
+      T* const to = out.row(row_begin_ + i / shape_.group) + head * value_dim;
+      rows_.of<T>().divide(all.o + int64_t{i} * shape_.v_dim, all.l[i], value_dim, to);
+    }
+  }
+
+ private:
+  using ProductBody = void (*)(const Product<T>&);
+  static ProductBody product_of(const ProductKernels& kernels) {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      return kernels.bf16;
+    } else {
+      return kernels.f32;
+    }
+  }
+
+  // The first row that sees key `token`; those after it do too.
+  int first_row(int token) const { return std::max(0, token - first_position_); }
+  PageId page_of(int token) const { return sequence_.pages[token / kv_.shape.page_tokens]; }
 
   // scores = q . keys, only for rows that see a key of the piece.
   void score_block(int block, int block_end) {
@@ -148,7 +174,7 @@ class TaskRun {
     }
   }
 
-  void softmax_block(int block, State& state) {
+  void softmax_block(int block, const State& state) {
     for (int i = first_row(block) * shape_.group; i < num_rows_ * shape_.group; ++i) {
       const int visible = first_position_ + i / shape_.group + 1 - block;
       const float alpha =
@@ -163,7 +189,7 @@ class TaskRun {
   }
 
   // o += p . values, a k-block of 32 keys at a time.
-  void value_block(int block, int block_end, State& state) {
+  void value_block(int block, int block_end, const State& state) {
     for (int token = block; token < block_end; token += kBlockK) {
       const int row = first_row(token) * shape_.group;
       const int in_page = token % kv_.shape.page_tokens;
@@ -181,18 +207,6 @@ class TaskRun {
     }
   }
 
-  void merge_from(int first) {
-    for (int i = first; i < num_rows_ * shape_.group; ++i) {
-      rows_.merge({.m = scratch_.all.m + i,
-                   .l = scratch_.all.l + i,
-                   .o = scratch_.all.o + int64_t{i} * shape_.v_dim,
-                   .m_next = scratch_.next.m[i],
-                   .l_next = scratch_.next.l[i],
-                   .o_next = scratch_.next.o + int64_t{i} * shape_.v_dim,
-                   .dim = shape_.v_dim});
-    }
-  }
-
   const RowKernels& rows_;
   const ProductBody product_;
   const KvLayer& kv_;
@@ -200,6 +214,127 @@ class TaskRun {
   const Shape shape_;
   Scratch<T>& scratch_;
   int first_position_ = 0, num_rows_ = 0, kv_head_ = 0;
+  int64_t row_begin_ = 0;
+};
+
+// All tasks of one call.
+template <class T>
+class BatchRun {
+ public:
+  struct Tensors {
+    View<T> q, out;
+    float scale;
+  };
+  BatchRun(Backend& backend, const KvLayer& kv, const AttentionPlan& plan, const Tensors& tensors)
+      : backend_(backend), kv_(kv), plan_(plan), tensors_(tensors) {
+    shape_.q_dim = static_cast<int>(round_up(kv.shape.key_dim, kBlockK));
+    shape_.v_dim = static_cast<int>(round_up(kv.shape.value_dim, kPanelN));
+    shape_.group = static_cast<int>(tensors.q.cols / shape_.q_dim / kv.shape.num_heads);
+    shape_.scale = tensors.scale;
+    rows_max_ = query_rows_max(shape_.group);
+    scratch_bytes_ = Scratch<T>::bytes(rows_max_, kv.shape);
+  }
+
+  // One worker takes all segments of a task and KV head.
+  void run_whole() {
+    backend_.workers().run(num_items(), [&](int item, int worker) {
+      Scratch<T> scratch = scratch_of(worker);
+      TaskRun<T> run = task_run(item, scratch);
+      run.gather(tensors_.q);
+      run.run_segment(0, scratch.all);
+      for (int begin = kAttentionSegment; begin < run.num_keys(); begin += kAttentionSegment) {
+        run.run_segment(begin, scratch.next);
+        run.merge(begin, scratch.all, scratch.next);
+      }
+      run.finish(scratch.all, tensors_.out);
+    });
+  }
+
+  // Long contexts with few tasks: workers share the segments, whose states wait in all workers'
+  // scratch and are then merged in order. Returns false, having done nothing, where that would not
+  // fill more workers or has no room.
+  bool run_split() {
+    const int num_workers = backend_.workers().size();
+    if (num_workers == 1 || num_items() >= 4 * num_workers) return false;
+    int num_units = 0, rows = 0;
+    for (const AttentionPlan::Task& task : plan_.tasks) {
+      num_units += num_segments(task) * kv_.shape.num_heads;
+      rows = std::max(rows, task.num_rows * shape_.group);
+    }
+    if (num_units == num_items()) return false;
+    const int64_t room = kSharedStates * State::bytes(rows_max_, kv_.shape);
+    const int64_t state_bytes = State::bytes(rows, kv_.shape);
+    if (num_units > room / state_bytes * num_workers) return false;
+    const auto state_of = [&](int unit) {
+      std::byte* const shared =
+          backend_.scratch<std::byte>(unit % num_workers, scratch_bytes_ + room) + scratch_bytes_;
+      Layout layout(shared + unit / num_workers * state_bytes);
+      State state;
+      state.lay(layout, rows, kv_.shape);
+      return state;
+    };
+    backend_.workers().run(num_units, [&](int unit, int worker) {
+      const Segment segment = segment_of(unit);
+      Scratch<T> scratch = scratch_of(worker);
+      TaskRun<T> run = task_run(segment.item, scratch);
+      run.gather(tensors_.q);
+      run.run_segment(segment.begin, state_of(unit));
+    });
+    backend_.workers().run(num_items(), [&](int item, int worker) {
+      Scratch<T> scratch = scratch_of(worker);
+      TaskRun<T> run = task_run(item, scratch);
+      int unit = first_unit(item);
+      const State all = state_of(unit);
+      for (int begin = kAttentionSegment; begin < run.num_keys(); begin += kAttentionSegment)
+        run.merge(begin, all, state_of(++unit));
+      run.finish(all, tensors_.out);
+    });
+    return true;
+  }
+
+ private:
+  // An item is a task and KV head; its segments are units, numbered through all items.
+  struct Segment {
+    int item, begin;
+  };
+  int num_items() const { return static_cast<int>(plan_.tasks.size()) * kv_.shape.num_heads; }
+  const AttentionPlan::Task& task_of(int item) const {
+    return plan_.tasks[item / kv_.shape.num_heads];
+  }
+  int num_segments(const AttentionPlan::Task& task) const {
+    const int last =
+        plan_.sequences[task.sequence].first_position + task.row_begin + task.num_rows - 1;
+    return last / kAttentionSegment + 1;
+  }
+  int first_unit(int item) const {
+    int unit = 0;
+    for (int i = 0; i < item; ++i) unit += num_segments(task_of(i));
+    return unit;
+  }
+  Segment segment_of(int unit) const {
+    int item = 0;
+    for (; unit >= num_segments(task_of(item)); ++item) unit -= num_segments(task_of(item));
+    return {item, unit * kAttentionSegment};
+  }
+
+  Scratch<T> scratch_of(int worker) const {
+    Scratch<T> scratch;
+    scratch.lay(backend_.scratch<std::byte>(worker, scratch_bytes_), rows_max_, kv_.shape);
+    return scratch;
+  }
+  TaskRun<T> task_run(int item, Scratch<T>& scratch) const {
+    TaskRun<T> run(backend_, kv_, plan_.sequences[task_of(item).sequence], shape_, scratch);
+    run.select(task_of(item), item % kv_.shape.num_heads);
+    return run;
+  }
+
+  Backend& backend_;
+  const KvLayer& kv_;
+  const AttentionPlan& plan_;
+  const Tensors tensors_;
+  typename TaskRun<T>::Shape shape_{};
+  int rows_max_ = 0;
+  int64_t scratch_bytes_ = 0;
 };
 
 void check_shapes(const MatrixView& q, const KvLayer& kv, const AttentionPlan& plan,
@@ -240,32 +375,19 @@ void AttentionPlan::build(int num_heads, int num_kv_heads) {
 
 int64_t attention_scratch_bytes(int num_heads, const KvShape& shape) {
   const int rows = query_rows_max(num_heads / shape.num_heads);
-  return shape.dtype == DType::bf16 ? Scratch<Bf16>::bytes(rows, shape)
-                                    : Scratch<float>::bytes(rows, shape);
+  const int64_t one_task = shape.dtype == DType::bf16 ? Scratch<Bf16>::bytes(rows, shape)
+                                                      : Scratch<float>::bytes(rows, shape);
+  return one_task + kSharedStates * State::bytes(rows, shape);
 }
 
 void attention(Backend& backend, MatrixView q, const KvLayer& kv, const AttentionPlan& plan,
                float scale, MatrixView out) {
   check_shapes(q, kv, plan, out);
   if (backend.isa() == Isa::ref) return ref::attention(backend, q, kv, plan, scale, out);
-  const int64_t q_dim = round_up(kv.shape.key_dim, kBlockK);
-  const int num_kv_heads = kv.shape.num_heads;
-  const auto group = static_cast<int>(q.cols / q_dim / num_kv_heads);
-  const auto num_items = static_cast<int>(plan.tasks.size()) * num_kv_heads;
   with_dtype(kv.shape.dtype, [&](auto t) {
     using T = decltype(t);
-    const typename TaskRun<T>::Shape shape = {
-        group, static_cast<int>(q_dim), static_cast<int>(round_up(kv.shape.value_dim, kPanelN)),
-        scale};
-    const int rows = query_rows_max(group);
-    const int64_t bytes = Scratch<T>::bytes(rows, kv.shape);
-    backend.workers().run(num_items, [&](int item, int worker) {
-      const AttentionPlan::Task& task = plan.tasks[item / num_kv_heads];
-      Scratch<T> scratch;
-      scratch.lay(backend.scratch<std::byte>(worker, bytes), rows, kv.shape);
-      TaskRun<T> run(backend, kv, plan.sequences[task.sequence], shape, scratch);
-      run.run(task, item % num_kv_heads, q.as<T>(), out.as<T>());
-    });
+    BatchRun<T> run(backend, kv, plan, {.q = q.as<T>(), .out = out.as<T>(), .scale = scale});
+    if (!run.run_split()) run.run_whole();
   });
 }
 

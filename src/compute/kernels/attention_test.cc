@@ -149,7 +149,7 @@ TEST(AttentionTest, CutsChangeNoBit) {
 TEST(AttentionTest, WorkersChangeNoBit) {
   for (const AttentionCase& c : cases::attention_cases()) {
     auto b = cases::attention_batch<Bf16>(c, 6);
-    for (Isa isa : {Isa::ref, detect_isa()}) {
+    for (Isa isa : cases::vector_isas()) {
       const std::vector<Bf16> alone = run(isa, b, b.sequences);
       for (int workers : {2, 5}) ASSERT_TRUE(same_bits(run(isa, b, b.sequences, workers), alone));
     }
