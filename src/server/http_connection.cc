@@ -301,7 +301,8 @@ asio::awaitable<bool> HttpConnection::serve_one() {
     core_->count_status(204);
     const HttpHeaders allow = {{"Allow", "GET, HEAD, POST, OPTIONS"}};
     const bool sent = co_await send(http_answer(framing, 204, "", "", allow), nullptr);
-    co_return sent&& framing.keep_alive;
+    if (!sent) co_return false;
+    co_return framing.keep_alive;
   }
   co_return co_await answer(std::move(request), framing);
 }
@@ -325,19 +326,21 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   }
   const bool whole = co_await send_all(*exchange);
   exchange_ = nullptr;
-  if (!whole) exchange->leave();
+  if (!whole) {
+    exchange->leave();
+    if (exchange->slow) ++core_->num_slow;
+    cut();
+  }
   co_await end_watch();
   --core_->num_active;
-  core_->count_status(whole ? exchange->status : 499);
-  co_return whole&& framing.keep_alive && !core_->draining && !gone_;
+  core_->count_status(whole ? exchange->status : exchange->cut ? 500 : 499);
+  if (!whole || gone_ || core_->draining) co_return false;
+  co_return framing.keep_alive;
 }
 
 // The exchange has news: bytes, or the wish to end.
 void HttpConnection::look() {
-  if (exchange_ != nullptr && exchange_->is_cut()) {
-    if (exchange_->slow) ++core_->num_slow;
-    cut();
-  }
+  if (exchange_ != nullptr && exchange_->is_cut()) return cut();  // ends a write that hangs, too
   wake_.cancel();
 }
 

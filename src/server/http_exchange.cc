@@ -130,9 +130,11 @@ HttpExchange::HttpExchange(std::shared_ptr<State> state) : state_(std::move(stat
 
 HttpExchange::~HttpExchange() {
   bool answered;
+  std::function<void()> unused;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->closed || state_->complete) return;
+    unused.swap(state_->left);
     answered = state_->status != 0;
     state_->cut = answered;
   }

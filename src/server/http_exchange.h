@@ -50,7 +50,7 @@ struct HttpExchange::State {
   bool is_cut();  // slow or cut
   // Adds a comment to a quiet event stream.
   void ping();
-  // The client has left: calls left().
+  // The client has left: calls left(). After it the holders change nothing any more.
   void leave();
 };
 

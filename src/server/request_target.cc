@@ -50,10 +50,11 @@ bool same_name(std::string_view a, std::string_view b) {
 
 Result<RequestTarget> parse_request_target(std::string_view target) {
   if (target == "*") return RequestTarget{"/", ""};
-  if (const size_t scheme = target.find("://"); !target.starts_with('/') && scheme != target.npos) {
-    const size_t path = target.find_first_of("/?", scheme + 3);
-    target = path == target.npos ? std::string_view("/") : target.substr(path);
-    if (target.starts_with('?')) return parse_request_target("/" + std::string(target));
+  for (std::string_view scheme : {"http://", "https://"}) {
+    if (!same_name(target.substr(0, scheme.size()), scheme)) continue;
+    const size_t path = std::min(target.find_first_of("/?", scheme.size()), target.size());
+    return parse_request_target((target.substr(path).starts_with('/') ? "" : "/") +
+                                std::string(target.substr(path)));
   }
   if (!target.starts_with('/'))
     return fail(ErrorCode::invalid_request, "the request's target does not begin with '/'");

@@ -1,0 +1,184 @@
+// The parts of the wire half that need no socket: error bodies, keys, targets, events, metrics,
+// health.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/auth.h"
+#include "server/error_map.h"
+#include "server/health.h"
+#include "server/metrics.h"
+#include "server/request_target.h"
+#include "server/sse.h"
+
+namespace hocket {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(ErrorMap, SpeaksOpenAi) {
+  const auto body = nlohmann::json::parse(error_body(
+      error(ErrorCode::context_length_exceeded, "prompt 900 + max_tokens 200 > 1024 \"\xff\"")
+          .with_fix("max_tokens 124")
+          .with_param("max_tokens")));
+  const auto& e = body.at("error");
+  EXPECT_EQ(e.at("type"), "invalid_request_error");
+  EXPECT_EQ(e.at("code"), "context_length_exceeded");
+  EXPECT_EQ(e.at("param"), "max_tokens");
+  EXPECT_EQ(e.at("hint"), "max_tokens 124");
+  EXPECT_THAT(e.at("message").get<std::string>(), HasSubstr("900 + max_tokens 200"));
+  EXPECT_TRUE(nlohmann::json::parse(error_body(error(ErrorCode::internal, "x")))["error"]["param"]
+                  .is_null());
+}
+
+TEST(ErrorMap, GivesEachKindItsStatus) {
+  const std::pair<ErrorCode, int> expected[] = {
+      {ErrorCode::invalid_request, 400}, {ErrorCode::context_length_exceeded, 400},
+      {ErrorCode::request_too_big, 400}, {ErrorCode::no_tokenizer, 400},
+      {ErrorCode::template_failed, 400}, {ErrorCode::unauthorized, 401},
+      {ErrorCode::not_found, 404},       {ErrorCode::method_not_allowed, 405},
+      {ErrorCode::request_timeout, 408}, {ErrorCode::payload_too_large, 413},
+      {ErrorCode::queue_full, 429},      {ErrorCode::bad_logits, 500},
+      {ErrorCode::internal, 500},        {ErrorCode::bad_safetensors, 500},
+      {ErrorCode::loading, 503},         {ErrorCode::shutting_down, 503},
+      {ErrorCode::watchdog, 503},
+  };
+  for (const auto& [code, status] : expected)
+    EXPECT_EQ(http_status(code), status) << code_name(code);
+  EXPECT_THAT(error_headers(ErrorCode::queue_full), ElementsAre(testing::Pair("Retry-After", "1")));
+  EXPECT_THAT(error_headers(ErrorCode::loading), testing::SizeIs(1));
+  EXPECT_THAT(error_headers(ErrorCode::invalid_request), IsEmpty());
+}
+
+TEST(Auth, ComparesWholeKeys) {
+  EXPECT_TRUE(same_key("abc", "abc"));
+  for (const char* other : {"", "ab", "abcd", "abd", "bbc", "abcabc"})
+    EXPECT_FALSE(same_key(other, "abc")) << other;
+}
+
+TEST(RequestTarget, IsDecodedAndChecked) {
+  const auto t = parse_request_target("/v1/mod%C3%A9ls?x=%20");
+  ASSERT_TRUE(t);
+  EXPECT_EQ(t->path, "/v1/mod\xC3\xA9ls");
+  EXPECT_EQ(t->query, "x=%20");
+  EXPECT_EQ(parse_request_target("http://h:1/a?b")->path, "/a");
+  EXPECT_EQ(parse_request_target("http://h:1")->path, "/");
+  EXPECT_EQ(parse_request_target("http://h?q")->query, "q");
+  for (const char* bad : {"", "a", "/a%2", "/%", "/%g0", "/%ff", "/%00", "http:/", "ftp://h/a"})
+    EXPECT_FALSE(parse_request_target(bad)) << bad;
+}
+
+TEST(Sse, WritesLinesThatReadBack) {
+  std::string out;
+  append_sse(out, "{\"a\":1}");
+  EXPECT_EQ(out, "data: {\"a\":1}\n\n");
+  append_sse(out, "two\nlines\r\nthree\rfour");
+  append_sse(out, "");
+  append_sse(out, " leading: colon\n");
+  EXPECT_THAT(SseReader().feed(out),
+              ElementsAre("{\"a\":1}", "two\nlines\nthree\nfour", "", " leading: colon\n"));
+  for (size_t cut = 0; cut <= out.size(); ++cut) {
+    SseReader reader;
+    auto events = reader.feed(std::string_view(out).substr(0, cut));
+    for (auto& e : reader.feed(std::string_view(out).substr(cut))) events.push_back(e);
+    EXPECT_EQ(events, SseReader().feed(out)) << cut;
+  }
+}
+
+TEST(Sse, ReaderSkipsWhatIsNotData) {
+  EXPECT_THAT(
+      SseReader().feed(": ping\n\nevent: x\nid: 1\n\ndata\n\ndata:a\r\ndata: b\r\n\r\ndata: c"),
+      ElementsAre("", "a\nb"));
+}
+
+EngineStats some_stats() {
+  EngineStats stats;
+  stats.scheduler.num_running = 3;
+  stats.scheduler.num_waiting = 2;
+  stats.scheduler.num_pages = 100;
+  stats.scheduler.num_free_pages = 60;
+  stats.scheduler.num_cached_pages = 30;
+  stats.scheduler.num_private_pages = 10;
+  stats.scheduler.prompt_tokens_total = 1000;
+  stats.scheduler.cached_tokens_total = 250;
+  stats.num_decode_steps = 7;
+  return stats;
+}
+
+TEST(Metrics, ShowsEngineServerAndLatencies) {
+  EngineInfo info;
+  info.served_model_name = "tiny \"one\"";
+  info.page_tokens = 32;
+  Metrics metrics(info);
+  metrics.observe_first_token(from_seconds(0.03));
+  metrics.observe_inter_token(from_seconds(0.003));
+  metrics.observe_inter_token(from_seconds(0.003));
+  metrics.count_http(200);
+  metrics.count_http(200);
+  metrics.count_http(499);
+  RequestSummary summary;
+  const TimePoint arrived = TimePoint{} + from_seconds(100);
+  summary.times = {arrived, arrived + from_seconds(0.5), arrived + from_seconds(1.5),
+                   arrived + from_seconds(4.5)};
+  metrics.observe_finished(summary);
+  summary.times = {.arrived = arrived};  // aborted in the queue
+  metrics.observe_finished(summary);
+
+  const std::string text = metrics.render(some_stats(), {.num_connections = 5});
+  const std::string label = "model_name=\"tiny \\\"one\\\"\"";
+  for (const std::string& line : {
+           "hocket:num_running_reqs{" + label + "} 3\n",
+           "hocket:num_queue_reqs{" + label + "} 2\n",
+           "hocket:num_pages{" + label + "} 100\n",
+           "hocket:num_free_pages{" + label + "} 60\n",
+           "hocket:num_cached_pages{" + label + "} 30\n",
+           "hocket:num_private_pages{" + label + "} 10\n",
+           "hocket:cache_hit_rate{" + label + "} 0.25\n",
+           "hocket:page_size{" + label + "} 32\n",
+           "hocket:cached_tokens_total{" + label + ",cache_source=\"device\"} 250\n",
+           "hocket:num_steps_total{" + label + ",mode=\"decode\"} 7\n",
+           "hocket:http_connections{" + label + "} 5\n",
+           "hocket:http_requests_total{" + label + ",status=\"200\"} 2\n",
+           "hocket:http_requests_total{" + label + ",status=\"499\"} 1\n",
+           "hocket:time_to_first_token_seconds_count{" + label + "} 1\n",
+           "hocket:inter_token_latency_seconds_count{" + label + "} 2\n",
+           "hocket:e2e_request_latency_seconds_sum{" + label + "} 4.5\n",
+           "hocket:queue_time_seconds_sum{" + label + "} 0.5\n",
+           "hocket:per_stage_req_latency_seconds_sum{" + label + ",stage=\"prefill\"} 1\n",
+           "hocket:per_stage_req_latency_seconds_sum{" + label + ",stage=\"decode\"} 3\n",
+       })
+    EXPECT_THAT(text, HasSubstr(line));
+  size_t num_types = 0;
+  for (size_t at = 0; (at = text.find("# TYPE hocket:num_steps_total ", at)) != text.npos; ++at)
+    ++num_types;
+  EXPECT_EQ(num_types, 1u);
+}
+
+TEST(Health, FollowsTheEngine) {
+  Health health({.step_seconds_max = 10, .watchdog_seconds = 300});
+  EngineStats stats;
+  EXPECT_EQ(health.ready().error().code, ErrorCode::loading);
+  EXPECT_FALSE(health.healthy(stats));
+  health.set_loaded();
+  EXPECT_TRUE(health.ready());
+  EXPECT_TRUE(health.healthy(stats));
+  stats.busy = true;
+  stats.seconds_since_last_step = 9;
+  EXPECT_TRUE(health.healthy(stats));
+  stats.seconds_since_last_step = 11;
+  EXPECT_EQ(health.healthy(stats).error().code, ErrorCode::watchdog);
+  EXPECT_TRUE(health.watchdog(stats));
+  stats.seconds_since_last_step = 301;
+  EXPECT_EQ(exit_status(health.watchdog(stats).error().code), 6);
+  EXPECT_TRUE(Health({.watchdog_seconds = 0}).watchdog(stats));
+  stats.busy = false;
+  EXPECT_TRUE(health.healthy(stats));
+  EXPECT_TRUE(health.watchdog(stats));
+  health.set_draining();
+  EXPECT_EQ(health.ready().error().code, ErrorCode::shutting_down);
+}
+
+}  // namespace
+}  // namespace hocket
