@@ -228,6 +228,13 @@ void read_attention_sizes(JsonFields& config, ModelConfig& model) {
                         model.num_heads, model.hidden_size)
                       .with_param("head_dim"));
   model.head_dim = config.integer("head_dim", kHeadDim, model.hidden_size / model.num_heads);
+  if (model.head_dim < kHeadDim.min || model.head_dim > kHeadDim.max)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: head_dim is missing, and hidden_size {} over "
+                        "num_attention_heads {} would make it {}, not {:.0f} to {:.0f}",
+                        model.hidden_size, model.num_heads, model.head_dim, kHeadDim.min,
+                        kHeadDim.max)
+                      .with_param("head_dim"));
 }
 
 void read_moe(JsonFields& config, ModelConfig& model) {

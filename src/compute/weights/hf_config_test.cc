@@ -306,6 +306,8 @@ TEST(HfConfig, ImpossibleValuesAreRefusedByKey) {
               HasSubstr("factor"));
   EXPECT_THAT(refused(Keys{{"rope_scaling", R"({"type":"llama3","factor":8})"}}).message,
               HasSubstr("low_freq_factor"));
+  EXPECT_THAT(refused(Keys{{"head_dim", ""}, {"hidden_size", "65536"}}).message,
+              HasSubstr("head_dim"));
   EXPECT_THAT(refused(Keys{{"partial_rotary_factor", "0.1"}}).message, HasSubstr("rotary"));
   EXPECT_THAT(refused(Keys{{"head_dim", ""}, {"num_attention_heads", "6"}}).message,
               HasSubstr("head_dim"));
