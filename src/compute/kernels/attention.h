@@ -3,7 +3,9 @@
 // The order is fixed by absolute key positions, so a query's bits do not depend on how its rows were cut:
 //   segments of 1024 keys, each from a fresh (m, l, o); inside, softmax blocks of 128 keys ascending;
 //   s = canonical(q, k) * scale;  m' = max;  alpha = exp(m - m');  p = round(exp(s - m')), masked: +0
-//   l = fma(l, alpha, sum16(p));  o = o * alpha, then canonical k-blocks of 32 keys added;  segments merged ascending;  o / l
+//   l = fma(l, alpha, sum16(p));  o = o * alpha, then canonical k-blocks of 32 keys added
+//   segments are merged ascending:  m' = max(m, m_next);  a = exp(m - m');  b = exp(m_next - m');  l = fma(l_next, b, l * a);
+//   o = fma(o_next, b, o * a);  at the end  round(o / l + 0), so that a zero is +0
 // Source: docs/contracts/arithmetic.md, "attention".
 #pragma once
 

@@ -21,7 +21,7 @@ struct QkvCall {
   MatrixView q;
   KvLayer kv;
 };
-// Errors: none; shapes are checked.   Thread: engine; workers split rows by pages, so that no two write one tile pair.
+// Errors: none; shapes are checked.   Thread: engine; workers split rows.
 void finish_qkv(Backend& backend, const QkvCall& call);
 
 }  // namespace hocket

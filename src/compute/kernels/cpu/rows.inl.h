@@ -26,6 +26,14 @@ struct Rows {
     for (; i + 16 <= n; i += 16) f(i, Whole{});
     if (i < n) f(i, static_cast<int>(n - i));
   }
+  // As above, with one function for whole blocks and one for the last.
+  template <class F, class G>
+  static void blocks(int64_t n, F&& whole, G&& last) {
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) whole(i, Whole{});
+    if (i < n) last(i, static_cast<int>(n - i));
+  }
+
   template <class T>
   static V load(const T* p, Whole, float = 0) {
     return V::load(p);
@@ -129,19 +137,12 @@ struct Rows {
           p.store(row.p + i);
           sum = sum + p;
         });
-    if ((row.visible + 15) / 16 % 2 != 0) V::all(0).store(row.p + (row.visible + 15) / 16 * 16);
+    const int written = (row.visible + 15) / 16 * 16;
+    if (written % 32 != 0) V::all(0).store(row.p + written);
     *row.m = m.first();
     *row.l = fma(V::all(*row.l), alpha, V::all(sum.sum())).first();
     return alpha.first();
   }
-  // As above, with one function for whole blocks and one for the last.
-  template <class F, class G>
-  static void blocks(int64_t n, F&& whole, G&& last) {
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16) whole(i, Whole{});
-    if (i < n) last(i, static_cast<int>(n - i));
-  }
-
   template <class T>
   static void divide(const float* o, float l, int64_t n, T* y) {
     blocks(n, [&](int64_t i, auto lanes) {

@@ -1,0 +1,94 @@
+// No row operation allocates: memory is planned at start.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "compute/kernels/cases/attention_cases.h"
+#include "compute/kernels/cases/row_cases.h"
+#include "compute/kernels/combine.h"
+#include "compute/kernels/norm.h"
+#include "compute/kernels/qkv.h"
+#include "compute/kernels/rope.h"
+#include "compute/kernels/router.h"
+#include "compute/kernels/row_stats.h"
+
+namespace {
+std::atomic<int64_t> num_allocations{0};
+}  // namespace
+
+// Counted for the whole test program. noinline: the compiler must not pair new with free.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++num_allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+
+namespace hocket {
+namespace {
+
+TEST(AllocationTest, RowOperationsAllocateNothing) {
+  constexpr int kRows = 9, kHeads = 4, kKvHeads = 2, kDim = 32,
+                kQkv = (kHeads + 2 * kKvHeads) * kDim;
+  auto b = cases::attention_batch<Bf16>({kHeads, kKvHeads, kDim, 32, {{1, 2100}, {8, 30}}}, 1);
+  std::mt19937 random(1);
+  WorkerPool workers({.num_workers = 2});
+  Backend backend =
+      *Backend::create(detect_isa(), workers, attention_scratch_bytes(kHeads, b.kv.shape));
+  const RopeFrequencies frequencies = rope_frequencies({.rotary_dim = kDim});
+  std::vector<int32_t> positions(kRows, 40), ids(kRows * 2), rows(kRows);
+  const std::vector<int32_t> positions_of_slots(kRows * 2);
+  std::vector<float> angles(kRows * kDim), weights(kRows * 2), p(kQkv);
+  std::vector<KvSlot> slots(kRows, KvSlot{b.page_lists[0][0], 0});
+  std::vector<Bf16> y(kRows * kQkv);
+  std::vector<RowStats> stats(kRows);
+  auto x = cases::random_row(kRows * kQkv, 1, random);
+  const View<float> rows_of_x(x.data(), kRows, kQkv);
+  const View<float> cos(angles.data(), kRows, kDim / 2, kDim),
+      sin(&angles[kDim / 2], kRows, kDim / 2, kDim);
+  const MatrixView out = MatrixView::of(View<Bf16>(y.data(), kRows, kQkv));
+  const View<int32_t> chosen(ids.data(), kRows, 2);
+  AttentionPlan plan;
+  plan.reserve(2, kRows);
+  const int64_t before = num_allocations;
+  plan.sequences.assign(b.sequences.begin(), b.sequences.end());
+  plan.build(kHeads, kKvHeads);
+  rms_norm(backend, rows_of_x, p, 1e-6f, out);
+  rope_angles(backend, frequencies, positions, cos, sin);
+  finish_qkv(backend, {.qkv = rows_of_x,
+                       .num_heads = kHeads,
+                       .q_norm = {},
+                       .k_norm = {},
+                       .norm_eps = 1e-6f,
+                       .cos = cos,
+                       .sin = sin,
+                       .slots = slots,
+                       .q = b.q_view(),
+                       .kv = b.kv});
+  attention(backend, b.q_view(), b.kv, plan, b.scale,
+            MatrixView::of(View<Bf16>(y.data(), kRows, b.out_cols())));
+  select_top_k(backend, rows_of_x, TopKWeights::plain, chosen,
+               View<float>(weights.data(), kRows, 2));
+  gather_rows(backend, out.slice_rows(0, 1), std::span(rows).first(1), out.slice_rows(1, 1));
+  combine_rows(backend, {.y = out,
+                         .ids = chosen,
+                         .position = View<const int32_t>(positions_of_slots.data(), kRows, 2),
+                         .weights = View<const float>(weights.data(), kRows, 2),
+                         .num_experts = kQkv,
+                         .num_groups = 2,
+                         .residual = rows_of_x});
+  row_stats(backend, rows_of_x, stats);
+  exp_row(backend, {x.data(), kQkv}, stats[0].max, p);
+  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_GT(before, 0);
+}
+
+}  // namespace
+}  // namespace hocket
