@@ -10,7 +10,7 @@ namespace hocket {
 namespace {
 
 constexpr int kTasksPerWorker = 4;  // so that a worker held up elsewhere costs a quarter of a share
-constexpr int kPanelGroup = 2;      // panels that the vector bodies take at once
+constexpr int kPanelGroup = 2;      // gate and up
 
 // bf16 tiles (1 KiB) that stay in a core's L2 while the rows pass.
 constexpr int kCachedTiles = 512;

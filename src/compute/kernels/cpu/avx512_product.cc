@@ -1,6 +1,4 @@
-// Sixteen columns a register. Panels are taken by ones or twos: as few as keep four sums running
-// side by side, which hide the latency of an addition, since fewer panels are fewer streams from
-// memory.
+// Sixteen columns a register; one panel at a time, since one stream is what memory reads fastest.
 #include <immintrin.h>
 
 #include "compute/kernels/product_bodies.h"
@@ -8,7 +6,10 @@
 namespace hocket::cpu {
 namespace {
 
-constexpr int kPrefetchBlocks = 2;  // 2 KiB of bf16 ahead
+// Blocks ahead that weights are fetched; the best of 2 to 16 on Zen 4, where one row gains from
+// staying near.
+template <int R>
+constexpr int kPrefetchBlocks = R == 1 ? 2 : 6;
 
 // Even and odd k of sixteen columns.
 struct Pairs {
@@ -37,98 +38,70 @@ inline void widen_block(const float* x, float* to) {
   for (int i = 0; i < kBlockK; i += 16) _mm512_store_ps(to + i, _mm512_loadu_ps(x + i));
 }
 
+// The lines of one pair of k in sixteen columns.
 template <class T>
-inline void prefetch_block(const T* w) {
-  constexpr int kLine = 64 / sizeof(T);
-#pragma GCC unroll 32
-  for (int i = 0; i < kTileElements; i += kLine)
+inline void prefetch_pair(const T* w) {
+#pragma GCC unroll 2
+  for (int i = 0; i < 2 * kPanelN; i += 64 / static_cast<int>(sizeof(T)))
     _mm_prefetch(reinterpret_cast<const char*>(w + i), _MM_HINT_T1);
 }
 
-// What one group of panels multiplies; x is widened: [k_blocks][rows][32].
+// What one panel multiplies.
 template <class T>
-struct Group {
-  const float* x;
+struct Panel {
+  const float* x;  // [k_blocks][R][32], widened
   const T* w;
-  const T* next;  // the panels after these, to be prefetched at the end
-  int64_t panel_stride;
+  const T* next;  // the panel after this one, to be prefetched at the end
   int k_blocks;
   float* y;
   int64_t y_stride;
   bool accumulate;
 };
 
-template <int R, int P, class T>
-void multiply(const Group<T>& g) {
-  __m512 c[R][P];
+template <int R, class T>
+void multiply(const Panel<T>& p) {
+  __m512 c[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+    c[r] = p.accumulate ? _mm512_loadu_ps(p.y + r * p.y_stride) : _mm512_setzero_ps();
+  const float* x = p.x;
+  const T* w = p.w;
+  for (int block = 0; block < p.k_blocks; ++block, x += R * kBlockK, w += kTileElements) {
+    const int ahead = block + kPrefetchBlocks<R>;
+    const T* later = (ahead < p.k_blocks ? p.w : p.next - int64_t{p.k_blocks} * kTileElements) +
+                     int64_t{ahead} * kTileElements;
+    __m512 e[R], o[R];
 #pragma GCC unroll 8
-    for (int j = 0; j < P; ++j)
-      c[r][j] =
-          g.accumulate ? _mm512_loadu_ps(g.y + r * g.y_stride + j * kPanelN) : _mm512_setzero_ps();
-  const float* x = g.x;
-  for (int block = 0; block < g.k_blocks; ++block, x += R * kBlockK) {
-    const T* w = g.w + int64_t{block} * kTileElements;
-    const int ahead = block + kPrefetchBlocks;
-    const T* later = ahead < g.k_blocks ? w + kPrefetchBlocks * kTileElements
-                                        : g.next + int64_t{ahead - g.k_blocks} * kTileElements;
-#pragma GCC unroll 8
-    for (int j = 0; j < P; ++j) prefetch_block(later + j * g.panel_stride);
-    __m512 e[R][P], o[R][P];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-      for (int j = 0; j < P; ++j) e[r][j] = o[r][j] = _mm512_setzero_ps();
+    for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (int pair = 0; pair < kBlockK / 2; ++pair) {
+      prefetch_pair(later + pair * 2 * kPanelN);
+      const Pairs b = load_pairs(w + pair * 2 * kPanelN);
 #pragma GCC unroll 8
-      for (int j = 0; j < P; ++j) {
-        const Pairs b = load_pairs(w + j * g.panel_stride + pair * 2 * kPanelN);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-          const float* a = x + r * kBlockK + 2 * pair;
-          e[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(a[0]), b.even, e[r][j]);
-          o[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(a[1]), b.odd, o[r][j]);
-        }
+      for (int r = 0; r < R; ++r) {
+        const float* a = x + r * kBlockK + 2 * pair;
+        e[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[0]), b.even, e[r]);
+        o[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[1]), b.odd, o[r]);
       }
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-      for (int j = 0; j < P; ++j) c[r][j] = _mm512_add_ps(c[r][j], _mm512_add_ps(e[r][j], o[r][j]));
+    for (int r = 0; r < R; ++r) c[r] = _mm512_add_ps(c[r], _mm512_add_ps(e[r], o[r]));
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-    for (int j = 0; j < P; ++j) _mm512_storeu_ps(g.y + r * g.y_stride + j * kPanelN, c[r][j]);
+  for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * p.y_stride, c[r]);
 }
 
-// All panels for R rows, P at a time, the rest one by one.
-template <int R, int P, class T>
+// All panels for R rows.
+template <int R, class T>
 void multiply_rows(const Product<T>& p, int row) {
   float* x = static_cast<float*>(p.scratch);
   for (int block = 0; block < p.k_blocks; ++block)
     for (int r = 0; r < R; ++r)
       widen_block(p.x + (row + r) * p.x_stride + block * kBlockK, x + (block * R + r) * kBlockK);
-  for (int panel = 0; panel < p.panels;) {
-    const int left = p.panels - panel;
-    const int width = left < P ? 1 : P;
+  for (int panel = 0; panel < p.panels; ++panel) {
     const T* w = p.w + panel * p.panel_stride;
-    const Group<T> group{x,
-                         w,
-                         left > width ? w + width * p.panel_stride : w,
-                         p.panel_stride,
-                         p.k_blocks,
-                         p.y + row * p.y_stride + panel * kPanelN,
-                         p.y_stride,
-                         p.accumulate};
-    if (width == P) {
-      multiply<R, P>(group);
-    } else {
-      multiply<R, 1>(group);
-    }
-    panel += width;
+    multiply<R, T>({x, w, panel + 1 < p.panels ? w + p.panel_stride : w, p.k_blocks,
+                    p.y + row * p.y_stride + panel * kPanelN, p.y_stride, p.accumulate});
   }
 }
 
@@ -137,28 +110,28 @@ void product(const Product<T>& p) {
   for (int row = 0; row < p.rows; row += kVectorRows) {
     switch (p.rows - row) {
       case 1:
-        multiply_rows<1, 2>(p, row);
+        multiply_rows<1>(p, row);
         break;
       case 2:
-        multiply_rows<2, 2>(p, row);
+        multiply_rows<2>(p, row);
         break;
       case 3:
-        multiply_rows<3, 1>(p, row);
+        multiply_rows<3>(p, row);
         break;
       case 4:
-        multiply_rows<4, 1>(p, row);
+        multiply_rows<4>(p, row);
         break;
       case 5:
-        multiply_rows<5, 1>(p, row);
+        multiply_rows<5>(p, row);
         break;
       case 6:
-        multiply_rows<6, 1>(p, row);
+        multiply_rows<6>(p, row);
         break;
       case 7:
-        multiply_rows<7, 1>(p, row);
+        multiply_rows<7>(p, row);
         break;
       default:
-        multiply_rows<kVectorRows, 1>(p, row);
+        multiply_rows<kVectorRows>(p, row);
     }
   }
 }
