@@ -34,6 +34,18 @@ spdlog::logger& logger() {
 
 }  // namespace
 
+Result<Level> parse_level(std::string_view name) {
+  for (const auto& [known, level] : {std::pair{"debug", Level::debug},
+                                     {"info", Level::info},
+                                     {"warning", Level::warning},
+                                     {"error", Level::error},
+                                     {"off", Level::off}})
+    if (name == known) return level;
+  return fail(hocket::error(ErrorCode::bad_value,
+                            "log level {} is not one of debug, info, warning, error, off", name)
+                  .with_param("log-level"));
+}
+
 void set_level(Level level) {
   logger().set_level(to_spdlog(level));
 }

@@ -8,10 +8,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/result.h"
+
 namespace hocket::log {
 
 enum class Level { debug, info, warning, error, off };
 
+// "debug", "info", "warning", "error", "off". Errors: bad_value.
+Result<Level> parse_level(std::string_view name);
 void set_level(Level level);
 bool enabled(Level level);
 void write(Level level, std::string_view line);  // Thread: any.

@@ -83,11 +83,10 @@ Engine::~Engine() {
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(Options options) {
-  const auto progress = [report = std::move(options.progress)](const LoadProgress& p) {
-    if (report) report(p.bytes_done, p.bytes_total);
-  };
   HOCKET_TRY(std::unique_ptr<Runner> runner,
-             Runner::create({.settings = options.settings, .progress = progress}));
+             Runner::create({.settings = options.settings,
+                             .progress = std::move(options.progress),
+                             .tokenizer_eos = options.tokenizer_eos}));
   HOCKET_TRY(const SchedulerOptions scheduler, scheduler_options(*runner, options.settings));
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<State>(std::move(runner), scheduler, options.clock)));

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "compute/weights/loader.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/messages.h"
@@ -33,8 +35,9 @@ class Engine {
  public:
   struct Options {
     ServerSettings settings;
-    const Clock* clock = nullptr;                                           // null: the real one
-    std::function<void(int64_t bytes_done, int64_t bytes_total)> progress;  // of loading
+    const Clock* clock = nullptr;  // null: the real one
+    std::function<void(const LoadProgress&)> progress;
+    std::optional<TokenId> tokenizer_eos;  // ends answers too, besides those of the model's files
   };
   // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3),
   // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value

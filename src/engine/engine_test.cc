@@ -18,7 +18,8 @@ nlohmann::json expected() {
   return nlohmann::json::parse(file);
 }
 
-// The file was made in fp32; a bf16 run may turn another way where the two best logits are closer than this.
+// The file was made in fp32; a bf16 run may turn another way where the two best logits are closer
+// than this.
 constexpr double kComfortableMargin = 1.0;
 
 TEST(Engine, GivesTheRecordedAnswers) {
@@ -30,8 +31,7 @@ TEST(Engine, GivesTheRecordedAnswers) {
     const auto prompt = completion["prompt_token_ids"].get<std::vector<int>>();
     const auto want = completion["completion_token_ids"].get<std::vector<int>>();
     const auto margins = completion["margins"].get<std::vector<double>>();
-    const auto answers =
-        run_all(*engine, {greedy_input(prompt, static_cast<int>(want.size()))});
+    const auto answers = run_all(*engine, {greedy_input(prompt, static_cast<int>(want.size()))});
     const std::vector<int>& got = answers[0].tokens;
     ASSERT_EQ(got.size(), want.size());
     size_t i = 0;

@@ -90,6 +90,9 @@ Result<void> Runner::load(Options& options) {
   HOCKET_TRY(info_.isa, choose_isa());
   HOCKET_TRY(info_.dtype, choose_dtype(settings.model.dtype));
   HOCKET_TRY(info_.model, read_hf_config(folder));
+  if (const auto eos = options.tokenizer_eos;
+      eos && std::ranges::find(info_.model.eos_ids, *eos) == info_.model.eos_ids.end())
+    info_.model.eos_ids.push_back(*eos);
   HOCKET_TRY(info_.generation_defaults, read_generation_defaults(folder));
   HOCKET_TRY(info_.combine_groups,
              choose_combine_groups(settings.compute.combine_groups, info_.model));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/machine.h"
 #include "base/result.h"
@@ -22,6 +23,7 @@ class Runner {
   struct Options {
     ServerSettings settings;
     std::function<void(const LoadProgress&)> progress;
+    std::optional<TokenId> tokenizer_eos;
   };
   // Errors: those of Engine::create.
   static Result<std::unique_ptr<Runner>> create(Options options);

@@ -1,4 +1,5 @@
-// For tests of the engine: loads a model from this repository and runs requests to their end, step by step.
+// For tests of the engine: loads a model from this repository and runs requests to their end, step
+// by step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +14,9 @@
 
 namespace hocket::testing {
 
-inline std::filesystem::path source_dir() { return HOCKET_SOURCE_DIR; }
+inline std::filesystem::path source_dir() {
+  return HOCKET_SOURCE_DIR;
+}
 
 inline ServerSettings settings_for(const std::filesystem::path& model) {
   ServerSettings settings;
@@ -36,7 +39,7 @@ inline std::unique_ptr<Engine> make_engine(const ServerSettings& settings) {
 // What one request got.
 struct Answer {
   std::vector<int> tokens;
-  std::vector<float> logprobs;          // of the chosen tokens
+  std::vector<float> logprobs;  // of the chosen tokens
   std::vector<std::vector<TokenLogprob>> top;
   std::vector<PositionLogprobs> prompt_logprobs;
   RequestSummary summary;

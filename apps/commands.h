@@ -1,0 +1,26 @@
+// The commands of the binary. Each takes its arguments (without program and command name) and
+// returns the exit status: 0, 1 a check or test failed, 2 usage, 3 model files, 4 memory, 5 lost
+// rank, 6 watchdog, 7 port in use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace hocket {
+
+using Arguments = std::vector<std::string>;
+
+int serve(const Arguments& arguments);
+int demo(const Arguments& arguments);
+int run(const Arguments& arguments);
+int check(const Arguments& arguments);
+int bench(const Arguments& arguments);
+int doctor(const Arguments& arguments);
+int version(const Arguments& arguments);
+
+// Prints the error as the last lines on stderr and returns its exit status.
+int report(const Error& e);
+
+}  // namespace hocket

@@ -1,0 +1,240 @@
+#include "apps/flags.h"
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+
+#include "apps/yaml_file.h"
+#include "base/nearest.h"
+
+namespace hocket {
+namespace {
+
+// Names from elsewhere, and what they are here.
+const std::map<std::string, std::string, std::less<>>& translations() {
+  static const std::map<std::string, std::string, std::less<>> table = {
+      {"--max-model-len", "--context-length (per request here, never divided by slots)"},
+      {"-c", "--context-length (per request here, never divided by slots)"},
+      {"--ctx-size", "--context-length (per request here, never divided by slots)"},
+      {"--gpu-memory-utilization", "--mem-fraction-static"},
+      {"--max-num-seqs", "--max-running-requests"},
+      {"-np", "--max-running-requests"},
+      {"--parallel", "--max-running-requests"},
+      {"--max-num-batched-tokens", "--chunked-prefill-size"},
+      {"--enable-expert-parallel", "--ep-size N, in a coming release"},
+      {"--enable-dbo", "--enable-two-batch-overlap, in a coming release"},
+      {"-m", "--model-path"},
+      {"--model", "--model-path"},
+      {"-t", "--cpu-bind or --num-threads"},
+      {"--threads", "--cpu-bind or --num-threads"},
+      {"SGLANG_CPU_OMP_THREADS_BIND", "--cpu-bind"},
+      {"VLLM_CPU_OMP_THREADS_BIND", "--cpu-bind"},
+  };
+  return table;
+}
+
+// "--port?" or, where no name is near, `otherwise`.
+std::string suggestion(std::string_view name, const std::vector<std::string>& names,
+                       const std::string& otherwise) {
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  const auto near = nearest_name(name, candidates);
+  return near ? fmt::format("{}?", *near) : otherwise;
+}
+
+std::string variable_name(std::string_view flag) {
+  std::string name = "HOCKET_";
+  for (const char c : flag)
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::string show(const FlagTarget& target) {
+  return std::visit(
+      [](const auto* value) -> std::string {
+        using T = std::remove_cvref_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, bool>)
+          return *value ? "true" : "false";
+        else if constexpr (std::is_same_v<T, std::string>)
+          return *value;
+        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+          return fmt::format("{}", fmt::join(*value, ","));
+        else
+          return fmt::format("{}", *value);
+      },
+      target);
+}
+
+void add_flag(CLI::App& app, const FlagGroup& group, const Flag& flag) {
+  const std::string names =
+      (flag.short_name.empty() ? "" : "-" + flag.short_name + ",") + "--" + flag.name;
+  std::visit(
+      [&](auto* target) {
+        using T = std::remove_cvref_t<decltype(*target)>;
+        CLI::Option* option = nullptr;
+        if constexpr (std::is_same_v<T, bool>) {
+          option = app.add_flag(names, *target, flag.help);
+        } else {
+          option = app.add_option(names, *target, flag.help)->capture_default_str();
+        }
+        option->envname(variable_name(flag.name))->group(group.heading);
+      },
+      flag.target);
+}
+
+Error unknown(const CLI::App& app, const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  const Error base =
+      error(ErrorCode::unknown_flag, "{} is not a flag of hocket {}", name, app.get_name());
+  if (const auto found = translations().find(name); found != translations().end())
+    return Error(base).with_fix(found->second);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+  return Error(base).with_fix(
+      suggestion(name, names, fmt::format("hocket {} --help lists them", app.get_name())));
+}
+
+Result<void> apply_file(const std::string& path, const std::vector<FlagGroup>& groups) {
+  HOCKET_TRY(const auto values, read_yaml_values(path));
+  for (const auto& [key, value] : values) {
+    const Flag* flag = nullptr;
+    std::vector<std::string> names;
+    for (const FlagGroup& group : groups)
+      for (const Flag& candidate : group.flags) {
+        names.push_back(candidate.name);
+        if (candidate.name == key) flag = &candidate;
+      }
+    if (flag == nullptr)
+      return fail(error(ErrorCode::unknown_flag, "{}: {} is not a setting", path, key)
+                      .with_fix(suggestion(key, names, "hocket serve --help lists them")));
+    bool ok = true;
+    std::visit(
+        [&, &text = value](auto* target) {
+          using T = std::remove_cvref_t<decltype(*target)>;
+          T parsed{};
+          if constexpr (std::is_same_v<T, std::vector<std::string>>)
+            parsed = {text};
+          else if constexpr (std::is_same_v<T, std::string>)
+            parsed = text;
+          else
+            ok = CLI::detail::lexical_cast(text, parsed);
+          if (ok) *target = parsed;
+        },
+        flag->target);
+    if (!ok) return fail(ErrorCode::bad_value, "{}: {} cannot be {}", path, key, value);
+  }
+  return {};
+}
+
+std::string config_path(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
+    if (arguments[i].starts_with("--config=")) return arguments[i].substr(9);
+  }
+  const char* variable = std::getenv("HOCKET_CONFIG");
+  return variable == nullptr ? "" : variable;
+}
+
+}  // namespace
+
+std::vector<FlagGroup> model_flags(ServerSettings& s) {
+  return {
+      {"Model",
+       {{"model-path", &s.model.model_path, "Hugging Face folder; the bundled tiny model if absent",
+         ""},
+        {"tokenizer-path", &s.model.tokenizer_path,
+         "folder of the tokenizer; the model's if absent", ""},
+        {"context-length", &s.model.context_length,
+         "tokens of prompt and answer; 0: the model's own", ""},
+        {"dtype", &s.model.dtype, "auto, bfloat16 or float32", ""},
+        {"load-format", &s.model.load_format, "auto, or dummy: seeded random weights", ""},
+        {"dummy-seed", &s.model.dummy_seed, "seed of --load-format dummy", ""},
+        {"chat-template", &s.model.chat_template, "Jinja file; the model's own if absent", ""}}},
+      {"Memory",
+       {{"mem-fraction-static", &s.memory.mem_fraction_static,
+         "share of the memory for weights and KV; 0: planned", ""},
+        {"max-total-tokens", &s.memory.max_total_tokens, "KV capacity; 0: planned", ""},
+        {"max-running-requests", &s.memory.max_running_requests,
+         "requests decoded together; 0: planned", ""},
+        {"page-size", &s.memory.page_size, "tokens of a KV page: 32, 64 or 128", ""}}},
+      {"Scheduler",
+       {{"schedule-policy", &s.scheduler.schedule_policy,
+         "fcfs, or lpm: longest cached prefix first", ""},
+        {"chunked-prefill-size", &s.scheduler.chunked_prefill_size,
+         "tokens of a prompt's chunk; -1: whole prompts", ""},
+        {"max-prefill-tokens", &s.scheduler.max_prefill_tokens, "prompt tokens of one step", ""},
+        {"enable-mixed-chunk", &s.scheduler.enable_mixed_chunk, "decode rows join prefill steps",
+         ""},
+        {"schedule-conservativeness", &s.scheduler.schedule_conservativeness,
+         "of the memory reserved for running requests", ""},
+        {"disable-radix-cache", &s.scheduler.disable_radix_cache, "keep no prefixes", ""}}},
+      {"CPU",
+       {{"cpu-bind", &s.compute.cpu_bind, "auto, none, or processors as 0-3,8", ""},
+        {"num-threads", &s.compute.num_threads, "compute threads; 0: one a core", ""},
+        {"combine-groups", &s.compute.combine_groups,
+         "groups of experts summed apart; 0: one a rank", ""}}},
+  };
+}
+
+std::vector<FlagGroup> settings_flags(ServerSettings& s) {
+  std::vector<FlagGroup> groups = model_flags(s);
+  groups[0].flags.push_back({"served-model-name", &s.model.served_model_name,
+                             "name in answers; the folder's if absent", ""});
+  groups[1].flags.push_back(
+      {"max-queued-requests", &s.memory.max_queued_requests, "waiting requests; beyond: 429", ""});
+  groups[1].flags.push_back(
+      {"max-queued-tokens", &s.memory.max_queued_tokens, "prompt tokens waiting; 0: no limit", ""});
+  groups.push_back(
+      {"HTTP",
+       {{"host", &s.http.host, "address to listen on", ""},
+        {"port", &s.http.port, "0: any free one", ""},
+        {"api-key", &s.http.api_key, "asked for on every route but /health, /livez, /readyz", ""},
+        {"max-body-bytes", &s.http.max_body_bytes, "largest request body", ""},
+        {"shutdown-timeout", &s.http.shutdown_timeout_s,
+         "seconds that SIGTERM waits for running requests", ""},
+        {"watchdog-timeout", &s.http.watchdog_timeout_s,
+         "seconds without a step before exit 6; 0: never", ""},
+        {"log-level", &s.http.log_level, "debug, info, warning, error or off", ""}}});
+  return groups;
+}
+
+Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments) {
+  CLI::App app(line.about, line.command);
+  app.allow_extras();
+  std::string config;
+  for (const FlagGroup& group : line.groups)
+    for (const Flag& flag : group.flags) add_flag(app, group, flag);
+  if (line.takes_config) {
+    app.add_option("--config", config, "YAML file of settings; flags and HOCKET_* variables win");
+    if (const std::string path = config_path(arguments); !path.empty())
+      HOCKET_TRY_VOID(apply_file(path, line.groups));
+  }
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return false;
+  } catch (const CLI::Error& e) {
+    return fail(
+        error(ErrorCode::bad_value, "{}", e.what()).with_fix("hocket " + line.command + " --help"));
+  }
+  if (const auto extras = app.remaining(); !extras.empty())
+    return std::unexpected(unknown(app, extras.front()));
+  return true;
+}
+
+std::vector<std::pair<std::string, std::string>> effective_values(
+    const std::vector<FlagGroup>& groups) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags) values.emplace_back(flag.name, show(flag.target));
+  return values;
+}
+
+}  // namespace hocket

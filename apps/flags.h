@@ -1,0 +1,56 @@
+// The command line as one table: each flag with its HOCKET_* variable, YAML key and help.
+// Precedence: flag, variable, file, default. Foreign names (vLLM's, llama.cpp's) are refused with
+// their translation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "core/server_settings.h"
+
+namespace hocket {
+
+// A bool is a switch that takes no value on the command line.
+using FlagTarget = std::variant<int*, int64_t*, uint64_t*, double*, bool*, std::string*,
+                                std::vector<std::string>*>;
+
+struct Flag {
+  std::string
+      name;  // "context-length": --context-length, HOCKET_CONTEXT_LENGTH, YAML key context-length
+  FlagTarget target;
+  std::string help;
+  std::string short_name;  // "p": -p; empty: none
+};
+
+// A group of flags with a heading in --help.
+struct FlagGroup {
+  std::string heading;
+  std::vector<Flag> flags;
+};
+
+// The flags of everything that runs a model.
+std::vector<FlagGroup> settings_flags(ServerSettings& settings);
+// The part of them that says which model and how to compute.
+std::vector<FlagGroup> model_flags(ServerSettings& settings);
+
+struct CommandLine {
+  std::string command;  // "serve", "bench serving"
+  std::string about;    // first line of its help
+  std::vector<FlagGroup> groups;
+  bool takes_config = true;  // offers --config FILE
+};
+
+// Fills the targets from variables, file and arguments (without program and command name). Prints
+// the help and returns false for
+// --help. Errors: unknown_flag (with the nearest name or the translation), bad_value, io (the
+// file).
+Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);
+
+// "context-length: 4096" for each flag, in order; what --config would take.
+std::vector<std::pair<std::string, std::string>> effective_values(
+    const std::vector<FlagGroup>& groups);
+
+}  // namespace hocket

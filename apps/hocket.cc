@@ -1,0 +1,67 @@
+// hocket COMMAND [arguments]: finds the command.
+#include <fmt/core.h>
+
+#include <array>
+#include <cstdio>
+#include <string_view>
+
+#include "apps/commands.h"
+#include "base/nearest.h"
+
+namespace hocket {
+namespace {
+
+struct Command {
+  std::string_view name, about;
+  int (*run)(const Arguments&);
+};
+
+constexpr std::array kCommands = {
+    Command{"serve", "OpenAI-compatible server", serve},
+    Command{"demo", "serve the bundled model and ask it a question", demo},
+    Command{"run", "one prompt, or a chat in the terminal, without a server", run},
+    Command{"check", "compare the engine with reference outputs", check},
+    Command{"bench", "kernels | one-batch | serving", bench},
+    Command{"doctor", "what this machine offers, and what to change", doctor},
+    Command{"version", "version, compiler, instruction sets", version},
+};
+
+void print_help() {
+  fmt::print("hocket: an inference server for Mixture-of-Experts language models\n\n");
+  for (const Command& command : kCommands)
+    fmt::print("  hocket {:<9} {}\n", command.name, command.about);
+  fmt::print("\nhocket COMMAND --help shows a command's flags.\n");
+}
+
+int dispatch(const Arguments& arguments) {
+  if (arguments.empty() || arguments[0] == "help" || arguments[0] == "--help" ||
+      arguments[0] == "-h") {
+    print_help();
+    return arguments.empty() ? 2 : 0;
+  }
+  if (arguments[0] == "--version") return version({});
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) {
+    if (command.name == arguments[0])
+      return command.run(Arguments(arguments.begin() + 1, arguments.end()));
+    names.push_back(command.name);
+  }
+  Error unknown = error(ErrorCode::usage, "{} is not a command of hocket", arguments[0]);
+  const auto near = nearest_name(arguments[0], names);
+  unknown.fix = near ? fmt::format("hocket {}?", *near) : "hocket help lists them";
+  return report(unknown);
+}
+
+}  // namespace
+
+int report(const Error& e) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", describe(e));
+  return exit_status(e.code);
+}
+
+}  // namespace hocket
+
+int main(int argc, char** argv) {
+  return hocket::dispatch(hocket::Arguments(argv + 1, argv + argc));
+}

@@ -1,0 +1,63 @@
+#include "apps/loaded_model.h"
+
+#include "base/log.h"
+#include "compute/weights/progress_bar.h"
+
+namespace hocket {
+namespace {
+
+constexpr const char* kBundledModel = "models/hocket-tiny-qwen3-moe";
+
+// build/PRESET/hocket in a checkout, or bin/hocket beside share/hocket when installed.
+Result<std::filesystem::path> bundled_model() {
+  std::error_code ignored;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::filesystem::path folder = program.parent_path();
+  for (const std::filesystem::path& root :
+       {folder / ".." / "..", folder / ".." / "share" / "hocket"})
+    if (std::filesystem::exists(root / kBundledModel / "config.json", ignored))
+      return std::filesystem::weakly_canonical(root / kBundledModel, ignored);
+  return fail(error(ErrorCode::model_not_found, "the bundled model {} is not beside {}",
+                    kBundledModel, program.string())
+                  .with_fix("--model-path DIR"));
+}
+
+}  // namespace
+
+Result<void> choose_model(ServerSettings& settings) {
+  if (!settings.model.model_path.empty()) return {};
+  HOCKET_TRY(const std::filesystem::path folder, bundled_model());
+  settings.model.model_path = folder.string();
+  log::info("no --model-path given: using the bundled model {}", folder.filename().string());
+  return {};
+}
+
+Result<LoadedModel> load_model(const ServerSettings& settings) {
+  LoadedModel model;
+  const std::filesystem::path folder = settings.model.tokenizer_path.empty()
+                                           ? settings.model.model_path
+                                           : settings.model.tokenizer_path;
+  if (std::filesystem::exists(folder / "tokenizer.json")) {
+    HOCKET_TRY(model.tokenizer, Tokenizer::load(folder));
+    if (settings.model.chat_template.empty()) {
+      HOCKET_TRY(model.chat_template, ChatTemplate::load(folder, *model.tokenizer));
+    } else {
+      HOCKET_TRY(model.chat_template,
+                 ChatTemplate::from_file(settings.model.chat_template, *model.tokenizer));
+    }
+  }
+  Engine::Options options{.settings = settings};
+  if (model.tokenizer && model.tokenizer->eos_id())
+    options.tokenizer_eos = *model.tokenizer->eos_id();
+  ProgressBar bar("weights");
+  options.progress = [&](const LoadProgress& progress) { bar.update(progress); };
+  HOCKET_TRY(model.engine, Engine::create(std::move(options)));
+  for (const SettingChange& change : model.engine->info().changes)
+    log::warning("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
+                 change.why);
+  if (!model.tokenizer)
+    log::warning("{} has no tokenizer.json: only /generate with input_ids works", folder.string());
+  return model;
+}
+
+}  // namespace hocket

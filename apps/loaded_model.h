@@ -1,0 +1,30 @@
+// A model ready to talk: engine, tokenizer and chat template of one folder, loaded with progress on
+// stderr.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/result.h"
+#include "core/server_settings.h"
+#include "engine/engine.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace hocket {
+
+struct LoadedModel {
+  std::unique_ptr<Engine> engine;
+  std::optional<Tokenizer> tokenizer;         // none: the folder has no tokenizer.json
+  std::optional<ChatTemplate> chat_template;  // none: the folder has no template
+};
+
+// Fills settings.model.model_path with the bundled model's folder when it is empty, and says so in
+// one line. Errors: model_not_found when the bundled model is missing.
+Result<void> choose_model(ServerSettings& settings);
+// Errors: those of Tokenizer::load, ChatTemplate::load, Engine::create. Announces what the engine
+// changed by itself.
+Result<LoadedModel> load_model(const ServerSettings& settings);
+
+}  // namespace hocket
