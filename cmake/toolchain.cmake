@@ -14,6 +14,9 @@ add_compile_options(-march=x86-64-v3 -ffp-contract=off -fno-math-errno
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # False positives of g++ 12 in optimised library code.
   add_compile_options(-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds)
+else()
+  # libstdc++ 12 uses what it deprecates, and clang does not count templates of it as system code.
+  add_compile_options(-Wno-deprecated-declarations)
 endif()
 if(HOCKET_SANITIZE)
   add_compile_options(-fsanitize=${HOCKET_SANITIZE} -fno-omit-frame-pointer)
