@@ -1,11 +1,15 @@
 // Paged attention for any mix of chunk and decode rows, grouped-query heads, causal.
 //
-// The order is fixed by absolute key positions, so a query's bits do not depend on how its rows were cut:
-//   segments of 1024 keys, each from a fresh (m, l, o); inside, softmax blocks of 128 keys ascending;
-//   s = canonical(q, k) * scale;  m' = max;  alpha = exp(m - m');  p = round(exp(s - m')), masked: +0
-//   l = fma(l, alpha, sum16(p));  o = o * alpha, then canonical k-blocks of 32 keys added
-//   segments are merged ascending:  m' = max(m, m_next);  a = exp(m - m');  b = exp(m_next - m');  l = fma(l_next, b, l * a);
-//   o = fma(o_next, b, o * a);  at the end  round(o / l + 0), so that a zero is +0
+// The order is fixed by absolute key positions, so a query's bits do not depend on how its rows
+// were cut: segments of 1024 keys, each from a fresh (m, l, o); inside, softmax blocks of 128 keys,
+// ascending:
+//   s = canonical(q, k) * scale;  m' = max(m, max s);  alpha = exp(m - m')
+//   p = round(exp(s - m')), masked: +0;  l = fma(l, alpha, sum16(p))
+//   o = o * alpha, then the canonical k-blocks of 32 keys added
+// Segments are merged ascending:
+//   m' = max(m, m_next);  a = exp(m - m');  b = exp(m_next - m')
+//   l = fma(l_next, b, l * a);  o = fma(o_next, b, o * a)
+// and the result is round(o / l + 0), so that a zero is +0.
 // Source: docs/contracts/arithmetic.md, "attention".
 #pragma once
 
@@ -21,8 +25,8 @@ namespace hocket {
 inline constexpr int kSoftmaxBlock = 128;
 inline constexpr int kAttentionSegment = 1024;
 
-// Rows [row_begin, row_begin + num_rows) of a batch are tokens first_position, first_position + 1, ... of one sequence,
-// whose tokens [0, first_position + num_rows) stand in `pages`.
+// Rows [row_begin, row_begin + num_rows) of a batch are tokens first_position, first_position + 1,
+// ... of one sequence, whose tokens [0, first_position + num_rows) stand in `pages`.
 struct AttentionSequence {
   int row_begin = 0;
   int num_rows = 0;
@@ -30,22 +34,25 @@ struct AttentionSequence {
   std::span<const PageId> pages;
 };
 
-// How the work of one batch (or half) is cut into tasks; made once a step, used by every layer. Reuses its storage.
+// How the work of one batch (or half) is cut into tasks; made once a step, used by every layer.
+// Reuses its storage.
 struct AttentionPlan {
   struct Task {
     int sequence = 0;
-    int row_begin = 0, num_rows = 0;   // inside the sequence
+    int row_begin = 0, num_rows = 0;  // inside the sequence
   };
   std::vector<AttentionSequence> sequences;
-  std::vector<Task> tasks;             // each is run once for every KV head
+  std::vector<Task> tasks;  // each is run once for every KV head
 
-  // Cuts `sequences` into tasks of about equal work. Allocates nothing once reserve() has seen the limits.
+  // Cuts `sequences` into tasks of about equal work. Allocates nothing once reserve() has seen the
+  // limits.
   void build(int num_heads, int num_kv_heads);
   void reserve(int max_sequences, int max_rows);
 };
 
-// Shapes: q [rows, num_heads * round_up(key_dim, 32)]; out [rows, num_heads * value_dim], both of the KV element type.
-// Errors: none; shapes are checked.   Thread: engine; workers take (task, KV head).   Bits: equal in every body.
+// Shapes: q [rows, num_heads * round_up(key_dim, 32)]; out [rows, num_heads * value_dim], both of
+// the KV element type. Errors: none; shapes are checked.   Thread: engine; workers take (task, KV
+// head).   Bits: equal in every body.
 void attention(Backend& backend, MatrixView q, const KvLayer& kv, const AttentionPlan& plan,
                float scale, MatrixView out);
 // Scratch one worker needs.

@@ -1,5 +1,5 @@
-// From the fp32 projections of a layer to what attention reads: per-head RMSNorm of q and k (where the model has it),
-// half-style rotation, one rounding; k and v are stored into their pages.
+// From the fp32 projections of a layer to what attention reads: per-head RMSNorm of q and k (where
+// the model has it), half-style rotation, one rounding; k and v are stored into their pages.
 #pragma once
 
 #include <span>
@@ -9,8 +9,9 @@
 
 namespace hocket {
 
-// Shapes: qkv [rows, (num_heads + 2 kv_heads) * head_dim] fp32, q heads, then k, then v; norms [head_dim] or empty;
-// cos, sin [rows, rotary_dim / 2]; slots [rows]; q out [rows, num_heads * round_up(head_dim, 32)], heads padded with zeros.
+// Shapes: qkv [rows, (num_heads + 2 kv_heads) * head_dim] fp32, q heads, then k, then v; norms
+// [head_dim] or empty; cos, sin [rows, rotary_dim / 2]; slots [rows]; q out [rows, num_heads *
+// round_up(head_dim, 32)], heads padded with zeros.
 struct QkvCall {
   View<const float> qkv;
   int num_heads = 0;
