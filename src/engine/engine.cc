@@ -161,7 +161,13 @@ static void push_control(Mailbox<Command>& commands, Command command) {
 
 void Engine::abort(RequestId id) {
   push_control(state_->commands,
-               AbortRequest{id, error(ErrorCode::invalid_request, "the request was aborted")});
+               AbortRequest{.id = id,
+                            .reason = FinishReason::abort,
+                            .why = error(ErrorCode::invalid_request, "the request was aborted")});
+}
+
+void Engine::complete(RequestId id) {
+  push_control(state_->commands, AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}});
 }
 
 void Engine::abort_all() {

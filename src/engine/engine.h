@@ -60,6 +60,9 @@ class Engine {
   // Thread: any. Unknown ids are ignored. The request's last output says `abort`.
   void abort(RequestId id);
   void abort_all();
+  // Thread: any. The answer is whole (a stop string was found): ends with `stop`, and its pages
+  // stay cached.
+  void complete(RequestId id);
   // Thread: any; waits for the engine. False while requests run or wait.
   bool flush_cache();
   // Thread: any. No new submits (shutting_down); what runs goes on.

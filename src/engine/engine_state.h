@@ -24,6 +24,7 @@ namespace hocket {
 
 struct AbortRequest {
   RequestId id{};
+  FinishReason reason = FinishReason::abort;
   Error why;
 };
 struct AbortAll {
@@ -50,6 +51,7 @@ struct Engine::State {
   void send(RequestOutput&& output);
   void send_finished();
   void refuse(RequestId id, Error why);
+  std::unique_ptr<RequestSummary> summarise(Request& request);
   void sample_block(const Batch& batch, int begin, int count);
   void report_prompt_logprob(const Request& request, const OutputRow& row, View<const float> logits,
                              int logits_row);

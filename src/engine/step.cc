@@ -55,7 +55,7 @@ void Engine::State::handle(RequestInput& input) {
 }
 
 void Engine::State::handle(AbortRequest& abort) {
-  scheduler.abort(abort.id, FinishReason::abort, std::move(abort.why));
+  scheduler.abort(abort.id, abort.reason, std::move(abort.why));
 }
 
 void Engine::State::handle(AbortAll& abort) {
@@ -118,9 +118,11 @@ void Engine::State::reply(const Batch& batch) {
   for (const Slice& slice : batch.slices) {
     if (!slice.samples) continue;
     const size_t i = next++;
-    const Request& request = *slice.request;
-    // An aborted or failed request takes no token any more; its summary follows.
-    if (sampled[i].failed || request.finish == FinishReason::abort) continue;
+    Request& request = *slice.request;
+    // Took no token: the summary that follows says why.
+    if (sampled[i].failed || request.finish == FinishReason::abort ||
+        request.finish == FinishReason::error)
+      continue;
     RequestOutput output{.id = request.id, .token = sampled[i].token};
     output.logprobs = std::move(logprobs[i]);
     if (request.generated() == 1) {
@@ -128,33 +130,38 @@ void Engine::State::reply(const Batch& batch) {
         output.prompt_logprobs =
             std::make_unique<std::vector<PositionLogprobs>>(std::move(node.mapped()));
     }
+    if (request.finish != FinishReason::none) output.summary = summarise(request);
     send(std::move(output));
   }
   send_finished();
 }
 
+// Those that ended without a token of this step: aborted, failed, refused by memory.
 void Engine::State::send_finished() {
   if (!scheduler.has_finished()) return;
-  for (const std::unique_ptr<Request>& request : scheduler.take_finished()) {
-    prompt_logprobs.erase(request->id);
-    live.erase(request->id);
-    auto summary = std::make_unique<RequestSummary>();
-    summary->finish = request->finish;
-    summary->matched_stop = request->matched_stop;
-    summary->error = std::move(request->error);
-    summary->prompt_tokens = request->prompt_len;
-    summary->cached_tokens = request->cached_len;
-    summary->generated_tokens = request->generated();
-    summary->num_retractions = request->num_retractions;
-    summary->times = request->times;
-    {
-      std::lock_guard lock(stats_mutex);
-      ++(request->finish == FinishReason::abort   ? stats.num_requests_aborted
-         : request->finish == FinishReason::error ? stats.num_requests_failed
-                                                  : stats.num_requests_finished);
-    }
-    send({.id = request->id, .summary = std::move(summary)});
+  for (const std::unique_ptr<Request>& request : scheduler.take_finished())
+    if (live.contains(request->id)) send({.id = request->id, .summary = summarise(*request)});
+}
+
+std::unique_ptr<RequestSummary> Engine::State::summarise(Request& request) {
+  live.erase(request.id);
+  prompt_logprobs.erase(request.id);
+  {
+    std::lock_guard lock(stats_mutex);
+    ++(request.finish == FinishReason::abort   ? stats.num_requests_aborted
+       : request.finish == FinishReason::error ? stats.num_requests_failed
+                                               : stats.num_requests_finished);
   }
+  auto summary = std::make_unique<RequestSummary>();
+  summary->finish = request.finish;
+  summary->matched_stop = request.matched_stop;
+  summary->error = std::move(request.error);
+  summary->prompt_tokens = request.prompt_len;
+  summary->cached_tokens = request.cached_len;
+  summary->generated_tokens = request.generated();
+  summary->num_retractions = request.num_retractions;
+  summary->times = request.times;
+  return summary;
 }
 
 void Engine::State::refuse(RequestId id, Error why) {

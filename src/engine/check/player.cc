@@ -1,0 +1,154 @@
+#include "engine/check/player.h"
+
+#include <algorithm>
+
+namespace hocket {
+namespace {
+
+constexpr int kFirstTogether = 3;
+
+class Player final : public ForwardProbe {
+ public:
+  Player(Runner& runner, std::span<const Script> scripts, PlayOptions options, RowReader& reader)
+      : runner_(runner), options_(options), reader_(reader) {
+    for (const Script& script : scripts) sequences_.push_back({.script = &script});
+  }
+
+  Result<void> play() {
+    const int total = static_cast<int>(sequences_.size());
+    int done = 0, joined = 0;
+    for (int pass = 0; done < total; ++pass) {
+      // One at a time: the next joins when all before it have ended.
+      const int wanted = options_.max_together == 1 ? done + 1 : kFirstTogether + pass;
+      joined = std::min({total, std::max(joined, wanted), done + options_.max_together});
+      HOCKET_TRY_VOID(fill(joined));
+      runner_.forward(batch_, this);
+      show_heads();
+      done = static_cast<int>(std::ranges::count_if(sequences_, &Sequence::done));
+    }
+    return {};
+  }
+
+  void after(int layer, Op op, const Half& half) override {
+    const bool embedded = layer == 0 && op == Op::attn_in;
+    const bool ended = op == Op::mlp || op == Op::combine_wait;
+    if (!embedded && !ended && op != Op::gate) return;
+    for (int i = 0; i < half.rows.count; ++i) {
+      const int row = half.rows.begin + i;
+      if (op == Op::gate) {
+        const Routing& routing = half.state.routing.peek();
+        reader_.routing(rows_[row], layer,
+                        {row_of(routing.ids, i), row_of(routing.weights, i),
+                         row_of(routing.logits, i)});
+      } else {
+        const View<float> residual = runner_.work().residual;
+        reader_.hidden(rows_[row], ended ? layer + 1 : 0, row_of(residual, row));
+      }
+    }
+  }
+
+ private:
+  struct Sequence {
+    const Script* script = nullptr;
+    int computed = 0;
+    std::vector<PageId> pages;
+    bool done() const { return computed == script->num_tokens(); }
+    TokenId token(int i) const {
+      const auto prompt = std::ssize(script->prompt);
+      return i < prompt ? script->prompt[i] : script->fed[i - prompt];
+    }
+  };
+
+  template <class T>
+  static std::span<const T> row_of(View<T> view, int64_t row) {
+    return {view.row(row), static_cast<size_t>(view.cols)};
+  }
+
+  // The next pass: rows of every unfinished sequence among the first `joined`.
+  Result<void> fill(int joined) {
+    batch_.clear();
+    rows_.clear();
+    batch_.mode = ForwardMode::mixed;
+    int free_rows = runner_.plan().work.max_rows;
+    for (int s = 0; s < joined && free_rows > 0; ++s) {
+      const Sequence& sequence = sequences_[s];
+      if (sequence.done()) continue;
+      int count = static_cast<int>(std::ssize(sequence.script->prompt)) - sequence.computed;
+      if (options_.chunk_tokens > 0) count = std::min(count, options_.chunk_tokens);
+      count = std::clamp(count, 1, free_rows);
+      HOCKET_TRY_VOID(add_rows(s, count));
+      free_rows -= count;
+    }
+    return {};
+  }
+
+  Result<void> add_rows(int s, int count) {
+    Sequence& sequence = sequences_[s];
+    const int page_tokens = runner_.info().page_tokens;
+    const int row_begin = batch_.num_rows();
+    for (int i = sequence.computed; i < sequence.computed + count; ++i) {
+      if (i % page_tokens == 0) {
+        if (pages_used_ == runner_.info().num_pages)
+          return fail(error(ErrorCode::kv_does_not_fit,
+                            "the check's prompts need more than the {} pages of the KV cache",
+                            pages_used_)
+                          .with_fix("a larger --max-total-tokens"));
+        sequence.pages.push_back(PageId{pages_used_++});
+        batch_.fresh_pages.push_back(sequence.pages.back());
+      }
+      batch_.ids.push_back(sequence.token(i));
+      batch_.positions.push_back(i);
+      batch_.slots.push_back({sequence.pages.back(), i % page_tokens});
+      batch_.output_rows.push_back(static_cast<int32_t>(rows_.size()));
+      rows_.push_back({s, i});
+    }
+    batch_.sequences.push_back({.row_begin = row_begin,
+                                .num_rows = count,
+                                .first_position = sequence.computed,
+                                .pages = sequence.pages});
+    sequence.computed += count;
+    return {};
+  }
+
+  void show_heads() {
+    const int count = batch_.num_rows();
+    const int block = runner_.plan().work.max_logits_rows;
+    stats_.resize(block);
+    for (int begin = 0; begin < count; begin += block) {
+      const int n = std::min(block, count - begin);
+      const View<float> logits = runner_.logits(begin, n);
+      row_stats(runner_.backend(), logits, std::span(stats_).first(n));
+      for (int i = 0; i < n; ++i)
+        reader_.head(rows_[begin + i], {final_norm(begin + i), row_of(logits, i), stats_[i]});
+    }
+  }
+
+  std::span<const float> final_norm(int row) {
+    const MatrixView& hidden = runner_.work().hidden;
+    with_dtype(hidden.dtype, [&](auto t) {
+      const auto values = row_of(hidden.as<decltype(t)>(), row);
+      final_norm_.resize(values.size());
+      std::ranges::transform(values, final_norm_.begin(), [](auto x) { return to_float(x); });
+    });
+    return final_norm_;
+  }
+
+  Runner& runner_;
+  PlayOptions options_;
+  RowReader& reader_;
+  std::vector<Sequence> sequences_;
+  ForwardBatch batch_;
+  std::vector<ScriptRow> rows_;  // of batch_
+  std::vector<RowStats> stats_;
+  std::vector<float> final_norm_;
+  int pages_used_ = 0;
+};
+
+}  // namespace
+
+Result<void> play_scripts(Runner& runner, std::span<const Script> scripts, PlayOptions options,
+                          RowReader& reader) {
+  return Player(runner, scripts, options, reader).play();
+}
+
+}  // namespace hocket

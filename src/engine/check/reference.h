@@ -1,0 +1,72 @@
+// Reference outputs of Hugging Face beside a model: reference.json and reference.safetensors, or
+// the expected.json of the bundled model. Format: docs/models.md, "reference outputs".
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+// |got - want| <= atol + rtol * |want|.
+struct Tolerance {
+  double atol = 0, rtol = 0;
+};
+
+// A dense array, last dimension innermost.
+template <class T>
+struct Array {
+  std::vector<int64_t> shape;
+  std::vector<T> values;
+
+  // Row r of the array taken as a matrix of its innermost dimension.
+  std::span<const T> row(int64_t r) const {
+    const auto width = static_cast<size_t>(shape.back());
+    return std::span(values).subspan(r * width, width);
+  }
+};
+
+struct ReferenceRouting {
+  Array<int32_t> experts;                // [T, k], ascending
+  Array<float> weights, router_logits;   // [T, k], [T, experts]
+};
+
+struct ReferencePrompt {
+  std::string name;                      // "p0"
+  std::vector<TokenId> ids;              // [T]
+  Array<float> logits_last;              // [min(T, 4), vocabulary]
+  Array<float> logsumexp, top8_logits;   // [T], [T, 8]
+  Array<int32_t> argmax, top8_ids;       // [T], [T, 8]
+  Array<float> hidden, final_norm;       // [L + 1, R, hidden], [R, hidden]: the last R positions
+  Array<int32_t> greedy_ids, greedy_top8_ids;      // [G], [G, 8]
+  Array<float> greedy_top8_logits;
+  std::map<int, ReferenceRouting> routing;  // by layer
+};
+
+struct Reference {
+  Tolerance logits, hidden, expert_weights;
+  double bf16_logits_max_abs = 0;  // the library's own error when it computes in bf16
+  std::vector<float> inv_freq;
+  double rope_factor = 1;          // on cos and sin
+  std::vector<ReferencePrompt> prompts;
+
+  // Errors: model_not_found (no such files), bad_config (JSON), missing_tensor, wrong_shape.
+  static Result<Reference> read(const std::filesystem::path& folder, const ModelConfig& model);
+};
+
+// One greedy completion of the bundled model, computed in fp32.
+struct Recorded {
+  std::string kind;
+  std::vector<TokenId> prompt, completion;
+  std::vector<float> logprobs, margins;  // of each completion token; margin: best - second logit
+};
+// Errors: model_not_found, bad_config.
+Result<std::vector<Recorded>> read_recorded(const std::filesystem::path& file);
+
+}  // namespace hocket
