@@ -38,7 +38,7 @@ void expect_linear(const LinearCase& c, Store store, uint32_t seed) {
   std::mt19937 random(seed);
   const auto w = cases::packed_matrix<T>(c.n, c.k, Values::normal, random);
   const auto x = cases::padded_rows<T>(c.rows, c.k, 16, Values::normal, random);
-  std::vector<float> start(c.rows * (c.n + kGap));
+  std::vector<float> start(c.rows * (c.n + kGap) + 1);
   cases::fill<float>(Values::normal, random, start);
   const std::vector<float> expected = expected_linear<T>(x.view, w.weight, start, store);
   std::vector<Isa> isas = cases::vector_isas();
