@@ -100,24 +100,33 @@ TEST(WorkerPool, EveryWorkerFlushesDenormals) {
   }
 }
 
-TEST(WorkerPool, PinsEachWorkerToItsProcessor) {
+bool pinned_to(int cpu) {
+  cpu_set_t now;
+  if (sched_getaffinity(0, sizeof now, &now) != 0) return false;
+  return CPU_COUNT(&now) == 1 && CPU_ISSET(cpu, &now);
+}
+
+TEST(WorkerPool, PinsItsWorkersAndTheThreadThatItAdopts) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   int cpu = 0;
   while (!CPU_ISSET(cpu, &before)) ++cpu;
-  std::thread owner([cpu] {  // a thread of its own: the pool pins its caller too
-    WorkerPool pool({.num_workers = 2, .cpus = {cpu, cpu}});
+  WorkerPool pool({.num_workers = 2, .cpus = {cpu, cpu}});
+  cpu_set_t after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));  // who makes a pool stays free
+
+  std::thread engine([&] {
+    pool.adopt_caller();
+    EXPECT_EQ(_mm_getcsr() & 0x8040u, 0x8040u);
     std::atomic<int> arrived = 0;
-    pool.run(2, [&](int, int) {
-      cpu_set_t now;
-      EXPECT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
-      EXPECT_EQ(CPU_COUNT(&now), 1);
-      EXPECT_TRUE(CPU_ISSET(cpu, &now));
+    pool.run(2, [&](int, int worker) {
+      EXPECT_TRUE(pinned_to(cpu)) << "worker " << worker;
       ++arrived;
       while (arrived < 2) std::this_thread::yield();
     });
   });
-  owner.join();
+  engine.join();
 }
 
 }  // namespace
