@@ -183,6 +183,7 @@ Result<std::vector<GoldenLine>> check_chat_golden(const std::filesystem::path& d
     return fail(ErrorCode::io, "{}/reference.json: {}", dir.string(), e.what());
   }
   std::vector<GoldenLine> list;
+  list.reserve(lines.size());
   for (auto& [name, line] : lines) list.push_back(std::move(line));
   return list;
 }

@@ -28,8 +28,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, StopText stop_text)
     auto border = borders(s);
     stops_.push_back({std::move(s), std::move(border)});
   }
-  std::ranges::stable_sort(stops_, std::ranges::greater{},
-                           [](const Stop& s) { return s.text.size(); });
+  std::ranges::sort(stops_, std::ranges::greater{}, [](const Stop& s) { return s.text.size(); });
 }
 
 void StopMatcher::advance(Stop& stop, char c) {

@@ -16,7 +16,7 @@ struct Answer {
 
 // The rule of the header, by looking at every beginning of the text.
 Answer by_definition(const std::string& text, std::vector<std::string> stops, StopText keep) {
-  std::ranges::stable_sort(stops, std::ranges::greater{}, &std::string::size);
+  std::ranges::sort(stops, std::ranges::greater{}, &std::string::size);
   for (size_t end = 1; end <= text.size(); ++end) {
     for (const std::string& stop : stops) {
       if (!text.substr(0, end).ends_with(stop)) continue;
