@@ -1,5 +1,7 @@
 #include "server/http.h"
 
+#include "server/http_core.h"
+
 #include <pthread.h>
 
 #include <boost/asio/awaitable.hpp>
@@ -13,7 +15,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "server/http_core.h"
 
 namespace hocket {
 namespace {

@@ -1,3 +1,5 @@
+#include "server/http_core.h"
+
 // g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
@@ -19,7 +21,6 @@
 #include "base/log.h"
 #include "server/auth.h"
 #include "server/error_map.h"
-#include "server/http_core.h"
 #include "server/http_exchange.h"
 #include "server/request_target.h"
 

@@ -2,6 +2,11 @@
 // http_connection.cc include it.
 #pragma once
 
+// ThreadSanitizer knows no fences; Asio's queues have locks that say the same. Before any of Asio.
+#ifdef __SANITIZE_THREAD__
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK
+#endif
+
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>

@@ -1,0 +1,57 @@
+// What of a request's head is ours to read: the target and the key. Decoded paths are clean, and
+// what is decoded twice must have been encoded twice.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "server/auth.h"
+#include "server/error_map.h"
+#include "server/request_target.h"
+
+using namespace hocket;
+
+namespace {
+
+std::string encode(std::string_view path) {
+  std::string out;
+  for (const char c : path)
+    out += c == '/' ? "/" : fmt::format("%{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+void check_target(std::string_view bytes) {
+  const auto target = parse_request_target(bytes);
+  if (!target) {
+    HOCKET_CHECK(!target.error().message.empty());
+    HOCKET_CHECK(is_valid_utf8(error_body(target.error())));
+    return;
+  }
+  HOCKET_CHECK(target->path.starts_with('/'));
+  HOCKET_CHECK(is_valid_utf8(target->path));
+  HOCKET_CHECK(std::ranges::none_of(target->path, [](unsigned char c) { return c < 32; }));
+  HOCKET_CHECK(target->path.size() + target->query.size() <= bytes.size() + 1);
+  const auto again = parse_request_target(encode(target->path) + "?" + target->query);
+  HOCKET_CHECK(again.has_value());
+  HOCKET_CHECK(again->path == target->path && again->query == target->query);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  check_target(bytes);
+
+  const size_t cut = std::min(bytes.find('\n'), size);
+  HttpRequest request;
+  request.path = "/v1/models";
+  request.headers = {{"Authorization", std::string(bytes.substr(0, cut))}};
+  const std::string key(bytes.substr(std::min(cut + 1, size)));
+  const bool expected = !key.empty() && request.headers[0].second.ends_with(key);
+  if (!key.empty() && authorize(request, key)) HOCKET_CHECK(expected);
+  if (!key.empty() && key.front() != ' ') {
+    request.headers[0].second = "Bearer " + key;
+    HOCKET_CHECK(authorize(request, key).has_value());
+  }
+  return 0;
+}
