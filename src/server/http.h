@@ -99,7 +99,7 @@ using HttpHandler = std::function<void(HttpRequest&&, std::shared_ptr<HttpExchan
 
 struct HttpCore;
 
-// Owns the threads http0, http1, ...   Thread: any.
+// Owns the threads http0, http1, ...   Thread: any but those.
 class HttpServer {
  public:
   // Listens and starts. Errors: port_in_use with a fix; bad_value (host); io.
