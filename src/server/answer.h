@@ -1,0 +1,90 @@
+// One answer on its way: what has come out of the generator so far, and in which form each API says
+// it. Filled by the reply thread, under the answer's lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/messages.h"
+#include "server/generation_request.h"
+#include "server/json_body.h"
+
+namespace hocket {
+
+// One of the texts asked for: prompts x n.
+struct ChoiceAnswer {
+  int index = 0;   // in the answer
+  int prompt = 0;  // in the request
+  std::string text;
+  std::vector<TokenId> ids;                // all generated, the end token too
+  std::vector<PositionLogprobs> logprobs;  // of each id, where asked for
+  size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
+  size_t shown_bytes = 0;                  // of `text`, up to the end of those
+  std::vector<PositionLogprobs> prompt_logprobs;
+
+  bool ended = false;
+  FinishReason finish = FinishReason::none;
+  std::variant<std::monostate, TokenId, std::string> matched_stop;
+  int cached_tokens = 0;
+  RequestTimes times;
+
+  // How much of it a stream has carried already.
+  struct Sent {
+    bool opening = false, end = false;
+    size_t text = 0, ids = 0, logprobs = 0;
+    size_t chars = 0;  // characters of the tokens with logprobs, and of the echo: text_offset
+  };
+  Sent sent;
+};
+
+struct Answer {
+  std::string id;  // "chatcmpl-..."
+  int64_t created = 0;
+  ServedModel model;
+  GenerationRequest request;
+  std::vector<std::vector<TokenId>> prompts;  // ids, beside request.prompts
+  std::vector<ChoiceAnswer> choices;
+  TimePoint received{}, first_token{}, ended{};
+  size_t last_ended = 0;  // the choice that ended last
+};
+
+// One API's way of saying an answer. All functions return JSON text, without SSE framing.
+class AnswerForm {
+ public:
+  virtual ~AnswerForm() = default;
+
+  // A stream: what `choice` has beyond choice.sent, which moves along; one block a call, empty when
+  // there is nothing (more) to send now. The block after the last text tells the end.
+  virtual std::string next_block(const Answer& answer, ChoiceAnswer& choice) const = 0;
+  // A stream's last block before [DONE]; empty: none.
+  virtual std::string closing_block(const Answer& answer) const = 0;
+  // The answer in one piece.
+  virtual std::string whole(const Answer& answer) const = 0;
+};
+
+const AnswerForm& answer_form(Api api);
+const AnswerForm& chat_form();
+const AnswerForm& completions_form();
+const AnswerForm& generate_form();
+
+// What the forms share.
+
+// The token's text; where its bytes are no UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
+std::string token_text(const Tokenizer& tokenizer, TokenId id);
+// -9999 in place of minus infinity, which JSON cannot say.
+double finite_logprob(float logprob);
+size_t num_chars(std::string_view utf8);
+// "stop", "length", "abort"; null while running.
+Json finish_reason_json(FinishReason reason);
+Json matched_stop_json(const ChoiceAnswer& choice);
+Json ids_json(std::span<const TokenId> ids);
+Json usage_json(const Answer& answer);
+// Where the time went, ms: text (parsing, template, tokens), queue, prefill, decode, ttft, total.
+Json timings_json(const Answer& answer);
+// The prompt as text, for echo.
+std::string prompt_text(const Answer& answer, int prompt);
+
+}  // namespace hocket

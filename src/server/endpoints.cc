@@ -1,0 +1,226 @@
+#include "server/endpoints.h"
+
+#include <chrono>
+#include <utility>
+
+#include "server/error_map.h"
+#include "server/generate_request.h"
+#include "server/info_json.h"
+#include "server/openai_request.h"
+
+namespace hocket {
+namespace {
+
+constexpr const char* kJsonType = "application/json";
+constexpr std::string_view kModelsPath = "/v1/models/";
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string new_answer_id(Api api) {
+  const char* prefix = api == Api::chat ? "chatcmpl" : api == Api::completions ? "cmpl" : "gen";
+  return fmt::format("{}-{:016x}{:016x}", prefix, fresh_seed(), fresh_seed());
+}
+
+void respond(HttpExchange& exchange, const Result<Json>& answer) {
+  if (answer)
+    exchange.respond(200, kJsonType, to_text(*answer));
+  else
+    respond_error(exchange, answer.error());
+}
+
+Result<void> check_text_needs(const GenerationRequest& request, const ServedModel& model) {
+  if (model.tokenizer != nullptr) return {};
+  if (request.api != Api::generate) return fail(no_tokenizer_error());
+  for (const Prompt& prompt : request.prompts)
+    if (!prompt.sampling.stop.empty()) return fail(no_tokenizer_error().with_param("stop"));
+  return {};
+}
+
+// Prompt log-probabilities may begin anywhere in the prompt, not after it.
+Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
+  if (sampling.prompt_logprobs_from > prompt_tokens)
+    return fail(error(ErrorCode::invalid_request,
+                      "logprob_start_len is {}, the prompt has {} tokens",
+                      sampling.prompt_logprobs_from, prompt_tokens)
+                    .with_param("logprob_start_len"));
+  if (sampling.prompt_logprobs_from == prompt_tokens) sampling.prompt_logprobs_from = -1;
+  return {};
+}
+
+Json token_strings(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  Json out = Json::array();
+  for (const TokenId id : ids) out.push_back(token_text(tokenizer, id));
+  return out;
+}
+
+}  // namespace
+
+Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model) {
+  HOCKET_TRY_VOID(check_text_needs(request, model));
+  Answer answer;
+  answer.model = model;
+  for (Prompt& prompt : request.prompts) {
+    HOCKET_TRY(std::vector<TokenId> ids, prompt_ids(prompt, request, model));
+    const int num_ids = static_cast<int>(ids.size());
+    HOCKET_TRY_VOID(fit_to_context(prompt, num_ids, request, model));
+    HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
+    answer.prompts.push_back(std::move(ids));
+  }
+  answer.id = new_answer_id(request.api);
+  answer.created = unix_seconds();
+  for (size_t i = 0; i < request.prompts.size(); ++i)
+    if (std::string& rid = request.prompts[i].rid; rid.empty())
+      rid = request.batch ? fmt::format("{}-{}", answer.id, i) : answer.id;
+  answer.request = std::move(request);
+  return answer;
+}
+
+Endpoints::Endpoints(Parts parts) : parts_(std::move(parts)), created_(unix_seconds()) {}
+
+Result<Answer> Endpoints::prepare(Api api, std::string_view body) const {
+  HOCKET_TRY(const Json json, parse_json_object(body));
+  auto request = api == Api::chat          ? parse_chat(json, parts_.model)
+                 : api == Api::completions ? parse_completions(json, parts_.model)
+                                           : parse_generate(json, parts_.model);
+  if (!request) return std::unexpected(std::move(request).error());
+  return prepare_answer(*std::move(request), parts_.model);
+}
+
+void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
+                         TimePoint arrived) {
+  if (exchange->is_closed()) return;
+  if (auto ready = parts_.health->ready(); !ready) {
+    respond_error(*exchange, ready.error());
+    return;
+  }
+  auto answer = prepare(api, request.body);
+  if (!answer) {
+    respond_error(*exchange, answer.error());
+    return;
+  }
+  answer->received = arrived;
+  parts_.reply->begin(exchange, *std::move(answer));
+}
+
+Result<Json> Endpoints::tokenize(std::string_view body) const {
+  HOCKET_TRY(const Json json, parse_json_object(body));
+  HOCKET_TRY(TokenizeRequest request, parse_tokenize(json));
+  GenerationRequest like;
+  like.add_special_tokens = request.add_special_tokens;
+  Prompt prompt;
+  if (auto* chat = std::get_if<ChatInput>(&request.input))
+    prompt.input = std::move(*chat);
+  else
+    prompt.input = std::move(std::get<std::string>(request.input));
+  HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, like, parts_.model));
+  Json out = {{"tokens", ids_json(ids)},
+              {"count", ids.size()},
+              {"max_model_len", parts_.model.info->context_length}};
+  if (request.return_token_strs) out["token_strs"] = token_strings(*parts_.model.tokenizer, ids);
+  return out;
+}
+
+Result<Json> Endpoints::detokenize(std::string_view body) const {
+  if (parts_.model.tokenizer == nullptr) return fail(no_tokenizer_error());
+  HOCKET_TRY(const Json json, parse_json_object(body));
+  HOCKET_TRY(const DetokenizeRequest request, parse_detokenize(json, parts_.model));
+  HOCKET_TRY(const std::string text,
+             parts_.model.tokenizer->decode(request.tokens, request.special));
+  return Json{{"text", text}};
+}
+
+Result<Json> Endpoints::model_named(std::string_view path) const {
+  const std::string_view name = path.substr(kModelsPath.size());
+  if (name == parts_.model.info->served_model_name) return model_card(parts_.model, created_);
+  return fail(error(ErrorCode::not_found, "there is no model '{}'", name.substr(0, 128))
+                  .with_fix(fmt::format("'{}' is served", parts_.model.info->served_model_name))
+                  .with_param("model"));
+}
+
+Result<Json> Endpoints::abort(std::string_view body) {
+  HOCKET_TRY(const Json json, parse_json_object(body));
+  HOCKET_TRY(const AbortRequest request, parse_abort(json));
+  size_t aborted = 0;
+  if (request.all) {
+    aborted = parts_.reply->num_live();
+    parts_.generator->abort_all();
+  } else {
+    aborted = parts_.reply->abort(request.rid);
+  }
+  return Json{{"aborted", aborted}};
+}
+
+Result<Json> Endpoints::flush_cache() {
+  if (parts_.generator->flush_cache()) return Json{{"flushed", true}};
+  return fail(
+      error(ErrorCode::invalid_request, "the cache is in use: requests are running or waiting")
+          .with_fix("try again when /get_load says num_reqs 0"));
+}
+
+void Endpoints::add_probes(std::vector<Route>& routes) {
+  const auto probe = [&](std::string_view path, Result<void> (*check)(const Parts&)) {
+    routes.push_back({"GET", path, RunOn::http,
+                      [this, check](const HttpRequest&, const Exchange& exchange, TimePoint) {
+                        if (const auto well = check(parts_); !well)
+                          respond_error(*exchange, well.error());
+                        else
+                          exchange->respond(200, kJsonType, R"({"status":"ok"})");
+                      }});
+  };
+  probe("/livez", [](const Parts&) { return Result<void>(); });
+  probe("/readyz", [](const Parts& p) { return p.health->ready(); });
+  for (const char* path : {"/health", "/health_generate"})
+    probe(path, [](const Parts& p) { return p.health->healthy(p.generator->stats()); });
+}
+
+std::vector<Route> Endpoints::routes() {
+  std::vector<Route> routes;
+  const auto generation = [&](std::string_view path, Api api) {
+    routes.push_back({"POST", path, RunOn::text,
+                      [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
+                        generate(api, r, e, arrived);
+                      }});
+  };
+  const auto json = [&](std::string_view methods, std::string_view path, RunOn where, auto answer) {
+    routes.push_back(
+        {methods, path, where,
+         [answer](const HttpRequest& r, const Exchange& e, TimePoint) { respond(*e, answer(r)); }});
+  };
+  generation("/v1/chat/completions", Api::chat);
+  generation("/v1/completions", Api::completions);
+  generation("/generate", Api::generate);
+  json("POST", "/tokenize", RunOn::text, [this](const HttpRequest& r) { return tokenize(r.body); });
+  json("POST", "/detokenize", RunOn::text,
+       [this](const HttpRequest& r) { return detokenize(r.body); });
+  json("POST", "/abort_request", RunOn::text,
+       [this](const HttpRequest& r) { return abort(r.body); });
+  json("GET, POST", "/flush_cache", RunOn::text,
+       [this](const HttpRequest&) { return flush_cache(); });
+  json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+    return Json{{"object", "list"}, {"data", Json::array({model_card(parts_.model, created_)})}};
+  });
+  json("GET", kModelsPath, RunOn::http,
+       [this](const HttpRequest& r) { return model_named(r.path); });
+  json("GET", "/get_model_info", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+    return model_info_json(parts_.model, *parts_.settings);
+  });
+  json("GET", "/get_server_info", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+    return server_info_json(parts_.model, *parts_.settings, parts_.generator->stats());
+  });
+  json("GET", "/get_load", RunOn::http,
+       [this](const HttpRequest&) -> Result<Json> { return load_json(parts_.generator->stats()); });
+  routes.push_back({"GET", "/metrics", RunOn::http,
+                    [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
+                      exchange->respond(
+                          200, kMetricsContentType,
+                          parts_.metrics->render(parts_.generator->stats(), parts_.http_counts()));
+                    }});
+  add_probes(routes);
+  return routes;
+}
+
+}  // namespace hocket

@@ -1,0 +1,55 @@
+// What each path does. docs/api.md says it to users.
+#pragma once
+
+#include <atomic>
+#include <string_view>
+#include <vector>
+
+#include "core/server_settings.h"
+#include "server/answer.h"
+#include "server/generator.h"
+#include "server/health.h"
+#include "server/metrics.h"
+#include "server/reply.h"
+#include "server/routes.h"
+
+namespace hocket {
+
+// Borrows everything; owned by the Server.   Thread: any.
+class Endpoints {
+ public:
+  struct Parts {
+    const ServerSettings* settings = nullptr;
+    ServedModel model;
+    Generator* generator = nullptr;
+    ReplyService* reply = nullptr;
+    Metrics* metrics = nullptr;
+    Health* health = nullptr;
+    std::function<HttpCounts()> http_counts;
+  };
+  explicit Endpoints(Parts parts);
+
+  std::vector<Route> routes();
+
+ private:
+  using Exchange = std::shared_ptr<HttpExchange>;
+
+  void generate(Api api, const HttpRequest& request, const Exchange& exchange, TimePoint arrived);
+  // Everything before the generator: parse, template, tokens, fit.
+  Result<Answer> prepare(Api api, std::string_view body) const;
+  Result<Json> tokenize(std::string_view body) const;
+  Result<Json> detokenize(std::string_view body) const;
+  Result<Json> model_named(std::string_view path) const;
+  Result<Json> abort(std::string_view body);
+  Result<Json> flush_cache();
+  void add_probes(std::vector<Route>& routes);
+
+  Parts parts_;
+  int64_t created_ = 0;  // when this server began, seconds since 1970
+};
+
+// The Answer to a parsed request: prompts to tokens, limits settled, names given.
+// Errors: as prompt_ids and fit_to_context.
+Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model);
+
+}  // namespace hocket

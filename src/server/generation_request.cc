@@ -1,0 +1,106 @@
+#include "server/generation_request.h"
+
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+uint64_t mixed(uint64_t x) {  // splitmix64's finaliser
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, const ServedModel& model) {
+  if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
+  if (model.chat_template == nullptr)
+    return fail(error(ErrorCode::template_failed, "the model has no chat template")
+                    .with_fix("start with --chat-template FILE, or use /v1/completions"));
+  HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(chat));
+  return model.tokenizer->encode(rendered);
+}
+
+}  // namespace
+
+Error no_tokenizer_error() {
+  return error(ErrorCode::no_tokenizer,
+               "the model folder has no tokenizer.json, so text cannot be read or written")
+      .with_fix("send token ids to /generate as input_ids, or start with --tokenizer-path DIR");
+}
+
+Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
+                                        const ServedModel& model) {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input)) return *ids;
+  if (const auto* chat = std::get_if<ChatInput>(&prompt.input)) return chat_ids(*chat, model);
+  if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
+  return model.tokenizer->encode(std::get<std::string>(prompt.input),
+                                 {.add_special_tokens = request.add_special_tokens});
+}
+
+Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
+                            const ServedModel& model) {
+  const char* prompt_name = request.api == Api::chat       ? "messages"
+                            : request.api == Api::generate ? "text"
+                                                           : "prompt";
+  if (prompt_tokens == 0)
+    return fail(
+        error(ErrorCode::invalid_request, "the prompt has no token").with_param(prompt_name));
+  const int context = model.info->context_length;
+  const int asked = std::max(1, prompt.max_tokens.value_or(1));
+  if (static_cast<int64_t>(prompt_tokens) + asked > context) {
+    if (prompt_tokens >= context || !prompt.max_tokens)
+      return fail(error(ErrorCode::context_length_exceeded,
+                        "the prompt has {} tokens, the context holds {} tokens, prompt and answer "
+                        "together",
+                        prompt_tokens, context)
+                      .with_fix("shorten the prompt")
+                      .with_param(prompt_name));
+    return fail(error(ErrorCode::context_length_exceeded,
+                      "the prompt has {} tokens and {} are asked for, together {}; the context "
+                      "holds {} tokens",
+                      prompt_tokens, asked, static_cast<int64_t>(prompt_tokens) + asked, context)
+                    .with_fix(fmt::format("ask for at most {} tokens", context - prompt_tokens))
+                    .with_param(request.api == Api::generate ? "max_new_tokens" : "max_tokens"));
+  }
+  int rest = context - prompt_tokens;
+  // A pool smaller than the context bounds an open request too, as long as it bounds it above zero.
+  if (const int64_t room = model.info->max_total_tokens - prompt_tokens; room >= 1)
+    rest = static_cast<int>(std::min<int64_t>(rest, room));
+  SamplingParams& sampling = prompt.sampling;
+  sampling.max_new_tokens = prompt.max_tokens ? asked : rest;
+  if (sampling.min_new_tokens > sampling.max_new_tokens)
+    return fail(error(ErrorCode::invalid_request,
+                      "min_tokens {} is more than the limit of {} tokens", sampling.min_new_tokens,
+                      sampling.max_new_tokens)
+                    .with_param(request.api == Api::generate ? "min_new_tokens" : "min_tokens"));
+  return {};
+}
+
+uint64_t cache_namespace_of(const std::string& salt) {
+  if (salt.empty()) return 0;
+  // Cryptographic, so that nobody can aim at another tenant's namespace.
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  EVP_Digest(salt.data(), salt.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
+  uint64_t value = 0;
+  std::memcpy(&value, digest.data(), sizeof value);
+  return std::max<uint64_t>(value, 1);
+}
+
+uint64_t choice_seed(uint64_t seed, int i) {
+  return i == 0 ? seed : mixed(seed + 0x9E3779B97F4A7C15u * static_cast<uint64_t>(i));
+}
+
+uint64_t fresh_seed() {
+  uint64_t seed = 0;
+  HOCKET_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
+  return seed;
+}
+
+}  // namespace hocket

@@ -1,0 +1,78 @@
+// A request for text, whatever API it came in: what its parser has checked, and what is still to be
+// done (template, tokens, fit to the context) before the generator can have it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "core/sampling_params.h"
+#include "engine/engine.h"
+#include "text/chat_template.h"
+#include "text/detokenizer.h"
+#include "text/stop_matcher.h"
+
+namespace hocket {
+
+// The model behind the API. Borrowed: outlives every request.
+struct ServedModel {
+  const EngineInfo* info = nullptr;
+  const Tokenizer* tokenizer = nullptr;         // null: a folder without one
+  const ChatTemplate* chat_template = nullptr;  // null: none
+};
+
+enum class Api : uint8_t { chat, completions, generate };
+
+inline constexpr int kChoicesMax = 64;    // n
+inline constexpr int kPromptsMax = 1024;  // of one batch; prompts x n too
+
+struct Prompt {
+  std::variant<std::string, std::vector<TokenId>, ChatInput> input;
+  SamplingParams sampling;        // max_new_tokens 0: not set yet
+  std::optional<int> max_tokens;  // as asked for; 0: only the prompt is wanted
+  bool seeded = false;            // sampling.seed is the client's
+  int n = 1;
+  std::string rid;  // empty: the answer's id
+};
+
+struct GenerationRequest {
+  Api api = Api::chat;
+  std::vector<Prompt> prompts;
+  bool batch = false;  // the client sent a list: /generate answers with one
+
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool echo = false;
+  bool return_token_ids = false;
+  bool logprob_text = false;  // /generate: token texts beside the numbers
+  SpecialTokens special = SpecialTokens::skip;
+  StopText stop_text = StopText::trim;
+  bool add_special_tokens = true;
+
+  int priority = 0;
+  std::string cache_salt;
+};
+
+// The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request.
+Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
+                                        const ServedModel& model);
+// Settles max_new_tokens against the context. Errors: invalid_request (no token), and
+// context_length_exceeded with both numbers; nothing is ever cut.
+Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
+                            const ServedModel& model);
+// Namespace of the prefix cache for a salt; 0 for none.
+uint64_t cache_namespace_of(const std::string& salt);
+// Seed of choice i: a function of both, i = 0 the seed itself.
+uint64_t choice_seed(uint64_t seed, int i);
+// A seed nobody chose.
+uint64_t fresh_seed();
+
+// Errors shared by the endpoints that need text.
+Error no_tokenizer_error();
+
+}  // namespace hocket

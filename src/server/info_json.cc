@@ -1,0 +1,124 @@
+#include "server/info_json.h"
+
+#include "base/machine.h"
+#include "server/version.h"
+
+namespace hocket {
+namespace {
+
+Json settings_json(const ServerSettings& s) {
+  return {{"model_path", s.model.model_path},
+          {"tokenizer_path", s.model.tokenizer_path},
+          {"served_model_name", s.model.served_model_name},
+          {"context_length", s.model.context_length},
+          {"dtype", s.model.dtype},
+          {"load_format", s.model.load_format},
+          {"chat_template", s.model.chat_template},
+          {"mem_fraction_static", s.memory.mem_fraction_static},
+          {"max_total_tokens", s.memory.max_total_tokens},
+          {"max_running_requests", s.memory.max_running_requests},
+          {"max_queued_requests", s.memory.max_queued_requests},
+          {"max_queued_tokens", s.memory.max_queued_tokens},
+          {"page_size", s.memory.page_size},
+          {"schedule_policy", s.scheduler.schedule_policy},
+          {"chunked_prefill_size", s.scheduler.chunked_prefill_size},
+          {"max_prefill_tokens", s.scheduler.max_prefill_tokens},
+          {"enable_mixed_chunk", s.scheduler.enable_mixed_chunk},
+          {"schedule_conservativeness", s.scheduler.schedule_conservativeness},
+          {"disable_radix_cache", s.scheduler.disable_radix_cache},
+          {"host", s.http.host},
+          {"port", s.http.port},
+          {"api_key", s.http.api_key.empty() ? Json() : Json("set")},
+          {"shutdown_timeout", s.http.shutdown_timeout_s},
+          {"watchdog_timeout", s.http.watchdog_timeout_s},
+          {"max_body_bytes", s.http.max_body_bytes},
+          {"log_level", s.http.log_level},
+          {"cpu_bind", s.compute.cpu_bind},
+          {"num_threads", s.compute.num_threads},
+          {"combine_groups", s.compute.combine_groups}};
+}
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json generation_defaults_json(const GenerationDefaults& d) {
+  return {{"temperature", or_null(d.temperature)},
+          {"top_p", or_null(d.top_p)},
+          {"top_k", or_null(d.top_k)},
+          {"min_p", or_null(d.min_p)},
+          {"repetition_penalty", or_null(d.repetition_penalty)}};
+}
+
+}  // namespace
+
+Json model_card(const ServedModel& model, int64_t created) {
+  return {{"id", model.info->served_model_name},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "hocket"},
+          {"root", model.info->served_model_name},
+          {"parent", nullptr},
+          {"max_model_len", model.info->context_length}};
+}
+
+Json model_info_json(const ServedModel& model, const ServerSettings& settings) {
+  const EngineInfo& info = *model.info;
+  const std::string& tokenizer = settings.model.tokenizer_path;
+  Json eos = Json::array();
+  for (const TokenId id : info.model.eos_ids) eos.push_back(value(id));
+  return {{"model_path", info.model_path},
+          {"tokenizer_path", model.tokenizer == nullptr ? Json()
+                             : tokenizer.empty()        ? Json(info.model_path)
+                                                        : Json(tokenizer)},
+          {"is_generation", true},
+          {"served_model_name", info.served_model_name},
+          {"architecture", info.model.architecture},
+          {"dtype", dtype_name(info.dtype)},
+          {"vocab_size", info.model.vocab_size},
+          {"num_layers", info.model.num_layers},
+          {"num_experts", info.model.moe.num_experts},
+          {"max_model_len", info.context_length},
+          {"eos_token_ids", std::move(eos)},
+          {"has_chat_template", model.chat_template != nullptr},
+          {"preferred_sampling_params", generation_defaults_json(info.generation_defaults)}};
+}
+
+Json server_info_json(const ServedModel& model, const ServerSettings& settings,
+                      const EngineStats& stats) {
+  const EngineInfo& info = *model.info;
+  Json changes = Json::array();
+  for (const SettingChange& c : info.changes)
+    changes.push_back({{"flag", c.flag}, {"from", c.from}, {"to", c.to}, {"why", c.why}});
+  return {{"version", kVersion},
+          {"settings", settings_json(settings)},
+          {"changes", std::move(changes)},
+          {"isa", isa_name(info.isa)},
+          {"num_threads", info.num_workers},
+          {"dtype", dtype_name(info.dtype)},
+          {"context_length", info.context_length},
+          {"max_running_requests", info.max_running_requests},
+          {"max_total_num_tokens", info.max_total_tokens},
+          {"num_pages", info.num_pages},
+          {"page_size", info.page_tokens},
+          {"memory",
+           {{"weight_bytes", info.weight_bytes},
+            {"kv_bytes", info.kv_bytes},
+            {"work_bytes", info.work_bytes}}},
+          {"load_seconds", info.load_seconds},
+          {"internal_states", Json::array({{{"last_gen_throughput", stats.gen_throughput},
+                                            {"num_running_reqs", stats.scheduler.num_running},
+                                            {"num_queue_reqs", stats.scheduler.num_waiting},
+                                            {"token_usage", stats.scheduler.token_usage}}})}};
+}
+
+Json load_json(const EngineStats& stats) {
+  const SchedulerStats& s = stats.scheduler;
+  return Json::array({{{"dp_rank", 0},
+                       {"num_reqs", s.num_running + s.num_waiting},
+                       {"num_waiting_reqs", s.num_waiting},
+                       {"num_tokens", s.num_used_tokens + s.num_waiting_tokens}}});
+}
+
+}  // namespace hocket

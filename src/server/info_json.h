@@ -1,0 +1,20 @@
+// What the server tells about itself: /v1/models, /get_model_info, /get_server_info, /get_load.
+// Thread: any.
+#pragma once
+
+#include "core/server_settings.h"
+#include "engine/engine.h"
+#include "server/generation_request.h"
+#include "server/json_body.h"
+
+namespace hocket {
+
+Json model_card(const ServedModel& model, int64_t created);
+Json model_info_json(const ServedModel& model, const ServerSettings& settings);
+// Effective settings (never the key), what the server changed by itself and why, memory, counters.
+Json server_info_json(const ServedModel& model, const ServerSettings& settings,
+                      const EngineStats& stats);
+// One object for each data-parallel rank.
+Json load_json(const EngineStats& stats);
+
+}  // namespace hocket

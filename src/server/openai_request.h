@@ -1,0 +1,20 @@
+// Bodies of /v1/chat/completions and /v1/completions to checked requests. Fields: docs/api.md.
+// Every error is 400 and names the field.   Thread: any.   Source: OpenAI's API reference, with
+// the additions of SGLang and vLLM.
+#pragma once
+
+#include "server/generation_request.h"
+#include "server/json_body.h"
+
+namespace hocket {
+
+Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model);
+Result<GenerationRequest> parse_completions(const Json& body, const ServedModel& model);
+
+// `messages` as the template gets them: text parts joined, "developer" called "system", the
+// arguments of earlier tool calls as objects.
+void read_messages(Fields& fields, Json& out);
+// The fields that shape the prompt of a conversation: messages, chat_template_kwargs, ...
+void read_conversation(Fields& fields, ChatInput& chat);
+
+}  // namespace hocket

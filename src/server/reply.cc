@@ -1,0 +1,330 @@
+#include "server/reply.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "server/error_map.h"
+#include "server/sse.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
+
+TimePoint now() {
+  return RealClock().now();
+}
+
+// A choice's way from ids to text. Stop strings act on text, so what they may still swallow is held
+// back; `ends` tells which tokens the text that came through covers.
+struct TextState {
+  std::optional<Detokenizer> detokenizer;  // none without a tokenizer
+  std::optional<StopMatcher> matcher;
+  std::vector<size_t> ends;  // of each token's text in the uncut text; kUnknown: not whole yet
+  size_t num_whole = 0;      // tokens whose end is known
+  size_t uncut = 0;          // bytes that came out of the detokenizer
+
+  void grow(std::string_view piece) {
+    uncut += piece.size();
+    if (piece.empty()) return;
+    for (; num_whole < ends.size(); ++num_whole) ends[num_whole] = uncut;
+  }
+};
+
+// Which tokens the text shows; at the end also the one that a stop string cut in the middle.
+void count_shown(const TextState& state, ChoiceAnswer& choice) {
+  size_t& n = choice.num_shown;
+  while (n < state.num_whole && state.ends[n] <= choice.text.size()) ++n;
+  choice.shown_bytes = n == 0 ? 0 : state.ends[n - 1];
+  if (!choice.ended) return;
+  if (n < state.num_whole && choice.shown_bytes < choice.text.size()) ++n;
+  choice.shown_bytes = choice.text.size();
+}
+
+}  // namespace
+
+// One HTTP request under way. Its lock is held by whoever works on it: the text thread that begins
+// it, then the reply thread.
+struct ReplyService::Job {
+  std::mutex mutex;
+  std::shared_ptr<HttpExchange> exchange;
+  std::optional<SseWriter> stream;
+  Answer answer;
+  std::vector<TextState> texts;       // beside answer.choices
+  std::vector<RequestId> ids;         // beside answer.choices; constant
+  std::vector<TimePoint> last_token;  // beside answer.choices
+  size_t num_ended = 0;
+  bool over = false;  // answered, or nobody listens any more
+
+  const Prompt& prompt_of(size_t index) const {
+    return answer.request.prompts[static_cast<size_t>(answer.choices[index].prompt)];
+  }
+};
+
+ReplyService::ReplyService(Options options) : options_(options) {
+  HOCKET_CHECK(options_.generator != nullptr && options_.outbox != nullptr);
+  table_.reserve(options_.max_live);
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "reply");
+}
+
+ReplyService::~ReplyService() {
+  stop();
+}
+
+void ReplyService::stop() {
+  stopping_ = true;
+  options_.outbox->wake();
+  if (thread_.joinable()) thread_.join();
+  std::vector<std::shared_ptr<Job>> left;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, place] : table_) left.push_back(place.job);
+  }
+  for (const auto& job : left) {
+    std::lock_guard lock(job->mutex);
+    if (!job->over) fail_job(*job, error(ErrorCode::shutting_down, "the server is shutting down"));
+  }
+}
+
+size_t ReplyService::num_live() const {
+  std::lock_guard lock(mutex_);
+  return table_.size();
+}
+
+std::shared_ptr<ReplyService::Job> ReplyService::enter(std::shared_ptr<HttpExchange> exchange,
+                                                       Answer answer) {
+  auto job = std::make_shared<Job>();
+  job->exchange = std::move(exchange);
+  job->answer = std::move(answer);
+  const GenerationRequest& request = job->answer.request;
+  if (request.stream) job->stream.emplace(job->exchange);
+  for (size_t p = 0; p < request.prompts.size(); ++p) {
+    for (int i = 0; i < request.prompts[p].n; ++i) {
+      ChoiceAnswer& choice = job->answer.choices.emplace_back();
+      choice.index = static_cast<int>(job->answer.choices.size()) - 1;
+      choice.prompt = static_cast<int>(p);
+      TextState& text = job->texts.emplace_back();
+      if (const Tokenizer* tokenizer = job->answer.model.tokenizer) {
+        text.detokenizer.emplace(*tokenizer, request.special);
+        text.matcher.emplace(request.prompts[p].sampling.stop, request.stop_text);
+      }
+      job->ids.push_back(Engine::next_request_id());
+    }
+  }
+  job->last_token.resize(job->ids.size());
+  std::lock_guard lock(mutex_);
+  if (table_.size() + job->ids.size() > options_.max_live) return nullptr;
+  for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], Place{job, i});
+  return job;
+}
+
+void ReplyService::begin(std::shared_ptr<HttpExchange> exchange, Answer answer) {
+  const auto job = enter(exchange, std::move(answer));
+  if (job == nullptr) {
+    respond_error(*exchange,
+                  error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
+                      .with_fix("try again after the time in Retry-After"));
+    return;
+  }
+  {
+    std::lock_guard lock(job->mutex);
+    const GenerationRequest& request = job->answer.request;
+    const uint64_t cache_namespace = cache_namespace_of(request.cache_salt);
+    int i = 0;
+    for (size_t c = 0; c < job->ids.size(); ++c) {
+      const ChoiceAnswer& choice = job->answer.choices[c];
+      i = c > 0 && job->answer.choices[c - 1].prompt == choice.prompt ? i + 1 : 0;
+      const Prompt& prompt = job->prompt_of(c);
+      RequestInput input;
+      input.id = job->ids[c];
+      input.prompt = job->answer.prompts[static_cast<size_t>(choice.prompt)];
+      input.sampling = prompt.sampling;
+      input.sampling.seed = choice_seed(prompt.sampling.seed, i);
+      input.priority = request.priority;
+      input.cache_namespace = cache_namespace;
+      input.arrived = now();
+      if (auto taken = options_.generator->submit(std::move(input)); !taken)
+        return fail_job(*job, taken.error());
+    }
+  }
+  exchange->on_close([this, weak = std::weak_ptr(job)] {
+    if (const auto left = weak.lock()) abort_all_of(*left);
+  });
+}
+
+void ReplyService::abort_all_of(const Job& job) {
+  for (const RequestId id : job.ids) options_.generator->abort(id);
+}
+
+void ReplyService::forget(const Job& job) {
+  std::lock_guard lock(mutex_);
+  for (const RequestId id : job.ids) table_.erase(id);
+}
+
+size_t ReplyService::abort(std::string_view rid) {
+  std::vector<RequestId> ids;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, place] : table_)
+      if (place.job->answer.id == rid || place.job->prompt_of(place.choice).rid == rid)
+        ids.push_back(id);
+  }
+  for (const RequestId id : ids) options_.generator->abort(id);
+  return ids.size();
+}
+
+void ReplyService::run() {
+  while (!stopping_) {
+    auto output = options_.outbox->wait_pop(std::chrono::milliseconds(200));
+    while (output) {
+      take(std::move(*output));
+      output = options_.outbox->pop();
+    }
+  }
+}
+
+void ReplyService::take(RequestOutput&& output) {
+  Place place;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = table_.find(output.id);
+    if (found == table_.end()) return;  // dropped while this was on its way
+    place = found->second;
+    if (output.summary) table_.erase(found);
+  }
+  Job& job = *place.job;
+  std::lock_guard lock(job.mutex);
+  if (job.over) return;
+  ChoiceAnswer& choice = job.answer.choices[place.choice];
+  if (output.prompt_logprobs) choice.prompt_logprobs = std::move(*output.prompt_logprobs);
+  if (value(output.token) >= 0) add_token(job, place.choice, output);
+  if (output.summary) {
+    const RequestSummary& s = *output.summary;
+    const bool cut_off =
+        s.finish == FinishReason::abort && s.error.code == ErrorCode::shutting_down;
+    if (s.finish == FinishReason::error || cut_off) {
+      observe_end(s);
+      return fail_job(job, s.error);
+    }
+    end_choice(job, place.choice, *output.summary);
+  }
+  send(job, place.choice);
+}
+
+void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
+  ChoiceAnswer& choice = job.answer.choices[index];
+  const TimePoint t = now();
+  if (job.answer.first_token == TimePoint{}) job.answer.first_token = t;
+  if (options_.metrics != nullptr) {
+    if (job.last_token[index] == TimePoint{})
+      options_.metrics->observe_first_token(t - job.answer.received);
+    else
+      options_.metrics->observe_inter_token(t - job.last_token[index]);
+  }
+  job.last_token[index] = t;
+  const bool stopped = std::holds_alternative<std::string>(choice.matched_stop);
+  if (stopped || job.prompt_of(index).max_tokens == 0) return;
+
+  choice.ids.push_back(output.token);
+  if (job.prompt_of(index).sampling.num_top_logprobs >= 0)
+    choice.logprobs.push_back(output.logprobs ? std::move(*output.logprobs) : PositionLogprobs{});
+  TextState& text = job.texts[index];
+  if (!text.detokenizer) return;
+  const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
+                             output.summary->matched_stop == output.token;
+  if (is_stop_token && job.answer.request.stop_text == StopText::trim) return;
+  text.ends.push_back(kUnknown);
+  const std::string_view piece = text.detokenizer->step(output.token);
+  text.grow(piece);
+  auto safe = text.matcher->push(piece);
+  choice.text += safe.text;
+  if (safe.match) {
+    choice.matched_stop = *std::move(safe.match);
+    if (!output.summary) options_.generator->complete(job.ids[index]);
+  }
+}
+
+void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
+  ChoiceAnswer& choice = job.answer.choices[index];
+  TextState& text = job.texts[index];
+  if (text.detokenizer && !std::holds_alternative<std::string>(choice.matched_stop)) {
+    const std::string_view piece = text.detokenizer->flush();
+    text.grow(piece);
+    auto safe = text.matcher->push(piece);
+    choice.text += safe.text;
+    if (safe.match)
+      choice.matched_stop = *std::move(safe.match);
+    else
+      choice.text += text.matcher->flush();
+  }
+  for (; text.num_whole < text.ends.size(); ++text.num_whole)
+    text.ends[text.num_whole] = text.uncut;
+  if (std::holds_alternative<std::string>(choice.matched_stop)) {
+    choice.finish = FinishReason::stop;
+  } else {
+    choice.finish = summary.finish;
+    if (summary.finish == FinishReason::stop && value(summary.matched_stop) >= 0)
+      choice.matched_stop = summary.matched_stop;
+    if (job.prompt_of(index).max_tokens == 0 && summary.finish == FinishReason::stop) {
+      choice.finish = FinishReason::length;
+      choice.matched_stop = std::monostate{};
+    }
+  }
+  choice.ended = true;
+  choice.cached_tokens = summary.cached_tokens;
+  choice.times = summary.times;
+  job.answer.last_ended = index;
+  job.answer.ended = now();
+  ++job.num_ended;
+  observe_end(summary);
+}
+
+void ReplyService::send(Job& job, size_t index) {
+  const AnswerForm& form = answer_form(job.answer.request.api);
+  const bool all_ended = job.num_ended == job.answer.choices.size();
+  ChoiceAnswer& choice = job.answer.choices[index];
+  count_shown(job.texts[index], choice);
+  if (!job.stream) {
+    if (!all_ended) return;
+    job.over = true;
+    job.exchange->respond(200, "application/json", form.whole(job.answer));
+    return;
+  }
+  for (std::string block = form.next_block(job.answer, choice); !block.empty();
+       block = form.next_block(job.answer, choice))
+    if (!job.stream->data(block)) return drop_job(job);
+  if (!all_ended) return;
+  if (const std::string block = form.closing_block(job.answer); !block.empty())
+    if (!job.stream->data(block)) return drop_job(job);
+  job.over = true;
+  job.stream->done();
+}
+
+void ReplyService::fail_job(Job& job, const Error& failure) {
+  job.over = true;
+  abort_all_of(job);
+  forget(job);
+  if (job.stream)
+    job.stream->error(failure);
+  else
+    respond_error(*job.exchange, failure);
+}
+
+void ReplyService::drop_job(Job& job) {
+  job.over = true;
+  abort_all_of(job);
+  forget(job);
+}
+
+void ReplyService::observe_end(const RequestSummary& summary) {
+  if (options_.metrics != nullptr) options_.metrics->observe_finished(summary);
+}
+
+}  // namespace hocket

@@ -1,0 +1,35 @@
+#include "server/routes.h"
+
+#include "base/nearest.h"
+
+namespace hocket {
+namespace {
+
+bool matches(const Route& route, std::string_view path) {
+  if (route.path.ends_with('/') && route.path.size() > 1)
+    return path.size() > route.path.size() && path.starts_with(route.path);
+  return route.path == path;
+}
+
+}  // namespace
+
+Result<const Route*> find_route(const std::vector<Route>& routes, std::string_view method,
+                                std::string_view path) {
+  for (const Route& route : routes) {
+    if (!matches(route, path)) continue;
+    if (route.methods.find(method) != std::string_view::npos) return &route;
+    return fail(
+        error(ErrorCode::method_not_allowed, "{} takes {}, not {}", path, route.methods, method)
+            .with_fix(std::string(route.methods)));
+  }
+  std::vector<std::string_view> paths;
+  for (const Route& route : routes) paths.push_back(route.path);
+  Error unknown = error(ErrorCode::not_found, "there is no {}", path.substr(0, 128));
+  if (const auto nearest = nearest_name(path, paths))
+    unknown.fix = fmt::format("did you mean {}?", *nearest);
+  else
+    unknown.fix = "docs/api.md lists what there is";
+  return fail(std::move(unknown));
+}
+
+}  // namespace hocket

@@ -1,0 +1,35 @@
+// Which path is answered by what, and what to say of a path nobody knows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "server/http.h"
+
+namespace hocket {
+
+// http: at once, on the http thread, so that probes are answered whatever waits; it must not block.
+// text: on a thread of the text pool.
+enum class RunOn : uint8_t { http, text };
+
+struct Route {
+  std::string_view methods;  // "GET", "POST" or "GET, POST"
+  std::string_view path;     // ending in "/" it takes everything below
+  RunOn where = RunOn::http;
+  // `arrived`: when the request was complete, before it waited for a thread.
+  std::function<void(const HttpRequest&, const std::shared_ptr<HttpExchange>&, TimePoint arrived)>
+      handle;
+};
+
+// The route of a request. Errors: not_found with the nearest path; method_not_allowed with the
+// methods that are.
+Result<const Route*> find_route(const std::vector<Route>& routes, std::string_view method,
+                                std::string_view path);
+
+}  // namespace hocket

@@ -1,0 +1,183 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "server/endpoints.h"
+#include "server/error_map.h"
+#include "server/text_pool.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kTextWaitingMax = 256;
+constexpr size_t kOutboxMin = 16384;
+constexpr Duration kAbortPatience = std::chrono::seconds(2);
+constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
+constexpr Duration kPoll = std::chrono::milliseconds(5);
+
+size_t live_max(const ServerSettings& settings, const EngineInfo& info) {
+  return static_cast<size_t>(settings.memory.max_queued_requests) +
+         2 * static_cast<size_t>(info.max_running_requests);
+}
+
+size_t outbox_size(const EngineInfo& info) {
+  return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
+}
+
+}  // namespace
+
+// Members are in the order of their making; drain() ends them in the order of the data's way.
+struct Server::State {
+  explicit State(Options given)
+      : options(std::move(given)),
+        generator(*options.generator),
+        metrics(generator.info()),
+        health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
+        outbox(outbox_size(generator.info())),
+        reply({.generator = &generator,
+               .outbox = &outbox,
+               .metrics = &metrics,
+               .max_live = live_max(options.settings, generator.info())}),
+        endpoints({.settings = &options.settings,
+                   .model = {&generator.info(), options.tokenizer, options.chat_template},
+                   .generator = &generator,
+                   .reply = &reply,
+                   .metrics = &metrics,
+                   .health = &health,
+                   .http_counts =
+                       [this] {
+                         const HttpServer* server = counted;
+                         return server != nullptr ? server->counts() : HttpCounts{};
+                       }}),
+        routes(endpoints.routes()) {}
+
+  void handle(HttpRequest&& request, std::shared_ptr<HttpExchange> exchange);
+  bool wait_idle(Duration patience) const;
+
+  Options options;
+  Generator& generator;
+  Metrics metrics;
+  Health health;
+  Outbox outbox;
+  ReplyService reply;
+  Endpoints endpoints;
+  const std::vector<Route> routes;
+  std::optional<TextPool> text;
+  std::unique_ptr<HttpServer> http;
+  std::atomic<const HttpServer*> counted = nullptr;  // http, once its threads may see it
+  bool drained = false;
+};
+
+namespace {
+
+// The edge that no exception of a library passes.
+void run_route(const Route& route, const HttpRequest& request,
+               const std::shared_ptr<HttpExchange>& exchange, TimePoint arrived) {
+  try {
+    route.handle(request, exchange, arrived);
+  } catch (const std::exception& e) {
+    log::error("request failed path={} why=\"{}\"", route.path, e.what());
+    respond_error(*exchange, error(ErrorCode::internal, "the server failed on this request"));
+  }
+}
+
+void refuse(HttpExchange& exchange, const Error& e) {
+  HttpHeaders headers = error_headers(e.code);
+  if (e.code == ErrorCode::method_not_allowed) headers.emplace_back("Allow", e.fix);
+  exchange.respond(http_status(e.code), "application/json", error_body(e), std::move(headers));
+}
+
+}  // namespace
+
+void Server::State::handle(HttpRequest&& request, std::shared_ptr<HttpExchange> exchange) {
+  const TimePoint arrived = RealClock().now();
+  const auto route = find_route(routes, request.method, request.path);
+  if (!route) return refuse(*exchange, route.error());
+  if ((*route)->where == RunOn::http) return run_route(**route, request, exchange, arrived);
+  auto task = [route = *route, request = std::move(request), exchange, arrived] {
+    run_route(*route, request, exchange, arrived);
+  };
+  if (!text->push(std::move(task)))
+    refuse(*exchange, error(ErrorCode::queue_full, "{} requests wait to be read", kTextWaitingMax)
+                          .with_fix("try again after the time in Retry-After"));
+}
+
+bool Server::State::wait_idle(Duration patience) const {
+  const TimePoint deadline = RealClock().now() + patience;
+  while (reply.num_live() > 0) {
+    if (RealClock().now() >= deadline) return false;
+    std::this_thread::sleep_for(kPoll);
+  }
+  return true;
+}
+
+Result<std::unique_ptr<Server>> Server::create(Options options) {
+  HOCKET_CHECK(options.generator != nullptr);
+  auto state = std::make_unique<State>(std::move(options));
+  State& s = *state;
+  s.generator.start(s.outbox);
+  s.text.emplace(s.options.num_text_threads, kTextWaitingMax);
+  const HttpSettings& http = s.options.settings.http;
+  HttpOptions http_options;
+  http_options.host = http.host;
+  http_options.port = http.port;
+  http_options.num_threads = s.options.num_http_threads;
+  http_options.api_key = http.api_key;
+  http_options.max_body_bytes = http.max_body_bytes;
+  http_options.on_status = [&s](int status) { s.metrics.count_http(status); };
+  s.health.set_loaded();
+  auto listening = HttpServer::create(
+      std::move(http_options), [&s](HttpRequest&& request, std::shared_ptr<HttpExchange> exchange) {
+        s.handle(std::move(request), std::move(exchange));
+      });
+  std::unique_ptr<Server> server(new Server(std::move(state)));
+  if (!listening) return std::unexpected(std::move(listening).error());
+  s.http = *std::move(listening);
+  s.counted = s.http.get();
+  return server;
+}
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Server::~Server() {
+  drain(Duration{});
+}
+
+int Server::port() const {
+  return state_->http->port();
+}
+
+Result<void> Server::watchdog() const {
+  return state_->health.watchdog(state_->generator.stats());
+}
+
+bool Server::drain(Duration patience) {
+  State& s = *state_;
+  if (std::exchange(s.drained, true)) return true;
+  s.health.set_draining();
+  if (s.http) s.http->stop_accepting();
+  s.generator.stop_accepting();
+  const bool complete = s.wait_idle(patience);
+  if (!complete) {
+    log::warning(
+        "shutdown: {} answers are cut off after {} s; a longer --shutdown-timeout lets them "
+        "finish",
+        s.reply.num_live(), to_seconds(patience));
+    s.generator.abort_all();
+    s.wait_idle(kAbortPatience);
+  }
+  s.generator.stop();
+  s.reply.stop();
+  if (s.http) s.http->stop(kLastBytesPatience);
+  s.text.reset();
+  return complete;
+}
+
+}  // namespace hocket

@@ -1,0 +1,48 @@
+// The server as one thing: HTTP, text threads, replies, probes and metrics around a generator.
+//
+//   http* -> route -> text*: JSON, template, tokens -> generator -> outbox -> reply -> exchange
+//
+// Owner: apps, which also owns the generator, the tokenizer and the template and outlives nothing
+// of them.   Thread: any, one at a time.
+#pragma once
+
+#include <memory>
+
+#include "core/server_settings.h"
+#include "server/generation_request.h"
+#include "server/generator.h"
+
+namespace hocket {
+
+class Server {
+ public:
+  struct Options {
+    ServerSettings settings;
+    Generator* generator = nullptr;
+    const Tokenizer* tokenizer = nullptr;         // null: text endpoints answer no_tokenizer
+    const ChatTemplate* chat_template = nullptr;  // null: chat answers template_failed
+    int num_http_threads = 1;
+    int num_text_threads = 2;
+  };
+  // Starts the generator, listens and is ready. Errors: those of HttpServer::create.
+  static Result<std::unique_ptr<Server>> create(Options options);
+  // drain() without patience.
+  ~Server();
+
+  int port() const;
+
+  // The end, in order: no new connection and no new request; up to `patience` for what runs; then
+  // the rest is aborted and all threads end. True when nothing was aborted.
+  // For SIGTERM, patience is settings.http.shutdown_timeout_s.
+  bool drain(Duration patience);
+
+  // Errors: watchdog, when the generator has been silent for so long that the process should end.
+  Result<void> watchdog() const;
+
+ private:
+  struct State;
+  explicit Server(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hocket

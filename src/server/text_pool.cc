@@ -1,0 +1,35 @@
+#include "server/text_pool.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace hocket {
+
+TextPool::TextPool(int num_threads, size_t max_waiting) : tasks_(max_waiting) {
+  for (int i = 0; i < num_threads; ++i) {
+    threads_.emplace_back([this] { run(); });
+    pthread_setname_np(threads_.back().native_handle(), ("text" + std::to_string(i)).c_str());
+  }
+}
+
+TextPool::~TextPool() {
+  tasks_.close();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void TextPool::run() {
+  while (true) {
+    std::optional<Task> task;
+    {
+      std::lock_guard turn(reader_);
+      task = tasks_.wait_pop(std::chrono::seconds(1));
+      if (!task && tasks_.closed()) return;
+    }
+    if (task) (*task)();
+  }
+}
+
+}  // namespace hocket
