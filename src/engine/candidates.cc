@@ -31,7 +31,7 @@ void Candidates::keep_largest(std::span<const float> logits, int k,
   int bucket = kNumBuckets - 1;
   int above = 0;  // tokens in higher buckets
   while (bucket > 0 && above + counts_[bucket] < k) above += counts_[bucket--];
-  if (above + counts_[bucket] <= k) return;  // no more than k are left
+  if (above + counts_[bucket] < k) return;  // fewer than k are left
 
   values_.clear();
   for (size_t i = 0; i < logits.size(); ++i)

@@ -19,7 +19,7 @@ class Player final : public ForwardProbe {
     int done = 0, joined = 0;
     for (int pass = 0; done < total; ++pass) {
       // One at a time: the next joins when all before it have ended.
-      const int wanted = options_.max_together == 1 ? done + 1 : kFirstTogether + pass;
+      const int wanted = std::max(done + 1, options_.max_together == 1 ? 0 : kFirstTogether + pass);
       joined = std::min({total, std::max(joined, wanted), done + options_.max_together});
       HOCKET_TRY_VOID(fill(joined));
       runner_.forward(batch_, this);
@@ -37,9 +37,9 @@ class Player final : public ForwardProbe {
       const int row = half.rows.begin + i;
       if (op == Op::gate) {
         const Routing& routing = half.state.routing.peek();
-        reader_.routing(rows_[row], layer,
-                        {row_of(routing.ids, i), row_of(routing.weights, i),
-                         row_of(routing.logits, i)});
+        reader_.routing(
+            rows_[row], layer,
+            {row_of(routing.ids, i), row_of(routing.weights, i), row_of(routing.logits, i)});
       } else {
         const View<float> residual = runner_.work().residual;
         reader_.hidden(rows_[row], ended ? layer + 1 : 0, row_of(residual, row));

@@ -1,5 +1,5 @@
 // Reference outputs of Hugging Face beside a model: reference.json and reference.safetensors, or
-// the expected.json of the bundled model. Format: docs/models.md, "reference outputs".
+// the expected.json of the bundled model. Format: tests/golden/README.md.
 #pragma once
 
 #include <filesystem>
@@ -33,18 +33,18 @@ struct Array {
 };
 
 struct ReferenceRouting {
-  Array<int32_t> experts;                // [T, k], ascending
-  Array<float> weights, router_logits;   // [T, k], [T, experts]
+  Array<int32_t> experts;               // [T, k], ascending
+  Array<float> weights, router_logits;  // [T, k], [T, experts]
 };
 
 struct ReferencePrompt {
-  std::string name;                      // "p0"
-  std::vector<TokenId> ids;              // [T]
-  Array<float> logits_last;              // [min(T, 4), vocabulary]
-  Array<float> logsumexp, top8_logits;   // [T], [T, 8]
-  Array<int32_t> argmax, top8_ids;       // [T], [T, 8]
-  Array<float> hidden, final_norm;       // [L + 1, R, hidden], [R, hidden]: the last R positions
-  Array<int32_t> greedy_ids, greedy_top8_ids;      // [G], [G, 8]
+  std::string name;                     // "p0"
+  std::vector<TokenId> ids;             // [T]
+  Array<float> logits_last;             // [min(T, 4), vocabulary]
+  Array<float> logsumexp, top8_logits;  // [T], [T, 8]
+  Array<int32_t> argmax, top8_ids;      // [T], [T, 8]
+  Array<float> hidden, final_norm;      // [L + 1, R, hidden], [R, hidden]: the last R positions
+  Array<int32_t> greedy_ids, greedy_top8_ids;  // [G], [G, 8]
   Array<float> greedy_top8_logits;
   std::map<int, ReferenceRouting> routing;  // by layer
 };
@@ -53,7 +53,7 @@ struct Reference {
   Tolerance logits, hidden, expert_weights;
   double bf16_logits_max_abs = 0;  // the library's own error when it computes in bf16
   std::vector<float> inv_freq;
-  double rope_factor = 1;          // on cos and sin
+  double rope_factor = 1;  // on cos and sin
   std::vector<ReferencePrompt> prompts;
 
   // Errors: model_not_found (no such files), bad_config (JSON), missing_tensor, wrong_shape.

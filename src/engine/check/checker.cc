@@ -1,0 +1,226 @@
+#include "engine/check/checker.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+
+#include "compute/kernels/rope.h"
+#include "engine/check/player.h"
+#include "engine/check/quantity.h"
+
+namespace hocket {
+namespace {
+
+constexpr double kBf16Allowance = 1.5;  // times the reference's own bf16 error
+// Recorded log-probabilities have five digits; bf16 is bounded by what it is seen to cost, thrice.
+constexpr Tolerance kRecordedFloat32 = {5e-5, 0};
+constexpr Tolerance kRecordedBf16 = {0.05, 0};
+constexpr float kComfortableMargin = 1.0f;
+
+struct WayToPlay {
+  std::string name;
+  PlayOptions options;
+};
+const std::array<WayToPlay, 3> kWays = {{
+    {"whole", {}},
+    {"chunks of 17", {.chunk_tokens = 17}},
+    {"batched", {.chunk_tokens = 64, .max_together = 32}},
+}};
+
+std::string name_of(DType dtype) {
+  return std::string(dtype_name(dtype));
+}
+
+// Takes what a way has collected, but for quantities that this model does not have.
+void take(std::vector<CheckLine>& lines, std::span<const Quantity* const> quantities,
+          const std::string& dtype, const std::string& way) {
+  for (const Quantity* quantity : quantities) {
+    if (quantity->line().compared == 0) continue;
+    lines.push_back(quantity->line());
+    lines.back().dtype = dtype;
+    lines.back().way = way;
+  }
+}
+
+int argmax_of(const RowReader::Head& head) {
+  return head.stats.finite ? head.stats.argmax : -1;
+}
+
+class ReferenceReader final : public RowReader {
+ public:
+  ReferenceReader(const Reference& reference, DType dtype)
+      : prompts_(reference.prompts), exact_(dtype == DType::f32) {
+    const Tolerance bf16 = {kBf16Allowance * reference.bf16_logits_max_abs, 0};
+    const Tolerance logits = exact_ ? reference.logits : bf16;
+    logits_last = Quantity("logits_last", logits);
+    top8 = Quantity("top8 of every position", logits);
+    embeddings = Quantity("embeddings", reference.hidden);
+    layers = Quantity("layer outputs", reference.hidden);
+    final_norm = Quantity("final norm", reference.hidden);
+    logsumexp = Quantity("logsumexp", reference.logits);
+    greedy_top8 = Quantity("greedy top8", reference.logits);
+    weights = Quantity("expert weights", reference.expert_weights);
+    router_logits = Quantity("router logits", reference.logits);
+  }
+
+  void hidden(ScriptRow row, int layer, std::span<const float> values) override {
+    const ReferencePrompt& prompt = prompts_[row.script];
+    const auto kept = prompt.hidden.shape[1];  // the last so many positions of the prompt
+    const int64_t i = row.position - (std::ssize(prompt.ids) - kept);
+    if (!exact_ || i < 0 || i >= kept) return;
+    Quantity& quantity = layer == 0 ? embeddings : layers;
+    quantity.near(values, prompt.hidden.row(layer * kept + i),
+                  {prompt.name, row.position, layer - 1});
+  }
+
+  void routing(ScriptRow row, int layer, const Choice& got) override {
+    const ReferencePrompt& prompt = prompts_[row.script];
+    const auto found = prompt.routing.find(layer);
+    if (!exact_ || found == prompt.routing.end() || row.position >= std::ssize(prompt.ids)) return;
+    const ReferenceRouting& want = found->second;
+    const Place place = {prompt.name, row.position, layer};
+    order_.resize(got.experts.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    std::ranges::sort(order_, {}, [&](int slot) { return got.experts[slot]; });
+    for (size_t i = 0; i < order_.size(); ++i) {
+      experts.equal(got.experts[order_[i]], want.experts.row(row.position)[i], place);
+      weights.near(got.weights[order_[i]], want.weights.row(row.position)[i], place);
+    }
+    router_logits.near(got.logits, want.router_logits.row(row.position), place);
+  }
+
+  void head(ScriptRow row, const Head& got) override {
+    const ReferencePrompt& prompt = prompts_[row.script];
+    const auto len = static_cast<int>(prompt.ids.size());
+    const Place place = {prompt.name, row.position};
+    if (row.position < len) {
+      compare_top8(top8, got.logits, prompt.top8_ids.row(row.position),
+                   prompt.top8_logits.row(row.position), place);
+      const int64_t last = row.position - (len - prompt.logits_last.shape[0]);
+      if (last >= 0) logits_last.near(got.logits, prompt.logits_last.row(last), place);
+    }
+    if (!exact_) return;
+    if (row.position < len) {
+      logsumexp.near(got.stats.logsumexp, prompt.logsumexp.values[row.position], place);
+      argmax.equal(argmax_of(got), prompt.argmax.values[row.position], place);
+      const auto& norms = prompt.final_norm;
+      const auto kept = static_cast<int64_t>(norms.values.size()) / norms.shape.back();
+      if (const int64_t i = row.position - (len - kept); i >= 0)
+        final_norm.near(got.final_norm, norms.row(i), place);
+    }
+    if (const int step = row.position - (len - 1); step >= 0) {
+      greedy_ids.equal(argmax_of(got), prompt.greedy_ids.values[step], place);
+      compare_top8(greedy_top8, got.logits, prompt.greedy_top8_ids.row(step),
+                   prompt.greedy_top8_logits.row(step), place);
+    }
+  }
+
+  void report(std::vector<CheckLine>& lines, DType dtype, const std::string& way) const {
+    const std::array quantities = {&embeddings, &layers,        &final_norm,  &experts,
+                                   &weights,    &router_logits, &logits_last, &logsumexp,
+                                   &argmax,     &top8,          &greedy_ids,  &greedy_top8};
+    take(lines, quantities, name_of(dtype), way);
+  }
+
+ private:
+  // The logits at the reference's ids, and that no other id has a larger one. Equal ranks may
+  // stand either way round.
+  void compare_top8(Quantity& quantity, std::span<const float> logits, std::span<const int32_t> ids,
+                    std::span<const float> want, const Place& place) {
+    largest_.resize(want.size());
+    std::ranges::partial_sort_copy(logits, largest_, std::greater<>());
+    for (size_t i = 0; i < want.size(); ++i) {
+      quantity.near(logits[ids[i]], want[i], place);
+      quantity.near(largest_[i], want[i], place);
+    }
+  }
+
+  const std::vector<ReferencePrompt>& prompts_;
+  const bool exact_;
+  Quantity embeddings{"", {}}, layers{"", {}}, final_norm{"", {}}, logits_last{"", {}};
+  Quantity logsumexp{"", {}}, top8{"", {}}, greedy_top8{"", {}}, weights{"", {}};
+  Quantity router_logits{"", {}}, experts{"chosen experts", {}}, argmax{"argmax", {}};
+  Quantity greedy_ids{"greedy ids", {}};
+  std::vector<int> order_;
+  std::vector<float> largest_;
+};
+
+CheckLine check_rope(const Runner& runner, const Reference& reference) {
+  const RopeFrequencies got = rope_frequencies(runner.info().model.rope);
+  Quantity quantity("rope.inv_freq", reference.hidden);
+  quantity.near(got.inv_freq, reference.inv_freq, {"rope"});
+  quantity.near(got.attention_factor, reference.rope_factor, {"rope factor"});
+  CheckLine line = quantity.line();
+  line.dtype = name_of(runner.info().dtype);
+  return line;
+}
+
+class RecordedReader final : public RowReader {
+ public:
+  RecordedReader(const std::vector<Recorded>& recorded, DType dtype)
+      : recorded_(recorded),
+        margin_(dtype == DType::f32 ? 0 : kComfortableMargin),
+        logprobs("logprobs of the answers",
+                 dtype == DType::f32 ? kRecordedFloat32 : kRecordedBf16) {}
+
+  void head(ScriptRow row, const Head& got) override {
+    const Recorded& want = recorded_[row.script];
+    const auto step = row.position - (std::ssize(want.prompt) - 1);
+    if (step < 0) return;
+    const Place place = {want.kind, row.position};
+    const int token = value(want.completion[step]);
+    logprobs.near(got.logits[token] - got.stats.logsumexp, want.logprobs[step], place);
+    if (want.margins[step] >= margin_) tokens.equal(argmax_of(got), token, place);
+  }
+
+  void report(std::vector<CheckLine>& lines, DType dtype, const std::string& way) const {
+    const std::array quantities = {&tokens, &logprobs};
+    take(lines, quantities, name_of(dtype), way);
+  }
+
+ private:
+  const std::vector<Recorded>& recorded_;
+  const float margin_;
+  Quantity tokens{"tokens of the answers", {}};
+  Quantity logprobs;
+};
+
+}  // namespace
+
+Result<std::vector<CheckLine>> check_reference(Runner& runner, const Reference& reference) {
+  std::vector<Script> scripts;
+  for (const ReferencePrompt& prompt : reference.prompts) {
+    Script script{.prompt = prompt.ids, .fed = {}};
+    // The token of the last step is chosen, not fed.
+    for (size_t i = 0; i + 1 < prompt.greedy_ids.values.size(); ++i)
+      script.fed.push_back(TokenId{prompt.greedy_ids.values[i]});
+    scripts.push_back(std::move(script));
+  }
+  const DType dtype = runner.info().dtype;
+  std::vector<CheckLine> lines = {check_rope(runner, reference)};
+  for (const WayToPlay& way : kWays) {
+    ReferenceReader reader(reference, dtype);
+    HOCKET_TRY_VOID(play_scripts(runner, scripts, way.options, reader));
+    reader.report(lines, dtype, way.name);
+  }
+  return lines;
+}
+
+Result<std::vector<CheckLine>> check_recorded(Runner& runner,
+                                              const std::vector<Recorded>& recorded) {
+  std::vector<Script> scripts;
+  for (const Recorded& one : recorded)
+    scripts.push_back(
+        {.prompt = one.prompt, .fed = {one.completion.begin(), one.completion.end() - 1}});
+  const DType dtype = runner.info().dtype;
+  std::vector<CheckLine> lines;
+  for (const WayToPlay& way : kWays) {
+    RecordedReader reader(recorded, dtype);
+    HOCKET_TRY_VOID(play_scripts(runner, scripts, way.options, reader));
+    reader.report(lines, dtype, way.name);
+  }
+  return lines;
+}
+
+}  // namespace hocket

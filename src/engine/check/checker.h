@@ -1,0 +1,41 @@
+// Does the engine compute the same thing as Hugging Face? Plays the reference's prompts whole, in
+// chunks of 17, and batched, and compares quantity by quantity.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/check/reference.h"
+#include "engine/runner.h"
+
+namespace hocket {
+
+// One quantity, over all prompts of one way to play them.
+struct CheckLine {
+  std::string dtype;     // "float32"; empty where none matters
+  std::string way;       // "whole", "chunks of 17", "batched"
+  std::string quantity;  // "logits_last"
+  int64_t compared = 0;  // numbers
+  double worst = 0;      // largest |got - want|; of exact ones, how many differ
+  Tolerance tolerance;   // both 0: equal
+  bool ok = true;
+  std::string first_failure;  // "layer 2 is the first that differs: p0 position 3, got 1, want 2"
+};
+
+// In float32 everything must lie within the reference's own tolerances and every chosen token and
+// expert be the same; in bf16 no logit may be off by more than 1.5 times the reference's own bf16
+// error. Generated tokens are the reference's: feeding them tests each step by itself.
+// Errors: those of play_scripts().
+Result<std::vector<CheckLine>> check_reference(Runner& runner, const Reference& reference);
+
+// The same for recorded greedy completions: the tokens (in bf16 where the two best logits are a
+// margin of 1 apart) and their log-probabilities.
+Result<std::vector<CheckLine>> check_recorded(Runner& runner,
+                                              const std::vector<Recorded>& recorded);
+
+// The sampler's distributions: `folder` holds reference.json and reference.safetensors of settings.
+// Errors: model_not_found, bad_config, missing_tensor, unknown_isa.
+Result<std::vector<CheckLine>> check_sampling(const std::filesystem::path& folder);
+
+}  // namespace hocket
