@@ -3,8 +3,9 @@
 // never logged.
 #pragma once
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -20,23 +21,30 @@ void set_level(Level level);
 bool enabled(Level level);
 void write(Level level, std::string_view line);  // Thread: any.
 
+// Formats on the stack: a line of ordinary length allocates nothing.
+template <class... Args>
+void line(Level level, fmt::format_string<Args...> text, Args&&... args) {
+  if (!enabled(level)) return;
+  fmt::memory_buffer buffer;
+  fmt::format_to(std::back_inserter(buffer), text, std::forward<Args>(args)...);
+  write(level, {buffer.data(), buffer.size()});
+}
 template <class... Args>
 void debug(fmt::format_string<Args...> text, Args&&... args) {
-  if (enabled(Level::debug)) write(Level::debug, fmt::format(text, std::forward<Args>(args)...));
+  line(Level::debug, text, std::forward<Args>(args)...);
 }
 template <class... Args>
 void info(fmt::format_string<Args...> text, Args&&... args) {
-  if (enabled(Level::info)) write(Level::info, fmt::format(text, std::forward<Args>(args)...));
+  line(Level::info, text, std::forward<Args>(args)...);
 }
 // What happened, what we did, what to change.
 template <class... Args>
 void warning(fmt::format_string<Args...> text, Args&&... args) {
-  if (enabled(Level::warning))
-    write(Level::warning, fmt::format(text, std::forward<Args>(args)...));
+  line(Level::warning, text, std::forward<Args>(args)...);
 }
 template <class... Args>
 void error(fmt::format_string<Args...> text, Args&&... args) {
-  if (enabled(Level::error)) write(Level::error, fmt::format(text, std::forward<Args>(args)...));
+  line(Level::error, text, std::forward<Args>(args)...);
 }
 
 }  // namespace hocket::log
