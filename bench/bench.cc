@@ -1,0 +1,126 @@
+// hocket bench kernels | one-batch | serving: finds the bench and reads its flags.
+#include <fmt/core.h>
+
+#include <charconv>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "bench/kernels.h"
+#include "bench/one_batch.h"
+#include "bench/serving.h"
+
+namespace hocket {
+namespace {
+
+// "512,2048" or several values. Errors: bad_value, naming the flag.
+Result<std::vector<int>> parse_list(const std::vector<std::string>& values, const char* flag) {
+  std::vector<int> numbers;
+  for (const std::string& value : values)
+    for (size_t at = 0; at <= value.size();) {
+      const size_t end = std::min(value.find(',', at), value.size());
+      int number = 0;
+      const auto [stop, code] = std::from_chars(value.data() + at, value.data() + end, number);
+      if (code != std::errc() || stop != value.data() + end)
+        return fail(
+            error(ErrorCode::bad_value, "--{} {} is not a list of numbers as 1,4,16", flag, value)
+                .with_param(flag));
+      numbers.push_back(number);
+      at = end + 1;
+    }
+  return numbers;
+}
+
+Result<int> kernels(const Arguments& arguments) {
+  BenchKernelsOptions o;
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "bench kernels",
+                          .about = "linear layers and grouped experts, against ref and this "
+                                   "machine's limits",
+                          .groups = {{"Bench",
+                                      {{"quick", &o.quick, "fewer runs", ""},
+                                       {"num-threads", &o.threads, "0: one a core", ""},
+                                       {"json", &o.json, "one object a line", ""}}}},
+                          .takes_config = false},
+                         arguments));
+  return go ? bench_kernels(o) : 0;
+}
+
+Result<int> one_batch(const Arguments& arguments) {
+  BenchOneBatchOptions o;
+  std::vector<std::string> input_lens = {"512", "2048"}, batches = {"1", "4", "16", "32"};
+  std::vector<FlagGroup> groups = model_flags(o.settings);
+  groups.insert(
+      groups.begin(),
+      {"Bench",
+       {{"shape", &o.shape, "small or mid: random weights, where no --model-path is given", ""},
+        {"input-len", &input_lens, "tokens of the prefills, as 512,2048", ""},
+        {"batch", &batches, "sequences of the decodes, as 1,4,16,32", ""},
+        {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
+        {"output-len", &o.output_len, "decode steps of a round", ""},
+        {"rounds", &o.rounds, "counted rounds", ""},
+        {"json", &o.json, "one object a line", ""}}});
+  HOCKET_TRY(const bool go, parse_flags({.command = "bench one-batch",
+                                         .about = "prefill and decode of a whole model, no server",
+                                         .groups = std::move(groups)},
+                                        arguments));
+  if (!go) return 0;
+  HOCKET_TRY(o.input_lens, parse_list(input_lens, "input-len"));
+  HOCKET_TRY(o.batches, parse_list(batches, "batch"));
+  return bench_one_batch(std::move(o));
+}
+
+Result<int> serving(const Arguments& arguments) {
+  BenchServingOptions o;
+  LoadOptions& load = o.load;
+  std::string endpoint = "chat";
+  std::vector<FlagGroup> groups = model_flags(o.settings);
+  groups.insert(
+      groups.begin(),
+      {"Load",
+       {{"host", &load.server.host, "of the server", ""},
+        {"port", &o.port, "of a running server; 0: serve --model-path in this process", ""},
+        {"api-key", &load.server.api_key, "of the server", ""},
+        {"endpoint", &endpoint, "chat, completions or generate", ""},
+        {"num-prompts", &load.num_prompts, "requests in all", ""},
+        {"seconds", &load.seconds, "so long instead of --num-prompts", ""},
+        {"max-concurrency", &load.max_concurrency, "clients, one request at a time each", ""},
+        {"request-rate", &load.request_rate, "requests a second, at random; 0: no limit", ""},
+        {"random-input-len", &load.input_len, "longest prompt: tokens; words in chat", ""},
+        {"random-output-len", &load.output_len, "longest answer, tokens", ""},
+        {"random-range-ratio", &load.range_ratio, "shortest as a share of the longest", ""},
+        {"shared-prefix-len", &load.shared_prefix_len, "tokens (words) that all prompts begin with",
+         ""},
+        {"temperature", &load.temperature, "of the answers", ""},
+        {"seed", &load.seed, "of prompts, lengths and gaps", ""},
+        {"timeout", &load.server.timeout_s, "seconds of silence that fail a request", ""},
+        {"json", &o.json, "one object", ""}}});
+  HOCKET_TRY(const bool go, parse_flags({.command = "bench serving",
+                                         .about = "many clients over HTTP",
+                                         .groups = std::move(groups)},
+                                        arguments));
+  if (!go) return 0;
+  HOCKET_TRY(load.endpoint, parse_endpoint(endpoint));
+  return bench_serving(std::move(o));
+}
+
+}  // namespace
+
+int bench(const Arguments& arguments) {
+  const std::string name = arguments.empty() ? "" : arguments[0];
+  const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
+  Result<int> done = 0;
+  if (name == "kernels")
+    done = kernels(rest);
+  else if (name == "one-batch")
+    done = one_batch(rest);
+  else if (name == "serving")
+    done = serving(rest);
+  else if (name == "--help" || name == "-h")
+    fmt::print("hocket bench kernels | one-batch | serving; each has --help\n");
+  else
+    done = fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name)
+                    .with_fix("hocket bench kernels | one-batch | serving"));
+  return done ? *done : report(done.error());
+}
+
+}  // namespace hocket

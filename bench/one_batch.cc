@@ -1,0 +1,348 @@
+#include "bench/one_batch.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "base/clock.h"
+#include "bench/dummy_shape.h"
+#include "bench/limits.h"
+#include "bench/quantile.h"
+#include "compute/weights/progress_bar.h"
+#include "engine/runner.h"
+#include "policy/cache/page_allocator.h"
+
+namespace hocket {
+namespace {
+
+struct Limits {
+  double read = 0, peak = 0;  // bytes, operations a second
+  std::string_view peak_name;
+};
+
+// What passes moved and computed, and how long they took.
+struct Work {
+  double seconds = 0, bytes = 0, operations = 0;
+  int64_t experts_hit = 0;  // distinct ones, summed over layers and passes
+};
+
+// Counts the distinct experts of each layer's rows.
+class ExpertCounter final : public ForwardProbe {
+ public:
+  void after(int, Op op, const Half& half) override {
+    if (op != Op::dispatch_wait) return;
+    const std::span<const int32_t> offsets = half.state.arrived.peek().offsets;
+    for (size_t e = 1; e < offsets.size(); ++e) hit_ += offsets[e] > offsets[e - 1] ? 1 : 0;
+  }
+  int64_t take() { return std::exchange(hit_, 0); }
+
+ private:
+  int64_t hit_ = 0;
+};
+
+// Sizes of the model's parts, in elements.
+struct Parts {
+  explicit Parts(const EngineInfo& info) : model(info.model), bytes_each(size_of(info.dtype)) {
+    const double hidden = model.hidden_size, head_dim = model.head_dim;
+    attention = hidden * head_dim * (2 * model.num_heads + 2 * model.num_kv_heads);
+    gate = hidden * model.moe.num_experts;
+    expert = 3 * hidden * model.moe.intermediate_size;
+    dense = 3 * hidden * model.intermediate_size;
+    head = hidden * model.vocab_size;
+    num_moe = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
+    num_dense = model.num_layers - num_moe;
+  }
+  // Weights and keys that a pass must read; the head only where logits are wanted.
+  double bytes(int64_t experts_hit, double kv_tokens, double outputs) const {
+    const double kv = 2.0 * model.num_layers * model.num_kv_heads * model.head_dim * kv_tokens;
+    return bytes_each * (model.num_layers * attention + num_moe * gate + num_dense * dense +
+                         (outputs > 0 ? head : 0) + static_cast<double>(experts_hit) * expert + kv);
+  }
+  // `pairs`: queries times the keys that each sees, of one layer; `outputs`: rows of logits.
+  double operations(double rows, double pairs, double outputs) const {
+    const double weights = model.num_layers * attention +
+                           num_moe * (gate + model.moe.top_k * expert) + num_dense * dense;
+    const double scores = 2.0 * model.num_layers * model.num_heads * model.head_dim * pairs;
+    return 2 * (rows * weights + scores + outputs * head);
+  }
+
+  const ModelConfig& model;
+  double bytes_each = 0, attention = 0, gate = 0, expert = 0, dense = 0, head = 0;
+  int num_moe = 0, num_dense = 0;
+};
+
+// Sequences that grow by random tokens, each in pages of its own.
+class Bench {
+ public:
+  Bench(Runner& runner, const BenchOneBatchOptions& options)
+      : runner_(runner), parts_(runner.info()), chunk_(runner.plan().work.max_rows) {
+    batch_.reserve(chunk_, runner.plan().max_running_requests);
+    pages_per_sequence_ =
+        pages_for(options.context_len + options.output_len, runner.info().page_tokens);
+  }
+
+  // The prompt of one sequence in chunks, and the logits of its last row.
+  Work prefill(int len) {
+    Work work;
+    start_sequences(1, pages_for(len, runner_.info().page_tokens));
+    while (sequences_[0].len < len) {
+      const int begin = sequences_[0].len, rows = std::min(chunk_, len - begin);
+      batch_.clear();
+      batch_.mode = ForwardMode::extend;
+      add_rows(sequences_[0], rows);
+      if (begin + rows == len) batch_.output_rows.push_back(rows - 1);
+      add(work, begin + rows, rows * (begin + 0.5 * (rows + 1)));
+    }
+    return work;
+  }
+
+  // Prompts of `context` tokens, then `steps` steps of one token each; the prompts are not timed.
+  Work decode(int batch, int context, int steps) {
+    Work ignored, work;
+    start_sequences(batch, pages_per_sequence_);
+    for (Sequence& sequence : sequences_)
+      while (sequence.len < context) {
+        batch_.clear();
+        batch_.mode = ForwardMode::extend;
+        add_rows(sequence, std::min(chunk_, context - sequence.len));
+        add(ignored, 0, 0);
+      }
+    for (int step = 0; step < steps; ++step) {
+      batch_.clear();
+      batch_.mode = ForwardMode::decode;
+      for (Sequence& sequence : sequences_) {
+        batch_.output_rows.push_back(batch_.num_rows());
+        add_rows(sequence, 1);
+      }
+      const double pairs = static_cast<double>(batch) * (context + step + 1);
+      add(work, pairs, pairs);
+    }
+    return work;
+  }
+
+ private:
+  struct Sequence {
+    std::vector<PageId> pages;
+    int len = 0;
+  };
+
+  void start_sequences(int count, int num_pages) {
+    HOCKET_CHECK(count * num_pages <= runner_.info().num_pages);
+    sequences_.assign(count, {});
+    for (int i = 0; i < count * num_pages; ++i)
+      sequences_[i / num_pages].pages.push_back(PageId{i});
+  }
+
+  void add_rows(Sequence& sequence, int rows) {
+    const int page_tokens = runner_.info().page_tokens;
+    batch_.sequences.push_back({.row_begin = batch_.num_rows(),
+                                .num_rows = rows,
+                                .first_position = sequence.len,
+                                .pages = sequence.pages});
+    std::uniform_int_distribution<int32_t> token(0, runner_.info().model.vocab_size - 1);
+    for (int i = 0; i < rows; ++i, ++sequence.len) {
+      const PageId page = sequence.pages[sequence.len / page_tokens];
+      const int offset = sequence.len % page_tokens;
+      batch_.ids.push_back(TokenId{token(random_)});
+      batch_.positions.push_back(sequence.len);
+      batch_.slots.push_back({page, offset});
+      if (offset == 0) batch_.fresh_pages.push_back(page);
+    }
+  }
+
+  // One pass over batch_, its cost added to `work`: keys read, and queries times the keys they see.
+  void add(Work& work, double kv_tokens, double pairs) {
+    const TimePoint start = RealClock().now();
+    runner_.forward(batch_, &counter_);
+    const int wanted = static_cast<int>(batch_.output_rows.size());
+    const int block = runner_.plan().work.max_logits_rows;
+    for (int row = 0; row < wanted; row += block)
+      runner_.logits(row, std::min(block, wanted - row));
+    work.seconds += to_seconds(RealClock().now() - start);
+    const int64_t hit = counter_.take();
+    work.experts_hit += hit;
+    work.bytes += parts_.bytes(hit, kv_tokens, wanted);
+    work.operations += parts_.operations(batch_.num_rows(), pairs, wanted);
+  }
+
+  Runner& runner_;
+  const Parts parts_;
+  const int chunk_;
+  int pages_per_sequence_ = 0;
+  std::mt19937 random_{1};
+  ForwardBatch batch_;
+  std::vector<Sequence> sequences_;
+  ExpertCounter counter_;
+};
+
+struct Case {
+  std::string name;
+  nlohmann::ordered_json keys;
+  int batch = 0, input_len = 0;  // batch 0: a prefill
+  std::vector<Work> rounds;
+};
+
+std::vector<Case> cases_of(const BenchOneBatchOptions& options) {
+  std::vector<Case> cases;
+  for (const int len : options.input_lens)
+    cases.push_back(
+        {fmt::format("prefill {}", len), {{"case", "prefill"}, {"input_len", len}}, 0, len, {}});
+  for (const int batch : options.batches)
+    cases.push_back({fmt::format("decode b={} at {}", batch, options.context_len),
+                     {{"case", "decode"}, {"batch", batch}, {"context_len", options.context_len}},
+                     batch,
+                     0,
+                     {}});
+  return cases;
+}
+
+struct Spread {
+  double median = 0, low = 0, high = 0;
+};
+template <class Figure>
+Spread spread_of(const std::vector<Work>& rounds, Figure&& figure) {
+  std::vector<double> values;
+  for (const Work& work : rounds) values.push_back(figure(work));
+  return {quantile(values, 0.5), quantile(values, 0), quantile(values, 1)};
+}
+
+void print(const Case& c, const BenchOneBatchOptions& options, const Limits& limits,
+           int experts_all) {
+  const int steps = c.batch == 0 ? 1 : options.output_len;
+  const int tokens = c.batch == 0 ? c.input_len : c.batch * steps;
+  const auto us = spread_of(c.rounds, [&](const Work& w) { return w.seconds / steps * 1e6; });
+  const auto rate = spread_of(c.rounds, [&](const Work& w) { return tokens / w.seconds; });
+  const auto read =
+      spread_of(c.rounds, [&](const Work& w) { return w.bytes / w.seconds / limits.read; });
+  const auto peak =
+      spread_of(c.rounds, [&](const Work& w) { return w.operations / w.seconds / limits.peak; });
+  const auto hit = spread_of(
+      c.rounds, [&](const Work& w) { return static_cast<double>(w.experts_hit) / steps; });
+  if (options.json) {
+    nlohmann::ordered_json line = c.keys;
+    line.update({{"tokens_per_s", rate.median},
+                 {"tokens_per_s_min", rate.low},
+                 {"tokens_per_s_max", rate.high},
+                 {"us_per_step", us.median},
+                 {"us_per_step_min", us.low},
+                 {"us_per_step_max", us.high},
+                 {"read_fraction", read.median},
+                 {"peak_fraction", peak.median},
+                 {"peak", limits.peak_name},
+                 {"experts_hit", hit.median}});
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print(
+        "{:<18} | {:>7.1f} tok/s ({:.1f}-{:.1f}) | {:>8.0f} us a step ({:.0f}-{:.0f}) | "
+        "{:.2f} of read bandwidth | {:.3f} of {} peak | {:.0f} of {} experts\n",
+        c.name, rate.median, rate.low, rate.high, us.median, us.low, us.high, read.median,
+        peak.median, limits.peak_name, hit.median, experts_all);
+  }
+}
+
+void print_head(const Runner& runner, const Limits& limits, bool json) {
+  const EngineInfo& info = runner.info();
+  if (json) {
+    const nlohmann::ordered_json line = {
+        {"cpu", runner.machine().cpu_name},  {"isa", isa_name(info.isa)},
+        {"threads", info.num_workers},       {"dtype", dtype_name(info.dtype)},
+        {"weight_bytes", info.weight_bytes}, {"read_gb_s", limits.read / 1e9},
+        {"peak_gflop_s", limits.peak / 1e9}, {"peak", limits.peak_name}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("machine {}\n", describe(runner.machine()));
+    fmt::print("limits  isa={} threads={} | read {:.1f} GB/s | {} {:.0f} GFLOP/s\n",
+               isa_name(info.isa), info.num_workers, limits.read / 1e9, limits.peak_name,
+               limits.peak / 1e9);
+    fmt::print("model   {} layers, hidden {}, {} experts, top {} | {:.2f} GB {}\n",
+               info.model.num_layers, info.model.hidden_size, info.model.moe.num_experts,
+               info.model.moe.top_k, static_cast<double>(info.weight_bytes) / 1e9,
+               dtype_name(info.dtype));
+  }
+}
+
+Result<void> check(const BenchOneBatchOptions& o) {
+  const auto positive = [](const std::vector<int>& list) {
+    return std::ranges::all_of(list, [](int n) { return n >= 1; });
+  };
+  if (!positive(o.input_lens) || !positive(o.batches) || o.context_len < 1 || o.output_len < 1 ||
+      o.rounds < 1)
+    return fail(ErrorCode::bad_value,
+                "--input-len, --batch, --context-len, --output-len and --rounds are at least 1");
+  if (o.input_lens.empty() && o.batches.empty())
+    return fail(ErrorCode::bad_value, "there is nothing to measure: no --input-len, no --batch");
+  return {};
+}
+
+// The memory that these cases need, no more.
+void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings) {
+  const int page = settings.memory.page_size;
+  const int sequence = pages_for(options.context_len + options.output_len, page) * page;
+  int batch_max = 1, len_max = sequence;
+  for (const int batch : options.batches) batch_max = std::max(batch_max, batch);
+  for (const int len : options.input_lens) len_max = std::max(len_max, pages_for(len, page) * page);
+  settings.memory.max_running_requests = batch_max;
+  settings.model.context_length = len_max;
+  settings.memory.max_total_tokens = std::max(int64_t{len_max}, int64_t{batch_max} * sequence);
+}
+
+void measure_limits(Runner& runner, Limits& limits) {
+  const bool tiles = runner.info().isa == Isa::amx && runner.info().dtype == DType::bf16;
+  limits.peak_name = tiles ? "AMX" : "FMA";
+  limits.read = std::max(limits.read, measured_read_bandwidth(runner.workers()));
+  limits.peak = std::max(limits.peak, tiles ? measured_amx_peak(runner.workers())
+                                            : measured_fma_peak(runner.workers()));
+}
+
+Result<void> run(BenchOneBatchOptions& options) {
+  HOCKET_TRY_VOID(check(options));
+  ServerSettings& settings = options.settings;
+  std::optional<DummyShape> shape;
+  if (settings.model.model_path.empty()) {
+    HOCKET_TRY(shape, DummyShape::create(options.shape));
+    settings.model.model_path = shape->folder().string();
+    settings.model.load_format = "dummy";
+  }
+  fit_settings(options, settings);
+  ProgressBar bar("weights");
+  HOCKET_TRY(const auto runner,
+             Runner::create({.settings = settings,
+                             .progress = [&](const LoadProgress& p) { bar.update(p); },
+                             .tokenizer_eos = std::nullopt}));
+  runner->workers().adopt_caller();
+  Bench bench(*runner, options);
+  std::vector<Case> cases = cases_of(options);
+  Limits limits;
+  // Cases and limits take turns, so that all see the same neighbours; round 0 warms up.
+  for (int round = 0; round <= options.rounds; ++round) {
+    measure_limits(*runner, limits);
+    for (Case& c : cases) {
+      const Work work = c.batch == 0
+                            ? bench.prefill(c.input_len)
+                            : bench.decode(c.batch, options.context_len, options.output_len);
+      if (round > 0) c.rounds.push_back(work);
+    }
+  }
+  print_head(*runner, limits, options.json);
+  const ModelConfig& model = runner->info().model;
+  const int experts_all =
+      model.moe.num_experts * static_cast<int>(std::ranges::count(model.layer_is_moe, true));
+  for (const Case& c : cases) print(c, options, limits, experts_all);
+  return {};
+}
+
+}  // namespace
+
+int bench_one_batch(BenchOneBatchOptions options) {
+  const Result<void> done = run(options);
+  if (done) return 0;
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", describe(done.error()));
+  return exit_status(done.error().code);
+}
+
+}  // namespace hocket

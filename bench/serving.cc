@@ -1,0 +1,175 @@
+#include "bench/serving.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "apps/running_server.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "bench/quantile.h"
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kRestSeconds = 5;  // how long pages may take to come home
+
+// KV pages as /metrics counts them.
+struct Pages {
+  int64_t all = 0, free = 0, cached = 0, priv = 0;
+  int64_t busy = 0;  // requests that run or wait
+  bool whole() const { return busy == 0 && priv == 0 && free + cached == all; }
+};
+
+// The first sample of a metric. Errors: io.
+Result<int64_t> metric(std::string_view text, std::string_view name) {
+  for (size_t at = 0; (at = text.find(name, at)) != std::string_view::npos; at += name.size()) {
+    const char after = text.substr(at + name.size()).empty() ? '\0' : text[at + name.size()];
+    if ((at > 0 && text[at - 1] != '\n') || (after != '{' && after != ' ')) continue;
+    const std::string_view line = text.substr(at, text.find('\n', at) - at);
+    const std::string_view number = line.substr(line.rfind(' ') + 1);
+    double value = 0;
+    if (std::from_chars(number.begin(), number.end(), value).ec == std::errc())
+      return static_cast<int64_t>(value);
+  }
+  return fail(ErrorCode::io, "/metrics does not tell {}", name);
+}
+
+Result<Pages> read_pages(HttpClient& client) {
+  HOCKET_TRY(const HttpAnswer answer, client.get("/metrics"));
+  Pages pages;
+  HOCKET_TRY(pages.all, metric(answer.body, "hocket:num_pages"));
+  HOCKET_TRY(pages.free, metric(answer.body, "hocket:num_free_pages"));
+  HOCKET_TRY(pages.cached, metric(answer.body, "hocket:num_cached_pages"));
+  HOCKET_TRY(pages.priv, metric(answer.body, "hocket:num_private_pages"));
+  HOCKET_TRY(const int64_t running, metric(answer.body, "hocket:num_running_reqs"));
+  HOCKET_TRY(const int64_t waiting, metric(answer.body, "hocket:num_queue_reqs"));
+  pages.busy = running + waiting;
+  return pages;
+}
+
+// The pages once the server is at rest, or as they are after kRestSeconds.
+Result<Pages> pages_at_rest(HttpClient& client) {
+  const TimePoint deadline = RealClock().now() + from_seconds(kRestSeconds);
+  while (true) {
+    HOCKET_TRY(const Pages pages, read_pages(client));
+    if (pages.whole() || RealClock().now() > deadline) return pages;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+Result<int> vocabulary(HttpClient& client) {
+  HOCKET_TRY(const HttpAnswer answer, client.get("/get_model_info"));
+  const Json info = Json::parse(answer.body, nullptr, false);
+  if (answer.status != 200 || !info.is_object() || !info.contains("vocab_size") ||
+      !info["vocab_size"].is_number_integer())
+    return fail(ErrorCode::io, "/get_model_info answers {} and no vocab_size: {}", answer.status,
+                answer.body.substr(0, 200));
+  return info["vocab_size"].get<int>();
+}
+
+struct Latency {
+  std::string_view name;
+  const std::vector<double>& ms;
+};
+
+void print_json(const LoadOptions& load, const LoadResult& r, const Pages& pages,
+                const std::array<Latency, 3>& latencies) {
+  Json line = {{"case", "serving"},
+               {"clients", load.max_concurrency},
+               {"seconds", r.seconds},
+               {"num_ok", r.num_ok},
+               {"num_failed", r.num_failed},
+               {"requests_per_s", r.num_ok / r.seconds},
+               {"prompt_tokens_per_s", static_cast<double>(r.prompt_tokens) / r.seconds},
+               {"cached_tokens", r.cached_tokens},
+               {"prompt_tokens", r.prompt_tokens},
+               {"output_tokens_per_s", static_cast<double>(r.output_tokens) / r.seconds}};
+  for (const Latency& l : latencies)
+    line[fmt::format("{}_ms", l.name)] = {
+        {"p50", quantile(l.ms, 0.5)}, {"p90", quantile(l.ms, 0.9)}, {"p99", quantile(l.ms, 0.99)}};
+  line["errors"] = r.errors;
+  line["pages"] = {{"all", pages.all},
+                   {"free", pages.free},
+                   {"cached", pages.cached},
+                   {"private", pages.priv},
+                   {"whole", pages.whole()}};
+  fmt::print("{}\n", line.dump());
+}
+
+void print_text(const LoadOptions& load, const LoadResult& r, const Pages& pages,
+                const std::array<Latency, 3>& latencies) {
+  fmt::print("serving  http://{}:{} | {} clients | {:.1f} s\n", load.server.host, load.server.port,
+             load.max_concurrency, r.seconds);
+  fmt::print("requests {} ok, {} failed | {:.1f} a second\n", r.num_ok, r.num_failed,
+             r.num_ok / r.seconds);
+  for (const auto& [kind, count] : r.errors) fmt::print("  failed {} | {}\n", count, kind);
+  const double cached = r.prompt_tokens == 0 ? 0
+                                             : 100.0 * static_cast<double>(r.cached_tokens) /
+                                                   static_cast<double>(r.prompt_tokens);
+  fmt::print("tokens   prompt {:.0f}/s, {:.0f} % of them cached | output {:.0f}/s\n",
+             static_cast<double>(r.prompt_tokens) / r.seconds, cached,
+             static_cast<double>(r.output_tokens) / r.seconds);
+  for (const Latency& l : latencies)
+    fmt::print("{:<8} p50 {:.1f} ms | p90 {:.1f} ms | p99 {:.1f} ms\n", l.name, quantile(l.ms, 0.5),
+               quantile(l.ms, 0.9), quantile(l.ms, 0.99));
+  fmt::print("pages    free {} + cached {} + private {} = {} of {} | {}\n", pages.free,
+             pages.cached, pages.priv, pages.free + pages.cached + pages.priv, pages.all,
+             pages.whole()     ? "ok"
+             : pages.busy != 0 ? fmt::format("FAILED: {} requests still run or wait", pages.busy)
+                               : "FAILED: pages are missing, or private at rest");
+}
+
+Result<void> check(const LoadOptions& o) {
+  if (o.num_prompts < 1 || o.max_concurrency < 1 || o.max_concurrency > 4096 || o.input_len < 1 ||
+      o.output_len < 1 || o.shared_prefix_len < 0)
+    return fail(ErrorCode::bad_value,
+                "--num-prompts, --max-concurrency (up to 4096), --random-input-len and "
+                "--random-output-len are at least 1");
+  if (o.range_ratio < 0 || o.range_ratio > 1 || o.request_rate < 0 || o.seconds < 0)
+    return fail(ErrorCode::bad_value,
+                "--random-range-ratio is in [0, 1]; --request-rate and --seconds are not negative");
+  return {};
+}
+
+Result<int> run(BenchServingOptions& options) {
+  LoadOptions& load = options.load;
+  HOCKET_TRY_VOID(check(load));
+  std::optional<RunningServer> own;
+  load.server.port = options.port;
+  if (options.port == 0) {
+    ServerSettings& settings = options.settings;
+    settings.http.host = load.server.host;
+    settings.http.port = 0;
+    settings.http.api_key = load.server.api_key;
+    HOCKET_TRY_VOID(choose_model(settings));
+    log::set_level(log::Level::warning);
+    HOCKET_TRY(own, start_server(settings));
+    load.server.port = own->server->port();
+  }
+  HttpClient client(load.server);
+  HOCKET_TRY(load.vocab_size, vocabulary(client));
+  const LoadResult result = run_load(load);
+  HOCKET_TRY(const Pages pages, pages_at_rest(client));
+  const std::array<Latency, 3> latencies = {
+      Latency{"ttft", result.ttft_ms}, {"itl", result.itl_ms}, {"e2e", result.e2e_ms}};
+  (options.json ? print_json : print_text)(load, result, pages, latencies);
+  return result.num_failed == 0 && result.num_ok > 0 && pages.whole() ? 0 : 1;
+}
+
+}  // namespace
+
+int bench_serving(BenchServingOptions options) {
+  const Result<int> done = run(options);
+  if (done) return *done;
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", describe(done.error()));
+  return exit_status(done.error().code);
+}
+
+}  // namespace hocket
