@@ -215,6 +215,12 @@ void read_conversation(Fields& fields, ChatInput& chat) {
   if (const Json* documents = fields.array("documents", kMessagesMax)) chat.documents = *documents;
   if (const Json* kwargs = fields.object("chat_template_kwargs")) {
     chat.kwargs = *kwargs;
+    for (const char* name :
+         {"messages", "documents", "add_generation_prompt", "continue_final_message"})
+      if (chat.kwargs.contains(name))
+        fields.fail_field("chat_template_kwargs",
+                          fmt::format("chat_template_kwargs.{} is a field of its own", name),
+                          fmt::format("give {} beside chat_template_kwargs", name));
     if (const auto tools = chat.kwargs.find("tools"); tools != chat.kwargs.end()) {
       chat.tools = *tools;
       chat.kwargs.erase("tools");

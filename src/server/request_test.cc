@@ -96,6 +96,7 @@ TEST(Request, ChatRefusals) {
        {R"("tool_choice":"required")", "tool_choice", "tools"},
        {R"("modalities":["audio"])", "modalities", "text only"},
        {R"("chat_template":"{{ x }}")", "chat_template", "--chat-template"},
+       {R"("chat_template_kwargs":{"messages":[]})", "chat_template_kwargs", "beside"},
        {R"("priority":"high")", "priority", "must be an integer"},
        {R"("rid":"")", "rid", "1 to 256 bytes"},
        {R"("max_tokens":5000)", "max_tokens", "the context holds 4096"}});

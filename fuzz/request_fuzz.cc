@@ -1,0 +1,87 @@
+// Bodies of every JSON endpoint: an answer for any bytes, and what is accepted is within the limits
+// that the engine counts on.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "server/endpoints.h"
+#include "server/error_map.h"
+#include "server/generate_request.h"
+#include "server/openai_request.h"
+#include "server/request_target.h"
+
+using namespace hocket;
+
+namespace {
+
+const EngineInfo& info() {
+  static const EngineInfo value = [] {
+    EngineInfo i;
+    i.model.vocab_size = 2048;
+    i.context_length = 4096;
+    i.max_total_tokens = 8192;
+    return i;
+  }();
+  return value;
+}
+
+void check_error(const Error& e) {
+  HOCKET_CHECK(!e.message.empty());
+  HOCKET_CHECK(is_valid_utf8(error_body(e)));
+  HOCKET_CHECK(http_status(e.code) == 400);
+}
+
+void check_sampling(const SamplingParams& s) {
+  HOCKET_CHECK((s.temperature >= 0 && s.temperature <= 2));
+  HOCKET_CHECK((s.top_p > 0 && s.top_p <= 1));
+  HOCKET_CHECK((s.min_p >= 0 && s.min_p <= 1));
+  HOCKET_CHECK(s.top_k >= 0);
+  HOCKET_CHECK(s.repetition_penalty > 0);
+  HOCKET_CHECK(s.num_top_logprobs <= kMaxTopLogprobs);
+  HOCKET_CHECK(std::ranges::is_sorted(s.logit_bias));
+  for (const TokenId id : s.stop_ids) HOCKET_CHECK((value(id) >= 0 && value(id) < 2048));
+  for (const std::string& stop : s.stop) HOCKET_CHECK(!stop.empty());
+}
+
+void check_generation(Result<GenerationRequest> request, const ServedModel& model) {
+  if (!request) return check_error(request.error());
+  size_t answers = 0;
+  for (const Prompt& prompt : request->prompts) {
+    check_sampling(prompt.sampling);
+    HOCKET_CHECK((prompt.n >= 1 && prompt.n <= kChoicesMax));
+    answers += static_cast<size_t>(prompt.n);
+  }
+  HOCKET_CHECK((answers >= 1 && answers <= static_cast<size_t>(kPromptsMax)));
+  const auto answer = prepare_answer(*std::move(request), model);
+  if (!answer) return check_error(answer.error());
+  for (size_t i = 0; i < answer->prompts.size(); ++i) {
+    const SamplingParams& s = answer->request.prompts[i].sampling;
+    HOCKET_CHECK(!answer->prompts[i].empty());
+    HOCKET_CHECK(s.max_new_tokens >= 1);
+    HOCKET_CHECK(answer->prompts[i].size() + static_cast<size_t>(s.max_new_tokens) <= 4096);
+  }
+}
+
+template <class T>
+void check_parsed(const Result<T>& parsed) {
+  if (!parsed) check_error(parsed.error());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto body = parse_json_object(bytes);
+  if (!body) return check_error(body.error()), 0;
+  HOCKET_CHECK(parse_json(to_text(*body)).value() == *body);
+  const ServedModel model{&info(), nullptr, nullptr};
+  check_generation(parse_chat(*body, model), model);
+  check_generation(parse_completions(*body, model), model);
+  check_generation(parse_generate(*body, model), model);
+  check_parsed(parse_tokenize(*body));
+  check_parsed(parse_detokenize(*body, model));
+  check_parsed(parse_abort(*body));
+  return 0;
+}
