@@ -6,15 +6,20 @@
 
 namespace hocket {
 
-// extend: chunks of prompts. decode: one row a running request. mixed: both. idle: no row (a rank that only takes part).
+// extend: chunks of prompts. decode: one row a running request. mixed: both. idle: no row (a rank
+// that only takes part).
 enum class ForwardMode : uint8_t { idle, extend, decode, mixed };
 
 constexpr std::string_view forward_mode_name(ForwardMode mode) {
   switch (mode) {
-    case ForwardMode::idle: return "idle";
-    case ForwardMode::extend: return "extend";
-    case ForwardMode::decode: return "decode";
-    case ForwardMode::mixed: return "mixed";
+    case ForwardMode::idle:
+      return "idle";
+    case ForwardMode::extend:
+      return "extend";
+    case ForwardMode::decode:
+      return "decode";
+    case ForwardMode::mixed:
+      return "mixed";
   }
   return "?";
 }

@@ -10,28 +10,29 @@
 
 namespace hocket {
 
-// Rules and their order: docs/contracts/sampling.md. Penalties count generated tokens; repetition_penalty also the prompt.
+// Rules and their order: docs/contracts/sampling.md. Penalties count generated tokens;
+// repetition_penalty also the prompt.
 struct SamplingParams {
-  double temperature = 1.0;         // >= 0; below 1e-5 greedy
-  double top_p = 1.0;               // (0, 1]
-  int top_k = 0;                    // 0: all
-  double min_p = 0.0;               // [0, 1]
-  double frequency_penalty = 0.0;   // [-2, 2]
-  double presence_penalty = 0.0;    // [-2, 2]
-  double repetition_penalty = 1.0;  // > 0
+  double temperature = 1.0;                           // >= 0; below 1e-5 greedy
+  double top_p = 1.0;                                 // (0, 1]
+  int top_k = 0;                                      // 0: all
+  double min_p = 0.0;                                 // [0, 1]
+  double frequency_penalty = 0.0;                     // [-2, 2]
+  double presence_penalty = 0.0;                      // [-2, 2]
+  double repetition_penalty = 1.0;                    // > 0
   std::vector<std::pair<TokenId, float>> logit_bias;  // ascending id
   std::vector<TokenId> allowed_ids;                   // ascending; empty: all
 
-  uint64_t seed = 0;                // keys the generator together with the token's position
+  uint64_t seed = 0;  // keys the generator together with the token's position
 
-  int max_new_tokens = 0;           // >= 1, prompt + max_new_tokens <= context
-  int min_new_tokens = 0;           // end tokens are masked before that many
-  bool ignore_eos = false;          // the model's own end tokens do not stop
-  std::vector<TokenId> stop_ids;    // besides the model's
-  std::vector<std::string> stop;    // strings; matched on text, off the engine thread
+  int max_new_tokens = 0;         // >= 1, prompt + max_new_tokens <= context
+  int min_new_tokens = 0;         // end tokens are masked before that many
+  bool ignore_eos = false;        // the model's own end tokens do not stop
+  std::vector<TokenId> stop_ids;  // besides the model's
+  std::vector<std::string> stop;  // strings; matched on text, off the engine thread
 
-  int num_top_logprobs = -1;        // -1: no logprobs; 0: the chosen token's; n: and the n best
-  int prompt_logprobs_from = -1;    // -1: none; p: log-probabilities of prompt tokens p, p+1, ...
+  int num_top_logprobs = -1;      // -1: no logprobs; 0: the chosen token's; n: and the n best
+  int prompt_logprobs_from = -1;  // -1: none; p: log-probabilities of prompt tokens p, p+1, ...
 
   bool greedy() const { return temperature < 1e-5; }
 };

@@ -1,5 +1,6 @@
-// Every setting a user can give to `serve` (and to the commands that run the engine), with its default.
-// Filled from flags, HOCKET_* variables and a YAML file by apps/settings.cc, in that precedence.
+// Every setting a user can give to `serve` (and to the commands that run the engine), with its
+// default. Filled from flags, HOCKET_* variables and a YAML file by apps/settings.cc, in that
+// precedence.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +11,23 @@
 namespace hocket {
 
 struct ModelSettings {
-  std::string model_path;             // folder; empty: the bundled model
-  std::string tokenizer_path;         // folder; empty: model_path
-  std::string served_model_name;      // empty: the folder's name
-  int context_length = 0;             // 0: the model's own
-  std::string dtype = "auto";         // auto, bfloat16, float32
-  std::string load_format = "auto";   // auto, dummy
-  std::string chat_template;          // file; empty: the model's own
-  uint64_t dummy_seed = 0;            // of --load-format dummy
+  std::string model_path;            // folder; empty: the bundled model
+  std::string tokenizer_path;        // folder; empty: model_path
+  std::string served_model_name;     // empty: the folder's name
+  int context_length = 0;            // 0: the model's own
+  std::string dtype = "auto";        // auto, bfloat16, float32
+  std::string load_format = "auto";  // auto, dummy
+  std::string chat_template;         // file; empty: the model's own
+  uint64_t dummy_seed = 0;           // of --load-format dummy
 };
 
 struct MemorySettings {
-  double mem_fraction_static = 0;     // share of memory for weights and KV; 0: planned
-  int64_t max_total_tokens = 0;       // KV capacity; 0: planned
-  int max_running_requests = 0;       // 0: planned
+  double mem_fraction_static = 0;  // share of memory for weights and KV; 0: planned
+  int64_t max_total_tokens = 0;    // KV capacity; 0: planned
+  int max_running_requests = 0;    // 0: planned
   int max_queued_requests = 1024;
-  int64_t max_queued_tokens = 0;      // 0: no limit
-  int page_size = 32;                 // tokens; 32, 64 or 128
+  int64_t max_queued_tokens = 0;  // 0: no limit
+  int page_size = 32;             // tokens; 32, 64 or 128
 };
 
 struct SchedulerSettings {
@@ -49,9 +50,9 @@ struct HttpSettings {
 };
 
 struct ComputeSettings {
-  std::string cpu_bind = "auto";      // auto, none, or a list such as 0-3,8
-  int num_threads = 0;                // compute threads; 0: one a core
-  int combine_groups = 0;             // 0: the number of ranks (docs/contracts/arithmetic.md)
+  std::string cpu_bind = "auto";  // auto, none, or a list such as 0-3,8
+  int num_threads = 0;            // compute threads; 0: one a core
+  int combine_groups = 0;         // 0: the number of ranks (docs/contracts/arithmetic.md)
 };
 
 struct ServerSettings {
@@ -62,7 +63,7 @@ struct ServerSettings {
   ComputeSettings compute;
 };
 
-// One setting that the server changed by itself; printed as `changed: --x 8192 -> 4096 because ...`.
+// A setting that the server changed by itself; printed as `changed: --x 8192 -> 4096 because ...`.
 struct SettingChange {
   std::string flag, from, to, why;
 };

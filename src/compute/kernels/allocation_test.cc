@@ -72,8 +72,11 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
                        .slots = slots,
                        .q = b.q_view(),
                        .kv = b.kv});
-  attention(backend, b.q_view(), b.kv, plan, b.scale,
-            MatrixView::of(View<Bf16>(y.data(), kRows, b.out_cols())));
+  attention(backend, {.q = b.q_view(),
+                      .kv = b.kv,
+                      .plan = plan,
+                      .scale = b.scale,
+                      .out = MatrixView::of(View<Bf16>(y.data(), kRows, b.out_cols()))});
   select_top_k(backend, rows_of_x, TopKWeights::plain, chosen,
                View<float>(weights.data(), kRows, 2));
   gather_rows(backend, out.slice_rows(0, 1), std::span(rows).first(1), out.slice_rows(1, 1));

@@ -221,18 +221,18 @@ class TaskRun {
 template <class T>
 class BatchRun {
  public:
-  struct Tensors {
-    View<T> q, out;
-    float scale;
-  };
-  BatchRun(Backend& backend, const KvLayer& kv, const AttentionPlan& plan, const Tensors& tensors)
-      : backend_(backend), kv_(kv), plan_(plan), tensors_(tensors) {
-    shape_.q_dim = static_cast<int>(round_up(kv.shape.key_dim, kBlockK));
-    shape_.v_dim = static_cast<int>(round_up(kv.shape.value_dim, kPanelN));
-    shape_.group = static_cast<int>(tensors.q.cols / shape_.q_dim / kv.shape.num_heads);
-    shape_.scale = tensors.scale;
+  BatchRun(Backend& backend, const AttentionCall& call)
+      : backend_(backend),
+        kv_(call.kv),
+        plan_(call.plan),
+        q_(call.q.as<T>()),
+        out_(call.out.as<T>()) {
+    shape_.q_dim = static_cast<int>(round_up(kv_.shape.key_dim, kBlockK));
+    shape_.v_dim = static_cast<int>(round_up(kv_.shape.value_dim, kPanelN));
+    shape_.group = static_cast<int>(q_.cols / shape_.q_dim / kv_.shape.num_heads);
+    shape_.scale = call.scale;
     rows_max_ = query_rows_max(shape_.group);
-    scratch_bytes_ = Scratch<T>::bytes(rows_max_, kv.shape);
+    scratch_bytes_ = Scratch<T>::bytes(rows_max_, kv_.shape);
   }
 
   // One worker takes all segments of a task and KV head.
@@ -240,13 +240,13 @@ class BatchRun {
     backend_.workers().run(num_items(), [&](int item, int worker) {
       Scratch<T> scratch = scratch_of(worker);
       TaskRun<T> run = task_run(item, scratch);
-      run.gather(tensors_.q);
+      run.gather(q_);
       run.run_segment(0, scratch.all);
       for (int begin = kAttentionSegment; begin < run.num_keys(); begin += kAttentionSegment) {
         run.run_segment(begin, scratch.next);
         run.merge(begin, scratch.all, scratch.next);
       }
-      run.finish(scratch.all, tensors_.out);
+      run.finish(scratch.all, out_);
     });
   }
 
@@ -277,7 +277,7 @@ class BatchRun {
       const Segment segment = segment_of(unit);
       Scratch<T> scratch = scratch_of(worker);
       TaskRun<T> run = task_run(segment.item, scratch);
-      run.gather(tensors_.q);
+      run.gather(q_);
       run.run_segment(segment.begin, state_of(unit));
     });
     backend_.workers().run(num_items(), [&](int item, int worker) {
@@ -287,7 +287,7 @@ class BatchRun {
       const State all = state_of(unit);
       for (int begin = kAttentionSegment; begin < run.num_keys(); begin += kAttentionSegment)
         run.merge(begin, all, state_of(++unit));
-      run.finish(all, tensors_.out);
+      run.finish(all, out_);
     });
     return true;
   }
@@ -331,14 +331,14 @@ class BatchRun {
   Backend& backend_;
   const KvLayer& kv_;
   const AttentionPlan& plan_;
-  const Tensors tensors_;
+  const View<T> q_, out_;
   typename TaskRun<T>::Shape shape_{};
   int rows_max_ = 0;
   int64_t scratch_bytes_ = 0;
 };
 
-void check_shapes(const MatrixView& q, const KvLayer& kv, const AttentionPlan& plan,
-                  const MatrixView& out) {
+void check_shapes(const AttentionCall& call) {
+  const auto& [q, kv, plan, scale, out] = call;
   const KvShape& shape = kv.shape;
   const int64_t q_dim = round_up(shape.key_dim, kBlockK);
   HOCKET_CHECK(q.dtype == shape.dtype && out.dtype == shape.dtype);
@@ -380,13 +380,11 @@ int64_t attention_scratch_bytes(int num_heads, const KvShape& shape) {
   return one_task + kSharedStates * State::bytes(rows, shape);
 }
 
-void attention(Backend& backend, MatrixView q, const KvLayer& kv, const AttentionPlan& plan,
-               float scale, MatrixView out) {
-  check_shapes(q, kv, plan, out);
-  if (backend.isa() == Isa::ref) return ref::attention(backend, q, kv, plan, scale, out);
-  with_dtype(kv.shape.dtype, [&](auto t) {
-    using T = decltype(t);
-    BatchRun<T> run(backend, kv, plan, {.q = q.as<T>(), .out = out.as<T>(), .scale = scale});
+void attention(Backend& backend, const AttentionCall& call) {
+  check_shapes(call);
+  if (backend.isa() == Isa::ref) return ref::attention(backend, call);
+  with_dtype(call.kv.shape.dtype, [&](auto t) {
+    BatchRun<decltype(t)> run(backend, call);
     if (!run.run_split()) run.run_whole();
   });
 }

@@ -51,10 +51,17 @@ struct AttentionPlan {
 };
 
 // Shapes: q [rows, num_heads * round_up(key_dim, 32)]; out [rows, num_heads * value_dim], both of
-// the KV element type. Errors: none; shapes are checked.   Thread: engine; workers take (task, KV
-// head).   Bits: equal in every body.
-void attention(Backend& backend, MatrixView q, const KvLayer& kv, const AttentionPlan& plan,
-               float scale, MatrixView out);
+// the KV element type.
+struct AttentionCall {
+  MatrixView q;
+  KvLayer kv;
+  const AttentionPlan& plan;
+  float scale = 1;
+  MatrixView out;
+};
+// Errors: none; shapes are checked.   Thread: engine; workers take (task, KV head).
+// Bits: equal in every body.
+void attention(Backend& backend, const AttentionCall& call);
 // Scratch one worker needs.
 int64_t attention_scratch_bytes(int num_heads, const KvShape& shape);
 

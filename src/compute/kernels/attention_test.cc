@@ -26,8 +26,11 @@ std::vector<T> run(Isa isa, AttentionBatch<T>& b, std::span<const AttentionSeque
   plan.sequences.assign(sequences.begin(), sequences.end());
   plan.build(b.num_heads, b.kv.shape.num_heads);
   std::vector<T> out(b.num_rows * b.out_cols());
-  attention(backend, b.q_view(), b.kv, plan, b.scale,
-            MatrixView::of(View<T>(out.data(), b.num_rows, b.out_cols())));
+  attention(backend, {.q = b.q_view(),
+                      .kv = b.kv,
+                      .plan = plan,
+                      .scale = b.scale,
+                      .out = MatrixView::of(View<T>(out.data(), b.num_rows, b.out_cols()))});
   return out;
 }
 

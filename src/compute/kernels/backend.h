@@ -1,5 +1,5 @@
-// What an operation needs to run: the bodies for one instruction set, the workers, and scratch memory for each worker.
-// Made once at start. Thread: the engine's.
+// What an operation needs to run: the bodies for one instruction set, the workers, and scratch
+// memory for each worker. Made once at start.   Thread: the engine's.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@
 
 namespace hocket {
 
-struct ProductKernels;    // product_kernels.h: the canonical product
-struct RowKernels;        // row_kernels.h: norms, rotations, softmax, attention
+struct ProductKernels;  // product_kernels.h: the canonical product
+struct RowKernels;      // row_kernels.h: norms, rotations, softmax, attention
 
 class Backend {
  public:
-  // scratch_bytes: for each worker; the largest need of any operation (see scratch_bytes_for in choose.h).
+  // scratch_bytes: for each worker; the largest need of any operation (scratch_bytes_for in
+  // choose.h).
   // Errors: out_of_memory.
   static Result<Backend> create(Isa isa, WorkerPool& workers, int64_t scratch_bytes);
 

@@ -1,4 +1,5 @@
-// out[r, :] = table[ids[r], :] as fp32. The table is packed (n = vocabulary, k = hidden), so a tied head needs no second copy.
+// out[r, :] = table[ids[r], :] as fp32. The table is packed (n = vocabulary, k = hidden), so a tied
+// head needs no second copy.
 // Errors: none; ids are checked against n.   Thread: engine.
 #pragma once
 

@@ -1,5 +1,5 @@
-// SwiGLU MLPs over rows sorted by expert: y = down( silu(gate x) * up x ), the middle rounded to the activation type.
-// A dense MLP is the case of one expert.
+// SwiGLU MLPs over rows sorted by expert: y = down( silu(gate x) * up x ), the middle rounded to
+// the activation type. A dense MLP is the case of one expert.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,17 @@
 
 namespace hocket {
 
-// gate_up: panels alternate gate, up, gate, up, ... (n = 2 * round_up(intermediate, 32)), so that one task holds both.
+// gate_up: panels alternate gate, up, gate, up, ... (n = 2 * round_up(intermediate, 32)), so that
+// one task holds both.
 struct ExpertWeights {
-  PackedWeight gate_up;     // k = hidden
-  PackedWeight down;        // n = hidden, k = intermediate
+  PackedWeight gate_up;  // k = hidden
+  PackedWeight down;     // n = hidden, k = intermediate
 };
 
-// Shapes: x [rows, hidden]; offsets [num_experts + 1], expert e owns rows [offsets[e], offsets[e+1]) (empty is fine);
-// middle [>= rows, intermediate] scratch of the activation type; y [rows, hidden]: of the activation type (each row rounded) or fp32.
-// Errors: none; shapes are checked.   Thread: engine; workers take (expert, panels).   Bits: equal in every body.
+// Shapes: x [rows, hidden]; offsets [num_experts + 1], expert e owns rows [offsets[e],
+// offsets[e+1]) (empty is fine); middle [>= rows, intermediate] scratch of the activation type; y
+// [rows, hidden] of the activation type (each row rounded) or fp32.   Errors: none; shapes are
+// checked. Thread: engine; workers take (expert, panels).   Bits: equal in every body.
 struct ExpertsCall {
   MatrixView x;
   std::span<const int32_t> offsets;

@@ -1,11 +1,15 @@
-// Where keys and values of a token stand. One page holds page_tokens tokens of one layer, all KV heads:
+// Where keys and values of a token stand. One page holds page_tokens tokens of one layer, all KV
+// heads:
 //
 //   page | head 0: keys, values | head 1: keys, values | ...
-//   keys    [page_tokens/16][d_k/32 blocks][16 pairs of d][16 keys][2]      a packed weight with n = keys, k = d
-//   values  [page_tokens/32][d_v/16 panels][16 pairs of keys][16 d][2]      for each 32 keys one with n = d, k = keys
+//   keys    [page_tokens/16][d_k/32 blocks][16 pairs of d][16 keys][2]
+//           a packed weight with n = keys, k = d
+//   values  [page_tokens/32][d_v/16 panels][16 pairs of keys][16 d][2]
+//           for each 32 keys one with n = d, k = keys
 //
-// so that QK^T and PV are canonical products over the page as it lies. Dims are padded with zeros (d_k to 32, d_v to 16).
-// Pages are cleared before their first token is written: every number in a page is finite.
+// so that QK^T and PV are canonical products over the page as it lies. Dims are padded with zeros
+// (d_k to 32, d_v to 16). Pages are cleared before their first token is written: every number in a
+// page is finite.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +22,9 @@ namespace hocket {
 // Geometry of one layer's pages.
 struct KvShape {
   DType dtype = DType::bf16;
-  int num_heads = 0;        // KV heads
+  int num_heads = 0;  // KV heads
   int key_dim = 0, value_dim = 0;
-  int page_tokens = 32;     // a multiple of 32
+  int page_tokens = 32;  // a multiple of 32
 
   int64_t key_elements() const { return page_tokens * round_up(key_dim, kBlockK); }
   int64_t value_elements() const { return page_tokens * round_up(value_dim, kPanelN); }
@@ -41,7 +45,7 @@ struct KvShape {
 // All pages of one layer.
 struct KvLayer {
   KvShape shape;
-  void* data = nullptr;     // [num_pages][page_elements]
+  void* data = nullptr;  // [num_pages][page_elements]
 
   template <class T>
   T* keys(PageId page, int head) const {
@@ -57,7 +61,7 @@ struct KvLayer {
 // Where one row's key and value go.
 struct KvSlot {
   PageId page = kNoPage;
-  int offset = 0;           // token inside the page
+  int offset = 0;  // token inside the page
 };
 
 }  // namespace hocket

@@ -1,6 +1,8 @@
-// y[m, n] = x[m, k] . w[k, n] in the canonical order; with Store::add, y + that product (one addition an element).
-// Shapes: x [rows, k] of w's element type, padding readable and zero; w packed; y [rows, n] fp32. rows >= 0.
-// Errors: none; shapes are checked.   Thread: engine; workers split column panels.   Bits: equal in every body.
+// y[m, n] = x[m, k] . w[k, n] in the canonical order; with Store::add, y + that product (one
+// addition an element).
+// Shapes: x [rows, k] of w's element type, padding readable and zero; w packed; y [rows, n] fp32;
+// rows >= 0.   Errors: none; shapes are checked.   Thread: engine; workers split column panels.
+// Bits: equal in every body.
 #pragma once
 
 #include "compute/kernels/backend.h"

@@ -2,9 +2,9 @@
 // scalar and vector bodies agree in every bit. Every rounding is explicit: fma where written,
 // nowhere else.
 //
-// Accuracy (math_test.cc): exp, log, silu, sin, cos within 2 ulp, sigmoid 2.1; sin and cos for |x| <=
-// 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN. Source:
-// docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
+// Accuracy (math_test.cc): exp, log, silu, sin, cos within 2 ulp, sigmoid 2.1; sin and cos where
+// |x| <= 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN.
+// Source: docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
 //
 // V is a struct of fp32 lanes, local to the unit that uses it: its functions must not be shared
 // between units compiled for different instruction sets. It has  V::all(float),
@@ -41,8 +41,8 @@ template <class V>
 // x >= 0; log(0) = -inf.
 template <class V>
 [[gnu::always_inline]] inline V log(V x) {
-  // x = 2^k * (1 + f), 1 + f in [sqrt(1/2), sqrt(2));  s = f / (2 + f);  log(1 + f) = f - (f^2/2 -
-  // s (f^2/2 + R(s^2)))
+  // x = 2^k * (1 + f), 1 + f in [sqrt(1/2), sqrt(2));  s = f / (2 + f);
+  // log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2)))
   const V shifted = add_bits(x, V::all_bits(0x3f800000u - 0x3f3504f3u));
   const V k = from_int(add_bits(shift_right<23>(shifted), V::all_bits(0u - 127u)));
   const V m = add_bits(and_bits(shifted, V::all_bits(0x007fffffu)), V::all_bits(0x3f3504f3u));

@@ -3,8 +3,8 @@
 //   [n / 16 panels][k / 32 blocks][16 pairs][16 columns][2]     element (n, k) stands at
 //   panel n/16, block k/32, pair (k%32)/2, column n%16, k%2
 //
-// A block is 512 elements (1 KiB in bf16). n is padded to whole panels and k to whole blocks, with zeros.
-// Pages of the KV cache use the same tiles (kv_layout.h).
+// A block is 512 elements (1 KiB in bf16). n is padded to whole panels and k to whole blocks, with
+// zeros. Pages of the KV cache use the same tiles (kv_layout.h).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ inline constexpr int kTileElements = kPanelN * kBlockK;
 // Borrowed; owned by the model's weight memory.
 struct PackedWeight {
   const void* data = nullptr;
-  DType dtype = DType::bf16;    // bf16 or f32
-  int n = 0, k = 0;             // logical: y[n] = sum over k
+  DType dtype = DType::bf16;  // bf16 or f32
+  int n = 0, k = 0;           // logical: y[n] = sum over k
 
   int panels() const { return static_cast<int>(round_up(n, kPanelN) / kPanelN); }
   int k_blocks() const { return static_cast<int>(round_up(k, kBlockK) / kBlockK); }
@@ -38,8 +38,9 @@ constexpr int64_t packed_offset(int64_t n, int64_t k, int64_t k_blocks) {
          n % kPanelN * 2 + k % 2;
 }
 
-// Packs rows [row_begin, row_begin + rows.rows) of a matrix of k = rows.cols columns into `packed`; padding columns
-// are written as zero. T: bf16 or float, as the packed type. Thread: any, for disjoint panels.
+// Packs rows [row_begin, row_begin + rows.rows) of a matrix of k = rows.cols columns into `packed`;
+// padding columns are written as zero. T: bf16 or float, as the packed type.
+// Thread: any, for disjoint panels.
 template <class T>
 void pack_rows(View<const T> rows, int64_t row_begin, T* packed);
 

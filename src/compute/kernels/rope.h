@@ -10,10 +10,11 @@
 namespace hocket {
 
 struct RopeFrequencies {
-  std::vector<float> inv_freq;    // [rotary_dim / 2]
-  float attention_factor = 1;     // multiplies cos and sin
+  std::vector<float> inv_freq;  // [rotary_dim / 2]
+  float attention_factor = 1;   // multiplies cos and sin
 };
-// default, linear, llama3 and yarn. Errors: none; the config was validated.   Source: docs/contracts/arithmetic.md, "rope".
+// default, linear, llama3 and yarn. Errors: none; the config was validated.
+// Source: docs/contracts/arithmetic.md, "rope".
 RopeFrequencies rope_frequencies(const RopeConfig& config);
 
 // cos and sin of float(position) * inv_freq (one fp32 product), times the attention factor.

@@ -4,17 +4,14 @@
 #include "compute/kernels/row_kernels.h"
 
 namespace hocket {
-struct AttentionPlan;
-struct KvLayer;
-struct MatrixView;
+struct AttentionCall;
 class Backend;
 }  // namespace hocket
 
 namespace hocket::ref {
 extern const RowKernels kRows;
 // attention() as its contract says it, one query and one key at a time.
-void attention(Backend& backend, const MatrixView& q, const KvLayer& kv, const AttentionPlan& plan,
-               float scale, const MatrixView& out);
+void attention(Backend& backend, const AttentionCall& call);
 }  // namespace hocket::ref
 
 namespace hocket::cpu {

@@ -9,9 +9,10 @@ namespace hocket {
 
 struct RowStats {
   float max = 0;
-  int argmax = 0;            // lowest index of the largest
+  int argmax = 0;  // lowest index of the largest
   float logsumexp = 0;
-  bool finite = false;       // false if any entry is NaN or +inf, or all are -inf; the other fields are then undefined
+  // False if any entry is NaN or +inf, or all are -inf; the other fields are then undefined.
+  bool finite = false;
 };
 
 // Shapes: x [rows, n] fp32; stats [rows].   Thread: engine; workers split rows.

@@ -35,7 +35,11 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
   const auto [begin, count] = half.rows;
   const float scale = 1.0f / std::sqrt(static_cast<float>(site.model.head_dim));
   const MatrixView attended = site.work.attended.slice_rows(begin, count);
-  attention(site.backend, half.state.q.take(), site.kv, half.attention, scale, attended);
+  attention(site.backend, {.q = half.state.q.take(),
+                           .kv = site.kv,
+                           .plan = half.attention,
+                           .scale = scale,
+                           .out = attended});
   linear(site.backend, attended, weights.output, site.work.residual.slice_rows(begin, count),
          Store::add);
 }

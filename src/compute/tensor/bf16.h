@@ -1,4 +1,4 @@
-// bfloat16 and float16 as stored numbers. Arithmetic is done in fp32 (docs/contracts/arithmetic.md).
+// bfloat16 and float16 as stored numbers; arithmetic is in fp32 (docs/contracts/arithmetic.md).
 #pragma once
 
 #include <bit>
@@ -13,8 +13,12 @@ struct Bf16 {
   friend bool operator==(Bf16, Bf16) = default;
 };
 
-inline float to_float(Bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
-inline float to_float(float x) { return x; }
+inline float to_float(Bf16 x) {
+  return std::bit_cast<float>(uint32_t{x.bits} << 16);
+}
+inline float to_float(float x) {
+  return x;
+}
 
 // Round to nearest even; NaN stays NaN.
 inline Bf16 to_bf16(float x) {
@@ -29,9 +33,13 @@ float f16_to_float(uint16_t bits);
 template <class T>
 T from_float(float x);
 template <>
-inline Bf16 from_float<Bf16>(float x) { return to_bf16(x); }
+inline Bf16 from_float<Bf16>(float x) {
+  return to_bf16(x);
+}
 template <>
-inline float from_float<float>(float x) { return x; }
+inline float from_float<float>(float x) {
+  return x;
+}
 
 template <class T>
 inline constexpr DType dtype_of = DType::f32;

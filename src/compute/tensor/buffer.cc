@@ -16,7 +16,7 @@ std::atomic<int64_t> bytes_in_use{0};
 Result<Buffer> Buffer::allocate(int64_t bytes) {
   if (bytes == 0) return Buffer();
   HOCKET_CHECK(bytes > 0);
-  // Over-reserve so that the part we use starts on a huge page; untouched address space costs nothing.
+  // Over-reserve so that the part in use starts on a huge page; untouched address space is free.
   const int64_t reserved = bytes >= kHugePage ? round_up(bytes, kHugePage) + kHugePage : bytes;
   void* start = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -54,7 +54,9 @@ Buffer::~Buffer() {
   bytes_in_use -= bytes_;
 }
 
-int64_t buffer_bytes_in_use() { return bytes_in_use; }
+int64_t buffer_bytes_in_use() {
+  return bytes_in_use;
+}
 
 MatrixView Layout::matrix(DType dtype, int64_t rows, int64_t cols) {
   const int64_t stride = round_up(cols, kBlockK);

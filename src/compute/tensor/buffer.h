@@ -1,5 +1,5 @@
-// The only owner of big memory: zeroed, 64-byte aligned, on 2 MiB pages where the kernel allows, never moved.
-// Everything big is made at start; the step borrows.
+// The only owner of big memory: zeroed, 64-byte aligned, on 2 MiB pages where the kernel allows,
+// never moved. Everything big is made at start; the step borrows.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class Buffer {
 // Bytes of all live buffers of this process.
 int64_t buffer_bytes_in_use();
 
-// Lays matrices out one after another, each row padded to whole k-blocks and each matrix to 64 bytes. Run once without memory to learn
-// the size (bytes()), then once with it.
+// Lays matrices out one after another, each row padded to whole k-blocks and each matrix to 64
+// bytes. Run once without memory to learn the size (bytes()), then once with it.
 class Layout {
  public:
   Layout() = default;

@@ -1,5 +1,6 @@
 // Borrowed row-major matrices. A view dies with the step; it owns nothing.
-// Rows are `stride` elements apart (stride >= cols), so a range of rows or of columns is again a view.
+// Rows are `stride` elements apart (stride >= cols), so a range of rows or of columns is a view
+// too.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,9 @@ struct View {
   View() = default;
   View(T* d, int64_t r, int64_t c) : data(d), rows(r), cols(c), stride(c) {}
   View(T* d, int64_t r, int64_t c, int64_t s) : data(d), rows(r), cols(c), stride(s) {}
-  operator View<const T>() const requires(!std::is_const_v<T>) {
+  operator View<const T>() const
+    requires(!std::is_const_v<T>)
+  {
     return {data, rows, cols, stride};
   }
 
@@ -54,7 +57,8 @@ struct MatrixView {
   }
 };
 
-// Calls f with a value of the element type: with_dtype(x.dtype, [&](auto t) { using T = decltype(t); ... });
+// Calls f with a value of the element type:
+//   with_dtype(x.dtype, [&](auto t) { using T = decltype(t); ... });
 template <class F>
 void with_dtype(DType dtype, F&& f) {
   if (dtype == DType::bf16) return f(Bf16{});

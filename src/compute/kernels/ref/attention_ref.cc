@@ -110,8 +110,8 @@ void run_query(const Query<T>& query, float* scratch, T* out) {
 
 }  // namespace
 
-void attention(Backend& backend, const MatrixView& q, const KvLayer& kv, const AttentionPlan& plan,
-               float scale, const MatrixView& out) {
+void attention(Backend& backend, const AttentionCall& call) {
+  const auto& [q, kv, plan, scale, out] = call;
   with_dtype(kv.shape.dtype, [&](auto t) {
     using T = decltype(t);
     const int64_t q_dim = round_up(kv.shape.key_dim, kBlockK);
