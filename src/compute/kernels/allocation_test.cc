@@ -1,10 +1,7 @@
 // No row operation allocates: memory is planned at start.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "base/count_allocations.h"
 #include "compute/kernels/cases/attention_cases.h"
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/combine.h"
@@ -13,23 +10,6 @@
 #include "compute/kernels/rope.h"
 #include "compute/kernels/router.h"
 #include "compute/kernels/row_stats.h"
-
-namespace {
-std::atomic<int64_t> num_allocations{0};
-}  // namespace
-
-// Counted for the whole test program. noinline: the compiler must not pair new with free.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++num_allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 namespace hocket {
 namespace {

@@ -10,9 +10,10 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <numeric>
+#include <utility>
 
 #include "base/check.h"
+#include "base/nearest.h"
 #include "compute/weights/json_fields.h"
 
 namespace hocket {
@@ -181,32 +182,12 @@ Result<SafetensorsHeader> parse_header(std::span<const std::byte> head, int64_t 
   return header;
 }
 
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = std::exchange(row[0], static_cast<int>(i) + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j + 1] + 1, row[j] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 Error missing_tensor(std::string_view name, const std::filesystem::path& where,
                      const std::vector<std::string>& names) {
-  std::string nearest;
-  int least = static_cast<int>(name.size());
-  for (const std::string& other : names) {
-    if (std::abs(static_cast<int>(other.size()) - static_cast<int>(name.size())) >= least) continue;
-    if (const int distance = edit_distance(name, other); distance < least)
-      least = distance, nearest = other;
-  }
   std::string message = fmt::format("{} holds no tensor {}", where.string(), shown(name));
-  if (!nearest.empty())
-    message += fmt::format("; the nearest of its {} is {}", names.size(), shown(nearest));
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  if (const auto nearest = nearest_name(name, candidates))
+    message += fmt::format("; the nearest of its {} is {}", names.size(), shown(*nearest));
   return error(ErrorCode::missing_tensor, "{}", message)
       .with_fix(
           "config.json and the weights may be of different models, or a file is missing: "

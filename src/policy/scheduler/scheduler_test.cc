@@ -4,31 +4,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <new>
 
+#include "base/count_allocations.h"
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/new_token_ratio.h"
 #include "policy/scheduler/prefill_adder.h"
 #include "policy/scheduler/running_batch.h"
-
-namespace {
-int64_t num_allocations = 0;
-}  // namespace
-
-// Not inlined, or the compiler would see free() meet memory that looks like new's.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++num_allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 namespace hocket {
 namespace {

@@ -1,0 +1,37 @@
+// Counts the allocations of a test program, to prove that a step makes none. It replaces operator
+// new, so one file of the program includes it, and never a file of a library. Thread: any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace hocket {
+inline std::atomic<int64_t> num_allocations{0};
+}  // namespace hocket
+
+// noinline: the compiler must not see free() meet what looks like memory of new.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++hocket::num_allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
+  ++hocket::num_allocations;
+  const auto align = static_cast<size_t>(alignment);
+  if (void* memory = std::aligned_alloc(align, (bytes + align) / align * align)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
