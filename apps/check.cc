@@ -1,0 +1,185 @@
+// hocket check: does this engine compute what Hugging Face computes? One line a quantity.
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "apps/loaded_model.h"
+#include "compute/weights/hf_config.h"
+#include "compute/weights/progress_bar.h"
+#include "engine/check/checker.h"
+#include "text/golden_cases.h"
+
+namespace hocket {
+namespace {
+
+class Report {
+ public:
+  enum class Form : uint8_t { table, json };
+  explicit Report(Form form) : form_(form) {}
+
+  void add(const std::vector<CheckLine>& lines) {
+    for (const CheckLine& line : lines) add(line);
+  }
+
+  void add(const CheckLine& line) {
+    count(line.ok);
+    if (form_ == Form::json) {
+      // JSON has no infinity: a NaN among the numbers leaves `worst` null.
+      return print({{"dtype", line.dtype},
+                    {"way", line.way},
+                    {"quantity", line.quantity},
+                    {"compared", line.compared},
+                    {"worst", line.worst},
+                    {"atol", line.tolerance.atol},
+                    {"rtol", line.tolerance.rtol},
+                    {"ok", line.ok},
+                    {"first_failure", line.first_failure}});
+    }
+    fmt::print("{:<8} {:<12} {:<26} {:>6} numbers  worst {:<9.3g} of {:<18} {}\n", line.dtype,
+               line.way, line.quantity, line.compared, line.worst, tolerance(line.tolerance),
+               line.ok ? "ok" : "FAILED");
+    explain(line.first_failure);
+  }
+
+  void add(const std::vector<GoldenLine>& lines) {
+    for (const GoldenLine& line : lines) {
+      count(line.failed == 0);
+      if (form_ == Form::json) {
+        print({{"quantity", line.name},
+               {"compared", line.cases},
+               {"failed", line.failed},
+               {"ok", line.failed == 0},
+               {"first_failure", line.first_failure}});
+        continue;
+      }
+      fmt::print("{:<48} {:>6} cases    {} failed {:>29}\n", line.name, line.cases, line.failed,
+                 line.failed == 0 ? "ok" : "FAILED");
+      explain(line.first_failure);
+    }
+  }
+
+  // The exit status.
+  int close() const {
+    if (form_ == Form::table) fmt::print("{} quantities ok, {} FAILED\n", num_ok_, num_failed_);
+    return num_failed_ == 0 ? 0 : 1;
+  }
+
+ private:
+  static std::string tolerance(const Tolerance& t) {
+    if (t.atol == 0 && t.rtol == 0) return "0";
+    return t.rtol == 0 ? fmt::format("{:.3g}", t.atol)
+                       : fmt::format("{:.0e} + {:.0e} |x|", t.atol, t.rtol);
+  }
+  static void print(const nlohmann::json& object) { fmt::print("{}\n", object.dump()); }
+  static void explain(const std::string& failure) {
+    if (!failure.empty()) fmt::print("    {}\n", failure);
+  }
+  void count(bool ok) { ++(ok ? num_ok_ : num_failed_); }
+
+  Form form_;
+  int num_ok_ = 0, num_failed_ = 0;
+};
+
+// What lies beside a model to compare it with.
+struct Expectation {
+  std::optional<Reference> reference;
+  std::vector<Recorded> recorded;
+};
+
+Result<Expectation> find_expectation(const std::filesystem::path& folder) {
+  HOCKET_TRY(const ModelConfig model, read_hf_config(folder));
+  Expectation found;
+  if (std::filesystem::exists(folder / "reference.json")) {
+    HOCKET_TRY(found.reference, Reference::read(folder, model));
+    return found;
+  }
+  if (std::filesystem::exists(folder / "expected.json")) {
+    HOCKET_TRY(found.recorded, read_recorded(folder / "expected.json"));
+    return found;
+  }
+  return fail(error(ErrorCode::model_not_found,
+                    "{} has no reference outputs to check against: neither reference.json with "
+                    "reference.safetensors, nor expected.json",
+                    folder.string())
+                  .with_fix("a folder as in tests/golden, or none for the bundled model"));
+}
+
+Result<void> check_model(const ServerSettings& settings, Report& report) {
+  HOCKET_TRY(const Expectation expected, find_expectation(settings.model.model_path));
+  std::vector<std::string> dtypes = {settings.model.dtype};
+  if (settings.model.dtype == "auto") dtypes = {"float32", "bfloat16"};
+  for (const std::string& dtype : dtypes) {
+    Runner::Options options{.settings = settings, .progress = {}, .tokenizer_eos = {}};
+    options.settings.model.dtype = dtype;
+    ProgressBar bar("weights");
+    options.progress = [&](const LoadProgress& progress) { bar.update(progress); };
+    HOCKET_TRY(const auto runner, Runner::create(std::move(options)));
+    HOCKET_TRY(const std::vector<CheckLine> lines,
+               expected.reference ? check_reference(*runner, *expected.reference)
+                                  : check_recorded(*runner, expected.recorded));
+    report.add(lines);
+  }
+  return {};
+}
+
+Result<void> check_golden(const std::filesystem::path& folder, Report& report) {
+  bool any = false;
+  const auto has = [&](const char* part) {
+    const bool there = std::filesystem::exists(folder / part);
+    any |= there;
+    return there;
+  };
+  if (has("tokenizers")) {
+    HOCKET_TRY(const auto lines, check_tokenizer_golden(folder / "tokenizers"));
+    report.add(lines);
+  }
+  if (has("chat")) {
+    HOCKET_TRY(const auto lines, check_chat_golden(folder / "chat"));
+    report.add(lines);
+  }
+  if (has("sampling")) {
+    HOCKET_TRY(const auto lines, check_sampling(folder / "sampling"));
+    report.add(lines);
+  }
+  if (!any)
+    return fail(ErrorCode::model_not_found, "{} has none of the folders tokenizers, chat, sampling",
+                folder.string());
+  return {};
+}
+
+Result<int> check_all(const Arguments& arguments) {
+  ServerSettings settings;
+  std::string golden;
+  bool json = false;
+  CommandLine line{.command = "check",
+                   .about = "compare the engine with reference outputs beside the model",
+                   .groups = model_flags(settings)};
+  line.groups.push_back(
+      {"Check",
+       {{"golden", &golden, "folder with tokenizers, chat and sampling cases to check too", ""},
+        {"json", &json, "one object a line", ""}}});
+  HOCKET_TRY(const bool go, parse_flags(line, arguments));
+  if (!go) return 0;
+  HOCKET_TRY_VOID(choose_isa());
+  Report report(json ? Report::Form::json : Report::Form::table);
+  // Golden cases alone need no model.
+  if (golden.empty() || !settings.model.model_path.empty()) {
+    HOCKET_TRY_VOID(choose_model(settings));
+    HOCKET_TRY_VOID(check_model(settings, report));
+  }
+  if (!golden.empty()) HOCKET_TRY_VOID(check_golden(golden, report));
+  return report.close();
+}
+
+}  // namespace
+
+int check(const Arguments& arguments) {
+  const Result<int> done = check_all(arguments);
+  return done ? *done : report(done.error());
+}
+
+}  // namespace hocket
