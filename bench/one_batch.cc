@@ -238,7 +238,7 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
   } else {
     fmt::print(
         "{:<18} | {:>7.1f} tok/s ({:.1f}-{:.1f}) | {:>8.0f} us a step ({:.0f}-{:.0f}) | "
-        "{:.2f} of read bandwidth | {:.3f} of {} peak | {:.0f} of {} experts\n",
+        "{:.3f} of read bandwidth | {:.3f} of {} peak | {:.0f} of {} experts\n",
         c.name, rate.median, rate.low, rate.high, us.median, us.low, us.high, read.median,
         peak.median, limits.peak_name, hit.median, experts_all);
   }
