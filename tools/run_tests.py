@@ -3,7 +3,7 @@
 
     tools/run_tests.py --build BUILD [PART...]      without a part: all of them
 
-Parts: unit (the rooms' *_test programs but kernels, and the tools' own), kernels, scenarios and simulation
+Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
 (those test suites alone), golden (those, and `hocket check` on every reference model), api (the Python client).
 """
 
@@ -194,6 +194,42 @@ def run_tools(tally):
         tally.fail("tools (unittest itself)", "\n".join(rest[-40:]), status)
 
 
+CARGO_LINE = re.compile(r"^test (\S+)(?: - .+)? \.\.\. (ok|FAILED|ignored)\b")
+
+
+def read_cargo(lines, tally):
+    """Counts `cargo test` lines; returns everything else, which holds the panics."""
+    rest = []
+    for line in lines:
+        match = CARGO_LINE.match(line)
+        if not match:
+            rest.append(line)
+        elif match.group(2) == "ok":
+            tally.ok(f"rust {match.group(1)}")
+        elif match.group(2) == "ignored":
+            tally.skip(f"rust {match.group(1)}")
+        else:
+            tally.fail(f"rust {match.group(1)}")
+    return rest
+
+
+def run_rust(build, tally):
+    """The Rust library's own tests, by the cargo that built it and where it did."""
+    cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^(CARGO|RUSTC|HOCKET_RUST_TARGET):\w+=(.+)$", cache, flags=re.MULTILINE))
+    environment = dict(os.environ, CARGO_TARGET_DIR=found["HOCKET_RUST_TARGET"])
+    environment |= {"RUSTC": found["RUSTC"]} if "RUSTC" in found else {}
+    command = [found["CARGO"], "test", "--release", "--locked", "--manifest-path", ROOT / "rust/Cargo.toml"]
+    running = Program(command, environment)
+    failed_before = len(tally.failed)
+    rest = read_cargo(running.lines(), tally)
+    status = running.end()
+    if len(tally.failed) > failed_before:
+        tally.line("\n".join(rest))
+    elif status:
+        tally.fail("rust (cargo itself)", "\n".join(rest[-40:]), status)
+
+
 def run_golden(build, tally):
     """`hocket check` on each reference model, with the best instruction set and with each forced one."""
     models = sorted(path.parent for path in (ROOT / "tests/golden").rglob("reference.safetensors"))
@@ -226,6 +262,7 @@ def main():
     programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
     if "unit" in wanted:
         run_tools(tally)
+        run_rust(arguments.build, tally)
     for program in programs:
         kernels = program.name == "kernels_test"
         if ("kernels" if kernels else "unit") in wanted:

@@ -32,6 +32,15 @@ tests/api/test_chat.py::test_slow SKIPPED (needs time)                   [100%]
 E   assert 1 == 2
 """
 
+CARGO = """\
+running 3 tests
+test marks::tests::spellings ... ok
+test grammar::tests::masks ... FAILED
+test template::tests::slow ... ignored, needs time
+thread 'grammar::tests::masks' panicked at src/grammar.rs:9:5:
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
+"""
+
 
 class RunTestsTest(unittest.TestCase):
     def setUp(self):
@@ -58,6 +67,13 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(self.tally.failed, ["tests/api/test_chat.py::test_names[a b]"])
         self.assertEqual(self.tally.skipped, 1)
         self.assertIn("E   assert 1 == 2", rest)
+
+    def test_cargo_output_is_counted_by_test(self):
+        rest = run_tests.read_cargo(CARGO.splitlines(), self.tally)
+        self.assertEqual(self.tally.passed, 1)
+        self.assertEqual(self.tally.failed, ["rust grammar::tests::masks"])
+        self.assertEqual(self.tally.skipped, 1)
+        self.assertIn("thread 'grammar::tests::masks' panicked at src/grammar.rs:9:5:", rest)
 
     def test_the_closing_line_and_status(self):
         self.tally.ok("one")

@@ -167,7 +167,7 @@ void WeightLoader::State::fill_pieces(const Job& job, const StoredTensor* source
     } else {
       // Room for the numbers as made and as converted.
       auto* made = scratch_of<float>(worker, 2 * count);
-      random_rows(options.seed, job.name, row, rows, job.k, made);
+      random_rows(options.seed, job.name, row, {made, rows, job.k});
       converted = reinterpret_cast<T*>(made + count);
       for (int64_t i = 0; i < count; ++i) converted[i] = from_float<T>(made[i]);
     }
@@ -269,7 +269,7 @@ std::span<const float> WeightLoader::vector(const std::string& name, int n) {
   auto* out = static_cast<float*>(s.take(int64_t{n} * 4));
   if (s.measuring || s.error) return {};
   if (s.options.source == nullptr) {
-    random_rows(s.options.seed, name, 0, 1, n, out);
+    random_rows(s.options.seed, name, 0, {out, 1, n});
   } else if (const std::optional<StoredTensor> source = s.find(name, {n})) {
     convert(source->type, source->data, n, out);
     s.options.source->done_with(*source);

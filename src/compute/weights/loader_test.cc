@@ -274,7 +274,7 @@ TEST(WeightLoader, RandomWeightsDoNotDependOnWorkersOrOrder) {
   EXPECT_EQ(std::memcmp(a.down.data, b.down.data, a.down.bytes()), 0);
   EXPECT_EQ(std::memcmp(am.data, bm.data, am.bytes()), 0);
   std::vector<float> row(33);
-  random_rows(7, "m.weight", 69, 1, 33, row.data());
+  random_rows(7, "m.weight", 69, {row.data(), 1, 33});
   for (int col = 0; col < 33; ++col) EXPECT_EQ(at<Bf16>(am, 69, col), to_float(to_bf16(row[col])));
 }
 

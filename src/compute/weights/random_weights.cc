@@ -46,22 +46,21 @@ void fill_block(uint64_t row_key, uint32_t col, float mean, float scale, float* 
 
 }  // namespace
 
-void random_rows(uint64_t seed, std::string_view name, int64_t row_begin, int64_t rows,
-                 int64_t cols, float* out) {
+void random_rows(uint64_t seed, std::string_view name, int64_t row_begin, View<float> out) {
   const bool norm = name.ends_with("norm.weight");
   const float mean = norm ? 1.0f : 0.0f;
   const float scale = (norm ? kNormDeviation : kMatrixDeviation) / kSumDeviation;
   const uint64_t key = key_of(seed, name);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < out.rows; ++r) {
     const uint64_t row_key = mix(key ^ static_cast<uint64_t>(row_begin + r));
-    float* row = out + r * cols;
+    float* row = out.row(r);
     int64_t c = 0;
-    for (; c + kBlock <= cols; c += kBlock)
+    for (; c + kBlock <= out.cols; c += kBlock)
       fill_block(row_key, static_cast<uint32_t>(c), mean, scale, row + c);
-    if (c < cols) {
+    if (c < out.cols) {
       float rest[kBlock];
       fill_block(row_key, static_cast<uint32_t>(c), mean, scale, rest);
-      std::memcpy(row + c, rest, (cols - c) * sizeof(float));
+      std::memcpy(row + c, rest, (out.cols - c) * sizeof(float));
     }
   }
 }

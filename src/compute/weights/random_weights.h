@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <string_view>
 
+#include "compute/tensor/view.h"
+
 namespace hocket {
 
-// Fills rows [row_begin, row_begin + rows) of a [*, cols] tensor called `name`.
-void random_rows(uint64_t seed, std::string_view name, int64_t row_begin, int64_t rows,
-                 int64_t cols, float* out);
+// Fills `out`: rows [row_begin, row_begin + out.rows) of the tensor called `name`.
+void random_rows(uint64_t seed, std::string_view name, int64_t row_begin, View<float> out);
 
 }  // namespace hocket

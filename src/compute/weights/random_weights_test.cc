@@ -15,7 +15,7 @@ namespace {
 std::vector<float> rows_of(uint64_t seed, const std::string& name, int64_t begin, int64_t rows,
                            int64_t cols) {
   std::vector<float> out(rows * cols);
-  random_rows(seed, name, begin, rows, cols, out.data());
+  random_rows(seed, name, begin, {out.data(), rows, cols});
   return out;
 }
 
@@ -87,7 +87,7 @@ TEST(RandomWeights, NeighboursAreNotCorrelated) {
 TEST(RandomWeights, FillsMuchPerSecond) {
   std::vector<float> out(8'000'000);
   const auto start = std::chrono::steady_clock::now();
-  random_rows(1, "w", 0, 4000, 2000, out.data());
+  random_rows(1, "w", 0, {out.data(), 4000, 2000});
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::printf("random_rows: %.0f M elements/s in one thread\n", out.size() / seconds / 1e6);
