@@ -25,6 +25,8 @@ SEEN = ROOT / "build/lint"
 CLANG, FORMAT, TIDY = "clang++-19", "clang-format-19", "clang-tidy-19"
 CODE_FOLDERS = ("src", "apps", "bench", "fuzz", "tests")
 COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
+TELL_S = 10
+TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # given to test programs; headers that only they include may use it
 # Nothing of the place where a file was written may stay in it. Cut in two, so that this file passes too.
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
@@ -87,10 +89,16 @@ class Seen:
         (self.folder / key).touch()
 
 
-def each(jobs, work):
-    """Faults of work(job) over all jobs, on every core."""
+def each(name, jobs, work):
+    """Faults of work(job) over all jobs, on every core; says now and then how far it is."""
+    found, told = [], time.monotonic()
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-        return [fault for faults in pool.map(work, jobs) for fault in faults]
+        for done, faults in enumerate(pool.map(work, jobs), 1):
+            found += faults
+            if time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                print(f"{name:<9} {done} of {len(jobs)} files", flush=True)
+    return found
 
 
 def check_format(files):
@@ -178,6 +186,8 @@ def check_headers(files, seen):
         if near is None:
             return [f"{name}: nothing is built yet; ./hocket build"]
         flags = flags_of(by_file[near])
+        if not any(flag.startswith(TESTS_ONLY) for flag in flags):
+            flags.append(f'{TESTS_ONLY}="{ROOT}"')
         key = seen.key(name, "header", *flags)
         if seen.passed(key):
             return []
@@ -188,7 +198,7 @@ def check_headers(files, seen):
         seen.remember(key)
         return []
 
-    return each([f for f in files if is_code(f) and f.endswith(".h")], work)
+    return each("headers", [f for f in files if is_code(f) and f.endswith(".h")], work)
 
 
 def check_tidy(files, seen):
@@ -209,7 +219,7 @@ def check_tidy(files, seen):
         text = re.sub(r"^\d+ warnings? .*\n?", "", output, flags=re.MULTILINE).strip()
         return [text.replace(f"{ROOT}/", "")]
 
-    return each(sources, work)
+    return each("tidy", sources, work)
 
 
 def check_rust(_):

@@ -1,11 +1,14 @@
 // All memory of a forward pass, planned at start for the largest step. Rows of a half are a range
 // of rows of every matrix.
 //
-//   residual  fp32, the stream that layers add to         normed    its norm, operand of products
-//   qkv       fp32 projections                            q, attended   attention's operand and
-//   result gate...   routing                                     expert_x, middle, expert_y   rows
-//   sorted by expert hidden    final norm of the rows that want logits     logits    a block of
-//   them
+//   residual                    fp32, the stream that layers add to
+//   normed                      its norm, operand of products
+//   qkv                         fp32 projections
+//   q, attended                 operand and result of attention
+//   gate_logits, expert_*       routing
+//   expert_x, middle, expert_y  rows sorted by expert
+//   hidden                      final norm of the rows that want logits
+//   logits                      of a block of them
 #pragma once
 
 #include <cstdint>
@@ -16,10 +19,9 @@
 namespace hocket {
 
 struct WorkLimits {
-  int max_rows = 0;  // of one step
-  int max_output_rows =
-      0;  // rows of a step that want logits; computed in blocks of max_logits_rows
-  int max_logits_rows = 0;
+  int max_rows = 0;         // of one step
+  int max_output_rows = 0;  // of those, the ones that want logits
+  int max_logits_rows = 0;  // logits are computed in blocks of so many
 };
 
 struct WorkBuffers {

@@ -17,10 +17,10 @@ struct ExpertWeights {
   PackedWeight down;     // n = hidden, k = intermediate
 };
 
-// Shapes: x [rows, hidden]; offsets [num_experts + 1], expert e owns rows [offsets[e],
-// offsets[e+1]) (empty is fine); middle [>= rows, intermediate] scratch of the activation type; y
-// [rows, hidden] of the activation type (each row rounded) or fp32.   Errors: none; shapes are
-// checked. Thread: engine; workers take (expert, panels).   Bits: equal in every body.
+// Shapes: x [rows, hidden]; offsets [num_experts + 1]: rows offsets[e] up to offsets[e + 1] are of
+// expert e, perhaps none; middle [>= rows, intermediate] scratch of the activation type; y [rows,
+// hidden] of the activation type (each row rounded) or fp32.   Errors: none; shapes are checked.
+// Thread: engine; workers take (expert, panels).   Bits: equal in every body.
 struct ExpertsCall {
   MatrixView x;
   std::span<const int32_t> offsets;

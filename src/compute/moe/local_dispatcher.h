@@ -2,8 +2,10 @@
 // hands it on.
 //
 //   dispatch   token rows t0 t1 t2 ...  ->  rows sorted by expert: e0: t1 t4 | e1: | e2: t0 t1 ...
-//   (source order inside an expert) combine    expert rows  ->  residual[t] += sum of combine
-//   groups (docs/contracts/arithmetic.md)
+//              (source order inside an expert)
+//   combine    expert rows  ->  residual[t] += sum of combine groups
+//
+// Source: docs/contracts/arithmetic.md, "combine groups".
 #pragma once
 
 #include "compute/forward/half.h"

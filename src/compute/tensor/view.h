@@ -1,6 +1,5 @@
 // Borrowed row-major matrices. A view dies with the step; it owns nothing.
-// Rows are `stride` elements apart (stride >= cols), so a range of rows or of columns is a view
-// too.
+// Rows are `stride` elements apart (stride >= cols), so a range of rows or columns is a view too.
 #pragma once
 
 #include <cstddef>

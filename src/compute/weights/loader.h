@@ -2,8 +2,8 @@
 // memory: bytes() is the plan), then loading. Errors are sticky: after the first, calls do nothing
 // and status() returns it, so a model's load function reads straight down.
 //
-//   WeightLoader plan = WeightLoader::measuring(DType::bf16);   model.describe(plan); plan.bytes()
-//   WeightLoader load = WeightLoader::loading({...});           model.describe(load); load.status()
+//   auto plan = WeightLoader::measuring(DType::bf16);           Model::load(..., plan);
+//   auto load = WeightLoader::loading({.bytes = plan.bytes()}); Model::load(..., load);
 //
 // Thread: the one that loads; workers pack panels side by side.
 #pragma once
