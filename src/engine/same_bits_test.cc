@@ -1,0 +1,329 @@
+// The promise of docs/contracts/arithmetic.md: a request's tokens and every logit behind them
+// depend on its prompt, its parameters and the model alone. Whole engine, by equality: the same
+// requests in other company, chunks, pages, threads, instruction sets and orders.
+#include <bit>
+#include <cstdlib>
+#include <functional>
+#include <random>
+
+#include "engine/check/player.h"
+#include "engine/engine_state.h"
+#include "engine/testing.h"
+
+namespace hocket {
+
+// Reaches the order that the engine's runner plays.
+class EngineProbe {
+ public:
+  static Runner& runner(Engine& engine) { return *engine.state_->runner; }
+};
+
+namespace {
+
+using namespace testing;
+
+const std::filesystem::path kBundled = "models/hocket-tiny-qwen3-moe";
+const std::filesystem::path kMoe = "tests/golden/qwen3_moe";
+const std::filesystem::path kDense = "tests/golden/qwen3";
+constexpr int kVocabulary = 512;  // the smallest of them
+constexpr int kNewTokens = 20;
+
+// Sets HOCKET_ISA while it lives.
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(const char* name) { setenv("HOCKET_ISA", name, 1); }
+  ~ForcedIsa() { unsetenv("HOCKET_ISA"); }
+};
+
+bool machine_has(Isa isa) {
+  const Isa best = detect_isa();
+  return isa == Isa::amx_emulated ? best >= Isa::avx512 : isa <= best;
+}
+
+std::vector<int> random_tokens(int seed, int count) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::vector<int> tokens(count);
+  for (int& token : tokens) token = static_cast<int>(random() % kVocabulary);
+  return tokens;
+}
+
+// Every kind of sampling, on prompts shorter and longer than pages and chunks.
+std::vector<RequestInput> requests(std::initializer_list<int> prompt_lens = {5, 33, 64, 97, 150,
+                                                                             225, 31, 200}) {
+  const std::vector<int> lengths = prompt_lens;
+  std::vector<RequestInput> inputs;
+  for (int i = 0; i < std::ssize(lengths); ++i) {
+    RequestInput input = greedy_input(random_tokens(100 + i, lengths[i]), kNewTokens);
+    SamplingParams& p = input.sampling;
+    p.ignore_eos = true;
+    p.num_top_logprobs = kMaxTopLogprobs;
+    if (i % 3 == 2) p.prompt_logprobs_from = 0;
+    if (i % 2 == 1) p.temperature = 0.9, p.seed = static_cast<uint64_t>(i);
+    if (i % 4 == 1) p.top_p = 0.9, p.frequency_penalty = 0.4, p.repetition_penalty = 1.1;
+    if (i % 4 == 3) p.top_k = 40, p.min_p = 0.01, p.presence_penalty = 0.3;
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+uint32_t bits(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+
+void expect_same(const PositionLogprobs& got, const PositionLogprobs& want) {
+  EXPECT_EQ(bits(got.logprob), bits(want.logprob));
+  ASSERT_EQ(got.top.size(), want.top.size());
+  for (size_t i = 0; i < got.top.size(); ++i) {
+    EXPECT_EQ(value(got.top[i].token), value(want.top[i].token));
+    EXPECT_EQ(bits(got.top[i].logprob), bits(want.top[i].logprob));
+  }
+}
+
+void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& want) {
+  ASSERT_GE(got.size(), want.size());
+  for (size_t r = 0; r < want.size() && !::testing::Test::HasFatalFailure(); ++r) {
+    SCOPED_TRACE("request " + std::to_string(r));
+    ASSERT_EQ(got[r].tokens, want[r].tokens);
+    ASSERT_GE(want[r].tokens.size(), kNewTokens);
+    ASSERT_EQ(got[r].logprobs.size(), want[r].logprobs.size());
+    for (size_t i = 0; i < want[r].top.size(); ++i)
+      expect_same({got[r].logprobs[i], got[r].top[i]}, {want[r].logprobs[i], want[r].top[i]});
+    ASSERT_EQ(got[r].prompt_logprobs.size(), want[r].prompt_logprobs.size());
+    for (size_t i = 1; i < want[r].prompt_logprobs.size(); ++i)
+      expect_same(got[r].prompt_logprobs[i], want[r].prompt_logprobs[i]);
+  }
+}
+
+ServerSettings base_settings(const std::filesystem::path& model) {
+  ServerSettings settings = settings_for(model);
+  settings.model.context_length = 256;  // the smallest model's
+  return settings;
+}
+
+// One after the other, nothing cached.
+std::vector<Answer> alone(ServerSettings settings, std::vector<RequestInput> inputs = requests()) {
+  settings.scheduler.disable_radix_cache = true;
+  const auto engine = make_engine(settings);
+  std::vector<Answer> answers;
+  for (RequestInput& input : inputs) {
+    std::vector<RequestInput> one;
+    one.push_back(std::move(input));
+    answers.push_back(std::move(run_all(*engine, std::move(one))[0]));
+  }
+  return answers;
+}
+
+std::vector<Answer> together(const ServerSettings& settings) {
+  return run_all(*make_engine(settings), requests());
+}
+
+class SameBits : public ::testing::TestWithParam<std::filesystem::path> {
+ protected:
+  void SetUp() override {
+    settings_ = base_settings(GetParam());
+    static std::map<std::string, std::vector<Answer>> known;  // by model
+    std::vector<Answer>& answers = known[GetParam().string()];
+    if (answers.empty()) answers = alone(settings_);
+    alone_ = &answers;
+  }
+  // All requests at once under changed settings.
+  void expect_same_with(const std::string& name,
+                        const std::function<void(ServerSettings&)>& change) {
+    SCOPED_TRACE(name);
+    ServerSettings changed = settings_;
+    change(changed);
+    expect_same(together(changed), *alone_);
+  }
+
+  ServerSettings settings_;
+  const std::vector<Answer>* alone_ = nullptr;
+};
+
+TEST_P(SameBits, InABatchOf32) {
+  std::vector<RequestInput> inputs = requests();
+  for (int i = 0; i < 24; ++i)
+    inputs.push_back(greedy_input(random_tokens(i, 3 + 7 * i), kNewTokens + i % 5));
+  expect_same(run_all(*make_engine(settings_), std::move(inputs)), *alone_);
+}
+
+TEST_P(SameBits, WhateverTheChunkSize) {
+  for (const int chunk : {32, 64, 2048, -1})
+    expect_same_with("chunk " + std::to_string(chunk),
+                     [&](auto& s) { s.scheduler.chunked_prefill_size = chunk; });
+}
+
+TEST_P(SameBits, WhateverThePolicy) {
+  for (const char* policy : {"fcfs", "lpm"})
+    for (const bool mixed : {false, true})
+      expect_same_with(std::string(policy) + (mixed ? " mixed" : ""), [&](auto& s) {
+        s.scheduler.schedule_policy = policy;
+        s.scheduler.enable_mixed_chunk = mixed;
+        s.scheduler.chunked_prefill_size = 64;
+        s.memory.max_running_requests = 3;  // so that some wait
+      });
+}
+
+TEST_P(SameBits, WhateverThePageSize) {
+  for (const int page : {32, 64, 128})
+    expect_same_with("page " + std::to_string(page), [&](auto& s) { s.memory.page_size = page; });
+}
+
+TEST_P(SameBits, WhateverTheThreads) {
+  for (const int threads : {1, 2, 3})
+    expect_same_with("threads " + std::to_string(threads),
+                     [&](auto& s) { s.compute.num_threads = threads; });
+}
+
+TEST_P(SameBits, WhateverTheOrderOfOperations) {
+  const auto engine = make_engine(settings_);
+  EngineProbe::runner(*engine).play(two_batch_order());
+  expect_same(run_all(*engine, requests()), *alone_);
+}
+
+TEST_P(SameBits, AfterAPrefixHit) {
+  const auto engine = make_engine(settings_);
+  run_all(*engine, requests());
+  const std::vector<Answer> again = run_all(*engine, requests());
+  expect_same(again, *alone_);
+  const std::vector<RequestInput> inputs = requests();
+  for (size_t i = 0; i < again.size(); ++i) {
+    // To the token, as far as pages were filled; nothing where every row has to report.
+    const int prompt_len = static_cast<int>(inputs[i].prompt.size());
+    const int filled = (prompt_len + kNewTokens - 1) / 32 * 32;
+    const bool reports = inputs[i].sampling.prompt_logprobs_from >= 0;
+    EXPECT_EQ(again[i].summary.cached_tokens, reports ? 0 : std::min(prompt_len - 1, filled));
+  }
+}
+
+TEST_P(SameBits, AfterAPrefixHitInsideAPage) {
+  std::vector<RequestInput> inputs = requests();
+  const auto engine = make_engine(settings_);
+  RequestInput mate = inputs[4];
+  mate.prompt.resize(45);
+  for (const int token : random_tokens(7, 60)) mate.prompt.push_back(TokenId{token});
+  mate.prompt[45] = TokenId{(value(inputs[4].prompt[45]) + 1) % kVocabulary};
+  run_all(*engine, {mate});
+  const std::vector<Answer> got = run_all(*engine, {inputs[4]});
+  EXPECT_EQ(got[0].summary.cached_tokens, 45);
+  expect_same(got, {(*alone_)[4]});
+}
+
+// Ten pages: the second request is let in while the first is still small, and both come to need
+// six.
+TEST_P(SameBits, AfterARetraction) {
+  auto inputs = requests({5, 3, 7});
+  for (RequestInput& input : inputs) input.sampling.max_new_tokens = 180;
+  ServerSettings tiny = settings_;
+  tiny.memory.max_total_tokens = 320;
+  tiny.scheduler.schedule_conservativeness = 0.01;
+  const std::vector<Answer> got = run_all(*make_engine(tiny), inputs);
+  expect_same(got, alone(settings_, inputs));
+  int retractions = 0;
+  for (const Answer& answer : got) retractions += answer.summary.num_retractions;
+  std::printf("%d retractions\n", retractions);
+  EXPECT_GT(retractions, 0);
+}
+
+TEST_P(SameBits, OnEveryInstructionSet) {
+  int compared = 0;
+  for (const Isa isa : {Isa::ref, Isa::avx2, Isa::avx512, Isa::amx, Isa::amx_emulated}) {
+    if (!machine_has(isa)) continue;
+    const std::string name(isa_name(isa));
+    SCOPED_TRACE(name);
+    const ForcedIsa forced(name.c_str());
+    const auto engine = make_engine(settings_);
+    ASSERT_EQ(engine->info().isa, isa);
+    expect_same(run_all(*engine, requests()), *alone_);
+    ++compared;
+  }
+  std::printf("%d instruction sets\n", compared);
+  EXPECT_GE(compared, 2);
+}
+
+TEST_P(SameBits, InFloat32) {
+  settings_.model.dtype = "float32";
+  const std::vector<Answer> want = alone(settings_);
+  expect_same(together(settings_), want);
+  EXPECT_NE(bits(want[0].logprobs[0]),
+            bits((*alone_)[0].logprobs[0]));  // another form of the model
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SameBits, ::testing::Values(kBundled, kMoe, kDense),
+                         [](const auto& param) {
+                           return std::string(param.param == kBundled ? "bundled"
+                                              : param.param == kMoe   ? "moe"
+                                                                      : "dense");
+                         });
+
+// Groups of experts summed apart are a form of the model: other bits, and again always the same.
+TEST(SameBitsForms, CombineGroups) {
+  ServerSettings settings = base_settings(kMoe);
+  const std::vector<Answer> one = alone(settings);
+  settings.compute.combine_groups = 2;
+  const std::vector<Answer> two = alone(settings);
+  EXPECT_NE(bits(one[0].logprobs[0]), bits(two[0].logprobs[0]));
+  expect_same(together(settings), two);
+  settings.compute.num_threads = 3;
+  settings.scheduler.chunked_prefill_size = 32;
+  const auto engine = make_engine(settings);
+  EngineProbe::runner(*engine).play(two_batch_order());
+  expect_same(run_all(*engine, requests()), two);
+}
+
+// Every logit of every row, and in chunks that the scheduler would not cut.
+class LogitBits final : public RowReader {
+ public:
+  void head(ScriptRow row, const Head& got) override {
+    std::vector<uint32_t>& seen = rows_[{row.script, row.position}];
+    EXPECT_TRUE(seen.empty());
+    for (const float logit : got.logits) seen.push_back(bits(logit));
+  }
+  bool operator==(const LogitBits& other) const { return rows_ == other.rows_; }
+  size_t num_rows() const { return rows_.size(); }
+
+ private:
+  std::map<std::pair<int, int>, std::vector<uint32_t>> rows_;
+};
+
+class SameLogits : public ::testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(SameLogits, OfEveryRow) {
+  std::vector<Script> scripts;
+  size_t num_rows = 0;
+  for (const int length : {3, 17, 70, 130, 240}) {
+    Script script;
+    for (const int token : random_tokens(length, length)) script.prompt.push_back(TokenId{token});
+    for (const int token : random_tokens(-length, 9)) script.fed.push_back(TokenId{token});
+    num_rows += static_cast<size_t>(script.num_tokens());
+    scripts.push_back(std::move(script));
+  }
+  std::optional<LogitBits> want;
+  const PlayOptions ways[] = {{}, {.chunk_tokens = 17}, {.chunk_tokens = 50, .max_together = 8}};
+  for (const int page : {32, 128}) {
+    ServerSettings settings = base_settings(GetParam());
+    settings.memory.page_size = page;
+    auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+    ASSERT_TRUE(runner.has_value()) << describe(runner.error());
+    for (const Order* order : {&serial_order(), &two_batch_order()}) {
+      (*runner)->play(*order);
+      for (const PlayOptions& way : ways) {
+        LogitBits got;
+        ASSERT_TRUE(play_scripts(**runner, scripts, way, got).has_value());
+        EXPECT_EQ(got.num_rows(), num_rows);
+        if (!want) want = got;
+        EXPECT_TRUE(got == *want) << "page " << page << ", " << order->name << ", chunks of "
+                                  << way.chunk_tokens;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SameLogits, ::testing::Values(kBundled, kMoe, kDense),
+                         [](const auto& param) {
+                           return std::string(param.param == kBundled ? "bundled"
+                                              : param.param == kMoe   ? "moe"
+                                                                      : "dense");
+                         });
+
+}  // namespace
+}  // namespace hocket
