@@ -2,14 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <thread>
 
-#include "apps/running_server.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "bench/quantile.h"
 
 namespace hocket {
@@ -140,18 +138,6 @@ Result<void> check(const LoadOptions& o) {
 Result<int> run(BenchServingOptions& options) {
   LoadOptions& load = options.load;
   HOCKET_TRY_VOID(check(load));
-  std::optional<RunningServer> own;
-  load.server.port = options.port;
-  if (options.port == 0) {
-    ServerSettings& settings = options.settings;
-    settings.http.host = load.server.host;
-    settings.http.port = 0;
-    settings.http.api_key = load.server.api_key;
-    HOCKET_TRY_VOID(choose_model(settings));
-    log::set_level(log::Level::warning);
-    HOCKET_TRY(own, start_server(settings));
-    load.server.port = own->server->port();
-  }
   HttpClient client(load.server);
   HOCKET_TRY(load.vocab_size, vocabulary(client));
   const LoadResult result = run_load(load);

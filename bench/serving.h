@@ -3,15 +3,12 @@
 #pragma once
 
 #include "bench/load.h"
-#include "core/server_settings.h"
 
 namespace hocket {
 
 struct BenchServingOptions {
-  LoadOptions load;         // vocab_size is asked of the server
-  ServerSettings settings;  // where `port` is 0: what to serve in this process
-  int port = 0;             // of a running server
-  bool json = false;        // one object
+  LoadOptions load;   // vocab_size is asked of the server
+  bool json = false;  // one object
 };
 
 // Loads, prints throughput and latencies at p50, p90 and p99, errors by kind, and whether every KV

@@ -1,10 +1,14 @@
 // hocket bench kernels | one-batch | serving: finds the bench and reads its flags.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/running_server.h"
+#include "base/log.h"
 #include "bench/kernels.h"
 #include "bench/one_batch.h"
 #include "bench/serving.h"
@@ -72,13 +76,16 @@ Result<int> one_batch(const Arguments& arguments) {
 Result<int> serving(const Arguments& arguments) {
   BenchServingOptions o;
   LoadOptions& load = o.load;
+  load.server.port = 0;
+  ServerSettings settings;
   std::string endpoint = "chat";
-  std::vector<FlagGroup> groups = model_flags(o.settings);
+  std::vector<FlagGroup> groups = model_flags(settings);
   groups.insert(
       groups.begin(),
       {"Load",
        {{"host", &load.server.host, "of the server", ""},
-        {"port", &o.port, "of a running server; 0: serve --model-path in this process", ""},
+        {"port", &load.server.port, "of a running server; 0: serve --model-path in this process",
+         ""},
         {"api-key", &load.server.api_key, "of the server", ""},
         {"endpoint", &endpoint, "chat, completions or generate", ""},
         {"num-prompts", &load.num_prompts, "requests in all", ""},
@@ -100,6 +107,16 @@ Result<int> serving(const Arguments& arguments) {
                                         arguments));
   if (!go) return 0;
   HOCKET_TRY(load.endpoint, parse_endpoint(endpoint));
+  std::optional<RunningServer> own;
+  if (load.server.port == 0) {
+    settings.http.host = load.server.host;
+    settings.http.port = 0;
+    settings.http.api_key = load.server.api_key;
+    HOCKET_TRY_VOID(choose_model(settings));
+    log::set_level(log::Level::warning);
+    HOCKET_TRY(own, start_server(settings));
+    load.server.port = own->server->port();
+  }
   return bench_serving(std::move(o));
 }
 
