@@ -78,7 +78,7 @@ class TaskRun {
   TaskRun(const Backend& backend, const KvLayer& kv, const AttentionSequence& sequence,
           const Shape& shape, Scratch<T>& scratch)
       : rows_(backend.rows()),
-        product_(product_of(backend.products())),
+        products_(backend.products()),
         kv_(kv),
         sequence_(sequence),
         shape_(shape),
@@ -138,15 +138,6 @@ class TaskRun {
   }
 
  private:
-  using ProductBody = void (*)(const Product<T>&);
-  static ProductBody product_of(const ProductKernels& kernels) {
-    if constexpr (std::is_same_v<T, Bf16>) {
-      return kernels.bf16;
-    } else {
-      return kernels.f32;
-    }
-  }
-
   // The first row that sees key `token`; those after it do too.
   int first_row(int token) const { return std::max(0, token - first_position_); }
   PageId page_of(int token) const { return sequence_.pages[token / kv_.shape.page_tokens]; }
@@ -159,17 +150,18 @@ class TaskRun {
       const int end = std::min(block_end, token - in_page + page_tokens);
       const int row = first_row(token) * shape_.group;
       const int k_blocks = shape_.q_dim / kBlockK;
-      product_({.x = scratch_.q + int64_t{row} * shape_.q_dim,
-                .x_stride = shape_.q_dim,
-                .rows = num_rows_ * shape_.group - row,
-                .w = kv_.keys<T>(page_of(token), kv_head_) + kv_.shape.key_offset(in_page, 0),
-                .panel_stride = int64_t{k_blocks} * kTileElements,
-                .panels = (end - token + kPanelN - 1) / kPanelN,
-                .k_blocks = k_blocks,
-                .y = scratch_.scores + int64_t{row} * kSoftmaxBlock + (token - block),
-                .y_stride = kSoftmaxBlock,
-                .accumulate = false,
-                .scratch = scratch_.product});
+      products_.run<T>(
+          {.x = scratch_.q + int64_t{row} * shape_.q_dim,
+           .x_stride = shape_.q_dim,
+           .rows = num_rows_ * shape_.group - row,
+           .w = kv_.keys<T>(page_of(token), kv_head_) + kv_.shape.key_offset(in_page, 0),
+           .panel_stride = int64_t{k_blocks} * kTileElements,
+           .panels = (end - token + kPanelN - 1) / kPanelN,
+           .k_blocks = k_blocks,
+           .y = scratch_.scores + int64_t{row} * kSoftmaxBlock + (token - block),
+           .y_stride = kSoftmaxBlock,
+           .accumulate = false,
+           .scratch = scratch_.product});
       token = end;
     }
   }
@@ -193,22 +185,23 @@ class TaskRun {
     for (int token = block; token < block_end; token += kBlockK) {
       const int row = first_row(token) * shape_.group;
       const int in_page = token % kv_.shape.page_tokens;
-      product_({.x = scratch_.p + int64_t{row} * kSoftmaxBlock + (token - block),
-                .x_stride = kSoftmaxBlock,
-                .rows = num_rows_ * shape_.group - row,
-                .w = kv_.values<T>(page_of(token), kv_head_) + kv_.shape.value_offset(in_page, 0),
-                .panel_stride = kTileElements,
-                .panels = shape_.v_dim / kPanelN,
-                .k_blocks = 1,
-                .y = state.o + int64_t{row} * shape_.v_dim,
-                .y_stride = shape_.v_dim,
-                .accumulate = true,
-                .scratch = scratch_.product});
+      products_.run<T>(
+          {.x = scratch_.p + int64_t{row} * kSoftmaxBlock + (token - block),
+           .x_stride = kSoftmaxBlock,
+           .rows = num_rows_ * shape_.group - row,
+           .w = kv_.values<T>(page_of(token), kv_head_) + kv_.shape.value_offset(in_page, 0),
+           .panel_stride = kTileElements,
+           .panels = shape_.v_dim / kPanelN,
+           .k_blocks = 1,
+           .y = state.o + int64_t{row} * shape_.v_dim,
+           .y_stride = shape_.v_dim,
+           .accumulate = true,
+           .scratch = scratch_.product});
     }
   }
 
   const RowKernels& rows_;
-  const ProductBody product_;
+  const ProductKernels& products_;
   const KvLayer& kv_;
   const AttentionSequence& sequence_;
   const Shape shape_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/mix.h"
+
 namespace hocket {
 namespace {
 
@@ -13,13 +15,8 @@ constexpr float kNormDeviation = 0.1f;  // around 1
 constexpr int32_t kSumMean = 2 * 0xffff;
 constexpr float kSumDeviation = 37837.1f;
 
-// Finalizer of splitmix64. Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom
-// number generators", 2014.
 uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+  return mix64(x + kMixStep);
 }
 
 uint64_t key_of(uint64_t seed, std::string_view name) {
