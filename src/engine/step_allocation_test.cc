@@ -1,0 +1,47 @@
+// After warm-up a decode step allocates nothing: memory is planned at start.
+#include "base/count_allocations.h"
+#include "base/log.h"
+#include "engine/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+TEST(StepAllocation, ADecodeStepAllocatesNothing) {
+  log::set_level(log::Level::off);
+  auto engine = make_engine(settings_for("tests/golden/qwen3_moe"));
+  ASSERT_NE(engine, nullptr);
+  Outbox outbox(65536);
+  for (int i = 0; i < 8; ++i) {
+    std::vector<int> prompt(5 + 13 * i, 40 + i);
+    RequestInput input = greedy_input(prompt, 200);
+    input.id = Engine::next_request_id();
+    SamplingParams& p = input.sampling;
+    p.ignore_eos = true;
+    p.temperature = i % 2;
+    p.seed = i;
+    if (i == 3) p.top_k = 10, p.top_p = 0.9, p.frequency_penalty = 0.1;
+    if (i == 5) p.stop_ids = {TokenId{511}}, p.min_new_tokens = 200;
+    ASSERT_TRUE(engine->submit(std::move(input)).has_value());
+  }
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(engine->step(outbox));
+  while (outbox.pop()) {
+  }
+  constexpr int kSteps = 70;  // every request crosses two page borders
+  const uint64_t decode_steps = engine->stats().num_decode_steps;
+  const int64_t before = num_allocations;
+  EXPECT_GT(before, 0);
+  for (int i = 0; i < kSteps; ++i) {
+    engine->step(outbox);
+    while (outbox.pop()) {
+    }
+  }
+  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_EQ(engine->stats().num_decode_steps - decode_steps, kSteps);
+  EXPECT_EQ(engine->stats().scheduler.num_running, 8);
+  log::set_level(log::Level::info);
+}
+
+}  // namespace
+}  // namespace hocket
