@@ -1,21 +1,11 @@
-// The API over real sockets, around a pretend model: wire forms, streams, stops, ends.
+// The API over real sockets, around a pretend model: wire forms, streams, stops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "server/test_server.h"
-#include "server/version.h"
 
 namespace hocket {
 namespace {
-
-const char* const kSaying = "The capital of France is Paris. It has 2 rivers – né? 你好!";
-
-Json chat_body() {
-  return {{"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};
-}
 
 // Removes what differs from run to run, after checking that it is there.
 Json stable(Json json) {
@@ -32,21 +22,6 @@ Json stable(Json json) {
     json.erase("timings");
   }
   return json;
-}
-
-std::string joined(const Events& events, int choice, const char* chat_or_text) {
-  std::string text;
-  for (const Json& block : events.blocks)
-    for (const Json& c : block["choices"]) {
-      if (c["index"] != choice) continue;
-      const Json& holder = std::string_view(chat_or_text) == "delta" ? c["delta"] : c;
-      text += holder.value(std::string_view(chat_or_text) == "delta" ? "content" : "text", "");
-    }
-  return text;
-}
-
-void say(TestServer& server, std::string_view text) {
-  server.generator.script = [ids = ids_of(text)](const RequestInput&) { return ids; };
 }
 
 TEST(Api, ChatAnswer) {
@@ -404,135 +379,6 @@ TEST(Api, Infos) {
   for (const char* path : {"/health", "/health_generate", "/livez", "/readyz"}) server.get(path);
   EXPECT_EQ(server.ask("GET", "/metrics").status, 200);
   EXPECT_EQ(server.post("/flush_cache", Json::object()), Json::parse(R"({"flushed":true})"));
-}
-
-TEST(Api, UnknownPathsAndMethods) {
-  TestServer server;
-  EXPECT_EQ(server.get("/v1/chat/completion", 404)["error"]["hint"],
-            "did you mean /v1/chat/completions?");
-  EXPECT_EQ(server.get("/nothing/like/this", 404)["error"]["type"], "not_found_error");
-  const TestAnswer answer = server.ask("GET", "/generate");
-  EXPECT_EQ(answer.status, 405);
-  EXPECT_NE(answer.head.find("Allow: POST"), std::string::npos) << answer.head;
-}
-
-TEST(Api, ErrorsNameTheField) {
-  TestServer server;
-  Json body = chat_body();
-  body["temprature"] = 1;
-  const Json e = server.post("/v1/chat/completions", body, 400)["error"];
-  EXPECT_EQ(e["param"], "temprature");
-  EXPECT_EQ(e["type"], "invalid_request_error");
-  EXPECT_EQ(e["code"], "invalid_request");
-  EXPECT_EQ(e["hint"], "did you mean 'temperature'?");
-  EXPECT_EQ(server.ask("POST", "/v1/completions", "{\"prompt\":\"\xff\"}").status, 400);
-  body = {{"prompt", "x"}, {"max_tokens", 4096}};
-  EXPECT_EQ(server.post("/v1/completions", body, 400)["error"]["code"], "context_length_exceeded");
-}
-
-TEST(Api, RefusalsOfTheGeneratorBecomeStatuses) {
-  TestServer server;
-  server.generator.refusal = error(ErrorCode::queue_full, "1024 requests wait");
-  const TestAnswer answer = server.ask("POST", "/v1/chat/completions", chat_body().dump());
-  EXPECT_EQ(answer.status, 429);
-  EXPECT_NE(answer.head.find("Retry-After"), std::string::npos);
-}
-
-TEST(Api, ErrorsAfterTheFirstByteAreBlocks) {
-  TestServer server;
-  say(server, "one two three four");
-  server.generator.late_error = error(ErrorCode::bad_logits, "the logits are not finite");
-  EXPECT_EQ(server.post("/v1/chat/completions", chat_body(), 500)["error"]["code"], "bad_logits");
-  const Events events = server.stream("/v1/chat/completions", chat_body());
-  EXPECT_EQ(events.status, 200);
-  EXPECT_EQ(events.blocks.back()["error"]["code"], "bad_logits");
-  server.generator.late_error.reset();
-  EXPECT_EQ(server.stream("/v1/chat/completions", chat_body()).done, true);
-}
-
-// A stream that lasts until somebody ends it.
-TestClient long_stream(TestServer& server, const char* rid = "long") {
-  server.generator.pace_us = 2000;
-  server.generator.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
-  TestClient client(server.server->port());
-  Json body = chat_body();
-  body["stream"] = true;
-  body["rid"] = rid;
-  client.send(TestServer::request_text("POST", "/v1/chat/completions", body.dump()));
-  EXPECT_TRUE(client.until("\"content\"", std::chrono::seconds(3)).second);
-  return client;
-}
-
-TEST(Api, AClientThatLeavesIsAborted) {
-  TestServer server;
-  TestClient streaming = long_stream(server);
-  streaming.close();
-  EXPECT_TRUE(eventually([&] { return server.generator.num_aborted == 1; }));
-  TestClient waiting(server.server->port());
-  waiting.send(TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump()));
-  EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 1; }));
-  waiting.close();
-  EXPECT_TRUE(eventually([&] { return server.generator.num_aborted == 2; }));
-}
-
-TEST(Api, AbortByRid) {
-  TestServer server;
-  TestClient client = long_stream(server, "r1");
-  EXPECT_EQ(server.post("/abort_request", {{"rid", "other"}})["aborted"], 0);
-  EXPECT_EQ(server.post("/flush_cache", Json::object(), 400)["error"]["type"],
-            "invalid_request_error");
-  EXPECT_EQ(server.post("/abort_request", {{"rid", "r1"}})["aborted"], 1);
-  const auto rest = client.until("[DONE]", std::chrono::seconds(3));
-  EXPECT_TRUE(rest.second);
-  EXPECT_NE(rest.first.find("\"finish_reason\":\"abort\""), std::string::npos);
-  TestClient again = long_stream(server, "r2");
-  EXPECT_EQ(server.post("/abort_request", {{"abort_all", true}})["aborted"], 1);
-  EXPECT_TRUE(again.until("[DONE]", std::chrono::seconds(3)).second);
-}
-
-TEST(Api, DrainLetsAStreamFinish) {
-  TestServer server;
-  TestClient client = long_stream(server);
-  server.generator.pace_us = 20;
-  EXPECT_TRUE(server.server->drain(std::chrono::seconds(10)));
-  EXPECT_TRUE(client.until("[DONE]", std::chrono::seconds(1)).second);
-  EXPECT_FALSE(TestClient(server.server->port()).connected());
-}
-
-TEST(Api, DrainWithoutPatienceAborts) {
-  TestServer server;
-  TestClient client = long_stream(server);
-  EXPECT_FALSE(server.server->drain(Duration{}));
-  const auto rest = client.until("[DONE]", std::chrono::seconds(1));
-  EXPECT_NE(rest.first.find("\"finish_reason\":\"abort\""), std::string::npos) << rest.first;
-}
-
-TEST(Api, SixtyFourStreamsAtOnce) {
-  TestServer server;
-  server.generator.script = [](const RequestInput& r) {
-    return ids_of(fmt::format("{} {}", r.sampling.seed, kSaying));
-  };
-  server.generator.pace_us = 300;
-  std::vector<std::thread> clients;
-  std::atomic<int> good = 0;
-  for (int i = 0; i < 64; ++i)
-    clients.emplace_back([&, i] {
-      Json body = chat_body();
-      body["seed"] = i;
-      const Events events = server.stream("/v1/chat/completions", body);
-      if (events.done && joined(events, 0, "delta") == fmt::format("{} {}", i, kSaying)) ++good;
-    });
-  for (std::thread& t : clients) t.join();
-  EXPECT_EQ(good, 64);
-  EXPECT_EQ(server.generator.num_running(), 0);
-}
-
-TEST(Api, VersionIsTheProjects) {
-  std::ifstream file(HOCKET_SOURCE_DIR "/CMakeLists.txt");
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_NE(text.str().find(fmt::format("project(hocket VERSION {} ", kVersion)),
-            std::string::npos);
 }
 
 }  // namespace

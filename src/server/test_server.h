@@ -273,6 +273,29 @@ inline std::vector<TokenId> ids_of(std::string_view text) {
   return bundled_text().tokenizer.encode(text, {.add_special_tokens = false}).value();
 }
 
+inline const char* const kSaying = "The capital of France is Paris. It has 2 rivers – né? 你好!";
+
+inline Json chat_body() {
+  return {{"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};
+}
+
+// The text of one choice of a stream: "delta" for chat, "text" for completions.
+inline std::string joined(const Events& events, int choice, const char* chat_or_text) {
+  std::string text;
+  for (const Json& block : events.blocks)
+    for (const Json& c : block["choices"]) {
+      if (c["index"] != choice) continue;
+      const Json& holder = std::string_view(chat_or_text) == "delta" ? c["delta"] : c;
+      text += holder.value(std::string_view(chat_or_text) == "delta" ? "content" : "text", "");
+    }
+  return text;
+}
+
+// Makes every answer `text`.
+inline void say(TestServer& server, std::string_view text) {
+  server.generator.script = [ids = ids_of(text)](const RequestInput&) { return ids; };
+}
+
 // Waits for something that another thread makes true.
 template <class Condition>
 bool eventually(Condition condition, Duration patience = std::chrono::seconds(3)) {

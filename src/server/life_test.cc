@@ -1,0 +1,143 @@
+// Requests that do not end well, and servers that end: errors, aborts, drains, company.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "server/test_server.h"
+#include "server/version.h"
+
+namespace hocket {
+namespace {
+
+TEST(Life, UnknownPathsAndMethods) {
+  TestServer server;
+  EXPECT_EQ(server.get("/v1/chat/completion", 404)["error"]["hint"],
+            "did you mean /v1/chat/completions?");
+  EXPECT_EQ(server.get("/nothing/like/this", 404)["error"]["type"], "not_found_error");
+  const TestAnswer answer = server.ask("GET", "/generate");
+  EXPECT_EQ(answer.status, 405);
+  EXPECT_NE(answer.head.find("Allow: POST"), std::string::npos) << answer.head;
+}
+
+TEST(Life, ErrorsNameTheField) {
+  TestServer server;
+  Json body = chat_body();
+  body["temprature"] = 1;
+  const Json e = server.post("/v1/chat/completions", body, 400)["error"];
+  EXPECT_EQ(e["param"], "temprature");
+  EXPECT_EQ(e["type"], "invalid_request_error");
+  EXPECT_EQ(e["code"], "invalid_request");
+  EXPECT_EQ(e["hint"], "did you mean 'temperature'?");
+  EXPECT_EQ(server.ask("POST", "/v1/completions", "{\"prompt\":\"\xff\"}").status, 400);
+  body = {{"prompt", "x"}, {"max_tokens", 4096}};
+  EXPECT_EQ(server.post("/v1/completions", body, 400)["error"]["code"], "context_length_exceeded");
+}
+
+TEST(Life, RefusalsOfTheGeneratorBecomeStatuses) {
+  TestServer server;
+  server.generator.refusal = error(ErrorCode::queue_full, "1024 requests wait");
+  const TestAnswer answer = server.ask("POST", "/v1/chat/completions", chat_body().dump());
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_NE(answer.head.find("Retry-After"), std::string::npos);
+}
+
+TEST(Life, ErrorsAfterTheFirstByteAreBlocks) {
+  TestServer server;
+  say(server, "one two three four");
+  server.generator.late_error = error(ErrorCode::bad_logits, "the logits are not finite");
+  EXPECT_EQ(server.post("/v1/chat/completions", chat_body(), 500)["error"]["code"], "bad_logits");
+  const Events events = server.stream("/v1/chat/completions", chat_body());
+  EXPECT_EQ(events.status, 200);
+  EXPECT_EQ(events.blocks.back()["error"]["code"], "bad_logits");
+  server.generator.late_error.reset();
+  EXPECT_EQ(server.stream("/v1/chat/completions", chat_body()).done, true);
+}
+
+// A stream that lasts until somebody ends it.
+TestClient long_stream(TestServer& server, const char* rid = "long") {
+  server.generator.pace_us = 2000;
+  server.generator.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
+  TestClient client(server.server->port());
+  Json body = chat_body();
+  body["stream"] = true;
+  body["rid"] = rid;
+  client.send(TestServer::request_text("POST", "/v1/chat/completions", body.dump()));
+  EXPECT_TRUE(client.until("\"content\"", std::chrono::seconds(3)).second);
+  return client;
+}
+
+TEST(Life, AClientThatLeavesIsAborted) {
+  TestServer server;
+  TestClient streaming = long_stream(server);
+  streaming.close();
+  EXPECT_TRUE(eventually([&] { return server.generator.num_aborted == 1; }));
+  TestClient waiting(server.server->port());
+  waiting.send(TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump()));
+  EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 1; }));
+  waiting.close();
+  EXPECT_TRUE(eventually([&] { return server.generator.num_aborted == 2; }));
+}
+
+TEST(Life, AbortByRid) {
+  TestServer server;
+  TestClient client = long_stream(server, "r1");
+  EXPECT_EQ(server.post("/abort_request", {{"rid", "other"}})["aborted"], 0);
+  EXPECT_EQ(server.post("/flush_cache", Json::object(), 400)["error"]["type"],
+            "invalid_request_error");
+  EXPECT_EQ(server.post("/abort_request", {{"rid", "r1"}})["aborted"], 1);
+  const auto rest = client.until("[DONE]", std::chrono::seconds(3));
+  EXPECT_TRUE(rest.second);
+  EXPECT_NE(rest.first.find("\"finish_reason\":\"abort\""), std::string::npos);
+  TestClient again = long_stream(server, "r2");
+  EXPECT_EQ(server.post("/abort_request", {{"abort_all", true}})["aborted"], 1);
+  EXPECT_TRUE(again.until("[DONE]", std::chrono::seconds(3)).second);
+}
+
+TEST(Life, DrainLetsAStreamFinish) {
+  TestServer server;
+  TestClient client = long_stream(server);
+  server.generator.pace_us = 20;
+  EXPECT_TRUE(server.server->drain(std::chrono::seconds(10)));
+  EXPECT_TRUE(client.until("[DONE]", std::chrono::seconds(1)).second);
+  EXPECT_FALSE(TestClient(server.server->port()).connected());
+}
+
+TEST(Life, DrainWithoutPatienceAborts) {
+  TestServer server;
+  TestClient client = long_stream(server);
+  EXPECT_FALSE(server.server->drain(Duration{}));
+  const auto rest = client.until("[DONE]", std::chrono::seconds(1));
+  EXPECT_NE(rest.first.find("\"finish_reason\":\"abort\""), std::string::npos) << rest.first;
+}
+
+TEST(Life, SixtyFourStreamsAtOnce) {
+  TestServer server;
+  server.generator.script = [](const RequestInput& r) {
+    return ids_of(fmt::format("{} {}", r.sampling.seed, kSaying));
+  };
+  server.generator.pace_us = 300;
+  std::vector<std::thread> clients;
+  std::atomic<int> good = 0;
+  for (int i = 0; i < 64; ++i)
+    clients.emplace_back([&, i] {
+      Json body = chat_body();
+      body["seed"] = i;
+      const Events events = server.stream("/v1/chat/completions", body);
+      if (events.done && joined(events, 0, "delta") == fmt::format("{} {}", i, kSaying)) ++good;
+    });
+  for (std::thread& t : clients) t.join();
+  EXPECT_EQ(good, 64);
+  EXPECT_EQ(server.generator.num_running(), 0);
+}
+
+TEST(Life, VersionIsTheProjects) {
+  std::ifstream file(HOCKET_SOURCE_DIR "/CMakeLists.txt");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_NE(text.str().find(fmt::format("project(hocket VERSION {} ", kVersion)),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace hocket
