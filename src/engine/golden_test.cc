@@ -2,6 +2,9 @@
 // answers, and the sampler's distributions.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "engine/check/checker.h"
 #include "engine/testing.h"
 
@@ -57,6 +60,36 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenModel,
                          ::testing::Values("qwen3", "qwen3_moe", "qwen3_moe_bf16",
                                            "qwen3_moe_sparse2"),
                          [](const auto& param) { return std::string(param.param); });
+
+// The check itself: a model that forgets to renormalise its routing weights is caught, and where.
+TEST(GoldenMistake, IsFoundInTheFirstLayerThatHasIt) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket_mistaken_model";
+  const auto original = source_dir() / "tests/golden/qwen3_moe_bf16";
+  std::filesystem::create_directories(folder);
+  using Copy = std::filesystem::copy_options;
+  std::filesystem::copy(original, folder, Copy::overwrite_existing | Copy::recursive);
+  std::ifstream in(original / "config.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  ASSERT_TRUE(config["norm_topk_prob"].get<bool>());
+  config["norm_topk_prob"] = false;
+  std::ofstream(folder / "config.json") << config;
+
+  auto runner = make_runner(folder, "float32");
+  ASSERT_NE(runner, nullptr);
+  const auto reference = Reference::read(folder, runner->info().model);
+  ASSERT_TRUE(reference.has_value()) << describe(reference.error());
+  const auto lines = check_reference(*runner, *reference);
+  ASSERT_TRUE(lines.has_value());
+  std::map<std::string, const CheckLine*> whole;
+  for (const CheckLine& line : *lines)
+    if (line.way == "whole") whole[line.quantity] = &line;
+  EXPECT_TRUE(whole["embeddings"]->ok);
+  for (const char* wrong : {"layer outputs", "expert weights", "logits_last", "greedy top8"})
+    EXPECT_FALSE(whole[wrong]->ok) << wrong;
+  EXPECT_NE(whole["layer outputs"]->first_failure.find("layer 0 is the first that differs"),
+            std::string::npos)
+      << whole["layer outputs"]->first_failure;
+}
 
 TEST(GoldenRecorded, BundledModel) {
   const std::filesystem::path folder = "models/hocket-tiny-qwen3-moe";
