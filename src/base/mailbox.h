@@ -19,8 +19,9 @@ class Mailbox {
  public:
   explicit Mailbox(size_t capacity) : ring_(capacity) { HOCKET_CHECK(capacity > 0u); }
 
-  // False, and `item` untouched, when full or closed.   Thread: any.
-  [[nodiscard]] bool push(T&& item) {
+  // Moves from `item`; false, and `item` untouched, when full or closed, so that it can be tried
+  // again.   Thread: any.
+  [[nodiscard]] bool push(T& item) {
     {
       std::lock_guard lock(mutex_);
       if (closed_ || count_ == ring_.size()) return false;
@@ -30,6 +31,7 @@ class Mailbox {
     arrived_.notify_one();
     return true;
   }
+  [[nodiscard]] bool push(T&& item) { return push(item); }
 
   // The oldest item, if any; never waits.   Thread: the reader.
   std::optional<T> pop() {

@@ -26,10 +26,12 @@ TEST(Mailbox, RefusesWhenFullAndLeavesTheItem) {
   EXPECT_TRUE(box.push(std::make_unique<int>(1)));
   auto second = std::make_unique<int>(2);
   EXPECT_FALSE(box.push(std::move(second)));
+  EXPECT_FALSE(box.push(second));
   ASSERT_NE(second, nullptr);
   EXPECT_EQ(*second, 2);
   EXPECT_EQ(**box.pop(), 1);
-  EXPECT_TRUE(box.push(std::move(second)));
+  EXPECT_TRUE(box.push(second));
+  EXPECT_EQ(second, nullptr);
 }
 
 TEST(Mailbox, ReleasesAnItemWhenItIsTaken) {
