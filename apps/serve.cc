@@ -1,13 +1,9 @@
 // hocket serve: loads a model and answers over HTTP until SIGTERM or SIGINT.
-#include <csignal>
-#include <thread>
-
 #include "apps/commands.h"
 #include "apps/flags.h"
-#include "apps/loaded_model.h"
+#include "apps/running_server.h"
 #include "apps/until_signal.h"
 #include "base/log.h"
-#include "server/server.h"
 
 namespace hocket {
 namespace {
@@ -23,22 +19,15 @@ Result<int> serve_model(const Arguments& arguments) {
   log::set_level(level);
   HOCKET_TRY_VOID(choose_model(settings));
   const SignalGuard signals;
-  HOCKET_TRY(LoadedModel model, load_model(settings));
-  EngineGenerator generator(*model.engine);
-  HOCKET_TRY(
-      auto server,
-      Server::create({.settings = settings,
-                      .generator = &generator,
-                      .tokenizer = model.tokenizer ? &*model.tokenizer : nullptr,
-                      .chat_template = model.chat_template ? &*model.chat_template : nullptr}));
-  const EngineInfo& info = model.engine->info();
+  HOCKET_TRY(const RunningServer running, start_server(settings));
+  const EngineInfo& info = running.model->engine->info();
   log::info("machine: {}", describe(inspect_machine()));
   log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
             info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
             static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
-  log::info("ready: http://{}:{} serving {}", settings.http.host, server->port(),
+  log::info("ready: http://{}:{} serving {}", settings.http.host, running.server->port(),
             info.served_model_name);
-  return serve_until_signal(*server, signals, settings.http.shutdown_timeout_s);
+  return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s);
 }
 
 }  // namespace
