@@ -54,6 +54,9 @@ asio::awaitable<void> accept_loop(std::shared_ptr<HttpCore> core) {
 }
 
 Result<tcp::endpoint> resolve(asio::io_context& context, const HttpOptions& options) {
+  if (options.port < 0 || options.port > 65535)
+    return fail(error(ErrorCode::bad_value, "port {} is not in 0 to 65535", options.port)
+                    .with_param("port"));
   Code code;
   const auto found =
       tcp::resolver(context).resolve(options.host, std::to_string(options.port),

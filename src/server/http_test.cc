@@ -231,6 +231,15 @@ TEST_F(HttpTest, SaysWhichPortIsInUse) {
   EXPECT_EQ(nowhere.error().code, ErrorCode::bad_value);
 }
 
+TEST_F(HttpTest, RefusesAPortThatCannotBe) {
+  HttpOptions options;
+  options.port = 77777;
+  const auto server =
+      HttpServer::create(options, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
+  ASSERT_FALSE(server.has_value());
+  EXPECT_EQ(server.error().message, "port 77777 is not in 0 to 65535");
+}
+
 TEST_F(HttpTest, RefusesConnectionsOverTheLimit) {
   start({.max_connections = 2});
   std::vector<TestClient> clients;
