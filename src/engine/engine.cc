@@ -38,11 +38,21 @@ Result<SchedulerOptions> scheduler_options(const Runner& runner, const ServerSet
 Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
   if (input.prompt.empty())
     return fail(error(ErrorCode::invalid_request, "the prompt has no tokens").with_param("prompt"));
+  const int vocab_size = info.model.vocab_size;
+  const auto outside = [&](TokenId token) {
+    return value(token) < 0 || value(token) >= vocab_size;
+  };
+  const auto refuse = [&](TokenId token, const char* param) {
+    return fail(error(ErrorCode::invalid_request, "token {} is outside the vocabulary of {}",
+                      value(token), vocab_size)
+                    .with_param(param));
+  };
   for (const TokenId token : input.prompt)
-    if (value(token) < 0 || value(token) >= info.model.vocab_size)
-      return fail(error(ErrorCode::invalid_request, "token {} is outside the vocabulary of {}",
-                        value(token), info.model.vocab_size)
-                      .with_param("prompt"));
+    if (outside(token)) return refuse(token, "prompt");
+  for (const auto& [token, bias] : input.sampling.logit_bias)
+    if (outside(token)) return refuse(token, "logit_bias");
+  for (const TokenId token : input.sampling.allowed_ids)
+    if (outside(token)) return refuse(token, "allowed_token_ids");
   const int max_new = input.sampling.max_new_tokens;
   if (max_new < 1)
     return fail(
@@ -155,7 +165,7 @@ Result<void> Engine::submit(RequestInput input) {
 
 // A full mailbox is emptied at the next step, so waiting for room is short.
 static void push_control(Mailbox<Command>& commands, Command command) {
-  while (!commands.push(std::move(command)) && !commands.closed())
+  while (!commands.push(command) && !commands.closed())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 

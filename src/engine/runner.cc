@@ -77,29 +77,42 @@ Result<int> choose_combine_groups(int asked, const ModelConfig& model) {
 
 }  // namespace
 
-Result<std::unique_ptr<Runner>> Runner::create(Options options) {
+Result<std::unique_ptr<Runner>> Runner::create(const Options& options) {
   std::unique_ptr<Runner> runner(new Runner());
   HOCKET_TRY_VOID(runner->load(options));
   return runner;
 }
 
-Result<void> Runner::load(Options& options) {
+Result<void> Runner::load(const Options& options) {
   const auto started = std::chrono::steady_clock::now();
+  HOCKET_TRY_VOID(choose(options));
+  HOCKET_TRY_VOID(measure(options.settings));
+  HOCKET_TRY_VOID(load_weights(options));
+  HOCKET_TRY_VOID(make_memory(options.settings.memory.page_size));
+  describe(options.settings);
+  info_.load_seconds = to_seconds(std::chrono::steady_clock::now() - started);
+  return {};
+}
+
+Result<void> Runner::choose(const Options& options) {
   const ServerSettings& settings = options.settings;
-  const std::filesystem::path folder = settings.model.model_path;
   HOCKET_TRY(info_.isa, choose_isa());
   HOCKET_TRY(info_.dtype, choose_dtype(settings.model.dtype));
-  HOCKET_TRY(info_.model, read_hf_config(folder));
+  HOCKET_TRY(info_.model, read_hf_config(settings.model.model_path));
   if (const auto eos = options.tokenizer_eos;
       eos && std::ranges::find(info_.model.eos_ids, *eos) == info_.model.eos_ids.end())
     info_.model.eos_ids.push_back(*eos);
-  HOCKET_TRY(info_.generation_defaults, read_generation_defaults(folder));
+  HOCKET_TRY(info_.generation_defaults, read_generation_defaults(settings.model.model_path));
   HOCKET_TRY(info_.combine_groups,
              choose_combine_groups(settings.compute.combine_groups, info_.model));
   machine_ = inspect_machine();
   HOCKET_TRY(WorkerPool::Options worker_options, choose_workers(settings.compute, machine_));
   workers_ = std::make_unique<WorkerPool>(worker_options);
+  return {};
+}
 
+// Plans memory: a load without bytes tells how many there will be.
+Result<void> Runner::measure(const ServerSettings& settings) {
   WeightLoader measure = WeightLoader::measuring(info_.dtype);
   HOCKET_TRY(const Model measured, Model::load(info_.model, info_.combine_groups, measure));
   const KvShape kv = measured.kv_shape(info_.dtype, settings.memory.page_size);
@@ -110,38 +123,57 @@ Result<void> Runner::load(Options& options) {
                                  .page_bytes = kv.page_bytes() * info_.model.num_layers,
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes}));
+  info_.changes = plan_.changes;
+  return {};
+}
 
+Result<void> Runner::load_weights(const Options& options) {
+  const ModelSettings& settings = options.settings.model;
   std::unique_ptr<WeightSource> source;
-  if (settings.model.load_format == "auto") {
-    HOCKET_TRY(source, open_model_weights(folder));
-  } else if (settings.model.load_format != "dummy") {
+  if (settings.load_format == "auto") {
+    HOCKET_TRY(source, open_model_weights(settings.model_path));
+  } else if (settings.load_format != "dummy") {
     return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy",
-                settings.model.load_format);
+                settings.load_format);
   }
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading({.source = source.get(),
-                                                         .seed = settings.model.dummy_seed,
+                                                         .seed = settings.dummy_seed,
                                                          .dtype = info_.dtype,
-                                                         .bytes = measure.bytes(),
+                                                         .bytes = plan_.weight_bytes,
                                                          .workers = workers_.get(),
                                                          .progress = options.progress}));
   HOCKET_TRY(model_, Model::load(info_.model, info_.combine_groups, loader));
   weights_ = loader.take_memory();
-  HOCKET_TRY(pages_, PagePool::create(kv, info_.model.num_layers, plan_.num_pages));
-  HOCKET_TRY(work_, WorkBuffers::create(info_.model, info_.dtype, plan_.work));
-  const int heads_width = info_.model.num_heads * info_.model.head_dim;
-  const int max_k = std::max({info_.model.hidden_size, heads_width, info_.model.intermediate_size,
-                              info_.model.moe.intermediate_size});
+  for (const std::string& from : loader.narrowed_from())
+    info_.changes.push_back({.flag = "--dtype",
+                             .from = from,
+                             .to = std::string(dtype_name(info_.dtype)),
+                             .why = "--dtype auto computes in bfloat16 whatever the files hold"});
+  return {};
+}
+
+Result<void> Runner::make_memory(int page_tokens) {
+  const ModelConfig& model = info_.model;
+  const KvShape kv = model_->kv_shape(info_.dtype, page_tokens);
+  HOCKET_TRY(pages_, PagePool::create(kv, model.num_layers, plan_.num_pages));
+  HOCKET_TRY(work_, WorkBuffers::create(model, info_.dtype, plan_.work));
+  const int max_k = std::max({model.hidden_size, model.num_heads * model.head_dim,
+                              model.intermediate_size, model.moe.intermediate_size});
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_,
                                        scratch_bytes_for({.max_rows = plan_.work.max_rows,
                                                           .max_k = max_k,
-                                                          .num_heads = info_.model.num_heads,
+                                                          .num_heads = model.num_heads,
                                                           .kv = kv})));
   reserve_halves(halves_, plan_.work.max_rows, plan_.max_running_requests + 1);
+  return {};
+}
 
+void Runner::describe(const ServerSettings& settings) {
   info_.model_path = settings.model.model_path;
-  info_.served_model_name = settings.model.served_model_name.empty()
-                                ? std::filesystem::weakly_canonical(folder).filename().string()
-                                : settings.model.served_model_name;
+  info_.served_model_name =
+      settings.model.served_model_name.empty()
+          ? std::filesystem::weakly_canonical(settings.model.model_path).filename().string()
+          : settings.model.served_model_name;
   info_.num_workers = workers_->size();
   info_.context_length = plan_.context_length;
   info_.max_running_requests = plan_.max_running_requests;
@@ -151,14 +183,6 @@ Result<void> Runner::load(Options& options) {
   info_.weight_bytes = plan_.weight_bytes;
   info_.kv_bytes = plan_.kv_bytes;
   info_.work_bytes = plan_.work_bytes;
-  info_.changes = plan_.changes;
-  for (const std::string& from : loader.narrowed_from())
-    info_.changes.push_back({.flag = "--dtype",
-                             .from = from,
-                             .to = std::string(dtype_name(info_.dtype)),
-                             .why = "--dtype auto computes in bfloat16 whatever the files hold"});
-  info_.load_seconds = to_seconds(std::chrono::steady_clock::now() - started);
-  return {};
 }
 
 void Runner::play(const Order& order) {

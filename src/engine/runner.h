@@ -26,7 +26,7 @@ class Runner {
     std::optional<TokenId> tokenizer_eos;
   };
   // Errors: those of Engine::create.
-  static Result<std::unique_ptr<Runner>> create(Options options);
+  static Result<std::unique_ptr<Runner>> create(const Options& options);
 
   const EngineInfo& info() const { return info_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -46,7 +46,13 @@ class Runner {
 
  private:
   Runner() = default;
-  Result<void> load(Options& options);
+  Result<void> load(const Options& options);
+  // Its steps, in this order.
+  Result<void> choose(const Options& options);
+  Result<void> measure(const ServerSettings& settings);
+  Result<void> load_weights(const Options& options);
+  Result<void> make_memory(int page_tokens);
+  void describe(const ServerSettings& settings);
 
   Machine machine_;
   EngineInfo info_;

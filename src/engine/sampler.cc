@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/mix.h"
 #include "compute/kernels/row_stats.h"
 #include "engine/candidates.h"
 
@@ -13,12 +14,6 @@ namespace hocket {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-
-uint64_t mix(uint64_t x) {  // splitmix64's finaliser
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 bool has_penalties(const SamplingParams& p) {
   return p.repetition_penalty != 1.0 || p.frequency_penalty != 0.0 || p.presence_penalty != 0.0;
@@ -161,7 +156,7 @@ PositionLogprobs make_logprobs(std::span<const float> logits, float logsumexp, T
 }  // namespace
 
 double uniform_at(uint64_t seed, uint64_t position) {
-  const uint64_t bits = mix(mix(seed + 0x9e3779b97f4a7c15ull) ^ (position * 0xd1342543de82ef95ull));
+  const uint64_t bits = mix64(mix64(seed + kMixStep) ^ (position * 0xd1342543de82ef95ull));
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 

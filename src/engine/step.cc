@@ -178,7 +178,7 @@ void Engine::State::refuse(RequestId id, Error why) {
 // The reader is always faster than a step; should it fall behind, the step waits for it rather than
 // lose a token.
 void Engine::State::send(RequestOutput&& output) {
-  while (!outbox->push(std::move(output))) {
+  while (!outbox->push(output)) {
     HOCKET_CHECK(threaded.load());
     if (outbox->closed()) return;
     std::this_thread::sleep_for(std::chrono::microseconds(200));

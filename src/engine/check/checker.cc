@@ -53,15 +53,15 @@ class ReferenceReader final : public RowReader {
       : prompts_(reference.prompts), exact_(dtype == DType::f32) {
     const Tolerance bf16 = {kBf16Allowance * reference.bf16_logits_max_abs, 0};
     const Tolerance logits = exact_ ? reference.logits : bf16;
-    logits_last = Quantity("logits_last", logits);
-    top8 = Quantity("top8 of every position", logits);
-    embeddings = Quantity("embeddings", reference.hidden);
-    layers = Quantity("layer outputs", reference.hidden);
-    final_norm = Quantity("final norm", reference.hidden);
-    logsumexp = Quantity("logsumexp", reference.logits);
-    greedy_top8 = Quantity("greedy top8", reference.logits);
-    weights = Quantity("expert weights", reference.expert_weights);
-    router_logits = Quantity("router logits", reference.logits);
+    logits_last_ = Quantity("logits_last", logits);
+    top8_ = Quantity("top8 of every position", logits);
+    embeddings_ = Quantity("embeddings", reference.hidden);
+    layers_ = Quantity("layer outputs", reference.hidden);
+    final_norm_ = Quantity("final norm", reference.hidden);
+    logsumexp_ = Quantity("logsumexp", reference.logits);
+    greedy_top8_ = Quantity("greedy top8", reference.logits);
+    weights_ = Quantity("expert weights", reference.expert_weights);
+    router_logits_ = Quantity("router logits", reference.logits);
   }
 
   void hidden(ScriptRow row, int layer, std::span<const float> values) override {
@@ -69,7 +69,7 @@ class ReferenceReader final : public RowReader {
     const auto kept = prompt.hidden.shape[1];  // the last so many positions of the prompt
     const int64_t i = row.position - (std::ssize(prompt.ids) - kept);
     if (!exact_ || i < 0 || i >= kept) return;
-    Quantity& quantity = layer == 0 ? embeddings : layers;
+    Quantity& quantity = layer == 0 ? embeddings_ : layers_;
     quantity.near(values, prompt.hidden.row(layer * kept + i),
                   {prompt.name, row.position, layer - 1});
   }
@@ -84,10 +84,10 @@ class ReferenceReader final : public RowReader {
     std::iota(order_.begin(), order_.end(), 0);
     std::ranges::sort(order_, {}, [&](int slot) { return got.experts[slot]; });
     for (size_t i = 0; i < order_.size(); ++i) {
-      experts.equal(got.experts[order_[i]], want.experts.row(row.position)[i], place);
-      weights.near(got.weights[order_[i]], want.weights.row(row.position)[i], place);
+      experts_.equal(got.experts[order_[i]], want.experts.row(row.position)[i], place);
+      weights_.near(got.weights[order_[i]], want.weights.row(row.position)[i], place);
     }
-    router_logits.near(got.logits, want.router_logits.row(row.position), place);
+    router_logits_.near(got.logits, want.router_logits.row(row.position), place);
   }
 
   void head(ScriptRow row, const Head& got) override {
@@ -95,31 +95,31 @@ class ReferenceReader final : public RowReader {
     const auto len = static_cast<int>(prompt.ids.size());
     const Place place = {prompt.name, row.position};
     if (row.position < len) {
-      compare_top8(top8, got.logits, prompt.top8_ids.row(row.position),
+      compare_top8(top8_, got.logits, prompt.top8_ids.row(row.position),
                    prompt.top8_logits.row(row.position), place);
       const int64_t last = row.position - (len - prompt.logits_last.shape[0]);
-      if (last >= 0) logits_last.near(got.logits, prompt.logits_last.row(last), place);
+      if (last >= 0) logits_last_.near(got.logits, prompt.logits_last.row(last), place);
     }
     if (!exact_) return;
     if (row.position < len) {
-      logsumexp.near(got.stats.logsumexp, prompt.logsumexp.values[row.position], place);
-      argmax.equal(argmax_of(got), prompt.argmax.values[row.position], place);
+      logsumexp_.near(got.stats.logsumexp, prompt.logsumexp.values[row.position], place);
+      argmax_.equal(argmax_of(got), prompt.argmax.values[row.position], place);
       const auto& norms = prompt.final_norm;
       const auto kept = static_cast<int64_t>(norms.values.size()) / norms.shape.back();
       if (const int64_t i = row.position - (len - kept); i >= 0)
-        final_norm.near(got.final_norm, norms.row(i), place);
+        final_norm_.near(got.final_norm, norms.row(i), place);
     }
     if (const int step = row.position - (len - 1); step >= 0) {
-      greedy_ids.equal(argmax_of(got), prompt.greedy_ids.values[step], place);
-      compare_top8(greedy_top8, got.logits, prompt.greedy_top8_ids.row(step),
+      greedy_ids_.equal(argmax_of(got), prompt.greedy_ids.values[step], place);
+      compare_top8(greedy_top8_, got.logits, prompt.greedy_top8_ids.row(step),
                    prompt.greedy_top8_logits.row(step), place);
     }
   }
 
   void report(std::vector<CheckLine>& lines, DType dtype, const std::string& way) const {
-    const std::array quantities = {&embeddings, &layers,        &final_norm,  &experts,
-                                   &weights,    &router_logits, &logits_last, &logsumexp,
-                                   &argmax,     &top8,          &greedy_ids,  &greedy_top8};
+    const std::array quantities = {&embeddings_, &layers_,        &final_norm_,  &experts_,
+                                   &weights_,    &router_logits_, &logits_last_, &logsumexp_,
+                                   &argmax_,     &top8_,          &greedy_ids_,  &greedy_top8_};
     take(lines, quantities, name_of(dtype), way);
   }
 
@@ -138,10 +138,10 @@ class ReferenceReader final : public RowReader {
 
   const std::vector<ReferencePrompt>& prompts_;
   const bool exact_;
-  Quantity embeddings{"", {}}, layers{"", {}}, final_norm{"", {}}, logits_last{"", {}};
-  Quantity logsumexp{"", {}}, top8{"", {}}, greedy_top8{"", {}}, weights{"", {}};
-  Quantity router_logits{"", {}}, experts{"chosen experts", {}}, argmax{"argmax", {}};
-  Quantity greedy_ids{"greedy ids", {}};
+  Quantity embeddings_{"", {}}, layers_{"", {}}, final_norm_{"", {}}, logits_last_{"", {}};
+  Quantity logsumexp_{"", {}}, top8_{"", {}}, greedy_top8_{"", {}}, weights_{"", {}};
+  Quantity router_logits_{"", {}}, experts_{"chosen experts", {}}, argmax_{"argmax", {}};
+  Quantity greedy_ids_{"greedy ids", {}};
   std::vector<int> order_;
   std::vector<float> largest_;
 };
@@ -161,8 +161,8 @@ class RecordedReader final : public RowReader {
   RecordedReader(const std::vector<Recorded>& recorded, DType dtype)
       : recorded_(recorded),
         margin_(dtype == DType::f32 ? 0 : kComfortableMargin),
-        logprobs("logprobs of the answers",
-                 dtype == DType::f32 ? kRecordedFloat32 : kRecordedBf16) {}
+        logprobs_("logprobs of the answers",
+                  dtype == DType::f32 ? kRecordedFloat32 : kRecordedBf16) {}
 
   void head(ScriptRow row, const Head& got) override {
     const Recorded& want = recorded_[row.script];
@@ -170,20 +170,20 @@ class RecordedReader final : public RowReader {
     if (step < 0) return;
     const Place place = {want.kind, row.position};
     const int token = value(want.completion[step]);
-    logprobs.near(got.logits[token] - got.stats.logsumexp, want.logprobs[step], place);
-    if (want.margins[step] >= margin_) tokens.equal(argmax_of(got), token, place);
+    logprobs_.near(got.logits[token] - got.stats.logsumexp, want.logprobs[step], place);
+    if (want.margins[step] >= margin_) tokens_.equal(argmax_of(got), token, place);
   }
 
   void report(std::vector<CheckLine>& lines, DType dtype, const std::string& way) const {
-    const std::array quantities = {&tokens, &logprobs};
+    const std::array quantities = {&tokens_, &logprobs_};
     take(lines, quantities, name_of(dtype), way);
   }
 
  private:
   const std::vector<Recorded>& recorded_;
   const float margin_;
-  Quantity tokens{"tokens of the answers", {}};
-  Quantity logprobs;
+  Quantity tokens_{"tokens of the answers", {}};
+  Quantity logprobs_;
 };
 
 }  // namespace
