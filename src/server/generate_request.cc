@@ -133,8 +133,7 @@ Result<GenerationRequest> parse_generate(const Json& body, const ServedModel& mo
                            "token_ids_logprob", "custom_logit_processor", "return_routed_experts"})
     fields.refuse(name, "is not supported yet");
   fields.ignore({"background", "conversation_id", "model"});
-  HOCKET_TRY_VOID(fields.finish());
-  return request;
+  return fields.finish_with(std::move(request));
 }
 
 Result<TokenizeRequest> parse_tokenize(const Json& body) {
@@ -157,8 +156,7 @@ Result<TokenizeRequest> parse_tokenize(const Json& body) {
   fields.read("add_special_tokens", request.add_special_tokens);
   fields.read("return_token_strs", request.return_token_strs);
   fields.ignore({"user", "rid", "priority", "tools"});
-  HOCKET_TRY_VOID(fields.finish());
-  return request;
+  return fields.finish_with(std::move(request));
 }
 
 Result<DetokenizeRequest> parse_detokenize(const Json& body, const ServedModel& model) {
@@ -176,8 +174,7 @@ Result<DetokenizeRequest> parse_detokenize(const Json& body, const ServedModel& 
     read_ids(fields, "tokens", *tokens, model, request.tokens);
   }
   fields.ignore({"user", "rid", "priority"});
-  HOCKET_TRY_VOID(fields.finish());
-  return request;
+  return fields.finish_with(std::move(request));
 }
 
 Result<AbortRequest> parse_abort(const Json& body) {
@@ -188,8 +185,7 @@ Result<AbortRequest> parse_abort(const Json& body) {
   fields.ignore({"abort_message", "finished_reason", "user", "priority"});
   if (request.rid.empty() && !request.all)
     fields.fail_field("rid", "give the rid of the request, or \"abort_all\": true");
-  HOCKET_TRY_VOID(fields.finish());
-  return request;
+  return fields.finish_with(std::move(request));
 }
 
 }  // namespace hocket

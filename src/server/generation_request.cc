@@ -8,15 +8,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/mix.h"
 
 namespace hocket {
 namespace {
-
-uint64_t mixed(uint64_t x) {  // splitmix64's finaliser
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, const ServedModel& model) {
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
@@ -94,7 +89,7 @@ uint64_t cache_namespace_of(const std::string& salt) {
 }
 
 uint64_t choice_seed(uint64_t seed, int i) {
-  return i == 0 ? seed : mixed(seed + 0x9E3779B97F4A7C15u * static_cast<uint64_t>(i));
+  return i == 0 ? seed : mix64(seed + kMixStep * static_cast<uint64_t>(i));
 }
 
 uint64_t fresh_seed() {

@@ -46,10 +46,11 @@ class HttpExchange {
   HttpExchange& operator=(const HttpExchange&) = delete;
 
   // False when the client has left.
-  bool respond(int status, std::string_view content_type, std::string body, HttpHeaders extra = {});
+  bool respond(int status, std::string_view content_type, std::string_view body,
+               const HttpHeaders& extra = {});
   // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
   // write() carries whole events. False when the client has left.
-  bool start_stream(std::string_view content_type, HttpHeaders extra = {});
+  bool start_stream(std::string_view content_type, const HttpHeaders& extra = {});
   // False when the client has left, or was too slow and has just been dropped: more than
   // max_buffered_bytes waited for it.
   bool write(std::string_view bytes);

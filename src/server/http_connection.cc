@@ -294,8 +294,11 @@ asio::awaitable<bool> HttpConnection::serve_one() {
     framing.keep_alive = head.keep_alive() && !core_->draining;
     refused = co_await read_body(parser);
   }
-  if (refused) co_await refuse(*std::move(refused), framing);
-  if (refused || gone_) co_return false;
+  if (refused) {
+    co_await refuse(*std::move(refused), framing);
+    co_return false;
+  }
+  if (gone_) co_return false;
 
   request.body = std::move(parser.get().body());
   if (head.method() == http::verb::options) {

@@ -144,8 +144,8 @@ HttpExchange::~HttpExchange() {
     respond_error(*this, error(ErrorCode::internal, "the request was dropped without an answer"));
 }
 
-bool HttpExchange::respond(int status, std::string_view content_type, std::string body,
-                           HttpHeaders extra) {
+bool HttpExchange::respond(int status, std::string_view content_type, std::string_view body,
+                           const HttpHeaders& extra) {
   std::string answer = http_answer(state_->framing, status, content_type, body, extra);
   std::function<void()> unused;  // may hold this exchange: dies without the lock
   {
@@ -162,7 +162,7 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
   return true;
 }
 
-bool HttpExchange::start_stream(std::string_view content_type, HttpHeaders extra) {
+bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders& extra) {
   std::string head = answer_head(state_->framing, 200, content_type, extra);
   if (!state_->framing.http_1_0) append_header(head, "Transfer-Encoding", "chunked");
   head += "\r\n";

@@ -70,6 +70,12 @@ class Fields {
   std::string name_of(std::string_view name) const;  // with the path
   // The first error; else one for the first field that nobody asked for, with the nearest known.
   Result<void> finish();
+  // The same, with what was read.
+  template <class T>
+  Result<T> finish_with(T value) {
+    if (auto done = finish(); !done) return std::unexpected(std::move(done).error());
+    return value;
+  }
 
  private:
   std::optional<int64_t> integer(std::string_view name, int64_t low, int64_t high);

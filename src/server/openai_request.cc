@@ -149,6 +149,7 @@ void read_common(Fields& fields, const ServedModel& model, GenerationRequest& re
   fields.read("model", name);  // one model is served, whatever it is called
   prompt.sampling = default_sampling(model.info->generation_defaults);
   read_sampling(fields, model, request, prompt);
+  read_limit(fields, prompt, request.api == Api::chat ? 1 : 0);
   read_rid(fields, prompt.rid);
   read_envelope(fields, request);
   read_stream(fields, request);
@@ -237,7 +238,6 @@ Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model)
   Fields fields(body);
   Prompt prompt;
   read_common(fields, model, request, prompt);
-  read_limit(fields, prompt, 1);
   read_conversation(fields, prompt.input.emplace<ChatInput>());
   bool logprobs = false;
   int top = 0;
@@ -248,9 +248,8 @@ Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model)
   fields.ignore({"verbosity"});
   refuse_tools(fields);
   refuse_media(fields);
-  HOCKET_TRY_VOID(fields.finish());
   request.prompts.push_back(std::move(prompt));
-  return request;
+  return fields.finish_with(std::move(request));
 }
 
 Result<GenerationRequest> parse_completions(const Json& body, const ServedModel& model) {
@@ -259,11 +258,10 @@ Result<GenerationRequest> parse_completions(const Json& body, const ServedModel&
   Fields fields(body);
   Prompt prompt;
   read_common(fields, model, request, prompt);
-  read_limit(fields, prompt, 0);
   fields.read("echo", request.echo);
   if (fields.read("logprobs", prompt.sampling.num_top_logprobs, 0, kMaxTopLogprobs) && request.echo)
     prompt.sampling.prompt_logprobs_from = 0;
-  if (const Json* suffix = fields.get("suffix"); suffix != nullptr && *suffix != "")
+  if (std::string suffix; fields.read("suffix", suffix) && !suffix.empty())
     fields.fail_field("suffix", "suffix is not supported: this model writes forwards only");
   read_prompts(fields, model, prompt, request);
   HOCKET_TRY_VOID(fields.finish());

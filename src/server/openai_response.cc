@@ -25,16 +25,6 @@ size_t sendable(const Answer& answer, const ChoiceAnswer& choice) {
   return wants_logprobs(answer, choice) ? choice.shown_bytes : choice.text.size();
 }
 
-// Everything of a block around its choices.
-std::string block(const Answer& answer, std::string_view object, std::string_view choices,
-                  std::string_view rest) {
-  return fmt::format(
-      R"({{"id":{},"object":"{}","created":{},"model":{},"system_fingerprint":"{}","choices":[{}]{}}})",
-      json_string(answer.id), object, answer.created,
-      json_string(answer.model.info->served_model_name), system_fingerprint(*answer.model.info),
-      choices, rest);
-}
-
 // What OpenAI adds to every block of a stream whose usage is wanted.
 std::string usage_note(const Answer& answer) {
   if (answer.request.continuous_usage) return ",\"usage\":" + to_text(usage_json(answer));
@@ -99,41 +89,64 @@ Json head_json(const Answer& answer, std::string_view object) {
           {"choices", Json::array()}};
 }
 
+// What a block of a stream says of one choice.
+struct Piece {
+  std::string content;  // the member that holds the text: "delta" or "text"
+  std::string logprobs = "null";
+  std::string ids;        // notes, each with a comma before it
+  std::string of_answer;  // the same, beside the choices
+};
+
+std::string block(const Answer& answer, const ChoiceAnswer& choice, std::string_view object,
+                  const Piece& piece) {
+  const bool end = choice.sent.end;
+  const std::string said = fmt::format(
+      R"({{"index":{},{},"logprobs":{},{}{}}})", choice.index, piece.content, piece.logprobs,
+      end ? end_of_choice(choice) : R"("finish_reason":null)", piece.ids);
+  return fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},)"
+                     R"("system_fingerprint":"{}","choices":[{}]{}{}{}}})",
+                     json_string(answer.id), object, answer.created,
+                     json_string(answer.model.info->served_model_name),
+                     system_fingerprint(*answer.model.info), said, usage_note(answer),
+                     end ? end_note(answer) : "", piece.of_answer);
+}
+
+std::string usage_block(const Answer& answer, std::string_view object) {
+  if (!answer.request.include_usage) return "";
+  return to_text(closing_json(answer, head_json(answer, object)));
+}
+
 class ChatForm final : public AnswerForm {
  public:
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
-    std::string delta = "{}", logprobs = "null", end = R"("finish_reason":null)", ids, prompt;
+    Piece piece;
+    piece.content = R"("delta":{})";
     switch (next_part(answer, choice)) {
       case Part::none:
         return "";
       case Part::opening:
         choice.sent.opening = true;
-        delta = R"({"role":"assistant","content":""})";
+        piece.content = R"("delta":{"role":"assistant","content":""})";
         if (answer.request.return_token_ids)
-          prompt = ",\"prompt_token_ids\":" + to_text(ids_json(answer.prompts[0]));
+          piece.of_answer = ",\"prompt_token_ids\":" + to_text(ids_json(answer.prompts[0]));
         break;
       case Part::text:
-        delta = fmt::format(R"({{"content":{}}})", new_text(answer, choice));
+        piece.content = fmt::format(R"("delta":{{"content":{}}})", new_text(answer, choice));
         if (wants_logprobs(answer, choice)) {
-          logprobs = to_text(logprobs_json(answer, choice, choice.sent.logprobs));
+          piece.logprobs = to_text(logprobs_json(answer, choice, choice.sent.logprobs));
           choice.sent.logprobs = choice.num_shown;
         }
-        ids = token_ids_note(answer, choice);
+        piece.ids = token_ids_note(answer, choice);
         break;
       case Part::end:
         choice.sent.end = true;
-        end = end_of_choice(choice);
         break;
     }
-    const std::string body = fmt::format(R"({{"index":{},"delta":{},"logprobs":{},{}{}}})",
-                                         choice.index, delta, logprobs, end, ids);
-    return block(answer, kChunk, body,
-                 usage_note(answer) + (choice.sent.end ? end_note(answer) : "") + prompt);
+    return block(answer, choice, kChunk, piece);
   }
 
   std::string closing_block(const Answer& answer) const override {
-    if (!answer.request.include_usage) return "";
-    return to_text(closing_json(answer, head_json(answer, kChunk)));
+    return usage_block(answer, kChunk);
   }
 
   std::string whole(const Answer& answer) const override {
@@ -212,45 +225,41 @@ class LogprobColumns {
 class CompletionsForm final : public AnswerForm {
  public:
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
-    std::string text = R"("")", logprobs = "null", end = R"("finish_reason":null)", ids;
+    Piece piece;
+    piece.content = R"("text":"")";
     switch (next_part(answer, choice)) {
       case Part::none:
         return "";
       case Part::opening:
         choice.sent.opening = true;
         if (answer.request.return_token_ids)
-          ids = ",\"prompt_token_ids\":" + to_text(ids_json(prompt_ids_of(answer, choice)));
-        if (!answer.request.echo && ids.empty()) return next_block(answer, choice);
+          piece.ids = ",\"prompt_token_ids\":" + to_text(ids_json(prompt_ids_of(answer, choice)));
+        if (!answer.request.echo && piece.ids.empty()) return next_block(answer, choice);
         if (answer.request.echo) {
-          text = json_string(prompt_text(answer, choice.prompt));
+          piece.content = "\"text\":" + json_string(prompt_text(answer, choice.prompt));
           if (wants_logprobs(answer, choice))
-            logprobs = to_text(echo_json(answer, choice, choice.sent.chars));
+            piece.logprobs = to_text(echo_json(answer, choice, choice.sent.chars));
         }
         break;
       case Part::text:
-        text = new_text(answer, choice);
+        piece.content = "\"text\":" + new_text(answer, choice);
         if (wants_logprobs(answer, choice)) {
           LogprobColumns columns(*answer.model.tokenizer);
           add_tokens(columns, choice, choice.sent.logprobs, choice.sent.chars);
           choice.sent.logprobs = choice.num_shown;
-          logprobs = to_text(columns.take(num_top(answer, choice)));
+          piece.logprobs = to_text(columns.take(num_top(answer, choice)));
         }
-        ids = token_ids_note(answer, choice);
+        piece.ids = token_ids_note(answer, choice);
         break;
       case Part::end:
         choice.sent.end = true;
-        end = end_of_choice(choice);
         break;
     }
-    const std::string body = fmt::format(R"({{"index":{},"text":{},"logprobs":{},{}{}}})",
-                                         choice.index, text, logprobs, end, ids);
-    return block(answer, kObject, body,
-                 usage_note(answer) + (choice.sent.end ? end_note(answer) : ""));
+    return block(answer, choice, kObject, piece);
   }
 
   std::string closing_block(const Answer& answer) const override {
-    if (!answer.request.include_usage) return "";
-    return to_text(closing_json(answer, head_json(answer, kObject)));
+    return usage_block(answer, kObject);
   }
 
   std::string whole(const Answer& answer) const override {

@@ -98,10 +98,10 @@ size_t ReplyService::num_live() const {
   return table_.size();
 }
 
-std::shared_ptr<ReplyService::Job> ReplyService::enter(std::shared_ptr<HttpExchange> exchange,
-                                                       Answer answer) {
+std::shared_ptr<ReplyService::Job> ReplyService::enter(
+    const std::shared_ptr<HttpExchange>& exchange, Answer answer) {
   auto job = std::make_shared<Job>();
-  job->exchange = std::move(exchange);
+  job->exchange = exchange;
   job->answer = std::move(answer);
   const GenerationRequest& request = job->answer.request;
   if (request.stream) job->stream.emplace(job->exchange);
@@ -125,7 +125,7 @@ std::shared_ptr<ReplyService::Job> ReplyService::enter(std::shared_ptr<HttpExcha
   return job;
 }
 
-void ReplyService::begin(std::shared_ptr<HttpExchange> exchange, Answer answer) {
+void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer) {
   const auto job = enter(exchange, std::move(answer));
   if (job == nullptr) {
     respond_error(*exchange,

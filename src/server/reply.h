@@ -35,7 +35,7 @@ class ReplyService {
 
   // Takes a request whose prompts are tokens and fit, hands it to the generator and answers it, be
   // it with an error.   Thread: any.
-  void begin(std::shared_ptr<HttpExchange> exchange, Answer answer);
+  void begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
   // Ends what carries this rid (or answer id) with finish_reason "abort"; how many texts.
   // Thread: any.
   size_t abort(std::string_view rid);
@@ -51,7 +51,7 @@ class ReplyService {
     size_t choice = 0;
   };
 
-  std::shared_ptr<Job> enter(std::shared_ptr<HttpExchange> exchange, Answer answer);
+  std::shared_ptr<Job> enter(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
   void forget(const Job& job);
   void abort_all_of(const Job& job);
   void run();

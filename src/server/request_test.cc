@@ -276,7 +276,8 @@ TEST(Request, ChatShapesThePrompt) {
             std::string::npos);
   EXPECT_NE(
       text_of(R"("messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null,
-                    "tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},
+                    "tool_calls":[{"id":"1","type":"function",
+                                   "function":{"name":"f","arguments":"{\"a\":1}"}}]},
                     {"role":"tool","content":"4","tool_call_id":"1"}])")
           .find(R"("arguments": {"a": 1}})"),
       std::string::npos);

@@ -58,7 +58,7 @@ struct Server::State {
                        }}),
         routes(endpoints.routes()) {}
 
-  void handle(HttpRequest&& request, std::shared_ptr<HttpExchange> exchange);
+  void handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange);
   bool wait_idle(Duration patience) const;
 
   Options options;
@@ -91,12 +91,12 @@ void run_route(const Route& route, const HttpRequest& request,
 void refuse(HttpExchange& exchange, const Error& e) {
   HttpHeaders headers = error_headers(e.code);
   if (e.code == ErrorCode::method_not_allowed) headers.emplace_back("Allow", e.fix);
-  exchange.respond(http_status(e.code), "application/json", error_body(e), std::move(headers));
+  exchange.respond(http_status(e.code), "application/json", error_body(e), headers);
 }
 
 }  // namespace
 
-void Server::State::handle(HttpRequest&& request, std::shared_ptr<HttpExchange> exchange) {
+void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange) {
   const TimePoint arrived = RealClock().now();
   const auto route = find_route(routes, request.method, request.path);
   if (!route) return refuse(*exchange, route.error());
@@ -135,7 +135,7 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   s.health.set_loaded();
   auto listening = HttpServer::create(
       std::move(http_options), [&s](HttpRequest&& request, std::shared_ptr<HttpExchange> exchange) {
-        s.handle(std::move(request), std::move(exchange));
+        s.handle(std::move(request), exchange);
       });
   std::unique_ptr<Server> server(new Server(std::move(state)));
   if (!listening) return std::unexpected(std::move(listening).error());

@@ -23,7 +23,7 @@ SseWriter::SseWriter(std::shared_ptr<HttpExchange> exchange, HttpHeaders extra)
 bool SseWriter::write(std::string_view data) {
   if (!started_) {
     started_ = true;
-    if (!exchange_->start_stream("text/event-stream", std::move(extra_))) return false;
+    if (!exchange_->start_stream("text/event-stream", extra_)) return false;
   }
   block_.clear();
   append_sse(block_, data);
