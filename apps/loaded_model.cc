@@ -1,5 +1,9 @@
 #include "apps/loaded_model.h"
 
+#include <fmt/core.h>
+
+#include <cstdio>
+
 #include "base/log.h"
 #include "compute/weights/progress_bar.h"
 
@@ -28,7 +32,8 @@ Result<void> choose_model(ServerSettings& settings) {
   if (!settings.model.model_path.empty()) return {};
   HOCKET_TRY(const std::filesystem::path folder, bundled_model());
   settings.model.model_path = folder.string();
-  log::info("no --model-path given: using the bundled model {}", folder.filename().string());
+  fmt::print(stderr, "no --model-path given: using the bundled model {}\n",
+             folder.filename().string());
   return {};
 }
 
@@ -47,8 +52,7 @@ Result<LoadedModel> load_model(const ServerSettings& settings) {
     }
   }
   Engine::Options options{.settings = settings};
-  if (model.tokenizer && model.tokenizer->eos_id())
-    options.tokenizer_eos = *model.tokenizer->eos_id();
+  if (model.tokenizer) options.tokenizer_eos = model.tokenizer->eos_id();
   ProgressBar bar("weights");
   options.progress = [&](const LoadProgress& progress) { bar.update(progress); };
   HOCKET_TRY(model.engine, Engine::create(std::move(options)));

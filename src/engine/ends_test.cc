@@ -130,6 +130,9 @@ TEST_F(EngineEnds, RefusesWhatCannotRun) {
   EXPECT_EQ(refusal(*engine_, greedy_input({1, 512}, 5)), ErrorCode::invalid_request);
   EXPECT_EQ(refusal(*engine_, greedy_input({1, -1}, 5)), ErrorCode::invalid_request);
   EXPECT_EQ(refusal(*engine_, greedy_input({1}, 0)), ErrorCode::invalid_request);
+  RequestInput biased = greedy_input({1}, 5);
+  biased.sampling.logit_bias = {{TokenId{512}, 1.0f}};
+  EXPECT_EQ(refusal(*engine_, std::move(biased)), ErrorCode::invalid_request);
   const int context = engine_->info().context_length;
   EXPECT_EQ(refusal(*engine_, greedy_input(tokens(context), 1)),
             ErrorCode::context_length_exceeded);
