@@ -4,7 +4,7 @@
     tools/run_tests.py --build BUILD [PART...]      without a part: all of them
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
-(those test suites alone), golden (those, and `hocket check` on every reference model), api (the Python client).
+(those test suites alone), golden (those, and `hocket check`), api (the Python client).
 """
 
 import argparse
@@ -230,23 +230,35 @@ def run_rust(build, tally):
         tally.fail("rust (cargo itself)", "\n".join(rest[-40:]), status)
 
 
+def reference_models(golden):
+    """Folders with outputs of a model beside it; those of `sampling` have none."""
+    return sorted(path.parent for path in golden.rglob("reference.json") if (path.parent / "config.json").is_file())
+
+
+def run_check(build, tally, name, arguments, isa=""):
+    """One `hocket check`, with the best instruction set or a forced one."""
+    name = f"golden check {name}" + (f" HOCKET_ISA={isa}" if isa else "")
+    environment = {k: v for k, v in os.environ.items() if k != "HOCKET_ISA"} | ({"HOCKET_ISA": isa} if isa else {})
+    began = time.monotonic()
+    running = Program([build / "hocket", "check", *arguments], environment)
+    output = "\n".join(running.lines())
+    status = running.end()
+    if isa and status == f"exit {USAGE_STATUS}" and "HK004" in output:
+        tally.skip(name, "this processor lacks it")
+    elif status:
+        tally.fail(name, output, status)
+    else:
+        tally.ok(name, f"{1000 * (time.monotonic() - began):.0f} ms")
+
+
 def run_golden(build, tally):
-    """`hocket check` on each reference model, with the best instruction set and with each forced one."""
-    models = sorted(path.parent for path in (ROOT / "tests/golden").rglob("reference.safetensors"))
-    for model in models:
+    """`hocket check`: each reference model in every instruction set, the bundled model, text and sampling cases."""
+    golden = ROOT / "tests/golden"
+    for model in reference_models(golden):
         for isa in ("",) + FORCED_ISAS:
-            name = f"golden check {model.name}" + (f" HOCKET_ISA={isa}" if isa else "")
-            environment = {k: v for k, v in os.environ.items() if k != "HOCKET_ISA"} | ({"HOCKET_ISA": isa} if isa else {})
-            began = time.monotonic()
-            running = Program([build / "hocket", "check", "--model-path", model], environment)
-            output = "\n".join(running.lines())
-            status = running.end()
-            if isa and status == f"exit {USAGE_STATUS}" and "HK004" in output:
-                tally.skip(name, "this processor lacks it")
-            elif status:
-                tally.fail(name, output, status)
-            else:
-                tally.ok(name, f"{1000 * (time.monotonic() - began):.0f} ms")
+            run_check(build, tally, model.name, ["--model-path", model], isa)
+    run_check(build, tally, "bundled model", [])
+    run_check(build, tally, "text and sampling", ["--golden", golden])
 
 
 def main():

@@ -1,7 +1,9 @@
 """What the test runner counts, from outputs as the tools write them."""
 
 import io
+import tempfile
 import unittest
+from pathlib import Path
 
 import run_tests
 
@@ -74,6 +76,13 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(self.tally.failed, ["rust grammar::tests::masks"])
         self.assertEqual(self.tally.skipped, 1)
         self.assertIn("thread 'grammar::tests::masks' panicked at src/grammar.rs:9:5:", rest)
+
+    def test_a_reference_without_a_model_is_not_checked_as_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in ("qwen3/config.json", "qwen3/reference.json", "sampling/reference.json"):
+                (Path(folder) / path).parent.mkdir(exist_ok=True)
+                (Path(folder) / path).write_text("{}", encoding="utf-8")
+            self.assertEqual(run_tests.reference_models(Path(folder)), [Path(folder) / "qwen3"])
 
     def test_the_closing_line_and_status(self):
         self.tally.ok("one")
