@@ -18,8 +18,8 @@ bool Engine::State::step(Outbox& box) {
   runner->forward(forward_batch);
   sample(batch);
   scheduler.commit(batch, sampled, clock.now());
+  publish(batch, clock.now(), clock.now() - begin);  // reads requests that end with reply()
   reply(batch);
-  publish(batch, clock.now(), clock.now() - begin);
   return true;
 }
 
