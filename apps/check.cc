@@ -117,7 +117,7 @@ Result<void> check_model(const ServerSettings& settings, Report& report) {
     options.settings.model.dtype = dtype;
     ProgressBar bar("weights");
     options.progress = [&](const LoadProgress& progress) { bar.update(progress); };
-    HOCKET_TRY(const auto runner, Runner::create(std::move(options)));
+    HOCKET_TRY(const auto runner, Runner::create(options));
     HOCKET_TRY(const std::vector<CheckLine> lines,
                expected.reference ? check_reference(*runner, *expected.reference)
                                   : check_recorded(*runner, expected.recorded));

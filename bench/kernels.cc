@@ -260,10 +260,10 @@ void print(const Case& c, double ref_seconds_per_operation, const Limits& limits
 
 void print(const Limits& limits, Isa isa, int threads, bool json) {
   if (json) {
-    fmt::print(
-        R"({{"isa":"{}","threads":{},"read_gb_s":{:.2f},"fma_gflop_s":{:.1f},"amx_gflop_s":{:.1f}}})"
-        "\n",
-        isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.amx / 1e9);
+    fmt::print(R"({{"isa":"{}","threads":{},"read_gb_s":{:.2f},)"
+               R"("fma_gflop_s":{:.1f},"amx_gflop_s":{:.1f}}})"
+               "\n",
+               isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.amx / 1e9);
   } else {
     fmt::print("limits isa={} threads={} | read {:.1f} GB/s | FMA {:.0f} GFLOP/s | AMX {}\n",
                isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9,

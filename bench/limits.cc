@@ -18,6 +18,7 @@ constexpr int kRuns = 32;
 // any cache holds.
 constexpr int64_t kPieceBytes = int64_t{8} << 20, kReadBytes = kRuns * kPieceBytes;
 constexpr int kLoops = 100'000;  // a millisecond: short enough to run undisturbed now and then
+constexpr int kTileLoops = kLoops / 16;
 
 std::atomic<float> sink;  // keeps sums alive
 
@@ -102,7 +103,7 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles() {
   asm volatile(
       "tilezero %tmm0\n tilezero %tmm1\n tilezero %tmm2\n tilezero %tmm3\n"
       "tilezero %tmm4\n tilezero %tmm5\n tilezero %tmm6\n tilezero %tmm7\n");
-  for (int loop = 0; loop < kLoops / 16; ++loop)
+  for (int loop = 0; loop < kTileLoops; ++loop)
     asm volatile(
         "tdpbf16ps %tmm6, %tmm4, %tmm0\n tdpbf16ps %tmm7, %tmm4, %tmm1\n"
         "tdpbf16ps %tmm6, %tmm5, %tmm2\n tdpbf16ps %tmm7, %tmm5, %tmm3\n");
@@ -133,7 +134,7 @@ double measured_fma_peak(WorkerPool& workers) {
 
 double measured_amx_peak(WorkerPool& workers) {
   if (detect_isa() < Isa::amx) return 0;
-  constexpr double kOperations = 2.0 * 16 * 16 * 32 * 4 * (kLoops / 16);
+  constexpr double kOperations = 2.0 * 16 * 16 * 32 * 4 * kTileLoops;
   return best_rate(workers, kOperations, [](int, int) { multiply_tiles(); });
 }
 
