@@ -134,7 +134,8 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   http_options.on_status = [&s](int status) { s.metrics.count_http(status); };
   s.health.set_loaded();
   auto listening = HttpServer::create(
-      std::move(http_options), [&s](HttpRequest&& request, std::shared_ptr<HttpExchange> exchange) {
+      std::move(http_options),
+      [&s](HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange) {
         s.handle(std::move(request), exchange);
       });
   std::unique_ptr<Server> server(new Server(std::move(state)));
