@@ -1,7 +1,5 @@
 #include "apps/flags.h"
 
-#include <fmt/ranges.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -51,22 +49,6 @@ std::string variable_name(std::string_view flag) {
   for (const char c : flag)
     name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
-}
-
-std::string show(const FlagTarget& target) {
-  return std::visit(
-      [](const auto* value) -> std::string {
-        using T = std::remove_cvref_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, bool>)
-          return *value ? "true" : "false";
-        else if constexpr (std::is_same_v<T, std::string>)
-          return *value;
-        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
-          return fmt::format("{}", fmt::join(*value, ","));
-        else
-          return fmt::format("{}", *value);
-      },
-      target);
 }
 
 void add_flag(CLI::App& app, const FlagGroup& group, const Flag& flag) {
@@ -227,14 +209,6 @@ Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>
   if (const auto extras = app.remaining(); !extras.empty())
     return std::unexpected(unknown(app, extras.front()));
   return true;
-}
-
-std::vector<std::pair<std::string, std::string>> effective_values(
-    const std::vector<FlagGroup>& groups) {
-  std::vector<std::pair<std::string, std::string>> values;
-  for (const FlagGroup& group : groups)
-    for (const Flag& flag : group.flags) values.emplace_back(flag.name, show(flag.target));
-  return values;
 }
 
 }  // namespace hocket

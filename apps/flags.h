@@ -49,8 +49,4 @@ struct CommandLine {
 // file).
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);
 
-// "context-length: 4096" for each flag, in order; what --config would take.
-std::vector<std::pair<std::string, std::string>> effective_values(
-    const std::vector<FlagGroup>& groups);
-
 }  // namespace hocket
