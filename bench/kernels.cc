@@ -77,7 +77,7 @@ class Bench {
   double check_experts(const std::vector<int32_t>& offsets);
 
   PackedWeight weight(int n, int k, int64_t offset_bytes) const {
-    return {weights_.data() + offset_bytes, DType::bf16, n, k};
+    return {.data = weights_.data() + offset_bytes, .n = n, .k = k};
   }
   MatrixView matrix(const Buffer& memory, DType dtype, int64_t rows, int64_t cols) const {
     return {memory.data(), dtype, rows, cols, cols};
@@ -105,7 +105,7 @@ void fill_normal(const Buffer& memory, float scale) {
 
 Result<Bench> Bench::create(Isa isa, WorkerPool& workers) {
   Bench bench;
-  const ScratchNeed need{kMaxRows, kMaxK, 1, {DType::bf16, 1, 32, 32, 32}};
+  const ScratchNeed need{kMaxRows, kMaxK, 1, {.num_heads = 1, .key_dim = 32, .value_dim = 32}};
   for (Isa level : {isa, Isa::ref}) {
     HOCKET_TRY(Backend backend, Backend::create(level, workers, scratch_bytes_for(need)));
     bench.backends_.push_back(std::move(backend));

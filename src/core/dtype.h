@@ -6,13 +6,46 @@
 
 namespace hocket {
 
-enum class DType : uint8_t { bf16, f32, f16 };
+enum class DType : uint8_t { bf16, f32, f16, int8 };
 
 constexpr int size_of(DType t) {
-  return t == DType::f32 ? 4 : 2;
+  return t == DType::f32 ? 4 : t == DType::int8 ? 1 : 2;
 }
 constexpr std::string_view dtype_name(DType t) {
-  return t == DType::bf16 ? "bfloat16" : t == DType::f32 ? "float32" : "float16";
+  switch (t) {
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f32:
+      return "float32";
+    case DType::f16:
+      return "float16";
+    case DType::int8:
+      return "int8";
+  }
+  return "?";
+}
+
+// How a matrix of weights is held in memory (compute/kernels/packed_weight.h).
+enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4 };
+
+constexpr std::string_view weight_format_name(WeightFormat f) {
+  switch (f) {
+    case WeightFormat::bf16:
+      return "bfloat16";
+    case WeightFormat::f32:
+      return "float32";
+    case WeightFormat::fp8:
+      return "fp8";
+    case WeightFormat::int8:
+      return "int8";
+    case WeightFormat::int4:
+      return "int4";
+  }
+  return "?";
+}
+// What the rows that meet such weights are made of.
+constexpr DType activation_dtype(WeightFormat f) {
+  return f == WeightFormat::f32 ? DType::f32 : DType::bf16;
 }
 
 }  // namespace hocket

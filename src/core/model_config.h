@@ -15,9 +15,12 @@ namespace hocket {
 // Rotary embedding and its scaling; formulas in compute/kernels/rope.h.
 struct RopeConfig {
   enum class Scaling : uint8_t { none, linear, llama3, yarn };
+  // half: dim i turns with dim i + rotary_dim / 2. interleaved: dim 2i with 2i + 1.
+  enum class Style : uint8_t { half, interleaved };
   Scaling scaling = Scaling::none;
   double theta = 10000;
   int rotary_dim = 0;  // even; dims beyond it pass through
+  Style style = Style::half;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double original_context = 0;                       // llama3, yarn
@@ -27,11 +30,49 @@ struct RopeConfig {
   double mscale = 0, mscale_all_dim = 0;             // yarn
 };
 
+// Multi-head latent attention: keys and values of all heads come from one latent a token, of
+// kv_rank + rope_dim numbers. A head's key is [nope_dim | rope_dim].
+struct MlaConfig {
+  int q_rank = 0;   // 0: queries come from one projection
+  int kv_rank = 0;  // 0: the model has no latent
+  int nope_dim = 0, rope_dim = 0, value_dim = 0;
+  double norm_eps = 1e-6;  // of the norms of the ranks
+};
+
 struct MoeConfig {
+  enum class Score : uint8_t { softmax, sigmoid };
+  // How good a group of experts is: its best choice score, or the sum of its two best.
+  enum class GroupScore : uint8_t { best, two_best };
+
   int num_experts = 0;
   int top_k = 0;
-  int intermediate_size = 0;    // of one expert
+  int intermediate_size = 0;         // of one expert
+  int shared_intermediate_size = 0;  // of the shared experts, as one MLP; 0: none
+  Score score = Score::softmax;
+  bool correction_bias = false;  // choice score = score + bias; weights never see the bias
+  int num_groups = 1;  // of neighbouring experts, the best top_groups of which may be chosen
+  int top_groups = 1;
+  GroupScore group_score = GroupScore::best;
   bool norm_topk_prob = false;  // divide the chosen weights by their sum
+  double scaling_factor = 1;    // then multiply by this
+};
+
+// How the files hold quantized matrices. Formulas: docs/models.md, "number formats".
+struct QuantConfig {
+  enum class Layout : uint8_t {
+    none,
+    fp8_block,     // DeepSeek, Qwen: F8_E4M3 and weight_scale_inv of 128 x 128 blocks
+    fp8_channel,   // compressed-tensors: F8_E4M3 and weight_scale [n, 1]
+    int8_channel,  // compressed-tensors W8A8: I8 and weight_scale [n, 1]
+    awq,           // qweight [k, n/8], qzeros, scales
+    gptq,          // qweight [k/8, n], qzeros, scales, g_idx
+    packed,        // compressed-tensors pack-quantized: weight_packed [n, k/8], weight_scale
+  };
+  Layout layout = Layout::none;
+  int group = 0;                  // values of k under one scale; 0: all
+  bool gptq_zeros_less_1 = true;  // gptq: the stored zero points are one too small
+  // Modules that stay as they are: names, parts of names, or patterns after "re:".
+  std::vector<std::string> skipped;
 };
 
 struct ModelConfig {
@@ -41,13 +82,19 @@ struct ModelConfig {
   int num_layers = 0;
   int num_heads = 0;
   int num_kv_heads = 0;
-  int head_dim = 0;           // need not be hidden_size / num_heads
+  int head_dim = 0;           // of q and k; need not be hidden_size / num_heads
   int intermediate_size = 0;  // of dense MLPs
   int max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;
   DType stored_dtype = DType::bf16;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  bool qk_norm = false;      // RMSNorm on each head of q and k
+  double softmax_scale = 0;  // of attention scores
   RopeConfig rope;
+  MlaConfig mla;  // kv_rank == 0: grouped-query attention
+  QuantConfig quant;
+  int num_mtp_layers = 0;          // multi-token-prediction modules in the files; not loaded
   MoeConfig moe;                   // num_experts == 0: a dense model
   std::vector<bool> layer_is_moe;  // [num_layers]
   std::vector<TokenId> eos_ids;    // union of config.json and generation_config.json

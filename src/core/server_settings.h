@@ -11,11 +11,13 @@
 namespace hocket {
 
 struct ModelSettings {
-  std::string model_path;            // folder; empty: the bundled model
-  std::string tokenizer_path;        // folder; empty: model_path
-  std::string served_model_name;     // empty: the folder's name
-  int context_length = 0;            // 0: the model's own
-  std::string dtype = "auto";        // auto, bfloat16, float32
+  std::string model_path;         // folder; empty: the bundled model
+  std::string tokenizer_path;     // folder; empty: model_path
+  std::string served_model_name;  // empty: the folder's name
+  int context_length = 0;         // 0: the model's own
+  std::string dtype = "auto";     // auto, bfloat16, float32
+  std::string quantization =
+      "none";                        // none, int8, int4: of weights that the files hold unquantized
   std::string load_format = "auto";  // auto, dummy
   std::string chat_template;         // file; empty: the model's own
   uint64_t dummy_seed = 0;           // of --load-format dummy
@@ -26,8 +28,9 @@ struct MemorySettings {
   int64_t max_total_tokens = 0;    // KV capacity; 0: planned
   int max_running_requests = 0;    // 0: planned
   int max_queued_requests = 1024;
-  int64_t max_queued_tokens = 0;  // 0: no limit
-  int page_size = 32;             // tokens; 32, 64 or 128
+  int64_t max_queued_tokens = 0;        // 0: no limit
+  int page_size = 32;                   // tokens; 32, 64 or 128
+  std::string kv_cache_dtype = "auto";  // auto (that of --dtype), int8
 };
 
 struct SchedulerSettings {
@@ -53,6 +56,7 @@ struct ComputeSettings {
   std::string cpu_bind = "auto";  // auto, none, or a list such as 0-3,8
   int num_threads = 0;            // compute threads; 0: one a core
   int combine_groups = 0;         // 0: the number of ranks (docs/contracts/arithmetic.md)
+  std::string mla_form = "auto";  // auto: prompts expanded, answers absorbed; absorbed: both
 };
 
 struct ServerSettings {

@@ -113,7 +113,7 @@ Result<void> Runner::choose(const Options& options) {
 
 // Plans memory: a load without bytes tells how many there will be.
 Result<void> Runner::measure(const ServerSettings& settings) {
-  WeightLoader measure = WeightLoader::measuring(info_.dtype);
+  WeightLoader measure = WeightLoader::measuring({.dtype = info_.dtype});
   HOCKET_TRY(const Model measured, Model::load(info_.model, info_.combine_groups, measure));
   const KvShape kv = measured.kv_shape(info_.dtype, settings.memory.page_size);
   HOCKET_TRY(plan_, plan_memory({.settings = settings,

@@ -8,7 +8,7 @@ SplitRule even_split(const ForwardBatch& batch) {
   return {(batch.num_rows() + 1) / 2};
 }
 
-void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, int num_kv_heads,
+void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const KvShape& shape,
                  std::span<Half> halves) {
   const int num_rows = batch.num_rows();
   const int cut = halves.size() == 1 ? num_rows : std::clamp(rule.first_rows, 0, num_rows);
@@ -29,9 +29,10 @@ void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, int n
           {.row_begin = begin - half.rows.begin,
            .num_rows = end - begin,
            .first_position = sequence.first_position + (begin - sequence.row_begin),
+           .role = sequence.role,
            .pages = sequence.pages});
     }
-    half.attention.build(num_heads, num_kv_heads);
+    half.attention.build(num_heads, shape);
   }
 }
 

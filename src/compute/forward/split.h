@@ -19,7 +19,7 @@ SplitRule even_split(const ForwardBatch& batch);
 
 // Fills halves[0 .. n): one half takes all rows; two are cut by `rule`. Plans each half's
 // attention. Allocates nothing after reserve_halves().   Thread: engine.
-void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, int num_kv_heads,
+void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const KvShape& shape,
                  std::span<Half> halves);
 void reserve_halves(std::span<Half> halves, int max_rows, int max_sequences);
 

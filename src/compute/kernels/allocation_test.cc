@@ -39,7 +39,7 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
   plan.reserve(2, kRows);
   const int64_t before = num_allocations;
   plan.sequences.assign(b.sequences.begin(), b.sequences.end());
-  plan.build(kHeads, kKvHeads);
+  plan.build(kHeads, shape);
   rms_norm(backend, rows_of_x, p, 1e-6f, out);
   rope_angles(backend, frequencies, positions, cos, sin);
   finish_qkv(backend, {.qkv = rows_of_x,

@@ -352,7 +352,8 @@ void AttentionPlan::reserve(int max_sequences, int max_rows) {
   tasks.reserve(max_rows);
 }
 
-void AttentionPlan::build(int num_heads, int num_kv_heads) {
+void AttentionPlan::build(int num_heads, const KvShape& shape) {
+  const int num_kv_heads = shape.num_heads;
   HOCKET_CHECK(num_kv_heads >= 1 && num_heads % num_kv_heads == 0);
   const int step = std::max(1, kTaskQueryRows / (num_heads / num_kv_heads));
   tasks.clear();

@@ -25,12 +25,17 @@ namespace hocket {
 inline constexpr int kSoftmaxBlock = 128;
 inline constexpr int kAttentionSegment = 1024;
 
+// What a row's token is to its request. Latent attention computes the two differently
+// (latent_attention.h), so a token's role never depends on the batch.
+enum class TokenRole : uint8_t { prompt, generated };
+
 // Rows [row_begin, row_begin + num_rows) of a batch are tokens first_position, first_position + 1,
 // ... of one sequence, whose tokens [0, first_position + num_rows) stand in `pages`.
 struct AttentionSequence {
   int row_begin = 0;
   int num_rows = 0;
   int first_position = 0;
+  TokenRole role = TokenRole::prompt;  // of all its rows
   std::span<const PageId> pages;
 };
 
@@ -46,12 +51,12 @@ struct AttentionPlan {
 
   // Cuts `sequences` into tasks of about equal work. Allocates nothing once reserve() has seen the
   // limits.
-  void build(int num_heads, int num_kv_heads);
+  void build(int num_heads, const KvShape& shape);
   void reserve(int max_sequences, int max_rows);
 };
 
 // Shapes: q [rows, num_heads * round_up(key_dim, 32)]; out [rows, num_heads * value_dim], both of
-// the KV element type.
+// one type, which is the KV element type unless that is int8. kv of kind heads.
 struct AttentionCall {
   MatrixView q;
   KvLayer kv;

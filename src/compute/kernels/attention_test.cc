@@ -24,7 +24,7 @@ std::vector<T> run(Isa isa, AttentionBatch<T>& b, std::span<const AttentionSeque
   AttentionPlan plan;
   plan.reserve(static_cast<int>(sequences.size()), b.num_rows);
   plan.sequences.assign(sequences.begin(), sequences.end());
-  plan.build(b.num_heads, b.kv.shape.num_heads);
+  plan.build(b.num_heads, b.kv.shape);
   std::vector<T> out(b.num_rows * b.out_cols());
   attention(backend, {.q = b.q_view(),
                       .kv = b.kv,

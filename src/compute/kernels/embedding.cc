@@ -6,7 +6,7 @@ namespace {
 // One row of a packed table: pairs of k, a panel's width apart.
 template <class T>
 void unpack_row(const PackedWeight& table, int row, float* out) {
-  const T* packed = table.panel<T>(0);
+  const T* packed = table.panel_as<T>(0);
   const int k_blocks = table.k_blocks();
   for (int k = 0; k < table.k; k += 2) {
     const T* pair = packed + packed_offset(row, k, k_blocks);
@@ -23,7 +23,7 @@ void embed(Backend& backend, std::span<const TokenId> ids, const PackedWeight& t
   HOCKET_CHECK(out.cols == table.k);
   for (TokenId id : ids) HOCKET_CHECK((value(id) >= 0 && value(id) < table.n));
   backend.workers().run(static_cast<int>(ids.size()), [&](int row, int) {
-    with_dtype(table.dtype,
+    with_dtype(activation_dtype(table.format),
                [&](auto t) { unpack_row<decltype(t)>(table, value(ids[row]), out.row(row)); });
   });
 }

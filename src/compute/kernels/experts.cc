@@ -109,7 +109,8 @@ void check_shapes(const ExpertsCall& call) {
   HOCKET_CHECK(call.middle.stride >= middle_cols);
   HOCKET_CHECK(call.x.stride >= round_up(call.x.cols, kBlockK));
   for (const ExpertWeights& e : call.experts) {
-    HOCKET_CHECK((e.gate_up.dtype == call.x.dtype && e.down.dtype == call.x.dtype));
+    HOCKET_CHECK(activation_dtype(e.gate_up.format) == call.x.dtype);
+    HOCKET_CHECK(activation_dtype(e.down.format) == call.x.dtype);
     HOCKET_CHECK((e.gate_up.k == call.x.cols && e.gate_up.n == 2 * middle_cols));
     HOCKET_CHECK((e.down.k == call.intermediate && e.down.n == call.x.cols));
   }

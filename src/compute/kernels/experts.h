@@ -11,7 +11,7 @@
 namespace hocket {
 
 // gate_up: panels alternate gate, up, gate, up, ... (n = 2 * round_up(intermediate, 32)), so that
-// one task holds both.
+// one task holds both; so does its bias.
 struct ExpertWeights {
   PackedWeight gate_up;  // k = hidden
   PackedWeight down;     // n = hidden, k = intermediate

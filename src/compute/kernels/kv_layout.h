@@ -1,15 +1,25 @@
-// Where keys and values of a token stand. One page holds page_tokens tokens of one layer, all KV
-// heads:
+// Where keys and values of a token stand. One page holds page_tokens tokens of one layer.
 //
-//   page | head 0: keys, values | head 1: keys, values | ...
+// Kind heads (grouped-query attention):
+//
+//   page | head 0: keys, values, scales | head 1: keys, values, scales | ...
 //   keys    [page_tokens/16][d_k/32 blocks][16 pairs of d][16 keys][2]
 //           a packed weight with n = keys, k = d
 //   values  [page_tokens/32][d_v/16 panels][16 pairs of keys][16 d][2]
 //           for each 32 keys one with n = d, k = keys
+//   scales  int8 only: fp32 [page_tokens] of keys, then [page_tokens] of values
 //
-// so that QK^T and PV are canonical products over the page as it lies. Dims are padded with zeros
-// (d_k to 32, d_v to 16). Pages are cleared before their first token is written: every number in a
-// page is finite.
+// so that QK^T and PV are canonical products over the page as it lies.
+//
+// Kind latent (multi-head latent attention): one row a token, the latent c (value_dim numbers,
+// after its norm) and the rotated key part all heads share (key_dim - value_dim numbers):
+//
+//   page | [page_tokens][c padded to 32 | key part padded to 32] | int8 only: fp32 scales
+//          [page_tokens][2]: of c, of the key part
+//
+// Stored as int8 a number q stands for round(q * scale), scale = amax / 127 over the token's key,
+// value, c or key part. Dims are padded with zeros (d_k to 32, d_v to 16). Pages are cleared before
+// their first token is written: every number in a page is finite.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +31,31 @@ namespace hocket {
 
 // Geometry of one layer's pages.
 struct KvShape {
-  DType dtype = DType::bf16;
-  int num_heads = 0;  // KV heads
-  int key_dim = 0, value_dim = 0;
-  int page_tokens = 32;  // a multiple of 32
+  enum class Kind : uint8_t { heads, latent };
+  Kind kind = Kind::heads;
+  DType dtype = DType::bf16;       // as stored: bf16, f32, int8
+  int num_heads = 0;               // KV heads; 1 of a latent
+  int key_dim = 0, value_dim = 0;  // of a latent: kv_rank + rope_dim, kv_rank
+  int page_tokens = 32;            // a multiple of 32
 
+  // Kind heads: elements of one head in one page.
   int64_t key_elements() const { return page_tokens * round_up(key_dim, kBlockK); }
   int64_t value_elements() const { return page_tokens * round_up(value_dim, kPanelN); }
-  int64_t head_elements() const { return key_elements() + value_elements(); }
-  int64_t page_elements() const { return num_heads * head_elements(); }
-  int64_t page_bytes() const { return page_elements() * size_of(dtype); }
+  // Kind latent: elements of one token's row, and where its key part begins.
+  int64_t row_elements() const { return rope_offset() + round_up(key_dim - value_dim, kBlockK); }
+  int64_t rope_offset() const { return round_up(value_dim, kBlockK); }
 
-  // Offsets inside a head's keys and values.
+  int64_t scale_bytes() const {  // of one head, or of a latent page
+    return dtype == DType::int8 ? 2 * page_tokens * int64_t{sizeof(float)} : 0;
+  }
+  int64_t head_bytes() const {
+    const int64_t elements =
+        kind == Kind::latent ? page_tokens * row_elements() : key_elements() + value_elements();
+    return elements * size_of(dtype) + scale_bytes();
+  }
+  int64_t page_bytes() const { return num_heads * head_bytes(); }
+
+  // Offsets inside a head's keys and values, in elements.
   int64_t key_offset(int token, int dim) const {
     return packed_offset(token, dim, round_up(key_dim, kBlockK) / kBlockK);
   }
@@ -45,16 +68,31 @@ struct KvShape {
 // All pages of one layer.
 struct KvLayer {
   KvShape shape;
-  void* data = nullptr;  // [num_pages][page_elements]
+  void* data = nullptr;  // [num_pages][page_bytes]
 
+  std::byte* head(PageId page, int head) const {
+    return static_cast<std::byte*>(data) + value(page) * shape.page_bytes() +
+           head * shape.head_bytes();
+  }
+  // T: Bf16, float or int8_t, as stored.
   template <class T>
   T* keys(PageId page, int head) const {
-    return static_cast<T*>(data) + value(page) * shape.page_elements() +
-           head * shape.head_elements();
+    return reinterpret_cast<T*>(this->head(page, head));
   }
   template <class T>
   T* values(PageId page, int head) const {
     return keys<T>(page, head) + shape.key_elements();
+  }
+  // Kind latent: the row of a token.
+  template <class T>
+  T* latent(PageId page, int token) const {
+    return keys<T>(page, 0) + token * shape.row_elements();
+  }
+  // int8: the two scales of a token; heads: key at [0][token], value at [1][token]; latent: at
+  // [token][0], [token][1].
+  float* scales(PageId page, int head) const {
+    return reinterpret_cast<float*>(this->head(page, head) + shape.head_bytes() -
+                                    shape.scale_bytes());
   }
 };
 

@@ -41,7 +41,7 @@ void run_linear(Backend& backend, View<const T> x, const PackedWeight& w, View<f
 
 void linear(Backend& backend, MatrixView x, const PackedWeight& w, View<float> y, Store store) {
   HOCKET_CHECK(x.cols == w.k);
-  HOCKET_CHECK(x.dtype == w.dtype);
+  HOCKET_CHECK(x.dtype == activation_dtype(w.format));
   HOCKET_CHECK(y.rows == x.rows);
   HOCKET_CHECK(y.cols == w.n);
   if (x.rows == 0) return;

@@ -1,3 +1,4 @@
+#include <bit>
 #include <cstring>
 
 #include "compute/kernels/packed_weight.h"
@@ -38,5 +39,53 @@ void pack_rows(View<const T> rows, int64_t row_begin, T* packed) {
 
 template void pack_rows<Bf16>(View<const Bf16>, int64_t, Bf16*);
 template void pack_rows<float>(View<const float>, int64_t, float*);
+template void pack_rows<uint8_t>(View<const uint8_t>, int64_t, uint8_t*);
+
+namespace {
+
+// Byte of number k of a column inside an int8 block: quad k/4, column, k%4.
+constexpr int64_t quad_offset(int64_t column, int64_t k) {
+  return k / 4 * (4 * kPanelN) + column * 4 + k % 4;
+}
+
+}  // namespace
+
+void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
+  const int64_t k_blocks = round_up(rows.cols, kIntegerBlockK) / kIntegerBlockK;
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const int64_t n = row_begin + r;
+    uint8_t* const panel = packed + n / kPanelN * k_blocks * tile_bytes(WeightFormat::int8);
+    for (int64_t k = 0; k < k_blocks * kIntegerBlockK; ++k)
+      panel[k / kIntegerBlockK * tile_bytes(WeightFormat::int8) +
+            quad_offset(n % kPanelN, k % kIntegerBlockK)] = k < rows.cols ? rows.row(r)[k] : 0;
+  }
+}
+
+void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
+  const int64_t k_blocks = round_up(rows.cols, kIntegerBlockK) / kIntegerBlockK;
+  const auto number = [&](int64_t r, int64_t k) -> uint8_t {
+    return k < rows.cols ? rows.row(r)[k] : 0;
+  };
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const int64_t n = row_begin + r;
+    uint8_t* const panel = packed + n / kPanelN * k_blocks * tile_bytes(WeightFormat::int4);
+    for (int64_t block = 0; block < k_blocks; ++block)
+      for (int64_t k = 0; k < kIntegerBlockK / 2; ++k) {
+        const int64_t at = block * kIntegerBlockK + k;
+        panel[block * tile_bytes(WeightFormat::int4) + quad_offset(n % kPanelN, k)] =
+            static_cast<uint8_t>(number(r, at) | number(r, at + kIntegerBlockK / 2) << 4);
+      }
+  }
+}
+
+float fp8_to_float(uint8_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x80u} << 24, magnitude = bits & 0x7fu;
+  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  constexpr uint32_t kExponentShift = 127 - 7;
+  const float value = magnitude < 8
+                          ? static_cast<float>(magnitude) * 0x1p-9f
+                          : std::bit_cast<float>((magnitude << 20) + (kExponentShift << 23));
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
+}
 
 }  // namespace hocket

@@ -1,10 +1,18 @@
 // Weights in the one layout that AMX tiles and the vector kernels both read:
 //
-//   [n / 16 panels][k / 32 blocks][16 pairs][16 columns][2]     element (n, k) stands at
-//   panel n/16, block k/32, pair (k%32)/2, column n%16, k%2
+//   bf16, f32, fp8   [n / 16 panels][k / 32 blocks][16 pairs][16 columns][2]
+//   int8             [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
+//   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers a byte:
+//                    quad q in the low half, quad q + 8 in the high half
 //
-// A block is 512 elements (1 KiB in bf16). n is padded to whole panels and k to whole blocks, with
-// zeros. Pages of the KV cache use the same tiles (kv_layout.h).
+// so that element (n, k) of the first kind stands at panel n/16, block k/32, pair (k%32)/2, column
+// n%16, k%2. n is padded to whole panels and k to whole blocks, with zeros. Pages of the KV cache
+// use the same tiles (kv_layout.h).
+//
+// What a stored number means:
+//   fp8   e4m3, times the scale of its column and group of 128 k
+//   int8  (number - zero) times the scale of its column and group; numbers 0..255
+//   int4  the same; numbers 0..15
 #pragma once
 
 #include <cstdint>
@@ -15,33 +23,69 @@ namespace hocket {
 
 inline constexpr int kPanelN = 16;
 inline constexpr int kTileElements = kPanelN * kBlockK;
+inline constexpr int kIntegerBlockK = 64;
+inline constexpr int kFp8Group = 128;
+
+constexpr int block_k(WeightFormat f) {
+  return f == WeightFormat::int8 || f == WeightFormat::int4 ? kIntegerBlockK : kBlockK;
+}
+// Bytes of one block of one panel.
+constexpr int tile_bytes(WeightFormat f) {
+  return f == WeightFormat::f32                               ? 2048
+         : f == WeightFormat::bf16 || f == WeightFormat::int8 ? 1024
+                                                              : 512;
+}
 
 // Borrowed; owned by the model's weight memory.
 struct PackedWeight {
   const void* data = nullptr;
-  DType dtype = DType::bf16;  // bf16 or f32
-  int n = 0, k = 0;           // logical: y[n] = sum over k
+  WeightFormat format = WeightFormat::bf16;
+  int n = 0, k = 0;                // logical: y[n] = sum over k
+  int group = 0;                   // values of k under one scale: 128 in fp8; 32, 64, 128 or all of
+                                   // them (a multiple of 64) in int8, int4; 0: no scales
+  const float* scales = nullptr;   // [panels][groups][16 columns]
+  const uint8_t* zeros = nullptr;  // int8, int4: [panels][groups][16 columns]
+  const float* bias = nullptr;     // [n], added to every product; or none
 
   int panels() const { return static_cast<int>(round_up(n, kPanelN) / kPanelN); }
-  int k_blocks() const { return static_cast<int>(round_up(k, kBlockK) / kBlockK); }
-  int64_t panel_elements() const { return int64_t{k_blocks()} * kTileElements; }
-  int64_t bytes() const { return panels() * panel_elements() * size_of(dtype); }
-  template <class T>
-  const T* panel(int p) const {
-    return static_cast<const T*>(data) + p * panel_elements();
+  int k_blocks() const { return static_cast<int>(round_up(k, block_k(format)) / block_k(format)); }
+  int groups() const { return group == 0 ? 0 : (k + group - 1) / group; }
+  int64_t panel_bytes() const { return int64_t{k_blocks()} * tile_bytes(format); }
+  // Of the numbers, the scales and the zeros, each padded to 64.
+  int64_t data_bytes() const { return panels() * panel_bytes(); }
+  int64_t scale_bytes() const { return int64_t{panels()} * groups() * kPanelN * 4; }
+  int64_t zero_bytes() const {
+    return format == WeightFormat::fp8 ? 0 : round_up(int64_t{panels()} * groups() * kPanelN, 64);
+  }
+  int64_t bytes() const { return data_bytes() + scale_bytes() + zero_bytes(); }
+
+  const std::byte* panel(int p) const {
+    return static_cast<const std::byte*>(data) + p * panel_bytes();
+  }
+  template <class T>  // Bf16 or float, as the format
+  const T* panel_as(int p) const {
+    HOCKET_CHECK(format == (sizeof(T) == 2 ? WeightFormat::bf16 : WeightFormat::f32));
+    return reinterpret_cast<const T*>(panel(p));
   }
 };
 
-// Offset of element (n, k) in a packed matrix of k_blocks.
+// Offset of element (n, k) in a packed matrix of k_blocks blocks of 32.
 constexpr int64_t packed_offset(int64_t n, int64_t k, int64_t k_blocks) {
   return (n / kPanelN * k_blocks + k / kBlockK) * kTileElements + k % kBlockK / 2 * 32 +
          n % kPanelN * 2 + k % 2;
 }
 
 // Packs rows [row_begin, row_begin + rows.rows) of a matrix of k = rows.cols columns into `packed`;
-// padding columns are written as zero. T: bf16 or float, as the packed type.
+// padding columns are written as zero. T: Bf16, float, or uint8_t for fp8.
 // Thread: any, for disjoint panels.
 template <class T>
 void pack_rows(View<const T> rows, int64_t row_begin, T* packed);
+// The same for int8 and int4, one number a byte in `rows`. Padding columns of k are written as 0
+// (they meet activations of 0).
+void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
+void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
+
+// e4m3 as fp32: exact; 0x7f and 0xff are NaN.
+float fp8_to_float(uint8_t bits);
 
 }  // namespace hocket

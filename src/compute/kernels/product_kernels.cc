@@ -17,11 +17,11 @@ void amx_emulated_bf16(const Product<Bf16>& p) {
 }
 
 constexpr ProductKernels kKernels[] = {
-    {Isa::ref, ref::product_bf16, ref::product_f32},
-    {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32},
-    {Isa::avx512, cpu::avx512_product_bf16, cpu::avx512_product_f32},
-    {Isa::amx, amx_bf16, cpu::avx512_product_f32},
-    {Isa::amx_emulated, amx_emulated_bf16, cpu::avx512_product_f32},
+    {Isa::ref, ref::product_bf16, ref::product_f32, nullptr, nullptr, nullptr},
+    {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32, nullptr, nullptr, nullptr},
+    {Isa::avx512, cpu::avx512_product_bf16, cpu::avx512_product_f32, nullptr, nullptr, nullptr},
+    {Isa::amx, amx_bf16, cpu::avx512_product_f32, nullptr, nullptr, nullptr},
+    {Isa::amx_emulated, amx_emulated_bf16, cpu::avx512_product_f32, nullptr, nullptr, nullptr},
 };
 
 }  // namespace

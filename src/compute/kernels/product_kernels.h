@@ -35,10 +35,43 @@ struct Product {
                             // 64-byte aligned
 };
 
+// y[rows, panels * 16] = x . w for weights under scales (packed_weight.h), `groups` ascending:
+//
+//   fp8         p = canonical product of the group's k-blocks, from +0
+//               acc = fma(p, scale, acc)
+//   int8, int4  s = sum of x * number - zero * x_sum, exact in int32
+//               acc = fma(float(s), x_scale * scale, acc)
+//
+// from acc = +0. fp8: x bf16. int8, int4: x int8 as QuantizeRow makes it (row_kernels.h), rows
+// padded to 64, with scales and sums in as many groups. Source: docs/contracts/arithmetic.md,
+// "integers", "fp8".
+template <class X>
+struct ScaledProduct {
+  const X* x = nullptr;
+  int64_t x_stride = 0;
+  const float* x_scales = nullptr;  // int8: [rows][groups]
+  const int32_t* x_sums = nullptr;  // int8: [rows][groups]
+  int rows = 0;
+  const std::byte* w = nullptr;
+  int64_t panel_bytes = 0;  // from panel to panel
+  int panels = 0;
+  int k_blocks = 0;
+  int group_blocks = 0;  // k-blocks of one group; 0: half a block (groups of 32 in blocks of 64)
+  int groups = 0;
+  const float* scales = nullptr;   // [panels][groups][16]
+  const uint8_t* zeros = nullptr;  // int8, int4: [panels][groups][16]
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  void* scratch = nullptr;  // product_scratch_bytes
+};
+
 struct ProductKernels {
   Isa isa;
   void (*bf16)(const Product<Bf16>&);
   void (*f32)(const Product<float>&);
+  void (*fp8)(const ScaledProduct<Bf16>&);
+  void (*int8)(const ScaledProduct<int8_t>&);
+  void (*int4)(const ScaledProduct<int8_t>&);
 
   template <class T>
   void run(const Product<T>& p) const {

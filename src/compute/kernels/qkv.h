@@ -1,21 +1,24 @@
 // From the fp32 projections of a layer to what attention reads: per-head RMSNorm of q and k (where
-// the model has it), half-style rotation, one rounding; k and v are stored into their pages.
+// the model has it), rotation, one rounding; k and v are stored into their pages.
 #pragma once
 
 #include <span>
 
 #include "compute/kernels/backend.h"
 #include "compute/kernels/kv_layout.h"
+#include "core/model_config.h"
 
 namespace hocket {
 
 // Shapes: qkv [rows, (num_heads + 2 kv_heads) * head_dim] fp32, q heads, then k, then v; norms
 // [head_dim] or empty; cos, sin [rows, rotary_dim / 2]; slots [rows]; q out [rows, num_heads *
-// round_up(head_dim, 32)], heads padded with zeros.
+// round_up(head_dim, 32)], heads padded with zeros, of the type
+// of the pages unless they hold int8.
 struct QkvCall {
   View<const float> qkv;
   int num_heads = 0;
   std::span<const float> q_norm, k_norm;
+  RopeConfig::Style style{};
   float norm_eps = 0;
   View<const float> cos, sin;
   std::span<const KvSlot> slots;

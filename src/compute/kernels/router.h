@@ -1,16 +1,22 @@
-// Expert choice: softmax over all experts in fp32, the k largest (ties: lower id), weights those
-// probabilities, divided by their sum (in slot order) where the model says so.
-// Shapes: logits [rows, E] fp32; ids, weights [rows, k], slots in falling probability.
-// Thread: engine; workers split rows.
+// Expert choice. A score for each expert (softmax over all of them, or sigmoid of each); a choice
+// score = score + correction bias, where the model has one; with groups, only the experts of the
+// best top_groups groups stay (group score: best choice score, or sum of the two best; ties: lower
+// group). The k largest choice scores win (ties: lower id). Weights are their scores, divided by
+// their sum (in slot order, plus 1e-20 for sigmoid) where the model says so, times the scaling
+// factor.
+// Shapes: logits [rows, E] fp32; bias [E] or empty; ids, weights [rows, k], slots in falling choice
+// score.   Errors: none; shapes are checked.   Thread: engine; workers split rows.
+// Source: docs/contracts/arithmetic.md, "experts".
 #pragma once
 
+#include <span>
+
 #include "compute/kernels/backend.h"
+#include "core/model_config.h"
 
 namespace hocket {
 
-enum class TopKWeights : uint8_t { plain, normalised };
-
-void select_top_k(Backend& backend, View<const float> logits, TopKWeights kind, View<int32_t> ids,
-                  View<float> weights);
+void select_experts(Backend& backend, View<const float> logits, std::span<const float> bias,
+                    const MoeConfig& moe, View<int32_t> ids, View<float> weights);
 
 }  // namespace hocket

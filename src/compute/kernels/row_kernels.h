@@ -12,15 +12,16 @@
 
 #include "base/machine.h"
 #include "compute/tensor/bf16.h"
+#include "core/model_config.h"
 
 namespace hocket {
 
-struct RowStats;                   // row_stats.h
-enum class TopKWeights : uint8_t;  // router.h
+struct RowStats;  // row_stats.h
 
-// One head of q or k: v = norm ? (x * inv) * norm : x, with inv as in rms_norm; then the half-style
-// rotation of v[0, rotary_dim), h = rotary_dim / 2:  y[i] = fma(v[i], cos[i], -(v[i+h] * sin[i])),
-// y[i+h] = fma(v[i+h], cos[i], v[i] * sin[i]); the rest passes; one rounding.
+// One head of q or k: v = norm ? (x * inv) * norm : x, with inv as in rms_norm; then the rotation
+// of v[0, rotary_dim), pair i of which is (a, b) = (i, i + rotary_dim / 2) in half style, (2i, 2i +
+// 1) interleaved:  y[a] = fma(v[a], cos[i], -(v[b] * sin[i])), y[b] = fma(v[b], cos[i], v[a] *
+// sin[i]); the rest passes; one rounding.
 template <class T>
 struct HeadRow {
   const float* x = nullptr;  // [dim]
@@ -30,6 +31,7 @@ struct HeadRow {
   const float* cos = nullptr;  // [rotary_dim / 2]
   const float* sin = nullptr;
   int rotary_dim = 0;
+  RopeConfig::Style style{};
   T* y = nullptr;  // [dim]
 };
 
@@ -58,7 +60,7 @@ struct SegmentMerge {
 };
 
 // residual += sum over groups of round(sum in the group of fma(weight, y, acc) from +0), outer
-// additions from +0.
+// additions from +0, plus shared.
 template <class T>
 struct CombineRow {
   const T* const* y = nullptr;      // [num_slots] rows of `cols`, groups ascending
@@ -66,17 +68,33 @@ struct CombineRow {
   const uint8_t* closes = nullptr;  // [num_slots] 1 at the last slot of a group
   int num_slots = 0;
   int64_t cols = 0;
-  float* residual = nullptr;  // [cols]
+  const float* shared = nullptr;  // [cols], or none
+  float* residual = nullptr;      // [cols]
 };
 
+// Rules: router.h.
 struct TopKRow {
-  const float* logits = nullptr;  // [num_experts]
-  int num_experts = 0;
-  int k = 0;  // 1..num_experts
-  TopKWeights kind{};
-  float* scratch = nullptr;  // [num_experts]
-  int32_t* ids = nullptr;    // [k]
-  float* weights = nullptr;  // [k]
+  const float* logits = nullptr;   // [num_experts]
+  const float* bias = nullptr;     // [num_experts], or none
+  const MoeConfig* moe = nullptr;  // num_experts, top_k, score, groups, norm, scaling
+  float* scratch = nullptr;        // [2 * num_experts]
+  int32_t* ids = nullptr;          // [top_k]
+  float* weights = nullptr;        // [top_k]
+};
+
+// Numbers of one row as int8, group by group of `group` numbers (the last may be shorter):
+//   amax = largest |x|;  scale = amax / 127;  q = round_to_nearest_even(x * (127 / amax))
+// A group whose amax is below 2^-100 is all zero with scale 0; one that holds NaN or infinity has
+// the scale NaN and q 0. q is written as zero up to `padded`.
+template <class T>
+struct QuantizeRow {
+  const T* x = nullptr;  // [n]
+  int64_t n = 0;
+  int64_t group = 0;
+  int64_t padded = 0;       // >= n
+  int8_t* q = nullptr;      // [padded]
+  float* scales = nullptr;  // [groups]
+  int32_t* sums = nullptr;  // [groups] sums of q; or none
 };
 
 // The bodies that write activations of type T.
@@ -93,6 +111,7 @@ struct ActivationKernels {
   // y = round(o / l + 0), so that a zero is +0.
   void (*divide)(const float* o, float l, int64_t n, T* y);
   void (*combine)(const CombineRow<T>& row);
+  void (*quantize)(const QuantizeRow<T>& row);
 };
 
 struct RowKernels {

@@ -16,8 +16,8 @@ Product<T> product_of(View<const T> x, const PackedWeight& w, int panel, int pan
   p.x = x.data;
   p.x_stride = x.stride;
   p.rows = static_cast<int>(x.rows);
-  p.w = w.panel<T>(panel);
-  p.panel_stride = w.panel_elements();
+  p.w = w.panel_as<T>(panel);
+  p.panel_stride = int64_t{w.k_blocks()} * kTileElements;
   p.panels = panels;
   p.k_blocks = w.k_blocks();
   return p;

@@ -45,7 +45,7 @@ void Model::forward(const ForwardBatch& batch, const Pass& pass) const {
   embed(pass.backend, batch.ids, embedding_, pass.work.residual.slice_rows(0, rows));
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
               pass.work.sin.slice_rows(0, rows));
-  split_batch(batch, pass.split, config_.num_heads, config_.num_kv_heads, pass.halves);
+  split_batch(batch, pass.split, config_.num_heads, pass.pages.shape(), pass.halves);
   play(pass.order, config_.num_layers, pass.halves, [&](int index, Op op, Half& half) {
     const Layer& layer = layers_[index];
     const OpFn run = layer.kind->run[static_cast<size_t>(op)];

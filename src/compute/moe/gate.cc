@@ -16,9 +16,7 @@ void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights
                            .weights = work.expert_weights.slice_rows(begin, count),
                            .logits = work.gate_logits.slice_rows(begin, count)};
   linear(backend, normed, weights.gate, routing.logits);
-  select_top_k(backend, routing.logits,
-               model.moe.norm_topk_prob ? TopKWeights::normalised : TopKWeights::plain, routing.ids,
-               routing.weights);
+  select_experts(backend, routing.logits, weights.bias, model.moe, routing.ids, routing.weights);
   half.state.normed.set(normed);
   half.state.routing.set(routing);
 }

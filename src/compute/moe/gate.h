@@ -13,6 +13,7 @@ namespace hocket {
 struct GateWeights {
   std::span<const float> norm;  // [hidden]
   PackedWeight gate;            // n = experts
+  std::span<const float> bias;  // [experts] correction of the choice, or empty
 };
 
 // Sets half.state.normed and half.state.routing.

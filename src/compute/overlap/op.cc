@@ -6,8 +6,8 @@ namespace hocket {
 
 std::string_view op_name(Op op) {
   static constexpr std::array<std::string_view, kNumOps> kNames = {
-      "attn_in",       "attn_core", "mlp",           "gate",        "dispatch_start",
-      "dispatch_wait", "experts",   "combine_start", "combine_wait"};
+      "attn_in", "attn_core",     "mlp",     "gate",          "dispatch_start",
+      "shared",  "dispatch_wait", "experts", "combine_start", "combine_wait"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -31,6 +31,17 @@ const OpGraph& moe_graph() {
   static const OpGraph graph =
       chain({Op::attn_in, Op::attn_core, Op::gate, Op::dispatch_start, Op::dispatch_wait,
              Op::experts, Op::combine_start, Op::combine_wait});
+  return graph;
+}
+
+const OpGraph& shared_moe_graph() {
+  static const OpGraph graph = [] {
+    OpGraph made = moe_graph();
+    made.ops.insert(std::ranges::find(made.ops, Op::dispatch_wait), Op::shared);
+    made.edges.push_back({Op::gate, Op::shared});
+    made.edges.push_back({Op::shared, Op::combine_wait});
+    return made;
+  }();
   return graph;
 }
 

@@ -15,12 +15,13 @@ enum class Op : uint8_t {
   mlp,             // dense layers: norm, MLP, residual
   gate,            // norm, expert choice
   dispatch_start,  // rows leave for their experts
+  shared,          // shared experts, while the rows travel
   dispatch_wait,   // rows have arrived
   experts,
   combine_start,  // results leave for their tokens
   combine_wait,   // weighted sums, residual
 };
-inline constexpr int kNumOps = 9;
+inline constexpr int kNumOps = 10;
 std::string_view op_name(Op op);
 
 // What a kind of layer consists of: operations in an order that is legal serially, and their needs.
@@ -35,6 +36,7 @@ struct OpGraph {
 };
 
 const OpGraph& moe_graph();
+const OpGraph& shared_moe_graph();  // with shared experts
 const OpGraph& dense_graph();
 
 }  // namespace hocket

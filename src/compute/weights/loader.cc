@@ -203,7 +203,10 @@ void WeightLoader::State::fill(const Job& job) {
 
 PackedWeight WeightLoader::State::claim(int n, int k) {
   HOCKET_CHECK(n > 0 && k > 0);
-  PackedWeight packed{nullptr, options.dtype, n, k};
+  PackedWeight packed{
+      .format = options.dtype == DType::f32 ? WeightFormat::f32 : WeightFormat::bf16,
+      .n = n,
+      .k = k};
   packed.data = take(packed.bytes());
   return packed;
 }
@@ -212,15 +215,15 @@ WeightLoader::WeightLoader() : state_(std::make_unique<State>()) {}
 WeightLoader::WeightLoader(WeightLoader&&) noexcept = default;
 WeightLoader::~WeightLoader() = default;
 
-WeightLoader WeightLoader::measuring(DType dtype) {
-  HOCKET_CHECK(dtype == DType::bf16 || dtype == DType::f32);
+WeightLoader WeightLoader::measuring(Options options) {
+  HOCKET_CHECK(options.dtype == DType::bf16 || options.dtype == DType::f32);
   WeightLoader loader;
-  loader.state_->options.dtype = dtype;
+  loader.state_->options = std::move(options);
   return loader;
 }
 
 Result<WeightLoader> WeightLoader::loading(Options options) {
-  WeightLoader loader = measuring(options.dtype);
+  WeightLoader loader = measuring({.dtype = options.dtype});
   State& s = *loader.state_;
   s.measuring = false;
   s.options = std::move(options);
@@ -229,12 +232,12 @@ Result<WeightLoader> WeightLoader::loading(Options options) {
   return loader;
 }
 
-PackedWeight WeightLoader::matrix(const std::string& name, int n, int k) {
+PackedWeight WeightLoader::matrix(const std::string& name, int n, int k, Bias) {
   const Part part{name, n};
   return stacked({&part, 1}, k);
 }
 
-PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k) {
+PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias) {
   State& s = *state_;
   int n = 0;
   for (const Part& part : parts) n += part.n;
@@ -252,7 +255,7 @@ PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k) {
 }
 
 ExpertWeights WeightLoader::swiglu(const std::string& gate, const std::string& up,
-                                   const std::string& down, int hidden, int intermediate) {
+                                   const std::string& down, int hidden, int intermediate, Bias) {
   State& s = *state_;
   ExpertWeights out;
   out.gate_up = s.claim(static_cast<int>(2 * round_up(intermediate, 32)), hidden);
@@ -261,6 +264,14 @@ ExpertWeights WeightLoader::swiglu(const std::string& gate, const std::string& u
     if (!s.measuring && !s.error) s.fill({*name, intermediate, hidden, begin, 2 * kPanelN, packed});
   out.down = matrix(down, hidden, intermediate);
   return out;
+}
+
+PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k) {
+  return matrix(name, n, k);
+}
+
+LatentHeadWeights WeightLoader::latent_heads(const std::string&, int, int, int, int) {
+  return {};
 }
 
 std::span<const float> WeightLoader::vector(const std::string& name, int n) {

@@ -1,9 +1,16 @@
-// Packs the weights a model asks for. The same calls run twice: first measuring (no files, no
-// memory: bytes() is the plan), then loading. Errors are sticky: after the first, calls do nothing
-// and status() returns it, so a model's load function reads straight down.
+// Packs the weights a model asks for. The same calls run twice: first measuring (no memory: bytes()
+// is the plan), then loading. Errors are sticky: after the first, calls do nothing and status()
+// returns it, so a model's load function reads straight down.
 //
-//   auto plan = WeightLoader::measuring(DType::bf16);           Model::load(..., plan);
-//   auto load = WeightLoader::loading({.bytes = plan.bytes()}); Model::load(..., load);
+//   WeightLoader::Options options = {.source = ..., .dtype = DType::bf16};
+//   auto plan = WeightLoader::measuring(options);   Model::load(..., plan);
+//   options.bytes = plan.bytes();
+//   auto load = WeightLoader::loading(options);     Model::load(..., load);
+//
+// The format of a matrix in memory: f32 where dtype is float32 (quantized files are dequantized);
+// else as the files quantize it (fp8, int8, int4); else `quantize` for matrices the files hold
+// unquantized; else bf16. Without a source, what `stored` says decides instead of the files.
+// Matrices stacked in one product that the files hold in different formats become bf16.
 //
 // Thread: the one that loads; workers pack panels side by side.
 #pragma once
@@ -21,6 +28,7 @@
 #include "compute/kernels/packed_weight.h"
 #include "compute/tensor/buffer.h"
 #include "compute/weights/weight_source.h"
+#include "core/model_config.h"
 
 namespace hocket {
 
@@ -28,39 +36,54 @@ struct LoadProgress {
   int64_t bytes_done = 0, bytes_total = 0;  // of packed weights
 };
 
+enum class Bias : uint8_t { none, present };
+
+// kv_b_proj of latent attention, head by head (kernels/latent_attention.h).
+struct LatentHeadWeights {
+  std::vector<PackedWeight> key_up, value_up, key_absorb;  // [heads] each
+};
+
 class WeightLoader {
  public:
   struct Options {
-    const WeightSource* source = nullptr;  // null: random weights
-    uint64_t seed = 0;                     // of random weights
-    DType dtype = DType::bf16;             // of the packed matrices
-    int64_t bytes = 0;                     // what measuring found
+    const WeightSource* source =
+        nullptr;                // null: random weights (measuring: sizes by config alone)
+    uint64_t seed = 0;          // of random weights
+    DType dtype = DType::bf16;  // of activations: bf16 or f32
+    QuantConfig stored;         // what the files hold
+    WeightFormat quantize = WeightFormat::bf16;  // int8 or int4: quantize while loading
+    int64_t bytes = 0;                           // what measuring found
     WorkerPool* workers = nullptr;
     std::function<void(const LoadProgress&)> progress;  // called at most every 50 ms and at the end
   };
-  static WeightLoader measuring(DType dtype);
+  static WeightLoader measuring(Options options);
   // Errors: out_of_memory.
   static Result<WeightLoader> loading(Options options);
   WeightLoader(WeightLoader&&) noexcept;
   ~WeightLoader();
 
-  // One matrix [n, k] under `name`.
-  PackedWeight matrix(const std::string& name, int n, int k);
+  // One matrix [n, k] under `name`, which ends in ".weight"; the names of scales, zero points and
+  // bias follow from it.
+  PackedWeight matrix(const std::string& name, int n, int k, Bias bias = Bias::none);
   // Matrices of the same k stacked along n in the order given (q, k, v).
   struct Part {
     std::string name;
     int n = 0;
   };
-  PackedWeight stacked(std::span<const Part> parts, int k);
+  PackedWeight stacked(std::span<const Part> parts, int k, Bias bias = Bias::none);
+  // A matrix that is never quantized in memory: embedding, head, gate.
+  PackedWeight plain_matrix(const std::string& name, int n, int k);
   // gate [i, k], up [i, k], down [k, i] as experts.h wants them.
   ExpertWeights swiglu(const std::string& gate, const std::string& up, const std::string& down,
-                       int hidden, int intermediate);
+                       int hidden, int intermediate, Bias bias = Bias::none);
+  // kv_b_proj [heads * (nope + value), rank], never quantized in memory.
+  LatentHeadWeights latent_heads(const std::string& name, int heads, int nope, int value, int rank);
   // A vector as fp32.
   std::span<const float> vector(const std::string& name, int n);
 
   int64_t bytes() const;  // measured or filled so far
-  // The first error: missing_tensor, wrong_shape (name, shape found, shape expected), unsupported
-  // stored type.
+  // The first error: missing_tensor, wrong_shape (name, shape found, shape expected),
+  // unsupported_model (stored type, quantization detail).
   Result<void> status() const;
   // Stored types met that hold more than `dtype` keeps ("float32"); for the announcement.
   std::vector<std::string> narrowed_from() const;

@@ -237,7 +237,7 @@ struct Rows {
   }
 
   static void top_k(const TopKRow& row) {
-    const int n = row.num_experts;
+    const int n = row.moe->num_experts, k = row.moe->top_k;
     float* p = row.scratch;
     const float sum = exp_sum(row.logits, n, row_max(row.logits, n), p);
     blocks(n, [&](int64_t i, auto lanes) {
@@ -245,7 +245,7 @@ struct Rows {
       store_rounded(select(q == q, q, V::all(0)), p + i, lanes);
     });
     float chosen = 0;
-    for (int s = 0; s < row.k; ++s) {
+    for (int s = 0; s < k; ++s) {
       const float best = row_max(p, n);
       const int64_t id = find(p, n, best);
       row.ids[s] = static_cast<int32_t>(id);
@@ -253,13 +253,13 @@ struct Rows {
       p[id] = -1;
       chosen = chosen + row.weights[s];
     }
-    if (row.kind == TopKWeights::normalised)
-      for (int s = 0; s < row.k; ++s) row.weights[s] = row.weights[s] / chosen;
+    if (row.moe->norm_topk_prob)
+      for (int s = 0; s < k; ++s) row.weights[s] = row.weights[s] / chosen;
   }
 
   template <class T>
   static constexpr ActivationKernels<T> activation() {
-    return {rms_norm<T>, swiglu<T>, round<T>, head<T>, softmax<T>, divide<T>, combine<T>};
+    return {rms_norm<T>, swiglu<T>, round<T>, head<T>, softmax<T>, divide<T>, combine<T>, nullptr};
   }
   static constexpr RowKernels table(Isa isa) {
     return {isa,    activation<Bf16>(), activation<float>(), scale, merge, angles, top_k, row_stats,

@@ -150,24 +150,24 @@ void row_stats(const float* x, int64_t n, RowStats* stats) {
 
 void top_k(const TopKRow& row) {
   float* const p = row.scratch;
-  const int n = row.num_experts;
+  const int n = row.moe->num_experts, k = row.moe->top_k;
   const float sum = exp_sum(row.logits, n, row_max(row.logits, n), p);
   for (int i = 0; i < n; ++i) p[i] = std::isnan(sum) ? 0 : p[i] / sum;
   float chosen = 0;
-  for (int s = 0; s < row.k; ++s) {
+  for (int s = 0; s < k; ++s) {
     const auto id = static_cast<int>(std::max_element(p, p + n) - p);  // the first of equals
     row.ids[s] = id;
     row.weights[s] = std::isnan(sum) ? sum : p[id];
     p[id] = -1;
     chosen = chosen + row.weights[s];
   }
-  if (row.kind == TopKWeights::normalised)
-    for (int s = 0; s < row.k; ++s) row.weights[s] = row.weights[s] / chosen;
+  if (row.moe->norm_topk_prob)
+    for (int s = 0; s < k; ++s) row.weights[s] = row.weights[s] / chosen;
 }
 
 template <class T>
 constexpr ActivationKernels<T> activation() {
-  return {rms_norm<T>, swiglu<T>, round<T>, head<T>, softmax<T>, divide<T>, combine<T>};
+  return {rms_norm<T>, swiglu<T>, round<T>, head<T>, softmax<T>, divide<T>, combine<T>, nullptr};
 }
 
 }  // namespace
