@@ -78,7 +78,7 @@ Engine::State::State(std::unique_ptr<Runner> made_runner, const SchedulerOptions
       commands(static_cast<size_t>(options.max_queued_requests) + kControlCommands),
       max_queued_requests(options.max_queued_requests) {
   const WorkLimits& work = runner->plan().work;
-  forward_batch.reserve(work.max_rows, options.max_running_requests + 1);
+  forward_batch.reserve(work.max_rows, 2 * (options.max_running_requests + 1));
   outputs.reserve(work.max_output_rows);
   sample_rows.reserve(work.max_logits_rows);
   sampled.reserve(work.max_output_rows);

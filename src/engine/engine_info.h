@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "compute/kernels/attention.h"
 #include "core/model_config.h"
 #include "core/server_settings.h"
 
@@ -16,7 +17,11 @@ struct EngineInfo {
   GenerationDefaults generation_defaults;
   std::string model_path, served_model_name;
   Isa isa = Isa::ref;
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16;                        // of activations
+  DType kv_dtype = DType::bf16;                     // of keys and values in their pages
+  WeightFormat weight_format = WeightFormat::bf16;  // of the layers' matrices, where nothing says
+                                                    // otherwise
+  TokenRole prompt_role = TokenRole::prompt;        // generated: --mla-form absorbed
   int num_workers = 1;
   int combine_groups = 1;
   int context_length = 0;  // tokens, prompt and answer together

@@ -1,9 +1,12 @@
 #include "engine/prepare.h"
 
+#include <algorithm>
+
 namespace hocket {
 namespace {
 
-void add_rows(const Slice& slice, int page_tokens, ForwardBatch& forward) {
+void add_rows(const Slice& slice, const PrepareOptions& options, ForwardBatch& forward) {
+  const int page_tokens = options.page_tokens;
   const Request& request = *slice.request;
   const int row_begin = forward.num_rows();
   for (int i = slice.begin; i < slice.begin + slice.len; ++i) {
@@ -14,15 +17,32 @@ void add_rows(const Slice& slice, int page_tokens, ForwardBatch& forward) {
     forward.slots.push_back({page, offset});
     if (offset == 0) forward.fresh_pages.push_back(page);
   }
-  forward.sequences.push_back({.row_begin = row_begin,
-                               .num_rows = slice.len,
-                               .first_position = slice.begin,
-                               .pages = request.pages});
+  add_sequence({.row_begin = row_begin,
+                .begin = slice.begin,
+                .end = slice.begin + slice.len,
+                .prompt_len = request.prompt_len,
+                .pages = request.pages},
+               options.prompt_role, forward);
 }
 
 }  // namespace
 
-void prepare(const Batch& batch, int page_tokens, ForwardBatch& forward,
+void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward) {
+  //  tokens   begin ---- prompt ----|-- generated -- end
+  const int cut = std::clamp(rows.prompt_len, rows.begin, rows.end);
+  const auto add = [&](int begin, int end, TokenRole role) {
+    if (begin == end) return;
+    forward.sequences.push_back({.row_begin = rows.row_begin + (begin - rows.begin),
+                                 .num_rows = end - begin,
+                                 .first_position = begin,
+                                 .role = role,
+                                 .pages = rows.pages});
+  };
+  add(rows.begin, cut, prompt_role);
+  add(cut, rows.end, TokenRole::generated);
+}
+
+void prepare(const Batch& batch, const PrepareOptions& options, ForwardBatch& forward,
              std::vector<OutputRow>& outputs) {
   forward.clear();
   outputs.clear();
@@ -31,7 +51,7 @@ void prepare(const Batch& batch, int page_tokens, ForwardBatch& forward,
   for (int s = 0; s < std::ssize(batch.slices); ++s) {
     const Slice& slice = batch.slices[s];
     const int row_begin = forward.num_rows();
-    add_rows(slice, page_tokens, forward);
+    add_rows(slice, options, forward);
     const int last = slice.begin + slice.len - 1;
     const bool logprobs = slice.logprobs_from >= 0;
     for (int i = logprobs ? slice.logprobs_from : last; i <= last; ++i) {

@@ -19,8 +19,23 @@ struct OutputRow {
       false;  // the log-probability of the token after it is wanted (prompt log-probabilities)
 };
 
+struct PrepareOptions {
+  int page_tokens = 0;
+  TokenRole prompt_role = TokenRole::prompt;  // given to prompt tokens
+};
+
 // Fills `forward` and `outputs` (one entry an output row). Rows stand in slice order.
-void prepare(const Batch& batch, int page_tokens, ForwardBatch& forward,
+void prepare(const Batch& batch, const PrepareOptions& options, ForwardBatch& forward,
              std::vector<OutputRow>& outputs);
+
+// Appends rows [row_begin, ...) of one sequence, tokens [begin, end), to forward.sequences: those
+// of the prompt apart from those after it.
+struct SequenceRows {
+  int row_begin = 0;
+  int begin = 0, end = 0;  // tokens
+  int prompt_len = 0;
+  std::span<const PageId> pages;
+};
+void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward);
 
 }  // namespace hocket

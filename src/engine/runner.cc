@@ -14,13 +14,6 @@
 namespace hocket {
 namespace {
 
-Result<DType> choose_dtype(std::string_view name) {
-  if (name == "auto" || name == "bfloat16" || name == "bf16") return DType::bf16;
-  if (name == "float32" || name == "fp32") return DType::f32;
-  return fail(error(ErrorCode::bad_value, "--dtype {} is not one of auto, bfloat16, float32", name)
-                  .with_param("dtype"));
-}
-
 // "0-3,8" -> 0 1 2 3 8.
 Result<std::vector<int>> parse_cpus(std::string_view list) {
   std::vector<int> cpus;
@@ -65,16 +58,6 @@ Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
   return options;
 }
 
-Result<int> choose_combine_groups(int asked, const ModelConfig& model) {
-  const int groups = asked == 0 ? 1 : asked;
-  const int experts = std::max(model.moe.num_experts, 1);
-  if (groups < 1 || groups > experts || experts % groups != 0)
-    return fail(error(ErrorCode::bad_value, "--combine-groups {} does not divide {} experts", asked,
-                      experts)
-                    .with_param("combine-groups"));
-  return groups;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Runner>> Runner::create(const Options& options) {
@@ -86,7 +69,8 @@ Result<std::unique_ptr<Runner>> Runner::create(const Options& options) {
 Result<void> Runner::load(const Options& options) {
   const auto started = std::chrono::steady_clock::now();
   HOCKET_TRY_VOID(choose(options));
-  HOCKET_TRY_VOID(measure(options.settings));
+  HOCKET_TRY_VOID(open_files(options.settings.model));
+  HOCKET_TRY_VOID(make_plan(options.settings));
   HOCKET_TRY_VOID(load_weights(options));
   HOCKET_TRY_VOID(make_memory(options.settings.memory.page_size));
   describe(options.settings);
@@ -97,30 +81,35 @@ Result<void> Runner::load(const Options& options) {
 Result<void> Runner::choose(const Options& options) {
   const ServerSettings& settings = options.settings;
   HOCKET_TRY(info_.isa, choose_isa());
-  HOCKET_TRY(info_.dtype, choose_dtype(settings.model.dtype));
-  HOCKET_TRY(info_.model, read_hf_config(settings.model.model_path));
+  HOCKET_TRY(choice_, choose_model_form(settings));
   if (const auto eos = options.tokenizer_eos;
-      eos && std::ranges::find(info_.model.eos_ids, *eos) == info_.model.eos_ids.end())
-    info_.model.eos_ids.push_back(*eos);
+      eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
+    choice_.model.eos_ids.push_back(*eos);
   HOCKET_TRY(info_.generation_defaults, read_generation_defaults(settings.model.model_path));
-  HOCKET_TRY(info_.combine_groups,
-             choose_combine_groups(settings.compute.combine_groups, info_.model));
   machine_ = inspect_machine();
   HOCKET_TRY(WorkerPool::Options worker_options, choose_workers(settings.compute, machine_));
   workers_ = std::make_unique<WorkerPool>(worker_options);
   return {};
 }
 
-// Plans memory: a load without bytes tells how many there will be.
-Result<void> Runner::measure(const ServerSettings& settings) {
-  WeightLoader measure = WeightLoader::measuring({.dtype = info_.dtype});
-  HOCKET_TRY(const Model measured, Model::load(info_.model, info_.combine_groups, measure));
-  const KvShape kv = measured.kv_shape(info_.dtype, settings.memory.page_size);
+Result<void> Runner::open_files(const ModelSettings& settings) {
+  if (settings.load_format == "auto") {
+    HOCKET_TRY(source_, open_model_weights(settings.model_path));
+  } else if (settings.load_format != "dummy") {
+    return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy",
+                settings.load_format);
+  }
+  return {};
+}
+
+Result<void> Runner::make_plan(const ServerSettings& settings) {
+  HOCKET_TRY(const int64_t weight_bytes, measure_weights(choice_, source_.get()));
+  const KvShape kv = choice_.kv_shape(settings.memory.page_size);
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
-                                 .model = info_.model,
-                                 .dtype = info_.dtype,
-                                 .weight_bytes = measure.bytes(),
-                                 .page_bytes = kv.page_bytes() * info_.model.num_layers,
+                                 .model = choice_.model,
+                                 .dtype = choice_.dtype,
+                                 .weight_bytes = weight_bytes,
+                                 .page_bytes = kv.page_bytes() * choice_.model.num_layers,
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes}));
   info_.changes = plan_.changes;
@@ -128,47 +117,41 @@ Result<void> Runner::measure(const ServerSettings& settings) {
 }
 
 Result<void> Runner::load_weights(const Options& options) {
-  const ModelSettings& settings = options.settings.model;
-  std::unique_ptr<WeightSource> source;
-  if (settings.load_format == "auto") {
-    HOCKET_TRY(source, open_model_weights(settings.model_path));
-  } else if (settings.load_format != "dummy") {
-    return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy",
-                settings.load_format);
-  }
-  HOCKET_TRY(WeightLoader loader, WeightLoader::loading({.source = source.get(),
-                                                         .seed = settings.dummy_seed,
-                                                         .dtype = info_.dtype,
-                                                         .bytes = plan_.weight_bytes,
-                                                         .workers = workers_.get(),
-                                                         .progress = options.progress}));
-  HOCKET_TRY(model_, Model::load(info_.model, info_.combine_groups, loader));
+  WeightLoader::Options load = choice_.loader_options();
+  load.source = source_.get();
+  load.seed = options.settings.model.dummy_seed;
+  load.bytes = plan_.weight_bytes;
+  load.workers = workers_.get();
+  load.progress = options.progress;
+  HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
+  HOCKET_TRY(model_, Model::load(choice_.model, choice_.combine_groups, loader));
   weights_ = loader.take_memory();
+  source_.reset();
   for (const std::string& from : loader.narrowed_from())
     info_.changes.push_back({.flag = "--dtype",
                              .from = from,
-                             .to = std::string(dtype_name(info_.dtype)),
+                             .to = std::string(dtype_name(choice_.dtype)),
                              .why = "--dtype auto computes in bfloat16 whatever the files hold"});
   return {};
 }
 
 Result<void> Runner::make_memory(int page_tokens) {
-  const ModelConfig& model = info_.model;
-  const KvShape kv = model_->kv_shape(info_.dtype, page_tokens);
-  HOCKET_TRY(pages_, PagePool::create(kv, model.num_layers, plan_.num_pages));
-  HOCKET_TRY(work_, WorkBuffers::create(model, info_.dtype, plan_.work));
-  const int max_k = std::max({model.hidden_size, model.num_heads * model.head_dim,
-                              model.intermediate_size, model.moe.intermediate_size});
-  HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_,
-                                       scratch_bytes_for({.max_rows = plan_.work.max_rows,
-                                                          .max_k = max_k,
-                                                          .num_heads = model.num_heads,
-                                                          .kv = kv})));
-  reserve_halves(halves_, plan_.work.max_rows, plan_.max_running_requests + 1);
+  const KvShape kv = choice_.kv_shape(page_tokens);
+  HOCKET_TRY(pages_, PagePool::create(kv, choice_.model.num_layers, plan_.num_pages));
+  HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
+  const ScratchNeed need = choice_.scratch_need(plan_.work.max_rows, page_tokens);
+  HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
+  reserve_halves(halves_, plan_.work.max_rows, 2 * (plan_.max_running_requests + 1));
   return {};
 }
 
 void Runner::describe(const ServerSettings& settings) {
+  info_.model = choice_.model;
+  info_.dtype = choice_.dtype;
+  info_.kv_dtype = choice_.kv_dtype;
+  info_.weight_format = choice_.weight_format();
+  info_.prompt_role = choice_.prompt_role;
+  info_.combine_groups = choice_.combine_groups;
   info_.model_path = settings.model.model_path;
   info_.served_model_name =
       settings.model.served_model_name.empty()
@@ -188,6 +171,7 @@ void Runner::describe(const ServerSettings& settings) {
 void Runner::play(const Order& order) {
   HOCKET_CHECK(order.num_halves <= kMaxHalves);
   HOCKET_CHECK(validate(order, moe_graph()).has_value());
+  HOCKET_CHECK(validate(order, shared_moe_graph()).has_value());
   HOCKET_CHECK(validate(order, dense_graph()).has_value());
   order_ = &order;
 }

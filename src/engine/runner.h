@@ -15,6 +15,7 @@
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/memory_plan.h"
+#include "engine/model_choice.h"
 
 namespace hocket {
 
@@ -49,12 +50,15 @@ class Runner {
   Result<void> load(const Options& options);
   // Its steps, in this order.
   Result<void> choose(const Options& options);
-  Result<void> measure(const ServerSettings& settings);
+  Result<void> open_files(const ModelSettings& settings);
+  Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
   Result<void> make_memory(int page_tokens);
   void describe(const ServerSettings& settings);
 
   Machine machine_;
+  ModelChoice choice_;
+  std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;
   std::unique_ptr<WorkerPool> workers_;

@@ -14,7 +14,9 @@ bool Engine::State::step(Outbox& box) {
   const Batch& batch = scheduler.schedule(begin);
   busy = !batch.empty();
   if (batch.empty()) return rest(), false;
-  prepare(batch, runner->info().page_tokens, forward_batch, outputs);
+  prepare(batch,
+          {.page_tokens = runner->info().page_tokens, .prompt_role = runner->info().prompt_role},
+          forward_batch, outputs);
   runner->forward(forward_batch);
   sample(batch);
   scheduler.commit(batch, sampled, clock.now());

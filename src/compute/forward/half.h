@@ -19,7 +19,7 @@ struct RowRange {
 
 // Chosen experts of a half's rows. Views of WorkBuffers.
 struct Routing {
-  View<int32_t> ids;    // [rows, k], slots in falling probability
+  View<int32_t> ids;    // [rows, k], slots in falling choice score
   View<float> weights;  // [rows, k]
   View<float> logits;   // [rows, experts]
 };
@@ -35,6 +35,8 @@ struct ExpertRows {
 struct LayerState {
   Once<MatrixView> q;           // attn_in -> attn_core
   Once<MatrixView> normed;      // gate -> dispatch_start
+  Once<MatrixView> shared_x;    // gate -> shared
+  Once<View<float>> shared_y;   // shared -> combine_wait
   Once<Routing> routing;        // gate -> combine_wait
   Once<ExpertRows> dispatched;  // dispatch_start -> dispatch_wait
   Once<ExpertRows> arrived;     // dispatch_wait -> experts
@@ -42,8 +44,8 @@ struct LayerState {
   Once<ExpertRows> combining;   // combine_start -> combine_wait
 
   bool empty() const {
-    return q.empty() && normed.empty() && routing.empty() && dispatched.empty() &&
-           arrived.empty() && computed.empty() && combining.empty();
+    return q.empty() && normed.empty() && shared_x.empty() && shared_y.empty() && routing.empty() &&
+           dispatched.empty() && arrived.empty() && computed.empty() && combining.empty();
   }
 };
 

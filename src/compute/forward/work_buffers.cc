@@ -15,6 +15,33 @@ View<int32_t> ints(Layout& layout, int64_t rows, int64_t cols) {
 
 }  // namespace
 
+int qkv_columns(const ModelConfig& model) {
+  const MlaConfig& mla = model.mla;
+  if (mla.kv_rank == 0) return (model.num_heads + 2 * model.num_kv_heads) * model.head_dim;
+  const int q = mla.q_rank > 0 ? mla.q_rank : model.num_heads * model.head_dim;
+  return q + mla.kv_rank + mla.rope_dim;
+}
+
+int attended_columns(const ModelConfig& model) {
+  return model.num_heads * (model.mla.kv_rank > 0 ? model.mla.value_dim : model.head_dim);
+}
+
+KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens) {
+  const MlaConfig& mla = model.mla;
+  if (mla.kv_rank > 0)
+    return {.kind = KvShape::Kind::latent,
+            .dtype = dtype,
+            .num_heads = 1,
+            .key_dim = mla.kv_rank + mla.rope_dim,
+            .value_dim = mla.kv_rank,
+            .page_tokens = page_tokens};
+  return {.dtype = dtype,
+          .num_heads = model.num_kv_heads,
+          .key_dim = model.head_dim,
+          .value_dim = model.head_dim,
+          .page_tokens = page_tokens};
+}
+
 void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
   const int rows = limits.max_rows;
   const int heads = model.num_heads;
@@ -22,9 +49,18 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
   normed = layout.matrix(dtype, rows, model.hidden_size);
   cos = floats(layout, rows, model.rope.rotary_dim / 2);
   sin = floats(layout, rows, model.rope.rotary_dim / 2);
-  qkv = floats(layout, rows, (heads + 2 * model.num_kv_heads) * model.head_dim);
+  qkv = floats(layout, rows, qkv_columns(model));
   q = layout.matrix(dtype, rows, heads * round_up(model.head_dim, kBlockK));
-  attended = layout.matrix(dtype, rows, heads * model.head_dim);
+  attended = layout.matrix(dtype, rows, attended_columns(model));
+  if (model.mla.q_rank > 0) {
+    q_latent = layout.matrix(dtype, rows, model.mla.q_rank);
+    q_heads = floats(layout, rows, heads * model.head_dim);
+  }
+  if (model.mla.kv_rank > 0) {
+    const KvShape kv = kv_shape_of(model, dtype, kBlockK);
+    q_absorbed = layout.matrix(dtype, rows, heads * kv.row_elements());
+    y_absorbed = layout.matrix(dtype, rows, heads * kv.rope_offset());
+  }
 
   const bool any_moe = std::ranges::count(model.layer_is_moe, true) > 0;
   const bool any_dense = std::ranges::count(model.layer_is_moe, false) > 0;
@@ -45,6 +81,10 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     expert_y = layout.matrix(dtype, int64_t{rows} * top_k, model.hidden_size);
     middle_elements =
         std::max(middle_elements, rows * top_k * round_up(model.moe.intermediate_size, kBlockK));
+    if (const int shared = model.moe.shared_intermediate_size; shared > 0) {
+      shared_out = floats(layout, rows, model.hidden_size);
+      middle_elements = std::max(middle_elements, rows * round_up(shared, kBlockK));
+    }
   }
   middle = layout.matrix(dtype, 1, middle_elements);
   output_residual = floats(layout, limits.max_output_rows, model.hidden_size);

@@ -3,16 +3,19 @@
 //
 //   residual                    fp32, the stream that layers add to
 //   normed                      its norm, operand of products
-//   qkv                         fp32 projections
+//   qkv, q_heads                fp32 projections
 //   q, attended                 operand and result of attention
+//   q_latent, *_absorbed        latent attention's
 //   gate_logits, expert_*       routing
 //   expert_x, middle, expert_y  rows sorted by expert
+//   shared_out                  of the shared experts
 //   hidden                      final norm of the rows that want logits
 //   logits                      of a block of them
 #pragma once
 
 #include <cstdint>
 
+#include "compute/kernels/kv_layout.h"
 #include "compute/tensor/buffer.h"
 #include "core/model_config.h"
 
@@ -24,6 +27,12 @@ struct WorkLimits {
   int max_logits_rows = 0;  // logits are computed in blocks of so many
 };
 
+// Columns of a layer's first projection, and of attention's result.
+int qkv_columns(const ModelConfig& model);
+int attended_columns(const ModelConfig& model);
+// Geometry of a layer's pages.
+KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens);
+
 struct WorkBuffers {
   // Errors: out_of_memory.
   static Result<WorkBuffers> create(const ModelConfig& model, DType dtype, WorkLimits limits);
@@ -34,10 +43,15 @@ struct WorkBuffers {
   View<float> residual;                       // [rows, hidden]
   MatrixView normed;                          // [rows, hidden]
   View<float> cos, sin;                       // [rows, rotary / 2]
-  View<float> qkv;                            // [rows, (heads + 2 kv) * head_dim]
+  View<float> qkv;                            // [rows, qkv_columns(model)]
   MatrixView q;                               // [rows, heads * round_up(head_dim, 32)]
-  MatrixView attended;                        // [rows, heads * head_dim]
+  MatrixView attended;                        // [rows, heads * value_dim]
+  MatrixView q_latent;                        // [rows, q_rank], where queries have a rank
+  View<float> q_heads;                        // [rows, heads * head_dim], likewise
+  MatrixView q_absorbed;                      // [rows, heads * kv row elements]; latents only
+  MatrixView y_absorbed;                      // [rows, heads * round_up(kv_rank, 32)]
   View<float> mlp_out;                        // [rows, hidden]; dense layers only
+  View<float> shared_out;                     // [rows, hidden]; shared experts only
   View<float> gate_logits;                    // [rows, experts]
   View<int32_t> expert_ids, expert_position;  // [rows, k]
   View<float> expert_weights;                 // [rows, k]

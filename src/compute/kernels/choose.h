@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "compute/kernels/kv_layout.h"
 #include "compute/kernels/packed_weight.h"
+#include "core/model_config.h"
 
 namespace hocket {
 
@@ -26,6 +27,9 @@ struct ScratchNeed {
   int max_k = 0;     // largest inner dimension of any product
   int num_heads = 0;
   KvShape kv;
+  DType dtype = DType::bf16;  // of activations
+  MlaConfig mla;              // of models with latents
+  int num_experts = 0;
 };
 // What Backend::create must reserve for each worker.
 int64_t scratch_bytes_for(const ScratchNeed& need);

@@ -1,7 +1,5 @@
 #include "compute/layers/gqa.h"
 
-#include <cmath>
-
 #include "compute/kernels/attention.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
@@ -22,6 +20,7 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
                             .num_heads = site.model.num_heads,
                             .q_norm = weights.q_norm,
                             .k_norm = weights.k_norm,
+                            .style = site.model.rope.style,
                             .norm_eps = eps,
                             .cos = work.cos.slice_rows(begin, count),
                             .sin = work.sin.slice_rows(begin, count),
@@ -33,12 +32,11 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
 
 void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   const auto [begin, count] = half.rows;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(site.model.head_dim));
   const MatrixView attended = site.work.attended.slice_rows(begin, count);
   attention(site.backend, {.q = half.state.q.take(),
                            .kv = site.kv,
                            .plan = half.attention,
-                           .scale = scale,
+                           .scale = static_cast<float>(site.model.softmax_scale),
                            .out = attended});
   linear(site.backend, attended, weights.output, site.work.residual.slice_rows(begin, count),
          Store::add);

@@ -14,7 +14,7 @@ namespace hocket {
 
 struct GqaWeights {
   std::span<const float> input_norm;      // [hidden]
-  PackedWeight qkv;                       // n = (heads + 2 kv) * head_dim
+  PackedWeight qkv;                       // n = (heads + 2 kv) * head_dim, perhaps with bias
   std::span<const float> q_norm, k_norm;  // [head_dim], or empty
   PackedWeight output;                    // k = heads * head_dim
 };

@@ -1,4 +1,5 @@
-// A model family: how the weights of one architecture are named, and which kind each layer is.
+// A model family: how the weights of one architecture are named, and which kind each layer is. How
+// its config reads: weights/hf_families.h.
 #pragma once
 
 #include <string_view>
@@ -17,8 +18,5 @@ struct ModelFamily {
 
 // Null for an architecture that cannot run.
 const ModelFamily* find_family(std::string_view architecture);
-
-extern const ModelFamily kQwen3;  // qwen3.cc
-extern const ModelFamily kQwen3Moe;
 
 }  // namespace hocket

@@ -11,6 +11,7 @@
 #include "compute/kernels/experts.h"
 #include "compute/kernels/kv_layout.h"
 #include "compute/layers/gqa.h"
+#include "compute/layers/mla.h"
 #include "compute/layers/mlp.h"
 #include "compute/moe/gate.h"
 #include "compute/moe/local_dispatcher.h"
@@ -21,10 +22,12 @@ namespace hocket {
 
 // The parts that kinds of layers are made of; a kind uses some of them.
 struct LayerWeights {
-  GqaWeights attention;
+  GqaWeights gqa;                      // either
+  MlaWeights mla;                      // or
   MlpWeights mlp;                      // dense layers
   GateWeights gate;                    // MoE layers
   std::vector<ExpertWeights> experts;  // [num_experts]
+  ExpertWeights shared;                // of models with shared experts
 };
 
 // One operation's surroundings. Borrowed for the call.

@@ -17,23 +17,15 @@ Result<Model> Model::load(const ModelConfig& config, int combine_groups, WeightL
   model.dispatcher_ = LocalDispatcher(config, combine_groups);
   model.rope_ = rope_frequencies(config.rope);
   model.embedding_ =
-      loader.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
+      loader.plain_matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
   for (int i = 0; i < config.num_layers; ++i)
     model.layers_.push_back(family->load_layer(config, i, loader));
   model.final_norm_ = loader.vector("model.norm.weight", config.hidden_size);
   model.head_ = config.tie_word_embeddings
                     ? model.embedding_
-                    : loader.matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+                    : loader.plain_matrix("lm_head.weight", config.vocab_size, config.hidden_size);
   HOCKET_TRY_VOID(loader.status());
   return model;
-}
-
-KvShape Model::kv_shape(DType dtype, int page_tokens) const {
-  return {.dtype = dtype,
-          .num_heads = config_.num_kv_heads,
-          .key_dim = config_.head_dim,
-          .value_dim = config_.head_dim,
-          .page_tokens = page_tokens};
 }
 
 void Model::forward(const ForwardBatch& batch, const Pass& pass) const {

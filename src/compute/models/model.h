@@ -24,7 +24,6 @@ class Model {
   static Result<Model> load(const ModelConfig& config, int combine_groups, WeightLoader& loader);
 
   const ModelConfig& config() const { return config_; }
-  KvShape kv_shape(DType dtype, int page_tokens) const;
 
   struct Pass {
     Backend& backend;

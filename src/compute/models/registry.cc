@@ -1,14 +1,26 @@
+#include <algorithm>
 #include <array>
 
+#include "compute/models/decoder_weights.h"
 #include "compute/models/family.h"
 
 namespace hocket {
+namespace {
+
+constexpr std::array<ModelFamily, 6> kFamilies = {{
+    {"LlamaForCausalLM", load_decoder_layer},
+    {"Qwen2ForCausalLM", load_decoder_layer},
+    {"Qwen3ForCausalLM", load_decoder_layer},
+    {"Qwen3MoeForCausalLM", load_decoder_layer},
+    {"DeepseekV2ForCausalLM", load_decoder_layer},
+    {"DeepseekV3ForCausalLM", load_decoder_layer},
+}};
+
+}  // namespace
 
 const ModelFamily* find_family(std::string_view architecture) {
-  static constexpr std::array<const ModelFamily*, 2> kFamilies = {&kQwen3, &kQwen3Moe};
-  for (const ModelFamily* family : kFamilies)
-    if (family->architecture == architecture) return family;
-  return nullptr;
+  const auto found = std::ranges::find(kFamilies, architecture, &ModelFamily::architecture);
+  return found == kFamilies.end() ? nullptr : found;
 }
 
 }  // namespace hocket

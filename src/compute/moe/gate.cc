@@ -18,6 +18,7 @@ void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights
   linear(backend, normed, weights.gate, routing.logits);
   select_experts(backend, routing.logits, weights.bias, model.moe, routing.ids, routing.weights);
   half.state.normed.set(normed);
+  if (model.moe.shared_intermediate_size > 0) half.state.shared_x.set(normed);
   half.state.routing.set(routing);
 }
 

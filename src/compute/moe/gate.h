@@ -16,7 +16,7 @@ struct GateWeights {
   std::span<const float> bias;  // [experts] correction of the choice, or empty
 };
 
-// Sets half.state.normed and half.state.routing.
+// Sets half.state.normed and half.state.routing, and half.state.shared_x for shared experts.
 void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights, WorkBuffers& work,
           Half& half);
 

@@ -57,12 +57,15 @@ void LocalDispatcher::combine_start(Half& half) const {
 void LocalDispatcher::combine_wait(Backend& backend, WorkBuffers& work, Half& half) const {
   const ExpertRows rows = half.state.combining.take();
   const Routing routing = half.state.routing.take();
+  const View<float> shared =
+      half.state.shared_y.empty() ? View<float>() : half.state.shared_y.take();
   combine_rows(backend, {.y = rows.y,
                          .ids = routing.ids,
                          .position = rows.position,
                          .weights = routing.weights,
                          .num_experts = num_experts_,
                          .num_groups = combine_groups_,
+                         .shared = shared,
                          .residual = work.residual.slice_rows(half.rows.begin, half.rows.count)});
 }
 

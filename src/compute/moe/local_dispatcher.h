@@ -3,7 +3,7 @@
 //
 //   dispatch   token rows t0 t1 t2 ...  ->  rows sorted by expert: e0: t1 t4 | e1: | e2: t0 t1 ...
 //              (source order inside an expert)
-//   combine    expert rows  ->  residual[t] += sum of combine groups
+//   combine    expert rows  ->  residual[t] += sum of combine groups + shared experts
 //
 // Source: docs/contracts/arithmetic.md, "combine groups".
 #pragma once

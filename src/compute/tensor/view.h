@@ -30,6 +30,10 @@ struct View {
     HOCKET_CHECK((begin >= 0 && count >= 0 && begin + count <= rows));
     return {data + begin * stride, count, cols, stride};
   }
+  View slice_cols(int64_t begin, int64_t count) const {
+    HOCKET_CHECK((begin >= 0 && count >= 0 && begin + count <= cols));
+    return {data + begin, rows, count, stride};
+  }
 };
 
 // A view whose element type is known only at run time: activations are bf16, or float32 on request.

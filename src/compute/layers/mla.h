@@ -1,0 +1,31 @@
+// Multi-head latent attention as two operations: in (norm, projections, rotation, store) and core
+// (attend, project, add). Keys and values of a token are one latent row in its page
+// (kernels/kv_layout.h); prompt and generated tokens attend in different forms
+// (kernels/latent_attention.h).
+#pragma once
+
+#include <span>
+
+#include "compute/layers/gqa.h"
+#include "compute/weights/loader.h"
+
+namespace hocket {
+
+// `down` holds the query's part first: its rank, or all heads where queries have no rank; then the
+// latent and the shared key part.
+struct MlaWeights {
+  std::span<const float> input_norm;  // [hidden]
+  PackedWeight down;                  // n = qkv_columns(model)
+  std::span<const float> q_norm;      // [q_rank], or empty
+  PackedWeight q_up;                  // n = heads * head_dim, k = q_rank; none without a rank
+  std::span<const float> kv_norm;     // [kv_rank]
+  LatentHeadWeights heads;            // from the latent to each head's keys and values
+  PackedWeight output;                // k = heads * value_dim
+};
+
+// Reads the residual rows of `half`, stores latents, sets half.state.q.
+void mla_in(const AttentionSite& site, const MlaWeights& weights, Half& half);
+// Takes half.state.q, adds to the residual rows of `half`.
+void mla_core(const AttentionSite& site, const MlaWeights& weights, Half& half);
+
+}  // namespace hocket

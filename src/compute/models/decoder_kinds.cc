@@ -1,0 +1,91 @@
+#include "compute/models/decoder_kinds.h"
+
+#include "compute/moe/shared_experts.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t at(Op op) {
+  return static_cast<size_t>(op);
+}
+
+void attend(Attending attending, LayerKind& kind) {
+  if (attending == Attending::gqa) {
+    kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
+      gqa_in(c.attention_site(), c.weights.gqa, c.half);
+    };
+    kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
+      gqa_core(c.attention_site(), c.weights.gqa, c.half);
+    };
+  } else {
+    kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
+      mla_in(c.attention_site(), c.weights.mla, c.half);
+    };
+    kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
+      mla_core(c.attention_site(), c.weights.mla, c.half);
+    };
+  }
+}
+
+void run_chosen_experts(const LayerCall& c) {
+  const ExpertRows rows = c.half.state.arrived.take();
+  const int intermediate = c.model.moe.intermediate_size;
+  const int64_t first = int64_t{c.half.rows.begin} * c.model.moe.top_k;
+  run_experts(c.backend, {.x = rows.x,
+                          .offsets = rows.offsets,
+                          .experts = c.weights.experts,
+                          .intermediate = intermediate,
+                          .middle = c.work.middle_rows(first, rows.x.rows, intermediate),
+                          .y = rows.y});
+  c.half.state.computed.set(rows);
+}
+
+void transform(Transforming transforming, LayerKind& kind) {
+  if (transforming == Transforming::dense) {
+    kind.graph = &dense_graph();
+    kind.run[at(Op::mlp)] = [](const LayerCall& c) {
+      dense_mlp(c.backend, c.weights.mlp, static_cast<float>(c.model.rms_norm_eps), c.work, c.half);
+    };
+    return;
+  }
+  kind.graph = &moe_graph();
+  kind.run[at(Op::gate)] = [](const LayerCall& c) {
+    gate(c.backend, c.model, c.weights.gate, c.work, c.half);
+  };
+  kind.run[at(Op::dispatch_start)] = [](const LayerCall& c) {
+    c.dispatcher.dispatch_start(c.backend, c.work, c.half);
+  };
+  kind.run[at(Op::dispatch_wait)] = [](const LayerCall& c) { c.dispatcher.dispatch_wait(c.half); };
+  kind.run[at(Op::experts)] = run_chosen_experts;
+  kind.run[at(Op::combine_start)] = [](const LayerCall& c) { c.dispatcher.combine_start(c.half); };
+  kind.run[at(Op::combine_wait)] = [](const LayerCall& c) {
+    c.dispatcher.combine_wait(c.backend, c.work, c.half);
+  };
+  if (transforming == Transforming::experts) return;
+  kind.graph = &shared_moe_graph();
+  kind.run[at(Op::shared)] = [](const LayerCall& c) {
+    shared_experts(c.backend, c.model, c.weights.shared, c.work, c.half);
+  };
+}
+
+LayerKind make_kind(std::string_view name, Attending attending, Transforming transforming) {
+  LayerKind kind{name, nullptr, {}};
+  attend(attending, kind);
+  transform(transforming, kind);
+  return kind;
+}
+
+}  // namespace
+
+const LayerKind& decoder_kind(Attending attending, Transforming transforming) {
+  using enum Attending;
+  using enum Transforming;
+  static const LayerKind kinds[2][3] = {
+      {make_kind("gqa, dense", gqa, dense), make_kind("gqa, experts", gqa, experts),
+       make_kind("gqa, shared", gqa, experts_and_shared)},
+      {make_kind("mla, dense", mla, dense), make_kind("mla, experts", mla, experts),
+       make_kind("mla, shared", mla, experts_and_shared)}};
+  return kinds[static_cast<size_t>(attending)][static_cast<size_t>(transforming)];
+}
+
+}  // namespace hocket

@@ -1,0 +1,14 @@
+// The kinds of layers of ordinary decoders: one way to attend, one way to transform. A model maps
+// its layers to these; a new kind is a new table like theirs.
+#pragma once
+
+#include "compute/models/layer.h"
+
+namespace hocket {
+
+enum class Attending : uint8_t { gqa, mla };
+enum class Transforming : uint8_t { dense, experts, experts_and_shared };
+
+const LayerKind& decoder_kind(Attending attending, Transforming transforming);
+
+}  // namespace hocket

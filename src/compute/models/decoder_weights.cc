@@ -1,0 +1,108 @@
+#include "compute/models/decoder_weights.h"
+
+#include <fmt/core.h>
+
+#include <array>
+
+#include "compute/models/decoder_kinds.h"
+
+namespace hocket {
+namespace {
+
+Bias bias_if(bool present) {
+  return present ? Bias::present : Bias::none;
+}
+
+GqaWeights load_gqa(const ModelConfig& model, const std::string& prefix, WeightLoader& loader) {
+  const std::string self = prefix + "self_attn.";
+  const int q = model.num_heads * model.head_dim;
+  const int kv = model.num_kv_heads * model.head_dim;
+  const std::array<WeightLoader::Part, 3> qkv = {
+      {{self + "q_proj.weight", q}, {self + "k_proj.weight", kv}, {self + "v_proj.weight", kv}}};
+  GqaWeights out;
+  out.input_norm = loader.vector(prefix + "input_layernorm.weight", model.hidden_size);
+  out.qkv = loader.stacked(qkv, model.hidden_size, bias_if(model.qkv_bias));
+  if (model.qk_norm) {
+    out.q_norm = loader.vector(self + "q_norm.weight", model.head_dim);
+    out.k_norm = loader.vector(self + "k_norm.weight", model.head_dim);
+  }
+  out.output =
+      loader.matrix(self + "o_proj.weight", model.hidden_size, q, bias_if(model.output_bias));
+  return out;
+}
+
+MlaWeights load_mla(const ModelConfig& model, const std::string& prefix, WeightLoader& loader) {
+  const std::string self = prefix + "self_attn.";
+  const MlaConfig& mla = model.mla;
+  const int heads = model.num_heads * model.head_dim;
+  const std::array<WeightLoader::Part, 2> down = {
+      {mla.q_rank > 0 ? WeightLoader::Part{self + "q_a_proj.weight", mla.q_rank}
+                      : WeightLoader::Part{self + "q_proj.weight", heads},
+       {self + "kv_a_proj_with_mqa.weight", mla.kv_rank + mla.rope_dim}}};
+  MlaWeights out;
+  out.input_norm = loader.vector(prefix + "input_layernorm.weight", model.hidden_size);
+  out.down = loader.stacked(down, model.hidden_size);
+  if (mla.q_rank > 0) {
+    out.q_norm = loader.vector(self + "q_a_layernorm.weight", mla.q_rank);
+    out.q_up = loader.matrix(self + "q_b_proj.weight", heads, mla.q_rank);
+  }
+  out.kv_norm = loader.vector(self + "kv_a_layernorm.weight", mla.kv_rank);
+  out.heads = loader.latent_heads(self + "kv_b_proj.weight", model.num_heads, mla.nope_dim,
+                                  mla.value_dim, mla.kv_rank);
+  out.output =
+      loader.matrix(self + "o_proj.weight", model.hidden_size, model.num_heads * mla.value_dim);
+  return out;
+}
+
+ExpertWeights load_swiglu(const ModelConfig& model, const std::string& prefix, int intermediate,
+                          WeightLoader& loader) {
+  return loader.swiglu(prefix + "gate_proj.weight", prefix + "up_proj.weight",
+                       prefix + "down_proj.weight", model.hidden_size, intermediate,
+                       bias_if(model.mlp_bias));
+}
+
+void load_moe(const ModelConfig& model, const std::string& mlp, WeightLoader& loader,
+              LayerWeights& out) {
+  const MoeConfig& moe = model.moe;
+  out.gate.gate = loader.plain_matrix(mlp + "gate.weight", moe.num_experts, model.hidden_size);
+  if (moe.correction_bias)
+    out.gate.bias = loader.vector(mlp + "gate.e_score_correction_bias", moe.num_experts);
+  for (int e = 0; e < moe.num_experts; ++e)
+    out.experts.push_back(
+        load_swiglu(model, fmt::format("{}experts.{}.", mlp, e), moe.intermediate_size, loader));
+  if (moe.shared_intermediate_size > 0)
+    out.shared = load_swiglu(model, mlp + "shared_experts.", moe.shared_intermediate_size, loader);
+}
+
+}  // namespace
+
+Layer load_decoder_layer(const ModelConfig& model, int index, WeightLoader& loader) {
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  Layer layer;
+  Attending attending = Attending::gqa;
+  if (model.mla.kv_rank > 0) {
+    attending = Attending::mla;
+    layer.weights.mla = load_mla(model, prefix, loader);
+  } else {
+    layer.weights.gqa = load_gqa(model, prefix, loader);
+  }
+
+  const std::span<const float> post_norm =
+      loader.vector(prefix + "post_attention_layernorm.weight", model.hidden_size);
+  Transforming transforming = Transforming::dense;
+  if (!model.layer_is_moe[index]) {
+    layer.weights.mlp = {
+        .norm = post_norm,
+        .mlp = load_swiglu(model, prefix + "mlp.", model.intermediate_size, loader),
+        .intermediate = model.intermediate_size};
+  } else {
+    transforming = model.moe.shared_intermediate_size > 0 ? Transforming::experts_and_shared
+                                                          : Transforming::experts;
+    layer.weights.gate.norm = post_norm;
+    load_moe(model, prefix + "mlp.", loader, layer.weights);
+  }
+  layer.kind = &decoder_kind(attending, transforming);
+  return layer;
+}
+
+}  // namespace hocket
