@@ -22,6 +22,7 @@ Result<int> serve_model(const Arguments& arguments) {
   HOCKET_TRY(const RunningServer running, start_server(settings));
   const EngineInfo& info = running.model->engine->info();
   log::info("machine: {}", describe(inspect_machine()));
+  log::info("form: {}", form_of(info));
   log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
             info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
             static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);

@@ -33,4 +33,7 @@ struct EngineInfo {
   std::vector<SettingChange> changes;
 };
 
+// All choices that change a model's numbers, as one name: "bfloat16", "fp8-kv-int8-groups-4".
+std::string form_of(const EngineInfo& info);
+
 }  // namespace hocket

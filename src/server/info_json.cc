@@ -12,6 +12,7 @@ Json settings_json(const ServerSettings& s) {
           {"served_model_name", s.model.served_model_name},
           {"context_length", s.model.context_length},
           {"dtype", s.model.dtype},
+          {"quantization", s.model.quantization},
           {"load_format", s.model.load_format},
           {"chat_template", s.model.chat_template},
           {"mem_fraction_static", s.memory.mem_fraction_static},
@@ -20,6 +21,7 @@ Json settings_json(const ServerSettings& s) {
           {"max_queued_requests", s.memory.max_queued_requests},
           {"max_queued_tokens", s.memory.max_queued_tokens},
           {"page_size", s.memory.page_size},
+          {"kv_cache_dtype", s.memory.kv_cache_dtype},
           {"schedule_policy", s.scheduler.schedule_policy},
           {"chunked_prefill_size", s.scheduler.chunked_prefill_size},
           {"max_prefill_tokens", s.scheduler.max_prefill_tokens},
@@ -35,7 +37,8 @@ Json settings_json(const ServerSettings& s) {
           {"log_level", s.http.log_level},
           {"cpu_bind", s.compute.cpu_bind},
           {"num_threads", s.compute.num_threads},
-          {"combine_groups", s.compute.combine_groups}};
+          {"combine_groups", s.compute.combine_groups},
+          {"mla_form", s.compute.mla_form}};
 }
 
 template <class T>
@@ -97,6 +100,9 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
           {"isa", isa_name(info.isa)},
           {"num_threads", info.num_workers},
           {"dtype", dtype_name(info.dtype)},
+          {"weight_format", weight_format_name(info.weight_format)},
+          {"kv_cache_dtype", dtype_name(info.kv_dtype)},
+          {"form", form_of(info)},
           {"context_length", info.context_length},
           {"max_running_requests", info.max_running_requests},
           {"max_total_num_tokens", info.max_total_tokens},

@@ -320,7 +320,7 @@ class CompletionsForm final : public AnswerForm {
 }  // namespace
 
 std::string system_fingerprint(const EngineInfo& info) {
-  return fmt::format("hocket-{}-{}", kVersion, dtype_name(info.dtype));
+  return fmt::format("hocket-{}-{}", kVersion, form_of(info));
 }
 
 const AnswerForm& chat_form() {
