@@ -1,0 +1,25 @@
+// quantization_config of a model folder as QuantConfig: fp8 of DeepSeek and Qwen,
+// compressed-tensors, AWQ, GPTQ. Every other form is refused by its name.   Source: docs/models.md,
+// "number formats". Thread: any.
+#pragma once
+
+#include <string_view>
+
+#include "compute/weights/json_fields.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+// Reads quantization_config (or its older name compression_config) of `config`; without one, a
+// QuantConfig of layout none. Private to the room. Errors, kept in `config`: unsupported_model
+// (method, format or field, by name, with what could be used instead), bad_config.
+QuantConfig read_quant_config(JsonFields& config);
+
+// Whether such a folder holds `module` ("model.layers.0.self_attn.q_proj", without ".weight")
+// quantized, as far as its config says; embedding, norms, gate and head are the caller's to know.
+// An entry of `skipped` means what its tool means by it:
+//   "re:P"  compressed-tensors: P matches from the beginning of the name
+//   "N"     AWQ: N stands anywhere in the name; else: N is a run of whole components of it
+bool is_quantized(const QuantConfig& quant, std::string_view module);
+
+}  // namespace hocket
