@@ -13,7 +13,7 @@ namespace {
 
 TEST(Order, BuiltInOrdersAreLegalForEveryGraph) {
   for (const Order* order : {&serial_order(), &two_batch_order()})
-    for (const OpGraph* graph : {&moe_graph(), &dense_graph()})
+    for (const OpGraph* graph : {&moe_graph(), &shared_moe_graph(), &dense_graph()})
       EXPECT_TRUE(validate(*order, *graph).has_value()) << order->name;
 }
 
@@ -25,6 +25,20 @@ Order without(Order order, Op op) {
 std::string refusal(const Order& order) {
   const auto result = validate(order, moe_graph());
   return result ? "" : result.error().message;
+}
+
+TEST(Order, SharedExpertsComeBetweenGateAndCombine) {
+  const auto refused = [](Op before, Op after) {
+    Order order = serial_order();
+    const auto at = [&](Op op) {
+      return std::ranges::find_if(order.slots, [&](const Slot& s) { return s.op == op; });
+    };
+    std::iter_swap(at(before), at(after));
+    const auto result = validate(order, shared_moe_graph());
+    return result ? "" : result.error().message;
+  };
+  EXPECT_NE(refused(Op::shared, Op::combine_wait).find("a.combine_wait"), std::string::npos);
+  EXPECT_NE(refused(Op::gate, Op::shared).find("needs a.gate before it"), std::string::npos);
 }
 
 TEST(Order, AMissingOperationIsNamed) {
