@@ -57,9 +57,36 @@ TEST_P(GoldenModel, Bf16) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenModel,
-                         ::testing::Values("qwen3", "qwen3_moe", "qwen3_moe_bf16",
-                                           "qwen3_moe_sparse2"),
+                         ::testing::Values("llama", "llama_bf16", "qwen2", "qwen3", "qwen3_moe",
+                                           "qwen3_moe_bf16", "qwen3_moe_sparse2",
+                                           "deepseek_v2_lite", "deepseek_v2", "deepseek_v3",
+                                           "deepseek_v3_bf16", "deepseek_v3_plain",
+                                           "deepseek_v3_fp8", "glm4_moe"),
                          [](const auto& param) { return std::string(param.param); });
+
+// Families that are read later: config.json alone is enough to be refused, by the name of what is
+// not supported.
+class RefusedModel : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(RefusedModel, ByTheNameOfItsArchitecture) {
+  const auto& [folder, architecture] = GetParam();
+  const ServerSettings settings =
+      settings_for(std::filesystem::path("tests/golden/refused") / folder);
+  const auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  ASSERT_FALSE(runner.has_value());
+  EXPECT_EQ(runner.error().code, ErrorCode::unsupported_model);
+  EXPECT_NE(runner.error().message.find(architecture), std::string::npos)
+      << describe(runner.error());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, RefusedModel,
+                         ::testing::Values(std::pair("qwen3_next", "Qwen3NextForCausalLM"),
+                                           std::pair("qwen3_5", "Qwen3_5ForCausalLM"),
+                                           std::pair("qwen3_5_moe",
+                                                     "Qwen3_5MoeForConditionalGeneration"),
+                                           std::pair("mimo_v2_flash", "MiMoV2FlashForCausalLM"),
+                                           std::pair("gpt_oss", "GptOssForCausalLM")),
+                         [](const auto& param) { return std::string(param.param.first); });
 
 // The check itself: a model that forgets to renormalise its routing weights is caught, and where.
 TEST(GoldenMistake, IsFoundInTheFirstLayerThatHasIt) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/prepare.h"
+
 namespace hocket {
 namespace {
 
@@ -102,10 +104,12 @@ class Player final : public ForwardProbe {
       batch_.output_rows.push_back(static_cast<int32_t>(rows_.size()));
       rows_.push_back({s, i});
     }
-    batch_.sequences.push_back({.row_begin = row_begin,
-                                .num_rows = count,
-                                .first_position = sequence.computed,
-                                .pages = sequence.pages});
+    add_sequence({.row_begin = row_begin,
+                  .begin = sequence.computed,
+                  .end = sequence.computed + count,
+                  .prompt_len = static_cast<int>(sequence.script->prompt.size()),
+                  .pages = sequence.pages},
+                 runner_.info().prompt_role, batch_);
     sequence.computed += count;
     return {};
   }

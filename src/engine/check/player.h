@@ -1,7 +1,8 @@
 // Plays known tokens through a Runner by hand, without scheduler and sampler, and shows every row
 // of what was computed: how `hocket check` and the tests look inside the model.
 //
-//   script   prompt tokens | tokens fed after it, one a pass, as decoding would
+//   script   prompt tokens | tokens fed after it, one a pass, as decoding would: the role of each
+//            token (kernels/attention.h) is the one it would have in a request
 #pragma once
 
 #include <span>
