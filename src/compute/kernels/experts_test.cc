@@ -73,8 +73,10 @@ void expect_experts(const ExpertsCase& c, uint32_t seed) {
   for (Isa isa : isas) {
     for (int num_workers : {1, 2}) {
       WorkerPool workers({num_workers, {}, 1000});
-      const ScratchNeed need{
-          rows, std::max(c.hidden, c.intermediate), 1, {DType::bf16, 1, 32, 32, 32}};
+      const ScratchNeed need{rows,
+                             std::max(c.hidden, c.intermediate),
+                             1,
+                             {.num_heads = 1, .key_dim = 32, .value_dim = 32}};
       Backend backend = *Backend::create(isa, workers, scratch_bytes_for(need));
       const auto middle =
           cases::padded_rows<T>(rows, c.intermediate, 0, Values::heavy_tails, random);

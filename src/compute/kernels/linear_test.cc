@@ -22,9 +22,9 @@ std::vector<float> expected_linear(View<const T> x, const PackedWeight& w,
                                    const std::vector<float>& start, Store store) {
   const int columns = w.panels() * kPanelN;
   std::vector<float> product(x.rows * columns), y = start;
-  product_kernels(Isa::ref).run<T>({x.data, x.stride, static_cast<int>(x.rows), w.panel<T>(0),
-                                    w.panel_elements(), w.panels(), w.k_blocks(), product.data(),
-                                    columns, false, nullptr});
+  product_kernels(Isa::ref).run<T>({x.data, x.stride, static_cast<int>(x.rows), w.panel_as<T>(0),
+                                    int64_t{w.k_blocks()} * kTileElements, w.panels(), w.k_blocks(),
+                                    product.data(), columns, false, nullptr});
   for (int64_t row = 0; row < x.rows; ++row)
     for (int n = 0; n < w.n; ++n) {
       float& to = y[row * (w.n + kGap) + n];
@@ -50,7 +50,7 @@ void expect_linear(const LinearCase& c, Store store, uint32_t seed) {
       need.max_rows = c.rows;
       need.max_k = c.k;
       need.num_heads = 1;
-      need.kv = {DType::bf16, 1, 32, 32, 32};
+      need.kv = {.num_heads = 1, .key_dim = 32, .value_dim = 32};
       Backend backend = *Backend::create(isa, workers, scratch_bytes_for(need));
       std::vector<float> y = start;
       linear(backend, MatrixView::of(x.view), w.weight,

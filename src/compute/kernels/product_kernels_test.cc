@@ -27,8 +27,8 @@ void expect_same_bits(const LinearCase& c, Values kind, bool accumulate, uint32_
   p.x = x.view.data;
   p.x_stride = x.view.stride;
   p.rows = c.rows;
-  p.w = w.weight.template panel<T>(0);
-  p.panel_stride = w.weight.panel_elements();
+  p.w = w.weight.template panel_as<T>(0);
+  p.panel_stride = int64_t{w.weight.k_blocks()} * kTileElements;
   p.panels = w.weight.panels();
   p.k_blocks = w.weight.k_blocks();
   p.y_stride = p.panels * kPanelN + gap;
@@ -95,8 +95,8 @@ TEST_F(ProductTest, RefIsTheDefinition) {
   const auto w = cases::packed_matrix<float>(20, 70, Values::normal, random);
   const auto x = cases::padded_rows<float>(3, 70, 0, Values::normal, random);
   std::vector<float> y(3 * 32);
-  product_kernels(Isa::ref).f32({x.view.data, x.view.stride, 3, w.weight.panel<float>(0),
-                                 w.weight.panel_elements(), 2, 3, y.data(), 32, false, nullptr});
+  product_kernels(Isa::ref).f32({x.view.data, x.view.stride, 3, w.weight.panel_as<float>(0),
+                                 int64_t{3} * kTileElements, 2, 3, y.data(), 32, false, nullptr});
   for (int row = 0; row < 3; ++row) {
     for (int column = 0; column < 20; ++column) {
       float c = 0;
@@ -114,10 +114,9 @@ TEST_F(ProductTest, RefIsTheDefinition) {
 TEST_F(ProductTest, PackedElementsStandWhereTheContractSays) {
   std::mt19937 random(6);
   const auto w = cases::packed_matrix<Bf16>(37, 45, Values::normal, random);
-  const Bf16* packed = w.weight.panel<Bf16>(0);
+  const Bf16* packed = w.weight.panel_as<Bf16>(0);
   int64_t nonzero = 0;
-  for (int64_t i = 0; i < w.weight.panels() * w.weight.panel_elements(); ++i)
-    nonzero += packed[i].bits != 0;
+  for (int64_t i = 0; i < w.weight.bytes() / 2; ++i) nonzero += packed[i].bits != 0;
   int64_t expected_nonzero = 0;
   for (int n = 0; n < 37; ++n)
     for (int k = 0; k < 45; ++k) {

@@ -46,7 +46,7 @@ Experts<T> make_experts(const ExpertsCase& c, std::mt19937& random) {
       fill<T>(Values::normal, random, *m);
     }
     PackedMatrix<T> both;
-    both.weight.dtype = dtype_of<T>;
+    both.weight.format = format_of<T>;
     both.weight.n = static_cast<int>(2 * padded);
     both.weight.k = c.hidden;
     both.memory = *Buffer::allocate(both.weight.bytes());

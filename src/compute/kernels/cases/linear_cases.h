@@ -61,6 +61,10 @@ void fill(Values kind, std::mt19937& random, std::span<T> out) {
   }
 }
 
+template <class T>
+inline constexpr WeightFormat format_of =
+    dtype_of<T> == DType::f32 ? WeightFormat::f32 : WeightFormat::bf16;
+
 // A matrix and what it is when packed.
 template <class T>
 struct PackedMatrix {
@@ -72,7 +76,7 @@ struct PackedMatrix {
 template <class T>
 PackedMatrix<T> packed_matrix(int n, int k, Values kind, std::mt19937& random) {
   PackedMatrix<T> m;
-  m.weight.dtype = dtype_of<T>;
+  m.weight.format = format_of<T>;
   m.weight.n = n;
   m.weight.k = k;
   m.memory = *Buffer::allocate(m.weight.bytes());
