@@ -1,32 +1,25 @@
 #include "compute/weights/hf_config.h"
 
+#include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
 #include <exception>
 
+#include "compute/weights/family_keys.h"
 #include "compute/weights/json_fields.h"
+#include "compute/weights/quant_config.h"
 
 namespace hocket {
 namespace {
 
 constexpr int64_t kConfigBytesMax = int64_t{16} << 20;
-constexpr std::string_view kDense = "Qwen3ForCausalLM";
-constexpr std::string_view kMoe = "Qwen3MoeForCausalLM";
-
-// Upper bounds keep every product of sizes (a model's bytes at most) inside int64.
-constexpr Range kLayers{1, 512};
-constexpr Range kHidden{1, 1 << 16};
-constexpr Range kHeads{1, 1024};
-constexpr Range kHeadDim{2, 1024};
-constexpr Range kIntermediate{1, 1 << 19};
-constexpr Range kExperts{0, 4096};
 constexpr Range kVocab{1, 1 << 24};
 constexpr Range kPositions{1, 1 << 26};
 constexpr Range kTokenIds{0, (1 << 24) - 1};
-constexpr Range kPositive{1e-12, 1e12};
 
-// Keys that change the arithmetic of a model, and the values (as JSON) that leave it as it is here.
+// Keys that change the arithmetic of a model, and the values (as JSON) that leave it as it is,
+// where the family does not read them.
 struct ArithmeticKey {
   std::string_view key;
   std::vector<std::string_view> neutral;
@@ -43,8 +36,6 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
       {"mlp_bias", {"false"}},
       {"use_bias", {"false"}},
       {"lm_head_bias", {"false"}},
-      {"use_qk_norm", {"true"}},
-      {"qk_norm", {"true"}},
       {"attn_output_gate", {"false"}},
       {"attn_logit_softcapping", {"0"}},
       {"final_logit_softcapping", {"0"}},
@@ -66,6 +57,10 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
       {"kv_lora_rank", {"0"}},
       {"q_lora_rank", {"0"}},
       {"linear_num_key_heads", {"0"}},
+      {"index_topk", {}},
+      {"rope_interleave", {"false"}},
+      {"num_experts", {"0"}},
+      {"num_local_experts", {"0"}},
       {"n_routed_experts", {"0"}},
       {"n_shared_experts", {"0"}},
       {"num_shared_experts", {"0"}},
@@ -80,176 +75,51 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
   return keys;
 }
 
-std::string listed(const std::vector<std::string_view>& names) {
-  std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
-
-Error unsupported(std::string message) {
-  return error(ErrorCode::unsupported_model, "{}", message)
-      .with_fix("choose a model of a supported form: " + listed(supported_architectures()) +
-                " in bf16, f16 or f32");
-}
-
-std::string read_architecture(JsonFields& config) {
+const FamilyKeys* read_family(JsonFields& config) {
   const std::vector<std::string> names = config.texts("architectures");
   if (names.empty()) {
     config.refuse(error(ErrorCode::bad_config, "config.json: architectures is missing or empty")
                       .with_fix("take the file from the model's publisher again"));
-    return {};
+    return nullptr;
   }
-  if (names[0] != kDense && names[0] != kMoe)
-    config.refuse(unsupported(fmt::format("the architecture {} is not supported; supported are {}",
-                                          shown(names[0]), listed(supported_architectures()))));
-  return names[0];
+  const auto families = all_family_keys();
+  const auto found = std::ranges::find(families, names[0], &FamilyKeys::architecture);
+  if (found != families.end()) return &*found;
+  config.refuse(
+      unsupported(fmt::format("the architecture {} is not supported; supported are {}",
+                              shown(names[0]), fmt::join(supported_architectures(), ", "))));
+  return nullptr;
 }
 
-void refuse_other_arithmetic(JsonFields& config, int num_layers, int head_dim) {
-  for (const std::string_view key : {"quantization_config", "compression_config"}) {
-    if (std::optional<JsonFields> part = config.object(key)) {
-      const std::string method = part->show("quant_method");
-      config.refuse(
-          unsupported(fmt::format("config.json: the weights are quantized ({}: {}), which "
-                                  "is not supported yet",
-                                  key, method.empty() ? "no quant_method" : method)));
-    }
-  }
+void refuse_other_arithmetic(JsonFields& config, const ModelConfig& model) {
   for (const ArithmeticKey& entry : arithmetic_keys()) {
-    if (!config.has(entry.key)) continue;
+    if (!config.has(entry.key) || config.was_read(entry.key)) continue;
     const std::string value = config.show(entry.key);
     const auto same = [&](std::string_view neutral) {
       return value == neutral || value == std::string(neutral) + ".0";
     };
     if (std::none_of(entry.neutral.begin(), entry.neutral.end(), same))
       config.refuse(unsupported(fmt::format(
-          "config.json: {} is {}, which would change the arithmetic and is not supported",
-          entry.key, value)));
+          "config.json: {} is {}, which would change the arithmetic and is not supported in {}",
+          entry.key, value, model.architecture)));
   }
-  if (config.has("v_head_dim") && config.integer("v_head_dim", kHeadDim) != head_dim)
+  for (const std::string_view key : {"use_qk_norm", "qk_norm"})
+    if (config.has(key) && config.flag(key, {}) != model.qk_norm)
+      config.refuse(unsupported(fmt::format("config.json: {} is {}, which {} does not have", key,
+                                            config.show(key), model.architecture)));
+  if (!config.was_read("v_head_dim") &&
+      config.integer("v_head_dim", kHeadDim, model.head_dim) != model.head_dim)
     config.refuse(unsupported(fmt::format("config.json: v_head_dim {} differs from head_dim {}",
-                                          config.show("v_head_dim"), head_dim)));
+                                          config.show("v_head_dim"), model.head_dim)));
   const std::vector<std::string> kinds = config.texts("layer_types");
   for (const std::string& kind : kinds)
     if (kind != "full_attention")
       config.refuse(unsupported(fmt::format(
           "config.json: layer_types holds {}; only \"full_attention\" is supported", shown(kind))));
-  if (!kinds.empty() && static_cast<int>(kinds.size()) != num_layers)
+  if (!kinds.empty() && static_cast<int>(kinds.size()) != model.num_layers)
     config.refuse(error(ErrorCode::bad_config,
                         "config.json: layer_types has {} entries for {} layers", kinds.size(),
-                        num_layers));
-}
-
-RopeConfig::Scaling read_scaling_kind(JsonFields& config, JsonFields& rope) {
-  const std::string kind =
-      rope.has("rope_type") ? rope.text("rope_type", "default") : rope.text("type", "default");
-  if (kind == "linear") return RopeConfig::Scaling::linear;
-  if (kind == "llama3") return RopeConfig::Scaling::llama3;
-  if (kind == "yarn") return RopeConfig::Scaling::yarn;
-  if (kind != "default")
-    config.refuse(
-        unsupported(fmt::format("config.json: rope scaling of type {} is not supported; "
-                                "supported are default, linear, llama3, yarn",
-                                shown(kind))));
-  if (rope.has("mrope_section"))
-    config.refuse(
-        unsupported("config.json: rope positions in three axes (mrope_section) are not "
-                    "supported"));
-  return RopeConfig::Scaling::none;
-}
-
-void read_scaling(JsonFields& config, JsonFields& rope, int positions, RopeConfig& out) {
-  using Scaling = RopeConfig::Scaling;
-  out.scaling = read_scaling_kind(config, rope);
-  if (out.scaling == Scaling::none) return;
-  out.factor = rope.number("factor", {1, 1e6});
-  if (out.scaling == Scaling::llama3) {
-    out.low_freq_factor = rope.number("low_freq_factor", kPositive);
-    out.high_freq_factor = rope.number("high_freq_factor", kPositive);
-    out.original_context = rope.number("original_max_position_embeddings", {1, 1e12});
-    if (out.high_freq_factor <= out.low_freq_factor)
-      rope.refuse(error(ErrorCode::bad_config,
-                        "config.json: high_freq_factor {} is not above low_freq_factor {}",
-                        out.high_freq_factor, out.low_freq_factor));
-  }
-  if (out.scaling == Scaling::yarn) {
-    out.original_context = rope.number("original_max_position_embeddings", {1, 1e12}, positions);
-    out.beta_fast = rope.number("beta_fast", kPositive, 32);
-    out.beta_slow = rope.number("beta_slow", kPositive, 1);
-    out.truncate = rope.flag("truncate", true);
-    out.attention_factor = rope.number_if("attention_factor", kPositive);
-    out.mscale = rope.number("mscale", {0, 1e6}, 0);
-    out.mscale_all_dim = rope.number("mscale_all_dim", {0, 1e6}, 0);
-  }
-}
-
-// Two generations: rope_parameters, or rope_theta and rope_scaling beside the other keys.
-RopeConfig read_rope(JsonFields& config, const ModelConfig& model) {
-  RopeConfig out;
-  std::optional<JsonFields> rope = config.object("rope_parameters");
-  if (rope) {
-    // Models of several layer types hold one dictionary each; here all layers are of one.
-    if (std::optional<JsonFields> inner = rope->object("full_attention")) rope = inner;
-  } else {
-    rope = config.object("rope_scaling");
-  }
-  const Range thetas{1.0001, 1e15};
-  out.theta = config.number("rope_theta", thetas, 10000);
-  double share = config.number("partial_rotary_factor", {0, 1}, 1);
-  if (rope) {
-    out.theta = rope->number("rope_theta", thetas, out.theta);
-    share = rope->number("partial_rotary_factor", {0, 1}, share);
-    read_scaling(config, *rope, model.max_position_embeddings, out);
-    config.absorb(*rope);
-  }
-  out.rotary_dim = static_cast<int>(model.head_dim * share);
-  if (out.rotary_dim < 2 || out.rotary_dim % 2 != 0)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: the rotary part of a head has {} of {} dimensions (head_dim, "
-                        "partial_rotary_factor), but must be even and at least 2",
-                        out.rotary_dim, model.head_dim));
-  return out;
-}
-
-void read_attention_sizes(JsonFields& config, ModelConfig& model) {
-  model.num_heads = config.integer("num_attention_heads", kHeads);
-  model.num_kv_heads = config.integer("num_key_value_heads", kHeads, model.num_heads);
-  if (!config.status()) return;
-  if (model.num_heads % model.num_kv_heads != 0)
-    config.refuse(
-        error(ErrorCode::bad_config,
-              "config.json: num_key_value_heads {} does not divide num_attention_heads {}",
-              model.num_kv_heads, model.num_heads)
-            .with_param("num_key_value_heads"));
-  if (!config.has("head_dim") && model.hidden_size % model.num_heads != 0)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: head_dim is missing, and num_attention_heads {} does not "
-                        "divide hidden_size {}",
-                        model.num_heads, model.hidden_size)
-                      .with_param("head_dim"));
-  model.head_dim = config.integer("head_dim", kHeadDim, model.hidden_size / model.num_heads);
-  if (model.head_dim < kHeadDim.min || model.head_dim > kHeadDim.max)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: head_dim is missing, and hidden_size {} over "
-                        "num_attention_heads {} would make it {}, not {:.0f} to {:.0f}",
-                        model.hidden_size, model.num_heads, model.head_dim, kHeadDim.min,
-                        kHeadDim.max)
-                      .with_param("head_dim"));
-}
-
-void read_moe(JsonFields& config, ModelConfig& model) {
-  const std::string_view key = config.has("num_experts") ? "num_experts" : "num_local_experts";
-  const int num_experts = config.integer(key, kExperts);
-  const std::vector<int64_t> dense = config.integers("mlp_only_layers", {0, 1 << 20});
-  const int sparse_step = config.integer("decoder_sparse_step", kLayers, 1);
-  if (!config.status() || num_experts == 0) return;
-  for (int layer = 0; layer < model.num_layers; ++layer)
-    model.layer_is_moe[layer] = (layer + 1) % sparse_step == 0 &&
-                                std::find(dense.begin(), dense.end(), layer) == dense.end();
-  model.moe.num_experts = num_experts;
-  model.moe.top_k = config.integer("num_experts_per_tok", {1, double(num_experts)});
-  model.moe.intermediate_size = config.integer("moe_intermediate_size", kIntermediate);
-  model.moe.norm_topk_prob = config.flag("norm_topk_prob", false);
+                        model.num_layers));
 }
 
 DType read_dtype(JsonFields& config) {
@@ -274,26 +144,26 @@ void add_eos(std::vector<TokenId>& ids, const std::vector<int64_t>& more) {
 
 ModelConfig read_model(JsonFields& config) {
   ModelConfig model;
-  model.architecture = read_architecture(config);
-  if (!config.status()) return model;
+  const FamilyKeys* family = read_family(config);
+  if (!family) return model;
+  model.architecture = family->architecture;
   model.vocab_size = config.integer("vocab_size", kVocab);
   model.hidden_size = config.integer("hidden_size", kHidden);
   model.num_layers = config.integer("num_hidden_layers", kLayers);
+  model.num_heads = config.integer("num_attention_heads", kHeads);
   model.max_position_embeddings = config.integer("max_position_embeddings", kPositions);
   const std::string_view eps = config.has("rms_norm_eps") ? "rms_norm_eps" : "layernorm_epsilon";
   model.rms_norm_eps = config.number(eps, {0, 0.1}, 1e-6);
   model.tie_word_embeddings = config.flag("tie_word_embeddings", false);
   model.stored_dtype = read_dtype(config);
-  read_attention_sizes(config, model);
-  refuse_other_arithmetic(config, model.num_layers, model.head_dim);
+  model.quant = read_quant_config(config);
   if (!config.status()) return model;
 
-  model.rope = read_rope(config, model);
   model.layer_is_moe.assign(model.num_layers, false);
-  if (model.architecture == kMoe) read_moe(config, model);
+  family->read(config, model);
+  if (config.status()) refuse_other_arithmetic(config, model);
   // A model whose layers are all MoE has no dense MLP, and may leave its width out.
-  const bool has_dense = std::find(model.layer_is_moe.begin(), model.layer_is_moe.end(), false) !=
-                         model.layer_is_moe.end();
+  const bool has_dense = std::ranges::count(model.layer_is_moe, false) != 0;
   model.intermediate_size = has_dense ? config.integer("intermediate_size", kIntermediate)
                                       : config.integer("intermediate_size", {0, 1 << 19}, 0);
   const Range ids{0, double(model.vocab_size - 1)};
@@ -349,7 +219,9 @@ Result<GenerationFile> read_generation_file(const std::filesystem::path& folder)
 }  // namespace
 
 std::vector<std::string_view> supported_architectures() {
-  return {kDense, kMoe};
+  std::vector<std::string_view> names;
+  for (const FamilyKeys& family : all_family_keys()) names.push_back(family.architecture);
+  return names;
 }
 
 Result<ModelConfig> parse_hf_config(std::string_view config_json) {

@@ -1,5 +1,6 @@
 #include "compute/weights/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -21,8 +22,28 @@ std::optional<simdjson::dom::element> JsonFields::find(std::string_view key) con
   return value;
 }
 
+std::optional<simdjson::dom::element> JsonFields::take(std::string_view key) {
+  if (!was_read(key)) read_.emplace_back(key);
+  return find(key);
+}
+
 bool JsonFields::has(std::string_view key) const {
   return find(key).has_value();
+}
+
+bool JsonFields::is_null(std::string_view key) const {
+  simdjson::dom::element value;
+  return object_.at_key(key).get(value) == simdjson::SUCCESS && value.is_null();
+}
+
+bool JsonFields::was_read(std::string_view key) const {
+  return std::find(read_.begin(), read_.end(), key) != read_.end();
+}
+
+std::vector<std::string> JsonFields::keys() const {
+  std::vector<std::string> names;
+  for (const simdjson::dom::key_value_pair field : object_) names.emplace_back(field.key);
+  return names;
 }
 
 std::string JsonFields::show(std::string_view key) const {
@@ -59,7 +80,7 @@ void JsonFields::missing(std::string_view key) {
 }
 
 int64_t JsonFields::integer(std::string_view key, Range range, std::optional<int64_t> fallback) {
-  const auto value = find(key);
+  const auto value = take(key);
   if (!value) {
     if (!fallback) missing(key);
     return fallback.value_or(0);
@@ -73,7 +94,7 @@ int64_t JsonFields::integer(std::string_view key, Range range, std::optional<int
 }
 
 std::optional<double> JsonFields::number_if(std::string_view key, Range range) {
-  const auto value = find(key);
+  const auto value = take(key);
   if (!value) return std::nullopt;
   double x = 0;
   if (value->get(x) == simdjson::SUCCESS && std::isfinite(x) && x >= range.min && x <= range.max)
@@ -89,7 +110,7 @@ double JsonFields::number(std::string_view key, Range range, std::optional<doubl
 }
 
 bool JsonFields::flag(std::string_view key, std::optional<bool> fallback) {
-  const auto value = find(key);
+  const auto value = take(key);
   if (!value) {
     if (!fallback) missing(key);
     return fallback.value_or(false);
@@ -100,7 +121,7 @@ bool JsonFields::flag(std::string_view key, std::optional<bool> fallback) {
 }
 
 std::string JsonFields::text(std::string_view key, std::optional<std::string_view> fallback) {
-  const auto value = find(key);
+  const auto value = take(key);
   if (!value) {
     if (!fallback) missing(key);
     return std::string(fallback.value_or(""));
@@ -111,7 +132,7 @@ std::string JsonFields::text(std::string_view key, std::optional<std::string_vie
 }
 
 std::vector<int64_t> JsonFields::integers(std::string_view key, Range range) {
-  const auto value = find(key);
+  const auto value = take(key);
   if (!value) return {};
   simdjson::dom::array list;
   if (value->get(list) != simdjson::SUCCESS) return {integer(key, range)};
@@ -129,7 +150,7 @@ std::vector<int64_t> JsonFields::integers(std::string_view key, Range range) {
 }
 
 std::vector<std::string> JsonFields::texts(std::string_view key) {
-  const auto value = find(key);
+  const auto value = take(key);
   if (!value) return {};
   simdjson::dom::array list;
   std::vector<std::string> names;
@@ -146,7 +167,7 @@ std::vector<std::string> JsonFields::texts(std::string_view key) {
 }
 
 std::optional<JsonFields> JsonFields::object(std::string_view key) {
-  const auto value = find(key);
+  const auto value = take(key);
   if (!value) return std::nullopt;
   simdjson::dom::object inner;
   if (value->get(inner) != simdjson::SUCCESS) {

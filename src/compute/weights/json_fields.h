@@ -1,6 +1,7 @@
 // Typed fields of a JSON object that somebody else wrote. The first error is kept, so a reader goes
 // straight down and asks once at the end; after an error every read gives its fallback or zero.
-// Null counts as absent, as Python's readers have it. Private to the room.   Thread: one.
+// Null counts as absent, as Python's readers have it. Remembers which keys were read, so that what
+// a reader did not know of can be told afterwards. Private to the room.   Thread: one.
 #pragma once
 
 #include <simdjson.h>
@@ -26,6 +27,10 @@ class JsonFields {
   JsonFields(simdjson::dom::object object, std::string where);
 
   bool has(std::string_view key) const;
+  bool is_null(std::string_view key) const;   // there, and null
+  bool was_read(std::string_view key) const;  // by one of the typed reads below
+  std::vector<std::string> keys() const;
+  const std::string& where() const { return where_; }
   // Without a fallback the field must be there.
   int64_t integer(std::string_view key, Range range, std::optional<int64_t> fallback = {});
   double number(std::string_view key, Range range, std::optional<double> fallback = {});
@@ -45,11 +50,13 @@ class JsonFields {
 
  private:
   std::optional<simdjson::dom::element> find(std::string_view key) const;
+  std::optional<simdjson::dom::element> take(std::string_view key);  // and remembers it
   void wrong(std::string_view key, std::string_view wanted);
   void missing(std::string_view key);
 
   simdjson::dom::object object_;
   std::string where_;
+  std::vector<std::string> read_;
   std::optional<Error> error_;
 };
 

@@ -1,0 +1,249 @@
+#include "compute/weights/family_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "compute/weights/rope_fields.h"
+
+namespace hocket {
+namespace {
+
+constexpr Range kRank{0, 1 << 16};
+constexpr Range kSharedExperts{0, 1024};
+
+// A key that, if it is there, must have this value.
+void only(JsonFields& config, std::string_view key, std::string_view supported) {
+  const std::string value = config.text(key, supported);
+  if (config.status() && value != supported)
+    config.refuse(unsupported(fmt::format("config.json: {} is {}, but supported is \"{}\" here",
+                                          key, shown(value), supported)));
+}
+
+void read_head_sizes(JsonFields& config, ModelConfig& model) {
+  model.num_kv_heads = config.integer("num_key_value_heads", kHeads, model.num_heads);
+  if (!config.status()) return;
+  if (model.num_heads % model.num_kv_heads != 0)
+    config.refuse(
+        error(ErrorCode::bad_config,
+              "config.json: num_key_value_heads {} does not divide num_attention_heads {}",
+              model.num_kv_heads, model.num_heads)
+            .with_param("num_key_value_heads"));
+  if (!config.has("head_dim") && model.hidden_size % model.num_heads != 0)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: head_dim is missing, and num_attention_heads {} does not "
+                        "divide hidden_size {}",
+                        model.num_heads, model.hidden_size)
+                      .with_param("head_dim"));
+  model.head_dim = config.integer("head_dim", kHeadDim, model.hidden_size / model.num_heads);
+  if (model.head_dim < kHeadDim.min || model.head_dim > kHeadDim.max)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: head_dim is missing, and hidden_size {} over "
+                        "num_attention_heads {} would make it {}, not {:.0f} to {:.0f}",
+                        model.hidden_size, model.num_heads, model.head_dim, kHeadDim.min,
+                        kHeadDim.max)
+                      .with_param("head_dim"));
+}
+
+// Grouped-query attention; `share` of a head's dims turn where the file does not say.
+void read_gqa(JsonFields& config, ModelConfig& model, double share = 1) {
+  read_head_sizes(config, model);
+  if (!config.status()) return;
+  model.rope = read_rope(config, {model.head_dim, share, model.max_position_embeddings});
+  model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
+}
+
+// Multi-head latent attention. num_key_value_heads says nothing there: every head has its own keys.
+void read_mla(JsonFields& config, ModelConfig& model) {
+  MlaConfig& mla = model.mla;
+  mla.q_rank = static_cast<int>(config.integer("q_lora_rank", kRank, 0));
+  mla.kv_rank = static_cast<int>(config.integer("kv_lora_rank", {1, kRank.max}));
+  mla.nope_dim = static_cast<int>(config.integer("qk_nope_head_dim", {1, kHeadDim.max}));
+  mla.rope_dim = static_cast<int>(config.integer("qk_rope_head_dim", kHeadDim));
+  mla.value_dim = static_cast<int>(config.integer("v_head_dim", {1, kHeadDim.max}));
+  model.num_kv_heads = model.num_heads;
+  model.head_dim = mla.nope_dim + mla.rope_dim;
+  if (!config.status()) return;
+  model.rope = read_rope(config, {mla.rope_dim, 1, model.max_position_embeddings});
+  if (config.status() && model.rope.rotary_dim != mla.rope_dim)
+    config.refuse(
+        unsupported(fmt::format("config.json: with partial_rotary_factor, {} of the {} dimensions "
+                                "of qk_rope_head_dim would turn; supported is all of them",
+                                model.rope.rotary_dim, mla.rope_dim)));
+  model.rope.style = config.flag("rope_interleave", true) ? RopeConfig::Style::interleaved
+                                                          : RopeConfig::Style::half;
+  model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
+  if (model.rope.scaling == RopeConfig::Scaling::yarn && model.rope.factor > 1) {
+    const double m = 0.1 * model.rope.mscale_all_dim * std::log(model.rope.factor) + 1;
+    model.softmax_scale *= m * m;
+  }
+}
+
+// What every family with experts has; true where the model has some.
+bool read_expert_sizes(JsonFields& config, ModelConfig& model, std::string_view count_key) {
+  MoeConfig& moe = model.moe;
+  const int64_t count = config.integer(count_key, kExperts);
+  if (!config.status() || count == 0) return false;
+  moe.num_experts = static_cast<int>(count);
+  moe.top_k = static_cast<int>(config.integer("num_experts_per_tok", {1, double(count)}));
+  moe.intermediate_size = static_cast<int>(config.integer("moe_intermediate_size", kIntermediate));
+  return config.status().has_value();
+}
+
+// n_group and topk_group: only experts of the best groups are chosen.
+void read_expert_groups(JsonFields& config, MoeConfig& moe) {
+  const Range counts{1, double(moe.num_experts)};
+  moe.num_groups = static_cast<int>(config.integer("n_group", counts));
+  moe.top_groups = static_cast<int>(config.integer("topk_group", counts));
+  if (!config.status()) return;
+  const int group_size = moe.num_experts / moe.num_groups;
+  if (moe.num_experts % moe.num_groups != 0 || moe.top_groups > moe.num_groups ||
+      moe.top_groups * group_size < moe.top_k ||
+      (moe.group_score == MoeConfig::GroupScore::two_best && group_size < 2))
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: {} experts in n_group {} of which topk_group {} are kept "
+                        "cannot give num_experts_per_tok {}",
+                        moe.num_experts, moe.num_groups, moe.top_groups, moe.top_k)
+                      .with_param("n_group"));
+}
+
+// Dense layers first, then experts with shared ones beside them.
+void read_deepseek_layers(JsonFields& config, ModelConfig& model) {
+  MoeConfig& moe = model.moe;
+  moe.scaling_factor = config.number("routed_scaling_factor", {1e-6, 1e6});
+  const int64_t shared =
+      config.integer("n_shared_experts", kSharedExperts, 0) * moe.intermediate_size;
+  if (shared > kIntermediate.max)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: n_shared_experts times moe_intermediate_size is {}, but must "
+                        "be {:.0f} at most",
+                        shared, kIntermediate.max)
+                      .with_param("n_shared_experts"));
+  moe.shared_intermediate_size = static_cast<int>(std::min(shared, int64_t(kIntermediate.max)));
+  const int64_t dense = config.integer("first_k_dense_replace", {0, kLayers.max});
+  const int64_t step = config.integer("moe_layer_freq", kLayers, 1);
+  if (!config.status()) return;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_moe[layer] = layer >= dense && layer % step == 0;
+}
+
+void read_mtp(JsonFields& config, ModelConfig& model) {
+  model.num_mtp_layers =
+      static_cast<int>(config.integer("num_nextn_predict_layers", {0, kLayers.max}, 0));
+}
+
+// Sigmoid scores, chosen with a correction bias.
+void read_sigmoid_experts(JsonFields& config, ModelConfig& model) {
+  only(config, "scoring_func", "sigmoid");
+  only(config, "topk_method", "noaux_tc");
+  read_mtp(config, model);
+  if (!read_expert_sizes(config, model, "n_routed_experts")) return;
+  model.moe.score = MoeConfig::Score::sigmoid;
+  model.moe.correction_bias = true;
+  model.moe.group_score = MoeConfig::GroupScore::two_best;
+  model.moe.norm_topk_prob = config.flag("norm_topk_prob", {});
+  read_expert_groups(config, model.moe);
+  read_deepseek_layers(config, model);
+}
+
+void read_llama(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model);
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
+  model.mlp_bias = config.flag("mlp_bias", false);
+}
+
+// Llama's layers; a window, if the file asks for one, is refused. Its absence asks for one of 4096.
+void read_mistral(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model);
+  if (!config.is_null("sliding_window") &&
+      config.integer("sliding_window", {1, 1 << 30}, 4096) < model.max_position_embeddings)
+    config.refuse(unsupported(fmt::format(
+        "config.json: sliding_window is {}, shorter than the context of "
+        "{}; supported is null",
+        config.has("sliding_window") ? config.show("sliding_window") : "missing, which means 4096",
+        model.max_position_embeddings)));
+}
+
+void read_qwen2(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model);
+  model.qkv_bias = true;
+  config.flag("attention_bias", true);  // whatever it says: the biases are there
+}
+
+void read_qwen3(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model);
+  model.qk_norm = true;
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
+}
+
+void read_qwen3_moe(JsonFields& config, ModelConfig& model) {
+  read_qwen3(config, model);
+  const std::vector<int64_t> dense = config.integers("mlp_only_layers", {0, 1 << 20});
+  const int64_t step = config.integer("decoder_sparse_step", kLayers, 1);
+  if (!read_expert_sizes(config, model,
+                         config.has("num_experts") ? "num_experts" : "num_local_experts"))
+    return;
+  model.moe.norm_topk_prob = config.flag("norm_topk_prob", false);
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_moe[layer] = (layer + 1) % step == 0 && !std::ranges::count(dense, layer);
+}
+
+void read_deepseek_v2(JsonFields& config, ModelConfig& model) {
+  read_mla(config, model);
+  only(config, "scoring_func", "softmax");
+  read_mtp(config, model);
+  if (!read_expert_sizes(config, model, "n_routed_experts")) return;
+  const std::string method = config.text("topk_method", "greedy");
+  if (method == "group_limited_greedy") {
+    read_expert_groups(config, model.moe);
+  } else if (method == "greedy") {
+    // Groups have no say here.
+    for (const std::string_view key : {"n_group", "topk_group"}) config.integer(key, kExperts, 1);
+  } else {
+    config.refuse(
+        unsupported(fmt::format("config.json: topk_method is {}; supported are \"greedy\" and "
+                                "\"group_limited_greedy\" here",
+                                shown(method))));
+  }
+  // Implementations disagree on what true would mean together with routed_scaling_factor.
+  if (config.flag("norm_topk_prob", false))
+    config.refuse(unsupported("config.json: norm_topk_prob is true, but supported is false here"));
+  read_deepseek_layers(config, model);
+}
+
+void read_deepseek_v3(JsonFields& config, ModelConfig& model) {
+  read_mla(config, model);
+  read_sigmoid_experts(config, model);
+}
+
+void read_glm4_moe(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model, 0.5);
+  model.qkv_bias = config.flag("attention_bias", false);
+  model.qk_norm = config.flag("use_qk_norm", false);
+  read_sigmoid_experts(config, model);
+}
+
+constexpr std::array<FamilyKeys, 8> kFamilies = {{{"LlamaForCausalLM", read_llama},
+                                                  {"MistralForCausalLM", read_mistral},
+                                                  {"Qwen2ForCausalLM", read_qwen2},
+                                                  {"Qwen3ForCausalLM", read_qwen3},
+                                                  {"Qwen3MoeForCausalLM", read_qwen3_moe},
+                                                  {"DeepseekV2ForCausalLM", read_deepseek_v2},
+                                                  {"DeepseekV3ForCausalLM", read_deepseek_v3},
+                                                  {"Glm4MoeForCausalLM", read_glm4_moe}}};
+
+}  // namespace
+
+std::span<const FamilyKeys> all_family_keys() {
+  return kFamilies;
+}
+
+Error unsupported(const std::string& message) {
+  std::string names;
+  for (const FamilyKeys& family : kFamilies)
+    names += (names.empty() ? "" : ", ") + std::string(family.architecture);
+  return error(ErrorCode::unsupported_model, "{}", message)
+      .with_fix("choose a model of a supported form: " + names);
+}
+
+}  // namespace hocket

@@ -1,0 +1,82 @@
+#include "compute/weights/rope_fields.h"
+
+#include "compute/weights/family_keys.h"
+
+namespace hocket {
+namespace {
+
+constexpr Range kPositive{1e-12, 1e12};
+constexpr Range kThetas{1.0001, 1e15};
+
+RopeConfig::Scaling read_scaling_kind(JsonFields& rope) {
+  const std::string kind =
+      rope.has("rope_type") ? rope.text("rope_type", "default") : rope.text("type", "default");
+  if (kind == "linear") return RopeConfig::Scaling::linear;
+  if (kind == "llama3") return RopeConfig::Scaling::llama3;
+  if (kind == "yarn") return RopeConfig::Scaling::yarn;
+  if (kind != "default")
+    rope.refuse(
+        unsupported(fmt::format("config.json: rope scaling of type {} is not supported; "
+                                "supported are default, linear, llama3, yarn",
+                                shown(kind))));
+  if (rope.has("mrope_section"))
+    rope.refuse(
+        unsupported("config.json: rope positions in three axes (mrope_section) are not "
+                    "supported"));
+  return RopeConfig::Scaling::none;
+}
+
+void read_scaling(JsonFields& rope, int positions, RopeConfig& out) {
+  using Scaling = RopeConfig::Scaling;
+  out.scaling = read_scaling_kind(rope);
+  if (out.scaling == Scaling::none) return;
+  out.factor = rope.number("factor", {1, 1e6});
+  if (out.scaling == Scaling::llama3) {
+    out.low_freq_factor = rope.number("low_freq_factor", kPositive);
+    out.high_freq_factor = rope.number("high_freq_factor", kPositive);
+    out.original_context = rope.number("original_max_position_embeddings", {1, 1e12});
+    if (out.high_freq_factor <= out.low_freq_factor)
+      rope.refuse(error(ErrorCode::bad_config,
+                        "config.json: high_freq_factor {} is not above low_freq_factor {}",
+                        out.high_freq_factor, out.low_freq_factor));
+  }
+  if (out.scaling == Scaling::yarn) {
+    out.original_context = rope.number("original_max_position_embeddings", {1, 1e12}, positions);
+    out.beta_fast = rope.number("beta_fast", kPositive, 32);
+    out.beta_slow = rope.number("beta_slow", kPositive, 1);
+    out.truncate = rope.flag("truncate", true);
+    out.attention_factor = rope.number_if("attention_factor", kPositive);
+    out.mscale = rope.number("mscale", {0, 1e6}, 0);
+    out.mscale_all_dim = rope.number("mscale_all_dim", {0, 1e6}, 0);
+  }
+}
+
+}  // namespace
+
+RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
+  RopeConfig out;
+  std::optional<JsonFields> rope = config.object("rope_parameters");
+  if (rope) {
+    // Models of several layer types hold one dictionary each; here all layers are of one.
+    if (std::optional<JsonFields> inner = rope->object("full_attention")) rope = inner;
+  } else {
+    rope = config.object("rope_scaling");
+  }
+  out.theta = config.number("rope_theta", kThetas, 10000);
+  double share = config.number("partial_rotary_factor", {0, 1}, question.share);
+  if (rope) {
+    out.theta = rope->number("rope_theta", kThetas, out.theta);
+    share = rope->number("partial_rotary_factor", {0, 1}, share);
+    read_scaling(*rope, question.positions, out);
+    config.absorb(*rope);
+  }
+  out.rotary_dim = static_cast<int>(question.dims * share);
+  if (out.rotary_dim < 2 || out.rotary_dim % 2 != 0)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: the rotary part of a head has {} of {} dimensions (head_dim, "
+                        "qk_rope_head_dim, partial_rotary_factor), but must be even and at least 2",
+                        out.rotary_dim, question.dims));
+  return out;
+}
+
+}  // namespace hocket
