@@ -67,6 +67,8 @@ void combine_rows(Backend& backend, const CombineCall& call) {
   HOCKET_CHECK(call.position.rows == tokens && call.position.cols == k);
   HOCKET_CHECK(call.weights.rows == tokens && call.weights.cols == k);
   HOCKET_CHECK(call.residual.cols == call.y.cols);
+  if (call.shared.rows > 0)
+    HOCKET_CHECK((call.shared.rows == tokens && call.shared.cols == call.residual.cols));
   HOCKET_CHECK(call.num_groups >= 1 && call.num_experts % call.num_groups == 0);
   with_dtype(call.y.dtype, [&](auto t) {
     using T = decltype(t);
@@ -81,6 +83,7 @@ void combine_rows(Backend& backend, const CombineCall& call) {
                          .closes = slots.closes,
                          .num_slots = static_cast<int>(k),
                          .cols = rows.cols,
+                         .shared = call.shared.rows > 0 ? call.shared.row(token) : nullptr,
                          .residual = call.residual.row(token)});
       }
     });

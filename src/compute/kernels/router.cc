@@ -13,9 +13,17 @@ void select_experts(Backend& backend, View<const float> logits, std::span<const 
   HOCKET_CHECK(weights.rows == logits.rows);
   HOCKET_CHECK(ids.cols == moe.top_k);
   HOCKET_CHECK(weights.cols == moe.top_k);
+  HOCKET_CHECK(moe.num_groups >= 1 && moe.num_experts % moe.num_groups == 0);
+  const int group_size = moe.num_experts / moe.num_groups;
+  if (moe.num_groups > 1) {
+    HOCKET_CHECK(moe.top_groups >= 1 && moe.top_groups <= moe.num_groups);
+    HOCKET_CHECK(moe.top_k <= moe.top_groups * group_size);
+    HOCKET_CHECK((moe.group_score == MoeConfig::GroupScore::best || group_size >= 2));
+  }
+  HOCKET_CHECK(moe.top_k >= 1 && moe.top_k <= moe.num_experts);
   const int64_t work = logits.cols * (ids.cols + 4);
   for_row_ranges(backend, logits.rows, work, [&](int64_t begin, int64_t end, int worker) {
-    float* const scratch = backend.scratch<float>(worker, 2 * logits.cols);
+    float* const scratch = backend.scratch<float>(worker, 3 * logits.cols);
     for (int64_t r = begin; r < end; ++r) {
       backend.rows().top_k({.logits = logits.row(r),
                             .bias = bias.empty() ? nullptr : bias.data(),

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "base/machine.h"
 #include "compute/tensor/bf16.h"
@@ -72,12 +73,18 @@ struct CombineRow {
   float* residual = nullptr;      // [cols]
 };
 
+// A choice score that is no number or below this counts as this, so that -inf stands only for the
+// chosen and the excluded.
+inline constexpr float kLeastChoice = std::numeric_limits<float>::lowest();
+// Added to the sum of the chosen sigmoid scores, which may be 0.
+inline constexpr float kSigmoidSumFloor = 1e-20f;
+
 // Rules: router.h.
 struct TopKRow {
   const float* logits = nullptr;   // [num_experts]
   const float* bias = nullptr;     // [num_experts], or none
   const MoeConfig* moe = nullptr;  // num_experts, top_k, score, groups, norm, scaling
-  float* scratch = nullptr;        // [2 * num_experts]
+  float* scratch = nullptr;        // [3 * num_experts]
   int32_t* ids = nullptr;          // [top_k]
   float* weights = nullptr;        // [top_k]
 };
@@ -86,6 +93,7 @@ struct TopKRow {
 //   amax = largest |x|;  scale = amax / 127;  q = round_to_nearest_even(x * (127 / amax))
 // A group whose amax is below 2^-100 is all zero with scale 0; one that holds NaN or infinity has
 // the scale NaN and q 0. q is written as zero up to `padded`.
+inline constexpr float kQuantizeMin = 0x1p-100f;
 template <class T>
 struct QuantizeRow {
   const T* x = nullptr;  // [n]

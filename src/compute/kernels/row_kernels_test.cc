@@ -10,7 +10,6 @@
 #include "base/worker_pool.h"
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/math.h"
-#include "compute/kernels/router.h"
 #include "compute/kernels/row_stats.h"
 
 namespace hocket {
@@ -137,6 +136,7 @@ TEST_F(RowKernelsTest, HeadsAreNormedAndRotated) {
   struct Case {
     int dim, rotary_dim;
   };
+  using Style = RopeConfig::Style;
   for (const auto& [dim, rotary_dim] : {Case{16, 16},
                                         {32, 32},
                                         {64, 64},
@@ -144,20 +144,23 @@ TEST_F(RowKernelsTest, HeadsAreNormedAndRotated) {
                                         {80, 80},
                                         {64, 16},
                                         {24, 8},
+                                        {34, 22},
+                                        {33, 2},
                                         {192, 64},
                                         {64, 0}}) {
-    for (int with_norm : {0, 1}) {
+    for (int kind = 0; kind < 4; ++kind) {
       const auto x = row(dim), w = row(dim), cos = row(rotary_dim / 2), sin = row(rotary_dim / 2);
       const auto both = [&](auto t) {
         using T = decltype(t);
         expect_same<T>(dim, [&](const RowKernels& k, T* y) {
           k.of<T>().head({.x = x.data(),
                           .dim = dim,
-                          .norm = with_norm ? w.data() : nullptr,
+                          .norm = kind % 2 == 1 ? w.data() : nullptr,
                           .eps = 1e-6f,
                           .cos = cos.data(),
                           .sin = sin.data(),
                           .rotary_dim = rotary_dim,
+                          .style = kind < 2 ? Style::half : Style::interleaved,
                           .y = y});
         });
       };
@@ -173,6 +176,14 @@ TEST_F(RowKernelsTest, RotationTurnsPairs) {
   row_kernels(Isa::ref).f32.head(
       {.x = x, .dim = 4, .cos = cos, .sin = sin, .rotary_dim = 4, .y = y});
   EXPECT_EQ(std::vector<float>(y, y + 4), (std::vector<float>{-3, 2, 1, 4}));
+  row_kernels(Isa::ref).f32.head({.x = x,
+                                  .dim = 4,
+                                  .cos = cos,
+                                  .sin = sin,
+                                  .rotary_dim = 4,
+                                  .style = RopeConfig::Style::interleaved,
+                                  .y = y});
+  EXPECT_EQ(std::vector<float>(y, y + 4), (std::vector<float>{-2, 1, 3, 4}));
 }
 
 TEST_F(RowKernelsTest, SoftmaxBlocks) {
@@ -232,17 +243,20 @@ TEST_F(RowKernelsTest, CombineAddsGroupsOfSlots) {
         std::ranges::transform(row(cols), r.begin(), [](float v) { return from_float<T>(v); });
         y.push_back(r.data());
       }
-      const auto weights = row(6), residual = row(cols);
+      const auto weights = row(6), residual = row(cols), shared = row(cols);
       const uint8_t closes[] = {0, 1, 1, 0, 0, 1};
-      expect_same<float>(cols, [&](const RowKernels& k, float* out) {
-        std::copy(residual.begin(), residual.end(), out);
-        k.of<T>().combine({.y = y.data(),
-                           .weights = weights.data(),
-                           .closes = closes,
-                           .num_slots = 6,
-                           .cols = cols,
-                           .residual = out});
-      });
+      for (const float* added : {static_cast<const float*>(nullptr), shared.data()}) {
+        expect_same<float>(cols, [&](const RowKernels& k, float* out) {
+          std::copy(residual.begin(), residual.end(), out);
+          k.of<T>().combine({.y = y.data(),
+                             .weights = weights.data(),
+                             .closes = closes,
+                             .num_slots = 6,
+                             .cols = cols,
+                             .shared = added,
+                             .residual = out});
+        });
+      }
     };
     both(Bf16{});
     both(float{});
@@ -287,57 +301,127 @@ TEST_F(RowKernelsTest, RowStats) {
   }
 }
 
-TEST_F(RowKernelsTest, TopK) {
-  struct Case {
-    int experts, k;
-  };
-  for (const auto& [experts, k] : {Case{8, 3}, {8, 8}, {16, 1}, {60, 4}, {128, 8}, {512, 10}}) {
-    for (int step = 0; step < 8; ++step) {
-      std::vector<float> logits = row(experts);
-      if (step % 4 == 1)  // ties
-        for (float& v : logits) v = std::round(2 * v);
-      if (step % 4 == 2) logits[1] = std::nanf("");
-      if (step % 4 == 3) cases::sprinkle_specials(logits, random_);
-      const auto kind = step < 4 ? TopKWeights::plain : TopKWeights::normalised;
-      std::vector<int32_t> first_ids;
-      expect_same<float>(k, [&](const RowKernels& kernels, float* y) {
-        std::vector<float> scratch(experts);
-        std::vector<int32_t> ids(k);
-        kernels.top_k({.logits = logits.data(),
-                       .num_experts = experts,
-                       .k = k,
-                       .kind = kind,
-                       .scratch = scratch.data(),
-                       .ids = ids.data(),
-                       .weights = y});
-        std::vector<int32_t> sorted = ids;
-        std::ranges::sort(sorted);
-        ASSERT_TRUE(std::ranges::adjacent_find(sorted) == sorted.end());
-        ASSERT_TRUE(sorted.front() >= 0 && sorted.back() < experts);
-        if (first_ids.empty()) first_ids = ids;
-        ASSERT_EQ(ids, first_ids);
-      });
+// What quantize() wrote: all of q, scales and sums.
+struct Quantized {
+  std::vector<int8_t> q;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+};
+template <class T>
+Quantized quantized(Isa isa, const std::vector<T>& x, int64_t group) {
+  const auto n = static_cast<int64_t>(x.size());
+  const int64_t padded = round_up(n, 64), groups = (n + group - 1) / group;
+  Quantized out = {std::vector<int8_t>(padded + 16, 77), std::vector<float>(groups + 1, -7),
+                   std::vector<int32_t>(groups + 1, -7)};
+  row_kernels(isa).of<T>().quantize({.x = x.data(),
+                                     .n = n,
+                                     .group = group,
+                                     .padded = padded,
+                                     .q = out.q.data(),
+                                     .scales = out.scales.data(),
+                                     .sums = out.sums.data()});
+  return out;
+}
+
+template <class T>
+void expect_same_quantized(const std::vector<float>& numbers, int64_t group) {
+  std::vector<T> x;
+  for (float v : numbers) x.push_back(from_float<T>(v));
+  const Quantized expected = quantized<T>(Isa::ref, x, group);
+  for (Isa isa : cases::vector_isas()) {
+    const Quantized got = quantized<T>(isa, x, group);
+    ASSERT_EQ(got.q, expected.q) << isa_name(isa) << " n " << x.size() << " group " << group;
+    ASSERT_TRUE(same_bits(got.scales, expected.scales)) << isa_name(isa);
+    ASSERT_EQ(got.sums, expected.sums) << isa_name(isa);
+  }
+}
+
+TEST_F(RowKernelsTest, QuantizeGroups) {
+  for (int n : cases::kRowLengths) {
+    for (int64_t group : {32, 48, 100, 128, n}) {
+      for (int step = 0; step < 4; ++step) {
+        std::vector<float> x = row(n, step == 2 ? 0x1p-101f : 3);
+        if (step == 1) cases::sprinkle_specials(x, random_);
+        if (step == 3)  // groups that differ much in size, one that is spoiled
+          for (int64_t i = 0; i < n; ++i) x[i] *= std::exp2(static_cast<float>(i / group % 7 * 9));
+        if (step == 3 && n > 40) x[n / 3] = std::nanf("");
+        expect_same_quantized<Bf16>(x, group);
+        expect_same_quantized<float>(x, group);
+      }
     }
   }
 }
 
-TEST_F(RowKernelsTest, TopKIsSoftmaxThenTheLargestWithTiesToTheLowerId) {
-  const std::vector<float> logits = {0, 2, 1, 2, -1};
-  double sum = 0;
-  for (float v : logits) sum += std::exp(v);
-  for (auto kind : {TopKWeights::plain, TopKWeights::normalised}) {
-    float scratch[5], weights[3];
-    int32_t ids[3];
-    row_kernels(Isa::ref).top_k({.logits = logits.data(),
-                                 .num_experts = 5,
-                                 .k = 3,
-                                 .kind = kind,
-                                 .scratch = scratch,
-                                 .ids = ids,
-                                 .weights = weights});
-    EXPECT_EQ(std::vector<int32_t>(ids, ids + 3), (std::vector<int32_t>{1, 3, 2}));
-    const double total = kind == TopKWeights::plain ? sum : 2 * std::exp(2) + std::exp(1);
-    for (int s = 0; s < 3; ++s) EXPECT_NEAR(weights[s], std::exp(logits[ids[s]]) / total, 1e-6);
+TEST_F(RowKernelsTest, QuantizedNumbersAreWithinHalfAStep) {
+  const int64_t n = 300, group = 64;
+  const std::vector<float> x = row(n);
+  const Quantized got = quantized(Isa::ref, x, group);
+  for (int64_t g = 0; g * group < n; ++g) {
+    const int64_t end = std::min(n, (g + 1) * group);
+    double amax = 0;
+    int sum = 0, largest = 0;
+    for (int64_t i = g * group; i < end; ++i) {
+      amax = std::max(amax, std::abs(double{x[i]}));
+      largest = std::max(largest, std::abs(int{got.q[i]}));
+      sum += got.q[i];
+      ASSERT_LE(std::abs(got.q[i] * double{got.scales[g]} - x[i]), 0.50001 * got.scales[g]);
+    }
+    EXPECT_NEAR(got.scales[g], amax / 127, 1e-7 * amax);
+    EXPECT_EQ(largest, 127);
+    EXPECT_EQ(got.sums[g], sum);
+  }
+  for (int64_t i = n; i < round_up(n, 64); ++i) EXPECT_EQ(got.q[i], 0);
+  EXPECT_EQ(got.q[round_up(n, 64)], 77);
+}
+
+TEST_F(RowKernelsTest, QuantizeTiesTinyAndSpoiledGroups) {
+  const float inf = math::kInfinity, nan = std::nanf("");
+  const std::vector<float> x = {127,
+                                0.5f,
+                                1.5f,
+                                -2.5f,  // ties to even
+                                0,
+                                -0.0f,
+                                0,
+                                0,  // zeros
+                                1e-31f,
+                                -7e-31f,
+                                1e-40f,
+                                0,  // below 2^-100
+                                1,
+                                inf,
+                                2,
+                                3,  // infinity
+                                1,
+                                2,
+                                nan,
+                                3,  // NaN
+                                -inf,
+                                nan,
+                                0,
+                                0,  // both
+                                0x1p-100f,
+                                -0x1p-100f,
+                                0,
+                                0,  // the least that counts
+                                -0x1.fffffep127f,
+                                1,
+                                0x1p127f,
+                                0x1p120f,  // the largest
+                                -5};       // a short group
+  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
+    if (isa > detect_isa()) continue;
+    const Quantized got = quantized(isa, x, 4);
+    EXPECT_EQ(std::vector<int8_t>(got.q.begin(), got.q.begin() + x.size()),
+              (std::vector<int8_t>{127, 0, 2, -2, 0, 0, 0, 0,   0,    0, 0, 0,    0, 0,  0, 0,   0,
+                                   0,   0, 0, 0,  0, 0, 0, 127, -127, 0, 0, -127, 0, 64, 0, -127}))
+        << isa_name(isa);
+    EXPECT_EQ(got.sums, (std::vector<int32_t>{127, 0, 0, 0, 0, 0, 0, -63, -127, -7}));
+    EXPECT_EQ(got.scales[0], 1);
+    EXPECT_EQ(got.scales[1], 0);
+    EXPECT_EQ(got.scales[2], 0);
+    for (int g : {3, 4, 5}) EXPECT_TRUE(std::isnan(got.scales[g])) << g;
+    EXPECT_EQ(got.scales[6], 0x1p-100f / 127);
   }
 }
 

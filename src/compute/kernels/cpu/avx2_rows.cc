@@ -47,6 +47,11 @@ struct Lanes {
     const __m256i h32 = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(h, 1));
     return of(_mm256_slli_epi32(l32, 16), _mm256_slli_epi32(h32, 16));
   }
+  static Lanes load_doubled(const float* p, int n) {
+    const __m256 x = _mm256_maskload_ps(p, lanes_below((n + 1) / 2, 0));
+    return {_mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)),
+            _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7))};
+  }
   void store(float* p) const {
     _mm256_storeu_ps(p, lo);
     _mm256_storeu_ps(p + 8, hi);
@@ -65,6 +70,18 @@ struct Lanes {
     const __m256i mixed =
         _mm256_packus_epi32(_mm256_srli_epi32(lo_bits(), 16), _mm256_srli_epi32(hi_bits(), 16));
     return _mm256_permute4x64_epi64(mixed, 0b11011000);
+  }
+
+  __m128i bytes() const {
+    const __m256i words = _mm256_packs_epi32(lo_bits(), hi_bits());  // 0-3 8-11 | 4-7 12-15
+    const __m256i sorted = _mm256_permute4x64_epi64(words, 0b11011000);
+    return _mm_packs_epi16(_mm256_castsi256_si128(sorted), _mm256_extracti128_si256(sorted, 1));
+  }
+  void store_bytes(int8_t* p) const { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes()); }
+  void store_bytes(int8_t* p, int n) const {
+    alignas(16) int8_t part[16];
+    store_bytes(part);
+    __builtin_memcpy(p, part, n);
   }
 
   Lanes keep(int n, float fill) const {
@@ -91,6 +108,21 @@ struct Lanes {
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
   }
 
+  float largest_bits() const {
+    const __m256i a = _mm256_max_epi32(lo_bits(), hi_bits());
+    __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_max_epi32(b, _mm_unpackhi_epi64(b, b));
+    b = _mm_max_epi32(b, _mm_srli_epi64(b, 32));
+    return _mm_cvtss_f32(_mm_castsi128_ps(b));
+  }
+  int32_t sum_bits() const {
+    const __m256i a = _mm256_add_epi32(lo_bits(), hi_bits());
+    __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_add_epi32(b, _mm_unpackhi_epi64(b, b));
+    b = _mm_add_epi32(b, _mm_srli_epi64(b, 32));
+    return _mm_cvtsi128_si32(b);
+  }
+
   friend Lanes operator+(Lanes a, Lanes b) {
     return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
   }
@@ -111,6 +143,16 @@ struct Lanes {
   }
   friend Lanes fma(Lanes a, Lanes b, Lanes c) {
     return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+  }
+  friend Lanes fma_sub_add(Lanes a, Lanes b, Lanes c) {
+    return {_mm256_fmaddsub_ps(a.lo, b.lo, c.lo), _mm256_fmaddsub_ps(a.hi, b.hi, c.hi)};
+  }
+  friend Lanes swap_neighbours(Lanes a) {
+    return {_mm256_permute_ps(a.lo, 0b10110001), _mm256_permute_ps(a.hi, 0b10110001)};
+  }
+  friend Lanes max_bits(Lanes a, Lanes b) {
+    return of(_mm256_max_epi32(a.lo_bits(), b.lo_bits()),
+              _mm256_max_epi32(a.hi_bits(), b.hi_bits()));
   }
   friend Lanes max(Lanes a, Lanes b) {
     return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};

@@ -31,11 +31,23 @@ struct Lanes {
     return widen(_mm256_maskz_loadu_epi16(first_lanes(n), p)).keep(n, fill);
   }
   static Lanes widen(__m256i h) { return of(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
+  static Lanes load_doubled(const float* p, int n) {
+    const __m256 x = _mm256_maskz_loadu_ps(static_cast<__mmask8>((1u << (n + 1) / 2) - 1), p);
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return {_mm512_permutexvar_ps(twice, _mm512_castps256_ps512(x))};
+  }
   void store(float* p) const { _mm512_storeu_ps(p, x); }
   void store(float* p, int n) const { _mm512_mask_storeu_ps(p, first_lanes(n), x); }
   void store(Bf16* p) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), upper_halves()); }
   void store(Bf16* p, int n) const { _mm256_mask_storeu_epi16(p, first_lanes(n), upper_halves()); }
   __m256i upper_halves() const { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits(), 16)); }
+
+  void store_bytes(int8_t* p) const {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(bits()));
+  }
+  void store_bytes(int8_t* p, int n) const {
+    _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(bits()));
+  }
 
   Lanes keep(int n, float fill) const {
     return {_mm512_mask_blend_ps(first_lanes(n), _mm512_set1_ps(fill), x)};
@@ -58,6 +70,9 @@ struct Lanes {
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
   }
 
+  float largest_bits() const { return __builtin_bit_cast(float, _mm512_reduce_max_epi32(bits())); }
+  int32_t sum_bits() const { return _mm512_reduce_add_epi32(bits()); }
+
   friend Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.x, b.x)}; }
   friend Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_ps(a.x, b.x)}; }
   friend Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.x, b.x)}; }
@@ -65,6 +80,11 @@ struct Lanes {
   friend __mmask16 operator<(Lanes a, Lanes b) { return _mm512_cmp_ps_mask(a.x, b.x, _CMP_LT_OQ); }
   friend __mmask16 operator==(Lanes a, Lanes b) { return _mm512_cmp_ps_mask(a.x, b.x, _CMP_EQ_OQ); }
   friend Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.x, b.x, c.x)}; }
+  friend Lanes fma_sub_add(Lanes a, Lanes b, Lanes c) {
+    return {_mm512_fmaddsub_ps(a.x, b.x, c.x)};
+  }
+  friend Lanes swap_neighbours(Lanes a) { return {_mm512_permute_ps(a.x, 0b10110001)}; }
+  friend Lanes max_bits(Lanes a, Lanes b) { return of(_mm512_max_epi32(a.bits(), b.bits())); }
   friend Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.x, b.x)}; }
   friend Lanes sqrt(Lanes a) { return {_mm512_sqrt_ps(a.x)}; }
   friend Lanes select(__mmask16 mask, Lanes a, Lanes b) {

@@ -6,6 +6,10 @@
 //   V::load(const T*), V::load(const T*, int n, float fill);  store(T*), store(T*, int n), exact
 //   for Bf16 after rounded<T>(); max(a, b) = a > b ? a : b;  sqrt;  sum(), largest(): the tree
 //   8-4-2-1;  first();  keep(n, fill);  first_equal(V): a lane, or 16.
+//   Pairs of lanes: load_doubled(const float* p, int n): p[i / 2], nothing past p[(n - 1) / 2];
+//   swap_neighbours(a);  fma_sub_add(a, b, c): fma(a, b, -c) in even lanes, fma(a, b, c) in odd.
+//   Lanes as int32: max_bits(a, b);  largest_bits(): the largest, as a float;  sum_bits();
+//   store_bytes(int8_t*), store_bytes(int8_t*, int n) of lanes in [-128, 127].
 #pragma once
 
 #include "compute/kernels/math.h"
@@ -42,6 +46,8 @@ struct Rows {
   static V load(const T* p, int n, float fill = 0) {
     return V::load(p, n, fill);
   }
+  static V load_doubled(const float* p, Whole) { return V::load_doubled(p, 16); }
+  static V load_doubled(const float* p, int n) { return V::load_doubled(p, n); }
   template <class T>
   static V rounded(V x) {
     if constexpr (sizeof(T) == sizeof(float)) {
@@ -100,14 +106,23 @@ struct Rows {
       const V v = load(row.x + i, lanes);
       return norm ? (v * inv) * load(row.norm + i, lanes) : v;
     };
-    const int64_t half = row.rotary_dim / 2;
-    blocks(half, [&](int64_t i, auto lanes) {
-      const V a = value(i, lanes), b = value(i + half, lanes);
-      const V cos = load(row.cos + i, lanes), sin = load(row.sin + i, lanes);
-      store_rounded(fma(a, cos, negative(b * sin)), row.y + i, lanes);
-      store_rounded(fma(b, cos, a * sin), row.y + i + half, lanes);
-    });
-    const int64_t rest = row.rotary_dim;
+    const int64_t half = row.rotary_dim / 2, rest = row.rotary_dim;
+    if (row.style == RopeConfig::Style::interleaved) {
+      // Neighbours swapped and cos, sin doubled: a turns in the even lanes, b in the odd ones.
+      blocks(rest, [&](int64_t i, auto lanes) {
+        const V v = value(i, lanes);
+        const V cos = load_doubled(row.cos + i / 2, lanes);
+        const V sin = load_doubled(row.sin + i / 2, lanes);
+        store_rounded(fma_sub_add(v, cos, swap_neighbours(v) * sin), row.y + i, lanes);
+      });
+    } else {
+      blocks(half, [&](int64_t i, auto lanes) {
+        const V a = value(i, lanes), b = value(i + half, lanes);
+        const V cos = load(row.cos + i, lanes), sin = load(row.sin + i, lanes);
+        store_rounded(fma(a, cos, negative(b * sin)), row.y + i, lanes);
+        store_rounded(fma(b, cos, a * sin), row.y + i + half, lanes);
+      });
+    }
     blocks(row.dim - rest, [&](int64_t i, auto lanes) {
       store_rounded(value(rest + i, lanes), row.y + rest + i, lanes);
     });
@@ -160,9 +175,48 @@ struct Rows {
         total = total + rounded<T>(group);
         group = V::all(0);
       }
+      if (row.shared != nullptr) total = total + load(row.shared + i, lanes);
       store_rounded(load(row.residual + i, lanes) + total, row.residual + i, lanes);
     });
   }
+
+  template <class T>
+  static void quantize(const QuantizeRow<T>& row) {
+    for (int64_t g = 0, begin = 0; begin < row.n; ++g, begin += row.group) {
+      const int64_t n = row.n - begin < row.group ? row.n - begin : row.group;
+      const int32_t sum = quantize_group(row.x + begin, n, row.q + begin, row.scales + g);
+      if (row.sums != nullptr) row.sums[g] = sum;
+    }
+    __builtin_memset(row.q + row.n, 0, row.padded - row.n);
+  }
+  // Returns the sum of q.
+  template <class T>
+  static int32_t quantize_group(const T* x, int64_t n, int8_t* q, float* scale) {
+    // |x| as an integer orders as the numbers do, NaN on top.
+    V magnitude = V::all(0);
+    blocks(n, [&](int64_t i, auto lanes) {
+      magnitude = max_bits(and_bits(load(x + i, lanes), V::all_bits(0x7fffffffu)), magnitude);
+    });
+    const float amax = magnitude.largest_bits();
+    if (!(kQuantizeMin <= amax && amax < math::kInfinity)) {
+      __builtin_memset(q, 0, n);
+      *scale = amax < kQuantizeMin ? 0 : __builtin_nanf("");
+      return 0;
+    }
+    *scale = amax / 127;
+    const V inverse = V::all(127 / amax);
+    V sum = V::all_bits(0);
+    blocks(n, [&](int64_t i, auto lanes) {
+      // The low bits of t are the integer; those of kRoundToInt are zero.
+      const V t = load(x + i, lanes) * inverse + V::all(math::kRoundToInt);
+      const V integer = add_bits(t, V::all_bits(0u - 0x4b400000u));
+      store_bytes(integer, q + i, lanes);
+      sum = add_bits(sum, integer);
+    });
+    return sum.sum_bits();
+  }
+  static void store_bytes(V x, int8_t* p, Whole) { x.store_bytes(p); }
+  static void store_bytes(V x, int8_t* p, int n) { x.store_bytes(p, n); }
 
   static void scale(float alpha, int64_t n, float* o) {
     blocks(n, [&](int64_t i, auto lanes) {
@@ -236,30 +290,76 @@ struct Rows {
     stats->logsumexp = largest + math::log(V::all(sum)).first();
   }
 
-  static void top_k(const TopKRow& row) {
-    const int n = row.moe->num_experts, k = row.moe->top_k;
-    float* p = row.scratch;
-    const float sum = exp_sum(row.logits, n, row_max(row.logits, n), p);
+  // Scores into p; returns a sum of them, NaN if a logit spoils them.
+  static float scores(const TopKRow& row, float* p) {
+    const int n = row.moe->num_experts;
+    const bool softmax = row.moe->score == MoeConfig::Score::softmax;
+    const float sum = softmax ? exp_sum(row.logits, n, row_max(row.logits, n), p) : 1;
+    V spoiled = V::all(sum);  // NaN from the first NaN on
     blocks(n, [&](int64_t i, auto lanes) {
-      const V q = load(p + i, lanes) / V::all(sum);
+      const V q =
+          softmax ? load(p + i, lanes) / V::all(sum) : math::sigmoid(load(row.logits + i, lanes));
+      spoiled = spoiled + q;
       store_rounded(select(q == q, q, V::all(0)), p + i, lanes);
     });
+    return spoiled.sum();
+  }
+
+  static float group_score(float* choice, int n, MoeConfig::GroupScore kind) {
+    const float best = row_max(choice, n);
+    if (kind == MoeConfig::GroupScore::best) return best;
+    const int64_t at = find(choice, n, best);
+    choice[at] = -math::kInfinity;
+    const float second = row_max(choice, n);
+    choice[at] = best;
+    return best + second;
+  }
+  // The choice scores of all but the best groups become -inf.
+  static void exclude_groups(const MoeConfig& moe, float* choice, float* groups) {
+    const int size = moe.num_experts / moe.num_groups;
+    for (int g = 0; g < moe.num_groups; ++g) {
+      const float score = group_score(choice + g * size, size, moe.group_score);
+      groups[g] = score > kLeastChoice ? score : kLeastChoice;
+    }
+    for (int i = 0; i < moe.top_groups; ++i)
+      groups[find(groups, moe.num_groups, row_max(groups, moe.num_groups))] = -math::kInfinity;
+    for (int g = 0; g < moe.num_groups; ++g) {
+      if (groups[g] == -math::kInfinity) continue;
+      for (int i = g * size; i < (g + 1) * size; ++i) choice[i] = -math::kInfinity;
+    }
+  }
+
+  static void top_k(const TopKRow& row) {
+    const MoeConfig& moe = *row.moe;
+    const int n = moe.num_experts;
+    float* const score = row.scratch;
+    float* const choice = score + n;
+    const float sum = scores(row, score);
+    blocks(n, [&](int64_t i, auto lanes) {
+      const V s = load(score + i, lanes);
+      const V c = row.bias == nullptr ? s : s + load(row.bias + i, lanes);
+      store_rounded(max(c, V::all(kLeastChoice)), choice + i, lanes);
+    });
+    if (moe.num_groups > 1) exclude_groups(moe, choice, choice + n);
     float chosen = 0;
-    for (int s = 0; s < k; ++s) {
-      const float best = row_max(p, n);
-      const int64_t id = find(p, n, best);
+    for (int s = 0; s < moe.top_k; ++s) {
+      const int64_t id = find(choice, n, row_max(choice, n));
       row.ids[s] = static_cast<int32_t>(id);
-      row.weights[s] = sum == sum ? best : sum;
-      p[id] = -1;
+      row.weights[s] = sum == sum ? score[id] : sum;
+      choice[id] = -math::kInfinity;
       chosen = chosen + row.weights[s];
     }
-    if (row.moe->norm_topk_prob)
-      for (int s = 0; s < k; ++s) row.weights[s] = row.weights[s] / chosen;
+    if (moe.score == MoeConfig::Score::sigmoid) chosen = chosen + kSigmoidSumFloor;
+    for (int s = 0; s < moe.top_k; ++s) {
+      const float w = moe.norm_topk_prob ? row.weights[s] / chosen : row.weights[s];
+      row.weights[s] = w * static_cast<float>(moe.scaling_factor);
+    }
   }
 
   template <class T>
   static constexpr ActivationKernels<T> activation() {
-    return {rms_norm<T>, swiglu<T>, round<T>, head<T>, softmax<T>, divide<T>, combine<T>, nullptr};
+    return {rms_norm<T>, swiglu<T>, round<T>,   head<T>,
+            softmax<T>,  divide<T>, combine<T>, quantize<T>};
   }
   static constexpr RowKernels table(Isa isa) {
     return {isa,    activation<Bf16>(), activation<float>(), scale, merge, angles, top_k, row_stats,

@@ -43,6 +43,9 @@ inline float exp(float x) {
 inline float log(float x) {
   return math::log(Lane{x}).x;
 }
+inline float sigmoid(float x) {
+  return math::sigmoid(Lane{x}).x;
+}
 inline float silu(float x) {
   return math::silu(Lane{x}).x;
 }

@@ -1,7 +1,9 @@
 // The truth about row_kernels.h: plain loops, straight from the contract.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 
 #include "compute/kernels/ref/lane.h"
 #include "compute/kernels/router.h"
@@ -60,11 +62,13 @@ void head(const HeadRow<T>& row) {
   const auto v = [&](int i) {
     return row.norm == nullptr ? row.x[i] : (row.x[i] * inv) * row.norm[i];
   };
+  const bool interleaved = row.style == RopeConfig::Style::interleaved;
   const int half = row.rotary_dim / 2;
   for (int i = 0; i < half; ++i) {
+    const int a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + half;
     const float c = row.cos[i], s = row.sin[i];
-    row.y[i] = from_float<T>(std::fma(v(i), c, -(v(i + half) * s)));
-    row.y[i + half] = from_float<T>(std::fma(v(i + half), c, v(i) * s));
+    row.y[a] = from_float<T>(std::fma(v(a), c, -(v(b) * s)));
+    row.y[b] = from_float<T>(std::fma(v(b), c, v(a) * s));
   }
   for (int i = row.rotary_dim; i < row.dim; ++i) row.y[i] = from_float<T>(v(i));
 }
@@ -100,7 +104,33 @@ void combine(const CombineRow<T>& row) {
       total = total + to_float(from_float<T>(group));
       group = 0;
     }
+    if (row.shared != nullptr) total = total + row.shared[i];
     row.residual[i] = row.residual[i] + total;
+  }
+}
+
+template <class T>
+void quantize(const QuantizeRow<T>& row) {
+  std::fill(row.q, row.q + row.padded, int8_t{0});
+  for (int64_t g = 0; g * row.group < row.n; ++g) {
+    const int64_t begin = g * row.group, end = std::min(row.n, begin + row.group);
+    uint32_t magnitude = 0;  // |x| as an integer orders as the numbers do, NaN on top
+    for (int64_t i = begin; i < end; ++i)
+      magnitude = std::max(magnitude, std::bit_cast<uint32_t>(to_float(row.x[i])) & 0x7fffffffu);
+    const auto amax = std::bit_cast<float>(magnitude);
+    int32_t sum = 0;
+    row.scales[g] = 0;
+    if (!std::isfinite(amax)) {
+      row.scales[g] = std::numeric_limits<float>::quiet_NaN();
+    } else if (amax >= kQuantizeMin) {
+      row.scales[g] = amax / 127;
+      const float inverse = 127 / amax;
+      for (int64_t i = begin; i < end; ++i) {
+        row.q[i] = static_cast<int8_t>(std::nearbyint(to_float(row.x[i]) * inverse));
+        sum += row.q[i];
+      }
+    }
+    if (row.sums != nullptr) row.sums[g] = sum;
   }
 }
 
@@ -148,26 +178,75 @@ void row_stats(const float* x, int64_t n, RowStats* stats) {
   stats->logsumexp = stats->max + log(exp_sum(x, n, stats->max, nullptr));
 }
 
+// Scores into p; returns their sum, NaN if a logit spoils them.
+float scores(const TopKRow& row, float* p) {
+  const int n = row.moe->num_experts;
+  float sum = 0;
+  if (row.moe->score == MoeConfig::Score::softmax) {
+    sum = exp_sum(row.logits, n, row_max(row.logits, n), p);
+    for (int i = 0; i < n; ++i) p[i] = p[i] / sum;
+  } else {
+    for (int i = 0; i < n; ++i) p[i] = sigmoid(row.logits[i]);
+    for (int i = 0; i < n; ++i) sum = sum + p[i];
+  }
+  for (int i = 0; i < n; ++i) p[i] = std::isnan(p[i]) ? 0 : p[i];
+  return sum;
+}
+
+int first_largest(const float* x, int n) {
+  return static_cast<int>(std::max_element(x, x + n) - x);
+}
+
+float group_score(const float* choice, int n, MoeConfig::GroupScore kind) {
+  float best = -math::kInfinity, second = -math::kInfinity;
+  for (int i = 0; i < n; ++i) {
+    second = std::max(second, std::min(best, choice[i]));
+    best = std::max(best, choice[i]);
+  }
+  return kind == MoeConfig::GroupScore::best ? best : best + second;
+}
+
+// The choice scores of all but the best groups become -inf.
+void exclude_groups(const MoeConfig& moe, float* choice, float* groups) {
+  const int size = moe.num_experts / moe.num_groups;
+  for (int g = 0; g < moe.num_groups; ++g)
+    groups[g] = std::max(group_score(choice + g * size, size, moe.group_score), kLeastChoice);
+  for (int i = 0; i < moe.top_groups; ++i)
+    groups[first_largest(groups, moe.num_groups)] = -math::kInfinity;
+  for (int g = 0; g < moe.num_groups; ++g)
+    if (groups[g] != -math::kInfinity)
+      std::fill(choice + g * size, choice + (g + 1) * size, -math::kInfinity);
+}
+
 void top_k(const TopKRow& row) {
-  float* const p = row.scratch;
-  const int n = row.moe->num_experts, k = row.moe->top_k;
-  const float sum = exp_sum(row.logits, n, row_max(row.logits, n), p);
-  for (int i = 0; i < n; ++i) p[i] = std::isnan(sum) ? 0 : p[i] / sum;
+  const MoeConfig& moe = *row.moe;
+  const int n = moe.num_experts;
+  float* const score = row.scratch;
+  float* const choice = score + n;
+  const float sum = scores(row, score);
+  for (int i = 0; i < n; ++i) {
+    choice[i] = row.bias == nullptr ? score[i] : score[i] + row.bias[i];
+    if (!(choice[i] > kLeastChoice)) choice[i] = kLeastChoice;
+  }
+  if (moe.num_groups > 1) exclude_groups(moe, choice, choice + n);
   float chosen = 0;
-  for (int s = 0; s < k; ++s) {
-    const auto id = static_cast<int>(std::max_element(p, p + n) - p);  // the first of equals
-    row.ids[s] = id;
-    row.weights[s] = std::isnan(sum) ? sum : p[id];
-    p[id] = -1;
+  for (int s = 0; s < moe.top_k; ++s) {
+    row.ids[s] = first_largest(choice, n);
+    row.weights[s] = std::isnan(sum) ? sum : score[row.ids[s]];
+    choice[row.ids[s]] = -math::kInfinity;
     chosen = chosen + row.weights[s];
   }
-  if (row.moe->norm_topk_prob)
-    for (int s = 0; s < k; ++s) row.weights[s] = row.weights[s] / chosen;
+  if (moe.score == MoeConfig::Score::sigmoid) chosen = chosen + kSigmoidSumFloor;
+  for (int s = 0; s < moe.top_k; ++s) {
+    const float w = moe.norm_topk_prob ? row.weights[s] / chosen : row.weights[s];
+    row.weights[s] = w * static_cast<float>(moe.scaling_factor);
+  }
 }
 
 template <class T>
 constexpr ActivationKernels<T> activation() {
-  return {rms_norm<T>, swiglu<T>, round<T>, head<T>, softmax<T>, divide<T>, combine<T>, nullptr};
+  return {rms_norm<T>, swiglu<T>, round<T>,   head<T>,
+          softmax<T>,  divide<T>, combine<T>, quantize<T>};
 }
 
 }  // namespace
