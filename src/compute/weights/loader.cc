@@ -1,11 +1,14 @@
 #include "compute/weights/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <optional>
 #include <set>
 
+#include "compute/weights/matrix_reader.h"
+#include "compute/weights/matrix_rows.h"
 #include "compute/weights/random_weights.h"
 
 namespace hocket {
@@ -13,45 +16,18 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 // Source bytes packed before their file pages are given back: what loading needs beyond the packed
-// bytes.
-constexpr int64_t kReleaseBytes = int64_t{32} << 20;
+// bytes. More where so little would leave workers idle.
+constexpr int64_t kReleaseBytes = int64_t{8} << 20;
+constexpr int kTasksAWorker = 2;
+constexpr int kOnTheFlyInt4Group = 64;
 constexpr std::chrono::milliseconds kProgressEvery{50};
 
-std::string shape_text(std::span<const int64_t> shape) {
-  std::string text = "[";
-  for (const int64_t length : shape)
-    text += (text.size() == 1 ? "" : ", ") + std::to_string(length);
-  return text + "]";
-}
-
-template <class T>
-void convert(StoredType type, const std::byte* from, int64_t count, T* to) {
-  if (type == StoredType::f32) {
-    for (int64_t i = 0; i < count; ++i) {
-      float x;  // the file promises no alignment
-      std::memcpy(&x, from + i * 4, 4);
-      to[i] = from_float<T>(x);
-    }
-    return;
-  }
-  if (std::is_same_v<T, Bf16> && type == StoredType::bf16) {
-    std::memcpy(to, from, count * sizeof(T));
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, from + i * 2, 2);
-    to[i] = from_float<T>(type == StoredType::bf16 ? to_float(Bf16{bits}) : f16_to_float(bits));
-  }
-}
-
-// One matrix of the files (or of the generator) on its way into a packed one.
-struct Job {
-  const std::string& name;
-  int n = 0, k = 0;
+// One matrix on its way into a packed one.
+struct PlacedPart {
+  std::string name;
+  int n = 0;
   int row_begin = 0;         // in the packed matrix
   int rows_apart = kPanelN;  // packed rows between its panels: 2 panels where gate and up alternate
-  void* packed = nullptr;
 
   // Its rows lie in pieces, one a packed panel; the first is short where it begins inside a panel.
   int first_piece() const { return kPanelN - row_begin % kPanelN; }
@@ -68,6 +44,33 @@ struct Job {
   }
 };
 
+// A product that the model asks for.
+struct Product {
+  std::span<const PlacedPart> parts;
+  int n = 0, k = 0;
+  enum class Quantized : uint8_t { never, allowed } quantized = Quantized::allowed;
+  Bias bias = Bias::none;
+};
+
+constexpr bool is_integer(WeightFormat format) {
+  return format == WeightFormat::int8 || format == WeightFormat::int4;
+}
+
+Error too_deep(const std::string& name, int k) {
+  return error(ErrorCode::unsupported_model,
+               "{} has {} inputs; products of quantized integers have at most {}", name, k,
+               kIntegerDepthMax)
+      .with_fix("use the model in bfloat16, without --quantization");
+}
+
+Error not_finite(const MatrixReader& reader) {
+  return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(),
+               reader.kind() == MatrixReader::Kind::scaled
+                   ? "a float8 that is not a number"
+                   : "an infinity or NaN, which cannot be quantized")
+      .with_fix("the files are damaged, or were from the start: download them again");
+}
+
 }  // namespace
 
 struct WeightLoader::State {
@@ -78,20 +81,36 @@ struct WeightLoader::State {
   std::optional<Error> error;
   std::set<std::string> narrowed;
   std::chrono::steady_clock::time_point reported;
-  std::vector<std::vector<std::byte>> scratch;  // one a worker: a panel's rows, converted
+  std::vector<RowScratch> scratch;  // one a worker
 
   void* take(int64_t bytes);
+  void finish_claim();
   void report();
-  std::optional<StoredTensor> find(const std::string& name, std::vector<int64_t> shape);
-  PackedWeight claim(int n, int k);
-  void fill(const Job& job);
-  template <class T>
-  void fill_pieces(const Job& job, const StoredTensor* source, int begin, int end);
-  template <class T>
-  T* scratch_of(int worker, int64_t count);
+  template <class Value>
+  std::optional<Value> keep(Result<Value> result);
+  std::optional<MatrixReader> open(const std::string& name, int n, int k);
+  MatrixFormat format_of(const MatrixReader& reader, Product::Quantized quantized) const;
+  PackedWeight claim(MatrixFormat format, int n, int k);
+  PackedWeight load(const Product& product);
+  bool sound(const MatrixReader& reader);
+  int at_once(int64_t task_bytes, int tasks) const;
+  void fill(const MatrixReader& reader, const PlacedPart& part, const PackedWeight& to);
+  void fill_bias(const PlacedPart& part, float* to);
+  void read_vector(const std::string& name, int n, float* out);
+  void note_narrowing(const MatrixReader& reader, WeightFormat to);
+  LatentHeadWeights claim_heads(int heads, int nope, int value, int rank);
+  void fill_heads(const MatrixReader& reader, const LatentHeadWeights& to);
   template <class Body>
   void run(int tasks, Body body);
 };
+
+// Keeps the first error.
+template <class Value>
+std::optional<Value> WeightLoader::State::keep(Result<Value> result) {
+  if (result) return *std::move(result);
+  error = std::move(result).error();
+  return std::nullopt;
+}
 
 void* WeightLoader::State::take(int64_t bytes) {
   if (error) return nullptr;
@@ -102,37 +121,19 @@ void* WeightLoader::State::take(int64_t bytes) {
   return memory.data() + offset;
 }
 
+// All that was claimed is filled: the padding counts.
+void WeightLoader::State::finish_claim() {
+  if (measuring || error) return;
+  done = used;
+  report();
+}
+
 void WeightLoader::State::report() {
   if (measuring || error || !options.progress) return;
   const auto now = std::chrono::steady_clock::now();
   if (done < options.bytes && now - reported < kProgressEvery) return;
   reported = now;
   options.progress({done, options.bytes});
-}
-
-std::optional<StoredTensor> WeightLoader::State::find(const std::string& name,
-                                                      std::vector<int64_t> shape) {
-  Result<StoredTensor> found = options.source->find(name);
-  if (!found) {
-    error = std::move(found).error();
-    return std::nullopt;
-  }
-  if (found->shape != shape) {
-    error =
-        hocket::error(ErrorCode::wrong_shape, "{} has the shape {}, but config.json asks for {}",
-                      name, shape_text(found->shape), shape_text(shape))
-            .with_fix("config.json and the weights are of different models: download both again");
-    return std::nullopt;
-  }
-  const StoredType type = found->type;
-  if (type != StoredType::f32 && type != StoredType::f16 && type != StoredType::bf16) {
-    error =
-        hocket::error(ErrorCode::unsupported_model, "{} is stored as {}, which is not supported",
-                      name, stored_type_name(type))
-            .with_fix("use a copy of the model in bfloat16, float16 or float32");
-    return std::nullopt;
-  }
-  return *found;
 }
 
 template <class Body>
@@ -144,71 +145,147 @@ void WeightLoader::State::run(int tasks, Body body) {
   }
 }
 
-template <class T>
-T* WeightLoader::State::scratch_of(int worker, int64_t count) {
-  std::vector<std::byte>& bytes = scratch[worker];
-  if (bytes.size() < count * sizeof(T)) bytes.resize(count * sizeof(T));
-  return reinterpret_cast<T*>(bytes.data());
+std::optional<MatrixReader> WeightLoader::State::open(const std::string& name, int n, int k) {
+  if (error) return std::nullopt;
+  return keep(options.source == nullptr
+                  ? MatrixReader::random(options.seed, options.stored, name, n, k)
+                  : MatrixReader::open(*options.source, options.stored, name, n, k));
 }
 
-template <class T>
-void WeightLoader::State::fill_pieces(const Job& job, const StoredTensor* source, int begin,
-                                      int end) {
-  run(end - begin, [&](int task, int worker) {
-    const int piece = begin + task;
-    const int row = job.piece_begin(piece);
-    const int rows = job.piece_begin(piece + 1) - row;
-    const int64_t count = int64_t{rows} * job.k;
-    T* converted;
-    if (source != nullptr) {
-      converted = scratch_of<T>(worker, count);
-      const int64_t offset = int64_t{row} * job.k * stored_type_size(source->type);
-      convert(source->type, source->data + offset, count, converted);
-    } else {
-      // Room for the numbers as made and as converted.
-      auto* made = scratch_of<float>(worker, 2 * count);
-      random_rows(options.seed, job.name, row, {made, rows, job.k});
-      converted = reinterpret_cast<T*>(made + count);
-      for (int64_t i = 0; i < count; ++i) converted[i] = from_float<T>(made[i]);
-    }
-    pack_rows<T>(View<const T>(converted, rows, job.k), job.packed_row(piece),
-                 static_cast<T*>(job.packed));
-  });
+MatrixFormat WeightLoader::State::format_of(const MatrixReader& reader,
+                                            Product::Quantized quantized) const {
+  if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
+  if (quantized == Product::Quantized::never) return {};
+  if (reader.format().is_scaled()) return reader.format();
+  if (options.quantize == WeightFormat::int8) return {WeightFormat::int8, whole_group(reader.k())};
+  if (options.quantize == WeightFormat::int4) return {WeightFormat::int4, kOnTheFlyInt4Group};
+  return {};
 }
 
-void WeightLoader::State::fill(const Job& job) {
-  std::optional<StoredTensor> source;
-  if (options.source != nullptr) {
-    source = find(job.name, {job.n, job.k});
-    if (!source) return;
-    if (options.dtype == DType::bf16 && source->type != StoredType::bf16)
-      narrowed.emplace(stored_type_name(source->type));
+PackedWeight WeightLoader::State::claim(MatrixFormat format, int n, int k) {
+  HOCKET_CHECK(n > 0 && k > 0);
+  PackedWeight packed{.format = format.format, .n = n, .k = k, .group = format.group};
+  packed.data = take(packed.data_bytes());
+  packed.scales = static_cast<const float*>(take(packed.scale_bytes()));
+  packed.zeros = static_cast<const uint8_t*>(take(packed.zero_bytes()));
+  if (packed.scale_bytes() == 0) packed.scales = nullptr;
+  if (packed.zero_bytes() == 0) packed.zeros = nullptr;
+  return packed;
+}
+
+void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightFormat to) {
+  if (reader.kind() == MatrixReader::Kind::plain && to == WeightFormat::bf16 &&
+      reader.stored_type() != StoredType::bf16)
+    narrowed.emplace(stored_type_name(reader.stored_type()));
+}
+
+PackedWeight WeightLoader::State::load(const Product& product) {
+  std::vector<MatrixReader> readers;
+  std::optional<MatrixFormat> format;
+  for (const PlacedPart& part : product.parts) {
+    std::optional<MatrixReader> reader = open(part.name, part.n, product.k);
+    if (!reader) return {};
+    const MatrixFormat own = format_of(*reader, product.quantized);
+    if (!format) format = own;
+    if (*format != own) format = MatrixFormat{};
+    readers.push_back(*std::move(reader));
   }
-  const int64_t row_bytes = int64_t{job.k} * (source ? stored_type_size(source->type) : 4);
-  const int step =
-      static_cast<int>(std::clamp<int64_t>(kReleaseBytes / (kPanelN * row_bytes), 1, job.pieces()));
-  for (int begin = 0; begin < job.pieces(); begin += step) {
-    const int end = std::min(begin + step, job.pieces());
-    with_dtype(options.dtype, [&](auto t) {
-      fill_pieces<decltype(t)>(job, source ? &*source : nullptr, begin, end);
+  if (is_integer(format->format) && product.k > kIntegerDepthMax) {
+    error = too_deep(product.parts.front().name, product.k);
+    return {};
+  }
+  PackedWeight packed = claim(*format, product.n, product.k);
+  auto* const bias = product.bias == Bias::none
+                         ? nullptr
+                         : static_cast<float*>(take(round_up(product.n, kPanelN) * 4));
+  packed.bias = bias;
+  if (measuring) return packed;
+  for (size_t i = 0; i < readers.size() && !error; ++i) {
+    fill(readers[i], product.parts[i], packed);
+    if (bias != nullptr && !error) fill_bias(product.parts[i], bias);
+  }
+  finish_claim();
+  return packed;
+}
+
+bool WeightLoader::State::sound(const MatrixReader& reader) {
+  Result<void> checked = reader.check_contents();
+  if (!checked) error = std::move(checked).error();
+  return checked.has_value();
+}
+
+// Tasks between two releases of source pages.
+int WeightLoader::State::at_once(int64_t task_bytes, int tasks) const {
+  const int64_t busy = kTasksAWorker * std::ssize(scratch);
+  return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
+}
+
+void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& part,
+                               const PackedWeight& to) {
+  if (!sound(reader)) return;
+  note_narrowing(reader, to.format);
+  const int step = at_once(kPanelN * reader.row_bytes(), part.pieces());
+  std::atomic<bool> finite = true;
+  for (int begin = 0; begin < part.pieces(); begin += step) {
+    const int end = std::min(begin + step, part.pieces());
+    run(end - begin, [&](int task, int worker) {
+      const int piece = begin + task, row = part.piece_begin(piece);
+      const RowMove move{row, part.piece_begin(piece + 1) - row, part.packed_row(piece)};
+      if (!pack_matrix_rows(reader, move, to, scratch[worker])) finite = false;
     });
-    const int64_t first = job.piece_begin(begin), rows = job.piece_begin(end) - first;
-    if (source)
-      options.source->done_with(
-          {source->type, {rows, job.k}, source->data + first * row_bytes, rows * row_bytes});
-    done += rows * job.k * size_of(options.dtype);
+    const int first = part.piece_begin(begin), last = part.piece_begin(end);
+    reader.done_with(first, last);
+    done += (last - first) * (to.bytes() / to.n);
     report();
   }
+  if (!finite) error = not_finite(reader);
 }
 
-PackedWeight WeightLoader::State::claim(int n, int k) {
-  HOCKET_CHECK(n > 0 && k > 0);
-  PackedWeight packed{
-      .format = options.dtype == DType::f32 ? WeightFormat::f32 : WeightFormat::bf16,
-      .n = n,
-      .k = k};
-  packed.data = take(packed.bytes());
-  return packed;
+void WeightLoader::State::fill_bias(const PlacedPart& part, float* to) {
+  std::vector<float> bias(part.n);
+  read_vector(module_of(part.name) + ".bias", part.n, bias.data());
+  for (int row = 0; row < part.n; ++row)
+    to[part.row_begin + row / kPanelN * part.rows_apart + row % kPanelN] = bias[row];
+}
+
+void WeightLoader::State::read_vector(const std::string& name, int n, float* out) {
+  if (options.source == nullptr) return random_rows(options.seed, name, 0, {out, 1, n});
+  if (const auto stored = keep(find_plain(*options.source, name, {n}))) {
+    convert_stored(stored->type, stored->data, n, out);
+    options.source->done_with(*stored);
+  }
+}
+
+LatentHeadWeights WeightLoader::State::claim_heads(int heads, int nope, int value, int rank) {
+  LatentHeadWeights out;
+  const MatrixFormat format{options.dtype == DType::f32 ? WeightFormat::f32 : WeightFormat::bf16,
+                            0};
+  for (int head = 0; head < heads; ++head) {
+    out.key_up.push_back(claim(format, nope, rank));
+    out.value_up.push_back(claim(format, value, rank));
+    out.key_absorb.push_back(claim(format, rank, nope));
+  }
+  return out;
+}
+
+void WeightLoader::State::fill_heads(const MatrixReader& reader, const LatentHeadWeights& to) {
+  if (!sound(reader)) return;
+  const int heads = static_cast<int>(to.key_up.size());
+  const int head_rows = to.key_up[0].n + to.value_up[0].n;
+  note_narrowing(reader, to.key_up[0].format);
+  const int step = at_once(head_rows * reader.row_bytes(), heads);
+  std::atomic<bool> finite = true;
+  for (int begin = 0; begin < heads; begin += step) {
+    const int end = std::min(begin + step, heads);
+    run(end - begin, [&](int task, int worker) {
+      const int h = begin + task;
+      const LatentHead head{to.key_up[h], to.value_up[h], to.key_absorb[h]};
+      if (!pack_latent_head(reader, h * head_rows, head, scratch[worker])) finite = false;
+    });
+    reader.done_with(begin * head_rows, end * head_rows);
+    report();
+  }
+  if (!finite) error = not_finite(reader);
 }
 
 WeightLoader::WeightLoader() : state_(std::make_unique<State>()) {}
@@ -223,71 +300,74 @@ WeightLoader WeightLoader::measuring(Options options) {
 }
 
 Result<WeightLoader> WeightLoader::loading(Options options) {
-  WeightLoader loader = measuring({.dtype = options.dtype});
+  WeightLoader loader = measuring(std::move(options));
   State& s = *loader.state_;
   s.measuring = false;
-  s.options = std::move(options);
   s.scratch.resize(s.options.workers == nullptr ? 1 : s.options.workers->size());
   HOCKET_TRY(s.memory, Buffer::allocate(s.options.bytes));
   return loader;
 }
 
-PackedWeight WeightLoader::matrix(const std::string& name, int n, int k, Bias) {
+PackedWeight WeightLoader::matrix(const std::string& name, int n, int k, Bias bias) {
   const Part part{name, n};
-  return stacked({&part, 1}, k);
+  return stacked({&part, 1}, k, bias);
 }
 
-PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias) {
-  State& s = *state_;
+PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias bias) {
+  std::vector<PlacedPart> placed;
   int n = 0;
-  for (const Part& part : parts) n += part.n;
-  const PackedWeight packed = s.claim(n, k);
-  if (s.measuring) return packed;
-  int row = 0;
   for (const Part& part : parts) {
-    if (s.error) break;
-    s.fill({part.name, part.n, k, row, kPanelN, const_cast<void*>(packed.data)});
-    row += part.n;
+    placed.push_back({part.name, part.n, n, kPanelN});
+    n += part.n;
   }
-  s.done = s.error ? s.done : s.used;  // the padding counts
-  s.report();
-  return packed;
-}
-
-ExpertWeights WeightLoader::swiglu(const std::string& gate, const std::string& up,
-                                   const std::string& down, int hidden, int intermediate, Bias) {
-  State& s = *state_;
-  ExpertWeights out;
-  out.gate_up = s.claim(static_cast<int>(2 * round_up(intermediate, 32)), hidden);
-  void* packed = const_cast<void*>(out.gate_up.data);
-  for (const auto& [name, begin] : {std::pair(&gate, 0), std::pair(&up, kPanelN)})
-    if (!s.measuring && !s.error) s.fill({*name, intermediate, hidden, begin, 2 * kPanelN, packed});
-  out.down = matrix(down, hidden, intermediate);
-  return out;
+  return state_->load({.parts = placed, .n = n, .k = k, .bias = bias});
 }
 
 PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k) {
-  return matrix(name, n, k);
+  const PlacedPart part{name, n, 0, kPanelN};
+  return state_->load(
+      {.parts = {&part, 1}, .n = n, .k = k, .quantized = Product::Quantized::never});
 }
 
-LatentHeadWeights WeightLoader::latent_heads(const std::string&, int, int, int, int) {
-  return {};
+ExpertWeights WeightLoader::swiglu(const std::string& gate, const std::string& up,
+                                   const std::string& down, int hidden, int intermediate,
+                                   Bias bias) {
+  const PlacedPart halves[] = {{gate, intermediate, 0, 2 * kPanelN},
+                               {up, intermediate, kPanelN, 2 * kPanelN}};
+  ExpertWeights out;
+  out.gate_up = state_->load({.parts = halves,
+                              .n = static_cast<int>(2 * round_up(intermediate, 2 * kPanelN)),
+                              .k = hidden,
+                              .bias = bias});
+  out.down = matrix(down, hidden, intermediate, bias);
+  return out;
+}
+
+LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads, int nope,
+                                             int value, int rank) {
+  State& s = *state_;
+  HOCKET_CHECK(heads > 0 && nope > 0 && value > 0 && rank > 0);
+  const std::optional<MatrixReader> reader = s.open(name, heads * (nope + value), rank);
+  if (!reader) return {};
+  LatentHeadWeights out = s.claim_heads(heads, nope, value, rank);
+  if (s.measuring) return out;
+  s.fill_heads(*reader, out);
+  s.finish_claim();
+  return out;
 }
 
 std::span<const float> WeightLoader::vector(const std::string& name, int n) {
   State& s = *state_;
   HOCKET_CHECK(n > 0);
   auto* out = static_cast<float*>(s.take(int64_t{n} * 4));
-  if (s.measuring || s.error) return {};
-  if (s.options.source == nullptr) {
-    random_rows(s.options.seed, name, 0, {out, 1, n});
-  } else if (const std::optional<StoredTensor> source = s.find(name, {n})) {
-    convert(source->type, source->data, n, out);
-    s.options.source->done_with(*source);
-  }
   if (s.error) return {};
-  s.done = s.used;
-  s.report();
+  if (s.measuring) {
+    if (s.options.source != nullptr) s.keep(find_plain(*s.options.source, name, {n}));
+    return {};
+  }
+  s.read_vector(name, n, out);
+  if (s.error) return {};
+  s.finish_claim();
   return {out, static_cast<size_t>(n)};
 }
 

@@ -34,6 +34,7 @@ class FakeSource final : public WeightSource {
     held.tensor = {type, std::move(shape), held.bytes.data() + 1,
                    static_cast<int64_t>(values.size() * sizeof(T))};
   }
+  bool has(std::string_view name) const override { return tensors_.contains(name); }
   Result<StoredTensor> find(std::string_view name) const override {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return fail(ErrorCode::missing_tensor, "no tensor {}", name);
@@ -71,13 +72,13 @@ float at(const PackedWeight& w, int64_t n, int64_t k) {
 // `describe` run twice, as a model's is.
 template <class Describe>
 WeightLoader load(const WeightSource* source, DType dtype, WorkerPool* workers, Describe describe) {
-  WeightLoader plan = WeightLoader::measuring(dtype);
-  describe(plan);
-  EXPECT_TRUE(plan.status().has_value());
   WeightLoader::Options options;
-  options.source = source;
   options.seed = 7;
   options.dtype = dtype;
+  WeightLoader plan = WeightLoader::measuring(options);
+  describe(plan);
+  EXPECT_TRUE(plan.status().has_value());
+  options.source = source;
   options.bytes = plan.bytes();
   options.workers = workers;
   auto loader = WeightLoader::loading(std::move(options));
@@ -92,13 +93,13 @@ WeightLoader load(const WeightSource* source, DType dtype, WorkerPool* workers, 
 TEST(WeightLoader, AMatrixStandsWhereThePackedLayoutSays) {
   constexpr int n = 37, k = 45;
   FakeSource source;
-  source.add("w", StoredType::f32, {n, k}, matrix_of(n, k));
+  source.add("w.weight", StoredType::f32, {n, k}, matrix_of(n, k));
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const int num_workers : {1, 2}) {
       WorkerPool workers({.num_workers = num_workers, .cpus = {}});
       PackedWeight w;
       const WeightLoader loader =
-          load(&source, dtype, &workers, [&](WeightLoader& l) { w = l.matrix("w", n, k); });
+          load(&source, dtype, &workers, [&](WeightLoader& l) { w = l.matrix("w.weight", n, k); });
       ASSERT_TRUE(loader.status().has_value());
       EXPECT_EQ(w.bytes(), 48 * 64 * size_of(dtype));
       with_dtype(dtype, [&](auto t) {
@@ -114,10 +115,10 @@ TEST(WeightLoader, AMatrixStandsWhereThePackedLayoutSays) {
 TEST(WeightLoader, StackedPartsMayMeetInsideAPanel) {
   constexpr int k = 32;
   FakeSource source;
-  source.add("q", StoredType::f32, {40, k}, matrix_of(40, k));
-  source.add("k", StoredType::f32, {3, k}, matrix_of(3, k, -1));
-  source.add("v", StoredType::f32, {30, k}, matrix_of(30, k));
-  const WeightLoader::Part parts[] = {{"q", 40}, {"k", 3}, {"v", 30}};
+  source.add("q.weight", StoredType::f32, {40, k}, matrix_of(40, k));
+  source.add("k.weight", StoredType::f32, {3, k}, matrix_of(3, k, -1));
+  source.add("v.weight", StoredType::f32, {30, k}, matrix_of(30, k));
+  const WeightLoader::Part parts[] = {{"q.weight", 40}, {"k.weight", 3}, {"v.weight", 30}};
   PackedWeight w;
   const WeightLoader loader =
       load(&source, DType::bf16, nullptr, [&](WeightLoader& l) { w = l.stacked(parts, k); });
@@ -135,12 +136,15 @@ TEST(WeightLoader, StackedPartsMayMeetInsideAPanel) {
 TEST(WeightLoader, GateAndUpPanelsAlternate) {
   constexpr int hidden = 40, intermediate = 50;  // 64 with padding: 4 panels each
   FakeSource source;
-  source.add("gate", StoredType::f32, {intermediate, hidden}, matrix_of(intermediate, hidden));
-  source.add("up", StoredType::f32, {intermediate, hidden}, matrix_of(intermediate, hidden, -1));
-  source.add("down", StoredType::f32, {hidden, intermediate}, matrix_of(hidden, intermediate));
+  source.add("gate.weight", StoredType::f32, {intermediate, hidden},
+             matrix_of(intermediate, hidden));
+  source.add("up.weight", StoredType::f32, {intermediate, hidden},
+             matrix_of(intermediate, hidden, -1));
+  source.add("down.weight", StoredType::f32, {hidden, intermediate},
+             matrix_of(hidden, intermediate));
   ExpertWeights w;
   const WeightLoader loader = load(&source, DType::bf16, nullptr, [&](WeightLoader& l) {
-    w = l.swiglu("gate", "up", "down", hidden, intermediate);
+    w = l.swiglu("gate.weight", "up.weight", "down.weight", hidden, intermediate);
   });
   ASSERT_TRUE(loader.status().has_value());
   EXPECT_EQ(w.gate_up.n, 128);
@@ -161,13 +165,14 @@ TEST(WeightLoader, ConvertsEveryFormatToTheNearestEven) {
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   FakeSource source;
-  source.add<float>("f32", StoredType::f32, {1, 6},
+  source.add<float>("f32.weight", StoredType::f32, {1, 6},
                     {1 + ulp / 2, 1 + 1.5f * ulp, 1 + 0.51f * ulp, -inf, nan, 1e-40f});
-  source.add<uint16_t>("f16", StoredType::f16, {1, 4}, {0x3c00, 0x3c04, 0xfc00, 0x0001});
-  source.add<uint16_t>("bf16", StoredType::bf16, {1, 3}, {0x3f80, 0x7f80, 0xc000});
+  source.add<uint16_t>("f16.weight", StoredType::f16, {1, 4}, {0x3c00, 0x3c04, 0xfc00, 0x0001});
+  source.add<uint16_t>("bf16.weight", StoredType::bf16, {1, 3}, {0x3f80, 0x7f80, 0xc000});
   PackedWeight f32, f16, bf16;
   const auto describe = [&](WeightLoader& l) {
-    f32 = l.matrix("f32", 1, 6), f16 = l.matrix("f16", 1, 4), bf16 = l.matrix("bf16", 1, 3);
+    f32 = l.matrix("f32.weight", 1, 6), f16 = l.matrix("f16.weight", 1, 4),
+    bf16 = l.matrix("bf16.weight", 1, 3);
   };
   const WeightLoader narrow = load(&source, DType::bf16, nullptr, describe);
   ASSERT_TRUE(narrow.status().has_value());
@@ -206,33 +211,34 @@ TEST(WeightLoader, VectorsAreFloat32) {
 
 TEST(WeightLoader, TheFirstErrorStaysAndSaysWhatIsWrong) {
   FakeSource source;
-  source.add("w", StoredType::f32, {8, 4}, matrix_of(8, 4));
-  source.add<int8_t>("quantized", StoredType::i8, {2, 2}, {1, 2, 3, 4});
+  source.add("w.weight", StoredType::f32, {8, 4}, matrix_of(8, 4));
+  source.add<int8_t>("quantized.weight", StoredType::i8, {2, 2}, {1, 2, 3, 4});
   const auto error_of = [&](auto describe) {
     return load(&source, DType::bf16, nullptr, describe).status().error();
   };
   const Error shape = error_of([](WeightLoader& l) {
-    l.matrix("w", 4, 8);
-    l.matrix("missing", 4, 8);
+    l.matrix("w.weight", 4, 8);
+    l.matrix("missing.weight", 4, 8);
     l.vector("missing too", 8);
   });
   EXPECT_EQ(shape.code, ErrorCode::wrong_shape);
-  EXPECT_EQ(shape.message, "w has the shape [8, 4], but config.json asks for [4, 8]");
-  const Error missing = error_of([](WeightLoader& l) { l.swiglu("w", "absent", "w", 4, 8); });
+  EXPECT_EQ(shape.message, "w.weight has the shape [8, 4], but config.json asks for [4, 8]");
+  const Error missing =
+      error_of([](WeightLoader& l) { l.swiglu("w.weight", "absent.weight", "w.weight", 4, 8); });
   EXPECT_EQ(missing.code, ErrorCode::missing_tensor);
   EXPECT_THAT(missing.message, HasSubstr("absent"));
-  const Error rank = error_of([](WeightLoader& l) { l.vector("w", 32); });
+  const Error rank = error_of([](WeightLoader& l) { l.vector("w.weight", 32); });
   EXPECT_EQ(rank.code, ErrorCode::wrong_shape);
-  const Error type = error_of([](WeightLoader& l) { l.matrix("quantized", 2, 2); });
+  const Error type = error_of([](WeightLoader& l) { l.matrix("quantized.weight", 2, 2); });
   EXPECT_EQ(type.code, ErrorCode::unsupported_model);
   EXPECT_THAT(type.message, AllOf(HasSubstr("quantized"), HasSubstr("int8")));
 }
 
 TEST(WeightLoader, ProgressRisesToTheTotal) {
   FakeSource source;
-  source.add("w", StoredType::f32, {100, 50}, matrix_of(100, 50));
-  WeightLoader plan = WeightLoader::measuring(DType::bf16);
-  plan.matrix("w", 100, 50);
+  source.add("w.weight", StoredType::f32, {100, 50}, matrix_of(100, 50));
+  WeightLoader plan = WeightLoader::measuring({});
+  plan.matrix("w.weight", 100, 50);
   std::vector<LoadProgress> seen;
   WeightLoader::Options options;
   options.source = &source;
@@ -240,7 +246,7 @@ TEST(WeightLoader, ProgressRisesToTheTotal) {
   options.progress = [&](const LoadProgress& p) { seen.push_back(p); };
   auto loader = WeightLoader::loading(std::move(options));
   ASSERT_TRUE(loader.has_value());
-  loader->matrix("w", 100, 50);
+  loader->matrix("w.weight", 100, 50);
   ASSERT_FALSE(seen.empty());
   EXPECT_EQ(seen.back().bytes_done, plan.bytes());
   EXPECT_EQ(seen.back().bytes_total, plan.bytes());
@@ -250,10 +256,10 @@ TEST(WeightLoader, ProgressRisesToTheTotal) {
 TEST(WeightLoader, GivesEveryByteOfTheSourceBack) {
   FakeSource source;
   const int n = 5000, k = 2048;  // 41 MB in float32: more than one release
-  source.add("w", StoredType::f32, {n, k}, std::vector<float>(int64_t{n} * k, 1.0f));
-  source.add("v", StoredType::f32, {k}, std::vector<float>(k, 1.0f));
+  source.add("w.weight", StoredType::f32, {n, k}, std::vector<float>(int64_t{n} * k, 1.0f));
+  source.add("v.weight", StoredType::f32, {k}, std::vector<float>(k, 1.0f));
   load(&source, DType::bf16, nullptr,
-       [&](WeightLoader& l) { l.matrix("w", n, k), l.vector("v", k); });
+       [&](WeightLoader& l) { l.matrix("w.weight", n, k), l.vector("v.weight", k); });
   EXPECT_EQ(source.released(), (int64_t{n} + 1) * k * 4);
 }
 
@@ -315,8 +321,8 @@ TEST(WeightLoaderDeathTest, AskingForMoreThanWasMeasuredIsABug) {
   options.bytes = 1024;
   auto loader = WeightLoader::loading(std::move(options));
   ASSERT_TRUE(loader.has_value());
-  loader->matrix("a", 16, 32);
-  EXPECT_DEATH(loader->matrix("b", 16, 32), "CHECK failed");
+  loader->matrix("a.weight", 16, 32);
+  EXPECT_DEATH(loader->matrix("b.weight", 16, 32), "CHECK failed");
 }
 
 }  // namespace

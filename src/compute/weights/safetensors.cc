@@ -204,6 +204,7 @@ class ShardedWeights final : public WeightSource {
     if (found == shard_of_.end()) return fail(missing_tensor(name, folder_, names()));
     return found->second->find(name);
   }
+  bool has(std::string_view name) const override { return shard_of_.contains(name); }
   std::vector<std::string> names() const override {
     std::vector<std::string> all;
     for (const auto& [name, shard] : shard_of_) all.push_back(name);

@@ -38,6 +38,7 @@ class SafetensorsFile final : public WeightSource {
   static Result<std::unique_ptr<SafetensorsFile>> open(const std::filesystem::path& file);
   ~SafetensorsFile() override;
   Result<StoredTensor> find(std::string_view name) const override;
+  bool has(std::string_view name) const override { return header_.tensors.contains(name); }
   std::vector<std::string> names() const override;
   void done_with(const StoredTensor& tensor) const override;
 

@@ -1,5 +1,8 @@
 #include "compute/weights/weight_source.h"
 
+#include <cstring>
+#include <type_traits>
+
 #include "base/check.h"
 
 namespace hocket {
@@ -60,5 +63,29 @@ int stored_type_size(StoredType t) {
   HOCKET_CHECK(t != StoredType::other);
   return 0;
 }
+
+template <class T>
+void convert_stored(StoredType type, const std::byte* from, int64_t count, T* to) {
+  if (type == StoredType::f32) {
+    for (int64_t i = 0; i < count; ++i) {
+      float x;
+      std::memcpy(&x, from + i * 4, 4);
+      to[i] = from_float<T>(x);
+    }
+    return;
+  }
+  HOCKET_CHECK(type == StoredType::bf16 || type == StoredType::f16);
+  if (std::is_same_v<T, Bf16> && type == StoredType::bf16) {
+    std::memcpy(to, from, count * sizeof(T));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + i * 2, 2);
+    to[i] = from_float<T>(type == StoredType::bf16 ? to_float(Bf16{bits}) : f16_to_float(bits));
+  }
+}
+template void convert_stored<float>(StoredType, const std::byte*, int64_t, float*);
+template void convert_stored<Bf16>(StoredType, const std::byte*, int64_t, Bf16*);
 
 }  // namespace hocket

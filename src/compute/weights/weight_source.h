@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/tensor/bf16.h"
 
 namespace hocket {
 
@@ -36,12 +37,18 @@ struct StoredTensor {
   int64_t bytes = 0;
 };
 
+// `count` numbers of type f32, f16 or bf16, not necessarily aligned, as T: Bf16 (nearest even) or
+// float.
+template <class T>
+void convert_stored(StoredType type, const std::byte* from, int64_t count, T* to);
+
 // Thread: any (const).
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
   // Errors: missing_tensor, naming it and the folder, with the nearest name that exists.
   virtual Result<StoredTensor> find(std::string_view name) const = 0;
+  virtual bool has(std::string_view name) const = 0;
   virtual std::vector<std::string> names() const = 0;
   // Lets the kernel drop the file pages behind a tensor that has been packed.
   virtual void done_with(const StoredTensor&) const {}

@@ -1,0 +1,394 @@
+#include "compute/weights/matrix_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "compute/weights/quant_config.h"
+#include "compute/weights/random_weights.h"
+
+namespace hocket {
+namespace {
+
+using Layout = QuantConfig::Layout;
+
+constexpr int kNibbles = 8;  // in a word
+constexpr int kFp8Block = 128;
+// Bits to the right of column c mod 8 in AWQ's words, whose nibbles hold columns 0 2 4 6 1 3 5 7.
+constexpr int kAwqShift[kNibbles] = {0, 16, 4, 20, 8, 24, 12, 28};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t length : shape)
+    text += (text.size() == 1 ? "" : ", ") + std::to_string(length);
+  return text + "]";
+}
+
+int64_t words_of(int64_t count) {
+  return round_up(count, kNibbles) / kNibbles;
+}
+
+Result<StoredTensor> find_shaped(const WeightSource& source, const std::string& name,
+                                 const std::vector<std::vector<int64_t>>& shapes) {
+  HOCKET_TRY(StoredTensor found, source.find(name));
+  if (std::find(shapes.begin(), shapes.end(), found.shape) == shapes.end())
+    return fail(
+        error(ErrorCode::wrong_shape, "{} has the shape {}, but config.json asks for {}", name,
+              shape_text(found.shape), shape_text(shapes.front()))
+            .with_fix("config.json and the weights are of different models: download both again"));
+  return found;
+}
+
+std::unexpected<Error> wrong_type(const std::string& name, StoredType type,
+                                  std::string_view expected) {
+  return fail(error(ErrorCode::unsupported_model, "{} is stored as {}, not as {}", name,
+                    stored_type_name(type), expected)
+                  .with_fix("use a copy of the model in bfloat16, float16 or float32"));
+}
+
+bool is_plain(StoredType type) {
+  return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16;
+}
+
+Result<StoredTensor> find_plain_of(const WeightSource& source, const std::string& name,
+                                   const std::vector<std::vector<int64_t>>& shapes) {
+  HOCKET_TRY(StoredTensor found, find_shaped(source, name, shapes));
+  if (!is_plain(found.type)) return wrong_type(name, found.type, "bfloat16, float16 or float32");
+  return found;
+}
+
+float plain_at(const StoredTensor& tensor, int64_t i) {
+  float value;
+  convert_stored(tensor.type, tensor.data + i * stored_type_size(tensor.type), 1, &value);
+  return value;
+}
+
+int64_t integer_at(const StoredTensor& tensor, int64_t i) {
+  if (tensor.type == StoredType::i64) {
+    int64_t value;
+    std::memcpy(&value, tensor.data + i * 8, 8);
+    return value;
+  }
+  int32_t value;
+  std::memcpy(&value, tensor.data + i * 4, 4);
+  return value;
+}
+
+// The format of a quantized module under `quant`.
+Result<MatrixFormat> format_of(const QuantConfig& quant, const std::string& module, int k) {
+  if (quant.layout == Layout::none) return MatrixFormat{};
+  if (quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel)
+    return MatrixFormat{WeightFormat::fp8, kFp8Group};
+  if (quant.layout == Layout::int8_channel) return MatrixFormat{WeightFormat::int8, whole_group(k)};
+  const int group = quant.group;
+  if (group == 0 || group >= k) return MatrixFormat{WeightFormat::int4, whole_group(k)};
+  if (group != 32 && group != 64 && group != 128)
+    return fail(
+        error(ErrorCode::unsupported_model,
+              "{} is quantized in groups of {} values; 32, 64, 128 or whole rows can be run",
+              module, group)
+            .with_fix("use a copy of the model with groups of 128"));
+  return MatrixFormat{WeightFormat::int4, group};
+}
+
+// The eight nibbles of a word as bytes, low first.
+uint64_t spread(uint32_t word) {
+  uint64_t x = word;
+  x = (x | x << 16) & 0x0000ffff0000ffffu;
+  x = (x | x << 8) & 0x00ff00ff00ff00ffu;
+  return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
+}
+
+uint32_t word_at(const std::byte* words, int64_t i) {
+  uint32_t word;
+  std::memcpy(&word, words + i * 4, 4);
+  return word;
+}
+
+}  // namespace
+
+std::string module_of(const std::string& name) {
+  constexpr std::string_view kWeight = ".weight";
+  HOCKET_CHECK(name.ends_with(kWeight));
+  return name.substr(0, name.size() - kWeight.size());
+}
+
+Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
+                                const std::vector<int64_t>& shape) {
+  return find_plain_of(source, name, {shape});
+}
+
+int MatrixReader::Nibbles::at(int64_t row, int64_t column) const {
+  const bool rows = along == Along::rows;
+  const int64_t word_row = rows ? row / kNibbles : row;
+  const int64_t word_column = rows ? column : column / kNibbles;
+  const int64_t inside = (rows ? row : column) % kNibbles;
+  const int shift = awq_order ? kAwqShift[inside] : static_cast<int>(4 * inside);
+  return word_at(words, word_row * row_stride + word_column * column_stride) >> shift & 15;
+}
+
+void MatrixReader::Nibbles::read(int64_t row_begin, View<uint8_t> out) const {
+  // Columns outside: where rows lie side by side in the file, each line of it is fetched once.
+  if (along == Along::rows) {
+    for (int64_t column = 0; column < out.cols; ++column)
+      for (int64_t row = 0; row < out.rows; ++row)
+        out.row(row)[column] = static_cast<uint8_t>(at(row_begin + row, column));
+    return;
+  }
+  for (int64_t column = 0; column < out.cols; column += kNibbles) {
+    const int64_t count = std::min<int64_t>(kNibbles, out.cols - column);
+    for (int64_t row = 0; row < out.rows; ++row) {
+      const uint64_t bytes = spread(
+          word_at(words, (row_begin + row) * row_stride + column / kNibbles * column_stride));
+      std::memcpy(out.row(row) + column, &bytes, count);
+    }
+  }
+}
+
+Result<MatrixReader> MatrixReader::open(const WeightSource& source, const QuantConfig& quant,
+                                        const std::string& name, int n, int k) {
+  MatrixReader reader;
+  reader.source_ = &source;
+  reader.name_ = name, reader.module_ = module_of(name);
+  reader.n_ = n, reader.k_ = k;
+  HOCKET_TRY(const bool quantized, reader.find_numbers(quant));
+  if (!quantized) {
+    HOCKET_TRY(reader.numbers_, find_plain(source, name, {n, k}));
+    return reader;
+  }
+  reader.kind_ = Kind::scaled;
+  return reader;
+}
+
+Result<MatrixReader> MatrixReader::random(uint64_t seed, const QuantConfig& quant,
+                                          const std::string& name, int n, int k) {
+  MatrixReader reader;
+  reader.kind_ = Kind::random;
+  reader.seed_ = seed;
+  reader.name_ = name, reader.module_ = module_of(name);
+  reader.n_ = n, reader.k_ = k;
+  if (is_quantized(quant, reader.module_)) {
+    HOCKET_TRY(reader.format_, format_of(quant, reader.module_, k));
+  }
+  return reader;
+}
+
+// False where the files hold the matrix as it is.
+Result<bool> MatrixReader::find_numbers(const QuantConfig& quant) {
+  std::string_view mark;  // the tensor that only a quantized module has
+  switch (quant.layout) {
+    case Layout::none:
+      return false;
+    case Layout::fp8_block:
+      mark = ".weight_scale_inv";
+      break;
+    case Layout::fp8_channel:
+    case Layout::int8_channel:
+      mark = ".weight_scale";
+      break;
+    case Layout::awq:
+    case Layout::gptq:
+      mark = ".qweight";
+      break;
+    case Layout::packed:
+      mark = ".weight_packed";
+      break;
+  }
+  const std::string marking = module_ + std::string(mark);
+  if (!source_->has(marking)) {
+    const bool lost = is_quantized(quant, module_) && !source_->has(name_);
+    HOCKET_TRY(const StoredTensor found, source_->find(lost ? marking : name_));
+    if (found.type == StoredType::f8_e4m3 || found.type == StoredType::i8)
+      return fail(error(ErrorCode::missing_tensor, "{} is stored as {}, but {} is missing", name_,
+                        stored_type_name(found.type), marking)
+                      .with_fix("download the model again, all files of it"));
+    return false;
+  }
+  HOCKET_TRY(format_, format_of(quant, module_, k_));
+  const bool four_bits = format_.format == WeightFormat::int4;
+  HOCKET_TRY_VOID(four_bits ? find_int4(quant) : find_fp8_or_int8(quant));
+  return true;
+}
+
+Result<StoredTensor> MatrixReader::find_also(const std::string& suffix, StoredType type,
+                                             const std::vector<int64_t>& shape) {
+  const std::string name = module_ + suffix;
+  HOCKET_TRY(StoredTensor found, find_shaped(*source_, name, {shape}));
+  if (found.type != type) return wrong_type(name, found.type, stored_type_name(type));
+  return found;
+}
+
+Result<void> MatrixReader::find_scales(const std::string& suffix,
+                                       std::vector<std::vector<int64_t>> shapes) {
+  HOCKET_TRY(scales_, find_plain_of(*source_, module_ + suffix, shapes));
+  small_.push_back(scales_);
+  return {};
+}
+
+Result<void> MatrixReader::find_fp8_or_int8(const QuantConfig& quant) {
+  const bool fp8 = format_.format == WeightFormat::fp8;
+  HOCKET_TRY(numbers_, find_also(".weight", fp8 ? StoredType::f8_e4m3 : StoredType::i8, {n_, k_}));
+  if (quant.layout == Layout::fp8_block) {
+    scale_rows_ = kFp8Block;
+    scale_row_stride_ = round_up(k_, kFp8Block) / kFp8Block, scale_group_stride_ = 1;
+    return find_scales(".weight_scale_inv",
+                       {{round_up(n_, kFp8Block) / kFp8Block, scale_row_stride_}});
+  }
+  scale_row_stride_ = 1;
+  HOCKET_TRY_VOID(find_scales(".weight_scale", {{n_, 1}, {n_}}));
+  zero_add_ = kInt8Zero;
+  if (fp8 || !source_->has(module_ + ".weight_zero_point")) return {};
+  HOCKET_TRY(zero_bytes_, find_also(".weight_zero_point", StoredType::i8, {n_, 1}));
+  zeros_ = Zeros::bytes;
+  small_.push_back(zero_bytes_);
+  return {};
+}
+
+Result<void> MatrixReader::find_int4(const QuantConfig& quant) {
+  Nibbles& nibbles = nibbles_.emplace();
+  std::string order = ".g_idx";
+  switch (quant.layout) {
+    case Layout::awq: {
+      HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {k_, words_of(n_)}));
+      nibbles = {Nibbles::Along::rows, numbers_.data, 1, words_of(n_), true};
+      break;
+    }
+    case Layout::gptq: {
+      HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {words_of(k_), n_}));
+      nibbles = {Nibbles::Along::columns, numbers_.data, 1, n_, false};
+      break;
+    }
+    default: {
+      HOCKET_CHECK(quant.layout == Layout::packed);
+      HOCKET_TRY(numbers_, find_also(".weight_packed", StoredType::i32, {n_, words_of(k_)}));
+      nibbles = {Nibbles::Along::columns, numbers_.data, words_of(k_), 1, false};
+      order = ".weight_g_idx";
+      if (const std::string shape = module_ + ".weight_shape"; source_->has(shape)) {
+        HOCKET_TRY(shape_, find_shaped(*source_, shape, {{2}}));
+        if (shape_->type != StoredType::i64 && shape_->type != StoredType::i32)
+          return wrong_type(shape, shape_->type, "int64");
+        small_.push_back(*shape_);
+      }
+    }
+  }
+  if (source_->has(module_ + order)) {
+    HOCKET_TRY(order_, find_also(order, StoredType::i32, {k_}));
+    small_.push_back(*order_);
+  }
+  return find_int4_zeros(quant);
+}
+
+Result<void> MatrixReader::find_int4_zeros(const QuantConfig& quant) {
+  zero_nibbles_.along = Nibbles::Along::rows;
+  if (quant.layout == Layout::packed) {
+    scale_row_stride_ = groups(), scale_group_stride_ = 1;
+    std::vector<std::vector<int64_t>> shapes = {{n_, groups()}};
+    if (groups() == 1) shapes.push_back({n_});
+    HOCKET_TRY_VOID(find_scales(".weight_scale", std::move(shapes)));
+    constexpr std::string_view kZeroPoint = ".weight_zero_point";
+    zero_add_ = 8;
+    if (!source_->has(module_ + std::string(kZeroPoint))) return {};
+    HOCKET_TRY(zero_bytes_,
+               find_also(std::string(kZeroPoint), StoredType::i32, {words_of(n_), groups()}));
+    zero_nibbles_.row_stride = groups(), zero_nibbles_.column_stride = 1;
+    zero_add_ = 0;
+  } else {
+    scale_row_stride_ = 1, scale_group_stride_ = n_;
+    HOCKET_TRY_VOID(find_scales(".scales", {{groups(), n_}}));
+    HOCKET_TRY(zero_bytes_, find_also(".qzeros", StoredType::i32, {groups(), words_of(n_)}));
+    zero_nibbles_.row_stride = 1, zero_nibbles_.column_stride = words_of(n_);
+    zero_nibbles_.awq_order = quant.layout == Layout::awq;
+    zero_add_ = quant.layout == Layout::gptq && quant.gptq_zeros_less_1 ? 1 : 0;
+  }
+  zeros_ = Zeros::nibbles;
+  zero_nibbles_.words = zero_bytes_.data;
+  small_.push_back(zero_bytes_);
+  return {};
+}
+
+int64_t MatrixReader::row_bytes() const {
+  if (kind_ == Kind::random) return int64_t{k_} * 4;
+  return nibbles_ ? words_of(k_) * 4 : int64_t{k_} * stored_type_size(numbers_.type);
+}
+
+Result<void> MatrixReader::check_contents() const {
+  if (shape_ && (integer_at(*shape_, 0) != n_ || integer_at(*shape_, 1) != k_))
+    return fail(
+        error(ErrorCode::wrong_shape, "{}.weight_shape is [{}, {}], but config.json asks for {}",
+              module_, integer_at(*shape_, 0), integer_at(*shape_, 1), shape_text({n_, k_}))
+            .with_fix("config.json and the weights are of different models: download both again"));
+  for (int i = 0; order_ && i < k_; ++i)
+    if (integer_at(*order_, i) != i / format_.group)
+      return fail(error(ErrorCode::unsupported_model,
+                        "{} is quantized with its columns out of order (act-order): column {} is "
+                        "of group {}, not {}",
+                        module_, i, integer_at(*order_, i), i / format_.group)
+                      .with_fix("use a copy quantized with desc_act false"));
+  return {};
+}
+
+template <class T>
+void MatrixReader::read(int row_begin, View<T> out) const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (kind_ == Kind::random) return random_rows(seed_, name_, row_begin, out);
+  }
+  HOCKET_CHECK(kind_ == Kind::plain);
+  for (int64_t row = 0; row < out.rows; ++row)
+    convert_stored(numbers_.type, numbers_.data + (row_begin + row) * row_bytes(), k_,
+                   out.row(row));
+}
+template void MatrixReader::read<float>(int, View<float>) const;
+template void MatrixReader::read<Bf16>(int, View<Bf16>) const;
+
+uint8_t MatrixReader::zero_at(int64_t row, int64_t group) const {
+  int zero = zero_add_;
+  if (zeros_ == Zeros::nibbles) zero += zero_nibbles_.at(row, group);
+  if (zeros_ == Zeros::bytes) zero += static_cast<int8_t>(zero_bytes_.data[row]);
+  return static_cast<uint8_t>(zero);
+}
+
+bool MatrixReader::read(int row_begin, const ScaledRows& out) const {
+  HOCKET_CHECK(kind_ == Kind::scaled && out.format == format_);
+  for (int64_t row = 0; row < out.scales.rows; ++row)
+    for (int64_t g = 0; g < out.scales.cols; ++g)
+      out.scales.row(row)[g] = plain_at(
+          scales_, (row_begin + row) / scale_rows_ * scale_row_stride_ + g * scale_group_stride_);
+  for (int64_t row = 0; row < out.zeros.rows; ++row)
+    for (int64_t g = 0; g < out.zeros.cols; ++g)
+      out.zeros.row(row)[g] = zero_at(row_begin + row, g);
+  if (nibbles_) {
+    nibbles_->read(row_begin, out.numbers);
+    return true;
+  }
+  bool sound = true;
+  const bool fp8 = format_.format == WeightFormat::fp8;
+  for (int64_t row = 0; row < out.numbers.rows; ++row) {
+    uint8_t* const to = out.numbers.row(row);
+    std::memcpy(to, numbers_.data + (row_begin + row) * k_, k_);
+    int nans = 0;
+    for (int i = 0; i < k_; ++i) {
+      if (fp8) {
+        nans += (to[i] & 0x7f) == 0x7f;
+      } else {
+        to[i] ^= kInt8Zero;  // a signed byte plus 128
+      }
+    }
+    sound = sound && nans == 0;
+  }
+  return sound;
+}
+
+void MatrixReader::done_with(int begin, int end) const {
+  if (kind_ == Kind::random) return;
+  const bool row_by_row =
+      !nibbles_ || (nibbles_->along == Nibbles::Along::columns && nibbles_->column_stride == 1);
+  if (row_by_row) {
+    const int64_t bytes = row_bytes();
+    source_->done_with(
+        {numbers_.type, {end - begin}, numbers_.data + begin * bytes, (end - begin) * bytes});
+  }
+  if (end < n_) return;
+  if (!row_by_row) source_->done_with(numbers_);
+  for (const StoredTensor& tensor : small_) source_->done_with(tensor);
+}
+
+}  // namespace hocket

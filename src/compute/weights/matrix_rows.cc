@@ -1,0 +1,97 @@
+#include "compute/weights/matrix_rows.h"
+
+namespace hocket {
+namespace {
+
+template <class T>
+bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeight& to,
+                RowScratch& scratch) {
+  const View<T> values = scratch.values<T>(move.rows, to.k);
+  if (!read_matrix_rows<T>(from, move.row_begin, values, scratch)) return false;
+  pack_rows<T>(View<const T>(values), move.packed_row, static_cast<T*>(const_cast<void*>(to.data)));
+  return true;
+}
+
+void pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
+  auto* const data = static_cast<uint8_t*>(const_cast<void*>(to.data));
+  const View<const uint8_t> numbers = rows.numbers;
+  if (to.format == WeightFormat::fp8) pack_rows<uint8_t>(numbers, packed_row, data);
+  if (to.format == WeightFormat::int8) pack_int8_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::int4) pack_int4_rows(numbers, packed_row, data);
+  const int64_t groups = to.groups();
+  for (int64_t row = 0; row < rows.scales.rows; ++row) {
+    const int64_t n = packed_row + row;
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t at = (n / kPanelN * groups + g) * kPanelN + n % kPanelN;
+      const_cast<float*>(to.scales)[at] = rows.scales.row(row)[g];
+      if (to.zeros != nullptr) const_cast<uint8_t*>(to.zeros)[at] = rows.zeros.row(row)[g];
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+bool read_matrix_rows(const MatrixReader& from, int row_begin, View<T> out, RowScratch& scratch) {
+  if (from.kind() == MatrixReader::Kind::plain) {
+    from.read(row_begin, out);
+    return true;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (from.kind() == MatrixReader::Kind::random) {
+      from.read(row_begin, out);
+      return true;
+    }
+    const ScaledRows scaled = scratch.scaled(from.format(), out.rows, out.cols);
+    if (!from.read(row_begin, scaled)) return false;
+    dequantize_rows(scaled, out);
+    return true;
+  } else {
+    const View<float> values = scratch.values<float>(out.rows, out.cols);
+    if (!read_matrix_rows<float>(from, row_begin, values, scratch)) return false;
+    for (int64_t i = 0; i < out.rows * out.cols; ++i) out.data[i] = from_float<T>(values.data[i]);
+    return true;
+  }
+}
+template bool read_matrix_rows<float>(const MatrixReader&, int, View<float>, RowScratch&);
+template bool read_matrix_rows<Bf16>(const MatrixReader&, int, View<Bf16>, RowScratch&);
+
+bool pack_matrix_rows(const MatrixReader& from, const RowMove& move, const PackedWeight& to,
+                      RowScratch& scratch) {
+  if (to.format == WeightFormat::f32) return pack_plain<float>(from, move, to, scratch);
+  if (to.format == WeightFormat::bf16) return pack_plain<Bf16>(from, move, to, scratch);
+  const ScaledRows scaled = scratch.scaled({to.format, to.group}, move.rows, to.k);
+  if (from.kind() == MatrixReader::Kind::scaled) {
+    if (!from.read(move.row_begin, scaled)) return false;
+  } else {
+    const View<float> values = scratch.values<float>(move.rows, to.k);
+    from.read(move.row_begin, values);
+    if (!quantize_rows(values, scaled)) return false;
+  }
+  pack_scaled(scaled, move.packed_row, to);
+  return true;
+}
+
+bool pack_latent_head(const MatrixReader& from, int row_begin, const LatentHead& to,
+                      RowScratch& scratch) {
+  bool finite = true;
+  with_dtype(to.key_up.format == WeightFormat::f32 ? DType::f32 : DType::bf16, [&](auto t) {
+    using T = decltype(t);
+    const int nope = to.key_up.n, value = to.value_up.n, rank = to.key_up.k;
+    std::vector<T> rows_memory(int64_t{nope + value} * rank), turned_memory(int64_t{nope} * rank);
+    const View<T> rows(rows_memory.data(), nope + value, rank);
+    const View<T> turned(turned_memory.data(), rank, nope);
+    finite = read_matrix_rows<T>(from, row_begin, rows, scratch);
+    for (int row = 0; row < nope; ++row)
+      for (int col = 0; col < rank; ++col) turned.row(col)[row] = rows.row(row)[col];
+    const auto pack = [](View<const T> all, const PackedWeight& packed) {
+      pack_rows<T>(all, 0, static_cast<T*>(const_cast<void*>(packed.data)));
+    };
+    pack(rows.slice_rows(0, nope), to.key_up);
+    pack(rows.slice_rows(nope, value), to.value_up);
+    pack(turned, to.key_absorb);
+  });
+  return finite;
+}
+
+}  // namespace hocket

@@ -1,0 +1,199 @@
+#include "compute/weights/quantize.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace hocket {
+namespace {
+
+constexpr int kLanes = 16;  // partial sums side by side, so that the compiler vectorises them
+constexpr float kTiny = 0x1p-60f;
+constexpr float kFp8Max = 448;
+constexpr int kInt4Max = 15;
+constexpr float kClipping[] = {1.0f, 0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 0.7f};
+
+const std::array<float, 256> kFp8Values = [] {
+  std::array<float, 256> values{};
+  for (int i = 0; i < 256; ++i) values[i] = fp8_to_float(static_cast<uint8_t>(i));
+  return values;
+}();
+
+struct Extent {
+  float low = 0, high = 0;  // of the values and 0
+  float amax() const { return std::max(-low, high); }
+};
+
+Extent extent_of(const float* x, int count) {
+  float low[kLanes] = {}, high[kLanes] = {};
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      low[lane] = std::min(low[lane], x[i + lane]);
+      high[lane] = std::max(high[lane], x[i + lane]);
+    }
+  for (; i < count; ++i) low[0] = std::min(low[0], x[i]), high[0] = std::max(high[0], x[i]);
+  return {*std::min_element(low, low + kLanes), *std::max_element(high, high + kLanes)};
+}
+
+bool all_finite(const float* x, int64_t count) {
+  // A difference from itself is 0 for finite numbers and NaN for others.
+  float sum[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) sum[lane] += x[i + lane] - x[i + lane];
+  for (; i < count; ++i) sum[0] += x[i] - x[i];
+  return std::all_of(sum, sum + kLanes, [](float s) { return s == 0; });
+}
+
+float fold(const float* lanes) {
+  float sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
+  return sum;
+}
+
+struct Asymmetric {
+  float inverse = 0;  // of the scale
+  float zero = 0;
+  float number(float x) const {
+    return std::clamp(std::nearbyint(x * inverse) + zero, 0.0f, float{kInt4Max});
+  }
+};
+
+// Sums over a group, in units of the scale: of the squared error, of number * value and of
+// number * number (the number counted from zero).
+struct Fit {
+  float error = 0, cross = 0, square = 0;
+};
+
+Fit fit_of(const float* x, int count, const Asymmetric& q) {
+  float error[kLanes] = {}, cross[kLanes] = {}, square[kLanes] = {};
+  const auto add = [&](float value, int lane) {
+    const float number = q.number(value) - q.zero, scaled = value * q.inverse;
+    const float off = scaled - number;
+    error[lane] += off * off;
+    cross[lane] += number * scaled;
+    square[lane] += number * number;
+  };
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) add(x[i + lane], lane);
+  for (; i < count; ++i) add(x[i], i % kLanes);
+  return {fold(error), fold(cross), fold(square)};
+}
+
+// Returns the scale.
+float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {
+  const Extent extent = extent_of(x, count);
+  if (extent.amax() < kTiny) {
+    std::fill_n(numbers, count, uint8_t{0});
+    *zero = 0;
+    return 0;
+  }
+  Asymmetric best;
+  float best_error = std::numeric_limits<float>::max(), scale = 0;
+  for (const float ratio : kClipping) {
+    const float step = (extent.high - extent.low) * ratio / kInt4Max;
+    const float zero_point = std::nearbyint(-extent.low * ratio / step);
+    const Asymmetric tried{1 / step, std::clamp(zero_point, 0.0f, float{kInt4Max})};
+    const Fit fit = fit_of(x, count, tried);
+    if (fit.error * ratio * ratio >= best_error) continue;
+    best_error = fit.error * ratio * ratio;
+    best = tried;
+    // For these numbers the scale with the least squared error.
+    scale = fit.square > 0 ? step * (fit.cross / fit.square) : step;
+  }
+  for (int i = 0; i < count; ++i) numbers[i] = static_cast<uint8_t>(best.number(x[i]));
+  *zero = static_cast<uint8_t>(best.zero);
+  return scale;
+}
+
+float quantize_int8_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {
+  const float amax = extent_of(x, count).amax();
+  *zero = kInt8Zero;
+  const float scale = amax < kTiny ? 0 : amax / 127;
+  for (int i = 0; i < count; ++i)
+    numbers[i] =
+        static_cast<uint8_t>(kInt8Zero + (scale == 0 ? 0.0f : std::nearbyint(x[i] / scale)));
+  return scale;
+}
+
+float quantize_fp8_group(const float* x, int count, uint8_t* numbers) {
+  const float amax = extent_of(x, count).amax();
+  const float scale = amax < kTiny ? 0 : amax / kFp8Max;
+  for (int i = 0; i < count; ++i) numbers[i] = scale == 0 ? 0 : float_to_fp8(x[i] / scale);
+  return scale;
+}
+
+}  // namespace
+
+void dequantize_rows(const ScaledRows& rows, View<float> out) {
+  const bool fp8 = rows.format.format == WeightFormat::fp8;
+  for (int64_t r = 0; r < out.rows; ++r)
+    for (int64_t g = 0; g < rows.scales.cols; ++g) {
+      const uint8_t* const numbers = rows.numbers.row(r);
+      float* const to = out.row(r);
+      const float scale = rows.scales.row(r)[g];
+      const int begin = rows.group_begin(g), end = rows.group_end(g);
+      if (fp8) {
+        for (int i = begin; i < end; ++i) to[i] = kFp8Values[numbers[i]] * scale;
+      } else {
+        const int zero = rows.zeros.row(r)[g];
+        for (int i = begin; i < end; ++i) to[i] = static_cast<float>(numbers[i] - zero) * scale;
+      }
+    }
+}
+
+bool quantize_rows(View<const float> rows, const ScaledRows& out) {
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    if (!all_finite(rows.row(r), rows.cols)) return false;
+    for (int64_t g = 0; g < out.scales.cols; ++g) {
+      const int begin = out.group_begin(g), count = out.group_end(g) - begin;
+      const float* const x = rows.row(r) + begin;
+      uint8_t* const numbers = out.numbers.row(r) + begin;
+      float& scale = out.scales.row(r)[g];
+      switch (out.format.format) {
+        case WeightFormat::fp8:
+          scale = quantize_fp8_group(x, count, numbers);
+          break;
+        case WeightFormat::int8:
+          scale = quantize_int8_group(x, count, numbers, out.zeros.row(r) + g);
+          break;
+        default:
+          HOCKET_CHECK(out.format.format == WeightFormat::int4);
+          scale = quantize_int4_group(x, count, numbers, out.zeros.row(r) + g);
+      }
+    }
+  }
+  return true;
+}
+
+uint8_t float_to_fp8(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80u);
+  const float magnitude = std::abs(x);
+  uint32_t code;
+  if (magnitude < 0x1p-6f) {  // subnormal: eighths of 2^-6
+    code = static_cast<uint32_t>(std::nearbyint(magnitude * 0x1p9f));
+  } else {
+    const uint32_t m = bits & 0x7fffffffu;
+    const uint32_t rounded = (m + 0x7ffffu + (m >> 20 & 1u)) >> 20;  // 3 bits of mantissa stay
+    code = std::min(rounded - ((127u - 7u) << 3), 0x7eu);
+  }
+  return static_cast<uint8_t>(sign | code);
+}
+
+ScaledRows RowScratch::scaled(MatrixFormat format, int64_t rows, int64_t k) {
+  HOCKET_CHECK(format.is_scaled());
+  const int64_t groups = (k + format.group - 1) / format.group;
+  if (std::ssize(numbers_) < rows * k) numbers_.resize(rows * k);
+  if (std::ssize(scales_) < rows * groups)
+    scales_.resize(rows * groups), zeros_.resize(rows * groups);
+  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}};
+  if (format.format != WeightFormat::fp8) out.zeros = {zeros_.data(), rows, groups};
+  return out;
+}
+
+}  // namespace hocket

@@ -1,0 +1,82 @@
+// Rows as numbers under scales, and the ways between them and fp32:
+//
+//   fp8          number (e4m3) * scale
+//   int8, int4   (number - zero) * scale
+//
+// The numbers of a row share scale and zero in groups of neighbouring k, as packed_weight.h keeps
+// them. Private to the room.   Thread: any; every function is pure, and equal in threads with and
+// without flushed denormals.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compute/kernels/packed_weight.h"
+#include "compute/tensor/view.h"
+
+namespace hocket {
+
+inline constexpr int kInt8Zero = 128;  // the stored number that means 0 where nothing else is said
+
+// Beyond this depth an int32 sum of products of quantized numbers may overflow.
+inline constexpr int kIntegerDepthMax = 65536;
+
+struct MatrixFormat {
+  WeightFormat format = WeightFormat::bf16;
+  int group = 0;  // PackedWeight::group
+  bool is_scaled() const { return group != 0; }
+  friend bool operator==(const MatrixFormat&, const MatrixFormat&) = default;
+};
+// The whole of k under one scale.
+constexpr int whole_group(int k) {
+  return static_cast<int>(round_up(k, kIntegerBlockK));
+}
+
+// Borrowed.
+struct ScaledRows {
+  MatrixFormat format;
+  View<uint8_t> numbers;  // [rows, k]
+  View<float> scales;     // [rows, groups]
+  View<uint8_t> zeros;    // [rows, groups]; none in fp8
+
+  int group_begin(int64_t g) const { return static_cast<int>(g) * format.group; }
+  int group_end(int64_t g) const {
+    const int64_t end = (g + 1) * format.group;
+    return static_cast<int>(end < numbers.cols ? end : numbers.cols);
+  }
+};
+
+// One multiplication an element. Shapes: out [rows, k].
+void dequantize_rows(const ScaledRows& rows, View<float> out);
+
+// Chooses scales, zeros and numbers of `out`:
+//   fp8    scale = amax / 448, nearest even
+//   int8   scale = amax / 127, nearest even, symmetric around 128
+//   int4   asymmetric; of a few clipping ratios the one with the least squared error
+// Groups whose amax is below 2^-60 become zeros. False where a value is NaN or infinite.
+[[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
+
+// To the nearest even e4m3; beyond 448 the largest. x is not NaN.
+uint8_t float_to_fp8(float x);
+
+// Memory of one worker for the rows it is at; grows, never shrinks. A view is valid until the next
+// call of the same function.
+class RowScratch {
+ public:
+  ScaledRows scaled(MatrixFormat format, int64_t rows, int64_t k);
+  template <class T>  // Bf16 or float
+  View<T> values(int64_t rows, int64_t k) {
+    std::vector<T>& memory = memory_of(T{});
+    if (std::ssize(memory) < rows * k) memory.resize(rows * k);
+    return {memory.data(), rows, k};
+  }
+
+ private:
+  std::vector<float>& memory_of(float) { return floats_; }
+  std::vector<Bf16>& memory_of(Bf16) { return halves_; }
+  std::vector<float> floats_, scales_;
+  std::vector<Bf16> halves_;
+  std::vector<uint8_t> numbers_, zeros_;
+};
+
+}  // namespace hocket
