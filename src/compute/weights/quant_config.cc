@@ -88,7 +88,7 @@ void check_patterns(JsonFields& quant, const QuantConfig& read) {
 }
 
 QuantConfig read_fp8(JsonFields& quant) {
-  QuantConfig out = {.layout = Layout::fp8_block, .group = 128, .skipped = {}};
+  QuantConfig out = {.layout = Layout::fp8_block, .group = 128};
   only(quant, "fmt", {R"("e4m3")"});
   only(quant, "activation_scheme", {R"("dynamic")"});
   if (!quant.has("weight_block_size"))
@@ -101,7 +101,7 @@ QuantConfig read_fp8(JsonFields& quant) {
 }
 
 QuantConfig read_awq(JsonFields& quant) {
-  QuantConfig out = {.layout = Layout::awq, .skipped = {}};
+  QuantConfig out = {.layout = Layout::awq};
   only_bits_4(quant, quant.has("bits") ? "bits" : "w_bit");
   out.group = read_group(quant, quant.has("group_size") ? "group_size" : "q_group_size");
   only(quant, "version", {R"("gemm")", R"("GEMM")"});
@@ -111,7 +111,7 @@ QuantConfig read_awq(JsonFields& quant) {
 }
 
 QuantConfig read_gptq(JsonFields& quant) {
-  QuantConfig out = {.layout = Layout::gptq, .skipped = {}};
+  QuantConfig out = {.layout = Layout::gptq};
   only_bits_4(quant, "bits");
   out.group = read_group(quant, "group_size");
   only(quant, "desc_act", {"false"});
@@ -173,15 +173,15 @@ QuantConfig layout_of(const Scheme& s, JsonFields& weights) {
   const bool channels8 = s.bits == 8 && s.strategy == "channel" && s.symmetric;
   if (channels8 && s.type == "int" && format("int-quantized") &&
       s.activations == Activations::int8_token)
-    return {.layout = Layout::int8_channel, .skipped = {}};
+    return {.layout = Layout::int8_channel};
   if (channels8 && s.type == "float" && format("float-quantized") &&
       (s.activations == Activations::fp8_token || s.activations == Activations::plain))
-    return {.layout = Layout::fp8_channel, .skipped = {}};
+    return {.layout = Layout::fp8_channel};
   if (s.bits == 4 && s.type == "int" && format("pack-quantized") &&
       s.activations == Activations::plain) {
-    if (s.strategy == "channel") return {.layout = Layout::packed, .skipped = {}};
+    if (s.strategy == "channel") return {.layout = Layout::packed};
     if (s.strategy == "group")
-      return {.layout = Layout::packed, .group = read_group(weights, "group_size"), .skipped = {}};
+      return {.layout = Layout::packed, .group = read_group(weights, "group_size")};
   }
   const std::array<std::string_view, 4> activations = {"plain", "int8 a token", "fp8 a token",
                                                        "other"};
