@@ -1,8 +1,10 @@
 // Row lengths and numbers for the row bodies: one list for tests, fuzzing and benches.
 #pragma once
 
+#include <cstring>
 #include <limits>
 
+#include "compute/kernels/backend.h"
 #include "compute/kernels/cases/linear_cases.h"
 
 namespace hocket::cases {
@@ -37,6 +39,33 @@ inline constexpr float kSpecials[] = {0.0f,
                                       std::numeric_limits<float>::lowest(),
                                       std::numeric_limits<float>::infinity(),
                                       -std::numeric_limits<float>::infinity()};
+
+// Runs body(backend) on ref alone, then on every level with one and three workers.
+template <class Body>
+void on_every_backend(Body&& body) {
+  const auto run = [&](Isa isa, int num_workers) {
+    WorkerPool workers({.num_workers = num_workers});
+    Backend backend = *Backend::create(isa, workers, 8192);
+    body(backend);
+  };
+  run(Isa::ref, 1);
+  for (Isa isa : vector_isas())
+    for (int num_workers : {1, 3}) run(isa, num_workers);
+}
+
+// Whether all runs gave the bits of the first.
+template <class T>
+class SameBits {
+ public:
+  bool operator()(const std::vector<T>& got) {
+    if (first_.empty()) first_ = got;
+    return got.size() == first_.size() &&
+           std::memcmp(got.data(), first_.data(), got.size() * sizeof(T)) == 0;
+  }
+
+ private:
+  std::vector<T> first_;
+};
 
 inline void sprinkle_specials(std::vector<float>& row, std::mt19937& random) {
   for (float& x : row)
