@@ -16,6 +16,7 @@ int serve(const Arguments& arguments);
 int demo(const Arguments& arguments);
 int run(const Arguments& arguments);
 int check(const Arguments& arguments);
+int plan(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int version(const Arguments& arguments);

@@ -21,6 +21,7 @@ constexpr std::array kCommands = {
     Command{"demo", "serve the bundled model and ask it a question", demo},
     Command{"run", "one prompt, or a chat in the terminal, without a server", run},
     Command{"check", "compare the engine with reference outputs", check},
+    Command{"plan", "what fits and how fast it would be, from config.json alone", plan},
     Command{"bench", "kernels | one-batch | serving", bench},
     Command{"doctor", "what this machine offers, and what to change", doctor},
     Command{"version", "version, compiler, instruction sets", version},

@@ -53,10 +53,9 @@ int fitting_context(int64_t pages, int page_tokens) {
 
 }  // namespace
 
-Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
+Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   const ServerSettings& s = q.settings;
   HOCKET_TRY_VOID(check_settings(s));
-  const int page_tokens = s.memory.page_size;
   const int asked = s.model.context_length;
   if (asked > q.model.max_position_embeddings)
     return fail(error(ErrorCode::bad_value,
@@ -73,45 +72,60 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
   plan.work = work_limits(plan, s);
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work);
+  if (q.num_workers > 0) {
+    ScratchNeed scratch = q.scratch;
+    scratch.max_rows = plan.work.max_rows;
+    plan.work_bytes += q.num_workers * scratch_bytes_for(scratch);
+  }
   plan.budget_bytes =
       static_cast<int64_t>(s.memory.mem_fraction_static > 0
                                ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
-
   const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes;
-  if (left < q.page_bytes)
+  plan.fitting_pages = std::max<int64_t>(0, left) / q.page_bytes;
+  return plan;
+}
+
+Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
+  HOCKET_TRY(MemoryPlan plan, size_memory(q));
+  const ServerSettings& s = q.settings;
+  const int page_tokens = s.memory.page_size;
+  const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes;
+  if (plan.fitting_pages == 0)
     return fail(error(ErrorCode::out_of_memory,
                       "the model does not fit\n  weights {} + work buffers {} of {} leave no room "
                       "for a page of the KV cache",
                       gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes))
-                    .with_fix("a smaller model | --chunked-prefill-size 512 | a larger "
-                              "--mem-fraction-static | more memory"));
+                    .with_fix("--quantization int4 | --chunked-prefill-size 512 | a larger "
+                              "--mem-fraction-static | more memory (hocket plan compares them)"));
 
-  const int64_t fit_pages = left / q.page_bytes;
   int64_t wanted_tokens = int64_t{plan.max_running_requests} * plan.context_length;
   if (s.memory.max_total_tokens > 0) wanted_tokens = s.memory.max_total_tokens;
   const int64_t wanted_pages =
       std::min<int64_t>((wanted_tokens + page_tokens - 1) / page_tokens, 1 << 30);
-  const int64_t pages = std::min(fit_pages, wanted_pages);
-  if (s.memory.max_total_tokens > 0 && fit_pages < wanted_pages)
-    return fail(error(ErrorCode::kv_does_not_fit,
-                      "--max-total-tokens {} does not fit\n  weights {} + work buffers {} of {} "
-                      "leave {}, room for {} tokens",
-                      s.memory.max_total_tokens, gb(plan.weight_bytes), gb(plan.work_bytes),
-                      gb(plan.budget_bytes), gb(left), fit_pages * page_tokens)
-                    .with_fix(fmt::format("--max-total-tokens {}", fit_pages * page_tokens)));
+  const int64_t pages = std::min(plan.fitting_pages, wanted_pages);
+  if (s.memory.max_total_tokens > 0 && plan.fitting_pages < wanted_pages)
+    return fail(
+        error(ErrorCode::kv_does_not_fit,
+              "--max-total-tokens {} does not fit\n  weights {} + work buffers {} of {} "
+              "leave {}, room for {} tokens",
+              s.memory.max_total_tokens, gb(plan.weight_bytes), gb(plan.work_bytes),
+              gb(plan.budget_bytes), gb(left), plan.fitting_pages * page_tokens)
+            .with_fix(fmt::format("--max-total-tokens {}", plan.fitting_pages * page_tokens)));
 
   const int64_t one_request = pages_for(plan.context_length, page_tokens);
   if (pages < one_request) {
     const int fitting = fitting_context(pages, page_tokens);
-    if (asked > 0 || fitting < 1024)
-      return fail(error(ErrorCode::kv_does_not_fit,
-                        "the KV cache does not fit\n  weights {} + work buffers {} of {} leave {}; "
-                        "one {}-token request needs {}",
-                        gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
-                        plan.context_length, gb(one_request * q.page_bytes))
-                      .with_fix(fmt::format("--context-length {} | a larger --mem-fraction-static",
-                                            std::max(fitting, page_tokens))));
+    if (s.model.context_length > 0 || fitting < 1024)
+      return fail(
+          error(ErrorCode::kv_does_not_fit,
+                "the KV cache does not fit\n  weights {} + work buffers {} of {} leave {}; "
+                "one {}-token request needs {}",
+                gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
+                plan.context_length, gb(one_request * q.page_bytes))
+              .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
+                                    "--mem-fraction-static (hocket plan compares them)",
+                                    std::max(fitting, page_tokens))));
     plan.changes.push_back(
         {.flag = "--context-length",
          .from = std::to_string(plan.context_length),

@@ -1,8 +1,9 @@
 // What fits: decided from sizes alone, before anything is loaded. Pure, so that it can be tested
 // with numbers.
 //
-//   budget = weights + work buffers + KV pages        one request of the whole context must fit in
-//   the pages
+//   budget = weights + work buffers + KV pages
+//
+// One request of the whole context must fit in the pages.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "base/machine.h"
 #include "base/result.h"
 #include "compute/forward/work_buffers.h"
+#include "compute/kernels/choose.h"
 #include "core/dtype.h"
 #include "core/model_config.h"
 #include "core/server_settings.h"
@@ -23,7 +25,9 @@ struct MemoryPlan {
   int chunk_tokens = 0;  // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;
+  int64_t fitting_pages = 0;  // for which there is memory; requests may want fewer
   WorkLimits work;
+  // work: of passes, and scratch of the workers.
   int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
 };
@@ -35,6 +39,8 @@ struct MemoryQuestion {
   int64_t weight_bytes = 0;
   int64_t page_bytes = 0;  // one page in all layers
   int64_t total_bytes = 0, available_bytes = 0;
+  ScratchNeed scratch;  // max_rows is what the plan finds
+  int num_workers = 0;  // 0: no scratch
 };
 
 // Share of the available memory that is planned for when --mem-fraction-static is not given.
@@ -42,8 +48,11 @@ inline constexpr double kDefaultMemoryShare = 0.85;
 inline constexpr int kDefaultRunningRequests = 128;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
 
-// Errors: out_of_memory (weights do not fit), kv_does_not_fit, bad_value (settings that contradict
-// each other).
+// All but pages and what depends on them, whether it fits or not. Errors: bad_value (settings that
+// contradict each other).
+Result<MemoryPlan> size_memory(const MemoryQuestion& question);
+
+// Errors: those of size_memory; out_of_memory (weights do not fit), kv_does_not_fit.
 Result<MemoryPlan> plan_memory(const MemoryQuestion& question);
 
 }  // namespace hocket

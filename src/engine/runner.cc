@@ -40,6 +40,8 @@ Result<std::vector<int>> parse_cpus(std::string_view list) {
   return cpus;
 }
 
+}  // namespace
+
 Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
                                            const Machine& machine) {
   WorkerPool::Options options;
@@ -57,8 +59,6 @@ Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
   if (options.num_workers > std::ssize(options.cpus)) options.cpus.clear();
   return options;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Runner>> Runner::create(const Options& options) {
   std::unique_ptr<Runner> runner(new Runner());
@@ -111,7 +111,9 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .weight_bytes = weight_bytes,
                                  .page_bytes = kv.page_bytes() * choice_.model.num_layers,
                                  .total_bytes = machine_.memory_bytes,
-                                 .available_bytes = machine_.memory_available_bytes}));
+                                 .available_bytes = machine_.memory_available_bytes,
+                                 .scratch = choice_.scratch_need(0, settings.memory.page_size),
+                                 .num_workers = workers_->size()}));
   info_.changes = plan_.changes;
   return {};
 }

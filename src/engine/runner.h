@@ -19,6 +19,9 @@
 
 namespace hocket {
 
+// How many workers, and where. Errors: bad_value (--cpu-bind, --num-threads).
+Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings, const Machine& machine);
+
 class Runner {
  public:
   struct Options {

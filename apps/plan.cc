@@ -1,0 +1,289 @@
+// hocket plan: what serving a model would be like here, or on a machine described by flags, from
+// its config.json alone.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "apps/loaded_model.h"
+#include "bench/limits.h"
+#include "engine/forecast.h"
+#include "engine/runner.h"
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PlanFlags {
+  ServerSettings settings;
+  double memory_gb = 0, read_gbs = 0, peak_gflops = 0;  // 0: of this machine
+  bool json = false;
+};
+
+struct Plan {
+  ForecastQuestion question;
+  Forecast forecast;
+  std::optional<Advice> advice;
+  std::string machine;
+  std::string_view peak_name;
+};
+
+std::string gb(double bytes) {
+  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
+  if (bytes < 1e9) return fmt::format("{:.1f} MB", bytes / 1e6);
+  return fmt::format("{:.2f} GB", bytes / 1e9);
+}
+std::string gb(int64_t bytes) {
+  return gb(static_cast<double>(bytes));
+}
+
+std::string parameters(int64_t count) {
+  const auto number = static_cast<double>(count);
+  if (number < 1e5) return fmt::format("{:.2f} K", number / 1e3);
+  if (number < 1e8) return fmt::format("{:.2f} M", number / 1e6);
+  return fmt::format("{:.2f} B", number / 1e9);
+}
+
+std::string rate(double per_s) {
+  return per_s < 1    ? fmt::format("{:.2f}", per_s)
+         : per_s < 10 ? fmt::format("{:.1f}", per_s)
+                      : fmt::format("{:.0f}", per_s);
+}
+
+std::string format_of(const PartSize& size) {
+  return size.format ? std::string(weight_format_name(*size.format)) : "several";
+}
+
+void print_row(std::string_view name, const std::string& value, const std::string& note = "") {
+  fmt::print("  {:<18}{:>12}{}{}\n", name, value, note.empty() ? "" : "  ", note);
+}
+
+void print_weights(const ModelCost& cost) {
+  fmt::print("\nweights             parameters      memory          format\n");
+  const auto row = [&](std::string_view name, const PartSize& size, int64_t all) {
+    std::string words(name);
+    std::ranges::replace(words, '_', ' ');
+    fmt::print("  {:<18}{:>10}{:>12}{:>6.1f} %  {:>8}\n", words, parameters(size.parameters),
+               gb(size.bytes), 100.0 * static_cast<double>(size.bytes) / static_cast<double>(all),
+               format_of(size));
+  };
+  for (int i = 0; i < kNumWeightParts; ++i) {
+    const auto part = static_cast<WeightPart>(i);
+    if (cost.part(part).bytes > 0)
+      row(weight_part_name(part), cost.part(part), cost.weight_bytes());
+  }
+  fmt::print("  {:<18}{:>10}{:>12}\n", "total", parameters(cost.parameters()),
+             gb(cost.weight_bytes()));
+}
+
+void print_memory(const Plan& plan) {
+  const Forecast& f = plan.forecast;
+  const MemoryPlan& memory = f.memory;
+  const int page_tokens = plan.question.settings.memory.page_size;
+  fmt::print("\nmemory\n");
+  print_row("weights", gb(memory.weight_bytes));
+  print_row("work buffers", gb(memory.work_bytes),
+            fmt::format("{} rows a step", memory.work.max_rows));
+  const int64_t tokens =
+      f.fits() ? int64_t{memory.num_pages} * page_tokens : int64_t{memory.context_length};
+  print_row("KV cache", gb(memory.kv_bytes),
+            fmt::format("{} tokens of {}, {}{}", tokens, gb(f.cost.kv_bytes_per_token()),
+                        dtype_name(f.choice.kv_dtype), f.fits() ? "" : ": one whole request"));
+  print_row("total", gb(f.total_bytes()));
+  print_row("budget", gb(memory.budget_bytes),
+            fmt::format("of {} available", gb(plan.question.available_bytes)));
+  if (!f.fits()) return;
+  for (const SettingChange& change : memory.changes)
+    print_row("changed", "",
+              fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
+  const int wanted = std::max(1, plan.question.settings.memory.max_running_requests);
+  print_row("largest context", fmt::format("{}", f.largest_context),
+            fmt::format("tokens, of {} request{} at once", wanted, wanted == 1 ? "" : "s"));
+  print_row("largest batch", fmt::format("{}", f.largest_batch),
+            fmt::format("request{} of {} tokens", f.largest_batch == 1 ? "" : "s",
+                        memory.context_length));
+}
+
+void print_speed(const Plan& plan) {
+  const Forecast& f = plan.forecast;
+  fmt::print("\nspeed               tokens/s\n");
+  print_row("prefill", rate(f.prefill_tokens_per_s),
+            fmt::format("a prompt of {} tokens", f.prefill_len));
+  for (const DecodeSpeed& speed : f.decode) {
+    const PassShape pass = f.cost.decode(speed.batch, f.kv_len);
+    print_row(fmt::format("decode {}", speed.batch), rate(speed.tokens_per_s),
+              fmt::format("{} a step: {} experts, {} tokens each", gb(f.cost.bytes(pass)),
+                          std::lround(pass.experts_hit), f.kv_len));
+  }
+}
+
+std::string advice_text(const Forecast& f, const Advice& advice) {
+  if (!f.fits()) {
+    if (advice.fits) return advice.flags;
+    const std::string memory = gb(advice.needed_bytes) + " of available memory";
+    return advice.flags.empty() ? memory : fmt::format("{}, and {}", advice.flags, memory);
+  }
+  return fmt::format("{}: decode {} -> {} tokens/s at batch {}, {:.2f} x", advice.flags,
+                     rate(advice.tokens_per_s_before), rate(advice.tokens_per_s), advice.batch,
+                     advice.tokens_per_s / advice.tokens_per_s_before);
+}
+
+void print_table(const Plan& plan) {
+  const Forecast& f = plan.forecast;
+  const ModelConfig& model = f.choice.model;
+  fmt::print("model    {} | {} layers, hidden {}", model.architecture, model.num_layers,
+             model.hidden_size);
+  if (model.moe.num_experts > 0)
+    fmt::print(" | {} experts, top {}", model.moe.num_experts, model.moe.top_k);
+  fmt::print("\n         {} parameters, {} active a token\n", parameters(f.cost.parameters()),
+             parameters(f.cost.active_parameters()));
+  if (model.num_mtp_layers > 0)
+    fmt::print("         and not loaded: {} multi-token-prediction layer{}, {} parameters, {}\n",
+               model.num_mtp_layers, model.num_mtp_layers == 1 ? "" : "s",
+               parameters(f.cost.mtp().parameters), gb(f.cost.mtp().bytes));
+  fmt::print("machine  {}\n         read {:.1f} GB/s | {} {:.0f} GFLOP/s\n", plan.machine,
+             plan.question.speed.read_bytes_per_s / 1e9, plan.peak_name,
+             plan.question.speed.operations_per_s / 1e9);
+  print_weights(f.cost);
+  print_memory(plan);
+  print_speed(plan);
+  if (f.fits())
+    fmt::print("\nadvice   {}\n", plan.advice ? advice_text(f, *plan.advice)
+                                              : "no single flag would raise decoding by 5 %");
+}
+
+Json parts_json(const ModelCost& cost) {
+  Json parts;
+  for (int i = 0; i < kNumWeightParts; ++i) {
+    const auto part = static_cast<WeightPart>(i);
+    const PartSize& size = cost.part(part);
+    parts[std::string(weight_part_name(part))] = {
+        {"bytes", size.bytes},
+        {"parameters", size.parameters},
+        {"format", size.bytes > 0 ? Json(format_of(size)) : Json()}};
+  }
+  return parts;
+}
+
+Json advice_json(const std::optional<Advice>& advice) {
+  if (!advice) return {};
+  return {{"flag", advice->flags},
+          {"fits", advice->fits},
+          {"needed_bytes", advice->needed_bytes},
+          {"batch", advice->batch},
+          {"decode_tokens_per_s", advice->tokens_per_s},
+          {"decode_tokens_per_s_before", advice->tokens_per_s_before}};
+}
+
+void print_json(const Plan& plan) {
+  const Forecast& f = plan.forecast;
+  const MemoryPlan& memory = f.memory;
+  Json decode;
+  for (const DecodeSpeed& speed : f.decode)
+    decode[std::to_string(speed.batch)] = speed.tokens_per_s;
+  const Json out = {{"architecture", f.choice.model.architecture},
+                    {"parameters", f.cost.parameters()},
+                    {"active_parameters", f.cost.active_parameters()},
+                    {"weight_bytes", memory.weight_bytes},
+                    {"kv_bytes_per_token", f.cost.kv_bytes_per_token()},
+                    {"kv_bytes", memory.kv_bytes},
+                    {"work_bytes", memory.work_bytes},
+                    {"total_bytes", f.total_bytes()},
+                    {"budget_bytes", memory.budget_bytes},
+                    {"memory_bytes", plan.question.total_bytes},
+                    {"available_bytes", plan.question.available_bytes},
+                    {"parts", parts_json(f.cost)},
+                    {"mtp_bytes", f.cost.mtp().bytes},
+                    {"mtp_parameters", f.cost.mtp().parameters},
+                    {"fits", f.fits()},
+                    {"context_length", memory.context_length},
+                    {"max_running_requests", memory.max_running_requests},
+                    {"max_total_tokens", f.fitting_tokens},
+                    {"largest_context", f.largest_context},
+                    {"largest_batch", f.largest_batch},
+                    {"read_bytes_per_s", plan.question.speed.read_bytes_per_s},
+                    {"operations_per_s", plan.question.speed.operations_per_s},
+                    {"prefill_tokens", f.prefill_len},
+                    {"prefill_tokens_per_s", f.prefill_tokens_per_s},
+                    {"decode_context", f.kv_len},
+                    {"decode_tokens_per_s", decode},
+                    {"advice", advice_json(plan.advice)}};
+  fmt::print("{}\n", out.dump());
+}
+
+// Fills question.speed, measuring what no flag says. Returns the name of the peak.
+Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool::Options& options,
+                                       ForecastQuestion& question) {
+  MachineSpeed& speed = question.speed;
+  speed = {flags.read_gbs * 1e9, flags.peak_gflops * 1e9};
+  HOCKET_TRY(const Isa isa, choose_isa());
+  const bool tiles = isa == Isa::amx && flags.settings.model.dtype != "float32";
+  const std::string_view name = flags.peak_gflops > 0 ? "peak" : tiles ? "AMX" : "FMA";
+  if (speed.read_bytes_per_s > 0 && speed.operations_per_s > 0) return name;
+  WorkerPool workers(options);
+  workers.adopt_caller();
+  if (speed.operations_per_s == 0)
+    speed.operations_per_s = tiles ? measured_amx_peak(workers) : measured_fma_peak(workers);
+  if (speed.read_bytes_per_s == 0) speed.read_bytes_per_s = measured_read_bandwidth(workers);
+  if (speed.read_bytes_per_s == 0)
+    return fail(error(ErrorCode::out_of_memory, "no memory to measure its read bandwidth with")
+                    .with_fix("--read-gbs NUMBER"));
+  return name;
+}
+
+Result<Plan> make_plan(const PlanFlags& flags) {
+  if (flags.memory_gb < 0 || flags.read_gbs < 0 || flags.peak_gflops < 0)
+    return fail(ErrorCode::bad_value, "--memory-gb, --read-gbs and --peak-gflops are not negative");
+  const Machine machine = inspect_machine();
+  HOCKET_TRY(const WorkerPool::Options workers, choose_workers(flags.settings.compute, machine));
+  ForecastQuestion question{.settings = flags.settings,
+                            .total_bytes = machine.memory_bytes,
+                            .available_bytes = machine.memory_available_bytes,
+                            .num_workers = workers.num_workers};
+  std::string name = describe(machine);
+  if (flags.memory_gb > 0) {
+    question.total_bytes = question.available_bytes = static_cast<int64_t>(flags.memory_gb * 1e9);
+    name = fmt::format("{:.1f} GB, all free (--memory-gb)", flags.memory_gb);
+  }
+  HOCKET_TRY(const std::string_view peak, measure_speed(flags, workers, question));
+  HOCKET_TRY(Forecast found, forecast(question));
+  std::optional<Advice> advice = advise(question, found);
+  return Plan{std::move(question), std::move(found), std::move(advice), std::move(name), peak};
+}
+
+Result<int> plan_all(const Arguments& arguments) {
+  PlanFlags flags;
+  std::vector<FlagGroup> groups = model_flags(flags.settings);
+  groups.insert(groups.begin(),
+                {"Plan",
+                 {{"memory-gb", &flags.memory_gb, "of another machine; 0: this one's", ""},
+                  {"read-gbs", &flags.read_gbs, "GB/s from memory; 0: measured here", ""},
+                  {"peak-gflops", &flags.peak_gflops, "GFLOP/s; 0: measured here", ""},
+                  {"json", &flags.json, "one object", ""}}});
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "plan",
+                          .about = "what fits and how fast it would be, from config.json alone",
+                          .groups = std::move(groups)},
+                         arguments));
+  if (!go) return 0;
+  HOCKET_TRY_VOID(choose_model(flags.settings));
+  HOCKET_TRY(const Plan plan, make_plan(flags));
+  flags.json ? print_json(plan) : print_table(plan);
+  if (plan.forecast.fits()) return 0;
+  Error refusal = *plan.forecast.refusal;
+  if (plan.advice) refusal.fix = advice_text(plan.forecast, *plan.advice);
+  return fail(std::move(refusal));
+}
+
+}  // namespace
+
+int plan(const Arguments& arguments) {
+  const Result<int> done = plan_all(arguments);
+  return done ? *done : report(done.error());
+}
+
+}  // namespace hocket

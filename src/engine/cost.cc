@@ -1,0 +1,191 @@
+#include "engine/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace hocket {
+
+std::string_view weight_part_name(WeightPart part) {
+  static constexpr std::array<std::string_view, kNumWeightParts> kNames = {
+      "embedding", "attention", "dense_mlp", "experts", "shared_experts", "gate", "head", "norms"};
+  return kNames[static_cast<size_t>(part)];
+}
+
+Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
+  const ModelConfig& model = choice.model;
+  const ModelFamily* family = find_family(model.architecture);
+  if (family == nullptr)
+    return fail(ErrorCode::unsupported_model, "no model family for architecture {}",
+                model.architecture);
+  ModelCost cost;
+  cost.model_ = model;
+  cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
+  constexpr int kTokens = 32;
+  cost.kv_bytes_per_token_ =
+      choice.kv_shape(kTokens).page_bytes() / kTokens * int64_t{model.num_layers};
+
+  WeightLoader loader = WeightLoader::measuring(choice.loader_options());
+  const auto plain = [&](WeightPart part, const char* name) {
+    cost.add_matrix(part, loader.plain_matrix(name, model.vocab_size, model.hidden_size));
+  };
+  plain(WeightPart::embedding, "model.embed_tokens.weight");
+  for (int i = 0; i < model.num_layers; ++i) cost.add_layer(family->load_layer(model, i, loader));
+  loader.vector("model.norm.weight", model.hidden_size);
+  if (!model.tie_word_embeddings) plain(WeightPart::head, "lm_head.weight");
+  HOCKET_TRY_VOID(loader.status());
+  cost.add_vectors(loader.bytes());
+  if (model.num_mtp_layers > 0) {
+    HOCKET_TRY(cost.mtp_, measure_mtp(choice, *family));
+  }
+  return cost;
+}
+
+// A module is a layer like the last, a projection of [embedding; hidden] and three norms.
+Result<PartSize> ModelCost::measure_mtp(const ModelChoice& choice, const ModelFamily& family) {
+  const ModelConfig& model = choice.model;
+  ModelCost module;
+  module.model_ = model;
+  WeightLoader loader = WeightLoader::measuring(choice.loader_options());
+  const std::string prefix = fmt::format("model.layers.{}.", model.num_layers);
+  module.add_layer(family.load_layer(model, model.num_layers - 1, loader));
+  module.add_matrix(
+      WeightPart::attention,
+      loader.plain_matrix(prefix + "eh_proj.weight", model.hidden_size, 2 * model.hidden_size));
+  for (const char* norm : {"enorm", "hnorm", "shared_head.norm"})
+    loader.vector(prefix + norm + ".weight", model.hidden_size);
+  HOCKET_TRY_VOID(loader.status());
+  module.add_vectors(loader.bytes());
+  return PartSize{
+      model.num_mtp_layers * module.weight_bytes(), model.num_mtp_layers * module.parameters(),
+      module.part(model.moe.num_experts > 0 ? WeightPart::experts : WeightPart::dense_mlp).format};
+}
+
+void ModelCost::add(WeightPart part, const PackedWeight& weight, int64_t parameters) {
+  if (weight.n == 0) return;
+  PartSize& size = at(part);
+  if (size.bytes == 0)
+    size.format = weight.format;
+  else if (size.format != weight.format)
+    size.format.reset();
+  size.bytes += weight.bytes();
+  size.parameters += parameters;
+}
+
+void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
+  add(part, weight, int64_t{weight.n} * weight.k);
+}
+
+void ModelCost::add_mlp(WeightPart part, const ExpertWeights& mlp, int intermediate) {
+  const int64_t matrix = int64_t{model_.hidden_size} * intermediate;
+  add(part, mlp.gate_up, 2 * matrix);
+  add(part, mlp.down, matrix);
+}
+
+void ModelCost::add_layer(const Layer& layer) {
+  const LayerWeights& weights = layer.weights;
+  for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.gqa.output, &weights.mla.down,
+                                     &weights.mla.q_up, &weights.mla.output})
+    add_matrix(WeightPart::attention, *matrix);
+  const LatentHeadWeights& heads = weights.mla.heads;
+  const int64_t before = part(WeightPart::attention).parameters;
+  for (const PackedWeight& matrix : heads.key_up) add_matrix(WeightPart::attention, matrix);
+  for (const PackedWeight& matrix : heads.value_up) add_matrix(WeightPart::attention, matrix);
+  latent_parameters_ += part(WeightPart::attention).parameters - before;
+  for (const PackedWeight& matrix : heads.key_absorb) {
+    add(WeightPart::attention, matrix, 0);  // key_up again, transposed
+    unread_bytes_ += matrix.bytes();
+  }
+  add_mlp(WeightPart::dense_mlp, weights.mlp.mlp, model_.intermediate_size);
+  add_matrix(WeightPart::gate, weights.gate.gate);
+  for (const ExpertWeights& expert : weights.experts)
+    add_mlp(WeightPart::experts, expert, model_.moe.intermediate_size);
+  add_mlp(WeightPart::shared_experts, weights.shared, model_.moe.shared_intermediate_size);
+}
+
+void ModelCost::add_vectors(int64_t all_bytes) {
+  PartSize& norms = at(WeightPart::norms);
+  norms = {.bytes = all_bytes - weight_bytes(), .format = WeightFormat::f32};
+  norms.parameters = norms.bytes / size_of(DType::f32);
+}
+
+int64_t ModelCost::weight_bytes() const {
+  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
+                         [](int64_t sum, const PartSize& size) { return sum + size.bytes; });
+}
+
+int64_t ModelCost::parameters() const {
+  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
+                         [](int64_t sum, const PartSize& size) { return sum + size.parameters; });
+}
+
+int64_t ModelCost::active_parameters() const {
+  const int64_t experts = part(WeightPart::experts).parameters;
+  int64_t active = parameters() - experts;
+  if (experts > 0) active += experts / model_.moe.num_experts * model_.moe.top_k;
+  if (!model_.tie_word_embeddings) active -= part(WeightPart::embedding).parameters;
+  return active;
+}
+
+double ModelCost::expected_experts(double rows) const {
+  if (num_moe_layers_ == 0) return 0;
+  const double experts = model_.moe.num_experts;
+  return num_moe_layers_ * experts * (1 - std::pow(1 - model_.moe.top_k / experts, rows));
+}
+
+double ModelCost::bytes(const PassShape& pass) const {
+  const PartSize& experts = part(WeightPart::experts);
+  const PartSize& embedding = part(WeightPart::embedding);
+  const int64_t head = model_.tie_word_embeddings ? embedding.bytes : part(WeightPart::head).bytes;
+  const int64_t layers =
+      weight_bytes() - embedding.bytes - part(WeightPart::head).bytes - experts.bytes;
+  double all = static_cast<double>(layers - unread_bytes_ + (pass.outputs > 0 ? head : 0)) +
+               pass.kv_tokens * static_cast<double>(kv_bytes_per_token_);
+  if (num_moe_layers_ > 0)
+    all += pass.experts_hit * static_cast<double>(experts.bytes) /
+           (double{1} * num_moe_layers_ * model_.moe.num_experts);
+  return all;
+}
+
+double ModelCost::operations(const PassShape& pass) const {
+  const MlaConfig& mla = model_.mla;
+  const auto head = static_cast<double>(part(WeightPart::embedding).parameters);
+  const double layers = static_cast<double>(active_parameters() - latent_parameters_) - head;
+  // Multiplications of a head for a query and one of its keys.
+  double score = 2.0 * model_.head_dim;
+  double latent_rows = 0;
+  if (mla.kv_rank > 0) {
+    const bool expanded = pass.role == TokenRole::prompt;
+    score =
+        expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim;
+    latent_rows = expanded ? pass.kv_tokens : pass.rows;
+  }
+  const double scores = score * model_.num_layers * model_.num_heads * pass.pairs;
+  return 2 * (pass.rows * layers + latent_rows * static_cast<double>(latent_parameters_) + scores +
+              pass.outputs * head);
+}
+
+PassShape ModelCost::decode(double batch, double context) const {
+  return {.rows = batch,
+          .experts_hit = expected_experts(batch),
+          .kv_tokens = batch * context,
+          .pairs = batch * context,
+          .outputs = batch,
+          .role = TokenRole::generated};
+}
+
+PassShape ModelCost::prefill(double rows, double context) const {
+  return {.rows = rows,
+          .experts_hit = expected_experts(rows),
+          .kv_tokens = context + rows,
+          .pairs = rows * (context + 0.5 * (rows + 1)),
+          .outputs = 1,
+          .role = TokenRole::prompt};
+}
+
+double ModelCost::seconds(const PassShape& pass, const MachineSpeed& speed) const {
+  return (bytes(pass) / speed.read_bytes_per_s + operations(pass) / speed.operations_per_s) /
+         kPassEfficiency;
+}
+
+}  // namespace hocket
