@@ -44,8 +44,10 @@ std::vector<AttentionSequence> cut(std::span<const AttentionSequence> sequences,
   std::vector<AttentionSequence> pieces;
   for (const AttentionSequence& s : sequences)
     for (int r = 0; r < s.num_rows; r += rows)
-      pieces.push_back(
-          {s.row_begin + r, std::min(rows, s.num_rows - r), s.first_position + r, s.pages});
+      pieces.push_back({.row_begin = s.row_begin + r,
+                        .num_rows = std::min(rows, s.num_rows - r),
+                        .first_position = s.first_position + r,
+                        .pages = s.pages});
   return pieces;
 }
 
@@ -64,22 +66,20 @@ std::vector<double> plain_attention(AttentionBatch<T>& b, const AttentionSequenc
     const PageId page = s.pages[t / shape.page_tokens];
     double score = 0;
     for (int d = 0; d < shape.key_dim; ++d)
-      score +=
-          double{to_float(q[d])} * to_float(b.kv.template keys<T>(
-                                       page, kv_head)[shape.key_offset(t % shape.page_tokens, d)]);
+      score += double{to_float(q[d])} * b.key(page, t % shape.page_tokens, kv_head, d);
     total += p[t] = std::exp(score * b.scale);
   }
   for (int t = 0; t < num_keys; ++t) {
-    const T* values = b.kv.template values<T>(s.pages[t / shape.page_tokens], kv_head);
+    const PageId page = s.pages[t / shape.page_tokens];
     for (int d = 0; d < shape.value_dim; ++d)
-      out[d] += p[t] / total * to_float(values[shape.value_offset(t % shape.page_tokens, d)]);
+      out[d] += p[t] / total * b.value(page, t % shape.page_tokens, kv_head, d);
   }
   return out;
 }
 
 template <class T>
-void expect_close_to_plain_attention(const AttentionCase& c, double tolerance) {
-  auto b = cases::attention_batch<T>(c, 3);
+void expect_close_to_plain_attention(const AttentionCase& c, DType stored, double tolerance) {
+  auto b = cases::attention_batch<T>(c, 3, stored);
   const std::vector<T> got = run(Isa::ref, b, b.sequences);
   for (const AttentionSequence& s : b.sequences) {
     for (int row : {0, s.num_rows / 2, s.num_rows - 1}) {
@@ -97,14 +97,16 @@ void expect_close_to_plain_attention(const AttentionCase& c, double tolerance) {
 
 TEST(AttentionTest, RefIsSoftmaxAttention) {
   for (const AttentionCase& c : cases::attention_cases()) {
-    expect_close_to_plain_attention<float>(c, 2e-6);
-    expect_close_to_plain_attention<Bf16>(c, 1e-2);
+    for (DType stored : {DType::f32, DType::int8})
+      expect_close_to_plain_attention<float>(c, stored, 2e-6);
+    for (DType stored : {DType::bf16, DType::int8})
+      expect_close_to_plain_attention<Bf16>(c, stored, 1e-2);
   }
 }
 
 template <class T>
-void expect_same_everywhere(const AttentionCase& c, uint32_t seed) {
-  auto b = cases::attention_batch<T>(c, seed);
+void expect_same_everywhere(const AttentionCase& c, uint32_t seed, DType stored = dtype_of<T>) {
+  auto b = cases::attention_batch<T>(c, seed, stored);
   const std::vector<T> expected = run(Isa::ref, b, b.sequences);
   for (Isa isa : cases::vector_isas()) {
     if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // the same bodies as avx512
@@ -119,6 +121,8 @@ TEST(AttentionTest, EveryBodyGivesTheBitsOfRef) {
   for (const AttentionCase& c : cases::attention_cases()) {
     expect_same_everywhere<Bf16>(c, ++seed);
     expect_same_everywhere<float>(c, ++seed);
+    expect_same_everywhere<Bf16>(c, ++seed, DType::int8);
+    expect_same_everywhere<float>(c, ++seed, DType::int8);
   }
 }
 
@@ -133,13 +137,13 @@ TEST(AttentionTest, RandomMixesGiveTheSameBits) {
         kv_heads * pick({1, 2, 3, 8}), kv_heads, pick({16, 32, 48, 64}), pick({32, 64, 128}), {}};
     for (int s = pick({1, 2, 5}); s > 0; --s)
       c.sequences.push_back({pick({1, 1, 2, 7, 33}), static_cast<int>(random() % 260)});
-    expect_same_everywhere<Bf16>(c, seed);
+    expect_same_everywhere<Bf16>(c, seed, seed % 3 == 0 ? DType::int8 : DType::bf16);
   }
 }
 
 TEST(AttentionTest, CutsChangeNoBit) {
   for (const AttentionCase& c : cases::attention_cases()) {
-    auto b = cases::attention_batch<Bf16>(c, 5);
+    auto b = cases::attention_batch<Bf16>(c, 5, c.page_tokens == 64 ? DType::int8 : DType::bf16);
     for (Isa isa : cases::vector_isas()) {
       const std::vector<Bf16> whole = run(isa, b, b.sequences);
       for (int rows : {1, 17, 64})
@@ -151,7 +155,7 @@ TEST(AttentionTest, CutsChangeNoBit) {
 
 TEST(AttentionTest, WorkersChangeNoBit) {
   for (const AttentionCase& c : cases::attention_cases()) {
-    auto b = cases::attention_batch<Bf16>(c, 6);
+    auto b = cases::attention_batch<Bf16>(c, 6, c.page_tokens == 64 ? DType::int8 : DType::bf16);
     for (Isa isa : cases::vector_isas()) {
       const std::vector<Bf16> alone = run(isa, b, b.sequences);
       for (int workers : {2, 5}) ASSERT_TRUE(same_bits(run(isa, b, b.sequences, workers), alone));
@@ -163,7 +167,7 @@ TEST(AttentionTest, WorkersChangeNoBit) {
 TEST(AttentionTest, WhatStandsBehindTheLastTokenDoesNotMatter) {
   std::mt19937 random(1);
   for (const AttentionCase& c : cases::attention_cases()) {
-    auto b = cases::attention_batch<Bf16>(c, 7);
+    auto b = cases::attention_batch<Bf16>(c, 7, c.page_tokens == 64 ? DType::int8 : DType::bf16);
     for (Isa isa : cases::vector_isas()) {
       const std::vector<Bf16> before = run(isa, b, b.sequences);
       for (const AttentionSequence& s : b.sequences) {
@@ -196,19 +200,38 @@ TEST(AttentionTest, NotANumberStaysInItsSequence) {
   }
 }
 
-TEST(AttentionPlanTest, CoversEveryRowOnceLongestFirst) {
-  AttentionPlan plan;
-  plan.sequences = {{0, 100, 0, {}}, {100, 1, 5000, {}}, {101, 1, 7, {}}};
-  plan.build(16, 4);
-  std::vector<int> covered(102);
-  for (const AttentionPlan::Task& task : plan.tasks) {
-    EXPECT_LE(task.num_rows, 16);
+void expect_each_row_once(const AttentionPlan& plan, int num_rows) {
+  std::vector<int> covered(num_rows);
+  for (const AttentionPlan::Task& task : plan.tasks)
     for (int r = 0; r < task.num_rows; ++r)
       ++covered[plan.sequences[task.sequence].row_begin + task.row_begin + r];
-  }
-  EXPECT_EQ(covered, std::vector<int>(102, 1));
+  EXPECT_EQ(covered, std::vector<int>(num_rows, 1));
+}
+
+TEST(AttentionPlanTest, CoversEveryRowOnceLongestFirst) {
+  AttentionPlan plan;
+  plan.sequences = {{.row_begin = 0, .num_rows = 100, .first_position = 0, .pages = {}},
+                    {.row_begin = 100, .num_rows = 1, .first_position = 5000, .pages = {}},
+                    {.row_begin = 101, .num_rows = 1, .first_position = 7, .pages = {}}};
+  plan.build(16, {.num_heads = 4, .key_dim = 32, .value_dim = 32});
+  expect_each_row_once(plan, 102);
+  for (const AttentionPlan::Task& task : plan.tasks) EXPECT_LE(task.num_rows, 16);
   EXPECT_EQ(plan.tasks.front().sequence, 1);
   EXPECT_EQ(plan.tasks.back().sequence, 2);
+}
+
+TEST(AttentionPlanTest, OfLatentsPromptsComeFirstInLargeTasks) {
+  AttentionPlan plan;
+  using enum TokenRole;
+  plan.sequences = {
+      {.row_begin = 0, .num_rows = 9, .first_position = 90, .role = generated, .pages = {}},
+      {.row_begin = 9, .num_rows = 1500, .first_position = 0, .role = prompt, .pages = {}},
+      {.row_begin = 1509, .num_rows = 1, .first_position = 7, .role = generated, .pages = {}}};
+  plan.build(16, {.kind = KvShape::Kind::latent, .num_heads = 1, .key_dim = 96, .value_dim = 64});
+  expect_each_row_once(plan, 1510);
+  std::vector<int> rows;
+  for (const AttentionPlan::Task& task : plan.tasks) rows.push_back(task.num_rows);
+  EXPECT_EQ(rows, (std::vector<int>{1024, 476, 4, 4, 1, 1}));
 }
 
 }  // namespace

@@ -5,13 +5,15 @@
 
 namespace hocket {
 struct AttentionCall;
+struct LatentAttentionCall;
 class Backend;
 }  // namespace hocket
 
 namespace hocket::ref {
 extern const RowKernels kRows;
-// attention() as its contract says it, one query and one key at a time.
+// attention() and latent_attention() as their contracts say it, one query and one key at a time.
 void attention(Backend& backend, const AttentionCall& call);
+void latent_attention(Backend& backend, const LatentAttentionCall& call);
 }  // namespace hocket::ref
 
 namespace hocket::cpu {

@@ -48,21 +48,52 @@ struct AttentionBatch {
   MatrixView q_view() { return MatrixView::of(View<T>(q.data(), num_rows, q_cols())); }
   // One token's key and value, written where the layout says.
   void write_token(PageId page, int offset, int head, std::mt19937& random) {
-    std::normal_distribution<float> normal;
-    for (int d = 0; d < kv.shape.key_dim; ++d)
-      kv.keys<T>(page, head)[kv.shape.key_offset(offset, d)] = from_float<T>(normal(random));
-    for (int d = 0; d < kv.shape.value_dim; ++d)
-      kv.values<T>(page, head)[kv.shape.value_offset(offset, d)] = from_float<T>(normal(random));
+    const KvShape& shape = kv.shape;
+    for (int d = 0; d < shape.key_dim; ++d)
+      write_number(page, head, shape.key_offset(offset, d), random);
+    for (int d = 0; d < shape.value_dim; ++d)
+      write_number(page, head, shape.key_elements() + shape.value_offset(offset, d), random);
+    if (shape.dtype != DType::int8) return;
+    std::uniform_real_distribution<float> step(0.01f, 0.03f);
+    for (int i : {0, shape.page_tokens}) kv.scales(page, head)[i + offset] = step(random);
+  }
+  // What a number of a key or value is to attention.
+  float key(PageId page, int offset, int head, int d) const {
+    return number(page, head, kv.shape.key_offset(offset, d), offset);
+  }
+  float value(PageId page, int offset, int head, int d) const {
+    const KvShape& shape = kv.shape;
+    return number(page, head, shape.key_elements() + shape.value_offset(offset, d),
+                  shape.page_tokens + offset);
+  }
+
+ private:
+  void write_number(PageId page, int head, int64_t at, std::mt19937& random) {
+    if (kv.shape.dtype == DType::int8) {
+      kv.keys<int8_t>(page, head)[at] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+    } else {
+      kv.keys<T>(page, head)[at] = from_float<T>(std::normal_distribution<float>()(random));
+    }
+  }
+  float number(PageId page, int head, int64_t at, int its_scale) const {
+    if (kv.shape.dtype != DType::int8) return to_float(kv.keys<T>(page, head)[at]);
+    return to_float(
+        from_float<T>(kv.keys<int8_t>(page, head)[at] * kv.scales(page, head)[its_scale]));
   }
 };
 
 template <class T>
-AttentionBatch<T> attention_batch(const AttentionCase& c, uint32_t seed) {
+AttentionBatch<T> attention_batch(const AttentionCase& c, uint32_t seed,
+                                  DType stored = dtype_of<T>) {
   std::mt19937 random(seed);
   AttentionBatch<T> b;
   b.num_heads = c.num_heads;
   b.scale = 1 / std::sqrt(static_cast<float>(c.dim));
-  b.kv.shape = {dtype_of<T>, c.kv_heads, c.dim, c.dim, c.page_tokens};
+  b.kv.shape = {.dtype = stored,
+                .num_heads = c.kv_heads,
+                .key_dim = c.dim,
+                .value_dim = c.dim,
+                .page_tokens = c.page_tokens};
   int num_pages = 0;
   for (const auto& s : c.sequences)
     num_pages += (s.first_position + s.num_rows + c.page_tokens - 1) / c.page_tokens;
@@ -80,7 +111,10 @@ AttentionBatch<T> attention_batch(const AttentionCase& c, uint32_t seed) {
     const int pages = (s.first_position + s.num_rows + c.page_tokens - 1) / c.page_tokens;
     auto& list = b.page_lists.emplace_back();
     for (int i = 0; i < pages; ++i) list.push_back(PageId{*next++});
-    b.sequences.push_back({b.num_rows, s.num_rows, s.first_position, {}});
+    b.sequences.push_back({.row_begin = b.num_rows,
+                           .num_rows = s.num_rows,
+                           .first_position = s.first_position,
+                           .pages = {}});
     b.num_rows += s.num_rows;
   }
   for (size_t s = 0; s < b.sequences.size(); ++s) b.sequences[s].pages = b.page_lists[s];

@@ -1,0 +1,40 @@
+// Tiles of one softmax block, made in a worker's scratch where the pages hold something else.
+//
+//   keys    [8 panels of 16 keys][q_dim / 32][tile]
+//   values  [v_dim / 16 panels][4 k-blocks of 32 keys][tile]
+//
+// Tokens are counted from the block's first; pages hold whole k-blocks of 32 tokens, so tiles are
+// made 32 tokens at a time.   Private to attention; thread: the worker that owns the scratch.
+#pragma once
+
+#include "compute/kernels/attention_item.h"
+
+namespace hocket {
+
+template <class T>
+struct BlockTiles {
+  static constexpr int kValueBlocks = kSoftmaxBlock / kBlockK;
+  int q_dim = 0, v_dim = 0;
+  T* keys = nullptr;
+  T* values = nullptr;
+
+  void lay(Layout& layout) {
+    keys = layout.array<T>(int64_t{kSoftmaxBlock} * q_dim);
+    values = layout.array<T>(int64_t{kSoftmaxBlock} * v_dim);
+  }
+  T* key_panel(int token) const { return keys + int64_t{token} / kPanelN * kPanelN * q_dim; }
+  T* value_tile(int token, int panel) const {
+    return values + (int64_t{panel} * kValueBlocks + token / kBlockK) * kTileElements;
+  }
+  TileRun<T> key_run(int block_end) const { return {keys, int64_t{kPanelN} * q_dim, block_end}; }
+  TileRun<T> value_run(int block_end) const {
+    return {values, kValueBlocks * kTileElements, block_end};
+  }
+
+  // Rows of 32 tokens from `token` on, `stride` elements apart: q_dim numbers of each as keys,
+  // v_dim as values.
+  void pack_keys(int token, const T* rows, int64_t stride) const;
+  void pack_values(int token, const T* rows, int64_t stride) const;
+};
+
+}  // namespace hocket
