@@ -11,6 +11,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/progress_bar.h"
 #include "engine/check/checker.h"
+#include "engine/check/quality.h"
 #include "text/golden_cases.h"
 
 namespace hocket {
@@ -33,15 +34,15 @@ class Report {
                     {"way", line.way},
                     {"quantity", line.quantity},
                     {"compared", line.compared},
-                    {"worst", line.worst},
+                    {line.measure, line.worst},
                     {"atol", line.tolerance.atol},
                     {"rtol", line.tolerance.rtol},
                     {"ok", line.ok},
                     {"first_failure", line.first_failure}});
     }
-    fmt::print("{:<8} {:<12} {:<26} {:>6} numbers  worst {:<9.3g} of {:<18} {}\n", line.dtype,
-               line.way, line.quantity, line.compared, line.worst, tolerance(line.tolerance),
-               line.ok ? "ok" : "FAILED");
+    fmt::print("{:<8} {:<12} {:<26} {:>6} numbers  {:<5} {:<9.3g} of {:<18} {}\n", line.dtype,
+               line.way, line.quantity, line.compared, line.measure, line.worst,
+               tolerance(line.tolerance), line.ok ? "ok" : "FAILED");
     explain(line.first_failure);
   }
 
@@ -62,6 +63,7 @@ class Report {
     }
   }
 
+  bool empty() const { return num_ok_ + num_failed_ == 0; }
   // The exit status.
   int close() const {
     if (form_ == Form::table) fmt::print("{} quantities ok, {} FAILED\n", num_ok_, num_failed_);
@@ -108,21 +110,62 @@ Result<Expectation> find_expectation(const std::filesystem::path& folder) {
                   .with_fix("a folder as in tests/golden, or none for the bundled model"));
 }
 
-Result<void> check_model(const ServerSettings& settings, Report& report) {
-  HOCKET_TRY(const Expectation expected, find_expectation(settings.model.model_path));
-  std::vector<std::string> dtypes = {settings.model.dtype};
-  if (settings.model.dtype == "auto") dtypes = {"float32", "bfloat16"};
-  for (const std::string& dtype : dtypes) {
-    Runner::Options options{.settings = settings, .progress = {}, .tokenizer_eos = {}};
-    options.settings.model.dtype = dtype;
-    ProgressBar bar("weights");
-    options.progress = [&](const LoadProgress& progress) { bar.update(progress); };
-    HOCKET_TRY(const auto runner, Runner::create(options));
+// Whether what lies beside the model was computed by this form of it: int8 products and int8 KV are
+// another, and recorded answers are those of the model before its files were quantized.
+bool is_of_this_form(const Expectation& expected, const ModelChoice& choice) {
+  const WeightFormat format = choice.weight_format();
+  if (choice.kv_dtype == DType::int8 || format == WeightFormat::int8 ||
+      format == WeightFormat::int4)
+    return false;
+  return expected.reference || choice.model.quant.layout == QuantConfig::Layout::none;
+}
+
+std::vector<std::string> dtypes_of(const ServerSettings& settings) {
+  if (settings.model.dtype != "auto") return {settings.model.dtype};
+  if (settings.model.quantization != "none" || settings.memory.kv_cache_dtype != "auto")
+    return {"bfloat16"};
+  return {"float32", "bfloat16"};
+}
+
+// One form of the model: against what lies beside it, and against a less rounded form.
+Result<void> check_form(const ServerSettings& settings, const std::string& against,
+                        const Expectation& expected, Report& report) {
+  ProgressBar bar("weights");
+  const auto progress = [&](const LoadProgress& p) { bar.update(p); };
+  HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
+  if (is_of_this_form(expected, choice)) {
+    HOCKET_TRY(const auto runner,
+               Runner::create({.settings = settings, .progress = progress, .tokenizer_eos = {}}));
     HOCKET_TRY(const std::vector<CheckLine> lines,
                expected.reference ? check_reference(*runner, *expected.reference)
                                   : check_recorded(*runner, expected.recorded));
     report.add(lines);
   }
+  const Roundings roundings = roundings_of(choice, against);
+  if (!roundings.weights && !roundings.kv) return {};
+  const auto scripts =
+      expected.reference ? scripts_of(*expected.reference) : scripts_of(expected.recorded);
+  HOCKET_TRY(const std::vector<CheckLine> lines,
+             check_quality({settings, against, progress}, scripts));
+  report.add(lines);
+  return {};
+}
+
+Result<void> check_model(const ServerSettings& settings, const std::string& against,
+                         Report& report) {
+  HOCKET_TRY(const Expectation expected,
+             find_expectation(against.empty() ? settings.model.model_path : against));
+  for (const std::string& dtype : dtypes_of(settings)) {
+    ServerSettings form = settings;
+    form.model.dtype = dtype;
+    HOCKET_TRY_VOID(check_form(form, against, expected, report));
+  }
+  if (report.empty())
+    return fail(error(ErrorCode::bad_value,
+                      "nothing beside {} says what it should compute in {}: its recorded answers "
+                      "are those of the model before it was quantized",
+                      settings.model.model_path, settings.model.dtype)
+                    .with_fix("--against FOLDER, the model before it was quantized"));
   return {};
 }
 
@@ -153,7 +196,7 @@ Result<void> check_golden(const std::filesystem::path& folder, Report& report) {
 
 Result<int> check_all(const Arguments& arguments) {
   ServerSettings settings;
-  std::string golden;
+  std::string golden, against;
   bool json = false;
   CommandLine line{.command = "check",
                    .about = "compare the engine with reference outputs beside the model",
@@ -161,6 +204,7 @@ Result<int> check_all(const Arguments& arguments) {
   line.groups.push_back(
       {"Check",
        {{"golden", &golden, "folder with tokenizers, chat and sampling cases to check too", ""},
+        {"against", &against, "folder of the model before it was quantized, with its outputs", ""},
         {"json", &json, "one object a line", ""}}});
   HOCKET_TRY(const bool go, parse_flags(line, arguments));
   if (!go) return 0;
@@ -169,7 +213,7 @@ Result<int> check_all(const Arguments& arguments) {
   // Golden cases alone need no model.
   if (golden.empty() || !settings.model.model_path.empty()) {
     HOCKET_TRY_VOID(choose_model(settings));
-    HOCKET_TRY_VOID(check_model(settings, report));
+    HOCKET_TRY_VOID(check_model(settings, against, report));
   }
   if (!golden.empty()) HOCKET_TRY_VOID(check_golden(golden, report));
   return report.close();

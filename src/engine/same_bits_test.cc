@@ -6,7 +6,7 @@
 #include <functional>
 #include <random>
 
-#include "engine/check/player.h"
+#include "engine/check/quality.h"
 #include "engine/engine_state.h"
 #include "engine/testing.h"
 
@@ -22,9 +22,26 @@ namespace {
 
 using namespace testing;
 
-const std::filesystem::path kBundled = "models/hocket-tiny-qwen3-moe";
-const std::filesystem::path kMoe = "tests/golden/qwen3_moe";
-const std::filesystem::path kDense = "tests/golden/qwen3";
+// One kind of model, or of arithmetic in it.
+struct Form {
+  const char* name;
+  std::filesystem::path model;
+  const char* quantization = "none";
+  const char* kv_cache_dtype = "auto";
+};
+const std::filesystem::path kBundledFolder = "models/hocket-tiny-qwen3-moe";
+const std::filesystem::path kGolden = "tests/golden";
+const Form kBundled = {"bundled", kBundledFolder};
+const Form kMoe = {"moe", kGolden / "qwen3_moe"};
+const Form kDense = {"dense", kGolden / "qwen3"};
+const Form kMla = {"mla", kGolden / "deepseek_v3_bf16"};  // experts in groups, shared ones too
+const Form kFp8 = {"fp8", kGolden / "deepseek_v3_fp8"};
+const Form kInt8 = {"int8", kBundledFolder, "int8"};
+const Form kInt4 = {"int4", kBundledFolder, "int4"};
+const Form kAwq = {"awq", kGolden / "quantized/awq"};  // groups of 32
+const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
+const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
+const Form kForms[] = {kBundled, kMoe, kDense, kMla, kFp8, kInt8, kInt4, kAwq, kInt8Kv, kMlaInt8Kv};
 constexpr int kVocabulary = 512;  // the smallest of them
 constexpr int kNewTokens = 20;
 
@@ -94,8 +111,10 @@ void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& want
   }
 }
 
-ServerSettings base_settings(const std::filesystem::path& model) {
-  ServerSettings settings = settings_for(model);
+ServerSettings base_settings(const Form& form) {
+  ServerSettings settings = settings_for(form.model);
+  settings.model.quantization = form.quantization;
+  settings.memory.kv_cache_dtype = form.kv_cache_dtype;
   settings.model.context_length = 256;  // the smallest model's
   return settings;
 }
@@ -117,12 +136,12 @@ std::vector<Answer> together(const ServerSettings& settings) {
   return run_all(*make_engine(settings), requests());
 }
 
-class SameBits : public ::testing::TestWithParam<std::filesystem::path> {
+class SameBits : public ::testing::TestWithParam<Form> {
  protected:
   void SetUp() override {
     settings_ = base_settings(GetParam());
-    static std::map<std::string, std::vector<Answer>> known;  // by model
-    std::vector<Answer>& answers = known[GetParam().string()];
+    static std::map<std::string, std::vector<Answer>> known;  // by form
+    std::vector<Answer>& answers = known[GetParam().name];
     if (answers.empty()) answers = alone(settings_);
     alone_ = &answers;
   }
@@ -240,20 +259,37 @@ TEST_P(SameBits, OnEveryInstructionSet) {
   EXPECT_GE(compared, 2);
 }
 
-TEST_P(SameBits, InFloat32) {
-  settings_.model.dtype = "float32";
-  const std::vector<Answer> want = alone(settings_);
-  expect_same(together(settings_), want);
-  EXPECT_NE(bits(want[0].logprobs[0]),
-            bits((*alone_)[0].logprobs[0]));  // another form of the model
+INSTANTIATE_TEST_SUITE_P(Forms, SameBits, ::testing::ValuesIn(kForms),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+class SameBitsInFloat32 : public ::testing::TestWithParam<Form> {};
+
+TEST_P(SameBitsInFloat32, AndOthersThanInBf16) {
+  ServerSettings settings = base_settings(GetParam());
+  const std::vector<Answer> bf16 = alone(settings);
+  settings.model.dtype = "float32";
+  const std::vector<Answer> want = alone(settings);
+  expect_same(together(settings), want);
+  EXPECT_NE(bits(want[0].logprobs[0]), bits(bf16[0].logprobs[0]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SameBits, ::testing::Values(kBundled, kMoe, kDense),
-                         [](const auto& param) {
-                           return std::string(param.param == kBundled ? "bundled"
-                                              : param.param == kMoe   ? "moe"
-                                                                      : "dense");
-                         });
+INSTANTIATE_TEST_SUITE_P(Forms, SameBitsInFloat32,
+                         ::testing::Values(kMoe, kDense, kMla, kFp8, kAwq, kMlaInt8Kv),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+// Prompts absorbed like answers: another form of the model, and again always the same.
+TEST(SameBitsForms, AbsorbedLatents) {
+  ServerSettings settings = base_settings(kMla);
+  const std::vector<Answer> expanded = alone(settings);
+  settings.compute.mla_form = "absorbed";
+  const std::vector<Answer> absorbed = alone(settings);
+  EXPECT_NE(bits(expanded[0].logprobs[0]), bits(absorbed[0].logprobs[0]));
+  settings.compute.num_threads = 2;
+  settings.scheduler.chunked_prefill_size = 32;
+  const auto engine = make_engine(settings);
+  expect_same(run_all(*engine, requests()), absorbed);
+  expect_same(run_all(*engine, requests()), absorbed);  // after a prefix hit
+}
 
 // Groups of experts summed apart are a form of the model: other bits, and again always the same.
 TEST(SameBitsForms, CombineGroups) {
@@ -271,33 +307,19 @@ TEST(SameBitsForms, CombineGroups) {
 }
 
 // Every logit of every row, and in chunks that the scheduler would not cut.
-class LogitBits final : public RowReader {
- public:
-  void head(ScriptRow row, const Head& got) override {
-    std::vector<uint32_t>& seen = rows_[{row.script, row.position}];
-    EXPECT_TRUE(seen.empty());
-    for (const float logit : got.logits) seen.push_back(bits(logit));
-  }
-  bool operator==(const LogitBits& other) const { return rows_ == other.rows_; }
-  size_t num_rows() const { return rows_.size(); }
-
- private:
-  std::map<std::pair<int, int>, std::vector<uint32_t>> rows_;
-};
-
-class SameLogits : public ::testing::TestWithParam<std::filesystem::path> {};
+class SameLogits : public ::testing::TestWithParam<Form> {};
 
 TEST_P(SameLogits, OfEveryRow) {
   std::vector<Script> scripts;
-  size_t num_rows = 0;
+  int64_t num_rows = 0;
   for (const int length : {3, 17, 70, 130, 240}) {
     Script script;
     for (const int token : random_tokens(length, length)) script.prompt.push_back(TokenId{token});
     for (const int token : random_tokens(-length, 9)) script.fed.push_back(TokenId{token});
-    num_rows += static_cast<size_t>(script.num_tokens());
+    num_rows += script.num_tokens();
     scripts.push_back(std::move(script));
   }
-  std::optional<LogitBits> want;
+  std::optional<LogitTable> want;
   const PlayOptions ways[] = {{}, {.chunk_tokens = 17}, {.chunk_tokens = 50, .max_together = 8}};
   for (const int page : {32, 128}) {
     ServerSettings settings = base_settings(GetParam());
@@ -307,23 +329,19 @@ TEST_P(SameLogits, OfEveryRow) {
     for (const Order* order : {&serial_order(), &two_batch_order()}) {
       (*runner)->play(*order);
       for (const PlayOptions& way : ways) {
-        LogitBits got;
-        ASSERT_TRUE(play_scripts(**runner, scripts, way, got).has_value());
-        EXPECT_EQ(got.num_rows(), num_rows);
-        if (!want) want = got;
-        EXPECT_TRUE(got == *want) << "page " << page << ", " << order->name << ", chunks of "
-                                  << way.chunk_tokens;
+        const auto got = record_logits(**runner, scripts, way);
+        ASSERT_TRUE(got.has_value()) << describe(got.error());
+        EXPECT_EQ(got->rows(), num_rows);
+        if (!want) want = *got;
+        EXPECT_TRUE(same_logits(*got, *want))
+            << "page " << page << ", " << order->name << ", chunks of " << way.chunk_tokens;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SameLogits, ::testing::Values(kBundled, kMoe, kDense),
-                         [](const auto& param) {
-                           return std::string(param.param == kBundled ? "bundled"
-                                              : param.param == kMoe   ? "moe"
-                                                                      : "dense");
-                         });
+INSTANTIATE_TEST_SUITE_P(Forms, SameLogits, ::testing::ValuesIn(kForms),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace
 }  // namespace hocket

@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/check/quality.h"
 #include "engine/engine.h"
 
 namespace hocket::testing {
@@ -88,6 +92,13 @@ inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inp
     result.push_back(std::move(answers[id]));
   }
   return result;
+}
+
+// Equal by bits, and no row left out.
+inline bool same_logits(const LogitTable& a, const LogitTable& b) {
+  return std::ranges::none_of(a.values, [](float x) { return std::isnan(x); }) &&
+         a.values.size() == b.values.size() &&
+         std::memcmp(a.values.data(), b.values.data(), a.values.size() * sizeof(float)) == 0;
 }
 
 inline RequestInput greedy_input(const std::vector<int>& prompt, int max_new) {

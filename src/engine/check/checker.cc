@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "compute/kernels/rope.h"
-#include "engine/check/player.h"
 #include "engine/check/quantity.h"
 
 namespace hocket {
@@ -188,15 +187,27 @@ class RecordedReader final : public RowReader {
 
 }  // namespace
 
-Result<std::vector<CheckLine>> check_reference(Runner& runner, const Reference& reference) {
+std::vector<Script> scripts_of(const Reference& reference) {
   std::vector<Script> scripts;
   for (const ReferencePrompt& prompt : reference.prompts) {
     Script script{.prompt = prompt.ids, .fed = {}};
-    // The token of the last step is chosen, not fed.
     for (size_t i = 0; i + 1 < prompt.greedy_ids.values.size(); ++i)
       script.fed.push_back(TokenId{prompt.greedy_ids.values[i]});
     scripts.push_back(std::move(script));
   }
+  return scripts;
+}
+
+std::vector<Script> scripts_of(const std::vector<Recorded>& recorded) {
+  std::vector<Script> scripts;
+  for (const Recorded& one : recorded)
+    scripts.push_back(
+        {.prompt = one.prompt, .fed = {one.completion.begin(), one.completion.end() - 1}});
+  return scripts;
+}
+
+Result<std::vector<CheckLine>> check_reference(Runner& runner, const Reference& reference) {
+  const std::vector<Script> scripts = scripts_of(reference);
   const DType dtype = runner.info().dtype;
   std::vector<CheckLine> lines = {check_rope(runner, reference)};
   for (const WayToPlay& way : kWays) {
@@ -209,10 +220,7 @@ Result<std::vector<CheckLine>> check_reference(Runner& runner, const Reference& 
 
 Result<std::vector<CheckLine>> check_recorded(Runner& runner,
                                               const std::vector<Recorded>& recorded) {
-  std::vector<Script> scripts;
-  for (const Recorded& one : recorded)
-    scripts.push_back(
-        {.prompt = one.prompt, .fed = {one.completion.begin(), one.completion.end() - 1}});
+  const std::vector<Script> scripts = scripts_of(recorded);
   const DType dtype = runner.info().dtype;
   std::vector<CheckLine> lines;
   for (const WayToPlay& way : kWays) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/check/player.h"
 #include "engine/check/reference.h"
 #include "engine/runner.h"
 
@@ -13,15 +14,20 @@ namespace hocket {
 
 // One quantity, over all prompts of one way to play them.
 struct CheckLine {
-  std::string dtype;     // "float32"; empty where none matters
-  std::string way;       // "whole", "chunks of 17", "batched"
-  std::string quantity;  // "logits_last"
-  int64_t compared = 0;  // numbers
-  double worst = 0;      // largest |got - want|; of exact ones, how many differ
-  Tolerance tolerance;   // both 0: equal
+  std::string dtype;              // "float32"; empty where none matters
+  std::string way;                // "whole", "chunks of 17", "batched"
+  std::string quantity;           // "logits_last"
+  const char* measure = "worst";  // of what was compared; or "mean", "share"
+  int64_t compared = 0;           // numbers, or rows
+  double worst = 0;               // largest |got - want|; of exact ones, how many differ
+  Tolerance tolerance;            // both 0: equal
   bool ok = true;
   std::string first_failure;  // "layer 2 is the first that differs: p0 position 3, got 1, want 2"
 };
+
+// The prompts with what was generated after them; the token of the last step is chosen, not fed.
+std::vector<Script> scripts_of(const Reference& reference);
+std::vector<Script> scripts_of(const std::vector<Recorded>& recorded);
 
 // In float32 everything must lie within the reference's own tolerances and every chosen token and
 // expert be the same; in bf16 no logit may be off by more than 1.5 times the reference's own bf16

@@ -1,0 +1,194 @@
+#include "engine/check/quality.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace hocket {
+namespace {
+
+class Recorder final : public RowReader {
+ public:
+  Recorder(std::span<const Script> scripts, int vocab_size) {
+    int64_t rows = 0;
+    for (const Script& script : scripts) {
+      first_row_.push_back(rows);
+      rows += script.num_tokens();
+    }
+    table_.vocab_size = vocab_size;
+    // A row that is never shown stays NaN, and so does every mean over it.
+    table_.values.assign(static_cast<size_t>(rows * vocab_size),
+                         std::numeric_limits<float>::quiet_NaN());
+  }
+  void head(ScriptRow row, const Head& got) override {
+    const int64_t r = first_row_[row.script] + row.position;
+    std::ranges::copy(got.logits, table_.values.begin() + r * table_.vocab_size);
+  }
+  LogitTable take() { return std::move(table_); }
+
+ private:
+  std::vector<int64_t> first_row_;
+  LogitTable table_;
+};
+
+double log_sum_exp(std::span<const float> logits) {
+  const double top = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - top);
+  return top + std::log(sum);
+}
+
+double divergence(std::span<const float> p, std::span<const float> q) {
+  const double p_log_sum = log_sum_exp(p), q_log_sum = log_sum_exp(q);
+  double sum = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double log_p = p[i] - p_log_sum;
+    sum += std::exp(log_p) * (log_p - (q[i] - q_log_sum));
+  }
+  return sum;
+}
+
+// What the recorded prompts of the bundled model show (docs/models.md, "Proof"), times three: what
+// breaks a scale, a zero point or an order of nibbles is off by a hundred times that.
+struct QualityBound {
+  double kl_mean, argmax_changed, diff_mean, diff_max;
+};
+QualityBound bound_of(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::fp8:
+      return {0.01, 0.03, 0.3, 5};
+    case Rounding::int8:
+      return {0.01, 0.03, 0.3, 5};
+    case Rounding::int4:
+      return {0.1, 0.1, 1, 15};
+    case Rounding::int8_kv:
+      return {0.01, 0.03, 0.3, 5};
+  }
+  std::unreachable();
+}
+
+std::string name_of(Rounding rounding) {
+  switch (rounding) {
+    case Rounding::fp8:
+      return "fp8";
+    case Rounding::int8:
+      return "int8";
+    case Rounding::int4:
+      return "int4";
+    case Rounding::int8_kv:
+      return "int8 KV";
+  }
+  std::unreachable();
+}
+
+void add_lines(std::vector<CheckLine>& lines, const LogitDistance& found, Rounding rounding,
+               std::string_view against) {
+  const QualityBound bound = bound_of(rounding);
+  const auto add = [&](const char* quantity, const char* measure, double value, double limit) {
+    lines.push_back({.dtype = name_of(rounding),
+                     .way = fmt::format("to {}", against),
+                     .quantity = quantity,
+                     .measure = measure,
+                     .compared = found.rows,
+                     .worst = value,
+                     .tolerance = {limit, 0},
+                     .ok = value <= limit,
+                     .first_failure = {}});
+  };
+  add("KL of the next token", "mean", found.kl_mean, bound.kl_mean);
+  add("likeliest token changed", "share", found.argmax_changed, bound.argmax_changed);
+  add("|logit difference|", "mean", found.diff_mean, bound.diff_mean);
+  add("|logit difference|", "worst", found.diff_max, bound.diff_max);
+}
+
+std::optional<Rounding> rounding_of(WeightFormat format) {
+  if (format == WeightFormat::fp8) return Rounding::fp8;
+  if (format == WeightFormat::int8) return Rounding::int8;
+  if (format == WeightFormat::int4) return Rounding::int4;
+  return std::nullopt;
+}
+
+ServerSettings plain_weights(const ServerSettings& rounded, const std::string& against) {
+  ServerSettings plain = rounded;
+  if (!against.empty())
+    plain.model.model_path = against;
+  else if (plain.model.quantization == "none")
+    plain.model.dtype = "float32";
+  plain.model.quantization = "none";
+  return plain;
+}
+
+}  // namespace
+
+Result<LogitTable> record_logits(Runner& runner, std::span<const Script> scripts,
+                                 const PlayOptions& options) {
+  Recorder recorder(scripts, runner.info().model.vocab_size);
+  HOCKET_TRY_VOID(play_scripts(runner, scripts, options, recorder));
+  return recorder.take();
+}
+
+LogitDistance distance(const LogitTable& plain, const LogitTable& rounded) {
+  HOCKET_CHECK(plain.vocab_size == rounded.vocab_size);
+  HOCKET_CHECK(plain.values.size() == rounded.values.size());
+  LogitDistance found{.rows = plain.rows()};
+  for (int64_t r = 0; r < found.rows; ++r) {
+    const auto p = plain.row(r), q = rounded.row(r);
+    found.kl_mean += divergence(p, q);
+    found.argmax_changed +=
+        std::ranges::max_element(p) - p.begin() != std::ranges::max_element(q) - q.begin();
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double off = std::abs(double{p[i]} - q[i]);
+      found.diff_mean += off;
+      found.diff_max = std::max(found.diff_max, off);
+    }
+  }
+  const auto rows = static_cast<double>(found.rows);
+  found.kl_mean /= rows;
+  found.argmax_changed /= rows;
+  found.diff_mean /= rows * plain.vocab_size;
+  return found;
+}
+
+Roundings roundings_of(const ModelChoice& choice, const std::string& against) {
+  ModelChoice as_stored = choice;
+  // Compared with other files, float32 shows how far the stored numbers are.
+  if (!against.empty()) as_stored.dtype = DType::bf16;
+  Roundings found{.weights = rounding_of(as_stored.weight_format()), .kv = {}};
+  if (choice.kv_dtype == DType::int8) found.kv = Rounding::int8_kv;
+  return found;
+}
+
+Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
+                                             std::span<const Script> scripts) {
+  const auto record = [&](const ServerSettings& settings) -> Result<std::pair<LogitTable, DType>> {
+    HOCKET_TRY(
+        const auto runner,
+        Runner::create({.settings = settings, .progress = question.progress, .tokenizer_eos = {}}));
+    HOCKET_TRY(LogitTable logits, record_logits(*runner, scripts));
+    return std::pair(std::move(logits), runner->info().dtype);
+  };
+  HOCKET_TRY(const ModelChoice choice, choose_model_form(question.settings));
+  const Roundings roundings = roundings_of(choice, question.against);
+  ServerSettings weights_rounded = question.settings;
+  weights_rounded.memory.kv_cache_dtype = "auto";
+  HOCKET_TRY(const auto middle, record(weights_rounded));
+  std::vector<CheckLine> lines;
+  if (roundings.weights) {
+    HOCKET_TRY(const auto plain, record(plain_weights(weights_rounded, question.against)));
+    if (plain.first.values.size() != middle.first.values.size())
+      return fail(ErrorCode::bad_value, "--against {} has another vocabulary", question.against);
+    add_lines(lines, distance(plain.first, middle.first), *roundings.weights,
+              dtype_name(plain.second));
+  }
+  if (roundings.kv) {
+    HOCKET_TRY(const auto rounded, record(question.settings));
+    add_lines(lines, distance(middle.first, rounded.first), *roundings.kv,
+              dtype_name(middle.second));
+  }
+  return lines;
+}
+
+}  // namespace hocket
