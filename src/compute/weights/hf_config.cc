@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <exception>
 
-#include "compute/weights/family_keys.h"
+#include "compute/weights/hf_families.h"
 #include "compute/weights/json_fields.h"
 #include "compute/weights/quant_config.h"
 
@@ -75,19 +75,20 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
   return keys;
 }
 
-const FamilyKeys* read_family(JsonFields& config) {
+const HfFamily* read_family(JsonFields& config) {
   const std::vector<std::string> names = config.texts("architectures");
   if (names.empty()) {
     config.refuse(error(ErrorCode::bad_config, "config.json: architectures is missing or empty")
                       .with_fix("take the file from the model's publisher again"));
     return nullptr;
   }
-  const auto families = all_family_keys();
-  const auto found = std::ranges::find(families, names[0], &FamilyKeys::architecture);
+  const auto families = hf_families();
+  const auto found = std::ranges::find(families, names[0], &HfFamily::architecture);
   if (found != families.end()) return &*found;
-  config.refuse(
-      unsupported(fmt::format("the architecture {} is not supported; supported are {}",
-                              shown(names[0]), fmt::join(supported_architectures(), ", "))));
+  config.refuse(error(ErrorCode::unsupported_model,
+                      "the architecture {} is not supported; supported are {}", shown(names[0]),
+                      fmt::join(supported_architectures(), ", "))
+                    .with_fix("choose a model of one of these architectures"));
   return nullptr;
 }
 
@@ -144,7 +145,7 @@ void add_eos(std::vector<TokenId>& ids, const std::vector<int64_t>& more) {
 
 ModelConfig read_model(JsonFields& config) {
   ModelConfig model;
-  const FamilyKeys* family = read_family(config);
+  const HfFamily* family = read_family(config);
   if (!family) return model;
   model.architecture = family->architecture;
   model.vocab_size = config.integer("vocab_size", kVocab);
@@ -220,7 +221,7 @@ Result<GenerationFile> read_generation_file(const std::filesystem::path& folder)
 
 std::vector<std::string_view> supported_architectures() {
   std::vector<std::string_view> names;
-  for (const FamilyKeys& family : all_family_keys()) names.push_back(family.architecture);
+  for (const HfFamily& family : hf_families()) names.push_back(family.architecture);
   return names;
 }
 

@@ -21,7 +21,7 @@ Result<ModelConfig> parse_hf_config(
 // Missing file: all unset. Errors: bad_config.
 Result<GenerationDefaults> read_generation_defaults(const std::filesystem::path& folder);
 
-// The architectures that can run: "LlamaForCausalLM", ... (family_keys.h).
+// The architectures that can run: "LlamaForCausalLM", ... (hf_families.h).
 std::vector<std::string_view> supported_architectures();
 
 }  // namespace hocket

@@ -1,6 +1,6 @@
 #include "compute/weights/rope_fields.h"
 
-#include "compute/weights/family_keys.h"
+#include "compute/weights/hf_families.h"
 
 namespace hocket {
 namespace {

@@ -1,5 +1,5 @@
 // Each family as published: the facts of config.json that matter, and what they mean.
-#include "compute/weights/family_keys.h"
+#include "compute/weights/hf_families.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -120,7 +120,7 @@ const std::string kGlm45Air = R"({"architectures":["Glm4MoeForCausalLM"],"attent
   "routed_scaling_factor":1.0,"tie_word_embeddings":false,"topk_group":1,"torch_dtype":"bfloat16",
   "use_qk_norm":false,"vocab_size":151552})";
 
-TEST(FamilyKeys, Llama31) {
+TEST(HfFamilies, Llama31) {
   const ModelConfig m = parsed(kLlama31);
   EXPECT_EQ(m.architecture, "LlamaForCausalLM");
   EXPECT_EQ(m.vocab_size, 128256);
@@ -145,7 +145,7 @@ TEST(FamilyKeys, Llama31) {
   EXPECT_THAT(m.eos_ids, ElementsAre(TokenId{128001}, TokenId{128008}, TokenId{128009}));
 }
 
-TEST(FamilyKeys, BiasesOfLlamaStandOnAllFourAndOnTheMlp) {
+TEST(HfFamilies, BiasesOfLlamaStandOnAllFourAndOnTheMlp) {
   const ModelConfig attention =
       parsed(with(kLlama31, R"("attention_bias":false)", R"("attention_bias":true)"));
   EXPECT_TRUE(attention.qkv_bias && attention.output_bias && !attention.mlp_bias);
@@ -153,7 +153,7 @@ TEST(FamilyKeys, BiasesOfLlamaStandOnAllFourAndOnTheMlp) {
   EXPECT_TRUE(mlp.mlp_bias && !mlp.qkv_bias && !mlp.output_bias);
 }
 
-TEST(FamilyKeys, MistralIsLlamaWithoutAWindow) {
+TEST(HfFamilies, MistralIsLlamaWithoutAWindow) {
   const std::string json = R"({"architectures":["MistralForCausalLM"],"bos_token_id":1,
     "eos_token_id":2,"hidden_act":"silu","hidden_size":4096,"intermediate_size":14336,
     "max_position_embeddings":32768,"num_attention_heads":32,"num_hidden_layers":32,
@@ -172,7 +172,7 @@ TEST(FamilyKeys, MistralIsLlamaWithoutAWindow) {
   }
 }
 
-TEST(FamilyKeys, Qwen25HasBiasesOnQKV) {
+TEST(HfFamilies, Qwen25HasBiasesOnQKV) {
   const ModelConfig m = parsed(kQwen25);
   EXPECT_EQ(m.head_dim, 128);
   EXPECT_EQ(m.num_kv_heads, 4);
@@ -186,7 +186,7 @@ TEST(FamilyKeys, Qwen25HasBiasesOnQKV) {
               HasSubstr("use_sliding_window"));
 }
 
-TEST(FamilyKeys, Qwen3Moe235B) {
+TEST(HfFamilies, Qwen3Moe235B) {
   const ModelConfig m = parsed(kQwen3);
   EXPECT_EQ(m.num_layers, 94);
   EXPECT_EQ(m.num_heads, 64);
@@ -210,7 +210,7 @@ TEST(FamilyKeys, Qwen3Moe235B) {
   EXPECT_EQ(moe_layers(parsed(with(kQwen3, R"("num_experts":128)", R"("num_experts":0)"))), 0);
 }
 
-TEST(FamilyKeys, DeepseekV2LiteHasNoQueryRankAndPicksGreedily) {
+TEST(HfFamilies, DeepseekV2LiteHasNoQueryRankAndPicksGreedily) {
   const ModelConfig m = parsed(kV2Lite);
   EXPECT_EQ(m.mla.q_rank, 0);
   EXPECT_EQ(m.mla.kv_rank, 512);
@@ -246,7 +246,7 @@ TEST(FamilyKeys, DeepseekV2LiteHasNoQueryRankAndPicksGreedily) {
             }());
 }
 
-TEST(FamilyKeys, DeepseekV2PicksWithinGroups) {
+TEST(HfFamilies, DeepseekV2PicksWithinGroups) {
   const ModelConfig m = parsed(kV2);
   EXPECT_EQ(m.mla.q_rank, 1536);
   EXPECT_EQ(m.moe.num_experts, 160);
@@ -257,7 +257,7 @@ TEST(FamilyKeys, DeepseekV2PicksWithinGroups) {
   EXPECT_EQ(m.moe.shared_intermediate_size, 3072);
 }
 
-TEST(FamilyKeys, DeepseekV3) {
+TEST(HfFamilies, DeepseekV3) {
   const ModelConfig m = parsed(kV3);
   EXPECT_EQ(m.num_layers, 61);
   EXPECT_EQ(m.num_heads, 128);
@@ -286,7 +286,7 @@ TEST(FamilyKeys, DeepseekV3) {
   EXPECT_THAT(m.quant.skipped, SizeIs(0));
 }
 
-TEST(FamilyKeys, TheSoftmaxScaleFollowsYarnAlone) {
+TEST(HfFamilies, TheSoftmaxScaleFollowsYarnAlone) {
   const double plain = 1 / std::sqrt(192.0);
   EXPECT_NEAR(parsed(with(kV3, R"("mscale_all_dim":1.0)", R"("mscale_all_dim":0)")).softmax_scale,
               plain, 1e-15);
@@ -296,7 +296,7 @@ TEST(FamilyKeys, TheSoftmaxScaleFollowsYarnAlone) {
   EXPECT_EQ(parsed(with(kV3, "{", R"({"rope_interleave":false,)")).rope.style, Style::half);
 }
 
-TEST(FamilyKeys, Glm45Air) {
+TEST(HfFamilies, Glm45Air) {
   const ModelConfig m = parsed(kGlm45Air);
   EXPECT_EQ(m.num_heads, 96);
   EXPECT_EQ(m.num_kv_heads, 8);
@@ -321,7 +321,7 @@ TEST(FamilyKeys, Glm45Air) {
             64);
 }
 
-TEST(FamilyKeys, WhatAFamilyDoesNotHaveIsRefusedByName) {
+TEST(HfFamilies, WhatAFamilyDoesNotHaveIsRefusedByName) {
   struct Case {
     const std::string& json;
     std::string from, to, named;
@@ -354,7 +354,7 @@ TEST(FamilyKeys, WhatAFamilyDoesNotHaveIsRefusedByName) {
   }
 }
 
-TEST(FamilyKeys, ImpossibleSizesAreRefusedByKey) {
+TEST(HfFamilies, ImpossibleSizesAreRefusedByKey) {
   const std::vector<std::vector<std::string>> cases = {
       {R"("kv_lora_rank":512)", R"("kv_lora_rank":0)", "kv_lora_rank"},
       {R"("kv_lora_rank":512)", R"("kv_lora_rank":1000000)", "kv_lora_rank"},
@@ -384,9 +384,9 @@ TEST(FamilyKeys, ImpossibleSizesAreRefusedByKey) {
   }
 }
 
-TEST(FamilyKeys, EveryRowOfTheTableIsSupported) {
+TEST(HfFamilies, EveryRowOfTheTableIsSupported) {
   const auto names = supported_architectures();
-  ASSERT_EQ(names.size(), all_family_keys().size());
+  ASSERT_EQ(names.size(), hf_families().size());
   for (const std::string_view name :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
         "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeForCausalLM"})

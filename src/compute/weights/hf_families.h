@@ -13,13 +13,13 @@
 
 namespace hocket {
 
-struct FamilyKeys {
+struct HfFamily {
   std::string_view architecture;
   // Fills attention, rope, MLA, experts. Before it the sizes of the model, num_heads and
   // layer_is_moe (all dense) are set. Errors are kept in the fields.
   void (*read)(JsonFields& config, ModelConfig& model);
 };
-std::span<const FamilyKeys> all_family_keys();
+std::span<const HfFamily> hf_families();
 
 // Bounds that keep every product of sizes (a model's bytes at most) inside int64.
 inline constexpr Range kLayers{1, 512};

@@ -1,4 +1,4 @@
-#include "compute/weights/family_keys.h"
+#include "compute/weights/hf_families.h"
 
 #include <algorithm>
 #include <array>
@@ -223,24 +223,24 @@ void read_glm4_moe(JsonFields& config, ModelConfig& model) {
   read_sigmoid_experts(config, model);
 }
 
-constexpr std::array<FamilyKeys, 8> kFamilies = {{{"LlamaForCausalLM", read_llama},
-                                                  {"MistralForCausalLM", read_mistral},
-                                                  {"Qwen2ForCausalLM", read_qwen2},
-                                                  {"Qwen3ForCausalLM", read_qwen3},
-                                                  {"Qwen3MoeForCausalLM", read_qwen3_moe},
-                                                  {"DeepseekV2ForCausalLM", read_deepseek_v2},
-                                                  {"DeepseekV3ForCausalLM", read_deepseek_v3},
-                                                  {"Glm4MoeForCausalLM", read_glm4_moe}}};
+constexpr std::array<HfFamily, 8> kFamilies = {{{"LlamaForCausalLM", read_llama},
+                                                {"MistralForCausalLM", read_mistral},
+                                                {"Qwen2ForCausalLM", read_qwen2},
+                                                {"Qwen3ForCausalLM", read_qwen3},
+                                                {"Qwen3MoeForCausalLM", read_qwen3_moe},
+                                                {"DeepseekV2ForCausalLM", read_deepseek_v2},
+                                                {"DeepseekV3ForCausalLM", read_deepseek_v3},
+                                                {"Glm4MoeForCausalLM", read_glm4_moe}}};
 
 }  // namespace
 
-std::span<const FamilyKeys> all_family_keys() {
+std::span<const HfFamily> hf_families() {
   return kFamilies;
 }
 
 Error unsupported(const std::string& message) {
   std::string names;
-  for (const FamilyKeys& family : kFamilies)
+  for (const HfFamily& family : kFamilies)
     names += (names.empty() ? "" : ", ") + std::string(family.architecture);
   return error(ErrorCode::unsupported_model, "{}", message)
       .with_fix("choose a model of a supported form: " + names);
