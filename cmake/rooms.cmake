@@ -20,12 +20,15 @@ function(hocket_room name)
   target_include_directories(hocket_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(hocket_${name} ${scope} ${ARG_LINK} Threads::Threads)
   foreach(file ${all})
-    if(file MATCHES "/kernels/cpu/avx512[^/]*\\.cc$")
+    if(file MATCHES "/kernels/cpu/avx512_vnni[^/]*\\.cc$")
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
+        "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni")
+    elseif(file MATCHES "/kernels/cpu/avx512[^/]*\\.cc$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
         "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
     elseif(file MATCHES "/kernels/cpu/amx[^/]*\\.cc$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mamx-tile;-mamx-bf16")
+        "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mamx-tile;-mamx-bf16;-mamx-int8")
     endif()
   endforeach()
   if(tests)

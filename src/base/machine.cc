@@ -224,6 +224,11 @@ Isa detect_isa() {
   return best;
 }
 
+bool has_feature(std::string_view name) {
+  static const std::vector<std::string> features = cpu_features();
+  return std::ranges::find(features, name) != features.end();
+}
+
 Result<Isa> choose_isa() {
   const char* wanted = std::getenv("HOCKET_ISA");
   if (wanted == nullptr || *wanted == '\0') return detect_isa();

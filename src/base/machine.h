@@ -21,6 +21,9 @@ std::string_view isa_name(Isa isa);
 Result<Isa> parse_isa(std::string_view name);
 // The best level this processor (and its kernel: AMX needs permission) offers.
 Isa detect_isa();
+// Whether the processor has a feature that no level asks for: "avx512_vnni", "amx_int8", ... as in
+// Machine::features. Only with a level that includes its registers may it be used.
+bool has_feature(std::string_view name);
 // HOCKET_ISA if set, else detect_isa(). Errors: unknown_isa for an unknown name, or a level that
 // this processor lacks.
 Result<Isa> choose_isa();

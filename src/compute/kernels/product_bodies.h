@@ -8,6 +8,9 @@
 namespace hocket::ref {
 void product_bf16(const Product<Bf16>& p);
 void product_f32(const Product<float>& p);
+void product_fp8(const ScaledProduct<Bf16>& p);
+void product_int8(const ScaledProduct<int8_t>& p);
+void product_int4(const ScaledProduct<int8_t>& p);
 }  // namespace hocket::ref
 
 namespace hocket::cpu {
@@ -17,14 +20,31 @@ void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);
 void avx512_product_f32(const Product<float>& p);
+void avx512_product_fp8(const ScaledProduct<Bf16>& p);
 
-// 2 x 2 tiles of 16 x 16; any number of rows, best from kTileRows on. The emulated body runs the
+// Widens the weights of some panels and one group to bf16 in scratch, then `bf16` multiplies them
+// with all rows: what widening costs is shared by the rows.
+void widened_product_fp8(const ScaledProduct<Bf16>& p, void (*bf16)(const Product<Bf16>&));
+
+// Numbers of 8 bits times numbers of 8 bits into int32 sums of a group.
+void avx2_product_int8(const ScaledProduct<int8_t>& p);
+void avx2_product_int4(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p);
+
+// 2 x 2 tiles of 16 x 16; any number of rows, best from kTileRows on. The emulated bodies run the
 // same code on a software tile unit.
 void amx_product_bf16(const Product<Bf16>& p);
+void amx_product_int8(const ScaledProduct<int8_t>& p);
+void amx_product_int4(const ScaledProduct<int8_t>& p);
 void amx_emulated_product_bf16(const Product<Bf16>& p);
+void amx_emulated_product_int8(const ScaledProduct<int8_t>& p);
+void amx_emulated_product_int4(const ScaledProduct<int8_t>& p);
 
 // Rows that the vector bodies widen at once, and that the tile bodies keep in tiles.
 inline constexpr int kVectorRows = 8;
 inline constexpr int kTileBlockRows = 32;
+// The widened weights of fp8, their results, and the scratch of their product.
+inline constexpr int64_t kWidenedScratchBytes = 48 << 10;
 
 }  // namespace hocket::cpu

@@ -1,6 +1,7 @@
 #include "compute/kernels/product_kernels.h"
 
 #include <algorithm>
+#include <array>
 
 #include "compute/kernels/choose.h"
 #include "compute/kernels/product_bodies.h"
@@ -8,26 +9,59 @@
 namespace hocket {
 namespace {
 
-void amx_bf16(const Product<Bf16>& p) {
-  (p.rows < kTileRows ? cpu::avx512_product_bf16 : cpu::amx_product_bf16)(p);
+using Bf16Body = void (*)(const Product<Bf16>&);
+using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
+
+template <class P, void (*few)(const P&), void (*many)(const P&)>
+void by_rows(const P& p) {
+  (p.rows < kTileRows ? few : many)(p);
+}
+template <IntegerBody few, IntegerBody many>
+constexpr IntegerBody kByRows = by_rows<ScaledProduct<int8_t>, few, many>;
+
+template <Bf16Body bf16>
+void widened_fp8(const ScaledProduct<Bf16>& p) {
+  cpu::widened_product_fp8(p, bf16);
+}
+// From more rows than the vector body holds, weights are widened once for all of them.
+template <Bf16Body bf16, int kRows>
+void fp8_by_rows(const ScaledProduct<Bf16>& p) {
+  p.rows < kRows ? cpu::avx512_product_fp8(p) : cpu::widened_product_fp8(p, bf16);
 }
 
-void amx_emulated_bf16(const Product<Bf16>& p) {
-  (p.rows < kTileRows ? cpu::avx512_product_bf16 : cpu::amx_emulated_product_bf16)(p);
+// An AVX-512 machine may lack VNNI, and an AMX machine the tiles' integers.
+std::array<ProductKernels, 5> make_kernels() {
+  using namespace cpu;
+  constexpr Bf16Body kAmx = by_rows<Product<Bf16>, avx512_product_bf16, amx_product_bf16>;
+  constexpr Bf16Body kEmulated =
+      by_rows<Product<Bf16>, avx512_product_bf16, amx_emulated_product_bf16>;
+  const bool vnni = has_feature("avx512_vnni"), tiles = has_feature("amx_int8") && vnni;
+  const IntegerBody int8 = vnni ? avx512_vnni_product_int8 : avx2_product_int8;
+  const IntegerBody int4 = vnni ? avx512_vnni_product_int4 : avx2_product_int4;
+  return {{
+      {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
+       ref::product_int4},
+      {Isa::avx2, avx2_product_bf16, avx2_product_f32, widened_fp8<avx2_product_bf16>,
+       avx2_product_int8, avx2_product_int4},
+      {Isa::avx512, avx512_product_bf16, avx512_product_f32,
+       fp8_by_rows<avx512_product_bf16, kVectorRows + 1>, int8, int4},
+      {Isa::amx, kAmx, avx512_product_f32, fp8_by_rows<amx_product_bf16, kTileRows>,
+       tiles ? kByRows<avx512_vnni_product_int8, amx_product_int8> : int8,
+       tiles ? kByRows<avx512_vnni_product_int4, amx_product_int4> : int4},
+      {Isa::amx_emulated, kEmulated, avx512_product_f32,
+       fp8_by_rows<amx_emulated_product_bf16, kTileRows>,
+       vnni ? kByRows<avx512_vnni_product_int8, amx_emulated_product_int8>
+            : kByRows<avx2_product_int8, amx_emulated_product_int8>,
+       vnni ? kByRows<avx512_vnni_product_int4, amx_emulated_product_int4>
+            : kByRows<avx2_product_int4, amx_emulated_product_int4>},
+  }};
 }
-
-constexpr ProductKernels kKernels[] = {
-    {Isa::ref, ref::product_bf16, ref::product_f32, nullptr, nullptr, nullptr},
-    {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32, nullptr, nullptr, nullptr},
-    {Isa::avx512, cpu::avx512_product_bf16, cpu::avx512_product_f32, nullptr, nullptr, nullptr},
-    {Isa::amx, amx_bf16, cpu::avx512_product_f32, nullptr, nullptr, nullptr},
-    {Isa::amx_emulated, amx_emulated_bf16, cpu::avx512_product_f32, nullptr, nullptr, nullptr},
-};
 
 }  // namespace
 
 const ProductKernels& product_kernels(Isa isa) {
-  const ProductKernels& kernels = kKernels[static_cast<int>(isa)];
+  static const std::array<ProductKernels, 5> all = make_kernels();
+  const ProductKernels& kernels = all[static_cast<size_t>(isa)];
   HOCKET_CHECK(kernels.isa == isa);
   return kernels;
 }
@@ -39,6 +73,16 @@ int64_t product_scratch_bytes(int rows, int k_blocks) {
   const int64_t tail =
       cpu::kTileBlockRows * (k * size_of(DType::bf16) + 2 * kPanelN * size_of(DType::f32));
   return std::max(widened, rows < kTileRows ? 0 : tail);
+}
+
+int64_t scaled_product_scratch_bytes(int k_blocks) {
+  const int64_t k = round_up(int64_t{k_blocks} * kBlockK, kIntegerBlockK);
+  // fp8: a vector body's rows. Integers on tiles: the tail's rows, two panels of unpacked int4
+  // under one scale, and the sums.
+  const int64_t widened = cpu::kVectorRows * k * size_of(DType::f32);
+  const int64_t tiles =
+      cpu::kTileBlockRows * (k + 2 * kPanelN * int64_t{sizeof(int32_t)}) + 2 * kPanelN * k;
+  return std::max({widened, tiles, cpu::kWidenedScratchBytes});
 }
 
 }  // namespace hocket

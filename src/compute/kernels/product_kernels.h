@@ -62,7 +62,7 @@ struct ScaledProduct {
   const uint8_t* zeros = nullptr;  // int8, int4: [panels][groups][16]
   float* y = nullptr;
   int64_t y_stride = 0;
-  void* scratch = nullptr;  // product_scratch_bytes
+  void* scratch = nullptr;  // scaled_product_scratch_bytes(k_blocks of 32), as in Product
 };
 
 struct ProductKernels {
@@ -86,7 +86,8 @@ struct ProductKernels {
 // The bodies of a level. amx and amx_emulated use tiles from a number of rows on and the vector
 // body below it.
 const ProductKernels& product_kernels(Isa isa);
-// Enough for any body.
+// Enough for any body, and any format.
 int64_t product_scratch_bytes(int rows, int k_blocks);
+int64_t scaled_product_scratch_bytes(int k_blocks);
 
 }  // namespace hocket

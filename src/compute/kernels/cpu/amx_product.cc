@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/emulated_tiles.h"
+#include "compute/kernels/cpu/hardware_tiles.h"
 #include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
@@ -17,46 +18,6 @@ namespace {
 constexpr int kTile = 16;  // rows, and columns of fp32
 constexpr int kChunkBlocks = 16;
 constexpr int kPrefetchBlocks = 4;
-
-// Assembly instead of intrinsics: g++ 12's neither take a tile number that is a template parameter
-// nor tell the compiler which memory they read.
-class HardwareTiles {
- public:
-  void configure() {
-    struct alignas(64) Config {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    };
-    static_assert(sizeof(Config) == 64);
-    const Config config;
-    asm volatile("ldtilecfg %0" : : "m"(config));
-  }
-  void release() { asm volatile("tilerelease"); }
-
-  template <int kId>
-  void zero() {
-    asm volatile("tilezero %%tmm%c0" : : "i"(kId));
-  }
-  template <int kId>
-  void load(const void* from, int64_t stride_bytes) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
-                 :
-                 : "r"(from), "r"(stride_bytes), "i"(kId)
-                 : "memory");
-  }
-  template <int kId>
-  void store(void* to, int64_t stride_bytes) const {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
-                 :
-                 : "r"(to), "r"(stride_bytes), "i"(kId)
-                 : "memory");
-  }
-  template <int kC, int kA, int kB>
-  void product() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
-  }
-};
 
 // One k-chunk of up to 32 rows and 2 panels.
 struct Chunk {
@@ -106,15 +67,15 @@ void multiply(Tiles& tiles, const Chunk& chunk) {
     const Bf16* b = chunk.w + int64_t{block} * kTileElements;
     tiles.template load<6>(b, 64);
     tiles.template load<4>(a, x_bytes);
-    tiles.template product<0, 4, 6>();
+    tiles.template multiply_bf16<0, 4, 6>();
     if constexpr (kPanels == 2) {
       tiles.template load<7>(b + chunk.panel_stride, 64);
-      tiles.template product<1, 4, 7>();
+      tiles.template multiply_bf16<1, 4, 7>();
     }
     if constexpr (kRowTiles == 2) {
       tiles.template load<5>(a + kTile * chunk.x_stride, x_bytes);
-      tiles.template product<2, 5, 6>();
-      if constexpr (kPanels == 2) tiles.template product<3, 5, 7>();
+      tiles.template multiply_bf16<2, 5, 6>();
+      if constexpr (kPanels == 2) tiles.template multiply_bf16<3, 5, 7>();
     }
   }
   tiles.template store<0>(y0, y_bytes);
@@ -199,7 +160,7 @@ template <class Tiles>
 void product(const Product<Bf16>& p) {
   if (p.rows == 0) return;
   Tiles tiles;
-  tiles.configure();
+  tiles.configure(2 * kBlockK);
   const Tail tail = make_tail(p, p.rows % kTileBlockRows);
   const int chunk_blocks = p.rows <= kTileBlockRows ? p.k_blocks : kChunkBlocks;
   for (int block = 0; block < p.k_blocks; block += chunk_blocks) {

@@ -1,6 +1,7 @@
 // Sixteen columns a register; one panel at a time, since one stream is what memory reads fastest.
 #include <immintrin.h>
 
+#include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
@@ -107,33 +108,7 @@ void multiply_rows(const Product<T>& p, int row) {
 
 template <class T>
 void product(const Product<T>& p) {
-  for (int row = 0; row < p.rows; row += kVectorRows) {
-    switch (p.rows - row) {
-      case 1:
-        multiply_rows<1>(p, row);
-        break;
-      case 2:
-        multiply_rows<2>(p, row);
-        break;
-      case 3:
-        multiply_rows<3>(p, row);
-        break;
-      case 4:
-        multiply_rows<4>(p, row);
-        break;
-      case 5:
-        multiply_rows<5>(p, row);
-        break;
-      case 6:
-        multiply_rows<6>(p, row);
-        break;
-      case 7:
-        multiply_rows<7>(p, row);
-        break;
-      default:
-        multiply_rows<kVectorRows>(p, row);
-    }
-  }
+  for_each_rows<kVectorRows>(p.rows, [&](auto count, int row) { multiply_rows<count()>(p, row); });
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A tile unit in plain code, with the layout and the arithmetic of the hardware's: eight tiles of
-// 16 rows x 64 bytes; a product keeps two sums a column, of even and of odd k, and adds them at the
-// end. Source: docs/contracts/arithmetic.md, "the canonical product"; Intel SDM, TDPBF16PS. FTZ and
-// DAZ are the thread's.
+// 16 rows x 64 bytes; a product of bf16 keeps two sums a column, of even and of odd k, and adds
+// them at the end; a product of bytes is exact. Source: docs/contracts/arithmetic.md, "the
+// canonical product"; Intel SDM, TDPBF16PS, TDPBSUD. FTZ and DAZ are the thread's.
 #pragma once
 
 #include <cmath>
@@ -12,10 +12,12 @@ namespace hocket::cpu {
 namespace {  // compiled for a higher instruction set than other units: nothing may be shared with
              // them
 
+// Tiles 0 to 3 for results, 4 and 5 for rows, 6 and 7 for weights.
 class EmulatedTiles {
  public:
-  void configure() { configured_ = true; }
-  void release() { configured_ = false; }
+  // k_bytes: of k in one product, 64 or less.
+  void configure(int k_bytes) { k_bytes_ = k_bytes; }
+  void release() { k_bytes_ = 0; }
 
   template <int kTile>
   void zero() {
@@ -24,23 +26,25 @@ class EmulatedTiles {
   }
   template <int kTile>
   void load(const void* from, int64_t stride_bytes) {
-    require_configured();
-    for (int row = 0; row < 16; ++row)
-      std::memcpy(tiles_[kTile][row], static_cast<const char*>(from) + row * stride_bytes, 64);
+    zero<kTile>();
+    for (int row = 0; row < rows(kTile); ++row)
+      std::memcpy(tiles_[kTile][row], static_cast<const char*>(from) + row * stride_bytes,
+                  row_bytes(kTile));
   }
   template <int kTile>
   void store(void* to, int64_t stride_bytes) const {
     require_configured();
-    for (int row = 0; row < 16; ++row)
-      std::memcpy(static_cast<char*>(to) + row * stride_bytes, tiles_[kTile][row], 64);
+    for (int row = 0; row < rows(kTile); ++row)
+      std::memcpy(static_cast<char*>(to) + row * stride_bytes, tiles_[kTile][row],
+                  row_bytes(kTile));
   }
-  // c += a . b
+  // fp32 c += a . b
   template <int kC, int kA, int kB>
-  void product() {
+  void multiply_bf16() {
     require_configured();
     for (int row = 0; row < 16; ++row) {
       float even[16] = {}, odd[16] = {}, c[16];
-      for (int pair = 0; pair < 16; ++pair) {
+      for (int pair = 0; pair < k_bytes_ / 4; ++pair) {
         const uint32_t a = tiles_[kA][row][pair];
         for (int column = 0; column < 16; ++column) {
           const uint32_t b = tiles_[kB][pair][column];
@@ -53,6 +57,19 @@ class EmulatedTiles {
       std::memcpy(tiles_[kC][row], c, sizeof c);
     }
   }
+  // int32 c += a . b, a signed and b unsigned bytes.
+  template <int kC, int kA, int kB>
+  void multiply_bytes() {
+    require_configured();
+    for (int row = 0; row < 16; ++row)
+      for (int quad = 0; quad < k_bytes_ / 4; ++quad)
+        for (int column = 0; column < 16; ++column)
+          for (int shift = 0; shift < 32; shift += 8) {
+            const auto a = static_cast<int8_t>(tiles_[kA][row][quad] >> shift);
+            const auto b = static_cast<uint8_t>(tiles_[kB][quad][column] >> shift);
+            tiles_[kC][row][column] += static_cast<uint32_t>(a * b);
+          }
+  }
 
  private:
   static float low(uint32_t pair) { return number(pair << 16); }
@@ -62,11 +79,13 @@ class EmulatedTiles {
     std::memcpy(&x, &bits, sizeof x);
     return x;
   }
+  int rows(int tile) const { return tile >= 6 ? k_bytes_ / 4 : 16; }
+  int row_bytes(int tile) const { return tile == 4 || tile == 5 ? k_bytes_ : 64; }
   void require_configured() const {
-    if (!configured_) __builtin_trap();  // the hardware faults too
+    if (k_bytes_ == 0) __builtin_trap();  // the hardware faults too
   }
 
-  bool configured_ = false;
+  int k_bytes_ = 0;
   uint32_t tiles_[8][16][16];
 };
 

@@ -2,6 +2,7 @@
 // sixteen registers hold the sums of one block only.
 #include <immintrin.h>
 
+#include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
@@ -96,21 +97,8 @@ void multiply_rows(const Product<T>& p, int row) {
 
 template <class T>
 void product(const Product<T>& p) {
-  for (int row = 0; row < p.rows; row += kRows) {
-    switch (p.rows - row) {
-      case 1:
-        multiply_rows<1, 2>(p, row);
-        break;
-      case 2:
-        multiply_rows<2, 2>(p, row);
-        break;
-      case 3:
-        multiply_rows<3, 1>(p, row);
-        break;
-      default:
-        multiply_rows<kRows, 1>(p, row);
-    }
-  }
+  for_each_rows<kRows>(
+      p.rows, [&](auto count, int row) { multiply_rows<count(), count() <= 2 ? 2 : 1>(p, row); });
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "compute/kernels/product_bodies.h"
@@ -5,14 +6,22 @@
 namespace hocket::ref {
 namespace {
 
+struct Fp8 {
+  uint8_t bits;
+};
+float to_float(Fp8 x) {
+  return fp8_to_float(x.bits);
+}
+using hocket::to_float;
+
 // Sixteen columns of one row: c += (e + o) for each k-block.
-template <class T>
-void add_blocks(const T* x, const T* w, int k_blocks, float* c) {
+template <class X, class W>
+void add_blocks(const X* x, const W* w, int k_blocks, float* c) {
   for (int block = 0; block < k_blocks; ++block, x += kBlockK, w += kTileElements) {
     for (int column = 0; column < kPanelN; ++column) {
       float e = 0, o = 0;
       for (int pair = 0; pair < kBlockK / 2; ++pair) {
-        const T* both = w + (pair * kPanelN + column) * 2;
+        const W* both = w + (pair * kPanelN + column) * 2;
         e = std::fma(to_float(x[2 * pair]), to_float(both[0]), e);
         o = std::fma(to_float(x[2 * pair + 1]), to_float(both[1]), o);
       }
@@ -33,6 +42,41 @@ void product(const Product<T>& p) {
   }
 }
 
+// Number k of one column of a panel.
+int int8_number(const uint8_t* panel, int k, int column) {
+  return panel[k / 64 * 1024 + k % 64 / 4 * 64 + column * 4 + k % 4];
+}
+int int4_number(const uint8_t* panel, int k, int column) {
+  const int both = panel[k / 64 * 512 + k % 32 / 4 * 64 + column * 4 + k % 4];
+  return k % 64 < 32 ? both & 15 : both >> 4;
+}
+
+// One column of one row.
+template <class Number>
+float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number number) {
+  const auto* w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
+  const int group_k = p.group_blocks == 0 ? kIntegerBlockK / 2 : p.group_blocks * kIntegerBlockK;
+  float acc = 0;
+  for (int group = 0; group < p.groups; ++group) {
+    int32_t sum = 0;
+    const int end = std::min((group + 1) * group_k, p.k_blocks * kIntegerBlockK);
+    for (int k = group * group_k; k < end; ++k)
+      sum += p.x[row * p.x_stride + k] * number(w, k, column);
+    const int64_t at = (int64_t{panel} * p.groups + group) * kPanelN + column;
+    const int64_t x_at = int64_t{row} * p.groups + group;
+    const int32_t s = sum - p.zeros[at] * p.x_sums[x_at];
+    acc = std::fma(static_cast<float>(s), p.x_scales[x_at] * p.scales[at], acc);
+  }
+  return acc;
+}
+
+template <class Number>
+void integer_product(const ScaledProduct<int8_t>& p, Number number) {
+  for (int row = 0; row < p.rows; ++row)
+    for (int column = 0; column < p.panels * kPanelN; ++column)
+      p.y[row * p.y_stride + column] = dot(p, row, column / kPanelN, column % kPanelN, number);
+}
+
 }  // namespace
 
 void product_bf16(const Product<Bf16>& p) {
@@ -40,6 +84,29 @@ void product_bf16(const Product<Bf16>& p) {
 }
 void product_f32(const Product<float>& p) {
   product(p);
+}
+
+void product_fp8(const ScaledProduct<Bf16>& p) {
+  for (int row = 0; row < p.rows; ++row)
+    for (int panel = 0; panel < p.panels; ++panel) {
+      float acc[kPanelN] = {};
+      for (int group = 0; group < p.groups; ++group) {
+        float c[kPanelN] = {};
+        const int64_t first = int64_t{group} * p.group_blocks;
+        const auto* w = reinterpret_cast<const Fp8*>(p.w + panel * p.panel_bytes);
+        add_blocks(p.x + row * p.x_stride + first * kBlockK, w + first * kTileElements,
+                   std::min(p.group_blocks, p.k_blocks - static_cast<int>(first)), c);
+        const float* scales = p.scales + (int64_t{panel} * p.groups + group) * kPanelN;
+        for (int i = 0; i < kPanelN; ++i) acc[i] = std::fma(c[i], scales[i], acc[i]);
+      }
+      std::copy(acc, acc + kPanelN, p.y + row * p.y_stride + panel * kPanelN);
+    }
+}
+void product_int8(const ScaledProduct<int8_t>& p) {
+  integer_product(p, int8_number);
+}
+void product_int4(const ScaledProduct<int8_t>& p) {
+  integer_product(p, int4_number);
 }
 
 }  // namespace hocket::ref

@@ -1,0 +1,137 @@
+// Products with weights under scales: shapes and numbers for tests and benches.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "compute/kernels/cases/linear_cases.h"
+#include "compute/kernels/product_kernels.h"
+
+namespace hocket::cases {
+
+struct ScaledCase {
+  WeightFormat format;
+  int group;  // 0: one over all k
+  int rows, k, n;
+};
+
+// Every format and group, every count of rows that a body treats in its own way, k that ends inside
+// blocks and groups, n inside panels.
+inline std::vector<ScaledCase> scaled_cases() {
+  std::vector<ScaledCase> list;
+  const auto add = [&](int rows, int k, int n) {
+    list.push_back({WeightFormat::fp8, kFp8Group, rows, k, n});
+    for (WeightFormat format : {WeightFormat::int8, WeightFormat::int4})
+      for (int group : {32, 64, 128, 0}) list.push_back({format, group, rows, k, n});
+  };
+  for (int rows : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 70}) add(rows, 160, 48);
+  for (int k : {1, 31, 32, 33, 64, 65, 96, 100, 128, 129, 200, 511, 1000})
+    for (int rows : {1, 3, 8, 20}) add(rows, k, 17);
+  for (int n : {1, 16, 40, 100})
+    for (int rows : {2, 8, 35}) add(rows, 256, n);
+  return list;
+}
+
+// A matrix of numbers as they are stored, and what it is when packed.
+struct ScaledMatrix {
+  std::vector<uint8_t> numbers;  // [n, k]
+  Buffer memory;
+  std::vector<float> bias;  // [n]
+  PackedWeight weight;      // without the bias
+
+  // What number (n, k) stands for.
+  double value(int n, int k) const {
+    const uint8_t number = numbers[int64_t{n} * weight.k + k];
+    const int64_t at =
+        (int64_t{n / kPanelN} * weight.groups() + k / weight.group) * kPanelN + n % kPanelN;
+    const double plain = weight.format == WeightFormat::fp8
+                             ? static_cast<double>(fp8_to_float(number))
+                             : number - weight.zeros[at];
+    return plain * static_cast<double>(weight.scales[at]);
+  }
+};
+
+inline uint8_t random_number(WeightFormat format, std::mt19937& random) {
+  while (true) {
+    const auto byte = static_cast<uint8_t>(random());
+    if (format == WeightFormat::int4) return byte & 15;
+    if (format == WeightFormat::int8 || (byte & 0x7f) != 0x7f) return byte;
+  }
+}
+
+inline void pack_numbers(View<const uint8_t> rows, int64_t row_begin, const PackedWeight& w) {
+  auto* to = static_cast<uint8_t*>(const_cast<void*>(w.data));
+  if (w.format == WeightFormat::int4) return pack_int4_rows(rows, row_begin, to);
+  if (w.format == WeightFormat::int8) return pack_int8_rows(rows, row_begin, to);
+  pack_rows<uint8_t>(rows, row_begin, to);
+}
+
+// One in nine scales is zero.
+inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random) {
+  ScaledMatrix m;
+  PackedWeight& w = m.weight;
+  w.format = c.format;
+  w.n = c.n;
+  w.k = c.k;
+  w.group = c.group != 0 ? c.group : static_cast<int>(round_up(c.k, kIntegerBlockK));
+  m.memory = *Buffer::allocate(w.bytes());
+  auto* scales = reinterpret_cast<float*>(m.memory.data() + w.data_bytes());
+  auto* zeros = reinterpret_cast<uint8_t*>(m.memory.data() + w.data_bytes() + w.scale_bytes());
+  w.data = m.memory.data();
+  w.scales = scales;
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < w.scale_bytes() / 4; ++i)
+    scales[i] = random() % 9 == 0 ? 0.0f : normal(random) * 0.03f;
+  if (c.format != WeightFormat::fp8) {
+    w.zeros = zeros;
+    for (int64_t i = 0; i < w.scale_bytes() / 4; ++i) zeros[i] = random_number(c.format, random);
+  }
+  m.numbers.resize(int64_t{c.n} * c.k);
+  for (uint8_t& number : m.numbers) number = random_number(c.format, random);
+  pack_numbers(View<const uint8_t>(m.numbers.data(), c.n, c.k), 0, w);
+  m.bias.resize(c.n);
+  fill<float>(Values::normal, random, m.bias);
+  return m;
+}
+
+// Rows of int8 as quantizing leaves them: padding zero, noise between rows.
+struct QuantizedRows {
+  std::vector<int8_t> data;
+  int64_t stride = 0;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+};
+inline QuantizedRows quantized_rows(const PackedWeight& w, int rows, std::mt19937& random) {
+  QuantizedRows x;
+  const int64_t padded = round_up(w.k, kIntegerBlockK);
+  x.stride = padded + static_cast<int64_t>(random() % 3) * 16;
+  x.data.resize(rows * x.stride + 1);
+  for (int8_t& number : x.data)
+    number = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+  x.scales.resize(int64_t{rows} * w.groups());
+  fill<float>(Values::heavy_tails, random, x.scales);
+  x.sums.resize(x.scales.size());
+  for (int row = 0; row < rows; ++row) {
+    int8_t* numbers = x.data.data() + row * x.stride;
+    std::fill(numbers + w.k, numbers + padded, int8_t{0});
+    for (int k = 0; k < w.k; ++k) x.sums[row * w.groups() + k / w.group] += numbers[k];
+  }
+  return x;
+}
+
+// All of w, but for rows and y.
+template <class X>
+ScaledProduct<X> scaled_product_of(const PackedWeight& w) {
+  ScaledProduct<X> p;
+  p.w = w.panel(0);
+  p.panel_bytes = w.panel_bytes();
+  p.panels = w.panels();
+  p.k_blocks = w.k_blocks();
+  p.group_blocks = w.group / block_k(w.format);
+  p.groups = w.groups();
+  p.scales = w.scales;
+  p.zeros = w.zeros;
+  return p;
+}
+
+}  // namespace hocket::cases

@@ -1,0 +1,28 @@
+// What ends a group of integer products, sixteen columns at a time.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace hocket::cpu {
+namespace {  // compiled for several instruction sets: nothing may be shared between units
+
+struct GroupColumns {
+  __m512i zero;
+  __m512 scale;
+};
+inline GroupColumns load_group(const uint8_t* zeros, const float* scales) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros))),
+          _mm512_loadu_ps(scales)};
+}
+// acc = fma(float(sum - zero * x_sum), x_scale * scale, acc)
+inline __m512 add_group(__m512i sum, const GroupColumns& w, int32_t x_sum, float x_scale,
+                        __m512 acc) {
+  const __m512i shift = _mm512_mullo_epi32(w.zero, _mm512_set1_epi32(x_sum));
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(sum, shift)),
+                         _mm512_mul_ps(_mm512_set1_ps(x_scale), w.scale), acc);
+}
+
+}  // namespace
+}  // namespace hocket::cpu

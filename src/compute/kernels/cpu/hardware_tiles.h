@@ -1,0 +1,60 @@
+// The tile unit of the processor: tiles 0 to 3 for results, 4 and 5 for rows, 6 and 7 for weights.
+// Assembly instead of intrinsics: g++ 12's neither take a tile number that is a template parameter
+// nor tell the compiler which memory they read.
+#pragma once
+
+#include <cstdint>
+
+namespace hocket::cpu {
+namespace {  // compiled for a higher instruction set than other units: nothing may be shared with
+             // them
+
+class HardwareTiles {
+ public:
+  // k_bytes: of k in one product, 64 or less.
+  void configure(int k_bytes) {
+    struct alignas(64) Config {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    };
+    static_assert(sizeof(Config) == 64);
+    Config config;
+    config.row_bytes[4] = config.row_bytes[5] = static_cast<uint16_t>(k_bytes);
+    config.rows[6] = config.rows[7] = static_cast<uint8_t>(k_bytes / 4);
+    asm volatile("ldtilecfg %0" : : "m"(config));
+  }
+  void release() { asm volatile("tilerelease"); }
+
+  template <int kId>
+  void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(kId));
+  }
+  template <int kId>
+  void load(const void* from, int64_t stride_bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(stride_bytes), "i"(kId)
+                 : "memory");
+  }
+  template <int kId>
+  void store(void* to, int64_t stride_bytes) const {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
+                 :
+                 : "r"(to), "r"(stride_bytes), "i"(kId)
+                 : "memory");
+  }
+  // fp32 c += a . b
+  template <int kC, int kA, int kB>
+  void multiply_bf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  }
+  // int32 c += a . b, a signed and b unsigned bytes.
+  template <int kC, int kA, int kB>
+  void multiply_bytes() {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  }
+};
+
+}  // namespace
+}  // namespace hocket::cpu

@@ -1,0 +1,24 @@
+// A loop over rows whose body is compiled for each count of rows that stays in registers.
+#pragma once
+
+#include <type_traits>
+
+namespace hocket::cpu {
+namespace {  // compiled for several instruction sets: nothing may be shared between units
+
+template <int R, class Body>
+inline void with_rows(int rows, Body&& body) {
+  if constexpr (R > 1)
+    if (rows < R) return with_rows<R - 1>(rows, body);
+  body(std::integral_constant<int, R>());
+}
+
+// body(count, row) with count an integral constant, for `rows` rows, at most kMost at a time.
+template <int kMost, class Body>
+inline void for_each_rows(int rows, Body&& body) {
+  for (int row = 0; row < rows; row += kMost)
+    with_rows<kMost>(rows - row, [&](auto count) { body(count, row); });
+}
+
+}  // namespace
+}  // namespace hocket::cpu

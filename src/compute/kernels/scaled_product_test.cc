@@ -1,0 +1,174 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/worker_pool.h"
+#include "compute/kernels/cases/scaled_cases.h"
+
+namespace hocket {
+namespace {
+
+using cases::ScaledCase;
+using cases::Values;
+
+class ScaledProductTest : public testing::Test {
+ protected:
+  void SetUp() override { flush_denormals(); }
+};
+
+std::string name_of(const ScaledCase& c) {
+  return std::string(weight_format_name(c.format)) + " group " + std::to_string(c.group) +
+         " rows " + std::to_string(c.rows) + " k " + std::to_string(c.k) + " n " +
+         std::to_string(c.n);
+}
+
+void run(Isa isa, WeightFormat, const ScaledProduct<Bf16>& p) {
+  product_kernels(isa).fp8(p);
+}
+void run(Isa isa, WeightFormat format, const ScaledProduct<int8_t>& p) {
+  const ProductKernels& kernels = product_kernels(isa);
+  (format == WeightFormat::int8 ? kernels.int8 : kernels.int4)(p);
+}
+
+// All of y by one level, the gaps between its rows included.
+template <class X>
+std::vector<float> result(Isa isa, const ScaledCase& c, ScaledProduct<X> p) {
+  const Buffer scratch =
+      *Buffer::allocate(scaled_product_scratch_bytes(p.k_blocks * block_k(c.format) / kBlockK));
+  constexpr int kGap = 3;
+  p.y_stride = p.panels * kPanelN + kGap;
+  std::vector<float> y(c.rows * p.y_stride + 1, 7.0f);
+  p.y = y.data();
+  p.scratch = scratch.data();
+  run(isa, c.format, p);
+  return y;
+}
+
+template <class X>
+void expect_same_bits(const ScaledCase& c, const ScaledProduct<X>& p) {
+  const std::vector<float> expected = result(Isa::ref, c, p);
+  for (Isa isa : cases::vector_isas()) {
+    const std::vector<float> got = result(isa, c, p);
+    ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
+        << isa_name(isa) << " " << name_of(c);
+  }
+}
+
+ScaledProduct<Bf16> product_of(const PackedWeight& w, const cases::PaddedRows<Bf16>& x) {
+  auto p = cases::scaled_product_of<Bf16>(w);
+  p.x = x.view.data;
+  p.x_stride = x.view.stride;
+  p.rows = static_cast<int>(x.view.rows);
+  return p;
+}
+ScaledProduct<int8_t> product_of(const PackedWeight& w, const cases::QuantizedRows& x, int rows) {
+  auto p = cases::scaled_product_of<int8_t>(w);
+  p.x = x.data.data();
+  p.x_stride = x.stride;
+  p.x_scales = x.scales.data();
+  p.x_sums = x.sums.data();
+  p.rows = rows;
+  return p;
+}
+
+TEST_F(ScaledProductTest, EveryBodyGivesTheBitsOfRef) {
+  uint32_t seed = 0;
+  for (const ScaledCase& c : cases::scaled_cases()) {
+    std::mt19937 random(++seed);
+    const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+    if (c.format == WeightFormat::fp8) {
+      const Values kind = cases::kAllValues[seed % std::size(cases::kAllValues)];
+      const auto x = cases::padded_rows<Bf16>(c.rows, c.k, 8, kind, random);
+      expect_same_bits(c, product_of(w.weight, x));
+    } else {
+      const auto x = cases::quantized_rows(w.weight, c.rows, random);
+      expect_same_bits(c, product_of(w.weight, x, c.rows));
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Every e4m3 number that is not NaN, alone in its row, by every body: widening is exact.
+TEST_F(ScaledProductTest, EveryFp8NumberIsWidenedExactly) {
+  for (int rows : {1, 16}) {
+    const ScaledCase c{WeightFormat::fp8, kFp8Group, rows, 32, 256};
+    std::mt19937 random(1);
+    cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+    for (int n = 0; n < c.n; ++n)
+      for (int k = 0; k < c.k; ++k)
+        w.numbers[n * c.k + k] = static_cast<uint8_t>(k == n % c.k && (n & 0x7f) != 0x7f ? n : 0);
+    cases::pack_numbers(View<const uint8_t>(w.numbers.data(), c.n, c.k), 0, w.weight);
+    std::fill_n(const_cast<float*>(w.weight.scales), c.n, 1.0f);
+    auto x = cases::padded_rows<Bf16>(rows, c.k, 0, Values::normal, random);
+    std::fill(x.data.begin(), x.data.end(), to_bf16(1.0f));
+    std::vector<Isa> isas = cases::vector_isas();
+    isas.push_back(Isa::ref);
+    for (Isa isa : isas) {
+      const std::vector<float> y = result(isa, c, product_of(w.weight, x));
+      for (int n = 0; n < c.n; ++n) {
+        const int magnitude = n & 0x7f, exponent = magnitude >> 3, mantissa = magnitude & 7;
+        double expected =
+            exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+        if (magnitude == 0x7f) expected = 0;
+        EXPECT_EQ(y[n], n < 128 ? expected : -expected) << isa_name(isa) << " " << n;
+      }
+    }
+  }
+}
+
+// A double-precision sum of what the stored numbers stand for. fp32 rounds each of a few terms.
+TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
+  uint32_t seed = 100;
+  for (const ScaledCase& c : cases::scaled_cases()) {
+    if (c.rows != 3 && c.rows != 35) continue;
+    std::mt19937 random(++seed);
+    const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+    const auto bf16 = cases::padded_rows<Bf16>(c.rows, c.k, 8, Values::normal, random);
+    const auto int8 = cases::quantized_rows(w.weight, c.rows, random);
+    const bool is_fp8 = c.format == WeightFormat::fp8;
+    const std::vector<float> y = is_fp8 ? result(Isa::ref, c, product_of(w.weight, bf16))
+                                        : result(Isa::ref, c, product_of(w.weight, int8, c.rows));
+    const int64_t stride = static_cast<int64_t>(y.size()) / c.rows;
+    for (int row = 0; row < c.rows; ++row)
+      for (int n = 0; n < c.n; ++n) {
+        double sum = 0, size = 0;
+        for (int k = 0; k < c.k; ++k) {
+          const double x = is_fp8
+                               ? static_cast<double>(to_float(bf16.view.row(row)[k]))
+                               : int8.data[row * int8.stride + k] *
+                                     static_cast<double>(
+                                         int8.scales[row * w.weight.groups() + k / w.weight.group]);
+          sum += x * w.value(n, k);
+          size += std::abs(x * w.value(n, k));
+        }
+        ASSERT_NEAR(y[row * stride + n], sum, size * 2e-6 + 1e-30)
+            << name_of(c) << " at " << row << ", " << n;
+      }
+  }
+}
+
+// The largest k with the largest numbers: sums that just fit into int32, and their shift to zero.
+TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
+  for (int zero : {0, 255})
+    for (int rows : {1, 9}) {
+      const ScaledCase c{WeightFormat::int8, 0, rows, 65536, 16};
+      std::mt19937 random(1);
+      const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+      std::memset(w.memory.data(), 255, w.weight.data_bytes());
+      std::fill_n(const_cast<float*>(w.weight.scales), 16, 1.0f);
+      std::fill_n(const_cast<uint8_t*>(w.weight.zeros), 16, static_cast<uint8_t>(zero));
+      cases::QuantizedRows x = cases::quantized_rows(w.weight, rows, random);
+      std::fill(x.data.begin(), x.data.end(), int8_t{-127});
+      std::fill(x.scales.begin(), x.scales.end(), 1.0f);
+      std::fill(x.sums.begin(), x.sums.end(), -127 * 65536);
+      std::vector<Isa> isas = cases::vector_isas();
+      isas.push_back(Isa::ref);
+      for (Isa isa : isas)
+        EXPECT_EQ(result(isa, c, product_of(w.weight, x, rows))[0],
+                  static_cast<float>(-127 * 65536 * (255 - zero)))
+            << isa_name(isa);
+    }
+}
+
+}  // namespace
+}  // namespace hocket
