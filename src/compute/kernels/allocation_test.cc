@@ -5,6 +5,7 @@
 #include "compute/kernels/cases/attention_cases.h"
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/combine.h"
+#include "compute/kernels/latent_kv.h"
 #include "compute/kernels/norm.h"
 #include "compute/kernels/qkv.h"
 #include "compute/kernels/rope.h"
@@ -21,7 +22,7 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
   std::mt19937 random(1);
   WorkerPool workers({.num_workers = 2});
   Backend backend =
-      *Backend::create(detect_isa(), workers, attention_scratch_bytes(kHeads, b.kv.shape));
+      *Backend::create(detect_isa(), workers, attention_scratch_bytes(kHeads, b.kv.shape) + 4096);
   const RopeFrequencies frequencies = rope_frequencies({.rotary_dim = kDim});
   std::vector<int32_t> positions(kRows, 40), ids(kRows * 2), rows(kRows);
   const std::vector<int32_t> positions_of_slots(kRows * 2);
@@ -35,11 +36,27 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
       sin(&angles[kDim / 2], kRows, kDim / 2, kDim);
   const MatrixView out = MatrixView::of(View<Bf16>(y.data(), kRows, kQkv));
   const View<int32_t> chosen(ids.data(), kRows, 2);
+  const MoeConfig moe = {.num_experts = kQkv,
+                         .top_k = 2,
+                         .score = MoeConfig::Score::sigmoid,
+                         .num_groups = 4,
+                         .top_groups = 2,
+                         .group_score = MoeConfig::GroupScore::two_best,
+                         .norm_topk_prob = true};
+  KvLayer latents = {.shape = {.kind = KvShape::Kind::latent,
+                               .dtype = DType::int8,
+                               .num_heads = 1,
+                               .key_dim = 40,
+                               .value_dim = 8}};
+  std::vector<std::byte> latent_page(latents.shape.page_bytes());
+  latents.data = latent_page.data();
+  std::vector<KvSlot> latent_slots(kRows, KvSlot{PageId{0}, 0});
+  for (int r = 0; r < kRows; ++r) latent_slots[r].offset = r;
   AttentionPlan plan;
   plan.reserve(2, kRows);
   const int64_t before = num_allocations;
   plan.sequences.assign(b.sequences.begin(), b.sequences.end());
-  plan.build(kHeads, shape);
+  plan.build(kHeads, b.kv.shape);
   rms_norm(backend, rows_of_x, p, 1e-6f, out);
   rope_angles(backend, frequencies, positions, cos, sin);
   finish_qkv(backend, {.qkv = rows_of_x,
@@ -57,8 +74,7 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
                       .plan = plan,
                       .scale = b.scale,
                       .out = MatrixView::of(View<Bf16>(y.data(), kRows, b.out_cols()))});
-  select_top_k(backend, rows_of_x, TopKWeights::plain, chosen,
-               View<float>(weights.data(), kRows, 2));
+  select_experts(backend, rows_of_x, p, moe, chosen, View<float>(weights.data(), kRows, 2));
   gather_rows(backend, out.slice_rows(0, 1), std::span(rows).first(1), out.slice_rows(1, 1));
   combine_rows(backend, {.y = out,
                          .ids = chosen,
@@ -66,7 +82,20 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
                          .weights = View<const float>(weights.data(), kRows, 2),
                          .num_experts = kQkv,
                          .num_groups = 2,
+                         .shared = rows_of_x,
                          .residual = rows_of_x});
+  finish_latent(backend, {.q = rows_of_x.slice_cols(0, kHeads * 40),
+                          .latent = rows_of_x.slice_cols(kHeads * 40, 40),
+                          .num_heads = kHeads,
+                          .nope_dim = 8,
+                          .kv_norm = std::span(p).first(8),
+                          .norm_eps = 1e-6f,
+                          .style = RopeConfig::Style::interleaved,
+                          .cos = cos,
+                          .sin = sin,
+                          .slots = latent_slots,
+                          .q_out = MatrixView::of(View<Bf16>(y.data(), kRows, kHeads * 64)),
+                          .kv = latents});
   row_stats(backend, rows_of_x, stats);
   exp_row(backend, {x.data(), kQkv}, stats[0].max, p);
   EXPECT_EQ(num_allocations - before, 0);
