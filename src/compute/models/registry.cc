@@ -7,8 +7,9 @@
 namespace hocket {
 namespace {
 
-constexpr std::array<ModelFamily, 6> kFamilies = {{
+constexpr std::array<ModelFamily, 7> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
+    {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
     {"Qwen3ForCausalLM", load_decoder_layer},
     {"Qwen3MoeForCausalLM", load_decoder_layer},
