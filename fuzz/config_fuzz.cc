@@ -1,12 +1,15 @@
 // config.json: whatever the bytes, an answer; and what is accepted is a model whose sizes can be
 // multiplied.
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/check.h"
 #include "compute/weights/hf_config.h"
+#include "compute/weights/quant_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto model =
@@ -20,12 +23,33 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HOCKET_CHECK(model->rope.rotary_dim >= 2);
   HOCKET_CHECK(model->rope.rotary_dim <= model->head_dim);
   HOCKET_CHECK(static_cast<int>(model->layer_is_moe.size()) == model->num_layers);
-  HOCKET_CHECK(model->moe.top_k <= model->moe.num_experts);
+  const hocket::MoeConfig& moe = model->moe;
+  HOCKET_CHECK(moe.top_k <= moe.num_experts);
+  HOCKET_CHECK(moe.num_groups >= 1);
+  HOCKET_CHECK(moe.num_experts % moe.num_groups == 0);
+  HOCKET_CHECK(moe.num_experts / moe.num_groups * moe.top_groups >= moe.top_k);
+  if (std::ranges::count(model->layer_is_moe, true) > 0) {
+    HOCKET_CHECK(moe.top_k > 0);
+    HOCKET_CHECK(moe.intermediate_size > 0);
+  }
+  const hocket::MlaConfig& mla = model->mla;
+  if (mla.kv_rank > 0) {
+    HOCKET_CHECK(mla.nope_dim + mla.rope_dim == model->head_dim);
+    HOCKET_CHECK(mla.value_dim > 0);
+  }
+  HOCKET_CHECK(model->softmax_scale > 0);
+  HOCKET_CHECK(std::isfinite(model->softmax_scale));
+  hocket::is_quantized(model->quant, "model.layers.1.mlp.experts.7.gate_proj");
   for (const hocket::TokenId id : model->eos_ids) HOCKET_CHECK(value(id) < model->vocab_size);
-  int64_t bytes = 4;
-  for (const int64_t factor :
-       {model->num_layers, 3 * model->hidden_size, model->moe.num_experts + 1,
-        std::max(model->intermediate_size, model->moe.intermediate_size) + 1})
-    HOCKET_CHECK(!__builtin_mul_overflow(bytes, factor, &bytes));
+  const auto check_product = [](std::initializer_list<int64_t> factors) {
+    int64_t bytes = 4;
+    for (const int64_t factor : factors)
+      HOCKET_CHECK(!__builtin_mul_overflow(bytes, factor, &bytes));
+  };
+  const int widest =
+      std::max({model->intermediate_size, moe.intermediate_size, moe.shared_intermediate_size}) + 1;
+  check_product({model->num_layers, 3 * model->hidden_size, moe.num_experts + 1, widest});
+  check_product({model->num_layers, model->num_heads, model->head_dim + mla.value_dim,
+                 model->hidden_size + mla.q_rank + mla.kv_rank});
   return 0;
 }

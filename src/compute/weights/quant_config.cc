@@ -64,6 +64,9 @@ int read_group(JsonFields& quant, std::string_view key) {
 // must not take for ever; what needs to backtrack is no pattern here.
 std::optional<std::regex> compile(const std::string& pattern) try {
   if (pattern.size() > kPatternChars) return std::nullopt;
+  int digits = 0;  // of a count, which the library would let overflow
+  for (const char c : pattern)
+    if ((digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 4) return std::nullopt;
   return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
 } catch (const std::regex_error&) {
   return std::nullopt;

@@ -265,7 +265,7 @@ TEST(QuantConfig, PatternsThatCannotBeReadAreRefused) {
   for (const std::string& pattern :
        {std::string("re:("), std::string("re:[z-a]"), std::string(R"(re:(a)\\1)"),
         "re:" + std::string(1000, 'a'), "re:" + std::string(600, '('),
-        std::string("re:(a{1000}){1000}")}) {
+        std::string("re:(a{1000}){1000}"), std::string("re:a{88888888888888888888}")}) {
     const Error e = refused(with(compressed("pack-quantized", kInt4Group, "null"), R"(["lm_head"])",
                                  "[\"" + pattern + "\"]"));
     EXPECT_EQ(e.code, ErrorCode::bad_config) << pattern;
