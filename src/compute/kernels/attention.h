@@ -47,7 +47,7 @@ struct AttentionPlan {
     int row_begin = 0, num_rows = 0;  // inside the sequence
   };
   std::vector<AttentionSequence> sequences;
-  std::vector<Task> tasks;  // each is run once for every KV head
+  std::vector<Task> tasks;  // each is run once for every KV head, or group of heads of latents
 
   // Cuts `sequences` into tasks of about equal work. Allocates nothing once reserve() has seen the
   // limits.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compute/kernels/attention.h"
+#include "compute/kernels/latent_attention.h"
 #include "compute/kernels/product_bodies.h"
 #include "compute/kernels/product_kernels.h"
 
@@ -38,7 +38,14 @@ int64_t scratch_bytes_for(const ScratchNeed& need) {
   const int k_blocks = static_cast<int>(round_up(need.max_k, kBlockK) / kBlockK);
   const int64_t products = round_up(product_scratch_bytes(need.max_rows, k_blocks), 64) +
                            int64_t{kTaskResults} * size_of(DType::f32);
-  return std::max(products, attention_scratch_bytes(need.num_heads, need.kv));
+  if (need.kv.kind == KvShape::Kind::heads)
+    return std::max(products, attention_scratch_bytes(need.num_heads, need.kv));
+  return std::max(products, latent_attention_scratch_bytes({.num_heads = need.num_heads,
+                                                            .nope_dim = need.mla.nope_dim,
+                                                            .rope_dim = need.mla.rope_dim,
+                                                            .value_dim = need.mla.value_dim,
+                                                            .kv = need.kv,
+                                                            .dtype = need.dtype}));
 }
 
 }  // namespace hocket

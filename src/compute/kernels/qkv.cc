@@ -30,47 +30,68 @@ void store_value(const T* v, const KvShape& shape, int token, T* values) {
     first[dim / kPanelN * kTileElements + dim % kPanelN * 2] = v[dim];
 }
 
-template <class T>
 struct QkvRows {
   const RowKernels& rows;
   const QkvCall& call;
 
-  HeadRow<T> head_row(int64_t row, int head, std::span<const float> norm) const {
-    const int dim = call.kv.shape.key_dim;
-    return {.x = call.qkv.row(row) + int64_t{head} * dim,
-            .dim = dim,
-            .norm = norm.empty() ? nullptr : norm.data(),
-            .eps = call.norm_eps,
-            .cos = call.cos.row(row),
-            .sin = call.sin.row(row),
-            .rotary_dim = static_cast<int>(2 * call.cos.cols),
-            .y = nullptr};
+  int dim() const { return call.kv.shape.key_dim; }
+  int64_t padded_dim() const { return round_up(dim(), kBlockK); }
+
+  // Head `head` of the row, normed, rotated and rounded into y, zeros behind it.
+  template <class T>
+  void finish_head(int64_t row, int head, std::span<const float> norm, T* y) const {
+    rows.of<T>().head({.x = call.qkv.row(row) + int64_t{head} * dim(),
+                       .dim = dim(),
+                       .norm = norm.empty() ? nullptr : norm.data(),
+                       .eps = call.norm_eps,
+                       .cos = call.cos.row(row),
+                       .sin = call.sin.row(row),
+                       .rotary_dim = static_cast<int>(2 * call.cos.cols),
+                       .style = call.style,
+                       .y = y});
+    std::fill(y + dim(), y + padded_dim(), T{});
+  }
+  const float* value(int64_t row, int head) const {
+    const int before = call.num_heads + call.kv.shape.num_heads;
+    return call.qkv.row(row) + int64_t{before + head} * dim();
+  }
+
+  template <class T>
+  void finish_queries(int64_t row) const {
+    T* const q = call.q.as<T>().row(row);
+    for (int h = 0; h < call.num_heads; ++h) finish_head(row, h, call.q_norm, q + h * padded_dim());
   }
 
   // buffer [padded dim]: one head on its way into the pages.
-  void finish(int64_t row, T* buffer) const {
-    const KvShape& shape = call.kv.shape;
-    const int dim = shape.key_dim;
-    const int64_t padded = round_up(dim, kBlockK);
-    for (int h = 0; h < call.num_heads; ++h) {
-      HeadRow<T> q = head_row(row, h, call.q_norm);
-      q.y = call.q.as<T>().row(row) + h * padded;
-      rows.of<T>().head(q);
-      std::fill(q.y + dim, q.y + padded, T{});
-    }
+  template <class T>
+  void store(int64_t row, int head, T* buffer) const {
+    const KvLayer& kv = call.kv;
     const KvSlot slot = call.slots[row];
-    HOCKET_CHECK(slot.page != kNoPage && slot.offset >= 0 && slot.offset < shape.page_tokens);
-    for (int h = 0; h < shape.num_heads; ++h) {
-      HeadRow<T> k = head_row(row, call.num_heads + h, call.k_norm);
-      k.y = buffer;
-      rows.of<T>().head(k);
-      std::fill(buffer + dim, buffer + padded, T{});
-      store_key(buffer, shape, slot.offset, call.kv.keys<T>(slot.page, h));
-      const float* const v =
-          call.qkv.row(row) + int64_t{call.num_heads + shape.num_heads + h} * dim;
-      rows.of<T>().round(v, dim, buffer);
-      store_value(buffer, shape, slot.offset, call.kv.values<T>(slot.page, h));
-    }
+    finish_head(row, call.num_heads + head, call.k_norm, buffer);
+    store_key(buffer, kv.shape, slot.offset, kv.keys<T>(slot.page, head));
+    rows.of<T>().round(value(row, head), dim(), buffer);
+    store_value(buffer, kv.shape, slot.offset, kv.values<T>(slot.page, head));
+  }
+  // The same for pages of int8; the key is rotated in fp32.
+  void store_int8(int64_t row, int head, float* buffer) const {
+    const KvLayer& kv = call.kv;
+    const KvSlot slot = call.slots[row];
+    auto* const q = reinterpret_cast<int8_t*>(buffer + padded_dim());
+    float* const scales = kv.scales(slot.page, head) + slot.offset;
+    const auto quantize = [&](const float* x, float* scale) {
+      rows.f32.quantize({.x = x,
+                         .n = dim(),
+                         .group = dim(),
+                         .padded = padded_dim(),
+                         .q = q,
+                         .scales = scale,
+                         .sums = nullptr});
+    };
+    finish_head(row, call.num_heads + head, call.k_norm, buffer);
+    quantize(buffer, scales);
+    store_key(q, kv.shape, slot.offset, kv.keys<int8_t>(slot.page, head));
+    quantize(value(row, head), scales + kv.shape.page_tokens);
+    store_value(q, kv.shape, slot.offset, kv.values<int8_t>(slot.page, head));
   }
 };
 
@@ -87,12 +108,25 @@ void finish_qkv(Backend& backend, const QkvCall& call) {
   HOCKET_CHECK(2 * call.cos.cols <= shape.key_dim);
   for (std::span<const float> norm : {call.q_norm, call.k_norm})
     HOCKET_CHECK((norm.empty() || static_cast<int>(norm.size()) == shape.key_dim));
-  with_dtype(shape.dtype, [&](auto t) {
+  HOCKET_CHECK(shape.kind == KvShape::Kind::heads);
+  HOCKET_CHECK(call.q.dtype == shape.dtype || shape.dtype == DType::int8);
+  const QkvRows body{backend.rows(), call};
+  with_dtype(call.q.dtype, [&](auto t) {
     using T = decltype(t);
-    const QkvRows<T> body{backend.rows(), call};
     for_row_ranges(backend, rows, call.qkv.cols, [&](int64_t begin, int64_t end, int worker) {
-      T* const buffer = backend.scratch<T>(worker, padded);
-      for (int64_t r = begin; r < end; ++r) body.finish(r, buffer);
+      float* const buffer = backend.scratch<float>(worker, 2 * padded);
+      for (int64_t r = begin; r < end; ++r) {
+        const KvSlot slot = call.slots[r];
+        HOCKET_CHECK(slot.page != kNoPage && slot.offset >= 0 && slot.offset < shape.page_tokens);
+        body.finish_queries<T>(r);
+        for (int h = 0; h < shape.num_heads; ++h) {
+          if (shape.dtype == DType::int8) {
+            body.store_int8(r, h, buffer);
+          } else {
+            body.store<T>(r, h, reinterpret_cast<T*>(buffer));
+          }
+        }
+      }
     });
   });
 }

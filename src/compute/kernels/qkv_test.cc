@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "compute/kernels/cases/row_cases.h"
@@ -21,8 +22,12 @@ constexpr QkvCase kCases[] = {{4, 2, 16, 16, 32, 1},   {4, 2, 32, 32, 32, 40},
 // shuffled pages.
 template <class T>
 struct Fixture {
-  Fixture(const QkvCase& c, uint32_t seed)
-      : shape{dtype_of<T>, c.kv_heads, c.dim, c.dim, c.page_tokens} {
+  Fixture(const QkvCase& c, uint32_t seed, DType stored)
+      : shape{.dtype = stored,
+              .num_heads = c.kv_heads,
+              .key_dim = c.dim,
+              .value_dim = c.dim,
+              .page_tokens = c.page_tokens} {
     std::mt19937 random(seed);
     const int heads = c.num_heads + 2 * c.kv_heads;
     qkv = cases::random_row(int64_t{c.rows} * heads * c.dim, 2, random);
@@ -35,13 +40,14 @@ struct Fixture {
       const int page = num_pages - 1 - (r + 5) / c.page_tokens;
       slots.push_back({PageId{page}, (r + 5) % c.page_tokens});
     }
-    pages.resize(num_pages * shape.page_elements());
+    pages.resize(num_pages * shape.page_bytes());
     q.resize(c.rows * c.num_heads * round_up(c.dim, kBlockK));
     std::ranges::fill(q, from_float<T>(3));
     call = {.qkv = View<const float>(qkv.data(), c.rows, heads * c.dim),
             .num_heads = c.num_heads,
             .q_norm = seed % 2 == 0 ? std::span<const float>(q_norm) : std::span<const float>(),
             .k_norm = seed % 2 == 0 ? std::span<const float>(k_norm) : std::span<const float>(),
+            .style = seed % 4 < 2 ? RopeConfig::Style::half : RopeConfig::Style::interleaved,
             .norm_eps = 1e-6f,
             .cos = View<const float>(cos.data(), c.rows, c.rotary_dim / 2),
             .sin = View<const float>(sin.data(), c.rows, c.rotary_dim / 2),
@@ -57,15 +63,17 @@ struct Fixture {
     finish_qkv(backend, call);
   }
   // Head `head` of a row, by the reference body.
-  std::vector<T> head(int row, int head, std::span<const float> norm) const {
-    std::vector<T> y(round_up(shape.key_dim, kBlockK));
-    row_kernels(Isa::ref).of<T>().head({.x = call.qkv.row(row) + head * shape.key_dim,
+  template <class Y>
+  std::vector<Y> head(int row, int head, std::span<const float> norm) const {
+    std::vector<Y> y(round_up(shape.key_dim, kBlockK));
+    row_kernels(Isa::ref).of<Y>().head({.x = call.qkv.row(row) + head * shape.key_dim,
                                         .dim = shape.key_dim,
                                         .norm = norm.empty() ? nullptr : norm.data(),
                                         .eps = call.norm_eps,
                                         .cos = call.cos.row(row),
                                         .sin = call.sin.row(row),
                                         .rotary_dim = static_cast<int>(2 * call.cos.cols),
+                                        .style = call.style,
                                         .y = y.data()});
     return y;
   }
@@ -73,42 +81,68 @@ struct Fixture {
   KvShape shape;
   std::vector<float> qkv, q_norm, k_norm, cos, sin;
   std::vector<KvSlot> slots;
-  std::vector<T> pages, q;
+  std::vector<std::byte> pages;
+  std::vector<T> q;
   int num_pages = 0;
   QkvCall call;
 };
 
+// A key or value as int8: the scale, then the numbers.
+float quantized(std::span<const float> x, std::vector<int8_t>& q) {
+  float amax = 0;
+  for (float v : x) amax = std::max(amax, std::abs(v));
+  q.clear();
+  for (float v : x) q.push_back(static_cast<int8_t>(std::nearbyint(v * (127 / amax))));
+  return amax / 127;
+}
+
+// Row `row` into the pages of `kv`, number by number.
 template <class T>
-void expect_qkv(const QkvCase& c, uint32_t seed) {
-  Fixture<T> f(c, seed);
+void store_row(const Fixture<T>& f, int row, const KvLayer& kv) {
+  const KvShape& shape = f.shape;
+  const auto [page, offset] = f.slots[row];
+  for (int h = 0; h < shape.num_heads; ++h) {
+    const int before = f.call.num_heads + shape.num_heads, dim = shape.key_dim;
+    const std::span v(f.call.qkv.row(row) + (before + h) * dim, static_cast<size_t>(dim));
+    if (shape.dtype == DType::int8) {
+      const std::vector<float> key =
+          f.template head<float>(row, f.call.num_heads + h, f.call.k_norm);
+      std::vector<int8_t> q;
+      kv.scales(page, h)[offset] = quantized(std::span(key).first(dim), q);
+      for (int d = 0; d < dim; ++d) kv.keys<int8_t>(page, h)[shape.key_offset(offset, d)] = q[d];
+      kv.scales(page, h)[shape.page_tokens + offset] = quantized(v, q);
+      for (int d = 0; d < dim; ++d)
+        kv.values<int8_t>(page, h)[shape.value_offset(offset, d)] = q[d];
+      continue;
+    }
+    const std::vector<T> key = f.template head<T>(row, f.call.num_heads + h, f.call.k_norm);
+    for (int d = 0; d < dim; ++d) {
+      kv.keys<T>(page, h)[shape.key_offset(offset, d)] = key[d];
+      kv.values<T>(page, h)[shape.value_offset(offset, d)] = from_float<T>(v[d]);
+    }
+  }
+}
+
+template <class T>
+void expect_qkv(const QkvCase& c, uint32_t seed, DType stored = dtype_of<T>) {
+  Fixture<T> f(c, seed, stored);
   f.run(Isa::ref, 1);
   // Every element of q, and all that stands in the pages: what no token wrote is still zero.
-  std::vector<T> pages(f.pages.size());
-  const KvLayer expected = {f.shape, pages.data()};
+  std::vector<std::byte> pages(f.pages.size());
   for (int r = 0; r < c.rows; ++r) {
     for (int h = 0; h < c.num_heads; ++h) {
-      const std::vector<T> want = f.head(r, h, f.call.q_norm);
+      const std::vector<T> want = f.template head<T>(r, h, f.call.q_norm);
       const T* got = f.call.q.template as<T>().row(r) + h * static_cast<int>(want.size());
       ASSERT_EQ(std::memcmp(got, want.data(), want.size() * sizeof(T)), 0);
     }
-    for (int h = 0; h < c.kv_heads; ++h) {
-      const KvSlot slot = f.slots[r];
-      const std::vector<T> key = f.head(r, c.num_heads + h, f.call.k_norm);
-      const float* v = f.call.qkv.row(r) + (c.num_heads + c.kv_heads + h) * c.dim;
-      for (int d = 0; d < c.dim; ++d) {
-        expected.keys<T>(slot.page, h)[f.shape.key_offset(slot.offset, d)] = key[d];
-        expected.values<T>(slot.page, h)[f.shape.value_offset(slot.offset, d)] =
-            from_float<T>(v[d]);
-      }
-    }
+    store_row(f, r, {f.shape, pages.data()});
   }
-  ASSERT_EQ(std::memcmp(f.pages.data(), pages.data(), pages.size() * sizeof(T)), 0);
+  ASSERT_EQ(f.pages, pages);
   for (Isa isa : cases::vector_isas()) {
     for (int num_workers : {1, 3}) {
-      Fixture<T> g(c, seed);
+      Fixture<T> g(c, seed, stored);
       g.run(isa, num_workers);
-      ASSERT_EQ(std::memcmp(g.pages.data(), pages.data(), pages.size() * sizeof(T)), 0)
-          << isa_name(isa);
+      ASSERT_EQ(g.pages, pages) << isa_name(isa);
       ASSERT_EQ(std::memcmp(g.q.data(), f.q.data(), f.q.size() * sizeof(T)), 0) << isa_name(isa);
     }
   }
@@ -117,11 +151,29 @@ void expect_qkv(const QkvCase& c, uint32_t seed) {
 TEST(QkvTest, EveryHeadGoesWhereTheLayoutSays) {
   uint32_t seed = 0;
   for (const QkvCase& c : kCases) {
-    for (int norm = 0; norm < 2; ++norm) {
+    for (int variant = 0; variant < 4; ++variant) {  // with and without norm, both styles
       expect_qkv<Bf16>(c, seed);
-      expect_qkv<float>(c, seed++);
+      expect_qkv<float>(c, seed);
+      expect_qkv<Bf16>(c, seed, DType::int8);
+      expect_qkv<float>(c, seed++, DType::int8);
     }
   }
+}
+
+// A number that cannot be stored marks its token's scale, and nothing else.
+TEST(QkvTest, Int8NotANumberMarksItsScale) {
+  Fixture<Bf16> f(kCases[1], 1, DType::int8), poisoned(kCases[1], 1, DType::int8);
+  const int row = 7, value_column = (4 + 2) * 32 + 5;
+  poisoned.qkv[row * poisoned.call.qkv.cols + value_column] = std::nanf("");
+  f.run(detect_isa(), 1);
+  poisoned.run(detect_isa(), 1);
+  const auto [page, offset] = f.slots[row];
+  for (int r = 0; r < kCases[1].rows; ++r) {
+    const float scale =
+        poisoned.call.kv.scales(poisoned.slots[r].page, 0)[32 + poisoned.slots[r].offset];
+    EXPECT_EQ(std::isnan(scale), r == row) << r;
+  }
+  EXPECT_EQ(poisoned.call.kv.scales(page, 0)[offset], f.call.kv.scales(page, 0)[offset]);
 }
 
 }  // namespace

@@ -9,7 +9,11 @@
 namespace hocket {
 namespace {
 
-constexpr KvShape kShape{DType::bf16, 2, 40, 24, 64};  // both dims need padding
+constexpr KvShape kShape{.dtype = DType::int8,  // both dims need padding
+                         .num_heads = 2,
+                         .key_dim = 40,
+                         .value_dim = 24,
+                         .page_tokens = 64};
 constexpr int kLayers = 3, kPages = 5;
 
 PagePool make_pool() {
@@ -23,8 +27,7 @@ std::byte mark(int layer, int page) {
   return std::byte(1 + layer * kPages + page);
 }
 std::span<std::byte> page_bytes(const PagePool& pool, int layer, int page) {
-  return {reinterpret_cast<std::byte*>(pool.layer(layer).keys<Bf16>(PageId{page}, 0)),
-          static_cast<size_t>(kShape.page_bytes())};
+  return {pool.layer(layer).head(PageId{page}, 0), static_cast<size_t>(kShape.page_bytes())};
 }
 void mark_all(const PagePool& pool) {
   for (int layer = 0; layer < kLayers; ++layer)
@@ -36,8 +39,35 @@ bool all_are(std::span<const std::byte> bytes, std::byte want) {
 }
 
 TEST(PagePool, BytesAreWhatTheShapeSays) {
-  EXPECT_EQ(kShape.page_bytes(), 2 * 64 * (64 + 32) * 2);
+  EXPECT_EQ(kShape.page_bytes(), 2 * (64 * (64 + 32) + 2 * 64 * 4));
   EXPECT_EQ(make_pool().bytes(), kLayers * kPages * kShape.page_bytes());
+  KvShape shape = kShape;
+  shape.dtype = DType::bf16;
+  EXPECT_EQ(shape.page_bytes(), 2 * 64 * (64 + 32) * 2);
+  shape = {.kind = KvShape::Kind::latent,
+           .dtype = DType::bf16,
+           .num_heads = 1,
+           .key_dim = 576,
+           .value_dim = 512,
+           .page_tokens = 32};
+  EXPECT_EQ(shape.page_bytes(), 32 * 576 * 2);
+  shape.dtype = DType::int8;
+  EXPECT_EQ(shape.page_bytes(), 32 * (576 + 2 * 4));
+}
+
+// Everything a token has lies inside its page, behind what the token before it has.
+TEST(PagePool, ScalesStandBehindTheNumbers) {
+  const PagePool pool = make_pool();
+  const KvLayer layer = pool.layer(1);
+  for (int head = 0; head < kShape.num_heads; ++head) {
+    std::byte* const begin = layer.head(PageId{2}, head);
+    EXPECT_EQ(reinterpret_cast<std::byte*>(layer.values<int8_t>(PageId{2}, head)),
+              begin + kShape.key_elements());
+    EXPECT_EQ(reinterpret_cast<std::byte*>(layer.scales(PageId{2}, head)),
+              begin + kShape.key_elements() + kShape.value_elements());
+    EXPECT_EQ(reinterpret_cast<std::byte*>(layer.scales(PageId{2}, head) + 2 * kShape.page_tokens),
+              begin + kShape.head_bytes());
+  }
 }
 
 TEST(PagePool, PagesOfAllLayersAreDisjointAndAligned) {
