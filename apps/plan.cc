@@ -115,7 +115,7 @@ void print_speed(const Plan& plan) {
             fmt::format("a prompt of {} tokens", f.prefill_len));
   for (const DecodeSpeed& speed : f.decode) {
     const PassShape pass = f.cost.decode(speed.batch, f.kv_len);
-    print_row(fmt::format("decode {}", speed.batch), rate(speed.tokens_per_s),
+    print_row(fmt::format("decode, batch {}", speed.batch), rate(speed.tokens_per_s),
               fmt::format("{} a step: {} experts, {} tokens each", gb(f.cost.bytes(pass)),
                           std::lround(pass.experts_hit), f.kv_len));
   }

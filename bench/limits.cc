@@ -16,7 +16,8 @@ namespace {
 constexpr int kRuns = 32;
 // A worker reads a piece a run, short enough to be left undisturbed now and then, from more than
 // any cache holds.
-constexpr int64_t kPieceBytes = int64_t{8} << 20, kReadBytes = kRuns * kPieceBytes;
+constexpr int64_t kPieceBytes = int64_t{8} << 20;
+constexpr int64_t kReadBytesMax = int64_t{2} << 30;  // of all workers
 constexpr int kLoops = 100'000;  // a millisecond: short enough to run undisturbed now and then
 constexpr int kTileLoops = kLoops / 16;
 
@@ -113,16 +114,19 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles() {
 }  // namespace
 
 double measured_read_bandwidth(WorkerPool& workers) {
+  const int pieces = static_cast<int>(
+      std::clamp<int64_t>(kReadBytesMax / (workers.size() * kPieceBytes), 2, kRuns));
   std::vector<Buffer> buffers;
   for (int i = 0; i < workers.size(); ++i) {
-    auto buffer = Buffer::allocate(kReadBytes);
+    auto buffer = Buffer::allocate(pieces * kPieceBytes);
     if (!buffer) return 0;
-    std::fill_n(buffer->data(), kReadBytes, std::byte{1});
+    std::fill_n(buffer->data(), pieces * kPieceBytes, std::byte{1});
     buffers.push_back(*std::move(buffer));
   }
   const auto read = detect_isa() >= Isa::avx512 ? read_avx512 : read_avx2;
   return best_rate(workers, kPieceBytes, [&](int i, int run) {
-    read(reinterpret_cast<const char*>(buffers[i].data() + run * kPieceBytes), kPieceBytes);
+    read(reinterpret_cast<const char*>(buffers[i].data() + run % pieces * kPieceBytes),
+         kPieceBytes);
   });
 }
 

@@ -13,6 +13,7 @@
 #include "bench/limits.h"
 #include "bench/quantile.h"
 #include "compute/weights/progress_bar.h"
+#include "engine/cost.h"
 #include "engine/runner.h"
 #include "policy/cache/page_allocator.h"
 
@@ -20,7 +21,7 @@ namespace hocket {
 namespace {
 
 struct Limits {
-  double read = 0, peak = 0;  // bytes, operations a second
+  MachineSpeed speed;
   std::string_view peak_name;
 };
 
@@ -44,42 +45,11 @@ class ExpertCounter final : public ForwardProbe {
   int64_t hit_ = 0;
 };
 
-// Sizes of the model's parts, in elements.
-struct Parts {
-  explicit Parts(const EngineInfo& info) : model(info.model), bytes_each(size_of(info.dtype)) {
-    const double hidden = model.hidden_size, head_dim = model.head_dim;
-    attention = hidden * head_dim * (2 * model.num_heads + 2 * model.num_kv_heads);
-    gate = hidden * model.moe.num_experts;
-    expert = 3 * hidden * model.moe.intermediate_size;
-    dense = 3 * hidden * model.intermediate_size;
-    head = hidden * model.vocab_size;
-    num_moe = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
-    num_dense = model.num_layers - num_moe;
-  }
-  // Weights and keys that a pass must read; the head only where logits are wanted.
-  double bytes(int64_t experts_hit, double kv_tokens, double outputs) const {
-    const double kv = 2.0 * model.num_layers * model.num_kv_heads * model.head_dim * kv_tokens;
-    return bytes_each * (model.num_layers * attention + num_moe * gate + num_dense * dense +
-                         (outputs > 0 ? head : 0) + static_cast<double>(experts_hit) * expert + kv);
-  }
-  // `pairs`: queries times the keys that each sees, of one layer; `outputs`: rows of logits.
-  double operations(double rows, double pairs, double outputs) const {
-    const double weights = model.num_layers * attention +
-                           num_moe * (gate + model.moe.top_k * expert) + num_dense * dense;
-    const double scores = 2.0 * model.num_layers * model.num_heads * model.head_dim * pairs;
-    return 2 * (rows * weights + scores + outputs * head);
-  }
-
-  const ModelConfig& model;
-  double bytes_each = 0, attention = 0, gate = 0, expert = 0, dense = 0, head = 0;
-  int num_moe = 0, num_dense = 0;
-};
-
 // Sequences that grow by random tokens, each in pages of its own.
 class Bench {
  public:
-  Bench(Runner& runner, const BenchOneBatchOptions& options)
-      : runner_(runner), parts_(runner.info()), chunk_(runner.plan().work.max_rows) {
+  Bench(Runner& runner, const ModelCost& cost, const BenchOneBatchOptions& options)
+      : runner_(runner), cost_(cost), chunk_(runner.plan().work.max_rows) {
     batch_.reserve(chunk_, runner.plan().max_running_requests);
     pages_per_sequence_ =
         pages_for(options.context_len + options.output_len, runner.info().page_tokens);
@@ -93,9 +63,9 @@ class Bench {
       const int begin = sequences_[0].len, rows = std::min(chunk_, len - begin);
       batch_.clear();
       batch_.mode = ForwardMode::extend;
-      add_rows(sequences_[0], rows);
+      add_rows(sequences_[0], rows, runner_.info().prompt_role);
       if (begin + rows == len) batch_.output_rows.push_back(rows - 1);
-      add(work, begin + rows, rows * (begin + 0.5 * (rows + 1)));
+      add(work, cost_.prefill(rows, begin));
     }
     return work;
   }
@@ -108,18 +78,17 @@ class Bench {
       while (sequence.len < context) {
         batch_.clear();
         batch_.mode = ForwardMode::extend;
-        add_rows(sequence, std::min(chunk_, context - sequence.len));
-        add(ignored, 0, 0);
+        add_rows(sequence, std::min(chunk_, context - sequence.len), runner_.info().prompt_role);
+        add(ignored, {});
       }
     for (int step = 0; step < steps; ++step) {
       batch_.clear();
       batch_.mode = ForwardMode::decode;
       for (Sequence& sequence : sequences_) {
         batch_.output_rows.push_back(batch_.num_rows());
-        add_rows(sequence, 1);
+        add_rows(sequence, 1, TokenRole::generated);
       }
-      const double pairs = static_cast<double>(batch) * (context + step + 1);
-      add(work, pairs, pairs);
+      add(work, cost_.decode(batch, context + step + 1));
     }
     return work;
   }
@@ -137,11 +106,12 @@ class Bench {
       sequences_[i / num_pages].pages.push_back(PageId{i});
   }
 
-  void add_rows(Sequence& sequence, int rows) {
+  void add_rows(Sequence& sequence, int rows, TokenRole role) {
     const int page_tokens = runner_.info().page_tokens;
     batch_.sequences.push_back({.row_begin = batch_.num_rows(),
                                 .num_rows = rows,
                                 .first_position = sequence.len,
+                                .role = role,
                                 .pages = sequence.pages});
     std::uniform_int_distribution<int32_t> token(0, runner_.info().model.vocab_size - 1);
     for (int i = 0; i < rows; ++i, ++sequence.len) {
@@ -154,8 +124,9 @@ class Bench {
     }
   }
 
-  // One pass over batch_, its cost added to `work`: keys read, and queries times the keys they see.
-  void add(Work& work, double kv_tokens, double pairs) {
+  // One pass over batch_, its cost added to `work`: of `pass` with the experts and outputs that the
+  // batch really has.
+  void add(Work& work, PassShape pass) {
     const TimePoint start = RealClock().now();
     runner_.forward(batch_, &counter_);
     const int wanted = static_cast<int>(batch_.output_rows.size());
@@ -165,12 +136,14 @@ class Bench {
     work.seconds += to_seconds(RealClock().now() - start);
     const int64_t hit = counter_.take();
     work.experts_hit += hit;
-    work.bytes += parts_.bytes(hit, kv_tokens, wanted);
-    work.operations += parts_.operations(batch_.num_rows(), pairs, wanted);
+    pass.experts_hit = static_cast<double>(hit);
+    pass.outputs = wanted;
+    work.bytes += cost_.bytes(pass);
+    work.operations += cost_.operations(pass);
   }
 
   Runner& runner_;
-  const Parts parts_;
+  const ModelCost& cost_;
   const int chunk_;
   int pages_per_sequence_ = 0;
   std::mt19937 random_{1};
@@ -216,10 +189,17 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
   const int tokens = c.batch == 0 ? c.input_len : c.batch * steps;
   const auto us = spread_of(c.rounds, [&](const Work& w) { return w.seconds / steps * 1e6; });
   const auto rate = spread_of(c.rounds, [&](const Work& w) { return tokens / w.seconds; });
-  const auto read =
-      spread_of(c.rounds, [&](const Work& w) { return w.bytes / w.seconds / limits.read; });
-  const auto peak =
-      spread_of(c.rounds, [&](const Work& w) { return w.operations / w.seconds / limits.peak; });
+  const auto read = spread_of(
+      c.rounds, [&](const Work& w) { return w.bytes / w.seconds / limits.speed.read_bytes_per_s; });
+  const auto peak = spread_of(c.rounds, [&](const Work& w) {
+    return w.operations / w.seconds / limits.speed.operations_per_s;
+  });
+  // Speed over what `hocket plan` foretells of such passes.
+  const auto plan = spread_of(c.rounds, [&](const Work& w) {
+    return (w.bytes / limits.speed.read_bytes_per_s +
+            w.operations / limits.speed.operations_per_s) /
+           kPassEfficiency / w.seconds;
+  });
   const auto hit = spread_of(
       c.rounds, [&](const Work& w) { return static_cast<double>(w.experts_hit) / steps; });
   if (options.json) {
@@ -233,31 +213,35 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
                  {"read_fraction", read.median},
                  {"peak_fraction", peak.median},
                  {"peak", limits.peak_name},
+                 {"plan_fraction", plan.median},
                  {"experts_hit", hit.median}});
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print(
         "{:<18} | {:>7.1f} tok/s ({:.1f}-{:.1f}) | {:>8.0f} us a step ({:.0f}-{:.0f}) | "
-        "{:.3f} of read bandwidth | {:.3f} of {} peak | {:.0f} of {} experts\n",
+        "{:.3f} of read bandwidth | {:.3f} of {} peak | {:.2f} of plan | {:.0f} of {} experts\n",
         c.name, rate.median, rate.low, rate.high, us.median, us.low, us.high, read.median,
-        peak.median, limits.peak_name, hit.median, experts_all);
+        peak.median, limits.peak_name, plan.median, hit.median, experts_all);
   }
 }
 
 void print_head(const Runner& runner, const Limits& limits, bool json) {
   const EngineInfo& info = runner.info();
   if (json) {
-    const nlohmann::ordered_json line = {
-        {"cpu", runner.machine().cpu_name},  {"isa", isa_name(info.isa)},
-        {"threads", info.num_workers},       {"dtype", dtype_name(info.dtype)},
-        {"weight_bytes", info.weight_bytes}, {"read_gb_s", limits.read / 1e9},
-        {"peak_gflop_s", limits.peak / 1e9}, {"peak", limits.peak_name}};
+    const nlohmann::ordered_json line = {{"cpu", runner.machine().cpu_name},
+                                         {"isa", isa_name(info.isa)},
+                                         {"threads", info.num_workers},
+                                         {"dtype", dtype_name(info.dtype)},
+                                         {"weight_bytes", info.weight_bytes},
+                                         {"read_gb_s", limits.speed.read_bytes_per_s / 1e9},
+                                         {"peak_gflop_s", limits.speed.operations_per_s / 1e9},
+                                         {"peak", limits.peak_name}};
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print("machine {}\n", describe(runner.machine()));
     fmt::print("limits  isa={} threads={} | read {:.1f} GB/s | {} {:.0f} GFLOP/s\n",
-               isa_name(info.isa), info.num_workers, limits.read / 1e9, limits.peak_name,
-               limits.peak / 1e9);
+               isa_name(info.isa), info.num_workers, limits.speed.read_bytes_per_s / 1e9,
+               limits.peak_name, limits.speed.operations_per_s / 1e9);
     fmt::print("model   {} layers, hidden {}, {} experts, top {} | {:.2f} GB {}\n",
                info.model.num_layers, info.model.hidden_size, info.model.moe.num_experts,
                info.model.moe.top_k, static_cast<double>(info.weight_bytes) / 1e9,
@@ -293,9 +277,12 @@ void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings)
 void measure_limits(Runner& runner, Limits& limits) {
   const bool tiles = runner.info().isa == Isa::amx && runner.info().dtype == DType::bf16;
   limits.peak_name = tiles ? "AMX" : "FMA";
-  limits.read = std::max(limits.read, measured_read_bandwidth(runner.workers()));
-  limits.peak = std::max(limits.peak, tiles ? measured_amx_peak(runner.workers())
-                                            : measured_fma_peak(runner.workers()));
+  MachineSpeed& speed = limits.speed;
+  speed.read_bytes_per_s =
+      std::max(speed.read_bytes_per_s, measured_read_bandwidth(runner.workers()));
+  speed.operations_per_s =
+      std::max(speed.operations_per_s,
+               tiles ? measured_amx_peak(runner.workers()) : measured_fma_peak(runner.workers()));
 }
 
 Result<void> run(BenchOneBatchOptions& options) {
@@ -314,7 +301,9 @@ Result<void> run(BenchOneBatchOptions& options) {
                              .progress = [&](const LoadProgress& p) { bar.update(p); },
                              .tokenizer_eos = std::nullopt}));
   runner->workers().adopt_caller();
-  Bench bench(*runner, options);
+  HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
+  HOCKET_TRY(const ModelCost cost, ModelCost::measure(choice));
+  Bench bench(*runner, cost, options);
   std::vector<Case> cases = cases_of(options);
   Limits limits;
   // Cases and limits take turns, so that all see the same neighbours; round 0 warms up.

@@ -20,6 +20,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
                 model.architecture);
   ModelCost cost;
   cost.model_ = model;
+  cost.prompt_role_ = choice.prompt_role;
   cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
   constexpr int kTokens = 32;
   cost.kv_bytes_per_token_ =
@@ -180,7 +181,7 @@ PassShape ModelCost::prefill(double rows, double context) const {
           .kv_tokens = context + rows,
           .pairs = rows * (context + 0.5 * (rows + 1)),
           .outputs = 1,
-          .role = TokenRole::prompt};
+          .role = prompt_role_};
 }
 
 double ModelCost::seconds(const PassShape& pass, const MachineSpeed& speed) const {

@@ -90,6 +90,7 @@ class ModelCost {
   void add_vectors(int64_t all_bytes);
 
   ModelConfig model_;
+  TokenRole prompt_role_ = TokenRole::prompt;
   std::array<PartSize, kNumWeightParts> parts_{};
   PartSize mtp_;
   int num_moe_layers_ = 0;

@@ -1,0 +1,67 @@
+"""`hocket plan`: what it foretells is what a server then says of itself, and its exit status."""
+
+import json
+import subprocess
+
+from conftest import BINARY, MODEL, ROOT
+
+SPEED = ("--read-gbs", "50", "--peak-gflops", "500")  # nothing is measured: quick, and the same everywhere
+
+
+def plan(*flags):
+    done = subprocess.run([BINARY, "plan", *SPEED, *flags], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def plan_json(*flags):
+    status, out, err = plan("--json", *flags)
+    return status, json.loads(out), err
+
+
+def test_the_figures_are_those_of_serve(start):
+    flags = ("--max-total-tokens", "8192", "--quantization", "int8", "--num-threads", "2")
+    status, figures, _ = plan_json("--model-path", str(MODEL), *flags)
+    assert status == 0 and figures["fits"]
+    server = start(*flags)
+    info = json.loads(server.get("/get_server_info")[2])["memory"]
+    for key in ("weight_bytes", "work_bytes", "kv_bytes"):
+        assert figures[key] == info[key], (key, figures, info)
+
+
+def test_671_billion_parameters_on_a_laptop():
+    status, figures, err = plan_json("--model-path", str(ROOT / "tests/configs/deepseek_v3"), "--memory-gb", "32")
+    assert status == 4
+    assert "error[HK040]" in err and "fix: " in err and "GB of available memory" in err
+    assert not figures["fits"] and figures["largest_batch"] == 0
+    assert abs(figures["parameters"] - 671.03e9) < 0.001 * 671e9
+    assert figures["total_bytes"] > figures["weight_bytes"] > figures["budget_bytes"]
+    assert figures["weight_bytes"] == sum(part["bytes"] for part in figures["parts"].values())
+    assert figures["parts"]["experts"]["format"] == "fp8"
+    assert 11e9 < figures["mtp_bytes"] < 13e9
+    assert figures["kv_bytes_per_token"] == 61 * 576 * 2
+    assert figures["advice"]["needed_bytes"] > figures["weight_bytes"]
+
+
+def test_the_advice_works():
+    model = ("--model-path", str(ROOT / "tests/configs/qwen3_235b_a22b"), "--memory-gb", "400")
+    status, figures, err = plan_json(*model)
+    assert status == 4 and figures["advice"]["fits"]
+    assert figures["advice"]["flag"] in err
+    status, better, _ = plan_json(*model, *figures["advice"]["flag"].split())
+    assert status == 0 and better["fits"]
+    assert better["largest_context"] > 0 and better["decode_tokens_per_s"]["1"] > 0
+
+
+def test_the_table_is_as_wide_as_a_terminal():
+    for model in (MODEL, ROOT / "tests/configs/deepseek_v2_lite"):
+        status, out, _ = plan("--model-path", str(model), "--memory-gb", "64")
+        assert status == 0
+        assert "largest batch" in out and "decode, batch 1" in out and "advice" in out
+        assert max(map(len, out.splitlines())) <= 100
+
+
+def test_exit_status():
+    assert plan("--model-path", "/no/such/folder")[0] == 3
+    assert plan("--quantization", "awq")[0] == 2
+    status, _, err = plan("--cache-type-k", "q8_0")
+    assert status == 2 and "--kv-cache-dtype" in err
