@@ -13,7 +13,8 @@ constexpr int kLanes = 16;  // partial sums side by side, so that the compiler v
 constexpr float kTiny = 0x1p-60f;
 constexpr float kFp8Max = 448;
 constexpr int kInt4Max = 15;
-constexpr float kClipping[] = {1.0f, 0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 0.7f};
+constexpr float kWidths[] =  // of the grid; the extent of the values is 1
+    {1.0f, 1.04f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f};
 
 const std::array<float, 256> kFp8Values = [] {
   std::array<float, 256> values{};
@@ -62,10 +63,10 @@ struct Asymmetric {
   }
 };
 
-// Sums over a group, in units of the scale: of the squared error, of number * value and of
-// number * number (the number counted from zero).
+// How well numbers of a grid fit a group, once its scale is the one of least squares.
 struct Fit {
-  float error = 0, cross = 0, square = 0;
+  float error = 0;  // squared, in units of the grid's step
+  float scale = 1;  // in the same units
 };
 
 Fit fit_of(const float* x, int count, const Asymmetric& q) {
@@ -81,7 +82,10 @@ Fit fit_of(const float* x, int count, const Asymmetric& q) {
   for (; i + kLanes <= count; i += kLanes)
     for (int lane = 0; lane < kLanes; ++lane) add(x[i + lane], lane);
   for (; i < count; ++i) add(x[i], i % kLanes);
-  return {fold(error), fold(cross), fold(square)};
+  const float miss = fold(error), along = fold(cross), length = fold(square);
+  if (length == 0) return {miss, 1};
+  const float gain = (along - length) * (along - length) / length;
+  return {std::max(miss - gain, 0.0f), along / length};
 }
 
 // Returns the scale.
@@ -94,16 +98,15 @@ float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   }
   Asymmetric best;
   float best_error = std::numeric_limits<float>::max(), scale = 0;
-  for (const float ratio : kClipping) {
-    const float step = (extent.high - extent.low) * ratio / kInt4Max;
-    const float zero_point = std::nearbyint(-extent.low * ratio / step);
+  for (const float width : kWidths) {
+    const float step = (extent.high - extent.low) * width / kInt4Max;
+    const float zero_point = std::nearbyint(-extent.low * width / step);
     const Asymmetric tried{1 / step, std::clamp(zero_point, 0.0f, float{kInt4Max})};
     const Fit fit = fit_of(x, count, tried);
-    if (fit.error * ratio * ratio >= best_error) continue;
-    best_error = fit.error * ratio * ratio;
+    if (fit.error * width * width >= best_error) continue;
+    best_error = fit.error * width * width;
     best = tried;
-    // For these numbers the scale with the least squared error.
-    scale = fit.square > 0 ? step * (fit.cross / fit.square) : step;
+    scale = step * fit.scale;
   }
   for (int i = 0; i < count; ++i) numbers[i] = static_cast<uint8_t>(best.number(x[i]));
   *zero = static_cast<uint8_t>(best.zero);

@@ -52,7 +52,8 @@ void dequantize_rows(const ScaledRows& rows, View<float> out);
 // Chooses scales, zeros and numbers of `out`:
 //   fp8    scale = amax / 448, nearest even
 //   int8   scale = amax / 127, nearest even, symmetric around 128
-//   int4   asymmetric; of a few clipping ratios the one with the least squared error
+//   int4   asymmetric; of a few widths of the grid, each with the scale of least squares, the one
+//          with the least squared error
 // Groups whose amax is below 2^-60 become zeros. False where a value is NaN or infinite.
 [[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
 

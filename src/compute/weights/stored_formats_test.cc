@@ -1,0 +1,352 @@
+// Every format that files have, written by hand (test_folder.h) and found again in packed weights,
+// number by number.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compute/weights/loader.h"
+#include "compute/weights/safetensors.h"
+#include "compute/weights/test_folder.h"
+
+namespace hocket {
+namespace {
+
+using Layout = QuantConfig::Layout;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Case {
+  std::string name;
+  QuantConfig quant;
+  bool symmetric = true;
+};
+std::vector<Case> all_cases() {
+  return {{"fp8_block", {.layout = Layout::fp8_block}},
+          {"fp8_channel", {.layout = Layout::fp8_channel}},
+          {"int8_channel", {.layout = Layout::int8_channel}},
+          {"awq_32", {.layout = Layout::awq, .group = 32}},
+          {"awq_128", {.layout = Layout::awq, .group = 128}},
+          {"gptq_128", {.layout = Layout::gptq, .group = 128}},
+          {"gptq_v2_64", {.layout = Layout::gptq, .group = 64, .gptq_zeros_less_1 = false}},
+          {"gptq_all", {.layout = Layout::gptq, .group = 0}},
+          {"packed_32", {.layout = Layout::packed, .group = 32}},
+          {"packed_all", {.layout = Layout::packed, .group = 0}},
+          {"packed_asymmetric", {.layout = Layout::packed, .group = 128}, false}};
+}
+WeightFormat format_of(const QuantConfig& quant) {
+  if (quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel)
+    return WeightFormat::fp8;
+  return quant.layout == Layout::int8_channel ? WeightFormat::int8 : WeightFormat::int4;
+}
+TestMatrix matrix_of(const Case& c, const std::string& module, int n, int k) {
+  return {module, n, k, c.quant, c.symmetric};
+}
+
+// What was loaded, and the memory that it lies in.
+struct Loaded {
+  std::unique_ptr<WeightSource> source;
+  std::optional<WeightLoader> loader;
+  Result<void> status;
+};
+// `describe` measured from the config alone, from the headers, then run for good: three times the
+// same bytes.
+template <class Describe>
+Loaded load(const std::filesystem::path& folder, WeightLoader::Options options, Describe describe) {
+  Loaded out;
+  auto opened = open_model_weights(folder);
+  EXPECT_TRUE(opened.has_value()) << opened.error().message;
+  out.source = *std::move(opened);
+  WeightLoader by_config = WeightLoader::measuring(options);
+  describe(by_config);
+  options.source = out.source.get();
+  WeightLoader by_headers = WeightLoader::measuring(options);
+  describe(by_headers);
+  out.status = by_headers.status();
+  if (!out.status) return out;
+  EXPECT_TRUE(by_config.status().has_value());
+  EXPECT_EQ(by_config.bytes(), by_headers.bytes());
+  options.bytes = by_headers.bytes();
+  auto loader = WeightLoader::loading(options);
+  EXPECT_TRUE(loader.has_value());
+  describe(*loader);
+  out.status = loader->status();
+  if (out.status) {
+    EXPECT_EQ(loader->bytes(), by_headers.bytes());
+  }
+  out.loader.emplace(*std::move(loader));
+  return out;
+}
+
+template <class T>
+float plain_at(const PackedWeight& w, int row, int col) {
+  return to_float(w.panel_as<T>(0)[packed_offset(row, col, w.k_blocks())]);
+}
+// Row `row` of `w` is row `from` of `m`, in numbers, scales and zeros.
+void expect_row(const PackedWeight& w, int row, const TestMatrix& m, int from) {
+  const Unpacked got{w};
+  for (int col = 0; col < m.k; ++col) {
+    ASSERT_EQ(got.number(row, col), m.number(from, col)) << m.module << " " << row << " " << col;
+    ASSERT_EQ(got.scale(row, col), m.scale(from, col / m.group())) << m.module << " " << row;
+    if (w.format != WeightFormat::fp8) {
+      ASSERT_EQ(got.zero(row, col), m.zero(from, col / m.group())) << m.module << " " << row;
+    }
+  }
+}
+
+class StoredFormat : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(All, StoredFormat, testing::ValuesIn(all_cases()),
+                         [](const auto& i) { return i.param.name; });
+
+TEST_P(StoredFormat, AMatrixKeepsItsNumbersScalesAndZeros) {
+  for (const auto& [n, k] : {std::pair(136, 320), std::pair(32, 128), std::pair(300, 160)}) {
+    const TestMatrix m = matrix_of(GetParam(), "model.layers.0.x", n, k);
+    TestFolder folder;
+    add_quantized(folder, m);
+    folder.write_file();
+    for (const int num_workers : {1, 2}) {
+      WorkerPool workers({.num_workers = num_workers, .cpus = {}});
+      PackedWeight w;
+      const Loaded loaded =
+          load(folder.path(), {.stored = m.quant, .workers = &workers},
+               [&](WeightLoader& l) { w = l.matrix(m.module + ".weight", n, k); });
+      ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
+      EXPECT_EQ(w.format, format_of(m.quant));
+      for (int row = 0; row < n; ++row) expect_row(w, row, m, row);
+      for (int row = n; row < w.panels() * 16; ++row) {  // padding computes to 0
+        EXPECT_EQ(Unpacked{w}.number(row, k - 1), 0);
+        EXPECT_EQ(Unpacked{w}.scale(row, k - 1), 0.0f);
+      }
+    }
+  }
+}
+
+TEST_P(StoredFormat, InFloat32ItIsDequantizedExactly) {
+  const TestMatrix m = matrix_of(GetParam(), "model.layers.0.x", 136, 320);
+  TestFolder folder;
+  add_quantized(folder, m);
+  folder.write_file();
+  PackedWeight w;
+  const Loaded loaded =
+      load(folder.path(), {.dtype = DType::f32, .stored = m.quant},
+           [&](WeightLoader& l) { w = l.matrix(m.module + ".weight", m.n, m.k); });
+  ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
+  ASSERT_EQ(w.format, WeightFormat::f32);
+  EXPECT_EQ(w.scales, nullptr);
+  for (int row = 0; row < m.n; ++row)
+    for (int col = 0; col < m.k; ++col)
+      ASSERT_EQ(plain_at<float>(w, row, col), m.value(row, col)) << row << " " << col;
+}
+
+TEST_P(StoredFormat, PartsOfOneProductStandWhereItSays) {
+  const TestMatrix q = matrix_of(GetParam(), "q", 24, 192), k = matrix_of(GetParam(), "k", 8, 192),
+                   v = matrix_of(GetParam(), "v", 40, 192);
+  const TestMatrix gate = matrix_of(GetParam(), "gate", 40, 192),
+                   up = matrix_of(GetParam(), "up", 40, 192),
+                   down = matrix_of(GetParam(), "down", 192, 40);
+  TestFolder folder;
+  for (const TestMatrix& m : {q, k, v, gate, up, down}) add_quantized(folder, m);
+  folder.write_file();
+  const WeightLoader::Part parts[] = {{"q.weight", 24}, {"k.weight", 8}, {"v.weight", 40}};
+  PackedWeight qkv;
+  ExpertWeights expert;
+  const Loaded loaded = load(folder.path(), {.stored = q.quant}, [&](WeightLoader& l) {
+    qkv = l.stacked(parts, 192);
+    expert = l.swiglu("gate.weight", "up.weight", "down.weight", 192, 40);
+  });
+  ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
+  for (int row = 0; row < 72; ++row)
+    expect_row(qkv, row,
+               row < 24   ? q
+               : row < 32 ? k
+                          : v,
+               row - (row < 24   ? 0
+                      : row < 32 ? 24
+                                 : 32));
+  for (int row = 0; row < 40; ++row) {
+    expect_row(expert.gate_up, row / 16 * 32 + row % 16, gate, row);
+    expect_row(expert.gate_up, row / 16 * 32 + 16 + row % 16, up, row);
+  }
+  for (int row = 0; row < 192; ++row) expect_row(expert.down, row, down, row);
+}
+
+TEST_P(StoredFormat, WhatMustBePlainIsDequantizedAndRoundedOnce) {
+  const int heads = 3, nope = 24, value = 16, rank = 64;
+  const TestMatrix m = matrix_of(GetParam(), "kv_b_proj", heads * (nope + value), rank);
+  TestFolder folder;
+  add_quantized(folder, m);
+  folder.write_file();
+  PackedWeight plain;
+  LatentHeadWeights w;
+  WorkerPool workers({.num_workers = 2, .cpus = {}});
+  const Loaded loaded =
+      load(folder.path(), {.stored = m.quant, .workers = &workers}, [&](WeightLoader& l) {
+        plain = l.plain_matrix("kv_b_proj.weight", m.n, m.k);
+        w = l.latent_heads("kv_b_proj.weight", heads, nope, value, rank);
+      });
+  ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
+  ASSERT_EQ(plain.format, WeightFormat::bf16);
+  const auto want = [&](int row, int col) { return to_float(to_bf16(m.value(row, col))); };
+  for (int row = 0; row < m.n; ++row)
+    for (int col = 0; col < rank; ++col) ASSERT_EQ(plain_at<Bf16>(plain, row, col), want(row, col));
+  for (int h = 0; h < heads; ++h)
+    for (int col = 0; col < rank; ++col) {
+      const int first = h * (nope + value);
+      for (int i = 0; i < nope; ++i) {
+        ASSERT_EQ(plain_at<Bf16>(w.key_up[h], i, col), want(first + i, col));
+        ASSERT_EQ(plain_at<Bf16>(w.key_absorb[h], col, i), want(first + i, col));
+      }
+      for (int i = 0; i < value; ++i)
+        ASSERT_EQ(plain_at<Bf16>(w.value_up[h], i, col), want(first + nope + i, col));
+    }
+}
+
+TEST_P(StoredFormat, RandomWeightsHaveTheFormatOfTheConfig) {
+  const QuantConfig quant = GetParam().quant;
+  PackedWeight one, two;
+  const auto make = [&](WorkerPool* workers, PackedWeight& w) {
+    const auto describe = [&](WeightLoader& l) { w = l.matrix("a.b.weight", 72, 320); };
+    WeightLoader::Options options{.seed = 5, .stored = quant, .workers = workers};
+    WeightLoader plan = WeightLoader::measuring(options);
+    describe(plan);
+    options.bytes = plan.bytes();
+    auto loader = WeightLoader::loading(options);
+    describe(*loader);
+    EXPECT_EQ(loader->bytes(), plan.bytes());
+    return *std::move(loader);
+  };
+  WorkerPool pool({.num_workers = 2, .cpus = {}});
+  const WeightLoader a = make(nullptr, one), b = make(&pool, two);
+  EXPECT_EQ(one.format, format_of(quant));
+  EXPECT_EQ(std::memcmp(one.data, two.data, a.bytes()), 0);
+  double power = 0;
+  for (int row = 0; row < 72; ++row)
+    for (int col = 0; col < 320; ++col) {
+      const int number = Unpacked{one}.number(row, col);
+      const float x = one.format == WeightFormat::fp8
+                          ? fp8_to_float(static_cast<uint8_t>(number))
+                          : static_cast<float>(number - Unpacked{one}.zero(row, col));
+      power += std::pow(x * Unpacked{one}.scale(row, col), 2);
+    }
+  EXPECT_NEAR(std::sqrt(power / (72 * 320)), 0.05, 0.002);  // as unquantized (random_weights.h)
+}
+
+TEST(StoredFormats, DifferentFormatsInOneProductBecomeBf16) {
+  const TestMatrix q{"q", 24, 192, {.layout = Layout::fp8_block}, true};
+  TestFolder folder;
+  add_quantized(folder, q);
+  folder.add("k.weight", "BF16", {8, 192}, std::vector<uint16_t>(8 * 192, 0x3fc0));
+  folder.write_file();
+  const WeightLoader::Part parts[] = {{"q.weight", 24}, {"k.weight", 8}};
+  PackedWeight w;
+  QuantConfig quant = q.quant;
+  quant.skipped = {"k"};
+  const Loaded loaded =
+      load(folder.path(), {.stored = quant}, [&](WeightLoader& l) { w = l.stacked(parts, 192); });
+  ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
+  ASSERT_EQ(w.format, WeightFormat::bf16);
+  for (int col = 0; col < 192; ++col) {
+    EXPECT_EQ(plain_at<Bf16>(w, 23, col), to_float(to_bf16(q.value(23, col))));
+    EXPECT_EQ(plain_at<Bf16>(w, 24, col), 1.5f);
+  }
+}
+
+TEST(StoredFormats, Int8ZeroPointsAreKept) {
+  TestMatrix m{"x", 16, 64, {.layout = Layout::int8_channel}, true};
+  TestFolder folder;
+  add_quantized(folder, m);
+  std::vector<int8_t> zeros;
+  for (int row = 0; row < 16; ++row) zeros.push_back(static_cast<int8_t>(10 * row - 80));
+  folder.add("x.weight_zero_point", "I8", {16, 1}, zeros);
+  folder.write_file();
+  PackedWeight w;
+  const Loaded loaded = load(folder.path(), {.stored = m.quant},
+                             [&](WeightLoader& l) { w = l.matrix("x.weight", 16, 64); });
+  ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
+  for (int row = 0; row < 16; ++row) EXPECT_EQ(Unpacked{w}.zero(row, 63), 10 * row + 48);
+}
+
+// The message with which loading x [n, k] ends.
+std::string error_of(TestFolder& folder, const QuantConfig& quant, int n, int k) {
+  folder.write_file();
+  const Loaded loaded =
+      load(folder.path(), {.stored = quant}, [&](WeightLoader& l) { l.matrix("x.weight", n, k); });
+  return loaded.status ? "no error" : loaded.status.error().message;
+}
+
+TEST(StoredFormats, WhatIsMissingIsNamed) {
+  const QuantConfig fp8{.layout = Layout::fp8_block}, int8{.layout = Layout::int8_channel},
+      awq{.layout = Layout::awq, .group = 32};
+  TestFolder a, b, c, d;
+  a.add("x.weight", "F8_E4M3", {16, 32}, std::vector<uint8_t>(512));
+  EXPECT_THAT(error_of(a, fp8, 16, 32), AllOf(HasSubstr("x.weight is stored as float8_e4m3"),
+                                              HasSubstr("x.weight_scale_inv is missing")));
+  b.add("x.weight", "I8", {16, 32}, std::vector<uint8_t>(512));
+  EXPECT_THAT(error_of(b, int8, 16, 32), HasSubstr("x.weight_scale is missing"));
+  c.add("x.qzeros", "I32", {1, 2}, std::vector<uint32_t>(2));
+  EXPECT_THAT(error_of(c, awq, 16, 32), HasSubstr("no tensor \"x.qweight\""));
+  d.add("x.qweight", "I32", {32, 2}, std::vector<uint32_t>(64));
+  d.add("x.scales", "F16", {1, 16}, std::vector<uint16_t>(16));
+  EXPECT_THAT(error_of(d, awq, 16, 32), HasSubstr("no tensor \"x.qzeros\""));
+}
+
+TEST(StoredFormats, WrongShapesAndTypesAreNamed) {
+  const QuantConfig fp8{.layout = Layout::fp8_block}, packed{.layout = Layout::packed, .group = 32};
+  TestFolder a, b, c, d;
+  a.add("x.weight", "F8_E4M3", {130, 32}, std::vector<uint8_t>(130 * 32));
+  a.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
+  EXPECT_EQ(error_of(a, fp8, 130, 32),
+            "x.weight_scale_inv has the shape [1, 1], but config.json asks for [2, 1]");
+  b.add("x.weight", "F8_E5M2", {16, 32}, std::vector<uint8_t>(512));
+  b.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
+  EXPECT_EQ(error_of(b, fp8, 16, 32), "x.weight is stored as float8_e5m2, not as float8_e4m3");
+  c.add("x.weight_packed", "I32", {16, 8}, std::vector<uint32_t>(128));
+  c.add("x.weight_scale", "I8", {16, 2}, std::vector<int8_t>(32));
+  EXPECT_EQ(error_of(c, packed, 16, 64),
+            "x.weight_scale is stored as int8, not as bfloat16, float16 or float32");
+  d.add("x.weight_packed", "I32", {16, 8}, std::vector<uint32_t>(128));
+  d.add("x.weight_scale", "F32", {16, 2}, std::vector<float>(32));
+  d.add("x.weight_shape", "I64", {2}, std::vector<int64_t>{16, 60});
+  EXPECT_THAT(error_of(d, packed, 16, 64), HasSubstr("x.weight_shape is [16, 60]"));
+}
+
+TEST(StoredFormats, NaNInFloat8IsRefused) {
+  for (const uint8_t nan : {0x7f, 0xff})
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      TestFolder folder;
+      std::vector<uint8_t> numbers(32 * 32, 0x38);
+      numbers[31 * 32 + 5] = nan;
+      folder.add("x.weight", "F8_E4M3", {32, 32}, numbers);
+      folder.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
+      folder.write_file();
+      const Loaded loaded =
+          load(folder.path(), {.dtype = dtype, .stored = {.layout = Layout::fp8_block}},
+               [](WeightLoader& l) { l.matrix("x.weight", 32, 32); });
+      ASSERT_FALSE(loaded.status.has_value());
+      EXPECT_EQ(loaded.status.error().message, "x.weight holds a float8 that is not a number");
+    }
+}
+
+TEST(StoredFormats, ColumnsOutOfOrderAreRefused) {
+  TestFolder folder;
+  folder.add("x.qweight", "I32", {8, 16}, std::vector<uint32_t>(128));
+  folder.add("x.qzeros", "I32", {2, 2}, std::vector<uint32_t>(4));
+  folder.add("x.scales", "F16", {2, 16}, std::vector<uint16_t>(32));
+  std::vector<int32_t> order(64);
+  for (int i = 0; i < 64; ++i) order[i] = i % 2;
+  folder.add("x.g_idx", "I32", {64}, order);
+  EXPECT_THAT(error_of(folder, {.layout = Layout::gptq, .group = 32}, 16, 64),
+              AllOf(HasSubstr("act-order"), HasSubstr("column 1 is of group 1, not 0")));
+}
+
+TEST(StoredFormats, GroupsAndDepthsThatNoKernelHasAreRefused) {
+  TestFolder a, b;
+  a.add("x.qweight", "I32", {96, 2}, std::vector<uint32_t>(192));
+  EXPECT_THAT(error_of(a, {.layout = Layout::awq, .group = 48}, 16, 96),
+              HasSubstr("groups of 48 values"));
+  const int k = 65600;
+  b.add("x.weight", "I8", {1, k}, std::vector<int8_t>(k));
+  b.add("x.weight_scale", "F32", {1, 1}, std::vector<float>{1});
+  EXPECT_THAT(error_of(b, {.layout = Layout::int8_channel}, 1, k), HasSubstr("65600 inputs"));
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,140 @@
+// For tests of this room: model folders written by hand, and matrices quantized in every way that
+// files know, with the numbers they were made of.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/mix.h"
+#include "compute/kernels/packed_weight.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+// Tensors that become model.safetensors of a temporary folder, or shards with their index.
+class TestFolder {
+ public:
+  TestFolder() {
+    static int count = 0;
+    path_ = std::filesystem::path(testing::TempDir()) /
+            ("weights_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    std::filesystem::create_directories(path_);
+  }
+  ~TestFolder() { std::filesystem::remove_all(path_); }
+
+  template <class T>
+  void add(const std::string& name, const std::string& type, const std::vector<int64_t>& shape,
+           const std::vector<T>& values) {
+    tensors_.push_back({name, type, shape, std::string(values.size() * sizeof(T), '\0')});
+    std::memcpy(tensors_.back().bytes.data(), values.data(), values.size() * sizeof(T));
+  }
+  // What was added since the last shard.
+  void write_file(const std::string& file = "model.safetensors") {
+    std::string header = "{", data;
+    for (const Tensor& t : tensors_) {
+      header += (header.size() == 1 ? "\"" : ",\"") + t.name + R"(":{"dtype":")" + t.type +
+                R"(","shape":[)";
+      for (size_t i = 0; i < t.shape.size(); ++i)
+        header += (i == 0 ? "" : ",") + std::to_string(t.shape[i]);
+      header += R"(],"data_offsets":[)" + std::to_string(data.size()) + ",";
+      data += t.bytes;
+      header += std::to_string(data.size()) + "]}";
+      index_ += (index_.empty() ? "\"" : ",\"") + t.name + R"(":")" + file + "\"";
+    }
+    header += "}";
+    const uint64_t length = header.size();
+    std::ofstream out(path_ / file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), 8) << header << data;
+    tensors_.clear();
+  }
+  void write_index() const {
+    std::ofstream(path_ / "model.safetensors.index.json") << R"({"weight_map":{)" << index_ << "}}";
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  struct Tensor {
+    std::string name, type;
+    std::vector<int64_t> shape;
+    std::string bytes;
+  };
+  std::filesystem::path path_;
+  std::vector<Tensor> tensors_;
+  std::string index_;
+};
+
+// A quantized matrix as its definition: numbers, scales and zeros drawn by name.
+struct TestMatrix {
+  using Layout = QuantConfig::Layout;
+  std::string module;
+  int n = 0, k = 0;
+  QuantConfig quant;
+  bool symmetric = true;  // packed: without zero points
+
+  int group() const {
+    const bool fp8 = quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel;
+    return fp8 ? 128 : quant.group == 0 ? k : quant.group;
+  }
+  int groups() const { return (k + group() - 1) / group(); }
+  uint64_t draw(uint64_t kind, uint64_t row, uint64_t col) const {
+    uint64_t key = kind * 1'000'003 + row * 65'537 + col;
+    for (const char c : module) key = mix64(key + static_cast<unsigned char>(c));
+    return mix64(key);
+  }
+  int number(int row, int col) const {
+    const auto bits = static_cast<int>(draw(1, row, col) & 255);
+    switch (quant.layout) {
+      case Layout::fp8_block:
+      case Layout::fp8_channel:
+        return (bits & 127) == 127 ? 0 : bits;
+      case Layout::int8_channel:
+        return bits;
+      default:
+        return bits & 15;
+    }
+  }
+  float scale(int row, int g) const {
+    if (quant.layout == Layout::fp8_block) row /= 128;
+    if (quant.layout == Layout::fp8_channel) g = 0;
+    return static_cast<float>(1 + draw(2, row, g) % 1000) * 0x1p-12f;  // exact in float16
+  }
+  int zero(int row, int g) const {
+    if (quant.layout == Layout::int8_channel) return 128;
+    if (quant.layout == Layout::packed && symmetric) return 8;
+    const auto z = static_cast<int>(draw(3, row, g) & 15);
+    return quant.layout == Layout::gptq && quant.gptq_zeros_less_1 ? z + 1 : z;
+  }
+  float value(int row, int col) const {
+    const float s = scale(row, col / group());
+    if (quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel)
+      return fp8_to_float(static_cast<uint8_t>(number(row, col))) * s;
+    return static_cast<float>(number(row, col) - zero(row, col / group())) * s;
+  }
+};
+
+// The matrix in the tensors that its layout has.
+void add_quantized(TestFolder& folder, const TestMatrix& m);
+
+// Numbers, scales and zeros of a packed matrix, by the layout that packed_weight.h draws.
+struct Unpacked {
+  const PackedWeight& w;
+  int number(int row, int col) const;
+  float scale(int row, int col) const { return w.scales[group_index(row, col)]; }
+  int zero(int row, int col) const { return w.zeros[group_index(row, col)]; }
+
+ private:
+  int64_t group_index(int row, int col) const {
+    const int groups = (w.k + w.group - 1) / w.group;
+    return (int64_t{row / 16} * groups + col / w.group) * 16 + row % 16;
+  }
+};
+
+}  // namespace hocket
