@@ -74,7 +74,7 @@ Routing routed(Backend& backend, const std::vector<float>& logits, std::span<con
 std::vector<int> largest(const std::vector<double>& x, int count) {
   std::vector<int> order(x.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](int a, int b) { return x[a] > x[b]; });
+  std::ranges::sort(order, [&](int a, int b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
   order.resize(count);
   return order;
 }
