@@ -12,8 +12,10 @@ namespace {
 constexpr int kTasksPerWorker = 4;  // so that a worker held up elsewhere costs a quarter of a share
 constexpr int kPanelGroup = 2;      // gate and up
 
-// bf16 tiles (1 KiB) that stay in a core's L2 while the rows pass.
-constexpr int kCachedTiles = 512;
+// Weights that stay in a core's L2 while the rows pass.
+constexpr int64_t kCachedBytes = 512 << 10;
+constexpr int kLeastGroup = 32;   // of integer weights
+constexpr int kRouterArrays = 3;  // of numbers an expert (TopKRow)
 
 constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;
@@ -21,10 +23,12 @@ constexpr int ceil_div(int a, int b) {
 
 }  // namespace
 
-int panels_per_task(int panels, int k_blocks, int rows, int num_workers) {
+int panels_per_task(int panels, int64_t panel_bytes, int rows, int num_workers) {
   const int tasks = num_workers == 1 ? 1 : num_workers * kTasksPerWorker;
   const int share = ceil_div(ceil_div(panels, tasks), kPanelGroup) * kPanelGroup;
-  const int cached = std::max(2, kCachedTiles / k_blocks / 2 * 2);
+  const int cached =
+      static_cast<int>(std::max(int64_t{1}, kCachedBytes / panel_bytes / kPanelGroup)) *
+      kPanelGroup;
   return std::min({share, kMaxTaskPanels, rows > cpu::kVectorRows ? cached : kMaxTaskPanels});
 }
 
@@ -34,18 +38,28 @@ int rows_per_task(int panel_tasks, int rows, int num_workers) {
   return ceil_div(ceil_div(rows, groups), cpu::kTileBlockRows) * cpu::kTileBlockRows;
 }
 
+int64_t quantized_bytes(int k, int groups) {
+  return kQuantizedRows * (round_up(k, kIntegerBlockK) +
+                           groups * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)));
+}
+
 int64_t scratch_bytes_for(const ScratchNeed& need) {
-  const int k_blocks = static_cast<int>(round_up(need.max_k, kBlockK) / kBlockK);
-  const int64_t products = round_up(product_scratch_bytes(need.max_rows, k_blocks), 64) +
-                           int64_t{kTaskResults} * size_of(DType::f32);
-  if (need.kv.kind == KvShape::Kind::heads)
-    return std::max(products, attention_scratch_bytes(need.num_heads, need.kv));
-  return std::max(products, latent_attention_scratch_bytes({.num_heads = need.num_heads,
-                                                            .nope_dim = need.mla.nope_dim,
-                                                            .rope_dim = need.mla.rope_dim,
-                                                            .value_dim = need.mla.value_dim,
-                                                            .kv = need.kv,
-                                                            .dtype = need.dtype}));
+  const int k_blocks = ceil_div(need.max_k, kBlockK);
+  const int64_t rows =
+      need.dtype == DType::f32 ? 0 : quantized_bytes(need.max_k, ceil_div(need.max_k, kLeastGroup));
+  const int64_t results = int64_t{kTaskResults} * size_of(DType::f32);
+  const int64_t products = std::max(product_scratch_bytes(need.max_rows, k_blocks),
+                                    scaled_product_scratch_bytes(need.max_k));
+  const int64_t router = int64_t{kRouterArrays} * need.num_experts * size_of(DType::f32);
+  const int64_t attention = need.kv.kind == KvShape::Kind::latent
+                                ? latent_attention_scratch_bytes({.num_heads = need.num_heads,
+                                                                  .nope_dim = need.mla.nope_dim,
+                                                                  .rope_dim = need.mla.rope_dim,
+                                                                  .value_dim = need.mla.value_dim,
+                                                                  .kv = need.kv,
+                                                                  .dtype = need.dtype})
+                                : attention_scratch_bytes(need.num_heads, need.kv);
+  return std::max({rows + results + products, attention, router});
 }
 
 }  // namespace hocket

@@ -15,12 +15,17 @@ inline constexpr int kTileRows = 8;
 
 // Panels that one task of a linear layer takes: enough tasks to balance, enough columns to stream.
 // Even, so that gate and up stay together.
-int panels_per_task(int panels, int k_blocks, int rows, int num_workers);
+int panels_per_task(int panels, int64_t panel_bytes, int rows, int num_workers);
 // Rows that one task takes: all, but fewer where the panels alone would leave workers idle.
 int rows_per_task(int panel_tasks, int rows, int num_workers);
 inline constexpr int kMaxTaskPanels = 32;
 // fp32 results that a task keeps in scratch between a product and what follows it, at most.
 inline constexpr int kTaskResults = 64 * kMaxTaskPanels * kPanelN;
+
+// Rows quantized for integer weights that one worker's scratch holds: so many that weights read
+// once are used by all of them, so few that they stay in its cache. And their bytes.
+inline constexpr int kQuantizedRows = 64;
+int64_t quantized_bytes(int k, int groups);
 
 struct ScratchNeed {
   int max_rows = 0;  // of one step

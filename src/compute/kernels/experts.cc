@@ -8,91 +8,92 @@ namespace {
 
 constexpr int kMaxExperts = 1024;
 
-// The experts that have rows, those with most rows first, so that the last tasks are short.
-struct Active {
+// Some neighbouring rows of a call, and the experts that have some of them, those with most first,
+// so that the last tasks are short.
+struct Pass {
+  const ExpertsCall& call;
+  int begin, end;
   int32_t experts[kMaxExperts];
-  int count = 0;
-  int max_rows = 0;
+  int num_experts = 0;
+
+  Pass(const ExpertsCall& c, int b, int e) : call(c), begin(b), end(e) {
+    for (int expert = 0; expert < std::ssize(call.experts); ++expert)
+      if (num_rows(expert) > 0) experts[num_experts++] = expert;
+    std::sort(experts, experts + num_experts, [&](int32_t x, int32_t y) {
+      const int rows_x = num_rows(x), rows_y = num_rows(y);
+      return rows_x != rows_y ? rows_x > rows_y : x < y;
+    });
+  }
+  // Of an expert, in this pass; counted from begin.
+  int first_row(int expert) const { return std::clamp(call.offsets[expert], begin, end) - begin; }
+  int num_rows(int expert) const { return first_row(expert + 1) - first_row(expert); }
 };
 
-int num_rows(const ExpertsCall& call, int expert) {
-  return call.offsets[expert + 1] - call.offsets[expert];
-}
-
-void find_active(const ExpertsCall& call, Active& active) {
-  for (int expert = 0; expert < std::ssize(call.experts); ++expert)
-    if (num_rows(call, expert) > 0) active.experts[active.count++] = expert;
-  std::sort(active.experts, active.experts + active.count, [&](int32_t a, int32_t b) {
-    const int rows_a = num_rows(call, a), rows_b = num_rows(call, b);
-    return rows_a != rows_b ? rows_a > rows_b : a < b;
-  });
-  if (active.count > 0) active.max_rows = num_rows(call, active.experts[0]);
-}
-
-// One task: some panels of one expert's product.
-struct Part {
-  int expert, panel, panels, worker;
-};
-
-// `weight` says which product: &ExpertWeights::gate_up or ::down.
+// body(expert, part) for some panels of one expert's product and all its rows. `weight` says which
+// product: &ExpertWeights::gate_up or ::down.
 template <class Body>
-void for_each_part(Backend& backend, const ExpertsCall& call, const Active& active,
-                   PackedWeight ExpertWeights::* weight, Body&& body) {
-  const PackedWeight& any = call.experts[active.experts[0]].*weight;
-  const int width =
-      std::min(any.panels(), panels_per_task(any.panels() * active.count, any.k_blocks(),
-                                             active.max_rows, backend.workers().size()));
+void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeights::* weight,
+                   Body&& body) {
+  const PackedWeight& any = pass.call.experts[0].*weight;
+  const int width = std::min(
+      any.panels(), panels_per_task(any.panels() * pass.num_experts, any.panel_bytes(),
+                                    pass.num_rows(pass.experts[0]), backend.workers().size()));
   const int parts = (any.panels() + width - 1) / width;
-  backend.workers().run(active.count * parts, [&](int task, int worker) {
-    const int panel = task % parts * width;
-    body(Part{active.experts[task / parts], panel, std::min(width, any.panels() - panel), worker});
+  backend.workers().run(pass.num_experts * parts, [&](int task, int worker) {
+    const int expert = pass.experts[task / parts], panel = task % parts * width;
+    body(expert, ProductRows::Part{.row = pass.first_row(expert),
+                                   .rows = pass.num_rows(expert),
+                                   .panel = panel,
+                                   .panels = std::min(width, any.panels() - panel),
+                                   .worker = worker});
   });
 }
 
 template <class T>
-void run_gate_up(Backend& backend, const ExpertsCall& call, const Active& active) {
+void run_gate_up(Backend& backend, const Pass& pass) {
+  const ExpertsCall& call = pass.call;
   const auto swiglu = backend.rows().of<T>().swiglu;
   const View<T> middle = call.middle.as<T>();
-  for_each_part(backend, call, active, &ExpertWeights::gate_up, [&](const Part& part) {
-    const int first = call.offsets[part.expert];
-    const View<const T> x = call.x.as<const T>().slice_rows(first, num_rows(call, part.expert));
-    const PackedWeight& w = call.experts[part.expert].gate_up;
-    multiply_then(backend, part.worker, product_of(x, w, part.panel, part.panels),
-                  [&](int row, int rows, const float* results) {
-                    for (int i = 0; i < rows; ++i) {
-                      T* to = middle.row(first + row + i) + part.panel / 2 * kPanelN;
-                      for (int pair = 0; pair < part.panels; pair += 2, results += 2 * kPanelN)
-                        swiglu(results, results + kPanelN, kPanelN, to + pair / 2 * kPanelN);
-                    }
-                  });
-  });
+  const ProductRows x(backend, call.x.slice_rows(pass.begin, pass.end - pass.begin),
+                      call.experts[0].gate_up);
+  for_each_part(
+      backend, pass, &ExpertWeights::gate_up, [&](int expert, const ProductRows::Part& part) {
+        x.multiply_then(
+            call.experts[expert].gate_up, part, [&](int row, int rows, const float* results) {
+              for (int i = 0; i < rows; ++i) {
+                T* to = middle.row(pass.begin + row + i) + part.panel / 2 * kPanelN;
+                for (int pair = 0; pair < part.panels; pair += 2, results += 2 * kPanelN)
+                  swiglu(results, results + kPanelN, kPanelN, to + pair / 2 * kPanelN);
+              }
+            });
+      });
 }
 
-template <class T>
-void run_down(Backend& backend, const ExpertsCall& call, const Active& active) {
-  const View<T> middle = call.middle.as<T>();
-  for_each_part(backend, call, active, &ExpertWeights::down, [&](const Part& part) {
-    const int first = call.offsets[part.expert];
-    const View<const T> x = middle.slice_rows(first, num_rows(call, part.expert));
-    const PackedWeight& w = call.experts[part.expert].down;
-    const Product<T> p = product_of(x, w, part.panel, part.panels);
-    const int column = part.panel * kPanelN;
-    const int columns = std::min(part.panels * kPanelN, w.n - column);
-    const bool whole_panels = columns == part.panels * kPanelN;
-    if (call.y.dtype == DType::f32 && whole_panels) {
-      const View<float> y = call.y.as<float>();
-      return multiply_into(backend, part.worker, p, y.row(first) + column, y.stride);
-    }
-    multiply_then(backend, part.worker, p, [&](int row, int rows, const float* results) {
-      with_dtype(call.y.dtype, [&](auto t) {
-        using Out = decltype(t);
-        const auto round = backend.rows().of<Out>().round;
-        for (int i = 0; i < rows; ++i)
-          round(results + i * part.panels * kPanelN, columns,
-                call.y.as<Out>().row(first + row + i) + column);
+template <class T, class Out>
+void run_down(Backend& backend, const Pass& pass) {
+  const ExpertsCall& call = pass.call;
+  const auto round = backend.rows().of<Out>().round;
+  const View<Out> y = call.y.as<Out>();
+  MatrixView middle = call.middle.slice_rows(pass.begin, pass.end - pass.begin);
+  middle.cols = call.intermediate;
+  const ProductRows x(backend, middle, call.experts[0].down);
+  for_each_part(
+      backend, pass, &ExpertWeights::down, [&](int expert, const ProductRows::Part& part) {
+        const PackedWeight& w = call.experts[expert].down;
+        const int column = part.panel * kPanelN, all_columns = part.panels * kPanelN;
+        const int columns = std::min(all_columns, w.n - column);
+        if constexpr (std::is_same_v<Out, float>)
+          if (columns == all_columns)
+            return x.multiply(w, part, y.row(pass.begin + part.row) + column, y.stride);
+        x.multiply_then(w, part, [&](int row, int rows, const float* results) {
+          for (int i = 0; i < rows; ++i)
+            round(results + i * all_columns, columns, y.row(pass.begin + row + i) + column);
+        });
       });
-    });
-  });
+}
+
+bool alike(const PackedWeight& a, const PackedWeight& b) {
+  return a.format == b.format && a.group == b.group;
 }
 
 void check_shapes(const ExpertsCall& call) {
@@ -111,6 +112,8 @@ void check_shapes(const ExpertsCall& call) {
   for (const ExpertWeights& e : call.experts) {
     HOCKET_CHECK(activation_dtype(e.gate_up.format) == call.x.dtype);
     HOCKET_CHECK(activation_dtype(e.down.format) == call.x.dtype);
+    HOCKET_CHECK((alike(e.gate_up, call.experts[0].gate_up)));
+    HOCKET_CHECK((alike(e.down, call.experts[0].down)));
     HOCKET_CHECK((e.gate_up.k == call.x.cols && e.gate_up.n == 2 * middle_cols));
     HOCKET_CHECK((e.down.k == call.intermediate && e.down.n == call.x.cols));
   }
@@ -120,14 +123,20 @@ void check_shapes(const ExpertsCall& call) {
 
 void run_experts(Backend& backend, const ExpertsCall& call) {
   check_shapes(call);
-  Active active;
-  find_active(call, active);
-  if (active.count == 0) return;
-  with_dtype(call.x.dtype, [&](auto t) {
-    using T = decltype(t);
-    run_gate_up<T>(backend, call, active);
-    run_down<T>(backend, call, active);
-  });
+  if (call.experts.empty()) return;
+  const int begin = call.offsets.front(), end = call.offsets.back();
+  const ExpertWeights& any = call.experts[0];
+  const int most = std::min(ProductRows::most(backend, any.gate_up.format),
+                            ProductRows::most(backend, any.down.format));
+  for (int row = begin; row < end;) {
+    const Pass pass(call, row, row + std::min(most, end - row));
+    with_dtype(call.x.dtype, [&](auto t) {
+      run_gate_up<decltype(t)>(backend, pass);
+      with_dtype(call.y.dtype,
+                 [&](auto out) { run_down<decltype(t), decltype(out)>(backend, pass); });
+    });
+    row = pass.end;
+  }
 }
 
 }  // namespace hocket

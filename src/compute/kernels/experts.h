@@ -1,5 +1,7 @@
 // SwiGLU MLPs over rows sorted by expert: y = down( silu(gate x) * up x ), the middle rounded to
-// the activation type. A dense MLP is the case of one expert.
+// the activation type. Products and biases are those of linear.h: gate, up and down have their bias
+// before silu, the product of gate and up, and the rounding of y. A dense MLP is the case of one
+// expert.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +13,8 @@
 namespace hocket {
 
 // gate_up: panels alternate gate, up, gate, up, ... (n = 2 * round_up(intermediate, 32)), so that
-// one task holds both; so does its bias.
+// one task holds both; so does its bias. Of any format; all experts of a call have those of the
+// first, and its groups.
 struct ExpertWeights {
   PackedWeight gate_up;  // k = hidden
   PackedWeight down;     // n = hidden, k = intermediate

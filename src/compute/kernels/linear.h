@@ -1,8 +1,13 @@
-// y[m, n] = x[m, k] . w[k, n] in the canonical order; with Store::add, y + that product (one
-// addition an element).
-// Shapes: x [rows, k] of w's element type, padding readable and zero; w packed; y [rows, n] fp32;
-// rows >= 0.   Errors: none; shapes are checked.   Thread: engine; workers split column panels.
-// Bits: equal in every body.
+// y = x . w (+ w's bias, one addition an element); with Store::add, y + that (one more).
+//
+//   bf16, f32    the canonical product
+//   fp8          canonical within each group of k, then its scale
+//   int8, int4   rows of x are quantized by w's groups; sums are exact, then scales
+//
+// product_kernels.h says each in full.
+// Shapes: x [rows, k] of activation_dtype(w.format), padding readable and zero; w packed, of any
+// format; y [rows, n] fp32; rows >= 0.   Errors: none; shapes are checked.
+// Thread: engine; workers split column panels.   Bits: equal in every body.
 #pragma once
 
 #include "compute/kernels/backend.h"

@@ -75,8 +75,8 @@ int64_t product_scratch_bytes(int rows, int k_blocks) {
   return std::max(widened, rows < kTileRows ? 0 : tail);
 }
 
-int64_t scaled_product_scratch_bytes(int k_blocks) {
-  const int64_t k = round_up(int64_t{k_blocks} * kBlockK, kIntegerBlockK);
+int64_t scaled_product_scratch_bytes(int all_k) {
+  const int64_t k = round_up(all_k, kIntegerBlockK);
   // fp8: a vector body's rows. Integers on tiles: the tail's rows, two panels of unpacked int4
   // under one scale, and the sums.
   const int64_t widened = cpu::kVectorRows * k * size_of(DType::f32);

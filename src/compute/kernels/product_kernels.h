@@ -62,7 +62,7 @@ struct ScaledProduct {
   const uint8_t* zeros = nullptr;  // int8, int4: [panels][groups][16]
   float* y = nullptr;
   int64_t y_stride = 0;
-  void* scratch = nullptr;  // scaled_product_scratch_bytes(k_blocks of 32), as in Product
+  void* scratch = nullptr;  // scaled_product_scratch_bytes(k), as in Product
 };
 
 struct ProductKernels {
@@ -88,6 +88,6 @@ struct ProductKernels {
 const ProductKernels& product_kernels(Isa isa);
 // Enough for any body, and any format.
 int64_t product_scratch_bytes(int rows, int k_blocks);
-int64_t scaled_product_scratch_bytes(int k_blocks);
+int64_t scaled_product_scratch_bytes(int k);
 
 }  // namespace hocket

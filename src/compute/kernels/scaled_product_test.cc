@@ -4,6 +4,7 @@
 
 #include "base/worker_pool.h"
 #include "compute/kernels/cases/scaled_cases.h"
+#include "compute/kernels/task_product.h"
 
 namespace hocket {
 namespace {
@@ -33,8 +34,7 @@ void run(Isa isa, WeightFormat format, const ScaledProduct<int8_t>& p) {
 // All of y by one level, the gaps between its rows included.
 template <class X>
 std::vector<float> result(Isa isa, const ScaledCase& c, ScaledProduct<X> p) {
-  const Buffer scratch =
-      *Buffer::allocate(scaled_product_scratch_bytes(p.k_blocks * block_k(c.format) / kBlockK));
+  const Buffer scratch = *Buffer::allocate(scaled_product_scratch_bytes(c.k));
   constexpr int kGap = 3;
   p.y_stride = p.panels * kPanelN + kGap;
   std::vector<float> y(c.rows * p.y_stride + 1, 7.0f);
@@ -55,14 +55,14 @@ void expect_same_bits(const ScaledCase& c, const ScaledProduct<X>& p) {
 }
 
 ScaledProduct<Bf16> product_of(const PackedWeight& w, const cases::PaddedRows<Bf16>& x) {
-  auto p = cases::scaled_product_of<Bf16>(w);
+  auto p = scaled_product_of<Bf16>(w, 0, w.panels());
   p.x = x.view.data;
   p.x_stride = x.view.stride;
   p.rows = static_cast<int>(x.view.rows);
   return p;
 }
 ScaledProduct<int8_t> product_of(const PackedWeight& w, const cases::QuantizedRows& x, int rows) {
-  auto p = cases::scaled_product_of<int8_t>(w);
+  auto p = scaled_product_of<int8_t>(w, 0, w.panels());
   p.x = x.data.data();
   p.x_stride = x.stride;
   p.x_scales = x.scales.data();

@@ -1,4 +1,4 @@
-// One worker's part of a product: some rows by some panels.
+// A product in the parts that workers take: some rows by some panels, with weights of any format.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-// Part of x . w: all rows of x by panels [panel, panel + panels). Where it goes is left open.
+// All rows of x by some panels of w. Where it goes is left open.
 template <class T>
 Product<T> product_of(View<const T> x, const PackedWeight& w, int panel, int panels) {
   Product<T> p;
@@ -22,34 +22,76 @@ Product<T> product_of(View<const T> x, const PackedWeight& w, int panel, int pan
   p.k_blocks = w.k_blocks();
   return p;
 }
-
-// Straight into y, whose columns hold whole panels.
-template <class T>
-void multiply_into(const Backend& backend, int worker, Product<T> p, float* y, int64_t y_stride) {
-  const int64_t bytes = product_scratch_bytes(p.rows, p.k_blocks);
-  p.scratch = backend.scratch<std::byte>(worker, bytes);
-  p.y = y;
-  p.y_stride = y_stride;
-  backend.products().run(p);
+// The same for weights under scales; the rows are left open too.
+template <class X>
+ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels) {
+  const int64_t first = int64_t{panel} * w.groups() * kPanelN;
+  ScaledProduct<X> p;
+  p.w = w.panel(panel);
+  p.panel_bytes = w.panel_bytes();
+  p.panels = panels;
+  p.k_blocks = w.k_blocks();
+  p.group_blocks = w.group / block_k(w.format);
+  p.groups = w.groups();
+  p.scales = w.scales + first;
+  p.zeros = w.zeros == nullptr ? nullptr : w.zeros + first;
+  return p;
 }
 
-// Into scratch, some rows at a time: then(row, rows, results), results [rows, panels * 16] for rows
-// from `row` on.
-template <class T, class Then>
-void multiply_then(const Backend& backend, int worker, Product<T> p, Then&& then) {
-  HOCKET_CHECK(p.panels <= kMaxTaskPanels);
-  const int all = p.rows, columns = p.panels * kPanelN;
-  const int most = kTaskResults / columns;
-  const int64_t bytes = round_up(product_scratch_bytes(std::min(all, most), p.k_blocks), 64);
-  p.scratch = backend.scratch<std::byte>(worker, bytes + kTaskResults * sizeof(float));
-  p.y = reinterpret_cast<float*>(static_cast<std::byte*>(p.scratch) + bytes);
-  p.y_stride = columns;
-  for (int row = 0; row < all; row += most) {
-    p.rows = std::min(most, all - row);
-    backend.products().run(p);
-    then(row, p.rows, static_cast<const float*>(p.y));
-    p.x += most * p.x_stride;
+// Rows ready to meet weights of one format: as they are, or, where the weights are integers,
+// quantized once into the scratch of all workers, kQuantizedRows in each.
+class ProductRows {
+ public:
+  struct Part {
+    int row, rows, panel, panels, worker;
+  };
+
+  // Rows that are ready at one time.
+  static int most(const Backend& backend, WeightFormat format);
+  // x [at most most(), w.k] of the activation type. All workers quantize. Weights of the same k,
+  // format and group may be multiplied. Scratch is taken until the last product.
+  ProductRows(const Backend& backend, MatrixView x, const PackedWeight& w);
+
+  // y [part.rows, part.panels * 16] = product + bias.   Thread: worker part.worker.
+  void multiply(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
+  // The same into scratch, some rows at a time: then(row, rows, results), results [rows,
+  // part.panels * 16] for rows from `row` on.
+  template <class Then>
+  void multiply_then(const PackedWeight& w, Part part, Then&& then) const {
+    HOCKET_CHECK(part.panels <= kMaxTaskPanels);
+    const int columns = part.panels * kPanelN, most = kTaskResults / columns;
+    const int end = part.row + part.rows;
+    float* results = reinterpret_cast<float*>(scratch(part.worker, results_at_, kResultBytes));
+    for (; part.row < end; part.row += most) {
+      part.rows = std::min(most, end - part.row);
+      multiply(w, part, results, columns);
+      then(part.row, part.rows, static_cast<const float*>(results));
+    }
   }
-}
+
+ private:
+  // Quantized rows in one worker's scratch.
+  struct Quantized {
+    int8_t* numbers;  // [kQuantizedRows][k padded]
+    float* scales;    // [kQuantizedRows][groups]
+    int32_t* sums;
+  };
+  Quantized quantized(int worker) const;
+  void quantize() const;
+  std::byte* scratch(int worker, int64_t at, int64_t bytes) const {
+    return backend_->scratch<std::byte>(worker, at + bytes) + at;
+  }
+  template <class T>
+  void multiply_plain(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
+  void multiply_fp8(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
+  void multiply_integers(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
+
+  static constexpr int64_t kResultBytes = int64_t{kTaskResults} * sizeof(float);
+  const Backend* backend_;
+  MatrixView x_;
+  int group_ = 0, groups_ = 0;  // of quantized rows
+  int64_t padded_k_ = 0;
+  int64_t results_at_ = 0;  // in a worker's scratch: after its quantized rows
+};
 
 }  // namespace hocket

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "compute/kernels/cases/linear_cases.h"
-#include "compute/kernels/product_kernels.h"
 
 namespace hocket::cases {
 
@@ -117,21 +116,6 @@ inline QuantizedRows quantized_rows(const PackedWeight& w, int rows, std::mt1993
     for (int k = 0; k < w.k; ++k) x.sums[row * w.groups() + k / w.group] += numbers[k];
   }
   return x;
-}
-
-// All of w, but for rows and y.
-template <class X>
-ScaledProduct<X> scaled_product_of(const PackedWeight& w) {
-  ScaledProduct<X> p;
-  p.w = w.panel(0);
-  p.panel_bytes = w.panel_bytes();
-  p.panels = w.panels();
-  p.k_blocks = w.k_blocks();
-  p.group_blocks = w.group / block_k(w.format);
-  p.groups = w.groups();
-  p.scales = w.scales;
-  p.zeros = w.zeros;
-  return p;
 }
 
 }  // namespace hocket::cases

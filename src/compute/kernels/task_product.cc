@@ -1,0 +1,139 @@
+#include "compute/kernels/task_product.h"
+
+#include <limits>
+
+#include "compute/kernels/row_kernels.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kQuantizedNumbers = 16 << 10;  // that one task quantizes: about a microsecond
+
+bool is_integer(WeightFormat format) {
+  return format == WeightFormat::int8 || format == WeightFormat::int4;
+}
+
+void add_bias(const PackedWeight& w, const ProductRows::Part& part, float* y, int64_t y_stride) {
+  const int first = part.panel * kPanelN, count = std::min(part.panels * kPanelN, w.n - first);
+  for (int row = 0; row < part.rows; ++row)
+    for (int i = 0; i < count; ++i)
+      y[row * y_stride + i] = y[row * y_stride + i] + w.bias[first + i];
+}
+
+}  // namespace
+
+int ProductRows::most(const Backend& backend, WeightFormat format) {
+  return is_integer(format) ? kQuantizedRows * backend.workers().size()
+                            : std::numeric_limits<int>::max();
+}
+
+ProductRows::ProductRows(const Backend& backend, MatrixView x, const PackedWeight& w)
+    : backend_(&backend), x_(x) {
+  HOCKET_CHECK(x.rows <= most(backend, w.format));
+  HOCKET_CHECK(x.cols == w.k);
+  if (!is_integer(w.format)) return;
+  group_ = w.group;
+  groups_ = w.groups();
+  padded_k_ = round_up(w.k, kIntegerBlockK);
+  results_at_ = quantized_bytes(w.k, groups_);
+  quantize();
+}
+
+ProductRows::Quantized ProductRows::quantized(int worker) const {
+  std::byte* at = scratch(worker, 0, results_at_);
+  Quantized q;
+  q.numbers = reinterpret_cast<int8_t*>(at);
+  q.scales = reinterpret_cast<float*>(at + kQuantizedRows * padded_k_);
+  q.sums = reinterpret_cast<int32_t*>(q.scales + int64_t{kQuantizedRows} * groups_);
+  return q;
+}
+
+void ProductRows::quantize() const {
+  const auto quantize_row = backend_->rows().of<Bf16>().quantize;
+  const View<const Bf16> x = x_.as<const Bf16>();
+  const int rows = static_cast<int>(x.rows);
+  const int share = static_cast<int>(std::max<int64_t>(1, kQuantizedNumbers / padded_k_));
+  backend_->workers().run((rows + share - 1) / share, [&](int task, int) {
+    for (int row = task * share; row < std::min(rows, (task + 1) * share); ++row) {
+      const Quantized to = quantized(row / kQuantizedRows);
+      const int at = row % kQuantizedRows;
+      quantize_row({.x = x.row(row),
+                    .n = x.cols,
+                    .group = group_,
+                    .padded = padded_k_,
+                    .q = to.numbers + at * padded_k_,
+                    .scales = to.scales + int64_t{at} * groups_,
+                    .sums = to.sums + int64_t{at} * groups_});
+    }
+  });
+}
+
+template <class T>
+void ProductRows::multiply_plain(const PackedWeight& w, const Part& part, float* y,
+                                 int64_t y_stride) const {
+  const View<const T> x = x_.as<const T>().slice_rows(part.row, part.rows);
+  Product<T> p = product_of<T>(x, w, part.panel, part.panels);
+  p.y = y;
+  p.y_stride = y_stride;
+  p.scratch =
+      scratch(part.worker, results_at_ + kResultBytes, product_scratch_bytes(p.rows, p.k_blocks));
+  backend_->products().run(p);
+}
+
+void ProductRows::multiply_fp8(const PackedWeight& w, const Part& part, float* y,
+                               int64_t y_stride) const {
+  const View<const Bf16> x = x_.as<const Bf16>();
+  auto p = scaled_product_of<Bf16>(w, part.panel, part.panels);
+  p.x = x.row(part.row);
+  p.x_stride = x.stride;
+  p.rows = part.rows;
+  p.y = y;
+  p.y_stride = y_stride;
+  p.scratch = scratch(part.worker, results_at_ + kResultBytes, scaled_product_scratch_bytes(w.k));
+  backend_->products().fp8(p);
+}
+
+// Rows of different workers' scratch are multiplied one after the other.
+void ProductRows::multiply_integers(const PackedWeight& w, const Part& part, float* y,
+                                    int64_t y_stride) const {
+  HOCKET_CHECK(w.group == group_);
+  const auto run =
+      w.format == WeightFormat::int8 ? backend_->products().int8 : backend_->products().int4;
+  auto p = scaled_product_of<int8_t>(w, part.panel, part.panels);
+  p.x_stride = padded_k_;
+  p.y_stride = y_stride;
+  p.scratch = scratch(part.worker, results_at_ + kResultBytes, scaled_product_scratch_bytes(w.k));
+  const int end = part.row + part.rows;
+  for (int row = part.row; row < end; row += p.rows) {
+    const Quantized from = quantized(row / kQuantizedRows);
+    const int at = row % kQuantizedRows;
+    p.x = from.numbers + at * padded_k_;
+    p.x_scales = from.scales + int64_t{at} * groups_;
+    p.x_sums = from.sums + int64_t{at} * groups_;
+    p.rows = std::min(end - row, kQuantizedRows - at);
+    p.y = y + (row - part.row) * y_stride;
+    run(p);
+  }
+}
+
+void ProductRows::multiply(const PackedWeight& w, const Part& part, float* y,
+                           int64_t y_stride) const {
+  HOCKET_CHECK(is_integer(w.format) == (padded_k_ > 0));
+  switch (w.format) {
+    case WeightFormat::bf16:
+      multiply_plain<Bf16>(w, part, y, y_stride);
+      break;
+    case WeightFormat::f32:
+      multiply_plain<float>(w, part, y, y_stride);
+      break;
+    case WeightFormat::fp8:
+      multiply_fp8(w, part, y, y_stride);
+      break;
+    case WeightFormat::int8:
+    case WeightFormat::int4:
+      multiply_integers(w, part, y, y_stride);
+  }
+  if (w.bias != nullptr) add_bias(w, part, y, y_stride);
+}
+
+}  // namespace hocket
