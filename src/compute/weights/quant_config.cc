@@ -173,11 +173,11 @@ QuantConfig layout_of(const Scheme& s, JsonFields& weights) {
   const auto format = [&](std::string_view name) {
     return s.format == name || (s.bits == 8 && s.format == "naive-quantized");
   };
-  const bool channels8 = s.bits == 8 && s.strategy == "channel" && s.symmetric;
+  const bool channels8 = s.bits == 8 && s.strategy == "channel";
   if (channels8 && s.type == "int" && format("int-quantized") &&
       s.activations == Activations::int8_token)
     return {.layout = Layout::int8_channel};
-  if (channels8 && s.type == "float" && format("float-quantized") &&
+  if (channels8 && s.type == "float" && s.symmetric && format("float-quantized") &&
       (s.activations == Activations::fp8_token || s.activations == Activations::plain))
     return {.layout = Layout::fp8_channel};
   if (s.bits == 4 && s.type == "int" && format("pack-quantized") &&

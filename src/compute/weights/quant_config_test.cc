@@ -89,6 +89,9 @@ TEST(QuantConfig, CompressedTensors) {
   EXPECT_EQ(w8a8.layout, Layout::int8_channel);
   EXPECT_EQ(w8a8.group, 0);
   EXPECT_THAT(w8a8.skipped, ElementsAre("lm_head"));
+  EXPECT_EQ(
+      read(compressed("int-quantized", with(kInt8Channel, "true", "false"), kInt8Token)).layout,
+      Layout::int8_channel);
   for (const std::string& activations : {kFp8Token, std::string("null")})
     EXPECT_EQ(read(compressed("float-quantized", kFp8Channel, activations)).layout,
               Layout::fp8_channel);
@@ -241,6 +244,9 @@ TEST(QuantConfig, OtherFieldsAreRefusedByName) {
         R"({"num_bits":8,"type":"int","strategy":"token","symmetric":false,"dynamic":true})"})
     EXPECT_EQ(refused(compressed("int-quantized", kInt8Channel, activations)).code,
               ErrorCode::unsupported_model);
+  EXPECT_THAT(
+      refused(compressed("float-quantized", with(kFp8Channel, "true", "false"), kFp8Token)).message,
+      HasSubstr("asymmetric"));
   for (const char* strategy : {"tensor", "block"})
     EXPECT_THAT(
         refused(compressed("float-quantized", with(kFp8Channel, "channel", strategy), kFp8Token))
