@@ -11,20 +11,13 @@ namespace {
 
 using Layout = QuantConfig::Layout;
 
-constexpr int kNibbles = 8;  // in a word
 constexpr int kFp8Block = 128;
-// Bits to the right of column c mod 8 in AWQ's words, whose nibbles hold columns 0 2 4 6 1 3 5 7.
-constexpr int kAwqShift[kNibbles] = {0, 16, 4, 20, 8, 24, 12, 28};
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (const int64_t length : shape)
     text += (text.size() == 1 ? "" : ", ") + std::to_string(length);
   return text + "]";
-}
-
-int64_t words_of(int64_t count) {
-  return round_up(count, kNibbles) / kNibbles;
 }
 
 Result<StoredTensor> find_shaped(const WeightSource& source, const std::string& name,
@@ -90,20 +83,6 @@ Result<MatrixFormat> format_of(const QuantConfig& quant, const std::string& modu
   return MatrixFormat{WeightFormat::int4, group};
 }
 
-// The eight nibbles of a word as bytes, low first.
-uint64_t spread(uint32_t word) {
-  uint64_t x = word;
-  x = (x | x << 16) & 0x0000ffff0000ffffu;
-  x = (x | x << 8) & 0x00ff00ff00ff00ffu;
-  return (x | x << 4) & 0x0f0f0f0f0f0f0f0fu;
-}
-
-uint32_t word_at(const std::byte* words, int64_t i) {
-  uint32_t word;
-  std::memcpy(&word, words + i * 4, 4);
-  return word;
-}
-
 }  // namespace
 
 std::string module_of(const std::string& name) {
@@ -115,33 +94,6 @@ std::string module_of(const std::string& name) {
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
                                 const std::vector<int64_t>& shape) {
   return find_plain_of(source, name, {shape});
-}
-
-int MatrixReader::Nibbles::at(int64_t row, int64_t column) const {
-  const bool rows = along == Along::rows;
-  const int64_t word_row = rows ? row / kNibbles : row;
-  const int64_t word_column = rows ? column : column / kNibbles;
-  const int64_t inside = (rows ? row : column) % kNibbles;
-  const int shift = awq_order ? kAwqShift[inside] : static_cast<int>(4 * inside);
-  return word_at(words, word_row * row_stride + word_column * column_stride) >> shift & 15;
-}
-
-void MatrixReader::Nibbles::read(int64_t row_begin, View<uint8_t> out) const {
-  // Columns outside: where rows lie side by side in the file, each line of it is fetched once.
-  if (along == Along::rows) {
-    for (int64_t column = 0; column < out.cols; ++column)
-      for (int64_t row = 0; row < out.rows; ++row)
-        out.row(row)[column] = static_cast<uint8_t>(at(row_begin + row, column));
-    return;
-  }
-  for (int64_t column = 0; column < out.cols; column += kNibbles) {
-    const int64_t count = std::min<int64_t>(kNibbles, out.cols - column);
-    for (int64_t row = 0; row < out.rows; ++row) {
-      const uint64_t bytes = spread(
-          word_at(words, (row_begin + row) * row_stride + column / kNibbles * column_stride));
-      std::memcpy(out.row(row) + column, &bytes, count);
-    }
-  }
 }
 
 Result<MatrixReader> MatrixReader::open(const WeightSource& source, const QuantConfig& quant,
@@ -248,19 +200,20 @@ Result<void> MatrixReader::find_int4(const QuantConfig& quant) {
   std::string order = ".g_idx";
   switch (quant.layout) {
     case Layout::awq: {
-      HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {k_, words_of(n_)}));
-      nibbles = {Nibbles::Along::rows, numbers_.data, 1, words_of(n_), true};
+      HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {k_, nibble_words(n_)}));
+      nibbles = {numbers_.data, Nibbles::Along::rows, Nibbles::Order::awq, 1, nibble_words(n_)};
       break;
     }
     case Layout::gptq: {
-      HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {words_of(k_), n_}));
-      nibbles = {Nibbles::Along::columns, numbers_.data, 1, n_, false};
+      HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {nibble_words(k_), n_}));
+      nibbles = {numbers_.data, Nibbles::Along::columns, Nibbles::Order::sequential, 1, n_};
       break;
     }
     default: {
       HOCKET_CHECK(quant.layout == Layout::packed);
-      HOCKET_TRY(numbers_, find_also(".weight_packed", StoredType::i32, {n_, words_of(k_)}));
-      nibbles = {Nibbles::Along::columns, numbers_.data, words_of(k_), 1, false};
+      HOCKET_TRY(numbers_, find_also(".weight_packed", StoredType::i32, {n_, nibble_words(k_)}));
+      nibbles = {numbers_.data, Nibbles::Along::columns, Nibbles::Order::sequential,
+                 nibble_words(k_), 1};
       order = ".weight_g_idx";
       if (const std::string shape = module_ + ".weight_shape"; source_->has(shape)) {
         HOCKET_TRY(shape_, find_shaped(*source_, shape, {{2}}));
@@ -288,15 +241,15 @@ Result<void> MatrixReader::find_int4_zeros(const QuantConfig& quant) {
     zero_add_ = 8;
     if (!source_->has(module_ + std::string(kZeroPoint))) return {};
     HOCKET_TRY(zero_bytes_,
-               find_also(std::string(kZeroPoint), StoredType::i32, {words_of(n_), groups()}));
+               find_also(std::string(kZeroPoint), StoredType::i32, {nibble_words(n_), groups()}));
     zero_nibbles_.row_stride = groups(), zero_nibbles_.column_stride = 1;
     zero_add_ = 0;
   } else {
     scale_row_stride_ = 1, scale_group_stride_ = n_;
     HOCKET_TRY_VOID(find_scales(".scales", {{groups(), n_}}));
-    HOCKET_TRY(zero_bytes_, find_also(".qzeros", StoredType::i32, {groups(), words_of(n_)}));
-    zero_nibbles_.row_stride = 1, zero_nibbles_.column_stride = words_of(n_);
-    zero_nibbles_.awq_order = quant.layout == Layout::awq;
+    HOCKET_TRY(zero_bytes_, find_also(".qzeros", StoredType::i32, {groups(), nibble_words(n_)}));
+    zero_nibbles_.row_stride = 1, zero_nibbles_.column_stride = nibble_words(n_);
+    if (quant.layout == Layout::awq) zero_nibbles_.order = Nibbles::Order::awq;
     zero_add_ = quant.layout == Layout::gptq && quant.gptq_zeros_less_1 ? 1 : 0;
   }
   zeros_ = Zeros::nibbles;
@@ -307,7 +260,7 @@ Result<void> MatrixReader::find_int4_zeros(const QuantConfig& quant) {
 
 int64_t MatrixReader::row_bytes() const {
   if (kind_ == Kind::random) return int64_t{k_} * 4;
-  return nibbles_ ? words_of(k_) * 4 : int64_t{k_} * stored_type_size(numbers_.type);
+  return nibbles_ ? nibble_words(k_) * 4 : int64_t{k_} * stored_type_size(numbers_.type);
 }
 
 Result<void> MatrixReader::check_contents() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compute/weights/nibbles.h"
 #include "compute/weights/quantize.h"
 #include "compute/weights/weight_source.h"
 #include "core/model_config.h"
@@ -59,17 +60,6 @@ class MatrixReader {
   void done_with(int begin, int end) const;
 
  private:
-  // Numbers of four bits, eight in a little-endian int32; tables [rows, columns] of them lie with
-  // the eight along one axis and words anywhere.
-  struct Nibbles {
-    enum class Along : uint8_t { rows, columns };
-    Along along = Along::columns;
-    const std::byte* words = nullptr;
-    int64_t row_stride = 0, column_stride = 0;  // in words; of eight rows or columns along the axis
-    bool awq_order = false;
-    int at(int64_t row, int64_t column) const;
-    void read(int64_t row_begin, View<uint8_t> out) const;
-  };
   enum class Zeros : uint8_t { constant, bytes, nibbles };
 
   Result<bool> find_numbers(const QuantConfig& quant);
