@@ -3,6 +3,7 @@
 
 #include "base/count_allocations.h"
 #include "compute/kernels/cases/attention_cases.h"
+#include "compute/kernels/cases/latent_attention_cases.h"
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/combine.h"
 #include "compute/kernels/latent_kv.h"
@@ -100,6 +101,40 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
   exp_row(backend, {x.data(), kQkv}, stats[0].max, p);
   EXPECT_EQ(num_allocations - before, 0);
   EXPECT_GT(before, 0);
+}
+
+TEST(AllocationTest, LatentAttentionAllocatesNothing) {
+  for (DType stored : {DType::bf16, DType::int8}) {
+    auto b = cases::latent_attention_batch<Bf16>(cases::latent_attention_cases()[1], 1, stored);
+    WorkerPool workers({.num_workers = 2});
+    Backend backend =
+        *Backend::create(detect_isa(), workers, latent_attention_scratch_bytes(b.latent_shape()));
+    const auto matrix = [&](std::vector<Bf16>& memory, int64_t cols) {
+      memory.resize(b.num_rows * cols);
+      return MatrixView::of(View<Bf16>(memory.data(), b.num_rows, cols));
+    };
+    std::vector<Bf16> memory[3];
+    const MatrixView out = matrix(memory[0], b.out_cols()),
+                     q_absorbed = matrix(memory[1], b.shape.num_heads * b.kv.shape.row_elements()),
+                     y_absorbed = matrix(memory[2], b.shape.num_heads * b.kv.shape.rope_offset());
+    AttentionPlan plan;
+    plan.reserve(static_cast<int>(b.sequences.size()), b.num_rows);
+    const int64_t before = num_allocations;
+    plan.sequences.assign(b.sequences.begin(), b.sequences.end());
+    plan.build(b.shape.num_heads, b.kv.shape);
+    latent_attention(backend, {.q = MatrixView::of(View<Bf16>(b.q.data(), b.num_rows, b.q_cols())),
+                               .kv = b.kv,
+                               .plan = plan,
+                               .scale = b.scale,
+                               .heads = {b.key_up, b.value_up, b.key_absorb},
+                               .nope_dim = b.shape.nope_dim,
+                               .rope_dim = b.shape.rope_dim,
+                               .value_dim = b.shape.value_dim,
+                               .q_absorbed = q_absorbed,
+                               .y_absorbed = y_absorbed,
+                               .out = out});
+    EXPECT_EQ(num_allocations - before, 0);
+  }
 }
 
 }  // namespace
