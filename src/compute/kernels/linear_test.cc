@@ -4,9 +4,8 @@
 
 #include <cstring>
 
-#include "compute/kernels/cases/linear_cases.h"
+#include "compute/kernels/cases/plain_products.h"
 #include "compute/kernels/choose.h"
-#include "compute/kernels/product_kernels.h"
 
 namespace hocket {
 namespace {
@@ -16,50 +15,49 @@ using cases::Values;
 
 constexpr int kGap = 5;  // columns of y right of the result, not to be touched
 
-// The whole product at once by ref, then one addition where asked.
-template <class T>
-std::vector<float> expected_linear(View<const T> x, const PackedWeight& w,
-                                   const std::vector<float>& start, Store store) {
-  const int columns = w.panels() * kPanelN;
-  std::vector<float> product(x.rows * columns), y = start;
-  product_kernels(Isa::ref).run<T>({x.data, x.stride, static_cast<int>(x.rows), w.panel_as<T>(0),
-                                    int64_t{w.k_blocks()} * kTileElements, w.panels(), w.k_blocks(),
-                                    product.data(), columns, false, nullptr});
-  for (int64_t row = 0; row < x.rows; ++row)
-    for (int n = 0; n < w.n; ++n) {
-      float& to = y[row * (w.n + kGap) + n];
-      to = (store == Store::add ? to : 0.0f) + product[row * columns + n];
-    }
-  return y;
-}
-
-template <class T>
-void expect_linear(const LinearCase& c, Store store, uint32_t seed) {
-  std::mt19937 random(seed);
-  const auto w = cases::packed_matrix<T>(c.n, c.k, Values::normal, random);
-  const auto x = cases::padded_rows<T>(c.rows, c.k, 16, Values::normal, random);
-  std::vector<float> start(c.rows * (c.n + kGap) + 1);
+// Every body and some numbers of workers against the plain product, bias and addition.
+void expect_linear(MatrixView x, const PackedWeight& w, Store store, std::mt19937& random) {
+  const int rows = static_cast<int>(x.rows);
+  std::vector<float> start(rows * (w.n + kGap) + 1);
   cases::fill<float>(Values::normal, random, start);
-  const std::vector<float> expected = expected_linear<T>(x.view, w.weight, start, store);
+  std::vector<float> expected = start;
+  const std::vector<float> product = cases::plain_product(x, w);
+  for (int row = 0; row < rows; ++row)
+    for (int n = 0; n < w.n; ++n) {
+      float& to = expected[row * (w.n + kGap) + n];
+      to = (store == Store::add ? to : 0.0f) + product[row * w.n + n];
+    }
   std::vector<Isa> isas = cases::vector_isas();
   isas.push_back(Isa::ref);
   for (Isa isa : isas) {
     for (int num_workers : {1, 2, 3}) {
       WorkerPool workers({num_workers, {}, 1000});
       ScratchNeed need;
-      need.max_rows = c.rows;
-      need.max_k = c.k;
+      need.max_rows = rows;
+      need.max_k = w.k;
       need.num_heads = 1;
       need.kv = {.num_heads = 1, .key_dim = 32, .value_dim = 32};
+      need.dtype = x.dtype;
       Backend backend = *Backend::create(isa, workers, scratch_bytes_for(need));
       std::vector<float> y = start;
-      linear(backend, MatrixView::of(x.view), w.weight,
-             View<float>(y.data(), c.rows, c.n, c.n + kGap), store);
+      linear(backend, x, w, View<float>(y.data(), rows, w.n, w.n + kGap), store);
       ASSERT_EQ(std::memcmp(y.data(), expected.data(), y.size() * sizeof(float)), 0)
-          << isa_name(isa) << " rows " << c.rows << " k " << c.k << " n " << c.n << " workers "
-          << num_workers << " add " << (store == Store::add);
+          << isa_name(isa) << " " << weight_format_name(w.format) << " group " << w.group
+          << " rows " << rows << " k " << w.k << " n " << w.n << " workers " << num_workers
+          << " add " << (store == Store::add) << " bias " << (w.bias != nullptr);
     }
   }
+}
+
+template <class T>
+void expect_linear(const LinearCase& c, Store store, uint32_t seed) {
+  std::mt19937 random(seed);
+  auto w = cases::packed_matrix<T>(c.n, c.k, Values::normal, random);
+  const auto x = cases::padded_rows<T>(c.rows, c.k, 16, Values::normal, random);
+  std::vector<float> bias(c.n);
+  cases::fill<float>(Values::normal, random, bias);
+  if (seed % 3 == 0) w.weight.bias = bias.data();
+  expect_linear(MatrixView::of(x.view), w.weight, store, random);
 }
 
 TEST(Linear, SameBitsForEveryBodyAndNumberOfWorkers) {
@@ -78,6 +76,29 @@ TEST(Linear, SameBitsForEveryBodyAndNumberOfWorkers) {
       expect_linear<Bf16>(c, store, seed++);
       expect_linear<float>(c, store, seed++);
     }
+  }
+}
+
+TEST(Linear, SameBitsInEveryWeightFormat) {
+  flush_denormals();
+  uint32_t seed = 1;
+  for (const LinearCase& c : {LinearCase{0, 64, 64},
+                              {1, 700, 333},
+                              {4, 100, 48},
+                              {9, 256, 528},
+                              {70, 96, 40},       // more rows than one worker's scratch holds
+                              {300, 160, 72}}) {  // and than three do
+    for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
+      for (int group : {32, 128, 0}) {
+        if (format == WeightFormat::fp8 && group != kFp8Group) continue;
+        std::mt19937 random(++seed);
+        cases::ScaledMatrix w = cases::scaled_matrix({format, group, c.rows, c.k, c.n}, random);
+        const auto x = cases::padded_rows<Bf16>(c.rows, c.k, 16, Values::normal, random);
+        if (seed % 2 == 0) w.weight.bias = w.bias.data();
+        const Store store = seed % 3 == 0 ? Store::add : Store::overwrite;
+        expect_linear(MatrixView::of(x.view), w.weight, store, random);
+        if (testing::Test::HasFatalFailure()) return;
+      }
   }
 }
 

@@ -1,9 +1,10 @@
-// Shapes of grouped expert layers: one list for tests and benches.
+// Shapes of grouped expert layers, and experts of any weight format: for tests and benches.
 #pragma once
 
+#include <cstring>
 #include <vector>
 
-#include "compute/kernels/cases/linear_cases.h"
+#include "compute/kernels/cases/scaled_cases.h"
 #include "compute/kernels/experts.h"
 
 namespace hocket::cases {
@@ -18,51 +19,90 @@ inline std::vector<ExpertsCase> experts_cases() {
       {64, 32, {1}},
       {96, 40, {0, 3, 0, 1, 17}},            // the middle is padded
       {40, 100, {9, 0, 0, 8, 33, 2, 1, 0}},  // no whole panels anywhere
-      {256, 512, {70, 0, 5, 64}},
+      {128, 192, {70, 0, 5, 64}},
       {128, 96, {0, 0, 0}},
-      {64, 1100, {2, 100}},  // several tasks an expert, results in pieces
+      {32, 1100, {2, 70}},  // several tasks an expert, results in pieces
   };
 }
 
-// Experts with packed random weights. gate and up are kept row-major too: [intermediate, hidden].
-template <class T>
-struct Experts {
-  struct Plain {
-    std::vector<T> gate, up;
+// A packed matrix with its memory.
+struct OwnedWeight {
+  Buffer memory;
+  std::vector<float> bias;
+  PackedWeight weight;
+
+  // Room for n rows like those of `like`.
+  OwnedWeight(int n, const PackedWeight& like) : bias(n), weight(like) {
+    weight.n = n;
+    memory = *Buffer::allocate(weight.bytes());
+    weight.data = memory.data();
+    if (like.scales != nullptr) weight.scales = reinterpret_cast<const float*>(at_scales());
+    if (like.zeros != nullptr) weight.zeros = reinterpret_cast<const uint8_t*>(at_zeros());
+    weight.bias = like.bias == nullptr ? nullptr : bias.data();
+  }
+  OwnedWeight(OwnedWeight&&) = default;
+  OwnedWeight& operator=(OwnedWeight&&) = default;
+
+  void copy_panel(const PackedWeight& from, int panel, int to) {
+    const int64_t numbers = from.groups() * kPanelN;
+    std::memcpy(memory.data() + to * from.panel_bytes(), from.panel(panel), from.panel_bytes());
+    if (from.scales != nullptr)
+      std::memcpy(at_scales() + to * numbers * 4, from.scales + panel * numbers, numbers * 4);
+    if (from.zeros != nullptr)
+      std::memcpy(at_zeros() + to * numbers, from.zeros + panel * numbers, numbers);
+    if (from.bias != nullptr)
+      std::copy(from.bias + panel * kPanelN, from.bias + std::min(from.n, (panel + 1) * kPanelN),
+                &bias[to * kPanelN]);
+  }
+
+ private:
+  std::byte* at_scales() const { return memory.data() + weight.data_bytes(); }
+  std::byte* at_zeros() const { return at_scales() + weight.scale_bytes(); }
+};
+
+// group as in ScaledCase. With a bias.
+inline OwnedWeight random_weight(WeightFormat format, int group, int n, int k,
+                                 std::mt19937& random) {
+  const auto owned = [&](const Buffer& memory, PackedWeight weight) {
+    OwnedWeight w(n, weight);
+    std::memcpy(w.memory.data(), memory.data(), weight.bytes());
+    fill<float>(Values::normal, random, w.bias);
+    w.weight.bias = w.bias.data();
+    return w;
   };
-  std::vector<Plain> plain;
-  std::vector<PackedMatrix<T>> gate_up, down;
+  if (format == WeightFormat::bf16 || format == WeightFormat::f32) {
+    OwnedWeight w(0, PackedWeight());
+    with_dtype(activation_dtype(format), [&](auto t) {
+      const auto m = packed_matrix<decltype(t)>(n, k, Values::normal, random);
+      w = owned(m.memory, m.weight);
+    });
+    return w;
+  }
+  const ScaledMatrix m = scaled_matrix({format, group, 0, k, n}, random);
+  return owned(m.memory, m.weight);
+}
+
+// Experts with gate and up as matrices of their own too.
+struct Experts {
+  std::vector<OwnedWeight> gate, up, gate_up, down;
   std::vector<ExpertWeights> weights;
 };
 
-template <class T>
-Experts<T> make_experts(const ExpertsCase& c, std::mt19937& random) {
-  Experts<T> e;
-  const int64_t padded = round_up(c.intermediate, kBlockK);
+inline Experts make_experts(const ExpertsCase& c, WeightFormat format, int group,
+                            std::mt19937& random) {
+  Experts e;
+  const int padded = static_cast<int>(round_up(c.intermediate, kBlockK));
   for (size_t i = 0; i < c.rows.size(); ++i) {
-    typename Experts<T>::Plain plain;
-    for (std::vector<T>* m : {&plain.gate, &plain.up}) {
-      m->resize(int64_t{c.intermediate} * c.hidden);
-      fill<T>(Values::normal, random, *m);
+    e.gate.push_back(random_weight(format, group, c.intermediate, c.hidden, random));
+    e.up.push_back(random_weight(format, group, c.intermediate, c.hidden, random));
+    e.down.push_back(random_weight(format, group, c.hidden, c.intermediate, random));
+    OwnedWeight both(2 * padded, e.gate[i].weight);
+    for (int panel = 0; panel < e.gate[i].weight.panels(); ++panel) {
+      both.copy_panel(e.gate[i].weight, panel, 2 * panel);
+      both.copy_panel(e.up[i].weight, panel, 2 * panel + 1);
     }
-    PackedMatrix<T> both;
-    both.weight.format = format_of<T>;
-    both.weight.n = static_cast<int>(2 * padded);
-    both.weight.k = c.hidden;
-    both.memory = *Buffer::allocate(both.weight.bytes());
-    both.weight.data = both.memory.data();
-    T* packed = reinterpret_cast<T*>(both.memory.data());
-    for (int begin = 0; begin < c.intermediate; begin += kPanelN) {
-      const int count = std::min(kPanelN, c.intermediate - begin);
-      const int64_t from = int64_t{begin} * c.hidden;
-      pack_rows<T>(View<const T>(plain.gate.data() + from, count, c.hidden), 2 * begin, packed);
-      pack_rows<T>(View<const T>(plain.up.data() + from, count, c.hidden), 2 * begin + kPanelN,
-                   packed);
-    }
-    e.plain.push_back(std::move(plain));
     e.gate_up.push_back(std::move(both));
-    e.down.push_back(packed_matrix<T>(c.hidden, c.intermediate, Values::normal, random));
-    e.weights.push_back({e.gate_up.back().weight, e.down.back().weight});
+    e.weights.push_back({e.gate_up[i].weight, e.down[i].weight});
   }
   return e;
 }
