@@ -126,6 +126,31 @@ TEST(HfConfig, ReadsTheNewerKeys) {
   EXPECT_EQ(model->stored_dtype, DType::f32);
 }
 
+TEST(HfConfig, ReadsEveryGoldenModel) {
+  using Layout = QuantConfig::Layout;
+  const std::map<std::string, std::pair<std::string, Layout>> cases = {
+      {"llama", {"LlamaForCausalLM", Layout::none}},
+      {"llama_bf16", {"LlamaForCausalLM", Layout::none}},
+      {"qwen2", {"Qwen2ForCausalLM", Layout::none}},
+      {"deepseek_v2", {"DeepseekV2ForCausalLM", Layout::none}},
+      {"deepseek_v2_lite", {"DeepseekV2ForCausalLM", Layout::none}},
+      {"deepseek_v3", {"DeepseekV3ForCausalLM", Layout::none}},
+      {"deepseek_v3_plain", {"DeepseekV3ForCausalLM", Layout::none}},
+      {"deepseek_v3_fp8", {"DeepseekV3ForCausalLM", Layout::fp8_block}},
+      {"glm4_moe", {"Glm4MoeForCausalLM", Layout::none}},
+      {"quantized/awq", {"Qwen3MoeForCausalLM", Layout::awq}},
+      {"quantized/gptq", {"Qwen3MoeForCausalLM", Layout::gptq}},
+      {"quantized/packed", {"Qwen3MoeForCausalLM", Layout::packed}},
+      {"quantized/w8a8", {"Qwen3MoeForCausalLM", Layout::int8_channel}},
+      {"quantized/fp8_channel", {"Qwen3MoeForCausalLM", Layout::fp8_channel}}};
+  for (const auto& [folder, expected] : cases) {
+    const auto model = read_hf_config(kGolden / folder);
+    ASSERT_TRUE(model.has_value()) << folder << ": " << describe(model.error());
+    EXPECT_EQ(model->architecture, expected.first) << folder;
+    EXPECT_EQ(model->quant.layout, expected.second) << folder;
+  }
+}
+
 TEST(HfConfig, ReadsTheBundledModel) {
   const auto folder = std::filesystem::path(HOCKET_SOURCE_DIR) / "models/hocket-tiny-qwen3-moe";
   const auto model = read_hf_config(folder);
