@@ -42,7 +42,6 @@ struct PageSource {
 template <class T>
 struct Int8Source {
   const KvLayer& kv;
-  const ActivationKernels<T>& rows;
   std::span<const PageId> pages;
   int head = 0;
   BlockTiles<T> tiles;
@@ -67,27 +66,17 @@ struct Int8Source {
     for (int panel = 0; panel < kBlockK; panel += kPanelN) {
       float of_lane[2 * kPanelN];  // every pair of d has the keys' scales
       for (int i = 0; i < 2 * kPanelN; ++i) of_lane[i] = scales[panel + i / 2];
-      T* to = tiles.key_panel(token + panel);
-      for (int d = 0; d < tiles.q_dim; d += kBlockK, q += kTileElements, to += kTileElements) {
-        float wide[kTileElements];
-        for (int pair = 0; pair < kTileElements; pair += 2 * kPanelN)
-          for (int i = 0; i < 2 * kPanelN; ++i)
-            wide[pair + i] = static_cast<float>(q[pair + i]) * of_lane[i];
-        rows.round(wide, kTileElements, to);
-      }
+      dequantize(q, int64_t{kPanelN} * tiles.q_dim, of_lane, tiles.key_panel(token + panel));
+      q += int64_t{kPanelN} * tiles.q_dim;
     }
   }
   void load_values(const int8_t* q, const float* scales, int token) const {
+    float of_lane[kTileElements];  // every dim has the scales of a pair of keys
+    for (int i = 0; i < kTileElements; ++i) of_lane[i] = scales[i / (2 * kPanelN) * 2 + i % 2];
     for (int panel = 0; panel < tiles.v_dim / kPanelN; ++panel, q += kTileElements) {
-      float wide[kTileElements];
-      for (int pair = 0; pair < kTileElements; pair += 2 * kPanelN) {
-        const float even = scales[pair / kPanelN], odd = scales[pair / kPanelN + 1];
-        for (int i = 0; i < 2 * kPanelN; i += 2) {
-          wide[pair + i] = static_cast<float>(q[pair + i]) * even;
-          wide[pair + i + 1] = static_cast<float>(q[pair + i + 1]) * odd;
-        }
-      }
-      rows.round(wide, kTileElements, tiles.value_tile(token, panel));
+      T* const tile = tiles.value_tile(token, panel);
+      for (int pair = 0; pair < kTileElements; pair += 2 * kPanelN)
+        dequantize(q + pair, 2 * kPanelN, of_lane + pair, tile + pair);
     }
   }
 };
@@ -103,10 +92,9 @@ struct PageSources {
 template <class T>
 struct Int8Sources {
   const KvLayer& kv;
-  const ActivationKernels<T>& rows;
   int q_dim, v_dim;
   Int8Source<T> source(const AttentionSequence& sequence, int head, Layout& scratch) const {
-    Int8Source<T> source{kv, rows, sequence.pages, head, {.q_dim = q_dim, .v_dim = v_dim}};
+    Int8Source<T> source{kv, sequence.pages, head, {.q_dim = q_dim, .v_dim = v_dim}};
     source.tiles.lay(scratch);
     return source;
   }
@@ -125,9 +113,8 @@ AttentionForm<T> form_of(int num_heads, const KvShape& shape) {
 
 // Calls f(form, sources) with those of the pages' kind.
 template <class T, class F>
-auto with_sources(const AttentionForm<T>& form, const KvLayer& kv, const RowKernels& rows, F&& f) {
-  if (kv.shape.dtype == DType::int8)
-    return f(Int8Sources<T>{kv, rows.of<T>(), form.q_dim, form.v_dim()});
+auto with_sources(const AttentionForm<T>& form, const KvLayer& kv, F&& f) {
+  if (kv.shape.dtype == DType::int8) return f(Int8Sources<T>{kv, form.q_dim, form.v_dim()});
   return f(PageSources<T>{kv});
 }
 
@@ -177,7 +164,7 @@ int64_t attention_scratch_bytes(int num_heads, const KvShape& shape) {
     using T = decltype(t);
     const KvLayer kv = {shape, nullptr};
     const AttentionForm<T> form = form_of<T>(num_heads, shape);
-    return with_sources(form, kv, row_kernels(Isa::ref), [&](const auto& sources) {
+    return with_sources(form, kv, [&](const auto& sources) {
       return BatchRun<T, std::decay_t<decltype(sources)>>::scratch_bytes(form, sources);
     });
   };
@@ -197,7 +184,7 @@ void attention(Backend& backend, const AttentionCall& call) {
     form.q = call.q.as<T>();
     form.out = call.out.as<T>();
     form.scale = call.scale;
-    with_sources(form, call.kv, backend.rows(), [&](const auto& sources) {
+    with_sources(form, call.kv, [&](const auto& sources) {
       BatchRun(backend, call.plan, std::span(call.plan.tasks), form, sources).run();
     });
   });

@@ -56,6 +56,26 @@ void interleave(const float* a, const float* b, float* to) {
   }
 }
 
+__m256 widen(const int8_t* q, __m256 scales) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q));
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), scales);
+}
+
+// As to_bf16() rounds, in the low half of each number.
+__m256i round_bits(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), nan);
+}
+
+void store_rounded(__m256 low, __m256 high, Bf16* to) {
+  const __m256i mixed = _mm256_packus_epi32(round_bits(low), round_bits(high));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(mixed, 0xd8));
+}
+
 }  // namespace
 
 template <class T>
@@ -80,5 +100,20 @@ void BlockTiles<T>::pack_values(int token, const T* rows, int64_t stride) const 
 
 template struct BlockTiles<Bf16>;
 template struct BlockTiles<float>;
+
+void dequantize(const int8_t* q, int64_t n, const float* scales, Bf16* x) {
+  const __m256 low = _mm256_loadu_ps(scales), high = _mm256_loadu_ps(scales + 8);
+  const __m256 low2 = _mm256_loadu_ps(scales + 16), high2 = _mm256_loadu_ps(scales + 24);
+  for (int64_t i = 0; i < n; i += kBlockK) {
+    store_rounded(widen(q + i, low), widen(q + i + 8, high), x + i);
+    store_rounded(widen(q + i + 16, low2), widen(q + i + 24, high2), x + i + 16);
+  }
+}
+
+void dequantize(const int8_t* q, int64_t n, const float* scales, float* x) {
+  for (int64_t i = 0; i < n; i += kBlockK)
+    for (int lane = 0; lane < kBlockK; lane += 8)
+      _mm256_storeu_ps(x + i + lane, widen(q + i + lane, _mm256_loadu_ps(scales + lane)));
+}
 
 }  // namespace hocket

@@ -37,4 +37,8 @@ struct BlockTiles {
   void pack_values(int token, const T* rows, int64_t stride) const;
 };
 
+// x[i] = round(q[i] * scales[i % 32]).   n: a multiple of 32.
+void dequantize(const int8_t* q, int64_t n, const float* scales, Bf16* x);
+void dequantize(const int8_t* q, int64_t n, const float* scales, float* x);
+
 }  // namespace hocket

@@ -131,10 +131,7 @@ template <class T>
 class LatentRun {
  public:
   LatentRun(Backend& backend, const LatentAttentionCall& call)
-      : backend_(backend),
-        call_(call),
-        dims_{call.nope_dim, call.rope_dim, call.value_dim},
-        kernels_(backend.rows().of<T>()) {}
+      : backend_(backend), call_(call), dims_{call.nope_dim, call.rope_dim, call.value_dim} {}
 
   // Rows of generated tokens.
   void run_absorbed(std::span<const AttentionPlan::Task> tasks) {
@@ -151,7 +148,7 @@ class LatentRun {
     form.q = call_.q_absorbed.as<T>();
     form.out = call_.y_absorbed.as<T>();
     form.scale = call_.scale;
-    const AbsorbedSources<T> sources{call_.kv, kernels_};
+    const AbsorbedSources<T> sources{call_.kv};
     BatchRun(backend_, call_.plan, tasks, form, sources).run();
     HeadProducts<T>{call_.y_absorbed.as<T>(), call_.out.as<T>(), shape.rope_offset(), dims_.value,
                     call_.heads.value_up}
@@ -164,7 +161,8 @@ class LatentRun {
     form.q = call_.q.as<T>();
     form.out = call_.out.as<T>();
     form.scale = call_.scale;
-    const ExpandedSources<T> sources{call_.kv, kernels_, backend_.products(), call_.heads, dims_};
+    const ExpandedSources<T> sources{call_.kv, backend_.rows().of<T>(), backend_.products(),
+                                     call_.heads, dims_};
     BatchRun(backend_, call_.plan, tasks, form, sources).run();
   }
 
@@ -190,7 +188,6 @@ class LatentRun {
   Backend& backend_;
   const LatentAttentionCall& call_;
   const HeadDims dims_;
-  const ActivationKernels<T>& kernels_;
 };
 
 void check_heads(const LatentAttentionCall& call) {
@@ -234,9 +231,9 @@ int64_t latent_attention_scratch_bytes(const LatentShape& shape) {
     using T = decltype(t);
     const KvLayer kv = {shape.kv, nullptr};
     const HeadDims dims{shape.nope_dim, shape.rope_dim, shape.value_dim};
-    const ActivationKernels<T>& kernels = row_kernels(Isa::ref).of<T>();
-    const AbsorbedSources<T> absorbed{kv, kernels};
-    const ExpandedSources<T> expanded{kv, kernels, product_kernels(Isa::ref), {}, dims};
+    const AbsorbedSources<T> absorbed{kv};
+    const ExpandedSources<T> expanded{
+        kv, row_kernels(Isa::ref).of<T>(), product_kernels(Isa::ref), {}, dims};
     using Absorbed = BatchRun<T, AbsorbedSources<T>>;
     using Expanded = BatchRun<T, ExpandedSources<T>>;
     bytes =

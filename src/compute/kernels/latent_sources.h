@@ -16,15 +16,12 @@ namespace hocket {
 template <class T>
 struct LatentRows {
   const KvLayer& kv;
-  const ActivationKernels<T>& kernels;
   std::span<const PageId> pages;
-  T* rows = nullptr;      // int8 pages: [32][row_elements]
-  float* wide = nullptr;  // int8 pages: [row_elements]
+  T* rows = nullptr;  // int8 pages: [32][row_elements]
 
   void lay(Layout& scratch) {
     const bool made = kv.shape.dtype == DType::int8;
     rows = scratch.array<T>(made ? kBlockK * kv.shape.row_elements() : 0);
-    wide = scratch.array<float>(made ? kv.shape.row_elements() : 0);
   }
   // The row of `token`, a multiple of 32; those after it follow row_elements() apart.
   const T* from(int token) const {
@@ -36,10 +33,12 @@ struct LatentRows {
     for (int t = 0; t < kBlockK; ++t) {
       const int8_t* const q = kv.latent<int8_t>(page, in_page + t);
       const float* const scales = kv.scales(page, 0) + 2 * (in_page + t);
-      const float of_c = scales[0], of_key = scales[1];
-      for (int64_t i = 0; i < c; ++i) wide[i] = static_cast<float>(q[i]) * of_c;
-      for (int64_t i = c; i < columns; ++i) wide[i] = static_cast<float>(q[i]) * of_key;
-      kernels.round(wide, columns, rows + t * columns);
+      float of_c[kBlockK], of_key[kBlockK];
+      std::fill_n(of_c, kBlockK, scales[0]);
+      std::fill_n(of_key, kBlockK, scales[1]);
+      T* const row = rows + t * columns;
+      dequantize(q, c, of_c, row);
+      dequantize(q + c, columns - c, of_key, row + c);
     }
     return rows;
   }
@@ -66,10 +65,9 @@ struct AbsorbedSource {
 template <class T>
 struct AbsorbedSources {
   const KvLayer& kv;
-  const ActivationKernels<T>& kernels;
 
   AbsorbedSource<T> source(const AttentionSequence& sequence, int, Layout& scratch) const {
-    AbsorbedSource<T> source{{kv, kernels, sequence.pages}, {}};
+    AbsorbedSource<T> source{{kv, sequence.pages}, {}};
     source.tiles.q_dim = static_cast<int>(kv.shape.row_elements());
     source.tiles.v_dim = static_cast<int>(round_up(kv.shape.value_dim, kPanelN));
     source.tiles.lay(scratch);
@@ -91,6 +89,7 @@ struct HeadDims {
 template <class T>
 struct ExpandedSource {
   LatentRows<T> latents;
+  const ActivationKernels<T>& kernels;
   const ProductKernels& products;
   PackedWeight key_up, value_up;
   HeadDims dims;
@@ -118,7 +117,7 @@ struct ExpandedSource {
       multiply(c, key_up);
       for (int t = 0; t < kBlockK; ++t) {
         T* const key = rows + t * q_dim;
-        latents.kernels.round(results + t * dims.up_dim(), dims.nope, key);
+        kernels.round(results + t * dims.up_dim(), dims.nope, key);
         std::memcpy(key + dims.nope, c + t * shape.row_elements() + shape.rope_offset(),
                     dims.rope * sizeof(T));
         std::fill(key + key_dim, key + q_dim, T{});
@@ -126,7 +125,7 @@ struct ExpandedSource {
       tiles.pack_keys(token - block, rows, q_dim);
       multiply(c, value_up);
       for (int t = 0; t < kBlockK; ++t)
-        latents.kernels.round(results + t * dims.up_dim(), v_dim, rows + t * v_dim);
+        kernels.round(results + t * dims.up_dim(), v_dim, rows + t * v_dim);
       tiles.pack_values(token - block, rows, v_dim);
     }
   }
@@ -158,7 +157,8 @@ struct ExpandedSources {
   HeadDims dims;
 
   ExpandedSource<T> source(const AttentionSequence& sequence, int head, Layout& scratch) const {
-    ExpandedSource<T> source{.latents = {kv, kernels, sequence.pages},
+    ExpandedSource<T> source{.latents = {kv, sequence.pages},
+                             .kernels = kernels,
                              .products = products,
                              .key_up = {},
                              .value_up = {},
