@@ -5,6 +5,12 @@
 #include <numeric>
 
 namespace hocket {
+namespace {
+
+// Prompt rows for which a latent's keys are expanded once (kernels/attention_run.h).
+constexpr double kRowsOfAnExpansion = 1024;
+
+}  // namespace
 
 std::string_view weight_part_name(WeightPart part) {
   static constexpr std::array<std::string_view, kNumWeightParts> kNames = {
@@ -159,7 +165,7 @@ double ModelCost::operations(const PassShape& pass) const {
     const bool expanded = pass.role == TokenRole::prompt;
     score =
         expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim;
-    latent_rows = expanded ? pass.kv_tokens : pass.rows;
+    latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
   const double scores = score * model_.num_layers * model_.num_heads * pass.pairs;
   return 2 * (pass.rows * layers + latent_rows * static_cast<double>(latent_parameters_) + scores +

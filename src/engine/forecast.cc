@@ -1,6 +1,7 @@
 #include "engine/forecast.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "policy/cache/page_allocator.h"
 
@@ -99,8 +100,8 @@ int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
       settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
   const int64_t kv = pages_for(context, settings.memory.page_size) * settings.memory.page_size *
                      f.cost.kv_bytes_per_token();
-  return static_cast<int64_t>(
-      static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + kv) / kDefaultMemoryShare);
+  const auto used = static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + kv);
+  return static_cast<int64_t>(std::ceil(used / kDefaultMemoryShare)) + 1;
 }
 
 // What `settings` would do instead of what `now` is.
