@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::array<ModelFamily, 7> kFamilies = {{
+constexpr std::array<ModelFamily, 8> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -15,6 +15,7 @@ constexpr std::array<ModelFamily, 7> kFamilies = {{
     {"Qwen3MoeForCausalLM", load_decoder_layer},
     {"DeepseekV2ForCausalLM", load_decoder_layer},
     {"DeepseekV3ForCausalLM", load_decoder_layer},
+    {"Glm4MoeForCausalLM", load_decoder_layer},
 }};
 
 }  // namespace
