@@ -133,7 +133,7 @@ Result<void> check_form(const ServerSettings& settings, const std::string& again
   ProgressBar bar("weights");
   const auto progress = [&](const LoadProgress& p) { bar.update(p); };
   HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
-  if (is_of_this_form(expected, choice)) {
+  if (against.empty() && is_of_this_form(expected, choice)) {
     HOCKET_TRY(const auto runner,
                Runner::create({.settings = settings, .progress = progress, .tokenizer_eos = {}}));
     HOCKET_TRY(const std::vector<CheckLine> lines,

@@ -31,8 +31,8 @@ std::vector<Script> scripts_of(const std::vector<Recorded>& recorded);
 
 // In float32 everything must lie within the reference's own tolerances and every chosen token and
 // expert be the same; in bf16 no logit may be off by more than 1.5 times the reference's own bf16
-// error. Generated tokens are the reference's: feeding them tests each step by itself.
-// Errors: those of play_scripts().
+// error, but for the few rows that a router decided otherwise. Generated tokens are the
+// reference's: feeding them tests each step by itself. Errors: those of play_scripts().
 Result<std::vector<CheckLine>> check_reference(Runner& runner, const Reference& reference);
 
 // The same for recorded greedy completions: the tokens (in bf16 where the two best logits are a
