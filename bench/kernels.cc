@@ -42,6 +42,7 @@ struct Sample {
 
 struct Case {
   std::string name;
+  std::string twin;  // the case of the same rows in bf16, or none
   std::function<Work(int call)> run;
   // Compares a part with ref; the seconds that ref takes for one operation, or less than 0 where
   // bits differ.
@@ -62,6 +63,20 @@ double best_seconds_of(const std::function<void()>& body) {
   return best;
 }
 
+struct LinearShape {
+  int rows, k, n;
+  WeightFormat format = WeightFormat::bf16;
+
+  // The usual ones: a scale a channel for int8, one for 128 k for fp8 and int4.
+  int group() const {
+    return format == WeightFormat::bf16 ? 0 : format == WeightFormat::int8 ? k : kFp8Group;
+  }
+  std::string name() const {
+    return fmt::format("linear rows={} k={} n={} {}", rows, k, n,
+                       format == WeightFormat::bf16 ? "bf16" : weight_format_name(format));
+  }
+};
+
 // Memory, backends and numbers that all cases share.
 class Bench {
  public:
@@ -71,14 +86,15 @@ class Bench {
 
  private:
   Bench() = default;
-  Case linear_case(int rows, int k, int n);
+  Case linear_case(const LinearShape& shape);
   Case experts_case(int tokens);
-  double check_linear(int rows, int k, int n);
+  double check_linear(const LinearShape& shape);
   double check_experts(const std::vector<int32_t>& offsets);
 
   PackedWeight weight(int n, int k, int64_t offset_bytes) const {
     return {.data = weights_.data() + offset_bytes, .n = n, .k = k};
   }
+  PackedWeight weight(const LinearShape& shape, int call) const;
   MatrixView matrix(const Buffer& memory, DType dtype, int64_t rows, int64_t cols) const {
     return {memory.data(), dtype, rows, cols, cols};
   }
@@ -93,11 +109,15 @@ constexpr int64_t kExpertBytes = int64_t{3} * kHidden * kIntermediate * 2;
 constexpr int kLayers = static_cast<int>(kWeightBytes / (kExpertBytes * kNumExperts));
 
 void fill_normal(const Buffer& memory, float scale) {
-  // A short run of random numbers repeated: only where bytes stand matters for speed.
+  // A short run of random numbers repeated: only where bytes stand matters for speed. No byte is a
+  // NaN of fp8.
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, scale);
   std::vector<Bf16> numbers(1 << 16);
-  for (Bf16& x : numbers) x = to_bf16(normal(random));
+  for (Bf16& x : numbers) {
+    x = to_bf16(normal(random));
+    if ((x.bits & 0x7f) == 0x7f) x.bits ^= 1;
+  }
   const int64_t run = static_cast<int64_t>(numbers.size()) * 2;
   for (int64_t at = 0; at < memory.bytes(); at += run)
     std::memcpy(memory.data() + at, numbers.data(), std::min(run, memory.bytes() - at));
@@ -126,33 +146,47 @@ Result<Bench> Bench::create(Isa isa, WorkerPool& workers) {
   return bench;
 }
 
-double Bench::check_linear(int rows, int k, int n) {
-  linear(backends_[0], matrix(x_, DType::bf16, rows, k), weight(n, k, 0),
-         matrix(y_, DType::f32, rows, n).as<float>());
-  // Ref's cost is the same for every element, so a corner of the last rows stands for all.
-  const int some_rows = std::min(rows, 4), some_n = 256;
-  const View<float> expected = matrix(ref_y_, DType::f32, some_rows, some_n).as<float>();
-  const MatrixView x = matrix(x_, DType::bf16, rows, k).slice_rows(rows - some_rows, some_rows);
-  const double seconds =
-      best_seconds_of([&] { linear(backends_[1], x, weight(some_n, k, 0), expected); });
-  const View<float> y = matrix(y_, DType::f32, rows, n).as<float>();
-  for (int row = 0; row < some_rows; ++row)
-    if (std::memcmp(y.row(rows - some_rows + row), expected.row(row), some_n * 4) != 0) return -1;
-  return seconds / (2.0 * some_rows * some_n * k);
+// Every call gets another part of memory: numbers, scales and zeros one after another.
+PackedWeight Bench::weight(const LinearShape& shape, int call) const {
+  PackedWeight w = {.format = shape.format, .n = shape.n, .k = shape.k, .group = shape.group()};
+  w.data = weights_.data() + call % (kWeightBytes / w.bytes()) * w.bytes();
+  if (w.group == 0) return w;
+  const std::byte* scales = static_cast<const std::byte*>(w.data) + w.data_bytes();
+  w.scales = reinterpret_cast<const float*>(scales);
+  if (w.zero_bytes() > 0) w.zeros = reinterpret_cast<const uint8_t*>(scales + w.scale_bytes());
+  return w;
 }
 
-Case Bench::linear_case(int rows, int k, int n) {
+double Bench::check_linear(const LinearShape& shape) {
+  const int rows = shape.rows, k = shape.k, n = shape.n;
+  const PackedWeight w = weight(shape, 0);
+  linear(backends_[0], matrix(x_, DType::bf16, rows, k), w,
+         matrix(y_, DType::f32, rows, n).as<float>());
+  // Ref's cost is the same for every element, so a corner of the last rows stands for all.
+  PackedWeight corner = w;
+  corner.n = 256;
+  const int some_rows = std::min(rows, 4);
+  const View<float> expected = matrix(ref_y_, DType::f32, some_rows, corner.n).as<float>();
+  const MatrixView x = matrix(x_, DType::bf16, rows, k).slice_rows(rows - some_rows, some_rows);
+  const double seconds = best_seconds_of([&] { linear(backends_[1], x, corner, expected); });
+  const View<float> y = matrix(y_, DType::f32, rows, n).as<float>();
+  for (int row = 0; row < some_rows; ++row)
+    if (std::memcmp(y.row(rows - some_rows + row), expected.row(row), corner.n * 4) != 0) return -1;
+  return seconds / (2.0 * some_rows * corner.n * k);
+}
+
+Case Bench::linear_case(const LinearShape& shape) {
   Case c;
-  c.name = fmt::format("linear rows={} k={} n={} bf16", rows, k, n);
-  c.calls = rows <= 16 ? 24 : rows <= 64 ? 8 : 2;
-  const int64_t bytes = int64_t{k} * n * 2;
+  c.name = shape.name();
+  if (shape.format != WeightFormat::bf16) c.twin = LinearShape{shape.rows, shape.k, shape.n}.name();
+  c.calls = shape.rows <= 16 ? 24 : shape.rows <= 64 ? 8 : 2;
   c.run = [=, this](int call) -> Work {
-    const PackedWeight w = weight(n, k, call % (kWeightBytes / bytes) * bytes);
-    linear(backends_[0], matrix(x_, DType::bf16, rows, k), w,
-           matrix(y_, DType::f32, rows, n).as<float>());
-    return {static_cast<double>(bytes), 2.0 * rows * k * n};
+    const PackedWeight w = weight(shape, call);
+    linear(backends_[0], matrix(x_, DType::bf16, shape.rows, shape.k), w,
+           matrix(y_, DType::f32, shape.rows, shape.n).as<float>());
+    return {static_cast<double>(w.bytes()), 2.0 * shape.rows * shape.k * shape.n};
   };
-  c.check = [=, this] { return check_linear(rows, k, n); };
+  c.check = [=, this] { return check_linear(shape); };
   return c;
 }
 
@@ -217,8 +251,10 @@ Case Bench::experts_case(int tokens) {
 
 std::vector<Case> Bench::cases() {
   std::vector<Case> list;
-  for (int rows : {1, 2, 4, 8, 16, 64, 512}) list.push_back(linear_case(rows, 2048, 2048));
-  for (int rows : {1, 512}) list.push_back(linear_case(rows, 1024, 4096));
+  for (int rows : {1, 2, 4, 8, 16, 64, 256, 512}) list.push_back(linear_case({rows, 2048, 2048}));
+  for (int rows : {1, 512}) list.push_back(linear_case({rows, 1024, 4096}));
+  for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
+    for (int rows : {1, 4, 16, 256}) list.push_back(linear_case({rows, 2048, 2048, format}));
   for (int tokens : {1, 4, 16, 64, 512}) list.push_back(experts_case(tokens));
   return list;
 }
@@ -236,25 +272,43 @@ double quantile(std::vector<double> values, double q) {
   return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
 }
 
-void print(const Case& c, double ref_seconds_per_operation, const Limits& limits, bool json) {
+double median_us(const Case& c) {
+  std::vector<double> us;
+  for (const Sample& sample : c.samples) us.push_back(sample.seconds * 1e6);
+  return quantile(us, 0.5);
+}
+
+// How many times faster than its twin in bf16; 0 where it has none.
+double ratio_to_bf16(const Case& c, const std::vector<Case>& all) {
+  const auto twin = std::ranges::find(all, c.twin, &Case::name);
+  return twin == all.end() ? 0 : median_us(*twin) / median_us(c);
+}
+
+struct Ratios {
+  double ref_seconds;  // of one operation; less than 0 where bits differ
+  double bf16;         // 0: none
+};
+
+void print(const Case& c, const Ratios& to, const Limits& limits, bool json) {
   std::string limit;
   std::vector<double> us, fractions, ratios;
   for (const Sample& sample : c.samples) {
     us.push_back(sample.seconds * 1e6);
     fractions.push_back(fraction_of(sample, limits, limit));
-    ratios.push_back(ref_seconds_per_operation * sample.work.operations / sample.seconds);
+    ratios.push_back(to.ref_seconds * sample.work.operations / sample.seconds);
   }
-  const double median = quantile(us, 0.5), low = quantile(us, 0.1), high = quantile(us, 0.9);
-  const bool same = ref_seconds_per_operation > 0;
+  const double median = median_us(c), low = quantile(us, 0.1), high = quantile(us, 0.9);
+  const bool same = to.ref_seconds > 0;
   const double ratio = same ? quantile(ratios, 0.5) : 0, fraction = quantile(fractions, 0.5);
   if (json) {
     fmt::print(R"({{"case":"{}","us":{:.1f},"us_p10":{:.1f},"us_p90":{:.1f},"ref_ratio":{:.2f},)"
-               R"("fraction":{:.3f},"limit":"{}","same_bits":{}}})"
+               R"("bf16_ratio":{:.2f},"fraction":{:.3f},"limit":"{}","same_bits":{}}})"
                "\n",
-               c.name, median, low, high, ratio, fraction, limit, same);
+               c.name, median, low, high, ratio, to.bf16, fraction, limit, same);
   } else {
-    fmt::print("{} | {:.0f} us ({:.0f}-{:.0f}) | {} | {:.2f} of {}\n", c.name, median, low, high,
-               same ? fmt::format("{:.1f}x ref", ratio) : "BITS DIFFER from ref", fraction, limit);
+    fmt::print("{} | {:.0f} us ({:.0f}-{:.0f}) | {}{} | {:.2f} of {}\n", c.name, median, low, high,
+               same ? fmt::format("{:.1f}x ref", ratio) : "BITS DIFFER from ref",
+               to.bf16 > 0 ? fmt::format(" | {:.2f}x bf16", to.bf16) : "", fraction, limit);
   }
 }
 
@@ -308,7 +362,7 @@ int bench_kernels(const BenchKernelsOptions& options) {
   print(limits, *isa, threads, options.json);
   bool same = true;
   for (size_t i = 0; i < cases.size(); ++i) {
-    print(cases[i], ref_seconds[i], limits, options.json);
+    print(cases[i], {ref_seconds[i], ratio_to_bf16(cases[i], cases)}, limits, options.json);
     same = same && ref_seconds[i] > 0;
   }
   return same ? 0 : 1;

@@ -20,9 +20,9 @@ function(hocket_room name)
   target_include_directories(hocket_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(hocket_${name} ${scope} ${ARG_LINK} Threads::Threads)
   foreach(file ${all})
-    if(file MATCHES "/kernels/cpu/avx512_vnni[^/]*\\.cc$")
+    if(file MATCHES "/kernels/cpu/avx512_(vnni|vbmi)[^/]*\\.cc$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
-        "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni")
+        "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512${CMAKE_MATCH_1}")
     elseif(file MATCHES "/kernels/cpu/avx512[^/]*\\.cc$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
         "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")

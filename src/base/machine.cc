@@ -61,6 +61,7 @@ std::vector<std::string> cpu_features() {
       {"avx512dq", bit(seven.b, 17)},
       {"avx512bw", bit(seven.b, 30)},
       {"avx512vl", bit(seven.b, 31)},
+      {"avx512_vbmi", bit(seven.c, 1)},
       {"avx512_vnni", bit(seven.c, 11)},
       {"avx512_bf16", bit(seven_one.a, 5)},
       {"avx512_fp16", bit(seven.d, 23)},

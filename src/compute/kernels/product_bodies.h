@@ -20,11 +20,17 @@ void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);
 void avx512_product_f32(const Product<float>& p);
-void avx512_product_fp8(const ScaledProduct<Bf16>& p);
+void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
 
-// Widens the weights of some panels and one group to bf16 in scratch, then `bf16` multiplies them
-// with all rows: what widening costs is shared by the rows.
-void widened_product_fp8(const ScaledProduct<Bf16>& p, void (*bf16)(const Product<Bf16>&));
+// Widens the weights of some panels and one group to bf16 in scratch, then multiplies them with all
+// rows, which so share what widening costs.
+struct Widening {
+  void (*tile)(const std::byte* from, Bf16* to);  // one tile of fp8
+  void (*bf16)(const Product<Bf16>&);
+};
+void widened_product_fp8(const ScaledProduct<Bf16>& p, const Widening& by);
+void avx2_widen_tile(const std::byte* from, Bf16* to);
+void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to);
 
 // Numbers of 8 bits times numbers of 8 bits into int32 sums of a group.
 void avx2_product_int8(const ScaledProduct<int8_t>& p);

@@ -10,6 +10,7 @@ namespace hocket {
 namespace {
 
 using Bf16Body = void (*)(const Product<Bf16>&);
+using Fp8Body = void (*)(const ScaledProduct<Bf16>&);
 using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 
 template <class P, void (*few)(const P&), void (*many)(const P&)>
@@ -19,17 +20,25 @@ void by_rows(const P& p) {
 template <IntegerBody few, IntegerBody many>
 constexpr IntegerBody kByRows = by_rows<ScaledProduct<int8_t>, few, many>;
 
-template <Bf16Body bf16>
+template <Bf16Body bf16, void (*tile)(const std::byte*, Bf16*)>
 void widened_fp8(const ScaledProduct<Bf16>& p) {
-  cpu::widened_product_fp8(p, bf16);
+  cpu::widened_product_fp8(p, {tile, bf16});
 }
-// From more rows than the vector body holds, weights are widened once for all of them.
+// From kRows on, weights are widened once for all rows.
 template <Bf16Body bf16, int kRows>
-void fp8_by_rows(const ScaledProduct<Bf16>& p) {
-  p.rows < kRows ? cpu::avx512_product_fp8(p) : cpu::widened_product_fp8(p, bf16);
+void vbmi_fp8(const ScaledProduct<Bf16>& p) {
+  p.rows < kRows ? cpu::avx512_vbmi_product_fp8(p)
+                 : cpu::widened_product_fp8(p, {cpu::avx512_vbmi_widen_tile, bf16});
+}
+constexpr int kWidenRows = 4 * cpu::kVectorRows;
+
+// An AVX-512 machine may lack VBMI and VNNI, and an AMX machine the tiles' integers.
+template <Bf16Body bf16, int kRows>
+Fp8Body choose_fp8() {
+  return has_feature("avx512_vbmi") ? vbmi_fp8<bf16, kRows>
+                                    : widened_fp8<bf16, cpu::avx2_widen_tile>;
 }
 
-// An AVX-512 machine may lack VNNI, and an AMX machine the tiles' integers.
 std::array<ProductKernels, 5> make_kernels() {
   using namespace cpu;
   constexpr Bf16Body kAmx = by_rows<Product<Bf16>, avx512_product_bf16, amx_product_bf16>;
@@ -41,15 +50,14 @@ std::array<ProductKernels, 5> make_kernels() {
   return {{
       {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
        ref::product_int4},
-      {Isa::avx2, avx2_product_bf16, avx2_product_f32, widened_fp8<avx2_product_bf16>,
-       avx2_product_int8, avx2_product_int4},
+      {Isa::avx2, avx2_product_bf16, avx2_product_f32,
+       widened_fp8<avx2_product_bf16, avx2_widen_tile>, avx2_product_int8, avx2_product_int4},
       {Isa::avx512, avx512_product_bf16, avx512_product_f32,
-       fp8_by_rows<avx512_product_bf16, kVectorRows + 1>, int8, int4},
-      {Isa::amx, kAmx, avx512_product_f32, fp8_by_rows<amx_product_bf16, kTileRows>,
+       choose_fp8<avx512_product_bf16, kWidenRows>(), int8, int4},
+      {Isa::amx, kAmx, avx512_product_f32, choose_fp8<kAmx, kTileRows>(),
        tiles ? kByRows<avx512_vnni_product_int8, amx_product_int8> : int8,
        tiles ? kByRows<avx512_vnni_product_int4, amx_product_int4> : int4},
-      {Isa::amx_emulated, kEmulated, avx512_product_f32,
-       fp8_by_rows<amx_emulated_product_bf16, kTileRows>,
+      {Isa::amx_emulated, kEmulated, avx512_product_f32, choose_fp8<kEmulated, kTileRows>(),
        vnni ? kByRows<avx512_vnni_product_int8, amx_emulated_product_int8>
             : kByRows<avx2_product_int8, amx_emulated_product_int8>,
        vnni ? kByRows<avx512_vnni_product_int4, amx_emulated_product_int4>

@@ -1,4 +1,4 @@
-// fp8 weights widened to bf16 tiles, eight columns at a time.
+// fp8 weights widened to bf16 tiles: four panels of one group, which then meet all rows.
 #include <immintrin.h>
 
 #include "compute/kernels/product_bodies.h"
@@ -10,7 +10,7 @@ constexpr int kPanels = 4;  // widened at once
 constexpr int kRows = 64;   // that meet them at once
 constexpr int kGroupBlocks = kFp8Group / kBlockK;
 constexpr int kTileBytes = kTileElements;
-constexpr int kAhead = 4 * kTileBytes;
+constexpr int kAhead = 4 * kTileBytes;  // bytes that weights are fetched ahead
 
 struct Scratch {
   alignas(64) Bf16 tiles[kPanels][kGroupBlocks * kTileElements];
@@ -25,18 +25,6 @@ inline __m256 widen(__m128i words) {
   const __m128i halves =
       _mm_and_si128(_mm_srai_epi16(words, 1), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
   return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(0x1p8f));
-}
-
-// Exact: three bits of mantissa fit into bf16.
-void widen_tile(const std::byte* from, Bf16* to) {
-  for (int at = 0; at < kTileBytes; at += 16) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);
-    const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
-    const __m256i even = _mm256_castps_si256(widen(_mm_slli_epi16(both, 8)));
-    const __m256i odd = _mm256_castps_si256(widen(both));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to + at),
-                       _mm256_or_si256(_mm256_srli_epi32(even, 16), odd));
-  }
 }
 
 // y = fma(result, scale, y), from +0 in the first group.
@@ -58,7 +46,19 @@ void add_group(const ScaledProduct<Bf16>& p, const Product<Bf16>& done, int pane
 
 }  // namespace
 
-void widened_product_fp8(const ScaledProduct<Bf16>& p, void (*bf16)(const Product<Bf16>&)) {
+// Exact: three bits of mantissa fit into bf16.
+void avx2_widen_tile(const std::byte* from, Bf16* to) {
+  for (int at = 0; at < kTileBytes; at += 16) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);
+    const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
+    const __m256i even = _mm256_castps_si256(widen(_mm_slli_epi16(both, 8)));
+    const __m256i odd = _mm256_castps_si256(widen(both));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to + at),
+                       _mm256_or_si256(_mm256_srli_epi32(even, 16), odd));
+  }
+}
+
+void widened_product_fp8(const ScaledProduct<Bf16>& p, const Widening& by) {
   HOCKET_CHECK(p.group_blocks == kGroupBlocks);
   Scratch& scratch = *static_cast<Scratch*>(p.scratch);
   Product<Bf16> part;
@@ -75,12 +75,12 @@ void widened_product_fp8(const ScaledProduct<Bf16>& p, void (*bf16)(const Produc
       part.k_blocks = left < kGroupBlocks ? left : kGroupBlocks;
       for (int i = 0; i < part.panels; ++i)
         for (int block = 0; block < part.k_blocks; ++block)
-          widen_tile(p.w + (panel + i) * p.panel_bytes + int64_t{first + block} * kTileBytes,
-                     scratch.tiles[i] + block * kTileElements);
+          by.tile(p.w + (panel + i) * p.panel_bytes + int64_t{first + block} * kTileBytes,
+                  scratch.tiles[i] + block * kTileElements);
       for (int row = 0; row < p.rows; row += kRows) {
         part.rows = p.rows - row < kRows ? p.rows - row : kRows;
         part.x = p.x + row * p.x_stride + int64_t{first} * kBlockK;
-        bf16(part);
+        by.bf16(part);
         add_group(p, part, panel, group, p.y + row * p.y_stride + panel * kPanelN);
       }
     }

@@ -1,4 +1,5 @@
-// fp8 weights widened in registers, sixteen columns each; one panel at a time.
+// fp8 weights widened by table, which the byte permutes of VBMI look up 64 at a time: in registers
+// for few rows, or to bf16 tiles.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/row_counts.h"
@@ -12,23 +13,51 @@ constexpr int kTileBytes = kTileElements;
 template <int R>
 constexpr int kAhead = R == 1 ? 2048 : 4096;
 
-// Sixteen columns of four k.
-struct FourK {
-  __m512 even[2], odd[2];
+// The bytes of every magnitude of e4m3 as bf16.
+struct Table {
+  alignas(64) uint8_t low[128], high[128];
 };
-
-// Sixteen words whose bits are those of e4m3, one place right of fp16's: the number times 2^-8,
-// subnormals included, since this conversion heeds no DAZ.
-inline __m512 widen(__m256i halves) {
-  return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(0x1p8f));
+constexpr Table make_table() {
+  constexpr uint16_t kSubnormal[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  Table table = {};
+  for (int i = 0; i < 128; ++i) {
+    const int bits = i < 8 ? kSubnormal[i] : (i << 4) + 0x3c00;
+    table.low[i] = static_cast<uint8_t>(bits & 0xff);
+    table.high[i] = static_cast<uint8_t>(bits >> 8);
+  }
+  return table;
 }
-inline FourK load_four(const std::byte* w) {
+constexpr Table kTable = make_table();
+
+// Where the bytes of bf16 pairs come from: low byte i, then high byte i (64 + i).
+struct Interleave {
+  alignas(64) uint8_t from[2][64];
+};
+constexpr Interleave make_interleave() {
+  Interleave result = {};
+  for (int i = 0; i < 64; ++i) {
+    result.from[i / 32][i % 32 * 2] = static_cast<uint8_t>(i);
+    result.from[i / 32][i % 32 * 2 + 1] = static_cast<uint8_t>(64 + i);
+  }
+  return result;
+}
+constexpr Interleave kInterleave = make_interleave();
+
+// Four k of sixteen columns, as two lines of a bf16 tile.
+struct Lines {
+  __m512i line[2];
+};
+inline Lines widen_line(const std::byte* w) {
   const __m512i bytes = _mm512_loadu_si512(w);
-  const __m512i keep = _mm512_set1_epi16(static_cast<int16_t>(0xbf80));
-  const __m512i even = _mm512_and_si512(_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 1), keep);
-  const __m512i odd = _mm512_and_si512(_mm512_srai_epi16(bytes, 1), keep);
-  return {{widen(_mm512_castsi512_si256(even)), widen(_mm512_extracti64x4_epi64(even, 1))},
-          {widen(_mm512_castsi512_si256(odd)), widen(_mm512_extracti64x4_epi64(odd, 1))}};
+  const auto look_up = [&](const uint8_t* table) {
+    return _mm512_permutex2var_epi8(_mm512_load_si512(table), bytes, _mm512_load_si512(table + 64));
+  };
+  constexpr int kOrAnd = 0xf8;
+  const __m512i low = look_up(kTable.low);
+  const __m512i high =
+      _mm512_ternarylogic_epi32(look_up(kTable.high), bytes, _mm512_set1_epi8(-0x80), kOrAnd);
+  return {{_mm512_permutex2var_epi8(low, _mm512_load_si512(kInterleave.from[0]), high),
+           _mm512_permutex2var_epi8(low, _mm512_load_si512(kInterleave.from[1]), high)}};
 }
 
 inline void widen_block(const Bf16* x, float* to) {
@@ -61,15 +90,19 @@ inline void multiply_group(const float* x, const std::byte* w, int k_blocks, __m
 #pragma GCC unroll 8
     for (int four = 0; four < kBlockK / 4; ++four) {
       _mm_prefetch(reinterpret_cast<const char*>(w + kAhead<R> + four * 64), _MM_HINT_T1);
-      const FourK b = load_four(w + four * 64);
+      const Lines b = widen_line(w + four * 64);
 #pragma GCC unroll 2
-      for (int pair = 0; pair < 2; ++pair)
+      for (int pair = 0; pair < 2; ++pair) {
+        const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(b.line[pair], 16));
+        const __m512 odd =
+            _mm512_castsi512_ps(_mm512_and_si512(b.line[pair], _mm512_set1_epi32(-0x10000)));
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           const float* a = x + r * kBlockK + four * 4 + pair * 2;
-          e[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[0]), b.even[pair], e[r]);
-          o[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[1]), b.odd[pair], o[r]);
+          e[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[0]), even, e[r]);
+          o[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[1]), odd, o[r]);
         }
+      }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) c[r] = _mm512_add_ps(c[r], _mm512_add_ps(e[r], o[r]));
@@ -108,8 +141,17 @@ void multiply_rows(const ScaledProduct<Bf16>& p, int row) {
 
 }  // namespace
 
-void avx512_product_fp8(const ScaledProduct<Bf16>& p) {
+void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p) {
   for_each_rows<kVectorRows>(p.rows, [&](auto count, int row) { multiply_rows<count()>(p, row); });
+}
+
+void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to) {
+  for (int at = 0; at < kTileBytes; at += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + kAhead<8> + at), _MM_HINT_T1);
+    const Lines lines = widen_line(from + at);
+    _mm512_store_si512(to + at, lines.line[0]);
+    _mm512_store_si512(to + at + 32, lines.line[1]);
+  }
 }
 
 }  // namespace hocket::cpu
