@@ -194,9 +194,10 @@ class ItemRun {
     for (int token = block; token < block_end;) {
       const TileRun<T> keys = source_.keys(token, block_end);
       const int row = std::max(rows.begin, first_row(token));
+      if (row >= rows.end) return;
       products_.run<T>({.x = q_ + row * q_stride_,
                         .x_stride = q_stride_,
-                        .rows = std::max(0, rows.end - row),
+                        .rows = rows.end - row,
                         .w = keys.tiles,
                         .panel_stride = keys.panel_stride,
                         .panels = (keys.end - token + kPanelN - 1) / kPanelN,
@@ -233,9 +234,10 @@ class ItemRun {
     for (int token = block; token < block_end;) {
       const TileRun<T> values = source_.values(token, block_end);
       const int row = std::max(rows.begin, first_row(token));
+      if (row >= rows.end) return;
       products_.run<T>({.x = scratch_.p + (row - rows.begin) * kSoftmaxBlock + token - block,
                         .x_stride = kSoftmaxBlock,
-                        .rows = std::max(0, rows.end - row),
+                        .rows = rows.end - row,
                         .w = values.tiles,
                         .panel_stride = values.panel_stride,
                         .panels = v_dim / kPanelN,
