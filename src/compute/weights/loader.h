@@ -9,8 +9,9 @@
 //
 // The format of a matrix in memory: f32 where dtype is float32 (quantized files are dequantized);
 // else as the files quantize it (fp8, int8, int4); else `quantize` for matrices the files hold
-// unquantized; else bf16. Without a source, what `stored` says decides instead of the files.
-// Matrices stacked in one product that the files hold in different formats become bf16.
+// unquantized; else bf16. The headers of the files decide, when measuring too; without a source,
+// what `stored` says, and random weights are quantized to it. Matrices stacked in one product that
+// the files hold in different formats become bf16.
 //
 // Thread: the one that loads; workers pack panels side by side.
 #pragma once
@@ -83,7 +84,7 @@ class WeightLoader {
 
   int64_t bytes() const;  // measured or filled so far
   // The first error: missing_tensor, wrong_shape (name, shape found, shape expected),
-  // unsupported_model (stored type, quantization detail).
+  // unsupported_model (stored type, quantization detail, a number that cannot be).
   Result<void> status() const;
   // Stored types met that hold more than `dtype` keeps ("float32"); for the announcement.
   std::vector<std::string> narrowed_from() const;

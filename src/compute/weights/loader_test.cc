@@ -160,6 +160,69 @@ TEST(WeightLoader, GateAndUpPanelsAlternate) {
     ASSERT_EQ(at<Bf16>(w.down, 39, col), element(39, col));
 }
 
+TEST(WeightLoader, BiasesStandWhereTheirRowsDo) {
+  constexpr int k = 32;
+  FakeSource source;
+  std::vector<float> bias(40);
+  for (int i = 0; i < 40; ++i) bias[i] = static_cast<float>(i) + 0.001f;  // kept in float32
+  for (const std::string name : {"q", "k", "gate", "up"}) {
+    const int n = name == "k" ? 3 : 40;
+    source.add(name + ".weight", StoredType::f32, {n, k}, matrix_of(n, k));
+    source.add(name + ".bias", StoredType::f32, {n},
+               std::vector<float>(bias.begin(), bias.begin() + n));
+  }
+  source.add("down.weight", StoredType::f32, {k, 40}, matrix_of(k, 40));
+  source.add("down.bias", StoredType::f32, {k}, std::vector<float>(k, 2.0f));
+  const WeightLoader::Part parts[] = {{"q.weight", 40}, {"k.weight", 3}};
+  PackedWeight qk, none;
+  ExpertWeights mlp;
+  const WeightLoader loader = load(&source, DType::bf16, nullptr, [&](WeightLoader& l) {
+    qk = l.stacked(parts, k, Bias::present);
+    none = l.matrix("q.weight", 40, k);
+    mlp = l.swiglu("gate.weight", "up.weight", "down.weight", k, 40, Bias::present);
+  });
+  ASSERT_TRUE(loader.status().has_value()) << loader.status().error().message;
+  EXPECT_EQ(none.bias, nullptr);
+  for (int row = 0; row < 48; ++row)
+    EXPECT_EQ(qk.bias[row], row < 40 ? bias[row] : row < 43 ? bias[row - 40] : 0.0f) << row;
+  for (int row = 0; row < 64; ++row)
+    for (const int up : {0, 16})
+      EXPECT_EQ(mlp.gate_up.bias[row / 16 * 32 + row % 16 + up], row < 40 ? bias[row] : 0.0f);
+  EXPECT_EQ(mlp.down.bias[31], 2.0f);
+}
+
+TEST(WeightLoader, LatentHeadsAreCutAndTurned) {
+  const int heads = 3, nope = 20, value = 12, rank = 40;
+  FakeSource source;
+  source.add("kv_b.weight", StoredType::f32, {heads * (nope + value), rank},
+             matrix_of(heads * (nope + value), rank));
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    LatentHeadWeights w;
+    const WeightLoader loader = load(&source, dtype, nullptr, [&](WeightLoader& l) {
+      w = l.latent_heads("kv_b.weight", heads, nope, value, rank);
+    });
+    ASSERT_TRUE(loader.status().has_value());
+    EXPECT_EQ(w.key_up[2].n, nope);
+    EXPECT_EQ(w.value_up[2].n, value);
+    EXPECT_EQ(w.key_absorb[2].n, rank);
+    EXPECT_EQ(w.key_absorb[2].k, nope);
+    with_dtype(dtype, [&](auto t) {
+      using T = decltype(t);
+      for (int h = 0; h < heads; ++h)
+        for (int row = 0; row < nope + value; ++row)
+          for (int col = 0; col < rank; ++col) {
+            const float want = element(h * (nope + value) + row, col);
+            if (row < nope) {
+              ASSERT_EQ(at<T>(w.key_up[h], row, col), want);
+              ASSERT_EQ(at<T>(w.key_absorb[h], col, row), want);
+            } else {
+              ASSERT_EQ(at<T>(w.value_up[h], row - nope, col), want);
+            }
+          }
+    });
+  }
+}
+
 TEST(WeightLoader, ConvertsEveryFormatToTheNearestEven) {
   const float ulp = 0x1p-7f;  // of bf16 at 1
   const float inf = std::numeric_limits<float>::infinity();
