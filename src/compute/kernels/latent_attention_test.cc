@@ -27,7 +27,7 @@ std::vector<T> run(Isa isa, LatentAttentionBatch<T>& b,
   plan.build(b.shape.num_heads, b.kv.shape);
   const int64_t rows = b.num_rows, heads = b.shape.num_heads;
   const int64_t key = heads * b.kv.shape.row_elements(), value = heads * b.kv.shape.rope_offset();
-  const T noise = from_float<T>(7);
+  const T noise = from_float<T>(std::nanf(""));
   std::vector<T> q_absorbed(rows * key, noise), y_absorbed(rows * value, noise);
   std::vector<T> out(rows * b.out_cols(), noise);
   latent_attention(backend, {.q = MatrixView::of(View<T>(b.q.data(), rows, b.q_cols())),
