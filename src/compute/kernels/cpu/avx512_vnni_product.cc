@@ -16,22 +16,6 @@ constexpr int kHalfQuads = kIntegerBlockK / 8;
 template <int R>
 constexpr int kAhead = R == 1 ? 2048 : 4096;
 
-// Quad q of the lower half and of the upper half of a block, sixteen columns each.
-struct Quads {
-  __m512i low, high;
-};
-template <WeightFormat kFormat>
-inline Quads load_quads(const std::byte* tile, int q) {
-  const __m512i first = _mm512_loadu_si512(tile + q * 64);
-  if constexpr (kFormat == WeightFormat::int8) {
-    return {first, _mm512_loadu_si512(tile + (kHalfQuads + q) * 64)};
-  } else {
-    const __m512i four_bits = _mm512_set1_epi8(15);
-    return {_mm512_and_si512(first, four_bits),
-            _mm512_and_si512(_mm512_srli_epi16(first, 4), four_bits)};
-  }
-}
-
 inline __m512i four_of(const int8_t* x) {
   int32_t four;
   std::memcpy(&four, x, sizeof four);
@@ -49,21 +33,29 @@ struct Panel {
   float* y;
 };
 
-// One block: sums of each half.
+// Four k of sixteen columns for all rows: sums += x . w
+template <int R>
+inline void add_quad(const int8_t* x, __m512i w, __m512i (&sums)[R]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+    sums[r] = _mm512_dpbusd_epi32(sums[r], w, four_of(x + r * kIntegerBlockK));
+}
+
+// One block: sums of each half. Lines are read in the order they stand in.
 template <int R, WeightFormat kFormat>
 inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&low)[R],
                            __m512i (&high)[R]) {
-#pragma GCC unroll 8
-  for (int q = 0; q < kHalfQuads; ++q) {
-    constexpr int kLines = tile_bytes(kFormat) / kHalfQuads;
-    for (int i = 0; i < kLines; i += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(tile + kAhead<R> + q * kLines + i), _MM_HINT_T1);
-    const Quads b = load_quads<kFormat>(tile, q);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const int8_t* a = x + r * kIntegerBlockK + q * 4;
-      low[r] = _mm512_dpbusd_epi32(low[r], b.low, four_of(a));
-      high[r] = _mm512_dpbusd_epi32(high[r], b.high, four_of(a + kIntegerBlockK / 2));
+#pragma GCC unroll 16
+  for (int q = 0; q < tile_bytes(kFormat) / 64; ++q) {
+    _mm_prefetch(reinterpret_cast<const char*>(tile + kAhead<R> + q * 64), _MM_HINT_T1);
+    const __m512i line = _mm512_loadu_si512(tile + q * 64);
+    if constexpr (kFormat == WeightFormat::int8) {
+      add_quad(x + q * 4, line, q < kHalfQuads ? low : high);
+    } else {
+      const __m512i four_bits = _mm512_set1_epi8(15);
+      add_quad(x + q * 4, _mm512_and_si512(line, four_bits), low);
+      add_quad(x + kIntegerBlockK / 2 + q * 4,
+               _mm512_and_si512(_mm512_srli_epi16(line, 4), four_bits), high);
     }
   }
 }
