@@ -132,7 +132,8 @@ TEST(QuantConfig, GroupsOfOneKindAreOneOfTwoAreRefused) {
   const std::string group = R"({"targets":["re:.*experts.*"],"weights":{)" + kInt4Group + "}}";
   const std::string other = with(group, "experts", "self_attn");
   const auto groups = [](const std::string& a, const std::string& b) {
-    return R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"a":)" +
+    return R"({"quant_method":"compressed-tensors","format":"pack-quantized",
+        "config_groups":{"a":)" +
            a + R"(,"b":)" + b + "}}";
   };
   const QuantConfig both = read(groups(group, other));
