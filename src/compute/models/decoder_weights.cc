@@ -56,9 +56,9 @@ MlaWeights load_mla(const ModelConfig& model, const std::string& prefix, WeightL
 
 ExpertWeights load_swiglu(const ModelConfig& model, const std::string& prefix, int intermediate,
                           WeightLoader& loader) {
-  return loader.swiglu(prefix + "gate_proj.weight", prefix + "up_proj.weight",
-                       prefix + "down_proj.weight", model.hidden_size, intermediate,
-                       bias_if(model.mlp_bias));
+  return loader.swiglu(
+      {prefix + "gate_proj.weight", prefix + "up_proj.weight", prefix + "down_proj.weight"},
+      model.hidden_size, intermediate, bias_if(model.mlp_bias));
 }
 
 void load_moe(const ModelConfig& model, const std::string& mlp, WeightLoader& loader,

@@ -29,8 +29,9 @@ Loaded load(const std::filesystem::path& folder, DType dtype) {
   const auto describe = [&](WeightLoader& l) {
     out.q = l.matrix("model.layers.0.self_attn.q_proj.weight", 128, 64);
     const std::string expert = "model.layers.2.mlp.experts.5.";
-    out.expert = l.swiglu(expert + "gate_proj.weight", expert + "up_proj.weight",
-                          expert + "down_proj.weight", 64, 32);
+    out.expert = l.swiglu(
+        {expert + "gate_proj.weight", expert + "up_proj.weight", expert + "down_proj.weight"}, 64,
+        32);
     l.plain_matrix("model.layers.2.mlp.gate.weight", 8, 64);
     l.plain_matrix("lm_head.weight", 512, 64);
   };

@@ -210,8 +210,9 @@ PackedWeight WeightLoader::State::load(const Product& product) {
 
 bool WeightLoader::State::sound(const MatrixReader& reader) {
   Result<void> checked = reader.check_contents();
-  if (!checked) error = std::move(checked).error();
-  return checked.has_value();
+  if (checked) return true;
+  error = std::move(checked).error();
+  return false;
 }
 
 // Tasks between two releases of source pages.
@@ -329,17 +330,16 @@ PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k) {
       {.parts = {&part, 1}, .n = n, .k = k, .quantized = Product::Quantized::never});
 }
 
-ExpertWeights WeightLoader::swiglu(const std::string& gate, const std::string& up,
-                                   const std::string& down, int hidden, int intermediate,
+ExpertWeights WeightLoader::swiglu(const SwigluNames& names, int hidden, int intermediate,
                                    Bias bias) {
-  const PlacedPart halves[] = {{gate, intermediate, 0, 2 * kPanelN},
-                               {up, intermediate, kPanelN, 2 * kPanelN}};
+  const PlacedPart halves[] = {{names.gate, intermediate, 0, 2 * kPanelN},
+                               {names.up, intermediate, kPanelN, 2 * kPanelN}};
   ExpertWeights out;
   out.gate_up = state_->load({.parts = halves,
                               .n = static_cast<int>(2 * round_up(intermediate, 2 * kPanelN)),
                               .k = hidden,
                               .bias = bias});
-  out.down = matrix(down, hidden, intermediate, bias);
+  out.down = matrix(names.down, hidden, intermediate, bias);
   return out;
 }
 

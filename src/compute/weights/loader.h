@@ -75,8 +75,11 @@ class WeightLoader {
   // A matrix that is never quantized in memory: embedding, head, gate.
   PackedWeight plain_matrix(const std::string& name, int n, int k);
   // gate [i, k], up [i, k], down [k, i] as experts.h wants them.
-  ExpertWeights swiglu(const std::string& gate, const std::string& up, const std::string& down,
-                       int hidden, int intermediate, Bias bias = Bias::none);
+  struct SwigluNames {
+    std::string gate, up, down;
+  };
+  ExpertWeights swiglu(const SwigluNames& names, int hidden, int intermediate,
+                       Bias bias = Bias::none);
   // kv_b_proj [heads * (nope + value), rank], never quantized in memory.
   LatentHeadWeights latent_heads(const std::string& name, int heads, int nope, int value, int rank);
   // A vector as fp32.

@@ -144,7 +144,7 @@ TEST(WeightLoader, GateAndUpPanelsAlternate) {
              matrix_of(hidden, intermediate));
   ExpertWeights w;
   const WeightLoader loader = load(&source, DType::bf16, nullptr, [&](WeightLoader& l) {
-    w = l.swiglu("gate.weight", "up.weight", "down.weight", hidden, intermediate);
+    w = l.swiglu({"gate.weight", "up.weight", "down.weight"}, hidden, intermediate);
   });
   ASSERT_TRUE(loader.status().has_value());
   EXPECT_EQ(w.gate_up.n, 128);
@@ -179,7 +179,7 @@ TEST(WeightLoader, BiasesStandWhereTheirRowsDo) {
   const WeightLoader loader = load(&source, DType::bf16, nullptr, [&](WeightLoader& l) {
     qk = l.stacked(parts, k, Bias::present);
     none = l.matrix("q.weight", 40, k);
-    mlp = l.swiglu("gate.weight", "up.weight", "down.weight", k, 40, Bias::present);
+    mlp = l.swiglu({"gate.weight", "up.weight", "down.weight"}, k, 40, Bias::present);
   });
   ASSERT_TRUE(loader.status().has_value()) << loader.status().error().message;
   EXPECT_EQ(none.bias, nullptr);
@@ -287,7 +287,7 @@ TEST(WeightLoader, TheFirstErrorStaysAndSaysWhatIsWrong) {
   EXPECT_EQ(shape.code, ErrorCode::wrong_shape);
   EXPECT_EQ(shape.message, "w.weight has the shape [8, 4], but config.json asks for [4, 8]");
   const Error missing =
-      error_of([](WeightLoader& l) { l.swiglu("w.weight", "absent.weight", "w.weight", 4, 8); });
+      error_of([](WeightLoader& l) { l.swiglu({"w.weight", "absent.weight", "w.weight"}, 4, 8); });
   EXPECT_EQ(missing.code, ErrorCode::missing_tensor);
   EXPECT_THAT(missing.message, HasSubstr("absent"));
   const Error rank = error_of([](WeightLoader& l) { l.vector("w.weight", 32); });
@@ -331,7 +331,7 @@ TEST(WeightLoader, RandomWeightsDoNotDependOnWorkersOrOrder) {
   ExpertWeights a, b;
   PackedWeight am, bm;
   const auto expert = [](WeightLoader& l) {
-    return l.swiglu("g.weight", "u.weight", "d.weight", 96, 40);
+    return l.swiglu({"g.weight", "u.weight", "d.weight"}, 96, 40);
   };
   const auto first = load(nullptr, DType::bf16, nullptr, [&](WeightLoader& l) {
     a = expert(l), am = l.matrix("m.weight", 70, 33);
@@ -361,7 +361,7 @@ TEST(WeightLoader, TheSameModelFromFloat32ShardsAndFromBf16) {
     w = l.stacked(qkv, 64);
     l.matrix("model.embed_tokens.weight", 512, 64);
     const std::string expert = "model.layers.2.mlp.experts.7.";
-    l.swiglu(expert + "gate_proj.weight", expert + "up_proj.weight", expert + "down_proj.weight",
+    l.swiglu({expert + "gate_proj.weight", expert + "up_proj.weight", expert + "down_proj.weight"},
              64, 32);
   };
   WeightLoader a = load(shards->get(), DType::bf16, nullptr, describe);

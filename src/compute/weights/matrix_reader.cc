@@ -170,7 +170,7 @@ Result<StoredTensor> MatrixReader::find_also(const std::string& suffix, StoredTy
 }
 
 Result<void> MatrixReader::find_scales(const std::string& suffix,
-                                       std::vector<std::vector<int64_t>> shapes) {
+                                       const std::vector<std::vector<int64_t>>& shapes) {
   HOCKET_TRY(scales_, find_plain_of(*source_, module_ + suffix, shapes));
   small_.push_back(scales_);
   return {};
@@ -236,7 +236,7 @@ Result<void> MatrixReader::find_int4_zeros(const QuantConfig& quant) {
     scale_row_stride_ = groups(), scale_group_stride_ = 1;
     std::vector<std::vector<int64_t>> shapes = {{n_, groups()}};
     if (groups() == 1) shapes.push_back({n_});
-    HOCKET_TRY_VOID(find_scales(".weight_scale", std::move(shapes)));
+    HOCKET_TRY_VOID(find_scales(".weight_scale", shapes));
     constexpr std::string_view kZeroPoint = ".weight_zero_point";
     zero_add_ = 8;
     if (!source_->has(module_ + std::string(kZeroPoint))) return {};

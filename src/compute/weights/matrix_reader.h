@@ -68,7 +68,8 @@ class MatrixReader {
   Result<void> find_int4_zeros(const QuantConfig& quant);
   Result<StoredTensor> find_also(const std::string& suffix, StoredType type,
                                  const std::vector<int64_t>& shape);
-  Result<void> find_scales(const std::string& suffix, std::vector<std::vector<int64_t>> shapes);
+  Result<void> find_scales(const std::string& suffix,
+                           const std::vector<std::vector<int64_t>>& shapes);
   uint8_t zero_at(int64_t row, int64_t group) const;
   int groups() const { return (k_ + format_.group - 1) / format_.group; }
 

@@ -150,7 +150,7 @@ TEST_P(StoredFormat, PartsOfOneProductStandWhereItSays) {
   ExpertWeights expert;
   const Loaded loaded = load(folder.path(), {.stored = q.quant}, [&](WeightLoader& l) {
     qkv = l.stacked(parts, 192);
-    expert = l.swiglu("gate.weight", "up.weight", "down.weight", 192, 40);
+    expert = l.swiglu({"gate.weight", "up.weight", "down.weight"}, 192, 40);
   });
   ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
   for (int row = 0; row < 72; ++row)
