@@ -26,13 +26,14 @@ constexpr int kMaxRows = 512, kMaxK = 2048, kMaxN = 4096;
 constexpr int kRoutings = 8;
 
 struct Limits {
-  double read = 0, fma = 0, amx = 0;  // bytes, operations a second
-  bool tiles = false;                 // the products of bf16 run on tiles
+  double read = 0, fma = 0, amx = 0, int8 = 0;  // bytes, operations a second
+  bool tiles = false;                           // the products of bf16 run on tiles
 };
 
 // What one call moves and computes.
 struct Work {
   double bytes = 0, operations = 0;
+  bool integers = false;
 };
 
 struct Sample {
@@ -184,7 +185,8 @@ Case Bench::linear_case(const LinearShape& shape) {
     const PackedWeight w = weight(shape, call);
     linear(backends_[0], matrix(x_, DType::bf16, shape.rows, shape.k), w,
            matrix(y_, DType::f32, shape.rows, shape.n).as<float>());
-    return {static_cast<double>(w.bytes()), 2.0 * shape.rows * shape.k * shape.n};
+    return {static_cast<double>(w.bytes()), 2.0 * shape.rows * shape.k * shape.n,
+            w.zero_bytes() > 0};
   };
   c.check = [=, this] { return check_linear(shape); };
   return c;
@@ -261,9 +263,13 @@ std::vector<Case> Bench::cases() {
 
 // The limit that binds, and how near a sample came to it.
 double fraction_of(const Sample& sample, const Limits& limits, std::string& limit) {
-  const double peak = limits.tiles ? limits.amx : limits.fma;
+  const bool integers = sample.work.integers;
+  const double peak = integers ? limits.int8 : limits.tiles ? limits.amx : limits.fma;
   const double read = sample.work.bytes / limits.read, compute = sample.work.operations / peak;
-  limit = read > compute ? "read bandwidth" : limits.tiles ? "AMX peak" : "FMA peak";
+  limit = read > compute ? "read bandwidth"
+          : integers     ? "int8 peak"
+          : limits.tiles ? "AMX peak"
+                         : "FMA peak";
   return std::max(read, compute) / sample.seconds;
 }
 
@@ -315,13 +321,16 @@ void print(const Case& c, const Ratios& to, const Limits& limits, bool json) {
 void print(const Limits& limits, Isa isa, int threads, bool json) {
   if (json) {
     fmt::print(R"({{"isa":"{}","threads":{},"read_gb_s":{:.2f},)"
-               R"("fma_gflop_s":{:.1f},"amx_gflop_s":{:.1f}}})"
+               R"("fma_gflop_s":{:.1f},"int8_gop_s":{:.1f},"amx_gflop_s":{:.1f}}})"
                "\n",
-               isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.amx / 1e9);
+               isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.int8 / 1e9,
+               limits.amx / 1e9);
   } else {
-    fmt::print("limits isa={} threads={} | read {:.1f} GB/s | FMA {:.0f} GFLOP/s | AMX {}\n",
-               isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9,
-               limits.amx > 0 ? fmt::format("{:.0f} GFLOP/s", limits.amx / 1e9) : "none");
+    fmt::print(
+        "limits isa={} threads={} | read {:.1f} GB/s | FMA {:.0f} GFLOP/s | int8 {:.0f} GOP/s"
+        " | AMX {}\n",
+        isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.int8 / 1e9,
+        limits.amx > 0 ? fmt::format("{:.0f} GFLOP/s", limits.amx / 1e9) : "none");
   }
 }
 
@@ -352,6 +361,7 @@ int bench_kernels(const BenchKernelsOptions& options) {
     limits.read = std::max(limits.read, measured_read_bandwidth(workers));
     limits.fma = std::max(limits.fma, measured_fma_peak(workers));
     limits.amx = std::max(limits.amx, measured_amx_peak(workers));
+    limits.int8 = std::max(limits.int8, measured_integer_peak(workers));
     for (Case& c : cases)
       for (int i = 0; i < c.calls; ++i) {
         Sample sample;

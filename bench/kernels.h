@@ -11,9 +11,9 @@ struct BenchKernelsOptions {
 };
 
 // One line a case:   linear rows=1 k=2048 n=2048 bf16 | 41 us | 7.1x ref | 0.83 of read bandwidth
-// Weights of fewer bits tell how much faster they are than bf16 too (| 1.9x bf16), and may pass the
-// peak of fp32 operations.   Every timed result is compared with ref's bits.   Returns the exit
-// status: 1 where bits differ, 4 where memory lacks.
+// Weights of fewer bits tell how much faster they are than bf16 too: | 1.9x bf16.
+// Every timed result is compared with ref's bits.   Returns the exit status: 1 where bits differ, 4
+// where memory lacks.
 int bench_kernels(const BenchKernelsOptions& options);
 
 }  // namespace hocket

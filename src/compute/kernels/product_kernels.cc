@@ -40,28 +40,28 @@ Fp8Body choose_fp8() {
 }
 
 std::array<ProductKernels, 5> make_kernels() {
-  using namespace cpu;
-  constexpr Bf16Body kAmx = by_rows<Product<Bf16>, avx512_product_bf16, amx_product_bf16>;
+  constexpr Bf16Body kAmx = by_rows<Product<Bf16>, cpu::avx512_product_bf16, cpu::amx_product_bf16>;
   constexpr Bf16Body kEmulated =
-      by_rows<Product<Bf16>, avx512_product_bf16, amx_emulated_product_bf16>;
+      by_rows<Product<Bf16>, cpu::avx512_product_bf16, cpu::amx_emulated_product_bf16>;
   const bool vnni = has_feature("avx512_vnni"), tiles = has_feature("amx_int8") && vnni;
-  const IntegerBody int8 = vnni ? avx512_vnni_product_int8 : avx2_product_int8;
-  const IntegerBody int4 = vnni ? avx512_vnni_product_int4 : avx2_product_int4;
+  const IntegerBody int8 = vnni ? cpu::avx512_vnni_product_int8 : cpu::avx2_product_int8;
+  const IntegerBody int4 = vnni ? cpu::avx512_vnni_product_int4 : cpu::avx2_product_int4;
   return {{
       {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
        ref::product_int4},
-      {Isa::avx2, avx2_product_bf16, avx2_product_f32,
-       widened_fp8<avx2_product_bf16, avx2_widen_tile>, avx2_product_int8, avx2_product_int4},
-      {Isa::avx512, avx512_product_bf16, avx512_product_f32,
-       choose_fp8<avx512_product_bf16, kWidenRows>(), int8, int4},
-      {Isa::amx, kAmx, avx512_product_f32, choose_fp8<kAmx, kTileRows>(),
-       tiles ? kByRows<avx512_vnni_product_int8, amx_product_int8> : int8,
-       tiles ? kByRows<avx512_vnni_product_int4, amx_product_int4> : int4},
-      {Isa::amx_emulated, kEmulated, avx512_product_f32, choose_fp8<kEmulated, kTileRows>(),
-       vnni ? kByRows<avx512_vnni_product_int8, amx_emulated_product_int8>
-            : kByRows<avx2_product_int8, amx_emulated_product_int8>,
-       vnni ? kByRows<avx512_vnni_product_int4, amx_emulated_product_int4>
-            : kByRows<avx2_product_int4, amx_emulated_product_int4>},
+      {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
+       widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
+       cpu::avx2_product_int4},
+      {Isa::avx512, cpu::avx512_product_bf16, cpu::avx512_product_f32,
+       choose_fp8<cpu::avx512_product_bf16, kWidenRows>(), int8, int4},
+      {Isa::amx, kAmx, cpu::avx512_product_f32, choose_fp8<kAmx, kTileRows>(),
+       tiles ? kByRows<cpu::avx512_vnni_product_int8, cpu::amx_product_int8> : int8,
+       tiles ? kByRows<cpu::avx512_vnni_product_int4, cpu::amx_product_int4> : int4},
+      {Isa::amx_emulated, kEmulated, cpu::avx512_product_f32, choose_fp8<kEmulated, kTileRows>(),
+       vnni ? kByRows<cpu::avx512_vnni_product_int8, cpu::amx_emulated_product_int8>
+            : kByRows<cpu::avx2_product_int8, cpu::amx_emulated_product_int8>,
+       vnni ? kByRows<cpu::avx512_vnni_product_int4, cpu::amx_emulated_product_int4>
+            : kByRows<cpu::avx2_product_int4, cpu::amx_emulated_product_int4>},
   }};
 }
 

@@ -60,6 +60,7 @@ void avx2_widen_tile(const std::byte* from, Bf16* to) {
 
 void widened_product_fp8(const ScaledProduct<Bf16>& p, const Widening& by) {
   HOCKET_CHECK(p.group_blocks == kGroupBlocks);
+  HOCKET_CHECK(product_scratch_bytes(kRows, kGroupBlocks) <= int64_t{sizeof(Scratch::rows)});
   Scratch& scratch = *static_cast<Scratch*>(p.scratch);
   Product<Bf16> part;
   part.w = scratch.tiles[0];

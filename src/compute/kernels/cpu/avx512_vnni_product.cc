@@ -33,29 +33,23 @@ struct Panel {
   float* y;
 };
 
-// Four k of sixteen columns for all rows: sums += x . w
-template <int R>
-inline void add_quad(const int8_t* x, __m512i w, __m512i (&sums)[R]) {
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-    sums[r] = _mm512_dpbusd_epi32(sums[r], w, four_of(x + r * kIntegerBlockK));
-}
-
 // One block: sums of each half. Lines are read in the order they stand in.
 template <int R, WeightFormat kFormat>
-inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&low)[R],
-                           __m512i (&high)[R]) {
+inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sums)[2][R]) {
+  constexpr int kHalves = kFormat == WeightFormat::int8 ? 1 : 2;  // that share a line
 #pragma GCC unroll 16
-  for (int q = 0; q < tile_bytes(kFormat) / 64; ++q) {
+  for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
     _mm_prefetch(reinterpret_cast<const char*>(tile + kAhead<R> + q * 64), _MM_HINT_T1);
     const __m512i line = _mm512_loadu_si512(tile + q * 64);
-    if constexpr (kFormat == WeightFormat::int8) {
-      add_quad(x + q * 4, line, q < kHalfQuads ? low : high);
-    } else {
-      const __m512i four_bits = _mm512_set1_epi8(15);
-      add_quad(x + q * 4, _mm512_and_si512(line, four_bits), low);
-      add_quad(x + kIntegerBlockK / 2 + q * 4,
-               _mm512_and_si512(_mm512_srli_epi16(line, 4), four_bits), high);
+#pragma GCC unroll 2
+    for (int i = 0; i < kHalves; ++i) {
+      const int half = kHalves == 1 ? q / kHalfQuads : i;
+      const __m512i shifted = i == 0 ? line : _mm512_srli_epi16(line, 4);
+      const __m512i w = kHalves == 1 ? line : _mm512_and_si512(shifted, _mm512_set1_epi8(15));
+      const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+        sums[half][r] = _mm512_dpbusd_epi32(sums[half][r], w, four_of(a + r * kIntegerBlockK));
     }
   }
 }
@@ -72,36 +66,34 @@ inline void end_group(const Panel& p, int groups, int group, const __m512i (&sum
 }
 
 template <int R>
-inline void clear(__m512i (&sums)[R]) {
+inline void clear(__m512i (&sums)[2][R]) {
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) sums[r] = _mm512_setzero_si512();
+  for (int r = 0; r < R; ++r) sums[0][r] = sums[1][r] = _mm512_setzero_si512();
 }
 
 template <int R, WeightFormat kFormat>
 void multiply(const ScaledProduct<int8_t>& all, const Panel& p) {
-  __m512i low[R], high[R];
+  __m512i sums[2][R];
   __m512 acc[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
-  clear(low);
-  clear(high);
+  clear(sums);
   int group = 0, next_end = all.group_blocks;
   for (int block = 0; block < all.k_blocks; ++block) {
     multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
-                               p.w + int64_t{block} * tile_bytes(kFormat), low, high);
+                               p.w + int64_t{block} * tile_bytes(kFormat), sums);
     if (all.group_blocks == 0) {
-      end_group(p, all.groups, group++, low, acc);
-      if (group < all.groups) end_group(p, all.groups, group++, high, acc);
+      end_group(p, all.groups, group++, sums[0], acc);
+      if (group < all.groups) end_group(p, all.groups, group++, sums[1], acc);
     } else if (block + 1 == next_end || block + 1 == all.k_blocks) {
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) low[r] = _mm512_add_epi32(low[r], high[r]);
-      end_group(p, all.groups, group++, low, acc);
+      for (int r = 0; r < R; ++r) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[1][r]);
+      end_group(p, all.groups, group++, sums[0], acc);
       next_end += all.group_blocks;
     } else {
       continue;
     }
-    clear(low);
-    clear(high);
+    clear(sums);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[r]);
