@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanFlags {
   ServerSettings settings;
-  double memory_gb = 0, read_gbs = 0, peak_gflops = 0;  // 0: of this machine
+  double memory_gb = 0, read_gbs = 0, peak_gflops = 0, peak_gops = 0;  // 0: of this machine
   bool json = false;
 };
 
@@ -145,9 +145,10 @@ void print_table(const Plan& plan) {
     fmt::print("         and not loaded: {} multi-token-prediction layer{}, {} parameters, {}\n",
                model.num_mtp_layers, model.num_mtp_layers == 1 ? "" : "s",
                parameters(f.cost.mtp().parameters), gb(f.cost.mtp().bytes));
-  fmt::print("machine  {}\n         read {:.1f} GB/s | {} {:.0f} GFLOP/s\n", plan.machine,
-             plan.question.speed.read_bytes_per_s / 1e9, plan.peak_name,
-             plan.question.speed.operations_per_s / 1e9);
+  const MachineSpeed& speed = plan.question.speed;
+  fmt::print("machine  {}\n         read {:.1f} GB/s | {} {:.0f} GFLOP/s | int8 {:.0f} Gop/s\n",
+             plan.machine, speed.read_bytes_per_s / 1e9, plan.peak_name,
+             speed.operations_per_s / 1e9, speed.integer_operations_per_s / 1e9);
   print_weights(f.cost);
   print_memory(plan);
   print_speed(plan);
@@ -207,6 +208,7 @@ void print_json(const Plan& plan) {
                     {"largest_batch", f.largest_batch},
                     {"read_bytes_per_s", plan.question.speed.read_bytes_per_s},
                     {"operations_per_s", plan.question.speed.operations_per_s},
+                    {"integer_operations_per_s", plan.question.speed.integer_operations_per_s},
                     {"prefill_tokens", f.prefill_len},
                     {"prefill_tokens_per_s", f.prefill_tokens_per_s},
                     {"decode_context", f.kv_len},
@@ -219,15 +221,20 @@ void print_json(const Plan& plan) {
 Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool::Options& options,
                                        ForecastQuestion& question) {
   MachineSpeed& speed = question.speed;
-  speed = {flags.read_gbs * 1e9, flags.peak_gflops * 1e9};
+  speed = {flags.read_gbs * 1e9, flags.peak_gflops * 1e9,
+           (flags.peak_gops > 0 ? flags.peak_gops : 2 * flags.peak_gflops) * 1e9};
   HOCKET_TRY(const Isa isa, choose_isa());
   const bool tiles = isa == Isa::amx && flags.settings.model.dtype != "float32";
   const std::string_view name = flags.peak_gflops > 0 ? "peak" : tiles ? "AMX" : "FMA";
-  if (speed.read_bytes_per_s > 0 && speed.operations_per_s > 0) return name;
+  if (speed.read_bytes_per_s > 0 && speed.operations_per_s > 0 &&
+      speed.integer_operations_per_s > 0)
+    return name;
   WorkerPool workers(options);
   workers.adopt_caller();
   if (speed.operations_per_s == 0)
     speed.operations_per_s = tiles ? measured_amx_peak(workers) : measured_fma_peak(workers);
+  if (speed.integer_operations_per_s == 0)
+    speed.integer_operations_per_s = measured_integer_peak(workers);
   if (speed.read_bytes_per_s == 0) speed.read_bytes_per_s = measured_read_bandwidth(workers);
   if (speed.read_bytes_per_s == 0)
     return fail(error(ErrorCode::out_of_memory, "no memory to measure its read bandwidth with")
@@ -236,8 +243,9 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
 }
 
 Result<Plan> make_plan(const PlanFlags& flags) {
-  if (flags.memory_gb < 0 || flags.read_gbs < 0 || flags.peak_gflops < 0)
-    return fail(ErrorCode::bad_value, "--memory-gb, --read-gbs and --peak-gflops are not negative");
+  if (std::min({flags.memory_gb, flags.read_gbs, flags.peak_gflops, flags.peak_gops}) < 0)
+    return fail(ErrorCode::bad_value,
+                "--memory-gb, --read-gbs, --peak-gflops and --peak-gops are not negative");
   const Machine machine = inspect_machine();
   HOCKET_TRY(const WorkerPool::Options workers, choose_workers(flags.settings.compute, machine));
   ForecastQuestion question{.settings = flags.settings,
@@ -258,12 +266,14 @@ Result<Plan> make_plan(const PlanFlags& flags) {
 Result<int> plan_all(const Arguments& arguments) {
   PlanFlags flags;
   std::vector<FlagGroup> groups = model_flags(flags.settings);
-  groups.insert(groups.begin(),
-                {"Plan",
-                 {{"memory-gb", &flags.memory_gb, "of another machine; 0: this one's", ""},
-                  {"read-gbs", &flags.read_gbs, "GB/s from memory; 0: measured here", ""},
-                  {"peak-gflops", &flags.peak_gflops, "GFLOP/s; 0: measured here", ""},
-                  {"json", &flags.json, "one object", ""}}});
+  groups.insert(
+      groups.begin(),
+      {"Plan",
+       {{"memory-gb", &flags.memory_gb, "of another machine; 0: this one's", ""},
+        {"read-gbs", &flags.read_gbs, "GB/s from memory; 0: measured here", ""},
+        {"peak-gflops", &flags.peak_gflops, "GFLOP/s; 0: measured here", ""},
+        {"peak-gops", &flags.peak_gops, "int8 Gop/s; 0: twice --peak-gflops, or measured here", ""},
+        {"json", &flags.json, "one object", ""}}});
   HOCKET_TRY(const bool go,
              parse_flags({.command = "plan",
                           .about = "what fits and how fast it would be, from config.json alone",

@@ -92,8 +92,42 @@ void multiply_avx2() {
   sink = _mm256_cvtss_f32(all);
 }
 
-// Four results, operands in registers.
-__attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles() {
+__attribute__((target("avx512f,avx512vnni"))) void multiply_vnni() {
+  __m512i sums[kChains];  // unlike each other, or one chain would do for all
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_epi32(i);
+  __m512i a = _mm512_set1_epi32(0x01010101);
+  for (int loop = 0; loop < kLoops; ++loop) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_dpbusd_epi32(sums[i], a, a);
+    asm volatile("" : "+v"(a));
+  }
+  __m512i all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm512_add_epi32(all, sums[i]);
+  alignas(64) int32_t numbers[16];
+  _mm512_store_si512(numbers, all);
+  sink = static_cast<float>(numbers[0]);
+}
+
+void multiply_words() {
+  constexpr int kFew = 12;
+  __m256i sums[kFew];
+  for (int i = 0; i < kFew; ++i) sums[i] = _mm256_set1_epi32(i);
+  __m256i a = _mm256_set1_epi16(1);
+  for (int loop = 0; loop < kLoops; ++loop) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kFew; ++i) {
+      __m256i product = _mm256_madd_epi16(a, a);
+      asm volatile("" : "+x"(product));
+      sums[i] = _mm256_add_epi32(sums[i], product);
+    }
+  }
+  __m256i all = sums[0];
+  for (int i = 1; i < kFew; ++i) all = _mm256_add_epi32(all, sums[i]);
+  sink = static_cast<float>(_mm256_extract_epi32(all, 0));
+}
+
+// Eight tiles of 16 rows of 64 bytes, all zero.
+__attribute__((target("amx-tile"))) void open_tiles() {
   struct alignas(64) Config {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -104,10 +138,24 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles() {
   asm volatile(
       "tilezero %tmm0\n tilezero %tmm1\n tilezero %tmm2\n tilezero %tmm3\n"
       "tilezero %tmm4\n tilezero %tmm5\n tilezero %tmm6\n tilezero %tmm7\n");
+}
+
+// Four results, operands in registers.
+__attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles() {
+  open_tiles();
   for (int loop = 0; loop < kTileLoops; ++loop)
     asm volatile(
         "tdpbf16ps %tmm6, %tmm4, %tmm0\n tdpbf16ps %tmm7, %tmm4, %tmm1\n"
         "tdpbf16ps %tmm6, %tmm5, %tmm2\n tdpbf16ps %tmm7, %tmm5, %tmm3\n");
+  asm volatile("tilerelease");
+}
+
+__attribute__((target("amx-tile,amx-int8"))) void multiply_integer_tiles() {
+  open_tiles();
+  for (int loop = 0; loop < kTileLoops; ++loop)
+    asm volatile(
+        "tdpbusd %tmm6, %tmm4, %tmm0\n tdpbusd %tmm7, %tmm4, %tmm1\n"
+        "tdpbusd %tmm6, %tmm5, %tmm2\n tdpbusd %tmm7, %tmm5, %tmm3\n");
   asm volatile("tilerelease");
 }
 
@@ -134,6 +182,16 @@ double measured_fma_peak(WorkerPool& workers) {
   if (detect_isa() >= Isa::avx512)
     return best_rate(workers, 2.0 * 16 * kChains * kLoops, [](int, int) { multiply_avx512(); });
   return best_rate(workers, 2.0 * 8 * 12 * kLoops, [](int, int) { multiply_avx2(); });
+}
+
+double measured_integer_peak(WorkerPool& workers) {
+  const Isa isa = detect_isa();
+  if (isa >= Isa::amx && has_feature("amx_int8"))
+    return best_rate(workers, 2.0 * 16 * 16 * 64 * 4 * kTileLoops,
+                     [](int, int) { multiply_integer_tiles(); });
+  if (isa >= Isa::avx512 && has_feature("avx512_vnni"))
+    return best_rate(workers, 2.0 * 64 * kChains * kLoops, [](int, int) { multiply_vnni(); });
+  return best_rate(workers, 2.0 * 16 * 12 * kLoops, [](int, int) { multiply_words(); });
 }
 
 double measured_amx_peak(WorkerPool& workers) {

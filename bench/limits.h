@@ -14,6 +14,10 @@ double measured_read_bandwidth(WorkerPool& workers);
 // registers this machine has.
 double measured_fma_peak(WorkerPool& workers);
 
+// int8 operations a second (two a multiply-add) of all workers together: of tile units, VNNI, or
+// words in the registers of AVX2, whichever the integer products use.
+double measured_integer_peak(WorkerPool& workers);
+
 // bf16 operations a second of all workers' tile units; 0 where there are none.
 double measured_amx_peak(WorkerPool& workers);
 

@@ -27,7 +27,8 @@ struct Limits {
 
 // What passes moved and computed, and how long they took.
 struct Work {
-  double seconds = 0, bytes = 0, operations = 0;
+  double seconds = 0, bytes = 0;
+  Operations operations;
   int64_t experts_hit = 0;  // distinct ones, summed over layers and passes
 };
 
@@ -139,7 +140,10 @@ class Bench {
     pass.experts_hit = static_cast<double>(hit);
     pass.outputs = wanted;
     work.bytes += cost_.bytes(pass);
-    work.operations += cost_.operations(pass);
+    const Operations operations = cost_.operations(pass);
+    work.operations.floats += operations.floats;
+    work.operations.fp8 += operations.fp8;
+    work.operations.integers += operations.integers;
   }
 
   Runner& runner_;
@@ -191,14 +195,15 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
   const auto rate = spread_of(c.rounds, [&](const Work& w) { return tokens / w.seconds; });
   const auto read = spread_of(
       c.rounds, [&](const Work& w) { return w.bytes / w.seconds / limits.speed.read_bytes_per_s; });
+  const MachineSpeed& speed = limits.speed;
   const auto peak = spread_of(c.rounds, [&](const Work& w) {
-    return w.operations / w.seconds / limits.speed.operations_per_s;
+    return ((w.operations.floats + w.operations.fp8) / speed.operations_per_s +
+            w.operations.integers / speed.integer_operations_per_s) /
+           w.seconds;
   });
   // Speed over what `hocket plan` foretells of such passes.
   const auto plan = spread_of(c.rounds, [&](const Work& w) {
-    return (w.bytes / limits.speed.read_bytes_per_s +
-            w.operations / limits.speed.operations_per_s) /
-           kPassEfficiency / w.seconds;
+    return ModelCost::seconds(w.bytes, w.operations, speed) / w.seconds;
   });
   const auto hit = spread_of(
       c.rounds, [&](const Work& w) { return static_cast<double>(w.experts_hit) / steps; });
@@ -228,20 +233,24 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
 void print_head(const Runner& runner, const Limits& limits, bool json) {
   const EngineInfo& info = runner.info();
   if (json) {
-    const nlohmann::ordered_json line = {{"cpu", runner.machine().cpu_name},
-                                         {"isa", isa_name(info.isa)},
-                                         {"threads", info.num_workers},
-                                         {"dtype", dtype_name(info.dtype)},
-                                         {"weight_bytes", info.weight_bytes},
-                                         {"read_gb_s", limits.speed.read_bytes_per_s / 1e9},
-                                         {"peak_gflop_s", limits.speed.operations_per_s / 1e9},
-                                         {"peak", limits.peak_name}};
+    const nlohmann::ordered_json line = {
+        {"cpu", runner.machine().cpu_name},
+        {"isa", isa_name(info.isa)},
+        {"threads", info.num_workers},
+        {"dtype", dtype_name(info.dtype)},
+        {"weight_bytes", info.weight_bytes},
+        {"read_gb_s", limits.speed.read_bytes_per_s / 1e9},
+        {"peak_gflop_s", limits.speed.operations_per_s / 1e9},
+        {"integer_gop_s", limits.speed.integer_operations_per_s / 1e9},
+        {"peak", limits.peak_name}};
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print("machine {}\n", describe(runner.machine()));
-    fmt::print("limits  isa={} threads={} | read {:.1f} GB/s | {} {:.0f} GFLOP/s\n",
-               isa_name(info.isa), info.num_workers, limits.speed.read_bytes_per_s / 1e9,
-               limits.peak_name, limits.speed.operations_per_s / 1e9);
+    fmt::print(
+        "limits  isa={} threads={} | read {:.1f} GB/s | {} {:.0f} GFLOP/s | "
+        "int8 {:.0f} Gop/s\n",
+        isa_name(info.isa), info.num_workers, limits.speed.read_bytes_per_s / 1e9, limits.peak_name,
+        limits.speed.operations_per_s / 1e9, limits.speed.integer_operations_per_s / 1e9);
     fmt::print("model   {} layers, hidden {}, {} experts, top {} | {:.2f} GB {}\n",
                info.model.num_layers, info.model.hidden_size, info.model.moe.num_experts,
                info.model.moe.top_k, static_cast<double>(info.weight_bytes) / 1e9,

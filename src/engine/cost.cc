@@ -79,6 +79,22 @@ void ModelCost::add(WeightPart part, const PackedWeight& weight, int64_t paramet
   size.parameters += parameters;
 }
 
+void ModelCost::add_row_operations(const PackedWeight& weight, double parameters) {
+  switch (weight.format) {
+    case WeightFormat::bf16:
+    case WeightFormat::f32:
+      row_operations_.floats += 2 * parameters;
+      break;
+    case WeightFormat::fp8:
+      row_operations_.fp8 += 2 * parameters;
+      break;
+    case WeightFormat::int8:
+    case WeightFormat::int4:
+      row_operations_.integers += 2 * parameters;
+      break;
+  }
+}
+
 void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
   add(part, weight, int64_t{weight.n} * weight.k);
 }
@@ -87,13 +103,21 @@ void ModelCost::add_mlp(WeightPart part, const ExpertWeights& mlp, int intermedi
   const int64_t matrix = int64_t{model_.hidden_size} * intermediate;
   add(part, mlp.gate_up, 2 * matrix);
   add(part, mlp.down, matrix);
+  // Of the experts a row visits top_k.
+  const double visits = part == WeightPart::experts
+                            ? static_cast<double>(model_.moe.top_k) / model_.moe.num_experts
+                            : 1;
+  add_row_operations(mlp.gate_up, visits * static_cast<double>(2 * matrix));
+  add_row_operations(mlp.down, visits * static_cast<double>(matrix));
 }
 
 void ModelCost::add_layer(const Layer& layer) {
   const LayerWeights& weights = layer.weights;
   for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.gqa.output, &weights.mla.down,
-                                     &weights.mla.q_up, &weights.mla.output})
+                                     &weights.mla.q_up, &weights.mla.output}) {
     add_matrix(WeightPart::attention, *matrix);
+    add_row_operations(*matrix, static_cast<double>(matrix->n) * matrix->k);
+  }
   const LatentHeadWeights& heads = weights.mla.heads;
   const int64_t before = part(WeightPart::attention).parameters;
   for (const PackedWeight& matrix : heads.key_up) add_matrix(WeightPart::attention, matrix);
@@ -105,6 +129,8 @@ void ModelCost::add_layer(const Layer& layer) {
   }
   add_mlp(WeightPart::dense_mlp, weights.mlp.mlp, model_.intermediate_size);
   add_matrix(WeightPart::gate, weights.gate.gate);
+  add_row_operations(weights.gate.gate,
+                     static_cast<double>(weights.gate.gate.n) * weights.gate.gate.k);
   for (const ExpertWeights& expert : weights.experts)
     add_mlp(WeightPart::experts, expert, model_.moe.intermediate_size);
   add_mlp(WeightPart::shared_experts, weights.shared, model_.moe.shared_intermediate_size);
@@ -154,10 +180,9 @@ double ModelCost::bytes(const PassShape& pass) const {
   return all;
 }
 
-double ModelCost::operations(const PassShape& pass) const {
+Operations ModelCost::operations(const PassShape& pass) const {
   const MlaConfig& mla = model_.mla;
   const auto head = static_cast<double>(part(WeightPart::embedding).parameters);
-  const double layers = static_cast<double>(active_parameters() - latent_parameters_) - head;
   // Multiplications of a head for a query and one of its keys.
   double score = 2.0 * model_.head_dim;
   double latent_rows = 0;
@@ -168,8 +193,12 @@ double ModelCost::operations(const PassShape& pass) const {
     latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
   const double scores = score * model_.num_layers * model_.num_heads * pass.pairs;
-  return 2 * (pass.rows * layers + latent_rows * static_cast<double>(latent_parameters_) + scores +
-              pass.outputs * head);
+  Operations all = {.floats = pass.rows * row_operations_.floats,
+                    .fp8 = pass.rows * row_operations_.fp8,
+                    .integers = pass.rows * row_operations_.integers};
+  all.floats +=
+      2 * (latent_rows * static_cast<double>(latent_parameters_) + scores + pass.outputs * head);
+  return all;
 }
 
 PassShape ModelCost::decode(double batch, double context) const {
@@ -190,9 +219,11 @@ PassShape ModelCost::prefill(double rows, double context) const {
           .role = prompt_role_};
 }
 
-double ModelCost::seconds(const PassShape& pass, const MachineSpeed& speed) const {
-  return (bytes(pass) / speed.read_bytes_per_s + operations(pass) / speed.operations_per_s) /
-         kPassEfficiency;
+double ModelCost::seconds(double bytes, const Operations& operations, const MachineSpeed& speed) {
+  const double floats = operations.floats + operations.fp8 / kFp8Efficiency;
+  double seconds = bytes / speed.read_bytes_per_s + floats / speed.operations_per_s;
+  if (operations.integers > 0) seconds += operations.integers / speed.integer_operations_per_s;
+  return seconds / kPassEfficiency;
 }
 
 }  // namespace hocket

@@ -42,12 +42,25 @@ struct PassShape {
   TokenRole role = TokenRole::prompt;
 };
 
-// What a machine can do at best, and the share of it that whole passes reach.
+// Additions and multiplications, by what multiplies.
+struct Operations {
+  double floats = 0;    // bf16, fp32 and attention
+  double fp8 = 0;       // widened on the way
+  double integers = 0;  // int8 and int4 weights
+
+  double all() const { return floats + fp8 + integers; }
+};
+
+// What a machine can do at best.
 struct MachineSpeed {
   double read_bytes_per_s = 0;
-  double operations_per_s = 0;  // two a multiply-add
+  double operations_per_s = 0;          // of floats, two a multiply-add
+  double integer_operations_per_s = 0;  // of int8
 };
+// The share of it that whole passes reach, and that widening fp8 leaves of the float rate; both
+// from docs/performance.md.
 inline constexpr double kPassEfficiency = 0.93;
+inline constexpr double kFp8Efficiency = 0.65;
 
 class ModelCost {
  public:
@@ -69,21 +82,25 @@ class ModelCost {
   double expected_experts(double rows) const;
   // Weights and keys that a pass must read; the head only where logits are wanted.
   double bytes(const PassShape& pass) const;
-  // Additions and multiplications of the weights, the scores and the head.
-  double operations(const PassShape& pass) const;
+  // Of the weights, the scores and the head.
+  Operations operations(const PassShape& pass) const;
   // One token of each of `batch` sequences that hold `context` tokens.
   PassShape decode(double batch, double context) const;
   // A prompt's chunk of `rows` tokens after `context` others; its last row wants logits.
   PassShape prefill(double rows, double context) const;
   // Reading and computing take turns in a core, so their times add up: this fits every pass of
   // docs/performance.md within 14 %, where the larger of the two alone misses by 40 %.
-  double seconds(const PassShape& pass, const MachineSpeed& speed) const;
+  static double seconds(double bytes, const Operations& operations, const MachineSpeed& speed);
+  double seconds(const PassShape& pass, const MachineSpeed& speed) const {
+    return seconds(bytes(pass), operations(pass), speed);
+  }
 
  private:
   ModelCost() = default;
   static Result<PartSize> measure_mtp(const ModelChoice& choice, const ModelFamily& family);
   PartSize& at(WeightPart part) { return parts_[static_cast<size_t>(part)]; }
   void add(WeightPart part, const PackedWeight& weight, int64_t parameters);
+  void add_row_operations(const PackedWeight& weight, double parameters);
   void add_matrix(WeightPart part, const PackedWeight& weight);
   void add_mlp(WeightPart part, const ExpertWeights& mlp, int intermediate);
   void add_layer(const Layer& layer);
@@ -93,6 +110,7 @@ class ModelCost {
   TokenRole prompt_role_ = TokenRole::prompt;
   std::array<PartSize, kNumWeightParts> parts_{};
   PartSize mtp_;
+  Operations row_operations_;  // of one row in all layers, without scores and latents
   int num_moe_layers_ = 0;
   int64_t kv_bytes_per_token_ = 0;
   // Of kv_b_proj: expanded once a key by prompts, used once a row by generated tokens.

@@ -19,8 +19,10 @@ constexpr int64_t kGb = 1'000'000'000;
 const std::filesystem::path kTests = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests";
 
 ForecastQuestion question(const char* model, int64_t memory) {
-  ForecastQuestion q{
-      .total_bytes = memory, .available_bytes = memory, .num_workers = 8, .speed = {50e9, 500e9}};
+  ForecastQuestion q{.total_bytes = memory,
+                     .available_bytes = memory,
+                     .num_workers = 8,
+                     .speed = {50e9, 500e9, 2000e9}};
   q.settings.model.model_path = (kTests / model).string();
   return q;
 }
@@ -53,20 +55,29 @@ void apply(const std::string& flags, ServerSettings& s) {
 }
 
 TEST(Forecast, SaysWhatTheEngineUses) {
-  for (const char* model : {"golden/qwen3", "golden/qwen3_moe"}) {
-    ForecastQuestion q = question(model, kGb);
+  struct Case {
+    const char *model, *quantization, *kv_cache_dtype;
+  };
+  for (const Case& c : {Case{"golden/qwen3", "none", "auto"},
+                        {"golden/qwen3_moe", "int4", "int8"},
+                        {"golden/deepseek_v3", "none", "int8"},
+                        {"golden/deepseek_v3", "int8", "auto"},
+                        {"golden/deepseek_v3_fp8", "none", "auto"}}) {
+    ForecastQuestion q = question(c.model, kGb);
     q.settings.memory.max_total_tokens = 4096;
+    q.settings.model.quantization = c.quantization;
+    q.settings.memory.kv_cache_dtype = c.kv_cache_dtype;
     q.settings.compute.num_threads = 2;
     q.num_workers = 2;
     const auto runner =
         Runner::create({.settings = q.settings, .progress = {}, .tokenizer_eos = {}});
-    ASSERT_TRUE(runner.has_value()) << describe(runner.error());
+    ASSERT_TRUE(runner.has_value()) << c.model << describe(runner.error());
     const Forecast f = must(q);
     ASSERT_TRUE(f.fits()) << describe(*f.refusal);
-    EXPECT_EQ(f.memory.weight_bytes, (*runner)->info().weight_bytes) << model;
-    EXPECT_EQ(f.memory.work_bytes, (*runner)->info().work_bytes) << model;
-    EXPECT_EQ(f.memory.kv_bytes, (*runner)->info().kv_bytes) << model;
-    EXPECT_EQ(f.memory.context_length, (*runner)->info().context_length) << model;
+    EXPECT_EQ(f.memory.weight_bytes, (*runner)->info().weight_bytes) << c.model;
+    EXPECT_EQ(f.memory.work_bytes, (*runner)->info().work_bytes) << c.model;
+    EXPECT_EQ(f.memory.kv_bytes, (*runner)->info().kv_bytes) << c.model;
+    EXPECT_EQ(f.memory.context_length, (*runner)->info().context_length) << c.model;
   }
 }
 
