@@ -1,12 +1,15 @@
-// No row operation allocates: memory is planned at start.
+// No operation allocates: memory is planned at start.
 #include <gtest/gtest.h>
 
 #include "base/count_allocations.h"
 #include "compute/kernels/cases/attention_cases.h"
+#include "compute/kernels/cases/experts_cases.h"
 #include "compute/kernels/cases/latent_attention_cases.h"
 #include "compute/kernels/cases/row_cases.h"
+#include "compute/kernels/choose.h"
 #include "compute/kernels/combine.h"
 #include "compute/kernels/latent_kv.h"
+#include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
 #include "compute/kernels/qkv.h"
 #include "compute/kernels/rope.h"
@@ -134,6 +137,33 @@ TEST(AllocationTest, LatentAttentionAllocatesNothing) {
                                .y_absorbed = y_absorbed,
                                .out = out});
     EXPECT_EQ(num_allocations - before, 0);
+  }
+}
+
+TEST(AllocationTest, ProductsAllocateNothing) {
+  const cases::ExpertsCase shape = {96, 160, {3, 0, 70}};
+  std::mt19937 random(1);
+  WorkerPool workers({.num_workers = 2});
+  Backend backend =
+      *Backend::create(detect_isa(), workers,
+                       scratch_bytes_for({.max_rows = 73,
+                                          .max_k = 160,
+                                          .num_heads = 1,
+                                          .kv = {.num_heads = 1, .key_dim = 32, .value_dim = 32}}));
+  const auto x = cases::padded_rows<Bf16>(73, 96, 0, cases::Values::normal, random);
+  const auto middle = cases::padded_rows<Bf16>(73, 160, 0, cases::Values::normal, random);
+  const auto offsets = cases::offsets_of(shape.rows);
+  std::vector<float> y(73 * 320);
+  for (WeightFormat format :
+       {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4}) {
+    const auto experts = cases::make_experts(shape, format, kFp8Group, random);
+    const int64_t before = num_allocations;
+    linear(backend, MatrixView::of(x.view), experts.weights[0].gate_up,
+           View<float>(y.data(), 73, 320), Store::add);
+    run_experts(backend,
+                {MatrixView::of(x.view), offsets, experts.weights, 160, MatrixView::of(middle.view),
+                 MatrixView::of(View<float>(y.data(), 73, 96))});
+    EXPECT_EQ(num_allocations - before, 0) << weight_format_name(format);
   }
 }
 

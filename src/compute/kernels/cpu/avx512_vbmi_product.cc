@@ -9,9 +9,7 @@ namespace hocket::cpu {
 namespace {
 
 constexpr int kTileBytes = kTileElements;
-// Bytes ahead that weights are fetched.
-template <int R>
-constexpr int kAhead = R == 1 ? 2048 : 4096;
+constexpr int kAhead = 2048;  // bytes that weights are fetched ahead
 
 // The bytes of every magnitude of e4m3 as bf16.
 struct Table {
@@ -89,7 +87,7 @@ inline void multiply_group(const float* x, const std::byte* w, int k_blocks, __m
     for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
 #pragma GCC unroll 8
     for (int four = 0; four < kBlockK / 4; ++four) {
-      _mm_prefetch(reinterpret_cast<const char*>(w + kAhead<R> + four * 64), _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + four * 64), _MM_HINT_T1);
       const Lines b = widen_line(w + four * 64);
 #pragma GCC unroll 2
       for (int pair = 0; pair < 2; ++pair) {
@@ -147,7 +145,7 @@ void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p) {
 
 void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to) {
   for (int at = 0; at < kTileBytes; at += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + kAhead<8> + at), _MM_HINT_T1);
+    _mm_prefetch(reinterpret_cast<const char*>(from + kAhead + at), _MM_HINT_T1);
     const Lines lines = widen_line(from + at);
     _mm512_store_si512(to + at, lines.line[0]);
     _mm512_store_si512(to + at + 32, lines.line[1]);

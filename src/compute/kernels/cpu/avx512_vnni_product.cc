@@ -12,9 +12,9 @@ namespace hocket::cpu {
 namespace {
 
 constexpr int kHalfQuads = kIntegerBlockK / 8;
-// Bytes ahead that weights are fetched.
+// Bytes ahead that weights are fetched; the best of 1 to 8 KiB on Zen 4.
 template <int R>
-constexpr int kAhead = R == 1 ? 2048 : 4096;
+constexpr int kAhead = R <= 4 ? 2048 : 4096;
 
 inline __m512i four_of(const int8_t* x) {
   int32_t four;
