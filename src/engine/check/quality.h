@@ -29,7 +29,8 @@ Result<LogitTable> record_logits(Runner& runner, std::span<const Script> scripts
 struct LogitDistance {
   int64_t rows = 0;
   double kl_mean = 0;                  // of KL(plain || rounded), in nats; NaN where a logit is
-  double argmax_changed = 0;           // share of rows
+  int64_t sure_rows = 0;               // where the likeliest token leads by a logit
+  double sure_changed = 0;             // share of them whose likeliest token is another
   double diff_mean = 0, diff_max = 0;  // |logit - logit|
 };
 // Tables of the same scripts.

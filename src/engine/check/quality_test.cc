@@ -1,0 +1,80 @@
+// How far rounded forms of the bundled model are from it, and the arithmetic behind that.
+#include "engine/check/quality.h"
+
+#include <cmath>
+
+#include "engine/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+TEST(LogitDistance, IsWhatItsDefinitionSays) {
+  const LogitTable plain = {.vocab_size = 2, .values = {0, 0, 3, 0}};
+  const LogitTable rounded = {.vocab_size = 2, .values = {std::log(3.0f), 0, 0, 1}};
+  const LogitDistance found = distance(plain, rounded);
+  EXPECT_EQ(found.rows, 2);
+  // p = (1/2, 1/2), q = (3/4, 1/4): KL = ln 2 - ln 3 / 2; then p = (e^3, 1), q = (1, e).
+  const double first = std::log(2.0) - std::log(3.0) / 2;
+  const double p = std::exp(3.0) / (std::exp(3.0) + 1), q = 1 / (1 + std::exp(1.0));
+  const double second = p * std::log(p / q) + (1 - p) * std::log((1 - p) / (1 - q));
+  EXPECT_NEAR(found.kl_mean, (first + second) / 2, 1e-7);
+  EXPECT_EQ(found.sure_rows, 1);
+  EXPECT_EQ(found.sure_changed, 1);
+  EXPECT_NEAR(found.diff_mean, (std::log(3.0) + 3 + 1) / 4, 1e-7);
+  EXPECT_EQ(found.diff_max, 3);
+}
+
+TEST(LogitDistance, OfEqualTablesIsNothing) {
+  const LogitTable table = {.vocab_size = 3, .values = {1, -7, 2, 0, 0, 9}};
+  const LogitDistance found = distance(table, table);
+  EXPECT_EQ(found.kl_mean, 0);
+  EXPECT_EQ(found.sure_changed, 0);
+  EXPECT_EQ(found.diff_max, 0);
+}
+
+TEST(LogitDistance, ANanIsNoSmallDistance) {
+  const LogitTable plain = {.vocab_size = 2, .values = {0, 1}};
+  const LogitTable broken = {.vocab_size = 2, .values = {0, std::nanf("")}};
+  EXPECT_FALSE(distance(plain, broken).kl_mean <= 1e9);
+}
+
+struct Case {
+  const char* name;
+  const char* quantization = "none";
+  const char* kv_cache_dtype = "auto";
+};
+class GoldenQuality : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GoldenQuality, OfTheBundledModel) {
+  ServerSettings settings = settings_for("models/hocket-tiny-qwen3-moe");
+  const auto recorded =
+      read_recorded(std::filesystem::path(settings.model.model_path) / "expected.json");
+  ASSERT_TRUE(recorded.has_value()) << describe(recorded.error());
+  settings.model.quantization = GetParam().quantization;
+  settings.memory.kv_cache_dtype = GetParam().kv_cache_dtype;
+  const auto lines =
+      check_quality({.settings = settings, .against = {}, .progress = {}}, scripts_of(*recorded));
+  ASSERT_TRUE(lines.has_value()) << describe(lines.error());
+  EXPECT_EQ(lines->size(), 4);
+  for (const CheckLine& line : *lines) {
+    std::printf("%-8s %s %-24s %5ld rows, %s %.3g of %.3g\n", line.dtype.c_str(), line.way.c_str(),
+                line.quantity.c_str(), static_cast<long>(line.compared), line.measure, line.worst,
+                line.tolerance.atol);
+    EXPECT_TRUE(line.ok) << line.quantity;
+    if (line.quantity != "sure tokens changed") {
+      EXPECT_GT(line.worst, 0) << line.quantity;
+    }
+    EXPECT_GT(line.compared, 1000) << line.quantity;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, GoldenQuality,
+                         ::testing::Values(Case{"int8", "int8", "auto"},
+                                           Case{"int4", "int4", "auto"},
+                                           Case{"int8_kv", "none", "int8"}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace hocket
