@@ -4,15 +4,19 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace hocket {
 namespace {
 
-constexpr int kLanes = 16;  // partial sums side by side, so that the compiler vectorises them
+constexpr int kLanes = 8;
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Bytes = uint8_t __attribute__((vector_size(kLanes)));
+constexpr float kRoundToInt = 0x1.8p23f;  // x + this - this is x to the nearest even integer
 constexpr float kTiny = 0x1p-60f;
 constexpr float kFp8Max = 448;
-constexpr int kInt4Max = 15;
+constexpr float kInt4Max = 15;
 constexpr float kWidths[] =  // of the grid; the extent of the values is 1
     {1.0f, 1.04f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f};
 
@@ -27,39 +31,68 @@ struct Extent {
   float amax() const { return std::max(-low, high); }
 };
 
-Extent extent_of(const float* x, int count) {
-  float low[kLanes] = {}, high[kLanes] = {};
+// Calls f(lanes, begin) down a row; the last lanes are filled up with zeros.
+template <class F>
+void for_lanes(const float* x, int count, F f) {
+  Lanes lanes;
   int i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) {
-      low[lane] = std::min(low[lane], x[i + lane]);
-      high[lane] = std::max(high[lane], x[i + lane]);
+  for (; i + kLanes <= count; i += kLanes) {
+    std::memcpy(&lanes, x + i, sizeof(lanes));
+    f(lanes, i);
+  }
+  if (i == count) return;
+  lanes = Lanes{};
+  std::memcpy(&lanes, x + i, (count - i) * sizeof(float));
+  f(lanes, i);
+}
+
+// numbers[i] = f(x[i]), a whole number of 0..255.
+template <class F>
+void store_numbers(const float* x, int count, uint8_t* numbers, F f) {
+  for_lanes(x, count, [&](const Lanes& lanes, int begin) {
+    const Bytes bytes = __builtin_convertvector(f(lanes), Bytes);
+    if (begin + kLanes <= count) {
+      std::memcpy(numbers + begin, &bytes, kLanes);
+    } else {
+      std::memcpy(numbers + begin, &bytes, count - begin);
     }
-  for (; i < count; ++i) low[0] = std::min(low[0], x[i]), high[0] = std::max(high[0], x[i]);
-  return {*std::min_element(low, low + kLanes), *std::max_element(high, high + kLanes)};
+  });
 }
 
-bool all_finite(const float* x, int64_t count) {
-  // A difference from itself is 0 for finite numbers and NaN for others.
-  float sum[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) sum[lane] += x[i + lane] - x[i + lane];
-  for (; i < count; ++i) sum[0] += x[i] - x[i];
-  return std::all_of(sum, sum + kLanes, [](float s) { return s == 0; });
+Extent extent_of(const float* x, int count) {
+  Lanes low = {}, high = {};
+  for_lanes(x, count, [&](const Lanes& lanes, int) {
+    low = lanes < low ? lanes : low;
+    high = high < lanes ? lanes : high;
+  });
+  Extent extent;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    extent.low = std::min(extent.low, low[lane]);
+    extent.high = std::max(extent.high, high[lane]);
+  }
+  return extent;
 }
 
-float fold(const float* lanes) {
+float fold(const Lanes& lanes) {
   float sum = 0;
   for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
   return sum;
 }
 
+bool all_finite(const float* x, int count) {
+  // A difference from itself is 0 for finite numbers and NaN for others.
+  Lanes sum = {};
+  for_lanes(x, count, [&](const Lanes& lanes, int) { sum += lanes - lanes; });
+  return fold(sum) == 0;
+}
+
 struct Asymmetric {
   float inverse = 0;  // of the scale
   float zero = 0;
-  float number(float x) const {
-    return std::clamp(std::nearbyint(x * inverse) + zero, 0.0f, float{kInt4Max});
+  Lanes numbers(const Lanes& x) const {
+    const Lanes number = x * inverse + kRoundToInt - kRoundToInt + zero, last = Lanes{} + kInt4Max;
+    const Lanes positive = number < 0 ? Lanes{} : number;
+    return last < positive ? last : positive;
   }
 };
 
@@ -70,18 +103,14 @@ struct Fit {
 };
 
 Fit fit_of(const float* x, int count, const Asymmetric& q) {
-  float error[kLanes] = {}, cross[kLanes] = {}, square[kLanes] = {};
-  const auto add = [&](float value, int lane) {
-    const float number = q.number(value) - q.zero, scaled = value * q.inverse;
-    const float off = scaled - number;
-    error[lane] += off * off;
-    cross[lane] += number * scaled;
-    square[lane] += number * number;
-  };
-  int i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int lane = 0; lane < kLanes; ++lane) add(x[i + lane], lane);
-  for (; i < count; ++i) add(x[i], i % kLanes);
+  Lanes error = {}, cross = {}, square = {};
+  for_lanes(x, count, [&](const Lanes& values, int) {
+    const Lanes number = q.numbers(values) - q.zero, scaled = values * q.inverse;
+    const Lanes off = scaled - number;
+    error += off * off;
+    cross += number * scaled;
+    square += number * number;
+  });
   const float miss = fold(error), along = fold(cross), length = fold(square);
   if (length == 0) return {miss, 1};
   const float gain = (along - length) * (along - length) / length;
@@ -101,14 +130,14 @@ float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   for (const float width : kWidths) {
     const float step = (extent.high - extent.low) * width / kInt4Max;
     const float zero_point = std::nearbyint(-extent.low * width / step);
-    const Asymmetric tried{1 / step, std::clamp(zero_point, 0.0f, float{kInt4Max})};
+    const Asymmetric tried{1 / step, std::clamp(zero_point, 0.0f, kInt4Max)};
     const Fit fit = fit_of(x, count, tried);
     if (fit.error * width * width >= best_error) continue;
     best_error = fit.error * width * width;
     best = tried;
     scale = step * fit.scale;
   }
-  for (int i = 0; i < count; ++i) numbers[i] = static_cast<uint8_t>(best.number(x[i]));
+  store_numbers(x, count, numbers, [&](const Lanes& lanes) { return best.numbers(lanes); });
   *zero = static_cast<uint8_t>(best.zero);
   return scale;
 }
@@ -117,9 +146,10 @@ float quantize_int8_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   const float amax = extent_of(x, count).amax();
   *zero = kInt8Zero;
   const float scale = amax < kTiny ? 0 : amax / 127;
-  for (int i = 0; i < count; ++i)
-    numbers[i] =
-        static_cast<uint8_t>(kInt8Zero + (scale == 0 ? 0.0f : std::nearbyint(x[i] / scale)));
+  const float divisor = scale == 0 ? 1 : scale;  // what is tiny rounds to 0 as it is
+  store_numbers(x, count, numbers, [&](const Lanes& lanes) {
+    return lanes / divisor + kRoundToInt - kRoundToInt + kInt8Zero;
+  });
   return scale;
 }
 
