@@ -1,32 +1,59 @@
-// Which leaf goes first: a binary heap over the leaves that no lease pins, least recently used on
-// top. Invariant: holds exactly the nodes with is_evictable_leaf(), each with its eviction_slot.
+// Which leaf goes first: a binary heap over the leaves that no lease pins, smallest rank on top.
+//
+//   lru   last use             mru   the same, latest first     slru  used once only, then last use
+//   fifo  creation             filo  the same, latest first     lfu   number of uses, then last use
+//   priority  the largest priority of those who computed it, then last use
+//
+// Invariant: holds exactly the nodes with is_evictable_leaf(), each with its eviction_slot.
 // Thread: engine.   After construction nothing allocates: there are never more leaves than pages.
+// Source: docs/contracts/cache.md.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
-#include "policy/cache/radix_node.h"
+#include "base/result.h"
 
 namespace hocket {
 
+struct RadixNode;
+
+enum class EvictionPolicy : uint8_t { lru, lfu, fifo, mru, filo, slru, priority };
+// Errors: bad_value with the names there are.
+Result<EvictionPolicy> parse_eviction_policy(std::string_view name);
+std::string_view eviction_policy_name(EvictionPolicy policy);
+inline constexpr int kNumEvictionPolicies = 7;
+
 class EvictionOrder {
  public:
-  explicit EvictionOrder(int num_pages) { heap_.reserve(static_cast<size_t>(num_pages)); }
+  EvictionOrder(EvictionPolicy policy, int num_pages) : policy_(policy) {
+    heap_.reserve(static_cast<size_t>(num_pages));
+  }
 
   bool empty() const { return heap_.empty(); }
   size_t size() const { return heap_.size(); }
-  RadixNode& first() const { return *heap_.front(); }
+  RadixNode& first() const { return *heap_.front().node; }
 
-  // O(log n) each. A node's last_used must not change while it is in.
+  // O(log n) each. What a node's rank is made of must not change while it is in.
   void add(RadixNode& node);
   void remove(RadixNode& node);
 
  private:
-  void place(size_t slot, RadixNode* node);
+  struct Entry {
+    uint64_t rank = 0, time = 0;
+    RadixNode* node = nullptr;
+    bool before(const Entry& other) const {
+      return rank != other.rank ? rank < other.rank : time < other.time;
+    }
+  };
+  Entry entry_of(RadixNode& node) const;
+  void place(size_t slot, const Entry& entry);
   void sift(size_t slot);
 
-  std::vector<RadixNode*> heap_;
+  EvictionPolicy policy_;
+  std::vector<Entry> heap_;
 };
 
 }  // namespace hocket

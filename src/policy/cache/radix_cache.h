@@ -16,6 +16,9 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "policy/cache/cache_namespace.h"
+#include "policy/cache/eviction.h"
+#include "policy/cache/kv_events.h"
 #include "policy/cache/page_allocator.h"
 
 namespace hocket {
@@ -57,6 +60,8 @@ class RadixCache {
  public:
   struct Options {
     bool enabled = true;  // off: matches nothing, keeps nothing
+    EvictionPolicy eviction = EvictionPolicy::lru;
+    KvEventChannel* events = nullptr;  // null: nobody will listen; outlives the cache
   };
   RadixCache(PageAllocator& pages, Options options);
   ~RadixCache();
@@ -64,21 +69,25 @@ class RadixCache {
   // The longest cached prefix of `tokens`, exact to the token, pinned. Splits nodes where needed.
   // Marks the path as used now. Callers pass at most prompt_len - 1 tokens, since one token must
   // always be computed.
-  PrefixMatch match(uint64_t name_space, std::span<const TokenId> tokens);
+  PrefixMatch match(const CacheNamespace& name_space, std::span<const TokenId> tokens);
   // Length of the match without pinning, splitting or touching; for ordering the waiting queue.
-  int match_len(uint64_t name_space, std::span<const TokenId> tokens) const;
+  int match_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
 
   // Hands computed whole pages over to the tree. tokens.size() == pages.size() * page_tokens.
   // Pages whose tokens the tree already has stay the caller's duplicates: they are given back to
   // the allocator, except those that already are the tree's own. Replaces `pages` by the tree's ids
-  // and returns a lease on the whole range.
-  Lease insert(uint64_t name_space, std::span<const TokenId> tokens, std::span<PageId> pages);
+  // and returns a lease on the whole range. The whole path has `priority` at least, from now on.
+  Lease insert(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+               std::span<PageId> pages, int priority = 0);
 
-  // Frees at least `num_pages` pages if that many are evictable, least recently used leaves first;
-  // returns how many.
+  // Frees at least `num_pages` pages if that many are evictable, leaves in the order of the
+  // eviction policy; returns how many.
   int evict(int num_pages);
   // Evicts all that no lease pins.
   int flush();
+  // Tells new listeners, and those that have caught up, all there is. Once a step; cheap when there
+  // are none.
+  void tell_listeners();
 
   int num_cached_pages() const;     // held by the tree
   int num_evictable_pages() const;  // of those, pinned by no lease

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "policy/cache/cache_namespace.h"
+#include "policy/cache/page_hash.h"
 
 namespace hocket {
 
@@ -42,13 +44,20 @@ struct RadixNode {
       : parent(parent_node), children(FirstPageOrder{static_cast<size_t>(page_tokens)}) {}
 
   RadixNode* parent;            // null: the root of a namespace, which holds no page
-  uint64_t name_space = 0;      // of a root
+  CacheNamespace name_space;    // of a root
   std::vector<TokenId> tokens;  // pages.size() * page_tokens
   std::vector<PageId> pages;
+  // Of the first pages, as far as listeners were told of them; all of a parent's before any of its
+  // children's.
+  std::vector<PageHash> hashes;
   int end_pages = 0;       // pages from the root to the end of this node
   int num_leases = 0;      // leases on this node or below it
-  uint64_t last_used = 0;  // tick of the last match or insert that went through
   int eviction_slot = -1;  // place in the EvictionOrder; -1: not in it
+  // What eviction asks; the same for all pages of the node.
+  uint64_t created = 0;          // tick
+  uint64_t last_used = 0;        // tick of the last match or insert that went through
+  uint32_t num_uses = 0;         // computed once, then matched
+  int32_t priority = INT32_MIN;  // the largest of the requests that handed it over
   Children children;
 
   int num_pages() const { return static_cast<int>(pages.size()); }

@@ -25,7 +25,7 @@ struct RequestInput {
   std::vector<TokenId> prompt;  // 1 .. context - max_new_tokens tokens
   SamplingParams sampling;
   int priority = 0;              // larger first
-  uint64_t cache_namespace = 0;  // of cache_salt; 0: the common one
+  CacheNamespace cache_namespace;  // of adapter, cache_salt and extra_key
   TimePoint arrived{};
 };
 
@@ -43,7 +43,7 @@ struct Request {
   int prompt_len = 0;
   SamplingParams sampling;
   int priority = 0;
-  uint64_t cache_namespace = 0;
+  CacheNamespace cache_namespace;
 
   // KV. Tokens [0, computed_len) have keys and values; pages[i] holds tokens [i P, (i+1) P).
   //   pages   | leased: the tree's, read only | own: written by this request |

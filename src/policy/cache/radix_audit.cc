@@ -1,0 +1,121 @@
+// The tree as others see it: recounted for ourselves, told page by page to listeners.
+#include "base/check.h"
+#include "policy/cache/radix_tree.h"
+
+namespace hocket {
+
+// Recounts what the counters say.
+void RadixCache::Tree::check_integrity() const {
+  std::vector<bool> seen(static_cast<size_t>(pages.num_pages()));
+  std::vector<const RadixNode*> todo;
+  int cached = 0, evictable = 0, leases = 0;
+  size_t num_leaves = 0;
+  for (const auto& [name_space, top] : roots) {
+    HOCKET_CHECK(!top->children.empty());
+    HOCKET_CHECK(top->name_space == name_space);
+    todo.push_back(top.get());
+  }
+  while (!todo.empty()) {
+    const RadixNode& node = *todo.back();
+    todo.pop_back();
+    int leases_below = 0;
+    for (const auto& child : node.children) {
+      HOCKET_CHECK(child->parent == &node);
+      HOCKET_CHECK(child->num_pages() > 0);
+      HOCKET_CHECK(child->end_pages == node.end_pages + child->num_pages());
+      leases_below += child->num_leases;
+      todo.push_back(child.get());
+    }
+    if (node.is_root()) continue;
+    HOCKET_CHECK(node.tokens.size() == node.pages.size() * page_tokens());
+    HOCKET_CHECK(node.num_leases >= leases_below);
+    HOCKET_CHECK(node.hashes.size() <= node.pages.size());
+    const bool all_told =
+        node.parent->is_root() || node.parent->hashes.size() == node.parent->pages.size();
+    HOCKET_CHECK((node.hashes.empty() || all_told));
+    HOCKET_CHECK(node.is_evictable_leaf() == (node.eviction_slot >= 0));
+    leases += node.num_leases - leases_below;
+    cached += node.num_pages();
+    if (node.num_leases == 0) evictable += node.num_pages();
+    if (node.is_evictable_leaf()) ++num_leaves;
+    for (PageId page : node.pages) {
+      HOCKET_CHECK(!seen[static_cast<size_t>(value(page))]);
+      seen[static_cast<size_t>(value(page))] = true;
+    }
+  }
+  HOCKET_CHECK(cached == num_cached);
+  HOCKET_CHECK(evictable == num_evictable);
+  HOCKET_CHECK(leases == num_leases);
+  HOCKET_CHECK(num_leaves == evictable_leaves.size());
+  HOCKET_CHECK(num_cached + pages.num_free() <= pages.num_pages());
+}
+
+// Tells of those pages on the way to the end of `node` that listeners do not know yet.
+void RadixCache::Tree::tell_stored(RadixNode& node) {
+  path.clear();
+  for (RadixNode* n = &node; !n->is_root() && n->hashes.size() < n->pages.size(); n = n->parent)
+    path.push_back(n);
+  if (path.empty()) return;
+  if (!options.events->telling()) {
+    for (const RadixNode* n : path)
+      options.events->note_lost(n->num_pages() - static_cast<int>(n->hashes.size()));
+    return;
+  }
+  for (; !path.empty(); path.pop_back()) {
+    RadixNode& next = *path.back();
+    const RadixNode& parent = *next.parent;
+    PageHash before = !next.hashes.empty() ? next.hashes.back()
+                      : parent.is_root()   ? root_hash(parent.name_space)
+                                           : parent.hashes.back();
+    next.hashes.reserve(next.pages.size());
+    while (next.hashes.size() < next.pages.size()) {
+      const size_t begin = next.hashes.size() * page_tokens();
+      const PageHash hash = hash_page(before, Tokens(next.tokens).subspan(begin, page_tokens()));
+      options.events->push({.kind = KvEvent::Kind::stored, .hash = hash, .parent = before});
+      next.hashes.push_back(hash);
+      before = hash;
+    }
+  }
+}
+
+// Of the last pages of a leaf: those whose names were never said need no farewell.
+void RadixCache::Tree::tell_removed(const RadixNode& leaf, int num_pages) {
+  const auto kept = leaf.pages.size() - static_cast<size_t>(num_pages);
+  for (size_t i = leaf.hashes.size(); i > kept; --i) {
+    if (options.events->telling())
+      options.events->push({.kind = KvEvent::Kind::removed, .hash = leaf.hashes[i - 1]});
+    else
+      options.events->note_lost(1);
+  }
+}
+
+// Listeners know of nothing any more.
+void RadixCache::Tree::tell_cleared() {
+  options.events->begin_anew();
+  for (const auto& [name_space, top] : roots) path.push_back(top.get());
+  while (!path.empty()) {
+    RadixNode& node = *path.back();
+    path.pop_back();
+    node.hashes.clear();
+    for (const auto& child : node.children) path.push_back(child.get());
+  }
+}
+
+// From the roots down, as far as half of the queue has room: the other half is for what happens
+// meanwhile. Pages beyond that are told of when they are used again.
+void RadixCache::Tree::tell_all() {
+  tell_cleared();
+  std::vector<RadixNode*> todo;
+  for (const auto& [name_space, top] : roots) todo.push_back(top.get());
+  size_t room = options.events->room() / 2;
+  while (!todo.empty() && options.events->telling()) {
+    RadixNode& node = *todo.back();
+    todo.pop_back();
+    if (node.pages.size() > room) continue;
+    room -= node.pages.size();
+    if (!node.is_root()) tell_stored(node);
+    for (const auto& child : node.children) todo.push_back(child.get());
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,414 @@
+// The tree against a plain model that knows only pages: every policy, every page size, and what
+// listeners believe.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "policy/cache/radix_cache.h"
+
+namespace hocket {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+// One entry a page, named by the tokens up to its end.
+class PlainCache {
+ public:
+  struct Page {
+    uint64_t created = 0, last_used = 0, num_uses = 0;
+    int priority = INT32_MIN, num_leases = 0;
+  };
+  PlainCache(EvictionPolicy policy, int page_tokens)
+      : policy_(policy), page_tokens_(static_cast<size_t>(page_tokens)) {}
+
+  const std::map<Tokens, Page>& pages() const { return pages_; }
+  bool has(const Tokens& prefix) const { return pages_.contains(prefix); }
+
+  // The longest prefix of `tokens` in any page, and the prefixes that it pins.
+  int match_len(const Tokens& tokens) const {
+    size_t best = 0;
+    for (const auto& [name, page] : pages_) {
+      size_t common = 0;
+      while (common < std::min(name.size(), tokens.size()) && name[common] == tokens[common])
+        ++common;
+      best = std::max(best, common);
+    }
+    return static_cast<int>(best);
+  }
+  // `name`: all tokens up to the end of the last page that is used.
+  void use(const Tokens& name) {
+    ++tick_;
+    for_path(name, [&](Page& page) { page.last_used = tick_, ++page.num_uses; });
+  }
+  void insert(const Tokens& name, int priority) {
+    const uint64_t created = ++tick_;
+    ++tick_;
+    for_path(name, [&](Page& page) {
+      if (page.num_uses == 0) page.created = created, page.num_uses = 1;
+      page.last_used = tick_;
+      page.priority = std::max(page.priority, priority);
+    });
+  }
+  void pin(const Tokens& name, int change) {
+    for_path(name, [&](Page& page) { page.num_leases += change; });
+  }
+  void evict(int num_pages) {
+    for (; num_pages > 0; --num_pages) {
+      const Tokens* first = nullptr;
+      for (const auto& [name, page] : pages_) {
+        const auto next = pages_.upper_bound(name);  // sorts right after all that it begins
+        const bool leaf = next == pages_.end() ||
+                          !std::equal(name.begin(), name.end(), next->first.begin(),
+                                      next->first.begin() + static_cast<ptrdiff_t>(std::min(
+                                                                name.size(), next->first.size())));
+        if (!leaf || page.num_leases > 0) continue;
+        if (first == nullptr || rank(page) < rank(pages_.at(*first))) first = &name;
+      }
+      if (first == nullptr) return;
+      pages_.erase(Tokens(*first));
+    }
+  }
+
+ private:
+  std::pair<int64_t, int64_t> rank(const Page& page) const {
+    const auto used = static_cast<int64_t>(page.last_used);
+    const auto created = static_cast<int64_t>(page.created);
+    const auto uses = static_cast<int64_t>(page.num_uses);
+    switch (policy_) {
+      case EvictionPolicy::lru:
+        return {0, used};
+      case EvictionPolicy::mru:
+        return {0, -used};
+      case EvictionPolicy::fifo:
+        return {0, created};
+      case EvictionPolicy::filo:
+        return {0, -created};
+      case EvictionPolicy::lfu:
+        return {uses, used};
+      case EvictionPolicy::slru:
+        return {uses >= 2, used};
+      case EvictionPolicy::priority:
+        return {page.priority, used};
+    }
+    return {};
+  }
+  template <class Body>
+  void for_path(const Tokens& name, Body body) {
+    for (size_t end = page_tokens_; end <= name.size(); end += page_tokens_)
+      body(pages_[Tokens(name.begin(), name.begin() + static_cast<ptrdiff_t>(end))]);
+  }
+
+  EvictionPolicy policy_;
+  size_t page_tokens_;
+  uint64_t tick_ = 0;
+  std::map<Tokens, Page> pages_;
+};
+
+// Random traffic on both.
+class Twins {
+ public:
+  Twins(EvictionPolicy policy, int page_tokens, uint64_t seed)
+      : random_(seed),
+        page_tokens_(page_tokens),
+        pages_(kPages, page_tokens),
+        cache_(pages_, {.eviction = policy}),
+        plain_(policy, page_tokens) {}
+
+  void turn() {
+    if (pick(3) == 0) {
+      match();
+    } else {
+      insert();
+    }
+    if (!held_.empty() && pick(2) == 0) release(pick(static_cast<int>(held_.size())));
+    cache_.check_integrity();
+    ASSERT_EQ(pages_.num_free() + cache_.num_cached_pages(), pages_.num_pages());
+    ASSERT_EQ(cache_.num_cached_pages(), static_cast<int>(plain_.pages().size()));
+    for (const auto& [name, page] : plain_.pages())
+      ASSERT_EQ(cache_.match_len(0, name), static_cast<int>(name.size()));
+  }
+  void finish() {
+    while (!held_.empty()) release(0);
+    cache_.flush();
+    ASSERT_EQ(pages_.num_free(), pages_.num_pages());
+  }
+
+ private:
+  static constexpr int kPages = 24;
+  struct Held {
+    Lease lease;
+    Tokens name;
+  };
+
+  int pick(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
+  // Few different pages, that differ early or late; the last one may be cut.
+  Tokens make() {
+    Tokens tokens;
+    for (int page = 1 + pick(6); page > 0; --page) {
+      const int differs_at = pick(2) == 0 ? 0 : page_tokens_ - 1, with = pick(3);
+      for (int i = 0; i < page_tokens_; ++i) tokens.push_back(TokenId{i == differs_at ? with : 9});
+    }
+    tokens.resize(tokens.size() - static_cast<size_t>(pick(page_tokens_)));
+    return tokens;
+  }
+  size_t in_pages(size_t num_tokens) const {
+    return num_tokens / static_cast<size_t>(page_tokens_);
+  }
+  void release(int index) {
+    plain_.pin(held_[static_cast<size_t>(index)].name, -1);
+    held_.erase(held_.begin() + index);
+  }
+  void hold(Lease lease, const Tokens& tokens) {
+    Tokens name(tokens.begin(), tokens.begin() + lease.len());
+    plain_.pin(name, 1);
+    held_.push_back({std::move(lease), std::move(name)});
+  }
+
+  void match() {
+    const Tokens tokens = make();
+    ASSERT_EQ(cache_.match_len(0, tokens), plain_.match_len(tokens));
+    PrefixMatch found = cache_.match(0, tokens);
+    ASSERT_EQ(found.len(page_tokens_), plain_.match_len(tokens));
+    if (!found.lease) return;
+    Tokens name = tokens;  // of what is pinned: whole pages, and the one copied from
+    name.resize(found.pages.size() * static_cast<size_t>(page_tokens_));
+    if (found.partial_len > 0) name = holds_.at(found.partial_source);
+    ASSERT_TRUE(plain_.has(name));
+    for (size_t i = 0; i < found.pages.size(); ++i)
+      ASSERT_TRUE(std::equal(holds_.at(found.pages[i]).begin(), holds_.at(found.pages[i]).end(),
+                             tokens.begin()));
+    plain_.use(name);
+    if (pick(2) == 0) hold(std::move(found.lease), name);
+  }
+  void insert() {
+    Tokens tokens = make();
+    tokens.resize(in_pages(tokens.size()) * static_cast<size_t>(page_tokens_));
+    if (tokens.empty()) return;
+    std::vector<PageId> ids(in_pages(tokens.size()));
+    const int missing = static_cast<int>(ids.size()) - pages_.num_free();
+    if (missing > 0) {
+      cache_.evict(missing);
+      plain_.evict(missing);
+    }
+    if (!pages_.take(ids)) return;
+    for (size_t i = 0; i < ids.size(); ++i)
+      holds_[ids[i]].assign(tokens.begin(),
+                            tokens.begin() + static_cast<ptrdiff_t>(i + 1) * page_tokens_);
+    const int priority = pick(5) - 2;
+    Lease lease = cache_.insert(0, tokens, ids, priority);
+    plain_.insert(tokens, priority);
+    if (pick(3) == 0) hold(std::move(lease), tokens);
+  }
+
+  std::mt19937_64 random_;
+  int page_tokens_;
+  PageAllocator pages_;
+  RadixCache cache_;
+  PlainCache plain_;
+  std::map<PageId, Tokens> holds_;  // page -> all tokens up to its end
+  std::vector<Held> held_;
+};
+
+TEST(RadixOracleTest, EveryPolicyAndPageSizeEvictsWhatAPlainModelEvicts) {
+  for (int policy = 0; policy < kNumEvictionPolicies; ++policy) {
+    for (const int page_tokens : {1, 2, 4, 8, 16, 32, 64, 128}) {
+      for (uint64_t seed = 0; seed < 3; ++seed) {
+        Twins twins(static_cast<EvictionPolicy>(policy), page_tokens, seed);
+        for (int turn = 0; turn < 60; ++turn) {
+          twins.turn();
+          ASSERT_FALSE(::testing::Test::HasFatalFailure())
+              << eviction_policy_name(static_cast<EvictionPolicy>(policy)) << " page "
+              << page_tokens << " seed " << seed << " turn " << turn;
+        }
+        twins.finish();
+      }
+    }
+  }
+}
+
+// What somebody knows who follows the events.
+struct Listener {
+  std::map<PageHash, PageHash> parent_of;
+  int num_cleared = 0;
+  uint64_t num_dropped = 0;
+
+  void read(KvEventChannel& channel) {
+    while (const auto event = channel.pop()) {
+      if (event->kind == KvEvent::Kind::stored) parent_of[event->hash] = event->parent;
+      if (event->kind == KvEvent::Kind::removed) parent_of.erase(event->hash);
+      if (event->kind != KvEvent::Kind::cleared) continue;
+      parent_of.clear();
+      ++num_cleared;
+      num_dropped += event->num_dropped;
+    }
+  }
+};
+
+// All pages named from their tokens alone, as any listener would.
+PageHash name_of(const CacheNamespace& name_space, const Tokens& tokens, int page_tokens) {
+  const PageHasher hash;
+  PageHash name = root_hash(name_space);
+  for (size_t i = 0; i < tokens.size(); i += static_cast<size_t>(page_tokens))
+    name = hash(name, std::span(tokens).subspan(i, static_cast<size_t>(page_tokens)));
+  return name;
+}
+
+class KvEventsTest : public ::testing::Test {
+ protected:
+  void make(size_t capacity) {
+    channel.emplace(capacity);
+    cache.emplace(pages, RadixCache::Options{.events = &*channel});
+  }
+  void insert(const Tokens& tokens, const CacheNamespace& name_space = 0) {
+    std::vector<PageId> ids(tokens.size() / 2);
+    const int missing = static_cast<int>(ids.size()) - pages.num_free();
+    if (missing > 0) cache->evict(missing);
+    ASSERT_TRUE(pages.take(ids));
+    const Lease lease = cache->insert(name_space, tokens, ids);
+    for (size_t end = 2; end <= tokens.size(); end += 2) {
+      const Tokens prefix(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(end));
+      prefixes.insert_or_assign(name_of(name_space, prefix, 2), std::pair(name_space, prefix));
+    }
+    cache->check_integrity();
+  }
+  // Names of the pages that are cached now.
+  std::set<PageHash> cached() const {
+    std::set<PageHash> names;
+    for (const auto& [name, what] : prefixes)
+      if (cache->match_len(what.first, what.second) == static_cast<int>(what.second.size()))
+        names.insert(name);
+    return names;
+  }
+  std::set<PageHash> believed() const {
+    std::set<PageHash> names;
+    for (const auto& [name, parent] : listener.parent_of) names.insert(name);
+    return names;
+  }
+
+  PageAllocator pages{16, 2};
+  std::optional<KvEventChannel> channel;
+  std::optional<RadixCache> cache;
+  Listener listener;
+  std::map<PageHash, std::pair<CacheNamespace, Tokens>> prefixes;
+};
+
+Tokens ids(std::initializer_list<int> numbers) {
+  Tokens tokens;
+  for (const int number : numbers) tokens.push_back(TokenId{number});
+  return tokens;
+}
+
+// By hashlib: sha256(bytes(32) + struct.pack("<2i", 1, 2)).
+TEST(PageHashTest, IsSha256OfParentAndTokens) {
+  const PageHash hash = name_of(0, ids({1, 2}), 2);
+  EXPECT_EQ(hash[0], 0xe7);
+  EXPECT_EQ(hash[1], 0xca);
+  EXPECT_EQ(hash[31], 0xea);
+  EXPECT_NE(name_of(CacheNamespace(1), ids({1, 2}), 2), hash);
+  EXPECT_NE(name_of(CacheNamespace(1, 0), ids({1, 2}), 2),
+            name_of(CacheNamespace(0, 1), ids({1, 2}), 2));
+}
+
+TEST_F(KvEventsTest, NothingIsToldWhileNobodyListens) {
+  make(64);
+  insert(ids({1, 2, 3, 4}));
+  cache->tell_listeners();
+  EXPECT_FALSE(channel->pop());
+}
+
+TEST_F(KvEventsTest, AListenerLearnsWhatIsCachedAndEveryChange) {
+  make(64);
+  insert(ids({1, 2, 3, 4}));
+  channel->listen();
+  insert(ids({5, 6}));  // before anybody has told the beginning
+  cache->tell_listeners();
+  listener.read(*channel);
+  EXPECT_EQ(listener.num_cleared, 1);
+  EXPECT_EQ(believed().size(), 3u);
+  EXPECT_EQ(believed(), cached());
+  insert(ids({1, 2, 7, 8, 9, 10}));
+  insert(ids({1, 2, 3, 4}), CacheNamespace(7, 9));
+  listener.read(*channel);
+  EXPECT_EQ(believed().size(), 7u);
+  EXPECT_EQ(believed(), cached());
+  const PageHash leaf = name_of(0, ids({1, 2, 7, 8}), 2);
+  EXPECT_EQ(listener.parent_of.at(leaf), name_of(0, ids({1, 2}), 2));
+  EXPECT_EQ(listener.parent_of.at(name_of(0, ids({1, 2}), 2)), root_hash(0));
+  cache->evict(2);
+  listener.read(*channel);
+  EXPECT_EQ(believed().size(), 5u);
+  EXPECT_EQ(believed(), cached());
+  EXPECT_EQ(listener.num_cleared, 1);
+}
+
+TEST_F(KvEventsTest, AFlushIsOneEvent) {
+  make(64);
+  channel->listen();
+  cache->tell_listeners();
+  insert(ids({1, 2, 3, 4}));
+  listener.read(*channel);
+  cache->flush();
+  const auto event = channel->pop();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, KvEvent::Kind::cleared);
+  EXPECT_FALSE(channel->pop());
+}
+
+TEST_F(KvEventsTest, WhenTheQueueIsFullTheListenerIsToldToForget) {
+  make(4);
+  channel->listen();
+  cache->tell_listeners();
+  insert(ids({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));  // five pages, room for three events
+  insert(ids({20, 21}));
+  cache->tell_listeners();  // the reader has not caught up: says nothing
+  listener.read(*channel);
+  EXPECT_EQ(listener.num_cleared, 1);
+  EXPECT_EQ(believed().size(), 3u);
+  cache->tell_listeners();
+  listener.read(*channel);
+  EXPECT_EQ(listener.num_cleared, 2);
+  EXPECT_EQ(listener.num_dropped, 3u);
+  for (const PageHash& name : believed()) EXPECT_TRUE(cached().contains(name));
+}
+
+TEST_F(KvEventsTest, WhateverHappensNothingWrongIsBelieved) {
+  for (const size_t capacity : {2u, 5u, 17u, 400u}) {
+    SCOPED_TRACE(capacity);
+    make(capacity);
+    listener = {};
+    std::mt19937_64 random(capacity);
+    bool listening = false;
+    for (int turn = 0; turn < 600; ++turn) {
+      Tokens tokens(2 * (1 + random() % 5));
+      for (TokenId& token : tokens) token = TokenId{static_cast<int>(random() % 3)};
+      insert(tokens, CacheNamespace(random() % 2));
+      if (random() % 50 == 0) cache->flush();
+      if (random() % 60 == 0)
+        (listening = !listening) ? channel->listen() : channel->stop_listening();
+      cache->tell_listeners();
+      cache->check_integrity();
+      if (random() % 4 != 0) continue;
+      listener.read(*channel);
+      cache->tell_listeners();
+      if (!channel->telling()) continue;
+      listener.read(*channel);
+      const std::set<PageHash> now = cached(), told = believed();
+      ASSERT_TRUE(std::includes(now.begin(), now.end(), told.begin(), told.end())) << turn;
+      if (capacity == 400u) {
+        ASSERT_EQ(told, now) << turn;
+      }
+    }
+    EXPECT_GT(listener.num_cleared, 2);
+    if (capacity == 2u) {
+      EXPECT_GT(listener.num_dropped, 0u);
+    }
+    cache.reset();
+  }
+}
+
+}  // namespace
+}  // namespace hocket

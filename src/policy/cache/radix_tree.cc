@@ -1,0 +1,177 @@
+#include "policy/cache/radix_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hocket {
+
+size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const size_t limit = std::min(a.size(), b.size());
+  return static_cast<size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(limit), b.begin()).first -
+      a.begin());
+}
+
+// The longest match. Children are ordered by their first page, so one step costs O(log siblings).
+RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens tokens) const {
+  RadixPlace place;
+  const auto found = roots.find(name_space);
+  if (found == roots.end()) return place;
+  place.node = found->second.get();
+  for (Tokens rest = tokens; !rest.empty();) {
+    const auto& children = place.node->children;
+    const Tokens key = rest.first(std::min(rest.size(), page_tokens()));
+    const auto child = key.size() == page_tokens() ? children.find(key) : children.end();
+    if (child == children.end()) {
+      look_beside(*place.node, key, place);
+      break;
+    }
+    RadixNode& node = **child;
+    const size_t common = common_prefix(node.tokens, rest);
+    place.node = &node;
+    place.node_pages = static_cast<int>(common / page_tokens());
+    place.num_pages += place.node_pages;
+    if (place.node_pages < node.num_pages()) {
+      place.source = &node;
+      place.source_page = place.node_pages;
+      place.partial_len = static_cast<int>(common % page_tokens());
+      break;
+    }
+    rest = rest.subspan(common);
+  }
+  return place;
+}
+
+// No child begins with `key`: finds the one that shares most of it.
+void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const {
+  auto consider = [&](RadixNode& child) {
+    const auto common = static_cast<int>(common_prefix(child.tokens, key));
+    if (common <= place.partial_len) return;
+    place.source = &child;
+    place.source_page = 0;
+    place.partial_len = common;
+  };
+  const auto after = node.children.lower_bound(key);
+  if (after != node.children.end()) consider(**after);
+  if (after != node.children.begin()) consider(**std::prev(after));
+}
+
+// Cuts `node` after its first pages and returns the new front; `node` keeps the rest, its children
+// and its identity, since leases on it cover its end.
+RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
+  HOCKET_CHECK(num_front_pages > 0);
+  HOCKET_CHECK(num_front_pages < node.num_pages());
+  const auto cut_pages = static_cast<ptrdiff_t>(num_front_pages);
+  const auto cut_tokens = cut_pages * static_cast<ptrdiff_t>(page_tokens());
+  auto front = std::make_unique<RadixNode>(node.parent, pages.page_tokens());
+  RadixNode* result = front.get();
+  front->tokens.assign(node.tokens.begin(), node.tokens.begin() + cut_tokens);
+  front->pages.assign(node.pages.begin(), node.pages.begin() + cut_pages);
+  front->end_pages = node.end_pages - node.num_pages() + num_front_pages;
+  front->num_leases = node.num_leases;
+  front->created = node.created;
+  front->last_used = node.last_used;
+  front->num_uses = node.num_uses;
+  front->priority = node.priority;
+  const auto num_hashes = static_cast<ptrdiff_t>(std::min(node.hashes.size(), front->pages.size()));
+  front->hashes.assign(node.hashes.begin(), node.hashes.begin() + num_hashes);
+  node.hashes.erase(node.hashes.begin(), node.hashes.begin() + num_hashes);
+
+  auto& siblings = node.parent->children;
+  const Tokens first_page = Tokens(node.tokens).first(page_tokens());
+  auto handle = siblings.extract(siblings.find(first_page));
+  std::swap(handle.value(), front);  // both begin with the same page, so the place stays right
+  siblings.insert(std::move(handle));
+  node.tokens.erase(node.tokens.begin(), node.tokens.begin() + cut_tokens);
+  node.pages.erase(node.pages.begin(), node.pages.begin() + cut_pages);
+  node.parent = result;
+  result->children.insert(std::move(front));
+  return result;
+}
+
+RadixNode& RadixCache::Tree::root(const CacheNamespace& name_space) {
+  auto& root = roots[name_space];
+  if (!root) {
+    root = std::make_unique<RadixNode>(nullptr, pages.page_tokens());
+    root->name_space = name_space;
+  }
+  return *root;
+}
+
+RadixNode& RadixCache::Tree::append_leaf(RadixNode& parent, Tokens tokens,
+                                         std::span<const PageId> new_pages) {
+  auto leaf = std::make_unique<RadixNode>(&parent, pages.page_tokens());
+  RadixNode& result = *leaf;
+  leaf->tokens.assign(tokens.begin(), tokens.end());
+  leaf->pages.assign(new_pages.begin(), new_pages.end());
+  leaf->end_pages = parent.end_pages + leaf->num_pages();
+  leaf->created = tick;
+  leaf->num_uses = 1;
+  num_cached += leaf->num_pages();
+  num_evictable += leaf->num_pages();
+  parent.children.insert(std::move(leaf));
+  return result;
+}
+
+// Replaces the caller's pages by the node's own and gives back what was a duplicate.
+//   callers   | ... | the pages of `node`, `num_pages` of them |
+void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> callers) {
+  for (size_t i = 0; i < static_cast<size_t>(num_pages); ++i) {
+    PageId& callers_page = callers[i];
+    if (callers_page == node.pages[i]) continue;
+    pages.give_back({&callers_page, 1});
+    callers_page = node.pages[i];
+  }
+}
+
+// Marks the path as used now, too: only pinned nodes may change their place in time.
+void RadixCache::Tree::pin(RadixNode& node) {
+  ++num_leases;
+  ++tick;
+  for (RadixNode* n = &node; !n->is_root(); n = n->parent) {
+    if (n->num_leases++ == 0) {
+      num_evictable -= n->num_pages();
+      if (n->eviction_slot >= 0) evictable_leaves.remove(*n);
+    }
+    n->last_used = tick;
+  }
+}
+
+void RadixCache::Tree::unpin(RadixNode& node) {
+  --num_leases;
+  for (RadixNode* n = &node; !n->is_root(); n = n->parent) {
+    HOCKET_CHECK(n->num_leases > 0);
+    if (--n->num_leases > 0) continue;
+    num_evictable += n->num_pages();
+    if (n->is_evictable_leaf()) evictable_leaves.add(*n);
+  }
+}
+
+// Forgets the last pages of an evictable leaf, or all of it.
+void RadixCache::Tree::trim_leaf(RadixNode& leaf, int count) {
+  if (options.events != nullptr) tell_removed(leaf, count);
+  pages.give_back(std::span(leaf.pages).last(static_cast<size_t>(count)));
+  num_cached -= count;
+  num_evictable -= count;
+  num_evicted += static_cast<uint64_t>(count);
+  if (count == leaf.num_pages()) return drop_leaf(leaf);
+  leaf.pages.resize(leaf.pages.size() - static_cast<size_t>(count));
+  leaf.tokens.resize(leaf.pages.size() * page_tokens());
+  leaf.hashes.resize(std::min(leaf.hashes.size(), leaf.pages.size()));
+  leaf.end_pages -= count;
+}
+
+void RadixCache::Tree::drop_leaf(RadixNode& leaf) {
+  evictable_leaves.remove(leaf);
+  RadixNode& parent = *leaf.parent;
+  const Tokens first_page = Tokens(leaf.tokens).first(page_tokens());
+  parent.children.erase(parent.children.find(first_page));
+  if (parent.is_evictable_leaf()) evictable_leaves.add(parent);
+  if (!parent.is_root() || !parent.children.empty()) return;
+  const CacheNamespace name_space = parent.name_space;
+  roots.erase(name_space);
+}
+
+}  // namespace hocket

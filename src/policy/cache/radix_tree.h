@@ -1,0 +1,72 @@
+// The inside of a RadixCache: nodes, counters and how they change. Bodies: radix_tree.cc;
+// recounting and telling listeners: radix_audit.cc.   Private to policy/cache.   Thread: engine.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "policy/cache/eviction.h"
+#include "policy/cache/kv_events.h"
+#include "policy/cache/radix_cache.h"
+#include "policy/cache/radix_node.h"
+
+namespace hocket {
+
+// Where a walk from the root ended.
+//   node     the last one that matched at least one whole page (or the root), `node_pages` of it
+//   source   the one whose page `source_page` shares `partial_len` < page_tokens more tokens; may
+//   be `node` itself
+struct RadixPlace {
+  RadixNode* node = nullptr;
+  int node_pages = 0;
+  int num_pages = 0;  // matched from the root
+  RadixNode* source = nullptr;
+  int source_page = 0;
+  int partial_len = 0;
+};
+
+size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b);
+
+struct RadixCache::Tree {
+  using Tokens = std::span<const TokenId>;
+
+  Tree(PageAllocator& allocator, Options tree_options)
+      : pages(allocator),
+        options(tree_options),
+        evictable_leaves(tree_options.eviction, allocator.num_pages()) {}
+
+  RadixPlace walk(const CacheNamespace& name_space, Tokens tokens) const;
+  void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
+  RadixNode* split(RadixNode& node, int num_front_pages);
+  RadixNode& root(const CacheNamespace& name_space);
+  RadixNode& append_leaf(RadixNode& parent, Tokens tokens, std::span<const PageId> new_pages);
+  void adopt(RadixNode& node, int num_pages, std::span<PageId> callers);
+  void pin(RadixNode& node);
+  void unpin(RadixNode& node);
+  void trim_leaf(RadixNode& leaf, int num_pages);
+  void drop_leaf(RadixNode& leaf);
+  void check_integrity() const;
+
+  // Events (radix_audit.cc).
+  void tell_stored(RadixNode& node);
+  void tell_removed(const RadixNode& leaf, int num_pages);
+  void tell_cleared();
+  void tell_all();
+
+  size_t page_tokens() const { return static_cast<size_t>(pages.page_tokens()); }
+
+  PageAllocator& pages;
+  Options options;
+  std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>> roots;
+  EvictionOrder evictable_leaves;
+  PageHasher hash_page;
+  std::vector<RadixNode*> path;  // of tell_stored and tell_all, kept for its memory
+  uint64_t tick = 0;
+  uint64_t num_evicted = 0;
+  int num_cached = 0, num_evictable = 0;
+  int num_leases = 0;
+};
+
+}  // namespace hocket
