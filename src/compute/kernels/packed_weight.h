@@ -6,8 +6,8 @@
 //                    quad q in the low half, quad q + 8 in the high half
 //
 // so that element (n, k) of the first kind stands at panel n/16, block k/32, pair (k%32)/2, column
-// n%16, k%2. n is padded to whole panels and k to whole blocks, with zeros. Pages of the KV cache
-// use the same tiles (kv_layout.h).
+// n%16, k%2. n is padded to whole panels and k to whole blocks, with zeros; scales of padding
+// columns are zero too. Pages of the KV cache use the same tiles (kv_layout.h).
 //
 // What a stored number means:
 //   fp8   e4m3, times the scale of its column and group of 128 k
@@ -25,6 +25,8 @@ inline constexpr int kPanelN = 16;
 inline constexpr int kTileElements = kPanelN * kBlockK;
 inline constexpr int kIntegerBlockK = 64;
 inline constexpr int kFp8Group = 128;
+// Beyond this k the int32 sums of int8 and int4 weights may overflow.
+inline constexpr int kIntegerDepthMax = 65536;
 
 constexpr int block_k(WeightFormat f) {
   return f == WeightFormat::int8 || f == WeightFormat::int4 ? kIntegerBlockK : kBlockK;

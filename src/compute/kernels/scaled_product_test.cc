@@ -151,7 +151,7 @@ TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
 TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
   for (int zero : {0, 255})
     for (int rows : {1, 9}) {
-      const ScaledCase c{WeightFormat::int8, 0, rows, 65536, 16};
+      const ScaledCase c{WeightFormat::int8, 0, rows, kIntegerDepthMax, 16};
       std::mt19937 random(1);
       const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
       std::memset(w.memory.data(), 255, w.weight.data_bytes());
@@ -160,12 +160,12 @@ TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
       cases::QuantizedRows x = cases::quantized_rows(w.weight, rows, random);
       std::fill(x.data.begin(), x.data.end(), int8_t{-127});
       std::fill(x.scales.begin(), x.scales.end(), 1.0f);
-      std::fill(x.sums.begin(), x.sums.end(), -127 * 65536);
+      std::fill(x.sums.begin(), x.sums.end(), -127 * kIntegerDepthMax);
       std::vector<Isa> isas = cases::vector_isas();
       isas.push_back(Isa::ref);
       for (Isa isa : isas)
         EXPECT_EQ(result(isa, c, product_of(w.weight, x, rows))[0],
-                  static_cast<float>(-127 * 65536 * (255 - zero)))
+                  static_cast<float>(-127 * kIntegerDepthMax * (255 - zero)))
             << isa_name(isa);
     }
 }

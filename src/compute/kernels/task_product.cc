@@ -32,6 +32,7 @@ ProductRows::ProductRows(const Backend& backend, MatrixView x, const PackedWeigh
   HOCKET_CHECK(x.rows <= most(backend, w.format));
   HOCKET_CHECK(x.cols == w.k);
   if (!is_integer(w.format)) return;
+  HOCKET_CHECK(w.k <= kIntegerDepthMax);
   group_ = w.group;
   groups_ = w.groups();
   padded_k_ = round_up(w.k, kIntegerBlockK);

@@ -18,9 +18,6 @@ namespace hocket {
 
 inline constexpr int kInt8Zero = 128;  // the stored number that means 0 where nothing else is said
 
-// Beyond this depth an int32 sum of products of quantized numbers may overflow.
-inline constexpr int kIntegerDepthMax = 65536;
-
 struct MatrixFormat {
   WeightFormat format = WeightFormat::bf16;
   int group = 0;  // PackedWeight::group
