@@ -1,0 +1,168 @@
+#include "policy/simulation/trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/mix.h"
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::json;
+
+// 0 where the key is missing: figures are optional.
+double number(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+Result<SchedulerOptions> read_scheduler(const Json& j) {
+  SchedulerOptions o;
+  o.num_pages = j.at("num_pages").get<int>();
+  o.page_tokens = j.at("page_size").get<int>();
+  o.max_running_requests = j.at("max_running_requests").get<int>();
+  o.max_queued_requests = j.at("max_queued_requests").get<int>();
+  o.chunk_tokens = j.at("chunked_prefill_size").get<int>();
+  o.max_prefill_tokens = j.at("max_prefill_tokens").get<int>();
+  o.mixed_chunks = j.at("enable_mixed_chunk").get<bool>();
+  o.conservativeness = j.at("schedule_conservativeness").get<double>();
+  o.prefix_cache = !j.at("disable_radix_cache").get<bool>();
+  HOCKET_TRY(o.policy, parse_schedule_policy(j.at("schedule_policy").get<std::string>()));
+  return o;
+}
+
+Result<void> read_head(const Json& j, Trace& trace) {
+  trace.concurrency = j.value("max_concurrency", 0);
+  trace.since = number(j, "request_rate") > 0 ? Trace::Since::due : Trace::Since::sent;
+  if (const auto found = j.find("scheduler"); found != j.end()) {
+    HOCKET_TRY(trace.scheduler, read_scheduler(*found));
+    trace.policy = trace.scheduler->policy;
+    trace.policy_name = found->at("schedule_policy").get<std::string>();
+  }
+  if (const auto found = j.find("measured"); found != j.end())
+    trace.measured = RunFigures{.seconds = number(*found, "seconds"),
+                                .output_tokens_per_s = number(*found, "output_tokens_per_s"),
+                                .ttft_p50_ms = number(*found, "ttft_p50_ms"),
+                                .ttft_p99_ms = number(*found, "ttft_p99_ms"),
+                                .itl_p50_ms = number(*found, "itl_p50_ms"),
+                                .itl_p99_ms = number(*found, "itl_p99_ms"),
+                                .e2e_p50_ms = number(*found, "e2e_p50_ms"),
+                                .cached_share = number(*found, "cached_share")};
+  return {};
+}
+
+// `row` is the line's number, which no other line has.
+Result<TraceRequest> read_request(const Json& j, int row) {
+  TraceRequest request;
+  request.due_ms = j.at("timestamp").get<double>();
+  request.input_len = j.at("input_length").get<int>();
+  request.output_len = j.at("output_length").get<int>();
+  if (request.input_len < 1 || request.output_len < 1 || !(request.due_ms >= 0))
+    return fail(ErrorCode::bad_value, "lengths are at least 1, and timestamp is not negative");
+  const auto ids = j.value("hash_ids", std::vector<uint64_t>());
+  const auto lengths = j.value("hash_lengths", std::vector<int>());
+  if (!lengths.empty() && lengths.size() != ids.size())
+    return fail(ErrorCode::bad_value, "{} hash_ids but {} hash_lengths", ids.size(),
+                lengths.size());
+  int left = request.input_len;
+  for (size_t i = 0; i < ids.size() && left > 0; ++i) {
+    const int len = lengths.empty() ? std::min(left, kTraceBlockTokens) : lengths[i];
+    if (len < 0 || len > left)
+      return fail(ErrorCode::bad_value, "hash_lengths do not add up to input_length {}",
+                  request.input_len);
+    if (len > 0) request.blocks.push_back({ids[i], len});
+    left -= len;
+  }
+  // Tokens that no id names are nobody else's.
+  if (left > 0) request.blocks.push_back({mix64(~static_cast<uint64_t>(row)), left});
+  return request;
+}
+
+}  // namespace
+
+Result<Trace> read_trace(const std::string& path) {
+  std::ifstream file(path);
+  if (!file)
+    return fail(error(ErrorCode::io, "the trace {} cannot be read", path)
+                    .with_fix("a file of JSON lines: a Mooncake trace, or what bench serving --log "
+                              "writes"));
+  return read_trace(file, path);
+}
+
+Result<Trace> read_trace(std::istream& lines, const std::string& name) {
+  Trace trace;
+  trace.name = name;
+  std::string line;
+  for (int row = 1; std::getline(lines, line); ++row) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    std::string what;
+    try {
+      const Json j = Json::parse(line);
+      if (j.contains("hocket_log")) {
+        const Result<void> head = read_head(j, trace);
+        if (head) continue;
+        what = head.error().message;
+      } else if (Result<TraceRequest> request = read_request(j, row)) {
+        trace.requests.push_back(std::move(*request));
+        continue;
+      } else {
+        what = request.error().message;
+      }
+    } catch (const Json::exception& e) {
+      what = e.what();
+    }
+    return fail(ErrorCode::bad_value, "line {} of {} is no request of a trace: {}", row, name,
+                what);
+  }
+  if (trace.requests.empty())
+    return fail(ErrorCode::bad_value, "the trace {} has no requests", name);
+  std::ranges::stable_sort(trace.requests, {}, &TraceRequest::due_ms);
+  return trace;
+}
+
+Result<Trace> make_trace(const SyntheticTraffic& traffic) {
+  if (traffic.num_requests < 1 || traffic.input_len < 1 || traffic.output_len < 1 ||
+      traffic.shared_prefix_len < 0 || !(traffic.request_rate >= 0))
+    return fail(ErrorCode::bad_value,
+                "--num-requests, --input-len and --output-len are at least 1; --request-rate and "
+                "--shared-prefix are not negative");
+  uint64_t state = mix64(traffic.seed + 1);
+  const auto draw = [&] {  // in [0, 1)
+    return static_cast<double>(mix64(state += kMixStep) >> 11) * 0x1p-53;
+  };
+  const auto length = [&](int most) {
+    const int least = (most + 1) / 2;
+    return least + static_cast<int>(draw() * (most - least + 1));
+  };
+  Trace trace;
+  trace.name = fmt::format("synthetic, seed {}", traffic.seed);
+  double due_ms = 0;
+  for (int i = 0; i < traffic.num_requests; ++i) {
+    if (traffic.request_rate > 0) due_ms -= std::log(1 - draw()) / traffic.request_rate * 1e3;
+    TraceRequest request{.due_ms = due_ms};
+    const int own = length(traffic.input_len);
+    request.input_len = traffic.shared_prefix_len + own;
+    request.output_len = length(traffic.output_len);
+    if (traffic.shared_prefix_len > 0) request.blocks.push_back({0, traffic.shared_prefix_len});
+    request.blocks.push_back({static_cast<uint64_t>(i) + 1, own});
+    trace.requests.push_back(std::move(request));
+  }
+  return trace;
+}
+
+std::vector<TokenId> prompt_of(const TraceRequest& request) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(static_cast<size_t>(request.input_len) + static_cast<size_t>(request.output_len));
+  for (const TraceRequest::Block& block : request.blocks) {
+    const uint64_t begin = mix64(block.id + kMixStep);
+    for (int i = 0; i < block.len; ++i) {
+      const uint64_t bits = mix64(begin + static_cast<uint64_t>(i) * kMixStep);
+      tokens.push_back(TokenId{static_cast<int32_t>(bits >> 33)});
+    }
+  }
+  return tokens;
+}
+
+}  // namespace hocket

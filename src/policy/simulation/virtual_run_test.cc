@@ -1,0 +1,96 @@
+#include "policy/simulation/virtual_run.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace hocket {
+namespace {
+
+// 1 ms a row, and nothing else takes time.
+const StepModel kMillisecondARow = {.name = "test", .row_us = 1000, .turnaround_us = 0};
+
+SchedulerOptions roomy() {
+  SchedulerOptions o;
+  o.num_pages = 4096;
+  o.page_tokens = 16;
+  o.chunk_tokens = 512;
+  return o;
+}
+
+TraceRequest request(double due_ms, int input_len, int output_len, uint64_t id) {
+  return {due_ms, {{id, input_len}}, input_len, output_len};
+}
+
+VirtualRun run(const Trace& trace, const SchedulerOptions& options) {
+  auto result = run_in_virtual_time(trace, kMillisecondARow, options);
+  EXPECT_TRUE(result) << describe(result.error());
+  return result ? std::move(*result) : VirtualRun{};
+}
+
+TEST(VirtualRun, TimesFollowFromTheSteps) {
+  Trace trace;
+  trace.requests = {request(5, 10, 3, 1)};
+  const VirtualRun result = run(trace, roomy());
+  EXPECT_EQ(result.num_ok, 1);
+  EXPECT_EQ(result.ttft_ms, std::vector<double>{10});
+  EXPECT_EQ(result.itl_ms, (std::vector<double>{1, 1}));
+  EXPECT_EQ(result.e2e_ms, std::vector<double>{12});
+  EXPECT_DOUBLE_EQ(result.seconds, 0.012);
+  EXPECT_EQ(result.output_tokens, 3);
+  EXPECT_EQ(result.num_steps, 3u);
+}
+
+TEST(VirtualRun, ALateRequestWaitsForTheStepInFlight) {
+  Trace trace;
+  trace.requests = {request(0, 100, 1, 1), request(10, 20, 1, 2)};
+  EXPECT_EQ(run(trace, roomy()).ttft_ms, (std::vector<double>{100, 90 + 20}));
+}
+
+TEST(VirtualRun, AClientSendsWhenItsAnswerIsThere) {
+  Trace trace;
+  trace.concurrency = 1;
+  trace.since = Trace::Since::sent;
+  trace.requests = {request(0, 10, 1, 1), request(0, 10, 1, 2), request(0, 10, 1, 3)};
+  const VirtualRun result = run(trace, roomy());
+  EXPECT_EQ(result.ttft_ms, (std::vector<double>{10, 10, 10}));
+  EXPECT_DOUBLE_EQ(result.seconds, 0.030);
+}
+
+TEST(VirtualRun, SharedBlocksAreComputedOnce) {
+  Trace trace;
+  trace.requests = {{0, {{1, 64}, {2, 10}}, 74, 1}, {500, {{1, 64}, {3, 10}}, 74, 1}};
+  const VirtualRun result = run(trace, roomy());
+  EXPECT_EQ(result.cached_tokens, 64);
+  EXPECT_EQ(result.ttft_ms, (std::vector<double>{74, 10}));
+  EXPECT_NEAR(result.figures().cached_share, 64.0 / 148, 1e-9);
+}
+
+TEST(VirtualRun, WhatCanNeverFitIsRefused) {
+  Trace trace;
+  trace.requests = {request(0, 5000, 1, 1), request(0, 10, 2, 2)};
+  SchedulerOptions options = roomy();
+  options.num_pages = 100;
+  const VirtualRun result = run(trace, options);
+  EXPECT_EQ(result.num_refused, 1);
+  EXPECT_EQ(result.num_ok, 1);
+}
+
+TEST(VirtualRun, AFullPoolRetractsAndEndsAll) {
+  SchedulerOptions options = roomy();
+  options.num_pages = 40;
+  options.conservativeness = 0.05;
+  const auto trace = make_trace(
+      {.num_requests = 60, .request_rate = 0, .input_len = 60, .output_len = 200, .seed = 5});
+  ASSERT_TRUE(trace);
+  const VirtualRun result = run(*trace, options), again = run(*trace, options);
+  EXPECT_EQ(result.num_ok, 60);
+  EXPECT_GT(result.num_retractions, 0u);
+  EXPECT_EQ(result.output_tokens,
+            static_cast<int64_t>(result.ttft_ms.size() + result.itl_ms.size()));
+  EXPECT_EQ(result.ttft_ms, again.ttft_ms);
+  EXPECT_EQ(result.itl_ms, again.itl_ms);
+}
+
+}  // namespace
+}  // namespace hocket
