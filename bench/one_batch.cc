@@ -292,6 +292,8 @@ void measure_limits(Runner& runner, Limits& limits) {
   speed.operations_per_s =
       std::max(speed.operations_per_s,
                tiles ? measured_amx_peak(runner.workers()) : measured_fma_peak(runner.workers()));
+  speed.integer_operations_per_s =
+      std::max(speed.integer_operations_per_s, measured_integer_peak(runner.workers()));
 }
 
 Result<void> run(BenchOneBatchOptions& options) {

@@ -80,6 +80,7 @@ void ModelCost::add(WeightPart part, const PackedWeight& weight, int64_t paramet
 }
 
 void ModelCost::add_row_operations(const PackedWeight& weight, double parameters) {
+  if (weight.n == 0) return;
   switch (weight.format) {
     case WeightFormat::bf16:
     case WeightFormat::f32:

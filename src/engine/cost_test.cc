@@ -121,6 +121,27 @@ TEST(Cost, FormatsAreSaid) {
   EXPECT_LT(share, 0.31);
 }
 
+// Two operations a parameter that a token visits (norms aside), and the scores.
+TEST(Cost, OperationsAreThoseOfTheActiveParameters) {
+  const ModelCost qwen = published("qwen3_235b_a22b");
+  const auto active = [](const ModelCost& cost) {
+    return 2.0 *
+           static_cast<double>(cost.active_parameters() - cost.part(WeightPart::norms).parameters);
+  };
+  const double scores = 4.0 * 94 * 64 * 128 * 1000;
+  EXPECT_DOUBLE_EQ(qwen.operations(qwen.decode(1, 1000)).all(), active(qwen) + scores);
+  const ModelCost v3 = published("deepseek_v3");
+  const double latent_scores = 2.0 * 61 * 128 * (2 * 512 + 64) * 1000;
+  const Operations operations = v3.operations(v3.decode(1, 1000));
+  EXPECT_NEAR(operations.all(), active(v3) + latent_scores, 1e-6 * operations.all());
+  EXPECT_GT(operations.fp8, operations.floats);
+  EXPECT_EQ(operations.integers, 0);
+  const ModelCost int8 =
+      cost_of(choice_of(kTests / "configs" / "qwen3_235b_a22b", {.quantization = "int8"}));
+  EXPECT_GT(int8.operations(int8.decode(1, 1000)).integers, 0.9 * active(qwen));
+  EXPECT_DOUBLE_EQ(int8.operations(int8.decode(1, 1000)).all(), active(qwen) + scores);
+}
+
 TEST(Cost, UniformRoutingHitsMoreAndMoreExperts) {
   const ModelCost cost = published("qwen3_235b_a22b");
   EXPECT_DOUBLE_EQ(cost.expected_experts(1), 94 * 8);
