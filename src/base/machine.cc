@@ -52,22 +52,14 @@ constexpr bool saves(uint64_t states, uint64_t wanted) {
 std::vector<std::string> cpu_features() {
   const Registers one = cpuid(1, 0), seven = cpuid(7, 0), seven_one = cpuid(7, 1);
   const std::pair<const char*, bool> known[] = {
-      {"avx2", bit(seven.b, 5)},
-      {"fma", bit(one.c, 12)},
-      {"f16c", bit(one.c, 29)},
-      {"bmi2", bit(seven.b, 8)},
-      {"avx_vnni", bit(seven_one.a, 4)},
-      {"avx512f", bit(seven.b, 16)},
-      {"avx512dq", bit(seven.b, 17)},
-      {"avx512bw", bit(seven.b, 30)},
-      {"avx512vl", bit(seven.b, 31)},
-      {"avx512_vbmi", bit(seven.c, 1)},
-      {"avx512_vnni", bit(seven.c, 11)},
-      {"avx512_bf16", bit(seven_one.a, 5)},
-      {"avx512_fp16", bit(seven.d, 23)},
-      {"amx_tile", bit(seven.d, 24)},
-      {"amx_bf16", bit(seven.d, 22)},
-      {"amx_int8", bit(seven.d, 25)},
+      {"avx2", bit(seven.b, 5)},          {"fma", bit(one.c, 12)},
+      {"f16c", bit(one.c, 29)},           {"bmi2", bit(seven.b, 8)},
+      {"avx_vnni", bit(seven_one.a, 4)},  {"avx512f", bit(seven.b, 16)},
+      {"avx512dq", bit(seven.b, 17)},     {"avx512bw", bit(seven.b, 30)},
+      {"avx512vl", bit(seven.b, 31)},     {"avx512_vbmi", bit(seven.c, 1)},
+      {"avx512_vnni", bit(seven.c, 11)},  {"avx512_bf16", bit(seven_one.a, 5)},
+      {"avx512_fp16", bit(seven.d, 23)},  {"amx_tile", bit(seven.d, 24)},
+      {"amx_bf16", bit(seven.d, 22)},     {"amx_int8", bit(seven.d, 25)},
       {"amx_fp16", bit(seven_one.a, 21)},
   };
   std::vector<std::string> names;

@@ -7,6 +7,27 @@
 
 namespace hocket {
 
+namespace {
+
+// run_experts() takes one format for all experts of a layer.
+Result<void> check_experts(const Layer& layer, int index) {
+  const auto same = [](const PackedWeight& a, const PackedWeight& b) {
+    return a.format == b.format && a.group == b.group;
+  };
+  const std::vector<ExpertWeights>& experts = layer.weights.experts;
+  for (size_t e = 1; e < experts.size(); ++e)
+    if (!same(experts[e].gate_up, experts[0].gate_up) || !same(experts[e].down, experts[0].down))
+      return fail(error(ErrorCode::unsupported_model,
+                        "experts 0 and {} of layer {} are stored in different formats: {} and {}",
+                        e, index, weight_format_name(experts[0].down.format),
+                        weight_format_name(experts[e].down.format))
+                      .with_fix("a copy of the model whose experts are all quantized alike, or the "
+                                "unquantized one with --quantization int8 or int4"));
+  return {};
+}
+
+}  // namespace
+
 Result<Model> Model::load(const ModelConfig& config, int combine_groups, WeightLoader& loader) {
   const ModelFamily* family = find_family(config.architecture);
   if (family == nullptr)
@@ -20,6 +41,8 @@ Result<Model> Model::load(const ModelConfig& config, int combine_groups, WeightL
       loader.plain_matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
   for (int i = 0; i < config.num_layers; ++i)
     model.layers_.push_back(family->load_layer(config, i, loader));
+  HOCKET_TRY_VOID(loader.status());
+  for (int i = 0; i < config.num_layers; ++i) HOCKET_TRY_VOID(check_experts(model.layers_[i], i));
   model.final_norm_ = loader.vector("model.norm.weight", config.hidden_size);
   model.head_ = config.tie_word_embeddings
                     ? model.embedding_
