@@ -20,19 +20,25 @@ using Json = nlohmann::json;
 constexpr int kBlock = 128;  // of fp8 blocks
 constexpr int kGroup = 32;   // of 4-bit groups
 
+// deepseek_v2 multiplies the weights of experts by 16, and so what it costs when two of nearly
+// equal scores change places.
+double allowance(std::string_view family) {
+  return family == "deepseek_v2" ? 16 : 1;
+}
+
 struct Format {
   const char* name;
   const char* config_of;  // the folder whose quantization_config it has
   double kl_max;          // of bfloat16 against float32
 };
-const Format kFormats[] = {{"float16", nullptr, 0.01},
-                           {"bfloat16", nullptr, 0.01},
-                           {"fp8_block", "deepseek_v3_fp8", 0.01},
-                           {"fp8_channel", "quantized/fp8_channel", 0.01},
-                           {"w8a8", "quantized/w8a8", 0.01},
-                           {"awq", "quantized/awq", 0.01},
-                           {"gptq", "quantized/gptq", 0.01},
-                           {"packed", "quantized/packed", 0.01}};
+const Format kFormats[] = {{"float16", nullptr, 5e-4},
+                           {"bfloat16", nullptr, 5e-4},
+                           {"fp8_block", "deepseek_v3_fp8", 5e-4},
+                           {"fp8_channel", "quantized/fp8_channel", 5e-4},
+                           {"w8a8", "quantized/w8a8", 5e-4},
+                           {"awq", "quantized/awq", 5e-4},
+                           {"gptq", "quantized/gptq", 5e-4},
+                           {"packed", "quantized/packed", 5e-4}};
 const char* const kFamilies[] = {"llama",       "qwen2",       "qwen3",   "qwen3_moe",
                                  "deepseek_v2", "deepseek_v3", "glm4_moe"};
 
@@ -263,7 +269,7 @@ TEST_P(FamilyFormat, IsTheSameModelInFloat32AndNearInBf16) {
   const LogitDistance off = distance(want, bf16);
   print(std::string(family) + " " + format.name, off);
   EXPECT_GT(off.kl_mean, 0);
-  EXPECT_LT(off.kl_mean, format.kl_max);
+  EXPECT_LT(off.kl_mean, format.kl_max * allowance(family));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyFormat,
@@ -281,9 +287,9 @@ struct OnTheFly {
   const char* kv_cache_dtype = "auto";
   double kl_max = 0;  // against bfloat16
 };
-const OnTheFly kOnTheFly[] = {{"int8", "int8", "auto", 0.01},
-                              {"int4", "int4", "auto", 0.05},
-                              {"int8_kv", "none", "int8", 0.01}};
+const OnTheFly kOnTheFly[] = {{"int8", "int8", "auto", 3e-4},
+                              {"int4", "int4", "auto", 0.015},
+                              {"int8_kv", "none", "int8", 3e-4}};
 
 class FamilyOnTheFly : public ::testing::TestWithParam<std::tuple<const char*, OnTheFly>> {};
 
@@ -298,7 +304,7 @@ TEST_P(FamilyOnTheFly, StaysNearBf16) {
   const LogitDistance off = distance(bf16, got);
   print(std::string(family) + " " + form.name, off);
   EXPECT_GT(off.kl_mean, 0);
-  EXPECT_LT(off.kl_mean, form.kl_max);
+  EXPECT_LT(off.kl_mean, form.kl_max * allowance(family));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyOnTheFly,

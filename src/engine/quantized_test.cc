@@ -122,12 +122,12 @@ struct Format {
   double kl_max;  // of bfloat16 against float32
 };
 const Format kFormats[] = {
-    {"awq", ".qweight", awq, WeightFormat::int4, 1e-3},
-    {"gptq", ".qweight", gptq, WeightFormat::int4, 1e-3},
-    {"packed", ".weight_packed", packed, WeightFormat::int4, 1e-3},
-    {"packed_zero", ".weight_packed", packed, WeightFormat::int4, 1e-3},
-    {"w8a8", ".weight_scale", per_channel, WeightFormat::int8, 1e-3},
-    {"fp8_channel", ".weight_scale", per_channel, WeightFormat::fp8, 1e-3},
+    {"awq", ".qweight", awq, WeightFormat::int4, 1e-4},
+    {"gptq", ".qweight", gptq, WeightFormat::int4, 1e-4},
+    {"packed", ".weight_packed", packed, WeightFormat::int4, 1e-4},
+    {"packed_zero", ".weight_packed", packed, WeightFormat::int4, 1e-4},
+    {"w8a8", ".weight_scale", per_channel, WeightFormat::int8, 1e-4},
+    {"fp8_channel", ".weight_scale", per_channel, WeightFormat::fp8, 1e-4},
 };
 
 // Float32 tensors into one file, and their header.
