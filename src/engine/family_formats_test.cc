@@ -70,12 +70,15 @@ struct Rounded {
 };
 
 int nearest_e4m3(float x) {
-  int best = 0;
-  for (int bits = 1; bits < 127; ++bits)
-    if (std::abs(fp8_to_float(static_cast<uint8_t>(bits)) - std::abs(x)) <
-        std::abs(fp8_to_float(static_cast<uint8_t>(best)) - std::abs(x)))
-      best = bits;
-  return x < 0 ? best | 128 : best;
+  static const std::vector<float> sizes = [] {
+    std::vector<float> made;
+    for (int bits = 0; bits < 127; ++bits) made.push_back(fp8_to_float(static_cast<uint8_t>(bits)));
+    return made;
+  }();
+  const float size = std::min(std::abs(x), sizes.back());
+  auto bits = static_cast<int>(std::ranges::lower_bound(sizes, size) - sizes.begin());
+  if (bits > 0 && size - sizes[bits - 1] < sizes[bits] - size) --bits;
+  return x < 0 ? bits | 128 : bits;
 }
 
 Rounded rounded(const std::vector<float>& w, int64_t n, int64_t k, std::string_view format) {

@@ -88,6 +88,53 @@ INSTANTIATE_TEST_SUITE_P(Golden, RefusedModel,
                                            std::pair("gpt_oss", "GptOssForCausalLM")),
                          [](const auto& param) { return std::string(param.param.first); });
 
+// What the check forgives in bf16, and only that: rows whose router chose other experts.
+class ChosenExperts final : public RowReader {
+ public:
+  struct Row {
+    std::vector<int> experts;  // of all layers
+    std::vector<float> logits;
+  };
+  void routing(ScriptRow row, int, const Choice& choice) override {
+    std::vector<int>& all = rows_[{row.script, row.position}].experts;
+    const auto begin = all.insert(all.end(), choice.experts.begin(), choice.experts.end());
+    std::sort(begin, all.end());
+  }
+  void head(ScriptRow row, const Head& head) override {
+    rows_[{row.script, row.position}].logits.assign(head.logits.begin(), head.logits.end());
+  }
+  const auto& rows() const { return rows_; }
+
+ private:
+  std::map<std::pair<int, int>, Row> rows_;
+};
+
+TEST(GoldenRouting, RowsFarOffInBf16ChoseOtherExperts) {
+  const auto folder = source_dir() / "tests/golden/deepseek_v3_bf16";
+  ChosenExperts exact, bf16;
+  double bound = 0;
+  for (const auto& [dtype, reader] : {std::pair("float32", &exact), std::pair("bfloat16", &bf16)}) {
+    auto runner = make_runner(folder, dtype);
+    ASSERT_NE(runner, nullptr);
+    const auto reference = Reference::read(folder, runner->info().model);
+    ASSERT_TRUE(reference.has_value()) << describe(reference.error());
+    bound = 1.5 * reference->bf16_logits_max_abs;
+    ASSERT_TRUE(play_scripts(*runner, scripts_of(*reference), {}, *reader).has_value());
+  }
+  int far_off = 0;
+  for (const auto& [at, want] : exact.rows()) {
+    const ChosenExperts::Row& got = bf16.rows().at(at);
+    double off = 0;
+    for (size_t i = 0; i < want.logits.size(); ++i)
+      off = std::max<double>(off, std::abs(got.logits[i] - want.logits[i]));
+    if (off <= bound) continue;
+    ++far_off;
+    EXPECT_NE(got.experts, want.experts) << "script " << at.first << " position " << at.second;
+  }
+  std::printf("%d of %zu rows\n", far_off, exact.rows().size());
+  EXPECT_GT(far_off, 0);
+}
+
 // The check itself: a model that forgets to renormalise its routing weights is caught, and where.
 TEST(GoldenMistake, IsFoundInTheFirstLayerThatHasIt) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket_mistaken_model";
