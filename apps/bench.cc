@@ -1,4 +1,4 @@
-// hocket bench kernels | one-batch | serving: finds the bench and reads its flags.
+// hocket bench kernels | one-batch | serving | scheduler: finds the bench and reads its flags.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,8 +9,10 @@
 #include "apps/flags.h"
 #include "apps/running_server.h"
 #include "base/log.h"
+#include "bench/dummy_shape.h"
 #include "bench/kernels.h"
 #include "bench/one_batch.h"
+#include "bench/scheduler.h"
 #include "bench/serving.h"
 
 namespace hocket {
@@ -78,7 +80,7 @@ Result<int> serving(const Arguments& arguments) {
   LoadOptions& load = o.load;
   load.server.port = 0;
   ServerSettings settings;
-  std::string endpoint = "chat";
+  std::string endpoint = "chat", shape;
   std::vector<FlagGroup> groups = model_flags(settings);
   groups.insert(
       groups.begin(),
@@ -100,6 +102,8 @@ Result<int> serving(const Arguments& arguments) {
         {"temperature", &load.temperature, "of the answers", ""},
         {"seed", &load.seed, "of prompts, lengths and gaps", ""},
         {"timeout", &load.server.timeout_s, "seconds of silence that fail a request", ""},
+        {"shape", &shape, "small or mid: serve random weights, with --endpoint generate", ""},
+        {"log", &o.log, "writes the requests to this file, for hocket simulate --trace", ""},
         {"json", &o.json, "one object", ""}}});
   HOCKET_TRY(const bool go, parse_flags({.command = "bench serving",
                                          .about = "many clients over HTTP",
@@ -107,6 +111,12 @@ Result<int> serving(const Arguments& arguments) {
                                         arguments));
   if (!go) return 0;
   HOCKET_TRY(load.endpoint, parse_endpoint(endpoint));
+  std::optional<DummyShape> dummy;
+  if (!shape.empty()) {
+    HOCKET_TRY(dummy, DummyShape::create(shape));
+    settings.model.model_path = dummy->folder().string();
+    settings.model.load_format = "dummy";
+  }
   std::optional<RunningServer> own;
   if (load.server.port == 0) {
     settings.http.host = load.server.host;
@@ -118,6 +128,19 @@ Result<int> serving(const Arguments& arguments) {
     load.server.port = own->server->port();
   }
   return bench_serving(std::move(o));
+}
+
+Result<int> scheduler(const Arguments& arguments) {
+  BenchSchedulerOptions o;
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "bench scheduler",
+                          .about = "the policy's work in a step, without a model",
+                          .groups = {{"Bench",
+                                      {{"quick", &o.quick, "fewer steps and sizes", ""},
+                                       {"json", &o.json, "one object a line", ""}}}},
+                          .takes_config = false},
+                         arguments));
+  return go ? bench_scheduler(o) : 0;
 }
 
 }  // namespace
@@ -132,11 +155,13 @@ int bench(const Arguments& arguments) {
     done = one_batch(rest);
   else if (name == "serving")
     done = serving(rest);
+  else if (name == "scheduler")
+    done = scheduler(rest);
   else if (name == "--help" || name == "-h")
-    fmt::print("hocket bench kernels | one-batch | serving; each has --help\n");
+    fmt::print("hocket bench kernels | one-batch | serving | scheduler; each has --help\n");
   else
     done = fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name)
-                    .with_fix("hocket bench kernels | one-batch | serving"));
+                    .with_fix("hocket bench kernels | one-batch | serving | scheduler"));
   return done ? *done : report(done.error());
 }
 

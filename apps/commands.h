@@ -18,6 +18,7 @@ int run(const Arguments& arguments);
 int check(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int bench(const Arguments& arguments);
+int simulate(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int version(const Arguments& arguments);
 

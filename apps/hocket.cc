@@ -22,7 +22,8 @@ constexpr std::array kCommands = {
     Command{"run", "one prompt, or a chat in the terminal, without a server", run},
     Command{"check", "compare the engine with reference outputs", check},
     Command{"plan", "what fits and how fast it would be, from config.json alone", plan},
-    Command{"bench", "kernels | one-batch | serving", bench},
+    Command{"bench", "kernels | one-batch | serving | scheduler", bench},
+    Command{"simulate", "traffic through the real scheduler in virtual time", simulate},
     Command{"doctor", "what this machine offers, and what to change", doctor},
     Command{"version", "version, compiler, instruction sets", version},
 };

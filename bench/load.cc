@@ -1,5 +1,6 @@
 #include "bench/load.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <mutex>
@@ -104,6 +105,8 @@ class Arrivals {
  public:
   explicit Arrivals(const LoadOptions& options) : options_(options), random_(options.seed) {}
 
+  TimePoint start() const { return start_; }
+
   struct Arrival {
     int index;
     TimePoint due;
@@ -156,7 +159,7 @@ class StreamedAnswer {
   }
 
   // Adds to `result`, as a good answer or as an error.
-  void finish(const Result<HttpAnswer>& answer, int output_len, LoadResult& result) {
+  void finish(const Result<HttpAnswer>& answer, int output_len, int index, LoadResult& result) {
     if (!answer)
       note(answer.error().code == ErrorCode::request_timeout ? "time-out" : "connection");
     else if (answer->status != 200)
@@ -180,6 +183,12 @@ class StreamedAnswer {
     result.ttft_ms.push_back(ttft_ms_);
     result.e2e_ms.push_back(to_ms(RealClock().now() - due_));
     result.itl_ms.insert(result.itl_ms.end(), itl_ms_.begin(), itl_ms_.end());
+    result.answered.push_back({.index = index,
+                               .input_len = prompt_tokens_,
+                               .cached_len = cached_tokens_,
+                               .output_len = tokens_,
+                               .ttft_ms = ttft_ms_,
+                               .e2e_ms = result.e2e_ms.back()});
   }
 
  private:
@@ -245,11 +254,13 @@ void run_client(const LoadOptions& options, const PromptMaker& prompts, Arrivals
     const std::string body = prompt.body.dump();
     std::this_thread::sleep_until(arrival->due);
     // Making the body is not the server's time; only a rate makes lateness count.
-    StreamedAnswer answer(options.endpoint,
-                          options.request_rate > 0 ? arrival->due : RealClock().now());
+    const TimePoint since = options.request_rate > 0 ? arrival->due : RealClock().now();
+    StreamedAnswer answer(options.endpoint, since);
+    const int num_ok = result.num_ok;
     const auto got = client.stream(path_of(options.endpoint), body,
                                    [&](std::string_view data) { answer.event(data); });
-    answer.finish(got, prompt.output_len, result);
+    answer.finish(got, prompt.output_len, arrival->index, result);
+    if (result.num_ok > num_ok) result.answered.back().due_ms = to_ms(since - arrivals.start());
     // A server that refuses is not asked in a tight loop.
     if (!got || got->status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -267,6 +278,7 @@ void add(LoadResult& sum, const LoadResult& part) {
   append(sum.ttft_ms, part.ttft_ms);
   append(sum.itl_ms, part.itl_ms);
   append(sum.e2e_ms, part.e2e_ms);
+  sum.answered.insert(sum.answered.end(), part.answered.begin(), part.answered.end());
   for (const auto& [kind, count] : part.errors) sum.errors[kind] += count;
 }
 
@@ -294,6 +306,7 @@ LoadResult run_load(const LoadOptions& options) {
   LoadResult result;
   for (const LoadResult& part : parts) add(result, part);
   result.seconds = to_seconds(RealClock().now() - start);
+  std::ranges::sort(result.answered, {}, &Answered::index);
   return result;
 }
 

@@ -31,12 +31,21 @@ struct LoadOptions {
   int vocab_size = 0;
 };
 
+// One good answer, for a log.
+struct Answered {
+  int index = 0;      // of the request
+  double due_ms = 0;  // since the load began: when due, or without a rate when sent
+  int input_len = 0, cached_len = 0, output_len = 0;
+  double ttft_ms = 0, e2e_ms = 0;
+};
+
 struct LoadResult {
   double seconds = 0;
   int num_ok = 0, num_failed = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of the good ones
   std::vector<double> ttft_ms, itl_ms, e2e_ms;
   std::map<std::string, int> errors;  // by kind
+  std::vector<Answered> answered;     // by index
 };
 
 // Request i is the same for the same seed, whoever sends it. Latencies count from the moment a

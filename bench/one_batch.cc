@@ -209,6 +209,7 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
       c.rounds, [&](const Work& w) { return static_cast<double>(w.experts_hit) / steps; });
   if (options.json) {
     nlohmann::ordered_json line = c.keys;
+    if (c.batch > 0) line["output_len"] = options.output_len;
     line.update({{"tokens_per_s", rate.median},
                  {"tokens_per_s_min", rate.low},
                  {"tokens_per_s_max", rate.high},
@@ -239,6 +240,10 @@ void print_head(const Runner& runner, const Limits& limits, bool json) {
         {"threads", info.num_workers},
         {"dtype", dtype_name(info.dtype)},
         {"weight_bytes", info.weight_bytes},
+        {"num_experts", info.model.moe.num_experts},
+        {"top_k", info.model.moe.top_k},
+        {"num_moe_layers", std::ranges::count(info.model.layer_is_moe, true)},
+        {"chunk_tokens", runner.plan().work.max_rows},
         {"read_gb_s", limits.speed.read_bytes_per_s / 1e9},
         {"peak_gflop_s", limits.speed.operations_per_s / 1e9},
         {"integer_gop_s", limits.speed.integer_operations_per_s / 1e9},

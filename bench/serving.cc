@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -123,6 +125,72 @@ void print_text(const LoadOptions& load, const LoadResult& r, const Pages& pages
                                : "FAILED: pages are missing, or private at rest");
 }
 
+// The scheduler of the server, as a log tells it.
+Result<Json> scheduler_of(HttpClient& client) {
+  HOCKET_TRY(const HttpAnswer answer, client.get("/get_server_info"));
+  const Json info = Json::parse(answer.body, nullptr, false);
+  try {
+    const Json& set = info.at("settings");
+    Json scheduler = {{"num_pages", info.at("num_pages")},
+                      {"page_size", info.at("page_size")},
+                      {"max_running_requests", info.at("max_running_requests")}};
+    for (const char* key :
+         {"max_queued_requests", "chunked_prefill_size", "max_prefill_tokens", "enable_mixed_chunk",
+          "schedule_conservativeness", "disable_radix_cache", "schedule_policy"})
+      scheduler[key] = set.at(key);
+    return scheduler;
+  } catch (const Json::exception& e) {
+    return fail(ErrorCode::io, "/get_server_info does not tell the scheduler: {}", e.what());
+  }
+}
+
+// What prompts have in common is the prefix that was asked for; in chat, where only the server
+// counts tokens, the most that it took from its cache.
+int shared_len(const LoadOptions& load, const LoadResult& r) {
+  if (load.endpoint != Endpoint::chat) return load.shared_prefix_len;
+  int most = 0;
+  for (const Answered& a : r.answered) most = std::max(most, a.cached_len);
+  return most;
+}
+
+Result<void> write_log(const std::string& path, const LoadOptions& load, const LoadResult& r,
+                       Json scheduler) {
+  std::ofstream file(path);
+  const Json head = {
+      {"hocket_log", 1},
+      {"max_concurrency", load.max_concurrency},
+      {"request_rate", load.request_rate},
+      {"scheduler", std::move(scheduler)},
+      {"measured",
+       {{"seconds", r.seconds},
+        {"output_tokens_per_s", static_cast<double>(r.output_tokens) / r.seconds},
+        {"ttft_p50_ms", quantile(r.ttft_ms, 0.5)},
+        {"ttft_p99_ms", quantile(r.ttft_ms, 0.99)},
+        {"itl_p50_ms", quantile(r.itl_ms, 0.5)},
+        {"itl_p99_ms", quantile(r.itl_ms, 0.99)},
+        {"e2e_p50_ms", quantile(r.e2e_ms, 0.5)},
+        {"cached_share", r.prompt_tokens == 0 ? 0
+                                              : static_cast<double>(r.cached_tokens) /
+                                                    static_cast<double>(r.prompt_tokens)}}}};
+  file << head.dump() << '\n';
+  const int shared = shared_len(load, r);
+  for (const Answered& a : r.answered) {
+    const int common = std::min(shared, a.input_len - 1);
+    const Json line = {{"timestamp", a.due_ms},
+                       {"input_length", a.input_len},
+                       {"output_length", a.output_len},
+                       {"hash_ids", {0, a.index + 1}},
+                       {"hash_lengths", {common, a.input_len - common}},
+                       {"cached_tokens", a.cached_len},
+                       {"ttft_ms", a.ttft_ms},
+                       {"e2e_ms", a.e2e_ms}};
+    file << line.dump() << '\n';
+  }
+  file.close();
+  if (!file) return fail(ErrorCode::io, "the log {} cannot be written", path);
+  return {};
+}
+
 Result<void> check(const LoadOptions& o) {
   if (o.num_prompts < 1 || o.max_concurrency < 1 || o.max_concurrency > 4096 || o.input_len < 1 ||
       o.output_len < 1 || o.shared_prefix_len < 0)
@@ -145,6 +213,10 @@ Result<int> run(BenchServingOptions& options) {
   const std::array<Latency, 3> latencies = {
       Latency{"ttft", result.ttft_ms}, {"itl", result.itl_ms}, {"e2e", result.e2e_ms}};
   (options.json ? print_json : print_text)(load, result, pages, latencies);
+  if (!options.log.empty()) {
+    HOCKET_TRY(Json scheduler, scheduler_of(client));
+    HOCKET_TRY_VOID(write_log(options.log, load, result, std::move(scheduler)));
+  }
   return result.num_failed == 0 && result.num_ok > 0 && pages.whole() ? 0 : 1;
 }
 

@@ -9,6 +9,7 @@ namespace hocket {
 struct BenchServingOptions {
   LoadOptions load;   // vocab_size is asked of the server
   bool json = false;  // one object
+  std::string log;    // file for the requests, as policy/simulation/trace.h reads them
 };
 
 // Loads, prints throughput and latencies at p50, p90 and p99, errors by kind, and whether every KV

@@ -1,0 +1,254 @@
+// hocket simulate: a trace through the real scheduler in virtual time, once a policy.
+#include <fmt/core.h>
+
+#include <array>
+#include <fstream>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "base/log.h"
+#include "policy/simulation/virtual_run.h"
+
+namespace hocket {
+namespace {
+
+// Those that this scheduler knows are tried.
+constexpr std::array<const char*, 9> kPolicies = {
+    "fcfs", "lpm",    "dfs-weight",  "hrrn", "shortest-prefill-first",
+    "lof",  "random", "routing-key", "fair"};
+
+struct SimulateFlags {
+  std::string trace, step_model, save_step_model, csv;
+  SyntheticTraffic synthetic;
+  int concurrency = 0;  // of a trace that does not say
+  SchedulerOptions scheduler;
+  int64_t max_total_tokens = 524288;
+  bool no_prefix_cache = false;
+  std::vector<std::string> policies;
+  bool compare = false;
+};
+
+struct Named {
+  std::string policy;
+  SchedulePolicy value = SchedulePolicy::fcfs;
+};
+
+std::vector<FlagGroup> flags_of(SimulateFlags& f) {
+  SchedulerOptions& s = f.scheduler;
+  return {
+      {"Traffic",
+       {{"trace", &f.trace, "JSON lines: Mooncake's, or the log of bench serving --log", ""},
+        {"num-requests", &f.synthetic.num_requests, "without --trace: so many", ""},
+        {"request-rate", &f.synthetic.request_rate, "a second, at random; 0: all at once", ""},
+        {"input-len", &f.synthetic.input_len, "longest prompt, tokens", ""},
+        {"output-len", &f.synthetic.output_len, "longest answer, tokens", ""},
+        {"shared-prefix", &f.synthetic.shared_prefix_len, "tokens that all prompts begin with", ""},
+        {"seed", &f.synthetic.seed, "of lengths and gaps", ""},
+        {"max-concurrency", &f.concurrency,
+         "clients, one request at a time each; 0: as the trace says, else no limit", ""}}},
+      {"Steps",
+       {{"step-model", &f.step_model,
+         "what bench one-batch --json printed, or a saved model; none: the shipped one", ""},
+        {"save-step-model", &f.save_step_model, "writes the model that is used", ""}}},
+      {"Scheduler",
+       {{"policies", &f.policies, "as fcfs,lpm; none: all, and with --compare the log's", ""},
+        {"page-size", &s.page_tokens, "tokens", ""},
+        {"max-total-tokens", &f.max_total_tokens, "KV capacity", ""},
+        {"max-running-requests", &s.max_running_requests, "at once", ""},
+        {"max-queued-requests", &s.max_queued_requests, "waiting; more are refused", ""},
+        {"chunked-prefill-size", &s.chunk_tokens, "tokens; -1: whole prompts", ""},
+        {"max-prefill-tokens", &s.max_prefill_tokens, "of one pass", ""},
+        {"enable-mixed-chunk", &s.mixed_chunks, "decode rows join prefills", ""},
+        {"schedule-conservativeness", &s.conservativeness, "of reserved memory", ""},
+        {"disable-radix-cache", &f.no_prefix_cache, "no prefix is reused", ""}}},
+      {"Output",
+       {{"csv", &f.csv, "writes the table to this file", ""},
+        {"compare", &f.compare, "beside what the log says was measured", ""}}}};
+}
+
+Result<bool> parse(SimulateFlags& f, const Arguments& arguments) {
+  return parse_flags({.command = "simulate",
+                      .about = "traffic through the real scheduler in virtual time",
+                      .groups = flags_of(f),
+                      .takes_config = false},
+                     arguments);
+}
+
+Result<std::vector<Named>> policies_of(const SimulateFlags& f, const Trace& trace) {
+  std::vector<Named> chosen;
+  if (f.policies.empty() && f.compare) return std::vector<Named>{{trace.policy_name, trace.policy}};
+  if (f.policies.empty()) {
+    for (const char* name : kPolicies)
+      if (const auto policy = parse_schedule_policy(name)) chosen.push_back({name, *policy});
+    return chosen;
+  }
+  for (const std::string& list : f.policies)
+    for (size_t at = 0; at <= list.size();) {
+      const size_t end = std::min(list.find(',', at), list.size());
+      const std::string name = list.substr(at, end - at);
+      HOCKET_TRY(const SchedulePolicy policy, parse_schedule_policy(name));
+      chosen.push_back({name, policy});
+      at = end + 1;
+    }
+  return chosen;
+}
+
+Result<void> check(const SimulateFlags& f) {
+  const SchedulerOptions& s = f.scheduler;
+  if (s.page_tokens < 1 || (s.page_tokens & (s.page_tokens - 1)) != 0)
+    return fail(ErrorCode::bad_value, "--page-size is a power of two");
+  if (f.max_total_tokens < s.page_tokens || f.max_total_tokens / s.page_tokens > 1 << 28)
+    return fail(ErrorCode::bad_value, "--max-total-tokens is a page at least, and 2^28 at most");
+  if (s.max_running_requests < 1 || s.max_queued_requests < 1 || f.concurrency < 0)
+    return fail(ErrorCode::bad_value,
+                "--max-running-requests and --max-queued-requests are at least 1, and "
+                "--max-concurrency is not negative");
+  if (s.chunk_tokens != -1 && s.chunk_tokens < s.page_tokens)
+    return fail(ErrorCode::bad_value, "--chunked-prefill-size is a page at least, or -1");
+  if (s.max_prefill_tokens < std::max(s.chunk_tokens, s.page_tokens))
+    return fail(ErrorCode::bad_value,
+                "--max-prefill-tokens is --chunked-prefill-size and a page at least");
+  if (!(s.conservativeness >= 0))
+    return fail(ErrorCode::bad_value, "--schedule-conservativeness is not negative");
+  return {};
+}
+
+void print_head(const Trace& trace, const StepModel& model, const SchedulerOptions& s) {
+  int64_t prompt = 0, output = 0;
+  for (const TraceRequest& request : trace.requests) {
+    prompt += request.input_len;
+    output += request.output_len;
+  }
+  fmt::print(
+      "trace    {} | {} requests | {} prompt and {} output tokens | {}\n", trace.name,
+      trace.requests.size(), prompt, output,
+      trace.concurrency > 0 ? fmt::format("{} clients", trace.concurrency) : "sent when due");
+  fmt::print(
+      "steps    {} | us = {:.0f} + {:.1f} rows + {:.1f} outputs + {:.4f} keys + {:.2f} experts | "
+      "off by {:.1f} % (median), {:.1f} % (most)\n",
+      model.name, model.fixed_us, model.row_us, model.output_us, model.key_us, model.expert_us,
+      100 * model.residual_median, 100 * model.residual_max);
+  fmt::print("pool     {} pages of {} tokens | {} running | chunk {}{}{}\n\n", s.num_pages,
+             s.page_tokens, s.max_running_requests, s.chunk_tokens, s.mixed_chunks ? " mixed" : "",
+             s.prefix_cache ? "" : " | no prefix cache");
+}
+
+void print_table(const std::vector<Named>& policies, const std::vector<VirtualRun>& runs) {
+  fmt::print("{:<23}{:>9}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{:>7}{:>9}{:>8}{:>8}\n", "policy", "s",
+             "req/s", "tok/s", "ttft p50", "p99 ms", "itl p50", "p99 ms", "hit %", "retract",
+             "refuse", "fail");
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const VirtualRun& r = runs[i];
+    const RunFigures f = r.figures();
+    fmt::print(
+        "{:<23}{:>9.2f}{:>9.2f}{:>9.1f}{:>10.1f}{:>10.1f}{:>9.1f}{:>9.1f}{:>7.1f}{:>9}{:>8}{:>8}\n",
+        policies[i].policy, f.seconds, f.seconds > 0 ? r.num_ok / f.seconds : 0,
+        f.output_tokens_per_s, f.ttft_p50_ms, f.ttft_p99_ms, f.itl_p50_ms, f.itl_p99_ms,
+        100 * f.cached_share, r.num_retractions, r.num_refused, r.num_failed);
+  }
+}
+
+void print_comparison(const RunFigures& measured, const std::string& policy,
+                      const RunFigures& simulated) {
+  fmt::print("\n{:<23}{:>12}{:>12}{:>8}\n", policy, "measured", "simulated", "ratio");
+  const auto row = [](const char* name, double a, double b) {
+    fmt::print("{:<23}{:>12.2f}{:>12.2f}{:>8.3f}\n", name, a, b, a > 0 ? b / a : 0);
+  };
+  row("seconds", measured.seconds, simulated.seconds);
+  row("output tok/s", measured.output_tokens_per_s, simulated.output_tokens_per_s);
+  row("ttft p50 ms", measured.ttft_p50_ms, simulated.ttft_p50_ms);
+  row("ttft p99 ms", measured.ttft_p99_ms, simulated.ttft_p99_ms);
+  row("itl p50 ms", measured.itl_p50_ms, simulated.itl_p50_ms);
+  row("itl p99 ms", measured.itl_p99_ms, simulated.itl_p99_ms);
+  row("e2e p50 ms", measured.e2e_p50_ms, simulated.e2e_p50_ms);
+  row("cached %", 100 * measured.cached_share, 100 * simulated.cached_share);
+}
+
+Result<void> write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) return fail(ErrorCode::io, "{} cannot be written", path);
+  return {};
+}
+
+std::string csv_of(const std::vector<Named>& policies, const std::vector<VirtualRun>& runs) {
+  std::string text =
+      "policy,seconds,num_ok,num_refused,num_failed,num_steps,output_tokens_per_s,ttft_p50_ms,"
+      "ttft_p99_ms,itl_p50_ms,itl_p99_ms,e2e_p50_ms,cached_share,num_retractions\n";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const VirtualRun& r = runs[i];
+    const RunFigures f = r.figures();
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", policies[i].policy,
+                        f.seconds, r.num_ok, r.num_refused, r.num_failed, r.num_steps,
+                        f.output_tokens_per_s, f.ttft_p50_ms, f.ttft_p99_ms, f.itl_p50_ms,
+                        f.itl_p99_ms, f.e2e_p50_ms, f.cached_share, r.num_retractions);
+  }
+  return text;
+}
+
+// The log's scheduler where there is one, and what the flags say over it.
+Result<Trace> choose_traffic(SimulateFlags& f, const Arguments& arguments) {
+  if (f.trace.empty() && f.compare)
+    return fail(error(ErrorCode::usage, "--compare takes a log of a real run")
+                    .with_fix("hocket bench serving --log FILE, then hocket simulate --trace FILE "
+                              "--compare"));
+  HOCKET_TRY(Trace trace, f.trace.empty() ? make_trace(f.synthetic) : read_trace(f.trace));
+  if (f.compare && !trace.measured)
+    return fail(error(ErrorCode::bad_value, "{} does not say what was measured", f.trace)
+                    .with_fix("a log of hocket bench serving --log"));
+  if (trace.scheduler) {
+    f.scheduler = *trace.scheduler;
+    f.max_total_tokens = int64_t{f.scheduler.num_pages} * f.scheduler.page_tokens;
+    f.no_prefix_cache = !f.scheduler.prefix_cache;
+    f.policies.clear();
+    HOCKET_TRY_VOID(parse(f, arguments));
+  }
+  if (f.concurrency > 0) {
+    trace.concurrency = f.concurrency;
+    trace.since =
+        f.trace.empty() && f.synthetic.request_rate == 0 ? Trace::Since::sent : trace.since;
+  }
+  return trace;
+}
+
+Result<int> simulate_all(const Arguments& arguments) {
+  SimulateFlags f;
+  HOCKET_TRY(const bool go, parse(f, arguments));
+  if (!go) return 0;
+  log::set_level(log::Level::error);
+  HOCKET_TRY(const Trace trace, choose_traffic(f, arguments));
+  HOCKET_TRY_VOID(check(f));
+  SchedulerOptions& options = f.scheduler;
+  options.num_pages = static_cast<int>(f.max_total_tokens / options.page_tokens);
+  options.prefix_cache = !f.no_prefix_cache;
+  StepModel model = shipped_step_model();
+  if (!f.step_model.empty()) {
+    HOCKET_TRY(model, read_step_model(f.step_model));
+  }
+  if (!f.save_step_model.empty())
+    HOCKET_TRY_VOID(write_file(f.save_step_model, to_json(model) + "\n"));
+  HOCKET_TRY(const std::vector<Named> policies, policies_of(f, trace));
+  print_head(trace, model, options);
+  std::vector<VirtualRun> runs;
+  for (const Named& policy : policies) {
+    options.policy = policy.value;
+    HOCKET_TRY(VirtualRun result, run_in_virtual_time(trace, model, options));
+    runs.push_back(std::move(result));
+  }
+  print_table(policies, runs);
+  if (f.compare)
+    for (size_t i = 0; i < runs.size(); ++i)
+      print_comparison(*trace.measured, policies[i].policy, runs[i].figures());
+  if (!f.csv.empty()) HOCKET_TRY_VOID(write_file(f.csv, csv_of(policies, runs)));
+  return 0;
+}
+
+}  // namespace
+
+int simulate(const Arguments& arguments) {
+  const Result<int> done = simulate_all(arguments);
+  return done ? *done : report(done.error());
+}
+
+}  // namespace hocket
