@@ -49,6 +49,7 @@ enum class ErrorCode : uint16_t {
   request_too_big = 111,
   bad_logits = 112,
   method_not_allowed = 113,
+  timed_out = 114,
   internal = 199,
 };
 

@@ -34,11 +34,22 @@ struct MemorySettings {
 };
 
 struct SchedulerSettings {
-  std::string schedule_policy = "fcfs";  // fcfs, lpm
+  std::string schedule_policy = "fcfs";  // policy/scheduler/schedule_policy.h
   int chunked_prefill_size = 2048;       // tokens; -1: whole prompts
   int max_prefill_tokens = 16384;
   bool enable_mixed_chunk = false;
   double schedule_conservativeness = 1.0;
+  int64_t schedule_seed = 0;        // of the policy `random`
+  int prefill_max_requests = 0;     // of one pass; 0: no limit
+  double waiting_timeout_s = 0;     // 0: none
+  double running_timeout_s = 0;     // 0: none
+  int in_batch_prefix_check = 32;   // cached tokens; -1: off
+  int in_batch_prefix_common = 32;  // tokens
+  bool enable_priority_scheduling = false;
+  bool schedule_low_priority_values_first = false;
+  bool disable_priority_preemption = false;
+  int priority_preemption_threshold = 10;
+  bool abort_on_priority_when_disabled = false;
   bool disable_radix_cache = false;
 };
 

@@ -14,6 +14,20 @@ namespace {
 constexpr int kControlCommands = 4096;  // room for aborts and flushes beside the queued requests
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
 
+PriorityOptions priority_options(const SchedulerSettings& settings) {
+  return {.enabled = settings.enable_priority_scheduling,
+          .low_values_first = settings.schedule_low_priority_values_first,
+          .preempt = !settings.disable_priority_preemption,
+          .preemption_threshold = settings.priority_preemption_threshold,
+          .refuse_when_disabled = settings.abort_on_priority_when_disabled};
+}
+
+// A century is for ever.
+Duration seconds(double count) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(count, 3.2e9)));
+}
+
 Result<SchedulerOptions> scheduler_options(const Runner& runner, const ServerSettings& settings) {
   const MemoryPlan& plan = runner.plan();
   const EngineInfo& info = runner.info();
@@ -32,7 +46,19 @@ Result<SchedulerOptions> scheduler_options(const Runner& runner, const ServerSet
                           .prefix_cache = !settings.scheduler.disable_radix_cache,
                           .context_length = plan.context_length,
                           .eos_ids = info.model.eos_ids,
-                          .vocab_size = info.model.vocab_size};
+                          .vocab_size = info.model.vocab_size,
+                          .priorities = priority_options(settings.scheduler),
+                          .waiting_timeout = seconds(settings.scheduler.waiting_timeout_s),
+                          .running_timeout = seconds(settings.scheduler.running_timeout_s),
+                          .prefill_max_requests = settings.scheduler.prefill_max_requests,
+                          .in_batch = {.most_cached = settings.scheduler.in_batch_prefix_check,
+                                       .least_common = settings.scheduler.in_batch_prefix_common},
+                          .seed = static_cast<uint64_t>(settings.scheduler.schedule_seed)};
+}
+
+Result<SchedulerOptions> checked(Result<SchedulerOptions> options) {
+  if (options) HOCKET_TRY_VOID(check(*options));
+  return options;
 }
 
 Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
@@ -76,7 +102,8 @@ Engine::State::State(std::unique_ptr<Runner> made_runner, const SchedulerOptions
       scheduler(options),
       sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
       commands(static_cast<size_t>(options.max_queued_requests) + kControlCommands),
-      max_queued_requests(options.max_queued_requests) {
+      max_queued_requests(options.max_queued_requests),
+      priorities(options.priorities.enabled) {
   const WorkLimits& work = runner->plan().work;
   forward_batch.reserve(work.max_rows, 2 * (options.max_running_requests + 1));
   outputs.reserve(work.max_output_rows);
@@ -97,7 +124,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
              Runner::create({.settings = options.settings,
                              .progress = std::move(options.progress),
                              .tokenizer_eos = options.tokenizer_eos}));
-  HOCKET_TRY(const SchedulerOptions scheduler, scheduler_options(*runner, options.settings));
+  HOCKET_TRY(const SchedulerOptions scheduler, checked(scheduler_options(*runner, options.settings)));
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<State>(std::move(runner), scheduler, options.clock)));
 }
@@ -150,7 +177,8 @@ Result<void> Engine::submit(RequestInput input) {
                     .with_fix("ask another server, or again when this one is back"));
   HOCKET_TRY_VOID(check_input(input, info()));
   const int queued = state_->num_handed_over + state_->num_waiting;
-  if (queued >= state_->max_queued_requests)
+  // With priorities the scheduler decides who has to go.
+  if (queued >= state_->max_queued_requests && !state_->priorities)
     return fail(error(ErrorCode::queue_full, "{} requests are waiting already, the limit is {}",
                       queued, state_->max_queued_requests)
                     .with_fix("ask again later, or raise --max-queued-requests"));

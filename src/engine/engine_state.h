@@ -80,6 +80,7 @@ struct Engine::State {
   // Any thread.
   Mailbox<Command> commands;
   const int max_queued_requests;
+  const bool priorities;  // of requests: on
   std::atomic<int> num_handed_over{0};  // in `commands`
   std::atomic<int> num_waiting{0};      // in the scheduler's queue after the last step
   std::atomic<bool> accepting{true}, stopping{false}, threaded{false};

@@ -14,18 +14,21 @@ bool same_key(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
+std::string_view given_key(const HttpRequest& request) {
+  const std::string_view bearer = request.header("authorization");
+  if (bearer.empty()) return request.header("x-api-key");
+  const size_t space = bearer.find(' ');
+  if (space == bearer.npos || !same_name(bearer.substr(0, space), "bearer"))
+    return request.header("x-api-key");
+  return bearer.substr(std::min(bearer.find_first_not_of(' ', space), bearer.size()));
+}
+
 Result<void> authorize(const HttpRequest& request, std::string_view key) {
   if (key.empty()) return {};
   for (std::string_view open : {"/health", "/livez", "/readyz"})
     if (request.path == open) return {};
 
-  std::string_view given = request.header("x-api-key");
-  if (const std::string_view bearer = request.header("authorization"); !bearer.empty()) {
-    const size_t space = bearer.find(' ');
-    if (space != bearer.npos && same_name(bearer.substr(0, space), "bearer")) {
-      given = bearer.substr(std::min(bearer.find_first_not_of(' ', space), bearer.size()));
-    }
-  }
+  const std::string_view given = given_key(request);
   if (!given.empty() && same_key(given, key)) return {};
   const char* what =
       given.empty() ? "this server needs an API key" : "this is not the server's API key";

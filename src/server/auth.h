@@ -12,7 +12,10 @@ namespace hocket {
 // Equal, in a time that depends on the length of `given` alone.
 bool same_key(std::string_view given, std::string_view key);
 
-// Looks into `Authorization: Bearer KEY` and `x-api-key: KEY`. An empty key lets everybody in.
+// The key in `Authorization: Bearer KEY` or `x-api-key: KEY`; empty when there is none.
+std::string_view given_key(const HttpRequest& request);
+
+// An empty key lets everybody in.
 // Errors: unauthorized.
 Result<void> authorize(const HttpRequest& request, std::string_view key);
 

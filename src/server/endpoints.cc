@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/generate_request.h"
 #include "server/info_json.h"
@@ -103,6 +104,9 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
     return;
   }
   answer->received = arrived;
+  GenerationRequest& asked = answer->request;
+  asked.client = client_key(request, parts_.settings->http.api_key, asked.user);
+  if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   parts_.reply->begin(exchange, *std::move(answer));
 }
 

@@ -26,6 +26,7 @@ constexpr Mapping kMappings[] = {
     {ErrorCode::payload_too_large, 413, "payload_too_large"},
     {ErrorCode::queue_full, 429, "queue_full"},
     {ErrorCode::bad_logits, 500, "bad_logits"},
+    {ErrorCode::timed_out, 503, "timed_out"},
     {ErrorCode::shutting_down, 503, "shutting_down"},
     {ErrorCode::loading, 503, "loading"},
     {ErrorCode::out_of_memory, 503, "out_of_memory"},

@@ -54,7 +54,9 @@ struct GenerationRequest {
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
 
-  int priority = 0;
+  std::optional<int> priority;
+  std::string user, routing_key;
+  uint64_t client = 0;  // who asks (client_key.h)
   std::string cache_salt;
 };
 

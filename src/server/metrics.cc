@@ -93,8 +93,15 @@ void add_totals(Snapshot& out, const EngineStats& engine) {
               s.num_retracted_total);
   out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
               s.num_evicted_pages_total);
-  out.counter("num_lpm_fallbacks_total", "Passes in which lpm was too long and fcfs chose",
-              s.num_lpm_fallbacks_total);
+  out.counter("num_preempted_requests_total",
+              "Times a running request gave way to a larger priority", s.num_preempted_total);
+  out.counter("num_timed_out_requests_total", "Requests that waited or ran too long",
+              s.num_timed_out_total);
+  out.counter("num_displaced_requests_total",
+              "Requests that lost their place in a full queue to a larger priority",
+              s.num_displaced_total);
+  out.counter("num_policy_fallbacks_total", "Passes in which the policy fell back to fcfs",
+              s.num_policy_fallbacks_total);
   out.counter("num_steps_total", "Engine steps", engine.num_prefill_steps, {"mode", "prefill"});
   out.counter("num_steps_total", "Engine steps", engine.num_decode_steps, {"mode", "decode"});
   out.gauge("last_step_seconds", "Length of the last step", engine.last_step_seconds);

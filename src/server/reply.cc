@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/sse.h"
 
@@ -148,6 +149,8 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
       input.sampling = prompt.sampling;
       input.sampling.seed = choice_seed(prompt.sampling.seed, i);
       input.priority = request.priority;
+      input.client = request.client;
+      input.routing_key = name_key("routing_key", request.routing_key);
       input.cache_namespace = cache_namespace;
       input.arrived = now();
       if (auto taken = options_.generator->submit(std::move(input)); !taken)

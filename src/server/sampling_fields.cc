@@ -145,14 +145,17 @@ void read_rid(Fields& fields, std::string& rid) {
 }
 
 void read_envelope(Fields& fields, GenerationRequest& request) {
-  fields.read("priority", request.priority, INT32_MIN, INT32_MAX);
+  if (int priority = 0; fields.read("priority", priority, INT32_MIN, INT32_MAX))
+    request.priority = priority;
+  fields.read("user", request.user);
+  fields.read("routing_key", request.routing_key);
   fields.read("cache_salt", request.cache_salt);
   fields.read("return_token_ids", request.return_token_ids);
   // SGLang's name for the same wish; both together must differ from either.
   if (std::string extra; fields.read("extra_key", extra)) request.cache_salt += '\0' + extra;
   for (const char* name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
     fields.refuse(name, "is not supported: prompts are computed where answers are");
-  fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "request_id",
+  fields.ignore({"metadata", "store", "service_tier", "safety_identifier", "request_id",
                  "prompt_cache_key", "prompt_cache_retention", "prediction", "log_metrics",
                  "no_logs", "separate_reasoning", "stream_reasoning", "data_parallel_rank",
                  "return_cached_tokens_details"});

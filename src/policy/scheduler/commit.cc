@@ -12,16 +12,12 @@ bool contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-void fail_request(Request& request, Error error) {
-  request.finish = FinishReason::error;
-  request.error = std::move(error);
-}
-
 }  // namespace
 
 void Scheduler::State::commit(std::span<const SampledToken> sampled) {
   HOCKET_CHECK(in_flight);
   in_flight = false;
+  rows_total += static_cast<uint64_t>(batch.num_rows);
   size_t num_used = 0;
   for (const Slice& slice : batch.slices) {
     Request& request = *slice.request;
@@ -42,9 +38,18 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
   HOCKET_CHECK(num_used == sampled.size());
 
   const size_t num_before = finished.size();
+  retire_finished();
+  if (finished.size() > num_before) full = false;
+}
+
+void Scheduler::State::retire_finished() {
   if (chunked && chunked->finish != FinishReason::none) retire(std::move(chunked));
   running.take_finished([this](std::unique_ptr<Request> request) { retire(std::move(request)); });
-  if (finished.size() > num_before) full = false;
+}
+
+void Scheduler::State::fail_request(Request& request, Error why) const {
+  request.finish = FinishReason::error;
+  request.error = std::move(why);
 }
 
 // The end is tested in this order: no usable token, length, stop token.
@@ -63,6 +68,7 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
   request.state = Request::State::running;
   request.tokens.push_back(sampled.token);
   ++generated_tokens_total;
+  if (request.group != nullptr) request.group->served += kNewTokenWeight;
 
   const SamplingParams& sampling = request.sampling;
   const bool ends = contains(sampling.stop_ids, sampled.token) ||
@@ -81,8 +87,9 @@ void Scheduler::State::share(Request& request) {
   const auto num_whole = static_cast<size_t>(request.computed_len / page_tokens());
   const auto num_tokens = num_whole * static_cast<size_t>(page_tokens());
   request.lease = cache.insert(request.cache_namespace, std::span(request.tokens).first(num_tokens),
-                               std::span(request.pages).first(num_whole));
+                               std::span(request.pages).first(num_whole), request.priority);
   request.leased_pages = request.lease.len() / page_tokens();
+  ++cache_generation;
 }
 
 void Scheduler::State::release(Request& request) {
@@ -97,7 +104,9 @@ void Scheduler::State::release(Request& request) {
 void Scheduler::State::retire(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
     share(*request);
+  if (request->state != Request::State::waiting) waiting.left(*request);
   release(*request);
+  request->group = nullptr;
   request->state = Request::State::finished;
   request->times.finished = now;
   finished.push_back(std::move(request));

@@ -1,6 +1,7 @@
 #include "policy/scheduler/prefill_adder.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hocket {
 
@@ -22,9 +23,12 @@ Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
   ++num_added_;
   rem_input_ -= rows;
   rem_chunk_ -= rows;
-  cut_ = candidate.prefix_len + len < candidate.total_len;
+  const bool cut = candidate.prefix_len + len < candidate.total_len;
   budget_.reserved_tokens += budget_.page_tokens;
-  if (!cut_) budget_.reserved_tokens += std::min(candidate.new_tokens_left, kMaxReservedNewTokens);
+  if (!cut) budget_.reserved_tokens += std::min(candidate.new_tokens_left, kMaxReservedNewTokens);
+  if (budget_.play_to_the_end)
+    budget_.growths.push_back(
+        {static_cast<double>(candidate.new_tokens_left), candidate.total_len});
   return {AddResult::added, len};
 }
 
@@ -33,25 +37,50 @@ Admission PrefillAdder::continue_chunked(const PrefillCandidate& candidate,
   const double reserved = budget_.nothing_running ? 0.0 : budget_.reserved_tokens;
   const double room = std::max(0.0, static_cast<double>(available_tokens) - reserved);
   const int rows = candidate.total_len - candidate.prefix_len;
-  if (rows <= limit() && ceil_page(rows) <= room) return charge(candidate, rows);
-  const int most = static_cast<int>(std::min<double>(limit(), room));
+  const int most_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
+  if (rows <= most_rows && ceil_page(rows) <= room) return charge(candidate, rows);
+  const int most = static_cast<int>(std::min<double>(most_rows, room));
   const int len = floor_page(candidate.prefix_len + most) - candidate.prefix_len;
   return len > 0 ? charge(candidate, len) : Admission{AddResult::no_tokens, 0};
 }
 
-Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available_tokens) {
+double PrefillAdder::shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const {
   const int left = std::max(candidate.new_tokens_left, 0);
   const int held = candidate.prefix_pages * budget_.page_tokens;
-  if (alone()) {
-    // The last new token is never computed. Nobody else needs a reserve: exact need, or nobody
-    // could ever fill the pool.
-    if (ceil_page(candidate.total_len + left - 1) - held > available_tokens)
-      return {AddResult::no_tokens, 0};
-  } else {
-    const double need = ceil_page(candidate.total_len) - held +
-                        std::min(left, kMaxReservedNewTokens) + budget_.page_tokens;
-    if (need >= static_cast<double>(available_tokens) - budget_.reserved_tokens)
-      return {AddResult::no_tokens, 0};
+  const auto available = static_cast<double>(available_tokens);
+  // The last new token is never computed. Nobody else needs a reserve: exact need, or nobody could
+  // ever fill the pool.
+  if (alone()) return ceil_page(candidate.total_len + left - 1) - held - available;
+  // A token more, since the need must stay below what is there.
+  const double need = ceil_page(candidate.total_len) - held +
+                      std::min(left, kMaxReservedNewTokens) + budget_.page_tokens + 1;
+  return need - (available - budget_.reserved_tokens);
+}
+
+// Plays all requests to their ends, the shortest first: with n of them still there, each has grown
+// by `left`, and those that ended gave back what they held. Each keeps a page of slack.
+bool PrefillAdder::outlives_all(const PrefillCandidate& candidate, int64_t available_tokens) const {
+  std::vector<Growth> growths = budget_.growths;
+  growths.push_back({static_cast<double>(candidate.new_tokens_left), candidate.total_len});
+  std::erase_if(growths, [](const Growth& growth) { return growth.left <= 0; });
+  std::ranges::sort(growths, {}, &Growth::left);
+  const int held = candidate.prefix_pages * budget_.page_tokens;
+  double room = static_cast<double>(available_tokens) - (ceil_page(candidate.total_len) - held);
+  auto there = static_cast<double>(growths.size());
+  for (const Growth& growth : growths) {
+    if (room - growth.left * there <= budget_.page_tokens * there) return false;
+    room += growth.occupied;
+    --there;
+  }
+  return true;
+}
+
+Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available_tokens) {
+  if (budget_.max_requests > 0 && num_added_ >= budget_.max_requests) return {AddResult::other, 0};
+  if (budget_.play_to_the_end && candidate.ignore_eos && !alone()) {
+    if (!outlives_all(candidate, available_tokens)) return {AddResult::no_tokens, 0};
+  } else if (shortfall(candidate, available_tokens) > 0) {
+    return {AddResult::no_tokens, 0};
   }
 
   const int rows = candidate.total_len - candidate.prefix_len;
@@ -61,13 +90,14 @@ Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available
     return charge(candidate, rows);
   }
   if (ceil_page(rows) <= limit()) return charge(candidate, rows);
+  if (!candidate.may_be_cut) return {AddResult::other, 0};
   const int len = floor_page(candidate.prefix_len + floor_page(limit())) - candidate.prefix_len;
   return len > 0 ? charge(candidate, len) : Admission{AddResult::other, 0};
 }
 
 AddResult PrefillAdder::verdict(int64_t available_tokens) const {
   if (static_cast<double>(available_tokens) <= budget_.reserved_tokens) return AddResult::no_tokens;
-  return cut_ || limit() <= 0 ? AddResult::other : AddResult::added;
+  return limit() < budget_.page_tokens ? AddResult::other : AddResult::added;
 }
 
 }  // namespace hocket

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace hocket {
 
@@ -20,6 +21,13 @@ enum class AddResult : uint8_t { added, no_tokens, other };
 // New tokens beyond this many are not reserved for; generation goes on all the same.
 inline constexpr int kMaxReservedNewTokens = 4096;
 
+// What a request that runs, or is about to, will still take, and what it gives back when it is
+// done. In tokens.
+struct Growth {
+  double left = 0;
+  int occupied = 0;
+};
+
 struct PrefillBudget {
   int page_tokens = 1;
   int chunk_tokens = -1;  // -1: prompts are never cut
@@ -28,6 +36,11 @@ struct PrefillBudget {
       0;  // rows of running requests in the same pass; their pages are taken already
   double reserved_tokens = 0;    // future growth of the running requests
   bool nothing_running = false;  // no request holds pages
+  int max_requests = 0;          // of one pass; 0: no limit
+  // Of the running requests, where nothing is kept when they end (no prefix cache): then requests
+  // that ignore the end tokens are admitted by playing all to their ends.
+  bool play_to_the_end = false;
+  std::vector<Growth> growths = {};
 };
 
 struct PrefillCandidate {
@@ -35,6 +48,9 @@ struct PrefillCandidate {
   int prefix_len = 0;    // computed already; may end inside a page, which is then copied
   int prefix_pages = 0;  // pages that it already holds
   int new_tokens_left = 0;
+  bool ignore_eos = false;
+  int spare_rows = 0;      // of this pass, to be left to others
+  bool may_be_cut = true;  // false: all of it or nothing
 };
 
 struct Admission {
@@ -56,11 +72,21 @@ class PrefillAdder {
 
   // Whether a further candidate may be tried.
   AddResult verdict(int64_t available_tokens) const;
+  // Tokens of memory by which a candidate, with its prefix pinned, misses its admission; <= 0:
+  // none.
+  double shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const;
+  // A running request was sent away: its reserve is free. From now on shortfall() alone decides.
+  void release(double reserved_tokens) {
+    budget_.reserved_tokens -= reserved_tokens;
+    budget_.play_to_the_end = false;
+  }
+  // Rows that this pass has left.
+  int limit() const;
   // No other request holds memory or was admitted in this pass.
   bool alone() const { return budget_.nothing_running && num_added_ == 0; }
 
  private:
-  int limit() const;
+  bool outlives_all(const PrefillCandidate& candidate, int64_t available_tokens) const;
   int floor_page(int tokens) const { return tokens / budget_.page_tokens * budget_.page_tokens; }
   int ceil_page(int tokens) const { return floor_page(tokens + budget_.page_tokens - 1); }
   Admission charge(const PrefillCandidate& candidate, int len);
@@ -69,7 +95,6 @@ class PrefillAdder {
   int rem_input_;
   int rem_chunk_ = std::numeric_limits<int>::max();
   int num_added_ = 0;
-  bool cut_ = false;
 };
 
 }  // namespace hocket

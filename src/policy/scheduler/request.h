@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,15 +25,19 @@ struct RequestInput {
   RequestId id{};
   std::vector<TokenId> prompt;  // 1 .. context - max_new_tokens tokens
   SamplingParams sampling;
-  int priority = 0;              // larger first
+  std::optional<int> priority;     // SchedulerOptions::priorities; none: the worst
+  uint64_t client = 0;             // who asks, for the policy `fair`
+  uint64_t routing_key = 0;        // for the policy of that name
   CacheNamespace cache_namespace;  // of adapter, cache_salt and extra_key
   TimePoint arrived{};
 };
 
-// When a request passed each stage; unset ones are at the epoch.
+// When a request passed each stage; unset ones are at the epoch. queued: when it last came to wait.
 struct RequestTimes {
-  TimePoint arrived{}, first_scheduled{}, prefill_done{}, finished{};
+  TimePoint arrived{}, queued{}, first_scheduled{}, prefill_done{}, finished{};
 };
+
+struct RequestGroup;
 
 struct Request {
   enum class State : uint8_t { waiting, prefilling, running, finished };
@@ -42,8 +47,15 @@ struct Request {
   std::vector<TokenId> tokens;  // prompt, then generated
   int prompt_len = 0;
   SamplingParams sampling;
-  int priority = 0;
+  int priority = 0;  // larger first; 0 for all unless priorities are on
+  uint64_t client = 0, routing_key = 0;
   CacheNamespace cache_namespace;
+
+  // Kept by the waiting queue.
+  int64_t queue_order = 0;       // rises with arrival; negative: retracted, the newest lowest
+  uint64_t rows_at_arrival = 0;  // that the server had computed
+  uint64_t overdue_at = 0;       // next, once so many have left the queue
+  RequestGroup* group = nullptr;
 
   // KV. Tokens [0, computed_len) have keys and values; pages[i] holds tokens [i P, (i+1) P).
   //   pages   | leased: the tree's, read only | own: written by this request |

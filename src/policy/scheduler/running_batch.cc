@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "policy/scheduler/prefill_adder.h"
 
 namespace hocket {
 
@@ -33,6 +32,17 @@ double RunningBatch::reserved_tokens(double ratio) const {
   for (const auto& request : requests_)
     tokens += std::min(request->new_tokens_left(), kMaxReservedNewTokens);
   return static_cast<double>(tokens) * ratio;
+}
+
+std::vector<Growth> RunningBatch::growths(double ratio) const {
+  std::vector<Growth> growths;
+  growths.reserve(requests_.capacity());
+  for (const auto& request : requests_) {
+    const double share = request->sampling.ignore_eos ? 1.0 : ratio;
+    growths.push_back({request->sampling.max_new_tokens * share - request->generated(),
+                       static_cast<int>(request->tokens.size())});
+  }
+  return growths;
 }
 
 std::unique_ptr<Request> RunningBatch::take_victim() {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/scheduler/prefill_adder.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
@@ -25,6 +26,10 @@ class RunningBatch {
   // What admitted requests may still grow by: the sum of min(new tokens left, 4096) times the
   // ratio.
   double reserved_tokens(double ratio) const;
+
+  // What each still takes and holds, for PrefillBudget::growths. Where the end tokens count, the
+  // ratio of its limit is expected.
+  std::vector<Growth> growths(double ratio) const;
 
   // Retraction: takes out the request that loses least, the one with the fewest generated tokens,
   // then the longest prompt, then the newest. So the one that got furthest is never taken, and

@@ -57,6 +57,12 @@ std::string error_name(ErrorCode code) {
       return "request_too_big";
     case ErrorCode::bad_logits:
       return "bad_logits";
+    case ErrorCode::invalid_request:
+      return "invalid_request";
+    case ErrorCode::out_of_memory:
+      return "out_of_memory";
+    case ErrorCode::timed_out:
+      return "timed_out";
     default:
       return code_name(code);
   }
@@ -138,10 +144,35 @@ class Scenario {
         options.mixed_chunks = text == "on";
       else if (key == "cache")
         options.prefix_cache = text == "on";
+      else if (key == "eviction")
+        options.eviction = parse_eviction_policy(text).value();
       else if (key == "policy")
         options.policy = parse_schedule_policy(text).value();
       else if (key == "eos")
         options.eos_ids.push_back(TokenId{std::stoi(text)});
+      else if (key == "priorities")
+        options.priorities.enabled = text != "off",
+        options.priorities.low_values_first = text == "low";
+      else if (key == "threshold")
+        options.priorities.preemption_threshold = std::stoi(text);
+      else if (key == "preempt")
+        options.priorities.preempt = text == "on";
+      else if (key == "when_off")
+        options.priorities.refuse_when_disabled = text == "refuse";
+      else if (key == "waiting_timeout")
+        options.waiting_timeout = std::chrono::milliseconds(std::stoi(text));
+      else if (key == "running_timeout")
+        options.running_timeout = std::chrono::milliseconds(std::stoi(text));
+      else if (key == "prefill_requests")
+        options.prefill_max_requests = std::stoi(text);
+      else if (key == "in_batch_cached")
+        options.in_batch.most_cached = std::stoi(text);
+      else if (key == "in_batch_common")
+        options.in_batch.least_common = std::stoi(text);
+      else if (key == "overtaken")
+        options.max_overtaken = std::stoi(text);
+      else if (key == "seed")
+        options.seed = std::stoul(text);
       else
         return differ("a known setting", key);
     }
@@ -184,7 +215,9 @@ class Scenario {
     input.sampling.ignore_eos = set.contains("ignore_eos");
     input.sampling.prompt_logprobs_from = number("logprobs_from", -1);
     if (set.contains("stop")) input.sampling.stop_ids.push_back(TokenId{number("stop", 0)});
-    input.priority = number("priority", 0);
+    if (set.contains("priority")) input.priority = number("priority", 0);
+    input.client = static_cast<uint64_t>(number("client", 0));
+    input.routing_key = static_cast<uint64_t>(number("key", 0));
     input.cache_namespace = static_cast<uint64_t>(number("salt", 0));
     input.arrived = engine_->now();
     return input;
@@ -290,7 +323,10 @@ class Scenario {
                                                     {"used_tokens", s.num_used_tokens},
                                                     {"retracted", s.num_retracted_total},
                                                     {"evicted", s.num_evicted_pages_total},
-                                                    {"lpm_fallbacks", s.num_lpm_fallbacks_total},
+                                                    {"fallbacks", s.num_policy_fallbacks_total},
+                                                    {"preempted", s.num_preempted_total},
+                                                    {"timed_out", s.num_timed_out_total},
+                                                    {"displaced", s.num_displaced_total},
                                                     {"prompt_tokens", s.prompt_tokens_total},
                                                     {"cached_tokens", s.cached_tokens_total}};
     if (key == "ratio") return fmt::format("{:.3f}", s.new_token_ratio);

@@ -22,15 +22,18 @@ void Scheduler::State::schedule() {
   batch.slices.clear();
   batch.copies.clear();
   batch.num_rows = 0;
+  num_decoding = 0;
+  apply_timeouts();
   if (running.empty() || ++steps_full >= kStepsBetweenTries) full = false;
   if (num_active() == 0 && waiting.empty()) return ratio.reset();
 
-  int num_decoding = 0;
   if (options.mixed_chunks) num_decoding = prepare_decode();
-  prefill(num_decoding);
+  prefill();
   if (!options.mixed_chunks && batch.empty()) num_decoding = prepare_decode();
-  if (batch.empty() && num_decoding == 0)
-    prefill(0);  // the last running request had to be given up
+  if (batch.empty() && num_decoding == 0) {  // the last running request had to be given up
+    full = false;
+    prefill();
+  }
 
   batch.mode = batch.empty()      ? ForwardMode::decode
                : num_decoding > 0 ? ForwardMode::mixed
@@ -42,21 +45,35 @@ void Scheduler::State::schedule() {
 }
 
 // Pre: pages of the decode rows of this pass, the first of `running`, are taken already.
-void Scheduler::State::prefill(int num_decode_rows) {
+void Scheduler::State::prefill() {
   if (!chunked && (full || waiting.empty())) return;
-  PrefillAdder adder({.page_tokens = page_tokens(),
-                      .chunk_tokens = options.chunk_tokens,
-                      .max_prefill_tokens = options.max_prefill_tokens,
-                      .num_decode_rows = num_decode_rows,
-                      .reserved_tokens = running.reserved_tokens(ratio.now()),
-                      .nothing_running = running.empty()});
-  if (chunked) continue_chunked(adder);
-  if (chunked || full || waiting.empty()) return;  // an unfinished chunk is the head of the line
+  num_decodable = running.size();
+  preempted.clear();
+  PrefillBudget budget{.page_tokens = page_tokens(),
+                       .chunk_tokens = options.chunk_tokens,
+                       .max_prefill_tokens = options.max_prefill_tokens,
+                       .num_decode_rows = num_decoding,
+                       .reserved_tokens = running.reserved_tokens(ratio.now()),
+                       .nothing_running = running.empty(),
+                       .max_requests = options.prefill_max_requests,
+                       .play_to_the_end = !options.prefix_cache};
+  if (budget.play_to_the_end) budget.growths = running.growths(ratio.now());
+  PrefillAdder adder(std::move(budget));
+  if (!full)
+    waiting.begin_pass(cache, {.cache_generation = cache_generation, .rows_total = rows_total});
+  if (chunked) {
+    continue_chunked(adder);
+    if (chunked && batch.empty()) return;  // it waits for memory: so does everybody
+  }
+  if (full || waiting.empty()) return;
 
   AddResult verdict = adder.verdict(available_tokens());
-  waiting.sort(cache);
   while (verdict == AddResult::added && !waiting.empty()) {
-    verdict = num_active() < options.max_running_requests ? admit(adder) : AddResult::no_tokens;
+    const Request* head = waiting.head();
+    if (std::ranges::find(preempted, head) != preempted.end()) return;
+    const bool has_slot = num_active() < options.max_running_requests;
+    verdict = has_slot ? admit(adder) : AddResult::no_tokens;
+    if (verdict == AddResult::no_tokens && preempt_for_head(adder)) verdict = admit(adder);
     if (verdict == AddResult::added) verdict = adder.verdict(available_tokens());
   }
   if (verdict == AddResult::no_tokens) {
@@ -66,11 +83,14 @@ void Scheduler::State::prefill(int num_decode_rows) {
 }
 
 void Scheduler::State::continue_chunked(PrefillAdder& adder) {
+  // Shorter prompts may have up to half of the pass.
+  const int spare = waiting.num_short_rows(chunked->uncomputed(), adder.limit() / 2, page_tokens());
   const Admission admission =
       adder.continue_chunked({.total_len = static_cast<int>(chunked->tokens.size()),
                               .prefix_len = chunked->computed_len,
                               .prefix_pages = static_cast<int>(chunked->pages.size()),
-                              .new_tokens_left = chunked->new_tokens_left()},
+                              .new_tokens_left = chunked->new_tokens_left(),
+                              .spare_rows = spare},
                              available_tokens());
   if (admission.result != AddResult::added) {
     HOCKET_CHECK(!running.empty());  // else nobody would ever free a page
@@ -80,26 +100,29 @@ void Scheduler::State::continue_chunked(PrefillAdder& adder) {
   if (batch.slices.back().samples) running.add(std::move(chunked));
 }
 
+PrefillCandidate Scheduler::State::candidate(const Request& request,
+                                             const PrefixMatch& match) const {
+  return {.total_len = static_cast<int>(request.tokens.size()),
+          .prefix_len = match.len(page_tokens()),
+          .prefix_pages = static_cast<int>(match.pages.size()),
+          .new_tokens_left = request.new_tokens_left(),
+          .ignore_eos = request.sampling.ignore_eos,
+          .may_be_cut = chunked == nullptr};
+}
+
 // Tries the head of the queue; the first that does not fit ends the pass, so that nobody overtakes
 // a big request.
 AddResult Scheduler::State::admit(PrefillAdder& adder) {
   const Request& head = *waiting.head();
-  auto try_with = [&](const PrefixMatch& match) {
-    return adder.add({.total_len = static_cast<int>(head.tokens.size()),
-                      .prefix_len = match.len(page_tokens()),
-                      .prefix_pages = static_cast<int>(match.pages.size()),
-                      .new_tokens_left = head.new_tokens_left()},
-                     available_tokens());
-  };
   const auto reusable = head.reusable_tokens();
   PrefixMatch match = cache.match(head.cache_namespace, reusable);
-  Admission admission = try_with(match);
+  Admission admission = adder.add(candidate(head, match), available_tokens());
   if (admission.result == AddResult::no_tokens && adder.alone()) {
     // Alone it fits for sure, but for the page that the copy would be made from.
     const auto whole_pages = match.pages.size() * static_cast<size_t>(page_tokens());
     match = PrefixMatch();
     match = cache.match(head.cache_namespace, reusable.first(whole_pages));
-    admission = try_with(match);
+    admission = adder.add(candidate(head, match), available_tokens());
     HOCKET_CHECK(admission.result == AddResult::added);
   }
   if (admission.result == AddResult::added) start(std::move(match), admission.len);
@@ -109,6 +132,7 @@ AddResult Scheduler::State::admit(PrefillAdder& adder) {
 void Scheduler::State::start(PrefixMatch match, int len) {
   std::unique_ptr<Request> owned = waiting.take_head();
   Request& request = *owned;
+  waiting.admitted(request, static_cast<int>(request.tokens.size()) - match.len(page_tokens()));
   const int most_tokens = request.prompt_len + request.sampling.max_new_tokens;
   request.tokens.reserve(static_cast<size_t>(most_tokens));
   request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
@@ -149,7 +173,10 @@ void Scheduler::State::add_rows(Request& request, int len) {
 }
 
 void Scheduler::State::take_pages(Request& request, int num_pages) {
-  if (pages.num_free() < num_pages) cache.evict(num_pages - pages.num_free());
+  if (pages.num_free() < num_pages) {
+    cache.evict(num_pages - pages.num_free());
+    ++cache_generation;
+  }
   const size_t held = request.pages.size();
   request.pages.resize(held + static_cast<size_t>(num_pages), kNoPage);
   HOCKET_CHECK(pages.take(std::span(request.pages).subspan(held)));
@@ -178,12 +205,12 @@ int Scheduler::State::retract_until_decode_fits() {
       // add() refuses what can never fit, so this means that pages went elsewhere: one answer with
       // an error is better than a dead server.
       std::unique_ptr<Request> last = running.take(*running.requests().front());
-      last->finish = FinishReason::error;
-      last->error = error(ErrorCode::out_of_memory,
-                          "the KV cache of {} pages is full at {} tokens of this request, with all "
-                          "others retracted",
-                          pages.num_pages(), last->tokens.size())
-                        .with_fix("a smaller max_tokens, or more memory for the KV cache");
+      fail_request(*last,
+                   error(ErrorCode::out_of_memory,
+                         "the KV cache of {} pages is full at {} tokens of this request, with all "
+                         "others retracted",
+                         pages.num_pages(), last->tokens.size())
+                       .with_fix("a smaller max_tokens, or more memory for the KV cache"));
       retire(std::move(last));
       break;
     }
@@ -211,10 +238,11 @@ int Scheduler::State::retract_until_decode_fits() {
 
 // Its keys and values go, its generated tokens stay: they are computed again as an extend.
 void Scheduler::State::retract(std::unique_ptr<Request> request) {
+  waiting.left(*request);
   release(*request);
   request->state = Request::State::waiting;
   ++request->num_retractions;
-  waiting.push_retracted(std::move(request));
+  waiting.push_retracted(std::move(request), now);
 }
 
 }  // namespace hocket

@@ -1,9 +1,11 @@
 #include "policy/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "policy/scheduler/scheduler_state.h"
 
 namespace hocket {
@@ -11,21 +13,39 @@ namespace hocket {
 Scheduler::State::State(SchedulerOptions scheduler_options)
     : options(std::move(scheduler_options)),
       pages(options.num_pages, options.page_tokens),
-      cache(pages, {.enabled = options.prefix_cache}),
-      waiting(options.policy, {.max_requests = options.max_queued_requests,
-                               .max_tokens = options.max_queued_tokens}),
+      cache(pages, {.enabled = options.prefix_cache,
+                    .eviction = options.eviction,
+                    .events = options.kv_events}),
+      waiting({.policy = options.policy,
+               .max_requests = options.max_queued_requests,
+               .max_tokens = options.max_queued_tokens,
+               .prefix_cache = options.prefix_cache,
+               .in_batch = options.in_batch,
+               .max_overtaken = options.max_overtaken,
+               .seed = options.seed}),
       running(options.max_running_requests, options.page_tokens),
       ratio(options.conservativeness) {
-  HOCKET_CHECK(options.max_running_requests >= 1);
-  HOCKET_CHECK(options.max_queued_requests >= 1);
-  // A chunk below a page, or a pass below a chunk, would let prompts wait for ever.
-  HOCKET_CHECK(options.chunk_tokens == -1 || options.chunk_tokens >= options.page_tokens);
-  HOCKET_CHECK(options.max_prefill_tokens >= std::max(options.chunk_tokens, options.page_tokens));
+  const Result<void> sound = check(options);
+  if (!sound) log::error("{}", sound.error().message);
+  HOCKET_CHECK(sound.has_value());
   const auto most = static_cast<size_t>(options.max_running_requests) + 1;
   batch.slices.reserve(most);
   batch.copies.reserve(most);
   finished.reserve(most);
+  preempted.reserve(most);
 }
+
+namespace {
+
+int priority_of(const RequestInput& input, const PriorityOptions& rules) {
+  constexpr int kWorst = std::numeric_limits<int>::min();
+  if (!rules.enabled) return 0;
+  const int given = input.priority.value_or(kWorst);
+  if (!input.priority || !rules.low_values_first) return given;
+  return given == kWorst ? std::numeric_limits<int>::max() : -given;
+}
+
+}  // namespace
 
 int Scheduler::State::num_private_pages() const {
   auto own = [](const Request& request) {
@@ -39,6 +59,31 @@ int Scheduler::State::num_private_pages() const {
 bool Scheduler::State::in_batch(const Request& request) const {
   return in_flight && std::any_of(batch.slices.begin(), batch.slices.end(),
                                   [&](const Slice& slice) { return slice.request == &request; });
+}
+
+// A chunk below a page, or a pass below a chunk, would let prompts wait for ever.
+Result<void> check(const SchedulerOptions& o) {
+  const auto at_least = [](const char* flag, int64_t given, int64_t least) -> Result<void> {
+    if (given >= least) return {};
+    return fail(error(ErrorCode::bad_value, "{} is {}, must be at least {}", flag, given, least)
+                    .with_fix(fmt::format("{} {}", flag, least))
+                    .with_param(flag));
+  };
+  HOCKET_TRY_VOID(at_least("--max-running-requests", o.max_running_requests, 1));
+  HOCKET_TRY_VOID(at_least("--max-queued-requests", o.max_queued_requests, 1));
+  HOCKET_TRY_VOID(at_least("--max-queued-tokens", o.max_queued_tokens, 0));
+  if (o.chunk_tokens != -1)
+    HOCKET_TRY_VOID(at_least("--chunked-prefill-size", o.chunk_tokens, o.page_tokens));
+  HOCKET_TRY_VOID(at_least("--max-prefill-tokens", o.max_prefill_tokens,
+                           std::max(o.chunk_tokens, o.page_tokens)));
+  HOCKET_TRY_VOID(at_least("--prefill-max-requests", o.prefill_max_requests, 0));
+  HOCKET_TRY_VOID(
+      at_least("--priority-scheduling-preemption-threshold", o.priorities.preemption_threshold, 0));
+  HOCKET_TRY_VOID(at_least("--waiting-timeout", o.waiting_timeout.count(), 0));
+  HOCKET_TRY_VOID(at_least("--running-timeout", o.running_timeout.count(), 0));
+  HOCKET_TRY_VOID(at_least("--in-batch-prefix-check", o.in_batch.most_cached, -1));
+  HOCKET_TRY_VOID(at_least("--in-batch-prefix-common", o.in_batch.least_common, 1));
+  return {};
 }
 
 Scheduler::Scheduler(SchedulerOptions options)
@@ -69,17 +114,28 @@ Result<void> Scheduler::add(RequestInput input) {
                           ? fmt::format("max_tokens of at most {}", pool_tokens + 1 - prompt_len)
                           : std::string("a shorter prompt, or more memory for the KV cache"))
             .with_param("max_tokens"));
-  HOCKET_TRY_VOID(s.waiting.check_room(prompt_len));
+  if (input.priority && !s.options.priorities.enabled && s.options.priorities.refuse_when_disabled)
+    return fail(error(ErrorCode::invalid_request,
+                      "the request has priority {}, but priorities are off", *input.priority)
+                    .with_fix("leave it out, or start with --enable-priority-scheduling")
+                    .with_param("priority"));
+  const int priority = priority_of(input, s.options.priorities);
+  const Request* worse = s.options.priorities.enabled ? s.waiting.worse_than(priority) : nullptr;
+  HOCKET_TRY_VOID(s.waiting.check_room(prompt_len, worse));
+  if (worse != nullptr && s.waiting.size() >= s.options.max_queued_requests)
+    s.displace(s.waiting.remove(worse->id));
 
   auto request = std::make_unique<Request>();
   request->id = input.id;
   request->tokens = std::move(input.prompt);
   request->prompt_len = prompt_len;
   request->sampling = std::move(input.sampling);
-  request->priority = input.priority;
+  request->priority = priority;
+  request->client = input.client;
+  request->routing_key = input.routing_key;
   request->cache_namespace = input.cache_namespace;
   request->times.arrived = input.arrived;
-  s.waiting.push(std::move(request));
+  s.waiting.push(std::move(request), input.arrived, s.rows_total);
   s.full = false;
   return {};
 }
@@ -110,6 +166,7 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
 
 const Batch& Scheduler::schedule(TimePoint now) {
   state_->now = now;
+  state_->cache.tell_listeners();
   state_->schedule();
   return state_->batch;
 }
@@ -147,7 +204,10 @@ SchedulerStats Scheduler::stats() const {
   stats.new_token_ratio = s.ratio.now();
   stats.num_retracted_total = s.num_retracted_total;
   stats.num_evicted_pages_total = s.cache.num_evicted_total();
-  stats.num_lpm_fallbacks_total = s.waiting.num_lpm_fallbacks();
+  stats.num_preempted_total = s.num_preempted_total;
+  stats.num_timed_out_total = s.num_timed_out_total;
+  stats.num_displaced_total = s.num_displaced_total;
+  stats.num_policy_fallbacks_total = s.waiting.num_fallbacks();
   stats.prompt_tokens_total = s.prompt_tokens_total;
   stats.cached_tokens_total = s.cached_tokens_total;
   stats.generated_tokens_total = s.generated_tokens_total;
@@ -157,6 +217,7 @@ SchedulerStats Scheduler::stats() const {
 bool Scheduler::flush_cache() {
   if (!idle()) return false;
   state_->cache.flush();
+  ++state_->cache_generation;
   return true;
 }
 

@@ -17,13 +17,20 @@
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/batch.h"
+#include "policy/scheduler/prefix_order.h"
 #include "policy/scheduler/request.h"
+#include "policy/scheduler/schedule_policy.h"
 
 namespace hocket {
 
-// lpm: longest cached prefix first, fcfs above 128 waiting.
-enum class SchedulePolicy : uint8_t { fcfs, lpm };
-Result<SchedulePolicy> parse_schedule_policy(std::string_view name);
+// Priorities of requests. Off: a given priority is ignored, or refused.
+struct PriorityOptions {
+  bool enabled = false;
+  bool low_values_first = false;
+  bool preempt = true;            // running requests of lower priority give way
+  int preemption_threshold = 10;  // by more than this, strictly
+  bool refuse_when_disabled = false;
+};
 
 struct SchedulerOptions {
   int num_pages = 0;
@@ -37,10 +44,23 @@ struct SchedulerOptions {
   double conservativeness = 1.0;   // of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
+  EvictionPolicy eviction = EvictionPolicy::lru;  // of the prefix cache
+  KvEventChannel* kv_events = nullptr;            // of the prefix cache; outlives the scheduler
   int context_length = 0;
   std::vector<TokenId> eos_ids;  // the model's end tokens
   int vocab_size = 0;
+  PriorityOptions priorities;
+  Duration waiting_timeout{};    // in the queue at one go; 0: none
+  Duration running_timeout{};    // since first scheduled, retractions included; 0: none
+  int prefill_max_requests = 0;  // of one pass; 0: no limit
+  InBatchSharing in_batch;
+  int max_overtaken = 512;  // a waiting request is next after so many who came later
+  uint64_t seed = 0;        // of the policy `random`
 };
+
+// Settings with which some prompt could never be computed, or nobody run. Errors: bad_value, naming
+// the flags.
+Result<void> check(const SchedulerOptions& options);
 
 // Numbers for logs, metrics and /get_load; all of them now, not averages.
 struct SchedulerStats {
@@ -51,7 +71,10 @@ struct SchedulerStats {
   double token_usage = 0;       // of the pool
   double new_token_ratio = 0;
   uint64_t num_retracted_total = 0, num_evicted_pages_total = 0;
-  uint64_t num_lpm_fallbacks_total = 0;  // passes in which lpm fell back to fcfs
+  uint64_t num_preempted_total = 0;         // put back to the queue for a larger priority
+  uint64_t num_timed_out_total = 0;         // ended by a timeout
+  uint64_t num_displaced_total = 0;         // lost their place in a full queue to a larger priority
+  uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
 };
 
@@ -60,8 +83,8 @@ class Scheduler {
   explicit Scheduler(SchedulerOptions options);
   ~Scheduler();
 
-  // Errors: queue_full; context_length_exceeded; request_too_big (can never fit in all pages
-  // together).
+  // Errors: queue_full; invalid_request (a priority while they are refused);
+  // context_length_exceeded; request_too_big (can never fit in all pages together).
   Result<void> add(RequestInput input);
   // Takes effect at once: a waiting request is gone; a running one leaves the schedule now and
   // gives its pages back when the step in flight (if any) is committed. Returns false for an

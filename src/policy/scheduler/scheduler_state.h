@@ -1,5 +1,5 @@
-// The inside of a Scheduler. Bodies: schedule.cc chooses the rows, commit.cc takes the results,
-// scheduler.cc is the door.
+// The inside of a Scheduler. Bodies: schedule.cc chooses the rows, preempt.cc sends requests away,
+// commit.cc takes the results, scheduler.cc is the door.
 //
 //   waiting (no page) -> chunked (at most one) -> running -> finished (no page)
 //
@@ -26,8 +26,9 @@ struct Scheduler::State {
 
   // schedule.cc
   void schedule();
-  void prefill(int num_decode_rows);
+  void prefill();
   void continue_chunked(PrefillAdder& adder);
+  PrefillCandidate candidate(const Request& request, const PrefixMatch& match) const;
   AddResult admit(PrefillAdder& adder);
   void start(PrefixMatch match, int len);
   void add_rows(Request& request, int len);
@@ -36,12 +37,19 @@ struct Scheduler::State {
   void retract(std::unique_ptr<Request> request);
   void take_pages(Request& request, int num_pages);
 
+  // preempt.cc
+  void apply_timeouts();
+  void displace(std::unique_ptr<Request> request);
+  bool preempt_for_head(PrefillAdder& adder);
+
   // commit.cc
   void commit(std::span<const SampledToken> sampled);
   void accept(Request& request, const SampledToken& sampled);
   void share(Request& request);
   void release(Request& request);
+  void fail_request(Request& request, Error why) const;
   void retire(std::unique_ptr<Request> request);
+  void retire_finished();
 
   int page_tokens() const { return pages.page_tokens(); }
   int num_active() const { return running.size() + (chunked ? 1 : 0); }
@@ -67,9 +75,16 @@ struct Scheduler::State {
   // the ratio.
   bool full = false;
   int steps_full = 0;
-  TimePoint now{};  // of the last schedule() or commit()
+  TimePoint now{};                // of the last schedule() or commit()
+  int num_decoding = 0;           // the first of `running`, whose next pages are taken: rows of
+                                  // this batch to come
+  int num_decodable = 0;          // running requests that are not in this batch's prefill
+  uint64_t cache_generation = 0;  // changes when the tree may hold something else
+  uint64_t rows_total = 0;        // computed so far
+  std::vector<const Request*> preempted;  // in this pass
 
-  uint64_t num_retracted_total = 0;
+  uint64_t num_retracted_total = 0, num_preempted_total = 0;
+  uint64_t num_timed_out_total = 0, num_displaced_total = 0;
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
 };
 

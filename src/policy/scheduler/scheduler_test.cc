@@ -162,7 +162,7 @@ TEST(SchedulerDeathTest, SettingsThatCouldStarveStop) {
   EXPECT_DEATH(Scheduler({.num_pages = 4, .page_tokens = 32, .chunk_tokens = 16}), "CHECK failed");
   EXPECT_DEATH(
       Scheduler({.num_pages = 4, .page_tokens = 4, .chunk_tokens = 64, .max_prefill_tokens = 32}),
-      "32 vs 64");
+      "must be at least 64");
 }
 
 TEST(NewTokenRatioTest, FallsInSixHundredStepsAndJumps) {

@@ -31,11 +31,13 @@ struct Wanted {
   std::vector<TokenId> tokens;  // prompt and answer, computed alone
   FinishReason finish = FinishReason::length;
   bool aborted = false;
+  int at_most_before = 0;  // first starts by when this one must have started
+  bool started = false;
   int num_reported = 0;  // prompt rows whose log-probabilities were asked for
 };
 
 Wanted alone(const RequestInput& input) {
-  Wanted wanted{input, input.prompt, FinishReason::length, false, 0};
+  Wanted wanted{.input = input, .tokens = input.prompt};
   for (int i = 1; i <= input.sampling.max_new_tokens; ++i) {
     wanted.tokens.push_back(next_token(wanted.tokens, 0));
     const bool ends = wanted.tokens.back() == kEos && !input.sampling.ignore_eos;
@@ -52,12 +54,25 @@ class Simulation {
     options_.num_pages = pick(4, 32);
     options_.page_tokens = 1 << pick(0, 3);
     options_.max_running_requests = pick(1, 12);
+    options_.eviction = static_cast<EvictionPolicy>(pick(0, kNumEvictionPolicies - 1));
     options_.chunk_tokens = pick(0, 4) == 0 ? -1 : options_.page_tokens * pick(1, 4) + pick(0, 3);
     options_.max_prefill_tokens =
         std::max(options_.chunk_tokens, options_.page_tokens) + pick(0, 40);
     options_.mixed_chunks = pick(0, 1) == 1;
     options_.conservativeness = pick(0, 1) * 0.5;
-    options_.policy = pick(0, 1) == 1 ? SchedulePolicy::lpm : SchedulePolicy::fcfs;
+    options_.policy =
+        static_cast<SchedulePolicy>(pick(0, static_cast<int>(schedule_policy_names().size()) - 1));
+    options_.seed = seed;
+    options_.max_overtaken = pick(0, 12);
+    options_.in_batch = {.most_cached = pick(-1, 8), .least_common = pick(1, 8)};
+    options_.prefill_max_requests = pick(0, 3) == 0 ? pick(1, 3) : 0;
+    options_.priorities.enabled = pick(0, 2) == 0;
+    options_.priorities.low_values_first = pick(0, 1) == 1;
+    options_.priorities.preempt = pick(0, 2) != 0;
+    options_.priorities.preemption_threshold = pick(0, 4);
+    if (pick(0, 5) == 0) options_.max_queued_requests = pick(1, 6);
+    if (pick(0, 4) == 0) options_.waiting_timeout = std::chrono::milliseconds(pick(5, 60));
+    if (pick(0, 4) == 0) options_.running_timeout = std::chrono::milliseconds(pick(10, 100));
     options_.prefix_cache = pick(0, 4) != 0;
     options_.vocab_size = kVocab;
     options_.eos_ids = {kEos};
@@ -75,6 +90,7 @@ class Simulation {
       while (num_added_ < num_requests && pick(0, 3) == 0) arrive();
       if (pick(0, 15) == 0) abort_one();
       const bool busy = engine.step([&](const Batch& batch) {
+        note_starts(batch);
         note_reports(batch);
         if (pick(0, 15) == 0) abort_one();
       });
@@ -90,7 +106,8 @@ class Simulation {
   }
 
   uint64_t num_retracted = 0, num_copied = 0, num_cached_tokens = 0, num_evicted = 0;
-  int num_finished = 0;
+  uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0;
+  int num_finished = 0, num_refused = 0;
 
  private:
   int pick(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
@@ -119,11 +136,21 @@ class Simulation {
     input.sampling.ignore_eos = hungry_ || pick(0, 1) == 1;
     input.sampling.min_new_tokens = pick(0, 3);
     if (pick(0, 5) == 0) input.sampling.prompt_logprobs_from = pick(0, length);
-    input.priority = pick(0, 2);
+    if (pick(0, 3) != 0) input.priority = pick(-6, 6);
+    input.client = static_cast<uint64_t>(pick(0, 3));
+    input.routing_key = static_cast<uint64_t>(pick(0, 3));
+    input.arrived = engine_->now();
     input.cache_namespace = static_cast<uint64_t>(pick(0, 4) == 0);
     wanted_[input.id] = alone(input);
-    if (const auto added = engine_->scheduler().add(input); !added)
-      problem_ = describe(added.error());
+    Wanted& wanted = wanted_[input.id];
+    const int num_ahead = engine_->scheduler().stats().num_waiting;
+    if (const auto added = engine_->scheduler().add(input); !added) {
+      if (added.error().code != ErrorCode::queue_full) problem_ = describe(added.error());
+      wanted_.erase(input.id);
+      ++num_refused;
+      return;
+    }
+    wanted.at_most_before = num_started_ + num_ahead + options_.max_overtaken;
   }
 
   void abort_one() {
@@ -132,6 +159,19 @@ class Simulation {
         std::next(wanted_.begin(), pick(0, static_cast<int>(wanted_.size()) - 1))->second;
     if (pick(0, 2) != 0) return;
     if (engine_->scheduler().abort(wanted.input.id, FinishReason::abort, {})) wanted.aborted = true;
+  }
+
+  // Nobody is overtaken for ever: all that were ahead and max_overtaken more may start before it,
+  // and no others. Larger priorities may, for ever.
+  void note_starts(const Batch& batch) {
+    for (const Slice& slice : batch.slices) {
+      Wanted& wanted = wanted_[slice.request->id];
+      if (std::exchange(wanted.started, true)) continue;
+      if (num_started_ > wanted.at_most_before && !options_.priorities.enabled)
+        problem_ = fmt::format("request {} started as number {} instead of {}",
+                               value(slice.request->id), num_started_, wanted.at_most_before);
+      ++num_started_;
+    }
   }
 
   // Every prompt row that was asked for reports once, in order, retracted or not.
@@ -169,14 +209,20 @@ class Simulation {
     const bool is_prefix =
         request.tokens.size() <= wanted.tokens.size() &&
         std::equal(request.tokens.begin(), request.tokens.end(), wanted.tokens.begin());
-    const FinishReason reason = wanted.aborted ? FinishReason::abort : wanted.finish;
+    const ErrorCode code = request.error.code;
+    const bool lost = request.finish == FinishReason::error &&
+                      (code == ErrorCode::timed_out || code == ErrorCode::queue_full);
+    if (lost) ++(code == ErrorCode::timed_out ? num_timed_out : num_displaced);
+    const FinishReason reason = wanted.aborted ? FinishReason::abort
+                                : lost         ? FinishReason::error
+                                               : wanted.finish;
     if (!is_prefix) problem_ = fmt::format("request {} got other tokens than alone", id);
     if (request.finish != reason)
       problem_ = fmt::format("request {} ended for another reason: {} {}", id,
                              static_cast<int>(request.finish), request.error.message);
     if (!request.pages.empty() || request.lease)
       problem_ = fmt::format("request {} kept pages", id);
-    if (wanted.aborted) return;
+    if (wanted.aborted || lost) return;
     if (request.tokens.size() != wanted.tokens.size())
       problem_ = fmt::format("request {} ended early", id);
     const int from = wanted.input.sampling.prompt_logprobs_from;
@@ -192,6 +238,9 @@ class Simulation {
     const SchedulerStats stats = engine_->scheduler().stats();
     num_retracted = stats.num_retracted_total;
     num_evicted = stats.num_evicted_pages_total;
+    num_preempted = stats.num_preempted_total;
+    if (stats.num_timed_out_total != num_timed_out || stats.num_displaced_total != num_displaced)
+      return "timeouts or displacements were counted wrongly";
     if (stats.num_free_pages != stats.num_pages)
       return fmt::format("{} of {} pages are free at the end", stats.num_free_pages,
                          stats.num_pages);
@@ -203,7 +252,7 @@ class Simulation {
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;
   std::string problem_;
-  int num_added_ = 0;
+  int num_added_ = 0, num_started_ = 0;
   bool hungry_;  // short prompts, long answers: decode runs out of pages
 };
 
@@ -211,7 +260,8 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   log::set_level(log::Level::error);
   constexpr uint64_t kSeeds = 1500;
   uint64_t retracted = 0, copied = 0, cached = 0, evicted = 0;
-  int finished = 0;
+  uint64_t preempted = 0, timed_out = 0, displaced = 0;
+  int finished = 0, refused = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     Simulation simulation(seed);
     ASSERT_EQ(simulation.run(), "") << "seed " << seed;
@@ -219,14 +269,22 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
     copied += simulation.num_copied;
     cached += simulation.num_cached_tokens;
     evicted += simulation.num_evicted;
+    preempted += simulation.num_preempted;
+    timed_out += simulation.num_timed_out;
+    displaced += simulation.num_displaced;
     finished += simulation.num_finished;
+    refused += simulation.num_refused;
   }
-  std::printf(
-      "%d seeds: %d requests, %d retractions, %d copies, %d cached tokens, %d evicted pages\n",
-      static_cast<int>(kSeeds), finished, static_cast<int>(retracted), static_cast<int>(copied),
-      static_cast<int>(cached), static_cast<int>(evicted));
+  fmt::print(
+      "{} seeds: {} requests, {} refused, {} retractions, {} preemptions, {} timeouts, {} "
+      "displaced, {} copies, {} cached tokens, {} evicted pages\n",
+      kSeeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
+      evicted);
   // What never happened was not tested.
-  EXPECT_GT(retracted, 200u);
+  EXPECT_GT(retracted, 100u);
+  EXPECT_GT(preempted, 100u);
+  EXPECT_GT(timed_out, 100u);
+  EXPECT_GT(displaced, 100u);
   EXPECT_GT(copied, 2000u);
   EXPECT_GT(evicted, 20000u);
 }

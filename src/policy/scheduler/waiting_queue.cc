@@ -1,97 +1,209 @@
 #include "policy/scheduler/waiting_queue.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 
 namespace hocket {
+namespace {
 
-Result<SchedulePolicy> parse_schedule_policy(std::string_view name) {
-  if (name == "fcfs") return SchedulePolicy::fcfs;
-  if (name == "lpm") return SchedulePolicy::lpm;
-  return fail(error(ErrorCode::bad_value, "schedule policy '{}' is unknown", name)
-                  .with_fix("fcfs (first come, first served) or lpm (longest prefix match)")
-                  .with_param("schedule_policy"));
+bool before(const Request& a, const Request& b) {
+  return std::tuple(-int64_t{a.priority}, a.queue_order) <
+         std::tuple(-int64_t{b.priority}, b.queue_order);
 }
 
-Result<void> WaitingQueue::check_room(int num_tokens) const {
-  if (size() >= limits_.max_requests)
+}  // namespace
+
+WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(options.seed) {
+  if (options.policy == SchedulePolicy::fair)
+    groups_ = std::make_unique<RequestGroups>(RequestGroups::Rank::least_served);
+  if (options.policy == SchedulePolicy::routing_key)
+    groups_ = std::make_unique<RequestGroups>(RequestGroups::Rank::most_running);
+  by_prefix_.reserve(kMaxPrefixLookups);
+}
+
+Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) const {
+  if (size() >= options_.max_requests && leaving == nullptr)
     return fail(
         error(ErrorCode::queue_full, "{} requests wait already, as many as are allowed", size())
             .with_fix("try again later, or raise --max-queued-requests"));
-  if (limits_.max_tokens > 0 && num_tokens_ + num_tokens > limits_.max_tokens)
+  const bool leaves = size() >= options_.max_requests;
+  const int64_t there = num_tokens_ - (leaves ? std::ssize(leaving->tokens) : 0);
+  if (options_.max_tokens > 0 && there + num_tokens > options_.max_tokens)
     return fail(error(ErrorCode::queue_full,
-                      "{} tokens wait already; {} more exceed the limit of {}", num_tokens_,
-                      num_tokens, limits_.max_tokens)
+                      "{} tokens wait already; {} more exceed the limit of {}", there, num_tokens,
+                      options_.max_tokens)
                     .with_fix("try again later, or raise --max-queued-tokens"));
   return {};
 }
 
-// cached_len is 0 everywhere unless lpm set it.
-bool WaitingQueue::Entry::before(const Entry& other) const {
-  if (order < 0 || other.order < 0) return order < other.order;
-  return std::tuple(-request->priority, -cached_len, order) <
-         std::tuple(-other.request->priority, -other.cached_len, other.order);
+// The smallest priority stands last, its newest request at the very end.
+const Request* WaitingQueue::worse_than(int priority) const {
+  if (empty()) return nullptr;
+  const Request& last = *entries_.back().request;
+  return last.priority < priority && last.queue_order >= 0 ? &last : nullptr;
 }
 
-void WaitingQueue::push(std::unique_ptr<Request> request) {
-  num_tokens_ += static_cast<int64_t>(request->tokens.size());
-  Entry entry{std::move(request), num_arrived_++, 0};
-  const auto place =
-      by_arrival_ ? std::upper_bound(entries_.begin(), entries_.end(), entry,
-                                     [](const Entry& a, const Entry& b) { return a.before(b); })
-                  : entries_.end();
-  entries_.insert(place, std::move(entry));
+void WaitingQueue::push(std::unique_ptr<Request> request, TimePoint now, uint64_t rows_total) {
+  request->queue_order = num_arrived_++;
+  request->rows_at_arrival = rows_total;
+  request->overdue_at =
+      num_left_ + entries_.size() + static_cast<uint64_t>(std::max(options_.max_overtaken, 0));
+  insert(std::move(request), now);
 }
 
-void WaitingQueue::push_retracted(std::unique_ptr<Request> request) {
-  num_tokens_ += static_cast<int64_t>(request->tokens.size());
-  entries_.push_front(Entry{std::move(request), -++num_retracted_, 0});
+void WaitingQueue::push_retracted(std::unique_ptr<Request> request, TimePoint now) {
+  request->queue_order = -++num_requeued_;
+  insert(std::move(request), now);
 }
 
-void WaitingQueue::sort(const RadixCache& cache) {
-  if (policy_ != SchedulePolicy::lpm || empty()) return;
-  if (size() > kMaxWaitingForLpm) {
-    if (num_lpm_fallbacks_++ == 0)
-      log::warning(
-          "lpm_fallback waiting={} limit={} now=fcfs: prefixes are not compared while so many wait",
-          size(), kMaxWaitingForLpm);
-    sort_by_arrival();
-    return;
-  }
-  for (Entry& entry : entries_)
-    entry.cached_len =
-        cache.match_len(entry.request->cache_namespace, entry.request->reusable_tokens());
-  std::sort(entries_.begin(), entries_.end(),
-            [](const Entry& a, const Entry& b) { return a.before(b); });
-  by_arrival_ = false;
+void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint now) {
+  Request& request = *owned;
+  request.times.queued = now;
+  first_queued_ = std::min(first_queued_, now);
+  num_tokens_ += static_cast<int64_t>(request.tokens.size());
+  const auto behind =
+      std::upper_bound(entries_.begin(), entries_.end(), request,
+                       [](const Request& a, const Entry& b) { return before(a, *b.request); });
+  entries_.insert(behind, Entry{std::move(owned)});
+  if (groups_)
+    groups_->push(request,
+                  options_.policy == SchedulePolicy::fair ? request.client : request.routing_key);
+  if (options_.policy == SchedulePolicy::lof) by_length_.insert(by_length(request));
+  if (drawn_ != nullptr && request.priority > drawn_->priority) drawn_ = nullptr;
+  head_ = nullptr;
 }
 
-void WaitingQueue::sort_by_arrival() {
-  if (by_arrival_) return;
-  for (Entry& entry : entries_) entry.cached_len = 0;
-  std::sort(entries_.begin(), entries_.end(),
-            [](const Entry& a, const Entry& b) { return a.before(b); });
-  by_arrival_ = true;
+WaitingQueue::ByLength WaitingQueue::by_length(Request& request) {
+  return {-int64_t{request.priority}, -request.sampling.max_new_tokens, request.queue_order,
+          &request};
 }
 
-std::unique_ptr<Request> WaitingQueue::take(std::deque<Entry>::iterator entry) {
-  std::unique_ptr<Request> request = std::move(entry->request);
+WaitingQueue::Entries::iterator WaitingQueue::find(const Request& request) {
+  const auto entry =
+      std::lower_bound(entries_.begin(), entries_.end(), request,
+                       [](const Entry& a, const Request& b) { return before(*a.request, b); });
+  HOCKET_CHECK(entry != entries_.end() && entry->request.get() == &request);
+  return entry;
+}
+
+std::unique_ptr<Request> WaitingQueue::take(Entries::iterator entry) {
+  Request& request = *entry->request;
+  ++num_left_;
+  if (groups_) groups_->remove(request);
+  if (options_.policy == SchedulePolicy::lof) by_length_.erase(by_length(request));
+  if (drawn_ == &request) drawn_ = nullptr;
+  std::erase_if(by_prefix_, [&](const PrefixCandidate& c) { return c.request == &request; });
+  head_ = nullptr;
+  num_tokens_ -= static_cast<int64_t>(request.tokens.size());
+  std::unique_ptr<Request> owned = std::move(entry->request);
   entries_.erase(entry);
-  num_tokens_ -= static_cast<int64_t>(request->tokens.size());
-  return request;
+  return owned;
+}
+
+void WaitingQueue::begin_pass(const RadixCache& cache, const Progress& progress) {
+  cache_ = &cache;
+  progress_ = progress;
+  head_ = nullptr;
+  by_prefix_.clear();
+  fallen_back_ = false;
+  if (groups_) groups_->begin_pass();
+  if (empty() || !is_cache_aware(options_.policy)) return;
+  const bool too_many = size() > kMaxPrefixLookups && (options_.policy == SchedulePolicy::lpm ||
+                                                       options_.policy == SchedulePolicy::hrrn);
+  if (too_many || !options_.prefix_cache) fall_back();
+}
+
+void WaitingQueue::fall_back() {
+  fallen_back_ = true;
+  if (num_fallbacks_++ > 0) return;
+  const auto name = schedule_policy_name(options_.policy);
+  if (!options_.prefix_cache)
+    log::warning("policy_fallback policy={} now=fcfs: there is no prefix cache", name);
+  else
+    log::warning(
+        "policy_fallback policy={} waiting={} limit={} now=fcfs: prefixes are not compared while "
+        "so many wait",
+        name, size(), kMaxPrefixLookups);
+}
+
+Request* WaitingQueue::head() {
+  if (head_ == nullptr && !empty()) head_ = choose();
+  return head_;
 }
 
 std::unique_ptr<Request> WaitingQueue::take_head() {
-  return take(entries_.begin());
+  return take(find(*head()));
+}
+
+Request* WaitingQueue::choose() {
+  Request& first = *entries_.front().request;
+  if (first.queue_order < 0 || overdue(first)) return &first;
+  if (groups_) return groups_->head();
+  if (options_.policy == SchedulePolicy::lof) return std::get<Request*>(*by_length_.begin());
+  if (options_.policy == SchedulePolicy::random) return draw();
+  if (!is_cache_aware(options_.policy) || fallen_back_) return &first;
+  look_up_prefixes();
+  return by_prefix_.front().request;
+}
+
+Request* WaitingQueue::draw() {
+  if (drawn_ != nullptr) return drawn_;
+  const int priority = entries_.front().request->priority;
+  const auto end = std::partition_point(
+      entries_.begin(), entries_.end(),
+      [priority](const Entry& entry) { return entry.request->priority == priority; });
+  const auto count = static_cast<uint64_t>(end - entries_.begin());
+  const auto drawn = static_cast<std::ptrdiff_t>(random_() % count);
+  return drawn_ = (entries_.begin() + drawn)->request.get();
+}
+
+// The first 128, or the next when those are taken.
+void WaitingQueue::look_up_prefixes() {
+  if (!by_prefix_.empty()) return;
+  for (Entry& entry : entries_) {
+    if (by_prefix_.size() == kMaxPrefixLookups) break;
+    Request& request = *entry.request;
+    if (entry.cached_at != progress_.cache_generation) {
+      entry.cached_len = cache_->match_len(request.cache_namespace, request.reusable_tokens());
+      entry.cached_at = progress_.cache_generation;
+    }
+    by_prefix_.push_back({.request = &request, .cached_len = entry.cached_len});
+  }
+  mark_in_batch_sharers(by_prefix_, options_.in_batch);
+  sort_by_prefix(options_.policy, by_prefix_, progress_.rows_total);
+}
+
+int WaitingQueue::num_short_rows(int less_than, int most_total, int page_tokens) {
+  if (options_.policy != SchedulePolicy::shortest_prefill_first || fallen_back_ || empty())
+    return 0;
+  look_up_prefixes();
+  int total = 0;
+  for (const PrefixCandidate& candidate : by_prefix_) {
+    const int rows = pages_for(candidate.uncached_len(), page_tokens) * page_tokens;
+    if (candidate.uncached_len() >= less_than || total + rows > most_total) break;
+    total += rows;
+  }
+  return total;
 }
 
 std::unique_ptr<Request> WaitingQueue::remove(RequestId id) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& e) { return e.request->id == id; });
   return entry == entries_.end() ? nullptr : take(entry);
+}
+
+std::unique_ptr<Request> WaitingQueue::take_queued_before(TimePoint limit) {
+  if (first_queued_ >= limit) return nullptr;
+  TimePoint first = TimePoint::max();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->request->times.queued < limit) return take(entry);
+    first = std::min(first, entry->request->times.queued);
+  }
+  first_queued_ = first;
+  return nullptr;
 }
 
 }  // namespace hocket

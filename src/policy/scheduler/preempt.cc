@@ -1,0 +1,100 @@
+// Requests that lose their place: to time, to a fuller queue, to a larger priority.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "policy/scheduler/scheduler_state.h"
+
+namespace hocket {
+
+void Scheduler::State::apply_timeouts() {
+  const auto seconds = [this](TimePoint since) { return to_seconds(now - since); };
+  if (options.waiting_timeout > Duration{}) {
+    while (auto request = waiting.take_queued_before(now - options.waiting_timeout)) {
+      fail_request(*request,
+                   error(ErrorCode::timed_out, "waited {:.1f} s, longer than the {:.1f} s allowed",
+                         seconds(request->times.queued), to_seconds(options.waiting_timeout))
+                       .with_fix("ask again when the server is less busy, or raise "
+                                 "--waiting-timeout"));
+      ++num_timed_out_total;
+      retire(std::move(request));
+    }
+  }
+  if (options.running_timeout == Duration{}) return;
+  const auto expire = [&](Request& request) {
+    if (now - request.times.first_scheduled <= options.running_timeout) return;
+    fail_request(request,
+                 error(ErrorCode::timed_out, "ran {:.1f} s, longer than the {:.1f} s allowed",
+                       seconds(request.times.first_scheduled), to_seconds(options.running_timeout))
+                     .with_fix("ask for fewer tokens, or raise --running-timeout"));
+    ++num_timed_out_total;
+    full = false;
+  };
+  if (chunked) expire(*chunked);
+  for (const auto& request : running.requests()) expire(*request);
+  retire_finished();
+}
+
+void Scheduler::State::displace(std::unique_ptr<Request> request) {
+  fail_request(*request, error(ErrorCode::queue_full,
+                               "{} requests wait already, and this one gave its place to a request "
+                               "of larger priority",
+                               options.max_queued_requests)
+                             .with_fix("try again later, or raise --max-queued-requests"));
+  ++num_displaced_total;
+  retire(std::move(request));
+}
+
+// Sends running requests back to the queue until the head fits: the smallest priority first, of
+// these the newest; only those whose priority is smaller by more than the threshold; and nobody,
+// unless that is enough. Counted as room: what was reserved for a victim, and the pages that are
+// its own.
+bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
+  const PriorityOptions& rules = options.priorities;
+  if (!rules.enabled || !rules.preempt) return false;
+  const Request& head = *waiting.head();
+  const auto candidates = running.requests().first(static_cast<size_t>(num_decodable));
+  std::vector<const Request*> victims;
+  for (const auto& request : candidates)
+    if (request->finish == FinishReason::none &&
+        int64_t{head.priority} - request->priority > rules.preemption_threshold)
+      victims.push_back(request.get());
+  if (victims.empty()) return false;
+  std::ranges::sort(victims, {}, [](const Request* r) {
+    return std::tuple(r->priority, -r->times.arrived.time_since_epoch(), -int64_t(value(r->id)));
+  });
+
+  const auto reserve = [&](const Request& r) {
+    return ratio.now() * std::min(r.new_tokens_left(), kMaxReservedNewTokens);
+  };
+  double need = 0;
+  {
+    const PrefixMatch match = cache.match(head.cache_namespace, head.reusable_tokens());
+    need = adder.shortfall(candidate(head, match), available_tokens());
+  }
+  if (need <= 0 && num_active() < options.max_running_requests) return false;
+  size_t num_victims = 0;
+  while (num_victims < victims.size() && (num_victims == 0 || need > 0)) {
+    const Request& victim = *victims[num_victims++];
+    const int num_own = static_cast<int>(victim.pages.size()) - victim.leased_pages;
+    need -= reserve(victim) + num_own * page_tokens();
+  }
+  if (need > 0) return false;
+
+  for (const Request* victim : std::span(victims).first(num_victims)) {
+    adder.release(reserve(*victim));
+    const auto place = std::ranges::find(candidates, victim, &std::unique_ptr<Request>::get);
+    if (place - candidates.begin() < num_decoding) --num_decoding;
+    --num_decodable;
+    log::info("preempt request={} priority={} for={} priority={}", value(victim->id),
+              victim->priority, value(head.id), head.priority);
+    preempted.push_back(victim);
+    retract(running.take(*victim));
+    ++num_preempted_total;
+  }
+  return true;
+}
+
+}  // namespace hocket

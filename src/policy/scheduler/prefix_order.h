@@ -1,0 +1,44 @@
+// The order of waiting requests under the policies that look at the prefix cache. Larger priority
+// first, then retracted ones, then the policy:
+//
+//   lpm                     longest cached prefix
+//   dfs_weight              depth first through the tree of their cached prefixes, the branch with
+//                           most waiting requests first, longer prefixes before shorter ones
+//   hrrn                    rows computed since arrival / rows of its own, highest first
+//   shortest_prefill_first  fewest rows to compute
+//
+// In-batch sharing: a request that has little in the cache but much in common with one further up
+// goes last this time, so that the first can fill the cache for it.
+// Pure functions.   Thread: engine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "policy/scheduler/request.h"
+#include "policy/scheduler/schedule_policy.h"
+
+namespace hocket {
+
+struct InBatchSharing {
+  int most_cached = 32;   // applies to requests with at most so many cached tokens; -1: to none
+  int least_common = 32;  // tokens in common with an earlier waiting request
+};
+
+struct PrefixCandidate {
+  Request* request = nullptr;
+  int cached_len = 0;
+  bool last = false;    // goes last this time
+  int branch_rank = 0;  // dfs_weight: place in the tree's order
+
+  int uncached_len() const { return static_cast<int>(request->tokens.size()) - cached_len; }
+};
+
+// Candidates in order of arrival; sets `last`.
+void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options);
+
+// policy: a cache-aware one. rows_total: rows computed by the server so far.
+void sort_by_prefix(SchedulePolicy policy, std::span<PrefixCandidate> candidates,
+                    uint64_t rows_total);
+
+}  // namespace hocket

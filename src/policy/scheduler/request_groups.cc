@@ -1,0 +1,108 @@
+#include "policy/scheduler/request_groups.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+auto place(const Request& request) {
+  return std::tuple(-int64_t{request.priority}, request.queue_order);
+}
+
+}  // namespace
+
+void RequestGroups::push(Request& request, uint64_t key) {
+  auto& owned = groups_[key];
+  if (owned == nullptr) {
+    owned = std::make_unique<RequestGroup>();
+    owned->key = key;
+  }
+  RequestGroup& group = *owned;
+  if (!group.active()) group.served = std::max(group.served, lowest_served());
+  const auto behind =
+      std::upper_bound(group.waiting.begin(), group.waiting.end(), &request,
+                       [](const Request* a, const Request* b) { return place(*a) < place(*b); });
+  group.waiting.insert(behind, &request);
+  request.group = &group;
+  ordered_ = false;
+  if (groups_.size() > kGroupsMax) forget_idle();
+}
+
+void RequestGroups::remove(Request& request) {
+  RequestGroup& group = *request.group;
+  const auto found = std::find(group.waiting.begin(), group.waiting.end(), &request);
+  HOCKET_CHECK(found != group.waiting.end());
+  group.waiting.erase(found);
+  if (ordered_ && heap_.front() != &group) ordered_ = false;
+}
+
+void RequestGroups::admitted(Request& request, int64_t num_tokens) {
+  ++request.group->num_running;
+  request.group->served += kPromptTokenWeight * num_tokens;
+  if (ordered_ && heap_.front() != request.group) ordered_ = false;
+}
+
+void RequestGroups::left(Request& request) {
+  --request.group->num_running;
+  HOCKET_CHECK(request.group->num_running >= 0);
+}
+
+// Only the group on top may have changed since the heap was made; head() puts it where it belongs.
+Request* RequestGroups::head() {
+  const auto order = [this](const RequestGroup* a, const RequestGroup* b) { return later(a, b); };
+  if (!ordered_) {
+    heap_.clear();
+    for (const auto& [key, group] : groups_)
+      if (!group->waiting.empty()) heap_.push_back(group.get());
+    std::make_heap(heap_.begin(), heap_.end(), order);
+    ordered_ = true;
+  } else if (!heap_.empty()) {
+    std::pop_heap(heap_.begin(), heap_.end(), order);
+    if (heap_.back()->waiting.empty())
+      heap_.pop_back();
+    else
+      std::push_heap(heap_.begin(), heap_.end(), order);
+  }
+  return heap_.empty() ? nullptr : heap_.front()->waiting.front();
+}
+
+bool RequestGroups::later(const RequestGroup* a, const RequestGroup* b) const {
+  const auto turn = [this](const RequestGroup& group) {
+    const Request& first = *group.waiting.front();
+    const int64_t rank = rank_ == Rank::least_served ? group.served : -int64_t{group.num_running};
+    return std::tuple(-int64_t{first.priority}, first.queue_order >= 0, rank, first.queue_order);
+  };
+  return turn(*a) > turn(*b);
+}
+
+// Counters only rise and nobody starts below the lowest, so the last answer holds while its group
+// has not moved.
+int64_t RequestGroups::lowest_served() {
+  if (lowest_ != nullptr && lowest_->active() && lowest_->served == floor_) return floor_;
+  int64_t lowest = std::numeric_limits<int64_t>::max();
+  lowest_ = nullptr;
+  for (const auto& [key, group] : groups_) {
+    if (!group->active() || group->served >= lowest) continue;
+    lowest = group->served;
+    lowest_ = group.get();
+  }
+  if (lowest_ != nullptr) floor_ = std::max(floor_, lowest);
+  return floor_;
+}
+
+// First those that a pause has made equal to newcomers, then, if there are still too many, all.
+void RequestGroups::forget_idle() {
+  const int64_t lowest = lowest_served();
+  std::erase_if(groups_, [&](const auto& entry) {
+    return !entry.second->active() && entry.second->served <= lowest;
+  });
+  if (groups_.size() > kGroupsMax)
+    std::erase_if(groups_, [](const auto& entry) { return !entry.second->active(); });
+  ordered_ = false;
+}
+
+}  // namespace hocket
