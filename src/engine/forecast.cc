@@ -151,7 +151,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
   HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
   const int page_tokens = q.settings.memory.page_size;
-  const int64_t page_bytes = cost.kv_bytes_per_token() * page_tokens;
+  const int64_t page_bytes = choice.kv_shape(page_tokens).page_bytes() * choice.model.num_layers;
   const MemoryQuestion memory = {.settings = q.settings,
                                  .model = choice.model,
                                  .dtype = choice.dtype,
