@@ -101,6 +101,7 @@ class Scenario {
     if (!problem_.empty()) return;
     if (verb == "pages") return configure(words);
     if (verb == "arrive") return arrive(words);
+    if (verb == "crowd") return crowd(words);
     if (verb == "refuse") return refuse(words);
     if (verb == "abort") return abort(words);
     if (verb == "flush") return same(words[1], engine_->scheduler().flush_cache() ? "yes" : "no");
@@ -230,6 +231,17 @@ class Scenario {
     actor.says = split(settings(words)["says"], ',');
     if (const auto added = engine_->scheduler().add(std::move(made)); !added)
       differ("a welcome", describe(added.error()));
+  }
+
+  // crowd r 3 ...: r1, r2 and r3 arrive.
+  void crowd(Words words) {
+    const int count = std::stoi(words[2]);
+    const std::string name = words[1];
+    words.erase(words.begin() + 2);
+    for (int i = 1; i <= count; ++i) {
+      words[1] = name + std::to_string(i);
+      arrive(words);
+    }
   }
 
   void refuse(const Words& words) {
