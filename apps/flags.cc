@@ -151,7 +151,7 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"max-running-requests", &s.memory.max_running_requests,
          "requests decoded together; 0: planned", ""},
         {"kv-cache-dtype", &s.memory.kv_cache_dtype, "auto (that of --dtype) or int8", ""},
-        {"page-size", &s.memory.page_size, "tokens of a KV page: 32, 64 or 128", ""}}},
+        {"page-size", &s.memory.page_size, "tokens of a KV page: a power of two, 1 to 128", ""}}},
       {"Scheduler",
        {{"schedule-policy", &s.scheduler.schedule_policy,
          "fcfs, lpm, dfs-weight, hrrn, shortest-prefill-first, lof, random, routing-key or fair",
@@ -185,7 +185,9 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
          "running requests never give way", ""},
         {"abort-on-priority-when-disabled", &s.scheduler.abort_on_priority_when_disabled,
          "refuse a priority while priorities are off, instead of ignoring it", ""},
-        {"disable-radix-cache", &s.scheduler.disable_radix_cache, "keep no prefixes", ""}}},
+        {"disable-radix-cache", &s.scheduler.disable_radix_cache, "keep no prefixes", ""},
+        {"radix-eviction-policy", &s.scheduler.radix_eviction_policy,
+         "who is forgotten first: lru, lfu, fifo, mru, filo, slru or priority", ""}}},
       {"CPU",
        {{"cpu-bind", &s.compute.cpu_bind, "auto, none, or processors as 0-3,8", ""},
         {"num-threads", &s.compute.num_threads, "compute threads; 0: one a core", ""},
@@ -204,6 +206,8 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
       {"max-queued-requests", &s.memory.max_queued_requests, "waiting requests; beyond: 429", ""});
   groups[1].flags.push_back(
       {"max-queued-tokens", &s.memory.max_queued_tokens, "prompt tokens waiting; 0: no limit", ""});
+  groups[2].flags.push_back(
+      {"kv-events", &s.scheduler.kv_events, "tell what the prefix cache holds at /kv_events", ""});
   groups.push_back(
       {"HTTP",
        {{"host", &s.http.host, "address to listen on", ""},

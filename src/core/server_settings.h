@@ -29,7 +29,7 @@ struct MemorySettings {
   int max_running_requests = 0;    // 0: planned
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;        // 0: no limit
-  int page_size = 32;                   // tokens; 32, 64 or 128
+  int page_size = 32;                   // tokens; a power of two, 1 to 128
   std::string kv_cache_dtype = "auto";  // auto (that of --dtype), int8
 };
 
@@ -51,6 +51,8 @@ struct SchedulerSettings {
   int priority_preemption_threshold = 10;
   bool abort_on_priority_when_disabled = false;
   bool disable_radix_cache = false;
+  std::string radix_eviction_policy = "lru";  // lru, lfu, fifo, mru, filo, slru, priority
+  bool kv_events = false;                     // GET /kv_events
 };
 
 struct HttpSettings {

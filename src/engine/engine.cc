@@ -33,6 +33,8 @@ Result<SchedulerOptions> scheduler_options(const Runner& runner, const ServerSet
   const EngineInfo& info = runner.info();
   HOCKET_TRY(const SchedulePolicy policy,
              parse_schedule_policy(settings.scheduler.schedule_policy));
+  HOCKET_TRY(const EvictionPolicy eviction,
+             parse_eviction_policy(settings.scheduler.radix_eviction_policy));
   return SchedulerOptions{.num_pages = plan.num_pages,
                           .page_tokens = info.page_tokens,
                           .max_running_requests = plan.max_running_requests,
@@ -44,6 +46,7 @@ Result<SchedulerOptions> scheduler_options(const Runner& runner, const ServerSet
                           .conservativeness = settings.scheduler.schedule_conservativeness,
                           .policy = policy,
                           .prefix_cache = !settings.scheduler.disable_radix_cache,
+                          .eviction = eviction,
                           .context_length = plan.context_length,
                           .eos_ids = info.model.eos_ids,
                           .vocab_size = info.model.vocab_size,
@@ -59,6 +62,11 @@ Result<SchedulerOptions> scheduler_options(const Runner& runner, const ServerSet
 Result<SchedulerOptions> checked(Result<SchedulerOptions> options) {
   if (options) HOCKET_TRY_VOID(check(*options));
   return options;
+}
+
+// Room to tell of all pages at once and of as many changes meanwhile, within reason.
+size_t kv_event_capacity(int num_pages) {
+  return std::clamp<size_t>(2 * static_cast<size_t>(num_pages) + 64, 4096, 1 << 17);
 }
 
 Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
@@ -124,13 +132,22 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
              Runner::create({.settings = options.settings,
                              .progress = std::move(options.progress),
                              .tokenizer_eos = options.tokenizer_eos}));
-  HOCKET_TRY(const SchedulerOptions scheduler, checked(scheduler_options(*runner, options.settings)));
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<State>(std::move(runner), scheduler, options.clock)));
+  HOCKET_TRY(SchedulerOptions scheduler, checked(scheduler_options(*runner, options.settings)));
+  std::unique_ptr<KvEventChannel> events;
+  if (options.settings.scheduler.kv_events)
+    events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
+  scheduler.kv_events = events.get();
+  auto state = std::make_unique<State>(std::move(runner), scheduler, options.clock);
+  state->kv_events = std::move(events);
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
 const EngineInfo& Engine::info() const {
   return state_->runner->info();
+}
+
+KvEventChannel* Engine::kv_events() {
+  return state_->kv_events.get();
 }
 
 RequestId Engine::next_request_id() {

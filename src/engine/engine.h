@@ -46,6 +46,8 @@ class Engine {
   ~Engine();
 
   const EngineInfo& info() const;  // Thread: any
+  // What the prefix cache holds, for one reader; null without --kv-events.   Thread: any
+  KvEventChannel* kv_events();
 
   // Starts the engine thread; outputs go to `outbox`, which must outlive stop().
   void start(Outbox& outbox);

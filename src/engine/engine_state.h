@@ -62,6 +62,7 @@ struct Engine::State {
   RealClock real_clock;
   const Clock& clock;
   std::unique_ptr<Runner> runner;
+  std::unique_ptr<KvEventChannel> kv_events;  // null: nobody may listen
   Scheduler scheduler;
   Sampler sampler;
   StepLog step_log;
@@ -80,7 +81,7 @@ struct Engine::State {
   // Any thread.
   Mailbox<Command> commands;
   const int max_queued_requests;
-  const bool priorities;  // of requests: on
+  const bool priorities;                // of requests: on
   std::atomic<int> num_handed_over{0};  // in `commands`
   std::atomic<int> num_waiting{0};      // in the scheduler's queue after the last step
   std::atomic<bool> accepting{true}, stopping{false}, threaded{false};

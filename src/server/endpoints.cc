@@ -165,6 +165,16 @@ Result<Json> Endpoints::flush_cache() {
           .with_fix("try again when /get_load says num_reqs 0"));
 }
 
+void Endpoints::listen(const Exchange& exchange) {
+  if (parts_.kv_events == nullptr)
+    respond_error(*exchange, error(ErrorCode::not_found, "nobody tells of the prefix cache")
+                                 .with_fix("start the server with --kv-events"));
+  else if (!parts_.kv_events->add(exchange))
+    respond_error(*exchange,
+                  error(ErrorCode::queue_full, "{} listen already", KvEventFeed::kMaxListeners)
+                      .with_fix("one listener can serve many"));
+}
+
 void Endpoints::add_probes(std::vector<Route>& routes) {
   const auto probe = [&](std::string_view path, Result<void> (*check)(const Parts&)) {
     routes.push_back({"GET", path, RunOn::http,
@@ -217,6 +227,9 @@ std::vector<Route> Endpoints::routes() {
   });
   json("GET", "/get_load", RunOn::http,
        [this](const HttpRequest&) -> Result<Json> { return load_json(parts_.generator->stats()); });
+  routes.push_back(
+      {"GET", "/kv_events", RunOn::http,
+       [this](const HttpRequest&, const Exchange& exchange, TimePoint) { listen(exchange); }});
   routes.push_back({"GET", "/metrics", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       exchange->respond(

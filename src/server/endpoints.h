@@ -9,6 +9,7 @@
 #include "server/answer.h"
 #include "server/generator.h"
 #include "server/health.h"
+#include "server/kv_event_feed.h"
 #include "server/metrics.h"
 #include "server/reply.h"
 #include "server/routes.h"
@@ -25,6 +26,7 @@ class Endpoints {
     ReplyService* reply = nullptr;
     Metrics* metrics = nullptr;
     Health* health = nullptr;
+    KvEventFeed* kv_events = nullptr;  // null: not offered
     std::function<HttpCounts()> http_counts;
   };
   explicit Endpoints(Parts parts);
@@ -42,6 +44,7 @@ class Endpoints {
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(std::string_view body);
   Result<Json> flush_cache();
+  void listen(const Exchange& exchange);
   void add_probes(std::vector<Route>& routes);
 
   Parts parts_;

@@ -1,5 +1,6 @@
 #include "server/generation_request.h"
 
+#include <fmt/core.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 
@@ -78,14 +79,20 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
   return {};
 }
 
-uint64_t cache_namespace_of(const std::string& salt) {
-  if (salt.empty()) return 0;
+CacheNamespace cache_namespace_of(const CacheNames& names) {
+  std::string all;  // each with its length, so that no two lists run together
+  bool any = false;
+  for (const std::string_view name : {names.adapter, names.salt, names.extra_key}) {
+    all += fmt::format("{}:{}", name.size(), name);
+    any |= !name.empty();
+  }
+  if (!any) return {};
   // Cryptographic, so that nobody can aim at another tenant's namespace.
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  EVP_Digest(salt.data(), salt.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
-  uint64_t value = 0;
-  std::memcpy(&value, digest.data(), sizeof value);
-  return std::max<uint64_t>(value, 1);
+  EVP_Digest(all.data(), all.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
+  std::array<uint64_t, 2> halves{};
+  std::memcpy(halves.data(), digest.data(), sizeof halves);
+  return {halves[0], halves[1]};
 }
 
 uint64_t choice_seed(uint64_t seed, int i) {

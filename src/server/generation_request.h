@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -56,8 +57,8 @@ struct GenerationRequest {
 
   std::optional<int> priority;
   std::string user, routing_key;
-  uint64_t client = 0;  // who asks (client_key.h)
-  std::string cache_salt;
+  uint64_t client = 0;                // who asks (client_key.h)
+  std::string cache_salt, extra_key;  // both keep prefixes apart
 };
 
 // The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request.
@@ -67,8 +68,12 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
 // context_length_exceeded with both numbers; nothing is ever cut.
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
                             const ServedModel& model);
-// Namespace of the prefix cache for a salt; 0 for none.
-uint64_t cache_namespace_of(const std::string& salt);
+// Whose cached prefixes a request may share: those with the same names, all of them. The common
+// namespace where there are none.
+struct CacheNames {
+  std::string_view adapter, salt, extra_key;
+};
+CacheNamespace cache_namespace_of(const CacheNames& names);
 // Seed of choice i: a function of both, i = 0 the seed itself.
 uint64_t choice_seed(uint64_t seed, int i);
 // A seed nobody chose.

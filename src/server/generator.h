@@ -27,6 +27,8 @@ class Generator {
   virtual void stop_accepting() = 0;
   virtual EngineStats stats() const = 0;
   virtual const EngineInfo& info() const = 0;
+  // As Engine::kv_events.
+  virtual KvEventChannel* kv_events() = 0;
 };
 
 // The engine as it is.
@@ -44,6 +46,7 @@ class EngineGenerator final : public Generator {
   void stop_accepting() override { engine_.stop_accepting(); }
   EngineStats stats() const override { return engine_.stats(); }
   const EngineInfo& info() const override { return engine_.info(); }
+  KvEventChannel* kv_events() override { return engine_.kv_events(); }
 
  private:
   Engine& engine_;

@@ -39,6 +39,8 @@ Json settings_json(const ServerSettings& s) {
           {"disable_priority_preemption", s.scheduler.disable_priority_preemption},
           {"abort_on_priority_when_disabled", s.scheduler.abort_on_priority_when_disabled},
           {"disable_radix_cache", s.scheduler.disable_radix_cache},
+          {"radix_eviction_policy", s.scheduler.radix_eviction_policy},
+          {"kv_events", s.scheduler.kv_events},
           {"host", s.http.host},
           {"port", s.http.port},
           {"api_key", s.http.api_key.empty() ? Json() : Json("set")},

@@ -137,7 +137,8 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
   {
     std::lock_guard lock(job->mutex);
     const GenerationRequest& request = job->answer.request;
-    const uint64_t cache_namespace = cache_namespace_of(request.cache_salt);
+    const CacheNamespace cache_namespace = cache_namespace_of(
+        {.adapter = {}, .salt = request.cache_salt, .extra_key = request.extra_key});
     int i = 0;
     for (size_t c = 0; c < job->ids.size(); ++c) {
       const ChoiceAnswer& choice = job->answer.choices[c];

@@ -242,9 +242,18 @@ TEST(Request, EverySamplingFieldArrives) {
   EXPECT_EQ(p.n, 3);
   EXPECT_EQ(p.rid, "r");
   EXPECT_EQ(answer.request.priority, -4);
-  EXPECT_NE(cache_namespace_of(answer.request.cache_salt), 0u);
-  EXPECT_NE(cache_namespace_of("s"), cache_namespace_of("t"));
-  EXPECT_EQ(cache_namespace_of(""), 0u);
+  EXPECT_EQ(cache_namespace_of({}), CacheNamespace());
+  const CacheNames names[] = {{.adapter = {}, .salt = "s", .extra_key = {}},
+                              {.adapter = {}, .salt = "t", .extra_key = {}},
+                              {.adapter = {}, .salt = {}, .extra_key = "s"},
+                              {.adapter = "s", .salt = {}, .extra_key = {}},
+                              {.adapter = {}, .salt = "s", .extra_key = "t"},
+                              {.adapter = {}, .salt = "st", .extra_key = {}},
+                              {.adapter = {}, .salt = "s1:t", .extra_key = {}},
+                              {}};
+  for (const CacheNames& a : names)
+    for (const CacheNames& b : names)
+      EXPECT_EQ(cache_namespace_of(a) == cache_namespace_of(b), &a == &b) << a.salt << b.salt;
 }
 
 TEST(Request, SeedsOfChoicesDifferAndRepeat) {

@@ -151,8 +151,7 @@ void read_envelope(Fields& fields, GenerationRequest& request) {
   fields.read("routing_key", request.routing_key);
   fields.read("cache_salt", request.cache_salt);
   fields.read("return_token_ids", request.return_token_ids);
-  // SGLang's name for the same wish; both together must differ from either.
-  if (std::string extra; fields.read("extra_key", extra)) request.cache_salt += '\0' + extra;
+  fields.read("extra_key", request.extra_key);
   for (const char* name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
     fields.refuse(name, "is not supported: prompts are computed where answers are");
   fields.ignore({"metadata", "store", "service_tier", "safety_identifier", "request_id",

@@ -45,12 +45,17 @@ struct Server::State {
                .outbox = &outbox,
                .metrics = &metrics,
                .max_live = live_max(options.settings, generator.info())}),
+        kv_events(generator.kv_events() == nullptr
+                      ? nullptr
+                      : std::make_unique<KvEventFeed>(*generator.kv_events(),
+                                                      generator.info().page_tokens)),
         endpoints({.settings = &options.settings,
                    .model = {&generator.info(), options.tokenizer, options.chat_template},
                    .generator = &generator,
                    .reply = &reply,
                    .metrics = &metrics,
                    .health = &health,
+                   .kv_events = kv_events.get(),
                    .http_counts =
                        [this] {
                          const HttpServer* server = counted;
@@ -67,6 +72,7 @@ struct Server::State {
   Health health;
   Outbox outbox;
   ReplyService reply;
+  std::unique_ptr<KvEventFeed> kv_events;  // null: not offered
   Endpoints endpoints;
   const std::vector<Route> routes;
   std::optional<TextPool> text;
@@ -176,6 +182,7 @@ bool Server::drain(Duration patience) {
   }
   s.generator.stop();
   s.reply.stop();
+  if (s.kv_events) s.kv_events->stop();
   if (s.http) s.http->stop(kLastBytesPatience);
   s.text.reset();
   return complete;

@@ -85,6 +85,7 @@ class FakeGenerator final : public Generator {
     return s;
   }
   const EngineInfo& info() const override { return info_; }
+  KvEventChannel* kv_events() override { return events ? &*events : nullptr; }
 
   int num_running() const {
     std::lock_guard lock(mutex_);
@@ -102,6 +103,7 @@ class FakeGenerator final : public Generator {
   std::vector<RequestInput> seen;
   std::atomic<int> num_aborted = 0;
   EngineInfo info_;
+  std::optional<KvEventChannel> events;
 
  private:
   struct Running {
@@ -171,7 +173,11 @@ class FakeGenerator final : public Generator {
     s->prompt_tokens = static_cast<int>(r.input.prompt.size());
     s->cached_tokens = 5;
     s->generated_tokens = static_cast<int>(r.done);
-    s->times = {r.input.arrived, r.started, r.started, RealClock().now()};
+    s->times = {.arrived = r.input.arrived,
+                .queued = r.input.arrived,
+                .first_scheduled = r.started,
+                .prefill_done = r.started,
+                .finished = RealClock().now()};
     return s;
   }
   void finish(const Running& r, FinishReason reason, TokenId token, Error e) {
@@ -218,6 +224,10 @@ class TestServer {
   enum class Text { bundled, none };
   explicit TestServer(Text text = Text::bundled, ServerSettings settings = {}) {
     settings.http.port = 0;
+    if (settings.scheduler.kv_events) {
+      generator.info_.page_tokens = 2;
+      generator.events.emplace(64);
+    }
     Server::Options options;
     options.settings = settings;
     options.generator = &generator;

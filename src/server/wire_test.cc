@@ -120,8 +120,11 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
   metrics.count_http(499);
   RequestSummary summary;
   const TimePoint arrived = TimePoint{} + from_seconds(100);
-  summary.times = {arrived, arrived + from_seconds(0.5), arrived + from_seconds(1.5),
-                   arrived + from_seconds(4.5)};
+  summary.times = {.arrived = arrived,
+                   .queued = arrived,
+                   .first_scheduled = arrived + from_seconds(0.5),
+                   .prefill_done = arrived + from_seconds(1.5),
+                   .finished = arrived + from_seconds(4.5)};
   metrics.observe_finished(summary);
   summary.times = {.arrived = arrived};  // aborted in the queue
   metrics.observe_finished(summary);
