@@ -1,7 +1,6 @@
 // hocket simulate: a trace through the real scheduler in virtual time, once a policy.
 #include <fmt/core.h>
 
-#include <array>
 #include <fstream>
 
 #include "apps/commands.h"
@@ -11,11 +10,6 @@
 
 namespace hocket {
 namespace {
-
-// Those that this scheduler knows are tried.
-constexpr std::array<const char*, 9> kPolicies = {
-    "fcfs", "lpm",    "dfs-weight",  "hrrn", "shortest-prefill-first",
-    "lof",  "random", "routing-key", "fair"};
 
 struct SimulateFlags {
   std::string trace, step_model, save_step_model, csv;
@@ -78,8 +72,8 @@ Result<std::vector<Named>> policies_of(const SimulateFlags& f, const Trace& trac
   std::vector<Named> chosen;
   if (f.policies.empty() && f.compare) return std::vector<Named>{{trace.policy_name, trace.policy}};
   if (f.policies.empty()) {
-    for (const char* name : kPolicies)
-      if (const auto policy = parse_schedule_policy(name)) chosen.push_back({name, *policy});
+    for (const std::string_view name : schedule_policy_names())
+      chosen.push_back({std::string(name), parse_schedule_policy(name).value()});
     return chosen;
   }
   for (const std::string& list : f.policies)
@@ -93,24 +87,18 @@ Result<std::vector<Named>> policies_of(const SimulateFlags& f, const Trace& trac
   return chosen;
 }
 
-Result<void> check(const SimulateFlags& f) {
-  const SchedulerOptions& s = f.scheduler;
+// The scheduler's options as the flags say. Errors: bad_value.
+Result<void> complete(SimulateFlags& f) {
+  SchedulerOptions& s = f.scheduler;
   if (s.page_tokens < 1 || (s.page_tokens & (s.page_tokens - 1)) != 0)
     return fail(ErrorCode::bad_value, "--page-size is a power of two");
   if (f.max_total_tokens < s.page_tokens || f.max_total_tokens / s.page_tokens > 1 << 28)
-    return fail(ErrorCode::bad_value, "--max-total-tokens is a page at least, and 2^28 at most");
-  if (s.max_running_requests < 1 || s.max_queued_requests < 1 || f.concurrency < 0)
     return fail(ErrorCode::bad_value,
-                "--max-running-requests and --max-queued-requests are at least 1, and "
-                "--max-concurrency is not negative");
-  if (s.chunk_tokens != -1 && s.chunk_tokens < s.page_tokens)
-    return fail(ErrorCode::bad_value, "--chunked-prefill-size is a page at least, or -1");
-  if (s.max_prefill_tokens < std::max(s.chunk_tokens, s.page_tokens))
-    return fail(ErrorCode::bad_value,
-                "--max-prefill-tokens is --chunked-prefill-size and a page at least");
-  if (!(s.conservativeness >= 0))
-    return fail(ErrorCode::bad_value, "--schedule-conservativeness is not negative");
-  return {};
+                "--max-total-tokens is a page at least, and 2^28 pages at most");
+  if (f.concurrency < 0) return fail(ErrorCode::bad_value, "--max-concurrency is not negative");
+  s.num_pages = static_cast<int>(f.max_total_tokens / s.page_tokens);
+  s.prefix_cache = !f.no_prefix_cache;
+  return check(s);
 }
 
 void print_head(const Trace& trace, const StepModel& model, const SchedulerOptions& s) {
@@ -218,10 +206,8 @@ Result<int> simulate_all(const Arguments& arguments) {
   if (!go) return 0;
   log::set_level(log::Level::error);
   HOCKET_TRY(const Trace trace, choose_traffic(f, arguments));
-  HOCKET_TRY_VOID(check(f));
+  HOCKET_TRY_VOID(complete(f));
   SchedulerOptions& options = f.scheduler;
-  options.num_pages = static_cast<int>(f.max_total_tokens / options.page_tokens);
-  options.prefix_cache = !f.no_prefix_cache;
   StepModel model = shipped_step_model();
   if (!f.step_model.empty()) {
     HOCKET_TRY(model, read_step_model(f.step_model));

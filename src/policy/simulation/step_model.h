@@ -36,7 +36,8 @@ struct StepModel {
   double experts_hit(double rows) const;
 };
 
-// Small, bf16, two Zen 4 cores with AVX-512; see docs/performance.md.
+// The shape `small` of bench one-batch on two Zen 4 cores: fitted to the figures of
+// docs/performance.md.
 StepModel shipped_step_model();
 
 // Least squares of relative errors with no coefficient below 0. Errors: bad_value where the lines

@@ -31,7 +31,10 @@ class Run {
  public:
   Run(const Trace& trace, const StepModel& model, const SchedulerOptions& options)
       : trace_(trace), model_(model), scheduler_(options), sent_(trace.requests.size()) {
-    for (int i = 0; i < trace.concurrency; ++i) free_clients_.push(begin());
+    // Clients do not begin in the same instant: the first requests of a log say when.
+    const int last = static_cast<int>(trace.requests.size()) - 1;
+    for (int i = 0; i < trace.concurrency; ++i)
+      free_clients_.push(trace.since == Trace::Since::sent ? due(std::min(i, last)) : begin());
     now_ = begin();
   }
 
