@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs every test, prints each one's name, and closes with `N passed, N failed`; exit 1 when one failed.
 
-    tools/run_tests.py --build BUILD [PART...]      without a part: all of them
+    tools/run_tests.py --build BUILD [PART...] [--seeds N]      without a part: all of them
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
-(those test suites alone), golden (those, and `hocket check`), api (the Python client).
+(those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client).
 """
 
 import argparse
@@ -265,7 +265,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--seeds", type=int, metavar="N", help="of the simulation; 1500 where it is not given")
     arguments = parser.parse_args()
+    if arguments.seeds is not None:
+        if arguments.seeds < 1:
+            parser.error("--seeds is at least 1")
+        os.environ["HOCKET_SIMULATION_SEEDS"] = str(arguments.seeds)
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
