@@ -14,8 +14,9 @@ std::string gb(int64_t bytes) {
 
 Result<void> check_settings(const ServerSettings& s) {
   const int page = s.memory.page_size;
-  if (page != 32 && page != 64 && page != 128)
-    return fail(error(ErrorCode::bad_value, "--page-size {} is not one of 32, 64, 128", page)
+  if (page < 1 || page > 128 || (page & (page - 1)) != 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--page-size {} is not one of 1, 2, 4, 8, 16, 32, 64, 128", page)
                     .with_param("page-size"));
   const int chunk = s.scheduler.chunked_prefill_size;
   if (chunk != -1 && chunk < page)

@@ -183,7 +183,7 @@ TEST_P(SameBits, WhateverThePolicy) {
 }
 
 TEST_P(SameBits, WhateverThePageSize) {
-  for (const int page : {32, 64, 128})
+  for (const int page : {1, 16, 32, 64, 128})
     expect_same_with("page " + std::to_string(page), [&](auto& s) { s.memory.page_size = page; });
 }
 
@@ -325,7 +325,7 @@ TEST_P(SameLogits, OfEveryRow) {
   }
   std::optional<LogitTable> want;
   const PlayOptions ways[] = {{}, {.chunk_tokens = 17}, {.chunk_tokens = 50, .max_together = 8}};
-  for (const int page : {32, 128}) {
+  for (const int page : {1, 16, 32, 128}) {
     ServerSettings settings = base_settings(GetParam());
     settings.memory.page_size = page;
     auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});

@@ -1,5 +1,8 @@
 #include "compute/kernels/attention.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "compute/kernels/attention_run.h"
 #include "compute/kernels/block_tiles.h"
 #include "compute/kernels/row_bodies.h"
@@ -7,13 +10,17 @@
 namespace hocket {
 namespace {
 
-// Query rows of one task over int8 pages, whose tiles must be made first.
+// Query rows of one task over pages whose tiles must be made first.
 constexpr int kMadeQueryRows = 256;
+
+bool makes_tiles(const KvShape& shape) {
+  return shape.dtype == DType::int8 || shape.in_rows();
+}
 
 int task_tokens(const AttentionSequence& sequence, int group, const KvShape& shape) {
   if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt)
     return kExpandedTokens;
-  const bool made = shape.kind == KvShape::Kind::heads && shape.dtype == DType::int8;
+  const bool made = shape.kind == KvShape::Kind::heads && makes_tiles(shape);
   return std::max(1, (made ? kMadeQueryRows : kQueryRows) / group);
 }
 
@@ -81,6 +88,55 @@ struct Int8Source {
   }
 };
 
+// Pages of few tokens: a block's tiles are gathered from their rows.
+template <class T>
+struct RowSource {
+  const KvLayer& kv;
+  std::span<const PageId> pages;
+  int head = 0;
+  BlockTiles<T> tiles;
+  T* rows = nullptr;  // [32][q_dim or v_dim]
+
+  void lay(Layout& scratch) {
+    tiles.lay(scratch);
+    rows = scratch.array<T>(int64_t{kBlockK} * std::max(tiles.q_dim, tiles.v_dim));
+  }
+  void load(int block, int block_end) const {
+    const KvShape& shape = kv.shape;
+    for (int token = block; token < block_end; token += kBlockK) {
+      gather(token, tiles.q_dim, 0, 0);
+      tiles.pack_keys(token - block, rows, tiles.q_dim);
+      gather(token, tiles.v_dim, shape.key_elements(), shape.page_tokens);
+      tiles.pack_values(token - block, rows, tiles.v_dim);
+    }
+  }
+  TileRun<T> keys(int, int block_end) const { return tiles.key_run(block_end); }
+  TileRun<T> values(int, int block_end) const { return tiles.value_run(block_end); }
+
+ private:
+  // `dim` numbers of each of 32 tokens; those of a page begin at `begin` of the head, their scales
+  // at `scales`. Behind the last page stand zeros.
+  void gather(int token, int dim, int64_t begin, int scales) const {
+    const int page_tokens = kv.shape.page_tokens;
+    const int end = static_cast<int>(pages.size()) * page_tokens;
+    for (int t = 0; t < kBlockK; ++t, ++token) {
+      T* const row = rows + int64_t{t} * dim;
+      if (token >= end) {
+        std::fill_n(row, dim, T{});
+        continue;
+      }
+      const PageId page = pages[token / page_tokens];
+      const int64_t in_page = token % page_tokens;
+      if (kv.shape.dtype == DType::int8) {
+        dequantize_row(kv.keys<int8_t>(page, head) + begin + in_page * dim, dim,
+                       kv.scales(page, head)[scales + in_page], row);
+      } else {
+        std::memcpy(row, kv.keys<T>(page, head) + begin + in_page * dim, dim * sizeof(T));
+      }
+    }
+  }
+};
+
 template <class T>
 struct PageSources {
   const KvLayer& kv;
@@ -101,19 +157,31 @@ struct Int8Sources {
 };
 
 template <class T>
+struct RowSources {
+  const KvLayer& kv;
+  int q_dim, v_dim;
+  RowSource<T> source(const AttentionSequence& sequence, int head, Layout& scratch) const {
+    RowSource<T> source{kv, sequence.pages, head, {.q_dim = q_dim, .v_dim = v_dim}};
+    source.lay(scratch);
+    return source;
+  }
+};
+
+template <class T>
 AttentionForm<T> form_of(int num_heads, const KvShape& shape) {
   AttentionForm<T> form;
   form.num_heads = num_heads;
   form.group = num_heads / shape.num_heads;
   form.q_dim = static_cast<int>(round_up(shape.key_dim, kBlockK));
   form.value_dim = form.out_dim = shape.value_dim;
-  form.rows_max = std::max(shape.dtype == DType::int8 ? kMadeQueryRows : kQueryRows, form.group);
+  form.rows_max = std::max(makes_tiles(shape) ? kMadeQueryRows : kQueryRows, form.group);
   return form;
 }
 
 // Calls f(form, sources) with those of the pages' kind.
 template <class T, class F>
 auto with_sources(const AttentionForm<T>& form, const KvLayer& kv, F&& f) {
+  if (kv.shape.in_rows()) return f(RowSources<T>{kv, form.q_dim, form.v_dim()});
   if (kv.shape.dtype == DType::int8) return f(Int8Sources<T>{kv, form.q_dim, form.v_dim()});
   return f(PageSources<T>{kv});
 }
@@ -126,7 +194,7 @@ void check_shapes(const AttentionCall& call) {
   HOCKET_CHECK(q.dtype == out.dtype && (q.dtype == shape.dtype || shape.dtype == DType::int8));
   HOCKET_CHECK(q.cols % (q_dim * shape.num_heads) == 0);
   HOCKET_CHECK(out.cols == q.cols / q_dim * shape.value_dim);
-  HOCKET_CHECK(shape.page_tokens % kBlockK == 0);
+  HOCKET_CHECK(shape.has_known_pages());
   for (const AttentionSequence& s : plan.sequences) {
     HOCKET_CHECK(s.row_begin + s.num_rows <= q.rows && s.row_begin + s.num_rows <= out.rows);
     const int64_t tokens = s.first_position + s.num_rows;

@@ -140,6 +140,68 @@ TEST(AttentionTest, RandomMixesGiveTheSameBits) {
   }
 }
 
+// The keys and values of `from`, in pages of another size.
+template <class T>
+AttentionBatch<T> in_pages_of(int page_tokens, AttentionCase c, const AttentionBatch<T>& from) {
+  c.page_tokens = page_tokens;
+  auto to = cases::attention_batch<T>(c, 1, from.kv.shape.dtype);
+  to.q = from.q;
+  const auto size = static_cast<size_t>(size_of(from.kv.shape.dtype));
+  for (size_t s = 0; s < from.sequences.size(); ++s) {
+    for (int t = 0; t < from.sequences[s].first_position + from.sequences[s].num_rows; ++t) {
+      for (int head = 0; head < c.kv_heads; ++head) {
+        struct Token {
+          const KvShape& shape;
+          std::byte* head;
+          float* scales;
+          int offset;
+        };
+        const auto token_of = [&](const AttentionBatch<T>& b) {
+          const int tokens = b.kv.shape.page_tokens;
+          const PageId page = b.page_lists[s][t / tokens];
+          return Token{b.kv.shape, b.kv.head(page, head), b.kv.scales(page, head), t % tokens};
+        };
+        const Token a = token_of(from), b = token_of(to);
+        const auto copy = [&](int64_t at, int64_t to_at) {
+          std::memcpy(b.head + to_at * size, a.head + at * size, size);
+        };
+        for (int d = 0; d < c.dim; ++d) {
+          copy(a.shape.key_offset(a.offset, d), b.shape.key_offset(b.offset, d));
+          copy(a.shape.key_elements() + a.shape.value_offset(a.offset, d),
+               b.shape.key_elements() + b.shape.value_offset(b.offset, d));
+        }
+        if (a.shape.dtype != DType::int8) continue;
+        b.scales[b.offset] = a.scales[a.offset];
+        b.scales[page_tokens + b.offset] = a.scales[a.shape.page_tokens + a.offset];
+      }
+    }
+  }
+  return to;
+}
+
+template <class T>
+void expect_same_in_pages_of_every_size(const AttentionCase& c, DType stored) {
+  auto b = cases::attention_batch<T>(c, 9, stored);
+  const std::vector<T> expected = run(cases::vector_isas().back(), b, b.sequences);
+  for (const int page_tokens : {1, 2, 4, 8, 16, 32, 64, 128}) {
+    auto other = in_pages_of(page_tokens, c, b);
+    for (Isa isa : cases::vector_isas())
+      ASSERT_TRUE(same_bits(run(isa, other, other.sequences, 2), expected))
+          << isa_name(isa) << " dim " << c.dim << " page " << page_tokens << " stored "
+          << dtype_name(stored);
+  }
+}
+
+TEST(AttentionTest, PageSizesChangeNoBit) {
+  const AttentionCase all[] = {{4, 2, 16, 32, {{5, 0}, {1, 31}, {1, 128}, {3, 300}}},
+                               {8, 2, 80, 64, {{40, 100}, {1, 1}, {3, 1022}}}};
+  for (const AttentionCase& c : all) {
+    expect_same_in_pages_of_every_size<Bf16>(c, DType::bf16);
+    expect_same_in_pages_of_every_size<Bf16>(c, DType::int8);
+    expect_same_in_pages_of_every_size<float>(c, DType::f32);
+  }
+}
+
 TEST(AttentionTest, CutsChangeNoBit) {
   for (const AttentionCase& c : cases::attention_cases()) {
     auto b = cases::attention_batch<Bf16>(c, 5, c.page_tokens == 64 ? DType::int8 : DType::bf16);

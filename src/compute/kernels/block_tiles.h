@@ -3,9 +3,12 @@
 //   keys    [8 panels of 16 keys][q_dim / 32][tile]
 //   values  [v_dim / 16 panels][4 k-blocks of 32 keys][tile]
 //
-// Tokens are counted from the block's first; pages hold whole k-blocks of 32 tokens, so tiles are
-// made 32 tokens at a time.   Private to attention; thread: the worker that owns the scratch.
+// Tokens are counted from the block's first; tiles are made 32 tokens at a time.   Private to
+// attention; thread: the worker that owns the scratch.
 #pragma once
+
+#include <algorithm>
+#include <cstring>
 
 #include "compute/kernels/attention_item.h"
 
@@ -40,5 +43,20 @@ struct BlockTiles {
 // x[i] = round(q[i] * scales[i % 32]).   n: a multiple of 32.
 void dequantize(const int8_t* q, int64_t n, const float* scales, Bf16* x);
 void dequantize(const int8_t* q, int64_t n, const float* scales, float* x);
+
+// x[i] = round(q[i] * scale).   n: any; q and x need hold no more.
+template <class T>
+void dequantize_row(const int8_t* q, int64_t n, float scale, T* x) {
+  float lanes[kBlockK];
+  std::fill_n(lanes, kBlockK, scale);
+  const int64_t whole = n / kBlockK * kBlockK, rest = n - whole;
+  dequantize(q, whole, lanes, x);
+  if (rest == 0) return;
+  int8_t tail[kBlockK] = {};
+  T last[kBlockK];
+  std::memcpy(tail, q + whole, rest);
+  dequantize(tail, kBlockK, lanes, last);
+  std::memcpy(x + whole, last, rest * sizeof(T));
+}
 
 }  // namespace hocket

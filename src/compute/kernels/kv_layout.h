@@ -9,7 +9,10 @@
 //           for each 32 keys one with n = d, k = keys
 //   scales  int8 only: fp32 [page_tokens] of keys, then [page_tokens] of values
 //
-// so that QK^T and PV are canonical products over the page as it lies.
+// so that QK^T and PV are canonical products over the page as it lies. Pages of fewer than 32
+// tokens hold rows instead, whose tiles are gathered before each product:
+//
+//   keys    [page_tokens][d_k padded to 32]        values  [page_tokens][d_v padded to 16]
 //
 // Kind latent (multi-head latent attention): one row a token, the latent c (value_dim numbers,
 // after its norm) and the rotated key part all heads share (key_dim - value_dim numbers):
@@ -36,7 +39,7 @@ struct KvShape {
   DType dtype = DType::bf16;       // as stored: bf16, f32, int8
   int num_heads = 0;               // KV heads; 1 of a latent
   int key_dim = 0, value_dim = 0;  // of a latent: kv_rank + rope_dim, kv_rank
-  int page_tokens = 32;            // a multiple of 32
+  int page_tokens = 32;            // a multiple of 32, or 1, 2, 4, 8, 16
 
   // Kind heads: elements of one head in one page.
   int64_t key_elements() const { return page_tokens * round_up(key_dim, kBlockK); }
@@ -53,13 +56,23 @@ struct KvShape {
         kind == Kind::latent ? page_tokens * row_elements() : key_elements() + value_elements();
     return elements * size_of(dtype) + scale_bytes();
   }
+  // Kernels take pages of so many tokens.
+  bool has_known_pages() const {
+    const bool power_of_two = page_tokens > 0 && (page_tokens & (page_tokens - 1)) == 0;
+    return page_tokens > 0 && (page_tokens % kBlockK == 0 || (in_rows() && power_of_two));
+  }
   int64_t page_bytes() const { return num_heads * head_bytes(); }
+
+  // Kind heads: tokens stand in rows, not in tiles.
+  bool in_rows() const { return page_tokens < kBlockK; }
 
   // Offsets inside a head's keys and values, in elements.
   int64_t key_offset(int token, int dim) const {
+    if (in_rows()) return token * round_up(key_dim, kBlockK) + dim;
     return packed_offset(token, dim, round_up(key_dim, kBlockK) / kBlockK);
   }
   int64_t value_offset(int token, int dim) const {
+    if (in_rows()) return token * round_up(value_dim, kPanelN) + dim;
     return token / kBlockK * (kBlockK * round_up(value_dim, kPanelN)) +
            packed_offset(dim, token % kBlockK, 1);
   }

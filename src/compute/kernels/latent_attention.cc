@@ -207,7 +207,7 @@ void check_shapes(const LatentAttentionCall& call) {
   const auto num_heads = static_cast<int64_t>(call.heads.key_up.size());
   HOCKET_CHECK(shape.kind == KvShape::Kind::latent && shape.num_heads == 1);
   HOCKET_CHECK(shape.key_dim == shape.value_dim + call.rope_dim);
-  HOCKET_CHECK(shape.page_tokens % kBlockK == 0);
+  HOCKET_CHECK(shape.has_known_pages());
   const DType dtype = call.q.dtype;
   HOCKET_CHECK(shape.dtype == dtype || shape.dtype == DType::int8);
   HOCKET_CHECK(call.q.cols == num_heads * round_up(call.nope_dim + call.rope_dim, kBlockK));

@@ -114,6 +114,44 @@ void expect_close_to_plain_attention(const LatentAttentionCase& c, DType stored,
   }
 }
 
+// The rows of `from`, in pages of another size.
+template <class T>
+LatentAttentionBatch<T> in_pages_of(int page_tokens, LatentAttentionCase c,
+                                    const LatentAttentionBatch<T>& from) {
+  c.page_tokens = page_tokens;
+  auto to = cases::latent_attention_batch<T>(c, 9, from.kv.shape.dtype);  // the same heads
+  to.q = from.q;
+  const KvShape& shape = from.kv.shape;
+  for (size_t s = 0; s < from.sequences.size(); ++s) {
+    for (int t = 0; t < from.sequences[s].first_position + from.sequences[s].num_rows; ++t) {
+      const PageId a = from.page_lists[s][t / shape.page_tokens];
+      const PageId b = to.page_lists[s][t / page_tokens];
+      const int at = t % shape.page_tokens, to_at = t % page_tokens;
+      const int64_t bytes = shape.row_elements() * size_of(shape.dtype);
+      std::memcpy(to.kv.head(b, 0) + to_at * bytes, from.kv.head(a, 0) + at * bytes, bytes);
+      if (shape.dtype == DType::int8)
+        std::copy_n(from.kv.scales(a, 0) + 2 * at, 2, to.kv.scales(b, 0) + 2 * to_at);
+    }
+  }
+  return to;
+}
+
+TEST(LatentAttentionTest, PageSizesChangeNoBit) {
+  using enum TokenRole;
+  const LatentAttentionCase c = {
+      4, 16, 16, 12, 40, 64, {{1, 129, generated}, {70, 61, prompt}, {2, 1022, generated}}};
+  for (const DType stored : {DType::bf16, DType::int8}) {
+    auto b = cases::latent_attention_batch<Bf16>(c, 9, stored);
+    const std::vector<Bf16> expected = run(cases::vector_isas().back(), b, b.sequences);
+    for (const int page_tokens : {1, 2, 4, 8, 16, 32, 64, 128}) {
+      auto other = in_pages_of(page_tokens, c, b);
+      for (Isa isa : cases::vector_isas())
+        ASSERT_TRUE(same_bits(run(isa, other, other.sequences, 2), expected))
+            << isa_name(isa) << " page " << page_tokens << " stored " << dtype_name(stored);
+    }
+  }
+}
+
 TEST(LatentAttentionTest, RefIsSoftmaxAttentionInBothForms) {
   for (LatentAttentionCase c : cases::latent_attention_cases()) {
     if (c.sequences[0].num_rows > 100) c.sequences[0].num_rows = 100;

@@ -17,30 +17,43 @@ template <class T>
 struct LatentRows {
   const KvLayer& kv;
   std::span<const PageId> pages;
-  T* rows = nullptr;  // int8 pages: [32][row_elements]
+  T* rows = nullptr;  // where they do not lie so: [32][row_elements]
 
   void lay(Layout& scratch) {
-    const bool made = kv.shape.dtype == DType::int8;
-    rows = scratch.array<T>(made ? kBlockK * kv.shape.row_elements() : 0);
+    rows = scratch.array<T>(gathers() ? kBlockK * kv.shape.row_elements() : 0);
   }
-  // The row of `token`, a multiple of 32; those after it follow row_elements() apart.
+  // The row of `token`, a multiple of 32; those after it follow row_elements() apart. Behind the
+  // last page stand zeros.
   const T* from(int token) const {
-    const KvShape& shape = kv.shape;
-    const PageId page = pages[token / shape.page_tokens];
-    const int in_page = token % shape.page_tokens;
-    if (shape.dtype != DType::int8) return kv.latent<T>(page, in_page);
-    const int64_t c = shape.rope_offset(), columns = shape.row_elements();
+    const int page_tokens = kv.shape.page_tokens;
+    if (!gathers()) return kv.latent<T>(pages[token / page_tokens], token % page_tokens);
+    const int64_t columns = kv.shape.row_elements();
+    const int end = static_cast<int>(pages.size()) * page_tokens;
     for (int t = 0; t < kBlockK; ++t) {
-      const int8_t* const q = kv.latent<int8_t>(page, in_page + t);
-      const float* const scales = kv.scales(page, 0) + 2 * (in_page + t);
-      float of_c[kBlockK], of_key[kBlockK];
-      std::fill_n(of_c, kBlockK, scales[0]);
-      std::fill_n(of_key, kBlockK, scales[1]);
-      T* const row = rows + t * columns;
-      dequantize(q, c, of_c, row);
-      dequantize(q + c, columns - c, of_key, row + c);
+      if (token + t < end) {
+        copy(token + t, rows + t * columns);
+      } else {
+        std::fill_n(rows + t * columns, columns, T{});
+      }
     }
     return rows;
+  }
+
+ private:
+  bool gathers() const { return kv.shape.dtype == DType::int8 || kv.shape.page_tokens < kBlockK; }
+  void copy(int token, T* row) const {
+    const KvShape& shape = kv.shape;
+    const int64_t c = shape.rope_offset(), columns = shape.row_elements();
+    const PageId page = pages[token / shape.page_tokens];
+    const int in_page = token % shape.page_tokens;
+    if (shape.dtype != DType::int8) {
+      std::memcpy(row, kv.latent<T>(page, in_page), columns * sizeof(T));
+      return;
+    }
+    const int8_t* const q = kv.latent<int8_t>(page, in_page);
+    const float* const scales = kv.scales(page, 0) + 2 * in_page;
+    dequantize_row(q, c, scales[0], row);
+    dequantize_row(q + c, columns - c, scales[1], row + c);
   }
 };
 

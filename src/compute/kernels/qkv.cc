@@ -14,6 +14,10 @@ namespace {
 template <class T>
 void store_key(const T* key, const KvShape& shape, int token, T* keys) {
   T* const first = keys + shape.key_offset(token, 0);
+  if (shape.in_rows()) {
+    std::copy_n(key, round_up(shape.key_dim, kBlockK), first);
+    return;
+  }
   const auto num_pairs = static_cast<int>(round_up(shape.key_dim, kBlockK) / 2);
   for (int pair = 0; pair < num_pairs; ++pair) {
     T* const to = first + pair / 16 * kTileElements + pair % 16 * (2 * kPanelN);
@@ -26,6 +30,10 @@ void store_key(const T* key, const KvShape& shape, int token, T* keys) {
 template <class T>
 void store_value(const T* v, const KvShape& shape, int token, T* values) {
   T* const first = values + shape.value_offset(token, 0);
+  if (shape.in_rows()) {
+    std::copy_n(v, shape.value_dim, first);
+    return;
+  }
   for (int dim = 0; dim < shape.value_dim; ++dim)
     first[dim / kPanelN * kTileElements + dim % kPanelN * 2] = v[dim];
 }

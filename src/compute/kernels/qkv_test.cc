@@ -16,7 +16,8 @@ struct QkvCase {
 };
 constexpr QkvCase kCases[] = {{4, 2, 16, 16, 32, 1},   {4, 2, 32, 32, 32, 40},
                               {16, 4, 64, 64, 64, 70}, {8, 8, 128, 64, 128, 5},
-                              {4, 2, 80, 80, 32, 33},  {4, 1, 48, 16, 96, 100}};
+                              {4, 2, 80, 80, 32, 33},  {4, 1, 48, 16, 96, 100},
+                              {4, 2, 80, 16, 8, 20},   {4, 2, 16, 16, 1, 9}};
 
 // What finish_qkv() reads, and pages of zeros that it writes to: tokens 5, 6, ... of a sequence on
 // shuffled pages.

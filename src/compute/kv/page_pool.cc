@@ -7,8 +7,7 @@ namespace hocket {
 Result<PagePool> PagePool::create(const KvShape& shape, int num_layers, int num_pages) {
   HOCKET_CHECK(num_layers > 0 && num_pages > 0);
   HOCKET_CHECK(shape.num_heads > 0 && shape.key_dim > 0 && shape.value_dim > 0);
-  HOCKET_CHECK(shape.page_tokens > 0);
-  HOCKET_CHECK(shape.page_tokens % kBlockK == 0);
+  HOCKET_CHECK(shape.has_known_pages());
   int64_t bytes = shape.page_bytes();
   if (__builtin_mul_overflow(bytes, num_layers, &bytes) ||
       __builtin_mul_overflow(bytes, num_pages, &bytes))

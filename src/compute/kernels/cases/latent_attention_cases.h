@@ -31,6 +31,8 @@ inline std::vector<LatentAttentionCase> latent_attention_cases() {
       {2, 16, 16, 12, 32, 64, {{2, 1022, generated}, {3, 1023, prompt}, {1, 2099, generated}}},
       {1, 128, 64, 128, 512, 32, {{2, 130, prompt}, {1, 131, generated}}},
       {1, 48, 16, 128, 96, 96, {{1100, 0, prompt}}},
+      {3, 16, 16, 12, 40, 1, {{1, 129, generated}, {9, 61, prompt}}},
+      {4, 16, 16, 12, 32, 16, {{5, 0, prompt}, {1, 1030, generated}, {2, 30, generated}}},
   };
 }
 
