@@ -9,9 +9,9 @@
 #include <random>
 
 #include "base/clock.h"
+#include "base/quantile.h"
 #include "bench/dummy_shape.h"
 #include "bench/limits.h"
-#include "bench/quantile.h"
 #include "compute/weights/progress_bar.h"
 #include "engine/cost.h"
 #include "engine/runner.h"

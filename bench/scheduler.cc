@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mix.h"
-#include "bench/quantile.h"
+#include "base/quantile.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

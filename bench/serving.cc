@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "bench/quantile.h"
+#include "base/quantile.h"
 
 namespace hocket {
 namespace {

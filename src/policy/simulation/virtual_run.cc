@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "base/mix.h"
+#include "base/quantile.h"
 
 namespace hocket {
 namespace {
@@ -15,16 +16,6 @@ constexpr Duration kRefusedPause = std::chrono::milliseconds(50);
 
 Duration from_us(double us) {
   return Duration(std::llround(us * 1e3));
-}
-
-// The value below which a share q lies; sorts a copy.
-double quantile_of(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const double at = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - std::floor(at)) * (values[above] - values[below]);
 }
 
 class Run {
@@ -157,11 +148,11 @@ RunFigures VirtualRun::figures() const {
   };
   return {.seconds = seconds,
           .output_tokens_per_s = seconds == 0 ? 0 : static_cast<double>(output_tokens) / seconds,
-          .ttft_p50_ms = quantile_of(ttft_ms, 0.5),
-          .ttft_p99_ms = quantile_of(ttft_ms, 0.99),
-          .itl_p50_ms = quantile_of(itl_ms, 0.5),
-          .itl_p99_ms = quantile_of(itl_ms, 0.99),
-          .e2e_p50_ms = quantile_of(e2e_ms, 0.5),
+          .ttft_p50_ms = quantile(ttft_ms, 0.5),
+          .ttft_p99_ms = quantile(ttft_ms, 0.99),
+          .itl_p50_ms = quantile(itl_ms, 0.5),
+          .itl_p99_ms = quantile(itl_ms, 0.99),
+          .e2e_p50_ms = quantile(e2e_ms, 0.5),
           .cached_share = share(cached_tokens, prompt_tokens)};
 }
 

@@ -1,4 +1,4 @@
-// Medians and spreads of what benches measured.
+// Medians and spreads of what was measured.
 #pragma once
 
 #include <algorithm>
