@@ -92,6 +92,7 @@ void RadixCache::Tree::tell_removed(const RadixNode& leaf, int num_pages) {
 // Listeners know of nothing any more.
 void RadixCache::Tree::tell_cleared() {
   options.events->begin_anew();
+  path.clear();
   for (const auto& [name_space, top] : roots) path.push_back(top.get());
   while (!path.empty()) {
     RadixNode& node = *path.back();
