@@ -78,7 +78,11 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
                       .plan = plan,
                       .scale = b.scale,
                       .out = MatrixView::of(View<Bf16>(y.data(), kRows, b.out_cols()))});
-  select_experts(backend, rows_of_x, p, moe, chosen, View<float>(weights.data(), kRows, 2));
+  select_experts(backend, {.logits = rows_of_x,
+                           .bias = p,
+                           .moe = moe,
+                           .ids = chosen,
+                           .weights = View<float>(weights.data(), kRows, 2)});
   gather_rows(backend, out.slice_rows(0, 1), std::span(rows).first(1), out.slice_rows(1, 1));
   combine_rows(backend, {.y = out,
                          .ids = chosen,

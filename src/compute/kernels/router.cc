@@ -5,8 +5,8 @@
 
 namespace hocket {
 
-void select_experts(Backend& backend, View<const float> logits, std::span<const float> bias,
-                    const MoeConfig& moe, View<int32_t> ids, View<float> weights) {
+void select_experts(Backend& backend, const ExpertChoice& choice) {
+  const auto& [logits, bias, moe, ids, weights] = choice;
   HOCKET_CHECK(logits.cols == moe.num_experts);
   HOCKET_CHECK((bias.empty() || std::ssize(bias) == logits.cols));
   HOCKET_CHECK(ids.rows == logits.rows);
@@ -23,14 +23,14 @@ void select_experts(Backend& backend, View<const float> logits, std::span<const 
   HOCKET_CHECK(moe.top_k >= 1 && moe.top_k <= moe.num_experts);
   const int64_t work = logits.cols * (ids.cols + 4);
   for_row_ranges(backend, logits.rows, work, [&](int64_t begin, int64_t end, int worker) {
-    float* const scratch = backend.scratch<float>(worker, 3 * logits.cols);
+    float* const scratch = backend.scratch<float>(worker, 3 * choice.logits.cols);
     for (int64_t r = begin; r < end; ++r) {
-      backend.rows().top_k({.logits = logits.row(r),
-                            .bias = bias.empty() ? nullptr : bias.data(),
-                            .moe = &moe,
+      backend.rows().top_k({.logits = choice.logits.row(r),
+                            .bias = choice.bias.empty() ? nullptr : choice.bias.data(),
+                            .moe = &choice.moe,
                             .scratch = scratch,
-                            .ids = ids.row(r),
-                            .weights = weights.row(r)});
+                            .ids = choice.ids.row(r),
+                            .weights = choice.weights.row(r)});
     }
   });
 }

@@ -18,7 +18,13 @@
 
 namespace hocket {
 
-void select_experts(Backend& backend, View<const float> logits, std::span<const float> bias,
-                    const MoeConfig& moe, View<int32_t> ids, View<float> weights);
+struct ExpertChoice {
+  View<const float> logits;
+  std::span<const float> bias;
+  const MoeConfig& moe;
+  View<int32_t> ids;
+  View<float> weights;
+};
+void select_experts(Backend& backend, const ExpertChoice& choice);
 
 }  // namespace hocket

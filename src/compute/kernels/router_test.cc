@@ -65,8 +65,11 @@ Routing routed(Backend& backend, const std::vector<float>& logits, std::span<con
                const MoeConfig& moe) {
   const int64_t rows = std::ssize(logits) / moe.num_experts, k = moe.top_k;
   Routing r = {std::vector<int32_t>(rows * k, -1), std::vector<float>(rows * k, -1)};
-  select_experts(backend, View<const float>(logits.data(), rows, moe.num_experts), bias, moe,
-                 View<int32_t>(r.ids.data(), rows, k), View<float>(r.weights.data(), rows, k));
+  select_experts(backend, {.logits = View<const float>(logits.data(), rows, moe.num_experts),
+                           .bias = bias,
+                           .moe = moe,
+                           .ids = View<int32_t>(r.ids.data(), rows, k),
+                           .weights = View<float>(r.weights.data(), rows, k)});
   return r;
 }
 

@@ -16,7 +16,11 @@ void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights
                            .weights = work.expert_weights.slice_rows(begin, count),
                            .logits = work.gate_logits.slice_rows(begin, count)};
   linear(backend, normed, weights.gate, routing.logits);
-  select_experts(backend, routing.logits, weights.bias, model.moe, routing.ids, routing.weights);
+  select_experts(backend, {.logits = routing.logits,
+                           .bias = weights.bias,
+                           .moe = model.moe,
+                           .ids = routing.ids,
+                           .weights = routing.weights});
   half.state.normed.set(normed);
   if (model.moe.shared_intermediate_size > 0) half.state.shared_x.set(normed);
   half.state.routing.set(routing);

@@ -48,24 +48,18 @@ std::string_view finish_name(FinishReason reason) {
 }
 
 std::string error_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::queue_full:
-      return "queue_full";
-    case ErrorCode::context_length_exceeded:
-      return "context_length_exceeded";
-    case ErrorCode::request_too_big:
-      return "request_too_big";
-    case ErrorCode::bad_logits:
-      return "bad_logits";
-    case ErrorCode::invalid_request:
-      return "invalid_request";
-    case ErrorCode::out_of_memory:
-      return "out_of_memory";
-    case ErrorCode::timed_out:
-      return "timed_out";
-    default:
-      return code_name(code);
-  }
+  using enum ErrorCode;
+  static const std::map<ErrorCode, std::string> names = {
+      {queue_full, "queue_full"},
+      {context_length_exceeded, "context_length_exceeded"},
+      {request_too_big, "request_too_big"},
+      {bad_logits, "bad_logits"},
+      {invalid_request, "invalid_request"},
+      {out_of_memory, "out_of_memory"},
+      {timed_out, "timed_out"},
+  };
+  const auto found = names.find(code);
+  return found == names.end() ? code_name(code) : found->second;
 }
 
 class Scenario {
@@ -119,28 +113,29 @@ class Scenario {
     SchedulerOptions options;
     options.vocab_size = 1 << 20;
     options.chunk_tokens = -1;
+    const std::map<std::string_view, int*> numbers = {
+        {"pages", &options.num_pages},
+        {"page_tokens", &options.page_tokens},
+        {"chunk_tokens", &options.chunk_tokens},
+        {"max_prefill", &options.max_prefill_tokens},
+        {"max_running", &options.max_running_requests},
+        {"max_queued", &options.max_queued_requests},
+        {"context", &options.context_length},
+        {"vocab", &options.vocab_size},
+        {"threshold", &options.priorities.preemption_threshold},
+        {"prefill_requests", &options.prefill_max_requests},
+        {"in_batch_cached", &options.in_batch.most_cached},
+        {"in_batch_common", &options.in_batch.least_common},
+        {"overtaken", &options.max_overtaken},
+    };
     for (size_t i = 0; i + 1 < words.size(); i += 2) {
       const std::string &key = words[i], &text = words[i + 1];
-      if (key == "pages")
-        options.num_pages = std::stoi(text);
-      else if (key == "page_tokens")
-        options.page_tokens = std::stoi(text);
-      else if (key == "chunk_tokens")
-        options.chunk_tokens = std::stoi(text);
-      else if (key == "max_prefill")
-        options.max_prefill_tokens = std::stoi(text);
-      else if (key == "max_running")
-        options.max_running_requests = std::stoi(text);
-      else if (key == "max_queued")
-        options.max_queued_requests = std::stoi(text);
+      if (const auto number = numbers.find(key); number != numbers.end())
+        *number->second = std::stoi(text);
       else if (key == "max_queued_tokens")
         options.max_queued_tokens = std::stoi(text);
-      else if (key == "context")
-        options.context_length = std::stoi(text);
       else if (key == "conservativeness")
         options.conservativeness = std::stod(text);
-      else if (key == "vocab")
-        options.vocab_size = std::stoi(text);
       else if (key == "mixed")
         options.mixed_chunks = text == "on";
       else if (key == "cache")
@@ -154,8 +149,6 @@ class Scenario {
       else if (key == "priorities")
         options.priorities.enabled = text != "off",
         options.priorities.low_values_first = text == "low";
-      else if (key == "threshold")
-        options.priorities.preemption_threshold = std::stoi(text);
       else if (key == "preempt")
         options.priorities.preempt = text == "on";
       else if (key == "when_off")
@@ -164,14 +157,6 @@ class Scenario {
         options.waiting_timeout = std::chrono::milliseconds(std::stoi(text));
       else if (key == "running_timeout")
         options.running_timeout = std::chrono::milliseconds(std::stoi(text));
-      else if (key == "prefill_requests")
-        options.prefill_max_requests = std::stoi(text);
-      else if (key == "in_batch_cached")
-        options.in_batch.most_cached = std::stoi(text);
-      else if (key == "in_batch_common")
-        options.in_batch.least_common = std::stoi(text);
-      else if (key == "overtaken")
-        options.max_overtaken = std::stoi(text);
       else if (key == "seed")
         options.seed = std::stoul(text);
       else
