@@ -239,6 +239,7 @@ void print_head(const Runner& runner, const Limits& limits, bool json) {
         {"isa", isa_name(info.isa)},
         {"threads", info.num_workers},
         {"dtype", dtype_name(info.dtype)},
+        {"form", form_of(info)},
         {"weight_bytes", info.weight_bytes},
         {"num_experts", info.model.moe.num_experts},
         {"top_k", info.model.moe.top_k},
@@ -258,8 +259,7 @@ void print_head(const Runner& runner, const Limits& limits, bool json) {
         limits.speed.operations_per_s / 1e9, limits.speed.integer_operations_per_s / 1e9);
     fmt::print("model   {} layers, hidden {}, {} experts, top {} | {:.2f} GB {}\n",
                info.model.num_layers, info.model.hidden_size, info.model.moe.num_experts,
-               info.model.moe.top_k, static_cast<double>(info.weight_bytes) / 1e9,
-               dtype_name(info.dtype));
+               info.model.moe.top_k, static_cast<double>(info.weight_bytes) / 1e9, form_of(info));
   }
 }
 
