@@ -31,6 +31,8 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   constexpr int kTokens = 32;
   cost.kv_bytes_per_token_ =
       choice.kv_shape(kTokens).page_bytes() / kTokens * int64_t{model.num_layers};
+  if (choice.kv_dtype == DType::int8)
+    cost.widened_kv_bytes_ = static_cast<double>(cost.kv_bytes_per_token_);
 
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const auto plain = [&](WeightPart part, const char* name) {

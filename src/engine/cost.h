@@ -92,7 +92,7 @@ class ModelCost {
   // docs/performance.md within 14 %, where the larger of the two alone misses by 40 %.
   static double seconds(double bytes, const Operations& operations, const MachineSpeed& speed);
   double seconds(const PassShape& pass, const MachineSpeed& speed) const {
-    return seconds(bytes(pass), operations(pass), speed);
+    return seconds(bytes(pass) + pass.kv_tokens * widened_kv_bytes_, operations(pass), speed);
   }
 
  private:
@@ -113,6 +113,8 @@ class ModelCost {
   Operations row_operations_;  // of one row in all layers, without scores and latents
   int num_moe_layers_ = 0;
   int64_t kv_bytes_per_token_ = 0;
+  // int8 keys are widened before they are multiplied: no faster than reading them as bf16.
+  double widened_kv_bytes_ = 0;
   // Of kv_b_proj: expanded once a key by prompts, used once a row by generated tokens.
   int64_t latent_parameters_ = 0;
   int64_t unread_bytes_ = 0;  // of the two forms of a latent's keys, the one a pass leaves alone
