@@ -20,10 +20,7 @@ std::string_view weight_part_name(WeightPart part) {
 
 Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   const ModelConfig& model = choice.model;
-  const ModelFamily* family = find_family(model.architecture);
-  if (family == nullptr)
-    return fail(ErrorCode::unsupported_model, "no model family for architecture {}",
-                model.architecture);
+  HOCKET_TRY(const ModelFamily* family, find_family(model.architecture));
   ModelCost cost;
   cost.model_ = model;
   cost.prompt_role_ = choice.prompt_role;

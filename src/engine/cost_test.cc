@@ -39,7 +39,7 @@ std::vector<std::filesystem::path> runnable_folders() {
   for (const char* group : {"configs", "golden", "golden/quantized"})
     for (const auto& entry : std::filesystem::directory_iterator(kTests / group))
       if (const auto model = read_hf_config(entry.path());
-          model && find_family(model->architecture) != nullptr)
+          model && find_family(model->architecture).has_value())
         folders.push_back(entry.path());
   return folders;
 }

@@ -129,6 +129,13 @@ Result<void> Runner::load_weights(const Options& options) {
   HOCKET_TRY(model_, Model::load(choice_.model, choice_.combine_groups, loader));
   weights_ = loader.take_memory();
   source_.reset();
+  if (const int mixed = loader.num_mixed(); mixed > 0)
+    info_.changes.push_back(
+        {.flag = "weights",
+         .from = "the formats of the files",
+         .to = "bfloat16",
+         .why = fmt::format("{} products stack matrices that are stored in different formats",
+                            mixed)});
   for (const std::string& from : loader.narrowed_from())
     info_.changes.push_back({.flag = "--dtype",
                              .from = from,

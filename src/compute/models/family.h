@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "base/result.h"
 #include "compute/models/layer.h"
 #include "compute/weights/loader.h"
 #include "core/model_config.h"
@@ -16,7 +17,7 @@ struct ModelFamily {
   Layer (*load_layer)(const ModelConfig& model, int index, WeightLoader& loader);
 };
 
-// Null for an architecture that cannot run.
-const ModelFamily* find_family(std::string_view architecture);
+// Errors: unsupported_model.   Thread: any.
+Result<const ModelFamily*> find_family(std::string_view architecture);
 
 }  // namespace hocket

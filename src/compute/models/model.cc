@@ -29,10 +29,7 @@ Result<void> check_experts(const Layer& layer, int index) {
 }  // namespace
 
 Result<Model> Model::load(const ModelConfig& config, int combine_groups, WeightLoader& loader) {
-  const ModelFamily* family = find_family(config.architecture);
-  if (family == nullptr)
-    return fail(ErrorCode::unsupported_model, "no model family for architecture {}",
-                config.architecture);
+  HOCKET_TRY(const ModelFamily* family, find_family(config.architecture));
   Model model;
   model.config_ = config;
   model.dispatcher_ = LocalDispatcher(config, combine_groups);

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "compute/models/family.h"
 #include "compute/weights/hf_config.h"
+#include "compute/weights/hf_families.h"
 
 namespace hocket {
 namespace {
@@ -26,6 +28,11 @@ TEST(Model, ExpertsOfALayerAreOfOneFormat) {
   EXPECT_EQ(refused.error().code, ErrorCode::unsupported_model);
   EXPECT_NE(refused.error().message.find("experts 0 and 3 of layer 2"), std::string::npos)
       << refused.error().message;
+}
+
+TEST(Model, EveryFamilyWhoseConfigIsReadCanRun) {
+  for (const HfFamily& family : hf_families())
+    EXPECT_TRUE(find_family(family.architecture).has_value()) << family.architecture;
 }
 
 TEST(Model, AnUnknownArchitectureIsRefused) {

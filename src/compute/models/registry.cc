@@ -20,9 +20,11 @@ constexpr std::array<ModelFamily, 8> kFamilies = {{
 
 }  // namespace
 
-const ModelFamily* find_family(std::string_view architecture) {
+Result<const ModelFamily*> find_family(std::string_view architecture) {
   const auto found = std::ranges::find(kFamilies, architecture, &ModelFamily::architecture);
-  return found == kFamilies.end() ? nullptr : found;
+  if (found == kFamilies.end())
+    return fail(ErrorCode::unsupported_model, "no model family for architecture {}", architecture);
+  return found;
 }
 
 }  // namespace hocket

@@ -80,6 +80,7 @@ struct WeightLoader::State {
   int64_t used = 0, done = 0;
   std::optional<Error> error;
   std::set<std::string> narrowed;
+  int num_mixed = 0;
   std::chrono::steady_clock::time_point reported;
   std::vector<RowScratch> scratch;  // one a worker
 
@@ -182,14 +183,17 @@ void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightForma
 PackedWeight WeightLoader::State::load(const Product& product) {
   std::vector<MatrixReader> readers;
   std::optional<MatrixFormat> format;
+  bool mixed = false;
   for (const PlacedPart& part : product.parts) {
     std::optional<MatrixReader> reader = open(part.name, part.n, product.k);
     if (!reader) return {};
     const MatrixFormat own = format_of(*reader, product.quantized);
     if (!format) format = own;
-    if (*format != own) format = MatrixFormat{};
+    mixed |= *format != own;
     readers.push_back(*std::move(reader));
   }
+  if (mixed) format = MatrixFormat{};
+  num_mixed += mixed ? 1 : 0;
   if (is_integer(format->format) && product.k > kIntegerDepthMax) {
     error = too_deep(product.parts.front().name, product.k);
     return {};
@@ -382,6 +386,10 @@ Result<void> WeightLoader::status() const {
 
 std::vector<std::string> WeightLoader::narrowed_from() const {
   return {state_->narrowed.begin(), state_->narrowed.end()};
+}
+
+int WeightLoader::num_mixed() const {
+  return state_->num_mixed;
 }
 
 Buffer WeightLoader::take_memory() {

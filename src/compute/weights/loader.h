@@ -91,6 +91,9 @@ class WeightLoader {
   Result<void> status() const;
   // Stored types met that hold more than `dtype` keeps ("float32"); for the announcement.
   std::vector<std::string> narrowed_from() const;
+  // Products of which the files hold the parts in different formats: kept in bf16; for the
+  // announcement.
+  int num_mixed() const;
   // Gives the memory to the model; the views handed out stay valid while it lives.
   Buffer take_memory();
 

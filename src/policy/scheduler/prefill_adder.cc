@@ -7,11 +7,12 @@ namespace hocket {
 
 // At least one page of rows is always left beside the decode rows, so that many of them cannot
 // starve a prompt.
-PrefillAdder::PrefillAdder(const PrefillBudget& budget)
-    : budget_(budget),
-      rem_input_(std::max(budget.max_prefill_tokens - budget.num_decode_rows, budget.page_tokens)) {
-  if (budget.chunk_tokens >= 0)
-    rem_chunk_ = std::max(budget.chunk_tokens - budget.num_decode_rows, budget.page_tokens);
+PrefillAdder::PrefillAdder(PrefillBudget budget)
+    : budget_(std::move(budget)),
+      rem_input_(
+          std::max(budget_.max_prefill_tokens - budget_.num_decode_rows, budget_.page_tokens)) {
+  if (budget_.chunk_tokens >= 0)
+    rem_chunk_ = std::max(budget_.chunk_tokens - budget_.num_decode_rows, budget_.page_tokens);
 }
 
 int PrefillAdder::limit() const {

@@ -60,7 +60,7 @@ struct Admission {
 
 class PrefillAdder {
  public:
-  explicit PrefillAdder(const PrefillBudget& budget);
+  explicit PrefillAdder(PrefillBudget budget);
 
   // The request whose chunk was cut in an earlier pass: goes first, and waits only while running
   // requests need the memory. available_tokens: in pages free or evictable now; what it gets is

@@ -58,7 +58,7 @@ void Scheduler::State::prefill() {
                        .max_requests = options.prefill_max_requests,
                        .play_to_the_end = !options.prefix_cache};
   if (budget.play_to_the_end) budget.growths = running.growths(ratio.now());
-  PrefillAdder adder(budget);
+  PrefillAdder adder(std::move(budget));
   if (!full)
     waiting.begin_pass(cache, {.cache_generation = cache_generation, .rows_total = rows_total});
   if (chunked) {
