@@ -30,6 +30,17 @@ TEST(Model, ExpertsOfALayerAreOfOneFormat) {
       << refused.error().message;
 }
 
+TEST(Model, ProductsOfSeveralStoredFormatsAreCounted) {
+  Result<ModelConfig> config = read_hf_config(kGolden / "quantized/awq");
+  ASSERT_TRUE(config.has_value());
+  for (const int expected : {0, 1}) {
+    WeightLoader loader = WeightLoader::measuring({.stored = config->quant});
+    ASSERT_TRUE(Model::load(*config, 1, loader).has_value());
+    EXPECT_EQ(loader.num_mixed(), expected);
+    config->quant.skipped.push_back("model.layers.0.self_attn.k_proj");
+  }
+}
+
 TEST(Model, EveryFamilyWhoseConfigIsReadCanRun) {
   for (const HfFamily& family : hf_families())
     EXPECT_TRUE(find_family(family.architecture).has_value()) << family.architecture;
