@@ -37,7 +37,13 @@ struct SchedulerSettings {
   std::string schedule_policy = "fcfs";  // policy/scheduler/schedule_policy.h
   int chunked_prefill_size = 2048;       // tokens; -1: whole prompts
   int max_prefill_tokens = 16384;
-  bool enable_mixed_chunk = false;
+  int max_chunked_requests = 1;
+  std::string prefill_policy = "prefill-first";  // prefill-first, mixed, latency
+  bool enable_mixed_chunk = false;               // the same as prefill_policy mixed
+  double itl_slo_ms = 100;                       // of prefill_policy latency
+  std::string overlap_schedule = "auto";         // auto, on, off
+  bool disable_overlap_schedule = false;         // the same as overlap_schedule off
+  int max_overtaken = 512;                       // requests that may start before an older one
   double schedule_conservativeness = 1.0;
   int64_t schedule_seed = 0;        // of the policy `random`
   int prefill_max_requests = 0;     // of one pass; 0: no limit

@@ -18,6 +18,9 @@ struct Slice {
   bool samples = false;    // the last row's logits choose the next token (false for a middle chunk)
   int logprobs_from = -1;  // >= begin: rows from this token on also report the log-probability of
                            // the token after them
+  int future = -1;         // >= 0: the token of the only row is not known yet; it is the `future`-th
+                           // that the batch before this one samples
+  bool accepted = false;   // by commit(): the sampled token is the request's next
 };
 
 // Copy the first `tokens` tokens of page `from` to page `to`, before the forward pass.

@@ -57,7 +57,14 @@ struct Request {
   uint64_t overdue_at = 0;       // next, once so many have left the queue
   RequestGroup* group = nullptr;
 
-  // KV. Tokens [0, computed_len) have keys and values; pages[i] holds tokens [i P, (i+1) P).
+  // Of batches that are not committed yet: how many have rows of it, how many tokens they sample,
+  // and which of the newest batch's samples is its own (-1: none).
+  int num_batches = 0;
+  int num_pending = 0;
+  int future = -1;
+
+  // KV. Tokens [0, computed_len) have keys and values, or will when the batches in flight are done;
+  // pages[i] holds tokens [i P, (i+1) P).
   //   pages   | leased: the tree's, read only | own: written by this request |
   //           0                    leased_pages                      pages.size()
   int computed_len = 0;
@@ -75,9 +82,11 @@ struct Request {
   RequestTimes times;
 
   int generated() const { return static_cast<int>(tokens.size()) - prompt_len; }
+  // Tokens, those that are being sampled included.
+  int len() const { return static_cast<int>(tokens.size()) + num_pending; }
   // Rows still to compute before a new token can be sampled; 1 while decoding.
-  int uncomputed() const { return static_cast<int>(tokens.size()) - computed_len; }
-  int new_tokens_left() const { return sampling.max_new_tokens - generated(); }
+  int uncomputed() const { return len() - computed_len; }
+  int new_tokens_left() const { return sampling.max_new_tokens - (len() - prompt_len); }
 
   // First row that still has to report a prompt log-probability; -1: none has to. Row i reports on
   // token i + 1, so the prompt's last row has nothing to report.

@@ -9,8 +9,22 @@ namespace {
 constexpr std::string_view kNames[] = {
     "fcfs", "lpm",    "dfs-weight",  "hrrn", "shortest-prefill-first",
     "lof",  "random", "routing-key", "fair"};
+constexpr std::string_view kPrefillNames[] = {"prefill-first", "mixed", "latency"};
 
 }  // namespace
+
+std::string_view prefill_policy_name(PrefillPolicy policy) {
+  return kPrefillNames[static_cast<size_t>(policy)];
+}
+
+Result<PrefillPolicy> parse_prefill_policy(std::string_view name) {
+  const auto found = std::ranges::find(kPrefillNames, name);
+  if (found != std::end(kPrefillNames))
+    return static_cast<PrefillPolicy>(found - std::begin(kPrefillNames));
+  return fail(error(ErrorCode::bad_value, "prefill policy '{}' is unknown", name)
+                  .with_fix("one of prefill-first, mixed, latency")
+                  .with_param("prefill_policy"));
+}
 
 std::span<const std::string_view> schedule_policy_names() {
   return kNames;

@@ -1,5 +1,6 @@
-// Names and properties of the rules by which waiting requests are ordered. The rules themselves:
-// waiting_queue.h, prefix_order.h, request_groups.h.   Source: docs/contracts/engine.md.
+// Names and properties of the rules by which waiting requests are ordered, and of what those that
+// run do meanwhile. The rules themselves: waiting_queue.h, prefix_order.h, request_groups.h;
+// schedule.cc.   Source: docs/contracts/engine.md.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,16 @@ enum class SchedulePolicy : uint8_t {
   fair,                    // of the client that was served least
 };
 
+// What running requests do while prompts are computed.
+enum class PrefillPolicy : uint8_t {
+  prefill_first,  // they wait a step
+  mixed,          // their rows join the chunk
+  latency,        // mixed, and the chunk is no longer than measured steps allow for their goal
+};
+
 // Errors: bad_value, with the names there are.
+Result<PrefillPolicy> parse_prefill_policy(std::string_view name);
+std::string_view prefill_policy_name(PrefillPolicy policy);
 Result<SchedulePolicy> parse_schedule_policy(std::string_view name);
 std::string_view schedule_policy_name(SchedulePolicy policy);
 // In the order of the enumeration.

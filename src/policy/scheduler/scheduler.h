@@ -40,7 +40,9 @@ struct SchedulerOptions {
   int64_t max_queued_tokens = 0;   // 0: no limit
   int chunk_tokens = 2048;         // -1: prompts are never cut
   int max_prefill_tokens = 16384;  // of one pass; >= chunk_tokens
-  bool mixed_chunks = false;       // decode rows join a prefill pass
+  int max_chunked_requests = 1;    // prompts that are computed in part at the same time
+  PrefillPolicy prefill_policy = PrefillPolicy::prefill_first;
+  Duration itl_goal{};  // of PrefillPolicy::latency: between two tokens of a request; > 0
   double conservativeness = 1.0;   // of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
@@ -91,12 +93,22 @@ class Scheduler {
   // unknown or finished id. The aborted request comes out of take_finished().
   bool abort(RequestId id, FinishReason reason, Error error);
 
-  // The next step's rows, pages assigned; empty when there is nothing to do. The reference is valid
-  // until the next call. Exactly one commit() follows each non-empty batch (the overlapped
-  // scheduler of a later issue keeps two).
+  // The next step's rows, pages assigned; empty when there is nothing to do. Exactly one commit()
+  // follows each non-empty batch, in the order of their schedule(); the reference is valid until
+  // the schedule() after it.
+  //
+  // Overlapped: one batch may still be uncommitted. Rows may then stand for tokens that it has yet
+  // to sample (Slice::future), and a request that turns out to have ended has a row too many, which
+  // commit() drops. Whoever has to lose pages for this (retraction, preemption) must have all his
+  // tokens first: the batch comes back empty, and the one in flight is to be committed before
+  // schedule() is asked again. Steps must be computed in this order, one after the other: pages are
+  // given away while a step that reads them is under way, and written by later ones only.
   const Batch& schedule(TimePoint now);
+  // How long the step took, before its commit(); PrefillPolicy::latency learns from it.
+  void note_duration(const Batch& batch, Duration took);
   // Appends tokens, tests for the end (abort, no usable token, length, stop token), hands pages to
-  // the tree. sampled: one for each slice with samples == true, in slice order.
+  // the tree. sampled: one for each slice with samples == true, in slice order. Sets
+  // Slice::accepted.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
   // Requests that ended since the last call, oldest first; they own no page any more.
