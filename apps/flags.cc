@@ -221,6 +221,8 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
       {"max-queued-tokens", &s.memory.max_queued_tokens, "prompt tokens waiting; 0: no limit", ""});
   groups[2].flags.push_back(
       {"kv-events", &s.scheduler.kv_events, "tell what the prefix cache holds at /kv_events", ""});
+  groups[2].flags.push_back({"decode-log-interval", &s.scheduler.decode_log_interval,
+                             "decode steps from one log line to the next", ""});
   groups.push_back(
       {"HTTP",
        {{"host", &s.http.host, "address to listen on", ""},

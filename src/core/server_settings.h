@@ -59,6 +59,7 @@ struct SchedulerSettings {
   bool disable_radix_cache = false;
   std::string radix_eviction_policy = "lru";  // lru, lfu, fifo, mru, filo, slru, priority
   bool kv_events = false;                     // GET /kv_events
+  int decode_log_interval = 40;               // steps from one `Decode batch` line to the next
 };
 
 struct HttpSettings {

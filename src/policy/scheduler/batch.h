@@ -18,9 +18,9 @@ struct Slice {
   bool samples = false;    // the last row's logits choose the next token (false for a middle chunk)
   int logprobs_from = -1;  // >= begin: rows from this token on also report the log-probability of
                            // the token after them
-  int future = -1;         // >= 0: the token of the only row is not known yet; it is the `future`-th
-                           // that the batch before this one samples
-  bool accepted = false;   // by commit(): the sampled token is the request's next
+  int future = -1;        // >= 0: the token of the only row is not known yet; it is the `future`-th
+                          // that the batch before this one samples
+  bool accepted = false;  // by commit(): the sampled token is the request's next
 };
 
 // Copy the first `tokens` tokens of page `from` to page `to`, before the forward pass.
@@ -33,7 +33,15 @@ struct Batch {
   ForwardMode mode = ForwardMode::idle;
   std::vector<Slice> slices;  // chunks first, then decode rows
   std::vector<PageCopy> copies;
-  int num_rows = 0;  // sum of the slices' len
+  int num_rows = 0;         // sum of the slices' len
+  int num_decode_rows = 0;  // the last slices, a row each
+
+  // How things stood when it was made, for logs and counters.
+  int64_t cached_tokens = 0;   // that prompts begun in it, or begun again, found in the cache
+  int64_t pending_tokens = 0;  // to compute after it, of prompts that wait or are cut
+  int num_running = 0;         // requests whose prompts were done before
+  int num_waiting = 0;
+  bool overlapped = false;  // while the batch before it was under way
 
   bool empty() const { return slices.empty(); }
 };

@@ -15,25 +15,28 @@ bool contains(const std::vector<TokenId>& ids, TokenId id) {
 }  // namespace
 
 void Scheduler::State::commit(std::span<const SampledToken> sampled) {
-  HOCKET_CHECK(in_flight);
-  in_flight = false;
-  rows_total += static_cast<uint64_t>(batch.num_rows);
+  Batch& done = in_flight[0] == batches.data() ? batches[0] : batches[1];
+  in_flight[0] = in_flight[1];
+  --num_in_flight;
+  rows_total += static_cast<uint64_t>(done.num_rows);
   size_t num_used = 0;
-  for (const Slice& slice : batch.slices) {
+  for (Slice& slice : done.slices) {
     Request& request = *slice.request;
-    request.computed_len = slice.begin + slice.len;
-    if (slice.logprobs_from >= 0)
-      request.logprobs_done = std::min(request.computed_len, request.prompt_len - 1);
+    const int end = slice.begin + slice.len;
+    --request.num_batches;
     const SampledToken* token = nullptr;
     if (slice.samples) {
       HOCKET_CHECK(num_used < sampled.size());
       token = &sampled[num_used++];
+      --request.num_pending;
     }
-    if (request.finish != FinishReason::none) continue;  // aborted in flight
+    if (slice.logprobs_from >= 0) request.logprobs_done = std::min(end, request.prompt_len - 1);
+    if (request.finish != FinishReason::none) continue;  // ended before, or was aborted in flight
 
     const bool was_prefilling = request.state == Request::State::prefilling;
     if (token != nullptr) accept(request, *token);
-    if (was_prefilling && request.finish != FinishReason::error) share(request);
+    slice.accepted = token != nullptr && request.finish != FinishReason::error;
+    if (was_prefilling && request.finish != FinishReason::error) share(request, end);
   }
   HOCKET_CHECK(num_used == sampled.size());
 
@@ -43,8 +46,17 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
 }
 
 void Scheduler::State::retire_finished() {
-  if (chunked && chunked->finish != FinishReason::none) retire(std::move(chunked));
-  running.take_finished([this](std::unique_ptr<Request> request) { retire(std::move(request)); });
+  std::erase_if(chunked, [this](std::unique_ptr<Request>& request) {
+    if (request->finish == FinishReason::none) return false;
+    let_go(std::move(request));
+    return true;
+  });
+  running.take_finished([this](std::unique_ptr<Request> request) { let_go(std::move(request)); });
+  std::erase_if(leaving, [this](std::unique_ptr<Request>& request) {
+    if (request->num_batches > 0) return false;
+    retire(std::move(request));
+    return true;
+  });
 }
 
 void Scheduler::State::fail_request(Request& request, Error why) const {
@@ -73,7 +85,7 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
   const SamplingParams& sampling = request.sampling;
   const bool ends = contains(sampling.stop_ids, sampled.token) ||
                     (!sampling.ignore_eos && contains(options.eos_ids, sampled.token));
-  if (request.new_tokens_left() <= 0) {
+  if (request.generated() >= sampling.max_new_tokens) {
     request.finish = FinishReason::length;
   } else if (ends && request.generated() >= sampling.min_new_tokens) {
     request.finish = FinishReason::stop;
@@ -81,12 +93,13 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
   }
 }
 
-// Hands the computed whole pages to the tree, where running and coming requests find them.
-//   pages   | the tree's: leased | the partial last page: own |
-void Scheduler::State::share(Request& request) {
-  const auto num_whole = static_cast<size_t>(request.computed_len / page_tokens());
-  const auto num_tokens = num_whole * static_cast<size_t>(page_tokens());
-  request.lease = cache.insert(request.cache_namespace, std::span(request.tokens).first(num_tokens),
+// Hands the whole pages of the first `num_tokens` to the tree, where running and coming requests
+// find them.
+//   pages   | the tree's: leased | the partial last page, and rows in flight: own |
+void Scheduler::State::share(Request& request, int num_tokens) {
+  const auto num_whole = static_cast<size_t>(num_tokens / page_tokens());
+  const auto num_shared = num_whole * static_cast<size_t>(page_tokens());
+  request.lease = cache.insert(request.cache_namespace, std::span(request.tokens).first(num_shared),
                                std::span(request.pages).first(num_whole), request.priority);
   request.leased_pages = request.lease.len() / page_tokens();
   ++cache_generation;
@@ -100,10 +113,16 @@ void Scheduler::State::release(Request& request) {
   request.computed_len = 0;
 }
 
-// What ended well is worth remembering: the next turn of a conversation begins with it.
-void Scheduler::State::retire(std::unique_ptr<Request> request) {
+// What ended well is worth remembering: the next turn of a conversation begins with it. Its last
+// token was not computed, or by a row too many.
+void Scheduler::State::let_go(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
-    share(*request);
+    share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
+  if (request->num_batches == 0) return retire(std::move(request));
+  leaving.push_back(std::move(request));
+}
+
+void Scheduler::State::retire(std::unique_ptr<Request> request) {
   if (request->state != Request::State::waiting) waiting.left(*request);
   release(*request);
   request->group = nullptr;

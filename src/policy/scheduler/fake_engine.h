@@ -1,6 +1,7 @@
 // The engine's loop around a real Scheduler with a model of memory instead of a model: for tests
 // and simulation. Every page remembers which tokens were written to it, so that a wrong page,
-// prefix, copy or length shows at once. Thread: any one.
+// prefix, copy or length shows at once. Overlapped, each step is computed before the one before it
+// is committed. Thread: any one.
 #pragma once
 
 #include <fmt/core.h>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policy/scheduler/scheduler.h"
@@ -17,14 +19,16 @@ namespace hocket {
 
 class FakeEngine {
  public:
-  // Chooses the next token from what the request's pages hold: its tokens so far.
+  // Chooses the next token from what the request's pages hold: its tokens so far. Overlapped, the
+  // request may not know the last of them yet.
   using Sample = std::function<SampledToken(const Request&, std::span<const TokenId> history)>;
   // Called while the step is in flight, with its batch.
   using InFlight = std::function<void(const Batch&)>;
 
-  FakeEngine(const SchedulerOptions& options, Sample sample)
+  FakeEngine(const SchedulerOptions& options, Sample sample, bool overlapped = false)
       : scheduler_(options),
         sample_(std::move(sample)),
+        overlapped_(overlapped),
         page_tokens_(options.page_tokens),
         memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}) {}
 
@@ -38,12 +42,24 @@ class FakeEngine {
   TimePoint now() const { return now_; }
 
  private:
+  // A batch that was computed.
+  struct Step {
+    const Batch* batch = nullptr;
+    std::vector<SampledToken> sampled;
+  };
+
   size_t slot(const Request& request, int position) const {
     const PageId page = request.pages[static_cast<size_t>(position / page_tokens_)];
     return static_cast<size_t>(value(page) * page_tokens_ + position % page_tokens_);
   }
-  void check(const Request& request, int begin, int end, std::string_view when);
-  void forward(const Batch& batch);
+  TokenId token(const Slice& slice, int position) const {
+    const auto& known = slice.request->tokens;
+    if (position < static_cast<int>(known.size())) return known[static_cast<size_t>(position)];
+    return last_.sampled.at(static_cast<size_t>(slice.future)).token;
+  }
+  void check(const Slice& slice, int end, std::string_view when);
+  void forward(Step& step);
+  void commit(Step step);
   void check_pages();
   void report(std::string text) {
     if (problem_.empty()) problem_ = std::move(text);
@@ -51,33 +67,43 @@ class FakeEngine {
 
   Scheduler scheduler_;
   Sample sample_;
+  bool overlapped_;
   int page_tokens_;
   std::vector<TokenId> memory_;  // [num_pages * page_tokens]
-  std::vector<SampledToken> sampled_;
+  Step last_;                    // overlapped: computed, not committed
   std::string problem_;
   TimePoint now_{};
 };
 
 inline bool FakeEngine::step(const InFlight& in_flight) {
-  const Batch& batch = scheduler_.schedule(now_);
+  Step step{.batch = &scheduler_.schedule(now_), .sampled = {}};
   now_ += std::chrono::milliseconds(1);
-  const bool busy = !batch.empty();
-  if (busy) {
-    forward(batch);
-    if (in_flight) in_flight(batch);
-    scheduler_.commit(batch, sampled_, now_);
+  const bool busy = !step.batch->empty() || last_.batch != nullptr;
+  if (!step.batch->empty()) {
+    forward(step);
+    if (in_flight) in_flight(*step.batch);
+  } else {
+    step.batch = nullptr;
   }
+  if (overlapped_) std::swap(step, last_);
+  if (step.batch != nullptr) commit(std::move(step));
   check_pages();
   return busy;
 }
 
-inline void FakeEngine::forward(const Batch& batch) {
+inline void FakeEngine::commit(Step step) {
+  scheduler_.note_duration(*step.batch, std::chrono::milliseconds(1));
+  scheduler_.commit(*step.batch, step.sampled, now_);
+}
+
+inline void FakeEngine::forward(Step& step) {
+  const Batch& batch = *step.batch;
   int num_rows = 0;
   for (const PageCopy& copy : batch.copies)
     for (int i = 0; i < copy.tokens; ++i)
       memory_[static_cast<size_t>(value(copy.to) * page_tokens_ + i)] =
           memory_[static_cast<size_t>(value(copy.from) * page_tokens_ + i)];
-  for (const Slice& slice : batch.slices) check(*slice.request, 0, slice.begin, "before the step");
+  for (const Slice& slice : batch.slices) check(slice, slice.begin, "before the step");
   for (const Slice& slice : batch.slices) {
     const Request& request = *slice.request;
     num_rows += slice.len;
@@ -85,31 +111,31 @@ inline void FakeEngine::forward(const Batch& batch) {
     if (slice.begin / page_tokens_ < request.leased_pages)
       report(fmt::format("request {} writes to a page of the tree", value(request.id)));
     for (int i = slice.begin; i < slice.begin + slice.len; ++i)
-      memory_[slot(request, i)] = request.tokens[static_cast<size_t>(i)];
+      memory_[slot(request, i)] = token(slice, i);
   }
-  sampled_.clear();
   for (const Slice& slice : batch.slices) {
     const Request& request = *slice.request;
     const int end = slice.begin + slice.len;
-    check(request, 0, end, "after the step");
-    if (slice.samples != (end == static_cast<int>(request.tokens.size())))
+    check(slice, end, "after the step");
+    const int known = static_cast<int>(request.tokens.size()) + (slice.future >= 0 ? 1 : 0);
+    if (slice.samples != (end == known))
       report(fmt::format("request {} samples in the wrong place", value(request.id)));
     if (!slice.samples) continue;
     std::vector<TokenId> history;
     for (int i = 0; i < end; ++i) history.push_back(memory_[slot(request, i)]);
-    sampled_.push_back(sample_(request, history));
+    step.sampled.push_back(sample_(request, history));
   }
   if (num_rows != batch.num_rows)
     report(fmt::format("{} rows, but the batch says {}", num_rows, batch.num_rows));
 }
 
-inline void FakeEngine::check(const Request& request, int begin, int end, std::string_view when) {
-  for (int i = begin; i < end; ++i) {
-    const TokenId held = memory_[slot(request, i)];
-    if (held == request.tokens[static_cast<size_t>(i)]) continue;
+inline void FakeEngine::check(const Slice& slice, int end, std::string_view when) {
+  for (int i = 0; i < end; ++i) {
+    const TokenId held = memory_[slot(*slice.request, i)];
+    if (held == token(slice, i)) continue;
     return report(fmt::format("request {}, {}: position {} holds token {} instead of {}",
-                              value(request.id), when, i, value(held),
-                              value(request.tokens[static_cast<size_t>(i)])));
+                              value(slice.request->id), when, i, value(held),
+                              value(token(slice, i))));
   }
 }
 

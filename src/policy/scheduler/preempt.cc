@@ -32,7 +32,7 @@ void Scheduler::State::apply_timeouts() {
     ++num_timed_out_total;
     full = false;
   };
-  if (chunked) expire(*chunked);
+  for (const auto& request : chunked) expire(*request);
   for (const auto& request : running.requests()) expire(*request);
   retire_finished();
 }
@@ -72,7 +72,7 @@ bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
   double need = 0;
   {
     const PrefixMatch match = cache.match(head.cache_namespace, head.reusable_tokens());
-    need = adder.shortfall(candidate(head, match), available_tokens());
+    need = adder.shortfall(candidate(head, match, 0), available_tokens());
   }
   if (need <= 0 && num_active() < options.max_running_requests) return false;
   size_t num_victims = 0;
@@ -82,6 +82,10 @@ bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
     need -= reserve(victim) + num_own * page_tokens();
   }
   if (need > 0) return false;
+  if (num_in_flight > 0) {
+    settle = true;
+    return false;
+  }
 
   for (const Request* victim : std::span(victims).first(num_victims)) {
     adder.release(reserve(*victim));

@@ -90,9 +90,11 @@ Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available
     if (num_added_ > 0 && ceil_page(rows) >= rem_input_) return {AddResult::other, 0};
     return charge(candidate, rows);
   }
-  if (ceil_page(rows) <= limit()) return charge(candidate, rows);
+  const int most_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
+  if (ceil_page(rows) <= std::min(most_rows, limit())) return charge(candidate, rows);
   if (!candidate.may_be_cut) return {AddResult::other, 0};
-  const int len = floor_page(candidate.prefix_len + floor_page(limit())) - candidate.prefix_len;
+  const int len = floor_page(candidate.prefix_len + floor_page(std::min(most_rows, limit()))) -
+                  candidate.prefix_len;
   return len > 0 ? charge(candidate, len) : Admission{AddResult::other, 0};
 }
 

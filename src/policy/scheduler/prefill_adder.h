@@ -49,7 +49,7 @@ struct PrefillCandidate {
   int prefix_pages = 0;  // pages that it already holds
   int new_tokens_left = 0;
   bool ignore_eos = false;
-  int spare_rows = 0;      // of this pass, to be left to others
+  int spare_rows = 0;      // of this pass, to be left to others; a page is taken all the same
   bool may_be_cut = true;  // false: all of it or nothing
 };
 
@@ -75,6 +75,8 @@ class PrefillAdder {
   // Tokens of memory by which a candidate, with its prefix pinned, misses its admission; <= 0:
   // none.
   double shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const;
+  // Tokens that an unfinished chunk is still to take.
+  void reserve(int tokens) { budget_.reserved_tokens += tokens; }
   // A running request was sent away: its reserve is free. From now on shortfall() alone decides.
   void release(double reserved_tokens) {
     budget_.reserved_tokens -= reserved_tokens;

@@ -55,6 +55,7 @@ struct Request {
   int64_t queue_order = 0;       // rises with arrival; negative: retracted, the newest lowest
   uint64_t rows_at_arrival = 0;  // that the server had computed
   uint64_t overdue_at = 0;       // next, once so many have left the queue
+  uint64_t skipped_in = 0;       // the last pass that skipped it; 0: none since it came to wait
   RequestGroup* group = nullptr;
 
   // Of batches that are not committed yet: how many have rows of it, how many tokens they sample,
@@ -84,6 +85,8 @@ struct Request {
   int generated() const { return static_cast<int>(tokens.size()) - prompt_len; }
   // Tokens, those that are being sampled included.
   int len() const { return static_cast<int>(tokens.size()) + num_pending; }
+  // Has rows to come after those in flight, as far as is known.
+  bool decodes() const { return finish == FinishReason::none && new_tokens_left() > 0; }
   // Rows still to compute before a new token can be sampled; 1 while decoding.
   int uncomputed() const { return len() - computed_len; }
   int new_tokens_left() const { return sampling.max_new_tokens - (len() - prompt_len); }

@@ -18,8 +18,8 @@ void RunningBatch::add(std::unique_ptr<Request> request) {
 }
 
 bool RunningBatch::needs_page(const Request& request) const {
-  return static_cast<size_t>(request.computed_len) ==
-         request.pages.size() * static_cast<size_t>(page_tokens_);
+  return request.decodes() && static_cast<size_t>(request.computed_len) ==
+                                  request.pages.size() * static_cast<size_t>(page_tokens_);
 }
 
 int RunningBatch::num_pages_needed() const {

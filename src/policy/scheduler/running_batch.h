@@ -20,7 +20,8 @@ class RunningBatch {
   int size() const { return static_cast<int>(requests_.size()); }
   bool empty() const { return requests_.empty(); }
 
-  // Pages that the next decode step has to take: one for each request whose last page is full.
+  // Pages that the next decode step has to take: one for each request that decodes and whose last
+  // page is full.
   int num_pages_needed() const;
   bool needs_page(const Request& request) const;
   // What admitted requests may still grow by: the sum of min(new tokens left, 4096) times the

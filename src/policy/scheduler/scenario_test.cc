@@ -111,6 +111,7 @@ class Scenario {
 
   void configure(const Words& words) {
     SchedulerOptions options;
+    bool overlapped = false;
     options.vocab_size = 1 << 20;
     options.chunk_tokens = -1;
     const std::map<std::string_view, int*> numbers = {
@@ -127,6 +128,7 @@ class Scenario {
         {"in_batch_cached", &options.in_batch.most_cached},
         {"in_batch_common", &options.in_batch.least_common},
         {"overtaken", &options.max_overtaken},
+        {"chunked_requests", &options.max_chunked_requests},
     };
     for (size_t i = 0; i + 1 < words.size(); i += 2) {
       const std::string &key = words[i], &text = words[i + 1];
@@ -136,8 +138,10 @@ class Scenario {
         options.max_queued_tokens = std::stoi(text);
       else if (key == "conservativeness")
         options.conservativeness = std::stod(text);
-      else if (key == "mixed")
-        options.mixed_chunks = text == "on";
+      else if (key == "prefill")
+        options.prefill_policy = parse_prefill_policy(text).value();
+      else if (key == "overlap")
+        overlapped = text == "on";
       else if (key == "cache")
         options.prefix_cache = text == "on";
       else if (key == "eviction")
@@ -162,9 +166,10 @@ class Scenario {
       else
         return differ("a known setting", key);
     }
-    engine_ = std::make_unique<FakeEngine>(options, [this](const Request& request, auto history) {
+    const auto sampler = [this](const Request& request, auto history) {
       return sample(request, history.size());
-    });
+    };
+    engine_ = std::make_unique<FakeEngine>(options, sampler, overlapped);
   }
 
   // Token `position` of the endless text called `name`.
@@ -176,7 +181,7 @@ class Scenario {
   SampledToken sample(const Request& request, size_t position) {
     const std::string& name = name_of(request.id);
     const Words& says = actors_[name].says;
-    const auto index = static_cast<size_t>(request.generated());
+    const size_t index = position - static_cast<size_t>(request.prompt_len);
     if (index >= says.size()) return {token(name, position), false};
     if (says[index] == "nan") return {TokenId{0}, true};
     return {TokenId{std::stoi(says[index])}, false};
@@ -266,7 +271,7 @@ class Scenario {
     for (const Slice& slice : batch.slices) {
       const std::string& name = name_of(slice.request->id);
       actors_[name].request = slice.request;
-      if (slice.request->state == Request::State::prefilling)
+      if (slice.request->state == Request::State::prefilling && slice.future < 0)
         chunks += fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
       else
         decodes += " " + name;

@@ -29,9 +29,13 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
   if (!sound) log::error("{}", sound.error().message);
   HOCKET_CHECK(sound.has_value());
   const auto most = static_cast<size_t>(options.max_running_requests) + 1;
-  batch.slices.reserve(most);
-  batch.copies.reserve(most);
-  finished.reserve(most);
+  for (Batch& one : batches) {
+    one.slices.reserve(most);
+    one.copies.reserve(most);
+  }
+  chunked.reserve(static_cast<size_t>(options.max_chunked_requests));
+  leaving.reserve(2 * most);
+  finished.reserve(2 * most);
   preempted.reserve(most);
 }
 
@@ -51,14 +55,11 @@ int Scheduler::State::num_private_pages() const {
   auto own = [](const Request& request) {
     return static_cast<int>(request.pages.size()) - request.leased_pages;
   };
-  int count = chunked ? own(*chunked) : 0;
+  int count = 0;
+  for (const auto& request : chunked) count += own(*request);
   for (const auto& request : running.requests()) count += own(*request);
+  for (const auto& request : leaving) count += own(*request);
   return count;
-}
-
-bool Scheduler::State::in_batch(const Request& request) const {
-  return in_flight && std::any_of(batch.slices.begin(), batch.slices.end(),
-                                  [&](const Slice& slice) { return slice.request == &request; });
 }
 
 // A chunk below a page, or a pass below a chunk, would let prompts wait for ever.
@@ -77,6 +78,8 @@ Result<void> check(const SchedulerOptions& o) {
   HOCKET_TRY_VOID(at_least("--max-prefill-tokens", o.max_prefill_tokens,
                            std::max(o.chunk_tokens, o.page_tokens)));
   HOCKET_TRY_VOID(at_least("--prefill-max-requests", o.prefill_max_requests, 0));
+  HOCKET_TRY_VOID(at_least("--max-chunked-requests", o.max_chunked_requests, 1));
+  HOCKET_TRY_VOID(at_least("--max-overtaken", o.max_overtaken, 0));
   HOCKET_TRY_VOID(
       at_least("--priority-scheduling-preemption-threshold", o.priorities.preemption_threshold, 0));
   HOCKET_TRY_VOID(at_least("--waiting-timeout", o.waiting_timeout.count(), 0));
@@ -153,14 +156,15 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
     s.retire(std::move(request));
     return true;
   }
-  Request* active = s.chunked && s.chunked->id == id ? s.chunked.get() : nullptr;
+  Request* active = nullptr;
+  for (const auto& request : s.chunked)
+    if (request->id == id) active = request.get();
   for (const auto& request : s.running.requests())
     if (request->id == id) active = request.get();
-  if (active == nullptr || active->finish != FinishReason::none) return false;
+  if (active == nullptr) return false;
   mark(*active);
-  if (s.in_batch(*active)) return true;  // commit() lets it go
   s.full = false;
-  s.retire(active == s.chunked.get() ? std::move(s.chunked) : s.running.take(*active));
+  s.retire_finished();
   return true;
 }
 
@@ -168,11 +172,13 @@ const Batch& Scheduler::schedule(TimePoint now) {
   state_->now = now;
   state_->cache.tell_listeners();
   state_->schedule();
-  return state_->batch;
+  return *state_->batch;
 }
 
+void Scheduler::note_duration(const Batch&, Duration) {}
+
 void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now) {
-  HOCKET_CHECK(&batch == &state_->batch);
+  HOCKET_CHECK(state_->num_in_flight > 0 && &batch == state_->in_flight[0]);
   state_->now = now;
   state_->commit(sampled);
 }
@@ -185,7 +191,7 @@ bool Scheduler::has_finished() const {
 }
 
 bool Scheduler::idle() const {
-  return state_->num_active() == 0 && state_->waiting.empty();
+  return state_->num_active() == 0 && state_->leaving.empty() && state_->waiting.empty();
 }
 
 SchedulerStats Scheduler::stats() const {

@@ -42,8 +42,8 @@ struct SchedulerOptions {
   int max_prefill_tokens = 16384;  // of one pass; >= chunk_tokens
   int max_chunked_requests = 1;    // prompts that are computed in part at the same time
   PrefillPolicy prefill_policy = PrefillPolicy::prefill_first;
-  Duration itl_goal{};  // of PrefillPolicy::latency: between two tokens of a request; > 0
-  double conservativeness = 1.0;   // of the memory reserved for running requests
+  Duration itl_goal{};            // of PrefillPolicy::latency: between two tokens of a request; > 0
+  double conservativeness = 1.0;  // of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
   EvictionPolicy eviction = EvictionPolicy::lru;  // of the prefix cache

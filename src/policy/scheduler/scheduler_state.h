@@ -1,12 +1,14 @@
-// The inside of a Scheduler. Bodies: schedule.cc chooses the rows, preempt.cc sends requests away,
-// commit.cc takes the results, scheduler.cc is the door.
+// The inside of a Scheduler. Bodies: schedule.cc makes a step, prefill.cc its prompts' part,
+// preempt.cc sends requests away, commit.cc takes the results, scheduler.cc is the door.
 //
-//   waiting (no page) -> chunked (at most one) -> running -> finished (no page)
+//   waiting (no page) -> chunked -> running -> leaving (rows of it are in flight) -> finished (no
+//   page)
 //
-// A request is in exactly one of the four. Members in order of birth: requests die before the cache
+// A request is in exactly one of the five. Members in order of birth: requests die before the cache
 // their leases pin. Thread: engine.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,16 +28,28 @@ struct Scheduler::State {
 
   // schedule.cc
   void schedule();
-  void prefill();
-  void continue_chunked(PrefillAdder& adder);
-  PrefillCandidate candidate(const Request& request, const PrefixMatch& match) const;
-  AddResult admit(PrefillAdder& adder);
-  void start(PrefixMatch match, int len);
+  void begin_batch();
+  void launch();
   void add_rows(Request& request, int len);
-  int prepare_decode();
-  int retract_until_decode_fits();
-  void retract(std::unique_ptr<Request> request);
+  void lengthen(Slice& slice, int num_rows);
   void take_pages(Request& request, int num_pages);
+  int prepare_decode();
+  int num_decode_rows() const;
+  int retract_until_decode_fits();
+  std::unique_ptr<Request> take_newest_chunked();
+  void retract(std::unique_ptr<Request> request);
+
+  // prefill.cc
+  void prefill();
+  bool continue_chunked(PrefillAdder& adder);
+  bool continue_chunk(PrefillAdder& adder, Request& request, int parts);
+  void admit_waiting(PrefillAdder& adder);
+  AddResult admit(PrefillAdder& adder);
+  PrefillCandidate candidate(const Request& request, const PrefixMatch& match, int spare) const;
+  void start(PrefixMatch match, int len);
+  void lengthen_chunks(PrefillAdder& adder);
+  int num_parts(int num_here) const;
+  int rows_of_others(const PrefillAdder& adder, int parts) const;
 
   // preempt.cc
   void apply_timeouts();
@@ -45,39 +59,45 @@ struct Scheduler::State {
   // commit.cc
   void commit(std::span<const SampledToken> sampled);
   void accept(Request& request, const SampledToken& sampled);
-  void share(Request& request);
+  void share(Request& request, int num_tokens);
   void release(Request& request);
   void fail_request(Request& request, Error why) const;
+  void let_go(std::unique_ptr<Request> request);
   void retire(std::unique_ptr<Request> request);
   void retire_finished();
 
   int page_tokens() const { return pages.page_tokens(); }
-  int num_active() const { return running.size() + (chunked ? 1 : 0); }
+  int num_active() const { return running.size() + static_cast<int>(chunked.size()); }
+  bool mixes() const { return options.prefill_policy != PrefillPolicy::prefill_first; }
   int num_available_pages() const { return pages.num_free() + cache.num_evictable_pages(); }
   int64_t available_tokens() const {
     return static_cast<int64_t>(num_available_pages()) * page_tokens();
   }
   int num_private_pages() const;
-  bool in_batch(const Request& request) const;
 
   SchedulerOptions options;
   PageAllocator pages;
   RadixCache cache;
   WaitingQueue waiting;
-  std::unique_ptr<Request> chunked;  // part of its prefill is done or in this pass, more is to come
+  // Part of their prefill is done or under way, more is to come; in order of admission.
+  std::vector<std::unique_ptr<Request>> chunked;
   RunningBatch running;
+  std::vector<std::unique_ptr<Request>> leaving;  // ended, with rows in flight
   std::vector<std::unique_ptr<Request>> finished;
 
-  Batch batch;
-  bool in_flight = false;  // batch waits for its commit
+  std::array<Batch, 2> batches;
+  Batch* batch = batches.data();               // made by the last schedule()
+  std::array<const Batch*, 2> in_flight = {};  // wait for their commit, the older first
+  int num_in_flight = 0;
+  bool settle = false;  // somebody has to lose his pages, once nothing is in flight
   NewTokenRatio ratio;
   // No newcomer fits: not tried again until something changes, or some decode steps have lowered
   // the ratio.
   bool full = false;
   int steps_full = 0;
   TimePoint now{};                // of the last schedule() or commit()
-  int num_decoding = 0;           // the first of `running`, whose next pages are taken: rows of
-                                  // this batch to come
+  int num_decoding = 0;           // the first of `running`: those that decode have their next
+                                  // pages, for rows of this batch to come
   int num_decodable = 0;          // running requests that are not in this batch's prefill
   uint64_t cache_generation = 0;  // changes when the tree may hold something else
   uint64_t rows_total = 0;        // computed so far

@@ -59,7 +59,9 @@ class Simulation {
     options_.chunk_tokens = pick(0, 4) == 0 ? -1 : options_.page_tokens * pick(1, 4) + pick(0, 3);
     options_.max_prefill_tokens =
         std::max(options_.chunk_tokens, options_.page_tokens) + pick(0, 40);
-    options_.mixed_chunks = pick(0, 1) == 1;
+    options_.prefill_policy = static_cast<PrefillPolicy>(pick(0, 2));
+    options_.itl_goal = std::chrono::milliseconds(pick(1, 4));
+    options_.max_chunked_requests = pick(0, 1) == 0 ? 1 : pick(2, 4);
     options_.conservativeness = pick(0, 1) * 0.5;
     options_.policy =
         static_cast<SchedulePolicy>(pick(0, static_cast<int>(schedule_policy_names().size()) - 1));
@@ -81,9 +83,10 @@ class Simulation {
 
   // Empty when all went well.
   std::string run() {
-    FakeEngine engine(options_, [](const Request&, auto history) {
+    const auto sample = [](const Request&, auto history) {
       return SampledToken{next_token(history, 0), false};
-    });
+    };
+    FakeEngine engine(options_, sample, pick(0, 1) == 1);
     engine_ = &engine;
     const int num_requests = pick(5, 40);
     int num_idle = 0;

@@ -1,0 +1,181 @@
+// Who joins a prefill pass: those in chunks, then waiting requests, then whoever can use the rest.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "policy/scheduler/scheduler_state.h"
+
+namespace hocket {
+
+// Pre: pages of the decode rows of this pass, of the first of `running`, are taken already.
+void Scheduler::State::prefill() {
+  if (chunked.empty() && (full || waiting.empty())) return;
+  num_decodable = running.size();
+  preempted.clear();
+  PrefillBudget budget{.page_tokens = page_tokens(),
+                       .chunk_tokens = options.chunk_tokens,
+                       .max_prefill_tokens = options.max_prefill_tokens,
+                       .num_decode_rows = num_decode_rows(),
+                       .reserved_tokens = running.reserved_tokens(ratio.now()),
+                       .nothing_running = running.empty() && leaving.empty(),
+                       .max_requests = options.prefill_max_requests,
+                       .play_to_the_end = !options.prefix_cache};
+  if (budget.play_to_the_end) budget.growths = running.growths(ratio.now());
+  PrefillAdder adder(std::move(budget));
+  if (!full)
+    waiting.begin_pass(cache, {.cache_generation = cache_generation, .rows_total = rows_total});
+  if (!continue_chunked(adder)) return;
+  if (!full) admit_waiting(adder);
+  lengthen_chunks(adder);
+}
+
+void Scheduler::State::admit_waiting(PrefillAdder& adder) {
+  if (waiting.empty()) return;
+  AddResult verdict = adder.verdict(available_tokens());
+  while (verdict == AddResult::added && !waiting.empty()) {
+    const Request* head = waiting.head();
+    if (std::ranges::find(preempted, head) != preempted.end()) return;
+    const bool has_slot = num_active() < options.max_running_requests;
+    verdict = has_slot ? admit(adder) : AddResult::no_tokens;
+    if (verdict == AddResult::no_tokens && preempt_for_head(adder)) verdict = admit(adder);
+    if (verdict == AddResult::added) verdict = adder.verdict(available_tokens());
+  }
+  if (verdict == AddResult::no_tokens) {
+    full = true;
+    steps_full = 0;
+  }
+}
+
+// Those in chunks go first, in order of admission. False: one waits for memory, so everybody does.
+bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
+  bool has_room = true;
+  int parts = num_parts(static_cast<int>(chunked.size()));
+  std::erase_if(chunked, [&](std::unique_ptr<Request>& request) {
+    if (!has_room || adder.limit() < page_tokens()) return false;
+    has_room = continue_chunk(adder, *request, parts--);
+    if (!has_room || !batch->slices.back().samples) return false;
+    running.add(std::move(request));
+    return true;
+  });
+  if (has_room) {
+    for (const auto& request : chunked) adder.reserve(request->uncomputed());
+    return true;
+  }
+  if (!batch->empty() || !running.empty() || !leaving.empty()) return false;
+  HOCKET_CHECK(chunked.size() > 1);  // else nobody would ever free a page
+  settle = num_in_flight > 0;
+  if (settle) return false;
+  retract(take_newest_chunked());
+  full = true;
+  steps_full = 0;
+  ++num_retracted_total;
+  return continue_chunked(adder);
+}
+
+// How many share what is left of the pass, `num_here` of them in chunks already.
+int Scheduler::State::num_parts(int num_here) const {
+  const int seats = options.max_chunked_requests - static_cast<int>(chunked.size());
+  return std::max(1, num_here + (full ? 0 : std::min(seats, waiting.size())));
+}
+
+int Scheduler::State::rows_of_others(const PrefillAdder& adder, int parts) const {
+  return options.max_chunked_requests == 1 ? 0 : adder.limit() - adder.limit() / parts;
+}
+
+bool Scheduler::State::continue_chunk(PrefillAdder& adder, Request& request, int parts) {
+  // Shorter prompts may have up to half of the pass.
+  const int shorter =
+      waiting.num_short_rows(request.uncomputed(), adder.limit() / 2, page_tokens());
+  const Admission admission =
+      adder.continue_chunked({.total_len = static_cast<int>(request.tokens.size()),
+                              .prefix_len = request.computed_len,
+                              .prefix_pages = static_cast<int>(request.pages.size()),
+                              .new_tokens_left = request.new_tokens_left(),
+                              .spare_rows = std::max(shorter, rows_of_others(adder, parts))},
+                             available_tokens());
+  if (admission.result != AddResult::added) return false;
+  add_rows(request, admission.len);
+  return true;
+}
+
+// What nobody took of the pass goes to those who were cut for the others' sake.
+void Scheduler::State::lengthen_chunks(PrefillAdder& adder) {
+  if (options.max_chunked_requests == 1) return;
+  std::erase_if(chunked, [&](std::unique_ptr<Request>& request) {
+    const auto slice = std::ranges::find(batch->slices, request.get(), &Slice::request);
+    if (slice == batch->slices.end() || adder.limit() < page_tokens()) return false;
+    const Admission admission =
+        adder.continue_chunked({.total_len = static_cast<int>(request->tokens.size()),
+                                .prefix_len = slice->begin + slice->len,
+                                .prefix_pages = static_cast<int>(request->pages.size()),
+                                .new_tokens_left = request->new_tokens_left()},
+                               available_tokens());
+    if (admission.result != AddResult::added) return false;
+    lengthen(*slice, admission.len);
+    if (!slice->samples) return false;
+    running.add(std::move(request));
+    return true;
+  });
+}
+
+PrefillCandidate Scheduler::State::candidate(const Request& request, const PrefixMatch& match,
+                                             int spare) const {
+  return {.total_len = static_cast<int>(request.tokens.size()),
+          .prefix_len = match.len(page_tokens()),
+          .prefix_pages = static_cast<int>(match.pages.size()),
+          .new_tokens_left = request.new_tokens_left(),
+          .ignore_eos = request.sampling.ignore_eos,
+          .spare_rows = spare,
+          .may_be_cut = std::ssize(chunked) < options.max_chunked_requests};
+}
+
+// Tries the head of the queue; the first that does not fit ends the pass, so that nobody overtakes
+// a big request.
+AddResult Scheduler::State::admit(PrefillAdder& adder) {
+  const Request& head = *waiting.head();
+  const auto reusable = head.reusable_tokens();
+  PrefixMatch match = cache.match(head.cache_namespace, reusable);
+  const int spare = rows_of_others(adder, num_parts(0));
+  Admission admission = adder.add(candidate(head, match, spare), available_tokens());
+  if (admission.result == AddResult::no_tokens && adder.alone()) {
+    // Alone it fits for sure, but for the page that the copy would be made from.
+    const auto whole_pages = match.pages.size() * static_cast<size_t>(page_tokens());
+    match = PrefixMatch();
+    match = cache.match(head.cache_namespace, reusable.first(whole_pages));
+    admission = adder.add(candidate(head, match, spare), available_tokens());
+    HOCKET_CHECK(admission.result == AddResult::added);
+  }
+  if (admission.result == AddResult::added) start(std::move(match), admission.len);
+  return admission.result;
+}
+
+void Scheduler::State::start(PrefixMatch match, int len) {
+  std::unique_ptr<Request> owned = waiting.take_head();
+  Request& request = *owned;
+  waiting.admitted(request, static_cast<int>(request.tokens.size()) - match.len(page_tokens()));
+  const int most_tokens = request.prompt_len + request.sampling.max_new_tokens;
+  request.tokens.reserve(static_cast<size_t>(most_tokens));
+  request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
+  request.pages.assign(match.pages.begin(), match.pages.end());
+  request.leased_pages = static_cast<int>(match.pages.size());
+  request.computed_len = match.len(page_tokens());
+  request.lease = std::move(match.lease);
+  request.state = Request::State::prefilling;
+  if (request.num_retractions == 0) {
+    request.times.first_scheduled = now;
+    request.cached_len = request.computed_len;
+    prompt_tokens_total += static_cast<uint64_t>(request.prompt_len);
+    cached_tokens_total += static_cast<uint64_t>(request.cached_len);
+  }
+  add_rows(request, len);
+  if (match.partial_len > 0)
+    batch->copies.push_back(
+        {match.partial_source, request.pages[match.pages.size()], match.partial_len});
+  if (batch->slices.back().samples) {
+    running.add(std::move(owned));
+  } else {
+    chunked.push_back(std::move(owned));
+  }
+}
+
+}  // namespace hocket
