@@ -1,0 +1,129 @@
+#include "policy/scheduler/step_times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace hocket {
+namespace {
+
+constexpr double kKeysOfTerm = 4096;  // cost about as much as a row
+constexpr double kMemory = 0.99;      // of one step for the next
+constexpr double kErrorRate = 1.0 / 64, kBiasRate = 1.0 / 8;
+constexpr double kLeastError = 0.01;
+constexpr double kMeanToDeviation = 1.25;  // of a normal distribution
+constexpr double kMostDeviations = 3;      // that one step may count
+// Chance makes a mean of eight steps as large as 1.5 mean errors once in 10^5.
+constexpr double kBiasOfChange = 1.5;
+constexpr double kPriorScale = 4;
+
+}  // namespace
+
+StepShape shape_of(const Batch& batch) {
+  StepShape shape;
+  for (const Slice& slice : batch.slices) {
+    (slice.len == 1 && slice.samples ? shape.decode_rows : shape.prefill_rows) += slice.len;
+    shape.keys += keys_of_rows(slice.begin, slice.len);
+  }
+  return shape;
+}
+
+StepTimes::Terms StepTimes::terms_of(const StepShape& shape) {
+  return {1, static_cast<double>(shape.prefill_rows), static_cast<double>(shape.decode_rows),
+          static_cast<double>(shape.keys) / kKeysOfTerm};
+}
+
+double StepTimes::us(const Terms& terms) const {
+  double sum = 0;
+  for (size_t i = 0; i < kNumTerms; ++i) sum += us_[i] * terms[i];
+  return sum;
+}
+
+// Each term may be all of the first step, and rows of both kinds may be alike.
+void StepTimes::begin(const Terms& terms, double us) {
+  begun_ = true;
+  const double row = us / std::max(1.0, terms[1] + terms[2]);
+  const Terms most = {us, row, row, row};
+  for (size_t i = 0; i < kNumTerms; ++i) doubt_[i][i] = std::pow(kPriorScale * most[i], 2);
+}
+
+void StepTimes::note(const StepShape& shape, Duration took) {
+  const double taken = to_us(took);
+  if (!(taken > 0)) return;
+  const Terms terms = terms_of(shape);
+  if (!begun_) begin(terms, taken);
+  if (shape.decode_rows > 0)
+    most_beside_decode_ = std::max(most_beside_decode_, shape.prefill_rows);
+
+  Terms towards{};  // doubt * terms
+  double doubt = 0;
+  for (size_t i = 0; i < kNumTerms; ++i) {
+    for (size_t j = 0; j < kNumTerms; ++j) towards[i] += doubt_[i][j] * terms[j];
+    doubt += towards[i] * terms[i];
+  }
+  const double predicted = us(terms);
+  const double deviation = kMeanToDeviation * std::max(error_, kLeastError);
+  const double most_off =
+      kMostDeviations * std::sqrt(std::max(0.0, doubt) + std::pow(deviation * predicted, 2));
+  const double off = std::clamp(taken - predicted, -most_off, most_off);
+  const double scale = std::max(predicted, predicted + off);
+  if (!(scale > 0)) return;
+  const double noise = std::pow(deviation * scale, 2);
+
+  // Doubt along these terms becomes doubt * noise / (doubt + noise) / kMemory.
+  const double sum = std::max(0.0, doubt) + noise;
+  const double shrink =
+      doubt > 0 ? (kMemory * doubt - (1 - kMemory) * noise) / (doubt * kMemory * sum) : 0;
+  for (size_t i = 0; i < kNumTerms; ++i) {
+    us_[i] += towards[i] * off / sum;
+    for (size_t j = 0; j < kNumTerms; ++j) doubt_[i][j] -= shrink * towards[i] * towards[j];
+  }
+  keep_above_zero();
+  watch_speed(off / scale, noise / sum);
+}
+
+// share: of the noise in what the step was off by; the rest was ignorance.
+void StepTimes::watch_speed(double off, double share) {
+  error_ += kErrorRate * share * (std::abs(off) - error_);
+  bias_ += kBiasRate * share * (off - bias_);
+  if (std::abs(bias_) < kBiasOfChange * std::max(error_, kLeastError)) return;
+  const double change = 2 * bias_;
+  for (size_t i = 0; i < kNumTerms; ++i)
+    for (size_t j = 0; j < kNumTerms; ++j) doubt_[i][j] += change * change * us_[i] * us_[j];
+  bias_ = 0;
+}
+
+// A term below 0 is set to 0, and the others to what is then most likely.
+void StepTimes::keep_above_zero() {
+  for (size_t round = 0; round < kNumTerms; ++round) {
+    const auto lowest = std::ranges::min_element(us_);
+    if (*lowest >= 0) return;
+    const auto i = static_cast<size_t>(lowest - us_.begin());
+    if (doubt_[i][i] > 0) {
+      const double back = us_[i] / doubt_[i][i];
+      for (size_t j = 0; j < kNumTerms; ++j) us_[j] -= back * doubt_[j][i];
+    }
+    us_[i] = 0;
+  }
+  for (double& term : us_) term = std::max(0.0, term);
+}
+
+Duration StepTimes::predict(const StepShape& shape) const {
+  return Duration(std::llround(us(terms_of(shape)) * 1e3));
+}
+
+int StepTimes::prefill_rows_within(Duration goal, const StepShape& others, int begin,
+                                   Limits limits) const {
+  const int known = std::max(limits.at_least, 2 * most_beside_decode_ - others.prefill_rows);
+  const double left = to_us(goal) / (1 + error_) - us(terms_of(others));
+  // n rows take n row + (n begin + n (n + 1) / 2) key.
+  const double key = us_[3] / kKeysOfTerm;
+  const double linear = us_[1] + key * (begin + 0.5);
+  const double root = linear + std::sqrt(linear * linear + 2 * key * std::max(0.0, left));
+  double rows = left > 0 ? std::numeric_limits<int>::max() : 0;
+  if (left > 0 && root > 0) rows = std::min(rows, 2 * left / root);
+  const int within = std::min({static_cast<int>(rows), limits.most, known});
+  return std::max(limits.at_least, within);
+}
+
+}  // namespace hocket
