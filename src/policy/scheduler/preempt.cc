@@ -19,6 +19,8 @@ void Scheduler::State::apply_timeouts() {
                        .with_fix("ask again when the server is less busy, or raise "
                                  "--waiting-timeout"));
       ++num_timed_out_total;
+      log::info("timed_out request={} waited_s={:.1f}", value(request->id),
+                seconds(request->times.queued));
       retire(std::move(request));
     }
   }
@@ -30,6 +32,8 @@ void Scheduler::State::apply_timeouts() {
                        seconds(request.times.first_scheduled), to_seconds(options.running_timeout))
                      .with_fix("ask for fewer tokens, or raise --running-timeout"));
     ++num_timed_out_total;
+    log::info("timed_out request={} ran_s={:.1f} tokens={}", value(request.id),
+              seconds(request.times.first_scheduled), request.generated());
     full = false;
   };
   for (const auto& request : chunked) expire(*request);
@@ -44,6 +48,7 @@ void Scheduler::State::displace(std::unique_ptr<Request> request) {
                                options.max_queued_requests)
                              .with_fix("try again later, or raise --max-queued-requests"));
   ++num_displaced_total;
+  log::info("displaced request={} priority={}", value(request->id), request->priority);
   retire(std::move(request));
 }
 

@@ -65,10 +65,9 @@ bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
   HOCKET_CHECK(chunked.size() > 1);  // else nobody would ever free a page
   settle = num_in_flight > 0;
   if (settle) return false;
-  retract(take_newest_chunked());
+  retract_for_memory(take_newest_chunked());
   full = true;
   steps_full = 0;
-  ++num_retracted_total;
   return continue_chunked(adder);
 }
 
@@ -159,6 +158,7 @@ void Scheduler::State::start(PrefixMatch match, int len) {
   request.pages.assign(match.pages.begin(), match.pages.end());
   request.leased_pages = static_cast<int>(match.pages.size());
   request.computed_len = match.len(page_tokens());
+  batch->cached_tokens += request.computed_len;
   request.lease = std::move(match.lease);
   request.state = Request::State::prefilling;
   if (request.num_retractions == 0) {

@@ -45,6 +45,8 @@ void Scheduler::State::begin_batch() {
   batch->slices.clear();
   batch->copies.clear();
   batch->num_rows = 0;
+  batch->num_decode_rows = 0;
+  batch->cached_tokens = 0;
   num_decoding = 0;
 }
 
@@ -68,6 +70,12 @@ void Scheduler::State::launch() {
     ++request.num_pending;
     request.future = num_samples++;
   }
+  batch->num_decode_rows = num_decode;
+  batch->num_running = running.size() - (num_samples - num_decode);
+  batch->num_waiting = waiting.size();
+  batch->pending_tokens = waiting.num_tokens();
+  for (const auto& request : chunked) batch->pending_tokens += request->uncomputed();
+  batch->overlapped = num_in_flight > 0;
   in_flight[static_cast<size_t>(num_in_flight++)] = batch;
 }
 
@@ -130,9 +138,9 @@ int Scheduler::State::retract_until_decode_fits() {
   int num_retracted = 0;
   while (running.num_pages_needed() > num_available_pages()) {
     if (!chunked.empty()) {
-      retract(take_newest_chunked());
+      retract_for_memory(take_newest_chunked());
     } else if (running.size() > 1) {
-      retract(running.take_victim());
+      retract_for_memory(running.take_victim());
     } else {
       // add() refuses what can never fit, so this means that pages went elsewhere: one answer with
       // an error is better than a dead server.
@@ -159,7 +167,6 @@ int Scheduler::State::retract_until_decode_fits() {
   ratio.raise(generated, most, running.size());
   full = true;  // nobody comes in before something changed
   steps_full = 0;
-  num_retracted_total += static_cast<uint64_t>(num_retracted);
   log::warning(
       "KV cache pool is full. Retract requests. #retracted_reqs: {}, #new_tokens_gained: {}, "
       "#new_token_ratio: {:.4f} -> {:.4f}",
@@ -172,6 +179,13 @@ std::unique_ptr<Request> Scheduler::State::take_newest_chunked() {
   std::unique_ptr<Request> newest = std::move(chunked.back());
   chunked.pop_back();
   return newest;
+}
+
+void Scheduler::State::retract_for_memory(std::unique_ptr<Request> request) {
+  ++num_retracted_total;
+  retracted_input_total += static_cast<uint64_t>(request->prompt_len);
+  retracted_output_total += static_cast<uint64_t>(request->generated());
+  retract(std::move(request));
 }
 
 // Its keys and values go, its generated tokens stay: they are computed again as an extend.

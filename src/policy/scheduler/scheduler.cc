@@ -209,6 +209,8 @@ SchedulerStats Scheduler::stats() const {
       static_cast<double>(stats.num_used_tokens) / (double{1} * stats.num_pages * s.page_tokens());
   stats.new_token_ratio = s.ratio.now();
   stats.num_retracted_total = s.num_retracted_total;
+  stats.retracted_input_total = s.retracted_input_total;
+  stats.retracted_output_total = s.retracted_output_total;
   stats.num_evicted_pages_total = s.cache.num_evicted_total();
   stats.num_preempted_total = s.num_preempted_total;
   stats.num_timed_out_total = s.num_timed_out_total;

@@ -72,7 +72,8 @@ struct SchedulerStats {
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // of the pool
   double new_token_ratio = 0;
-  uint64_t num_retracted_total = 0, num_evicted_pages_total = 0;
+  uint64_t num_retracted_total = 0, num_evicted_pages_total = 0;   // retracted: for want of memory
+  uint64_t retracted_input_total = 0, retracted_output_total = 0;  // tokens of those
   uint64_t num_preempted_total = 0;         // put back to the queue for a larger priority
   uint64_t num_timed_out_total = 0;         // ended by a timeout
   uint64_t num_displaced_total = 0;         // lost their place in a full queue to a larger priority

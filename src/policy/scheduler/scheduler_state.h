@@ -37,6 +37,7 @@ struct Scheduler::State {
   int num_decode_rows() const;
   int retract_until_decode_fits();
   std::unique_ptr<Request> take_newest_chunked();
+  void retract_for_memory(std::unique_ptr<Request> request);
   void retract(std::unique_ptr<Request> request);
 
   // prefill.cc
@@ -104,6 +105,7 @@ struct Scheduler::State {
   std::vector<const Request*> preempted;  // in this pass
 
   uint64_t num_retracted_total = 0, num_preempted_total = 0;
+  uint64_t retracted_input_total = 0, retracted_output_total = 0;
   uint64_t num_timed_out_total = 0, num_displaced_total = 0;
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
 };
