@@ -36,19 +36,34 @@ void RequestGroups::remove(Request& request) {
   RequestGroup& group = *request.group;
   const auto found = std::find(group.waiting.begin(), group.waiting.end(), &request);
   HOCKET_CHECK(found != group.waiting.end());
+  if (static_cast<size_t>(found - group.waiting.begin()) < num_skipped(group)) --group.num_skipped;
   group.waiting.erase(found);
-  if (ordered_ && heap_.front() != &group) ordered_ = false;
+  changed(group);
+}
+
+void RequestGroups::skip(Request& request) {
+  RequestGroup& group = *request.group;
+  HOCKET_CHECK(!used_up(group));
+  HOCKET_CHECK(first(group) == &request);
+  group.num_skipped = num_skipped(group) + 1;
+  group.skipped_in = pass_;
+  changed(group);
 }
 
 void RequestGroups::admitted(Request& request, int64_t num_tokens) {
   ++request.group->num_running;
   request.group->served += kPromptTokenWeight * num_tokens;
-  if (ordered_ && heap_.front() != request.group) ordered_ = false;
+  changed(*request.group);
 }
 
 void RequestGroups::left(Request& request) {
   --request.group->num_running;
   HOCKET_CHECK(request.group->num_running >= 0);
+}
+
+// head() puts the group on top where it belongs; where another one belongs is not known.
+void RequestGroups::changed(const RequestGroup& group) {
+  if (heap_.empty() || heap_.front() != &group) ordered_ = false;
 }
 
 // Only the group on top may have changed since the heap was made; head() puts it where it belongs.
@@ -57,24 +72,24 @@ Request* RequestGroups::head() {
   if (!ordered_) {
     heap_.clear();
     for (const auto& [key, group] : groups_)
-      if (!group->waiting.empty()) heap_.push_back(group.get());
+      if (!used_up(*group)) heap_.push_back(group.get());
     std::make_heap(heap_.begin(), heap_.end(), order);
     ordered_ = true;
   } else if (!heap_.empty()) {
     std::pop_heap(heap_.begin(), heap_.end(), order);
-    if (heap_.back()->waiting.empty())
+    if (used_up(*heap_.back()))
       heap_.pop_back();
     else
       std::push_heap(heap_.begin(), heap_.end(), order);
   }
-  return heap_.empty() ? nullptr : heap_.front()->waiting.front();
+  return heap_.empty() ? nullptr : first(*heap_.front());
 }
 
 bool RequestGroups::later(const RequestGroup* a, const RequestGroup* b) const {
   const auto turn = [this](const RequestGroup& group) {
-    const Request& first = *group.waiting.front();
+    const Request& head = *first(group);
     const int64_t rank = rank_ == Rank::least_served ? group.served : -int64_t{group.num_running};
-    return std::tuple(-int64_t{first.priority}, first.queue_order >= 0, rank, first.queue_order);
+    return std::tuple(-int64_t{head.priority}, head.queue_order >= 0, rank, head.queue_order);
   };
   return turn(*a) > turn(*b);
 }

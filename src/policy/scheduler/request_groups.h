@@ -31,6 +31,9 @@ struct RequestGroup {
   int64_t served = 0;  // weighted tokens
   int num_running = 0;
   std::deque<Request*> waiting;  // in the order in which they will be tried
+  // The first so many of them are skipped, in the pass of that number.
+  size_t num_skipped = 0;
+  uint64_t skipped_in = 0;
 
   bool active() const { return num_running > 0 || !waiting.empty(); }
 };
@@ -44,24 +47,38 @@ class RequestGroups {
   void push(Request& request, uint64_t key);
   // It waits no more.
   void remove(Request& request);
+  // Pre: the head, or the first of its group that is not skipped. It is no head in this pass.
+  void skip(Request& request);
   // It runs from now on, with `num_tokens` of its prompt to compute; until left().
   void admitted(Request& request, int64_t num_tokens);
   void left(Request& request);
 
-  // Anything may have changed: look at every group again.
-  void begin_pass() { ordered_ = false; }
-  // The first request of the group whose turn it is; null when nobody waits.
+  // Anything may have changed: look at every group again. Nobody is skipped any more.
+  void begin_pass() {
+    ordered_ = false;
+    ++pass_;
+  }
+  // The first request of the group whose turn it is; null when nobody is left.
   Request* head();
 
  private:
+  size_t num_skipped(const RequestGroup& group) const {
+    return group.skipped_in == pass_ ? group.num_skipped : 0;
+  }
+  bool used_up(const RequestGroup& group) const {
+    return group.waiting.size() == num_skipped(group);
+  }
+  Request* first(const RequestGroup& group) const { return group.waiting[num_skipped(group)]; }
+  void changed(const RequestGroup& group);
   bool later(const RequestGroup* a, const RequestGroup* b) const;
   int64_t lowest_served();
   void forget_idle();
 
   Rank rank_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestGroup>> groups_;
-  std::vector<RequestGroup*> heap_;       // of those that wait; whose turn it is on top
-  bool ordered_ = false;                  // heap_ is what it says
+  std::vector<RequestGroup*> heap_;  // of those that wait; whose turn it is on top
+  bool ordered_ = false;             // heap_ is what it says
+  uint64_t pass_ = 1;
   int64_t floor_ = 0;                     // lowest counter of the active groups when last looked up
   const RequestGroup* lowest_ = nullptr;  // the group that had it
 };

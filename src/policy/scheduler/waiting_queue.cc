@@ -25,11 +25,12 @@ WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(
 }
 
 Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) const {
-  if (size() >= options_.max_requests && leaving == nullptr)
+  const int num_there = size() + num_held();
+  const bool leaves = num_there >= options_.max_requests;
+  if (leaves && leaving == nullptr)
     return fail(
-        error(ErrorCode::queue_full, "{} requests wait already, as many as are allowed", size())
+        error(ErrorCode::queue_full, "{} requests wait already, as many as are allowed", num_there)
             .with_fix("try again later, or raise --max-queued-requests"));
-  const bool leaves = size() >= options_.max_requests;
   const int64_t there = num_tokens_ - (leaves ? std::ssize(leaving->tokens) : 0);
   if (options_.max_tokens > 0 && there + num_tokens > options_.max_tokens)
     return fail(error(ErrorCode::queue_full,
@@ -46,12 +47,12 @@ const Request* WaitingQueue::worse_than(int priority) const {
   return last.priority < priority && last.queue_order >= 0 ? &last : nullptr;
 }
 
-void WaitingQueue::push(std::unique_ptr<Request> request, TimePoint now, uint64_t rows_total) {
+void WaitingQueue::push(std::unique_ptr<Request> request, TimePoint queued, uint64_t rows_total) {
   request->queue_order = num_arrived_++;
   request->rows_at_arrival = rows_total;
-  request->overdue_at =
-      num_left_ + entries_.size() + static_cast<uint64_t>(std::max(options_.max_overtaken, 0));
-  insert(std::move(request), now);
+  request->overdue_at = num_left_ + entries_.size() - num_stepped_aside_ +
+                        static_cast<uint64_t>(std::max(options_.max_overtaken, 0));
+  insert(std::move(request), queued);
 }
 
 void WaitingQueue::push_retracted(std::unique_ptr<Request> request, TimePoint now) {
@@ -59,14 +60,20 @@ void WaitingQueue::push_retracted(std::unique_ptr<Request> request, TimePoint no
   insert(std::move(request), now);
 }
 
-void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint now) {
+void WaitingQueue::note_arrival(Request& request, TimePoint queued) {
+  request.times.queued = queued;
+  first_queued_ = std::min(first_queued_, queued);
+  num_tokens_ += std::ssize(request.tokens);
+}
+
+void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint queued) {
   Request& request = *owned;
-  request.times.queued = now;
-  first_queued_ = std::min(first_queued_, now);
-  num_tokens_ += static_cast<int64_t>(request.tokens.size());
+  note_arrival(request, queued);
+  request.skipped_in = 0;
   const auto behind =
       std::upper_bound(entries_.begin(), entries_.end(), request,
                        [](const Request& a, const Entry& b) { return before(a, *b.request); });
+  num_passed_ = std::min(num_passed_, static_cast<size_t>(behind - entries_.begin()));
   entries_.insert(behind, Entry{std::move(owned)});
   if (groups_)
     groups_->push(request,
@@ -74,6 +81,18 @@ void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint now) {
   if (options_.policy == SchedulePolicy::lof) by_length_.insert(by_length(request));
   if (drawn_ != nullptr && request.priority > drawn_->priority) drawn_ = nullptr;
   head_ = nullptr;
+}
+
+void WaitingQueue::hold(std::unique_ptr<Request> request, TimePoint now) {
+  note_arrival(*request, now);
+  held_.push_back(std::move(request));
+}
+
+std::unique_ptr<Request> WaitingQueue::take_held(int index) {
+  std::unique_ptr<Request> request = std::move(held_[static_cast<size_t>(index)]);
+  held_.erase(held_.begin() + index);
+  num_tokens_ -= std::ssize(request->tokens);
+  return request;
 }
 
 WaitingQueue::ByLength WaitingQueue::by_length(Request& request) {
@@ -91,22 +110,33 @@ WaitingQueue::Entries::iterator WaitingQueue::find(const Request& request) {
 
 std::unique_ptr<Request> WaitingQueue::take(Entries::iterator entry) {
   Request& request = *entry->request;
-  ++num_left_;
+  if (request.skipped_in == 0)
+    ++num_left_;
+  else
+    --num_stepped_aside_;
   if (groups_) groups_->remove(request);
   if (options_.policy == SchedulePolicy::lof) by_length_.erase(by_length(request));
-  if (drawn_ == &request) drawn_ = nullptr;
-  std::erase_if(by_prefix_, [&](const PrefixCandidate& c) { return c.request == &request; });
-  head_ = nullptr;
-  num_tokens_ -= static_cast<int64_t>(request.tokens.size());
+  forget_choice(request);
+  num_tokens_ -= std::ssize(request.tokens);
+  if (entry - entries_.begin() < static_cast<std::ptrdiff_t>(num_passed_)) --num_passed_;
   std::unique_ptr<Request> owned = std::move(entry->request);
   entries_.erase(entry);
   return owned;
+}
+
+void WaitingQueue::forget_choice(const Request& request) {
+  if (drawn_ == &request) drawn_ = nullptr;
+  std::erase_if(by_prefix_, [&](const PrefixCandidate& c) { return c.request == &request; });
+  head_ = nullptr;
 }
 
 void WaitingQueue::begin_pass(const RadixCache& cache, const Progress& progress) {
   cache_ = &cache;
   progress_ = progress;
   head_ = nullptr;
+  ++pass_;
+  num_skipped_ = 0;
+  num_passed_ = 0;
   by_prefix_.clear();
   fallen_back_ = false;
   if (groups_) groups_->begin_pass();
@@ -130,7 +160,7 @@ void WaitingQueue::fall_back() {
 }
 
 Request* WaitingQueue::head() {
-  if (head_ == nullptr && !empty()) head_ = choose();
+  if (head_ == nullptr && num_skipped_ < kMaxSkipped) head_ = choose();
   return head_;
 }
 
@@ -138,11 +168,28 @@ std::unique_ptr<Request> WaitingQueue::take_head() {
   return take(find(*head()));
 }
 
+void WaitingQueue::skip_head() {
+  Request& request = *head();
+  if (request.skipped_in == 0) {
+    ++num_left_;
+    ++num_stepped_aside_;
+  }
+  request.skipped_in = pass_;
+  ++num_skipped_;
+  if (groups_) groups_->skip(request);
+  forget_choice(request);
+}
+
 Request* WaitingQueue::choose() {
-  Request& first = *entries_.front().request;
+  while (num_passed_ < entries_.size() && skipped(*entries_[num_passed_].request)) ++num_passed_;
+  if (num_passed_ == entries_.size()) return nullptr;
+  Request& first = *entries_[num_passed_].request;
   if (first.queue_order < 0 || overdue(first)) return &first;
   if (groups_) return groups_->head();
-  if (options_.policy == SchedulePolicy::lof) return std::get<Request*>(*by_length_.begin());
+  if (options_.policy == SchedulePolicy::lof)
+    return std::get<Request*>(*std::ranges::find_if(by_length_, [this](const ByLength& place) {
+      return !skipped(*std::get<Request*>(place));
+    }));
   if (options_.policy == SchedulePolicy::random) return draw();
   if (!is_cache_aware(options_.policy) || fallen_back_) return &first;
   look_up_prefixes();
@@ -151,13 +198,16 @@ Request* WaitingQueue::choose() {
 
 Request* WaitingQueue::draw() {
   if (drawn_ != nullptr) return drawn_;
-  const int priority = entries_.front().request->priority;
-  const auto end = std::partition_point(
-      entries_.begin(), entries_.end(),
-      [priority](const Entry& entry) { return entry.request->priority == priority; });
-  const auto count = static_cast<uint64_t>(end - entries_.begin());
-  const auto drawn = static_cast<std::ptrdiff_t>(random_() % count);
-  return drawn_ = (entries_.begin() + drawn)->request.get();
+  const auto begin = entries_.begin() + static_cast<std::ptrdiff_t>(num_passed_);
+  const int priority = begin->request->priority;
+  const auto end = std::partition_point(begin, entries_.end(), [priority](const Entry& entry) {
+    return entry.request->priority == priority;
+  });
+  const auto count = static_cast<uint64_t>(end - begin);
+  do {
+    drawn_ = begin[static_cast<std::ptrdiff_t>(random_() % count)].request.get();
+  } while (skipped(*drawn_));  // the first is not
+  return drawn_;
 }
 
 // The first 128, or the next when those are taken.
@@ -166,6 +216,7 @@ void WaitingQueue::look_up_prefixes() {
   for (Entry& entry : entries_) {
     if (by_prefix_.size() == kMaxPrefixLookups) break;
     Request& request = *entry.request;
+    if (skipped(request)) continue;
     if (entry.cached_at != progress_.cache_generation) {
       entry.cached_len = cache_->match_len(request.cache_namespace, request.reusable_tokens());
       entry.cached_at = progress_.cache_generation;
@@ -192,12 +243,19 @@ int WaitingQueue::num_short_rows(int less_than, int most_total, int page_tokens)
 std::unique_ptr<Request> WaitingQueue::remove(RequestId id) {
   const auto entry = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& e) { return e.request->id == id; });
-  return entry == entries_.end() ? nullptr : take(entry);
+  if (entry != entries_.end()) return take(entry);
+  const auto held = std::ranges::find(held_, id, [](const auto& request) { return request->id; });
+  return held == held_.end() ? nullptr : take_held(static_cast<int>(held - held_.begin()));
 }
 
 std::unique_ptr<Request> WaitingQueue::take_queued_before(TimePoint limit) {
   if (first_queued_ >= limit) return nullptr;
   TimePoint first = TimePoint::max();
+  for (int i = 0; i < num_held(); ++i) {
+    const TimePoint queued = held_[static_cast<size_t>(i)]->times.queued;
+    if (queued < limit) return take_held(i);
+    first = std::min(first, queued);
+  }
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (entry->request->times.queued < limit) return take(entry);
     first = std::min(first, entry->request->times.queued);

@@ -13,6 +13,10 @@
 // No rule starves anybody: once as many requests have left the queue as were in it at its arrival,
 // and max_overtaken more, the oldest is next (among those of the largest priority). So, priorities
 // apart, nobody is overtaken by more than max_overtaken.
+// A head that may not run yet for a reason outside of the queue is skipped: the next one is head,
+// until the next pass. For the others it counts as having left when it is first skipped; its own
+// time goes on, so it is overdue, perhaps, as soon as it may run. A pass ends after 128 skips.
+// The held do not stand in line yet: they count in the limits, and in nothing else.
 // Cost of a pass: 128 prefix look-ups, or one step through the groups; never all that wait.
 // Owner: the scheduler.   Thread: engine.
 #pragma once
@@ -35,6 +39,7 @@
 namespace hocket {
 
 inline constexpr int kMaxPrefixLookups = 128;
+inline constexpr int kMaxSkipped = 128;  // in one pass
 
 class WaitingQueue {
  public:
@@ -61,15 +66,23 @@ class WaitingQueue {
   // null.
   const Request* worse_than(int priority) const;
 
-  void push(std::unique_ptr<Request> request, TimePoint now, uint64_t rows_total);
+  // queued: since when it waits.
+  void push(std::unique_ptr<Request> request, TimePoint queued, uint64_t rows_total);
   // Before all others of its priority, whatever the limits: it has been accepted already.
   void push_retracted(std::unique_ptr<Request> request, TimePoint now);
 
-  // Once a pass, before head().
+  // Oldest first; push() lets one that was taken stand in line.
+  void hold(std::unique_ptr<Request> request, TimePoint now);
+  const std::deque<std::unique_ptr<Request>>& held() const { return held_; }
+  std::unique_ptr<Request> take_held(int index);
+
+  // Once a pass, before head(). Nobody is skipped any more.
   void begin_pass(const RadixCache& cache, const Progress& progress);
-  // Next to be tried; null when nobody waits.
+  // Next to be tried; null when nobody is left for this pass.
   Request* head();
   std::unique_ptr<Request> take_head();
+  // Pre: head() is not null.
+  void skip_head();
   // An admitted request runs no more; told only of those whose group counts.
   void left(Request& request) {
     if (groups_ && request.group != nullptr) groups_->left(request);
@@ -78,15 +91,17 @@ class WaitingQueue {
     if (groups_) groups_->admitted(request, request.num_retractions == 0 ? num_rows : 0);
   }
 
-  // Null when no such request waits.
+  // Waiting or held; null when there is no such request.
   std::unique_ptr<Request> remove(RequestId id);
-  // One that came to wait before `limit`; null when there is none. Looks at all that wait only when
-  // the one that came first may have left since.
+  // One, waiting or held, that came before `limit`; null when there is none. Looks at all that wait
+  // only when the one that came first may have left since.
   std::unique_ptr<Request> take_queued_before(TimePoint limit);
 
+  // Those that stand in line.
   bool empty() const { return entries_.empty(); }
   int size() const { return static_cast<int>(entries_.size()); }
-  int64_t num_tokens() const { return num_tokens_; }
+  int num_held() const { return static_cast<int>(held_.size()); }
+  int64_t num_tokens() const { return num_tokens_; }  // of the prompts of all, held or not
   uint64_t num_fallbacks() const { return num_fallbacks_; }
   // shortest_prefill_first: rows of those, of less than `less_than` rows each, that `most_total`
   // rows have room for; in whole pages. Other policies: 0.
@@ -102,17 +117,21 @@ class WaitingQueue {
   using ByLength = std::tuple<int64_t, int, int64_t, Request*>;
 
   Entries::iterator find(const Request& request);
-  void insert(std::unique_ptr<Request> request, TimePoint now);
+  void note_arrival(Request& request, TimePoint queued);
+  void insert(std::unique_ptr<Request> request, TimePoint queued);
   std::unique_ptr<Request> take(Entries::iterator entry);
+  void forget_choice(const Request& request);
   Request* choose();
   Request* draw();
   void look_up_prefixes();
   void fall_back();
   static ByLength by_length(Request& request);
+  bool skipped(const Request& request) const { return request.skipped_in == pass_; }
   bool overdue(const Request& request) const { return num_left_ >= request.overdue_at; }
 
   Options options_;
   Entries entries_;
+  std::deque<std::unique_ptr<Request>> held_;
   std::unique_ptr<RequestGroups> groups_;   // grouped policies
   std::set<ByLength> by_length_;            // lof
   Request* drawn_ = nullptr;                // random
@@ -122,12 +141,16 @@ class WaitingQueue {
   const RadixCache* cache_ = nullptr;       // of this pass
   Progress progress_;
   Request* head_ = nullptr;  // as chosen; null: not chosen yet
+  uint64_t pass_ = 1;
+  int num_skipped_ = 0;    // in this pass
+  size_t num_passed_ = 0;  // the first so many entries are skipped, for all we know
 
   int64_t num_arrived_ = 0, num_requeued_ = 0;
-  uint64_t num_left_ = 0;  // in whatever way
+  uint64_t num_left_ = 0;           // in whatever way, or were skipped
+  uint64_t num_stepped_aside_ = 0;  // entries that were skipped, and count as left already
   int64_t num_tokens_ = 0;
   uint64_t num_fallbacks_ = 0;
-  TimePoint first_queued_ = TimePoint::max();  // nobody who waits came to wait before this
+  TimePoint first_queued_ = TimePoint::max();  // nobody came to wait before this
 };
 
 }  // namespace hocket
