@@ -13,7 +13,7 @@ void Scheduler::State::prefill() {
   num_decodable = running.size();
   preempted.clear();
   PrefillBudget budget{.page_tokens = page_tokens(),
-                       .chunk_tokens = options.chunk_tokens,
+                       .chunk_tokens = chunk_tokens(),
                        .max_prefill_tokens = options.max_prefill_tokens,
                        .num_decode_rows = num_decode_rows(),
                        .reserved_tokens = running.reserved_tokens(ratio.now()),
@@ -22,11 +22,44 @@ void Scheduler::State::prefill() {
                        .play_to_the_end = !options.prefix_cache};
   if (budget.play_to_the_end) budget.growths = running.growths(ratio.now());
   PrefillAdder adder(std::move(budget));
+  if (options.prefill_policy == PrefillPolicy::latency) decoding = decode_shape();
   if (!full)
     waiting.begin_pass(cache, {.cache_generation = cache_generation, .rows_total = rows_total});
   if (!continue_chunked(adder)) return;
   if (!full) admit_waiting(adder);
   lengthen_chunks(adder);
+}
+
+// Prompts are always cut for PrefillPolicy::latency.
+int Scheduler::State::chunk_tokens() const {
+  const bool whole = options.chunk_tokens < 0;
+  return whole && options.prefill_policy == PrefillPolicy::latency ? options.max_prefill_tokens
+                                                                   : options.chunk_tokens;
+}
+
+StepShape Scheduler::State::decode_shape() const {
+  StepShape shape;
+  for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding))) {
+    if (!request->decodes()) continue;
+    ++shape.decode_rows;
+    shape.keys += keys_of_rows(request->computed_len, 1);
+  }
+  return shape;
+}
+
+// PrefillPolicy::latency: a prompt whose next row is at `begin` gets no more rows than the goal of
+// those who run has time for; the first of a pass gets a page at least.
+void Scheduler::State::pace(PrefillAdder& adder, int begin) {
+  if (decoding.decode_rows == 0) return;
+  StepShape others = shape_of(*batch);
+  const bool first = others.prefill_rows == 0;
+  others.decode_rows += decoding.decode_rows;
+  others.keys += decoding.keys;
+  const int rows =
+      times.prefill_rows_within(options.itl_goal, others, begin,
+                                {.at_least = first ? page_tokens() : 0, .most = chunk_tokens()});
+  adder.allow(rows);
+  if (first) itl_chunk_tokens = rows;
 }
 
 void Scheduler::State::admit_waiting(PrefillAdder& adder) {
@@ -51,6 +84,7 @@ bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
   bool has_room = true;
   int parts = num_parts(static_cast<int>(chunked.size()));
   std::erase_if(chunked, [&](std::unique_ptr<Request>& request) {
+    pace(adder, request->computed_len);
     if (!has_room || adder.limit() < page_tokens()) return false;
     has_room = continue_chunk(adder, *request, parts--);
     if (!has_room || !batch->slices.back().samples) return false;
@@ -102,7 +136,9 @@ void Scheduler::State::lengthen_chunks(PrefillAdder& adder) {
   if (options.max_chunked_requests == 1) return;
   std::erase_if(chunked, [&](std::unique_ptr<Request>& request) {
     const auto slice = std::ranges::find(batch->slices, request.get(), &Slice::request);
-    if (slice == batch->slices.end() || adder.limit() < page_tokens()) return false;
+    if (slice == batch->slices.end()) return false;
+    pace(adder, slice->begin + slice->len);
+    if (adder.limit() < page_tokens()) return false;
     const Admission admission =
         adder.continue_chunked({.total_len = static_cast<int>(request->tokens.size()),
                                 .prefix_len = slice->begin + slice->len,
@@ -134,6 +170,7 @@ AddResult Scheduler::State::admit(PrefillAdder& adder) {
   const Request& head = *waiting.head();
   const auto reusable = head.reusable_tokens();
   PrefixMatch match = cache.match(head.cache_namespace, reusable);
+  pace(adder, match.len(page_tokens()));
   const int spare = rows_of_others(adder, num_parts(0));
   Admission admission = adder.add(candidate(head, match, spare), available_tokens());
   if (admission.result == AddResult::no_tokens && adder.alone()) {

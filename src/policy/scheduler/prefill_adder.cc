@@ -16,7 +16,7 @@ PrefillAdder::PrefillAdder(PrefillBudget budget)
 }
 
 int PrefillAdder::limit() const {
-  return std::min(rem_chunk_, rem_input_);
+  return std::min({rem_chunk_, rem_input_, allowed_});
 }
 
 Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
@@ -24,6 +24,7 @@ Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
   ++num_added_;
   rem_input_ -= rows;
   rem_chunk_ -= rows;
+  allowed_ -= rows;
   const bool cut = candidate.prefix_len + len < candidate.total_len;
   budget_.reserved_tokens += budget_.page_tokens;
   if (!cut) budget_.reserved_tokens += std::min(candidate.new_tokens_left, kMaxReservedNewTokens);

@@ -82,6 +82,8 @@ class PrefillAdder {
     budget_.reserved_tokens -= reserved_tokens;
     budget_.play_to_the_end = false;
   }
+  // No more than so many rows from here on, until this is said again; beside the budgets.
+  void allow(int rows) { allowed_ = rows; }
   // Rows that this pass has left.
   int limit() const;
   // No other request holds memory or was admitted in this pass.
@@ -96,6 +98,7 @@ class PrefillAdder {
   PrefillBudget budget_;
   int rem_input_;
   int rem_chunk_ = std::numeric_limits<int>::max();
+  int allowed_ = std::numeric_limits<int>::max();
   int num_added_ = 0;
 };
 

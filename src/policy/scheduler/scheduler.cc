@@ -79,6 +79,10 @@ Result<void> check(const SchedulerOptions& o) {
                            std::max(o.chunk_tokens, o.page_tokens)));
   HOCKET_TRY_VOID(at_least("--prefill-max-requests", o.prefill_max_requests, 0));
   HOCKET_TRY_VOID(at_least("--max-chunked-requests", o.max_chunked_requests, 1));
+  if (o.prefill_policy == PrefillPolicy::latency && o.itl_goal <= Duration(0))
+    return fail(error(ErrorCode::bad_value, "--prefill-policy latency needs a goal above 0 ms")
+                    .with_fix("--itl-slo-ms 100")
+                    .with_param("--itl-slo-ms"));
   HOCKET_TRY_VOID(at_least("--max-overtaken", o.max_overtaken, 0));
   HOCKET_TRY_VOID(
       at_least("--priority-scheduling-preemption-threshold", o.priorities.preemption_threshold, 0));
@@ -175,7 +179,10 @@ const Batch& Scheduler::schedule(TimePoint now) {
   return *state_->batch;
 }
 
-void Scheduler::note_duration(const Batch&, Duration) {}
+void Scheduler::note_duration(const Batch& batch, Duration took) {
+  if (state_->options.prefill_policy == PrefillPolicy::latency)
+    state_->times.note(shape_of(batch), took);
+}
 
 void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now) {
   HOCKET_CHECK(state_->num_in_flight > 0 && &batch == state_->in_flight[0]);
@@ -219,6 +226,8 @@ SchedulerStats Scheduler::stats() const {
   stats.prompt_tokens_total = s.prompt_tokens_total;
   stats.cached_tokens_total = s.cached_tokens_total;
   stats.generated_tokens_total = s.generated_tokens_total;
+  stats.itl_chunk_tokens = s.itl_chunk_tokens;
+  if (s.options.prefill_policy == PrefillPolicy::latency) stats.step_time_error = s.times.error();
   return stats;
 }
 

@@ -79,6 +79,10 @@ struct SchedulerStats {
   uint64_t num_displaced_total = 0;         // lost their place in a full queue to a larger priority
   uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
+  // PrefillPolicy::latency: prompt tokens that the last pass beside running requests was allowed
+  // (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
+  int itl_chunk_tokens = 0;
+  double step_time_error = 0;
 };
 
 class Scheduler {

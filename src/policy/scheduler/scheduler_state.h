@@ -19,6 +19,7 @@
 #include "policy/scheduler/prefill_adder.h"
 #include "policy/scheduler/running_batch.h"
 #include "policy/scheduler/scheduler.h"
+#include "policy/scheduler/step_times.h"
 #include "policy/scheduler/waiting_queue.h"
 
 namespace hocket {
@@ -49,6 +50,9 @@ struct Scheduler::State {
   PrefillCandidate candidate(const Request& request, const PrefixMatch& match, int spare) const;
   void start(PrefixMatch match, int len);
   void lengthen_chunks(PrefillAdder& adder);
+  int chunk_tokens() const;
+  StepShape decode_shape() const;
+  void pace(PrefillAdder& adder, int begin);
   int num_parts(int num_here) const;
   int rows_of_others(const PrefillAdder& adder, int parts) const;
 
@@ -103,6 +107,11 @@ struct Scheduler::State {
   uint64_t cache_generation = 0;  // changes when the tree may hold something else
   uint64_t rows_total = 0;        // computed so far
   std::vector<const Request*> preempted;  // in this pass
+
+  // PrefillPolicy::latency
+  StepTimes times;
+  StepShape decoding;  // the rows of running requests in this pass
+  int itl_chunk_tokens = 0;
 
   uint64_t num_retracted_total = 0, num_preempted_total = 0;
   uint64_t retracted_input_total = 0, retracted_output_total = 0;
