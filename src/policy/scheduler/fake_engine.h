@@ -33,6 +33,10 @@ class FakeEngine {
         memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}) {}
 
   Scheduler& scheduler() { return scheduler_; }
+  // How long the scheduler is told that steps take; 1 ms each where nobody says.
+  void time_steps(std::function<Duration(const Batch&)> step_time) {
+    step_time_ = std::move(step_time);
+  }
 
   // One turn of the engine, one millisecond long. False when there was nothing to do.
   bool step(const InFlight& in_flight = {});
@@ -67,6 +71,7 @@ class FakeEngine {
 
   Scheduler scheduler_;
   Sample sample_;
+  std::function<Duration(const Batch&)> step_time_;
   bool overlapped_;
   int page_tokens_;
   std::vector<TokenId> memory_;  // [num_pages * page_tokens]
@@ -92,7 +97,8 @@ inline bool FakeEngine::step(const InFlight& in_flight) {
 }
 
 inline void FakeEngine::commit(Step step) {
-  scheduler_.note_duration(*step.batch, std::chrono::milliseconds(1));
+  scheduler_.note_duration(*step.batch,
+                           step_time_ ? step_time_(*step.batch) : std::chrono::milliseconds(1));
   scheduler_.commit(*step.batch, step.sampled, now_);
 }
 

@@ -7,60 +7,15 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/scenario_words.h"
 
 namespace hocket {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
-
-Words split(const std::string& line, char separator = ' ') {
-  Words words;
-  std::istringstream stream(line);
-  for (std::string word; std::getline(stream, word, separator);)
-    if (!word.empty()) words.push_back(word);
-  return words;
-}
-
-std::string join(const Words& words) {
-  std::string line;
-  for (const auto& word : words) line += (line.empty() ? "" : " ") + word;
-  return line;
-}
-
-// key=value words; a word without '=' is a key with an empty value.
-std::map<std::string, std::string> settings(std::span<const std::string> words) {
-  std::map<std::string, std::string> result;
-  for (const auto& word : words) {
-    const size_t equals = word.find('=');
-    result[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
-  }
-  return result;
-}
-
-std::string_view finish_name(FinishReason reason) {
-  constexpr std::string_view kNames[] = {"none", "stop", "length", "abort", "error"};
-  return kNames[static_cast<size_t>(reason)];
-}
-
-std::string error_name(ErrorCode code) {
-  using enum ErrorCode;
-  static const std::map<ErrorCode, std::string> names = {
-      {queue_full, "queue_full"},
-      {context_length_exceeded, "context_length_exceeded"},
-      {request_too_big, "request_too_big"},
-      {bad_logits, "bad_logits"},
-      {invalid_request, "invalid_request"},
-      {out_of_memory, "out_of_memory"},
-      {timed_out, "timed_out"},
-  };
-  const auto found = names.find(code);
-  return found == names.end() ? code_name(code) : found->second;
-}
 
 class Scenario {
  public:
@@ -110,66 +65,16 @@ class Scenario {
   }
 
   void configure(const Words& words) {
-    SchedulerOptions options;
-    bool overlapped = false;
-    options.vocab_size = 1 << 20;
-    options.chunk_tokens = -1;
-    const std::map<std::string_view, int*> numbers = {
-        {"pages", &options.num_pages},
-        {"page_tokens", &options.page_tokens},
-        {"chunk_tokens", &options.chunk_tokens},
-        {"max_prefill", &options.max_prefill_tokens},
-        {"max_running", &options.max_running_requests},
-        {"max_queued", &options.max_queued_requests},
-        {"context", &options.context_length},
-        {"vocab", &options.vocab_size},
-        {"threshold", &options.priorities.preemption_threshold},
-        {"prefill_requests", &options.prefill_max_requests},
-        {"in_batch_cached", &options.in_batch.most_cached},
-        {"in_batch_common", &options.in_batch.least_common},
-        {"overtaken", &options.max_overtaken},
-        {"chunked_requests", &options.max_chunked_requests},
-    };
-    for (size_t i = 0; i + 1 < words.size(); i += 2) {
-      const std::string &key = words[i], &text = words[i + 1];
-      if (const auto number = numbers.find(key); number != numbers.end())
-        *number->second = std::stoi(text);
-      else if (key == "max_queued_tokens")
-        options.max_queued_tokens = std::stoi(text);
-      else if (key == "conservativeness")
-        options.conservativeness = std::stod(text);
-      else if (key == "prefill")
-        options.prefill_policy = parse_prefill_policy(text).value();
-      else if (key == "overlap")
-        overlapped = text == "on";
-      else if (key == "cache")
-        options.prefix_cache = text == "on";
-      else if (key == "eviction")
-        options.eviction = parse_eviction_policy(text).value();
-      else if (key == "policy")
-        options.policy = parse_schedule_policy(text).value();
-      else if (key == "eos")
-        options.eos_ids.push_back(TokenId{std::stoi(text)});
-      else if (key == "priorities")
-        options.priorities.enabled = text != "off",
-        options.priorities.low_values_first = text == "low";
-      else if (key == "preempt")
-        options.priorities.preempt = text == "on";
-      else if (key == "when_off")
-        options.priorities.refuse_when_disabled = text == "refuse";
-      else if (key == "waiting_timeout")
-        options.waiting_timeout = std::chrono::milliseconds(std::stoi(text));
-      else if (key == "running_timeout")
-        options.running_timeout = std::chrono::milliseconds(std::stoi(text));
-      else if (key == "seed")
-        options.seed = std::stoul(text);
-      else
-        return differ("a known setting", key);
-    }
+    ScenarioSetup setup;
+    if (const std::string unknown = read_setup(words, setup); !unknown.empty())
+      return differ("a known setting", unknown);
     const auto sampler = [this](const Request& request, auto history) {
       return sample(request, history.size());
     };
-    engine_ = std::make_unique<FakeEngine>(options, sampler, overlapped);
+    engine_ = std::make_unique<FakeEngine>(setup.options, sampler, setup.overlapped);
+    engine_->time_steps([fixed_us = setup.fixed_us, row_us = setup.row_us](const Batch& batch) {
+      return std::chrono::microseconds(fixed_us + row_us * batch.num_rows);
+    });
   }
 
   // Token `position` of the endless text called `name`.
@@ -330,7 +235,8 @@ class Scenario {
                                                     {"timed_out", s.num_timed_out_total},
                                                     {"displaced", s.num_displaced_total},
                                                     {"prompt_tokens", s.prompt_tokens_total},
-                                                    {"cached_tokens", s.cached_tokens_total}};
+                                                    {"cached_tokens", s.cached_tokens_total},
+                                                    {"itl_chunk", s.itl_chunk_tokens}};
     if (key == "ratio") return fmt::format("{:.3f}", s.new_token_ratio);
     const auto found = numbers.find(key);
     return found == numbers.end() ? "unknown" : std::to_string(found->second);
