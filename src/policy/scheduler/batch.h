@@ -43,7 +43,12 @@ struct Batch {
   int num_waiting = 0;
   bool overlapped = false;  // while the batch before it was under way
 
-  bool empty() const { return slices.empty(); }
+  // No rows here, but other ranks compute: a step to be run with none, so that nobody waits for
+  // this rank (Outside::agree).
+  bool idle_step = false;
+
+  // Nothing to run.
+  bool empty() const { return slices.empty() && !idle_step; }
 };
 
 // What the sampler chose for a slice with samples == true, in slice order.

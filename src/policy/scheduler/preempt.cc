@@ -87,7 +87,7 @@ bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
     need -= reserve(victim) + num_own * page_tokens();
   }
   if (need > 0) return false;
-  if (num_in_flight > 0) {
+  if (rows_in_flight()) {
     settle = true;
     return false;
   }

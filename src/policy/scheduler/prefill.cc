@@ -65,9 +65,13 @@ void Scheduler::State::pace(PrefillAdder& adder, int begin) {
 void Scheduler::State::admit_waiting(PrefillAdder& adder) {
   if (waiting.empty()) return;
   AddResult verdict = adder.verdict(available_tokens());
-  while (verdict == AddResult::added && !waiting.empty()) {
+  while (verdict == AddResult::added) {
     const Request* head = waiting.head();
-    if (std::ranges::find(preempted, head) != preempted.end()) return;
+    if (head == nullptr || std::ranges::find(preempted, head) != preempted.end()) return;
+    if (options.outside != nullptr && !options.outside->may_join(*head)) {
+      waiting.skip_head();
+      continue;
+    }
     const bool has_slot = num_active() < options.max_running_requests;
     verdict = has_slot ? admit(adder) : AddResult::no_tokens;
     if (verdict == AddResult::no_tokens && preempt_for_head(adder)) verdict = admit(adder);

@@ -19,8 +19,16 @@ constexpr int kStepsBetweenTries = 16;
 void Scheduler::State::schedule() {
   HOCKET_CHECK(num_in_flight < 2);
   begin_batch();
+  choose();
+  if (options.outside != nullptr)
+    batch->idle_step = options.outside->agree(*batch) && batch->empty();
+  if (!batch->empty()) launch();
+}
+
+void Scheduler::State::choose() {
   apply_timeouts();
-  if (num_in_flight == 0 && std::exchange(settle, false)) full = false;
+  ask_held();
+  if (!rows_in_flight() && std::exchange(settle, false)) full = false;
   if (settle) return;
   if (running.empty() || ++steps_full >= kStepsBetweenTries) full = false;
   if (num_active() == 0 && waiting.empty()) {
@@ -31,11 +39,36 @@ void Scheduler::State::schedule() {
   if (mixes()) num_decoding = prepare_decode();
   if (!settle) prefill();
   if (!mixes() && !settle && batch->empty()) num_decoding = prepare_decode();
-  if (batch->empty() && num_decoding == 0 && num_in_flight == 0) {
+  if (batch->empty() && num_decoding == 0 && !rows_in_flight()) {
     full = false;  // the last running request had to be given up
     prefill();
   }
-  launch();
+  add_decode_rows();
+}
+
+// An idle step has nobody's pages.
+bool Scheduler::State::rows_in_flight() const {
+  return std::ranges::any_of(std::span(in_flight).first(static_cast<size_t>(num_in_flight)),
+                             [](const Batch* other) { return !other->slices.empty(); });
+}
+
+void Scheduler::State::ask_held() {
+  for (int i = 0; i < waiting.num_held();) {
+    Result<bool> ready = options.outside->ready(*waiting.held()[static_cast<size_t>(i)]);
+    if (ready && !*ready) {
+      ++i;
+      continue;
+    }
+    full = false;
+    std::unique_ptr<Request> request = waiting.take_held(i);
+    if (ready) {
+      const TimePoint queued = request->times.queued;
+      waiting.push(std::move(request), queued, rows_total);
+    } else {
+      fail_request(*request, std::move(ready.error()));
+      retire(std::move(request));
+    }
+  }
 }
 
 void Scheduler::State::begin_batch() {
@@ -47,20 +80,23 @@ void Scheduler::State::begin_batch() {
   batch->num_rows = 0;
   batch->num_decode_rows = 0;
   batch->cached_tokens = 0;
+  batch->idle_step = false;
   num_decoding = 0;
 }
 
-// Adds the decode rows. From now on rows count as computed, and the tokens that they sample as
-// there.
-void Scheduler::State::launch() {
-  const int num_decode = num_decode_rows();
+void Scheduler::State::add_decode_rows() {
   const bool has_prefill = !batch->empty();
+  batch->num_decode_rows = num_decode_rows();
   for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding)))
     if (request->decodes()) add_rows(*request, 1);
   if (batch->empty()) return;
-  batch->mode = !has_prefill     ? ForwardMode::decode
-                : num_decode > 0 ? ForwardMode::mixed
-                                 : ForwardMode::extend;
+  batch->mode = !has_prefill                 ? ForwardMode::decode
+                : batch->num_decode_rows > 0 ? ForwardMode::mixed
+                                             : ForwardMode::extend;
+}
+
+// From now on rows count as computed, and the tokens that they sample as there.
+void Scheduler::State::launch() {
   int num_samples = 0;
   for (const Slice& slice : batch->slices) {
     Request& request = *slice.request;
@@ -70,8 +106,7 @@ void Scheduler::State::launch() {
     ++request.num_pending;
     request.future = num_samples++;
   }
-  batch->num_decode_rows = num_decode;
-  batch->num_running = running.size() - (num_samples - num_decode);
+  batch->num_running = running.size() - (num_samples - batch->num_decode_rows);
   batch->num_waiting = waiting.size();
   batch->pending_tokens = waiting.num_tokens();
   for (const auto& request : chunked) batch->pending_tokens += request->uncomputed();
@@ -115,7 +150,7 @@ int Scheduler::State::prepare_decode() {
   const auto requests = running.requests();
   if (std::ranges::none_of(requests, [](const auto& request) { return request->decodes(); }))
     return 0;
-  if (num_in_flight > 0 && running.num_pages_needed() > num_available_pages()) {
+  if (rows_in_flight() && running.num_pages_needed() > num_available_pages()) {
     settle = true;
     return 0;
   }

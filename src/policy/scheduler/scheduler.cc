@@ -129,8 +129,6 @@ Result<void> Scheduler::add(RequestInput input) {
   const int priority = priority_of(input, s.options.priorities);
   const Request* worse = s.options.priorities.enabled ? s.waiting.worse_than(priority) : nullptr;
   HOCKET_TRY_VOID(s.waiting.check_room(prompt_len, worse));
-  if (worse != nullptr && s.waiting.size() >= s.options.max_queued_requests)
-    s.displace(s.waiting.remove(worse->id));
 
   auto request = std::make_unique<Request>();
   request->id = input.id;
@@ -142,6 +140,15 @@ Result<void> Scheduler::add(RequestInput input) {
   request->routing_key = input.routing_key;
   request->cache_namespace = input.cache_namespace;
   request->times.arrived = input.arrived;
+  bool ready = true;
+  if (s.options.outside != nullptr) {
+    HOCKET_TRY(ready, s.options.outside->ready(*request));
+  }
+  if (worse != nullptr && s.waiting.full()) s.displace(s.waiting.remove(worse->id));
+  if (!ready) {
+    s.waiting.hold(std::move(request), input.arrived);
+    return {};
+  }
   s.waiting.push(std::move(request), input.arrived, s.rows_total);
   s.full = false;
   return {};
@@ -180,7 +187,7 @@ const Batch& Scheduler::schedule(TimePoint now) {
 }
 
 void Scheduler::note_duration(const Batch& batch, Duration took) {
-  if (state_->options.prefill_policy == PrefillPolicy::latency)
+  if (state_->options.prefill_policy == PrefillPolicy::latency && !batch.slices.empty())
     state_->times.note(shape_of(batch), took);
 }
 
@@ -198,7 +205,8 @@ bool Scheduler::has_finished() const {
 }
 
 bool Scheduler::idle() const {
-  return state_->num_active() == 0 && state_->leaving.empty() && state_->waiting.empty();
+  const State& s = *state_;
+  return s.num_active() == 0 && s.leaving.empty() && s.waiting.empty() && s.waiting.num_held() == 0;
 }
 
 SchedulerStats Scheduler::stats() const {
@@ -206,6 +214,7 @@ SchedulerStats Scheduler::stats() const {
   SchedulerStats stats;
   stats.num_running = s.num_active();
   stats.num_waiting = s.waiting.size();
+  stats.num_held = s.waiting.num_held();
   stats.num_waiting_tokens = s.waiting.num_tokens();
   stats.num_pages = s.pages.num_pages();
   stats.num_free_pages = s.pages.num_free();

@@ -17,6 +17,7 @@
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/batch.h"
+#include "policy/scheduler/outside.h"
 #include "policy/scheduler/prefix_order.h"
 #include "policy/scheduler/request.h"
 #include "policy/scheduler/schedule_policy.h"
@@ -56,8 +57,9 @@ struct SchedulerOptions {
   Duration running_timeout{};    // since first scheduled, retractions included; 0: none
   int prefill_max_requests = 0;  // of one pass; 0: no limit
   InBatchSharing in_batch;
-  int max_overtaken = 512;  // a waiting request is next after so many who came later
-  uint64_t seed = 0;        // of the policy `random`
+  int max_overtaken = 512;     // a waiting request is next after so many who came later
+  uint64_t seed = 0;           // of the policy `random`
+  Outside* outside = nullptr;  // outlives the scheduler; null: nobody has a say
 };
 
 // Settings with which some prompt could never be computed, or nobody run. Errors: bad_value, naming
@@ -67,7 +69,8 @@ Result<void> check(const SchedulerOptions& options);
 // Numbers for logs, metrics and /get_load; all of them now, not averages.
 struct SchedulerStats {
   int num_running = 0, num_waiting = 0;
-  int64_t num_waiting_tokens = 0;
+  int num_held = 0;  // not ready to stand in line (Outside::ready); not in num_waiting
+  int64_t num_waiting_tokens = 0;  // of prompts, the held ones' included
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // of the pool
@@ -91,7 +94,8 @@ class Scheduler {
   ~Scheduler();
 
   // Errors: queue_full; invalid_request (a priority while they are refused);
-  // context_length_exceeded; request_too_big (can never fit in all pages together).
+  // context_length_exceeded; request_too_big (can never fit in all pages together); those of
+  // Outside::ready.
   Result<void> add(RequestInput input);
   // Takes effect at once: a waiting request is gone; a running one leaves the schedule now and
   // gives its pages back when the step in flight (if any) is committed. Returns false for an

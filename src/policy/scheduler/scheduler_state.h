@@ -30,6 +30,10 @@ struct Scheduler::State {
   // schedule.cc
   void schedule();
   void begin_batch();
+  void choose();
+  void ask_held();
+  bool rows_in_flight() const;
+  void add_decode_rows();
   void launch();
   void add_rows(Request& request, int len);
   void lengthen(Slice& slice, int num_rows);

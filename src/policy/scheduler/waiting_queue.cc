@@ -25,13 +25,11 @@ WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(
 }
 
 Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) const {
-  const int num_there = size() + num_held();
-  const bool leaves = num_there >= options_.max_requests;
-  if (leaves && leaving == nullptr)
-    return fail(
-        error(ErrorCode::queue_full, "{} requests wait already, as many as are allowed", num_there)
-            .with_fix("try again later, or raise --max-queued-requests"));
-  const int64_t there = num_tokens_ - (leaves ? std::ssize(leaving->tokens) : 0);
+  if (full() && leaving == nullptr)
+    return fail(error(ErrorCode::queue_full, "{} requests wait already, as many as are allowed",
+                      size() + num_held())
+                    .with_fix("try again later, or raise --max-queued-requests"));
+  const int64_t there = num_tokens_ - (full() ? std::ssize(leaving->tokens) : 0);
   if (options_.max_tokens > 0 && there + num_tokens > options_.max_tokens)
     return fail(error(ErrorCode::queue_full,
                       "{} tokens wait already; {} more exceed the limit of {}", there, num_tokens,

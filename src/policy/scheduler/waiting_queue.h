@@ -62,6 +62,8 @@ class WaitingQueue {
   // Errors: queue_full when one more of so many tokens is too much, even if `leaving` (may be null)
   // went for it.
   Result<void> check_room(int num_tokens, const Request* leaving) const;
+  // As many as are allowed are here.
+  bool full() const { return size() + num_held() >= options_.max_requests; }
   // The newest of the smallest priority, where that is below `priority` and it never ran; else
   // null.
   const Request* worse_than(int priority) const;
