@@ -1,0 +1,86 @@
+// Every rank sends one message to every other and receives one from each: what dispatch, combine
+// and the agreement of a step are made of. A start and a wait; between them the rank computes.
+//
+//   start(kind, stamp, parts of each peer)   pushes; also empty messages, for a message is what
+//                                            tells a peer that its slot here is free again
+//   wait(kind, stamp)                        until one of each peer is there; moves all lanes
+//                                            meanwhile
+//   from(kind, peer)                         what it said, until release()
+//
+// Why one slot a kind, lane and peer is enough: a peer's next dispatch comes after its combine_wait
+// of this one, so after my combine, which I start when I have read its dispatch; and likewise the
+// other way round. A peer's next agreement comes after mine, so at most one is early. Stamps make
+// sure of it: a message of another step, layer or epoch is an error that names both.
+// Thread: engine.   Allocates nothing after construction.
+// Source: docs/contracts/expert_parallel.md.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compute/comm/transport.h"
+
+namespace hocket {
+
+// Which exchange this is. Equal on all ranks, or the message is refused.
+struct Stamp {
+  uint64_t step = 0;
+  uint16_t layer = 0;
+};
+
+// When an exchange of one lane began, was pushed, had all its bytes here; and when somebody waited
+// for it. exposed = wait_out - wait_in; hidden = last_byte - start - exposed.
+struct ExchangeTimes {
+  TimePoint start{}, posted{}, last_byte{}, wait_in{}, wait_out{};
+  uint64_t out_bytes = 0, in_bytes = 0;
+};
+
+class AllToAll {
+ public:
+  struct Options {
+    int num_lanes = 2;  // one a half
+    // Longest message to or from one peer, without its head; by MessageKind.
+    std::array<size_t, kNumMessageKinds> most_bytes{};
+    uint32_t epoch = 0;                                 // of the membership
+    Duration stall_timeout = std::chrono::seconds(30);  // last resort: somebody is not there
+    // Becomes non-zero when the step is to be given up (a rank was lost): waits return at once.
+    const std::atomic<uint32_t>* abort = nullptr;
+  };
+  // Errors: out_of_memory.
+  static Result<std::unique_ptr<AllToAll>> create(Transport& transport, const Options& options);
+  ~AllToAll();
+
+  int rank() const;
+  int num_ranks() const;
+
+  // parts[peer]: what goes to that peer, as one message; parts[rank()] is not sent. The bytes must
+  // stay as they are until the wait of this kind, or of the one that answers it, has returned.
+  // Errors: lost_rank.
+  using Parts = std::span<const std::span<const std::byte>>;
+  Result<void> start(int lane, MessageKind kind, Stamp stamp, std::span<const Parts> parts);
+  // Errors: lost_rank, naming the rank that is missing and what it was to send (also for a stamp
+  // that does not fit, a head that is damaged, an abort).
+  Result<void> wait(int lane, MessageKind kind, Stamp stamp);
+  // Whether wait() would return at once. Moves what can move.
+  bool ready(int lane, MessageKind kind);
+  // Between wait() and release(): the message without its head; empty for this rank itself.
+  std::span<const std::byte> from(int lane, MessageKind kind, int peer) const;
+  // Its slots may be written again.
+  void release(int lane, MessageKind kind);
+
+  // Moves what can move; for borders between operations.
+  void progress();
+  // Of the last exchange of this kind on this lane.
+  const ExchangeTimes& times(int lane, MessageKind kind) const;
+
+ private:
+  struct State;
+  explicit AllToAll(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hocket
