@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_outside.h"
 #include "policy/scheduler/scenario_words.h"
 
 namespace hocket {
@@ -58,14 +59,32 @@ class Scenario {
     if (verb == "steps") return skip(std::stoi(words[1]));
     if (verb == "run") return run_dry();
     if (verb == "expect") return expect(words);
+    if (verb == "others") return static_cast<void>(outside_.others_compute = words[1] == "compute");
+    if (auto* const guests = guests_of(verb)) return change(*guests, words);
     if (!claims_event) return differ("a known word", verb);
     const std::string event = events_.empty() ? "nothing" : events_.front();
     if (!events_.empty()) events_.pop_front();
     same(join(words), event);
   }
 
+  // ready a, break a, skip a, allow a: what those outside say of `a` from now on.
+  std::set<RequestId>* guests_of(const std::string& verb) {
+    if (verb == "ready") return &outside_.not_ready;
+    if (verb == "break") return &outside_.broken;
+    return verb == "skip" || verb == "allow" ? &outside_.not_now : nullptr;
+  }
+
+  void change(std::set<RequestId>& guests, const Words& words) {
+    const RequestId id = actors_[words[1]].id;
+    if (words[0] == "ready" || words[0] == "allow")
+      guests.erase(id);
+    else
+      guests.insert(id);
+  }
+
   void configure(const Words& words) {
     ScenarioSetup setup;
+    setup.options.outside = &outside_;
     if (const std::string unknown = read_setup(words, setup); !unknown.empty())
       return differ("a known setting", unknown);
     const auto sampler = [this](const Request& request, auto history) {
@@ -124,6 +143,7 @@ class Scenario {
     Actor& actor = actors_[words[1]];
     actor.id = made.id;
     actor.says = split(settings(words)["says"], ',');
+    if (words.back() == "held") outside_.not_ready.insert(actor.id);
     if (const auto added = engine_->scheduler().add(std::move(made)); !added)
       differ("a welcome", describe(added.error()));
   }
@@ -140,7 +160,11 @@ class Scenario {
   }
 
   void refuse(const Words& words) {
-    const auto added = engine_->scheduler().add(input(words));
+    RequestInput made = input(words);
+    const RequestId id = made.id;
+    if (words[words.size() - 2] == "broken") outside_.broken.insert(id);
+    const auto added = engine_->scheduler().add(std::move(made));
+    outside_.broken.erase(id);
     same(words.back(), added ? "accepted" : error_name(added.error().code));
   }
 
@@ -186,6 +210,7 @@ class Scenario {
         if (std::ranges::find(slice.request->pages, copy.to) != slice.request->pages.end())
           copies += fmt::format(" copy {}:{}", name, copy.tokens);
     }
+    if (batch.idle_step) return "idle with others";
     const std::string head = batch.mode == ForwardMode::extend ? "prefill" + chunks
                              : batch.mode == ForwardMode::mixed
                                  ? "mixed" + chunks + " decode" + decodes
@@ -226,6 +251,7 @@ class Scenario {
                                                     {"private", s.num_private_pages},
                                                     {"running", s.num_running},
                                                     {"waiting", s.num_waiting},
+                                                    {"held", s.num_held},
                                                     {"waiting_tokens", s.num_waiting_tokens},
                                                     {"used_tokens", s.num_used_tokens},
                                                     {"retracted", s.num_retracted_total},
@@ -276,6 +302,7 @@ class Scenario {
   fs::path file_;
   int line_number_ = 0, num_checks_ = 0;
   std::string problem_;
+  FakeOutside outside_;
   std::unique_ptr<FakeEngine> engine_;
   std::map<std::string, Actor> actors_;
   std::map<std::string, size_t> texts_;

@@ -1,0 +1,30 @@
+// Outside as tests say it is. Thread: any one.
+#pragma once
+
+#include <set>
+
+#include "policy/scheduler/outside.h"
+
+namespace hocket {
+
+struct FakeOutside final : Outside {
+  std::set<RequestId> not_ready, broken, not_now;
+  bool others_compute = false;
+  int num_agreements = 0, num_rows_agreed = 0;
+  ForwardMode mode_agreed = ForwardMode::idle;  // the last
+
+  Result<bool> ready(const Request& request) override {
+    if (broken.contains(request.id))
+      return fail(ErrorCode::invalid_request, "its grammar does not compile");
+    return !not_ready.contains(request.id);
+  }
+  bool may_join(const Request& head) override { return !not_now.contains(head.id); }
+  bool agree(const Batch& mine) override {
+    ++num_agreements;
+    num_rows_agreed += mine.num_rows;
+    mode_agreed = mine.mode;
+    return others_compute;
+  }
+};
+
+}  // namespace hocket
