@@ -36,12 +36,19 @@ ErrorCode refusal(Engine& engine, RequestInput input) {
   return submitted.error().code;
 }
 
-class EngineEnds : public ::testing::Test {
+// With steps that overlap, and with those that do not.
+class EngineEnds : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    engine_ = make_engine(settings_for(kModel));
+    engine_ = make_engine(settings());
     ASSERT_NE(engine_, nullptr);
   }
+  static ServerSettings settings(const std::filesystem::path& model = kModel) {
+    ServerSettings made = settings_for(model);
+    made.scheduler.overlap_schedule = GetParam();
+    return made;
+  }
+  static bool overlaps() { return GetParam() == std::string("on"); }
   Answer run_one(RequestInput input) {
     std::vector<RequestInput> inputs;
     inputs.push_back(std::move(input));
@@ -50,7 +57,7 @@ class EngineEnds : public ::testing::Test {
   std::unique_ptr<Engine> engine_;
 };
 
-TEST_F(EngineEnds, ByLength) {
+TEST_P(EngineEnds, ByLength) {
   const Answer answer = run_one(endless(tokens(9), 13));
   EXPECT_EQ(answer.tokens.size(), 13);
   EXPECT_EQ(answer.summary.finish, FinishReason::length);
@@ -58,7 +65,7 @@ TEST_F(EngineEnds, ByLength) {
   EXPECT_EQ(answer.summary.generated_tokens, 13);
 }
 
-TEST_F(EngineEnds, ByAStopTokenButNotBeforeMinNewTokens) {
+TEST_P(EngineEnds, ByAStopTokenButNotBeforeMinNewTokens) {
   const std::vector<int> free = run_one(endless(tokens(9), 13)).tokens;
   const int stop = free[3];
   RequestInput input = endless(tokens(9), 13);
@@ -75,10 +82,10 @@ TEST_F(EngineEnds, ByAStopTokenButNotBeforeMinNewTokens) {
   for (int i = 0; i < 8; ++i) EXPECT_NE(longer.tokens[i], stop);
 }
 
-TEST_F(EngineEnds, ByTheModelsEndTokenUnlessIgnored) {
+TEST_P(EngineEnds, ByTheModelsEndTokenUnlessIgnored) {
   const std::vector<int> free = run_one(endless(tokens(9), 13)).tokens;
   // What the model would say anyway becomes its end token.
-  Engine::Options options{.settings = settings_for(kModel)};
+  Engine::Options options{.settings = settings()};
   options.tokenizer_eos = TokenId{free[2]};
   engine_ = *Engine::create(std::move(options));
   const Answer ended = run_one(greedy_input(tokens(9), 13));
@@ -88,10 +95,10 @@ TEST_F(EngineEnds, ByTheModelsEndTokenUnlessIgnored) {
   EXPECT_EQ(run_one(endless(tokens(9), 13)).tokens, free);
 }
 
-TEST_F(EngineEnds, ByAbortWhileRunningOrWaiting) {
-  ServerSettings settings = settings_for(kModel);
-  settings.memory.max_running_requests = 2;
-  engine_ = make_engine(settings);
+TEST_P(EngineEnds, ByAbortWhileRunningOrWaiting) {
+  ServerSettings changed = settings();
+  changed.memory.max_running_requests = 2;
+  engine_ = make_engine(changed);
   const std::vector<int> free = run_one(endless(tokens(40), 30)).tokens;
   Outbox outbox(4096);
   std::map<RequestId, Answer> answers;
@@ -125,7 +132,48 @@ TEST_F(EngineEnds, ByAbortWhileRunningOrWaiting) {
   EXPECT_EQ(now.num_free_pages + now.num_cached_pages, now.num_pages);
 }
 
-TEST_F(EngineEnds, RefusesWhatCannotRun) {
+// A stop string was found in the text, while the next token is being computed.
+TEST_P(EngineEnds, ByCompletionWhileRunning) {
+  const std::vector<int> free = run_one(endless(tokens(40), 30)).tokens;
+  ASSERT_TRUE(engine_->flush_cache());
+  Outbox outbox(4096);
+  std::map<RequestId, Answer> answers;
+  RequestInput input = endless(tokens(40), 30);
+  const RequestId id = input.id = Engine::next_request_id();
+  ASSERT_TRUE(engine_->submit(std::move(input)).has_value());
+  for (int i = 0; i < 12; ++i) engine_->step(outbox), collect(outbox, answers);
+  const auto num_seen = std::ssize(answers[id].tokens);
+  EXPECT_EQ(num_seen, overlaps() ? 11 : 12);
+  engine_->complete(id);
+  while (engine_->step(outbox)) {
+  }
+  collect(outbox, answers);
+  EXPECT_TRUE(answers[id].done);
+  EXPECT_EQ(answers[id].summary.finish, FinishReason::stop);
+  // Nothing more than what was sent before.
+  EXPECT_EQ(answers[id].tokens, std::vector<int>(free.begin(), free.begin() + num_seen));
+  const SchedulerStats now = engine_->stats().scheduler;
+  EXPECT_EQ(now.num_private_pages, 0);
+  EXPECT_GT(now.num_cached_pages, 0);
+}
+
+// The end of an answer is seen when the row after it is under way.
+TEST_P(EngineEnds, WithARowTooManyWhereStepsOverlap) {
+  const std::vector<int> free = run_one(endless(tokens(9), 13)).tokens;
+  RequestInput input = endless(tokens(9), 13);
+  input.sampling.stop_ids = {TokenId{free[5]}};
+  const auto num_tokens = std::ranges::find(free, free[5]) - free.begin() + 1;
+  const uint64_t before = engine_->stats().steps.num_decode;
+  const Answer answer = run_one(std::move(input));
+  EXPECT_EQ(answer.tokens, std::vector<int>(free.begin(), free.begin() + num_tokens));
+  EXPECT_EQ(answer.summary.generated_tokens, num_tokens);
+  EXPECT_GE(answer.summary.times.finished, answer.summary.times.prefill_done);
+  const auto num_decode = static_cast<int64_t>(engine_->stats().steps.num_decode - before);
+  EXPECT_EQ(num_decode, num_tokens - 1 + overlaps());
+  EXPECT_EQ(engine_->stats().steps.num_overlapped > 0, overlaps());
+}
+
+TEST_P(EngineEnds, RefusesWhatCannotRun) {
   EXPECT_EQ(refusal(*engine_, greedy_input({}, 5)), ErrorCode::invalid_request);
   EXPECT_EQ(refusal(*engine_, greedy_input({1, 512}, 5)), ErrorCode::invalid_request);
   EXPECT_EQ(refusal(*engine_, greedy_input({1, -1}, 5)), ErrorCode::invalid_request);
@@ -140,10 +188,10 @@ TEST_F(EngineEnds, RefusesWhatCannotRun) {
   EXPECT_EQ(run_one(endless(tokens(context - 3), 3)).tokens.size(), 3);
 }
 
-TEST_F(EngineEnds, RefusesBeyondTheQueue) {
-  ServerSettings settings = settings_for(kModel);
-  settings.memory.max_queued_requests = 2;
-  engine_ = make_engine(settings);
+TEST_P(EngineEnds, RefusesBeyondTheQueue) {
+  ServerSettings changed = settings();
+  changed.memory.max_queued_requests = 2;
+  engine_ = make_engine(changed);
   for (int i = 0; i < 2; ++i) {
     RequestInput input = endless(tokens(5), 3);
     input.id = Engine::next_request_id();
@@ -156,7 +204,7 @@ TEST_F(EngineEnds, RefusesBeyondTheQueue) {
   EXPECT_EQ(run_one(endless(tokens(5), 3)).tokens.size(), 3);
 }
 
-TEST_F(EngineEnds, FlushesTheCacheOnlyWhenIdle) {
+TEST_P(EngineEnds, FlushesTheCacheOnlyWhenIdle) {
   run_one(endless(tokens(70), 5));
   EXPECT_EQ(run_one(endless(tokens(70), 5)).summary.cached_tokens, 64);
   RequestInput input = endless(tokens(70), 5);
@@ -173,7 +221,49 @@ TEST_F(EngineEnds, FlushesTheCacheOnlyWhenIdle) {
   EXPECT_EQ(run_one(endless(tokens(70), 5)).summary.cached_tokens, 0);
 }
 
-TEST_F(EngineEnds, StopAnswersEverybody) {
+TEST_P(EngineEnds, FlushesTheCacheAsSoonAsAllAreAnswered) {
+  const int stop = run_one(endless(tokens(70), 9)).tokens[4];
+  RequestInput input = endless(tokens(70), 9);
+  input.sampling.stop_ids = {TokenId{stop}};
+  const RequestId id = input.id = Engine::next_request_id();
+  ASSERT_TRUE(engine_->submit(std::move(input)).has_value());
+  Outbox outbox(64);
+  std::map<RequestId, Answer> answers;
+  for (int i = 0; i < 20 && !answers[id].done; ++i) engine_->step(outbox), collect(outbox, answers);
+  ASSERT_EQ(answers[id].summary.finish, FinishReason::stop);
+  EXPECT_TRUE(engine_->flush_cache());
+  EXPECT_FALSE(engine_->step(outbox));
+  EXPECT_EQ(engine_->stats().scheduler.num_free_pages, engine_->info().num_pages);
+}
+
+TEST_P(EngineEnds, NobodyHearsAndNobodyIsHurt) {
+  Outbox closed(1);
+  closed.close();
+  for (int i = 0; i < 3; ++i) {
+    RequestInput input = endless(tokens(30, i), 5 + i);
+    input.id = Engine::next_request_id();
+    ASSERT_TRUE(engine_->submit(std::move(input)).has_value());
+  }
+  while (engine_->step(closed)) {
+  }
+  EXPECT_EQ(engine_->stats().num_requests_finished, 3);
+  EXPECT_EQ(engine_->stats().scheduler.num_private_pages, 0);
+  EXPECT_EQ(run_one(endless(tokens(5), 3)).tokens.size(), 3);
+}
+
+TEST_P(EngineEnds, TheEngineGoesInTheMiddleOfAStep) {
+  Outbox outbox(4096);
+  for (int i = 0; i < 3; ++i) {
+    RequestInput input = endless(tokens(200, i), 50);
+    input.id = Engine::next_request_id();
+    ASSERT_TRUE(engine_->submit(std::move(input)).has_value());
+    EXPECT_TRUE(engine_->step(outbox));
+  }
+  engine_.reset();
+  EXPECT_GE(outbox.size(), 2);
+}
+
+TEST_P(EngineEnds, StopAnswersEverybody) {
   Outbox outbox(65536);
   engine_->start(outbox);
   std::vector<RequestId> ids;
@@ -195,7 +285,7 @@ TEST_F(EngineEnds, StopAnswersEverybody) {
   EXPECT_EQ(refusal(*engine_, endless(tokens(5), 3)), ErrorCode::shutting_down);
 }
 
-TEST_F(EngineEnds, PromptLogprobsAreThoseOfTheAnswer) {
+TEST_P(EngineEnds, PromptLogprobsAreThoseOfTheAnswer) {
   RequestInput input = endless(tokens(40), 12);
   input.sampling.num_top_logprobs = 5;
   const Answer answer = run_one(input);
@@ -215,8 +305,8 @@ TEST_F(EngineEnds, PromptLogprobsAreThoseOfTheAnswer) {
 }
 
 // A copy of the model in which the embedding of one token is NaN.
-std::filesystem::path poisoned_model(int token) {
-  const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket_poisoned_model";
+std::filesystem::path poisoned_model(int token, const std::string& name) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / ("hocket_poisoned_" + name);
   std::filesystem::create_directories(folder);
   for (const char* file : {"config.json", "model.safetensors"})
     std::filesystem::copy_file(source_dir() / kModel / file, folder / file,
@@ -237,7 +327,7 @@ std::filesystem::path poisoned_model(int token) {
   return folder;
 }
 
-TEST_F(EngineEnds, NanLogitsFailOneRequestAndLeaveTheOthersTheirBits) {
+TEST_P(EngineEnds, NanLogitsFailOneRequestAndLeaveTheOthersTheirBits) {
   constexpr int kPoison = 7;
   const auto inputs = [] {
     std::vector<RequestInput> made;
@@ -249,7 +339,7 @@ TEST_F(EngineEnds, NanLogitsFailOneRequestAndLeaveTheOthersTheirBits) {
   };
   const std::vector<Answer> want = run_all(*engine_, inputs());
 
-  engine_ = make_engine(settings_for(poisoned_model(kPoison)));
+  engine_ = make_engine(settings(poisoned_model(kPoison, GetParam())));
   ASSERT_NE(engine_, nullptr);
   for (int round = 0; round < 2; ++round) {  // the second on pages that held NaN
     std::vector<RequestInput> with_poison = inputs();
@@ -270,6 +360,9 @@ TEST_F(EngineEnds, NanLogitsFailOneRequestAndLeaveTheOthersTheirBits) {
     EXPECT_TRUE(engine_->flush_cache());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(OverlapSchedule, EngineEnds, ::testing::Values("off", "on"),
+                         [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
 }  // namespace hocket

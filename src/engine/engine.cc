@@ -7,62 +7,13 @@
 
 #include "base/log.h"
 #include "engine/engine_state.h"
+#include "engine/scheduler_settings.h"
 
 namespace hocket {
 namespace {
 
 constexpr int kControlCommands = 4096;  // room for aborts and flushes beside the queued requests
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
-
-PriorityOptions priority_options(const SchedulerSettings& settings) {
-  return {.enabled = settings.enable_priority_scheduling,
-          .low_values_first = settings.schedule_low_priority_values_first,
-          .preempt = !settings.disable_priority_preemption,
-          .preemption_threshold = settings.priority_preemption_threshold,
-          .refuse_when_disabled = settings.abort_on_priority_when_disabled};
-}
-
-// A century is for ever.
-Duration seconds(double count) {
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(std::min(count, 3.2e9)));
-}
-
-Result<SchedulerOptions> scheduler_options(const Runner& runner, const ServerSettings& settings) {
-  const MemoryPlan& plan = runner.plan();
-  const EngineInfo& info = runner.info();
-  HOCKET_TRY(const SchedulePolicy policy,
-             parse_schedule_policy(settings.scheduler.schedule_policy));
-  HOCKET_TRY(const EvictionPolicy eviction,
-             parse_eviction_policy(settings.scheduler.radix_eviction_policy));
-  return SchedulerOptions{.num_pages = plan.num_pages,
-                          .page_tokens = info.page_tokens,
-                          .max_running_requests = plan.max_running_requests,
-                          .max_queued_requests = settings.memory.max_queued_requests,
-                          .max_queued_tokens = settings.memory.max_queued_tokens,
-                          .chunk_tokens = plan.chunk_tokens,
-                          .max_prefill_tokens = plan.max_prefill_tokens,
-                          .mixed_chunks = settings.scheduler.enable_mixed_chunk,
-                          .conservativeness = settings.scheduler.schedule_conservativeness,
-                          .policy = policy,
-                          .prefix_cache = !settings.scheduler.disable_radix_cache,
-                          .eviction = eviction,
-                          .context_length = plan.context_length,
-                          .eos_ids = info.model.eos_ids,
-                          .vocab_size = info.model.vocab_size,
-                          .priorities = priority_options(settings.scheduler),
-                          .waiting_timeout = seconds(settings.scheduler.waiting_timeout_s),
-                          .running_timeout = seconds(settings.scheduler.running_timeout_s),
-                          .prefill_max_requests = settings.scheduler.prefill_max_requests,
-                          .in_batch = {.most_cached = settings.scheduler.in_batch_prefix_check,
-                                       .least_common = settings.scheduler.in_batch_prefix_common},
-                          .seed = static_cast<uint64_t>(settings.scheduler.schedule_seed)};
-}
-
-Result<SchedulerOptions> checked(Result<SchedulerOptions> options) {
-  if (options) HOCKET_TRY_VOID(check(*options));
-  return options;
-}
 
 // Room to tell of all pages at once and of as many changes meanwhile, within reason.
 size_t kv_event_capacity(int num_pages) {
@@ -112,13 +63,10 @@ Engine::State::State(std::unique_ptr<Runner> made_runner, const SchedulerOptions
       commands(static_cast<size_t>(options.max_queued_requests) + kControlCommands),
       max_queued_requests(options.max_queued_requests),
       priorities(options.priorities.enabled) {
-  const WorkLimits& work = runner->plan().work;
-  forward_batch.reserve(work.max_rows, 2 * (options.max_running_requests + 1));
-  outputs.reserve(work.max_output_rows);
-  sample_rows.reserve(work.max_logits_rows);
-  sampled.reserve(work.max_output_rows);
-  logprobs.reserve(work.max_output_rows);
+  for (Flight& flight : flights)
+    flight.reserve(runner->plan().work, options.max_running_requests + 1, options.num_pages);
   last_turn_ns = clock.now().time_since_epoch().count();
+  if (runner->info().overlap_schedule) forward_thread.emplace(tools());
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -128,17 +76,23 @@ Engine::~Engine() {
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(Options options) {
+  const int log_interval = options.settings.scheduler.decode_log_interval;
+  if (log_interval < 1)
+    return fail(ErrorCode::bad_value, "--decode-log-interval is {}, must be at least 1",
+                log_interval);
   HOCKET_TRY(std::unique_ptr<Runner> runner,
              Runner::create({.settings = options.settings,
                              .progress = std::move(options.progress),
                              .tokenizer_eos = options.tokenizer_eos}));
-  HOCKET_TRY(SchedulerOptions scheduler, checked(scheduler_options(*runner, options.settings)));
+  HOCKET_TRY(SchedulerOptions scheduler,
+             scheduler_options(options.settings, runner->plan(), runner->info()));
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
   scheduler.kv_events = events.get();
   auto state = std::make_unique<State>(std::move(runner), scheduler, options.clock);
   state->kv_events = std::move(events);
+  state->step_log = StepLog(log_interval);
   return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
@@ -163,12 +117,13 @@ void Engine::start(Outbox& outbox) {
 
 void Engine::State::run(Outbox& box) {
   pthread_setname_np(pthread_self(), "engine");
-  runner->workers().adopt_caller();
+  if (!forward_thread) runner->workers().adopt_caller();
   while (!stopping) {
     if (step(box)) continue;
     if (auto command = commands.wait_pop(kIdleWait))
       std::visit([this](auto& c) { handle(c); }, *command);
   }
+  land_all();
   const Error why = error(ErrorCode::shutting_down, "the server is shutting down");
   intake();
   for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, why);

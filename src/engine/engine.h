@@ -15,6 +15,7 @@
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/messages.h"
+#include "engine/step_log.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -22,9 +23,9 @@ namespace hocket {
 // Counters and gauges of now; a copy.
 struct EngineStats {
   SchedulerStats scheduler;
-  uint64_t num_steps = 0, num_prefill_steps = 0, num_decode_steps = 0;
+  StepCounts steps;
   uint64_t num_requests_finished = 0, num_requests_aborted = 0, num_requests_failed = 0;
-  double gen_throughput = 0;  // tokens/s over the last second of steps
+  double gen_throughput = 0;  // tokens/s over the last second of steps; 0 when idle
   double last_step_seconds = 0;
   double step_seconds_total = 0;
   double seconds_since_last_step = 0;  // while there is work; 0 when idle

@@ -2,10 +2,12 @@
 // by the engine thread alone, but for the parts marked "any".
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <unordered_set>
@@ -14,6 +16,8 @@
 
 #include "base/mailbox.h"
 #include "engine/engine.h"
+#include "engine/flight.h"
+#include "engine/forward_thread.h"
 #include "engine/prepare.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
@@ -38,26 +42,31 @@ using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache>;
 struct Engine::State {
   State(std::unique_ptr<Runner> made_runner, const SchedulerOptions& options, const Clock* given);
 
-  // The seven verbs (step.cc).
-  void intake();
-  void sample(const Batch& batch);
-  void reply(const Batch& batch);
+  // The seven verbs (step.cc); schedule is the scheduler's, prepare, forward and sample have files
+  // of their own.
   bool step(Outbox& outbox);
+  bool step_overlapped();
+  void intake();
+  void commit(Flight& flight);
+  void reply(Flight& flight);
 
+  Flight& take_flight();
+  void land(Flight& flight);
+  void land_all();
   void handle(RequestInput& input);
   void handle(AbortRequest& abort);
   void handle(AbortAll& abort);
   void handle(FlushCache& flush);
+  void keep_prompt_logprobs(Flight& flight);
   void send(RequestOutput&& output);
   void send_finished();
   void refuse(RequestId id, Error why);
   std::unique_ptr<RequestSummary> summarise(Request& request);
-  void sample_block(const Batch& batch, int begin, int count);
-  void report_prompt_logprob(const Request& request, const OutputRow& row, View<const float> logits,
-                             int logits_row);
-  void publish(const Batch& batch, TimePoint now, Duration took);
+  void publish(const Flight& flight, TimePoint now);
   void rest();
   void run(Outbox& outbox);
+  PrepareOptions prepare_options() const;
+  StepTools tools() { return {.runner = *runner, .sampler = sampler, .clock = clock}; }
 
   RealClock real_clock;
   const Clock& clock;
@@ -67,12 +76,9 @@ struct Engine::State {
   Sampler sampler;
   StepLog step_log;
 
-  // Reused by every step.
-  ForwardBatch forward_batch;
-  std::vector<OutputRow> outputs;
-  std::vector<SampleRow> sample_rows;
-  std::vector<SampledToken> sampled;
-  std::vector<std::unique_ptr<PositionLogprobs>> logprobs;
+  // Reused by every step, in turn.
+  std::array<Flight, ForwardThread::kMaxSteps> flights;
+  size_t next_flight = 0;
   std::unordered_map<RequestId, std::vector<PositionLogprobs>> prompt_logprobs;  // being collected
   bool integrity_unchecked = false;    // requests came since the last check when idle
   std::unordered_set<RequestId> live;  // submitted, not answered
@@ -90,6 +96,8 @@ struct Engine::State {
   mutable std::mutex stats_mutex;
   EngineStats stats;  // under stats_mutex
   std::thread thread;
+  // Only with overlapped scheduling. Last: it uses the runner, the sampler and the flights.
+  std::optional<ForwardThread> forward_thread;
 };
 
 }  // namespace hocket

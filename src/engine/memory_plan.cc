@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/scheduler_settings.h"
 #include "policy/cache/page_allocator.h"
 
 namespace hocket {
@@ -35,12 +36,12 @@ Result<void> check_settings(const ServerSettings& s) {
   return {};
 }
 
-WorkLimits work_limits(const MemoryPlan& plan, const ServerSettings& s) {
+WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
   const int prefill_rows = plan.chunk_tokens > 0
                                ? std::min(plan.chunk_tokens, plan.max_prefill_tokens)
                                : std::max(plan.max_prefill_tokens, plan.context_length);
-  const int rows =
-      std::max(prefill_rows, 1) + (s.scheduler.enable_mixed_chunk ? plan.max_running_requests : 0);
+  const bool mixes = policy != PrefillPolicy::prefill_first;
+  const int rows = std::max(prefill_rows, 1) + (mixes ? plan.max_running_requests : 0);
   const int max_rows = std::max(rows, plan.max_running_requests);
   return {.max_rows = max_rows,
           .max_output_rows = max_rows,
@@ -57,6 +58,7 @@ int fitting_context(int64_t pages, int page_tokens) {
 Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   const ServerSettings& s = q.settings;
   HOCKET_TRY_VOID(check_settings(s));
+  HOCKET_TRY(const PrefillPolicy prefill_policy, choose_prefill_policy(s.scheduler));
   const int asked = s.model.context_length;
   if (asked > q.model.max_position_embeddings)
     return fail(error(ErrorCode::bad_value,
@@ -71,7 +73,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
       s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
   plan.chunk_tokens = s.scheduler.chunked_prefill_size;
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
-  plan.work = work_limits(plan, s);
+  plan.work = work_limits(plan, prefill_policy);
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work);
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;

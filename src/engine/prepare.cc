@@ -2,17 +2,48 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "policy/cache/page_allocator.h"
+
 namespace hocket {
 namespace {
 
-void add_rows(const Slice& slice, const PrepareOptions& options, ForwardBatch& forward) {
+size_t num_pages(const Slice& slice, int page_tokens) {
+  return static_cast<size_t>(pages_for(slice.begin + slice.len, page_tokens));
+}
+
+void clear(Flight& flight) {
+  flight.forward.clear();
+  flight.pages.clear();
+  flight.futures.clear();
+  flight.samples.clear();
+  flight.prompt_rows.clear();
+}
+
+// Spans will point into the list, so it has its room before the first of them is made.
+void make_room_for_pages(const Batch& batch, int page_tokens, std::vector<PageId>& pages) {
+  size_t needed = 0;
+  for (const Slice& slice : batch.slices) needed += num_pages(slice, page_tokens);
+  if (needed > pages.capacity()) pages.reserve(2 * needed);
+}
+
+std::span<const PageId> copy_pages(const Slice& slice, int page_tokens, Flight& flight) {
+  const auto from = std::span(slice.request->pages).first(num_pages(slice, page_tokens));
+  const size_t at = flight.pages.size();
+  flight.pages.insert(flight.pages.end(), from.begin(), from.end());
+  return std::span(flight.pages).subspan(at);
+}
+
+void add_rows(const Slice& slice, const PrepareOptions& options, Flight& flight) {
   const int page_tokens = options.page_tokens;
   const Request& request = *slice.request;
+  ForwardBatch& forward = flight.forward;
   const int row_begin = forward.num_rows();
+  const std::span<const PageId> pages = copy_pages(slice, page_tokens, flight);
   for (int i = slice.begin; i < slice.begin + slice.len; ++i) {
-    const PageId page = request.pages[i / page_tokens];
+    const PageId page = pages[i / page_tokens];
     const int offset = i % page_tokens;
-    forward.ids.push_back(request.tokens[i]);
+    forward.ids.push_back(slice.future < 0 ? request.tokens[i] : TokenId{0});
     forward.positions.push_back(i);
     forward.slots.push_back({page, offset});
     if (offset == 0) forward.fresh_pages.push_back(page);
@@ -21,8 +52,39 @@ void add_rows(const Slice& slice, const PrepareOptions& options, ForwardBatch& f
                 .begin = slice.begin,
                 .end = slice.begin + slice.len,
                 .prompt_len = request.prompt_len,
-                .pages = request.pages},
+                .pages = pages},
                options.prompt_role, forward);
+}
+
+// Which rows' logits are wanted, and for what. The last prompt token's row has no prompt token
+// after it: it only samples.
+void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& options, Flight& flight) {
+  const Request& request = *slice.request;
+  const auto tokens = std::span<const TokenId>(request.tokens);
+  const SamplingParams& params = request.sampling;
+  const int last = slice.begin + slice.len - 1;
+  const bool logprobs = slice.logprobs_from >= 0;
+  for (int i = logprobs ? slice.logprobs_from : last; i <= last; ++i) {
+    const bool reports = logprobs && i + 1 < request.prompt_len;
+    const bool samples = slice.samples && i == last;
+    if (!reports && !samples) continue;
+    const int output = static_cast<int>(flight.forward.output_rows.size());
+    flight.forward.output_rows.push_back(row_begin + (i - slice.begin));
+    if (reports)
+      flight.prompt_rows.push_back({.request = request.id,
+                                    .index = i + 1 - params.prompt_logprobs_from,
+                                    .token = tokens[i + 1],
+                                    .num_top = std::max(params.num_top_logprobs, 0),
+                                    .output = output,
+                                    .found = {}});
+    if (samples)
+      flight.samples.push_back(
+          {.logits_row = output,
+           .params = &params,
+           .prompt = tokens.first(request.prompt_len),
+           .generated = tokens.subspan(request.prompt_len),
+           .end_ids = params.ignore_eos ? std::span<const TokenId>() : options.eos_ids});
+  }
 }
 
 }  // namespace
@@ -42,26 +104,21 @@ void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch&
   add(cut, rows.end, TokenRole::generated);
 }
 
-void prepare(const Batch& batch, const PrepareOptions& options, ForwardBatch& forward,
-             std::vector<OutputRow>& outputs) {
-  forward.clear();
-  outputs.clear();
-  forward.mode = batch.mode;
-  for (const PageCopy& copy : batch.copies) forward.copies.push_back({copy.from, copy.to});
-  for (int s = 0; s < std::ssize(batch.slices); ++s) {
-    const Slice& slice = batch.slices[s];
-    const int row_begin = forward.num_rows();
-    add_rows(slice, options, forward);
-    const int last = slice.begin + slice.len - 1;
-    const bool logprobs = slice.logprobs_from >= 0;
-    for (int i = logprobs ? slice.logprobs_from : last; i <= last; ++i) {
-      // The last prompt token's row has no prompt token after it; it only samples.
-      const bool reports = logprobs && i + 1 < slice.request->prompt_len;
-      const bool samples = slice.samples && i == last;
-      if (!reports && !samples) continue;
-      forward.output_rows.push_back(row_begin + (i - slice.begin));
-      outputs.push_back({.slice = s, .token = i, .samples = samples, .reports = reports});
-    }
+void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight) {
+  clear(flight);
+  flight.batch = &batch;
+  flight.forward.mode = batch.mode;
+  for (const PageCopy& copy : batch.copies) flight.forward.copies.push_back({copy.from, copy.to});
+  make_room_for_pages(batch, options.page_tokens, flight.pages);
+  for (const Slice& slice : batch.slices) {
+    const int row_begin = flight.forward.num_rows();
+    const int first_sample = static_cast<int>(flight.samples.size());
+    add_rows(slice, options, flight);
+    add_outputs(slice, row_begin, options, flight);
+    if (slice.future < 0) continue;
+    HOCKET_CHECK(slice.len == 1);
+    flight.futures.push_back(
+        {.row = row_begin, .index = slice.future, .sample = slice.samples ? first_sample : -1});
   }
 }
 

@@ -3,30 +3,24 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "compute/forward/forward_batch.h"
+#include "engine/flight.h"
 #include "policy/scheduler/batch.h"
 
 namespace hocket {
 
-// What one row of ForwardBatch::output_rows is for.
-struct OutputRow {
-  int slice = 0;         // in the batch
-  int token = 0;         // index in the request's tokens that this row computed
-  bool samples = false;  // its logits choose the next token
-  bool reports =
-      false;  // the log-probability of the token after it is wanted (prompt log-probabilities)
-};
-
 struct PrepareOptions {
   int page_tokens = 0;
   TokenRole prompt_role = TokenRole::prompt;  // given to prompt tokens
+  std::span<const TokenId> eos_ids;           // the model's; outlive the flight
 };
 
-// Fills `forward` and `outputs` (one entry an output row). Rows stand in slice order.
-void prepare(const Batch& batch, const PrepareOptions& options, ForwardBatch& forward,
-             std::vector<OutputRow>& outputs);
+// Fills `flight` but for what forward() and sample() find. Rows stand in slice order. `batch` and
+// its requests are borrowed until it is committed.
+void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight);
 
 // Appends rows [row_begin, ...) of one sequence, tokens [begin, end), to forward.sequences: those
 // of the prompt apart from those after it.

@@ -10,6 +10,7 @@
 #include "compute/kernels/choose.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/safetensors.h"
+#include "engine/scheduler_settings.h"
 
 namespace hocket {
 namespace {
@@ -80,6 +81,7 @@ Result<void> Runner::load(const Options& options) {
 
 Result<void> Runner::choose(const Options& options) {
   const ServerSettings& settings = options.settings;
+  HOCKET_TRY(info_.overlap_schedule, choose_overlap_schedule(settings.scheduler));
   HOCKET_TRY(info_.isa, choose_isa());
   HOCKET_TRY(choice_, choose_model_form(settings));
   if (const auto eos = options.tokenizer_eos;

@@ -20,7 +20,7 @@ bool has_penalties(const SamplingParams& p) {
 }
 
 bool ends_are_masked(const SampleRow& row) {
-  return static_cast<int>(row.generated.size()) < row.params->min_new_tokens;
+  return row.num_generated() < row.params->min_new_tokens;
 }
 
 // Whether the untouched logits decide alone.
@@ -65,6 +65,7 @@ void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> 
   const auto frequency = static_cast<float>(p.frequency_penalty);
   const auto presence = static_cast<float>(p.presence_penalty);
   for (const TokenId id : row.generated) ++counts[value(id)];
+  if (value(row.newest) >= 0) ++counts[value(row.newest)];
   if (repetition != 1.0f)
     for (const TokenId id : row.prompt)
       if (int32_t& count = counts[value(id)]; count == 0) count = kPromptOnly;
@@ -77,6 +78,7 @@ void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> 
     if (count != kPromptOnly) l -= frequency * static_cast<float>(count) + presence;
   };
   std::ranges::for_each(row.generated, settle);
+  if (value(row.newest) >= 0) settle(row.newest);
   if (repetition != 1.0f) std::ranges::for_each(row.prompt, settle);
 }
 
@@ -203,7 +205,7 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
       } else {
         const double sum = filter(backend, *row.params, work);
         if (sum == 0) return;
-        const uint64_t position = row.prompt.size() + row.generated.size();
+        const auto position = static_cast<uint64_t>(row.position());
         token = draw(work.probabilities, sum, uniform_at(row.params->seed, position));
       }
     }

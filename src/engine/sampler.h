@@ -27,10 +27,16 @@ struct SampleRow {
   int logits_row = 0;  // in the logits given
   const SamplingParams* params = nullptr;
   std::span<const TokenId> prompt;
-  std::span<const TokenId>
-      generated;  // so far; the drawn token's position is prompt.size() + generated.size()
-  std::span<const TokenId> end_ids;  // the model's, empty with ignore_eos; masked, as
-                                     // params->stop_ids are, until min_new_tokens
+  std::span<const TokenId> generated;  // so far, all but the newest where that stands apart
+  TokenId newest{-1};                  // >= 0: generated after those of `generated`
+  std::span<const TokenId> end_ids;    // the model's, empty with ignore_eos; masked, as
+                                       // params->stop_ids are, until min_new_tokens
+
+  int num_generated() const {
+    return static_cast<int>(generated.size()) + (value(newest) >= 0 ? 1 : 0);
+  }
+  // Of the drawn token, in prompt and answer.
+  int position() const { return static_cast<int>(prompt.size()) + num_generated(); }
 };
 
 // Uniform in [0, 1), from (seed, position) alone: the same on every machine.

@@ -9,20 +9,56 @@ namespace hocket {
 
 bool Engine::State::step(Outbox& box) {
   outbox = &box;
+  if (forward_thread) return step_overlapped();
   intake();
-  const TimePoint begin = clock.now();
-  const Batch& batch = scheduler.schedule(begin);
+  const Batch& batch = scheduler.schedule(clock.now());
   busy = !batch.empty();
   if (batch.empty()) return rest(), false;
-  prepare(batch,
-          {.page_tokens = runner->info().page_tokens, .prompt_role = runner->info().prompt_role},
-          forward_batch, outputs);
-  runner->forward(forward_batch);
-  sample(batch);
-  scheduler.commit(batch, sampled, clock.now());
-  publish(batch, clock.now(), clock.now() - begin);  // reads requests that end with reply()
-  reply(batch);
+  Flight& flight = take_flight();
+  prepare(batch, prepare_options(), flight);
+  forward(flight, {}, tools());
+  sample(flight, tools());
+  commit(flight);
+  reply(flight);
   return true;
+}
+
+// The same verbs, one step apart: step n is committed and answered while step n + 1 computes.
+bool Engine::State::step_overlapped() {
+  intake();
+  const bool one_computes = forward_thread->num_under_way() > 0;
+  const Batch& batch = scheduler.schedule(clock.now());
+  busy = one_computes || !batch.empty();
+  if (!busy) return rest(), false;
+  if (!batch.empty()) {
+    Flight& flight = take_flight();
+    prepare(batch, prepare_options(), flight);
+    forward_thread->launch(flight);  // forward, sample
+  }
+  if (one_computes) land(forward_thread->wait());  // commit, reply
+  return true;
+}
+
+void Engine::State::land(Flight& flight) {
+  commit(flight);
+  reply(flight);
+}
+
+void Engine::State::land_all() {
+  while (forward_thread && forward_thread->num_under_way() > 0) land(forward_thread->wait());
+}
+
+// The one that was used before the last.
+Flight& Engine::State::take_flight() {
+  next_flight = (next_flight + 1) % flights.size();
+  return flights[next_flight];
+}
+
+PrepareOptions Engine::State::prepare_options() const {
+  const EngineInfo& info = runner->info();
+  return {.page_tokens = info.page_tokens,
+          .prompt_role = info.prompt_role,
+          .eos_ids = info.model.eos_ids};
 }
 
 // Nothing to run: aborts may have ended the last requests. Idle is when invariants are cheap to
@@ -64,69 +100,40 @@ void Engine::State::handle(AbortAll& abort) {
   for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, abort.why);
 }
 
+// A row too many of a request that has ended is no reason to refuse.
 void Engine::State::handle(FlushCache& flush) {
+  if (live.empty()) land_all();
   flush.answer.set_value(scheduler.flush_cache());
 }
 
-// Logits are made and used block by block, so that a step's memory for them is bounded.
-void Engine::State::sample(const Batch& batch) {
-  sampled.clear();
-  logprobs.clear();
-  const int block = runner->plan().work.max_logits_rows;
-  const int num_rows = static_cast<int>(outputs.size());
-  for (int begin = 0; begin < num_rows; begin += block)
-    sample_block(batch, begin, std::min(block, num_rows - begin));
+void Engine::State::commit(Flight& flight) {
+  keep_prompt_logprobs(flight);
+  const Batch& batch = *flight.batch;
+  scheduler.note_duration(batch, flight.took());
+  const TimePoint now = clock.now();
+  scheduler.commit(batch, flight.sampled, now);
+  publish(flight, now);  // reads requests that end with reply()
 }
 
-void Engine::State::sample_block(const Batch& batch, int begin, int count) {
-  const View<float> logits = runner->logits(begin, count);
-  const EngineInfo& info = runner->info();
-  sample_rows.clear();
-  for (int i = 0; i < count; ++i) {
-    const OutputRow& row = outputs[begin + i];
-    const Request& request = *batch.slices[row.slice].request;
-    if (row.reports) report_prompt_logprob(request, row, logits, i);
-    if (!row.samples) continue;
-    const auto tokens = std::span(request.tokens);
-    sample_rows.push_back({.logits_row = i,
-                           .params = &request.sampling,
-                           .prompt = tokens.first(request.prompt_len),
-                           .generated = tokens.subspan(request.prompt_len),
-                           .end_ids = request.sampling.ignore_eos
-                                          ? std::span<const TokenId>()
-                                          : std::span<const TokenId>(info.model.eos_ids)});
+void Engine::State::keep_prompt_logprobs(Flight& flight) {
+  for (PromptRow& row : flight.prompt_rows) {
+    const auto kept = prompt_logprobs.find(row.request);
+    if (kept == prompt_logprobs.end()) continue;  // its request has been answered
+    HOCKET_CHECK(row.index < std::ssize(kept->second));
+    kept->second[row.index] = std::move(row.found);
   }
-  const size_t first = sampled.size();
-  sampled.resize(first + sample_rows.size());
-  logprobs.resize(first + sample_rows.size());
-  sampler.sample(runner->backend(), logits, sample_rows, std::span(sampled).subspan(first),
-                 std::span(logprobs).subspan(first));
 }
 
-void Engine::State::report_prompt_logprob(const Request& request, const OutputRow& row,
-                                          View<const float> logits, int logits_row) {
-  const auto found = prompt_logprobs.find(request.id);
-  if (found == prompt_logprobs.end()) return;  // told already, before a retraction
-  const int from = request.sampling.prompt_logprobs_from;
-  const int token = row.token + 1;
-  if (token < from) return;
-  found->second[token - from] =
-      Sampler::position_logprobs(runner->backend(), logits, logits_row, request.tokens[token],
-                                 std::max(request.sampling.num_top_logprobs, 0));
-}
-
-void Engine::State::reply(const Batch& batch) {
+void Engine::State::reply(Flight& flight) {
   size_t next = 0;
-  for (const Slice& slice : batch.slices) {
+  for (const Slice& slice : flight.batch->slices) {
     if (!slice.samples) continue;
     const size_t i = next++;
+    // Took no token: a row too many, or the summary that follows says why.
+    if (!slice.accepted) continue;
     Request& request = *slice.request;
-    // Took no token: the summary that follows says why.
-    if (sampled[i].failed || request.finish == FinishReason::abort ||
-        request.finish == FinishReason::error)
-      continue;
-    RequestOutput output{.id = request.id, .token = sampled[i].token};
-    output.logprobs = std::move(logprobs[i]);
+    RequestOutput output{.id = request.id, .token = flight.sampled[i].token};
+    output.logprobs = std::move(flight.logprobs[i]);
     if (request.generated() == 1) {
       if (auto node = prompt_logprobs.extract(request.id); !node.empty())
         output.prompt_logprobs =
@@ -181,24 +188,23 @@ void Engine::State::refuse(RequestId id, Error why) {
 // lose a token.
 void Engine::State::send(RequestOutput&& output) {
   while (!outbox->push(output)) {
-    HOCKET_CHECK(threaded.load());
     if (outbox->closed()) return;
+    HOCKET_CHECK(threaded.load());
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
 
-void Engine::State::publish(const Batch& batch, TimePoint now, Duration took) {
+void Engine::State::publish(const Flight& flight, TimePoint now) {
   const SchedulerStats counts = scheduler.stats();
-  step_log.note(batch, counts, now, took);
+  step_log.note(*flight.batch, counts, now, flight.took());
   num_waiting = counts.num_waiting;
   last_turn_ns = now.time_since_epoch().count();
   std::lock_guard lock(stats_mutex);
   stats.scheduler = counts;
-  ++stats.num_steps;
-  ++(batch.mode == ForwardMode::decode ? stats.num_decode_steps : stats.num_prefill_steps);
+  stats.steps = step_log.counts();
   stats.gen_throughput = step_log.gen_throughput();
-  stats.last_step_seconds = to_seconds(took);
-  stats.step_seconds_total += to_seconds(took);
+  stats.last_step_seconds = to_seconds(flight.took());
+  stats.step_seconds_total += to_seconds(flight.took());
 }
 
 }  // namespace hocket

@@ -8,9 +8,13 @@ namespace {
 
 using namespace testing;
 
-TEST(StepAllocation, ADecodeStepAllocatesNothing) {
+class StepAllocation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StepAllocation, OfADecodeStepIsNone) {
   log::set_level(log::Level::off);
-  auto engine = make_engine(settings_for("tests/golden/qwen3_moe"));
+  ServerSettings settings = settings_for("tests/golden/qwen3_moe");
+  settings.scheduler.overlap_schedule = GetParam();
+  auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
   Outbox outbox(65536);
   for (int i = 0; i < 8; ++i) {
@@ -29,7 +33,7 @@ TEST(StepAllocation, ADecodeStepAllocatesNothing) {
   while (outbox.pop()) {
   }
   constexpr int kSteps = 70;  // every request crosses two page borders
-  const uint64_t decode_steps = engine->stats().num_decode_steps;
+  const uint64_t decode_steps = engine->stats().steps.num_decode;
   const int64_t before = num_allocations;
   EXPECT_GT(before, 0);
   for (int i = 0; i < kSteps; ++i) {
@@ -38,10 +42,14 @@ TEST(StepAllocation, ADecodeStepAllocatesNothing) {
     }
   }
   EXPECT_EQ(num_allocations - before, 0);
-  EXPECT_EQ(engine->stats().num_decode_steps - decode_steps, kSteps);
+  EXPECT_EQ(engine->stats().steps.num_decode - decode_steps, kSteps);
   EXPECT_EQ(engine->stats().scheduler.num_running, 8);
+  EXPECT_EQ(engine->stats().steps.num_overlapped > 0, GetParam() == std::string("on"));
   log::set_level(log::Level::info);
 }
+
+INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation, ::testing::Values("off", "on"),
+                         [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
 }  // namespace hocket

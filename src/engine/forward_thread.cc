@@ -1,0 +1,51 @@
+#include "engine/forward_thread.h"
+
+#include <pthread.h>
+
+#include "base/check.h"
+
+namespace hocket {
+
+ForwardThread::ForwardThread(const StepTools& tools) : tools_(tools), thread_([this] { run(); }) {}
+
+ForwardThread::~ForwardThread() {
+  while (num_under_way() > 0) wait();
+  stopping_.store(true, std::memory_order_relaxed);
+  num_launched_.fetch_add(1, std::memory_order_release);
+  num_launched_.notify_one();
+  thread_.join();
+}
+
+void ForwardThread::launch(Flight& flight) {
+  const uint32_t launched = num_launched_.load(std::memory_order_relaxed);
+  HOCKET_CHECK(launched - num_waited_ < kMaxSteps);
+  ring_[launched % kMaxSteps] = &flight;
+  num_launched_.store(launched + 1, std::memory_order_release);
+  num_launched_.notify_one();
+}
+
+Flight& ForwardThread::wait() {
+  HOCKET_CHECK(num_under_way() > 0);
+  uint32_t done = 0;
+  while ((done = num_done_.load(std::memory_order_acquire)) == num_waited_)
+    num_done_.wait(done, std::memory_order_acquire);
+  return *ring_[num_waited_++ % kMaxSteps];
+}
+
+void ForwardThread::run() {
+  pthread_setname_np(pthread_self(), "forward");
+  tools_.runner.workers().adopt_caller();
+  std::span<const SampledToken> before;
+  for (uint32_t next = 0;; ++next) {
+    num_launched_.wait(next, std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    Flight& flight = *ring_[next % kMaxSteps];
+    forward(flight, before, tools_);
+    sample(flight, tools_);
+    before = flight.sampled;
+    num_done_.store(next + 1, std::memory_order_release);
+    num_done_.notify_one();
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,25 @@
+// From flags to what the scheduler is made with.   Thread: any.
+#pragma once
+
+#include "base/result.h"
+#include "core/server_settings.h"
+#include "engine/engine_info.h"
+#include "engine/memory_plan.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+// Of --prefill-policy, --enable-mixed-chunk and --itl-slo-ms. Errors: bad_value, also where two of
+// them contradict each other, or one would change nothing.
+Result<PrefillPolicy> choose_prefill_policy(const SchedulerSettings& settings);
+
+// Whether steps overlap, of --overlap-schedule and --disable-overlap-schedule. `auto` is off: the
+// models run on CPUs, where the engine's thread would take a core from the workers. Errors:
+// bad_value.
+Result<bool> choose_overlap_schedule(const SchedulerSettings& settings);
+
+// Errors: bad_value, naming the flag.
+Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const MemoryPlan& plan,
+                                           const EngineInfo& info);
+
+}  // namespace hocket
