@@ -119,6 +119,7 @@ void Scheduler::State::let_go(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
     share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
   if (request->num_batches == 0) return retire(std::move(request));
+  request->times.finished = now;  // for those who hear of its end before its rows are done
   leaving.push_back(std::move(request));
 }
 
