@@ -1,40 +1,69 @@
 #include "engine/step_log.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/log.h"
 
 namespace hocket {
 
-void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took) {
-  int new_sequences = 0, new_tokens = 0, sampled = 0;
-  int64_t cached = 0;
-  for (const Slice& slice : batch.slices) {
-    if (slice.samples) ++sampled;
-    if (batch.mode == ForwardMode::decode || slice.len == 1) continue;
-    ++new_sequences;
-    new_tokens += slice.len;
-    // A request's cache hit is told once, with its first chunk.
-    if (slice.begin == slice.request->cached_len) cached += slice.request->cached_len;
-  }
-  if (window_begin_ == TimePoint{}) window_begin_ = now - took;
-  window_tokens_ += sampled;
-  if (const double seconds = to_seconds(now - window_begin_); seconds >= 1.0) {
-    gen_throughput_ = static_cast<double>(window_tokens_) / seconds;
-    window_tokens_ = 0;
-    window_begin_ = now;
-  }
+void StepLog::Rate::add(uint64_t more_tokens, double more_seconds) {
+  tokens += more_tokens;
+  seconds += more_seconds;
+}
 
-  if (new_sequences > 0) {
+double StepLog::Rate::take() {
+  last = static_cast<double>(tokens) / std::max(seconds, 1e-9);
+  tokens = 0;
+  seconds = 0;
+  return last;
+}
+
+void StepLog::count(const Batch& batch) {
+  ++(batch.mode == ForwardMode::decode  ? counts_.num_decode
+     : batch.mode == ForwardMode::mixed ? counts_.num_mixed
+                                        : counts_.num_prefill);
+  if (batch.overlapped) ++counts_.num_overlapped;
+  counts_.prefill_compute_tokens += static_cast<uint64_t>(batch.num_rows - batch.num_decode_rows);
+  counts_.prefill_cache_tokens += static_cast<uint64_t>(batch.cached_tokens);
+  counts_.decode_tokens += static_cast<uint64_t>(batch.num_decode_rows);
+}
+
+void StepLog::line_printed(const SchedulerStats& stats) {
+  const uint64_t told = std::exchange(retracted_told_, stats.num_retracted_total);
+  counts_.num_retracted_lately = static_cast<int>(stats.num_retracted_total - told);
+}
+
+void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took) {
+  count(batch);
+  const auto num_tokens =
+      static_cast<uint64_t>(std::ranges::count_if(batch.slices, &Slice::accepted));
+  const Duration passed = last_end_ == TimePoint{} ? took : now - last_end_;
+  lately_.add(num_tokens, to_seconds(passed));
+  since_line_.add(num_tokens, to_seconds(passed));
+  if (lately_.seconds >= 1) lately_.take();
+  const bool pause = stats.num_running == 0 && stats.num_waiting == 0;
+  last_end_ = pause ? TimePoint{} : now;
+
+  const int new_tokens = batch.num_rows - batch.num_decode_rows;
+  if (new_tokens > 0) {
     log::info(
         "Prefill batch, #new-seq: {}, #new-token: {}, #cached-token: {}, token usage: {:.2f}, "
-        "#running-req: {}, #queue-req: {}, input throughput (token/s): {:.2f}",
-        new_sequences, new_tokens, cached, stats.token_usage, stats.num_running, stats.num_waiting,
+        "#running-req: {}, #queue-req: {}, #pending-token: {}, cuda graph: False, "
+        "input throughput (token/s): {:.2f}",
+        std::ssize(batch.slices) - batch.num_decode_rows, new_tokens, batch.cached_tokens,
+        stats.token_usage, batch.num_running, batch.num_waiting, batch.pending_tokens,
         new_tokens / std::max(to_seconds(took), 1e-9));
-  } else if (++decode_steps_ % kDecodeLogInterval == 0) {
+    line_printed(stats);
+  }
+  if (batch.num_decode_rows > 0 && ++decode_steps_ >= decode_interval_) {
+    decode_steps_ = 0;
     log::info(
-        "Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, "
+        "Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, cuda graph: False, "
         "gen throughput (token/s): {:.2f}, #queue-req: {}",
-        stats.num_running, stats.num_used_tokens, stats.token_usage, gen_throughput_,
-        stats.num_waiting);
+        batch.num_decode_rows, stats.num_used_tokens, stats.token_usage, since_line_.take(),
+        batch.num_waiting);
+    line_printed(stats);
   }
 }
 

@@ -1,7 +1,19 @@
-// The lines users paste and scripts parse, and the throughput behind them.
-//   Prefill batch, #new-seq: 1, #new-token: 18, #cached-token: 0, token usage: 0.00, #running-req:
-//   0, #queue-req: 0, ... Decode batch, #running-req: 3, #token: 96, token usage: 0.01, gen
-//   throughput (token/s): 812.40, #queue-req: 0
+// The lines users paste and scripts parse, in the words and the order of SGLang's, and the counts
+// and the throughput behind them:
+//
+//   Prefill batch, #new-seq: 2, #new-token: 40, #cached-token: 32, token usage: 0.01,
+//   #running-req: 3, #queue-req: 0, #pending-token: 0, cuda graph: False,
+//   input throughput (token/s): 9412.50
+//
+//   Decode batch, #running-req: 3, #token: 96, token usage: 0.01, cuda graph: False,
+//   gen throughput (token/s): 812.40, #queue-req: 0
+//
+// each in one line. A step with rows of prompts prints the first, every so many-th step with decode
+// rows the second, so a mixed step may print both. #new-seq counts prompts with rows in this step,
+// chunks that go on too; #cached-token counts once for each time a prompt begins. #running-req of a
+// prefill leaves out the requests of #new-seq; of a decode it is the rows. #pending-token: of
+// prompts, after this step. Throughput is over the time with work: SGLang's is over the time since
+// the last line, however long nobody asked for anything.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +24,49 @@
 
 namespace hocket {
 
-inline constexpr int kDecodeLogInterval = 40;  // steps
+// Since the start.
+struct StepCounts {
+  uint64_t num_prefill = 0, num_decode = 0, num_mixed = 0;  // steps
+  uint64_t num_overlapped = 0;  // scheduled while the one before was under way
+  // Tokens, those of retracted requests again and again: prompts' that were computed, and that came
+  // from the cache; decode rows.
+  uint64_t prefill_compute_tokens = 0, prefill_cache_tokens = 0, decode_tokens = 0;
+  int num_retracted_lately = 0;  // requests, from the last line but one to the last
+};
 
 // Thread: engine.
 class StepLog {
  public:
+  // decode_interval: steps with decode rows from one line to the next; >= 1.
+  explicit StepLog(int decode_interval = 40) : decode_interval_(decode_interval) {}
+
+  // A step, after its commit(). took: what it computed for; now: at its end.
   void note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took);
-  double gen_throughput() const {
-    return gen_throughput_;
-  }  // tokens/s over the last window of about a second
+
+  const StepCounts& counts() const { return counts_; }
+  // Tokens a second, over the last second with work; 0 before.
+  double gen_throughput() const { return lately_.last; }
 
  private:
-  int decode_steps_ = 0;
-  int64_t window_tokens_ = 0;
-  TimePoint window_begin_{};
-  double gen_throughput_ = 0;
+  // Tokens and the time they took, until it is read.
+  struct Rate {
+    uint64_t tokens = 0;
+    double seconds = 0;
+    double last = 0;
+
+    void add(uint64_t more_tokens, double more_seconds);
+    double take();
+  };
+
+  void count(const Batch& batch);
+  void line_printed(const SchedulerStats& stats);
+
+  int decode_interval_;
+  int decode_steps_ = 0;  // since the last line
+  Rate lately_, since_line_;
+  TimePoint last_end_{};  // of the step before; unset after a pause
+  uint64_t retracted_told_ = 0;
+  StepCounts counts_;
 };
 
 }  // namespace hocket

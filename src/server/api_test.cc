@@ -374,8 +374,15 @@ TEST(Api, Infos) {
   const Json all = server.get("/get_server_info");
   EXPECT_EQ(all["settings"]["page_size"], 32);
   EXPECT_EQ(all["changes"][0]["flag"], "--page-size");
-  EXPECT_EQ(server.get("/get_load"),
-            Json::parse(R"([{"dp_rank":0,"num_reqs":0,"num_waiting_reqs":0,"num_tokens":7}])"));
+  EXPECT_EQ(all["settings"]["prefill_policy"], "prefill-first");
+  EXPECT_EQ(all["settings"]["max_overtaken"], 512);
+  EXPECT_EQ(all["settings"]["decode_log_interval"], 40);
+  EXPECT_EQ(all["overlap_schedule"], false);  // what `auto` came to
+  Json load = server.get("/get_load");
+  EXPECT_GT(load[0]["ts_tic"].get<double>(), 0);
+  load[0].erase("ts_tic");
+  EXPECT_EQ(load, Json::parse(R"([{"dp_rank":0,"num_reqs":0,"num_waiting_reqs":0,"num_tokens":7,
+                                   "num_pending_tokens":0}])"));
   for (const char* path : {"/health", "/health_generate", "/livez", "/readyz"}) server.get(path);
   EXPECT_EQ(server.ask("GET", "/metrics").status, 200);
   EXPECT_EQ(server.post("/flush_cache", Json::object()), Json::parse(R"({"flushed":true})"));

@@ -25,7 +25,13 @@ Json settings_json(const ServerSettings& s) {
           {"schedule_policy", s.scheduler.schedule_policy},
           {"chunked_prefill_size", s.scheduler.chunked_prefill_size},
           {"max_prefill_tokens", s.scheduler.max_prefill_tokens},
+          {"max_chunked_requests", s.scheduler.max_chunked_requests},
+          {"prefill_policy", s.scheduler.enable_mixed_chunk ? "mixed" : s.scheduler.prefill_policy},
           {"enable_mixed_chunk", s.scheduler.enable_mixed_chunk},
+          {"itl_slo_ms", s.scheduler.itl_slo_ms},
+          {"overlap_schedule", s.scheduler.overlap_schedule},
+          {"disable_overlap_schedule", s.scheduler.disable_overlap_schedule},
+          {"max_overtaken", s.scheduler.max_overtaken},
           {"schedule_conservativeness", s.scheduler.schedule_conservativeness},
           {"schedule_seed", s.scheduler.schedule_seed},
           {"prefill_max_requests", s.scheduler.prefill_max_requests},
@@ -41,6 +47,7 @@ Json settings_json(const ServerSettings& s) {
           {"disable_radix_cache", s.scheduler.disable_radix_cache},
           {"radix_eviction_policy", s.scheduler.radix_eviction_policy},
           {"kv_events", s.scheduler.kv_events},
+          {"decode_log_interval", s.scheduler.decode_log_interval},
           {"host", s.http.host},
           {"port", s.http.port},
           {"api_key", s.http.api_key.empty() ? Json() : Json("set")},
@@ -116,6 +123,7 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
           {"weight_format", weight_format_name(info.weight_format)},
           {"kv_cache_dtype", dtype_name(info.kv_dtype)},
           {"form", form_of(info)},
+          {"overlap_schedule", info.overlap_schedule},
           {"context_length", info.context_length},
           {"max_running_requests", info.max_running_requests},
           {"max_total_num_tokens", info.max_total_tokens},
@@ -137,7 +145,9 @@ Json load_json(const EngineStats& stats) {
   return Json::array({{{"dp_rank", 0},
                        {"num_reqs", s.num_running + s.num_waiting},
                        {"num_waiting_reqs", s.num_waiting},
-                       {"num_tokens", s.num_used_tokens + s.num_waiting_tokens}}});
+                       {"num_tokens", s.num_used_tokens + s.num_waiting_tokens},
+                       {"num_pending_tokens", s.num_waiting_tokens},
+                       {"ts_tic", to_seconds(RealClock().now().time_since_epoch())}}});
 }
 
 }  // namespace hocket

@@ -23,10 +23,25 @@ const Histogram::BucketBoundaries kTokenSeconds = {
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04,
     0.06,   0.08,  0.1,   0.15,  0.2,   0.4,   0.6,  0.8,   1,    2,    4};
 
+// What SGLang's tokenizer manager puts on its metrics, and what its scheduler puts on its own:
+// there is one rank.
+prometheus::Labels front_labels(const EngineInfo& info) {
+  return {{"model_name", info.served_model_name}};
+}
+prometheus::Labels rank_labels(const EngineInfo& info) {
+  prometheus::Labels labels = front_labels(info);
+  labels.emplace("engine_type", "unified");
+  for (const char* rank : {"tp_rank", "pp_rank", "moe_ep_rank", "dp_rank"})
+    labels.emplace(rank, "0");
+  return labels;
+}
+
 // The engine's numbers as they are now, without a registry in between.
 class Snapshot {
  public:
-  explicit Snapshot(std::string model_name) : model_name_(std::move(model_name)) {}
+  explicit Snapshot(const prometheus::Labels& labels) {
+    for (const auto& [name, value] : labels) labels_.push_back({name, value});
+  }
 
   void gauge(const char* name, const char* help, double value) {
     add(name, help, MetricType::Gauge).gauge.value = value;
@@ -39,7 +54,9 @@ class Snapshot {
     metric.counter.value = static_cast<double>(value);
     metric.label.push_back(std::move(label));
   }
-  std::vector<MetricFamily> take() { return std::move(families_); }
+  void move_to(std::vector<MetricFamily>& families) {
+    std::ranges::move(families_, std::back_inserter(families));
+  }
 
  private:
   // Metrics of one family follow each other.
@@ -48,18 +65,23 @@ class Snapshot {
     if (families_.empty() || families_.back().name != full)
       families_.push_back({std::move(full), help, type, {}});
     ClientMetric& metric = families_.back().metric.emplace_back();
-    metric.label.push_back({"model_name", model_name_});
+    metric.label = labels_;
     return metric;
   }
 
-  std::string model_name_;
+  std::vector<ClientMetric::Label> labels_;
   std::vector<MetricFamily> families_;
 };
+
+double share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
 
 void add_load(Snapshot& out, const EngineStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.gauge("num_running_reqs", "Requests that hold a place in the batch", s.num_running);
   out.gauge("num_queue_reqs", "Requests that wait", s.num_waiting);
+  out.gauge("num_grammar_queue_reqs", "Requests that are not ready to wait in line", s.num_held);
   out.gauge("num_queue_tokens", "Prompt tokens of the requests that wait",
             static_cast<double>(s.num_waiting_tokens));
   out.gauge("num_used_tokens", "Tokens in pages that are neither free nor evictable",
@@ -67,15 +89,81 @@ void add_load(Snapshot& out, const EngineStats& engine) {
   out.gauge("token_usage", "num_used_tokens as a share of the pool", s.token_usage);
   out.gauge("new_token_ratio", "Share of the tokens still to come that admission reserves",
             s.new_token_ratio);
-  out.gauge("cache_hit_rate", "Share of all prompt tokens so far that came from the prefix cache",
-            s.prompt_tokens_total == 0 ? 0.0
-                                       : static_cast<double>(s.cached_tokens_total) /
-                                             static_cast<double>(s.prompt_tokens_total));
+  out.gauge("cache_hit_rate",
+            "Share of all prompt tokens so far that came from the prefix cache; what is computed "
+            "again after a retraction does not count",
+            share(s.cached_tokens_total, s.prompt_tokens_total));
   out.gauge("gen_throughput", "Tokens a second, of late", engine.gen_throughput);
   out.gauge("num_pages", "KV pages", s.num_pages);
   out.gauge("num_free_pages", "KV pages that hold nothing", s.num_free_pages);
   out.gauge("num_cached_pages", "KV pages of the prefix cache", s.num_cached_pages);
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
+}
+
+void add_retractions(Snapshot& out, const EngineStats& engine) {
+  const SchedulerStats& s = engine.scheduler;
+  out.gauge("num_retracted_reqs", "Requests put back to the queue between the last two log lines",
+            engine.steps.num_retracted_lately);
+  out.counter("num_retracted_requests_total", "Times a running request was put back to the queue",
+              s.num_retracted_total);
+  out.counter("num_retracted_input_tokens_total", "Prompt tokens of these",
+              s.retracted_input_total);
+  out.counter("num_retracted_output_tokens_total", "Tokens that these had generated",
+              s.retracted_output_total);
+  out.counter("num_preempted_requests_total",
+              "Times a running request gave way to a larger priority", s.num_preempted_total);
+  out.counter("num_timed_out_requests_total", "Requests that waited or ran too long",
+              s.num_timed_out_total);
+  out.counter("num_displaced_requests_total",
+              "Requests that lost their place in a full queue to a larger priority",
+              s.num_displaced_total);
+  out.counter("num_policy_fallbacks_total", "Passes in which the policy fell back to fcfs",
+              s.num_policy_fallbacks_total);
+  out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
+              s.num_evicted_pages_total);
+}
+
+void add_steps(Snapshot& out, const EngineStats& engine) {
+  const SchedulerStats& s = engine.scheduler;
+  const StepCounts& steps = engine.steps;
+  const char* tokens_help =
+      "Tokens as the steps take them, those of retracted requests again and again";
+  out.counter("realtime_tokens_total", tokens_help, steps.prefill_compute_tokens,
+              {"mode", "prefill_compute"});
+  out.counter("realtime_tokens_total", tokens_help, steps.prefill_cache_tokens,
+              {"mode", "prefill_cache"});
+  out.counter("realtime_tokens_total", tokens_help, steps.decode_tokens, {"mode", "decode"});
+  const char* effective_help =
+      "Prompt tokens of requests that began, to compute or from the prefix cache, each once";
+  out.counter("prefill_effective_tokens_total", effective_help,
+              s.prompt_tokens_total - s.cached_tokens_total, {"mode", "input"});
+  out.counter("prefill_effective_tokens_total", effective_help, s.cached_tokens_total,
+              {"mode", "device_hit"});
+  const char* steps_help = "Engine steps: with rows of prompts, of answers, of both";
+  out.counter("num_steps_total", steps_help, steps.num_prefill, {"mode", "prefill"});
+  out.counter("num_steps_total", steps_help, steps.num_decode, {"mode", "decode"});
+  out.counter("num_steps_total", steps_help, steps.num_mixed, {"mode", "mixed"});
+  out.counter("num_overlapped_steps_total", "Engine steps scheduled while another was under way",
+              steps.num_overlapped);
+  out.gauge("itl_chunk_tokens", "Prompt tokens that --prefill-policy latency allowed last",
+            s.itl_chunk_tokens);
+  out.gauge("step_time_error", "How far the times of steps are from what that policy foretold",
+            s.step_time_error);
+  out.gauge("last_step_seconds", "Length of the last step", engine.last_step_seconds);
+  out.gauge("seconds_since_last_step", "While there is work; 0 when idle",
+            engine.seconds_since_last_step);
+  out.gauge("is_cuda_graph", "1 where the last step replayed a device graph", 0);
+}
+
+void add_constants(Snapshot& out, const EngineInfo& info) {
+  const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / double{1 << 30}; };
+  out.gauge("max_total_num_tokens", "Tokens that all KV pages hold",
+            static_cast<double>(info.max_total_tokens));
+  out.gauge("max_running_requests", "Places in the batch", info.max_running_requests);
+  out.gauge("page_size", "Tokens of a KV page", info.page_tokens);
+  out.gauge("context_len", "Tokens of a prompt and its answer", info.context_length);
+  out.gauge("weight_memory_usage_gb", "Memory of the weights, GiB", gib(info.weight_bytes));
+  out.gauge("kv_cache_memory_usage_gb", "Memory of the KV pages, GiB", gib(info.kv_bytes));
 }
 
 void add_totals(Snapshot& out, const EngineStats& engine) {
@@ -89,34 +177,6 @@ void add_totals(Snapshot& out, const EngineStats& engine) {
               engine.num_requests_aborted);
   out.counter("num_failed_requests_total", "Requests that ended in an error",
               engine.num_requests_failed);
-  out.counter("num_retracted_requests_total", "Times a running request was put back to the queue",
-              s.num_retracted_total);
-  out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
-              s.num_evicted_pages_total);
-  out.counter("num_preempted_requests_total",
-              "Times a running request gave way to a larger priority", s.num_preempted_total);
-  out.counter("num_timed_out_requests_total", "Requests that waited or ran too long",
-              s.num_timed_out_total);
-  out.counter("num_displaced_requests_total",
-              "Requests that lost their place in a full queue to a larger priority",
-              s.num_displaced_total);
-  out.counter("num_policy_fallbacks_total", "Passes in which the policy fell back to fcfs",
-              s.num_policy_fallbacks_total);
-  out.counter("num_steps_total", "Engine steps", engine.num_prefill_steps, {"mode", "prefill"});
-  out.counter("num_steps_total", "Engine steps", engine.num_decode_steps, {"mode", "decode"});
-  out.gauge("last_step_seconds", "Length of the last step", engine.last_step_seconds);
-  out.gauge("seconds_since_last_step", "While there is work; 0 when idle",
-            engine.seconds_since_last_step);
-}
-
-void add_constants(Snapshot& out, const EngineInfo& info) {
-  out.gauge("max_total_num_tokens", "Tokens that all KV pages hold",
-            static_cast<double>(info.max_total_tokens));
-  out.gauge("max_running_requests", "Places in the batch", info.max_running_requests);
-  out.gauge("page_size", "Tokens of a KV page", info.page_tokens);
-  out.gauge("context_len", "Tokens of a prompt and its answer", info.context_length);
-  out.gauge("weight_memory_bytes", "Memory of the weights", static_cast<double>(info.weight_bytes));
-  out.gauge("kv_memory_bytes", "Memory of the KV pages", static_cast<double>(info.kv_bytes));
 }
 
 void add_http(Snapshot& out, const HttpCounts& http) {
@@ -134,39 +194,42 @@ void add_http(Snapshot& out, const HttpCounts& http) {
 
 struct Metrics::State {
   EngineInfo info;
+  const prometheus::Labels front = front_labels(info), rank = rank_labels(info);
   prometheus::Registry registry;
   Histogram &first_token, &inter_token, &e2e, &queue, &prefill_stage, &decode_stage;
   prometheus::Family<prometheus::Counter>& http_requests;
 
   explicit State(const EngineInfo& i)
       : info(i),
-        first_token(histogram("time_to_first_token_seconds", "From arrival to the first token")
-                        .Add({}, kRequestSeconds)),
-        inter_token(histogram("inter_token_latency_seconds", "Between two tokens of one answer")
-                        .Add({}, kTokenSeconds)),
-        e2e(histogram("e2e_request_latency_seconds", "From arrival to the last token")
+        first_token(
+            histogram(front, "time_to_first_token_seconds", "From arrival to the first token")
                 .Add({}, kRequestSeconds)),
-        queue(histogram("queue_time_seconds", "From arrival to the first step")
+        inter_token(
+            histogram(front, "inter_token_latency_seconds", "Between two tokens of one answer")
+                .Add({}, kTokenSeconds)),
+        e2e(histogram(front, "e2e_request_latency_seconds", "From arrival to the last token")
+                .Add({}, kRequestSeconds)),
+        queue(histogram(rank, "queue_time_seconds", "From arrival to the first step")
                   .Add({}, kRequestSeconds)),
-        prefill_stage(stages().Add({{"stage", "prefill"}}, kRequestSeconds)),
-        decode_stage(stages().Add({{"stage", "decode"}}, kRequestSeconds)),
+        prefill_stage(stages().Add({{"stage", "prefill_forward"}}, kRequestSeconds)),
+        decode_stage(stages().Add({{"stage", "decode_forward"}}, kRequestSeconds)),
         http_requests(prometheus::BuildCounter()
                           .Name("hocket:http_requests_total")
                           .Help("HTTP requests by status; 499: the client left")
-                          .Labels(labels())
+                          .Labels(front)
                           .Register(registry)) {}
 
-  prometheus::Labels labels() const { return {{"model_name", info.served_model_name}}; }
-  prometheus::Family<Histogram>& histogram(const char* name, const char* help) {
+  prometheus::Family<Histogram>& histogram(const prometheus::Labels& labels, const char* name,
+                                           const char* help) {
     return prometheus::BuildHistogram()
         .Name(std::string("hocket:") + name)
         .Help(help)
-        .Labels(labels())
+        .Labels(labels)
         .Register(registry);
   }
   // The same family each time: the registry merges equal names.
   prometheus::Family<Histogram>& stages() {
-    return histogram("per_stage_req_latency_seconds", "Time a request spends in a stage");
+    return histogram(rank, "per_stage_req_latency_seconds", "Time a request spends in a stage");
   }
 };
 
@@ -174,12 +237,16 @@ Metrics::Metrics(const EngineInfo& info) : state_(std::make_unique<State>(info))
 Metrics::~Metrics() = default;
 
 std::string Metrics::render(const EngineStats& engine, const HttpCounts& http) const {
-  Snapshot snapshot(state_->info.served_model_name);
-  add_load(snapshot, engine);
-  add_totals(snapshot, engine);
-  add_constants(snapshot, state_->info);
-  add_http(snapshot, http);
-  std::vector<MetricFamily> families = snapshot.take();
+  Snapshot rank(state_->rank), front(state_->front);
+  add_load(rank, engine);
+  add_retractions(rank, engine);
+  add_steps(rank, engine);
+  add_constants(rank, state_->info);
+  add_totals(front, engine);
+  add_http(front, http);
+  std::vector<MetricFamily> families;
+  rank.move_to(families);
+  front.move_to(families);
   std::ranges::move(state_->registry.Collect(), std::back_inserter(families));
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, families);

@@ -1,6 +1,6 @@
-// What /metrics says: Prometheus text, names with SGLang's suffixes under the prefix `hocket:`,
-// label model_name. The engine's numbers are read when asked for; the server adds latencies and
-// HTTP counts. Thread: any.
+// What /metrics says: Prometheus text, SGLang's names and labels under the prefix `hocket:`
+// (docs/api.md). The engine's numbers are read when asked for; the server adds latencies and HTTP
+// counts. Thread: any.
 #pragma once
 
 #include <memory>

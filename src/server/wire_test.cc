@@ -103,7 +103,17 @@ EngineStats some_stats() {
   stats.scheduler.num_private_pages = 10;
   stats.scheduler.prompt_tokens_total = 1000;
   stats.scheduler.cached_tokens_total = 250;
-  stats.num_decode_steps = 7;
+  stats.scheduler.num_retracted_total = 4;
+  stats.scheduler.retracted_input_total = 400;
+  stats.scheduler.retracted_output_total = 40;
+  stats.steps = {.num_prefill = 5,
+                 .num_decode = 7,
+                 .num_mixed = 2,
+                 .num_overlapped = 6,
+                 .prefill_compute_tokens = 900,
+                 .prefill_cache_tokens = 260,
+                 .decode_tokens = 70,
+                 .num_retracted_lately = 1};
   return stats;
 }
 
@@ -111,6 +121,7 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
   EngineInfo info;
   info.served_model_name = "tiny \"one\"";
   info.page_tokens = 32;
+  info.weight_bytes = 3 << 29;
   Metrics metrics(info);
   metrics.observe_first_token(from_seconds(0.03));
   metrics.observe_inter_token(from_seconds(0.003));
@@ -131,26 +142,44 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
 
   const std::string text = metrics.render(some_stats(), {.num_connections = 5});
   const std::string label = "model_name=\"tiny \\\"one\\\"\"";
+  const std::string rank = "dp_rank=\"0\",engine_type=\"unified\"," + label +
+                           ",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";
   for (const std::string& line : {
-           "hocket:num_running_reqs{" + label + "} 3\n",
-           "hocket:num_queue_reqs{" + label + "} 2\n",
-           "hocket:num_pages{" + label + "} 100\n",
-           "hocket:num_free_pages{" + label + "} 60\n",
-           "hocket:num_cached_pages{" + label + "} 30\n",
-           "hocket:num_private_pages{" + label + "} 10\n",
-           "hocket:cache_hit_rate{" + label + "} 0.25\n",
-           "hocket:page_size{" + label + "} 32\n",
+           "hocket:num_running_reqs{" + rank + "} 3\n",
+           "hocket:num_queue_reqs{" + rank + "} 2\n",
+           "hocket:num_grammar_queue_reqs{" + rank + "} 0\n",
+           "hocket:num_pages{" + rank + "} 100\n",
+           "hocket:num_free_pages{" + rank + "} 60\n",
+           "hocket:num_cached_pages{" + rank + "} 30\n",
+           "hocket:num_private_pages{" + rank + "} 10\n",
+           "hocket:cache_hit_rate{" + rank + "} 0.25\n",
+           "hocket:page_size{" + rank + "} 32\n",
+           "hocket:weight_memory_usage_gb{" + rank + "} 1.5\n",
+           "hocket:is_cuda_graph{" + rank + "} 0\n",
+           "hocket:num_retracted_reqs{" + rank + "} 1\n",
+           "hocket:num_retracted_requests_total{" + rank + "} 4\n",
+           "hocket:num_retracted_input_tokens_total{" + rank + "} 400\n",
+           "hocket:num_retracted_output_tokens_total{" + rank + "} 40\n",
+           "hocket:realtime_tokens_total{" + rank + ",mode=\"prefill_compute\"} 900\n",
+           "hocket:realtime_tokens_total{" + rank + ",mode=\"prefill_cache\"} 260\n",
+           "hocket:realtime_tokens_total{" + rank + ",mode=\"decode\"} 70\n",
+           "hocket:prefill_effective_tokens_total{" + rank + ",mode=\"input\"} 750\n",
+           "hocket:prefill_effective_tokens_total{" + rank + ",mode=\"device_hit\"} 250\n",
+           "hocket:num_steps_total{" + rank + ",mode=\"prefill\"} 5\n",
+           "hocket:num_steps_total{" + rank + ",mode=\"decode\"} 7\n",
+           "hocket:num_steps_total{" + rank + ",mode=\"mixed\"} 2\n",
+           "hocket:num_overlapped_steps_total{" + rank + "} 6\n",
+           "hocket:prompt_tokens_total{" + label + "} 1000\n",
            "hocket:cached_tokens_total{" + label + ",cache_source=\"device\"} 250\n",
-           "hocket:num_steps_total{" + label + ",mode=\"decode\"} 7\n",
            "hocket:http_connections{" + label + "} 5\n",
            "hocket:http_requests_total{" + label + ",status=\"200\"} 2\n",
            "hocket:http_requests_total{" + label + ",status=\"499\"} 1\n",
            "hocket:time_to_first_token_seconds_count{" + label + "} 1\n",
            "hocket:inter_token_latency_seconds_count{" + label + "} 2\n",
            "hocket:e2e_request_latency_seconds_sum{" + label + "} 4.5\n",
-           "hocket:queue_time_seconds_sum{" + label + "} 0.5\n",
-           "hocket:per_stage_req_latency_seconds_sum{" + label + ",stage=\"prefill\"} 1\n",
-           "hocket:per_stage_req_latency_seconds_sum{" + label + ",stage=\"decode\"} 3\n",
+           "hocket:queue_time_seconds_sum{" + rank + "} 0.5\n",
+           "hocket:per_stage_req_latency_seconds_sum{" + rank + ",stage=\"prefill_forward\"} 1\n",
+           "hocket:per_stage_req_latency_seconds_sum{" + rank + ",stage=\"decode_forward\"} 3\n",
        })
     EXPECT_THAT(text, HasSubstr(line));
   size_t num_types = 0;
