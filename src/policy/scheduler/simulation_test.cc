@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/outside.h"
 
 namespace hocket {
 namespace {
@@ -34,7 +35,9 @@ struct Wanted {
   bool aborted = false;
   int at_most_before = 0;  // first starts by when this one must have started
   bool started = false;
-  int num_reported = 0;  // prompt rows whose log-probabilities were asked for
+  int num_reported = 0;   // prompt rows whose log-probabilities were asked for
+  int num_not_ready = 0;  // so many times it is not ready when asked
+  bool breaks = false;    // and then it never will be
 };
 
 Wanted alone(const RequestInput& input) {
@@ -49,7 +52,7 @@ Wanted alone(const RequestInput& input) {
   return wanted;
 }
 
-class Simulation {
+class Simulation final : Outside {
  public:
   explicit Simulation(uint64_t seed) : random_(seed), hungry_(pick(0, 1) == 1) {
     options_.num_pages = pick(4, 32);
@@ -79,6 +82,7 @@ class Simulation {
     options_.prefix_cache = pick(0, 4) != 0;
     options_.vocab_size = kVocab;
     options_.eos_ids = {kEos};
+    if (pick(0, 2) == 0) options_.outside = this;
   }
 
   // Empty when all went well.
@@ -89,22 +93,28 @@ class Simulation {
     FakeEngine engine(options_, sample, pick(0, 1) == 1);
     engine_ = &engine;
     const int num_requests = pick(5, 40);
-    int num_idle = 0;
     for (int step = 0; step < 20000; ++step) {
       while (num_added_ < num_requests && pick(0, 3) == 0) arrive();
       if (pick(0, 15) == 0) abort_one();
+      skipped_.clear();
       const bool busy = engine.step([&](const Batch& batch) {
+        if (options_.outside != nullptr && batch.num_rows != num_rows_agreed_)
+          problem_ =
+              fmt::format("{} rows instead of the {} agreed", batch.num_rows, num_rows_agreed_);
         note_starts(batch);
         note_reports(batch);
         if (pick(0, 15) == 0) abort_one();
       });
+      if (options_.outside != nullptr && num_agreements_ != step + 1)
+        problem_ = fmt::format("{} agreements in {} steps", num_agreements_, step + 1);
+      for (const RequestId id : skipped_) allow_as_if_new(wanted_.at(id));
       collect();
       if (!engine.problem().empty()) return engine.problem();
       if (!problem_.empty()) return problem_;
-      if (!busy && !engine.scheduler().idle())
+      const bool idle = engine.scheduler().idle();
+      if (!busy && !idle && skipped_.empty() && engine.scheduler().stats().num_held == 0)
         return fmt::format("step {} did nothing, but not all is done", step);
-      num_idle = busy ? 0 : num_idle + 1;
-      if (num_added_ == num_requests && num_idle > 0) return at_the_end();
+      if (num_added_ == num_requests && !busy && idle) return at_the_end();
     }
     return "not done after 20000 steps";
   }
@@ -112,8 +122,42 @@ class Simulation {
   uint64_t num_retracted = 0, num_copied = 0, num_cached_tokens = 0, num_evicted = 0;
   uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0;
   int num_finished = 0, num_refused = 0;
+  uint64_t num_held = 0, num_broken = 0, num_skips = 0, num_idle_steps = 0;
 
  private:
+  Result<bool> ready(const Request& request) override {
+    Wanted& wanted = wanted_.at(request.id);
+    if (wanted.num_not_ready-- > 0) {
+      ++num_held;
+      return false;
+    }
+    if (wanted.breaks) return fail(ErrorCode::invalid_request, "its grammar does not compile");
+    allow_as_if_new(wanted);
+    return true;
+  }
+
+  bool may_join(const Request& head) override {
+    if (pick(0, 2) != 0) return true;
+    ++num_skips;
+    skipped_.push_back(head.id);
+    return false;
+  }
+
+  bool agree(const Batch& mine) override {
+    ++num_agreements_;
+    num_rows_agreed_ = mine.num_rows;
+    const bool others_compute = pick(0, 2) != 0;
+    num_idle_steps += static_cast<uint64_t>(others_compute && mine.num_rows == 0);
+    return others_compute;
+  }
+
+  // Whoever was skipped waits, from then on, no longer than one that comes now.
+  void allow_as_if_new(Wanted& wanted) {
+    const int num_ahead = engine_->scheduler().stats().num_waiting;
+    wanted.at_most_before =
+        std::max(wanted.at_most_before, num_started_ + num_ahead + options_.max_overtaken);
+  }
+
   int pick(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
 
   void arrive() {
@@ -147,14 +191,15 @@ class Simulation {
     input.cache_namespace = static_cast<uint64_t>(pick(0, 4) == 0);
     wanted_[input.id] = alone(input);
     Wanted& wanted = wanted_[input.id];
-    const int num_ahead = engine_->scheduler().stats().num_waiting;
+    if (options_.outside != nullptr && pick(0, 2) == 0) wanted.num_not_ready = pick(1, 12);
+    wanted.breaks = options_.outside != nullptr && pick(0, 7) == 0;
+    allow_as_if_new(wanted);
     if (const auto added = engine_->scheduler().add(input); !added) {
-      if (added.error().code != ErrorCode::queue_full) problem_ = describe(added.error());
+      const bool broke = wanted.breaks && added.error().code == ErrorCode::invalid_request;
+      if (!broke && added.error().code != ErrorCode::queue_full) problem_ = describe(added.error());
       wanted_.erase(input.id);
       ++num_refused;
-      return;
     }
-    wanted.at_most_before = num_started_ + num_ahead + options_.max_overtaken;
   }
 
   void abort_one() {
@@ -214,9 +259,10 @@ class Simulation {
         request.tokens.size() <= wanted.tokens.size() &&
         std::equal(request.tokens.begin(), request.tokens.end(), wanted.tokens.begin());
     const ErrorCode code = request.error.code;
+    const bool broke = wanted.breaks && code == ErrorCode::invalid_request;
     const bool lost = request.finish == FinishReason::error &&
-                      (code == ErrorCode::timed_out || code == ErrorCode::queue_full);
-    if (lost) ++(code == ErrorCode::timed_out ? num_timed_out : num_displaced);
+                      (code == ErrorCode::timed_out || code == ErrorCode::queue_full || broke);
+    if (lost) ++(broke ? num_broken : code == ErrorCode::timed_out ? num_timed_out : num_displaced);
     const FinishReason reason = wanted.aborted ? FinishReason::abort
                                 : lost         ? FinishReason::error
                                                : wanted.finish;
@@ -256,7 +302,9 @@ class Simulation {
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;
   std::string problem_;
+  std::vector<RequestId> skipped_;  // in this step
   int num_added_ = 0, num_started_ = 0;
+  int num_agreements_ = 0, num_rows_agreed_ = 0;
   bool hungry_;  // short prompts, long answers: decode runs out of pages
 };
 
@@ -271,6 +319,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   const uint64_t num_seeds = seeds_wanted();
   uint64_t retracted = 0, copied = 0, cached = 0, evicted = 0;
   uint64_t preempted = 0, timed_out = 0, displaced = 0;
+  uint64_t held = 0, broken = 0, skips = 0, idle_steps = 0;
   int finished = 0, refused = 0;
   ASSERT_GT(num_seeds, 0u);
   for (uint64_t seed = 0; seed < num_seeds; ++seed) {
@@ -283,14 +332,19 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
     preempted += simulation.num_preempted;
     timed_out += simulation.num_timed_out;
     displaced += simulation.num_displaced;
+    held += simulation.num_held;
+    broken += simulation.num_broken;
+    skips += simulation.num_skips;
+    idle_steps += simulation.num_idle_steps;
     finished += simulation.num_finished;
     refused += simulation.num_refused;
   }
   fmt::print(
       "{} seeds: {} requests, {} refused, {} retractions, {} preemptions, {} timeouts, {} "
-      "displaced, {} copies, {} cached tokens, {} evicted pages\n",
+      "displaced, {} copies, {} cached tokens, {} evicted pages; held for {} steps, {} broken, {} "
+      "skips, {} idle steps\n",
       num_seeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
-      evicted);
+      evicted, held, broken, skips, idle_steps);
   // What never happened was not tested; a few seeds cannot show everything.
   if (num_seeds < 200) return;
   const auto in_1500 = [&](uint64_t count) { return count * 1500 / num_seeds; };
@@ -300,6 +354,10 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   EXPECT_GT(in_1500(displaced), 100u);
   EXPECT_GT(in_1500(copied), 2000u);
   EXPECT_GT(in_1500(evicted), 20000u);
+  EXPECT_GT(in_1500(held), 2000u);
+  EXPECT_GT(in_1500(broken), 100u);
+  EXPECT_GT(in_1500(skips), 2000u);
+  EXPECT_GT(in_1500(idle_steps), 1000u);
 }
 
 }  // namespace
