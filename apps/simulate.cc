@@ -1,6 +1,7 @@
 // hocket simulate: a trace through the real scheduler in virtual time, once a policy.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "apps/commands.h"
@@ -18,6 +19,9 @@ struct SimulateFlags {
   SchedulerOptions scheduler;
   int64_t max_total_tokens = 524288;
   bool no_prefix_cache = false;
+  std::string prefill_policy = "prefill-first";
+  bool mixed_chunk = false;
+  double itl_slo_ms = 100;
   std::vector<std::string> policies;
   bool compare = false;
 };
@@ -52,7 +56,15 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
         {"max-queued-requests", &s.max_queued_requests, "waiting; more are refused", ""},
         {"chunked-prefill-size", &s.chunk_tokens, "tokens; -1: whole prompts", ""},
         {"max-prefill-tokens", &s.max_prefill_tokens, "of one pass", ""},
-        {"enable-mixed-chunk", &s.mixed_chunks, "decode rows join prefills", ""},
+        {"max-chunked-requests", &s.max_chunked_requests,
+         "long prompts that share the steps, computed in part at the same time", ""},
+        {"prefill-policy", &f.prefill_policy,
+         "prefill-first: running requests wait; mixed: they join; latency: chunks sized for "
+         "--itl-slo-ms",
+         ""},
+        {"enable-mixed-chunk", &f.mixed_chunk, "--prefill-policy mixed", ""},
+        {"itl-slo-ms", &f.itl_slo_ms,
+         "between two tokens of a request, milliseconds; the goal of --prefill-policy latency", ""},
         {"schedule-conservativeness", &s.conservativeness, "of reserved memory", ""},
         {"disable-radix-cache", &f.no_prefix_cache, "no prefix is reused", ""}}},
       {"Output",
@@ -98,6 +110,13 @@ Result<void> complete(SimulateFlags& f) {
   if (f.concurrency < 0) return fail(ErrorCode::bad_value, "--max-concurrency is not negative");
   s.num_pages = static_cast<int>(f.max_total_tokens / s.page_tokens);
   s.prefix_cache = !f.no_prefix_cache;
+  HOCKET_TRY(s.prefill_policy, parse_prefill_policy(f.prefill_policy));
+  if (f.mixed_chunk && s.prefill_policy == PrefillPolicy::latency)
+    return fail(error(ErrorCode::bad_value,
+                      "--enable-mixed-chunk and --prefill-policy latency contradict each other")
+                    .with_fix("one of the two: latency mixes, too"));
+  if (f.mixed_chunk) s.prefill_policy = PrefillPolicy::mixed;
+  s.itl_goal = from_seconds(std::clamp(f.itl_slo_ms, 0.0, 1e12) / 1e3);
   return check(s);
 }
 
@@ -116,8 +135,11 @@ void print_head(const Trace& trace, const StepModel& model, const SchedulerOptio
       "off by {:.1f} % (median), {:.1f} % (most)\n",
       model.name, model.fixed_us, model.row_us, model.output_us, model.key_us, model.expert_us,
       100 * model.residual_median, 100 * model.residual_max);
-  fmt::print("pool     {} pages of {} tokens | {} running | chunk {}{}{}\n\n", s.num_pages,
-             s.page_tokens, s.max_running_requests, s.chunk_tokens, s.mixed_chunks ? " mixed" : "",
+  std::string prefills(prefill_policy_name(s.prefill_policy));
+  if (s.prefill_policy == PrefillPolicy::latency)
+    prefills += fmt::format(", {:g} ms", to_ms(s.itl_goal));
+  fmt::print("pool     {} pages of {} tokens | {} running | chunk {} | {}{}\n\n", s.num_pages,
+             s.page_tokens, s.max_running_requests, s.chunk_tokens, prefills,
              s.prefix_cache ? "" : " | no prefix cache");
 }
 
@@ -189,6 +211,9 @@ Result<Trace> choose_traffic(SimulateFlags& f, const Arguments& arguments) {
     f.scheduler = *trace.scheduler;
     f.max_total_tokens = int64_t{f.scheduler.num_pages} * f.scheduler.page_tokens;
     f.no_prefix_cache = !f.scheduler.prefix_cache;
+    f.prefill_policy = prefill_policy_name(f.scheduler.prefill_policy);
+    if (f.scheduler.itl_goal > Duration(0)) f.itl_slo_ms = to_ms(f.scheduler.itl_goal);
+    f.mixed_chunk = false;
     f.policies.clear();
     HOCKET_TRY_VOID(parse(f, arguments));
   }

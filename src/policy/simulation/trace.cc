@@ -18,6 +18,33 @@ double number(const Json& object, const char* key) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
+// Settings that older logs do not have.
+Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
+  const auto seconds = [&](const char* key, double unit = 1) {
+    return from_seconds(std::clamp(unit * number(j, key), 0.0, 3.2e9));  // a century is for ever
+  };
+  const char* joins = j.value("enable_mixed_chunk", false) ? "mixed" : "prefill-first";
+  HOCKET_TRY(o.prefill_policy, parse_prefill_policy(j.value("prefill_policy", joins)));
+  HOCKET_TRY(o.eviction, parse_eviction_policy(j.value("radix_eviction_policy", "lru")));
+  o.itl_goal = seconds("itl_slo_ms", 1e-3);
+  o.max_chunked_requests = j.value("max_chunked_requests", o.max_chunked_requests);
+  o.max_queued_tokens = j.value("max_queued_tokens", o.max_queued_tokens);
+  o.prefill_max_requests = j.value("prefill_max_requests", o.prefill_max_requests);
+  o.max_overtaken = j.value("max_overtaken", o.max_overtaken);
+  o.waiting_timeout = seconds("waiting_timeout");
+  o.running_timeout = seconds("running_timeout");
+  o.in_batch.most_cached = j.value("in_batch_prefix_check", o.in_batch.most_cached);
+  o.in_batch.least_common = j.value("in_batch_prefix_common", o.in_batch.least_common);
+  PriorityOptions& p = o.priorities;
+  p.enabled = j.value("enable_priority_scheduling", p.enabled);
+  p.low_values_first = j.value("schedule_low_priority_values_first", p.low_values_first);
+  p.preempt = !j.value("disable_priority_preemption", !p.preempt);
+  p.preemption_threshold =
+      j.value("priority_scheduling_preemption_threshold", p.preemption_threshold);
+  o.seed = j.value("schedule_seed", o.seed);
+  return check(o);
+}
+
 Result<SchedulerOptions> read_scheduler(const Json& j) {
   SchedulerOptions o;
   o.num_pages = j.at("num_pages").get<int>();
@@ -26,10 +53,10 @@ Result<SchedulerOptions> read_scheduler(const Json& j) {
   o.max_queued_requests = j.at("max_queued_requests").get<int>();
   o.chunk_tokens = j.at("chunked_prefill_size").get<int>();
   o.max_prefill_tokens = j.at("max_prefill_tokens").get<int>();
-  o.mixed_chunks = j.at("enable_mixed_chunk").get<bool>();
   o.conservativeness = j.at("schedule_conservativeness").get<double>();
   o.prefix_cache = !j.at("disable_radix_cache").get<bool>();
   HOCKET_TRY(o.policy, parse_schedule_policy(j.at("schedule_policy").get<std::string>()));
+  HOCKET_TRY_VOID(read_newer_settings(j, o));
   return o;
 }
 

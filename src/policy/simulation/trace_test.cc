@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <optional>
 #include <sstream>
 
 namespace hocket {
@@ -69,12 +70,65 @@ TEST(Trace, ReadsItsOwnLog) {
   ASSERT_TRUE(trace.scheduler);
   EXPECT_EQ(trace.scheduler->num_pages, 99);
   EXPECT_EQ(trace.scheduler->chunk_tokens, 64);
-  EXPECT_TRUE(trace.scheduler->mixed_chunks);
+  EXPECT_EQ(trace.scheduler->prefill_policy, PrefillPolicy::mixed);
   EXPECT_FALSE(trace.scheduler->prefix_cache);
   EXPECT_EQ(trace.policy_name, "lpm");
   ASSERT_TRUE(trace.measured);
   EXPECT_EQ(trace.measured->ttft_p50_ms, 1.5);
   EXPECT_EQ(shared_len(trace.requests[0], trace.requests[1]), 20);
+}
+
+// A head with one setting that older logs lack; nothing where it is refused.
+std::optional<SchedulerOptions> with_setting(const std::string& setting) {
+  std::istringstream lines(
+      "{\"hocket_log\": 1, \"scheduler\": {\"num_pages\": 99, \"page_size\": 16, "
+      "\"max_running_requests\": 8, \"max_queued_requests\": 7, \"chunked_prefill_size\": 64, "
+      "\"max_prefill_tokens\": 128, \"schedule_conservativeness\": 0.5, "
+      "\"disable_radix_cache\": true, \"schedule_policy\": \"lpm\"" +
+      setting + "}}\n{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 5}\n");
+  const auto trace = read_trace(lines, "test");
+  return trace ? trace->scheduler : std::nullopt;
+}
+
+TEST(Trace, ReadsEverySettingOfTheScheduler) {
+  const auto old = with_setting("");
+  ASSERT_TRUE(old);
+  EXPECT_EQ(old->prefill_policy, PrefillPolicy::prefill_first);
+  EXPECT_EQ(old->max_overtaken, SchedulerOptions().max_overtaken);
+  EXPECT_FALSE(old->priorities.enabled);
+  EXPECT_TRUE(old->priorities.preempt);
+  const auto all = with_setting(
+      ", \"enable_mixed_chunk\": false, \"prefill_policy\": \"latency\", \"itl_slo_ms\": 12.5, "
+      "\"max_chunked_requests\": 3, \"max_queued_tokens\": 5000, \"prefill_max_requests\": 4, "
+      "\"max_overtaken\": 17, \"waiting_timeout\": 1.5, \"running_timeout\": 2.5, "
+      "\"in_batch_prefix_check\": -1, \"in_batch_prefix_common\": 9, "
+      "\"enable_priority_scheduling\": true, \"schedule_low_priority_values_first\": true, "
+      "\"disable_priority_preemption\": true, \"priority_scheduling_preemption_threshold\": 6, "
+      "\"radix_eviction_policy\": \"lfu\", \"schedule_seed\": 77");
+  ASSERT_TRUE(all);
+  EXPECT_EQ(all->prefill_policy, PrefillPolicy::latency);
+  EXPECT_EQ(all->itl_goal, std::chrono::microseconds(12500));
+  EXPECT_EQ(all->max_chunked_requests, 3);
+  EXPECT_EQ(all->max_queued_tokens, 5000);
+  EXPECT_EQ(all->prefill_max_requests, 4);
+  EXPECT_EQ(all->max_overtaken, 17);
+  EXPECT_EQ(all->waiting_timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(all->running_timeout, std::chrono::milliseconds(2500));
+  EXPECT_EQ(all->in_batch.most_cached, -1);
+  EXPECT_EQ(all->in_batch.least_common, 9);
+  EXPECT_TRUE(all->priorities.enabled);
+  EXPECT_TRUE(all->priorities.low_values_first);
+  EXPECT_FALSE(all->priorities.preempt);
+  EXPECT_EQ(all->priorities.preemption_threshold, 6);
+  EXPECT_EQ(all->eviction, EvictionPolicy::lfu);
+  EXPECT_EQ(all->seed, 77u);
+}
+
+TEST(Trace, RefusesASchedulerThatCannotRun) {
+  EXPECT_FALSE(with_setting(", \"prefill_policy\": \"soon\""));
+  EXPECT_FALSE(with_setting(", \"prefill_policy\": \"latency\""));  // without a goal
+  EXPECT_FALSE(with_setting(", \"max_chunked_requests\": 0"));
+  EXPECT_FALSE(with_setting(", \"max_overtaken\": \"many\""));
 }
 
 TEST(Trace, SaysWhichLineIsWrong) {

@@ -90,7 +90,8 @@ class Run {
   }
 
   void step(const Batch& batch) {
-    now_ += from_us(model_.us(model_.work_of(batch)));
+    const Duration took = from_us(model_.us(model_.work_of(batch)));
+    now_ += took;
     ++result_.num_steps;
     sampled_.clear();
     for (const Slice& slice : batch.slices) {
@@ -101,6 +102,7 @@ class Run {
       const uint64_t bits = mix64((i << 32) + static_cast<uint64_t>(slice.begin));
       sampled_.push_back({.token = TokenId{static_cast<int32_t>(bits >> 33)}});
     }
+    scheduler_.note_duration(batch, took);
     scheduler_.commit(batch, sampled_, now_);
   }
 

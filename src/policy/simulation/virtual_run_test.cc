@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <numeric>
 
 namespace hocket {
@@ -90,6 +92,60 @@ TEST(VirtualRun, AFullPoolRetractsAndEndsAll) {
             static_cast<int64_t>(result.ttft_ms.size() + result.itl_ms.size()));
   EXPECT_EQ(result.ttft_ms, again.ttft_ms);
   EXPECT_EQ(result.itl_ms, again.itl_ms);
+}
+
+// Twelve requests that run for long, and a long prompt every 400 ms beside them.
+Trace long_prompts_beside_running() {
+  Trace trace;
+  uint64_t id = 1;
+  for (int i = 0; i < 12; ++i) trace.requests.push_back(request(i * 10, 64, 500, id++));
+  for (int i = 1; i <= 20; ++i) trace.requests.push_back(request(i * 400, 3000 + i * 50, 40, id++));
+  std::ranges::stable_sort(trace.requests, {}, &TraceRequest::due_ms);
+  return trace;
+}
+
+struct Comparison {
+  RunFigures prefill_first, mixed, latency;
+};
+Comparison compare(const StepModel& machine, int goal_ms) {
+  const Trace trace = long_prompts_beside_running();
+  const auto run_with = [&](PrefillPolicy policy) {
+    SchedulerOptions options = roomy();
+    options.prefill_policy = policy;
+    options.itl_goal = std::chrono::milliseconds(goal_ms);
+    const auto result = run_in_virtual_time(trace, machine, options);
+    EXPECT_TRUE(result) << describe(result.error());
+    if (!result) return RunFigures{};
+    EXPECT_EQ(result->num_ok, 32);
+    return result->figures();
+  };
+  return {run_with(PrefillPolicy::prefill_first), run_with(PrefillPolicy::mixed),
+          run_with(PrefillPolicy::latency)};
+}
+
+TEST(VirtualRun, TheLatencyPolicyKeepsItsGoalAndTheThroughput) {
+  const StepModel machine = {
+      .name = "test", .fixed_us = 1500, .row_us = 100, .output_us = 50, .key_us = 0.01};
+  for (const int goal_ms : {15, 25, 40}) {
+    const Comparison c = compare(machine, goal_ms);
+    EXPECT_LE(c.latency.itl_p99_ms, 1.2 * goal_ms) << goal_ms;
+    EXPECT_GT(c.latency.itl_p99_ms, 0.7 * goal_ms) << goal_ms;  // and uses it
+    EXPECT_GT(c.prefill_first.itl_p99_ms, 2 * goal_ms);
+    EXPECT_GT(c.mixed.itl_p99_ms, goal_ms);
+    EXPECT_NEAR(c.latency.output_tokens_per_s / c.prefill_first.output_tokens_per_s, 1, 0.15);
+    EXPECT_NEAR(c.latency.output_tokens_per_s / c.mixed.output_tokens_per_s, 1, 0.15);
+  }
+}
+
+// Experts make steps that are no sum of rows: the goal is kept all the same.
+TEST(VirtualRun, TheLatencyPolicyKeepsItsGoalOnAMixtureOfExperts) {
+  StepModel machine = shipped_step_model();
+  machine.row_us /= 10;
+  const Comparison c = compare(machine, 60);
+  EXPECT_LE(c.latency.itl_p99_ms, 1.2 * 60);
+  EXPECT_GT(c.latency.itl_p99_ms, 0.7 * 60);
+  EXPECT_GT(c.mixed.itl_p99_ms, 10 * 60);
+  EXPECT_NEAR(c.latency.output_tokens_per_s / c.prefill_first.output_tokens_per_s, 1, 0.15);
 }
 
 }  // namespace
