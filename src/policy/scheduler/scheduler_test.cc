@@ -8,6 +8,7 @@
 #include "base/count_allocations.h"
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_outside.h"
 #include "policy/scheduler/new_token_ratio.h"
 #include "policy/scheduler/prefill_adder.h"
 #include "policy/scheduler/running_batch.h"
@@ -52,6 +53,31 @@ TEST(SchedulerTest, ADecodeStepAllocatesNothing) {
   EXPECT_EQ(num_allocations - before, 0);
   EXPECT_EQ(scheduler.stats().num_running, 4);
   EXPECT_GT(scheduler.stats().num_evicted_pages_total, evicted_before + 10);
+}
+
+TEST(SchedulerTest, ADecodeStepBesideHeldAndSkippedOnesAllocatesNothing) {
+  FakeOutside outside;
+  Scheduler scheduler({.num_pages = 64, .page_tokens = 4, .outside = &outside});
+  std::vector<SampledToken> sampled;
+  const auto step = [&] {
+    const Batch& batch = scheduler.schedule({});
+    sampled.assign(batch.slices.size(), {TokenId{7}, false});
+    const ForwardMode mode = batch.mode;
+    scheduler.commit(batch, sampled, {});
+    return mode;
+  };
+  for (uint64_t id = 1; id <= 6; ++id) {
+    if (id > 2) outside.not_now.insert(RequestId{id});
+    if (id > 4) outside.not_ready.insert(RequestId{id});
+    ASSERT_TRUE(scheduler.add(input(id, 7, 29)));
+  }
+  while (step() != ForwardMode::decode) {
+  }
+  const int64_t before = num_allocations;
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(step(), ForwardMode::decode);
+  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_EQ(scheduler.stats().num_held, 2);
+  EXPECT_EQ(scheduler.stats().num_waiting, 2);
 }
 
 TEST(SchedulerTest, RememberedTimesFollowTheStages) {

@@ -1,0 +1,131 @@
+// The places of the questions in a step. What follows from the answers is told by tests/scenarios:
+// held_*, skip_*, sync_*.
+#include "policy/scheduler/outside.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/fake_outside.h"
+#include "policy/scheduler/waiting_queue.h"
+
+namespace hocket {
+namespace {
+
+RequestInput input(uint64_t id, int prompt_len, int max_new_tokens) {
+  RequestInput input;
+  input.id = RequestId{id};
+  for (int i = 0; i < prompt_len; ++i)
+    input.prompt.push_back(TokenId{static_cast<int>(id) * 1000 + i});
+  input.sampling.max_new_tokens = max_new_tokens;
+  return input;
+}
+
+SampledToken one(const Request& /*request*/, std::span<const TokenId> /*history*/) {
+  return {TokenId{1}, false};
+}
+
+// Writes down every question.
+struct Diary final : Outside {
+  std::vector<std::string> lines;
+  bool moved_before_agree = false;
+
+  Result<bool> ready(const Request& request) override {
+    lines.push_back(fmt::format("ready {}", value(request.id)));
+    return lines.size() > 2;
+  }
+  bool may_join(const Request& head) override {
+    lines.push_back(fmt::format("may_join {}", value(head.id)));
+    return true;
+  }
+  bool agree(const Batch& mine) override {
+    lines.push_back(
+        fmt::format("agree {} rows of mode {}", mine.num_rows, static_cast<int>(mine.mode)));
+    for (const Slice& slice : mine.slices)
+      moved_before_agree |=
+          slice.request->computed_len != slice.begin || slice.request->num_batches > 0;
+    return true;
+  }
+};
+
+TEST(OutsideTest, EachQuestionHasItsPlaceInTheStep) {
+  Diary diary;
+  FakeEngine engine({.num_pages = 16,
+                     .page_tokens = 4,
+                     .prefill_policy = PrefillPolicy::mixed,
+                     .outside = &diary},
+                    one);
+  const auto mode = [](ForwardMode m) { return std::to_string(static_cast<int>(m)); };
+  ASSERT_TRUE(engine.scheduler().add(input(1, 5, 3)));  // not ready
+  ASSERT_TRUE(engine.step());                           // still not: an idle step
+  ASSERT_TRUE(engine.step());
+  ASSERT_TRUE(engine.scheduler().add(input(2, 6, 1)));
+  ASSERT_TRUE(engine.step());
+  ASSERT_TRUE(engine.step());
+  EXPECT_EQ(diary.lines,
+            (std::vector<std::string>{
+                "ready 1", "ready 1", "agree 0 rows of mode " + mode(ForwardMode::idle),  //
+                "ready 1", "may_join 1", "agree 5 rows of mode " + mode(ForwardMode::extend),
+                "ready 2", "may_join 2", "agree 7 rows of mode " + mode(ForwardMode::mixed),
+                "agree 1 rows of mode " + mode(ForwardMode::decode)}));
+  EXPECT_FALSE(diary.moved_before_agree) << "rows count as computed before all have agreed";
+  EXPECT_EQ(engine.problem(), "");
+}
+
+TEST(OutsideTest, AnIdleStepIsABatchWithoutRows) {
+  FakeOutside outside;
+  Scheduler scheduler({.num_pages = 4, .page_tokens = 4, .outside = &outside});
+  EXPECT_TRUE(scheduler.schedule({}).empty());
+  outside.others_compute = true;
+  const Batch& batch = scheduler.schedule({});
+  EXPECT_FALSE(batch.empty());
+  EXPECT_TRUE(batch.idle_step);
+  EXPECT_EQ(batch.mode, ForwardMode::idle);
+  EXPECT_EQ(batch.num_rows, 0);
+  EXPECT_TRUE(batch.slices.empty());
+  scheduler.note_duration(batch, std::chrono::milliseconds(1));
+  scheduler.commit(batch, {}, {});
+  outside.others_compute = false;
+  EXPECT_TRUE(scheduler.schedule({}).empty());
+  EXPECT_EQ(outside.num_agreements, 3);
+  EXPECT_TRUE(scheduler.idle());
+  scheduler.check_integrity();
+}
+
+TEST(OutsideTest, APassAsksOf128HeadsAtMost) {
+  FakeOutside outside;
+  FakeEngine engine({.num_pages = 1024, .page_tokens = 4, .outside = &outside}, one);
+  for (uint64_t id = 1; id <= kMaxSkipped; ++id) {
+    outside.not_now.insert(RequestId{id});
+    ASSERT_TRUE(engine.scheduler().add(input(id, 4, 1)));
+  }
+  ASSERT_TRUE(engine.scheduler().add(input(1000, 4, 1)));
+  EXPECT_FALSE(engine.step());
+  outside.not_now.erase(RequestId{7});
+  EXPECT_TRUE(engine.step());
+  EXPECT_EQ(engine.scheduler().stats().num_waiting, kMaxSkipped - 1);
+}
+
+// How long the others took says nothing of this rank's steps.
+TEST(OutsideTest, NothingIsLearntFromIdleSteps) {
+  FakeOutside outside;
+  FakeEngine engine({.num_pages = 64,
+                     .page_tokens = 4,
+                     .prefill_policy = PrefillPolicy::latency,
+                     .itl_goal = std::chrono::milliseconds(9),
+                     .outside = &outside},
+                    one);
+  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 20)));
+  while (engine.step()) {
+  }
+  const double error = engine.scheduler().stats().step_time_error;
+  outside.others_compute = true;
+  engine.time_steps([](const Batch&) { return std::chrono::seconds(1); });
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(engine.step());
+  EXPECT_EQ(engine.scheduler().stats().step_time_error, error);
+}
+
+}  // namespace
+}  // namespace hocket
