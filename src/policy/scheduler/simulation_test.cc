@@ -92,6 +92,9 @@ class Simulation final : Outside {
     };
     FakeEngine engine(options_, sample, pick(0, 1) == 1);
     engine_ = &engine;
+    engine.time_steps([this](const Batch& batch) {
+      return std::chrono::microseconds(pick(50, 150) * (1 + batch.num_rows));
+    });
     const int num_requests = pick(5, 40);
     for (int step = 0; step < 20000; ++step) {
       while (num_added_ < num_requests && pick(0, 3) == 0) arrive();
