@@ -25,15 +25,25 @@ RequestInput input(uint64_t id, int prompt_len, int max_new_tokens) {
   return input;
 }
 
-TEST(SchedulerTest, ADecodeStepAllocatesNothing) {
+class DecodeStepTest : public ::testing::TestWithParam<PrefillPolicy> {};
+INSTANTIATE_TEST_SUITE_P(EveryPrefillPolicy, DecodeStepTest,
+                         ::testing::Values(PrefillPolicy::prefill_first, PrefillPolicy::mixed,
+                                           PrefillPolicy::latency));
+
+TEST_P(DecodeStepTest, AllocatesNothing) {
   // Few pages: the steps also take pages, and evict from the tree to get them.
-  Scheduler scheduler({.num_pages = 56, .page_tokens = 4, .max_running_requests = 8});
+  Scheduler scheduler({.num_pages = 56,
+                       .page_tokens = 4,
+                       .max_running_requests = 8,
+                       .prefill_policy = GetParam(),
+                       .itl_goal = std::chrono::milliseconds(2)});
   std::vector<SampledToken> sampled;
   auto step = [&] {
     const Batch& batch = scheduler.schedule({});
     for (const Slice& slice : batch.slices)
       if (slice.samples) sampled.push_back({TokenId{7}, false});
     const ForwardMode mode = batch.mode;
+    scheduler.note_duration(batch, std::chrono::milliseconds(1));
     scheduler.commit(batch, sampled, {});
     sampled.clear();
     return mode;

@@ -1,0 +1,77 @@
+// PrefillPolicy::latency in the scheduler; what it learns from: step_times_test.cc.
+#include <gtest/gtest.h>
+
+#include "policy/scheduler/fake_engine.h"
+
+namespace hocket {
+namespace {
+
+RequestInput input(uint64_t id, int prompt_len, int max_new_tokens) {
+  RequestInput input;
+  input.id = RequestId{id};
+  for (int i = 0; i < prompt_len; ++i)
+    input.prompt.push_back(TokenId{static_cast<int>(id) * 1000 + i});
+  input.sampling.max_new_tokens = max_new_tokens;
+  return input;
+}
+
+SchedulerOptions options_with(Duration goal) {
+  return {.num_pages = 64,
+          .page_tokens = 4,
+          .max_running_requests = 8,
+          .chunk_tokens = 32,
+          .prefill_policy = PrefillPolicy::latency,
+          .itl_goal = goal};
+}
+
+// Steps take 0.9 ms and 0.1 ms a row.
+struct TimedEngine : FakeEngine {
+  explicit TimedEngine(Duration goal)
+      : FakeEngine(options_with(goal),
+                   [](const Request&, auto) { return SampledToken{TokenId{1}, false}; }) {
+    slow_down(1);
+  }
+  void slow_down(int factor) {
+    time_steps([factor](const Batch& batch) {
+      return factor * std::chrono::microseconds(900 + 100 * batch.num_rows);
+    });
+  }
+};
+
+TEST(LatencyPolicy, NeedsAGoal) {
+  const Result<void> checked = check(options_with(Duration(0)));
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().param, "--itl-slo-ms");
+  EXPECT_TRUE(check(options_with(Duration(1))));
+}
+
+TEST(LatencyPolicy, TellsTheChunkAndHowWellItKnowsTheSteps) {
+  TimedEngine engine(std::chrono::milliseconds(3));
+  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 150)));
+  for (int i = 0; i < 100; ++i) engine.step();
+  EXPECT_EQ(engine.scheduler().stats().itl_chunk_tokens, 0);
+  EXPECT_LT(engine.scheduler().stats().step_time_error, 0.05);
+  ASSERT_TRUE(engine.scheduler().add(input(2, 70, 1)));
+  for (int i = 0; i < 4; ++i) engine.step();
+  // 20 rows are 3 ms beside one that runs.
+  EXPECT_NEAR(engine.scheduler().stats().itl_chunk_tokens, 19, 1);
+  EXPECT_EQ(engine.problem(), "");
+}
+
+TEST(LatencyPolicy, FollowsAMachineThatBecomesBusy) {
+  TimedEngine engine(std::chrono::milliseconds(3));
+  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 200)));
+  ASSERT_TRUE(engine.scheduler().add(input(2, 70, 1)));
+  for (int i = 0; i < 60; ++i) engine.step();
+  const int before = engine.scheduler().stats().itl_chunk_tokens;
+  engine.slow_down(2);
+  for (int i = 0; i < 40; ++i) engine.step();
+  ASSERT_TRUE(engine.scheduler().add(input(3, 20, 1)));
+  engine.step();
+  EXPECT_GE(before, 12);
+  // 1.8 ms and 0.2 ms a row leave 5 rows beside one that runs.
+  EXPECT_NEAR(engine.scheduler().stats().itl_chunk_tokens, 5, 1);
+}
+
+}  // namespace
+}  // namespace hocket
