@@ -1,0 +1,105 @@
+#include "cluster/member.h"
+
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace hocket {
+
+std::string name_of(const Identity& identity) {
+  if (identity.host.empty()) return fmt::format("rank {}", identity.rank);
+  return fmt::format("rank {} ({})", identity.rank, identity.host);
+}
+
+std::string make_boot_id() {
+  std::array<unsigned char, 8> bytes;
+  HOCKET_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
+  std::string text;
+  for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+Result<void> check(const Identity& identity) {
+  if (identity.num_ranks < 1 || identity.num_ranks > kMaxRanks)
+    return fail(ErrorCode::bad_value, "a cluster has 1 to {} ranks, not {}", kMaxRanks,
+                identity.num_ranks);
+  if (identity.rank < 0 || identity.rank >= identity.num_ranks)
+    return fail(ErrorCode::bad_value, "there is no rank {} among {} ranks", identity.rank,
+                identity.num_ranks);
+  if (identity.ranks_per_node < 1 || identity.ranks_per_node > identity.num_ranks)
+    return fail(ErrorCode::bad_value, "{} ranks a node do not fit {} ranks",
+                identity.ranks_per_node, identity.num_ranks);
+  const std::pair<const char*, const std::string*> texts[] = {
+      {"host", &identity.host},
+      {"boot id", &identity.boot_id},
+      {"version", &identity.version},
+      {"model hash", &identity.model_hash},
+      {"plan set hash", &identity.plan_hash},
+      {"arithmetic level", &identity.arithmetic},
+  };
+  for (const auto& [name, text] : texts) {
+    if (text->size() > kMaxNameBytes)
+      return fail(ErrorCode::bad_value, "the {} of rank {} is {} bytes long; at most {} are taken",
+                  name, identity.rank, text->size(), kMaxNameBytes);
+    // They are printed: a line end or an escape would let a rank write into another's log.
+    if (std::ranges::any_of(*text, [](unsigned char c) { return c < 32 || c == 127; }))
+      return fail(ErrorCode::bad_value, "the {} of rank {} has control characters", name,
+                  identity.rank);
+  }
+  if (identity.address.size() > kMaxAddressBytes)
+    return fail(ErrorCode::bad_value,
+                "the transport address of rank {} is {} bytes long; at most {} are taken",
+                identity.rank, identity.address.size(), kMaxAddressBytes);
+  return {};
+}
+
+std::optional<Error> disagreement(const Identity& rank_0, const Identity& other) {
+  const auto differ = [&](std::string_view field, const auto& ours, const auto& theirs,
+                          const char* fix) -> std::optional<Error> {
+    if (ours == theirs) return std::nullopt;
+    return error(ErrorCode::lost_rank, "the {} differs: {} has {}, {} has {}", field,
+                 name_of(rank_0), ours, name_of(other), theirs)
+        .with_fix(fix);
+  };
+  if (auto e = differ("version of hocket", rank_0.version, other.version,
+                      "run the same binary on all ranks"))
+    return e;
+  if (auto e = differ("number of ranks", rank_0.num_ranks, other.num_ranks,
+                      "give all ranks the same --nnodes, --ep-size and --ranks-per-node"))
+    return e;
+  if (auto e = differ("number of ranks a node", rank_0.ranks_per_node, other.ranks_per_node,
+                      "give all ranks the same --ranks-per-node"))
+    return e;
+  if (auto e = differ("model hash", rank_0.model_hash, other.model_hash,
+                      "give all ranks the same model files"))
+    return e;
+  if (auto e = differ("plan set hash", rank_0.plan_hash, other.plan_hash,
+                      "give all ranks the same overlap and exchange settings"))
+    return e;
+  return differ("arithmetic level", rank_0.arithmetic, other.arithmetic,
+                "give all ranks the same arithmetic settings");
+}
+
+bool View::whole() const {
+  return epoch > 0 &&
+         std::ranges::all_of(members, [](const Member& m) { return m.presence == Presence::in; });
+}
+
+std::string missing(const View& view) {
+  if (view.whole()) return {};
+  std::string names;
+  for (const Member& member : view.members)
+    if (member.presence != Presence::in)
+      names += (names.empty() ? "" : ", ") + name_of(member.identity);
+  const bool one = std::ranges::count_if(view.members, [](const Member& m) {
+                     return m.presence != Presence::in;
+                   }) == 1;
+  std::string text = fmt::format("{} {} not there", names, one ? "is" : "are");
+  if (!view.why.empty()) text += ": " + view.why;
+  return text;
+}
+
+}  // namespace hocket
