@@ -36,7 +36,8 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
     cost.add_matrix(part, loader.plain_matrix(name, model.vocab_size, model.hidden_size));
   };
   plain(WeightPart::embedding, "model.embed_tokens.weight");
-  for (int i = 0; i < model.num_layers; ++i) cost.add_layer(family->load_layer(model, i, loader));
+  for (int i = 0; i < model.num_layers; ++i)
+    cost.add_layer(family->load_layer(model, i, all_experts(model), loader));
   loader.vector("model.norm.weight", model.hidden_size);
   if (!model.tie_word_embeddings) plain(WeightPart::head, "lm_head.weight");
   HOCKET_TRY_VOID(loader.status());
@@ -54,7 +55,7 @@ Result<PartSize> ModelCost::measure_mtp(const ModelChoice& choice, const ModelFa
   module.model_ = model;
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const std::string prefix = fmt::format("model.layers.{}.", model.num_layers);
-  module.add_layer(family.load_layer(model, model.num_layers - 1, loader));
+  module.add_layer(family.load_layer(model, model.num_layers - 1, all_experts(model), loader));
   module.add_matrix(
       WeightPart::attention,
       loader.plain_matrix(prefix + "eh_proj.weight", model.hidden_size, 2 * model.hidden_size));

@@ -116,7 +116,7 @@ Result<int64_t> measure_weights(const ModelChoice& choice, const WeightSource* s
   WeightLoader::Options options = choice.loader_options();
   options.source = source;
   WeightLoader loader = WeightLoader::measuring(options);
-  HOCKET_TRY_VOID(Model::load(choice.model, choice.combine_groups, loader));
+  HOCKET_TRY_VOID(Model::load(choice.model, loader));
   return loader.bytes();
 }
 

@@ -128,7 +128,8 @@ Result<void> Runner::load_weights(const Options& options) {
   load.workers = workers_.get();
   load.progress = options.progress;
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
-  HOCKET_TRY(model_, Model::load(choice_.model, choice_.combine_groups, loader));
+  HOCKET_TRY(model_, Model::load(choice_.model, loader));
+  dispatcher_.emplace(choice_.model, choice_.combine_groups);
   weights_ = loader.take_memory();
   source_.reset();
   if (const int mixed = loader.num_mixed(); mixed > 0)
@@ -188,13 +189,16 @@ void Runner::play(const Order& order) {
 }
 
 void Runner::forward(const ForwardBatch& batch, ForwardProbe* probe) {
-  model_->forward(batch, {.backend = *backend_,
-                          .work = work_,
-                          .pages = *pages_,
-                          .order = *order_,
-                          .halves = std::span(halves_).first(order_->num_halves),
-                          .split = even_split(batch),
-                          .probe = probe});
+  const Result<void> done =
+      model_->forward(batch, {.backend = *backend_,
+                              .work = work_,
+                              .pages = *pages_,
+                              .dispatcher = *dispatcher_,
+                              .order = *order_,
+                              .halves = std::span(halves_).first(order_->num_halves),
+                              .split = even_split(batch),
+                              .probe = probe});
+  HOCKET_CHECK(done.has_value());  // one rank has nobody to lose
 }
 
 View<float> Runner::logits(int begin, int count) {

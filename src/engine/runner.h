@@ -12,6 +12,7 @@
 #include "base/machine.h"
 #include "base/result.h"
 #include "compute/models/model.h"
+#include "compute/moe/local_dispatcher.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/memory_plan.h"
@@ -68,6 +69,7 @@ class Runner {
   std::optional<Backend> backend_;
   Buffer weights_;
   std::optional<Model> model_;
+  std::optional<LocalDispatcher> dispatcher_;
   std::optional<PagePool> pages_;
   WorkBuffers work_;
   const Order* order_ = &serial_order();

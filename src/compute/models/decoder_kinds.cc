@@ -30,12 +30,11 @@ void attend(Attending attending, LayerKind& kind) {
 void run_chosen_experts(const LayerCall& c) {
   const ExpertRows rows = c.half.state.arrived.take();
   const int intermediate = c.model.moe.intermediate_size;
-  const int64_t first = int64_t{c.half.rows.begin} * c.model.moe.top_k;
   run_experts(c.backend, {.x = rows.x,
                           .offsets = rows.offsets,
                           .experts = c.weights.experts,
                           .intermediate = intermediate,
-                          .middle = c.work.middle_rows(first, rows.x.rows, intermediate),
+                          .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
                           .y = rows.y});
   c.half.state.computed.set(rows);
 }
@@ -53,13 +52,17 @@ void transform(Transforming transforming, LayerKind& kind) {
     gate(c.backend, c.model, c.weights.gate, c.work, c.half);
   };
   kind.run[at(Op::dispatch_start)] = [](const LayerCall& c) {
-    c.dispatcher.dispatch_start(c.backend, c.work, c.half);
+    c.dispatcher.dispatch_start(c.exchange_site(), c.half);
   };
-  kind.run[at(Op::dispatch_wait)] = [](const LayerCall& c) { c.dispatcher.dispatch_wait(c.half); };
+  kind.run[at(Op::dispatch_wait)] = [](const LayerCall& c) {
+    c.dispatcher.dispatch_wait(c.exchange_site(), c.half);
+  };
   kind.run[at(Op::experts)] = run_chosen_experts;
-  kind.run[at(Op::combine_start)] = [](const LayerCall& c) { c.dispatcher.combine_start(c.half); };
+  kind.run[at(Op::combine_start)] = [](const LayerCall& c) {
+    c.dispatcher.combine_start(c.exchange_site(), c.half);
+  };
   kind.run[at(Op::combine_wait)] = [](const LayerCall& c) {
-    c.dispatcher.combine_wait(c.backend, c.work, c.half);
+    c.dispatcher.combine_wait(c.exchange_site(), c.half);
   };
   if (transforming == Transforming::experts) return;
   kind.graph = &shared_moe_graph();

@@ -61,13 +61,13 @@ ExpertWeights load_swiglu(const ModelConfig& model, const std::string& prefix, i
       model.hidden_size, intermediate, bias_if(model.mlp_bias));
 }
 
-void load_moe(const ModelConfig& model, const std::string& mlp, WeightLoader& loader,
-              LayerWeights& out) {
+void load_moe(const ModelConfig& model, const std::string& mlp, std::span<const int> experts,
+              WeightLoader& loader, LayerWeights& out) {
   const MoeConfig& moe = model.moe;
   out.gate.gate = loader.plain_matrix(mlp + "gate.weight", moe.num_experts, model.hidden_size);
   if (moe.correction_bias)
     out.gate.bias = loader.vector(mlp + "gate.e_score_correction_bias", moe.num_experts);
-  for (int e = 0; e < moe.num_experts; ++e)
+  for (const int e : experts)
     out.experts.push_back(
         load_swiglu(model, fmt::format("{}experts.{}.", mlp, e), moe.intermediate_size, loader));
   if (moe.shared_intermediate_size > 0)
@@ -76,7 +76,8 @@ void load_moe(const ModelConfig& model, const std::string& mlp, WeightLoader& lo
 
 }  // namespace
 
-Layer load_decoder_layer(const ModelConfig& model, int index, WeightLoader& loader) {
+Layer load_decoder_layer(const ModelConfig& model, int index, std::span<const int> experts,
+                         WeightLoader& loader) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
   Layer layer;
   Attending attending = Attending::gqa;
@@ -99,7 +100,7 @@ Layer load_decoder_layer(const ModelConfig& model, int index, WeightLoader& load
     transforming = model.moe.shared_intermediate_size > 0 ? Transforming::experts_and_shared
                                                           : Transforming::experts;
     layer.weights.gate.norm = post_norm;
-    load_moe(model, prefix + "mlp.", loader, layer.weights);
+    load_moe(model, prefix + "mlp.", experts, loader, layer.weights);
   }
   layer.kind = &decoder_kind(attending, transforming);
   return layer;

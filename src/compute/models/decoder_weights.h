@@ -7,7 +7,8 @@
 
 namespace hocket {
 
-// Asks the loader for the weights of layer `index` and names its kind. Errors stay in the loader.
-Layer load_decoder_layer(const ModelConfig& model, int index, WeightLoader& loader);
+// As ModelFamily::load_layer.
+Layer load_decoder_layer(const ModelConfig& model, int index, std::span<const int> experts,
+                         WeightLoader& loader);
 
 }  // namespace hocket

@@ -2,7 +2,9 @@
 // its config reads: weights/hf_families.h.
 #pragma once
 
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "compute/models/layer.h"
@@ -13,9 +15,14 @@ namespace hocket {
 
 struct ModelFamily {
   std::string_view architecture;  // as in config.json
-  // Asks the loader for the weights of layer `index` and names its kind. Errors stay in the loader.
-  Layer (*load_layer)(const ModelConfig& model, int index, WeightLoader& loader);
+  // Asks the loader for the weights of layer `index`, of its experts only for these, and names its
+  // kind. Errors stay in the loader.
+  Layer (*load_layer)(const ModelConfig& model, int index, std::span<const int> experts,
+                      WeightLoader& loader);
 };
+
+// Those of a layer, where one rank holds all.   Thread: any.
+std::vector<int> all_experts(const ModelConfig& model);
 
 // Errors: unsupported_model.   Thread: any.
 Result<const ModelFamily*> find_family(std::string_view architecture);

@@ -13,8 +13,8 @@
 #include "compute/layers/gqa.h"
 #include "compute/layers/mla.h"
 #include "compute/layers/mlp.h"
+#include "compute/moe/dispatcher.h"
 #include "compute/moe/gate.h"
-#include "compute/moe/local_dispatcher.h"
 #include "compute/overlap/op.h"
 #include "core/model_config.h"
 
@@ -26,7 +26,7 @@ struct LayerWeights {
   MlaWeights mla;                      // or
   MlpWeights mlp;                      // dense layers
   GateWeights gate;                    // MoE layers
-  std::vector<ExpertWeights> experts;  // [num_experts]
+  std::vector<ExpertWeights> experts;  // those this rank holds, ascending
   ExpertWeights shared;                // of models with shared experts
 };
 
@@ -37,10 +37,12 @@ struct LayerCall {
   const LayerWeights& weights;
   WorkBuffers& work;
   const KvLayer& kv;
-  const LocalDispatcher& dispatcher;
+  Dispatcher& dispatcher;
+  int layer;
   Half& half;
 
   AttentionSite attention_site() const { return {backend, model, work, kv}; }
+  ExchangeSite exchange_site() const { return {backend, work, layer}; }
 };
 
 // A kind of layer: its graph, and one function an operation of that graph (null elsewhere).

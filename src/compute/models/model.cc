@@ -10,7 +10,7 @@ namespace hocket {
 namespace {
 
 // run_experts() takes one format for all experts of a layer.
-Result<void> check_experts(const Layer& layer, int index) {
+Result<void> check_experts(const Layer& layer, int index, std::span<const int> ids) {
   const auto same = [](const PackedWeight& a, const PackedWeight& b) {
     return a.format == b.format && a.group == b.group;
   };
@@ -18,8 +18,8 @@ Result<void> check_experts(const Layer& layer, int index) {
   for (size_t e = 1; e < experts.size(); ++e)
     if (!same(experts[e].gate_up, experts[0].gate_up) || !same(experts[e].down, experts[0].down))
       return fail(error(ErrorCode::unsupported_model,
-                        "experts 0 and {} of layer {} are stored in different formats: {} and {}",
-                        e, index, weight_format_name(experts[0].down.format),
+                        "experts {} and {} of layer {} are stored in different formats: {} and {}",
+                        ids[0], ids[e], index, weight_format_name(experts[0].down.format),
                         weight_format_name(experts[e].down.format))
                       .with_fix("a copy of the model whose experts are all quantized alike, or the "
                                 "unquantized one with --quantization int8 or int4"));
@@ -28,18 +28,23 @@ Result<void> check_experts(const Layer& layer, int index) {
 
 }  // namespace
 
-Result<Model> Model::load(const ModelConfig& config, int combine_groups, WeightLoader& loader) {
+Result<Model> Model::load(const ModelConfig& config, WeightLoader& loader) {
+  return load(config, all_experts(config), loader);
+}
+
+Result<Model> Model::load(const ModelConfig& config, std::span<const int> experts,
+                          WeightLoader& loader) {
   HOCKET_TRY(const ModelFamily* family, find_family(config.architecture));
   Model model;
   model.config_ = config;
-  model.dispatcher_ = LocalDispatcher(config, combine_groups);
   model.rope_ = rope_frequencies(config.rope);
   model.embedding_ =
       loader.plain_matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
   for (int i = 0; i < config.num_layers; ++i)
-    model.layers_.push_back(family->load_layer(config, i, loader));
+    model.layers_.push_back(family->load_layer(config, i, experts, loader));
   HOCKET_TRY_VOID(loader.status());
-  for (int i = 0; i < config.num_layers; ++i) HOCKET_TRY_VOID(check_experts(model.layers_[i], i));
+  for (int i = 0; i < config.num_layers; ++i)
+    HOCKET_TRY_VOID(check_experts(model.layers_[i], i, experts));
   model.final_norm_ = loader.vector("model.norm.weight", config.hidden_size);
   model.head_ = config.tie_word_embeddings
                     ? model.embedding_
@@ -48,7 +53,7 @@ Result<Model> Model::load(const ModelConfig& config, int combine_groups, WeightL
   return model;
 }
 
-void Model::forward(const ForwardBatch& batch, const Pass& pass) const {
+Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
   const int rows = batch.num_rows();
   HOCKET_CHECK(rows <= pass.work.limits.max_rows);
   pass.pages.clear_pages(pass.backend.workers(), batch.fresh_pages);
@@ -58,16 +63,21 @@ void Model::forward(const ForwardBatch& batch, const Pass& pass) const {
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
               pass.work.sin.slice_rows(0, rows));
   split_batch(batch, pass.split, config_.num_heads, pass.pages.shape(), pass.halves);
-  play(pass.order, config_.num_layers, pass.halves, [&](int index, Op op, Half& half) {
+  pass.dispatcher.begin_pass(pass.id, rows);
+  const EmptyHalves empty =
+      pass.dispatcher.exchanges() ? EmptyHalves::played : EmptyHalves::passed_over;
+  play({pass.order, config_.num_layers, empty}, pass.halves, [&](int index, Op op, Half& half) {
     const Layer& layer = layers_[index];
     const OpFn run = layer.kind->run[static_cast<size_t>(op)];
     if (run == nullptr) return;
-    run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), dispatcher_,
-         half});
+    run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), pass.dispatcher,
+         index, half});
+    pass.dispatcher.progress();
     if (op == layer.kind->graph->ops.back()) HOCKET_CHECK(half.state.empty());
     if (pass.probe != nullptr) pass.probe->after(index, op, half);
   });
   finish_rows(batch, pass);
+  return pass.dispatcher.status();
 }
 
 void Model::finish_rows(const ForwardBatch& batch, const Pass& pass) const {

@@ -19,9 +19,12 @@ namespace hocket {
 
 class Model {
  public:
-  // Asks `loader` for all weights: with a measuring loader this only counts bytes. The views stay
-  // the loader's memory. Errors: unsupported_model; else the loader's status().
-  static Result<Model> load(const ModelConfig& config, int combine_groups, WeightLoader& loader);
+  // Asks `loader` for the weights: with a measuring loader this only counts bytes. The views stay
+  // the loader's memory. experts: which of a MoE layer's this rank holds, ascending; without it
+  // all. Errors: unsupported_model; else the loader's status().
+  static Result<Model> load(const ModelConfig& config, std::span<const int> experts,
+                            WeightLoader& loader);
+  static Result<Model> load(const ModelConfig& config, WeightLoader& loader);
 
   const ModelConfig& config() const { return config_; }
 
@@ -29,14 +32,18 @@ class Model {
     Backend& backend;
     WorkBuffers& work;
     PagePool& pages;
+    Dispatcher& dispatcher;  // of the experts that load() was given
     const Order& order;
     std::span<Half> halves;  // order.num_halves of them
     SplitRule split;         // where two halves are cut
+    PassId id = {};
     ForwardProbe* probe = nullptr;
   };
   // Runs the layers over `batch`; afterwards work.hidden holds the final norm of batch.output_rows,
-  // in order. Page copies and clearing of fresh pages come first.   Thread: engine.   Errors: none.
-  void forward(const ForwardBatch& batch, const Pass& pass) const;
+  // in order. Page copies and clearing of fresh pages come first. Where ranks exchange rows, one
+  // without rows takes part with an empty batch.   Thread: engine.
+  // Errors: the dispatcher's status(); then the results are worthless.
+  Result<void> forward(const ForwardBatch& batch, const Pass& pass) const;
   // work.logits[0 .. count) = head of work.hidden[begin .. begin + count); count <=
   // limits.max_logits_rows.
   View<float> logits(Backend& backend, WorkBuffers& work, int begin, int count) const;
@@ -50,7 +57,6 @@ class Model {
   PackedWeight embedding_, head_;
   std::span<const float> final_norm_;
   std::vector<Layer> layers_;
-  LocalDispatcher dispatcher_{config_, 1};
 };
 
 }  // namespace hocket

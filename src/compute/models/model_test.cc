@@ -13,7 +13,7 @@ const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) /
 
 Result<int64_t> measured_bytes(const ModelConfig& config) {
   WeightLoader loader = WeightLoader::measuring({.stored = config.quant});
-  HOCKET_TRY_VOID(Model::load(config, 1, loader));
+  HOCKET_TRY_VOID(Model::load(config, loader));
   return loader.bytes();
 }
 
@@ -35,7 +35,7 @@ TEST(Model, ProductsOfSeveralStoredFormatsAreCounted) {
   ASSERT_TRUE(config.has_value());
   for (const int expected : {0, 1}) {
     WeightLoader loader = WeightLoader::measuring({.stored = config->quant});
-    ASSERT_TRUE(Model::load(*config, 1, loader).has_value());
+    ASSERT_TRUE(Model::load(*config, loader).has_value());
     EXPECT_EQ(loader.num_mixed(), expected);
     config->quant.skipped.push_back("model.layers.0.self_attn.k_proj");
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "compute/models/decoder_weights.h"
 #include "compute/models/family.h"
@@ -19,6 +20,12 @@ constexpr std::array<ModelFamily, 8> kFamilies = {{
 }};
 
 }  // namespace
+
+std::vector<int> all_experts(const ModelConfig& model) {
+  std::vector<int> ids(model.moe.num_experts);
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
 
 Result<const ModelFamily*> find_family(std::string_view architecture) {
   const auto found = std::ranges::find(kFamilies, architecture, &ModelFamily::architecture);

@@ -13,7 +13,8 @@ LocalDispatcher::LocalDispatcher(const ModelConfig& model, int combine_groups)
   HOCKET_CHECK(num_experts_ == 0 || num_experts_ % combine_groups_ == 0);
 }
 
-void LocalDispatcher::dispatch_start(Backend& backend, WorkBuffers& work, Half& half) const {
+void LocalDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
+  WorkBuffers& work = site.work;
   const auto [begin, count] = half.rows;
   const Routing& routing = half.state.routing.peek();
   const View<int32_t> position = work.expert_position.slice_rows(begin, count);
@@ -42,31 +43,32 @@ void LocalDispatcher::dispatch_start(Backend& backend, WorkBuffers& work, Half& 
                              .y = work.expert_y.slice_rows(first, std::ssize(rows)),
                              .offsets = offsets,
                              .position = position};
-  gather_rows(backend, half.state.normed.take(), rows, sorted.x);
+  gather_rows(site.backend, half.state.normed.take(), rows, sorted.x);
   half.state.dispatched.set(sorted);
 }
 
-void LocalDispatcher::dispatch_wait(Half& half) const {
+void LocalDispatcher::dispatch_wait(const ExchangeSite&, Half& half) {
   half.state.arrived.set(half.state.dispatched.take());
 }
 
-void LocalDispatcher::combine_start(Half& half) const {
+void LocalDispatcher::combine_start(const ExchangeSite&, Half& half) {
   half.state.combining.set(half.state.computed.take());
 }
 
-void LocalDispatcher::combine_wait(Backend& backend, WorkBuffers& work, Half& half) const {
+void LocalDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
   const ExpertRows rows = half.state.combining.take();
   const Routing routing = half.state.routing.take();
   const View<float> shared =
       half.state.shared_y.empty() ? View<float>() : half.state.shared_y.take();
-  combine_rows(backend, {.y = rows.y,
-                         .ids = routing.ids,
-                         .position = rows.position,
-                         .weights = routing.weights,
-                         .num_experts = num_experts_,
-                         .num_groups = combine_groups_,
-                         .shared = shared,
-                         .residual = work.residual.slice_rows(half.rows.begin, half.rows.count)});
+  combine_rows(site.backend,
+               {.y = rows.y,
+                .ids = routing.ids,
+                .position = rows.position,
+                .weights = routing.weights,
+                .num_experts = num_experts_,
+                .num_groups = combine_groups_,
+                .shared = shared,
+                .residual = site.work.residual.slice_rows(half.rows.begin, half.rows.count)});
 }
 
 }  // namespace hocket

@@ -8,22 +8,24 @@
 // Source: docs/contracts/arithmetic.md, "combine groups".
 #pragma once
 
-#include "compute/forward/half.h"
-#include "compute/kernels/backend.h"
+#include "compute/moe/dispatcher.h"
 #include "core/model_config.h"
 
 namespace hocket {
 
-// Thread: engine. Allocates nothing.
-class LocalDispatcher {
+class LocalDispatcher final : public Dispatcher {
  public:
   // combine_groups: 1 .. num_experts, a divisor of it.
   LocalDispatcher(const ModelConfig& model, int combine_groups);
 
-  void dispatch_start(Backend& backend, WorkBuffers& work, Half& half) const;
-  void dispatch_wait(Half& half) const;
-  void combine_start(Half& half) const;
-  void combine_wait(Backend& backend, WorkBuffers& work, Half& half) const;
+  bool exchanges() const override { return false; }
+  void begin_pass(const PassId&, int) override {}
+  void dispatch_start(const ExchangeSite& site, Half& half) override;
+  void dispatch_wait(const ExchangeSite& site, Half& half) override;
+  void combine_start(const ExchangeSite& site, Half& half) override;
+  void combine_wait(const ExchangeSite& site, Half& half) override;
+  void progress() override {}
+  Result<void> status() const override { return {}; }
 
  private:
   int num_experts_;

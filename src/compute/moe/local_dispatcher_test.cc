@@ -46,15 +46,17 @@ class LocalDispatch : public ::testing::Test {
   }
 
   // Dispatches rows [begin, begin + count) as half `index`.
-  Half dispatched(const LocalDispatcher& dispatcher, int index, int begin, int count) {
+  Half dispatched(LocalDispatcher& dispatcher, int index, int begin, int count) {
     Half half{.index = index, .rows = {begin, count}};
     half.state.normed.set(work_.normed.slice_rows(begin, count));
     half.state.routing.set({.ids = work_.expert_ids.slice_rows(begin, count),
                             .weights = work_.expert_weights.slice_rows(begin, count)});
-    dispatcher.dispatch_start(backend_, work_, half);
-    dispatcher.dispatch_wait(half);
+    dispatcher.dispatch_start(site(), half);
+    dispatcher.dispatch_wait(site(), half);
     return half;
   }
+
+  ExchangeSite site() { return {backend_, work_}; }
 
   WorkerPool workers_;
   Backend backend_;
@@ -62,7 +64,7 @@ class LocalDispatch : public ::testing::Test {
 };
 
 TEST_F(LocalDispatch, SortsRowsByExpertInSourceOrder) {
-  const LocalDispatcher dispatcher(config(), 1);
+  LocalDispatcher dispatcher(config(), 1);
   Half half = dispatched(dispatcher, 0, 0, kRows);
   const ExpertRows& rows = half.state.arrived.peek();
   ASSERT_EQ(rows.offsets.front(), 0);
@@ -83,14 +85,14 @@ TEST_F(LocalDispatch, SortsRowsByExpertInSourceOrder) {
 TEST_F(LocalDispatch, IdentityExpertsGiveTheWeightedSumBack) {
   for (const int groups : {1, 2, 4, 8}) {
     std::ranges::fill(std::span(work_.residual.data, work_.residual.stride * kRows), 1.0f);
-    const LocalDispatcher dispatcher(config(), groups);
+    LocalDispatcher dispatcher(config(), groups);
     Half half = dispatched(dispatcher, 0, 0, kRows);
     const ExpertRows rows = half.state.arrived.take();
     for (int64_t r = 0; r < rows.x.rows; ++r)
       std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
     half.state.computed.set(rows);
-    dispatcher.combine_start(half);
-    dispatcher.combine_wait(backend_, work_, half);
+    dispatcher.combine_start(site(), half);
+    dispatcher.combine_wait(site(), half);
     EXPECT_TRUE(half.state.empty());
     for (int64_t t = 0; t < kRows; ++t)
       for (int64_t i = 0; i < kHidden; ++i)  // weights sum to 1.5
@@ -99,7 +101,7 @@ TEST_F(LocalDispatch, IdentityExpertsGiveTheWeightedSumBack) {
 }
 
 TEST_F(LocalDispatch, HalvesDoNotTouchEachOther) {
-  const LocalDispatcher dispatcher(config(), 1);
+  LocalDispatcher dispatcher(config(), 1);
   Half a = dispatched(dispatcher, 0, 0, 4);
   Half b = dispatched(dispatcher, 1, 4, kRows - 4);
   EXPECT_EQ(a.state.arrived.peek().offsets.back(), 4 * kTopK);

@@ -17,18 +17,29 @@ class ForwardProbe {
   virtual void after(int layer, Op op, const Half& half) = 0;
 };
 
-// run_op(layer, op, half) is called for every slot of every layer, in the order's time. Halves
-// without rows are passed over. Errors: none; the order is legal for every layer's graph
-// (validate()).   Thread: engine.
+// Whether the operations of a half without rows are run. Where ranks exchange rows they must be:
+// others wait for its messages, and its experts work for them.
+enum class EmptyHalves : uint8_t { passed_over, played };
+
+struct Passage {
+  const Order& order;
+  int num_layers = 0;
+  EmptyHalves empty = EmptyHalves::passed_over;
+};
+
+// run_op(layer, op, half) is called for every slot of every layer, in the order's time. Errors:
+// none; the order is legal for every layer's graph (validate()).   Thread: engine.
 template <class RunOp>
-void play(const Order& order, int num_layers, std::span<Half> halves, RunOp&& run_op) {
+void play(const Passage& passage, std::span<Half> halves, RunOp&& run_op) {
+  const auto& [order, num_layers, empty] = passage;
   HOCKET_CHECK(order.num_halves == static_cast<int>(halves.size()));
   const int ticks = num_layers + order.lag_max();
   for (int tick = 0; tick < ticks; ++tick)
     for (const Slot& slot : order.slots) {
       const int layer = tick - slot.lag;
       if (layer < 0 || layer >= num_layers) continue;
-      if (Half& half = halves[slot.half]; half.rows.count > 0) run_op(layer, slot.op, half);
+      Half& half = halves[slot.half];
+      if (half.rows.count > 0 || empty == EmptyHalves::played) run_op(layer, slot.op, half);
     }
 }
 

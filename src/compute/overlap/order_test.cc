@@ -92,7 +92,7 @@ TEST(Executor, PlaysEveryLegalOrderInTimeOfItsNeeds) {
     halves[0].rows = {0, 3};
     halves[1] = Half{.index = 1, .rows = {3, 2}};
     std::array<std::vector<int>, 2> done;  // layer * ops + place in the graph
-    play(order, kLayers, halves, [&](int layer, Op op, Half& half) {
+    play({order, kLayers}, halves, [&](int layer, Op op, Half& half) {
       const auto& ops = moe_graph().ops;
       const auto place = std::ranges::find(ops, op) - ops.begin();
       if (place == std::ssize(ops)) return;  // mlp: not in this graph
@@ -110,7 +110,11 @@ TEST(Executor, PassesOverAHalfWithoutRows) {
   std::array<Half, 2> halves;
   halves[0].rows = {0, 3};
   halves[1] = Half{.index = 1, .rows = {3, 0}};
-  play(two_batch_order(), 2, halves, [](int, Op, Half& half) { EXPECT_EQ(half.index, 0); });
+  play({two_batch_order(), 2}, halves, [](int, Op, Half& half) { EXPECT_EQ(half.index, 0); });
+  int played = 0;
+  play({two_batch_order(), 2, EmptyHalves::played}, halves,
+       [&](int, Op, Half& half) { played += half.index == 1 ? 1 : 0; });
+  EXPECT_EQ(played, 2 * kNumOps);
 }
 
 }  // namespace
