@@ -89,7 +89,7 @@ def test_infos(server):
     everything = json.loads(server.get("/get_server_info")[2])
     assert "settings" in everything and isinstance(everything["changes"], list)
     load = json.loads(server.get("/get_load")[2])
-    assert [set(r) for r in load] == [{"dp_rank", "num_reqs", "num_waiting_reqs", "num_tokens"}]
+    assert [set(r) for r in load] == [{"dp_rank", "num_reqs", "num_waiting_reqs", "num_tokens", "num_pending_tokens", "ts_tic"}]
     for path in ("/health", "/health_generate", "/livez", "/readyz"):
         assert server.get(path)[0] == 200
 

@@ -1,0 +1,112 @@
+"""Who is answered when, told apart by order alone: one place in the batch, everybody waits for it, then it becomes free."""
+
+import json
+import re
+import threading
+
+import pytest
+
+ONE_PLACE = ("--max-running-requests", "1", "--disable-radix-cache")
+
+
+def post(server, path, body):
+    status, _, data = server.call(path, json.dumps(body).encode())
+    assert status == 200, data
+    return json.loads(data)
+
+
+def order_of_answers(server, requests):
+    """Names in the order in which they are answered; `requests`: (name, user), in the order in which they come to wait."""
+    order, threads = [], []
+
+    def ask(name, user, max_new_tokens):
+        post(server, "/generate", {"text": f"{name} says:", "rid": name, "user": user,
+                                   "sampling_params": {"max_new_tokens": max_new_tokens, "ignore_eos": True}})
+        order.append(name)
+
+    def begin(*args):
+        threads.append(threading.Thread(target=ask, args=args))
+        threads[-1].start()
+
+    begin("holder", "holder", 3900)
+    server.wait_metric("num_running_reqs", 1)
+    for i, (name, user) in enumerate(requests):
+        begin(name, user, 16)
+        server.wait_metric("num_queue_reqs", i + 1)
+    assert post(server, "/abort_request", {"rid": "holder"}) == {"aborted": 1}
+    for thread in threads:
+        thread.join(30)
+    assert order[0] == "holder" and len(order) == len(requests) + 1
+    return order[1:]
+
+
+@pytest.fixture
+def slow(start, monkeypatch):
+    """start(), with so slow a server that answers come clearly one after the other, and one fills the time of all tests."""
+    monkeypatch.setenv("HOCKET_ISA", "ref")
+    return start
+
+
+HEAVY = [(f"heavy{i}", "heavy") for i in range(6)]
+
+
+# With one user the policies agree on the first to come; "fcfs" shows that the light one would be starved.
+@pytest.mark.parametrize("policy, place", [("fcfs", 6), ("fair", 1)])
+def test_a_light_user_among_a_heavy_one(slow, policy, place):
+    order = order_of_answers(slow("--schedule-policy", policy, *ONE_PLACE), HEAVY + [("light", "light")])
+    assert order.index("light") <= place, order
+    assert [name for name in order if name != "light"] == [name for name, _ in HEAVY], order
+    if policy == "fcfs":
+        assert order.index("light") == place
+
+
+def test_random_is_drawn_from_the_seed(slow):
+    def order(seed):
+        return order_of_answers(slow("--schedule-policy", "random", "--schedule-seed", seed, *ONE_PLACE), HEAVY)
+
+    first = order("1")
+    assert sorted(first) == [name for name, _ in HEAVY]
+    assert first != [name for name, _ in HEAVY]
+    assert order("1") == first
+    assert order("2") != first
+
+
+def test_settings_are_told(start):
+    own = start("--prefill-policy", "mixed", "--max-chunked-requests", "3", "--overlap-schedule", "on", "--decode-log-interval", "7")
+    info = json.loads(own.get("/get_server_info")[2])
+    settings = info["settings"]
+    assert (settings["prefill_policy"], settings["max_chunked_requests"], settings["decode_log_interval"]) == ("mixed", 3, 7)
+    assert settings["itl_slo_ms"] == 100 and settings["max_overtaken"] == 512
+    assert info["overlap_schedule"] is True
+
+
+PREFILL = (r"Prefill batch, #new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+), token usage: \d\.\d\d, #running-req: (\d+), "
+           r"#queue-req: (\d+), #pending-token: (\d+), cuda graph: False, input throughput \(token/s\): \d+\.\d\d")
+DECODE = (r"Decode batch, #running-req: (\d+), #token: (\d+), token usage: \d\.\d\d, cuda graph: False, "
+          r"gen throughput \(token/s\): (\d+\.\d\d), #queue-req: (\d+)")
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_log_lines_and_counters(start, overlap):
+    own = start("--decode-log-interval", "5", "--overlap-schedule", overlap, "--chunked-prefill-size", "32")
+    ids = list(range(300, 380))
+    for _ in range(2):
+        post(own, "/generate", {"input_ids": ids, "sampling_params": {"max_new_tokens": 11, "ignore_eos": True}})
+    own.wait_metric("num_running_reqs", 0)
+    log = own.log_path.read_text()
+    rows = [[int(n) for n in row] for row in re.findall(r"\] I " + PREFILL + "$", log, re.M)]
+    assert rows == [[1, 32, 0, 0, 0, 48], [1, 32, 0, 0, 0, 16], [1, 16, 0, 0, 0, 0], [1, 16, 64, 0, 0, 0]]
+    assert len(rows) == log.count("Prefill batch")
+    decodes = re.findall(r"\] I " + DECODE + "$", log, re.M)
+    assert len(decodes) == log.count("Decode batch") >= 4  # 10 rows an answer, and perhaps one too many
+    assert all(row[0] == "1" and float(row[2]) > 0 for row in decodes)
+    assert own.metric("num_steps_total") >= 4 + 20
+    assert own.metric("realtime_tokens_total") >= 160 + 20
+    assert own.metric("prefill_effective_tokens_total") == own.metric("prompt_tokens_total") == 160
+    assert own.metric("cache_hit_rate") == pytest.approx(64 / 160)
+    assert (own.metric("num_overlapped_steps_total") > 0) == (overlap == "on")
+
+
+def test_a_bad_interval_is_refused(start):
+    with pytest.raises(AssertionError, match="--decode-log-interval is 0, must be at least 1"):
+        start("--decode-log-interval", "0")
