@@ -36,7 +36,6 @@ void RequestGroups::remove(Request& request) {
   RequestGroup& group = *request.group;
   const auto found = std::find(group.waiting.begin(), group.waiting.end(), &request);
   HOCKET_CHECK(found != group.waiting.end());
-  if (static_cast<size_t>(found - group.waiting.begin()) < num_skipped(group)) --group.num_skipped;
   group.waiting.erase(found);
   changed(group);
 }

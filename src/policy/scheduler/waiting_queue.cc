@@ -71,7 +71,6 @@ void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint queued) {
   const auto behind =
       std::upper_bound(entries_.begin(), entries_.end(), request,
                        [](const Request& a, const Entry& b) { return before(a, *b.request); });
-  num_passed_ = std::min(num_passed_, static_cast<size_t>(behind - entries_.begin()));
   entries_.insert(behind, Entry{std::move(owned)});
   if (groups_)
     groups_->push(request,
@@ -116,7 +115,6 @@ std::unique_ptr<Request> WaitingQueue::take(Entries::iterator entry) {
   if (options_.policy == SchedulePolicy::lof) by_length_.erase(by_length(request));
   forget_choice(request);
   num_tokens_ -= std::ssize(request.tokens);
-  if (entry - entries_.begin() < static_cast<std::ptrdiff_t>(num_passed_)) --num_passed_;
   std::unique_ptr<Request> owned = std::move(entry->request);
   entries_.erase(entry);
   return owned;

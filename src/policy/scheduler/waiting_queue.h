@@ -78,7 +78,8 @@ class WaitingQueue {
   const std::deque<std::unique_ptr<Request>>& held() const { return held_; }
   std::unique_ptr<Request> take_held(int index);
 
-  // Once a pass, before head(). Nobody is skipped any more.
+  // Once a pass, before head(). During a pass only heads leave, and only smaller priorities come.
+  // Nobody is skipped any more.
   void begin_pass(const RadixCache& cache, const Progress& progress);
   // Next to be tried; null when nobody is left for this pass.
   Request* head();
@@ -145,7 +146,7 @@ class WaitingQueue {
   Request* head_ = nullptr;  // as chosen; null: not chosen yet
   uint64_t pass_ = 1;
   int num_skipped_ = 0;    // in this pass
-  size_t num_passed_ = 0;  // the first so many entries are skipped, for all we know
+  size_t num_passed_ = 0;  // of the first entries: skipped, all of them
 
   int64_t num_arrived_ = 0, num_requeued_ = 0;
   uint64_t num_left_ = 0;           // in whatever way, or were skipped

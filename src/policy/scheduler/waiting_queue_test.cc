@@ -194,6 +194,22 @@ TEST_P(EveryPolicy, SkippedOnesAheadCostTheOthersNoTime) {
   }
 }
 
+// Counted as left once for each time that it waits.
+TEST(WaitingQueueTest, SkippedTakenAndRetractedCountsAnew) {
+  Bench bench(SchedulePolicy::lof, 0);
+  bench.arrive(1);
+  EXPECT_EQ(bench.pass([](uint64_t) { return true; }), Ids{});
+  bench.begin_pass();
+  bench.queue.push_retracted(bench.queue.take_head(), {});
+  EXPECT_EQ(bench.pass(), Ids{1});
+  auto few = bench.request(2), many = bench.request(3);
+  few->sampling.max_new_tokens = 1;
+  many->sampling.max_new_tokens = 9;
+  bench.queue.push(std::move(few), {}, 0);
+  bench.queue.push(std::move(many), {}, 0);
+  EXPECT_EQ(bench.pass(), (Ids{2, 3})) << "nobody was ahead of the first, and nobody may overtake";
+}
+
 TEST(WaitingQueueTest, APassEndsAfter128Skips) {
   Bench bench(SchedulePolicy::fcfs);
   for (uint64_t id = 1; id <= 200; ++id) bench.arrive(id);
