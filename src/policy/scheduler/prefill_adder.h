@@ -28,6 +28,8 @@ struct Growth {
   int occupied = 0;
 };
 
+// A pool besides the pages (sliding windows, recurrent states) belongs here: its room, and what a
+// candidate takes of it, as one more reason for no_tokens.
 struct PrefillBudget {
   int page_tokens = 1;
   int chunk_tokens = -1;  // -1: prompts are never cut
