@@ -1,11 +1,14 @@
 """What has no place in OpenAI's client: SGLang's /generate, tokens, probes, metrics, bad bytes."""
 
 import json
+import re
 import socket
 import threading
 import time
 
 import pytest
+
+from conftest import ROOT
 
 
 def post(server, path, body):
@@ -111,6 +114,13 @@ def test_metrics(server):
         assert families[f"hocket:{name}"] == "gauge"
     for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds"):
         assert families[f"hocket:{name}"] == "histogram"
+    page = (ROOT / "docs" / "api.md").read_text()
+    table = page[page.index("**`/metrics`**"):page.index("## Errors")]
+    named = {f"hocket:{name}" for name in re.findall(r"`(\w+)(?:\{mode\}|\{stage\})?`", table[table.index("| Names"):])}
+    told = {name for name in families if not name.startswith("hocket:http_")}
+    values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed",
+                                      "prefill_forward", "decode_forward")}
+    assert told == named - values
 
 
 def test_flush_cache(server):
