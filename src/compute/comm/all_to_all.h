@@ -9,8 +9,13 @@
 //
 // Why one slot a kind, lane and peer is enough: a peer's next dispatch comes after its combine_wait
 // of this one, so after my combine, which I start when I have read its dispatch; and likewise the
-// other way round. A peer's next agreement comes after mine, so at most one is early. Stamps make
-// sure of it: a message of another step, layer or epoch is an error that names both.
+// other way round. A peer's next agreement comes after mine, so at most one is early. Hence three
+// rules, whose breach is a bug: release(dispatch) before start(combine) of the same lane,
+// release(combine) before start(dispatch), release(agree) before start(agree).
+// Stamps make sure of it: a message of another step, layer or epoch is an error that names both.
+//
+// The first error stays: every later start and wait returns it at once, from() is empty, release()
+// does nothing. A pass can so be played to its end; then the exchange is made anew, over new ends.
 // Thread: engine.   Allocates nothing after construction.
 // Source: docs/contracts/expert_parallel.md.
 #pragma once
@@ -47,18 +52,21 @@ class AllToAll {
     std::array<size_t, kNumMessageKinds> most_bytes{};
     uint32_t epoch = 0;                                 // of the membership
     Duration stall_timeout = std::chrono::seconds(30);  // last resort: somebody is not there
-    // Becomes non-zero when the step is to be given up (a rank was lost): waits return at once.
+    // Becomes non-zero when the step is to be given up (a rank was lost): waits return at once, at
+    // the latest after a millisecond.
     const std::atomic<uint32_t>* abort = nullptr;
   };
-  // Errors: out_of_memory.
+  // The transport outlives it, and is no other's. Errors: out_of_memory.
   static Result<std::unique_ptr<AllToAll>> create(Transport& transport, const Options& options);
   ~AllToAll();
 
   int rank() const;
   int num_ranks() const;
 
-  // parts[peer]: what goes to that peer, as one message; parts[rank()] is not sent. The bytes must
-  // stay as they are until the wait of this kind, or of the one that answers it, has returned.
+  // parts[peer]: what goes to that peer as one message, at most kMaxParts - 1 pieces of together
+  // most_bytes; parts[rank()] is not sent. The bytes of a dispatch must stay as they are until this
+  // lane's next wait(combine) has returned, those of a combine until its next wait(dispatch): what
+  // comes then was started after the peers had them. Those of an agreement are copied.
   // Errors: lost_rank.
   using Parts = std::span<const std::span<const std::byte>>;
   Result<void> start(int lane, MessageKind kind, Stamp stamp, std::span<const Parts> parts);
@@ -67,7 +75,8 @@ class AllToAll {
   Result<void> wait(int lane, MessageKind kind, Stamp stamp);
   // Whether wait() would return at once. Moves what can move.
   bool ready(int lane, MessageKind kind);
-  // Between wait() and release(): the message without its head; empty for this rank itself.
+  // Between wait() and release(): the message without its head, aligned to 64 bytes; empty for this
+  // rank itself.
   std::span<const std::byte> from(int lane, MessageKind kind, int peer) const;
   // Its slots may be written again.
   void release(int lane, MessageKind kind);

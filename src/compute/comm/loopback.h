@@ -1,14 +1,20 @@
 // Ranks of one process, each on a thread of its own, joined by a link model instead of a network:
 // for tests, the simulation and the demo.
 //
-//   every rank has one link out and one in:  busy = max(now, busy) + bytes / rate
-//                                            there = busy + latency (+ jitter, + a stall)
+//   out link of the sender    begin = max(now, busy),           busy = begin + bytes / rate
+//   in link of the receiver   first = max(begin + latency + jitter, busy)
+//                             there = busy = first + bytes / rate
 //
-// A message exists for its receiver from `there` on. Lanes share the links, as they share a network
-// card. In real time the threads sleep; in virtual time the clock stands still while anybody runs
-// and jumps to the next event when all wait, so a test of hours takes no time and gives the same
-// figures always.
+// A message exists for its receiver from `there` on; until then its bytes are the sender's, so a
+// sender that changes them too early is found out. Lanes share the links, as they share a network
+// card. Who reaches an in link first is served first, of equals the lower rank.
+// In real time the threads sleep. In virtual time the clock stands still while anybody runs and
+// jumps to the next event when all wait (in Transport::wait or spend), so a test of hours takes no
+// time and gives the same figures to the nanosecond always: what is sent, and what breaks, at one
+// instant takes effect when all wait, in the order of the ranks. Who polls without waiting stops
+// the clock.
 // Thread: each Transport belongs to its rank's thread; the hub is shared and locks inside.
+// After warm-up a message allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +38,10 @@ class LoopbackHub {
   LoopbackHub(int num_ranks, LinkModel links, Time time);
   ~LoopbackHub();
 
-  // The rank's end; once for each rank. Outlived by the hub. In virtual time the clock moves only
-  // while every joined rank waits, so a rank that ends must destroy its end.
+  // The rank's end. Outlived by the hub. In virtual time the clock moves once every rank has
+  // joined, and only while all that did wait, so a rank that ends must destroy its end: what it
+  // sent still arrives, whoever waits for more gets lost_rank. It may join again, as a restarted
+  // process.
   std::unique_ptr<Transport> join(int rank);
 
   // In virtual time: the calling rank computes for so long. In real time: nothing.
@@ -41,12 +49,14 @@ class LoopbackHub {
   TimePoint now() const;
 
   // Faults, from now on.   Thread: any.
-  void set_links(LinkModel links);  // of all
-  void cut(int rank, bool is_cut);  // its messages are lost in both directions
-  void lose(int rank);              // as if its process had died: peers get lost_rank
+  void set_links(LinkModel links);          // of all; for messages that reach a link from now on
+  void cut(int rank, bool is_cut);          // its messages are lost, those under way too
+  void stall(int rank, Duration how_long);  // its links carry nothing for so long, and lose nothing
+  void lose(int rank);                      // as if its process had died: peers get lost_rank
 
  private:
   struct State;
+  class End;
   std::unique_ptr<State> state_;
 };
 

@@ -25,6 +25,7 @@
 namespace hocket {
 
 inline constexpr int kMaxLanes = 4;
+inline constexpr int kMaxParts = 8;  // of one message
 
 enum class MessageKind : uint8_t { dispatch, combine, agree };
 inline constexpr int kNumMessageKinds = 3;
@@ -61,17 +62,22 @@ class Transport {
   };
   virtual Result<std::optional<Arrival>> arrived(const Channel& from) = 0;
 
-  // Begins to send the parts as one message. They must stay as they are until sent(). Never waits.
+  // Begins to send up to kMaxParts parts as one message. Their bytes must stay as they are until
+  // sent(); the list itself may go. Never waits.
   // A bug while an earlier message of the channel is not sent. Errors: lost_rank.
   virtual Result<void> send(const Channel& to,
                             std::span<const std::span<const std::byte>> parts) = 0;
   // Whether the parts may be changed again. Errors: lost_rank.
   virtual Result<bool> sent(const Channel& to) = 0;
+  // All slots and parts are their owners' again: nothing is written or read any more. Messages that
+  // came and were not asked for are forgotten; those under way are still sent if they can be.
+  virtual void withdraw() = 0;
 
-  // Moves what can be moved without waiting; true if anything did. Cheap enough for every border
-  // between operations.
+  // Moves what can be moved without waiting; true if anything did since the last call. Cheap enough
+  // for every border between operations.
   virtual bool progress() = 0;
-  // Returns as soon as progress() may move something, at the latest after `most`.
+  // Returns as soon as progress() may move something, at the latest after `most`. So call
+  // progress() before each.
   virtual void wait(Duration most) = 0;
   virtual TimePoint now() const = 0;
 };

@@ -1,0 +1,394 @@
+#include "compute/comm/all_to_all.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "compute/comm/message_head.h"
+
+namespace hocket {
+
+namespace {
+
+constexpr size_t kAlign = 64;
+constexpr size_t kHeadBytes = sizeof(MessageHead);
+constexpr size_t kMostBytes = size_t{1} << 44;  // of one message: sums of lengths do not overflow
+constexpr Duration kLookForAbort = std::chrono::milliseconds(1);
+
+struct Free {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+const char* name_of(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::dispatch:
+      return "dispatch";
+    case MessageKind::combine:
+      return "combine";
+    case MessageKind::agree:
+      return "agreement";
+  }
+  return "?";
+}
+
+std::string name_of(MessageKind kind, Stamp stamp) {
+  if (kind == MessageKind::agree) return fmt::format("agreement of step {}", stamp.step);
+  return fmt::format("{} of step {}, layer {}", name_of(kind), stamp.step, stamp.layer);
+}
+
+}  // namespace
+
+struct AllToAll::State {
+  enum class Phase : uint8_t { idle, open, done };
+  struct Peer {
+    std::span<std::byte> slot;  // head and message
+    size_t num_bytes = 0;       // of the message that is there
+    bool is_here = false;
+    MessageHead head;          // of what goes out
+    std::span<std::byte> out;  // room for a copy of it; agreements only
+    bool under_way = false;
+  };
+  struct Exchange {
+    int lane = 0;
+    MessageKind kind = MessageKind::dispatch;
+    Phase phase = Phase::idle;
+    Stamp stamp;
+    int num_missing = 0;
+    std::vector<Peer> peers;
+    ExchangeTimes times;
+  };
+
+  State(Transport& transport_in, const Options& options_in)
+      : transport(transport_in),
+        options(options_in),
+        rank(transport.rank()),
+        num_ranks(transport.num_ranks()) {}
+
+  Exchange& exchange(int lane, MessageKind kind) {
+    HOCKET_CHECK(lane >= 0 && lane < options.num_lanes);
+    return exchanges[static_cast<size_t>(lane * kNumMessageKinds + static_cast<int>(kind))];
+  }
+  Channel channel(const Exchange& e, int peer) const {
+    return {.peer = peer, .lane = e.lane, .kind = e.kind};
+  }
+  bool aborted() const {
+    return options.abort != nullptr && options.abort->load(std::memory_order_acquire) != 0;
+  }
+  std::unexpected<Error> give_up(Error e) {
+    failed = std::move(e);
+    return std::unexpected(*failed);
+  }
+
+  Result<bool> all_here(Exchange& e);
+  Result<bool> all_sent(Exchange& e);
+  Result<void> check_head(const Exchange& e, int peer, size_t num_bytes) const;
+  Result<void> send(Exchange& e, int peer, Parts parts);
+  template <class Done>
+  Result<void> until(Exchange& e, Done done);
+  std::string owed(const Exchange& e) const;
+
+  Transport& transport;
+  const Options options;
+  const int rank, num_ranks;
+  std::unique_ptr<std::byte, Free> memory;
+  std::vector<Exchange> exchanges;  // [lane][kind]
+  std::optional<Error> failed;
+};
+
+// What `e` still waits for, in words.
+std::string AllToAll::State::owed(const Exchange& e) const {
+  std::string in, out;
+  for (int peer = 0; peer < num_ranks; ++peer) {
+    if (peer == rank) continue;
+    const Peer& p = e.peers[static_cast<size_t>(peer)];
+    if (e.phase == Phase::open && !p.is_here)
+      in += fmt::format("{}rank {}", in.empty() ? "" : ", ", peer);
+    if (p.under_way) out += fmt::format("{}rank {}", out.empty() ? "" : ", ", peer);
+  }
+  if (e.phase == Phase::open) {
+    return fmt::format("rank {} has no {} (lane {}) from {}", rank, name_of(e.kind, e.stamp),
+                       e.lane, in.empty() ? "nobody" : in);
+  }
+  return fmt::format("the {} (lane {}) of rank {} is not taken by {}", name_of(e.kind, e.stamp),
+                     e.lane, rank, out.empty() ? "nobody" : out);
+}
+
+// Moves what can move until done(e). Errors: its own; lost_rank when the step is given up, or after
+// the stall timeout.
+template <class Done>
+Result<void> AllToAll::State::until(Exchange& e, Done done) {
+  const TimePoint deadline = transport.now() + options.stall_timeout;
+  for (;;) {
+    transport.progress();
+    auto is_done = done(e);
+    if (!is_done) return give_up(std::move(is_done).error());
+    if (*is_done) return {};
+    if (aborted()) {
+      return give_up(error(ErrorCode::lost_rank, "the step was given up while {}", owed(e)));
+    }
+    const Duration left = deadline - transport.now();
+    if (left.count() <= 0) {
+      return give_up(error(ErrorCode::lost_rank, "a rank is lost: {} after {:.3f} s", owed(e),
+                           to_seconds(options.stall_timeout)));
+    }
+    transport.wait(options.abort == nullptr ? left : std::min(left, kLookForAbort));
+  }
+}
+
+Result<bool> AllToAll::State::all_here(Exchange& e) {
+  for (int peer = 0; peer < num_ranks && e.num_missing > 0; ++peer) {
+    Peer& p = e.peers[static_cast<size_t>(peer)];
+    if (peer == rank || p.is_here) continue;
+    auto arrival = transport.arrived(channel(e, peer));
+    if (!arrival) {
+      Error lost = std::move(arrival).error();
+      lost.message += fmt::format("; {}", owed(e));
+      return fail(std::move(lost));
+    }
+    if (!arrival->has_value()) continue;
+    HOCKET_TRY_VOID(check_head(e, peer, (**arrival).num_bytes));
+    p.is_here = true;
+    p.num_bytes = (**arrival).num_bytes - kHeadBytes;
+    --e.num_missing;
+    e.times.in_bytes += p.num_bytes;
+    e.times.last_byte = std::max(e.times.last_byte, (**arrival).when);
+  }
+  return e.num_missing == 0;
+}
+
+Result<bool> AllToAll::State::all_sent(Exchange& e) {
+  bool all = true;
+  for (int peer = 0; peer < num_ranks; ++peer) {
+    Peer& p = e.peers[static_cast<size_t>(peer)];
+    if (!p.under_way) continue;
+    HOCKET_TRY(const bool is_sent, transport.sent(channel(e, peer)));
+    p.under_way = !is_sent;
+    all = all && is_sent;
+  }
+  return all;
+}
+
+// Errors: lost_rank; a message that is not the one of this exchange.
+Result<void> AllToAll::State::check_head(const Exchange& e, int peer, size_t num_bytes) const {
+  MessageHead head;
+  const auto refuse = [&](std::string why) {
+    return fail(ErrorCode::lost_rank, "rank {} cannot use what rank {} sent as {} (lane {}): {}",
+                rank, peer, name_of(e.kind, e.stamp), e.lane, why);
+  };
+  if (num_bytes < kHeadBytes) return refuse(fmt::format("{} bytes are no head", num_bytes));
+  std::memcpy(&head, e.peers[static_cast<size_t>(peer)].slot.data(), kHeadBytes);
+  if (head.magic != MessageHead::kMagic) return refuse("it does not begin as a message of hocket");
+  if (head.version != MessageHead::kVersion) {
+    return refuse(fmt::format("version {} of the messages, this is version {}", head.version,
+                              MessageHead::kVersion));
+  }
+  if (head.sum != sum_of(head)) return refuse("its head is damaged");
+  if (head.epoch != options.epoch) {
+    return refuse(fmt::format("it is of epoch {}{}, this is epoch {}", head.epoch,
+                              head.epoch < options.epoch ? ", which has ended" : "",
+                              options.epoch));
+  }
+  if (head.from != peer || head.lane != e.lane || head.kind != static_cast<uint8_t>(e.kind)) {
+    return refuse(fmt::format("it is rank {}'s message of kind {}, lane {}", head.from, head.kind,
+                              head.lane));
+  }
+  if (head.step != e.stamp.step || head.layer != e.stamp.layer) {
+    return refuse(
+        fmt::format("it is the {}", name_of(e.kind, {.step = head.step, .layer = head.layer})));
+  }
+  if (head.num_bytes != num_bytes - kHeadBytes) {
+    return refuse(
+        fmt::format("its head says {} bytes, {} came", head.num_bytes, num_bytes - kHeadBytes));
+  }
+  return {};
+}
+
+Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
+  Peer& p = e.peers[static_cast<size_t>(peer)];
+  HOCKET_CHECK(parts.size() < static_cast<size_t>(kMaxParts));
+  size_t num_bytes = 0;
+  for (const auto part : parts) num_bytes += part.size();
+  HOCKET_CHECK(num_bytes <= options.most_bytes[static_cast<size_t>(e.kind)]);
+  p.head = {.lane = static_cast<uint8_t>(e.lane),
+            .kind = static_cast<uint8_t>(e.kind),
+            .epoch = options.epoch,
+            .from = static_cast<uint16_t>(rank),
+            .layer = e.stamp.layer,
+            .step = e.stamp.step,
+            .num_bytes = num_bytes};
+  p.head.sum = sum_of(p.head);
+
+  std::array<std::span<const std::byte>, kMaxParts> all;
+  size_t num_parts = 0;
+  all[num_parts++] = std::as_bytes(std::span(&p.head, 1));
+  if (e.kind == MessageKind::agree) {
+    std::byte* to = p.out.data();
+    for (const auto part : parts) to = std::ranges::copy(part, to).out;
+    all[num_parts++] = p.out.first(num_bytes);
+  } else {
+    for (const auto part : parts) all[num_parts++] = part;
+  }
+  HOCKET_TRY_VOID(transport.send(channel(e, peer), std::span(all).first(num_parts)));
+  p.under_way = true;
+  e.times.out_bytes += num_bytes;
+  return {};
+}
+
+Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const Options& options) {
+  HOCKET_CHECK(options.num_lanes > 0 && options.num_lanes <= kMaxLanes);
+  HOCKET_CHECK(transport.num_ranks() <= 65535);
+  size_t num_bytes = 0;  // of all slots
+  for (const size_t most : options.most_bytes) {
+    HOCKET_CHECK(most <= kMostBytes);
+    num_bytes += kHeadBytes + aligned(most);
+  }
+  num_bytes += aligned(options.most_bytes[static_cast<size_t>(MessageKind::agree)]);  // copies
+  const size_t num_bytes_peer = num_bytes * static_cast<size_t>(options.num_lanes);
+  const auto num_peers = static_cast<size_t>(transport.num_ranks() - 1);
+  HOCKET_CHECK(num_peers <= (size_t{1} << 62) / num_bytes_peer);
+  num_bytes = num_bytes_peer * num_peers;
+
+  auto state = std::make_unique<State>(transport, options);
+  state->memory.reset(static_cast<std::byte*>(std::aligned_alloc(kAlign, num_bytes + kAlign)));
+  if (state->memory == nullptr) {
+    return fail(ErrorCode::out_of_memory,
+                "the slots for messages of {} other ranks need {} bytes, {} for each rank",
+                num_peers, num_bytes, num_bytes_peer);
+  }
+  std::memset(state->memory.get(), 0, num_bytes);  // here, so that the pages are near this thread
+
+  std::byte* next = state->memory.get();
+  const auto take = [&](size_t bytes) {
+    return std::span(std::exchange(next, next + aligned(bytes)), bytes);
+  };
+  for (int lane = 0; lane < options.num_lanes; ++lane) {
+    for (int k = 0; k < kNumMessageKinds; ++k) {
+      const auto kind = static_cast<MessageKind>(k);
+      State::Exchange& e = state->exchanges.emplace_back();
+      e.lane = lane, e.kind = kind;
+      e.peers.resize(static_cast<size_t>(state->num_ranks));
+      for (int peer = 0; peer < state->num_ranks; ++peer) {
+        if (peer == state->rank) continue;
+        State::Peer& p = e.peers[static_cast<size_t>(peer)];
+        const size_t most = options.most_bytes[static_cast<size_t>(k)];
+        p.slot = take(kHeadBytes + most);
+        if (kind == MessageKind::agree) p.out = take(most);
+      }
+    }
+  }
+  for (const State::Exchange& e : state->exchanges) {
+    for (int peer = 0; peer < state->num_ranks; ++peer) {
+      const State::Peer& p = e.peers[static_cast<size_t>(peer)];
+      if (peer != state->rank) transport.expect(state->channel(e, peer), p.slot);
+    }
+  }
+  return std::unique_ptr<AllToAll>(new AllToAll(std::move(state)));
+}
+
+AllToAll::AllToAll(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AllToAll::~AllToAll() {
+  state_->transport.withdraw();
+}
+
+int AllToAll::rank() const {
+  return state_->rank;
+}
+int AllToAll::num_ranks() const {
+  return state_->num_ranks;
+}
+
+Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
+                             std::span<const Parts> parts) {
+  State& s = *state_;
+  if (s.failed) return std::unexpected(*s.failed);
+  State::Exchange& e = s.exchange(lane, kind);
+  HOCKET_CHECK(parts.size() == static_cast<size_t>(s.num_ranks));
+  HOCKET_CHECK(e.phase == State::Phase::idle);
+  if (kind != MessageKind::agree) {
+    const bool is_dispatch = kind == MessageKind::dispatch;
+    const auto other = is_dispatch ? MessageKind::combine : MessageKind::dispatch;
+    HOCKET_CHECK(s.exchange(lane, other).phase == State::Phase::idle);
+  }
+  const TimePoint start = s.transport.now();
+  // What the last one sent is there, or this rank would not be here: only agreements may wait.
+  if (auto sent = s.until(e, [&](State::Exchange& x) { return s.all_sent(x); }); !sent) return sent;
+
+  e.times = {.start = start, .last_byte = start};
+  e.stamp = stamp;
+  for (int i = 1; i < s.num_ranks; ++i) {  // each begins with another, so that no link is crowded
+    const int peer = (s.rank + i) % s.num_ranks;
+    auto sending = s.send(e, peer, parts[static_cast<size_t>(peer)]);
+    if (sending) continue;
+    Error lost = std::move(sending).error();
+    lost.message += fmt::format("; it was to take the {} of rank {}", name_of(kind, stamp), s.rank);
+    return s.give_up(std::move(lost));
+  }
+  e.times.posted = s.transport.now();
+  e.phase = State::Phase::open;
+  e.num_missing = s.num_ranks - 1;
+  return {};
+}
+
+Result<void> AllToAll::wait(int lane, MessageKind kind, Stamp stamp) {
+  State& s = *state_;
+  if (s.failed) return std::unexpected(*s.failed);
+  State::Exchange& e = s.exchange(lane, kind);
+  HOCKET_CHECK(e.phase == State::Phase::open);
+  HOCKET_CHECK(stamp.step == e.stamp.step && stamp.layer == e.stamp.layer);
+  e.times.wait_in = s.transport.now();
+  if (auto here = s.until(e, [&](State::Exchange& x) { return s.all_here(x); }); !here) return here;
+  e.times.wait_out = s.transport.now();
+  e.phase = State::Phase::done;
+  return {};
+}
+
+bool AllToAll::ready(int lane, MessageKind kind) {
+  State& s = *state_;
+  if (s.failed) return true;
+  State::Exchange& e = s.exchange(lane, kind);
+  HOCKET_CHECK(e.phase == State::Phase::open);
+  s.transport.progress();
+  auto here = s.all_here(e);
+  if (!here) s.failed = std::move(here).error();
+  return s.failed || s.aborted() || *here;
+}
+
+std::span<const std::byte> AllToAll::from(int lane, MessageKind kind, int peer) const {
+  State& s = *state_;
+  if (s.failed || peer == s.rank) return {};
+  const State::Exchange& e = s.exchange(lane, kind);
+  HOCKET_CHECK(e.phase == State::Phase::done);
+  const State::Peer& p = e.peers.at(static_cast<size_t>(peer));
+  return p.slot.subspan(kHeadBytes, p.num_bytes);
+}
+
+void AllToAll::release(int lane, MessageKind kind) {
+  State& s = *state_;
+  if (s.failed) return;
+  State::Exchange& e = s.exchange(lane, kind);
+  HOCKET_CHECK(e.phase == State::Phase::done);
+  e.phase = State::Phase::idle;
+  for (int peer = 0; peer < s.num_ranks; ++peer) {
+    State::Peer& p = e.peers[static_cast<size_t>(peer)];
+    p.is_here = false;
+    if (peer != s.rank) s.transport.expect(s.channel(e, peer), p.slot);
+  }
+}
+
+void AllToAll::progress() {
+  state_->transport.progress();
+}
+
+const ExchangeTimes& AllToAll::times(int lane, MessageKind kind) const {
+  return state_->exchange(lane, kind).times;
+}
+
+}  // namespace hocket

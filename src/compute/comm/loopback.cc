@@ -1,0 +1,283 @@
+#include "compute/comm/loopback.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "compute/comm/wire.h"
+
+namespace hocket {
+
+namespace {
+
+// A thread wakes up late, so it sleeps until shortly before a message and then looks.
+constexpr Duration kLook = std::chrono::microseconds(100);
+constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
+
+}  // namespace
+
+// One lock for all. In virtual time a rank is `running` unless it is inside pause(); whoever stops
+// last turns the clock. A rank that has not joined yet holds the clock; one that left does not.
+struct LoopbackHub::State {
+  enum class Activity : uint8_t { absent, running, waiting, spending };
+  struct Rank {
+    std::condition_variable wake;
+    Activity activity = Activity::absent;
+    TimePoint until{};
+    bool has_joined = false;
+    // Faults that take effect when the clock turns.
+    std::optional<bool> cut;
+    Duration stall{};
+    bool lose = false, leave = false;
+  };
+
+  State(int num_ranks, const LinkModel& links, Time mode)
+      : wire(num_ranks, links), is_virtual(mode == Time::virtual_time) {
+    for (int i = 0; i < num_ranks; ++i) ranks.emplace_back();
+  }
+
+  TimePoint now() const { return is_virtual ? virtual_now : std::chrono::steady_clock::now(); }
+
+  // Real time: everything up to now happens, and those whom it concerns are told.
+  void settle() {
+    if (is_virtual) return;
+    const TimePoint time = now();
+    wire.commit(time);
+    wire.advance(time);
+    for (int i = 0; i < wire.num_ranks(); ++i) {
+      if (ranks[i].activity == Activity::waiting && wire.has_news(i)) ranks[i].wake.notify_one();
+    }
+  }
+
+  void apply_faults() {
+    if (new_links) wire.set_links(*std::exchange(new_links, std::nullopt));
+    for (int i = 0; i < wire.num_ranks(); ++i) {
+      Rank& rank = ranks[i];
+      if (rank.cut) wire.cut(i, *std::exchange(rank.cut, std::nullopt));
+      if (rank.stall.count() > 0) wire.stall(i, now() + std::exchange(rank.stall, Duration{}));
+      if (std::exchange(rank.lose, false)) wire.lose(i);
+      if (std::exchange(rank.leave, false)) wire.leave(i);
+    }
+  }
+
+  // After a fault was noted.
+  void faults_noted() {
+    if (is_virtual) return turn();
+    apply_faults();
+    settle();
+  }
+
+  bool may_turn() const {
+    return std::ranges::all_of(ranks, [](const Rank& rank) {
+      return rank.has_joined && rank.activity != Activity::running;
+    });
+  }
+
+  // Virtual time: when nobody runs, from event to event until somebody does.
+  void turn() {
+    if (!may_turn()) return;
+    for (;;) {
+      apply_faults();
+      wire.commit(virtual_now);
+      wire.advance(virtual_now);
+      TimePoint next = wire.next_event();
+      bool anybody = false, woken = false;
+      for (int i = 0; i < wire.num_ranks(); ++i) {
+        if (ranks[i].activity == Activity::absent) continue;
+        anybody = true;
+        woken |= wake_if_due(i);
+        next = std::min(next, ranks[i].until);
+      }
+      if (woken || !anybody) return;
+      virtual_now = next;
+    }
+  }
+
+  bool wake_if_due(int i) {
+    Rank& rank = ranks[i];
+    const bool told = rank.activity == Activity::waiting && wire.has_news(i);
+    if (!told && !wire.is_lost(i) && rank.until > virtual_now) return false;
+    rank.activity = Activity::running;
+    rank.wake.notify_one();
+    return true;
+  }
+
+  // Virtual time: the rank stops until it is due.
+  void pause(std::unique_lock<std::mutex>& lock, int i, Activity activity, Duration most) {
+    Rank& rank = ranks[i];
+    HOCKET_CHECK(rank.activity == Activity::running);
+    rank.until = virtual_now + std::clamp(most, Duration{}, kLongestWait);
+    rank.activity = activity;
+    turn();
+    rank.wake.wait(lock, [&] { return rank.activity == Activity::running; });
+  }
+
+  void wait_real(std::unique_lock<std::mutex>& lock, int i, Duration most) {
+    Rank& rank = ranks[i];
+    const TimePoint deadline = now() + std::clamp(most, Duration{}, kLongestWait);
+    for (;;) {
+      settle();
+      if (wire.has_news(i) || wire.is_lost(i)) return;
+      const TimePoint time = now();
+      if (time >= deadline) return;
+      const TimePoint due = wire.next_event_of(i);
+      const TimePoint until = due == TimePoint::max() ? deadline : std::min(deadline, due - kLook);
+      if (until > time) {
+        rank.activity = Activity::waiting;
+        rank.wake.wait_until(lock, until);
+        rank.activity = Activity::running;
+      } else {
+        lock.unlock();
+        std::this_thread::yield();
+        lock.lock();
+      }
+    }
+  }
+
+  mutable std::mutex mutex;
+  Wire wire;
+  const bool is_virtual;
+  TimePoint virtual_now{};
+  std::deque<Rank> ranks;
+  std::optional<LinkModel> new_links;
+};
+
+namespace {
+
+using Lock = std::unique_lock<std::mutex>;
+
+}  // namespace
+
+// A rank's view of the hub.
+class LoopbackHub::End final : public Transport {
+ public:
+  End(State& hub, int rank) : hub_(hub), rank_(rank) {}
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+  ~End() override {
+    const Lock lock(hub_.mutex);
+    hub_.wire.withdraw(rank_);
+    hub_.ranks[rank_].activity = State::Activity::absent;
+    hub_.ranks[rank_].leave = true;
+    hub_.faults_noted();
+  }
+
+  int rank() const override { return rank_; }
+  int num_ranks() const override { return hub_.wire.num_ranks(); }
+  TransportCaps caps() const override {
+    return {.name = "loopback",
+            .moves_by_itself = true,
+            .exact_arrival = true,
+            .max_message_bytes = std::numeric_limits<int64_t>::max()};
+  }
+
+  void expect(const Channel& from, std::span<std::byte> slot) override {
+    const Lock lock(hub_.mutex);
+    hub_.wire.expect(rank_, from, slot);
+  }
+  Result<std::optional<Arrival>> arrived(const Channel& from) override {
+    const Lock lock(hub_.mutex);
+    hub_.settle();
+    return hub_.wire.arrived(rank_, from);
+  }
+  Result<void> send(const Channel& to, std::span<const std::span<const std::byte>> parts) override {
+    const Lock lock(hub_.mutex);
+    HOCKET_TRY_VOID(hub_.wire.post(rank_, to, parts));
+    hub_.settle();
+    // Who sleeps must look anew at when the next message comes.
+    if (!hub_.is_virtual) hub_.ranks[to.peer].wake.notify_one();
+    return {};
+  }
+  Result<bool> sent(const Channel& to) override {
+    const Lock lock(hub_.mutex);
+    hub_.settle();
+    return hub_.wire.sent(rank_, to);
+  }
+  void withdraw() override {
+    const Lock lock(hub_.mutex);
+    hub_.wire.withdraw(rank_);
+  }
+  bool progress() override {
+    const Lock lock(hub_.mutex);
+    hub_.settle();
+    return hub_.wire.take_news(rank_);
+  }
+  void wait(Duration most) override {
+    Lock lock(hub_.mutex);
+    if (!hub_.is_virtual) return hub_.wait_real(lock, rank_, most);
+    if (!hub_.wire.has_news(rank_)) hub_.pause(lock, rank_, State::Activity::waiting, most);
+  }
+  TimePoint now() const override {
+    const Lock lock(hub_.mutex);
+    return hub_.now();
+  }
+
+ private:
+  State& hub_;
+  const int rank_;
+};
+
+LoopbackHub::LoopbackHub(int num_ranks, LinkModel links, Time time)
+    : state_(std::make_unique<State>(num_ranks, links, time)) {}
+
+LoopbackHub::~LoopbackHub() {
+  for (const State::Rank& rank : state_->ranks) {
+    HOCKET_CHECK(rank.activity == State::Activity::absent);
+  }
+}
+
+std::unique_ptr<Transport> LoopbackHub::join(int rank) {
+  HOCKET_CHECK(rank >= 0 && rank < state_->wire.num_ranks());
+  auto end = std::make_unique<End>(*state_, rank);
+  const Lock lock(state_->mutex);
+  State::Rank& here = state_->ranks[rank];
+  HOCKET_CHECK(here.activity == State::Activity::absent);
+  if (std::exchange(here.leave, false)) state_->wire.leave(rank);
+  here.lose = false;
+  here.activity = State::Activity::running;
+  if (std::exchange(here.has_joined, true)) state_->wire.enter(rank);
+  return end;
+}
+
+void LoopbackHub::spend(int rank, Duration duration) {
+  Lock lock(state_->mutex);
+  if (!state_->is_virtual) return;
+  state_->pause(lock, rank, State::Activity::spending, duration);
+}
+
+TimePoint LoopbackHub::now() const {
+  const Lock lock(state_->mutex);
+  return state_->now();
+}
+
+void LoopbackHub::set_links(LinkModel links) {
+  const Lock lock(state_->mutex);
+  state_->new_links = links;
+  state_->faults_noted();
+}
+
+void LoopbackHub::cut(int rank, bool is_cut) {
+  const Lock lock(state_->mutex);
+  state_->ranks.at(static_cast<size_t>(rank)).cut = is_cut;
+  state_->faults_noted();
+}
+
+void LoopbackHub::stall(int rank, Duration how_long) {
+  const Lock lock(state_->mutex);
+  Duration& stall = state_->ranks.at(static_cast<size_t>(rank)).stall;
+  stall = std::max(stall, std::min(how_long, kLongestWait));
+  state_->faults_noted();
+}
+
+void LoopbackHub::lose(int rank) {
+  const Lock lock(state_->mutex);
+  state_->ranks.at(static_cast<size_t>(rank)).lose = true;
+  state_->faults_noted();
+}
+
+}  // namespace hocket

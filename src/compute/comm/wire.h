@@ -1,0 +1,109 @@
+// Messages between the ranks of one process and the links they take, as a queue of events: what
+// loopback.h promises, without its threads and without a clock. Whoever calls says what time it is.
+//
+//   post -> posted -- commit --> to_link -- first byte --> to_slot -- last byte --> slot | kept
+//   aside
+//
+// Thread: one at a time.   After warm-up a message allocates nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "compute/comm/loopback.h"
+#include "compute/comm/transport.h"
+
+namespace hocket {
+
+class Wire {
+ public:
+  Wire(int num_ranks, const LinkModel& links);
+  int num_ranks() const { return num_ranks_; }
+
+  // What Transport says, for the end of `rank`.
+  void expect(int rank, const Channel& from, std::span<std::byte> slot);
+  Result<std::optional<Transport::Arrival>> arrived(int rank, const Channel& from);
+  Result<void> post(int rank, const Channel& to, std::span<const std::span<const std::byte>> parts);
+  Result<bool> sent(int rank, const Channel& to) const;
+  void withdraw(int rank);
+  // Whether anything came, left or broke for the rank since take_news().
+  bool has_news(int rank) const { return ends_[rank].news; }
+  bool take_news(int rank) { return std::exchange(ends_[rank].news, false); }
+  bool is_lost(int rank) const { return ends_[rank].lost; }
+
+  // What was posted takes the links at `now`, in the order of the ranks.
+  void commit(TimePoint now);
+  // Everything up to `now` happens. Commits come before.
+  void advance(TimePoint now);
+  // When something happens next; TimePoint::max() for never. The second: to or from the rank.
+  TimePoint next_event() const;
+  TimePoint next_event_of(int rank) const;
+
+  // Faults.
+  void set_links(const LinkModel& links);
+  void cut(int rank, bool is_cut);
+  void stall(int rank, TimePoint until);
+  void lose(int rank);
+  // The rank's end is gone: what it sent still arrives. enter() makes it a new one.
+  void leave(int rank);
+  void enter(int rank);
+
+ private:
+  enum class Flight : uint8_t { none, posted, to_link, to_slot, blocked };
+  struct Path {  // a channel, from both sides
+    int from = 0, to = 0;
+    MessageKind kind = MessageKind::dispatch;
+    // The message under way: its bytes, where it is, when that ends.
+    Flight flight = Flight::none;
+    std::array<std::span<const std::byte>, kMaxParts> parts{};
+    int num_parts = 0;
+    std::vector<std::byte> own;  // the bytes, when the sender has left
+    size_t num_bytes = 0;
+    TimePoint at{};
+    uint64_t ticket = 0;
+    uint64_t num_messages = 0;
+    TimePoint last_first{};  // messages of a channel do not overtake each other
+    // The receiver's side.
+    std::span<std::byte> slot;
+    bool expected = false, landed = false, has_kept = false;
+    Transport::Arrival landing{}, kept_arrival{};
+    std::vector<std::byte> kept;
+  };
+  struct End {
+    TimePoint out_busy{}, in_busy{};
+    bool cut = false, lost = false, gone = false, news = false;
+    std::vector<int> posted;  // paths
+  };
+  struct Event {
+    TimePoint at;
+    int path = 0, from = 0;
+    uint64_t ticket = 0;
+  };
+  static bool later(const Event& a, const Event& b);
+
+  Path& path(int from, int to, const Channel& channel);
+  const Path& path(int from, int to, const Channel& channel) const;
+  template <class Visit>
+  void each_path_of(int rank, Visit&& visit);
+  Result<void> reachable(int rank, int peer) const;
+  void take_link(Path& path, TimePoint now);
+  void push_event(const Path& path);
+  void land(Path& path);
+  void fill_slot(Path& path, Transport::Arrival arrival);
+  void finish(Path& path);
+  Duration time_of(size_t bytes) const;
+  double draw(const Path& path, uint64_t which) const;
+
+  int num_ranks_;
+  LinkModel links_;
+  std::vector<Path> paths_;
+  std::vector<End> ends_;
+  std::vector<Event> events_;  // a heap, the next one first
+  uint64_t next_ticket_ = 1;
+};
+
+}  // namespace hocket
