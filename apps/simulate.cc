@@ -211,9 +211,8 @@ Result<Trace> choose_traffic(SimulateFlags& f, const Arguments& arguments) {
     f.scheduler = *trace.scheduler;
     f.max_total_tokens = int64_t{f.scheduler.num_pages} * f.scheduler.page_tokens;
     f.no_prefix_cache = !f.scheduler.prefix_cache;
-    f.prefill_policy = prefill_policy_name(f.scheduler.prefill_policy);
+    if (!f.mixed_chunk) f.prefill_policy = prefill_policy_name(f.scheduler.prefill_policy);
     if (f.scheduler.itl_goal > Duration(0)) f.itl_slo_ms = to_ms(f.scheduler.itl_goal);
-    f.mixed_chunk = false;
     f.policies.clear();
     HOCKET_TRY_VOID(parse(f, arguments));
   }

@@ -17,6 +17,10 @@ constexpr double kMostDeviations = 3;      // that one step may count
 constexpr double kBiasOfChange = 1.5;
 constexpr double kPriorScale = 4;
 
+double square(double x) {
+  return x * x;
+}
+
 }  // namespace
 
 StepShape shape_of(const Batch& batch) {
@@ -44,7 +48,7 @@ void StepTimes::begin(const Terms& terms, double us) {
   begun_ = true;
   const double row = us / std::max(1.0, terms[1] + terms[2]);
   const Terms most = {us, row, row, row};
-  for (size_t i = 0; i < kNumTerms; ++i) doubt_[i][i] = std::pow(kPriorScale * most[i], 2);
+  for (size_t i = 0; i < kNumTerms; ++i) doubt_[i][i] = square(kPriorScale * most[i]);
 }
 
 void StepTimes::note(const StepShape& shape, Duration took) {
@@ -64,11 +68,11 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   const double predicted = us(terms);
   const double deviation = kMeanToDeviation * std::max(error_, kLeastError);
   const double most_off =
-      kMostDeviations * std::sqrt(std::max(0.0, doubt) + std::pow(deviation * predicted, 2));
+      kMostDeviations * std::sqrt(std::max(0.0, doubt) + square(deviation * predicted));
   const double off = std::clamp(taken - predicted, -most_off, most_off);
   const double scale = std::max(predicted, predicted + off);
   if (!(scale > 0)) return;
-  const double noise = std::pow(deviation * scale, 2);
+  const double noise = square(deviation * scale);
 
   // Doubt along these terms becomes doubt * noise / (doubt + noise) / kMemory.
   const double sum = std::max(0.0, doubt) + noise;
