@@ -95,18 +95,17 @@ bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
     running.add(std::move(request));
     return true;
   });
-  if (has_room) {
-    for (const auto& request : chunked) adder.reserve(request->uncomputed());
-    return true;
+  if (!has_room) {
+    // Else nobody would ever free a page: no prompt begins unless those in chunks can be finished.
+    const bool others_hold_pages = !batch->empty() || !running.empty() || !leaving.empty();
+    HOCKET_CHECK(others_hold_pages);
+    return false;
   }
-  if (!batch->empty() || !running.empty() || !leaving.empty()) return false;
-  HOCKET_CHECK(chunked.size() > 1);  // else nobody would ever free a page
-  settle = num_in_flight > 0;
-  if (settle) return false;
-  retract_for_memory(take_newest_chunked());
-  full = true;
-  steps_full = 0;
-  return continue_chunked(adder);
+  for (const auto& request : chunked) {
+    const int whole = pages_for(static_cast<int>(request->tokens.size()), page_tokens());
+    adder.reserve((whole - static_cast<int>(request->pages.size())) * page_tokens());
+  }
+  return true;
 }
 
 // How many share what is left of the pass, `num_here` of them in chunks already.
