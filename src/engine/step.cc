@@ -119,7 +119,7 @@ void Engine::State::keep_prompt_logprobs(Flight& flight) {
   for (PromptRow& row : flight.prompt_rows) {
     const auto kept = prompt_logprobs.find(row.request);
     if (kept == prompt_logprobs.end()) continue;  // its request has been answered
-    HOCKET_CHECK(row.index < std::ssize(kept->second));
+    HOCKET_CHECK(static_cast<size_t>(row.index) < kept->second.size());
     kept->second[row.index] = std::move(row.found);
   }
 }
