@@ -75,12 +75,24 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     expert_ids = ints(layout, rows, top_k);
     expert_position = ints(layout, rows, top_k);
     expert_weights = {layout.array<float>(int64_t{rows} * top_k), rows, top_k};
-    sorted_rows = layout.array<int32_t>(int64_t{rows} * top_k);
-    expert_offsets = layout.array<int32_t>(2 * (model.moe.num_experts + 1));
-    expert_x = layout.matrix(dtype, int64_t{rows} * top_k, model.hidden_size);
-    expert_y = layout.matrix(dtype, int64_t{rows} * top_k, model.hidden_size);
+    int64_t expert_rows = int64_t{rows} * top_k;
+    if (limits.exchange.num_ranks > 0) {
+      exchange.lay_out({.limits = limits.exchange,
+                        .dtype = dtype,
+                        .max_rows = rows,
+                        .hidden = model.hidden_size,
+                        .num_experts = model.moe.num_experts,
+                        .top_k = top_k},
+                       layout);
+      expert_rows = exchange.shape.expert_rows();
+    } else {
+      sorted_rows = layout.array<int32_t>(expert_rows);
+      expert_offsets = layout.array<int32_t>(2 * (model.moe.num_experts + 1));
+    }
+    expert_x = layout.matrix(dtype, expert_rows, model.hidden_size);
+    expert_y = layout.matrix(dtype, expert_rows, model.hidden_size);
     middle_elements =
-        std::max(middle_elements, rows * top_k * round_up(model.moe.intermediate_size, kBlockK));
+        std::max(middle_elements, expert_rows * round_up(model.moe.intermediate_size, kBlockK));
     if (const int shared = model.moe.shared_intermediate_size; shared > 0) {
       shared_out = floats(layout, rows, model.hidden_size);
       middle_elements = std::max(middle_elements, rows * round_up(shared, kBlockK));

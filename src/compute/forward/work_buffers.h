@@ -8,6 +8,7 @@
 //   q_latent, *_absorbed        latent attention's
 //   gate_logits, expert_*       routing
 //   expert_x, middle, expert_y  rows sorted by expert
+//   exchange                    lists of rows that travel between ranks
 //   shared_out                  of the shared experts
 //   hidden                      final norm of the rows that want logits
 //   logits                      of a block of them
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 
+#include "compute/forward/exchange_buffers.h"
 #include "compute/kernels/kv_layout.h"
 #include "compute/tensor/buffer.h"
 #include "core/model_config.h"
@@ -25,6 +27,7 @@ struct WorkLimits {
   int max_rows = 0;         // of one step
   int max_output_rows = 0;  // of those, the ones that want logits
   int max_logits_rows = 0;  // logits are computed in blocks of so many
+  ExchangeLimits exchange = {};
 };
 
 // Columns of a layer's first projection, and of attention's result.
@@ -57,7 +60,8 @@ struct WorkBuffers {
   View<float> expert_weights;                 // [rows, k]
   int32_t* sorted_rows = nullptr;             // [rows * k] token row of each expert row
   int32_t* expert_offsets = nullptr;          // [2 halves][experts + 1]
-  MatrixView expert_x, expert_y;              // [rows * k, hidden]
+  MatrixView expert_x, expert_y;              // [rows * k, hidden], or as many as may come
+  ExchangeBuffers exchange;                   // experts on several ranks only
   MatrixView middle;                          // one flat row; middle_rows() cuts it
   View<float> output_residual;                // [output_rows, hidden]
   MatrixView hidden;                          // [output_rows, hidden]

@@ -1,5 +1,5 @@
-// Moving rows to experts and back on one rank: gather by index, and the weighted sum of a token's
-// expert rows.
+// Moving rows to experts and back: gather, and the weighted sum of a token's expert rows, whole on
+// one rank, or in parts where its experts are on several.
 #pragma once
 
 #include <span>
@@ -8,9 +8,13 @@
 
 namespace hocket {
 
+inline constexpr int kMaxSlots = 64;  // experts a token may choose
+
 // out[i, :] = x[rows[i], :].   Shapes: x [n, cols], out [rows.size(), cols], same type.
 // Thread: engine; workers split rows.
 void gather_rows(Backend& backend, MatrixView x, std::span<const int32_t> rows, MatrixView out);
+// out[i, :] = the row that begins at rows[i], of out's type.
+void gather_rows(Backend& backend, std::span<const std::byte* const> rows, MatrixView out);
 
 // residual[t, :] += sum over combine groups g, ascending, of round( part(t, g) ), where
 //   part(t, g) = sum over slots s of t in g, ascending, of weights[t, s] * y[position[t, s], :]
@@ -29,5 +33,34 @@ struct CombineCall {
   View<float> residual;
 };
 void combine_rows(Backend& backend, const CombineCall& call);
+
+// The sums of one rank's experts: out[first[t] + j, :] = round( part(t, g) ) of the j-th group g,
+// ascending, that has a slot in token t's list, part() as above. Slots with an id below 0 are no
+// slots. Shapes: y [rows, cols]; ids, position, weights [tokens, k]; first [tokens]; out [parts,
+// cols] of y's type.   Thread: engine; workers split tokens.
+struct PartialCombineCall {
+  MatrixView y;
+  View<const int32_t> ids;
+  View<const int32_t> position;
+  View<const float> weights;
+  std::span<const int32_t> first;
+  int group_size = 1;  // experts of a group; ids / group_size is the group
+  MatrixView out;
+};
+void combine_partly(Backend& backend, const PartialCombineCall& call);
+
+// As combine_rows, of rows that stand in several places: that of slot s of token t begins at
+// rows[t, s], cols numbers of `dtype`. A null is no slot. Without weights each counts as it is, so
+// the rows may be expert rows, or parts with one slot for each.
+struct PlacedCombineCall {
+  DType dtype = DType::bf16;
+  View<const std::byte* const> rows;  // [tokens, k]
+  View<const int32_t> ids;
+  View<const float> weights;  // no rows: all 1
+  int group_size = 1;
+  View<const float> shared;  // no rows: none
+  View<float> residual;
+};
+void combine_placed(Backend& backend, const PlacedCombineCall& call);
 
 }  // namespace hocket

@@ -1,0 +1,48 @@
+// Which rank holds which experts. The experts of a rank are numbered from 0 in ascending order of
+// their ids, on all layers alike. Immutable.   Thread: any.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace hocket {
+
+class Placement {
+ public:
+  // Experts [r E / R, (r + 1) E / R) on rank r. A dense model has 0 experts.
+  // Errors: bad_value, where the ranks do not divide the experts.
+  static Result<Placement> contiguous(int num_experts, int num_ranks);
+
+  int num_experts() const { return static_cast<int>(home_.size()); }
+  int num_ranks() const { return static_cast<int>(first_.size()) - 1; }
+  int rank_of(int expert) const { return home_[expert].rank; }
+  // Its number on its rank.
+  int local_of(int expert) const { return home_[expert].local; }
+  // Ascending.
+  std::span<const int> experts_of(int rank) const {
+    return std::span(by_rank_).subspan(first_[rank], first_[rank + 1] - first_[rank]);
+  }
+  // Experts on lower ranks: first_of(rank) + local counts all experts, rank by rank.
+  int first_of(int rank) const { return first_[rank]; }
+  int place_of(int expert) const { return first_[rank_of(expert)] + local_of(expert); }
+  // Of the rank that holds most.
+  int most_experts() const;
+
+  // Partial sums are made where the experts are, so every combine group must be on one rank.
+  // Errors: bad_value, naming --combine-groups.
+  Result<void> check_groups(int combine_groups) const;
+
+ private:
+  struct Home {
+    int rank = 0, local = 0;
+  };
+  Placement(std::span<const int> ranks, int num_ranks);
+
+  std::vector<Home> home_;    // [experts]
+  std::vector<int> by_rank_;  // [experts] ids, rank by rank
+  std::vector<int> first_;    // [ranks + 1]
+};
+
+}  // namespace hocket
