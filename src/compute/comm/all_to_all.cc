@@ -27,21 +27,8 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-const char* name_of(MessageKind kind) {
-  switch (kind) {
-    case MessageKind::dispatch:
-      return "dispatch";
-    case MessageKind::combine:
-      return "combine";
-    case MessageKind::agree:
-      return "agreement";
-  }
-  return "?";
-}
-
 std::string name_of(MessageKind kind, Stamp stamp) {
-  if (kind == MessageKind::agree) return fmt::format("agreement of step {}", stamp.step);
-  return fmt::format("{} of step {}, layer {}", name_of(kind), stamp.step, stamp.layer);
+  return name_of_message(kind, stamp.step, stamp.layer);
 }
 
 }  // namespace
@@ -89,7 +76,7 @@ struct AllToAll::State {
 
   Result<bool> all_here(Exchange& e);
   Result<bool> all_sent(Exchange& e);
-  Result<void> check_head(const Exchange& e, int peer, size_t num_bytes) const;
+  MessageHead head_of(const Exchange& e, int from) const;
   Result<void> send(Exchange& e, int peer, Parts parts);
   template <class Done>
   Result<void> until(Exchange& e, Done done);
@@ -103,22 +90,27 @@ struct AllToAll::State {
   std::optional<Error> failed;
 };
 
+// Without length and sum.
+MessageHead AllToAll::State::head_of(const Exchange& e, int from) const {
+  return {.lane = static_cast<uint8_t>(e.lane),
+          .kind = static_cast<uint8_t>(e.kind),
+          .epoch = options.epoch,
+          .from = static_cast<uint16_t>(from),
+          .layer = e.stamp.layer,
+          .step = e.stamp.step};
+}
+
 // What `e` still waits for, in words.
 std::string AllToAll::State::owed(const Exchange& e) const {
-  std::string in, out;
+  const bool is_in = e.phase == Phase::open;
+  std::string names;
   for (int peer = 0; peer < num_ranks; ++peer) {
-    if (peer == rank) continue;
     const Peer& p = e.peers[static_cast<size_t>(peer)];
-    if (e.phase == Phase::open && !p.is_here)
-      in += fmt::format("{}rank {}", in.empty() ? "" : ", ", peer);
-    if (p.under_way) out += fmt::format("{}rank {}", out.empty() ? "" : ", ", peer);
+    if (peer == rank || (is_in ? p.is_here : !p.under_way)) continue;
+    names += fmt::format("{}rank {}", names.empty() ? "" : ", ", peer);
   }
-  if (e.phase == Phase::open) {
-    return fmt::format("rank {} has no {} (lane {}) from {}", rank, name_of(e.kind, e.stamp),
-                       e.lane, in.empty() ? "nobody" : in);
-  }
-  return fmt::format("the {} (lane {}) of rank {} is not taken by {}", name_of(e.kind, e.stamp),
-                     e.lane, rank, out.empty() ? "nobody" : out);
+  return fmt::format("{} {} the {} (lane {}) {} rank {}", names, is_in ? "owes" : "has not taken",
+                     name_of(e.kind, e.stamp), e.lane, is_in ? "to" : "of", rank);
 }
 
 // Moves what can move until done(e). Errors: its own; lost_rank when the step is given up, or after
@@ -136,7 +128,7 @@ Result<void> AllToAll::State::until(Exchange& e, Done done) {
     }
     const Duration left = deadline - transport.now();
     if (left.count() <= 0) {
-      return give_up(error(ErrorCode::lost_rank, "a rank is lost: {} after {:.3f} s", owed(e),
+      return give_up(error(ErrorCode::lost_rank, "{} since {:.3f} s", owed(e),
                            to_seconds(options.stall_timeout)));
     }
     transport.wait(options.abort == nullptr ? left : std::min(left, kLookForAbort));
@@ -154,9 +146,13 @@ Result<bool> AllToAll::State::all_here(Exchange& e) {
       return fail(std::move(lost));
     }
     if (!arrival->has_value()) continue;
-    HOCKET_TRY_VOID(check_head(e, peer, (**arrival).num_bytes));
+    const size_t num_bytes = (**arrival).num_bytes;
+    if (const auto why = mismatch(p.slot.first(num_bytes), head_of(e, peer)); !why.empty()) {
+      return fail(ErrorCode::lost_rank, "rank {} cannot use what rank {} sent as {} (lane {}): {}",
+                  rank, peer, name_of(e.kind, e.stamp), e.lane, why);
+    }
     p.is_here = true;
-    p.num_bytes = (**arrival).num_bytes - kHeadBytes;
+    p.num_bytes = num_bytes - kHeadBytes;
     --e.num_missing;
     e.times.in_bytes += p.num_bytes;
     e.times.last_byte = std::max(e.times.last_byte, (**arrival).when);
@@ -176,54 +172,14 @@ Result<bool> AllToAll::State::all_sent(Exchange& e) {
   return all;
 }
 
-// Errors: lost_rank; a message that is not the one of this exchange.
-Result<void> AllToAll::State::check_head(const Exchange& e, int peer, size_t num_bytes) const {
-  MessageHead head;
-  const auto refuse = [&](std::string why) {
-    return fail(ErrorCode::lost_rank, "rank {} cannot use what rank {} sent as {} (lane {}): {}",
-                rank, peer, name_of(e.kind, e.stamp), e.lane, why);
-  };
-  if (num_bytes < kHeadBytes) return refuse(fmt::format("{} bytes are no head", num_bytes));
-  std::memcpy(&head, e.peers[static_cast<size_t>(peer)].slot.data(), kHeadBytes);
-  if (head.magic != MessageHead::kMagic) return refuse("it does not begin as a message of hocket");
-  if (head.version != MessageHead::kVersion) {
-    return refuse(fmt::format("version {} of the messages, this is version {}", head.version,
-                              MessageHead::kVersion));
-  }
-  if (head.sum != sum_of(head)) return refuse("its head is damaged");
-  if (head.epoch != options.epoch) {
-    return refuse(fmt::format("it is of epoch {}{}, this is epoch {}", head.epoch,
-                              head.epoch < options.epoch ? ", which has ended" : "",
-                              options.epoch));
-  }
-  if (head.from != peer || head.lane != e.lane || head.kind != static_cast<uint8_t>(e.kind)) {
-    return refuse(fmt::format("it is rank {}'s message of kind {}, lane {}", head.from, head.kind,
-                              head.lane));
-  }
-  if (head.step != e.stamp.step || head.layer != e.stamp.layer) {
-    return refuse(
-        fmt::format("it is the {}", name_of(e.kind, {.step = head.step, .layer = head.layer})));
-  }
-  if (head.num_bytes != num_bytes - kHeadBytes) {
-    return refuse(
-        fmt::format("its head says {} bytes, {} came", head.num_bytes, num_bytes - kHeadBytes));
-  }
-  return {};
-}
-
 Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
   Peer& p = e.peers[static_cast<size_t>(peer)];
   HOCKET_CHECK(parts.size() < static_cast<size_t>(kMaxParts));
   size_t num_bytes = 0;
   for (const auto part : parts) num_bytes += part.size();
   HOCKET_CHECK(num_bytes <= options.most_bytes[static_cast<size_t>(e.kind)]);
-  p.head = {.lane = static_cast<uint8_t>(e.lane),
-            .kind = static_cast<uint8_t>(e.kind),
-            .epoch = options.epoch,
-            .from = static_cast<uint16_t>(rank),
-            .layer = e.stamp.layer,
-            .step = e.stamp.step,
-            .num_bytes = num_bytes};
+  p.head = head_of(e, rank);
+  p.head.num_bytes = num_bytes;
   p.head.sum = sum_of(p.head);
 
   std::array<std::span<const std::byte>, kMaxParts> all;

@@ -66,7 +66,8 @@ class AllToAll {
   // parts[peer]: what goes to that peer as one message, at most kMaxParts - 1 pieces of together
   // most_bytes; parts[rank()] is not sent. The bytes of a dispatch must stay as they are until this
   // lane's next wait(combine) has returned, those of a combine until its next wait(dispatch): what
-  // comes then was started after the peers had them. Those of an agreement are copied.
+  // comes then was started after the peers had them; or until this is destroyed. Those of an
+  // agreement are copied.
   // Errors: lost_rank.
   using Parts = std::span<const std::span<const std::byte>>;
   Result<void> start(int lane, MessageKind kind, Stamp stamp, std::span<const Parts> parts);

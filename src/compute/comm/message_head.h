@@ -10,11 +10,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
+#include <string>
 #include <type_traits>
 
-#include "base/mix.h"
+#include "compute/comm/transport.h"
 
 namespace hocket {
 
@@ -38,12 +38,12 @@ static_assert(sizeof(MessageHead) == 64);
 static_assert(std::has_unique_object_representations_v<MessageHead>);
 static_assert(std::endian::native == std::endian::little);
 
-// Every step is one-to-one, so damage to any one word changes it.
-inline uint64_t sum_of(const MessageHead& head) {
-  const auto words = std::bit_cast<std::array<uint64_t, 8>>(head);
-  uint64_t sum = kMixStep;
-  for (size_t i = 0; i + 1 < words.size(); ++i) sum = mix64(sum ^ words[i]) + kMixStep;
-  return sum;
-}
+// Of all other words; damage to any one of them changes it.
+uint64_t sum_of(const MessageHead& head);
+// "dispatch of step 7, layer 2"; an agreement is of a step.
+std::string name_of_message(MessageKind kind, uint64_t step, int layer);
+// Why `message` is not the one that was expected, as half a sentence; empty if it is. Epoch,
+// sender, lane, kind, step and layer are compared; `expected` needs no length and no sum.
+std::string mismatch(std::span<const std::byte> message, const MessageHead& expected);
 
 }  // namespace hocket

@@ -126,9 +126,9 @@ Result<void> Wire::post(int rank, const Channel& to,
 }
 
 Result<bool> Wire::sent(int rank, const Channel& to) const {
-  const Path& p = path(rank, to.peer, to);
+  if (path(rank, to.peer, to).flight == Flight::none) return true;
   HOCKET_TRY_VOID(reachable(rank, to.peer));
-  return p.flight == Flight::none;
+  return false;
 }
 
 void Wire::withdraw(int rank) {

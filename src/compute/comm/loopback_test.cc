@@ -1,0 +1,420 @@
+// The link model in virtual time, to the nanosecond, and what both clocks promise.
+#include "compute/comm/loopback.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compute/comm/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using testing::on_ranks;
+using Time = LoopbackHub::Time;
+using Bytes = std::vector<std::byte>;
+
+constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = 20us};  // a byte a nanosecond
+
+Channel channel(int peer, int lane = 0, MessageKind kind = MessageKind::dispatch) {
+  return {.peer = peer, .lane = lane, .kind = kind};
+}
+
+Result<void> send(Transport& end, const Channel& to, std::span<const std::byte> bytes) {
+  const std::span<const std::byte> parts[] = {bytes};
+  return end.send(to, parts);
+}
+
+// Waits for the message expected on a channel.
+Result<Transport::Arrival> receive(Transport& end, const Channel& from) {
+  for (;;) {
+    end.progress();
+    HOCKET_TRY(const auto arrival, end.arrived(from));
+    if (arrival) return *arrival;
+    end.wait(1s);
+  }
+}
+
+void wait_until_sent(Transport& end, const Channel& to) {
+  for (;;) {
+    end.progress();
+    const auto is_sent = end.sent(to);
+    ASSERT_TRUE(is_sent.has_value());
+    if (*is_sent) return;
+    end.wait(1s);
+  }
+}
+
+int64_t ns(TimePoint time) {
+  return time.time_since_epoch().count();
+}
+
+TEST(Loopback, OneMessageTakesItsLengthAndTheLatency) {
+  LoopbackHub hub(2, kLinks, Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(1000, std::byte{7});
+    if (end.rank() == 0) {
+      hub.spend(0, 5us);
+      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+      EXPECT_FALSE(*end.sent(channel(1)));
+      wait_until_sent(end, channel(1));
+      EXPECT_EQ(ns(end.now()), 5000 + 1000 + 20000);
+    } else {
+      Bytes slot(2000);
+      end.expect(channel(0), slot);
+      const auto arrival = receive(end, channel(0));
+      ASSERT_TRUE(arrival.has_value());
+      EXPECT_EQ(arrival->num_bytes, 1000u);
+      EXPECT_EQ(ns(arrival->when), 5000 + 1000 + 20000);
+      EXPECT_EQ(ns(end.now()), 5000 + 1000 + 20000);
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), slot.begin()));
+      EXPECT_EQ(slot[1000], std::byte{0});
+    }
+  });
+}
+
+TEST(Loopback, LanesShareALinkButDirectionsDoNot) {
+  LoopbackHub hub(2, kLinks, Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    const Bytes bytes(1000);
+    Bytes slots[2] = {Bytes(1000), Bytes(1000)};
+    const int peer = 1 - end.rank();
+    for (int lane = 0; lane < 2; ++lane) {
+      end.expect(channel(peer, lane), slots[lane]);
+      ASSERT_TRUE(send(end, channel(peer, lane), bytes).has_value());
+    }
+    EXPECT_EQ(ns(receive(end, channel(peer, 1))->when), 22000);
+    EXPECT_EQ(ns(receive(end, channel(peer, 0))->when), 21000);
+  });
+}
+
+// Three ranks send to one at the same instant: its link serves the lowest first, whoever of the
+// threads was faster.
+TEST(Loopback, AnInLinkServesEqualsByRank) {
+  for (int slow = 1; slow < 4; ++slow) {
+    LoopbackHub hub(4, kLinks, Time::virtual_time);
+    on_ranks(hub, 4, [&](Transport& end) {
+      Bytes slots[4] = {Bytes(1000), Bytes(1000), Bytes(1000), Bytes(1000)};
+      if (end.rank() == slow) std::this_thread::sleep_for(5ms);
+      if (end.rank() > 0) {
+        ASSERT_TRUE(send(end, channel(0), slots[0]).has_value());
+        wait_until_sent(end, channel(0));
+        return;
+      }
+      for (int peer = 1; peer < 4; ++peer) end.expect(channel(peer), slots[peer]);
+      for (int peer = 1; peer < 4; ++peer) {
+        EXPECT_EQ(ns(receive(end, channel(peer))->when), 20000 + peer * 1000) << peer;
+      }
+    });
+  }
+}
+
+// Rank 0's message was sent first, but stands behind a long one in its own out link.
+TEST(Loopback, AnInLinkServesFirstWhatReachesItFirst) {
+  LoopbackHub hub(3, kLinks, Time::virtual_time);
+  on_ranks(hub, 3, [&](Transport& end) {
+    Bytes big(10000), small(1000);
+    if (end.rank() == 0) {
+      ASSERT_TRUE(send(end, channel(1), big).has_value());
+      ASSERT_TRUE(send(end, channel(2), small).has_value());
+      wait_until_sent(end, channel(1));
+      wait_until_sent(end, channel(2));
+    } else if (end.rank() == 1) {
+      end.expect(channel(0), big);
+      hub.spend(1, 9500ns);
+      ASSERT_TRUE(send(end, channel(2), small).has_value());
+      EXPECT_EQ(ns(receive(end, channel(0))->when), 30000);
+      wait_until_sent(end, channel(2));
+    } else {
+      Bytes other(1000);
+      end.expect(channel(0), small);
+      end.expect(channel(1), other);
+      EXPECT_EQ(ns(receive(end, channel(0))->when), 31500);  // begins when rank 1's is through
+      EXPECT_EQ(ns(receive(end, channel(1))->when), 30500);
+    }
+  });
+}
+
+TEST(Loopback, TimePassesByWaitingOnly) {
+  LoopbackHub hub(2, {}, Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    for (int i = 0; i < 100; ++i) end.progress();
+    EXPECT_EQ(ns(end.now()), 0);
+    end.wait(end.rank() == 0 ? 7h : 300ns);
+    EXPECT_EQ(ns(end.now()), end.rank() == 0 ? ns(TimePoint(7h)) : 300);
+    if (end.rank() == 1) hub.spend(1, 10h);
+  });
+  EXPECT_EQ(hub.now(), TimePoint(10h + 300ns));
+}
+
+// Until its last byte has come a message is the sender's: changed before, it comes changed.
+TEST(Loopback, AMessageIsReadWhenItArrives) {
+  LoopbackHub hub(2, kLinks, Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(10, std::byte{1});
+    if (end.rank() == 0) {
+      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+      hub.spend(0, 20us);
+      bytes.assign(10, std::byte{2});
+      hub.spend(0, 1us);
+      bytes.assign(10, std::byte{3});
+      EXPECT_TRUE(*end.sent(channel(1)));
+    } else {
+      end.expect(channel(0), bytes);
+      ASSERT_TRUE(receive(end, channel(0)).has_value());
+      EXPECT_EQ(bytes, Bytes(10, std::byte{2}));
+    }
+  });
+}
+
+class BothClocks : public ::testing::TestWithParam<Time> {};
+INSTANTIATE_TEST_SUITE_P(Loopback, BothClocks, ::testing::Values(Time::real, Time::virtual_time),
+                         [](const auto& param) {
+                           return param.param == Time::real ? "Real" : "Virtual";
+                         });
+
+// One message is kept aside before it is expected; a second waits on its way.
+TEST_P(BothClocks, KeepOneEarlyMessageAChannel) {
+  LoopbackHub hub(2, {}, GetParam());
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(3);
+    if (end.rank() == 0) {
+      for (const int i : {1, 2}) {
+        bytes.assign(3, std::byte(i));
+        ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+        if (i == 1) wait_until_sent(end, channel(1));
+      }
+      end.wait(1ms);
+      EXPECT_FALSE(*end.sent(channel(1)));
+      ASSERT_TRUE(send(end, channel(1, 1), bytes).has_value());  // now the other may look
+      wait_until_sent(end, channel(1));
+    } else {
+      end.expect(channel(0, 1), bytes);
+      ASSERT_TRUE(receive(end, channel(0, 1)).has_value());
+      for (const int i : {1, 2}) {
+        end.expect(channel(0), bytes);
+        ASSERT_TRUE(receive(end, channel(0)).has_value());
+        EXPECT_EQ(bytes, Bytes(3, std::byte(i)));
+      }
+    }
+  });
+}
+
+TEST_P(BothClocks, RefuseWhatIsLongerThanItsSlot) {
+  LoopbackHub hub(2, {}, GetParam());
+  on_ranks(hub, 2, [&](Transport& end) {
+    const Bytes bytes(100, std::byte{1});
+    for (int lane = 0; lane < 2; ++lane) {  // expected before it comes, and after
+      if (end.rank() == 0) {
+        ASSERT_TRUE(send(end, channel(1, lane), bytes).has_value());
+        wait_until_sent(end, channel(1, lane));
+        continue;
+      }
+      Bytes memory(100);
+      if (lane == 1) end.wait(1ms);
+      end.expect(channel(0, lane), std::span(memory).first(99));
+      const auto arrival = receive(end, channel(0, lane));
+      ASSERT_FALSE(arrival.has_value());
+      EXPECT_EQ(arrival.error().code, ErrorCode::lost_rank);
+      EXPECT_EQ(arrival.error().message, "rank 0 sent rank 1 100 bytes where 99 have room");
+      EXPECT_EQ(memory, Bytes(100));
+    }
+  });
+}
+
+// Who leaves has still said what it said; then it is lost to who waits for more.
+TEST_P(BothClocks, LetTheLastWordsOfALeaverArrive) {
+  LoopbackHub hub(2, {.latency = 2ms}, GetParam());
+  on_ranks(hub, 2, [&](Transport& end) {
+    if (end.rank() == 0) {
+      const Bytes gone_soon(5, std::byte{9});
+      ASSERT_TRUE(send(end, channel(1), gone_soon).has_value());
+      return end.withdraw();
+    }
+    Bytes slot(5);
+    end.expect(channel(0), slot);
+    ASSERT_TRUE(receive(end, channel(0)).has_value());
+    EXPECT_EQ(slot, Bytes(5, std::byte{9}));
+    end.expect(channel(0), slot);
+    const auto more = receive(end, channel(0));
+    ASSERT_FALSE(more.has_value());
+    EXPECT_EQ(more.error().code, ErrorCode::lost_rank);
+    EXPECT_THAT(more.error().message, HasSubstr("rank 0 is lost"));
+    EXPECT_FALSE(send(end, channel(0), slot).has_value());
+  });
+}
+
+TEST_P(BothClocks, TellAllThatARankIsLost) {
+  LoopbackHub hub(3, {}, GetParam());
+  on_ranks(hub, 3, [&](Transport& end) {
+    if (end.rank() == 2) {
+      hub.spend(2, 5us);
+      hub.lose(2);
+      end.wait(1s);
+      const auto mine = send(end, channel(0), {});
+      ASSERT_FALSE(mine.has_value());
+      EXPECT_EQ(mine.error().message, "rank 2, this one, was lost");
+      return;
+    }
+    Bytes slot(5);
+    end.expect(channel(2), slot);
+    const auto arrival = receive(end, channel(2));
+    ASSERT_FALSE(arrival.has_value());
+    EXPECT_THAT(arrival.error().message, HasSubstr("rank 2 is lost"));
+    const int peer = 1 - end.rank();  // the others go on
+    end.expect(channel(peer), slot);
+    ASSERT_TRUE(send(end, channel(peer), {}).has_value());
+    EXPECT_TRUE(receive(end, channel(peer)).has_value());
+    wait_until_sent(end, channel(peer));
+  });
+}
+
+TEST_P(BothClocks, LetARankComeBack) {
+  LoopbackHub hub(2, {}, GetParam());
+  for (int life = 0; life < 3; ++life) {
+    on_ranks(hub, 2, [&](Transport& end) {
+      const Bytes mine(4, std::byte(life));
+      Bytes slot(4);
+      const int peer = 1 - end.rank();
+      end.expect(channel(peer), slot);
+      ASSERT_TRUE(send(end, channel(peer), mine).has_value());
+      ASSERT_TRUE(receive(end, channel(peer)).has_value());
+      EXPECT_EQ(slot, mine);
+      wait_until_sent(end, channel(peer));
+      hub.lose(end.rank());
+    });
+  }
+}
+
+// The first message is under way when the cut comes, the second is sent into it, the third comes.
+TEST_P(BothClocks, LoseWhatIsSentThroughACut) {
+  LoopbackHub hub(2, {.latency = 1ms}, GetParam());
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(1);
+    if (end.rank() == 0) {
+      for (const int i : {1, 2, 3}) {
+        if (i == 1 && GetParam() == Time::real) continue;  // a thread might be too slow
+        if (i == 2) hub.cut(1, true);
+        if (i == 3) hub.cut(1, false);
+        bytes[0] = std::byte(i);
+        ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+        hub.spend(0, 10us);
+        if (i == 1) hub.cut(0, true);
+        wait_until_sent(end, channel(1));
+        if (i == 1) hub.cut(0, false);
+      }
+    } else {
+      end.expect(channel(0), bytes);
+      ASSERT_TRUE(receive(end, channel(0)).has_value());
+      EXPECT_EQ(bytes[0], std::byte{3});
+    }
+  });
+}
+
+TEST(Loopback, AStalledLinkLosesNothing) {
+  LoopbackHub hub(2, kLinks, Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(1000);
+    if (end.rank() == 0) {
+      hub.stall(0, 2s);
+      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+      wait_until_sent(end, channel(1));
+    } else {
+      end.expect(channel(0), bytes);
+      EXPECT_EQ(receive(end, channel(0))->when, TimePoint(2s + 21us));
+    }
+  });
+}
+
+TEST(Loopback, LinksMayChangeTheirRate) {
+  LoopbackHub hub(2, kLinks, Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(1000);
+    for (int i = 0; i < 2; ++i) {
+      if (end.rank() == 0) {
+        if (i == 1) hub.set_links({.bytes_per_s = 1e7, .latency = 20us});
+        ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+        wait_until_sent(end, channel(1));
+      } else {
+        end.expect(channel(0), bytes);
+        EXPECT_EQ(ns(receive(end, channel(0))->when), i == 0 ? 21000 : 21000 + 120000);
+      }
+    }
+  });
+}
+
+// How many of so many come, and when the last did.
+std::pair<int, int64_t> drizzle(LinkModel links, int num_messages) {
+  LoopbackHub hub(2, links, Time::virtual_time);
+  int num_here = 0;
+  int64_t last = 0;
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(100);
+    for (int i = 0; end.rank() == 0 && i < num_messages; ++i) {
+      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+      wait_until_sent(end, channel(1));
+    }
+    while (end.rank() == 1) {
+      end.expect(channel(0), bytes);
+      const auto arrival = receive(end, channel(0));
+      if (!arrival) break;  // the sender has left
+      EXPECT_GE(ns(arrival->when), last);
+      ++num_here, last = ns(arrival->when);
+    }
+  });
+  return {num_here, last};
+}
+
+TEST(Loopback, DropsAndJitterFollowTheSeed) {
+  LinkModel links = kLinks;
+  links.drop = 0.25, links.jitter = 3us, links.seed = 11;
+  const auto first = drizzle(links, 4000);
+  EXPECT_EQ(drizzle(links, 4000), first);
+  EXPECT_NEAR(first.first, 3000, 4 * 28);  // four sigma of the binomial
+  const double mean_ns = static_cast<double>(first.second) / first.first;  // a drop takes no time
+  EXPECT_NEAR(mean_ns, 20100 + 1500, 150);
+  links.seed = 12;
+  EXPECT_NE(drizzle(links, 4000), first);
+  links.drop = 1;
+  EXPECT_EQ(drizzle(links, 10).first, 0);
+}
+
+// In real time a message is there neither before its time nor, on a machine that is not asleep,
+// long after; its arrival is the model's, not the observer's.
+TEST(Loopback, RealTimeKeepsTheLatency) {
+  LoopbackHub hub(2, {.bytes_per_s = 1e6, .latency = 3ms}, Time::real);
+  TimePoint sent{};
+  on_ranks(hub, 2, [&](Transport& end) {
+    Bytes bytes(2000);  // 2 ms
+    if (end.rank() == 0) {
+      sent = end.now();
+      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+      wait_until_sent(end, channel(1));
+      EXPECT_GE(end.now() - sent, 5ms);
+    } else {
+      end.expect(channel(0), bytes);
+      const auto arrival = receive(end, channel(0));
+      ASSERT_TRUE(arrival.has_value());
+      EXPECT_GE(end.now(), arrival->when);
+      EXPECT_GE(arrival->when - sent, 5ms);
+      EXPECT_LT(arrival->when - sent, 2s);
+    }
+  });
+}
+
+TEST(Loopback, AWaitEndsInRealTimeToo) {
+  LoopbackHub hub(1, {}, Time::real);
+  const auto end = hub.join(0);
+  const TimePoint before = end->now();
+  end->wait(2ms);
+  EXPECT_GE(end->now() - before, 2ms);
+}
+
+}  // namespace
+}  // namespace hocket
