@@ -26,6 +26,10 @@ Result<int> serve_model(const Arguments& arguments) {
   log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
             info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
             static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
+  const SchedulerSettings& schedule = settings.scheduler;
+  const bool chosen = schedule.overlap_schedule == "auto" && !schedule.disable_overlap_schedule;
+  log::info("overlap schedule: {}{}", info.overlap_schedule ? "on" : "off",
+            chosen ? " (auto: the model runs on CPUs)" : "");
   log::info("ready: http://{}:{} serving {}", settings.http.host, running.server->port(),
             info.served_model_name);
   return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s);
