@@ -104,13 +104,16 @@ MessageHead AllToAll::State::head_of(const Exchange& e, int from) const {
 std::string AllToAll::State::owed(const Exchange& e) const {
   const bool is_in = e.phase == Phase::open;
   std::string names;
+  int count = 0;
   for (int peer = 0; peer < num_ranks; ++peer) {
     const Peer& p = e.peers[static_cast<size_t>(peer)];
     if (peer == rank || (is_in ? p.is_here : !p.under_way)) continue;
-    names += fmt::format("{}rank {}", names.empty() ? "" : ", ", peer);
+    names += fmt::format("{}rank {}", count++ == 0 ? "" : ", ", peer);
   }
-  return fmt::format("{} {} the {} (lane {}) {} rank {}", names, is_in ? "owes" : "has not taken",
-                     name_of(e.kind, e.stamp), e.lane, is_in ? "to" : "of", rank);
+  const char* verb = is_in ? (count == 1 ? "owes" : "owe") : (count == 1 ? "has" : "have");
+  return fmt::format("{} {} the {} (lane {}) {} rank {}", names,
+                     is_in ? verb : fmt::format("{} not taken", verb), name_of(e.kind, e.stamp),
+                     e.lane, is_in ? "to" : "of", rank);
 }
 
 // Moves what can move until done(e). Errors: its own; lost_rank when the step is given up, or after
@@ -272,6 +275,10 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
     const bool is_dispatch = kind == MessageKind::dispatch;
     const auto other = is_dispatch ? MessageKind::combine : MessageKind::dispatch;
     HOCKET_CHECK(s.exchange(lane, other).phase == State::Phase::idle);
+  }
+  if (s.aborted()) {
+    return s.give_up(error(ErrorCode::lost_rank, "the step was given up before the {} of rank {}",
+                           name_of(kind, stamp), s.rank));
   }
   const TimePoint start = s.transport.now();
   // What the last one sent is there, or this rank would not be here: only agreements may wait.

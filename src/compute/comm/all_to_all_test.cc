@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/mix.h"
@@ -138,6 +139,85 @@ INSTANTIATE_TEST_SUITE_P(AllToAll, Clocks,
                            return fmt::format("{}{}", is_real ? "Real" : "Virtual",
                                               std::get<1>(param.param));
                          });
+
+// Two ranks, byte-a-nanosecond links, 20 us: what travels while a rank computes is hidden, what it
+// waits for is exposed.
+TEST(AllToAll, TellsWhatWasHidden) {
+  LoopbackHub hub(2, {.bytes_per_s = 1e9, .latency = 20us}, LoopbackHub::Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    auto made = AllToAll::create(end, {.most_bytes = {1000, 1000, 0}});
+    ASSERT_TRUE(made.has_value());
+    AllToAll& exchange = **made;
+    const Bytes bytes(936);  // with its head a thousand
+    const std::span<const std::byte> part[] = {bytes};
+    const AllToAll::Parts parts[] = {part, part};
+    hub.spend(end.rank(), end.rank() == 0 ? 3us : 8us);
+    check(exchange.start(0, Kind::dispatch, {}, parts));
+    check(exchange.start(1, Kind::dispatch, {}, parts));
+    hub.spend(end.rank(), 10us);
+    check(exchange.wait(1, Kind::dispatch, {}));
+    check(exchange.wait(0, Kind::dispatch, {}));
+    const auto at = [](int64_t ns) { return TimePoint(Duration(ns)); };
+    const int64_t mine = end.rank() == 0 ? 3000 : 8000, peers = 11000 - mine;
+    for (int lane = 0; lane < 2; ++lane) {
+      const ExchangeTimes& times = exchange.times(lane, Kind::dispatch);
+      EXPECT_EQ(times.start, at(mine));
+      EXPECT_EQ(times.posted, at(mine));
+      EXPECT_EQ(times.last_byte, at(peers + 21000 + 1000 * lane));
+      EXPECT_EQ(times.wait_in, at(lane == 1 ? mine + 10000 : peers + 22000));
+      EXPECT_EQ(times.wait_out, at(peers + 22000));
+      EXPECT_EQ(times.out_bytes, 936u);
+      EXPECT_EQ(times.in_bytes, 936u);
+    }
+  });
+}
+
+// All times of a rank over many steps of two halves that compute for a while, on busy links.
+std::vector<TimePoint> trace_of(Transport& end, LoopbackHub& hub, bool is_disturbed) {
+  std::vector<TimePoint> trace;
+  auto made = AllToAll::create(end, options());
+  EXPECT_TRUE(made.has_value());
+  Talker halves[2] = {Talker(**made, 0), Talker(**made, 1)};
+  uint64_t draw = static_cast<uint64_t>(end.rank()) * 1000003;
+  for (uint64_t step = 0; step < 200; ++step) {
+    for (const Kind kind : {Kind::dispatch, Kind::combine}) {
+      for (Talker& half : halves) {
+        check(half.start(kind, {.step = step}));
+        const uint64_t drawn = mix64(draw += kMixStep);
+        if (is_disturbed && drawn % 7 == 0) std::this_thread::sleep_for(100us);
+        if (is_disturbed && drawn % 3 == 0) std::this_thread::yield();
+        if (drawn % 4 != 0) hub.spend(end.rank(), Duration((drawn >> 8) % 20000));
+        if (drawn % 5 == 0) made->get()->progress();
+      }
+      for (int lane = 0; lane < 2; ++lane) {
+        check(halves[lane].finish(kind, {.step = step}));
+        const ExchangeTimes& t = (*made)->times(lane, kind);
+        for (const TimePoint time : {t.start, t.posted, t.last_byte, t.wait_in, t.wait_out}) {
+          trace.push_back(time);
+        }
+      }
+    }
+  }
+  made->reset();
+  return trace;
+}
+
+// The same run gives the same times, whatever the host's threads do meanwhile.
+TEST(AllToAll, VirtualTimesAreTheSameEveryTime) {
+  constexpr int kRanks = 3;
+  const LinkModel links{.bytes_per_s = 3e8, .latency = 5us, .jitter = 4us, .seed = 5};
+  std::vector<std::vector<TimePoint>> traces[2];
+  for (int run = 0; run < 2; ++run) {
+    LoopbackHub hub(kRanks, links, LoopbackHub::Time::virtual_time);
+    traces[run].resize(kRanks);
+    on_ranks(hub, kRanks, [&](Transport& end) {
+      traces[run][static_cast<size_t>(end.rank())] = trace_of(end, hub, run == 1);
+    });
+  }
+  EXPECT_EQ(traces[0], traces[1]);
+  EXPECT_EQ(traces[0][0].size(), 200u * 2 * 2 * 5);
+  EXPECT_GT(traces[0][0].back(), TimePoint(1ms));
+}
 
 }  // namespace
 }  // namespace hocket
