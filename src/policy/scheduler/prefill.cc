@@ -101,10 +101,6 @@ bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
     HOCKET_CHECK(others_hold_pages);
     return false;
   }
-  for (const auto& request : chunked) {
-    const int whole = pages_for(static_cast<int>(request->tokens.size()), page_tokens());
-    adder.reserve((whole - static_cast<int>(request->pages.size())) * page_tokens());
-  }
   return true;
 }
 

@@ -25,9 +25,11 @@ Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
   rem_input_ -= rows;
   rem_chunk_ -= rows;
   allowed_ -= rows;
+  const int rest = ceil_page(candidate.total_len) - ceil_page(candidate.prefix_len + len);
   const bool cut = candidate.prefix_len + len < candidate.total_len;
-  budget_.reserved_tokens += budget_.page_tokens;
+  budget_.reserved_tokens += budget_.page_tokens + rest;
   if (!cut) budget_.reserved_tokens += std::min(candidate.new_tokens_left, kMaxReservedNewTokens);
+  rest_tokens_ += rest;
   if (budget_.play_to_the_end)
     budget_.growths.push_back(
         {static_cast<double>(candidate.new_tokens_left), candidate.total_len});
@@ -36,8 +38,8 @@ Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
 
 Admission PrefillAdder::continue_chunked(const PrefillCandidate& candidate,
                                          int64_t available_tokens) {
-  const double reserved = budget_.nothing_running ? 0.0 : budget_.reserved_tokens;
-  const double room = std::max(0.0, static_cast<double>(available_tokens) - reserved);
+  const double room =
+      std::max(0.0, static_cast<double>(available_tokens) - budget_.reserved_tokens);
   const int rows = candidate.total_len - candidate.prefix_len;
   const int most_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
   if (rows <= most_rows && ceil_page(rows) <= room) return charge(candidate, rows);
@@ -67,7 +69,8 @@ bool PrefillAdder::outlives_all(const PrefillCandidate& candidate, int64_t avail
   std::erase_if(growths, [](const Growth& growth) { return growth.left <= 0; });
   std::ranges::sort(growths, {}, &Growth::left);
   const int held = candidate.prefix_pages * budget_.page_tokens;
-  double room = static_cast<double>(available_tokens) - (ceil_page(candidate.total_len) - held);
+  double room = static_cast<double>(available_tokens) - rest_tokens_ -
+                (ceil_page(candidate.total_len) - held);
   auto there = static_cast<double>(growths.size());
   for (const Growth& growth : growths) {
     if (room - growth.left * there <= budget_.page_tokens * there) return false;

@@ -77,8 +77,6 @@ class PrefillAdder {
   // Tokens of memory by which a candidate, with its prefix pinned, misses its admission; <= 0:
   // none.
   double shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const;
-  // Tokens that an unfinished chunk is still to take.
-  void reserve(int tokens) { budget_.reserved_tokens += tokens; }
   // A running request was sent away: its reserve is free. From now on shortfall() alone decides.
   void release(double reserved_tokens) {
     budget_.reserved_tokens -= reserved_tokens;
@@ -102,6 +100,7 @@ class PrefillAdder {
   int rem_chunk_ = std::numeric_limits<int>::max();
   int allowed_ = std::numeric_limits<int>::max();
   int num_added_ = 0;
+  int rest_tokens_ = 0;  // that cut prompts will take in later passes
 };
 
 }  // namespace hocket

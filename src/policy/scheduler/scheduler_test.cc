@@ -277,12 +277,12 @@ TEST_F(AdderTest, WhatOneIsPromisedTheNextCannotHave) {
   EXPECT_EQ(add(adder, 4, 6, 35).result, AddResult::added);
 }
 
-TEST_F(AdderTest, ACutPromptIsNotReservedFor) {
+TEST_F(AdderTest, TheRestOfACutPromptIsReserved) {
   PrefillAdder adder(budget);
   const Admission cut = add(adder, 40, 30, 200);
   EXPECT_EQ(cut.len, 16);
-  EXPECT_EQ(adder.verdict(5), AddResult::other) << "one page is reserved, and nobody follows a cut";
-  EXPECT_EQ(adder.verdict(4), AddResult::no_tokens);
+  EXPECT_EQ(adder.verdict(29), AddResult::other) << "24 and a page are reserved; the pass is full";
+  EXPECT_EQ(adder.verdict(28), AddResult::no_tokens);
 }
 
 TEST_F(AdderTest, RowsAreChargedInWholePages) {
@@ -314,7 +314,7 @@ TEST_F(AdderTest, AChunkWaitsForRunningRequestsOnly) {
   PrefillAdder busy(budget);
   EXPECT_EQ(busy.continue_chunked(rest, 12).result, AddResult::no_tokens);
   EXPECT_EQ(PrefillAdder(budget).continue_chunked(rest, 19).len, 8);
-  budget.nothing_running = true;
+  budget.reserved_tokens = 0;
   EXPECT_EQ(PrefillAdder(budget).continue_chunked(rest, 12).len, 12);
 }
 
