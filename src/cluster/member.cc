@@ -14,6 +14,10 @@ std::string name_of(const Identity& identity) {
   return fmt::format("rank {} ({})", identity.rank, identity.host);
 }
 
+std::string cut_why(std::string_view why) {
+  return std::string(why.substr(0, kMaxWhyBytes));
+}
+
 std::string make_boot_id() {
   std::array<unsigned char, 8> bytes;
   HOCKET_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);

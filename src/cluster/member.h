@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,6 +36,8 @@ struct Identity {
 
 // "rank 2 (h2)"; "rank 2" where the host is not known.
 std::string name_of(const Identity& identity);
+// At most kMaxWhyBytes of it.
+std::string cut_why(std::string_view why);
 // A random boot id: 16 hexadecimal digits.
 std::string make_boot_id();
 // Whether the texts and numbers lie within their limits. Errors: bad_value, naming the field.
@@ -76,8 +79,9 @@ struct Member {
 struct View {
   uint32_t epoch = 0;
   std::vector<Member> members;  // by rank
-  int lost = -1;                // the last rank that was lost while it is not back, else -1
-  std::string why;              // what ended the last epoch: "rank 2 (h2) is silent for 3.0 s"
+  int lost = -1;                // the last rank that was lost and is not back, else -1
+  std::string why;              // the last loss: "rank 2 (h2) is silent for 3.0 s"; kept when it is
+                                // back
 
   bool whole() const;  // epoch > 0 and every rank is in
   bool operator==(const View&) const = default;

@@ -13,6 +13,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kLengthBytes = 4;
+// More than a cluster ever has: a rank that says so is refused before counters overflow.
+constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 constexpr uint32_t kMagic = 0x43544b48;  // "HKTC": tells another service's bytes from ours
 
 // One description of each message serves both ways: fields(io, message) with a Writer or a Reader.
@@ -185,6 +187,8 @@ template <class Io, Is<JoinMessage> M>
 void fields(Io& io, M& m) {
   fields(io, m.identity);
   io.number(m.last_epoch);
+  io.expect(m.last_epoch <= kMaxEpoch, "an epoch is out of range");
+  small(io, m.resumes, 1);
   fields(io, m.beat);
 }
 template <class Io, Is<RefusedMessage> M>
@@ -266,7 +270,7 @@ Result<Message> parse_frame(std::string_view frame) {
   in.number(type);
   if (!in.ok()) return fail(ErrorCode::bad_value, "a message of the cluster is empty");
   if (version != kClusterProtocol)
-    return fail(error(ErrorCode::bad_value,
+    return fail(error(ErrorCode::lost_rank,
                       "the peer speaks version {} of the cluster's protocol, this process {}",
                       version, kClusterProtocol)
                     .with_fix("run the same version of hocket on all ranks"));
@@ -282,10 +286,6 @@ Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t most_b
                 "a message of the cluster says it has {} bytes; 2 to {} are taken", length,
                 most_bytes);
   return length;
-}
-
-std::string cut_why(std::string_view why) {
-  return std::string(why.substr(0, kMaxWhyBytes));
 }
 
 }  // namespace hocket

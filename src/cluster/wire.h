@@ -46,9 +46,11 @@ struct WelcomeMessage {
 
 // last_epoch: of the last view the rank had, so that a restarted rank 0 goes on counting from
 // there.
+// resumes: it still works in that epoch, only its connection is new.
 struct JoinMessage {
   Identity identity;
   uint32_t last_epoch = 0;
+  bool resumes = false;
   Beat beat;
   bool operator==(const JoinMessage&) const = default;
 };
@@ -107,13 +109,10 @@ using Message =
 // Appends the frame of `message`. Texts longer than their limit are a bug.
 void append_frame(std::string& out, const Message& message);
 // The fields of a frame whose length has been taken off: version, type and the rest.
-// Errors: bad_value; for another version of the protocol it names both.
+// Errors: bad_value; lost_rank for another version of the protocol, naming both.
 Result<Message> parse_frame(std::string_view frame);
 // Length of the frame at the front, its first four bytes not counted; nothing while those are not
 // there. Errors: bad_value when it is below 2 or above `most_bytes`.
 Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t most_bytes);
-
-// At most kMaxWhyBytes of it.
-std::string cut_why(std::string_view why);
 
 }  // namespace hocket

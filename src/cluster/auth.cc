@@ -1,0 +1,67 @@
+#include "cluster/auth.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace hocket {
+
+Result<std::string> read_cluster_token(const std::string& path) {
+  constexpr size_t kMost = 4096;
+  std::ifstream in(path, std::ios::binary);
+  if (!in)
+    return fail(error(ErrorCode::io, "cannot read the cluster token in {}", path)
+                    .with_fix("--cluster-token-file names a file that every rank can read")
+                    .with_param("--cluster-token-file"));
+  std::string token(kMost + 1, '\0');
+  in.read(token.data(), static_cast<std::streamsize>(token.size()));
+  token.resize(static_cast<size_t>(in.gcount()));
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t first = token.find_first_not_of(kSpace);
+  token = first == std::string::npos
+              ? ""
+              : token.substr(first, token.find_last_not_of(kSpace) - first + 1);
+  if (token.size() < kMinTokenBytes || token.size() > kMost)
+    return fail(error(ErrorCode::bad_value,
+                      "the cluster token in {} has {} bytes; {} to {} are taken", path,
+                      token.size(), kMinTokenBytes, kMost)
+                    .with_fix("make one with: openssl rand -hex 32 > token")
+                    .with_param("--cluster-token-file"));
+  struct stat facts{};
+  if (stat(path.c_str(), &facts) == 0 && (facts.st_mode & (S_IRGRP | S_IROTH)) != 0)
+    log::warning("cluster: other users can read the token in {}; chmod 600 keeps it from them",
+                 path);
+  return token;
+}
+
+Nonce make_nonce() {
+  Nonce nonce;
+  HOCKET_CHECK(RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) == 1);
+  return nonce;
+}
+
+Proof prove(std::string_view token, Side side, const Nonce& theirs, const Nonce& own) {
+  std::string said = side == Side::rank_0 ? "hocket rank 0" : "hocket rank";
+  said.append(reinterpret_cast<const char*>(theirs.data()), theirs.size());
+  said.append(reinterpret_cast<const char*>(own.data()), own.size());
+  Proof proof{};
+  unsigned int length = 0;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(said.data());
+  HOCKET_CHECK(HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), bytes, said.size(),
+                    proof.data(), &length) != nullptr);
+  HOCKET_CHECK(length == proof.size());
+  return proof;
+}
+
+bool same_proof(const Proof& a, const Proof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace hocket

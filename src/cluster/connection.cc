@@ -1,0 +1,124 @@
+#include "cluster/connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace hocket {
+
+Poller::Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  HOCKET_CHECK(static_cast<bool>(epoll_));
+}
+
+void Poller::add(const Fd& fd, uint64_t token, uint32_t events) {
+  epoll_event event{.events = events, .data = {.u64 = token}};
+  HOCKET_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0);
+}
+
+void Poller::change(const Fd& fd, uint64_t token, uint32_t events) {
+  epoll_event event{.events = events, .data = {.u64 = token}};
+  HOCKET_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd.get(), &event) == 0);
+}
+
+void Poller::remove(const Fd& fd) {
+  HOCKET_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr) == 0);
+}
+
+std::span<const epoll_event> Poller::wait(TimePoint until) {
+  const TimePoint now = RealClock().now();
+  int64_t ms = 60'000;
+  if (until < now + std::chrono::milliseconds(ms))
+    ms = std::max<int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(until - now).count());
+  const int count = epoll_wait(epoll_.get(), events_, std::size(events_), static_cast<int>(ms));
+  return {events_, static_cast<size_t>(std::max(0, count))};
+}
+
+Connection::Connection(Fd fd, Poller& poller, uint64_t token)
+    : fd_(std::move(fd)), poller_(poller), token_(token) {
+  poller_.add(fd_, token_, EPOLLIN);
+}
+
+Connection::~Connection() {
+  poller_.remove(fd_);
+}
+
+void Connection::receive() {
+  constexpr size_t kMost = size_t{256} << 10;
+  if (read_ > 0) {
+    in_.erase(0, read_);
+    read_ = 0;
+  }
+  char buffer[16 << 10];
+  for (size_t total = 0; total < kMost && !ended_;) {
+    const ssize_t got = recv(fd_.get(), buffer, sizeof buffer, 0);
+    if (got > 0) {
+      in_.append(buffer, static_cast<size_t>(got));
+      total += static_cast<size_t>(got);
+      received_bytes_ += static_cast<size_t>(got);
+    } else if (got == 0) {
+      end(error(ErrorCode::lost_rank, "the other side ended the connection"));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return;
+    } else if (errno != EINTR) {
+      end(error(ErrorCode::lost_rank, "the connection broke: {}", std::strerror(errno)));
+    }
+  }
+}
+
+Result<std::optional<Message>> Connection::next(size_t most_frame_bytes) {
+  constexpr size_t kLengthBytes = 4;
+  const std::string_view left = std::string_view(in_).substr(read_);
+  auto length = frame_length(left, most_frame_bytes);
+  Result<Message> message = fail(ErrorCode::internal, "no message yet");
+  if (length) {
+    if (!length->has_value() || left.size() - kLengthBytes < **length) return std::nullopt;
+    message = parse_frame(left.substr(kLengthBytes, **length));
+    read_ += kLengthBytes + **length;
+  }
+  if (length && message) return *std::move(message);
+  Error e = length ? std::move(message).error() : std::move(length).error();
+  end(e);
+  return fail(std::move(e));
+}
+
+void Connection::send(const Message& message) {
+  if (ended_) return;
+  append_frame(out_, message);
+  flush();
+  if (out_.size() - sent_ > kMaxUnsentBytes)
+    end(error(ErrorCode::lost_rank, "the other side does not read: {} bytes wait for it",
+              out_.size() - sent_));
+}
+
+void Connection::flush() {
+  while (!ended_ && sent_ < out_.size()) {
+    const ssize_t put = ::send(fd_.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+    if (put >= 0) {
+      sent_ += static_cast<size_t>(put);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      // What the other side said before it went can still be read: receive() ends the connection.
+      sent_ = out_.size();
+    }
+  }
+  if (sent_ == out_.size()) {
+    out_.clear();
+    sent_ = 0;
+  } else if (sent_ > kMaxFrameBytes) {
+    out_.erase(0, sent_);
+    sent_ = 0;
+  }
+  const bool wait = sent_ < out_.size() && !ended_;
+  if (wait == waits_to_write_) return;
+  waits_to_write_ = wait;
+  poller_.change(fd_, token_, wait ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void Connection::finish() {
+  shutdown(fd_.get(), SHUT_WR);
+}
+
+}  // namespace hocket

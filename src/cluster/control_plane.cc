@@ -1,0 +1,227 @@
+#include "cluster/control_plane.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/mailbox.h"
+#include "cluster/coordinator.h"
+#include "cluster/follower.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kMaxCommands = 1024;
+constexpr Duration kStorePatience = std::chrono::seconds(5);  // beyond what a call itself may take
+
+// No signal of the process is handled on the control thread.
+std::thread start_thread(auto body) {
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+struct ControlPlane::State {
+  ClusterOptions options;
+  Identity self;
+  Poller poller;
+  Shared shared;
+  Fd wake{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  Mailbox<Command> commands{kMaxCommands};
+  std::unique_ptr<ControlRole> role;
+  uint16_t port = 0;
+  std::atomic<bool> stopping{false};
+  std::thread thread;
+
+  State(const ClusterOptions& given, Identity identity)
+      : options(given), self(std::move(identity)) {
+    HOCKET_CHECK(static_cast<bool>(wake));
+    poller.add(wake, kWakeToken, EPOLLIN);
+  }
+
+  void notify() const {
+    const uint64_t one = 1;
+    // A full counter means that the thread is being woken already.
+    (void)!write(wake.get(), &one, sizeof one);
+  }
+
+  void run() {
+    pthread_setname_np(pthread_self(), "cluster");
+    while (!stopping.load(std::memory_order_acquire)) {
+      const auto events = poller.wait(role->next_deadline());
+      const TimePoint now = RealClock().now();
+      for (const epoll_event& event : events) {
+        if (event.data.u64 != kWakeToken) {
+          role->on_event(event.data.u64, event.events, now);
+          continue;
+        }
+        uint64_t count = 0;
+        (void)!read(wake.get(), &count, sizeof count);
+      }
+      while (auto command = commands.pop()) role->on_command(*std::move(command), now);
+      // After a pause of this process much waits to be read: nobody is judged before it was.
+      if (events.size() < Poller::kMostEvents) role->on_tick(now);
+    }
+    commands.close();
+    while (auto command = commands.pop()) role->on_command(*std::move(command), RealClock().now());
+    role->leave(RealClock().now());
+  }
+
+  void stop() {
+    stopping.store(true, std::memory_order_release);
+    notify();
+    if (thread.joinable()) thread.join();
+  }
+};
+
+ControlPlane::ControlPlane(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+ControlPlane::~ControlPlane() {
+  state_->stop();
+}
+
+Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& options,
+                                                         Identity self) {
+  if (self.boot_id.empty()) self.boot_id = make_boot_id();
+  HOCKET_TRY_VOID(check(self));
+  auto state = std::make_unique<State>(options, std::move(self));
+  State& s = *state;
+  if (s.self.rank == 0) {
+    HOCKET_TRY(auto coordinator, Coordinator::create(s.options, s.self, s.poller, s.shared));
+    s.port = coordinator->port();
+    log::info("cluster: rank 0 of {} listens at port {}", s.self.num_ranks, s.port);
+    s.role = std::move(coordinator);
+  } else {
+    s.role = std::make_unique<Follower>(s.options, s.self, s.poller, s.shared);
+  }
+  std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(state)));
+  s.thread = start_thread([&s] { s.run(); });
+  // The thread itself keeps to rank_wait, and says more when it is over.
+  HOCKET_TRY_VOID(s.shared.wait_view(options.rank_wait + options.handshake + kStorePatience));
+  return plane;
+}
+
+Result<View> ControlPlane::wait_whole(Duration most) {
+  return state_->shared.wait_whole(most);
+}
+
+Result<void> ControlPlane::enter(uint32_t epoch) {
+  return state_->shared.enter(epoch);
+}
+
+const std::atomic<uint32_t>& ControlPlane::aborted() const {
+  return state_->shared.abort;
+}
+
+Pulse& ControlPlane::pulse() {
+  return state_->shared.pulse;
+}
+
+void ControlPlane::post_report(uint32_t epoch, int rank, std::string_view why) {
+  if (epoch == 0) return;  // it is over already, and all know
+  Command command = ReportMessage{.epoch = epoch, .rank = rank, .why = cut_why(why)};
+  if (!state_->commands.push(command))
+    log::error("cluster: too many messages wait for the control thread; one is not sent: {}", why);
+  state_->notify();
+}
+
+void ControlPlane::report_lost(int rank, std::string_view why) {
+  post_report(state_->shared.leave_epoch(), rank, why);
+}
+
+void ControlPlane::abort(std::string_view why) {
+  post_report(state_->shared.leave_epoch(), -1, why);
+}
+
+View ControlPlane::view() const {
+  return state_->shared.view();
+}
+
+uint64_t ControlPlane::num_changes() const {
+  return state_->shared.num_changes.load(std::memory_order_relaxed);
+}
+
+std::optional<Error> ControlPlane::failure() const {
+  return state_->shared.failure();
+}
+
+std::vector<RankStatus> ControlPlane::status() const {
+  return state_->shared.status();
+}
+
+uint16_t ControlPlane::port() const {
+  return state_->port;
+}
+
+const Identity& ControlPlane::self() const {
+  return state_->self;
+}
+
+Result<StoreReply> ControlPlane::ask(StoreRequest request, Duration most) {
+  if (request.key.size() > kMaxStoreKeyBytes || request.value.size() > kMaxStoreValueBytes)
+    return fail(ErrorCode::bad_value,
+                "an entry of the store has {} bytes of key and {} of value; at most {} and {} are "
+                "taken",
+                request.key.size(), request.value.size(), kMaxStoreKeyBytes, kMaxStoreValueBytes);
+  StoreCall call{.request = std::move(request), .done = {}};
+  std::future<Result<StoreReply>> answer = call.done.get_future();
+  Command command = std::move(call);
+  if (!state_->commands.push(command))
+    return fail(ErrorCode::queue_full, "too many messages wait for the control thread");
+  state_->notify();
+  if (answer.wait_for(most + kStorePatience) != std::future_status::ready)
+    return fail(ErrorCode::timed_out, "the store of rank 0 did not answer in time");
+  return answer.get();
+}
+
+namespace {
+
+int64_t whole_ms(Duration d) {
+  return std::chrono::ceil<std::chrono::milliseconds>(d).count();
+}
+
+}  // namespace
+
+Result<void> ControlPlane::set(std::string_view key, std::string_view value, Duration lifetime) {
+  HOCKET_TRY([[maybe_unused]] const auto reply, ask({.op = StoreOp::set,
+                                                     .key = std::string(key),
+                                                     .value = std::string(value),
+                                                     .number = whole_ms(lifetime)},
+                                                    {}));
+  return {};
+}
+
+Result<std::string> ControlPlane::get(std::string_view key) {
+  HOCKET_TRY(auto reply, ask({.op = StoreOp::get, .key = std::string(key)}, {}));
+  return std::move(reply.value);
+}
+
+Result<std::string> ControlPlane::wait(std::string_view key, Duration most) {
+  HOCKET_TRY(auto reply,
+             ask({.op = StoreOp::wait, .key = std::string(key), .number = whole_ms(most)}, most));
+  return std::move(reply.value);
+}
+
+Result<int64_t> ControlPlane::add(std::string_view key, int64_t number) {
+  HOCKET_TRY(const auto reply,
+             ask({.op = StoreOp::add, .key = std::string(key), .number = number}, {}));
+  return reply.number;
+}
+
+Result<void> ControlPlane::erase(std::string_view key) {
+  HOCKET_TRY([[maybe_unused]] const auto reply,
+             ask({.op = StoreOp::erase, .key = std::string(key)}, {}));
+  return {};
+}
+
+}  // namespace hocket

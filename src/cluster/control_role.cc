@@ -1,0 +1,123 @@
+#include "cluster/control_role.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hocket {
+
+void Shared::set(const View& view) {
+  view_ = view;
+  if (!view_.whole() || view_.epoch != entered_ || view_.epoch <= over_) {
+    entered_ = 0;
+    abort.store(1, std::memory_order_release);
+  }
+  num_changes.fetch_add(1, std::memory_order_relaxed);
+  changed_.notify_all();
+}
+
+void Shared::publish(const View& view) {
+  std::lock_guard lock(mutex_);
+  set(view);
+}
+
+void Shared::publish_over(const View& view) {
+  std::lock_guard lock(mutex_);
+  over_ = std::max(over_, view.epoch);
+  set(view);
+}
+
+void Shared::publish_status(std::vector<RankStatus> status) {
+  std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+}
+
+void Shared::give_up(const Error& why) {
+  std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = why;
+  entered_ = 0;
+  abort.store(1, std::memory_order_release);
+  num_changes.fetch_add(1, std::memory_order_relaxed);
+  changed_.notify_all();
+}
+
+View Shared::view() const {
+  std::lock_guard lock(mutex_);
+  return view_;
+}
+
+std::optional<Error> Shared::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::vector<RankStatus> Shared::status() const {
+  std::lock_guard lock(mutex_);
+  return status_;
+}
+
+Result<void> Shared::enter(uint32_t epoch) {
+  std::lock_guard lock(mutex_);
+  if (failure_) return fail(*failure_);
+  if (!view_.whole()) return fail(ErrorCode::lost_rank, "{}", missing(view_));
+  if (view_.epoch != epoch || epoch <= over_)
+    return fail(ErrorCode::lost_rank, "epoch {} is over: {}", epoch,
+                view_.why.empty() ? "this rank gave it up" : view_.why);
+  entered_ = epoch;
+  abort.store(0, std::memory_order_release);
+  return {};
+}
+
+uint32_t Shared::leave_epoch() {
+  std::lock_guard lock(mutex_);
+  abort.store(1, std::memory_order_release);
+  over_ = std::max(over_, entered_);
+  return std::exchange(entered_, 0);
+}
+
+Result<View> Shared::wait_whole(Duration most) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [&] { return failure_ || (view_.whole() && view_.epoch > over_); };
+  const bool in_time = changed_.wait_for(lock, most, ready);
+  if (failure_) return fail(*failure_);
+  if (in_time) return view_;
+  return fail(error(ErrorCode::timed_out, "not all ranks came within {:.0f} s: {}",
+                    to_seconds(most), missing(view_))
+                  .with_fix("start the missing ranks; their logs say why they could not join"));
+}
+
+Result<void> Shared::wait_view(Duration most) {
+  std::unique_lock lock(mutex_);
+  const auto ready = [&] { return failure_ || !view_.members.empty(); };
+  const bool in_time = changed_.wait_for(lock, most, ready);
+  if (failure_) return fail(*failure_);
+  if (!in_time) return fail(ErrorCode::timed_out, "rank 0 did not answer in time");
+  return {};
+}
+
+std::optional<StoreRequest> StoreCalls::start(StoreCall call) {
+  if (open_.size() == kMost) {
+    call.done.set_value(
+        fail(ErrorCode::queue_full, "{} calls of the store are open already", open_.size()));
+    return std::nullopt;
+  }
+  call.request.id = ++last_id_;
+  open_.emplace(last_id_, std::move(call.done));
+  return std::move(call.request);
+}
+
+void StoreCalls::finish(const StoreReply& reply) {
+  const auto found = open_.find(reply.id);
+  if (found == open_.end()) return;  // it was given up
+  if (reply.code == 0)
+    found->second.set_value(reply);
+  else
+    found->second.set_value(fail(static_cast<ErrorCode>(reply.code), "{}", reply.value));
+  open_.erase(found);
+}
+
+void StoreCalls::fail_all(const Error& why) {
+  for (auto& [id, done] : open_) done.set_value(fail(why));
+  open_.clear();
+}
+
+}  // namespace hocket

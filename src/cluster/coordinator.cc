@@ -1,0 +1,291 @@
+#include "cluster/coordinator.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "cluster/auth.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kMaxStrangerBytes = 4096;
+constexpr Duration kClosingTime = std::chrono::milliseconds(500);
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+constexpr Duration kWarnPause = std::chrono::seconds(5);
+constexpr int kMostAccepts = 16;  // before others have their turn
+
+Result<Fd> listen_at(const ClusterOptions& options) {
+  HOCKET_TRY(const auto addresses, resolve(options.init_addr));
+  SocketAddress address = addresses.front();
+  if (options.token.empty() && !options.insecure && !address.is_loopback())
+    return fail(error(ErrorCode::unauthorized,
+                      "ranks across hosts need a cluster token, and {} is no loopback address",
+                      address.text())
+                    .with_fix("--cluster-token-file FILE on all ranks, or --insecure-cluster "
+                              "where strangers cannot reach the port"));
+  auto listener = listen_on(address);
+  if (listener || listener.error().code == ErrorCode::port_in_use || address.is_loopback())
+    return listener;
+  // The name may be of a service or a gateway in front of this machine.
+  log::warning("cluster: {}; listening at every address instead", listener.error().message);
+  address.set_any();
+  return listen_on(address);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Coordinator>> Coordinator::create(const ClusterOptions& options,
+                                                         const Identity& self, Poller& poller,
+                                                         Shared& shared) {
+  HOCKET_TRY(Fd listener, listen_at(options));
+  std::unique_ptr<Coordinator> made(new Coordinator(options, self, poller, shared));
+  made->listener_ = std::move(listener);
+  poller.add(made->listener_, kListenToken, EPOLLIN);
+  shared.publish(made->membership_.view());
+  return made;
+}
+
+Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller,
+                         Shared& shared)
+    : options_(options),
+      poller_(poller),
+      shared_(shared),
+      membership_(self, options.limits, RealClock().now()),
+      session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {}
+
+void Coordinator::accept_some(TimePoint now) {
+  for (int i = 0; i < kMostAccepts; ++i) {
+    SocketAddress from;
+    from.length = sizeof from.storage;
+    Fd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
+                  SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      // Out of descriptors or memory: the listener stays ready, and would keep us awake.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        poller_.change(listener_, kListenToken, 0);
+        accept_again_ = now + kAcceptPause;
+      }
+      return;
+    }
+    tune_socket(fd, options_.limits.lost_after);
+    drop_oldest_stranger();
+    const uint64_t token = next_token_++;
+    Session& session = sessions_[token];
+    session.connection = std::make_unique<Connection>(std::move(fd), poller_, token);
+    session.peer = from.text();
+    session.nonce = make_nonce();
+    session.until = now + options_.handshake;
+    session.connection->send(
+        HelloMessage{.needs_token = !options_.token.empty(), .nonce = session.nonce});
+  }
+}
+
+void Coordinator::drop_oldest_stranger() {
+  const auto is_stranger = [](const auto& entry) { return entry.second.phase != Phase::member; };
+  if (std::ranges::count_if(sessions_, is_stranger) < options_.most_strangers) return;
+  sessions_.erase(std::ranges::find_if(sessions_, is_stranger));
+}
+
+void Coordinator::on_event(uint64_t token, uint32_t events, TimePoint now) {
+  if (token == kListenToken) return accept_some(now);
+  const auto found = sessions_.find(token);
+  if (found == sessions_.end()) return;  // dropped earlier in the same round
+  if ((events & EPOLLOUT) != 0) found->second.connection->flush();
+  if ((events & ~uint32_t{EPOLLOUT}) != 0) read(token, now);
+}
+
+void Coordinator::read(uint64_t token, TimePoint now) {
+  Session& session = sessions_.at(token);
+  session.connection->receive();
+  while (session.phase != Phase::closing) {
+    const size_t most = session.phase == Phase::proof ? kMaxStrangerFrameBytes : kMaxFrameBytes;
+    const auto message = session.connection->next(most);
+    if (!message) {
+      warn_of_stranger(session, message.error().message, now);
+      return drop(token, now);
+    }
+    if (!message->has_value()) break;
+    if (!handle(token, session, **message, now)) return drop(token, now);
+  }
+  const bool talks_too_much = session.phase != Phase::member && session.phase != Phase::join &&
+                              session.connection->received_bytes() > kMaxStrangerBytes;
+  if (session.connection->ended() || talks_too_much) drop(token, now);
+}
+
+bool Coordinator::handle(uint64_t token, Session& session, const Message& message, TimePoint now) {
+  switch (session.phase) {
+    case Phase::proof:
+      return handle_proof(session, message, now);
+    case Phase::join:
+      return handle_join(token, session, message, now);
+    case Phase::member:
+      return handle_member(token, session, message, now);
+    case Phase::closing:
+      return true;
+  }
+  return false;
+}
+
+bool Coordinator::handle_proof(Session& session, const Message& message, TimePoint now) {
+  const auto* said = std::get_if<ProofMessage>(&message);
+  if (said == nullptr) {
+    warn_of_stranger(session, "it did not prove that it knows the token", now);
+    return false;
+  }
+  const Proof expected = prove(options_.token, Side::other, session.nonce, said->nonce);
+  if (!same_proof(said->proof, expected)) {
+    warn_of_stranger(session, "its cluster token is another", now);
+    refuse(session,
+           error(ErrorCode::unauthorized, "the cluster token is not that of rank 0")
+               .with_fix("give all ranks the same --cluster-token-file"),
+           false, now);
+    return true;
+  }
+  session.phase = Phase::join;
+  session.connection->send(
+      WelcomeMessage{prove(options_.token, Side::rank_0, said->nonce, session.nonce)});
+  return true;
+}
+
+bool Coordinator::handle_join(uint64_t token, Session& session, const Message& message,
+                              TimePoint now) {
+  const auto* join = std::get_if<JoinMessage>(&message);
+  if (join == nullptr) return false;
+  if (auto joined = membership_.join(*join, now); !joined) {
+    const bool may_retry = joined.error().code == ErrorCode::queue_full;
+    log::error("cluster: refused {} from {}: {}", name_of(join->identity), session.peer,
+               joined.error().message);
+    refuse(session, joined.error(), may_retry, now);
+    return true;
+  }
+  uint64_t& current = session_of_rank_[static_cast<size_t>(join->identity.rank)];
+  if (current != 0) {
+    store_.forget(current);
+    sessions_.erase(current);
+  }
+  current = token;
+  session.rank = join->identity.rank;
+  session.phase = Phase::member;
+  session.connection->send(ViewMessage{membership_.view()});
+  log::info("cluster: joined {} from {}", name_of(join->identity), session.peer);
+  return true;
+}
+
+bool Coordinator::handle_member(uint64_t token, Session& session, const Message& message,
+                                TimePoint now) {
+  if (const auto* beat = std::get_if<BeatMessage>(&message)) {
+    membership_.beat(session.rank, beat->beat, now);
+  } else if (const auto* request = std::get_if<StoreRequest>(&message)) {
+    store_.ask(token, *request, now);
+  } else if (const auto* report = std::get_if<ReportMessage>(&message)) {
+    membership_.report({session.rank, report->rank, report->epoch, report->why}, now);
+  } else if (const auto* leave = std::get_if<LeaveMessage>(&message)) {
+    membership_.leave(session.rank, leave->why);
+    return false;
+  } else {
+    log::error("cluster: rank {} sent a message that a member does not send", session.rank);
+    return false;
+  }
+  return true;
+}
+
+void Coordinator::refuse(Session& session, const Error& why, bool may_retry, TimePoint now) {
+  session.connection->send(RefusedMessage{.may_retry = may_retry,
+                                          .code = static_cast<uint16_t>(why.code),
+                                          .text = cut_why(why.message),
+                                          .fix = cut_why(why.fix)});
+  session.connection->finish();
+  session.phase = Phase::closing;
+  session.until = now + kClosingTime;
+}
+
+void Coordinator::warn_of_stranger(const Session& session, const std::string& why, TimePoint now) {
+  if (now < quiet_until_) {
+    ++num_unsaid_;
+    return;
+  }
+  quiet_until_ = now + kWarnPause;
+  log::warning("cluster: closed a connection from {}: {} ({} more since the last such line)",
+               session.peer, why, std::exchange(num_unsaid_, 0));
+}
+
+void Coordinator::drop(uint64_t token, TimePoint now) {
+  const auto found = sessions_.find(token);
+  const int rank = found->second.rank;
+  if (rank >= 0 && session_of_rank_[static_cast<size_t>(rank)] == token) {
+    session_of_rank_[static_cast<size_t>(rank)] = 0;
+    membership_.cut(rank, now);
+  }
+  store_.forget(token);
+  sessions_.erase(found);
+}
+
+void Coordinator::on_command(Command command, TimePoint now) {
+  if (auto* call = std::get_if<StoreCall>(&command)) {
+    if (auto request = calls_.start(std::move(*call))) store_.ask(0, *std::move(request), now);
+  } else if (const auto* report = std::get_if<ReportMessage>(&command)) {
+    membership_.report({0, report->rank, report->epoch, report->why}, now);
+  }
+}
+
+void Coordinator::on_tick(TimePoint now) {
+  if (accept_again_ <= now) {
+    accept_again_ = TimePoint::max();
+    poller_.change(listener_, kListenToken, EPOLLIN);
+  }
+  if (next_beat_ <= now) beat(now);
+  membership_.tick(now);
+  store_.expire(now);
+  tell_all();
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    const auto [token, session] = std::pair(it->first, &it->second);
+    ++it;
+    const bool is_member = session->phase == Phase::member;
+    const bool late = !is_member && session->until <= now;
+    const bool silent = is_member && !membership_.connected(session->rank);
+    if (late || silent || session->connection->ended()) drop(token, now);
+  }
+}
+
+void Coordinator::beat(TimePoint now) {
+  next_beat_ = now + options_.limits.heartbeat;
+  const Beat own = shared_.pulse.beat();
+  membership_.beat(0, own, now);
+  for (auto& [token, session] : sessions_)
+    if (session.phase == Phase::member) session.connection->send(BeatMessage{own});
+  shared_.publish_status(membership_.status(now));
+}
+
+void Coordinator::tell_all() {
+  if (told_version_ != membership_.version()) {
+    told_version_ = membership_.version();
+    for (auto& [token, session] : sessions_)
+      if (session.phase == Phase::member) session.connection->send(ViewMessage{membership_.view()});
+    shared_.publish(membership_.view());
+  }
+  for (const Store::Reply& reply : store_.take_replies()) {
+    if (reply.asker == 0) {
+      calls_.finish(reply.reply);
+    } else if (const auto found = sessions_.find(reply.asker); found != sessions_.end()) {
+      found->second.connection->send(reply.reply);
+    }
+  }
+}
+
+TimePoint Coordinator::next_deadline() const {
+  TimePoint next =
+      std::min({accept_again_, next_beat_, membership_.next_deadline(), store_.next_deadline()});
+  for (const auto& [token, session] : sessions_)
+    if (session.phase != Phase::member) next = std::min(next, session.until);
+  return next;
+}
+
+void Coordinator::leave(TimePoint) {
+  for (auto& [token, session] : sessions_)
+    if (session.phase == Phase::member) session.connection->send(LeaveMessage{"it shuts down"});
+  calls_.fail_all(error(ErrorCode::shutting_down, "the control plane of this rank has ended"));
+}
+
+}  // namespace hocket

@@ -1,0 +1,344 @@
+#include "cluster/follower.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "cluster/auth.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kAnnounceEvery = std::chrono::seconds(5);
+
+}  // namespace
+
+Follower::Follower(const ClusterOptions& options, Identity self, Poller& poller, Shared& shared)
+    : options_(options),
+      self_(std::move(self)),
+      poller_(poller),
+      shared_(shared),
+      lost_since_(RealClock().now()),
+      next_announcement_(lost_since_ + std::chrono::seconds(1)) {}
+
+Follower::~Follower() {
+  if (candidate_ && candidate_->dialled) poller_.remove(candidate_->dialled);
+}
+
+Result<void> Follower::find_address() {
+  if (next_address_ < addresses_.size()) return {};
+  // All were tried. A rank 0 that is somewhere else now has another address by the same name.
+  if (addresses_.empty() || lost_) {
+    HOCKET_TRY(addresses_, resolve(options_.init_addr));
+  }
+  next_address_ = 0;
+  return {};
+}
+
+void Follower::dial(TimePoint now) {
+  next_dial_ =
+      now + (lost_ ? options_.redial : std::min(options_.redial, options_.limits.reconnect / 4));
+  if (auto found = find_address(); !found) {
+    last_problem_ = found.error().message;
+    return;
+  }
+  const SocketAddress& address = addresses_[next_address_++];
+  if (options_.token.empty() && !options_.insecure && !address.is_loopback())
+    return give_up(error(ErrorCode::unauthorized,
+                         "ranks across hosts need a cluster token, and {} is no loopback address",
+                         address.text())
+                       .with_fix("--cluster-token-file FILE on all ranks, or --insecure-cluster "
+                                 "where strangers cannot reach the port"));
+  auto fd = start_dial(address);
+  if (!fd) {
+    last_problem_ = fd.error().message;
+    return;
+  }
+  tune_socket(*fd, options_.limits.lost_after);
+  candidate_ = std::make_unique<Candidate>();
+  candidate_->dialled = *std::move(fd);
+  candidate_->token = next_token_++;
+  candidate_->until = now + options_.redial;
+  poller_.add(candidate_->dialled, candidate_->token, EPOLLOUT);
+}
+
+void Follower::connected(TimePoint now) {
+  if (const int problem = dial_error(candidate_->dialled); problem != 0)
+    return drop_candidate(
+        now, fmt::format("{}: {}", to_text(options_.init_addr), std::strerror(problem)));
+  poller_.remove(candidate_->dialled);
+  candidate_->connection = std::make_unique<Connection>(std::exchange(candidate_->dialled, Fd()),
+                                                        poller_, candidate_->token);
+  candidate_->phase = Phase::hello;
+  candidate_->until = now + options_.handshake;
+}
+
+void Follower::drop_candidate(TimePoint, const std::string& why) {
+  last_problem_ = why;
+  if (candidate_->dialled) poller_.remove(candidate_->dialled);
+  candidate_.reset();
+}
+
+void Follower::on_event(uint64_t token, uint32_t events, TimePoint now) {
+  if (current_ && token == current_token_) {
+    if ((events & EPOLLOUT) != 0) current_->flush();
+    if ((events & ~uint32_t{EPOLLOUT}) != 0) read_current(now);
+  } else if (candidate_ && token == candidate_->token) {
+    if (candidate_->phase == Phase::dialling) return connected(now);
+    if ((events & EPOLLOUT) != 0) candidate_->connection->flush();
+    if ((events & ~uint32_t{EPOLLOUT}) != 0) read_candidate(now);
+  }
+}
+
+void Follower::read_candidate(TimePoint now) {
+  const uint64_t token = candidate_->token;
+  candidate_->connection->receive();
+  while (candidate_) {
+    const bool proven = candidate_->phase == Phase::view;
+    const auto message =
+        candidate_->connection->next(proven ? kMaxFrameBytes : kMaxStrangerFrameBytes);
+    if (!message) {
+      // Another version of hocket: both sides are to know.
+      if (message.error().code == ErrorCode::lost_rank) {
+        candidate_->connection->send(LeaveMessage{cut_why(message.error().message)});
+        give_up(message.error());
+      }
+      return drop_candidate(now, message.error().message);
+    }
+    if (!message->has_value()) break;
+    handle_candidate(**message, now);
+  }
+  // What came behind the view is the joined rank's.
+  if (!candidate_) {
+    if (current_ && current_token_ == token) read_current(now);
+    return;
+  }
+  if (candidate_->connection->ended())
+    drop_candidate(now, "rank 0 ended the connection before this rank had joined");
+}
+
+void Follower::handle_candidate(const Message& message, TimePoint now) {
+  if (const auto* refused = std::get_if<RefusedMessage>(&message)) return on_refused(*refused, now);
+  const auto* hello = std::get_if<HelloMessage>(&message);
+  const auto* welcome = std::get_if<WelcomeMessage>(&message);
+  const auto* view = std::get_if<ViewMessage>(&message);
+  if (candidate_->phase == Phase::hello && hello != nullptr) return answer_hello(*hello, now);
+  if (candidate_->phase == Phase::welcome && welcome != nullptr) {
+    check_welcome(*welcome);
+    if (gave_up_) drop_candidate(now, "rank 0 does not know the cluster token");
+    return;
+  }
+  if (candidate_->phase == Phase::view && view != nullptr) return promote(view->view, now);
+  drop_candidate(now, "what answers is not rank 0 of a hocket cluster");
+}
+
+void Follower::answer_hello(const HelloMessage& hello, TimePoint now) {
+  if (hello.needs_token != !options_.token.empty()) {
+    give_up(error(ErrorCode::unauthorized, "rank 0 at {} runs {} a cluster token, this rank {}",
+                  to_text(options_.init_addr), hello.needs_token ? "with" : "without",
+                  hello.needs_token ? "without" : "with")
+                .with_fix("give all ranks the same --cluster-token-file"));
+    return drop_candidate(now, "a cluster token is missing");
+  }
+  candidate_->rank_0_nonce = hello.nonce;
+  candidate_->nonce = make_nonce();
+  candidate_->connection->send(ProofMessage{
+      candidate_->nonce, prove(options_.token, Side::other, hello.nonce, candidate_->nonce)});
+  candidate_->phase = Phase::welcome;
+}
+
+void Follower::check_welcome(const WelcomeMessage& welcome) {
+  const Proof expected =
+      prove(options_.token, Side::rank_0, candidate_->nonce, candidate_->rank_0_nonce);
+  if (!same_proof(welcome.proof, expected))
+    return give_up(error(ErrorCode::unauthorized,
+                         "what answers at {} does not know the cluster token",
+                         to_text(options_.init_addr))
+                       .with_fix("give all ranks the same --cluster-token-file"));
+  candidate_->connection->send(JoinMessage{.identity = self_,
+                                           .last_epoch = view_.epoch,
+                                           .resumes = !lost_,
+                                           .beat = shared_.pulse.beat()});
+  candidate_->phase = Phase::view;
+}
+
+void Follower::on_refused(const RefusedMessage& refused, TimePoint now) {
+  Error why{static_cast<ErrorCode>(refused.code),
+            "rank 0 refuses this rank: " + refused.text,
+            refused.fix,
+            {}};
+  if (!refused.may_retry) give_up(why);
+  drop_candidate(now, why.message);
+}
+
+void Follower::promote(const View& view, TimePoint now) {
+  if (current_) end_current(now);
+  current_ = std::move(candidate_->connection);
+  current_token_ = candidate_->token;
+  candidate_.reset();
+  cut_at_ = TimePoint::max();
+  heard_ = now;
+  next_beat_ = now;
+  if (lost_)
+    log::info("cluster: joined rank 0 at {} as {}", to_text(options_.init_addr), name_of(self_));
+  lost_ = false;
+  if (!apply(view)) end_current(now);
+}
+
+void Follower::read_current(TimePoint now) {
+  current_->receive();
+  while (current_) {
+    const auto message = current_->next(kMaxFrameBytes);
+    if (!message) {
+      log::error("cluster: {}", message.error().message);
+      return end_current(now);
+    }
+    if (!message->has_value()) break;
+    heard_ = now;
+    if (!handle_current(**message, now) && current_) return end_current(now);
+  }
+  if (current_ && current_->ended()) end_current(now);
+}
+
+bool Follower::handle_current(const Message& message, TimePoint now) {
+  if (std::holds_alternative<BeatMessage>(message)) return true;
+  if (const auto* view = std::get_if<ViewMessage>(&message)) return apply(view->view);
+  if (const auto* reply = std::get_if<StoreReply>(&message)) {
+    calls_.finish(*reply);
+    return true;
+  }
+  if (const auto* gone = std::get_if<LeaveMessage>(&message)) {
+    lose_rank_0(fmt::format("leaves: {}", gone->why), now);
+    return true;
+  }
+  log::error("cluster: rank 0 sent a message that does not belong here");
+  return false;
+}
+
+bool Follower::apply(const View& view) {
+  if (view.members.size() != static_cast<size_t>(self_.num_ranks)) {
+    log::error("cluster: rank 0 tells of {} ranks, there are {}", view.members.size(),
+               self_.num_ranks);
+    return false;
+  }
+  if (view.epoch > view_.epoch && view.lost >= 0)
+    log::error("cluster: lost epoch={} {}", view.epoch, view.why);
+  else if (view.whole() && view.epoch != view_.epoch)
+    log::info("cluster: whole epoch={} ranks={}", view.epoch, self_.num_ranks);
+  view_ = view;
+  shared_.publish(view_);
+  return true;
+}
+
+// The connection is of no use; rank 0 may still be there.
+void Follower::end_current(TimePoint now) {
+  current_.reset();
+  calls_.fail_all(error(ErrorCode::lost_rank, "the connection to rank 0 ended")
+                      .with_fix("try again when it is back"));
+  cut_at_ = now;
+  next_dial_ = now;
+}
+
+void Follower::lose_rank_0(const std::string& why, TimePoint now) {
+  if (current_) end_current(now);
+  if (candidate_) drop_candidate(now, why);
+  cut_at_ = TimePoint::max();
+  lost_ = true;
+  lost_since_ = now;
+  next_announcement_ = now + kAnnounceEvery;
+  Member& rank_0 = view_.members.front();
+  rank_0.presence = Presence::absent;
+  view_.lost = 0;
+  view_.why = cut_why(fmt::format("{} {}", name_of(rank_0.identity), why));
+  last_problem_ = view_.why;
+  log::error("cluster: lost epoch={} {}; waiting for it for {:.0f} s", view_.epoch, view_.why,
+             to_seconds(options_.rank_wait));
+  shared_.publish_over(view_);
+}
+
+void Follower::give_up(const Error& why) {
+  gave_up_ = true;
+  lost_ = true;
+  if (current_) current_->send(LeaveMessage{cut_why(why.message)});
+  current_.reset();
+  cut_at_ = TimePoint::max();
+  calls_.fail_all(why);
+  log::error("cluster: {}", why.message);
+  shared_.give_up(why);
+}
+
+void Follower::announce(TimePoint now) {
+  if (now < next_announcement_) return;
+  next_announcement_ = now + kAnnounceEvery;
+  log::info("cluster: waiting for rank 0 at {}, {:.0f} s of {:.0f} s: {}",
+            to_text(options_.init_addr), to_seconds(now - lost_since_),
+            to_seconds(options_.rank_wait), last_problem_);
+}
+
+bool Follower::may_dial(TimePoint now) const {
+  if (candidate_ || gave_up_) return false;
+  return !current_ || now - heard_ >= options_.limits.suspect_after;
+}
+
+void Follower::on_command(Command command, TimePoint) {
+  if (auto* call = std::get_if<StoreCall>(&command)) {
+    if (!current_) {
+      call->done.set_value(
+          fail(error(ErrorCode::lost_rank, "rank 0 keeps the store, and is not there")
+                   .with_fix("try again when it is back")));
+    } else if (auto request = calls_.start(std::move(*call))) {
+      current_->send(*request);
+    }
+  } else if (const auto* report = std::get_if<ReportMessage>(&command)) {
+    if (current_) current_->send(*report);
+  }
+}
+
+void Follower::on_tick(TimePoint now) {
+  if (current_ && current_->ended()) end_current(now);
+  if (!lost_ && now - heard_ >= options_.limits.lost_after)
+    lose_rank_0(fmt::format("is silent for {:.1f} s", to_seconds(now - heard_)), now);
+  else if (!lost_ && cut_at_ != TimePoint::max() && now - cut_at_ >= options_.limits.reconnect)
+    lose_rank_0("ended its connection", now);
+  if (candidate_ && candidate_->until <= now)
+    drop_candidate(now, fmt::format("{}: no answer in time", to_text(options_.init_addr)));
+  if (lost_ && !gave_up_ && now - lost_since_ >= options_.rank_wait)
+    give_up(error(ErrorCode::lost_rank, "rank 0 at {} was not there for {:.0f} s: {}",
+                  to_text(options_.init_addr), to_seconds(options_.rank_wait), last_problem_)
+                .with_fix("start rank 0, or wait longer with --rank-wait"));
+  if (may_dial(now) && next_dial_ <= now) {
+    dial(now);
+    if (lost_ && !candidate_ && !gave_up_) announce(now);
+  } else if (lost_ && !gave_up_) {
+    announce(now);
+  }
+  if (current_ && next_beat_ <= now) {
+    next_beat_ = now + options_.limits.heartbeat;
+    current_->send(BeatMessage{shared_.pulse.beat()});
+  }
+}
+
+TimePoint Follower::next_deadline() const {
+  TimePoint next = TimePoint::max();
+  if (!lost_) {
+    next = heard_ + options_.limits.lost_after;
+    if (cut_at_ != TimePoint::max()) next = std::min(next, cut_at_ + options_.limits.reconnect);
+  } else if (!gave_up_) {
+    next = std::min(lost_since_ + options_.rank_wait, next_announcement_);
+  }
+  if (candidate_) next = std::min(next, candidate_->until);
+  if (current_) next = std::min(next, next_beat_);
+  if (!candidate_ && !gave_up_) next = std::min(next, dial_at());
+  return next;
+}
+
+TimePoint Follower::dial_at() const {
+  return current_ ? std::max(next_dial_, heard_ + options_.limits.suspect_after) : next_dial_;
+}
+
+void Follower::leave(TimePoint) {
+  if (current_) current_->send(LeaveMessage{"it shuts down"});
+  calls_.fail_all(error(ErrorCode::shutting_down, "the control plane of this rank has ended"));
+}
+
+}  // namespace hocket

@@ -1,0 +1,261 @@
+#include "cluster/membership.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+// A stretch of time before 0 is none.
+Duration since(TimePoint then, TimePoint now) {
+  return std::max(Duration::zero(), now - then);
+}
+
+}  // namespace
+
+Membership::Membership(Identity rank_0, const LivenessLimits& limits, TimePoint now)
+    : limits_(limits), slots_(static_cast<size_t>(rank_0.num_ranks)) {
+  HOCKET_CHECK(rank_0.rank == 0);
+  view_.members.resize(slots_.size());
+  for (int rank = 0; rank < num_ranks(); ++rank) member(rank).identity.rank = rank;
+  member(0).identity = std::move(rank_0);
+  slot(0).connected = true;
+  slot(0).heard = slot(0).moved = now;
+  member(0).presence = Presence::out;
+  let_in(0, now);
+}
+
+Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
+  const Identity& identity = join.identity;
+  HOCKET_TRY_VOID(check(identity));
+  if (auto e = disagreement(member(0).identity, identity)) return fail(*std::move(e));
+  if (identity.rank == 0)
+    return fail(error(ErrorCode::lost_rank, "{} is rank 0 already", name_of(member(0).identity))
+                    .with_fix("give every process a rank of its own"));
+  Member& m = member(identity.rank);
+  Slot& s = slot(identity.rank);
+  const bool same_process = m.identity.boot_id == identity.boot_id;
+  if (m.presence != Presence::absent && !same_process) {
+    const bool alive = s.connected && since(s.heard, now) < limits_.suspect_after;
+    if (alive)
+      return fail(error(ErrorCode::queue_full, "{} is there already, as process {}",
+                        name_of(m.identity), m.identity.boot_id)
+                      .with_fix("give every process a rank of its own"));
+    if (m.presence == Presence::in) lose(identity.rank, "was started anew");
+    m.presence = Presence::absent;
+  }
+  if (!same_process) s = {};
+  if (m.presence == Presence::in && !join.resumes) lose(identity.rank, "had lost rank 0");
+  view_.epoch = std::max(view_.epoch, join.last_epoch);
+  s.connected = true;
+  s.cut_at = TimePoint::max();
+  s.heard = s.moved = now;
+  s.beat = join.beat;
+  if (m.presence == Presence::absent) m.presence = Presence::out;
+  m.identity = identity;
+  ++version_;
+  let_in(identity.rank, now);
+  return {};
+}
+
+void Membership::beat(int rank, const Beat& beat, TimePoint now) {
+  Slot& s = slot(rank);
+  if (!s.connected) return;
+  s.heard = now;
+  if (!s.beat.same_place(beat)) s.moved = now;
+  s.beat = beat;
+  let_in(rank, now);
+}
+
+void Membership::cut(int rank, TimePoint now) {
+  Slot& s = slot(rank);
+  s.connected = false;
+  if (member(rank).presence == Presence::in) {
+    s.cut_at = now;
+  } else if (member(rank).presence == Presence::out) {
+    member(rank).presence = Presence::absent;
+    ++version_;
+  }
+}
+
+void Membership::leave(int rank, std::string_view why) {
+  slot(rank).connected = false;
+  if (member(rank).presence == Presence::in) lose(rank, fmt::format("leaves: {}", why));
+  if (member(rank).presence != Presence::absent) ++version_;
+  member(rank).presence = Presence::absent;
+}
+
+void Membership::report(const Report& report, TimePoint now) {
+  if (report.epoch != view_.epoch || view_.epoch == 0) return;  // all know by now
+  const std::string& by = name_of(member(report.by).identity);
+  if (report.rank < 0) {
+    next_epoch();
+    view_.why = cut_why(fmt::format("{} gave up the step: {}", by, report.why));
+    log::warning("cluster: epoch={} {}", view_.epoch, view_.why);
+    return;
+  }
+  if (report.rank >= num_ranks() || member(report.rank).presence != Presence::in) return;
+  pause(slot(report.rank), now);
+  lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
+}
+
+Duration Membership::silence(const Slot& s, TimePoint now) const {
+  return since(s.heard, now);
+}
+
+Duration Membership::stuck(const Slot& s, TimePoint now) const {
+  if (s.beat.state != EngineState::computing) return {};
+  return since(s.moved + std::chrono::milliseconds(s.beat.expected_ms), now);
+}
+
+void Membership::judge_silence(int rank, TimePoint now) {
+  Slot& s = slot(rank);
+  Member& m = member(rank);
+  if (m.presence == Presence::absent) return;
+  if (since(s.cut_at, now) >= limits_.reconnect) {
+    lose(rank, "ended its connection");
+  } else if (silence(s, now) >= limits_.lost_after) {
+    s.connected = false;
+    if (m.presence == Presence::in)
+      lose(rank, fmt::format("is silent for {:.1f} s", to_seconds(silence(s, now))));
+    m.presence = Presence::absent;
+    ++version_;
+  }
+}
+
+void Membership::judge_stuck(TimePoint now) {
+  using Place = std::tuple<uint64_t, uint32_t>;
+  std::vector<int> found;
+  Place furthest_behind{};
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const Slot& s = slot(rank);
+    if (member(rank).presence != Presence::in || stuck(s, now) < limits_.lost_after) continue;
+    const Place place{s.beat.step, s.beat.stage};
+    if (!found.empty() && place > furthest_behind) continue;
+    if (!found.empty() && place < furthest_behind) found.clear();
+    furthest_behind = place;
+    found.push_back(rank);
+  }
+  for (const int rank : found) {
+    Slot& s = slot(rank);
+    pause(s, now);
+    lose(rank, fmt::format("stands still in step {}, stage {}, {:.1f} s longer than it needs",
+                           s.beat.step, s.beat.stage, to_seconds(stuck(s, now))));
+  }
+}
+
+void Membership::warn(int rank, TimePoint now) {
+  Slot& s = slot(rank);
+  const Duration quiet = std::max(silence(s, now), stuck(s, now));
+  const bool suspect = member(rank).presence == Presence::in && quiet >= limits_.suspect_after;
+  if (suspect && !s.suspect)
+    log::warning("cluster: {} is {} for {:.1f} s; it is given up after {:.1f} s",
+                 name_of(member(rank).identity),
+                 silence(s, now) >= limits_.suspect_after ? "silent" : "stuck", to_seconds(quiet),
+                 to_seconds(limits_.lost_after));
+  s.suspect = suspect;
+}
+
+void Membership::tick(TimePoint now) {
+  for (int rank = 1; rank < num_ranks(); ++rank) judge_silence(rank, now);
+  judge_stuck(now);
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    warn(rank, now);
+    let_in(rank, now);
+  }
+}
+
+TimePoint Membership::next_deadline() const {
+  TimePoint next = TimePoint::max();
+  const auto consider = [&](TimePoint then, Duration patience) {
+    if (then != TimePoint::max()) next = std::min(next, then + patience);
+  };
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& s = slots_[i];
+    const Presence presence = view_.members[i].presence;
+    if (presence == Presence::absent) continue;
+    consider(s.cut_at, limits_.reconnect);
+    if (i > 0) consider(s.heard, limits_.lost_after);
+    if (i > 0 && presence == Presence::in && !s.suspect) consider(s.heard, limits_.suspect_after);
+    if (presence == Presence::in && s.beat.state == EngineState::computing) {
+      const TimePoint late = s.moved + std::chrono::milliseconds(s.beat.expected_ms);
+      consider(late, limits_.lost_after);
+      if (!s.suspect) consider(late, limits_.suspect_after);
+    }
+    if (presence == Presence::out && s.connected && s.beat.state == EngineState::closed)
+      consider(s.pause_until, Duration::zero());
+  }
+  return next;
+}
+
+std::vector<RankStatus> Membership::status(TimePoint now) const {
+  std::vector<RankStatus> all;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Member& m = view_.members[i];
+    const bool absent = m.presence == Presence::absent;
+    all.push_back({.presence = m.presence,
+                   .suspect = slots_[i].suspect,
+                   .host = m.identity.host,
+                   .beat = slots_[i].beat,
+                   .silence = absent || i == 0 ? Duration::zero() : silence(slots_[i], now)});
+  }
+  return all;
+}
+
+int Membership::first_missing() const {
+  const auto found = std::ranges::find_if(
+      view_.members, [](const Member& m) { return m.presence != Presence::in; });
+  return found == view_.members.end() ? -1 : found->identity.rank;
+}
+
+void Membership::next_epoch() {
+  ++view_.epoch;
+  ++version_;
+}
+
+void Membership::lose(int rank, const std::string& why) {
+  Member& m = member(rank);
+  Slot& s = slot(rank);
+  m.presence = s.connected ? Presence::out : Presence::absent;
+  s.suspect = false;
+  s.cut_at = TimePoint::max();
+  ++version_;
+  if (view_.epoch == 0) return;  // not all were there yet: nobody works
+  next_epoch();
+  view_.lost = rank;
+  view_.why = cut_why(fmt::format("{} {}", name_of(m.identity), why));
+  log::error("cluster: lost epoch={} {}", view_.epoch, view_.why);
+}
+
+void Membership::pause(Slot& s, TimePoint now) const {
+  const bool good = since(s.in_since, now) >= limits_.good_after;
+  s.pause = good || s.pause == Duration::zero() ? limits_.pause
+                                                : std::min(s.pause * 2, limits_.pause_max);
+  s.pause_until = now + s.pause;
+}
+
+void Membership::let_in(int rank, TimePoint now) {
+  Member& m = member(rank);
+  Slot& s = slot(rank);
+  const bool ready = m.presence == Presence::out && s.connected && now >= s.pause_until &&
+                     s.beat.state == EngineState::closed;
+  if (!ready) return;
+  m.presence = Presence::in;
+  s.in_since = now;
+  ++version_;
+  const bool all = std::ranges::all_of(
+      view_.members, [](const Member& other) { return other.presence == Presence::in; });
+  if (view_.epoch == 0 && !all) return;
+  next_epoch();
+  if (view_.lost == rank) view_.lost = first_missing();
+  if (all) {
+    log::info("cluster: whole epoch={} ranks={}", view_.epoch, num_ranks());
+  } else {
+    log::info("cluster: back epoch={} {}", view_.epoch, name_of(m.identity));
+  }
+}
+
+}  // namespace hocket

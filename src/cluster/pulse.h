@@ -1,0 +1,60 @@
+// What the engine thread says of itself while it works, for the heartbeat: a few relaxed stores.
+//
+//   begin(step, expected)   a step is open: from now on standing still is suspicious
+//   reached(stage)          it moves
+//   waiting(), computing()  around waits for other ranks' messages
+//   end()                   the step is closed
+//
+// A rank whose step is open beyond its expected time and does not move for as long as a silent rank
+// would be given, is lost: so a hung compute thread is noticed though its process lives. Waits do
+// not count: who waits for a hung rank stands still as well.
+// Thread: the engine's writes; any reads.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "cluster/member.h"
+
+namespace hocket {
+
+class Pulse {
+ public:
+  void begin(uint64_t step, Duration expected) {
+    step_.store(step, std::memory_order_relaxed);
+    stage_.store(0, std::memory_order_relaxed);
+    const int64_t ms = std::chrono::ceil<std::chrono::milliseconds>(expected).count();
+    expected_ms_.store(
+        static_cast<uint32_t>(std::clamp<int64_t>(ms, 0, std::numeric_limits<uint32_t>::max())),
+        std::memory_order_relaxed);
+    computing();
+  }
+  void reached(uint32_t stage) { stage_.store(stage, std::memory_order_relaxed); }
+  void waiting() { state_.store(EngineState::waiting, std::memory_order_relaxed); }
+  void computing() { state_.store(EngineState::computing, std::memory_order_relaxed); }
+  void end() { state_.store(EngineState::closed, std::memory_order_relaxed); }
+  // Of loading; may be said before the first step.   Thread: any one.
+  void progress(uint64_t done, uint64_t total) {
+    loaded_.store(done, std::memory_order_relaxed);
+    to_load_.store(total, std::memory_order_relaxed);
+  }
+
+  Beat beat() const {
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    return {.step = step_.load(kRelaxed),
+            .stage = stage_.load(kRelaxed),
+            .state = state_.load(kRelaxed),
+            .expected_ms = expected_ms_.load(kRelaxed),
+            .loaded = loaded_.load(kRelaxed),
+            .to_load = to_load_.load(kRelaxed)};
+  }
+
+ private:
+  std::atomic<uint64_t> step_{0};
+  std::atomic<uint32_t> stage_{0}, expected_ms_{0};
+  std::atomic<EngineState> state_{EngineState::closed};
+  std::atomic<uint64_t> loaded_{0}, to_load_{0};
+};
+
+}  // namespace hocket

@@ -1,0 +1,71 @@
+// The small store of rank 0: what ranks tell each other once, such as addresses. Not for data.
+// Entries may live for a time only (a lease); setting one again renews it. A wait ends when the key
+// is set, or with its time. It is lost with rank 0.
+// Limits: 4,096 entries, 16 MiB, 1,024 waits.
+// Thread: the control plane's. Time is passed in.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/wire.h"
+
+namespace hocket {
+
+class Store {
+ public:
+  static constexpr size_t kMaxEntries = 4096;
+  static constexpr size_t kMaxBytes = size_t{16} << 20;
+  static constexpr size_t kMaxWaits = 1024;
+  static constexpr int64_t kMaxWaitMs = 3'600'000;
+
+  // Replies go back to who asked: `asker` names a connection, ids are the asker's.
+  struct Reply {
+    uint64_t asker = 0;
+    StoreReply reply;
+  };
+  // The answer, at once or (of a wait) later by take_replies(). Errors travel in the reply:
+  // not_found (get), timed_out (wait), queue_full (a limit), bad_value (an add to what is no
+  // number, or beyond what 64 bits hold; a time below 0 or above an hour).
+  void ask(uint64_t asker, StoreRequest request, TimePoint now);
+  // Ends waits whose time is over and entries whose lease is.
+  void expire(TimePoint now);
+  // When expire() has something to do next; TimePoint::max() for never.
+  TimePoint next_deadline() const;
+  // Whoever asked is gone: forgets its waits.
+  void forget(uint64_t asker);
+
+  std::vector<Reply> take_replies() { return std::exchange(replies_, {}); }
+  size_t num_entries() const { return entries_.size(); }
+  size_t num_waits() const { return waits_.size(); }
+
+ private:
+  struct Entry {
+    std::string value;
+    TimePoint until = TimePoint::max();
+  };
+  struct Wait {
+    uint64_t asker, id;
+    std::string key;
+    TimePoint until;
+  };
+  void answer(uint64_t asker, uint64_t id, std::string value, int64_t number = 0);
+  void refuse(uint64_t asker, uint64_t id, const Error& e);
+  void set(uint64_t asker, StoreRequest request, TimePoint until);
+  void add(uint64_t asker, const StoreRequest& request);
+  void wait(uint64_t asker, const StoreRequest& request, TimePoint now);
+  // False where it does not fit.
+  bool put(const std::string& key, std::string value, TimePoint until);
+  void erase(const std::string& key);
+
+  std::map<std::string, Entry> entries_;
+  std::vector<Wait> waits_;
+  std::vector<Reply> replies_;
+  size_t num_bytes_ = 0;
+};
+
+}  // namespace hocket
