@@ -1,0 +1,254 @@
+#include "cluster/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace hocket {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+// Rank 0 and three others, in a time that is told; in ms.
+class MembershipTest : public testing::Test {
+ protected:
+  static constexpr int kRanks = 4;
+  static TimePoint at(int64_t ms) { return TimePoint(milliseconds(1'000'000 + ms)); }
+
+  static Identity identity(int rank, const std::string& boot = "first") {
+    return {.rank = rank,
+            .num_ranks = kRanks,
+            .host = fmt::format("h{}", rank),
+            .boot_id = boot,
+            .version = "1"};
+  }
+  Result<void> join(int rank, int64_t ms, const std::string& boot = "first", bool resumes = false) {
+    return members_.join(
+        {.identity = identity(rank, boot), .last_epoch = 0, .resumes = resumes, .beat = {}},
+        at(ms));
+  }
+  void all_join(int64_t ms) {
+    for (int rank = 1; rank < kRanks; ++rank) ASSERT_TRUE(join(rank, ms));
+    ASSERT_TRUE(members_.view().whole());
+    ASSERT_EQ(members_.view().epoch, 1u);
+  }
+  // Everyone but `silent` beats every 250 ms in (from, to], and rank 0 judges each time.
+  void live(int64_t from, int64_t to, int silent = -1) {
+    for (int64_t ms = from + 250; ms <= to; ms += 250) {
+      for (int rank = 0; rank < kRanks; ++rank)
+        if (rank != silent) members_.beat(rank, beats_[rank], at(ms));
+      members_.tick(at(ms));
+    }
+  }
+  Presence presence(int rank) const { return members_.view().members[rank].presence; }
+
+  LivenessLimits limits_;
+  Membership members_{identity(0), limits_, at(0)};
+  Beat beats_[kRanks];
+};
+
+TEST_F(MembershipTest, TheFirstEpochIsWhenAllAreThere) {
+  EXPECT_TRUE(join(1, 10));
+  EXPECT_TRUE(join(3, 20));
+  EXPECT_EQ(members_.view().epoch, 0u);
+  EXPECT_FALSE(members_.view().whole());
+  EXPECT_EQ(missing(members_.view()), "rank 2 is not there");
+  EXPECT_TRUE(join(2, 30));
+  EXPECT_EQ(members_.view().epoch, 1u);
+  EXPECT_TRUE(members_.view().whole());
+}
+
+TEST_F(MembershipTest, OneRankIsWholeAtOnce) {
+  Identity alone = identity(0);
+  alone.num_ranks = 1;
+  EXPECT_TRUE(Membership(alone, limits_, at(0)).view().whole());
+}
+
+TEST_F(MembershipTest, SilenceIsSuspectThenLost) {
+  all_join(0);
+  live(0, 750, 2);
+  EXPECT_FALSE(members_.status(at(750))[2].suspect);
+  live(750, 1000, 2);
+  EXPECT_TRUE(members_.status(at(1000))[2].suspect);
+  live(1000, 2750, 2);
+  EXPECT_EQ(members_.view().epoch, 1u);
+  live(2750, 3000, 2);
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_EQ(members_.view().lost, 2);
+  EXPECT_EQ(members_.view().why, "rank 2 (h2) is silent for 3.0 s");
+  EXPECT_EQ(presence(2), Presence::absent);
+  EXPECT_FALSE(members_.connected(2));
+}
+
+TEST_F(MembershipTest, AnOutageOfTwoSecondsIsSurvived) {
+  all_join(0);
+  live(0, 2500, 2);
+  live(2500, 10'000);
+  EXPECT_EQ(members_.view().epoch, 1u);
+  EXPECT_FALSE(members_.status(at(10'000))[2].suspect);
+}
+
+TEST_F(MembershipTest, AnEndedConnectionIsLostUnlessTheRankIsBackAtOnce) {
+  all_join(0);
+  members_.cut(1, at(100));
+  members_.cut(3, at(100));
+  EXPECT_EQ(members_.next_deadline(), at(400));
+  EXPECT_TRUE(join(1, 300, "first", true));
+  members_.tick(at(399));
+  EXPECT_EQ(members_.view().epoch, 1u);
+  members_.tick(at(400));
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_EQ(members_.view().why, "rank 3 (h3) ended its connection");
+  EXPECT_EQ(presence(1), Presence::in);
+}
+
+TEST_F(MembershipTest, ARankThatLostRankZeroIsANewMember) {
+  all_join(0);
+  EXPECT_TRUE(join(1, 300, "first", false));
+  EXPECT_EQ(members_.view().epoch, 3u);  // lost, and back
+  EXPECT_TRUE(members_.view().whole());
+  EXPECT_THAT(members_.view().why, HasSubstr("rank 1 (h1) had lost rank 0"));
+}
+
+TEST_F(MembershipTest, ARestartedRankIsANewMember) {
+  all_join(0);
+  members_.cut(2, at(100));
+  EXPECT_TRUE(join(2, 150, "second"));
+  EXPECT_EQ(members_.view().epoch, 3u);
+  EXPECT_TRUE(members_.view().whole());
+  EXPECT_THAT(members_.view().why, HasSubstr("rank 2 (h2) was started anew"));
+}
+
+TEST_F(MembershipTest, TwoProcessesCannotBeOneRank) {
+  all_join(0);
+  const auto second = join(2, 100, "second");
+  EXPECT_EQ(second.error().code, ErrorCode::queue_full);  // it may try again
+  EXPECT_THAT(second.error().message, HasSubstr("rank 2 (h2) is there already, as process first"));
+  EXPECT_FALSE(join(0, 100));
+  live(0, 1250, 2);
+  EXPECT_TRUE(join(2, 1250, "second")) << "the first is suspect by now";
+}
+
+TEST_F(MembershipTest, WhoDisagreesStaysOut) {
+  Identity other = identity(1);
+  other.version = "2";
+  const auto joined = members_.join({.identity = other}, at(0));
+  EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
+  EXPECT_EQ(joined.error().message,
+            "the version of hocket differs: rank 0 (h0) has 1, rank 1 (h1) has 2");
+  EXPECT_EQ(presence(1), Presence::absent);
+}
+
+TEST_F(MembershipTest, AStuckEngineIsLostAndBackWhenItsStepIsClosed) {
+  all_join(0);
+  beats_[2] = {.step = 5, .stage = 3, .state = EngineState::computing, .expected_ms = 2000};
+  for (const int rank : {0, 1, 3})  // they wait for rank 2
+    beats_[rank] = {.step = 5, .stage = 4, .state = EngineState::waiting, .expected_ms = 2000};
+  live(0, 5000);
+  EXPECT_EQ(members_.view().epoch, 1u)
+      << "slow is not dead: 2 s were expected, and 3 s of patience";
+  EXPECT_TRUE(members_.status(at(5000))[2].suspect);
+  live(5000, 5250);
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_THAT(members_.view().why,
+              HasSubstr("rank 2 (h2) stands still in step 5, stage 3, 3.0 s longer than it needs"));
+  EXPECT_EQ(presence(2), Presence::out);
+  EXPECT_TRUE(members_.connected(2));
+
+  for (Beat& beat : beats_) beat.state = EngineState::closed;
+  beats_[2].state = EngineState::computing;
+  live(5250, 10'000);
+  EXPECT_EQ(presence(2), Presence::out);
+  beats_[2].state = EngineState::closed;
+  live(10'000, 10'250);
+  EXPECT_EQ(members_.view().epoch, 3u);
+  EXPECT_TRUE(members_.view().whole());
+}
+
+TEST_F(MembershipTest, OfThoseThatComputeTheFurthestBehindIsBlamed) {
+  all_join(0);
+  for (Beat& beat : beats_) beat = {.step = 5, .stage = 4, .state = EngineState::computing};
+  beats_[3].stage = 3;
+  live(0, 3250);
+  EXPECT_EQ(members_.view().lost, 3);
+  EXPECT_EQ(presence(1), Presence::in);
+}
+
+TEST_F(MembershipTest, CountersThatMoveAreNoSilence) {
+  all_join(0);
+  for (int64_t ms = 0; ms < 20'000; ms += 1000) {
+    beats_[1] = {.step = 5, .stage = beats_[1].stage + 1, .state = EngineState::computing};
+    live(ms, ms + 1000);
+  }
+  EXPECT_EQ(members_.view().epoch, 1u);
+}
+
+TEST_F(MembershipTest, WhoIsMissedByTheDataPlanePausesLongerEachTime) {
+  all_join(0);
+  members_.report({.by = 1, .rank = 2, .epoch = 1, .why = "no dispatch of layer 3"}, at(100));
+  EXPECT_EQ(members_.view().why, "rank 2 (h2) is missed by rank 1 (h1): no dispatch of layer 3");
+  members_.report({.by = 3, .rank = 1, .epoch = 1, .why = "late"}, at(110));  // of an old epoch
+  EXPECT_EQ(members_.view().epoch, 2u);
+  members_.tick(at(1099));
+  EXPECT_EQ(members_.view().epoch, 2u);
+  members_.tick(at(1100));
+  EXPECT_EQ(members_.view().epoch, 3u);
+  members_.report({.by = 1, .rank = 2, .epoch = 3, .why = "again"}, at(1200));
+  live(1100, 3100);
+  EXPECT_EQ(members_.view().epoch, 4u);
+  live(3100, 3350);
+  EXPECT_EQ(members_.view().epoch, 5u);
+}
+
+TEST_F(MembershipTest, GivingUpAStepIsANewEpochOfTheSameMembers) {
+  all_join(0);
+  members_.report({.by = 3, .rank = -1, .epoch = 1, .why = "a head is damaged"}, at(100));
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_TRUE(members_.view().whole());
+  EXPECT_EQ(members_.view().why, "rank 3 (h3) gave up the step: a head is damaged");
+}
+
+TEST_F(MembershipTest, ALeavingRankIsLostAtOnce) {
+  all_join(0);
+  members_.leave(1, "it shuts down");
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_EQ(presence(1), Presence::absent);
+  EXPECT_EQ(members_.view().why, "rank 1 (h1) leaves: it shuts down");
+}
+
+TEST_F(MembershipTest, EpochsGoOnWhenRankZeroIsNew) {
+  for (int rank = 1; rank < kRanks; ++rank)
+    ASSERT_TRUE(members_.join({.identity = identity(rank), .last_epoch = 7}, at(0)));
+  EXPECT_TRUE(members_.view().whole());
+  EXPECT_GT(members_.view().epoch, 7u);
+}
+
+TEST_F(MembershipTest, SeveralLostOnesComeBackOneByOne) {
+  all_join(0);
+  members_.leave(1, "x");
+  members_.leave(2, "y");
+  EXPECT_EQ(members_.view().epoch, 3u);
+  EXPECT_EQ(members_.view().lost, 2);
+  EXPECT_TRUE(join(2, 10, "second"));
+  EXPECT_EQ(members_.view().lost, 1);
+  EXPECT_FALSE(members_.view().whole());
+  EXPECT_TRUE(join(1, 20, "second"));
+  EXPECT_EQ(members_.view().epoch, 5u);
+  EXPECT_EQ(members_.view().lost, -1);
+  EXPECT_TRUE(members_.view().whole());
+}
+
+// The thread sleeps until the deadline: one that stays in the past would keep it awake.
+TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
+  all_join(0);
+  beats_[1].state = EngineState::computing;
+  for (int64_t ms = 0; ms < 12'000; ms += 250) {
+    live(ms, ms + 250, 2);
+    EXPECT_GT(members_.next_deadline(), at(ms + 250)) << ms;
+  }
+}
+
+}  // namespace
+}  // namespace hocket

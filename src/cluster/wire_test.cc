@@ -1,0 +1,166 @@
+#include "cluster/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hocket {
+namespace {
+
+using testing::HasSubstr;
+
+Identity some_identity() {
+  return {.rank = 2,
+          .num_ranks = 4,
+          .ranks_per_node = 2,
+          .host = "h1",
+          .boot_id = "b2",
+          .version = "0.1.0",
+          .model_hash = "m",
+          .plan_hash = "p",
+          .arithmetic = "1",
+          .address = std::string("\0\xff opaque", 9)};
+}
+
+// One of every type, with no field at its default.
+std::vector<Message> one_of_each() {
+  Nonce nonce{};
+  nonce[31] = 7;
+  Proof proof{};
+  proof[0] = 9;
+  const Beat beat{.step = 1ull << 40,
+                  .stage = 7,
+                  .state = EngineState::waiting,
+                  .expected_ms = 120,
+                  .loaded = 3,
+                  .to_load = 5};
+  const View view{.epoch = 6,
+                  .members = {{Presence::in, some_identity()}, {Presence::absent, Identity{}}},
+                  .lost = 1,
+                  .why = "rank 1 is silent for 3.0 s"};
+  return {HelloMessage{true, nonce},
+          ProofMessage{nonce, proof},
+          WelcomeMessage{proof},
+          JoinMessage{some_identity(), 5, true, beat},
+          RefusedMessage{true, 50, "text", "fix"},
+          ViewMessage{view},
+          BeatMessage{beat},
+          LeaveMessage{"why"},
+          ReportMessage{3, -1, "why"},
+          StoreRequest{11, StoreOp::add, "key", "value", -4},
+          StoreReply{11, 103, "value", -4}};
+}
+
+std::string frame_of(const Message& message) {
+  std::string bytes;
+  append_frame(bytes, message);
+  return bytes;
+}
+
+TEST(ClusterWire, EveryMessageReadsBackAsItWasWritten) {
+  ASSERT_EQ(one_of_each().size(), std::variant_size_v<Message>);
+  for (const Message& message : one_of_each()) {
+    const std::string bytes = frame_of(message);
+    const auto length = frame_length(bytes, kMaxFrameBytes);
+    ASSERT_TRUE(length && length->has_value());
+    EXPECT_EQ(**length, bytes.size() - 4);
+    const auto again = parse_frame(std::string_view(bytes).substr(4));
+    ASSERT_TRUE(again) << message.index() << again.error().message;
+    EXPECT_TRUE(*again == message) << message.index();
+  }
+}
+
+TEST(ClusterWire, AFrameCutShortOrWithMoreBehindIsRefused) {
+  for (const Message& message : one_of_each()) {
+    const std::string frame = frame_of(message).substr(4);
+    for (size_t size = 0; size < frame.size(); ++size)
+      EXPECT_FALSE(parse_frame(std::string_view(frame).substr(0, size))) << message.index();
+    EXPECT_FALSE(parse_frame(frame + '\0')) << message.index();
+  }
+}
+
+TEST(ClusterWire, ValuesThatDoNotExistAreRefused) {
+  std::string beat = frame_of(BeatMessage{}).substr(4);
+  beat[2 + 8 + 4] = 3;  // an engine state
+  EXPECT_THAT(parse_frame(beat).error().message, HasSubstr("does not exist"));
+
+  std::string hello = frame_of(HelloMessage{}).substr(4);
+  hello[2] ^= 1;
+  EXPECT_THAT(parse_frame(hello).error().message, HasSubstr("not of this protocol"));
+
+  std::string unknown = frame_of(BeatMessage{}).substr(4);
+  unknown[1] = 99;
+  EXPECT_THAT(parse_frame(unknown).error().message, HasSubstr("unknown type 99"));
+
+  std::string report = frame_of(ReportMessage{1, 127, ""}).substr(4);
+  report[2 + 4 + 1] = 1;  // rank 127 + 256
+  EXPECT_THAT(parse_frame(report).error().message, HasSubstr("rank is out of range"));
+}
+
+TEST(ClusterWire, AnotherVersionIsNamedWithOurs) {
+  std::string frame = frame_of(BeatMessage{}).substr(4);
+  frame[0] = 9;
+  const auto message = parse_frame(frame);
+  EXPECT_EQ(message.error().code, ErrorCode::lost_rank);
+  EXPECT_THAT(message.error().message, HasSubstr("version 9"));
+  EXPECT_THAT(message.error().message, HasSubstr("this process 1"));
+}
+
+TEST(ClusterWire, LengthsAreBounded) {
+  std::string bytes = frame_of(LeaveMessage{std::string(1000, 'x')});
+  EXPECT_FALSE(frame_length(bytes, 100));
+  EXPECT_FALSE(frame_length(std::string(4, '\xff'), kMaxFrameBytes));
+  EXPECT_FALSE(frame_length(std::string("\1\0\0\0", 4), kMaxFrameBytes));
+  EXPECT_FALSE(frame_length("\1\0\0", kMaxFrameBytes)->has_value());
+}
+
+TEST(ClusterWire, TheLargestViewFits) {
+  View view;
+  Identity largest = some_identity();
+  for (std::string* text : {&largest.host, &largest.boot_id, &largest.version, &largest.model_hash,
+                            &largest.plan_hash, &largest.arithmetic})
+    text->assign(kMaxNameBytes, 'x');
+  largest.address.assign(kMaxAddressBytes, 'x');
+  view.members.assign(kMaxRanks, {Presence::in, largest});
+  view.why.assign(kMaxWhyBytes, 'x');
+  EXPECT_LT(frame_of(ViewMessage{view}).size(), kMaxFrameBytes);
+}
+
+TEST(ClusterMember, WhatDiffersIsNamedWithBothValues) {
+  const Identity rank_0{.rank = 0, .num_ranks = 4, .host = "h0", .model_hash = "aaa"};
+  Identity other{.rank = 1, .num_ranks = 4, .host = "h1", .model_hash = "aaa"};
+  EXPECT_FALSE(disagreement(rank_0, other));
+  other.model_hash = "bbb";
+  EXPECT_EQ(disagreement(rank_0, other)->message,
+            "the model hash differs: rank 0 (h0) has aaa, rank 1 (h1) has bbb");
+  const std::pair<std::string Identity::*, const char*> fields[] = {
+      {&Identity::version, "version of hocket"},
+      {&Identity::plan_hash, "plan set hash"},
+      {&Identity::arithmetic, "arithmetic level"}};
+  for (const auto& [field, name] : fields) {
+    Identity wrong = rank_0;
+    wrong.*field = "x";
+    EXPECT_THAT(disagreement(rank_0, wrong)->message, HasSubstr(name));
+  }
+  Identity wrong = rank_0;
+  wrong.num_ranks = 3;
+  EXPECT_THAT(disagreement(rank_0, wrong)->message, HasSubstr("rank 0 (h0) has 4"));
+}
+
+TEST(ClusterMember, IdentitiesAreChecked) {
+  Identity fine = some_identity();
+  EXPECT_TRUE(check(fine));
+  fine.rank = 4;
+  EXPECT_THAT(check(fine).error().message, HasSubstr("no rank 4 among 4"));
+  fine = some_identity();
+  fine.host = "h1\nforged line";
+  EXPECT_THAT(check(fine).error().message, HasSubstr("host of rank 2 has control characters"));
+  fine = some_identity();
+  fine.num_ranks = kMaxRanks + 1;
+  EXPECT_FALSE(check(fine));
+  fine = some_identity();
+  fine.address.assign(kMaxAddressBytes + 1, 'x');
+  EXPECT_FALSE(check(fine));
+}
+
+}  // namespace
+}  // namespace hocket
