@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/combine.h"
@@ -132,6 +133,105 @@ TEST(RowOpsTest, CombineInGroups) {
       expect_combined<Bf16>(num_groups, shared);
       expect_combined<float>(num_groups, shared);
     }
+  }
+}
+
+// Experts of two ranks: what each sums for itself, added where the token is, has the bits of one
+// rank that sums all; so have the expert rows themselves, wherever they stand.
+template <class T>
+void expect_parts_add_up(int num_groups) {
+  constexpr int kTokens = 40, kSlots = 4, kCols = 90, kExperts = 16, kHere = kExperts / 2;
+  std::mt19937 random(6);
+  std::vector<T> y;
+  for (float v : cases::random_row(kTokens * kSlots * kCols, 1, random))
+    y.push_back(from_float<T>(v));
+  std::vector<int32_t> ids, position(kTokens * kSlots);
+  for (int t = 0; t < kTokens; ++t) {
+    std::vector<int32_t> all(kExperts);
+    for (int e = 0; e < kExperts; ++e) all[e] = e;
+    std::ranges::shuffle(all, random);
+    ids.insert(ids.end(), all.begin(), all.begin() + kSlots);
+  }
+  for (int i = 0; i < kTokens * kSlots; ++i) position[i] = i;
+  std::ranges::shuffle(position, random);
+  const auto weights = cases::random_row(kTokens * kSlots, 1, random);
+  const auto before = cases::random_row(kTokens * kCols, 1, random);
+  const auto shared = cases::random_row(kTokens * kCols, 1, random);
+  const int group_size = kExperts / num_groups;
+
+  // What each rank is told, and where its sums are due.
+  std::array<std::vector<int32_t>, 2> local, first;
+  std::array<int, 2> num_parts = {};
+  std::vector<std::pair<int, int>> part_of(kTokens * kSlots, {-1, -1});  // rank, part
+  for (int t = 0; t < kTokens; ++t)
+    for (int rank = 0; rank < 2; ++rank) {
+      first[rank].push_back(num_parts[rank]);
+      std::map<int, int> slot_of_group;  // ascending
+      for (int i = t * kSlots; i < (t + 1) * kSlots; ++i) {
+        local[rank].push_back(ids[i] / kHere == rank ? ids[i] % kHere : -1);
+        if (ids[i] / kHere == rank) slot_of_group[ids[i] / group_size] = i;
+      }
+      for (const auto& [group, slot] : slot_of_group) part_of[slot] = {rank, num_parts[rank]++};
+    }
+
+  on_every_backend([&](Backend& backend) {
+    const View<const int32_t> positions(position.data(), kTokens, kSlots);
+    const View<const int32_t> all_ids(ids.data(), kTokens, kSlots);
+    const View<const float> all_weights(weights.data(), kTokens, kSlots);
+    const View<const float> added(shared.data(), kTokens, kCols);
+    const MatrixView rows = MatrixView::of(View<T>(y.data(), kTokens * kSlots, kCols));
+    std::vector<float> want = before, from_parts = before, from_rows = before;
+    combine_rows(backend, {.y = rows,
+                           .ids = all_ids,
+                           .position = positions,
+                           .weights = all_weights,
+                           .num_experts = kExperts,
+                           .num_groups = num_groups,
+                           .shared = added,
+                           .residual = {want.data(), kTokens, kCols}});
+
+    std::array<std::vector<T>, 2> sums;
+    for (int rank = 0; rank < 2; ++rank) {
+      sums[rank].resize(int64_t{num_parts[rank]} * kCols);
+      combine_partly(backend,
+                     {.y = rows,
+                      .ids = {local[rank].data(), kTokens, kSlots},
+                      .position = positions,
+                      .weights = all_weights,
+                      .first = first[rank],
+                      .group_size = group_size,
+                      .out = MatrixView::of(View<T>(sums[rank].data(), num_parts[rank], kCols))});
+    }
+    std::vector<const std::byte*> parts, slots;
+    for (int i = 0; i < kTokens * kSlots; ++i) {
+      const auto [rank, part] = part_of[i];
+      parts.push_back(rank < 0 ? nullptr
+                               : reinterpret_cast<const std::byte*>(&sums[rank][part * kCols]));
+      slots.push_back(reinterpret_cast<const std::byte*>(&y[position[i] * kCols]));
+    }
+    combine_placed(backend, {.dtype = dtype_of<T>,
+                             .rows = {parts.data(), kTokens, kSlots},
+                             .ids = all_ids,
+                             .group_size = group_size,
+                             .shared = added,
+                             .residual = {from_parts.data(), kTokens, kCols}});
+    combine_placed(backend, {.dtype = dtype_of<T>,
+                             .rows = {slots.data(), kTokens, kSlots},
+                             .ids = all_ids,
+                             .weights = all_weights,
+                             .group_size = group_size,
+                             .shared = added,
+                             .residual = {from_rows.data(), kTokens, kCols}});
+    ASSERT_NE(want, before);
+    ASSERT_EQ(from_parts, want);
+    ASSERT_EQ(from_rows, want);
+  });
+}
+
+TEST(RowOpsTest, PartsOfTwoRanksAddUp) {
+  for (int num_groups : {2, 8, 16}) {
+    expect_parts_add_up<Bf16>(num_groups);
+    expect_parts_add_up<float>(num_groups);
   }
 }
 

@@ -171,6 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(ModelCase{"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16},
                       ModelCase{"qwen3_moe_fp32", "tests/golden/qwen3_moe", DType::f32},
                       ModelCase{"deepseek_v3", "tests/golden/deepseek_v3_bf16", DType::bf16},
+                      ModelCase{"deepseek_v3_fp32", "tests/golden/deepseek_v3", DType::f32},
                       ModelCase{"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16}),
     [](const auto& param) { return std::string(param.param.name); });
 

@@ -1,0 +1,143 @@
+#include "compute/moe/exchange_message.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace hocket {
+namespace {
+
+constexpr int kExperts = 6, kTopK = 3, kPeer = 4;
+constexpr MessageFormat kCounted = {.mode = ExchangeMode::counted,
+                                    .num_experts = kExperts,
+                                    .top_k = kTopK,
+                                    .most_rows = 8,
+                                    .row_bytes = 64};
+constexpr MessageFormat kSlotted = {.mode = ExchangeMode::slotted,
+                                    .num_experts = kExperts,
+                                    .top_k = kTopK,
+                                    .most_rows = 24,
+                                    .row_bytes = 64};
+
+// Two rows, for experts 1 and 5, and for 5 alone.
+struct Message {
+  std::vector<std::byte> bytes;
+
+  explicit Message(const MessageFormat& format) {
+    const int rows = format.mode == ExchangeMode::counted ? 2 : 3;
+    bytes.resize(format.dispatch_bytes(rows));
+    write_head(format, rows, bytes.data());
+    count(1) = 1, count(5) = 2;
+    if (format.mode == ExchangeMode::counted) {
+      const int32_t ids[2 * kTopK] = {5, -1, 1, -1, 5, -1};
+      std::memcpy(lists(), ids, sizeof ids);
+    }
+    for (int row = 0; row < rows; ++row) bytes[bytes.size() - 64 * (rows - row)] = std::byte(row);
+  }
+  uint32_t& count(int expert) {
+    return reinterpret_cast<uint32_t*>(bytes.data() + kMessageHeadBytes)[expert];
+  }
+  int32_t* lists() {
+    return reinterpret_cast<int32_t*>(bytes.data() + dispatch_head_bytes(kExperts));
+  }
+  uint32_t& num_rows() { return reinterpret_cast<uint32_t*>(bytes.data())[1]; }
+};
+
+void expect_refused(const Message& message, const MessageFormat& format, const char* why) {
+  const auto read = read_dispatch(message.bytes, format, kPeer);
+  ASSERT_FALSE(read.has_value()) << why;
+  EXPECT_EQ(read.error().code, ErrorCode::lost_rank);
+  EXPECT_NE(read.error().message.find("rank 4"), std::string::npos) << read.error().message;
+  EXPECT_NE(read.error().message.find(why), std::string::npos) << read.error().message;
+}
+
+TEST(ExchangeMessage, IsReadAsItWasWritten) {
+  const Message counted(kCounted);
+  const auto read = read_dispatch(counted.bytes, kCounted, kPeer);
+  ASSERT_TRUE(read.has_value()) << read.error().message;
+  EXPECT_EQ(read->num_rows, 2);
+  EXPECT_EQ(read->counts[5], 2u);
+  EXPECT_EQ(read->ids.row(0)[2], 1);
+  EXPECT_EQ(read->ids.row(1)[1], 5);
+  EXPECT_EQ(*read->row(1), std::byte(1));
+
+  const Message slotted(kSlotted);
+  const auto rows = read_dispatch(slotted.bytes, kSlotted, kPeer);
+  ASSERT_TRUE(rows.has_value()) << rows.error().message;
+  EXPECT_EQ(rows->num_rows, 3);
+  EXPECT_EQ(*rows->row(2), std::byte(2));
+}
+
+TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
+  const auto changed = [](const MessageFormat& format, auto change) {
+    Message message(format);
+    change(message);
+    return message;
+  };
+  expect_refused(changed(kCounted, [](auto& m) { m.bytes.resize(10); }), kCounted, "10 bytes");
+  expect_refused(changed(kCounted, [](auto& m) { m.bytes.clear(); }), kCounted, "0 bytes");
+  expect_refused(Message(kSlotted), kCounted, "another exchange mode");
+  expect_refused(changed(kCounted, [](auto& m) { m.bytes.pop_back(); }), kCounted, "for 2 rows");
+  expect_refused(changed(kCounted, [](auto& m) { m.num_rows() = 9; }), kCounted, "more than 8");
+  expect_refused(changed(kCounted, [](auto& m) { m.num_rows() = 1u << 31; }), kCounted,
+                 "more than 8");
+  expect_refused(changed(kCounted, [](auto& m) { m.count(5) = 1, m.count(1) = 2; }), kCounted,
+                 "counts");
+  expect_refused(changed(kSlotted, [](auto& m) { m.count(5) = 1u << 31; }), kSlotted, "counts");
+  expect_refused(changed(kCounted, [](auto& m) { m.lists()[0] = 6; }), kCounted, "expert 6");
+  expect_refused(changed(kCounted, [](auto& m) { m.lists()[0] = -2; }), kCounted, "expert -2");
+  expect_refused(changed(kCounted, [](auto& m) { m.lists()[4] = -1; }), kCounted, "0 experts");
+  MessageFormat other = kCounted;
+  other.row_bytes = 128;
+  expect_refused(Message(kCounted), other, "not of this model's");
+  other = kCounted;
+  other.num_experts = 7;
+  expect_refused(Message(kCounted), other, "for 6 experts");
+}
+
+TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
+  std::mt19937 random(11);
+  int refused = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    const MessageFormat& format = round % 2 == 0 ? kCounted : kSlotted;
+    Message message(format);
+    for (int change = 0; change <= round % 3; ++change)
+      message.bytes[random() % message.bytes.size()] = std::byte(random());
+    if (random() % 4 == 0) message.bytes.resize(random() % (message.bytes.size() + 1));
+    const auto read = read_dispatch(message.bytes, format, kPeer);
+    if (!read) {
+      ++refused;
+      continue;
+    }
+    ASSERT_LE(read->num_rows, format.most_rows);
+    ASSERT_EQ(read->row(read->num_rows), message.bytes.data() + message.bytes.size());
+    int64_t listed = 0;
+    for (const uint32_t count : read->counts) listed += count;
+    for (int row = 0; format.mode == ExchangeMode::counted && row < read->num_rows; ++row)
+      for (int s = 0; s < kTopK; ++s) listed -= read->ids.row(row)[s] >= 0 ? 1 : 0;
+    ASSERT_EQ(listed, format.mode == ExchangeMode::counted ? 0 : read->num_rows);
+  }
+  EXPECT_GT(refused, 5'000);
+}
+
+TEST(ExchangeMessage, ACombineHasTheRowsThatAreDue) {
+  MessageFormat format = kCounted;
+  format.num_experts = 0;
+  std::vector<std::byte> message(format.combine_bytes(3));
+  write_head(format, 3, message.data());
+  const auto read = read_combine(message, format, 3, kPeer);
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(*read, message.data() + kMessageHeadBytes);
+  for (const int due : {0, 2, 4}) {
+    const auto refused = read_combine(message, format, due, kPeer);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().message.find("rank 4"), std::string::npos);
+  }
+  message.pop_back();
+  EXPECT_FALSE(read_combine(message, format, 3, kPeer).has_value());
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,213 @@
+// Rows that travel between ranks on threads: how they stand at their experts, the most that may
+// come, and peers that send more.
+#include "compute/moe/expert_parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "compute/comm/testing.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kRanks = 3, kExperts = 12, kHere = kExperts / kRanks, kTopK = 3, kHidden = 40;
+constexpr int kMaxRows = 9, kGroups = 6;
+
+ModelConfig config() {
+  ModelConfig model;
+  model.vocab_size = 16;
+  model.hidden_size = kHidden;
+  model.num_layers = 1;
+  model.num_heads = model.num_kv_heads = 1;
+  model.head_dim = model.rope.rotary_dim = 32;
+  model.moe = {.num_experts = kExperts, .top_k = kTopK, .intermediate_size = 32};
+  model.layer_is_moe = {true};
+  return model;
+}
+
+// Which experts a row wants.
+using Choice = std::function<std::array<int, kTopK>(int rank, int row)>;
+
+// One rank with rows of known numbers: 1000 * rank + row, and the column behind the comma.
+struct Rank {
+  Rank(Transport& end, const Choice& choice)
+      : placement(*Placement::contiguous(kExperts, kRanks)),
+        limits{.max_rows = kMaxRows,
+               .max_output_rows = 1,
+               .max_logits_rows = 1,
+               .exchange = ExpertParallelDispatcher::exchange_limits(placement, kMaxRows)},
+        backend(*Backend::create(Isa::ref, workers, 1 << 16)),
+        work(*WorkBuffers::create(model, DType::f32, limits)) {
+    exchange =
+        *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options())});
+    dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
+    for (int row = 0; row < kMaxRows; ++row) {
+      for (int i = 0; i < kHidden; ++i)
+        work.normed.as<float>().row(row)[i] = number(exchange->rank(), row, i);
+      const std::array<int, kTopK> experts = choice(exchange->rank(), row);
+      for (int s = 0; s < kTopK; ++s) {
+        work.expert_ids.row(row)[s] = experts[s];
+        work.expert_weights.row(row)[s] = 0.25f * static_cast<float>(s + 1);
+      }
+    }
+  }
+  static float number(int rank, int row, int column) {
+    return static_cast<float>(1000 * rank + row) + static_cast<float>(column) / 64;
+  }
+  ExpertParallelDispatcher::Options options() const {
+    return {.model = model,
+            .dtype = DType::f32,
+            .placement = placement,
+            .combine_groups = kGroups,
+            .limits = limits};
+  }
+  Half start(int index, int begin, int count) {
+    Half half{.index = index, .rows = {begin, count}};
+    half.state.normed.set(work.normed.slice_rows(begin, count));
+    half.state.routing.set({.ids = work.expert_ids.slice_rows(begin, count),
+                            .weights = work.expert_weights.slice_rows(begin, count)});
+    dispatcher->dispatch_start(site(), half);
+    return half;
+  }
+  // Experts that give back what they get.
+  void compute(Half& half) {
+    const ExpertRows rows = half.state.arrived.take();
+    for (int64_t r = 0; r < rows.x.rows; ++r)
+      std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
+    half.state.computed.set(rows);
+    dispatcher->combine_start(site(), half);
+  }
+  ExchangeSite site() { return {backend, work}; }
+
+  ModelConfig model = config();
+  Placement placement;
+  WorkLimits limits;
+  WorkerPool workers{{}};
+  Backend backend;
+  WorkBuffers work;
+  std::unique_ptr<AllToAll> exchange;  // before the memory that it sends from
+  std::unique_ptr<ExpertParallelDispatcher> dispatcher;
+};
+
+// Three neighbours, so that tokens have several experts on a rank and some on others.
+std::array<int, kTopK> neighbours(int rank, int row) {
+  const int first = (5 * rank + 7 * row) % kExperts;
+  return {(first + 2) % kExperts, first, (first + 1) % kExperts};
+}
+// The worst for rank 0: everybody's rows, for as many experts as a row may have.
+std::array<int, kTopK> all_to_first(int rank, int row) {
+  const int missing = (rank + row) % kHere;
+  return {(missing + 3) % kHere, (missing + 1) % kHere, (missing + 2) % kHere};
+}
+
+void expect_in_order(const Rank& rank, const Choice& choice, const ExpertRows& rows,
+                     const std::array<RowRange, kRanks>& ranges) {
+  ASSERT_EQ(rows.offsets.size(), kHere + 1u);
+  int64_t at = 0;
+  for (int e = 0; e < kHere; ++e) {
+    ASSERT_EQ(rows.offsets[e], at);
+    const int expert = rank.exchange->rank() * kHere + e;
+    for (int source = 0; source < kRanks; ++source)
+      for (int i = 0; i < ranges[source].count; ++i) {
+        const int row = ranges[source].begin + i;
+        if (std::ranges::count(choice(source, row), expert) == 0) continue;
+        for (int column : {0, 17, kHidden - 1})
+          ASSERT_EQ(rows.x.as<float>().row(at)[column], Rank::number(source, row, column));
+        ++at;
+      }
+  }
+  ASSERT_EQ(rows.offsets[kHere], at);
+  ASSERT_EQ(rows.x.rows, at);
+}
+
+void expect_there_and_back(const Choice& choice, ExchangeMode mode) {
+  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+  testing::on_ranks(hub, kRanks, [&](Transport& end) {
+    Rank rank(end, choice);
+    // Halves of different lengths on every rank; rank 1 has nothing in its second.
+    const auto cut = [](int of) { return of == 1 ? kMaxRows : 2 + 3 * of; };
+    std::array<std::array<RowRange, kRanks>, 2> ranges;
+    for (int of = 0; of < kRanks; ++of) {
+      ranges[0][of] = {0, cut(of)};
+      ranges[1][of] = {cut(of), kMaxRows - cut(of)};
+    }
+    const int me = end.rank();
+    for (uint64_t step = 0; step < 3; ++step) {
+      std::ranges::fill(std::span(rank.work.residual.data, kMaxRows * rank.work.residual.stride),
+                        1.0f);
+      rank.dispatcher->begin_pass({step, mode}, kMaxRows);
+      std::array<Half, 2> halves = {rank.start(0, ranges[0][me].begin, ranges[0][me].count),
+                                    rank.start(1, ranges[1][me].begin, ranges[1][me].count)};
+      for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
+      for (Half& half : halves)
+        expect_in_order(rank, choice, half.state.arrived.peek(), ranges[half.index]);
+      for (Half& half : halves) rank.compute(half);
+      for (Half& half : halves) {
+        rank.dispatcher->combine_wait(rank.site(), half);
+        EXPECT_TRUE(half.state.empty());
+      }
+      ASSERT_TRUE(rank.dispatcher->status().has_value())
+          << rank.dispatcher->status().error().message;
+      for (int row = 0; row < kMaxRows; ++row)
+        for (int i = 0; i < kHidden; ++i)  // weights sum to 1.5
+          ASSERT_FLOAT_EQ(rank.work.residual.row(row)[i], 1 + 1.5f * Rank::number(me, row, i));
+    }
+  });
+}
+
+TEST(ExpertParallelDispatch, RowsStandBySourceAndComeBackSummed) {
+  for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted})
+    expect_there_and_back(neighbours, mode);
+}
+
+TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
+  for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted})
+    expect_there_and_back(all_to_first, mode);
+}
+
+TEST(ExpertParallelDispatch, GroupsOnSeveralRanksAreRefused) {
+  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+  testing::on_ranks(hub, kRanks, [](Transport& end) {
+    const Rank rank(end, neighbours);
+    ExpertParallelDispatcher::Options options = rank.options();
+    options.combine_groups = 4;
+    const auto refused = ExpertParallelDispatcher::create(options, *rank.exchange);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::bad_value);
+  });
+}
+
+// Rank 2 sends what fits its slots, but more rows than a pass can have, to rank 0.
+void expect_named(ExchangeMode mode) {
+  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+  testing::on_ranks(hub, kRanks, [mode](Transport& end) {
+    Rank rank(end, all_to_first);
+    const bool lies = end.rank() == 2;
+    rank.dispatcher->begin_pass({0, mode}, kMaxRows);
+    std::array<Half, 2> halves = {rank.start(0, 0, kMaxRows - (lies ? 0 : 4)),
+                                  rank.start(1, lies ? 0 : kMaxRows - 4, lies ? kMaxRows : 4)};
+    if (lies) return;  // its messages are under way
+    for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
+    const Result<void> seen = rank.dispatcher->status();
+    EXPECT_EQ(seen.has_value(), end.rank() == 1);
+    if (!seen) {
+      EXPECT_NE(seen.error().message.find("rank 2 sent"), std::string::npos);
+    }
+    for (Half& half : halves) rank.compute(half);
+    for (Half& half : halves) rank.dispatcher->combine_wait(rank.site(), half);
+    EXPECT_TRUE(halves[0].state.empty() && halves[1].state.empty());
+    const Result<void> status = rank.dispatcher->status();
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code, ErrorCode::lost_rank);
+  });
+}
+
+TEST(ExpertParallelDispatch, ARankThatSendsTooMuchIsNamed) {
+  expect_named(ExchangeMode::counted);
+  expect_named(ExchangeMode::slotted);
+}
+
+}  // namespace
+}  // namespace hocket
