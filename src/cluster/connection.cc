@@ -78,9 +78,7 @@ Result<std::optional<Message>> Connection::next(size_t most_frame_bytes) {
     read_ += kLengthBytes + **length;
   }
   if (length && message) return *std::move(message);
-  Error e = length ? std::move(message).error() : std::move(length).error();
-  end(e);
-  return fail(std::move(e));
+  return fail(length ? std::move(message).error() : std::move(length).error());
 }
 
 void Connection::send(const Message& message) {

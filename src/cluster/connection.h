@@ -44,7 +44,7 @@ class Connection {
 
   // Takes what the kernel has, up to 256 KiB.
   void receive();
-  // The next whole message. Errors: bad_value (see parse_frame), and the connection has ended.
+  // The next whole message. Errors: those of parse_frame; nothing more can be read then.
   Result<std::optional<Message>> next(size_t most_frame_bytes);
   // Sends at once what the kernel takes, the rest as it can.
   void send(const Message& message);

@@ -250,8 +250,7 @@ void Follower::lose_rank_0(const std::string& why, TimePoint now) {
   rank_0.presence = Presence::absent;
   view_.lost = 0;
   view_.why = cut_why(fmt::format("{} {}", name_of(rank_0.identity), why));
-  last_problem_ = view_.why;
-  log::error("cluster: lost epoch={} {}; waiting for it for {:.0f} s", view_.epoch, view_.why,
+  log::error("cluster: lost epoch={} {}; waiting for it for {:g} s", view_.epoch, view_.why,
              to_seconds(options_.rank_wait));
   shared_.publish_over(view_);
 }
@@ -270,7 +269,7 @@ void Follower::give_up(const Error& why) {
 void Follower::announce(TimePoint now) {
   if (now < next_announcement_) return;
   next_announcement_ = now + kAnnounceEvery;
-  log::info("cluster: waiting for rank 0 at {}, {:.0f} s of {:.0f} s: {}",
+  log::info("cluster: waiting for rank 0 at {}, {:.0f} s of {:g} s: {}",
             to_text(options_.init_addr), to_seconds(now - lost_since_),
             to_seconds(options_.rank_wait), last_problem_);
 }
@@ -303,8 +302,9 @@ void Follower::on_tick(TimePoint now) {
   if (candidate_ && candidate_->until <= now)
     drop_candidate(now, fmt::format("{}: no answer in time", to_text(options_.init_addr)));
   if (lost_ && !gave_up_ && now - lost_since_ >= options_.rank_wait)
-    give_up(error(ErrorCode::lost_rank, "rank 0 at {} was not there for {:.0f} s: {}",
-                  to_text(options_.init_addr), to_seconds(options_.rank_wait), last_problem_)
+    give_up(error(ErrorCode::lost_rank, "rank 0 at {} was not there for {:g} s: {}{}{}",
+                  to_text(options_.init_addr), to_seconds(options_.rank_wait), view_.why,
+                  view_.why.empty() ? "" : "; ", last_problem_)
                 .with_fix("start rank 0, or wait longer with --rank-wait"));
   if (may_dial(now) && next_dial_ <= now) {
     dial(now);

@@ -48,7 +48,7 @@ Result<HostPort> parse_host_port(std::string_view text) {
   if (colon == std::string_view::npos) return bad();
   std::string_view host = text.substr(0, colon);
   const std::string_view digits = text.substr(colon + 1);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
     host = host.substr(1, host.size() - 2);
   else if (host.find(':') != std::string_view::npos)
     return bad();

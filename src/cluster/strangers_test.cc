@@ -1,0 +1,288 @@
+// What strangers can do on the port of rank 0: nothing but be closed.
+#include <poll.h>
+
+#include <fstream>
+
+#include "cluster/auth.h"
+#include "cluster/test_ranks.h"
+
+namespace hocket {
+namespace {
+
+using testing::HasSubstr;
+
+// A socket that speaks bytes; reading ends with the connection or in time.
+class Stranger {
+ public:
+  explicit Stranger(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const SocketAddress to = TestProxy::loopback(port);
+    const auto* name = reinterpret_cast<const sockaddr*>(&to.storage);
+    EXPECT_EQ(connect(fd_.get(), name, to.length), 0);
+  }
+  void say(std::string_view bytes) {
+    (void)!send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  void say(const Message& message) {
+    std::string bytes;
+    append_frame(bytes, message);
+    say(bytes);
+  }
+  // The next message; nothing when the connection ended or said nothing for so long.
+  std::optional<Message> hear(Duration most = kPatience) {
+    for (;;) {
+      const auto length = frame_length(in_, kMaxFrameBytes);
+      if (length && length->has_value() && in_.size() - 4 >= **length) {
+        auto message = parse_frame(std::string_view(in_).substr(4, **length));
+        in_.erase(0, 4 + **length);
+        if (!message) return std::nullopt;
+        return *std::move(message);
+      }
+      if (!more(most)) return std::nullopt;
+    }
+  }
+  // Whether rank 0 ends the connection in time.
+  bool is_closed(Duration most = kPatience) {
+    const TimePoint until = RealClock().now() + most;
+    while (RealClock().now() < until)
+      if (!more(until - RealClock().now())) return ended_;
+    return false;
+  }
+
+ private:
+  bool more(Duration most) {
+    pollfd what{fd_.get(), POLLIN, 0};
+    const auto ms = std::chrono::ceil<milliseconds>(most).count();
+    if (poll(&what, 1, static_cast<int>(ms)) <= 0) return false;
+    char buffer[4096];
+    const ssize_t got = recv(fd_.get(), buffer, sizeof buffer, 0);
+    ended_ = got <= 0;
+    if (got > 0) in_.append(buffer, static_cast<size_t>(got));
+    return got > 0;
+  }
+  Fd fd_;
+  std::string in_;
+  bool ended_ = false;
+};
+
+class StrangersTest : public Ranks {
+ protected:
+  void SetUp() override { start_rank_0(); }
+  void expect_a_rank_can_join() {
+    start(1, port_);
+    enter_all();
+  }
+  // As far as a process with the token gets.
+  void prove_oneself(Stranger& stranger) {
+    const auto hello = stranger.hear();
+    ASSERT_TRUE(hello);
+    const Nonce theirs = std::get<HelloMessage>(*hello).nonce, own = make_nonce();
+    stranger.say(ProofMessage{own, prove(options(0).token, Side::other, theirs, own)});
+    const auto welcome = stranger.hear();
+    ASSERT_TRUE(welcome);
+    EXPECT_TRUE(same_proof(std::get<WelcomeMessage>(*welcome).proof,
+                           prove(options(0).token, Side::rank_0, own, theirs)));
+  }
+};
+
+TEST_F(StrangersTest, AnotherTokenIsRefused) {
+  ClusterOptions wrong = options(port_);
+  wrong.token = "another token, as long";
+  const auto joined = ControlPlane::join(wrong, identity(1));
+  EXPECT_EQ(joined.error().code, ErrorCode::unauthorized);
+  EXPECT_THAT(joined.error().message, HasSubstr("the cluster token is not that of rank 0"));
+  expect_a_rank_can_join();
+}
+
+TEST_F(StrangersTest, NoTokenIsRefusedBeforeItIsTried) {
+  ClusterOptions none = options(port_);
+  none.token.clear();
+  const auto joined = ControlPlane::join(none, identity(1));
+  EXPECT_EQ(joined.error().code, ErrorCode::unauthorized);
+  EXPECT_THAT(joined.error().message, HasSubstr("with a cluster token, this rank without"));
+  EXPECT_THAT(joined.error().fix, HasSubstr("--cluster-token-file"));
+}
+
+TEST_F(StrangersTest, ARankDoesNotTrustARankZeroWithoutTheToken) {
+  // It speaks the protocol, and accepts any proof.
+  const auto listener = listen_on(TestProxy::loopback(0));
+  auto joined = std::async(std::launch::async, [&] {
+    return ControlPlane::join(options(local_address(*listener).port()), identity(1));
+  });
+  pollfd what{listener->get(), POLLIN, 0};
+  ASSERT_EQ(poll(&what, 1, 5000), 1);
+  const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  std::string bytes;
+  append_frame(bytes, HelloMessage{true, {}});
+  append_frame(bytes, WelcomeMessage{});
+  ASSERT_GT(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  const auto result = joined.get();
+  EXPECT_EQ(result.error().code, ErrorCode::unauthorized);
+  EXPECT_THAT(result.error().message, HasSubstr("does not know the cluster token"));
+}
+
+TEST_F(StrangersTest, WithoutATokenOnlyLoopbackIsTaken) {
+  ClusterOptions open = options(0);
+  open.token.clear();
+  EXPECT_TRUE(ControlPlane::join(open, identity(0)));
+  open.init_addr.host = "0.0.0.0";
+  const auto joined = ControlPlane::join(open, identity(0));
+  EXPECT_EQ(joined.error().code, ErrorCode::unauthorized);
+  EXPECT_THAT(joined.error().fix, HasSubstr("--insecure-cluster"));
+  open.init_addr = {"192.0.2.1", 5000};
+  EXPECT_EQ(ControlPlane::join(open, identity(1)).error().code, ErrorCode::unauthorized);
+  open.insecure = true;
+  open.init_addr = {"0.0.0.0", 0};
+  EXPECT_TRUE(ControlPlane::join(open, identity(0)));
+}
+
+TEST_F(StrangersTest, GarbageIsClosed) {
+  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(64, '\xff'),
+                                   std::string(64, '\0'), std::string("\2\0\0\0\1\7", 6)}) {
+    Stranger stranger(port_);
+    ASSERT_TRUE(stranger.hear());
+    stranger.say(bytes);
+    EXPECT_TRUE(stranger.is_closed(milliseconds(300))) << bytes;
+  }
+  expect_a_rank_can_join();
+}
+
+TEST_F(StrangersTest, WhoSaysNothingIsClosedInTime) {
+  Stranger stranger(port_);
+  const TimePoint then = RealClock().now();
+  EXPECT_TRUE(stranger.is_closed());
+  EXPECT_GE(to_ms(RealClock().now() - then), 450);
+}
+
+TEST_F(StrangersTest, WhoWasRefusedAndGoesOnTalkingIsClosed) {
+  Stranger stranger(port_);
+  ASSERT_TRUE(stranger.hear());
+  stranger.say(ProofMessage{});
+  const auto refused = stranger.hear();
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(std::get<RefusedMessage>(*refused).code,
+            static_cast<uint16_t>(ErrorCode::unauthorized));
+  stranger.say(std::string(10'000, 'x'));
+  EXPECT_TRUE(stranger.is_closed(milliseconds(300)));
+}
+
+TEST_F(StrangersTest, AProofCannotBeSaidAgain) {
+  Stranger first(port_);
+  const auto hello = first.hear();
+  ASSERT_TRUE(hello);
+  const Nonce theirs = std::get<HelloMessage>(*hello).nonce, own = make_nonce();
+  const ProofMessage proof{own, prove(options(0).token, Side::other, theirs, own)};
+  first.say(proof);
+  EXPECT_TRUE(std::holds_alternative<WelcomeMessage>(first.hear().value()));
+  Stranger second(port_);
+  ASSERT_TRUE(second.hear());
+  second.say(proof);
+  EXPECT_TRUE(std::holds_alternative<RefusedMessage>(second.hear().value()));
+}
+
+TEST_F(StrangersTest, AFloodDoesNotKeepRanksOut) {
+  std::vector<Stranger> flood;
+  for (int i = 0; i < 200; ++i) flood.emplace_back(port_);
+  expect_a_rank_can_join();
+  int closed = 0;
+  for (int i = 0; i < 100; ++i) closed += flood[static_cast<size_t>(i)].is_closed() ? 1 : 0;
+  EXPECT_EQ(closed, 100);
+  EXPECT_EQ(plane(0).view().epoch, 1u);
+}
+
+TEST_F(StrangersTest, ALargeFrameIsTakenFromRanksOnly) {
+  Stranger stranger(port_);
+  ASSERT_TRUE(stranger.hear());
+  std::string head(4, '\0');
+  head[1] = 8;  // 2,048 bytes
+  stranger.say(head);
+  EXPECT_TRUE(stranger.is_closed(milliseconds(300)));
+
+  Stranger proven(port_);
+  prove_oneself(proven);
+  proven.say(std::string("\0\0\x20\0", 4));  // 2 MiB
+  EXPECT_TRUE(proven.is_closed(milliseconds(300)));
+}
+
+TEST_F(StrangersTest, WhoIsProvenButNoRankIsClosed) {
+  Stranger idle(port_);
+  prove_oneself(idle);
+  EXPECT_TRUE(idle.is_closed());
+
+  Stranger no_rank(port_);
+  prove_oneself(no_rank);
+  no_rank.say(JoinMessage{.identity = {.rank = 7, .num_ranks = 2, .version = "1"}});
+  const auto refused = no_rank.hear();
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(std::get<RefusedMessage>(*refused).text, HasSubstr("no rank 7 among 2"));
+
+  Stranger chatty(port_);
+  prove_oneself(chatty);
+  chatty.say(BeatMessage{});  // before it joined
+  EXPECT_TRUE(chatty.is_closed(milliseconds(300)));
+}
+
+TEST_F(StrangersTest, AnotherVersionIsNamedByTheRank) {
+  const auto listener = listen_on(TestProxy::loopback(0));
+  auto joined = std::async(std::launch::async, [&] {
+    return ControlPlane::join(options(local_address(*listener).port()), identity(1));
+  });
+  pollfd what{listener->get(), POLLIN, 0};
+  ASSERT_EQ(poll(&what, 1, 5000), 1);
+  const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  std::string bytes;
+  append_frame(bytes, HelloMessage{true, {}});
+  bytes[4] = 2;
+  ASSERT_GT(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  const auto result = joined.get();
+  EXPECT_EQ(result.error().code, ErrorCode::lost_rank);
+  EXPECT_THAT(result.error().message, HasSubstr("version 2"));
+  // And tells the other side, in its own version.
+  char told[256];
+  ASSERT_GT(recv(fd.get(), told, sizeof told, 0), 6);
+  EXPECT_EQ(told[4], static_cast<char>(kClusterProtocol));
+}
+
+TEST_F(StrangersTest, AMemberThatSpeaksNonsenseIsLost) {
+  Stranger member(port_);
+  prove_oneself(member);
+  Identity id = identity(1);
+  id.boot_id = "b";
+  member.say(JoinMessage{.identity = id});
+  EXPECT_TRUE(eventually([&] { return plane(0).view().whole(); }));
+  member.say(HelloMessage{});
+  EXPECT_TRUE(eventually([&] { return plane(0).view().lost == 1; }));
+}
+
+TEST(ClusterToken, IsReadWithoutItsEnds) {
+  const std::string path = testing::TempDir() + "cluster_token_test";
+  std::ofstream(path) << "  0123456789abcdef\n";
+  EXPECT_EQ(read_cluster_token(path).value(), "0123456789abcdef");
+  std::ofstream(path) << "short\n";
+  EXPECT_THAT(read_cluster_token(path).error().message, HasSubstr("has 5 bytes; 16 to 4096"));
+  std::ofstream(path) << std::string(5000, 'x');
+  EXPECT_EQ(read_cluster_token(path).error().code, ErrorCode::bad_value);
+  EXPECT_EQ(read_cluster_token(path + ".none").error().code, ErrorCode::io);
+}
+
+TEST(ClusterProof, DependsOnAllThatIsSaid) {
+  const Nonce a = make_nonce(), b = make_nonce();
+  const Proof proof = prove("token", Side::other, a, b);
+  EXPECT_TRUE(same_proof(proof, prove("token", Side::other, a, b)));
+  EXPECT_FALSE(same_proof(proof, prove("Token", Side::other, a, b)));
+  EXPECT_FALSE(same_proof(proof, prove("token", Side::rank_0, a, b)));
+  EXPECT_FALSE(same_proof(proof, prove("token", Side::other, b, a)));
+}
+
+TEST(ClusterAddress, HostAndPortAreRead) {
+  EXPECT_EQ(parse_host_port("h0:5000").value(), (HostPort{"h0", 5000}));
+  EXPECT_EQ(parse_host_port("[::1]:5000").value(), (HostPort{"::1", 5000}));
+  EXPECT_EQ(to_text({"::1", 5000}), "[::1]:5000");
+  for (const char* text : {"", "h0", "h0:", ":5000", "h0:70000", "h0:5x", "::1:5000", "[]:1"})
+    EXPECT_EQ(parse_host_port(text).error().code, ErrorCode::bad_value) << text;
+  EXPECT_TRUE(resolve({"::1", 1})->front().is_loopback());
+  EXPECT_TRUE(resolve({"127.9.9.9", 1})->front().is_loopback());
+  EXPECT_FALSE(resolve({"192.0.2.1", 1})->front().is_loopback());
+}
+
+}  // namespace
+}  // namespace hocket

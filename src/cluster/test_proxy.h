@@ -1,0 +1,91 @@
+// Tests only: a port in front of another, whose link can be frozen or cut as a network's can.
+// Thread: any; it forwards on one of its own.
+#pragma once
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "cluster/socket.h"
+
+namespace hocket {
+
+class TestProxy {
+ public:
+  // frozen: bytes stay where they are, new connections are not taken: an outage. cut: connections
+  // end, new ones too: a process that is not there.
+  enum class Link : uint8_t { up, frozen, cut };
+
+  explicit TestProxy(uint16_t target) : target_(target) {
+    HOCKET_CHECK(listener_.has_value());
+    thread_ = std::thread([this] { run(); });
+  }
+  ~TestProxy() {
+    stopping_ = true;
+    thread_.join();
+  }
+
+  uint16_t port() const { return local_address(*listener_).port(); }
+  void set(Link link) { link_ = link; }
+  static SocketAddress loopback(uint16_t port) {
+    return resolve({.host = "127.0.0.1", .port = port})->front();
+  }
+
+ private:
+  struct Pair {
+    Fd near, far;
+  };
+
+  void run() {
+    while (!stopping_) {
+      const Link link = link_;
+      if (link == Link::cut) pairs_.clear();
+      if (link == Link::frozen) {
+        ::poll(nullptr, 0, 2);
+        continue;
+      }
+      std::vector<pollfd> fds{{listener_->get(), POLLIN, 0}};
+      for (const Pair& p : pairs_) {
+        fds.push_back({p.near.get(), POLLIN, 0});
+        fds.push_back({p.far.get(), POLLIN, 0});
+      }
+      ::poll(fds.data(), fds.size(), 2);
+      if ((fds[0].revents & POLLIN) != 0) accept(link);
+      size_t i = 1;
+      for (auto it = pairs_.begin(); it != pairs_.end() && i < fds.size(); i += 2) {
+        const bool alive = move(it->near, it->far, fds[i]) && move(it->far, it->near, fds[i + 1]);
+        it = alive ? std::next(it) : pairs_.erase(it);
+      }
+    }
+  }
+  void accept(Link link) {
+    Fd near(::accept4(listener_->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!near || link == Link::cut) return;
+    Fd far(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const SocketAddress to = loopback(target_);
+    if (::connect(far.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.length) != 0)
+      return;
+    pairs_.push_back({std::move(near), std::move(far)});
+  }
+  // False: one side has ended.
+  static bool move(const Fd& from, const Fd& to, const pollfd& what) {
+    if (what.revents == 0) return true;
+    char buffer[16 << 10];
+    const ssize_t got = ::recv(from.get(), buffer, sizeof buffer, 0);
+    return got > 0 && ::send(to.get(), buffer, static_cast<size_t>(got), MSG_NOSIGNAL) == got;
+  }
+
+  const uint16_t target_;
+  Result<Fd> listener_ = listen_on(loopback(0));
+  std::list<Pair> pairs_;
+  std::atomic<Link> link_{Link::up};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace hocket

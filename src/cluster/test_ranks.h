@@ -1,0 +1,111 @@
+// Tests only: control planes of several ranks in one process, with limits a fifth of the real ones.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/control_plane.h"
+#include "cluster/test_proxy.h"
+
+namespace hocket {
+
+using std::chrono::milliseconds;
+
+inline constexpr Duration kPatience = std::chrono::seconds(10);  // of a test that would fail
+
+// Whether it came true in time.
+inline bool eventually(const std::function<bool()>& condition, Duration most = kPatience) {
+  const TimePoint until = RealClock().now() + most;
+  while (!condition()) {
+    if (RealClock().now() > until) return false;
+    std::this_thread::sleep_for(milliseconds(2));
+  }
+  return true;
+}
+
+// A port that was free a moment ago.
+inline uint16_t free_port() {
+  const auto listener = listen_on(TestProxy::loopback(0));
+  return local_address(*listener).port();
+}
+
+using Plane = std::unique_ptr<ControlPlane>;
+
+class Ranks : public testing::Test {
+ protected:
+  static ClusterOptions options(uint16_t port) {
+    return {.init_addr = {"127.0.0.1", port},
+            .token = "a token of sixteen",
+            .limits = {.heartbeat = milliseconds(50),
+                       .suspect_after = milliseconds(200),
+                       .lost_after = milliseconds(600),
+                       .reconnect = milliseconds(150),
+                       .pause = milliseconds(50)},
+            .rank_wait = std::chrono::seconds(8),
+            .redial = milliseconds(100),
+            .handshake = milliseconds(500)};
+  }
+  Identity identity(int rank) const {
+    return {.rank = rank,
+            .num_ranks = num_ranks_,
+            .host = fmt::format("h{}", rank),
+            .version = "1",
+            .model_hash = "m"};
+  }
+  // Rank 0 at `port`, any free one by default.
+  void start_rank_0(uint16_t port = 0) {
+    auto made = ControlPlane::join(options(port), identity(0));
+    ASSERT_TRUE(made) << made.error().message;
+    planes_.resize(static_cast<size_t>(num_ranks_));
+    planes_[0] = *std::move(made);
+    port_ = planes_[0]->port();
+  }
+  void start(int rank, uint16_t port) {
+    auto made = ControlPlane::join(options(port), identity(rank));
+    ASSERT_TRUE(made) << made.error().message;
+    planes_[static_cast<size_t>(rank)] = *std::move(made);
+  }
+  // All ranks, rank `rank_behind_proxy` by way of the proxy; each enters the first epoch.
+  void start_all(int num_ranks, int rank_behind_proxy = -1) {
+    num_ranks_ = num_ranks;
+    start_rank_0();
+    proxy_ = std::make_unique<TestProxy>(port_);
+    for (int rank = 1; rank < num_ranks; ++rank)
+      start(rank, rank == rank_behind_proxy ? proxy_->port() : port_);
+    enter_all();
+  }
+  void enter_all() {
+    for (const Plane& plane : planes_) {
+      const auto view = plane->wait_whole(kPatience);
+      ASSERT_TRUE(view) << view.error().message;
+      ASSERT_TRUE(plane->enter(view->epoch));
+      EXPECT_EQ(plane->aborted().load(), 0u);
+    }
+  }
+  ControlPlane& plane(int rank) { return *planes_[static_cast<size_t>(rank)]; }
+  // Whether all of `ranks` left their epoch, because of `lost`.
+  testing::AssertionResult all_lost(int lost, const std::vector<int>& ranks) {
+    for (const int rank : ranks) {
+      const bool knows = eventually(
+          [&] { return plane(rank).aborted().load() != 0 && plane(rank).view().lost == lost; });
+      if (!knows)
+        return testing::AssertionFailure()
+               << "rank " << rank << " believes: " << plane(rank).view().why;
+    }
+    return testing::AssertionSuccess();
+  }
+
+  int num_ranks_ = 2;
+  uint16_t port_ = 0;
+  std::unique_ptr<TestProxy> proxy_;  // outlives nobody's connection: cut when it goes
+  std::vector<Plane> planes_;
+};
+
+}  // namespace hocket
