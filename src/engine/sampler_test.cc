@@ -24,8 +24,10 @@ class SamplerTest : public ::testing::Test {
 
   SampledToken sample(const SamplingParams& params, const std::vector<TokenId>& generated = {},
                       const std::vector<TokenId>& end_ids = {}) {
-    const SampleRow row{
-        .params = &params, .prompt = prompt_, .generated = generated, .end_ids = end_ids};
+    return sample(
+        {.params = &params, .prompt = prompt_, .generated = generated, .end_ids = end_ids});
+  }
+  SampledToken sample(const SampleRow& row) {
     SampledToken token;
     std::unique_ptr<PositionLogprobs> logprobs;
     sampler_.sample(backend_, View<const float>(logits_.data(), 1, kVocabulary), std::span(&row, 1),
@@ -88,6 +90,35 @@ TEST_F(SamplerTest, DrawsFollowTheDistribution) {
   for (int t = 0; t < kVocabulary; ++t) {
     const double p = wanted[t];
     EXPECT_LE(std::abs(counts[t] - kDraws * p), 5 * std::sqrt(kDraws * p * (1 - p))) << t;
+  }
+}
+
+// What a step draws before the one before it has been committed.
+TEST_F(SamplerTest, TheNewestTokenMayStandApart) {
+  const std::vector<TokenId> ends = {TokenId{4}, TokenId{7}};
+  // Of the prompt, the answer, neither, or alone.
+  for (const std::vector<int>& ids :
+       {std::vector{5, 6, 2}, std::vector{5, 6, 5}, std::vector{5, 6, 9}, std::vector{8}}) {
+    std::vector<TokenId> generated;
+    for (const int id : ids) generated.push_back(TokenId{id});
+    SamplingParams params{.temperature = 1.5, .frequency_penalty = 0.7, .presence_penalty = 0.3};
+    params.repetition_penalty = 1.3;
+    params.min_new_tokens = static_cast<int>(ids.size());
+    SampleRow whole{.params = &params, .prompt = prompt_, .generated = generated, .end_ids = ends};
+    SampleRow apart = whole;
+    apart.generated = whole.generated.first(ids.size() - 1);
+    apart.newest = generated.back();
+    EXPECT_EQ(sampler_.distribution(backend_, logits_, apart).processed,
+              sampler_.distribution(backend_, logits_, whole).processed);
+    int num_differing = 0;
+    for (int seed = 0; seed < 50; ++seed) {
+      params.seed = static_cast<uint64_t>(seed);
+      EXPECT_EQ(value(sample(apart).token), value(sample(whole).token));
+      SampleRow without = apart;
+      without.newest = TokenId{-1};
+      num_differing += value(sample(without).token) != value(sample(whole).token);
+    }
+    EXPECT_GT(num_differing, 10);
   }
 }
 

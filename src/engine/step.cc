@@ -196,7 +196,7 @@ void Engine::State::send(RequestOutput&& output) {
 
 void Engine::State::publish(const Flight& flight, TimePoint now) {
   const SchedulerStats counts = scheduler.stats();
-  step_log.note(*flight.batch, counts, now, flight.took());
+  step_log.note(*flight.batch, counts, flight.end, flight.took());
   num_waiting = counts.num_waiting;
   last_turn_ns = now.time_since_epoch().count();
   std::lock_guard lock(stats_mutex);
