@@ -24,11 +24,11 @@ struct Routing {
   View<float> logits;   // [rows, experts]
 };
 
-// A half's rows sorted by expert.
+// Rows sorted by expert: the half's own, or those of all ranks for the experts here.
 struct ExpertRows {
-  MatrixView x, y;                   // [rows * k, hidden]: in and out
-  std::span<const int32_t> offsets;  // [experts + 1]
-  View<int32_t> position;            // [rows, k]: where slot s of row t stands in x and y
+  MatrixView x, y;                   // [expert rows, hidden]: in and out
+  std::span<const int32_t> offsets;  // [experts here + 1]
+  View<int32_t> position;            // [rows, k]: where slot s of row t stands; own rows only
 };
 
 // What one operation of a layer leaves for a later one. Empty again at the end of every layer.

@@ -28,7 +28,7 @@ inline constexpr int kQuantizedRows = 64;
 int64_t quantized_bytes(int k, int groups);
 
 struct ScratchNeed {
-  int max_rows = 0;  // of one step
+  int max_rows = 0;  // of one step, of all ranks whose rows come to the experts here
   int max_k = 0;     // largest inner dimension of any product
   int num_heads = 0;
   KvShape kv;

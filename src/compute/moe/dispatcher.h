@@ -19,7 +19,8 @@ namespace hocket {
 
 // What travels. counted: each row once to every rank that holds one of its experts, and one partial
 // sum for each of its combine groups back; for prefill. slotted: each row once for every expert,
-// and every expert's row back; for decode. Equal on all ranks in a pass.
+// and every expert's row back; for decode, where no rank has more than max_slotted_rows. Equal on
+// all ranks in a pass.
 enum class ExchangeMode : uint8_t { counted, slotted };
 
 // A pass as its ranks agreed on it.

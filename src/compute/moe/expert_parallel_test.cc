@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <functional>
+#include <random>
 
 #include "compute/comm/testing.h"
 
@@ -43,6 +45,9 @@ struct Rank {
     exchange =
         *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options())});
     dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
+    choose(choice);
+  }
+  void choose(const Choice& choice) {
     for (int row = 0; row < kMaxRows; ++row) {
       for (int i = 0; i < kHidden; ++i)
         work.normed.as<float>().row(row)[i] = number(exchange->rank(), row, i);
@@ -122,38 +127,47 @@ void expect_in_order(const Rank& rank, const Choice& choice, const ExpertRows& r
   ASSERT_EQ(rows.x.rows, at);
 }
 
+// Rows of every rank in each half of a step.
+using Ranges = std::array<std::array<RowRange, kRanks>, 2>;
+
+void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges, PassId id) {
+  const int me = rank.exchange->rank(), rows = ranges[0][me].count + ranges[1][me].count;
+  std::ranges::fill(std::span(rank.work.residual.data, kMaxRows * rank.work.residual.stride), 1.0f);
+  rank.choose(choice);
+  rank.dispatcher->begin_pass(id, rows);
+  std::array<Half, 2> halves = {rank.start(0, ranges[0][me].begin, ranges[0][me].count),
+                                rank.start(1, ranges[1][me].begin, ranges[1][me].count)};
+  for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
+  for (Half& half : halves)
+    expect_in_order(rank, choice, half.state.arrived.peek(), ranges[half.index]);
+  for (Half& half : halves) rank.compute(half);
+  for (Half& half : halves) {
+    rank.dispatcher->combine_wait(rank.site(), half);
+    EXPECT_TRUE(half.state.empty());
+  }
+  ASSERT_TRUE(rank.dispatcher->status().has_value()) << rank.dispatcher->status().error().message;
+  for (int row = 0; row < rows; ++row)
+    for (int i = 0; i < kHidden; ++i)  // weights sum to 1.5
+      ASSERT_FLOAT_EQ(rank.work.residual.row(row)[i], 1 + 1.5f * Rank::number(me, row, i));
+}
+
+// Halves of different lengths on every rank; rank 1 has nothing in its second.
+Ranges full_ranges() {
+  Ranges ranges;
+  for (int of = 0; of < kRanks; ++of) {
+    const int cut = of == 1 ? kMaxRows : 2 + 3 * of;
+    ranges[0][of] = {0, cut};
+    ranges[1][of] = {cut, kMaxRows - cut};
+  }
+  return ranges;
+}
+
 void expect_there_and_back(const Choice& choice, ExchangeMode mode) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   testing::on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, choice);
-    // Halves of different lengths on every rank; rank 1 has nothing in its second.
-    const auto cut = [](int of) { return of == 1 ? kMaxRows : 2 + 3 * of; };
-    std::array<std::array<RowRange, kRanks>, 2> ranges;
-    for (int of = 0; of < kRanks; ++of) {
-      ranges[0][of] = {0, cut(of)};
-      ranges[1][of] = {cut(of), kMaxRows - cut(of)};
-    }
-    const int me = end.rank();
-    for (uint64_t step = 0; step < 3; ++step) {
-      std::ranges::fill(std::span(rank.work.residual.data, kMaxRows * rank.work.residual.stride),
-                        1.0f);
-      rank.dispatcher->begin_pass({step, mode}, kMaxRows);
-      std::array<Half, 2> halves = {rank.start(0, ranges[0][me].begin, ranges[0][me].count),
-                                    rank.start(1, ranges[1][me].begin, ranges[1][me].count)};
-      for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
-      for (Half& half : halves)
-        expect_in_order(rank, choice, half.state.arrived.peek(), ranges[half.index]);
-      for (Half& half : halves) rank.compute(half);
-      for (Half& half : halves) {
-        rank.dispatcher->combine_wait(rank.site(), half);
-        EXPECT_TRUE(half.state.empty());
-      }
-      ASSERT_TRUE(rank.dispatcher->status().has_value())
-          << rank.dispatcher->status().error().message;
-      for (int row = 0; row < kMaxRows; ++row)
-        for (int i = 0; i < kHidden; ++i)  // weights sum to 1.5
-          ASSERT_FLOAT_EQ(rank.work.residual.row(row)[i], 1 + 1.5f * Rank::number(me, row, i));
-    }
+    for (uint64_t step = 0; step < 3; ++step)
+      pass_there_and_back(rank, choice, full_ranges(), {step, mode});
   });
 }
 
@@ -165,6 +179,34 @@ TEST(ExpertParallelDispatch, RowsStandBySourceAndComeBackSummed) {
 TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
   for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted})
     expect_there_and_back(all_to_first, mode);
+}
+
+// Any lengths, none too, any experts; modes that change from step to step.
+TEST(ExpertParallelDispatch, WhateverTheRowsOfAStep) {
+  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+  testing::on_ranks(hub, kRanks, [&](Transport& end) {
+    Rank rank(end, neighbours);
+    for (uint64_t step = 0; step < 200 && !::testing::Test::HasFatalFailure(); ++step) {
+      std::mt19937 random(static_cast<uint32_t>(step));  // the same on all ranks
+      Ranges ranges;
+      for (int of = 0; of < kRanks; ++of) {
+        const int rows = random() % 3 == 0 ? 0 : static_cast<int>(random() % (kMaxRows + 1));
+        const int cut = static_cast<int>(random() % (rows + 1));
+        ranges[0][of] = {0, cut};
+        ranges[1][of] = {cut, rows - cut};
+      }
+      const auto choice = [&](int of, int row) {
+        std::mt19937 draw(static_cast<uint32_t>((step * kRanks + of) * kMaxRows + row));
+        std::array<int, kExperts> experts{};
+        for (int e = 0; e < kExperts; ++e) experts[e] = e;
+        std::ranges::shuffle(experts, draw);
+        return std::array{experts[0], experts[1], experts[2]};
+      };
+      const bool slotted = random() % 2 == 0;
+      pass_there_and_back(rank, choice, ranges,
+                          {step, slotted ? ExchangeMode::slotted : ExchangeMode::counted});
+    }
+  });
 }
 
 TEST(ExpertParallelDispatch, GroupsOnSeveralRanksAreRefused) {
@@ -182,15 +224,18 @@ TEST(ExpertParallelDispatch, GroupsOnSeveralRanksAreRefused) {
 // Rank 2 sends what fits its slots, but more rows than a pass can have, to rank 0.
 void expect_named(ExchangeMode mode) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
-  testing::on_ranks(hub, kRanks, [mode](Transport& end) {
+  std::barrier all_there(kRanks);
+  testing::on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, all_to_first);
     const bool lies = end.rank() == 2;
     rank.dispatcher->begin_pass({0, mode}, kMaxRows);
     std::array<Half, 2> halves = {rank.start(0, 0, kMaxRows - (lies ? 0 : 4)),
                                   rank.start(1, lies ? 0 : kMaxRows - 4, lies ? kMaxRows : 4)};
-    if (lies) return;  // its messages are under way
-    for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
+    if (!lies)
+      for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
     const Result<void> seen = rank.dispatcher->status();
+    all_there.arrive_and_wait();
+    if (lies) return;
     EXPECT_EQ(seen.has_value(), end.rank() == 1);
     if (!seen) {
       EXPECT_NE(seen.error().message.find("rank 2 sent"), std::string::npos);
