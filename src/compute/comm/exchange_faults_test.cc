@@ -234,6 +234,7 @@ class Damaging final : public Transport {
   void withdraw() override { end_.withdraw(); }
   bool progress() override { return end_.progress(); }
   void wait(Duration most) override { end_.wait(most); }
+  void wake() override { end_.wake(); }
   TimePoint now() const override { return end_.now(); }
 
  private:

@@ -30,6 +30,7 @@ struct LoopbackHub::State {
     Activity activity = Activity::absent;
     TimePoint until{};
     bool has_joined = false;
+    bool woken = false;  // by wake(), and wait() has not returned since
     // Faults that take effect when the clock turns.
     std::optional<bool> cut;
     Duration stall{};
@@ -100,7 +101,7 @@ struct LoopbackHub::State {
 
   bool wake_if_due(int i) {
     Rank& rank = ranks[i];
-    const bool told = rank.activity == Activity::waiting && wire.has_news(i);
+    const bool told = rank.activity == Activity::waiting && (wire.has_news(i) || rank.woken);
     if (!told && !wire.is_lost(i) && rank.until > virtual_now) return false;
     rank.activity = Activity::running;
     rank.wake.notify_one();
@@ -122,7 +123,7 @@ struct LoopbackHub::State {
     const TimePoint deadline = now() + std::clamp(most, Duration{}, kLongestWait);
     for (;;) {
       settle();
-      if (wire.has_news(i) || wire.is_lost(i)) return;
+      if (wire.has_news(i) || wire.is_lost(i) || rank.woken) return;
       const TimePoint time = now();
       if (time >= deadline) return;
       const TimePoint due = wire.next_event_of(i);
@@ -209,8 +210,20 @@ class LoopbackHub::End final : public Transport {
   }
   void wait(Duration most) override {
     Lock lock(hub_.mutex);
-    if (!hub_.is_virtual) return hub_.wait_real(lock, rank_, most);
-    if (!hub_.wire.has_news(rank_)) hub_.pause(lock, rank_, State::Activity::waiting, most);
+    bool& woken = hub_.ranks[rank_].woken;
+    if (!hub_.is_virtual)
+      hub_.wait_real(lock, rank_, most);
+    else if (!hub_.wire.has_news(rank_) && !woken)
+      hub_.pause(lock, rank_, State::Activity::waiting, most);
+    woken = false;
+  }
+  void wake() override {
+    const Lock lock(hub_.mutex);
+    hub_.ranks[rank_].woken = true;
+    if (hub_.is_virtual)
+      hub_.turn();
+    else
+      hub_.ranks[rank_].wake.notify_one();
   }
   TimePoint now() const override {
     const Lock lock(hub_.mutex);
@@ -238,7 +251,7 @@ std::unique_ptr<Transport> LoopbackHub::join(int rank) {
   State::Rank& here = state_->ranks[rank];
   HOCKET_CHECK(here.activity == State::Activity::absent);
   if (std::exchange(here.leave, false)) state_->wire.leave(rank);
-  here.lose = false;
+  here.lose = here.woken = false;
   here.activity = State::Activity::running;
   if (std::exchange(here.has_joined, true)) state_->wire.enter(rank);
   return end;

@@ -79,6 +79,8 @@ class Transport {
   // Returns as soon as progress() may move something, at the latest after `most`. So call
   // progress() before each.
   virtual void wait(Duration most) = 0;
+  // Makes a wait() return at once: the one under way, or else the next.   Thread: any.
+  virtual void wake() = 0;
   virtual TimePoint now() const = 0;
 };
 
