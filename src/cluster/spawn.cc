@@ -1,0 +1,267 @@
+#include "cluster/spawn.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <span>
+#include <thread>
+#include <tuple>
+
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+// All that a child needs between fork and exec, where only system calls are allowed.
+struct Prepared {
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> cpus{nullptr, [](cpu_set_t* s) { CPU_FREE(s); }};
+  size_t cpus_bytes = 0;
+  uint64_t nodes[16] = {};  // a mask of NUMA nodes; empty: not bound
+  bool binds = false;
+};
+
+Prepared prepare(const CoreSet& cores, int num_nodes) {
+  Prepared p;
+  if (cores.cpus.empty()) return p;
+  const int count = std::max(1024, std::ranges::max(cores.cpus) + 1);
+  p.cpus.reset(CPU_ALLOC(count));
+  p.cpus_bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(p.cpus_bytes, p.cpus.get());
+  for (const int cpu : cores.cpus) CPU_SET_S(static_cast<size_t>(cpu), p.cpus_bytes, p.cpus.get());
+  const bool one_of_several = num_nodes > 1 && cores.nodes.size() == 1;
+  if (one_of_several && cores.nodes[0] < static_cast<int>(std::size(p.nodes) * 64)) {
+    p.nodes[cores.nodes[0] / 64] |= uint64_t{1} << (cores.nodes[0] % 64);
+    p.binds = true;
+  }
+  return p;
+}
+
+// 0, or an errno. System calls only. A kernel that does not bind memory still puts it near.
+int pin(const Prepared& p) {
+  if (p.cpus_bytes > 0 && sched_setaffinity(0, p.cpus_bytes, p.cpus.get()) != 0) return errno;
+  constexpr int kBind = 2;  // MPOL_BIND
+  if (p.binds) syscall(SYS_set_mempolicy, kBind, p.nodes, sizeof p.nodes * 8);
+  return 0;
+}
+
+int read_int(const std::string& path, int otherwise) {
+  std::ifstream in(path);
+  int value = 0;
+  return in >> value ? value : otherwise;
+}
+
+int node_of(const std::string& folder) {
+  for (int node = 0; node < 1024; ++node)
+    if (access(fmt::format("{}/node{}", folder, node).c_str(), F_OK) == 0) return node;
+  return 0;
+}
+
+using Core = std::vector<CpuPlace>;  // its logical processors
+
+CoreSet set_of(std::span<const Core> cores) {
+  CoreSet set;
+  std::set<int> nodes;
+  for (size_t thread = 0, added = 1; added > 0; ++thread) {
+    added = 0;
+    for (const Core& core : cores) {
+      if (thread >= core.size()) continue;
+      set.cpus.push_back(core[thread].cpu);
+      nodes.insert(core[thread].node);
+      ++added;
+    }
+  }
+  set.nodes.assign(nodes.begin(), nodes.end());
+  return set;
+}
+
+// Part `index` of `count` equal ones.
+template <class T>
+std::span<const T> part(std::span<const T> all, size_t index, size_t count) {
+  const size_t first = all.size() * index / count, last = all.size() * (index + 1) / count;
+  return all.subspan(first, last - first);
+}
+
+// In the child. Never returns; tells errno through `report` where the program does not start.
+[[noreturn]] void run_child(char* const* arguments, const Prepared& prepared, pid_t parent,
+                            int report) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The parent may be gone already: then nobody would ever end us.
+  int problem = getppid() == parent ? pin(prepared) : ESRCH;
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (problem == 0) {
+    execv(arguments[0], arguments);
+    problem = errno;
+  }
+  (void)!write(report, &problem, sizeof problem);
+  _exit(127);
+}
+
+Result<pid_t> start(const std::string& path, const RankProgram& program, int num_nodes) {
+  std::vector<std::string> words{path};
+  words.insert(words.end(), program.arguments.begin(), program.arguments.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const Prepared prepared = prepare(program.cores, num_nodes);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return fail(ErrorCode::io, "cannot start rank {}: {}", program.rank, std::strerror(errno));
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) run_child(arguments.data(), prepared, parent, ends[1]);
+  int problem = pid < 0 ? errno : 0;
+  close(ends[1]);
+  // The pipe ends with exec; what comes before is why there was none.
+  if (pid > 0 && read(ends[0], &problem, sizeof problem) > 0) waitpid(pid, nullptr, 0);
+  close(ends[0]);
+  if (problem != 0)
+    return fail(ErrorCode::io, "cannot start rank {} ({}): {}", program.rank, path,
+                std::strerror(problem));
+  return pid;
+}
+
+}  // namespace
+
+std::vector<CpuPlace> read_cpu_places(const Machine& machine) {
+  std::vector<CpuPlace> places;
+  for (const int cpu : machine.cpus) {
+    if (static_cast<int>(places.size()) == machine.num_cores) break;
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu{}", cpu);
+    places.push_back({.cpu = cpu,
+                      .node = node_of(folder),
+                      .package = read_int(folder + "/topology/physical_package_id", 0),
+                      .core = read_int(folder + "/topology/core_id", cpu)});
+  }
+  return places;
+}
+
+std::vector<CoreSet> share_cores(std::vector<CpuPlace> places, int num_ranks) {
+  std::ranges::sort(places, {},
+                    [](const CpuPlace& p) { return std::tuple(p.node, p.package, p.core, p.cpu); });
+  std::vector<Core> cores;
+  std::vector<size_t> first_of_node;  // its first core
+  const CpuPlace* last = nullptr;
+  for (const CpuPlace& place : places) {
+    const bool same_node = last != nullptr && last->node == place.node;
+    const bool same_core = same_node && last->package == place.package && last->core == place.core;
+    if (!same_node) first_of_node.push_back(cores.size());
+    if (!same_core) cores.emplace_back();
+    cores.back().push_back(place);
+    last = &place;
+  }
+  const std::span<const Core> all = cores;
+  const auto ranks = static_cast<size_t>(num_ranks);
+  const size_t nodes = first_of_node.size();
+  first_of_node.push_back(cores.size());
+  const auto node = [&](size_t i) {
+    return all.subspan(first_of_node[i], first_of_node[i + 1] - first_of_node[i]);
+  };
+  bool within_nodes = nodes > 0 && ranks % nodes == 0;
+  for (size_t i = 0; i < nodes; ++i) within_nodes &= node(i).size() >= ranks / nodes;
+
+  std::vector<CoreSet> sets;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    if (cores.size() < ranks) {
+      sets.push_back(cores.empty() ? CoreSet{} : set_of(all.subspan(rank % cores.size(), 1)));
+    } else if (within_nodes) {
+      const size_t per_node = ranks / nodes;
+      sets.push_back(set_of(part(node(rank / per_node), rank % per_node, per_node)));
+    } else if (nodes % ranks == 0) {
+      const size_t per_rank = nodes / ranks, first = first_of_node[rank * per_rank];
+      sets.push_back(set_of(all.subspan(first, first_of_node[(rank + 1) * per_rank] - first)));
+    } else {
+      sets.push_back(set_of(part(all, rank, ranks)));
+    }
+  }
+  return sets;
+}
+
+Result<void> pin_self(const CoreSet& cores, int num_nodes) {
+  if (const int problem = pin(prepare(cores, num_nodes)); problem != 0)
+    return fail(ErrorCode::io, "cannot keep this process to its {} cores: {}", cores.cpus.size(),
+                std::strerror(problem));
+  return {};
+}
+
+Result<LocalRanks> LocalRanks::spawn(const std::string& path,
+                                     const std::vector<RankProgram>& programs, int num_nodes) {
+  LocalRanks ranks;
+  for (const RankProgram& program : programs) {
+    HOCKET_TRY(const pid_t pid, start(path, program, num_nodes));
+    ranks.children_.push_back({program.rank, pid});
+    log::info("cluster: started rank {} as process {} on {} cores", program.rank, pid,
+              program.cores.cpus.size());
+  }
+  return ranks;
+}
+
+std::optional<LocalRanks::End> LocalRanks::poll() {
+  for (Child& child : children_) {
+    int status = 0;
+    if (child.pid < 0 || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+    child.pid = -1;
+    if (WIFSIGNALED(status)) {
+      const int number = WTERMSIG(status);
+      return End{child.rank, 128 + number,
+                 fmt::format("rank {} was ended by signal {} ({})", child.rank, number,
+                             strsignal(number))};
+    }
+    return End{child.rank, WEXITSTATUS(status),
+               fmt::format("rank {} ended with status {}", child.rank, WEXITSTATUS(status))};
+  }
+  return std::nullopt;
+}
+
+void LocalRanks::signal(int number) const {
+  for (const Child& child : children_)
+    if (child.pid > 0) kill(child.pid, number);
+}
+
+pid_t LocalRanks::pid(int rank) const {
+  const auto found = std::ranges::find(children_, rank, &Child::rank);
+  return found == children_.end() ? -1 : found->pid;
+}
+
+LocalRanks::~LocalRanks() {
+  signal(SIGTERM);
+  const auto alive = [&] {
+    return std::ranges::any_of(children_, [](const Child& child) { return child.pid > 0; });
+  };
+  const TimePoint until = RealClock().now() + patience;
+  while (alive() && RealClock().now() < until) {
+    while (poll()) {
+    }
+    if (alive()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  for (Child& child : children_) {
+    if (child.pid <= 0) continue;
+    log::warning("cluster: rank {} did not end within {:g} s and is killed", child.rank,
+                 to_seconds(patience));
+    kill(child.pid, SIGKILL);
+    waitpid(child.pid, nullptr, 0);
+  }
+}
+
+Result<std::string> own_program() {
+  std::string path(4096, '\0');
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0)
+    return fail(ErrorCode::io, "cannot find this program's own file: {}", std::strerror(errno));
+  path.resize(static_cast<size_t>(length));
+  return path;
+}
+
+}  // namespace hocket
