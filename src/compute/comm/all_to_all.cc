@@ -39,8 +39,9 @@ struct AllToAll::State {
     std::span<std::byte> slot;  // head and message
     size_t num_bytes = 0;       // of the message that is there
     bool is_here = false;
-    MessageHead head;          // of what goes out
-    std::span<std::byte> out;  // room for a copy of it; agreements only
+    std::optional<Transport::Arrival> early;  // seen before start(); not yet looked into
+    MessageHead head;                         // of what goes out
+    std::span<std::byte> out;                 // room for a copy of it; agreements only
     bool under_way = false;
   };
   struct Exchange {
@@ -142,7 +143,8 @@ Result<bool> AllToAll::State::all_here(Exchange& e) {
   for (int peer = 0; peer < num_ranks && e.num_missing > 0; ++peer) {
     Peer& p = e.peers[static_cast<size_t>(peer)];
     if (peer == rank || p.is_here) continue;
-    auto arrival = transport.arrived(channel(e, peer));
+    Result<std::optional<Transport::Arrival>> arrival = std::exchange(p.early, std::nullopt);
+    if (!arrival->has_value()) arrival = transport.arrived(channel(e, peer));
     if (!arrival) {
       Error lost = std::move(arrival).error();
       lost.message += fmt::format("; {}", owed(e));
@@ -322,6 +324,25 @@ bool AllToAll::ready(int lane, MessageKind kind) {
   auto here = s.all_here(e);
   if (!here) s.failed = std::move(here).error();
   return s.failed || s.aborted() || *here;
+}
+
+bool AllToAll::called(int lane, MessageKind kind) {
+  State& s = *state_;
+  if (s.failed) return true;
+  State::Exchange& e = s.exchange(lane, kind);
+  HOCKET_CHECK(e.phase == State::Phase::idle);
+  s.transport.progress();
+  for (int peer = 0; peer < s.num_ranks; ++peer) {
+    State::Peer& p = e.peers[static_cast<size_t>(peer)];
+    if (peer == s.rank) continue;
+    if (!p.early) {
+      auto arrival = s.transport.arrived(s.channel(e, peer));
+      if (!arrival) return s.failed = std::move(arrival).error(), true;
+      p.early = *arrival;
+    }
+    if (p.early) return true;
+  }
+  return s.aborted();
 }
 
 std::span<const std::byte> AllToAll::from(int lane, MessageKind kind, int peer) const {

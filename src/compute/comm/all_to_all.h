@@ -76,6 +76,9 @@ class AllToAll {
   Result<void> wait(int lane, MessageKind kind, Stamp stamp);
   // Whether wait() would return at once. Moves what can move.
   bool ready(int lane, MessageKind kind);
+  // Before start(): whether a peer has begun the next exchange of this kind, or none can come any
+  // more, as start() and wait() will say. Moves what can move.
+  bool called(int lane, MessageKind kind);
   // Between wait() and release(): the message without its head, aligned to 64 bytes; empty for this
   // rank itself.
   std::span<const std::byte> from(int lane, MessageKind kind, int peer) const;

@@ -172,6 +172,59 @@ TEST(AllToAll, TellsWhatWasHidden) {
   });
 }
 
+// A rank with nothing to say sleeps until a peer begins, or somebody outside wakes it.
+TEST(AllToAll, ARankIsCalledByAPeer) {
+  for (const auto time : {LoopbackHub::Time::real, LoopbackHub::Time::virtual_time}) {
+    LoopbackHub hub(3, {.latency = 1ms}, time);
+    on_ranks(hub, 3, [&](Transport& end) {
+      auto made = AllToAll::create(end, options());
+      ASSERT_TRUE(made.has_value());
+      Talker talker(**made, 0);
+      for (uint64_t step = 0; step < 5; ++step) {
+        if (end.rank() == static_cast<int>(step % 3)) {
+          hub.spend(end.rank(), 3ms);
+          EXPECT_FALSE((*made)->called(0, Kind::agree));
+        }
+        while (end.rank() != static_cast<int>(step % 3) && !(*made)->called(0, Kind::agree))
+          end.wait(1h);
+        check(talker.start(Kind::agree, {.step = step}));
+        check(talker.finish(Kind::agree, {.step = step}));
+      }
+    });
+  }
+}
+
+TEST(AllToAll, ALostPeerCallsToo) {
+  LoopbackHub hub(2, {}, LoopbackHub::Time::real);
+  on_ranks(hub, 2, [&](Transport& end) {
+    auto made = AllToAll::create(end, options());
+    ASSERT_TRUE(made.has_value());
+    if (end.rank() == 1) return hub.lose(1);
+    while (!(*made)->called(0, Kind::agree)) end.wait(1h);
+    Talker talker(**made, 0);
+    const auto started = talker.start(Kind::agree, {.step = 1});
+    ASSERT_FALSE(started.has_value());
+    EXPECT_THAT(started.error().message, ::testing::HasSubstr("rank 1"));
+  });
+}
+
+TEST(AllToAll, AnybodyMayWakeARank) {
+  for (const auto time : {LoopbackHub::Time::real, LoopbackHub::Time::virtual_time}) {
+    LoopbackHub hub(1, {}, time);
+    const auto end = hub.join(0);
+    end->wake();
+    end->wait(1h);  // returns, or the test never ends
+    std::thread other([&] {
+      std::this_thread::sleep_for(5ms);
+      end->wake();
+    });
+    const TimePoint before = end->now();
+    end->wait(1h);
+    EXPECT_LE(end->now() - before, Duration(1h));
+    other.join();
+  }
+}
+
 // All times of a rank over many steps of two halves that compute for a while, on busy links.
 std::vector<TimePoint> trace_of(Transport& end, LoopbackHub& hub, bool is_disturbed) {
   std::vector<TimePoint> trace;
