@@ -1,8 +1,8 @@
 #include "compute/comm/all_to_all.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,11 +16,13 @@ namespace {
 
 constexpr size_t kAlign = 64;
 constexpr size_t kHeadBytes = sizeof(MessageHead);
-constexpr size_t kMostBytes = size_t{1} << 44;  // of one message: sums of lengths do not overflow
+constexpr int kMostRanks = 4096;                // with the next, sums of lengths do not overflow
+constexpr size_t kMostBytes = size_t{1} << 44;  // of one message
 constexpr Duration kLookForAbort = std::chrono::milliseconds(1);
 
-struct Free {
-  void operator()(std::byte* memory) const { std::free(memory); }
+struct Unmap {
+  size_t num_bytes = 0;
+  void operator()(std::byte* memory) const { munmap(memory, num_bytes); }
 };
 
 size_t aligned(size_t bytes) {
@@ -62,7 +64,8 @@ struct AllToAll::State {
 
   Exchange& exchange(int lane, MessageKind kind) {
     HOCKET_CHECK(lane >= 0 && lane < options.num_lanes);
-    return exchanges[static_cast<size_t>(lane * kNumMessageKinds + static_cast<int>(kind))];
+    const int index = lane * kNumMessageKinds + static_cast<int>(kind);
+    return exchanges[static_cast<size_t>(index)];
   }
   Channel channel(const Exchange& e, int peer) const {
     return {.peer = peer, .lane = e.lane, .kind = e.kind};
@@ -86,7 +89,7 @@ struct AllToAll::State {
   Transport& transport;
   const Options options;
   const int rank, num_ranks;
-  std::unique_ptr<std::byte, Free> memory;
+  std::unique_ptr<std::byte, Unmap> memory;
   std::vector<Exchange> exchanges;  // [lane][kind]
   std::optional<Error> failed;
 };
@@ -203,28 +206,33 @@ Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
   return {};
 }
 
-Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const Options& options) {
-  HOCKET_CHECK(options.num_lanes > 0 && options.num_lanes <= kMaxLanes);
-  HOCKET_CHECK(transport.num_ranks() <= 65535);
-  size_t num_bytes = 0;  // of all slots
+size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
+  size_t num_bytes =
+      aligned(options.most_bytes[static_cast<size_t>(MessageKind::agree)]);  // copies
   for (const size_t most : options.most_bytes) {
     HOCKET_CHECK(most <= kMostBytes);
     num_bytes += kHeadBytes + aligned(most);
   }
-  num_bytes += aligned(options.most_bytes[static_cast<size_t>(MessageKind::agree)]);  // copies
-  const size_t num_bytes_peer = num_bytes * static_cast<size_t>(options.num_lanes);
-  const auto num_peers = static_cast<size_t>(transport.num_ranks() - 1);
-  HOCKET_CHECK(num_peers <= (size_t{1} << 62) / num_bytes_peer);
-  num_bytes = num_bytes_peer * num_peers;
+  return num_bytes * static_cast<size_t>(options.num_lanes) * static_cast<size_t>(num_ranks - 1);
+}
 
+Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const Options& options) {
+  HOCKET_CHECK(options.num_lanes > 0 && options.num_lanes <= kMaxLanes);
+  HOCKET_CHECK(transport.num_ranks() <= kMostRanks);
   auto state = std::make_unique<State>(transport, options);
-  state->memory.reset(static_cast<std::byte*>(std::aligned_alloc(kAlign, num_bytes + kAlign)));
-  if (state->memory == nullptr) {
-    return fail(ErrorCode::out_of_memory,
-                "the slots for messages of {} other ranks need {} bytes, {} for each rank",
-                num_peers, num_bytes, num_bytes_peer);
+  const size_t num_bytes = bytes_for(state->num_ranks, options);
+  if (num_bytes > 0) {
+    // Populated here, so that the pages are near this thread.
+    void* memory = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) {
+      return fail(error(ErrorCode::out_of_memory,
+                        "no memory for the messages among {} ranks: {:.2f} GB", state->num_ranks,
+                        static_cast<double>(num_bytes) / 1e9)
+                      .with_fix("smaller batches need less"));
+    }
+    state->memory = {static_cast<std::byte*>(memory), Unmap{num_bytes}};
   }
-  std::memset(state->memory.get(), 0, num_bytes);  // here, so that the pages are near this thread
 
   std::byte* next = state->memory.get();
   const auto take = [&](size_t bytes) {
@@ -322,8 +330,8 @@ bool AllToAll::ready(int lane, MessageKind kind) {
   HOCKET_CHECK(e.phase == State::Phase::open);
   s.transport.progress();
   auto here = s.all_here(e);
-  if (!here) s.failed = std::move(here).error();
-  return s.failed || s.aborted() || *here;
+  if (!here) s.failed = here.error();
+  return !here || *here || s.aborted();
 }
 
 bool AllToAll::called(int lane, MessageKind kind) {

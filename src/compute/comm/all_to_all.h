@@ -59,6 +59,8 @@ class AllToAll {
   // The transport outlives it, and is no other's. Errors: out_of_memory.
   static Result<std::unique_ptr<AllToAll>> create(Transport& transport, const Options& options);
   ~AllToAll();
+  // Memory that create() takes, for the plan of a rank's memory.
+  static size_t bytes_for(int num_ranks, const Options& options);
 
   int rank() const;
   int num_ranks() const;

@@ -97,7 +97,8 @@ void two_halves(Transport& end, int num_steps, int num_layers) {
   Talker a(exchange, 0), b(exchange, 1);
   for (uint64_t step = 0; step < static_cast<uint64_t>(num_steps); ++step) {
     check(a.start(Kind::agree, {.step = step}));
-    for (uint16_t layer = 0; layer < num_layers; ++layer) {
+    for (int i = 0; i < num_layers; ++i) {
+      const auto layer = static_cast<uint16_t>(i);
       const Stamp now{.step = step, .layer = layer};
       check(a.start(Kind::dispatch, now));
       if (layer > 0) {
