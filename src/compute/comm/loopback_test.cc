@@ -1,11 +1,9 @@
 // The link model in virtual time, to the nanosecond, and what both clocks promise.
 #include "compute/comm/loopback.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,41 +13,11 @@ namespace hocket {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
-using testing::on_ranks;
+using namespace testing;
 using Time = LoopbackHub::Time;
 using Bytes = std::vector<std::byte>;
 
 constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = 20us};  // a byte a nanosecond
-
-Channel channel(int peer, int lane = 0, MessageKind kind = MessageKind::dispatch) {
-  return {.peer = peer, .lane = lane, .kind = kind};
-}
-
-Result<void> send(Transport& end, const Channel& to, std::span<const std::byte> bytes) {
-  const std::span<const std::byte> parts[] = {bytes};
-  return end.send(to, parts);
-}
-
-// Waits for the message expected on a channel.
-Result<Transport::Arrival> receive(Transport& end, const Channel& from) {
-  for (;;) {
-    end.progress();
-    HOCKET_TRY(const auto arrival, end.arrived(from));
-    if (arrival) return *arrival;
-    end.wait(1s);
-  }
-}
-
-void wait_until_sent(Transport& end, const Channel& to) {
-  for (;;) {
-    end.progress();
-    const auto is_sent = end.sent(to);
-    ASSERT_TRUE(is_sent.has_value());
-    if (*is_sent) return;
-    end.wait(1s);
-  }
-}
 
 int64_t ns(TimePoint time) {
   return time.time_since_epoch().count();
@@ -228,110 +196,6 @@ TEST_P(BothClocks, RefuseWhatIsLongerThanItsSlot) {
   });
 }
 
-// Who leaves has still said what it said; then it is lost to who waits for more.
-TEST_P(BothClocks, LetTheLastWordsOfALeaverArrive) {
-  LoopbackHub hub(2, {.latency = 2ms}, GetParam());
-  on_ranks(hub, 2, [&](Transport& end) {
-    if (end.rank() == 0) {
-      const Bytes gone_soon(5, std::byte{9});
-      ASSERT_TRUE(send(end, channel(1), gone_soon).has_value());
-      return end.withdraw();
-    }
-    Bytes slot(5);
-    end.expect(channel(0), slot);
-    ASSERT_TRUE(receive(end, channel(0)).has_value());
-    EXPECT_EQ(slot, Bytes(5, std::byte{9}));
-    end.expect(channel(0), slot);
-    const auto more = receive(end, channel(0));
-    ASSERT_FALSE(more.has_value());
-    EXPECT_EQ(more.error().code, ErrorCode::lost_rank);
-    EXPECT_THAT(more.error().message, HasSubstr("rank 0 is lost"));
-    EXPECT_FALSE(send(end, channel(0), slot).has_value());
-  });
-}
-
-TEST_P(BothClocks, TellAllThatARankIsLost) {
-  LoopbackHub hub(3, {}, GetParam());
-  on_ranks(hub, 3, [&](Transport& end) {
-    if (end.rank() == 2) {
-      hub.spend(2, 5us);
-      hub.lose(2);
-      end.wait(1s);
-      const auto mine = send(end, channel(0), {});
-      ASSERT_FALSE(mine.has_value());
-      EXPECT_EQ(mine.error().message, "rank 2, this one, was lost");
-      return;
-    }
-    Bytes slot(5);
-    end.expect(channel(2), slot);
-    const auto arrival = receive(end, channel(2));
-    ASSERT_FALSE(arrival.has_value());
-    EXPECT_THAT(arrival.error().message, HasSubstr("rank 2 is lost"));
-    const int peer = 1 - end.rank();  // the others go on
-    end.expect(channel(peer), slot);
-    ASSERT_TRUE(send(end, channel(peer), {}).has_value());
-    EXPECT_TRUE(receive(end, channel(peer)).has_value());
-    wait_until_sent(end, channel(peer));
-  });
-}
-
-TEST_P(BothClocks, LetARankComeBack) {
-  LoopbackHub hub(2, {}, GetParam());
-  for (int life = 0; life < 3; ++life) {
-    on_ranks(hub, 2, [&](Transport& end) {
-      const Bytes mine(4, std::byte(life));
-      Bytes slot(4);
-      const int peer = 1 - end.rank();
-      end.expect(channel(peer), slot);
-      ASSERT_TRUE(send(end, channel(peer), mine).has_value());
-      ASSERT_TRUE(receive(end, channel(peer)).has_value());
-      EXPECT_EQ(slot, mine);
-      wait_until_sent(end, channel(peer));
-      hub.lose(end.rank());
-    });
-  }
-}
-
-// The first message is under way when the cut comes, the second is sent into it, the third comes.
-TEST_P(BothClocks, LoseWhatIsSentThroughACut) {
-  LoopbackHub hub(2, {.latency = 1ms}, GetParam());
-  on_ranks(hub, 2, [&](Transport& end) {
-    Bytes bytes(1);
-    if (end.rank() == 0) {
-      for (const int i : {1, 2, 3}) {
-        if (i == 1 && GetParam() == Time::real) continue;  // a thread might be too slow
-        if (i == 2) hub.cut(1, true);
-        if (i == 3) hub.cut(1, false);
-        bytes[0] = std::byte(i);
-        ASSERT_TRUE(send(end, channel(1), bytes).has_value());
-        hub.spend(0, 10us);
-        if (i == 1) hub.cut(0, true);
-        wait_until_sent(end, channel(1));
-        if (i == 1) hub.cut(0, false);
-      }
-    } else {
-      end.expect(channel(0), bytes);
-      ASSERT_TRUE(receive(end, channel(0)).has_value());
-      EXPECT_EQ(bytes[0], std::byte{3});
-    }
-  });
-}
-
-TEST(Loopback, AStalledLinkLosesNothing) {
-  LoopbackHub hub(2, kLinks, Time::virtual_time);
-  on_ranks(hub, 2, [&](Transport& end) {
-    Bytes bytes(1000);
-    if (end.rank() == 0) {
-      hub.stall(0, 2s);
-      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
-      wait_until_sent(end, channel(1));
-    } else {
-      end.expect(channel(0), bytes);
-      EXPECT_EQ(receive(end, channel(0))->when, TimePoint(2s + 21us));
-    }
-  });
-}
-
 TEST(Loopback, LinksMayChangeTheirRate) {
   LoopbackHub hub(2, kLinks, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
@@ -347,42 +211,6 @@ TEST(Loopback, LinksMayChangeTheirRate) {
       }
     }
   });
-}
-
-// How many of so many come, and when the last did.
-std::pair<int, int64_t> drizzle(LinkModel links, int num_messages) {
-  LoopbackHub hub(2, links, Time::virtual_time);
-  int num_here = 0;
-  int64_t last = 0;
-  on_ranks(hub, 2, [&](Transport& end) {
-    Bytes bytes(100);
-    for (int i = 0; end.rank() == 0 && i < num_messages; ++i) {
-      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
-      wait_until_sent(end, channel(1));
-    }
-    while (end.rank() == 1) {
-      end.expect(channel(0), bytes);
-      const auto arrival = receive(end, channel(0));
-      if (!arrival) break;  // the sender has left
-      EXPECT_GE(ns(arrival->when), last);
-      ++num_here, last = ns(arrival->when);
-    }
-  });
-  return {num_here, last};
-}
-
-TEST(Loopback, DropsAndJitterFollowTheSeed) {
-  LinkModel links = kLinks;
-  links.drop = 0.25, links.jitter = 3us, links.seed = 11;
-  const auto first = drizzle(links, 4000);
-  EXPECT_EQ(drizzle(links, 4000), first);
-  EXPECT_NEAR(first.first, 3000, 4 * 28);  // four sigma of the binomial
-  const double mean_ns = static_cast<double>(first.second) / first.first;  // a drop takes no time
-  EXPECT_NEAR(mean_ns, 20100 + 1500, 150);
-  links.seed = 12;
-  EXPECT_NE(drizzle(links, 4000), first);
-  links.drop = 1;
-  EXPECT_EQ(drizzle(links, 10).first, 0);
 }
 
 // In real time a message is there neither before its time nor, on a machine that is not asleep,

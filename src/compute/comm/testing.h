@@ -1,8 +1,11 @@
 // Ranks as threads, for tests. Tests only.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -21,6 +24,35 @@ inline void on_ranks(LoopbackHub& hub, int num_ranks, const std::function<void(T
       body(*mine);
       mine.reset();
     });
+  }
+}
+
+inline Channel channel(int peer, int lane = 0, MessageKind kind = MessageKind::dispatch) {
+  return {.peer = peer, .lane = lane, .kind = kind};
+}
+
+inline Result<void> send(Transport& end, const Channel& to, std::span<const std::byte> bytes) {
+  const std::span<const std::byte> parts[] = {bytes};
+  return end.send(to, parts);
+}
+
+// Waits for the message expected on a channel.
+inline Result<Transport::Arrival> receive(Transport& end, const Channel& from) {
+  for (;;) {
+    end.progress();
+    HOCKET_TRY(const auto arrival, end.arrived(from));
+    if (arrival) return *arrival;
+    end.wait(std::chrono::seconds(1));
+  }
+}
+
+inline void wait_until_sent(Transport& end, const Channel& to) {
+  for (;;) {
+    end.progress();
+    const auto is_sent = end.sent(to);
+    ASSERT_TRUE(is_sent.has_value());
+    if (*is_sent) return;
+    end.wait(std::chrono::seconds(1));
   }
 }
 
