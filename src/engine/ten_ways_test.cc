@@ -35,6 +35,10 @@ std::vector<Visit> traffic(uint32_t seed) {
     input.sampling.frequency_penalty = 0.1;
     visits.push_back({.step = 0, .input = std::move(input), .leaves_after = -1});
   }
+  // Twins, which compute the same pages at the same time where nobody keeps them from it.
+  for (int i = 0; i < 2; ++i)
+    visits.push_back(
+        {.step = 0, .input = greedy_input(random_tokens(3, 100), 12), .leaves_after = -1});
   int step = 20;
   for (int i = 0; i < kNumRequests; ++i) {
     std::vector<int> prompt = shared[pick(0, 2)];
@@ -82,7 +86,12 @@ void small_pool(ServerSettings& s) {
 
 const Way kWays[] = {
     {"fcfs", [](auto& s) { s.scheduler.chunked_prefill_size = 64; }},
-    {"fcfs, overlapped", [](auto& s) { s.scheduler.overlap_schedule = "on"; }, true},
+    {"fcfs, prefixes computed twice at a time, overlapped",
+     [](auto& s) {
+       s.scheduler.in_batch_prefix_check = -1;
+       s.scheduler.overlap_schedule = "on";
+     },
+     true},
     {"lpm, short chunks, mixed, overlapped",
      [](auto& s) {
        s.scheduler.schedule_policy = "lpm";
