@@ -1,0 +1,104 @@
+#include "compute/comm/ucx_settings.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+namespace hocket {
+
+namespace {
+
+// "posix" in "posix,cma,self".
+bool has(std::string_view list, std::string_view item) {
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    if (list.substr(at, end - at) == item) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+template <size_t N>
+bool has_any(std::string_view list, const std::string_view (&items)[N]) {
+  return std::ranges::any_of(items, [&](std::string_view item) { return has(list, item); });
+}
+
+bool has_infiniband() {
+  std::error_code none;
+  return !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
+}
+
+// Whether a process may read the memory of another one of the same user: what the copies of CMA
+// need. Yama, where it is switched on, allows it to parents only, and to who may trace anybody.
+bool may_read_others() {
+  int scope = 0;
+  if (std::ifstream file("/proc/sys/kernel/yama/ptrace_scope"); !(file >> scope) || scope == 0) {
+    return true;
+  }
+  constexpr uint64_t kSysPtrace = uint64_t{1} << 19;
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "CapEff:") continue;
+    uint64_t rights = 0;
+    return status >> std::hex >> rights && (rights & kSysPtrace) != 0;
+  }
+  return false;
+}
+
+int64_t largest_of(const char* path) {
+  std::ifstream file(path);
+  int64_t least = 0, usual = 0, most = 0;
+  return file >> least >> usual >> most ? most : 0;
+}
+
+}  // namespace
+
+std::string ucx_tls_of_one_host() {
+  return may_read_others() ? "posix,cma,self" : "posix,self";
+}
+
+UcxSettings ucx_settings(const UcxOptions& options) {
+  UcxSettings s;
+  const auto decide = [&s](const char* name, std::string value) {
+    const char* by_user = std::getenv(fmt::format("UCX_{}", name).c_str());
+    s.entries.push_back(
+        {name, by_user != nullptr ? by_user : std::move(value), by_user != nullptr});
+    return s.entries.back().value;
+  };
+  const std::string own_host = ucx_tls_of_one_host();
+  const std::string usual = fmt::format("{},{}", has_infiniband() ? "ib" : "tcp", own_host);
+  s.tls = decide("TLS", options.tls.empty() ? usual : options.tls);
+  s.devices = decide("NET_DEVICES", options.devices.empty() ? "all" : options.devices);
+  s.has_tcp = has_any(s.tls, {"tcp", "all"});
+  s.has_own_host = has_any(s.tls, {"posix", "sysv", "shm", "sm", "mm", "all"});
+  // A rendezvous over TCP waits for the receiver, and halves a link that is used both ways.
+  s.eager = decide("RNDV_THRESH", s.has_tcp ? "inf" : "auto") == "inf";
+  return s;
+}
+
+std::string UcxSettings::describe() const {
+  std::string text = tls;
+  if (devices != "all") text += fmt::format(" on {}", devices);
+  text += eager ? " | eager" : " | rendezvous for long messages";
+  for (const Entry& entry : entries) {
+    if (entry.by_user) text += fmt::format(" | UCX_{} by the environment", entry.name);
+  }
+  return text;
+}
+
+std::string UcxSettings::name() const {
+  if (has_tcp != has_own_host) return has_tcp ? "ucx tcp" : "ucx posix";
+  return "ucx";
+}
+
+int64_t kernel_buffer_bytes() {
+  return std::min(largest_of("/proc/sys/net/ipv4/tcp_wmem"),
+                  largest_of("/proc/sys/net/ipv4/tcp_rmem"));
+}
+
+}  // namespace hocket

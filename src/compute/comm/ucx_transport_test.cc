@@ -1,0 +1,359 @@
+// Messages over UCX, between threads, over shared memory and over TCP.
+#include "compute/comm/ucx_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mix.h"
+#include "compute/comm/ucx_settings.h"
+#include "compute/comm/ucx_testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using testing::on_ucx_ranks;
+using Bytes = std::vector<std::byte>;
+
+constexpr size_t kMost = 3'000'001;
+
+enum class Way : uint8_t { shared_memory, tcp };
+
+class Ucx : public ::testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    if (const auto why = testing::ucx_obstacle(options()); !why.empty()) GTEST_SKIP() << why;
+  }
+  static UcxOptions options() {
+    return GetParam() == Way::tcp ? testing::ucx_tcp() : testing::ucx_shared_memory();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, Ucx, ::testing::Values(Way::shared_memory, Way::tcp),
+                         [](const auto& param) {
+                           return param.param == Way::tcp ? "Tcp" : "SharedMemory";
+                         });
+
+Channel channel(int peer, int lane = 0, MessageKind kind = MessageKind::dispatch) {
+  return {.peer = peer, .lane = lane, .kind = kind};
+}
+
+Bytes message(size_t length, uint64_t seed) {
+  Bytes bytes(length);
+  for (size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(mix64(seed + i) >> 5);
+  return bytes;
+}
+
+Result<void> send(Transport& end, const Channel& to, std::span<const std::byte> bytes) {
+  const std::span<const std::byte> parts[] = {bytes};
+  return end.send(to, parts);
+}
+
+Result<Transport::Arrival> receive(Transport& end, const Channel& from) {
+  for (;;) {
+    end.progress();
+    HOCKET_TRY(const auto arrival, end.arrived(from));
+    if (arrival) return *arrival;
+    end.wait(1s);
+  }
+}
+
+void wait_until_sent(Transport& end, const Channel& to) {
+  for (;;) {
+    end.progress();
+    const auto is_sent = end.sent(to);
+    ASSERT_TRUE(is_sent.has_value()) << is_sent.error().message;
+    if (*is_sent) return;
+    end.wait(1s);
+  }
+}
+
+// Until all ranks have come here. Moves what can move meanwhile.
+void meet(Transport& end, std::atomic<int>& count) {
+  const int all = (count++ / end.num_ranks() + 1) * end.num_ranks();
+  while (count < all) end.wait(200us), end.progress();
+}
+
+// Every rank to every other, on two lanes and in all kinds at once, from nothing to the most, in
+// up to kMaxParts parts of which some are empty.
+void talk(Transport& end, int num_rounds) {
+  const int num = end.num_ranks();
+  const auto seed = [&](int from, int to, int round, int flow) {
+    return mix64(static_cast<uint64_t>(((from * 8 + to) * 1000 + round) * 8 + flow));
+  };
+  constexpr size_t kLengths[] = {0, 1, 63, 8192, 70'000, 600'000, kMost};
+  const auto length_of = [&](uint64_t drawn) { return kLengths[(drawn >> 20) % 7]; };
+  constexpr int kFlows = 2 * kNumMessageKinds;
+  const auto channel_of = [](int peer, int i) {
+    return channel(peer, i % 2, static_cast<MessageKind>(i / 2));
+  };
+  std::vector<std::vector<Bytes>> slots(static_cast<size_t>(num)), out(static_cast<size_t>(num));
+  for (int peer = 0; peer < num; ++peer) {
+    slots[peer].assign(kFlows, Bytes(kMost));
+    out[peer].resize(kFlows);
+  }
+  for (int round = 0; round < num_rounds; ++round) {
+    for (int peer = 0; peer < num; ++peer) {
+      if (peer == end.rank()) continue;
+      for (int i = 0; i < kFlows; ++i) {
+        if (round > 0) wait_until_sent(end, channel_of(peer, i));
+        end.expect(channel_of(peer, i), slots[peer][i]);
+        const uint64_t drawn = seed(end.rank(), peer, round, i);
+        out[peer][i] = message(length_of(drawn), drawn);
+        const auto bytes = std::span<const std::byte>(out[peer][i]);
+        std::array<std::span<const std::byte>, kMaxParts> parts;
+        parts[0] = bytes.first(std::min<size_t>(64, bytes.size()));
+        for (size_t k = 1; k < kMaxParts; ++k) {  // empty ones among them
+          const size_t rest = bytes.size() - parts[0].size();
+          const size_t begin = k == 1 ? 0 : rest * (k / 2) / 4, till = rest * ((k + 1) / 2) / 4;
+          parts[k] = bytes.subspan(parts[0].size() + begin, till - begin);
+        }
+        const auto sending = end.send(channel_of(peer, i), parts);
+        ASSERT_TRUE(sending.has_value()) << sending.error().message;
+      }
+    }
+    for (int peer = 0; peer < num; ++peer) {
+      if (peer == end.rank()) continue;
+      for (int i = kFlows - 1; i >= 0; --i) {
+        const auto arrival = receive(end, channel_of(peer, i));
+        ASSERT_TRUE(arrival.has_value()) << arrival.error().message;
+        const uint64_t drawn = seed(peer, end.rank(), round, i);
+        const Bytes expected = message(length_of(drawn), drawn);
+        ASSERT_EQ(arrival->num_bytes, expected.size());
+        EXPECT_LE(arrival->when, end.now());
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), slots[peer][i].begin()));
+      }
+    }
+  }
+  for (int peer = 0; peer < num; ++peer) {
+    for (int i = 0; i < kFlows && peer != end.rank(); ++i) {
+      wait_until_sent(end, channel_of(peer, i));
+    }
+  }
+}
+
+TEST_P(Ucx, TwoRanksBringWhatWasSent) {
+  on_ucx_ranks(2, options(), [](Transport& end) { talk(end, 12); });
+}
+
+TEST_P(Ucx, FourRanksBringWhatWasSent) {
+  on_ucx_ranks(4, options(), [](Transport& end) { talk(end, 4); });
+}
+
+TEST_P(Ucx, KeepsAnEarlyMessage) {
+  std::atomic<int> met = 0;
+  on_ucx_ranks(2, options(), [&](Transport& end) {
+    const Bytes bytes = message(70'000, 3);
+    if (end.rank() == 0) {
+      ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+      meet(end, met);
+      wait_until_sent(end, channel(1));
+    } else {
+      meet(end, met);
+      std::this_thread::sleep_for(10ms);
+      end.progress();
+      Bytes slot(80'000);
+      end.expect(channel(0), slot);
+      const auto arrival = receive(end, channel(0));
+      ASSERT_TRUE(arrival.has_value());
+      EXPECT_EQ(arrival->num_bytes, bytes.size());
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), slot.begin()));
+    }
+    meet(end, met);
+  });
+}
+
+TEST_P(Ucx, RefusesWhatIsLongerThanItsSlot) {
+  for (const size_t length : {size_t{11}, size_t{100'000}, size_t{2'000'000}}) {
+    std::atomic<int> met = 0;
+    on_ucx_ranks(2, options(), [&](Transport& end) {
+      const Bytes bytes(length);
+      Bytes slot(200, std::byte{1});
+      if (end.rank() == 0) {
+        meet(end, met);
+        ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+      } else {
+        end.expect(channel(0), std::span(slot).first(10));
+        meet(end, met);
+        const auto arrival = receive(end, channel(0));
+        ASSERT_FALSE(arrival.has_value());
+        EXPECT_EQ(arrival.error().code, ErrorCode::lost_rank);
+        EXPECT_THAT(arrival.error().message, HasSubstr("rank 0 sent rank 1 "));
+        EXPECT_THAT(arrival.error().message, HasSubstr("bytes where 10 have room"));
+        for (size_t i = 10; i < slot.size(); ++i) EXPECT_EQ(slot[i], std::byte{1});
+      }
+      meet(end, met);
+    });
+  }
+}
+
+TEST_P(Ucx, NamesWhoLeft) {
+  std::atomic<int> met = 0;
+  on_ucx_ranks(3, options(), [&](Transport& end) {
+    Bytes slot(1000);
+    meet(end, met);
+    if (end.rank() == 1) {  // its last words still come
+      EXPECT_TRUE(send(end, channel(2), Bytes(700)).has_value());
+      return;
+    }
+    end.expect(channel(1), slot);
+    if (end.rank() == 2) {
+      const auto last = receive(end, channel(1));
+      ASSERT_TRUE(last.has_value()) << last.error().message;
+      EXPECT_EQ(last->num_bytes, 700u);
+      end.expect(channel(1), slot);
+    }
+    const auto lost = receive(end, channel(1));
+    ASSERT_FALSE(lost.has_value());
+    EXPECT_EQ(lost.error().code, ErrorCode::lost_rank);
+    EXPECT_THAT(lost.error().message, HasSubstr("rank 1 is lost: it"));
+    const auto sending = send(end, channel(1), slot);
+    ASSERT_FALSE(sending.has_value());
+    EXPECT_THAT(sending.error().message, HasSubstr("rank 1 is lost"));
+    // The others go on.
+    const int other = 2 - end.rank();
+    ASSERT_TRUE(send(end, channel(other), Bytes(300)).has_value());
+    end.expect(channel(other), slot);
+    const auto arrival = receive(end, channel(other));
+    ASSERT_TRUE(arrival.has_value()) << arrival.error().message;
+    EXPECT_EQ(arrival->num_bytes, 300u);
+    static std::atomic<int> num_done;
+    const int mine = ++num_done;
+    while (num_done < (mine + 1) / 2 * 2) end.wait(200us), end.progress();
+  });
+}
+
+TEST_P(Ucx, WithdrawForgetsWhatCameAndGivesSlotsBack) {
+  std::atomic<int> met = 0;
+  on_ucx_ranks(2, options(), [&](Transport& end) {
+    Bytes slot(2000, std::byte{1});
+    const Bytes bytes(1000, std::byte{2});
+    if (end.rank() == 0) {
+      ASSERT_TRUE(send(end, channel(1, 1), bytes).has_value());
+      wait_until_sent(end, channel(1, 1));
+    } else {
+      end.expect(channel(0, 0), slot);
+      for (int i = 0; i < 50; ++i) end.wait(1ms), end.progress();
+    }
+    meet(end, met);
+    end.withdraw();
+    meet(end, met);
+    if (end.rank() == 0) {
+      ASSERT_TRUE(send(end, channel(1, 0), bytes).has_value());
+      ASSERT_TRUE(send(end, channel(1, 1), Bytes(30)).has_value());
+    } else {
+      Bytes other(2000);
+      for (int i = 0; i < 20; ++i) end.wait(1ms), end.progress();
+      EXPECT_EQ(slot, Bytes(2000, std::byte{1}));
+      end.expect(channel(0, 0), other);
+      end.expect(channel(0, 1), slot);
+      const auto first = receive(end, channel(0, 0)), second = receive(end, channel(0, 1));
+      ASSERT_TRUE(first.has_value() && second.has_value());
+      EXPECT_EQ(first->num_bytes, 1000u);
+      EXPECT_EQ(second->num_bytes, 30u);  // the forgotten one had 1000
+    }
+    meet(end, met);
+  });
+}
+
+TEST_P(Ucx, AWaitLastsNoLongerThanItWasTold) {
+  on_ucx_ranks(1, options(), [](Transport& end) {
+    while (end.progress()) {
+    }
+    const TimePoint before = end.now();
+    end.wait(10ms);
+    EXPECT_GE(end.now() - before, 9ms);
+    EXPECT_LT(end.now() - before, 5s);
+  });
+}
+
+TEST_P(Ucx, AWakeEndsTheWaitUnderWayOrElseTheNextOne) {
+  on_ucx_ranks(1, options(), [](Transport& end) {
+    while (end.progress()) {
+    }
+    const TimePoint before = end.now();
+    end.wake();
+    end.wait(20s);
+    EXPECT_LT(end.now() - before, 15s);
+    const TimePoint again = end.now();
+    const std::jthread other([&] {
+      std::this_thread::sleep_for(20ms);
+      end.wake();
+    });
+    end.wait(20s);
+    EXPECT_GE(end.now() - again, 5ms);
+    EXPECT_LT(end.now() - again, 15s);
+  });
+}
+
+TEST_P(Ucx, SaysWhatItRunsOn) {
+  on_ucx_ranks(1, options(), [](UcxTransport& end) {
+    const bool is_tcp = GetParam() == Way::tcp;
+    EXPECT_THAT(end.describe(), HasSubstr(is_tcp ? "| tcp on lo | eager" : "| posix,"));
+    EXPECT_EQ(end.caps().name, is_tcp ? "ucx tcp" : "ucx posix");
+    EXPECT_EQ(end.caps().moves_by_itself, is_tcp);
+  });
+}
+
+TEST_P(Ucx, RefusesAddressesThatAreNotThoseOfItsPeers) {
+  UcxOptions later = options();
+  later.epoch = 8;
+  auto end = UcxTransport::create(0, 2, options());
+  auto peer = UcxTransport::create(1, 2, options()), stale = UcxTransport::create(1, 2, later);
+  ASSERT_TRUE(end.has_value() && peer.has_value() && stale.has_value());
+  const auto complaint = [&](std::span<const std::byte> address) {
+    const auto own = (*end)->address();
+    const std::span<const std::byte> all[] = {own, address};
+    const auto done = (*end)->connect(all);
+    if (done) return std::string("connected");
+    EXPECT_EQ(done.error().code, ErrorCode::lost_rank);
+    return done.error().message;
+  };
+  EXPECT_EQ(complaint({}), "rank 0 cannot reach rank 1: what it sent is no address");
+  EXPECT_EQ(complaint(Bytes(100)), "rank 0 cannot reach rank 1: what it sent is no address");
+  EXPECT_EQ(complaint((*end)->address()),
+            "rank 0 cannot reach rank 1: its address is that of rank 0");
+  EXPECT_EQ(complaint((*stale)->address()),
+            "rank 0 cannot reach rank 1: it is in epoch 8, this rank in epoch 0");
+  Bytes old((*peer)->address().begin(), (*peer)->address().end());
+  old[4] = std::byte{9};
+  EXPECT_EQ(complaint(old),
+            "rank 0 cannot reach rank 1: what it sent is of version 9, this rank's is 1");
+  EXPECT_EQ(complaint((*peer)->address()), "connected");
+}
+
+TEST(UcxSettings, TcpIsEagerAndTheUsersVariablesGoFirst) {
+  EXPECT_EQ(ucx_settings({.tls = "tcp", .devices = "eth7"}).describe(), "tcp on eth7 | eager");
+  EXPECT_EQ(ucx_settings({.tls = "posix,self"}).describe(),
+            "posix,self | rendezvous for long messages");
+  EXPECT_TRUE(ucx_settings({}).has_own_host);
+  setenv("UCX_TLS", "tcp,posix", 1);
+  setenv("UCX_RNDV_THRESH", "8k", 1);
+  const UcxSettings by_user = ucx_settings({.tls = "posix,self"});
+  unsetenv("UCX_TLS");
+  unsetenv("UCX_RNDV_THRESH");
+  EXPECT_EQ(by_user.describe(),
+            "tcp,posix | rendezvous for long messages | UCX_TLS by the environment | "
+            "UCX_RNDV_THRESH by the environment");
+  EXPECT_TRUE(by_user.has_tcp && by_user.has_own_host);
+}
+
+TEST(UcxSettings, WaysAndDevicesThatAreNotThereAreErrors) {
+  if (const auto why = testing::ucx_obstacle({}); !why.empty()) GTEST_SKIP() << why;
+  for (const UcxOptions& options :
+       {UcxOptions{.tls = "pigeon"}, UcxOptions{.tls = "tcp", .devices = "eth77"}}) {
+    const auto end = UcxTransport::create(0, 2, options);
+    ASSERT_FALSE(end.has_value());
+    EXPECT_EQ(end.error().code, ErrorCode::bad_value);
+    EXPECT_THAT(end.error().message, HasSubstr("UCX cannot start over " + options.tls));
+  }
+}
+
+}  // namespace
+}  // namespace hocket
