@@ -217,7 +217,7 @@ class Reader {
     const MaybeClaim pod = ordinal();
     if (num_nodes == 1) return Claim{0, "one process"};
     if (flags_.node_rank) {
-      const Claim flag{*flags_.node_rank, "--node-rank"};
+      Claim flag{*flags_.node_rank, "--node-rank"};
       if (launcher) HOCKET_TRY_VOID(must_agree("node's rank", flag, launcher->index));
       return flag;
     }

@@ -52,7 +52,7 @@ class Reader {
     requires std::is_arithmetic_v<T>
   void number(T& value) {
     if (!has(sizeof value)) return;
-    std::memcpy(&value, in_.data(), sizeof value);
+    in_.copy(reinterpret_cast<char*>(&value), sizeof value);
     in_.remove_prefix(sizeof value);
   }
   template <class Length>
@@ -66,7 +66,7 @@ class Reader {
   }
   void bytes(std::array<uint8_t, 32>& value) {
     if (!has(value.size())) return;
-    std::memcpy(value.data(), in_.data(), value.size());
+    in_.copy(reinterpret_cast<char*>(value.data()), value.size());
     in_.remove_prefix(value.size());
   }
   void expect(bool ok, const char* why) {
@@ -280,7 +280,7 @@ Result<Message> parse_frame(std::string_view frame) {
 Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t most_bytes) {
   if (bytes.size() < kLengthBytes) return std::nullopt;
   uint32_t length = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
+  bytes.copy(reinterpret_cast<char*>(&length), sizeof length);
   if (length < 2 || length > most_bytes)
     return fail(ErrorCode::bad_value,
                 "a message of the cluster says it has {} bytes; 2 to {} are taken", length,
