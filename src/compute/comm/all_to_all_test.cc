@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/mix.h"
+#include "compute/comm/exchange_testing.h"
 #include "compute/comm/loopback.h"
 #include "compute/comm/testing.h"
 
@@ -18,105 +19,12 @@ namespace hocket {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::check;
 using testing::on_ranks;
+using testing::Talker;
+using testing::two_halves;
 using Kind = MessageKind;
 using Bytes = std::vector<std::byte>;
-
-constexpr size_t kMost = 3000;
-
-// What `from` says to `to`: length (often nothing, often the most) and bytes follow from who, when
-// and what alone, so that the receiver knows them too.
-Bytes message(int from, int to, int lane, Kind kind, Stamp stamp) {
-  const auto who =
-      static_cast<uint64_t>(((from * 64 + to) * 8 + lane) * 4 + static_cast<int>(kind));
-  const uint64_t seed = mix64(mix64(stamp.step * 1000 + stamp.layer) + kMixStep * (who + 1));
-  const size_t most = kind == Kind::agree ? 40 : kMost;
-  const size_t length = seed % 5 == 0 ? 0 : seed % 5 == 1 ? most : (seed >> 8) % (most + 1);
-  Bytes bytes(length);
-  for (size_t i = 0; i < length; ++i)
-    bytes[i] = static_cast<std::byte>(mix64(seed + i / 8) >> (i % 8 * 8));
-  return bytes;
-}
-
-// A rank that exchanges such messages and checks what it gets.
-class Talker {
- public:
-  Talker(AllToAll& exchange, int lane) : exchange_(exchange), lane_(lane) {}
-
-  Result<void> start(Kind kind, Stamp stamp) {
-    auto& out = out_[kind];
-    auto& parts = parts_[kind];
-    const int num_ranks = exchange_.num_ranks();
-    out.resize(num_ranks);
-    parts.assign(num_ranks, {});
-    std::vector<AllToAll::Parts> all;
-    for (int to = 0; to < num_ranks; ++to) {
-      out[to] = message(exchange_.rank(), to, lane_, kind, stamp);
-      const auto bytes = std::span<const std::byte>(out[to]);
-      const size_t third = bytes.size() / 3;  // three parts, or two with an empty one between
-      parts[to] = {bytes.first(third), bytes.subspan(third, 0), bytes.subspan(third)};
-      all.emplace_back(parts[to]);
-    }
-    return exchange_.start(lane_, kind, stamp, all);
-  }
-  Result<void> finish(Kind kind, Stamp stamp) {
-    if (auto there = exchange_.wait(lane_, kind, stamp); !there) return there;
-    for (int from = 0; from < exchange_.num_ranks(); ++from) {
-      const auto bytes = exchange_.from(lane_, kind, from);
-      if (from == exchange_.rank()) {
-        EXPECT_TRUE(bytes.empty());
-        continue;
-      }
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % 64, 0u);
-      EXPECT_TRUE(std::ranges::equal(bytes, message(from, exchange_.rank(), lane_, kind, stamp)));
-    }
-    exchange_.release(lane_, kind);
-    return {};
-  }
-
- private:
-  AllToAll& exchange_;
-  const int lane_;
-  std::map<Kind, std::vector<Bytes>> out_;
-  std::map<Kind, std::vector<std::vector<std::span<const std::byte>>>> parts_;
-};
-
-AllToAll::Options options(uint32_t epoch = 1) {
-  return {.num_lanes = 2, .most_bytes = {kMost, kMost, 40}, .epoch = epoch};
-}
-
-void check(const Result<void>& result) {
-  ASSERT_TRUE(result.has_value()) << result.error().message;
-}
-
-// A pass of two halves as the executor plays it, with an agreement on the next one meanwhile.
-void two_halves(Transport& end, int num_steps, int num_layers) {
-  auto made = AllToAll::create(end, options());
-  ASSERT_TRUE(made.has_value());
-  AllToAll& exchange = **made;
-  Talker a(exchange, 0), b(exchange, 1);
-  for (uint64_t step = 0; step < static_cast<uint64_t>(num_steps); ++step) {
-    check(a.start(Kind::agree, {.step = step}));
-    for (int i = 0; i < num_layers; ++i) {
-      const auto layer = static_cast<uint16_t>(i);
-      const Stamp now{.step = step, .layer = layer};
-      check(a.start(Kind::dispatch, now));
-      if (layer > 0) {
-        check(b.finish(Kind::combine, {.step = step, .layer = static_cast<uint16_t>(layer - 1)}));
-      }
-      check(b.start(Kind::dispatch, now));
-      check(a.finish(Kind::dispatch, now));
-      check(a.start(Kind::combine, now));
-      exchange.progress();
-      check(b.finish(Kind::dispatch, now));
-      check(b.start(Kind::combine, now));
-      check(a.finish(Kind::combine, now));
-    }
-    check(b.finish(Kind::combine, {.step = step, .layer = static_cast<uint16_t>(num_layers - 1)}));
-    check(a.finish(Kind::agree, {.step = step}));
-  }
-  made->reset();  // what is under way is the talkers'
-}
 
 class Clocks : public ::testing::TestWithParam<std::tuple<LoopbackHub::Time, int>> {
  protected:
@@ -178,7 +86,7 @@ TEST(AllToAll, ARankIsCalledByAPeer) {
   for (const auto time : {LoopbackHub::Time::real, LoopbackHub::Time::virtual_time}) {
     LoopbackHub hub(3, {.latency = 1ms}, time);
     on_ranks(hub, 3, [&](Transport& end) {
-      auto made = AllToAll::create(end, options());
+      auto made = AllToAll::create(end, testing::talk_options());
       ASSERT_TRUE(made.has_value());
       Talker talker(**made, 0);
       for (uint64_t step = 0; step < 5; ++step) {
@@ -198,7 +106,7 @@ TEST(AllToAll, ARankIsCalledByAPeer) {
 TEST(AllToAll, ALostPeerCallsToo) {
   LoopbackHub hub(2, {}, LoopbackHub::Time::real);
   on_ranks(hub, 2, [&](Transport& end) {
-    auto made = AllToAll::create(end, options());
+    auto made = AllToAll::create(end, testing::talk_options());
     ASSERT_TRUE(made.has_value());
     if (end.rank() == 1) return hub.lose(1);
     while (!(*made)->called(0, Kind::agree)) end.wait(1h);
@@ -229,7 +137,7 @@ TEST(AllToAll, AnybodyMayWakeARank) {
 // All times of a rank over many steps of two halves that compute for a while, on busy links.
 std::vector<TimePoint> trace_of(Transport& end, LoopbackHub& hub, bool is_disturbed) {
   std::vector<TimePoint> trace;
-  auto made = AllToAll::create(end, options());
+  auto made = AllToAll::create(end, testing::talk_options());
   EXPECT_TRUE(made.has_value());
   Talker halves[2] = {Talker(**made, 0), Talker(**made, 1)};
   uint64_t draw = static_cast<uint64_t>(end.rank()) * 1000003;

@@ -56,8 +56,8 @@ uint64_t start_of(int pid) {
   std::getline(file, line);
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return 0;
-  size_t at = name_end + 1;
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
+  size_t at = name_end + 1;  // before the third
+  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
   return at == std::string::npos ? 0 : std::strtoull(line.c_str() + at, nullptr, 10);
 }
 

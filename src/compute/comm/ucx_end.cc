@@ -96,8 +96,8 @@ void UcxEnd::expect(const Channel& from, std::span<std::byte> slot) {
   if (worker_ == nullptr) return;  // closed: arrived() says so
   ucp_request_param_t how{};
   // Never at once without the callback: that way UCX 1.13 does not tell the length.
-  how.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                     UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  how.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   how.cb.recv = on_received;
   how.user_data = &f;
   const ucp_tag_t from_tag = tag(from.peer, from.lane, static_cast<int>(from.kind));
@@ -362,6 +362,7 @@ void UcxEnd::say_goodbye() {
 void UcxEnd::close() {
   std::vector<void*> requests;
   expect_no_more();
+  drop_early_messages();
   for (Peer& p : peers_) {
     if (p.goodbye != nullptr) ucx_.ucp_request_cancel(worker_, p.goodbye);
     if (p.process >= 0) ::close(p.process);

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/mix.h"
+#include "compute/comm/exchange_testing.h"
+#include "compute/comm/testing.h"
 #include "compute/comm/ucx_settings.h"
 #include "compute/comm/ucx_testing.h"
 
@@ -18,8 +20,12 @@ namespace hocket {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::channel;
 using ::testing::HasSubstr;
 using testing::on_ucx_ranks;
+using testing::receive;
+using testing::send;
+using testing::wait_until_sent;
 using Bytes = std::vector<std::byte>;
 
 constexpr size_t kMost = 3'000'001;
@@ -40,38 +46,10 @@ INSTANTIATE_TEST_SUITE_P(Ways, Ucx, ::testing::Values(Way::shared_memory, Way::t
                            return param.param == Way::tcp ? "Tcp" : "SharedMemory";
                          });
 
-Channel channel(int peer, int lane = 0, MessageKind kind = MessageKind::dispatch) {
-  return {.peer = peer, .lane = lane, .kind = kind};
-}
-
 Bytes message(size_t length, uint64_t seed) {
   Bytes bytes(length);
   for (size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(mix64(seed + i) >> 5);
   return bytes;
-}
-
-Result<void> send(Transport& end, const Channel& to, std::span<const std::byte> bytes) {
-  const std::span<const std::byte> parts[] = {bytes};
-  return end.send(to, parts);
-}
-
-Result<Transport::Arrival> receive(Transport& end, const Channel& from) {
-  for (;;) {
-    end.progress();
-    HOCKET_TRY(const auto arrival, end.arrived(from));
-    if (arrival) return *arrival;
-    end.wait(1s);
-  }
-}
-
-void wait_until_sent(Transport& end, const Channel& to) {
-  for (;;) {
-    end.progress();
-    const auto is_sent = end.sent(to);
-    ASSERT_TRUE(is_sent.has_value()) << is_sent.error().message;
-    if (*is_sent) return;
-    end.wait(1s);
-  }
 }
 
 // Until all ranks have come here. Moves what can move meanwhile.
@@ -146,6 +124,15 @@ TEST_P(Ucx, FourRanksBringWhatWasSent) {
   on_ucx_ranks(4, options(), [](Transport& end) { talk(end, 4); });
 }
 
+// Dispatch, combine and agreement of many layers, as in all_to_all_test.cc.
+TEST_P(Ucx, CarriesExchanges) {
+  for (const int num_ranks : {2, 4}) {
+    on_ucx_ranks(num_ranks, options(), [](Transport& end) { testing::two_halves(end, 30, 10); });
+    on_ucx_ranks(num_ranks, options(),
+                 [](Transport& end) { testing::two_halves(end, 2, 5, 300'000); });
+  }
+}
+
 TEST_P(Ucx, KeepsAnEarlyMessage) {
   std::atomic<int> met = 0;
   on_ucx_ranks(2, options(), [&](Transport& end) {
@@ -178,6 +165,7 @@ TEST_P(Ucx, RefusesWhatIsLongerThanItsSlot) {
       if (end.rank() == 0) {
         meet(end, met);
         ASSERT_TRUE(send(end, channel(1), bytes).has_value());
+        wait_until_sent(end, channel(1));
       } else {
         end.expect(channel(0), std::span(slot).first(10));
         meet(end, met);
@@ -197,9 +185,11 @@ TEST_P(Ucx, NamesWhoLeft) {
   std::atomic<int> met = 0;
   on_ucx_ranks(3, options(), [&](Transport& end) {
     Bytes slot(1000);
+    const Bytes last_words(700), others(300);
     meet(end, met);
     if (end.rank() == 1) {  // its last words still come
-      EXPECT_TRUE(send(end, channel(2), Bytes(700)).has_value());
+      EXPECT_TRUE(send(end, channel(2), last_words).has_value());
+      wait_until_sent(end, channel(2));
       return;
     }
     end.expect(channel(1), slot);
@@ -218,11 +208,12 @@ TEST_P(Ucx, NamesWhoLeft) {
     EXPECT_THAT(sending.error().message, HasSubstr("rank 1 is lost"));
     // The others go on.
     const int other = 2 - end.rank();
-    ASSERT_TRUE(send(end, channel(other), Bytes(300)).has_value());
+    ASSERT_TRUE(send(end, channel(other), others).has_value());
     end.expect(channel(other), slot);
     const auto arrival = receive(end, channel(other));
     ASSERT_TRUE(arrival.has_value()) << arrival.error().message;
     EXPECT_EQ(arrival->num_bytes, 300u);
+    wait_until_sent(end, channel(other));
     static std::atomic<int> num_done;
     const int mine = ++num_done;
     while (num_done < (mine + 1) / 2 * 2) end.wait(200us), end.progress();
@@ -233,7 +224,7 @@ TEST_P(Ucx, WithdrawForgetsWhatCameAndGivesSlotsBack) {
   std::atomic<int> met = 0;
   on_ucx_ranks(2, options(), [&](Transport& end) {
     Bytes slot(2000, std::byte{1});
-    const Bytes bytes(1000, std::byte{2});
+    const Bytes bytes(1000, std::byte{2}), few(30);
     if (end.rank() == 0) {
       ASSERT_TRUE(send(end, channel(1, 1), bytes).has_value());
       wait_until_sent(end, channel(1, 1));
@@ -246,7 +237,9 @@ TEST_P(Ucx, WithdrawForgetsWhatCameAndGivesSlotsBack) {
     meet(end, met);
     if (end.rank() == 0) {
       ASSERT_TRUE(send(end, channel(1, 0), bytes).has_value());
-      ASSERT_TRUE(send(end, channel(1, 1), Bytes(30)).has_value());
+      ASSERT_TRUE(send(end, channel(1, 1), few).has_value());
+      wait_until_sent(end, channel(1, 0));
+      wait_until_sent(end, channel(1, 1));
     } else {
       Bytes other(2000);
       for (int i = 0; i < 20; ++i) end.wait(1ms), end.progress();
