@@ -54,12 +54,12 @@ INSTANTIATE_TEST_SUITE_P(AllToAll, Clocks,
 TEST(AllToAll, TellsWhatWasHidden) {
   LoopbackHub hub(2, {.bytes_per_s = 1e9, .latency = 20us}, LoopbackHub::Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
-    auto made = AllToAll::create(end, {.most_bytes = {1000, 1000, 0}});
-    ASSERT_TRUE(made.has_value());
-    AllToAll& exchange = **made;
     const Bytes bytes(936);  // with its head a thousand
     const std::span<const std::byte> part[] = {bytes};
     const AllToAll::Parts parts[] = {part, part};
+    auto made = AllToAll::create(end, {.most_bytes = {1000, 1000, 0}});
+    ASSERT_TRUE(made.has_value());
+    AllToAll& exchange = **made;
     hub.spend(end.rank(), end.rank() == 0 ? 3us : 8us);
     check(exchange.start(0, Kind::dispatch, {}, parts));
     check(exchange.start(1, Kind::dispatch, {}, parts));

@@ -250,11 +250,11 @@ std::string complaint(const Damaging::Damage& damage) {
   std::string said;
   LoopbackHub hub(2, {}, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
-    Damaging damaging(end, damage);
-    auto exchange = make(end.rank() == 0 ? damaging : end, options());
     const std::byte bytes[10] = {};
     const std::span<const std::byte> part[] = {bytes};
     const AllToAll::Parts parts[] = {part, part};
+    Damaging damaging(end, damage);
+    auto exchange = make(end.rank() == 0 ? damaging : end, options());
     ASSERT_TRUE(exchange->start(1, Kind::dispatch, kStamp, parts).has_value());
     const auto done = exchange->wait(1, Kind::dispatch, kStamp);
     if (end.rank() == 0) {
