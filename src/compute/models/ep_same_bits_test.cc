@@ -88,6 +88,7 @@ class Ranks {
   }
   Duration stall_timeout = std::chrono::seconds(30);
   const Order* order = &serial_order();
+  int max_slotted_rows = Script::kMaxRows;
 
   using Body = std::function<void(const Player&, int rank)>;
   void run(LoopbackHub& hub, const Body& body) const {
@@ -99,7 +100,7 @@ class Ranks {
           .max_rows = Script::kMaxRows,
           .max_output_rows = Script::kMaxRows,
           .max_logits_rows = Script::kMaxRows,
-          .exchange = ExpertParallelDispatcher::exchange_limits(placement, Script::kMaxRows)};
+          .exchange = ExpertParallelDispatcher::exchange_limits(placement, max_slotted_rows)};
       RankMachine machine(model.config(), model_.dtype, limits, kPages);
       const ExpertParallelDispatcher::Options options = {.model = model.config(),
                                                          .dtype = model_.dtype,
@@ -130,6 +131,7 @@ class ExpertParallel : public ::testing::TestWithParam<ModelCase> {
         for (const Order* order : {&serial_order(), &two_batch_order()}) {
           Ranks ranks(GetParam(), num_ranks, groups);
           ranks.order = order;
+          if (travel == Travel::by_step) ranks.max_slotted_rows = Script::kSequences;
           LoopbackHub hub(num_ranks, links, time);
           Script::Bits got;
           ranks.run(hub, [&](const Player& player, int) {
