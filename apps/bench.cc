@@ -1,4 +1,5 @@
-// hocket bench kernels | one-batch | serving | scheduler: finds the bench and reads its flags.
+// hocket bench kernels | one-batch | serving | scheduler | all2all: finds the bench and reads its
+// flags.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "apps/flags.h"
 #include "apps/running_server.h"
 #include "base/log.h"
+#include "bench/all2all.h"
 #include "bench/dummy_shape.h"
 #include "bench/kernels.h"
 #include "bench/one_batch.h"
@@ -143,6 +145,32 @@ Result<int> scheduler(const Arguments& arguments) {
   return go ? bench_scheduler(o) : 0;
 }
 
+Result<int> all2all(const Arguments& arguments) {
+  BenchAllToAllOptions o;
+  std::vector<std::string> bytes = {"4000", "64000", "500000", "2500000"};
+  HOCKET_TRY(
+      const bool go,
+      parse_flags(
+          {.command = "bench all2all",
+           .about = "the exchange between ranks: UCX, sockets, threads, MPI",
+           .groups = {{"Bench",
+                       {{"ranks", &o.num_ranks, "processes", ""},
+                        {"bytes", &bytes, "of a message to each peer, as 4000,500000", ""},
+                        {"rounds", &o.rounds, "counted rounds", ""},
+                        {"probe", &o.probe, "the wait after 12 ms of computing instead", ""},
+                        {"link-gbit", &o.link_gbit, "rate of a rank's link, for the share", ""},
+                        {"json", &o.json, "one object a line", ""}}},
+                      {"Ranks started by hand, on hosts or in network name spaces",
+                       {{"rank", &o.rank, "of this process; -1: all are started here", ""},
+                        {"addr", &o.addr, "host:port where rank 0 listens", ""},
+                        {"ucx-net-devices", &o.devices, "as eth0; the one of the address", ""}}}},
+           .takes_config = false},
+          arguments));
+  if (!go) return 0;
+  HOCKET_TRY(o.bytes, parse_list(bytes, "bytes"));
+  return bench_all2all(o);
+}
+
 }  // namespace
 
 int bench(const Arguments& arguments) {
@@ -157,11 +185,14 @@ int bench(const Arguments& arguments) {
     done = serving(rest);
   else if (name == "scheduler")
     done = scheduler(rest);
+  else if (name == "all2all")
+    done = all2all(rest);
   else if (name == "--help" || name == "-h")
-    fmt::print("hocket bench kernels | one-batch | serving | scheduler; each has --help\n");
+    fmt::print(
+        "hocket bench kernels | one-batch | serving | scheduler | all2all; each has --help\n");
   else
     done = fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name)
-                    .with_fix("hocket bench kernels | one-batch | serving | scheduler"));
+                    .with_fix("hocket bench kernels | one-batch | serving | scheduler | all2all"));
   return done ? *done : report(done.error());
 }
 

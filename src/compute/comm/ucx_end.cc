@@ -3,6 +3,7 @@
 #include "compute/comm/ucx_end.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -236,6 +237,7 @@ void UcxEnd::wait(Duration most) {
     if (ucx_.ucp_worker_progress(worker_) != 0) has_news_ = true;
     if (has_news_) return;
     if (now() >= look) break;
+    sched_yield();  // where ranks share a core the other one may be the sender
   }
   const Duration left = start + most - now();
   if (left.count() <= 0) return;

@@ -1,0 +1,387 @@
+#include "bench/all2all.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <ifaddrs.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/log.h"
+#include "base/quantile.h"
+#include "bench/all2all_mpi.h"
+#include "bench/mesh.h"
+#include "bench/socket_transport.h"
+#include "compute/comm/all_to_all.h"
+#include "compute/comm/loopback.h"
+#include "compute/comm/ucx_transport.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kCompute = std::chrono::milliseconds(12);
+constexpr int kWarm = 2;  // rounds that are not counted
+
+using Bytes = std::vector<std::byte>;
+
+// The exchange over one transport, and what it took, in microseconds, by length and round.
+struct Way {
+  std::string name, about;
+  std::string absent;  // why it is not measured; empty: it is
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<AllToAll> exchange;
+  uint64_t step = 0;
+  std::vector<std::vector<double>> us;
+};
+
+// So many dispatches and combines, without rows: the lengths of all messages are equal.
+class Exchanges {
+ public:
+  Exchanges(AllToAll& exchange, uint64_t& step, std::span<const std::byte> bytes)
+      : exchange_(exchange), step_(step), part_{bytes} {
+    parts_.assign(static_cast<size_t>(exchange.num_ranks()), AllToAll::Parts(part_));
+  }
+  Result<void> start(MessageKind kind) { return exchange_.start(0, kind, {.step = step_}, parts_); }
+  Result<void> finish(MessageKind kind) {
+    HOCKET_TRY_VOID(exchange_.wait(0, kind, {.step = step_}));
+    exchange_.release(0, kind);
+    if (kind != MessageKind::dispatch) ++step_;
+    return {};
+  }
+  // Mean time of an exchange.
+  Result<double> time_us(int num_pairs) {
+    const TimePoint begin = RealClock().now();
+    for (int i = 0; i < num_pairs; ++i) {
+      for (const MessageKind kind : {MessageKind::dispatch, MessageKind::combine}) {
+        HOCKET_TRY_VOID(start(kind));
+        HOCKET_TRY_VOID(finish(kind));
+      }
+    }
+    return to_us(RealClock().now() - begin) / (2.0 * num_pairs);
+  }
+  // Mean wait after computing, without a call to the library meanwhile.
+  Result<double> exposed_us() {
+    Duration waited{};
+    for (const MessageKind kind : {MessageKind::dispatch, MessageKind::combine}) {
+      HOCKET_TRY_VOID(start(kind));
+      const TimePoint begin = RealClock().now();
+      while (RealClock().now() - begin < kCompute) {
+      }
+      const TimePoint wait = RealClock().now();
+      HOCKET_TRY_VOID(finish(kind));
+      waited += RealClock().now() - wait;
+    }
+    return to_us(waited) / 2;
+  }
+
+ private:
+  AllToAll& exchange_;
+  uint64_t& step_;
+  std::span<const std::byte> part_[1];
+  std::vector<AllToAll::Parts> parts_;
+};
+
+// "eth0", the interface with this address; empty: none.
+std::string device_of(const std::string& host) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string name;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text,
+              sizeof(text));
+    if (host == text) name = one->ifa_name;
+  }
+  freeifaddrs(all);
+  return name;
+}
+
+// What one rank does. All ranks go through the same ways, lengths and rounds.
+class Rank {
+ public:
+  Rank(const BenchAllToAllOptions& options, int rank, Mesh& mesh)
+      : options_(options),
+        rank_(rank),
+        most_(static_cast<size_t>(*std::ranges::max_element(options.bytes))),
+        bytes_(most_, std::byte{1}),
+        mesh_(mesh) {}
+
+  Result<void> run() {
+    HOCKET_TRY_VOID(add_sockets());
+    UcxOptions tcp{.tls = "tcp", .devices = options_.devices};
+    if (tcp.devices.empty()) tcp.devices = device_of(mesh_.host());
+    HOCKET_TRY_VOID(add_ucx("ucx tcp", tcp));
+    if (options_.rank < 0) {
+      HOCKET_TRY_VOID(add_ucx("ucx shm", {.tls = ucx_tls_of_one_host()}));
+      ways_.emplace_back().name = "loopback";
+    }
+    for (Way& way : ways_) {
+      way.us.resize(options_.bytes.size());
+      if (way.absent.empty() && rank_ == 0 && !options_.json && !way.about.empty()) {
+        fmt::print("{}: {}\n", way.name, way.about);
+      }
+    }
+    for (size_t i = 0; i < options_.bytes.size(); ++i) {
+      for (int round = -kWarm; round < options_.rounds; ++round) {
+        for (Way& way : ways_) HOCKET_TRY_VOID(measure(way, i, round));
+      }
+      if (rank_ == 0) print_all(i);
+    }
+    return meet();
+  }
+
+ private:
+  AllToAll::Options exchange_options() const {
+    return {.num_lanes = 1, .most_bytes = {most_, most_, 1}};
+  }
+
+  Result<void> add(Way way) {
+    if (way.absent.empty()) {
+      HOCKET_TRY(way.exchange, AllToAll::create(*way.transport, exchange_options()));
+    }
+    ways_.push_back(std::move(way));
+    return {};
+  }
+
+  Result<void> add_sockets() {
+    HOCKET_TRY(auto end, SocketTransport::create(rank_, options_.num_ranks, mesh_.host()));
+    HOCKET_TRY(const auto addresses, mesh_.gather(end->address()));
+    HOCKET_TRY_VOID(end->connect(addresses));
+    return add({.name = "sockets", .transport = std::move(end)});
+  }
+
+  Result<void> add_ucx(const char* name, const UcxOptions& options) {
+    auto end = UcxTransport::create(rank_, options_.num_ranks, options);
+    const auto mine = end ? (*end)->address() : std::span<const std::byte>();
+    HOCKET_TRY(const auto all, mesh_.gather(mine));
+    Way way{.name = name};
+    for (size_t peer = 0; peer < all.size(); ++peer) {
+      if (all[peer].empty()) way.absent = fmt::format("rank {} is without it", peer);
+    }
+    if (!end) way.absent = end.error().message;
+    if (way.absent.empty()) {
+      const std::vector<std::span<const std::byte>> addresses(all.begin(), all.end());
+      HOCKET_TRY_VOID((*end)->connect(addresses));
+      way.about = (*end)->describe();
+      way.transport = std::move(*end);
+    }
+    return add(std::move(way));
+  }
+
+  int num_pairs(size_t i) const { return options_.bytes[i] < 100'000 ? 20 : 4; }
+
+  // All begin together: agreed on over sockets. Meanwhile the other transports are helped on, for
+  // what a rank has sent may wait for it in its library.
+  Result<void> meet() {
+    AllToAll& sockets = *ways_[0].exchange;
+    const std::vector<AllToAll::Parts> nothing(static_cast<size_t>(options_.num_ranks));
+    const Stamp stamp{.step = num_agreed_++};
+    HOCKET_TRY_VOID(sockets.start(0, MessageKind::agree, stamp, nothing));
+    while (!sockets.ready(0, MessageKind::agree)) {
+      for (const Way& way : ways_) {
+        if (way.exchange != nullptr) way.exchange->progress();
+      }
+      ways_[0].transport->wait(std::chrono::microseconds(50));
+    }
+    HOCKET_TRY_VOID(sockets.wait(0, MessageKind::agree, stamp));
+    sockets.release(0, MessageKind::agree);
+    return {};
+  }
+
+  Result<void> measure(Way& way, size_t i, int round) {
+    if (!way.absent.empty()) return {};
+    HOCKET_TRY_VOID(meet());
+    Result<double> us = 0;
+    if (way.exchange != nullptr) {
+      us = one_round(*way.exchange, way.step, i);
+    } else if (rank_ == 0) {
+      us = loopback_round(i);
+    }
+    if (!us) return std::unexpected(std::move(us).error());
+    if (round >= 0) way.us[i].push_back(*us);
+    return {};
+  }
+
+  Result<double> one_round(AllToAll& exchange, uint64_t& step, size_t i) const {
+    const auto bytes = std::span(bytes_).first(static_cast<size_t>(options_.bytes[i]));
+    Exchanges exchanges(exchange, step, bytes);
+    return options_.probe ? exchanges.exposed_us() : exchanges.time_us(num_pairs(i));
+  }
+
+  // All ranks as threads of this process, without a link between them.
+  Result<double> loopback_round(size_t i) const {
+    LoopbackHub hub(options_.num_ranks, {}, LoopbackHub::Time::real);
+    std::vector<std::unique_ptr<Transport>> ends;
+    for (int rank = 0; rank < options_.num_ranks; ++rank) ends.push_back(hub.join(rank));
+    std::vector<Result<double>> us(ends.size(), 0.0);
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < ends.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        uint64_t step = 0;
+        auto exchange = AllToAll::create(*ends[rank], exchange_options());
+        us[rank] = exchange ? one_round(**exchange, step, i)  // the first one warms up
+                            : std::unexpected(exchange.error());
+        if (us[rank]) us[rank] = one_round(**exchange, step, i);
+      });
+    }
+    threads.clear();
+    for (auto& end : ends) end.reset();
+    return us[0];
+  }
+
+  void print_all(size_t i) {
+    std::vector<Way> mpi(1);
+    if (!options_.probe && options_.rank < 0) {
+      mpi[0].name = "mpi tcp";
+      auto us = mpi_exchange_us(options_.num_ranks, options_.bytes[i], num_pairs(i) * 10);
+      mpi[0].us.resize(options_.bytes.size());
+      if (us) {
+        mpi[0].us[i] = {*us};
+      } else {
+        mpi[0].absent = us.error().message;
+      }
+    }
+    const double sockets_us = quantile(ways_[0].us[i], 0.5);
+    for (const Way& way : ways_) print(way, i, sockets_us);
+    if (!mpi[0].name.empty()) print(mpi[0], i, sockets_us);
+  }
+
+  void print(const Way& way, size_t i, double sockets_us) const {
+    const double us = quantile(way.us[i], 0.5);
+    const double out = static_cast<double>(options_.bytes[i]) * (options_.num_ranks - 1);
+    const double gb_per_s = us > 0 ? out / us / 1e3 : 0;
+    const double share = options_.link_gbit > 0 ? gb_per_s * 8 / options_.link_gbit : 0;
+    const double ratio = us > 0 ? sockets_us / us : 0;
+    if (options_.json) {
+      nlohmann::ordered_json line = {{"transport", way.name}, {"bytes", options_.bytes[i]}};
+      line["ranks"] = options_.num_ranks;
+      if (!way.absent.empty()) {
+        line["absent"] = way.absent;
+      } else if (options_.probe) {
+        line["exposed_us_p50"] = us;
+        line["exposed_us_p90"] = quantile(way.us[i], 0.9);
+      } else {
+        line["us_p50"] = us;
+        line["us_p10"] = quantile(way.us[i], 0.1);
+        line["us_p90"] = quantile(way.us[i], 0.9);
+        line["gb_per_s"] = gb_per_s;
+        line["ratio_to_sockets"] = ratio;
+        if (share > 0) line["link_share"] = share;
+      }
+      fmt::print("{}\n", line.dump());
+    } else {
+      std::string text = fmt::format("all2all {:>7} B {:<9}", options_.bytes[i], way.name);
+      if (!way.absent.empty()) {
+        text += fmt::format(" | {}", way.absent);
+      } else if (options_.probe) {
+        text +=
+            fmt::format(" | waits {:>8.1f} us after {:.0f} ms of computing", us, to_ms(kCompute));
+      } else {
+        text +=
+            fmt::format(" | {:>9.1f} us ({:.1f} to {:.1f}) | {:>6.3f} GB/s | {:>5.2f}x sockets", us,
+                        quantile(way.us[i], 0.1), quantile(way.us[i], 0.9), gb_per_s, ratio);
+        if (share > 0) text += fmt::format(" | {:.2f} of the link", share);
+      }
+      fmt::print("{}\n", text);
+    }
+    std::fflush(stdout);
+  }
+
+  const BenchAllToAllOptions& options_;
+  const int rank_;
+  const size_t most_;
+  const Bytes bytes_;
+  Mesh& mesh_;
+  std::vector<Way> ways_;  // sockets first
+  uint64_t num_agreed_ = 0;
+};
+
+// The other ranks, as children of this process.
+class Children {
+ public:
+  Children() = default;
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+  ~Children() {
+    for (const pid_t pid : pids_) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
+  }
+  Result<void> start(const std::function<int()>& body) {
+    const pid_t pid = fork();
+    if (pid < 0) return fail(ErrorCode::io, "cannot start another process");
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      _exit(body());
+    }
+    pids_.push_back(pid);
+    return {};
+  }
+  Result<void> wait() {
+    for (const pid_t pid : std::exchange(pids_, {})) {
+      int status = 0;
+      waitpid(pid, &status, 0);
+      if (status != 0) return fail(ErrorCode::lost_rank, "a rank ended with status {}", status);
+    }
+    return {};
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+Result<void> be_rank(const BenchAllToAllOptions& options, int rank, const std::string& addr) {
+  HOCKET_TRY(Mesh mesh, Mesh::join(addr, rank, options.num_ranks));
+  return Rank(options, rank, mesh).run();
+}
+
+std::unexpected<Error> bad(const char* param, const char* what) {
+  return fail(error(ErrorCode::bad_value, "--{} {}", param, what).with_param(param));
+}
+
+Result<void> check(const BenchAllToAllOptions& o) {
+  constexpr int kMostBytes = 256 << 20;
+  if (o.num_ranks < 2 || o.num_ranks > 64) return bad("ranks", "is 2 to 64");
+  if (o.rank >= o.num_ranks) return bad("rank", "is less than --ranks");
+  if ((o.rank >= 0) != !o.addr.empty()) return bad("rank", "and --addr come together");
+  if (o.rounds < 1) return bad("rounds", "is at least 1");
+  if (o.link_gbit < 0) return bad("link-gbit", "is a rate");
+  if (o.bytes.empty()) return bad("bytes", "is a list of lengths");
+  for (const int bytes : o.bytes) {
+    if (bytes < 1 || bytes > kMostBytes) return bad("bytes", "are 1 to 268435456 each");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<int> bench_all2all(const BenchAllToAllOptions& options) {
+  HOCKET_TRY_VOID(check(options));
+  log::set_level(log::Level::error);
+  if (options.rank > 0) {
+    HOCKET_TRY_VOID(be_rank(options, options.rank, options.addr));
+    return 0;
+  }
+  const bool alone = options.rank < 0;
+  HOCKET_TRY(Mesh mesh, Mesh::listen(alone ? "127.0.0.1:0" : options.addr, options.num_ranks));
+  Children children;
+  const std::string addr = fmt::format("127.0.0.1:{}", mesh.port());
+  for (int rank = 1; alone && rank < options.num_ranks; ++rank) {
+    HOCKET_TRY_VOID(children.start([&] {
+      const auto done = be_rank(options, rank, addr);
+      if (!done) fmt::print(stderr, "rank {}: {}\n", rank, done.error().message);
+      return done ? 0 : 1;
+    }));
+  }
+  HOCKET_TRY_VOID(Rank(options, 0, mesh).run());
+  HOCKET_TRY_VOID(children.wait());
+  return 0;
+}
+
+}  // namespace hocket

@@ -1,0 +1,98 @@
+#include "bench/all2all_mpi.h"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+namespace hocket {
+
+namespace {
+
+constexpr const char* kProgram = R"(
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char** argv) {
+  int rank, size, n = atoi(argv[1]), times = atoi(argv[2]);
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  char* out = calloc(n, 1);
+  char* in = calloc((size_t)n * size, 1);
+  MPI_Request* all = malloc(2 * size * sizeof(*all));
+  double begin = 0;
+  for (int i = -times / 4 - 1; i < times; ++i) {
+    if (i == 0) { MPI_Barrier(MPI_COMM_WORLD); begin = MPI_Wtime(); }
+    int num = 0;
+    for (int k = 1; k < size; ++k) {
+      int from = (rank + size - k) % size;
+      MPI_Irecv(in + (size_t)n * from, n, MPI_CHAR, from, 0, MPI_COMM_WORLD, &all[num++]);
+    }
+    for (int k = 1; k < size; ++k)
+      MPI_Isend(out, n, MPI_CHAR, (rank + k) % size, 0, MPI_COMM_WORLD, &all[num++]);
+    MPI_Waitall(num, all, MPI_STATUSES_IGNORE);
+  }
+  if (rank == 0) printf("us %f\n", (MPI_Wtime() - begin) / times * 1e6);
+  MPI_Finalize();
+  return 0;
+}
+)";
+
+bool is_installed() {
+  return std::system("command -v mpicc mpirun >/dev/null 2>&1") == 0;
+}
+
+// A folder of its own that goes with it.
+struct Workplace {
+  std::filesystem::path folder;
+  Workplace() {
+    std::string name = (std::filesystem::temp_directory_path() / "hocket-mpi-XXXXXX").string();
+    if (mkdtemp(name.data()) != nullptr) folder = name;
+  }
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+  ~Workplace() {
+    std::error_code none;
+    if (!folder.empty()) std::filesystem::remove_all(folder, none);
+  }
+};
+
+// Compiled once a process.
+Result<std::filesystem::path> program() {
+  static const Workplace place;
+  static const bool is_there = [] {
+    if (place.folder.empty()) return false;
+    std::ofstream(place.folder / "exchange.c") << kProgram;
+    const std::string at = place.folder.string();
+    return std::system(
+               fmt::format("mpicc -O2 -o {0}/exchange {0}/exchange.c >{0}/log 2>&1", at).c_str()) ==
+           0;
+  }();
+  if (!is_there) return fail(ErrorCode::io, "mpicc could not compile a small program");
+  return place.folder / "exchange";
+}
+
+}  // namespace
+
+Result<double> mpi_exchange_us(int num_ranks, int num_bytes, int num_exchanges) {
+  static const bool installed = is_installed();
+  if (!installed) return fail(ErrorCode::io, "MPI is not installed");
+  HOCKET_TRY(const std::filesystem::path exchange, program());
+  const std::string command = fmt::format(
+      "timeout 120 mpirun --allow-run-as-root --oversubscribe -np {} --mca btl tcp,self "
+      "--mca pml ob1 --mca btl_tcp_if_include lo --mca btl_tcp_eager_limit 8000000 "
+      "--mca btl_tcp_max_send_size 8000000 {} {} {} 2>/dev/null",
+      num_ranks, exchange.string(), num_bytes, num_exchanges);
+  const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
+  std::array<char, 256> line{};
+  double us = 0;
+  while (output != nullptr && fgets(line.data(), line.size(), output.get()) != nullptr) {
+    if (std::sscanf(line.data(), "us %lf", &us) == 1) return us;
+  }
+  return fail(ErrorCode::io, "mpirun did not run (Open MPI's flags were given)");
+}
+
+}  // namespace hocket
