@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "base/machine.h"
+#include "compute/comm/ucx_transport.h"
 
 namespace hocket {
 namespace {
@@ -63,6 +64,8 @@ std::vector<Finding> examine(const Machine& machine) {
       huge_page_finding(machine),
       file_limit_finding(),
   };
+  const Result<std::string> ucx = ucx_version();
+  findings.push_back({"UCX", ucx ? *ucx : ucx.error().message, ucx ? "" : ucx.error().fix});
   const Result<Isa> chosen = choose_isa();
   findings.push_back({"HOCKET_ISA",
                       chosen ? std::string(isa_name(*chosen)) : chosen.error().message,
