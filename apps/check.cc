@@ -133,6 +133,9 @@ Result<void> check_form(const ServerSettings& settings, const std::string& again
   ProgressBar bar("weights");
   const auto progress = [&](const LoadProgress& p) { bar.update(p); };
   HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
+  if (const int ranks = settings.parallel.ep_size; ranks > 1)
+    fmt::print("on one rank with --combine-groups {}, which has the bits of {} ranks\n",
+               choice.combine_groups, ranks);
   if (against.empty() && is_of_this_form(expected, choice)) {
     HOCKET_TRY(const auto runner,
                Runner::create({.settings = settings, .progress = progress, .tokenizer_eos = {}}));

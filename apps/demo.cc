@@ -139,6 +139,7 @@ Result<int> run_demo(const Arguments& arguments) {
   log::set_level(log::Level::warning);
   HOCKET_TRY_VOID(choose_model(settings));
   HOCKET_TRY(settings.http.port, choose_port(settings.http.host, port));
+  settings.parallel.ep_size = inspect_machine().num_cores >= 2 ? 2 : 1;
   const SignalGuard signals;
   const TimePoint start = RealClock().now();
   HOCKET_TRY(RunningServer running, start_server(settings));
@@ -149,6 +150,12 @@ Result<int> run_demo(const Arguments& arguments) {
   fmt::print("[3/4] model     {}, {} layers of {} experts, {}, from {}\n", info.served_model_name,
              info.model.num_layers, info.model.moe.num_experts, show_bytes(info.weight_bytes),
              std::filesystem::proximate(info.model_path).string());
+  if (info.num_ranks > 1)
+    fmt::print(
+        "          ranks     {} in this process, {} experts and {} {} each; rows travel twice "
+        "a layer\n",
+        info.num_ranks, info.ranks[0].experts.size(), info.ranks[0].num_workers,
+        info.ranks[0].num_workers == 1 ? "core" : "cores");
   fmt::print("[4/4] serve     {}   ready in {:.2f} s\n", url, ready_seconds);
   {
     HttpClient client({.host = settings.http.host,

@@ -281,6 +281,11 @@ Result<int> plan_all(const Arguments& arguments) {
                          arguments));
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(flags.settings));
+  if (const int ranks = flags.settings.parallel.ep_size; ranks != 1)
+    return fail(
+        error(ErrorCode::bad_value, "plan answers for one rank, not for --ep-size {}", ranks)
+            .with_param("ep-size")
+            .with_fix("--ep-size 1"));
   HOCKET_TRY(const Plan plan, make_plan(flags));
   flags.json ? print_json(plan) : print_table(plan);
   if (plan.forecast.fits()) return 0;

@@ -43,7 +43,11 @@ class Conversation {
  public:
   Conversation(LoadedModel& model, const RunOptions& options) : model_(model), options_(options) {
     if (!options.system.empty()) add("system", options.system);
+    model_.engine->start(outbox_);
   }
+  ~Conversation() { model_.engine->stop(); }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
 
   // Prints the answer as it comes. Errors: those of the template, the tokenizer and the engine.
   Result<void> ask(const std::string& text) {
@@ -102,16 +106,15 @@ class Conversation {
       std::fflush(stdout);
     };
     while (true) {
-      model_.engine->step(outbox_);
-      while (auto output = outbox_.pop()) {
-        if (value(output->token) >= 0) print(detokenizer.step(output->token));
-        if (!output->summary) continue;
-        print(detokenizer.flush());
-        fmt::print("\n");
-        if (output->summary->finish == FinishReason::error)
-          return std::unexpected(std::move(output->summary->error));
-        return answer;
-      }
+      const std::optional<RequestOutput> output = outbox_.wait_pop(std::chrono::seconds(1));
+      if (!output) continue;
+      if (value(output->token) >= 0) print(detokenizer.step(output->token));
+      if (!output->summary) continue;
+      print(detokenizer.flush());
+      fmt::print("\n");
+      if (output->summary->finish == FinishReason::error)
+        return std::unexpected(std::move(output->summary->error));
+      return answer;
     }
   }
 

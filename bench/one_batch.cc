@@ -304,6 +304,11 @@ void measure_limits(Runner& runner, Limits& limits) {
 Result<void> run(BenchOneBatchOptions& options) {
   HOCKET_TRY_VOID(check(options));
   ServerSettings& settings = options.settings;
+  if (settings.parallel.ep_size != 1)
+    return fail(error(ErrorCode::bad_value, "bench one-batch measures one rank, not --ep-size {}",
+                      settings.parallel.ep_size)
+                    .with_fix("hocket bench serving --ep-size N")
+                    .with_param("ep-size"));
   std::optional<DummyShape> shape;
   if (settings.model.model_path.empty()) {
     HOCKET_TRY(shape, DummyShape::create(options.shape));

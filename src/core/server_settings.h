@@ -79,12 +79,23 @@ struct ComputeSettings {
   std::string mla_form = "auto";  // auto: prompts expanded, answers absorbed; absorbed: both
 };
 
+// Ranks that serve as one (docs/contracts/expert_parallel.md).
+struct ParallelSettings {
+  int ep_size = 1;  // ranks, over which the experts are spread
+  std::string dp_routing =
+      "cache-aware";  // shortest, cache-aware, round-robin: who takes a request
+  // A pretended network between ranks of one process. 0: none, messages are as fast as memory.
+  double ep_link_gbit = 0;
+  double ep_link_latency_us = 0;
+};
+
 struct ServerSettings {
   ModelSettings model;
   MemorySettings memory;
   SchedulerSettings scheduler;
   HttpSettings http;
   ComputeSettings compute;
+  ParallelSettings parallel;
 };
 
 // A setting that the server changed by itself; printed as `changed: --x 8192 -> 4096 because ...`.

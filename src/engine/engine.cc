@@ -1,19 +1,19 @@
 #include "engine/engine.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <thread>
 
 #include "base/log.h"
 #include "engine/engine_state.h"
+#include "engine/rank_setup.h"
 #include "engine/scheduler_settings.h"
 
 namespace hocket {
 namespace {
 
-constexpr int kControlCommands = 4096;  // room for aborts and flushes beside the queued requests
-constexpr auto kIdleWait = std::chrono::milliseconds(100);
+// Short, so that a question asked again finds the rank that knows it; in all a million tokens.
+constexpr int kRoutingBlockTokens = 16;
+constexpr size_t kRoutingBlocks = 1 << 16;
 
 // Room to tell of all pages at once and of as many changes meanwhile, within reason.
 size_t kv_event_capacity(int num_pages) {
@@ -54,21 +54,6 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
 
 }  // namespace
 
-Engine::State::State(std::unique_ptr<Runner> made_runner, const SchedulerOptions& options,
-                     const Clock* given)
-    : clock(given != nullptr ? *given : real_clock),
-      runner(std::move(made_runner)),
-      scheduler(options),
-      sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
-      commands(static_cast<size_t>(options.max_queued_requests) + kControlCommands),
-      max_queued_requests(options.max_queued_requests),
-      priorities(options.priorities.enabled) {
-  for (Flight& flight : flights)
-    flight.reserve(runner->plan().work, options.max_running_requests + 1, options.num_pages);
-  last_turn_ns = clock.now().time_since_epoch().count();
-  if (runner->info().overlap_schedule) forward_thread.emplace(tools());
-}
-
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Engine::~Engine() {
@@ -80,28 +65,87 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
   if (log_interval < 1)
     return fail(ErrorCode::bad_value, "--decode-log-interval is {}, must be at least 1",
                 log_interval);
-  HOCKET_TRY(std::unique_ptr<Runner> runner,
-             Runner::create({.settings = options.settings,
-                             .progress = std::move(options.progress),
-                             .tokenizer_eos = options.tokenizer_eos}));
+  HOCKET_TRY_VOID(check_parallel(options.settings));
+  auto state = std::make_unique<State>();
+  HOCKET_TRY_VOID(state->load(options));
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+}
+
+Result<void> Engine::State::load(Options& options) {
+  const ServerSettings& settings = options.settings;
+  const int num_ranks = settings.parallel.ep_size;
+  max_queued_requests = settings.memory.max_queued_requests;
+  priorities = settings.scheduler.enable_priority_scheduling;
+  std::vector<std::unique_ptr<Runner>> runners;
+  if (num_ranks == 1) {
+    HOCKET_TRY(runners.emplace_back(), Runner::create({.settings = settings,
+                                                       .progress = std::move(options.progress),
+                                                       .tokenizer_eos = options.tokenizer_eos}));
+  } else {
+    hub.emplace(num_ranks, link_model(settings.parallel), LoopbackHub::Time::real);
+    std::vector<RankSeat> seats;
+    std::vector<Transport*> who;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      ends.push_back(hub->join(rank));
+      who.push_back(ends.back().get());
+      seats.push_back({.rank = rank,
+                       .machine = {},
+                       .transport = who.back(),
+                       .abort = &fate.flag(),
+                       .stall_timeout = options.stall_timeout});
+    }
+    fate.bind(std::move(who));
+    HOCKET_TRY(const RoutingPolicy policy, parse_routing_policy(settings.parallel.dp_routing));
+    router.emplace(num_ranks, RequestRouter::Options{.policy = policy,
+                                                     .block_tokens = kRoutingBlockTokens,
+                                                     .max_blocks = kRoutingBlocks});
+    HOCKET_TRY(runners, load_ranks({.settings = settings,
+                                    .progress = std::move(options.progress),
+                                    .tokenizer_eos = options.tokenizer_eos,
+                                    .seats = seats}));
+  }
+  info = join_infos(runners);
+  if (num_ranks > 1) info.network = network_name(settings.parallel);
+  for (std::unique_ptr<Runner>& runner : runners)
+    HOCKET_TRY_VOID(add_rank(std::move(runner), options));
+  return {};
+}
+
+Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Options& options) {
   HOCKET_TRY(SchedulerOptions scheduler,
              scheduler_options(options.settings, runner->plan(), runner->info()));
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
-  scheduler.kv_events = events.get();
-  auto state = std::make_unique<State>(std::move(runner), scheduler, options.clock);
-  state->kv_events = std::move(events);
-  state->step_log = StepLog(log_interval);
-  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  ranks.push_back(std::make_unique<Rank>(
+      Rank::Parts{.runner = std::move(runner),
+                  .kv_events = std::move(events),
+                  .scheduler = std::move(scheduler),
+                  .log_interval = options.settings.scheduler.decode_log_interval,
+                  .clock = options.clock,
+                  .transport = ends.empty() ? nullptr : ends[ranks.size()].get(),
+                  .fate = &fate}));
+  return {};
+}
+
+std::vector<RankLoad> Engine::State::loads() const {
+  std::vector<RankLoad> all;
+  for (const auto& rank : ranks) all.push_back(rank->load());
+  return all;
+}
+
+// Who does not hold the request passes it over.
+template <class Make>
+void Engine::State::tell_all(Make&& command) {
+  for (const auto& rank : ranks) rank->push_control(command());
 }
 
 const EngineInfo& Engine::info() const {
-  return state_->runner->info();
+  return state_->info;
 }
 
 KvEventChannel* Engine::kv_events() {
-  return state_->kv_events.get();
+  return state_->ranks.front()->kv_events.get();
 }
 
 RequestId Engine::next_request_id() {
@@ -112,31 +156,14 @@ RequestId Engine::next_request_id() {
 void Engine::start(Outbox& outbox) {
   HOCKET_CHECK(!state_->threaded.load());
   state_->threaded = true;
-  state_->thread = std::thread([this, &outbox] { state_->run(outbox); });
-}
-
-void Engine::State::run(Outbox& box) {
-  pthread_setname_np(pthread_self(), "engine");
-  if (!forward_thread) runner->workers().adopt_caller();
-  while (!stopping) {
-    if (step(box)) continue;
-    if (auto command = commands.wait_pop(kIdleWait))
-      std::visit([this](auto& c) { handle(c); }, *command);
-  }
-  land_all();
-  const Error why = error(ErrorCode::shutting_down, "the server is shutting down");
-  intake();
-  for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, why);
-  send_finished();
+  for (const auto& rank : state_->ranks) rank->start(outbox);
 }
 
 void Engine::stop() {
-  if (!state_->thread.joinable()) return;
+  if (!state_->threaded) return;
   state_->accepting = false;
-  state_->stopping = true;
-  state_->commands.wake();
-  state_->thread.join();
-  state_->commands.close();
+  for (const auto& rank : state_->ranks) rank->ask_to_stop();
+  for (const auto& rank : state_->ranks) rank->join();
 }
 
 void Engine::stop_accepting() {
@@ -144,77 +171,87 @@ void Engine::stop_accepting() {
 }
 
 Result<void> Engine::submit(RequestInput input) {
-  if (!state_->accepting)
+  State& s = *state_;
+  if (!s.accepting)
     return fail(error(ErrorCode::shutting_down, "the server is shutting down")
                     .with_fix("ask another server, or again when this one is back"));
+  if (auto lost = s.fate.lost()) return fail(*std::move(lost));
   HOCKET_TRY_VOID(check_input(input, info()));
-  const int queued = state_->num_handed_over + state_->num_waiting;
+  int queued = 0;
+  for (const auto& rank : s.ranks) queued += rank->num_handed_over + rank->num_waiting;
   // With priorities the scheduler decides who has to go.
-  if (queued >= state_->max_queued_requests && !state_->priorities)
+  if (queued >= s.max_queued_requests && !s.priorities)
     return fail(error(ErrorCode::queue_full, "{} requests are waiting already, the limit is {}",
-                      queued, state_->max_queued_requests)
+                      queued, s.max_queued_requests)
                     .with_fix("ask again later, or raise --max-queued-requests"));
-  ++state_->num_handed_over;
-  if (!state_->commands.push(std::move(input))) {
-    --state_->num_handed_over;
+  int chosen = 0;
+  if (s.router) {
+    std::lock_guard lock(s.router_mutex);
+    HOCKET_TRY(chosen, s.router->choose(input.cache_namespace, input.prompt, s.loads()));
+  }
+  if (!s.ranks[static_cast<size_t>(chosen)]->submit(input))
     return fail(
         error(ErrorCode::queue_full, "the engine's mailbox is full").with_fix("ask again later"));
-  }
   return {};
 }
 
-// A full mailbox is emptied at the next step, so waiting for room is short.
-static void push_control(Mailbox<Command>& commands, Command command) {
-  while (!commands.push(command) && !commands.closed())
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
 void Engine::abort(RequestId id) {
-  push_control(state_->commands,
-               AbortRequest{.id = id,
-                            .reason = FinishReason::abort,
-                            .why = error(ErrorCode::invalid_request, "the request was aborted")});
+  state_->tell_all([&] {
+    return AbortRequest{.id = id,
+                        .reason = FinishReason::abort,
+                        .why = error(ErrorCode::invalid_request, "the request was aborted")};
+  });
 }
 
 void Engine::complete(RequestId id) {
-  push_control(state_->commands, AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}});
+  state_->tell_all([&] { return AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}}; });
 }
 
 void Engine::abort_all() {
-  push_control(state_->commands,
-               AbortAll{error(ErrorCode::invalid_request, "all requests were aborted")});
+  state_->tell_all(
+      [] { return AbortAll{error(ErrorCode::invalid_request, "all requests were aborted")}; });
 }
 
 bool Engine::flush_cache() {
-  FlushCache flush;
-  std::future<bool> answer = flush.answer.get_future();
-  push_control(state_->commands, std::move(flush));
-  if (!state_->threaded) state_->intake();
-  try {
-    return answer.get();
-  } catch (const std::future_error&) {
-    return false;  // the engine stopped before it came to it
+  State& s = *state_;
+  // So that no rank forgets while another goes on, but for who comes in this moment.
+  const auto has_requests = [](const RankLoad& load) { return load.num_requests > 0; };
+  if (s.ranks.size() > 1 && std::ranges::any_of(s.loads(), has_requests)) return false;
+  std::vector<std::future<bool>> answers;
+  s.tell_all([&] {
+    FlushCache flush;
+    answers.push_back(flush.answer.get_future());
+    return flush;
+  });
+  if (!s.threaded)
+    for (const auto& rank : s.ranks) rank->intake();
+  bool flushed = true;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    try {
+      const bool here = answers[i].get();
+      flushed &= here;
+      if (!here || !s.router) continue;
+      std::lock_guard lock(s.router_mutex);
+      s.router->forget(static_cast<int>(i));
+    } catch (const std::future_error&) {
+      flushed = false;  // the engine stopped before it came to it
+    }
   }
+  return flushed;
 }
 
 EngineStats Engine::stats() const {
-  EngineStats copy;
-  {
-    std::lock_guard lock(state_->stats_mutex);
-    copy = state_->stats;
-  }
-  copy.busy = state_->busy || state_->num_handed_over > 0;
-  if (copy.busy) {
-    const Duration since =
-        state_->clock.now().time_since_epoch() - Duration(state_->last_turn_ns.load());
-    copy.seconds_since_last_step = std::max(0.0, to_seconds(since));
-  }
-  return copy;
+  std::vector<RankStats> ranks;
+  for (const auto& rank : state_->ranks) ranks.push_back(rank->read_stats());
+  EngineStats all = add_up(std::move(ranks));
+  all.lost = state_->fate.lost();
+  return all;
 }
 
 bool Engine::step(Outbox& outbox) {
   HOCKET_CHECK(!state_->threaded.load());
-  return state_->step(outbox);
+  HOCKET_CHECK(state_->ranks.size() == 1u);
+  return state_->ranks.front()->step(outbox);
 }
 
 }  // namespace hocket

@@ -1,5 +1,6 @@
-// One rank of hocket: scheduler, model, KV pages and the thread that turns them. See step.cc for
-// one turn.
+// What makes the tokens: one rank, or several that share the experts and serve as one. Each rank
+// has a scheduler, a model, KV pages and a thread that turns them (rank.h; step.cc shows one turn);
+// a request is one rank's from its first token to its last.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +15,12 @@
 #include "compute/weights/loader.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
+#include "engine/engine_stats.h"
 #include "engine/messages.h"
-#include "engine/step_log.h"
-#include "policy/scheduler/scheduler.h"
+#include "policy/cache/kv_events.h"
+#include "policy/scheduler/request.h"
 
 namespace hocket {
-
-// Counters and gauges of now; a copy.
-struct EngineStats {
-  SchedulerStats scheduler;
-  StepCounts steps;
-  uint64_t num_requests_finished = 0, num_requests_aborted = 0, num_requests_failed = 0;
-  double gen_throughput = 0;  // tokens/s over the last second of steps; 0 when idle
-  double last_step_seconds = 0;
-  double step_seconds_total = 0;
-  double seconds_since_last_step = 0;  // while there is work; 0 when idle
-  bool busy = false;                   // there is work
-};
 
 class Engine {
  public:
@@ -39,10 +29,12 @@ class Engine {
     const Clock* clock = nullptr;  // null: the real one
     std::function<void(const LoadProgress&)> progress;
     std::optional<TokenId> tokenizer_eos;  // ends answers too, besides those of the model's files
+    // Of several ranks: one that another waits for so long is lost.
+    Duration stall_timeout = std::chrono::seconds(30);
   };
   // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3),
   // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value
-  // (2).
+  // (2). The ranks of --ep-size are loaded side by side.
   static Result<std::unique_ptr<Engine>> create(Options options);
   ~Engine();
 
@@ -50,13 +42,15 @@ class Engine {
   // What the prefix cache holds, for one reader; null without --kv-events.   Thread: any
   KvEventChannel* kv_events();
 
-  // Starts the engine thread; outputs go to `outbox`, which must outlive stop().
+  // Starts the engine threads; outputs go to `outbox`, which must outlive stop().
   void start(Outbox& outbox);
-  // Ends the thread after the step in flight; what still waits or runs is answered with
+  // Ends the threads after the step in flight; what still waits or runs is answered with
   // shutting_down.
   void stop();
 
-  // Thread: any. Hands a request over. Errors at once: queue_full, shutting_down,
+  // Thread: any. Hands a request over to the rank that --dp-routing chooses. Errors at once:
+  // queue_full (of all ranks together), shutting_down, lost_rank (the service is over until it is
+  // started anew; requests under way have ended with the same error),
   // context_length_exceeded, invalid_request (empty prompt, token out of vocabulary, limits of
   // SamplingParams); other refusals arrive as an output.
   Result<void> submit(RequestInput input);
@@ -66,7 +60,7 @@ class Engine {
   // Thread: any. The answer is whole (a stop string was found): ends with `stop`, and its pages
   // stay cached.
   void complete(RequestId id);
-  // Thread: any; waits for the engine. False while requests run or wait.
+  // Thread: any; waits for the engine. False while requests run or wait, on any rank.
   bool flush_cache();
   // Thread: any. No new submits (shutting_down); what runs goes on.
   void stop_accepting();
@@ -74,8 +68,8 @@ class Engine {
   EngineStats stats() const;
   static RequestId next_request_id();  // unique in this process
 
-  // Without a thread: one turn of the seven verbs; false when there was nothing to do. For `run`,
-  // `check`, benches and tests; not after start().
+  // Without a thread: one turn of the seven verbs; false when there was nothing to do. For benches
+  // and tests; not after start(), and for one rank only.
   bool step(Outbox& outbox);
 
  private:

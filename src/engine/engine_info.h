@@ -12,6 +12,18 @@
 
 namespace hocket {
 
+// What one rank has.
+struct RankInfo {
+  int num_workers = 1;
+  std::vector<int> cpus;     // that it may use; empty: any
+  std::vector<int> experts;  // of every MoE layer, ascending; empty: all
+  int max_running_requests = 0;
+  int num_pages = 0;
+  int64_t max_total_tokens = 0;
+  int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
+};
+
+// Sizes are those of all ranks together, but for the context of a request.
 struct EngineInfo {
   ModelConfig model;
   GenerationDefaults generation_defaults;
@@ -30,6 +42,9 @@ struct EngineInfo {
   int num_pages = 0, page_tokens = 0;
   int64_t max_total_tokens = 0;  // num_pages * page_tokens
   int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
+  int num_ranks = 1;
+  std::vector<RankInfo> ranks;
+  std::string network;  // between ranks, for people: "loopback, 1 Gbit/s, 50 us"; empty: none
   double load_seconds = 0;
   std::vector<SettingChange> changes;
 };

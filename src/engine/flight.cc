@@ -32,7 +32,8 @@ void Flight::reserve(const WorkLimits& work, int max_requests, int num_pages) {
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools) {
   flight.begin = tools.clock.now();
   fill_in(flight, before);
-  tools.runner.forward(flight.forward);
+  auto done = tools.runner.forward_together(flight.forward, tools.pass);
+  flight.lost = done ? std::nullopt : std::optional(std::move(done).error());
 }
 
 void sample(Flight& flight, const StepTools& tools) {

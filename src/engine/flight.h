@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,6 +52,8 @@ struct Flight {
   std::vector<SampledToken> sampled;                        // one for each of samples
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;  // likewise
   TimePoint begin{}, end{};                                 // of the computing
+  // Ranks that computed together are no more: nothing of it may be used.
+  std::optional<Error> lost;
 
   Duration took() const { return end - begin; }
   // Takes memory for any step of these limits; `pages` grows beyond its share only when requests
@@ -63,6 +66,7 @@ struct StepTools {
   Runner& runner;
   Sampler& sampler;
   const Clock& clock;
+  PassId pass = {};  // as the ranks agreed, where there are several
 };
 
 // The verb forward. Fills in the tokens that the step before sampled (`before`, empty where there

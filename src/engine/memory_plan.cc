@@ -48,12 +48,34 @@ WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
           .max_logits_rows = std::min(kLogitsRows, max_rows)};
 }
 
+int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
+  if (q.placement == nullptr) return 0;
+  const AllToAll::Options options = exchange_options({.model = q.model,
+                                                      .dtype = q.dtype,
+                                                      .placement = *q.placement,
+                                                      .combine_groups = q.combine_groups,
+                                                      .limits = plan.work});
+  return static_cast<int64_t>(AllToAll::bytes_for(q.placement->num_ranks(), options));
+}
+
 // The largest context, a multiple of 1024, that `pages` can hold for one request.
 int fitting_context(int64_t pages, int page_tokens) {
   return static_cast<int>(std::max<int64_t>(0, pages) * page_tokens / 1024 * 1024);
 }
 
 }  // namespace
+
+AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher) {
+  AllToAll::Options options;
+  options.num_lanes = kMaxHalves;
+  options.most_bytes = ExpertParallelDispatcher::most_bytes(dispatcher);
+  options.most_bytes[static_cast<size_t>(MessageKind::agree)] = kAgreementBytes;
+  return options;
+}
+
+int most_rows(const WorkLimits& limits) {
+  return limits.max_rows * std::max(1, limits.exchange.num_ranks);
+}
 
 Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   const ServerSettings& s = q.settings;
@@ -74,10 +96,13 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.chunk_tokens = s.scheduler.chunked_prefill_size;
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
   plan.work = work_limits(plan, prefill_policy);
-  plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work);
+  if (q.placement != nullptr)
+    plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
+        *q.placement, std::min(plan.max_running_requests, plan.work.max_rows));
+  plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;
-    scratch.max_rows = plan.work.max_rows;
+    scratch.max_rows = most_rows(plan.work);
     plan.work_bytes += q.num_workers * scratch_bytes_for(scratch);
   }
   plan.budget_bytes =

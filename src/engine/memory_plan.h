@@ -11,8 +11,11 @@
 
 #include "base/machine.h"
 #include "base/result.h"
+#include "compute/comm/all_to_all.h"
 #include "compute/forward/work_buffers.h"
 #include "compute/kernels/choose.h"
+#include "compute/moe/expert_parallel.h"
+#include "compute/moe/placement.h"
 #include "core/dtype.h"
 #include "core/model_config.h"
 #include "core/server_settings.h"
@@ -41,12 +44,23 @@ struct MemoryQuestion {
   int64_t total_bytes = 0, available_bytes = 0;
   ScratchNeed scratch;  // max_rows is what the plan finds
   int num_workers = 0;  // 0: no scratch
+  // Of experts over several ranks; null: one rank.
+  const Placement* placement = nullptr;
+  int combine_groups = 1;
 };
 
 // Share of the available memory that is planned for when --mem-fraction-static is not given.
 inline constexpr double kDefaultMemoryShare = 0.85;
 inline constexpr int kDefaultRunningRequests = 128;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
+
+// Rows that the experts of a rank may meet in a step: those of all ranks.
+int most_rows(const WorkLimits& limits);
+
+// What the ranks exchange their rows and agreements with: slots for the longest messages of a step.
+AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher);
+// Bytes of an agreement on a step (lockstep.h).
+inline constexpr size_t kAgreementBytes = 8;
 
 // All but pages and what depends on them, whether it fits or not. Errors: bad_value (settings that
 // contradict each other).

@@ -34,6 +34,7 @@ struct RequestSummary {
   int cached_tokens = 0;
   int generated_tokens = 0;
   int num_retractions = 0;
+  int rank = 0;  // that computed it
   RequestTimes
       times;  // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "compute/models/model.h"
 #include "compute/weights/hf_config.h"
 
 namespace hocket {
@@ -48,13 +47,50 @@ Result<TokenRole> choose_prompt_role(std::string_view form) {
                   .with_param("mla-form"));
 }
 
-Result<int> choose_combine_groups(int asked, const ModelConfig& model) {
-  const int groups = asked == 0 ? 1 : asked;
+// "1, 2, 4": the multiples of `of` that divide `number`.
+std::string divisors(int number, int of) {
+  std::string list;
+  for (int n = of; n <= number; n += of)
+    if (number % n == 0) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
+  return list;
+}
+
+Result<void> check_ranks(int num_ranks, const ModelConfig& model) {
+  const int experts = model.moe.num_experts;
+  if (num_ranks == 1) return {};
+  if (experts == 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--ep-size {} spreads experts over ranks, but {} has none", num_ranks,
+                      model.architecture)
+                    .with_param("ep-size")
+                    .with_fix("--ep-size 1"));
+  if (num_ranks < 1 || experts % num_ranks != 0)
+    return fail(
+        error(ErrorCode::bad_value, "--ep-size {} does not divide {} experts", num_ranks, experts)
+            .with_param("ep-size")
+            .with_fix(fmt::format("--ep-size, one of {}", divisors(experts, 1))));
+  return {};
+}
+
+// A group's sum is made on one rank, so no group may be on two.
+Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& model) {
+  HOCKET_TRY_VOID(check_ranks(num_ranks, model));
+  const int groups = asked == 0 ? num_ranks : asked;
   const int experts = std::max(model.moe.num_experts, 1);
   if (groups < 1 || groups > experts || experts % groups != 0)
-    return fail(error(ErrorCode::bad_value, "--combine-groups {} does not divide {} experts", asked,
-                      experts)
-                    .with_param("combine-groups"));
+    return fail(
+        error(ErrorCode::bad_value, "--combine-groups {} does not divide {} experts", asked,
+              experts)
+            .with_param("combine-groups")
+            .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
+  if (groups % num_ranks != 0)
+    return fail(
+        error(ErrorCode::bad_value,
+              "--combine-groups {} is no multiple of the {} ranks: some group of experts "
+              "would be on two of them",
+              asked, num_ranks)
+            .with_param("combine-groups")
+            .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
   return groups;
 }
 
@@ -107,16 +143,21 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
   HOCKET_TRY(choice.kv_dtype, choose_kv_dtype(settings.memory.kv_cache_dtype, choice.dtype));
   HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form));
   HOCKET_TRY(choice.model, read_hf_config(settings.model.model_path));
-  HOCKET_TRY(choice.combine_groups,
-             choose_combine_groups(settings.compute.combine_groups, choice.model));
+  HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,
+                                                          settings.parallel.ep_size, choice.model));
   return choice;
+}
+
+Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader) {
+  if (choice.experts.empty()) return Model::load(choice.model, loader);
+  return Model::load(choice.model, choice.experts, loader);
 }
 
 Result<int64_t> measure_weights(const ModelChoice& choice, const WeightSource* source) {
   WeightLoader::Options options = choice.loader_options();
   options.source = source;
   WeightLoader loader = WeightLoader::measuring(options);
-  HOCKET_TRY_VOID(Model::load(choice.model, loader));
+  HOCKET_TRY_VOID(load_held(choice, loader));
   return loader.bytes();
 }
 

@@ -2,9 +2,12 @@
 // sizes follow by a load without bytes. Pure but for reading the folder.   Thread: any.
 #pragma once
 
+#include <vector>
+
 #include "base/result.h"
 #include "compute/kernels/attention.h"
 #include "compute/kernels/choose.h"
+#include "compute/models/model.h"
 #include "compute/weights/loader.h"
 #include "core/model_config.h"
 #include "core/server_settings.h"
@@ -18,6 +21,7 @@ struct ModelChoice {
   DType kv_dtype = DType::bf16;
   TokenRole prompt_role = TokenRole::prompt;  // how prompt tokens attend to latents
   int combine_groups = 1;
+  std::vector<int> experts;  // of a MoE layer's that this rank holds, ascending; empty: all
 
   KvShape kv_shape(int page_tokens) const;
   WeightLoader::Options loader_options() const;
@@ -26,11 +30,15 @@ struct ModelChoice {
   ScratchNeed scratch_need(int max_rows, int page_tokens) const;
 };
 
+// Of all ranks alike: `experts` is empty.
 // Errors: those of read_hf_config; bad_value (a setting that is not known, or contradicts another).
 Result<ModelChoice> choose_model_form(const ServerSettings& settings);
 
-// Bytes of all weights in memory. `source` may be null: then the config says how they are stored.
-// Errors: those of Model::load.
+// The model with the experts of `choice`. Errors: those of Model::load.
+Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader);
+
+// Bytes in memory of the weights that `choice` holds. `source` may be null: then the config says
+// how they are stored. Errors: those of Model::load.
 Result<int64_t> measure_weights(const ModelChoice& choice, const WeightSource* source);
 
 }  // namespace hocket

@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "compute/kernels/choose.h"
+#include "compute/moe/expert_parallel.h"
+#include "compute/moe/local_dispatcher.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/safetensors.h"
 #include "engine/scheduler_settings.h"
@@ -88,7 +90,15 @@ Result<void> Runner::choose(const Options& options) {
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
     choice_.model.eos_ids.push_back(*eos);
   HOCKET_TRY(info_.generation_defaults, read_generation_defaults(settings.model.model_path));
-  machine_ = inspect_machine();
+  if (options.seat != nullptr) {
+    seat_ = *options.seat;
+    HOCKET_TRY(placement_,
+               Placement::contiguous(choice_.model.moe.num_experts, seat_->transport->num_ranks()));
+    HOCKET_TRY_VOID(placement_->check_groups(choice_.combine_groups));
+    const std::span<const int> mine = placement_->experts_of(seat_->rank);
+    choice_.experts.assign(mine.begin(), mine.end());
+  }
+  machine_ = seat_ ? seat_->machine : inspect_machine();
   HOCKET_TRY(WorkerPool::Options worker_options, choose_workers(settings.compute, machine_));
   workers_ = std::make_unique<WorkerPool>(worker_options);
   return {};
@@ -115,7 +125,9 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes,
                                  .scratch = choice_.scratch_need(0, settings.memory.page_size),
-                                 .num_workers = workers_->size()}));
+                                 .num_workers = workers_->size(),
+                                 .placement = placement_ ? &*placement_ : nullptr,
+                                 .combine_groups = choice_.combine_groups}));
   info_.changes = plan_.changes;
   return {};
 }
@@ -128,8 +140,7 @@ Result<void> Runner::load_weights(const Options& options) {
   load.workers = workers_.get();
   load.progress = options.progress;
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
-  HOCKET_TRY(model_, Model::load(choice_.model, loader));
-  dispatcher_.emplace(choice_.model, choice_.combine_groups);
+  HOCKET_TRY(model_, load_held(choice_, loader));
   weights_ = loader.take_memory();
   source_.reset();
   if (const int mixed = loader.num_mixed(); mixed > 0)
@@ -147,14 +158,32 @@ Result<void> Runner::load_weights(const Options& options) {
   return {};
 }
 
+Result<void> Runner::make_dispatcher() {
+  if (!placement_) {
+    dispatcher_ = std::make_unique<LocalDispatcher>(choice_.model, choice_.combine_groups);
+    return {};
+  }
+  const ExpertParallelDispatcher::Options options{.model = choice_.model,
+                                                  .dtype = choice_.dtype,
+                                                  .placement = *placement_,
+                                                  .combine_groups = choice_.combine_groups,
+                                                  .limits = plan_.work};
+  AllToAll::Options exchange = exchange_options(options);
+  exchange.abort = seat_->abort;
+  exchange.stall_timeout = seat_->stall_timeout;
+  HOCKET_TRY(exchange_, AllToAll::create(*seat_->transport, exchange));
+  HOCKET_TRY(dispatcher_, ExpertParallelDispatcher::create(options, *exchange_));
+  return {};
+}
+
 Result<void> Runner::make_memory(int page_tokens) {
   const KvShape kv = choice_.kv_shape(page_tokens);
   HOCKET_TRY(pages_, PagePool::create(kv, choice_.model.num_layers, plan_.num_pages));
   HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
-  const ScratchNeed need = choice_.scratch_need(plan_.work.max_rows, page_tokens);
+  const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
   reserve_halves(halves_, plan_.work.max_rows, 2 * (plan_.max_running_requests + 1));
-  return {};
+  return make_dispatcher();
 }
 
 void Runner::describe(const ServerSettings& settings) {
@@ -178,6 +207,17 @@ void Runner::describe(const ServerSettings& settings) {
   info_.weight_bytes = plan_.weight_bytes;
   info_.kv_bytes = plan_.kv_bytes;
   info_.work_bytes = plan_.work_bytes;
+  info_.num_ranks = seat_ ? seat_->transport->num_ranks() : 1;
+  const std::vector<int>& cpus = machine_.cpus;
+  info_.ranks = {{.num_workers = info_.num_workers,
+                  .cpus = settings.compute.cpu_bind == "none" ? std::vector<int>() : cpus,
+                  .experts = choice_.experts,
+                  .max_running_requests = info_.max_running_requests,
+                  .num_pages = info_.num_pages,
+                  .max_total_tokens = info_.max_total_tokens,
+                  .weight_bytes = info_.weight_bytes,
+                  .kv_bytes = info_.kv_bytes,
+                  .work_bytes = info_.work_bytes}};
 }
 
 void Runner::play(const Order& order) {
@@ -189,16 +229,22 @@ void Runner::play(const Order& order) {
 }
 
 void Runner::forward(const ForwardBatch& batch, ForwardProbe* probe) {
-  const Result<void> done =
-      model_->forward(batch, {.backend = *backend_,
-                              .work = work_,
-                              .pages = *pages_,
-                              .dispatcher = *dispatcher_,
-                              .order = *order_,
-                              .halves = std::span(halves_).first(order_->num_halves),
-                              .split = even_split(batch),
-                              .probe = probe});
+  HOCKET_CHECK(exchange_ == nullptr);
+  const Result<void> done = forward_together(batch, {}, probe);
   HOCKET_CHECK(done.has_value());  // one rank has nobody to lose
+}
+
+Result<void> Runner::forward_together(const ForwardBatch& batch, const PassId& pass,
+                                      ForwardProbe* probe) {
+  return model_->forward(batch, {.backend = *backend_,
+                                 .work = work_,
+                                 .pages = *pages_,
+                                 .dispatcher = *dispatcher_,
+                                 .order = *order_,
+                                 .halves = std::span(halves_).first(order_->num_halves),
+                                 .split = even_split(batch),
+                                 .id = pass,
+                                 .probe = probe});
 }
 
 View<float> Runner::logits(int begin, int count) {

@@ -1,9 +1,10 @@
 // The loaded model with all memory it needs: weights, KV pages, work buffers, workers. Plays
-// forward passes; knows no request. Owner: the engine (or `check`, which plays passes by hand).
-// Thread: engine.
+// forward passes, alone or with other ranks; knows no request. Owner: the engine (or `check`, which
+// plays passes by hand). Thread: engine.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,8 +12,10 @@
 
 #include "base/machine.h"
 #include "base/result.h"
+#include "compute/comm/all_to_all.h"
 #include "compute/models/model.h"
-#include "compute/moe/local_dispatcher.h"
+#include "compute/moe/dispatcher.h"
+#include "compute/moe/placement.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/memory_plan.h"
@@ -23,12 +26,24 @@ namespace hocket {
 // How many workers, and where. Errors: bad_value (--cpu-bind, --num-threads).
 Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings, const Machine& machine);
 
+// One of several ranks over which the experts are spread: what it has of the machine, and whom it
+// talks with.
+struct RankSeat {
+  int rank = 0;
+  Machine machine;                 // its cores and memory
+  Transport* transport = nullptr;  // outlives the runner
+  // Non-zero once a rank was lost; outlives the runner.
+  const std::atomic<uint32_t>* abort = nullptr;
+  Duration stall_timeout = AllToAll::Options().stall_timeout;
+};
+
 class Runner {
  public:
   struct Options {
     ServerSettings settings;
     std::function<void(const LoadProgress&)> progress;
     std::optional<TokenId> tokenizer_eos;
+    const RankSeat* seat = nullptr;  // null: the only rank. Its bits are those of ep_size ranks.
   };
   // Errors: those of Engine::create.
   static Result<std::unique_ptr<Runner>> create(const Options& options);
@@ -41,13 +56,19 @@ class Runner {
 
   // Which order the next passes play; serial at first. Bug if it is not legal for this model.
   void play(const Order& order);
-  // Afterwards hidden rows for batch.output_rows are ready for logits().
+  // Afterwards hidden rows for batch.output_rows are ready for logits(). Of the only rank.
   void forward(const ForwardBatch& batch, ForwardProbe* probe = nullptr);
+  // The same as one of several ranks, which all play this pass, with no rows too. For an only rank
+  // `pass` means nothing. Errors: lost_rank; then nothing of it may be used.
+  Result<void> forward_together(const ForwardBatch& batch, const PassId& pass,
+                                ForwardProbe* probe = nullptr);
   // Logits of output rows [begin, begin + count), count <= plan().work.max_logits_rows; valid until
   // the next call.
   View<float> logits(int begin, int count);
 
   WorkBuffers& work() { return work_; }
+  // With the other ranks; null: there are none.
+  AllToAll* exchange() { return exchange_.get(); }
 
  private:
   Runner() = default;
@@ -57,9 +78,11 @@ class Runner {
   Result<void> open_files(const ModelSettings& settings);
   Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
+  Result<void> make_dispatcher();
   Result<void> make_memory(int page_tokens);
   void describe(const ServerSettings& settings);
 
+  std::optional<RankSeat> seat_;
   Machine machine_;
   ModelChoice choice_;
   std::unique_ptr<WeightSource> source_;  // until the weights are loaded
@@ -69,7 +92,9 @@ class Runner {
   std::optional<Backend> backend_;
   Buffer weights_;
   std::optional<Model> model_;
-  std::optional<LocalDispatcher> dispatcher_;
+  std::optional<Placement> placement_;  // several ranks only
+  std::unique_ptr<AllToAll> exchange_;  // likewise
+  std::unique_ptr<Dispatcher> dispatcher_;
   std::optional<PagePool> pages_;
   WorkBuffers work_;
   const Order* order_ = &serial_order();

@@ -5,17 +5,10 @@
 #include <functional>
 
 #include "engine/check/quality.h"
-#include "engine/engine_state.h"
 #include "engine/forms.h"
+#include "engine/probe.h"
 
 namespace hocket {
-
-// Reaches the order that the engine's runner plays.
-class EngineProbe {
- public:
-  static Runner& runner(Engine& engine) { return *engine.state_->runner; }
-};
-
 namespace {
 
 using namespace testing;

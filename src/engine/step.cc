@@ -3,28 +3,46 @@
 #include <algorithm>
 #include <thread>
 
-#include "engine/engine_state.h"
+#include "engine/rank.h"
 
 namespace hocket {
 
-bool Engine::State::step(Outbox& box) {
+bool Rank::step(Outbox& box) {
   outbox = &box;
   if (forward_thread) return step_overlapped();
   intake();
   const Batch& batch = scheduler.schedule(clock.now());
+  if (lockstep && lockstep->lost()) return give_up(batch), false;
   busy = !batch.empty();
   if (batch.empty()) return rest(), false;
   Flight& flight = take_flight();
   prepare(batch, prepare_options(), flight);
   forward(flight, {}, tools());
+  if (flight.lost) return lockstep->fail_with(*flight.lost), give_up(batch), false;
   sample(flight, tools());
   commit(flight);
   reply(flight);
   return true;
 }
 
+// Ranks were lost, so what they computed together is worth nothing, nor is what was kept of it:
+// everybody here ends with the error that names them.
+void Rank::give_up(const Batch& batch) {
+  fate->lose(*lockstep->lost());
+  const Error why = *fate->lost();
+  for (const RequestId id : live) scheduler.abort(id, FinishReason::error, why);
+  if (!batch.empty()) {
+    const auto num_samples = std::ranges::count_if(batch.slices, &Slice::samples);
+    const std::vector<SampledToken> none(static_cast<size_t>(num_samples), {.failed = true});
+    scheduler.commit(batch, none, clock.now());
+  }
+  busy = false;
+  rest();
+  scheduler.flush_cache();
+}
+
 // The same verbs, one step apart: step n is committed and answered while step n + 1 computes.
-bool Engine::State::step_overlapped() {
+bool Rank::step_overlapped() {
   intake();
   const bool one_computes = forward_thread->num_under_way() > 0;
   const Batch& batch = scheduler.schedule(clock.now());
@@ -39,22 +57,22 @@ bool Engine::State::step_overlapped() {
   return true;
 }
 
-void Engine::State::land(Flight& flight) {
+void Rank::land(Flight& flight) {
   commit(flight);
   reply(flight);
 }
 
-void Engine::State::land_all() {
+void Rank::land_all() {
   while (forward_thread && forward_thread->num_under_way() > 0) land(forward_thread->wait());
 }
 
 // The one that was used before the last.
-Flight& Engine::State::take_flight() {
+Flight& Rank::take_flight() {
   next_flight = (next_flight + 1) % flights.size();
   return flights[next_flight];
 }
 
-PrepareOptions Engine::State::prepare_options() const {
+PrepareOptions Rank::prepare_options() const {
   const EngineInfo& info = runner->info();
   return {.page_tokens = info.page_tokens,
           .prompt_role = info.prompt_role,
@@ -63,10 +81,10 @@ PrepareOptions Engine::State::prepare_options() const {
 
 // Nothing to run: aborts may have ended the last requests. Idle is when invariants are cheap to
 // check.
-void Engine::State::rest() {
+void Rank::rest() {
   send_finished();
   const SchedulerStats now = scheduler.stats();
-  num_waiting = now.num_waiting;
+  publish_load(now);
   last_turn_ns = clock.now().time_since_epoch().count();
   {
     std::lock_guard lock(stats_mutex);
@@ -76,12 +94,15 @@ void Engine::State::rest() {
   if (scheduler.idle() && std::exchange(integrity_unchecked, false)) scheduler.check_integrity();
 }
 
-void Engine::State::intake() {
+void Rank::intake() {
   while (auto command = commands.pop()) std::visit([this](auto& c) { handle(c); }, *command);
 }
 
-void Engine::State::handle(RequestInput& input) {
+void Rank::handle(RequestInput& input) {
   --num_handed_over;
+  ++new_requests;
+  new_tokens += std::ssize(input.prompt);
+  if (lockstep && lockstep->lost()) return refuse(input.id, *fate->lost());
   integrity_unchecked = true;
   const RequestId id = input.id;
   const int from = input.sampling.prompt_logprobs_from;
@@ -92,21 +113,21 @@ void Engine::State::handle(RequestInput& input) {
   if (from >= 0) prompt_logprobs[id].resize(prompt_len - std::min<size_t>(from, prompt_len));
 }
 
-void Engine::State::handle(AbortRequest& abort) {
+void Rank::handle(AbortRequest& abort) {
   scheduler.abort(abort.id, abort.reason, std::move(abort.why));
 }
 
-void Engine::State::handle(AbortAll& abort) {
+void Rank::handle(AbortAll& abort) {
   for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, abort.why);
 }
 
 // A row too many of a request that has ended is no reason to refuse.
-void Engine::State::handle(FlushCache& flush) {
+void Rank::handle(FlushCache& flush) {
   if (live.empty()) land_all();
   flush.answer.set_value(scheduler.flush_cache());
 }
 
-void Engine::State::commit(Flight& flight) {
+void Rank::commit(Flight& flight) {
   keep_prompt_logprobs(flight);
   const Batch& batch = *flight.batch;
   scheduler.note_duration(batch, flight.took());
@@ -115,7 +136,7 @@ void Engine::State::commit(Flight& flight) {
   publish(flight, now);  // reads requests that end with reply()
 }
 
-void Engine::State::keep_prompt_logprobs(Flight& flight) {
+void Rank::keep_prompt_logprobs(Flight& flight) {
   for (PromptRow& row : flight.prompt_rows) {
     const auto kept = prompt_logprobs.find(row.request);
     if (kept == prompt_logprobs.end()) continue;  // its request has been answered
@@ -124,7 +145,7 @@ void Engine::State::keep_prompt_logprobs(Flight& flight) {
   }
 }
 
-void Engine::State::reply(Flight& flight) {
+void Rank::reply(Flight& flight) {
   size_t next = 0;
   for (const Slice& slice : flight.batch->slices) {
     if (!slice.samples) continue;
@@ -146,13 +167,13 @@ void Engine::State::reply(Flight& flight) {
 }
 
 // Those that ended without a token of this step: aborted, failed, refused by memory.
-void Engine::State::send_finished() {
+void Rank::send_finished() {
   if (!scheduler.has_finished()) return;
   for (const std::unique_ptr<Request>& request : scheduler.take_finished())
     if (live.contains(request->id)) send({.id = request->id, .summary = summarise(*request)});
 }
 
-std::unique_ptr<RequestSummary> Engine::State::summarise(Request& request) {
+std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
   live.erase(request.id);
   prompt_logprobs.erase(request.id);
   {
@@ -169,11 +190,12 @@ std::unique_ptr<RequestSummary> Engine::State::summarise(Request& request) {
   summary->cached_tokens = request.cached_len;
   summary->generated_tokens = request.generated();
   summary->num_retractions = request.num_retractions;
+  summary->rank = rank_index();
   summary->times = request.times;
   return summary;
 }
 
-void Engine::State::refuse(RequestId id, Error why) {
+void Rank::refuse(RequestId id, Error why) {
   auto summary = std::make_unique<RequestSummary>();
   summary->finish = FinishReason::error;
   summary->error = std::move(why);
@@ -186,7 +208,7 @@ void Engine::State::refuse(RequestId id, Error why) {
 
 // The reader is always faster than a step; should it fall behind, the step waits for it rather than
 // lose a token.
-void Engine::State::send(RequestOutput&& output) {
+void Rank::send(RequestOutput&& output) {
   while (!outbox->push(output)) {
     if (outbox->closed()) return;
     HOCKET_CHECK(threaded.load());
@@ -194,10 +216,23 @@ void Engine::State::send(RequestOutput&& output) {
   }
 }
 
-void Engine::State::publish(const Flight& flight, TimePoint now) {
+// What was handed over stays counted until what became of it is.
+void Rank::publish_load(const SchedulerStats& now) {
+  num_waiting = now.num_waiting;
+  const int requests = now.num_running + now.num_waiting + now.num_held;
+  const int64_t tokens = now.num_waiting_tokens + now.num_running;
+  load_requests += requests - published_requests - new_requests;
+  load_tokens += tokens - published_tokens - new_tokens;
+  published_requests = requests;
+  published_tokens = tokens;
+  new_requests = 0;
+  new_tokens = 0;
+}
+
+void Rank::publish(const Flight& flight, TimePoint now) {
   const SchedulerStats counts = scheduler.stats();
   step_log.note(*flight.batch, counts, flight.end, flight.took());
-  num_waiting = counts.num_waiting;
+  publish_load(counts);
   last_turn_ns = now.time_since_epoch().count();
   std::lock_guard lock(stats_mutex);
   stats.scheduler = counts;

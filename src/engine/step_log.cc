@@ -21,6 +21,7 @@ double StepLog::Rate::take() {
 
 void StepLog::count(const Batch& batch) {
   ++(batch.mode == ForwardMode::decode  ? counts_.num_decode
+     : batch.mode == ForwardMode::idle  ? counts_.num_idle
      : batch.mode == ForwardMode::mixed ? counts_.num_mixed
                                         : counts_.num_prefill);
   if (batch.overlapped) ++counts_.num_overlapped;
@@ -36,6 +37,7 @@ void StepLog::line_printed(const SchedulerStats& stats) {
 
 void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took) {
   count(batch);
+  if (batch.mode == ForwardMode::idle) return;
   const auto num_tokens =
       static_cast<uint64_t>(std::ranges::count_if(batch.slices, &Slice::accepted));
   const Duration passed = last_end_ == TimePoint{} ? took : now - last_end_;
@@ -48,10 +50,10 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   const int new_tokens = batch.num_rows - batch.num_decode_rows;
   if (new_tokens > 0) {
     log::info(
-        "Prefill batch, #new-seq: {}, #new-token: {}, #cached-token: {}, token usage: {:.2f}, "
+        "{}Prefill batch, #new-seq: {}, #new-token: {}, #cached-token: {}, token usage: {:.2f}, "
         "#running-req: {}, #queue-req: {}, #pending-token: {}, cuda graph: False, "
         "input throughput (token/s): {:.2f}",
-        std::ssize(batch.slices) - batch.num_decode_rows, new_tokens, batch.cached_tokens,
+        prefix_, std::ssize(batch.slices) - batch.num_decode_rows, new_tokens, batch.cached_tokens,
         stats.token_usage, batch.num_running, batch.num_waiting, batch.pending_tokens,
         new_tokens / std::max(to_seconds(took), 1e-9));
     line_printed(stats);
@@ -59,10 +61,10 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   if (batch.num_decode_rows > 0 && ++decode_steps_ >= decode_interval_) {
     decode_steps_ = 0;
     log::info(
-        "Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, cuda graph: False, "
+        "{}Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, cuda graph: False, "
         "gen throughput (token/s): {:.2f}, #queue-req: {}",
-        batch.num_decode_rows, stats.num_used_tokens, stats.token_usage, since_line_.take(),
-        batch.num_waiting);
+        prefix_, batch.num_decode_rows, stats.num_used_tokens, stats.token_usage,
+        since_line_.take(), batch.num_waiting);
     line_printed(stats);
   }
 }

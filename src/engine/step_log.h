@@ -17,6 +17,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "policy/scheduler/batch.h"
@@ -27,6 +29,7 @@ namespace hocket {
 // Since the start.
 struct StepCounts {
   uint64_t num_prefill = 0, num_decode = 0, num_mixed = 0;  // steps
+  uint64_t num_idle = 0;        // without rows, because other ranks had some
   uint64_t num_overlapped = 0;  // scheduled while the one before was under way
   // Tokens, those of retracted requests again and again: prompts' that were computed, and that came
   // from the cache; decode rows.
@@ -38,9 +41,12 @@ struct StepCounts {
 class StepLog {
  public:
   // decode_interval: steps with decode rows from one line to the next; >= 1.
-  explicit StepLog(int decode_interval = 40) : decode_interval_(decode_interval) {}
+  // prefix: what its lines begin with; "DP1 EP1 " of one of several ranks.
+  explicit StepLog(int decode_interval = 40, std::string prefix = "")
+      : decode_interval_(decode_interval), prefix_(std::move(prefix)) {}
 
-  // A step, after its commit(). took: what it computed for; now: at its end.
+  // A step, after its commit(). took: what it computed for; now: at its end. An idle one is counted
+  // and else passed over.
   void note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took);
 
   const StepCounts& counts() const { return counts_; }
@@ -62,6 +68,7 @@ class StepLog {
   void line_printed(const SchedulerStats& stats);
 
   int decode_interval_;
+  std::string prefix_;
   int decode_steps_ = 0;  // since the last line
   Rate lately_, since_line_;
   TimePoint last_end_{};  // of the step before; unset after a pause

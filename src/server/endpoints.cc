@@ -186,7 +186,7 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
                       }});
   };
   probe("/livez", [](const Parts&) { return Result<void>(); });
-  probe("/readyz", [](const Parts& p) { return p.health->ready(); });
+  probe("/readyz", [](const Parts& p) { return p.health->ready(p.generator->stats()); });
   for (const char* path : {"/health", "/health_generate"})
     probe(path, [](const Parts& p) { return p.health->healthy(p.generator->stats()); });
 }

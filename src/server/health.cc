@@ -8,8 +8,14 @@ Result<void> Health::ready() const {
   return {};
 }
 
-Result<void> Health::healthy(const EngineStats& engine) const {
+Result<void> Health::ready(const EngineStats& engine) const {
   HOCKET_TRY_VOID(ready());
+  if (engine.lost) return fail(*engine.lost);
+  return {};
+}
+
+Result<void> Health::healthy(const EngineStats& engine) const {
+  HOCKET_TRY_VOID(ready(engine));
   if (!engine.busy || engine.seconds_since_last_step <= limits_.step_seconds_max) return {};
   return fail(ErrorCode::watchdog,
               "the engine has work and made no step for {:.1f} s (healthy: at most {} s)",

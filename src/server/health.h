@@ -1,7 +1,7 @@
 // Whether the server lives, may be given requests, and does its work.
 //
 //   /livez    the process turns: always 200
-//   /readyz   loaded and not draining
+//   /readyz   loaded, not draining, and no rank is lost
 //   /health   ready, and the engine steps while it has work
 //
 // Thread: any.
@@ -31,6 +31,8 @@ class Health {
 
   // Errors: loading, shutting_down.
   Result<void> ready() const;
+  // The same, and of the engine: lost_rank, naming the rank.
+  Result<void> ready(const EngineStats& engine) const;
   // Errors: those of ready(), watchdog.
   Result<void> healthy(const EngineStats& engine) const;
   // Errors: watchdog, when the process should end.

@@ -1,5 +1,7 @@
 #include "server/info_json.h"
 
+#include <span>
+
 #include "base/machine.h"
 #include "server/version.h"
 
@@ -58,7 +60,11 @@ Json settings_json(const ServerSettings& s) {
           {"cpu_bind", s.compute.cpu_bind},
           {"num_threads", s.compute.num_threads},
           {"combine_groups", s.compute.combine_groups},
-          {"mla_form", s.compute.mla_form}};
+          {"mla_form", s.compute.mla_form},
+          {"ep_size", s.parallel.ep_size},
+          {"dp_routing", s.parallel.dp_routing},
+          {"ep_link_gbit", s.parallel.ep_link_gbit},
+          {"ep_link_latency_us", s.parallel.ep_link_latency_us}};
 }
 
 template <class T>
@@ -72,6 +78,38 @@ Json generation_defaults_json(const GenerationDefaults& d) {
           {"top_k", or_null(d.top_k)},
           {"min_p", or_null(d.min_p)},
           {"repetition_penalty", or_null(d.repetition_penalty)}};
+}
+
+// Who tells of no ranks is one.
+std::span<const RankStats> ranks_of(const EngineStats& stats) {
+  const RankStats& whole = stats;
+  if (stats.ranks.empty()) return std::span(&whole, 1);
+  return stats.ranks;
+}
+
+Json ranks_json(const EngineInfo& info) {
+  Json list = Json::array();
+  for (const RankInfo& rank : info.ranks)
+    list.push_back({{"dp_rank", list.size()},
+                    {"num_threads", rank.num_workers},
+                    {"cpus", rank.cpus},
+                    {"experts", rank.experts},
+                    {"max_running_requests", rank.max_running_requests},
+                    {"max_total_num_tokens", rank.max_total_tokens},
+                    {"weight_bytes", rank.weight_bytes},
+                    {"kv_bytes", rank.kv_bytes},
+                    {"work_bytes", rank.work_bytes}});
+  return list;
+}
+
+Json states_json(const EngineStats& stats) {
+  Json list = Json::array();
+  for (const RankStats& rank : ranks_of(stats))
+    list.push_back({{"last_gen_throughput", rank.gen_throughput},
+                    {"num_running_reqs", rank.scheduler.num_running},
+                    {"num_queue_reqs", rank.scheduler.num_waiting},
+                    {"token_usage", rank.scheduler.token_usage}});
+  return list;
 }
 
 }  // namespace
@@ -134,20 +172,26 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
             {"kv_bytes", info.kv_bytes},
             {"work_bytes", info.work_bytes}}},
           {"load_seconds", info.load_seconds},
-          {"internal_states", Json::array({{{"last_gen_throughput", stats.gen_throughput},
-                                            {"num_running_reqs", stats.scheduler.num_running},
-                                            {"num_queue_reqs", stats.scheduler.num_waiting},
-                                            {"token_usage", stats.scheduler.token_usage}}})}};
+          {"num_ranks", info.num_ranks},
+          {"combine_groups", info.combine_groups},
+          {"network", info.network.empty() ? Json() : Json(info.network)},
+          {"ranks", ranks_json(info)},
+          {"internal_states", states_json(stats)}};
 }
 
 Json load_json(const EngineStats& stats) {
-  const SchedulerStats& s = stats.scheduler;
-  return Json::array({{{"dp_rank", 0},
-                       {"num_reqs", s.num_running + s.num_waiting},
-                       {"num_waiting_reqs", s.num_waiting},
-                       {"num_tokens", s.num_used_tokens + s.num_waiting_tokens},
-                       {"num_pending_tokens", s.num_waiting_tokens},
-                       {"ts_tic", to_seconds(RealClock().now().time_since_epoch())}}});
+  const double now = to_seconds(RealClock().now().time_since_epoch());
+  Json list = Json::array();
+  for (const RankStats& rank : ranks_of(stats)) {
+    const SchedulerStats& s = rank.scheduler;
+    list.push_back({{"dp_rank", list.size()},
+                    {"num_reqs", s.num_running + s.num_waiting},
+                    {"num_waiting_reqs", s.num_waiting},
+                    {"num_tokens", s.num_used_tokens + s.num_waiting_tokens},
+                    {"num_pending_tokens", s.num_waiting_tokens},
+                    {"ts_tic", now}});
+  }
+  return list;
 }
 
 }  // namespace hocket

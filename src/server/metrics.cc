@@ -6,6 +6,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
 namespace hocket {
@@ -23,16 +24,16 @@ const Histogram::BucketBoundaries kTokenSeconds = {
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04,
     0.06,   0.08,  0.1,   0.15,  0.2,   0.4,   0.6,  0.8,   1,    2,    4};
 
-// What SGLang's tokenizer manager puts on its metrics, and what its scheduler puts on its own:
-// there is one rank.
+// What SGLang's tokenizer manager puts on its metrics, and what its schedulers put on theirs. A
+// rank here is one of both kinds: of data-parallel attention, and of those that share the experts.
 prometheus::Labels front_labels(const EngineInfo& info) {
   return {{"model_name", info.served_model_name}};
 }
-prometheus::Labels rank_labels(const EngineInfo& info) {
+prometheus::Labels rank_labels(const EngineInfo& info, int rank) {
   prometheus::Labels labels = front_labels(info);
   labels.emplace("engine_type", "unified");
-  for (const char* rank : {"tp_rank", "pp_rank", "moe_ep_rank", "dp_rank"})
-    labels.emplace(rank, "0");
+  for (const char* other : {"tp_rank", "pp_rank"}) labels.emplace(other, "0");
+  for (const char* own : {"moe_ep_rank", "dp_rank"}) labels.emplace(own, std::to_string(rank));
   return labels;
 }
 
@@ -57,6 +58,11 @@ class Snapshot {
   void move_to(std::vector<MetricFamily>& families) {
     std::ranges::move(families_, std::back_inserter(families));
   }
+  // Those of another rank, who has the same families.
+  void append(Snapshot&& other) {
+    for (size_t i = 0; i < families_.size(); ++i)
+      std::ranges::move(other.families_[i].metric, std::back_inserter(families_[i].metric));
+  }
 
  private:
   // Metrics of one family follow each other.
@@ -77,7 +83,7 @@ double share(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-void add_load(Snapshot& out, const EngineStats& engine) {
+void add_load(Snapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.gauge("num_running_reqs", "Requests that hold a place in the batch", s.num_running);
   out.gauge("num_queue_reqs", "Requests that wait", s.num_waiting);
@@ -100,7 +106,7 @@ void add_load(Snapshot& out, const EngineStats& engine) {
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
 }
 
-void add_retractions(Snapshot& out, const EngineStats& engine) {
+void add_retractions(Snapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.gauge("num_retracted_reqs", "Requests put back to the queue between the last two log lines",
             engine.steps.num_retracted_lately);
@@ -123,7 +129,7 @@ void add_retractions(Snapshot& out, const EngineStats& engine) {
               s.num_evicted_pages_total);
 }
 
-void add_steps(Snapshot& out, const EngineStats& engine) {
+void add_steps(Snapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   const StepCounts& steps = engine.steps;
   const char* tokens_help =
@@ -139,10 +145,12 @@ void add_steps(Snapshot& out, const EngineStats& engine) {
               s.prompt_tokens_total - s.cached_tokens_total, {"mode", "input"});
   out.counter("prefill_effective_tokens_total", effective_help, s.cached_tokens_total,
               {"mode", "device_hit"});
-  const char* steps_help = "Engine steps: with rows of prompts, of answers, of both";
+  const char* steps_help =
+      "Engine steps: with rows of prompts, of answers, of both; of other ranks only";
   out.counter("num_steps_total", steps_help, steps.num_prefill, {"mode", "prefill"});
   out.counter("num_steps_total", steps_help, steps.num_decode, {"mode", "decode"});
   out.counter("num_steps_total", steps_help, steps.num_mixed, {"mode", "mixed"});
+  out.counter("num_steps_total", steps_help, steps.num_idle, {"mode", "idle"});
   out.counter("num_overlapped_steps_total", "Engine steps scheduled while another was under way",
               steps.num_overlapped);
   out.gauge("itl_chunk_tokens", "Prompt tokens that --prefill-policy latency allowed last",
@@ -155,15 +163,28 @@ void add_steps(Snapshot& out, const EngineStats& engine) {
   out.gauge("is_cuda_graph", "1 where the last step replayed a device graph", 0);
 }
 
-void add_constants(Snapshot& out, const EngineInfo& info) {
+// The engine's sizes are those of all ranks together.
+void add_constants(Snapshot& out, const EngineInfo& info, const RankInfo& rank) {
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / double{1 << 30}; };
   out.gauge("max_total_num_tokens", "Tokens that all KV pages hold",
-            static_cast<double>(info.max_total_tokens));
-  out.gauge("max_running_requests", "Places in the batch", info.max_running_requests);
+            static_cast<double>(rank.max_total_tokens));
+  out.gauge("max_running_requests", "Places in the batch", rank.max_running_requests);
   out.gauge("page_size", "Tokens of a KV page", info.page_tokens);
   out.gauge("context_len", "Tokens of a prompt and its answer", info.context_length);
-  out.gauge("weight_memory_usage_gb", "Memory of the weights, GiB", gib(info.weight_bytes));
-  out.gauge("kv_cache_memory_usage_gb", "Memory of the KV pages, GiB", gib(info.kv_bytes));
+  out.gauge("weight_memory_usage_gb", "Memory of the weights, GiB", gib(rank.weight_bytes));
+  out.gauge("kv_cache_memory_usage_gb", "Memory of the KV pages, GiB", gib(rank.kv_bytes));
+}
+
+// Who tells of no ranks is one.
+const RankStats& stats_of(const EngineStats& engine, int rank) {
+  return engine.ranks.empty() ? engine : engine.ranks[static_cast<size_t>(rank)];
+}
+RankInfo info_of(const EngineInfo& info, int rank) {
+  if (!info.ranks.empty()) return info.ranks[static_cast<size_t>(rank)];
+  return {.max_running_requests = info.max_running_requests,
+          .max_total_tokens = info.max_total_tokens,
+          .weight_bytes = info.weight_bytes,
+          .kv_bytes = info.kv_bytes};
 }
 
 void add_totals(Snapshot& out, const EngineStats& engine) {
@@ -194,9 +215,13 @@ void add_http(Snapshot& out, const HttpCounts& http) {
 
 struct Metrics::State {
   EngineInfo info;
-  const prometheus::Labels front = front_labels(info), rank = rank_labels(info);
+  const prometheus::Labels front = front_labels(info);
   prometheus::Registry registry;
-  Histogram &first_token, &inter_token, &e2e, &queue, &prefill_stage, &decode_stage;
+  Histogram &first_token, &inter_token, &e2e;
+  struct Stages {
+    Histogram &queue, &prefill, &decode;
+  };
+  std::vector<Stages> ranks;
   prometheus::Family<prometheus::Counter>& http_requests;
 
   explicit State(const EngineInfo& i)
@@ -209,15 +234,13 @@ struct Metrics::State {
                 .Add({}, kTokenSeconds)),
         e2e(histogram(front, "e2e_request_latency_seconds", "From arrival to the last token")
                 .Add({}, kRequestSeconds)),
-        queue(histogram(rank, "queue_time_seconds", "From arrival to the first step")
-                  .Add({}, kRequestSeconds)),
-        prefill_stage(stages().Add({{"stage", "prefill_forward"}}, kRequestSeconds)),
-        decode_stage(stages().Add({{"stage", "decode_forward"}}, kRequestSeconds)),
         http_requests(prometheus::BuildCounter()
                           .Name("hocket:http_requests_total")
                           .Help("HTTP requests by status; 499: the client left")
                           .Labels(front)
-                          .Register(registry)) {}
+                          .Register(registry)) {
+    for (int rank = 0; rank < info.num_ranks; ++rank) ranks.push_back(stages_of(rank));
+  }
 
   prometheus::Family<Histogram>& histogram(const prometheus::Labels& labels, const char* name,
                                            const char* help) {
@@ -227,9 +250,17 @@ struct Metrics::State {
         .Labels(labels)
         .Register(registry);
   }
-  // The same family each time: the registry merges equal names.
-  prometheus::Family<Histogram>& stages() {
-    return histogram(rank, "per_stage_req_latency_seconds", "Time a request spends in a stage");
+  // The same families each time: the registry merges equal names.
+  Stages stages_of(int rank) {
+    const auto of = [&](const char* stage) -> Histogram& {
+      prometheus::Labels labels = rank_labels(info, rank);
+      labels.emplace("stage", stage);
+      return histogram({}, "per_stage_req_latency_seconds", "Time a request spends in a stage")
+          .Add(labels, kRequestSeconds);
+    };
+    Histogram& queue = histogram({}, "queue_time_seconds", "From arrival to the first step")
+                           .Add(rank_labels(info, rank), kRequestSeconds);
+    return {queue, of("prefill_forward"), of("decode_forward")};
   }
 };
 
@@ -237,15 +268,25 @@ Metrics::Metrics(const EngineInfo& info) : state_(std::make_unique<State>(info))
 Metrics::~Metrics() = default;
 
 std::string Metrics::render(const EngineStats& engine, const HttpCounts& http) const {
-  Snapshot rank(state_->rank), front(state_->front);
-  add_load(rank, engine);
-  add_retractions(rank, engine);
-  add_steps(rank, engine);
-  add_constants(rank, state_->info);
+  const EngineInfo& info = state_->info;
+  std::optional<Snapshot> ranks;
+  for (int i = 0; i < info.num_ranks; ++i) {
+    Snapshot rank(rank_labels(info, i));
+    const RankStats& stats = stats_of(engine, i);
+    add_load(rank, stats);
+    add_retractions(rank, stats);
+    add_steps(rank, stats);
+    add_constants(rank, info, info_of(info, i));
+    if (ranks)
+      ranks->append(std::move(rank));
+    else
+      ranks = std::move(rank);
+  }
+  Snapshot front(state_->front);
   add_totals(front, engine);
   add_http(front, http);
   std::vector<MetricFamily> families;
-  rank.move_to(families);
+  ranks->move_to(families);
   front.move_to(families);
   std::ranges::move(state_->registry.Collect(), std::back_inserter(families));
   std::ostringstream out;
@@ -266,10 +307,11 @@ void Metrics::observe_finished(const RequestSummary& summary) {
   const auto passed = [](TimePoint at) { return at != TimePoint{}; };
   if (passed(t.finished)) state_->e2e.Observe(to_seconds(t.finished - t.arrived));
   if (!passed(t.first_scheduled)) return;
-  state_->queue.Observe(to_seconds(t.first_scheduled - t.arrived));
+  const State::Stages& stages = state_->ranks.at(static_cast<size_t>(summary.rank));
+  stages.queue.Observe(to_seconds(t.first_scheduled - t.arrived));
   if (!passed(t.prefill_done)) return;
-  state_->prefill_stage.Observe(to_seconds(t.prefill_done - t.first_scheduled));
-  if (passed(t.finished)) state_->decode_stage.Observe(to_seconds(t.finished - t.prefill_done));
+  stages.prefill.Observe(to_seconds(t.prefill_done - t.first_scheduled));
+  if (passed(t.finished)) stages.decode.Observe(to_seconds(t.finished - t.prefill_done));
 }
 
 void Metrics::count_http(int status) {

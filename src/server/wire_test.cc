@@ -7,6 +7,7 @@
 #include "server/auth.h"
 #include "server/error_map.h"
 #include "server/health.h"
+#include "server/info_json.h"
 #include "server/metrics.h"
 #include "server/request_target.h"
 #include "server/sse.h"
@@ -144,6 +145,9 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
   const std::string label = "model_name=\"tiny \\\"one\\\"\"";
   const std::string rank = "dp_rank=\"0\",engine_type=\"unified\"," + label +
                            ",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";
+  const auto of_stage = [&](const std::string& stage) {  // labels stand in alphabetical order
+    return std::string(rank).insert(rank.find("tp_rank"), "stage=\"" + stage + "\",");
+  };
   for (const std::string& line : {
            "hocket:num_running_reqs{" + rank + "} 3\n",
            "hocket:num_queue_reqs{" + rank + "} 2\n",
@@ -178,14 +182,80 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
            "hocket:inter_token_latency_seconds_count{" + label + "} 2\n",
            "hocket:e2e_request_latency_seconds_sum{" + label + "} 4.5\n",
            "hocket:queue_time_seconds_sum{" + rank + "} 0.5\n",
-           "hocket:per_stage_req_latency_seconds_sum{" + rank + ",stage=\"prefill_forward\"} 1\n",
-           "hocket:per_stage_req_latency_seconds_sum{" + rank + ",stage=\"decode_forward\"} 3\n",
+           "hocket:per_stage_req_latency_seconds_sum{" + of_stage("prefill_forward") + "} 1\n",
+           "hocket:per_stage_req_latency_seconds_sum{" + of_stage("decode_forward") + "} 3\n",
        })
     EXPECT_THAT(text, HasSubstr(line));
   size_t num_types = 0;
   for (size_t at = 0; (at = text.find("# TYPE hocket:num_steps_total ", at)) != text.npos; ++at)
     ++num_types;
   EXPECT_EQ(num_types, 1u);
+}
+
+TEST(Metrics, RanksTellUnderTheirOwnLabels) {
+  EngineInfo info;
+  info.served_model_name = "tiny";
+  info.num_ranks = 2;
+  info.ranks = {{.max_total_tokens = 640}, {.max_total_tokens = 320}};
+  Metrics metrics(info);
+  RequestSummary summary;
+  summary.rank = 1;
+  summary.times.arrived = TimePoint(std::chrono::seconds(1));
+  summary.times.first_scheduled = TimePoint(std::chrono::seconds(2));
+  metrics.observe_finished(summary);
+  RankStats busy;
+  busy.scheduler.num_running = 3;
+  busy.scheduler.generated_tokens_total = 30;
+  busy.steps.num_idle = 4;
+  RankStats other;
+  other.scheduler.num_running = 1;
+  other.scheduler.generated_tokens_total = 5;
+  const std::string text = metrics.render(add_up({busy, other}), {});
+  const auto labels = [](const char* rank, const char* more = "") {
+    return fmt::format(R"({{dp_rank="{0}",engine_type="unified",model_name="tiny",)"
+                       R"(moe_ep_rank="{0}",pp_rank="0",tp_rank="0"{1}}})",
+                       rank, more);
+  };
+  for (const std::string& line :
+       {"hocket:num_running_reqs" + labels("0") + " 3\nhocket:num_running_reqs" + labels("1") +
+            " 1\n",
+        "hocket:num_steps_total" + labels("0", R"(,mode="idle")") + " 4\n",
+        "hocket:max_total_num_tokens" + labels("0") + " 640\n",
+        "hocket:max_total_num_tokens" + labels("1") + " 320\n",
+        "hocket:queue_time_seconds_count" + labels("0") + " 0\n",
+        "hocket:queue_time_seconds_count" + labels("1") + " 1\n",
+        std::string(R"(hocket:generation_tokens_total{model_name="tiny"} 35)")})
+    EXPECT_THAT(text, HasSubstr(line));
+  for (const char* name : {"num_running_reqs", "num_steps_total", "queue_time_seconds",
+                           "per_stage_req_latency_seconds"}) {
+    const std::string type = fmt::format("# TYPE hocket:{} ", name);
+    const size_t at = text.find(type);
+    ASSERT_NE(at, text.npos) << name;
+    EXPECT_EQ(text.find(type, at + 1), text.npos) << name;
+  }
+}
+
+TEST(Load, HasAnEntryForEachRank) {
+  RankStats first, second;
+  first.scheduler.num_running = 2;
+  second.scheduler.num_waiting = 5;
+  const Json load = load_json(add_up({first, second}));
+  ASSERT_EQ(load.size(), 2u);
+  EXPECT_EQ(load[0]["dp_rank"], 0);
+  EXPECT_EQ(load[0]["num_reqs"], 2);
+  EXPECT_EQ(load[1]["dp_rank"], 1);
+  EXPECT_EQ(load[1]["num_reqs"], 5);
+  EXPECT_EQ(load_json(EngineStats()).size(), 1u);
+}
+
+TEST(Health, IsNotReadyWithoutARank) {
+  Health health(Health::Limits{});
+  health.set_loaded();
+  EngineStats stats;
+  EXPECT_TRUE(health.ready(stats));
+  stats.lost = error(ErrorCode::lost_rank, "rank 1 is gone");
+  EXPECT_EQ(health.ready(stats).error().message, "rank 1 is gone");
+  EXPECT_EQ(health.healthy(stats).error().code, ErrorCode::lost_rank);
 }
 
 TEST(Health, FollowsTheEngine) {

@@ -1,0 +1,70 @@
+#include "engine/engine_stats.h"
+
+#include <algorithm>
+
+namespace hocket {
+namespace {
+
+void add(const SchedulerStats& s, SchedulerStats& sum) {
+  sum.num_running += s.num_running;
+  sum.num_waiting += s.num_waiting;
+  sum.num_held += s.num_held;
+  sum.num_waiting_tokens += s.num_waiting_tokens;
+  // Weighted before the pages are counted in.
+  const double pages = double{1} * sum.num_pages + s.num_pages;
+  if (pages > 0)
+    sum.token_usage = (sum.token_usage * sum.num_pages + s.token_usage * s.num_pages) / pages;
+  sum.num_pages += s.num_pages;
+  sum.num_free_pages += s.num_free_pages;
+  sum.num_cached_pages += s.num_cached_pages;
+  sum.num_private_pages += s.num_private_pages;
+  sum.num_used_tokens += s.num_used_tokens;
+  sum.new_token_ratio = std::max(sum.new_token_ratio, s.new_token_ratio);
+  sum.num_retracted_total += s.num_retracted_total;
+  sum.num_evicted_pages_total += s.num_evicted_pages_total;
+  sum.retracted_input_total += s.retracted_input_total;
+  sum.retracted_output_total += s.retracted_output_total;
+  sum.num_preempted_total += s.num_preempted_total;
+  sum.num_timed_out_total += s.num_timed_out_total;
+  sum.num_displaced_total += s.num_displaced_total;
+  sum.num_policy_fallbacks_total += s.num_policy_fallbacks_total;
+  sum.prompt_tokens_total += s.prompt_tokens_total;
+  sum.cached_tokens_total += s.cached_tokens_total;
+  sum.generated_tokens_total += s.generated_tokens_total;
+  sum.itl_chunk_tokens += s.itl_chunk_tokens;
+  sum.step_time_error = std::max(sum.step_time_error, s.step_time_error);
+}
+
+void add(const StepCounts& s, StepCounts& sum) {
+  sum.num_prefill += s.num_prefill;
+  sum.num_decode += s.num_decode;
+  sum.num_mixed += s.num_mixed;
+  sum.num_idle += s.num_idle;
+  sum.num_overlapped += s.num_overlapped;
+  sum.prefill_compute_tokens += s.prefill_compute_tokens;
+  sum.prefill_cache_tokens += s.prefill_cache_tokens;
+  sum.decode_tokens += s.decode_tokens;
+  sum.num_retracted_lately += s.num_retracted_lately;
+}
+
+}  // namespace
+
+EngineStats add_up(std::vector<RankStats> ranks) {
+  EngineStats sum;
+  for (const RankStats& s : ranks) {
+    add(s.scheduler, sum.scheduler);
+    add(s.steps, sum.steps);
+    sum.num_requests_finished += s.num_requests_finished;
+    sum.num_requests_aborted += s.num_requests_aborted;
+    sum.num_requests_failed += s.num_requests_failed;
+    sum.gen_throughput += s.gen_throughput;
+    sum.last_step_seconds = std::max(sum.last_step_seconds, s.last_step_seconds);
+    sum.step_seconds_total = std::max(sum.step_seconds_total, s.step_seconds_total);
+    sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
+    sum.busy |= s.busy;
+  }
+  sum.ranks = std::move(ranks);
+  return sum;
+}
+
+}  // namespace hocket

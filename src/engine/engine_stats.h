@@ -1,0 +1,35 @@
+// Counters and gauges of now, as copies: of one rank, and of all together.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/step_log.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+struct RankStats {
+  SchedulerStats scheduler;
+  StepCounts steps;
+  uint64_t num_requests_finished = 0, num_requests_aborted = 0, num_requests_failed = 0;
+  double gen_throughput = 0;  // tokens/s over the last second of steps; 0 when idle
+  double last_step_seconds = 0;
+  double step_seconds_total = 0;
+  double seconds_since_last_step = 0;  // while there is work; 0 when idle
+  bool busy = false;                   // there is work
+};
+
+// Of all ranks: sums; of times, shares and ratios the largest, of token_usage the share of all
+// pages together.
+struct EngineStats : RankStats {
+  std::vector<RankStats> ranks;
+  std::optional<Error> lost;  // why no request is taken any more: a rank is gone
+};
+
+EngineStats add_up(std::vector<RankStats> ranks);
+
+}  // namespace hocket

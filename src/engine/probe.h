@@ -1,0 +1,15 @@
+// Reaches into an engine. Tests only.
+#pragma once
+
+#include "engine/engine_state.h"
+
+namespace hocket {
+
+class EngineProbe {
+ public:
+  static Runner& runner(Engine& engine) { return *engine.state_->ranks.front()->runner; }
+  // Of several ranks.
+  static LoopbackHub& hub(Engine& engine) { return *engine.state_->hub; }
+};
+
+}  // namespace hocket

@@ -1,0 +1,152 @@
+#include "engine/rank.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace hocket {
+namespace {
+
+constexpr int kControlCommands = 4096;  // room for aborts and flushes beside the queued requests
+constexpr auto kIdleWait = std::chrono::milliseconds(100);
+
+// What the log lines of several ranks begin with, as SGLang's.
+std::string log_prefix(const Transport* transport) {
+  if (transport == nullptr) return "";
+  return fmt::format("DP{0} EP{0} ", transport->rank());
+}
+
+SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Outside* outside) {
+  options.kv_events = events;
+  options.outside = outside;
+  return options;
+}
+
+}  // namespace
+
+Rank::Rank(Parts parts)
+    : clock(parts.clock != nullptr ? *parts.clock : real_clock),
+      runner(std::move(parts.runner)),
+      kv_events(std::move(parts.kv_events)),
+      fate(parts.fate),
+      lockstep(parts.transport == nullptr
+                   ? std::nullopt
+                   : std::make_optional<Lockstep>(*parts.transport, *runner->exchange())),
+      scheduler(with(parts.scheduler, kv_events.get(), lockstep ? &*lockstep : nullptr)),
+      sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
+      step_log(parts.log_interval, log_prefix(parts.transport)),
+      commands(static_cast<size_t>(parts.scheduler.max_queued_requests) + kControlCommands) {
+  const int max_requests = parts.scheduler.max_running_requests + 1;
+  for (Flight& flight : flights)
+    flight.reserve(runner->plan().work, max_requests, parts.scheduler.num_pages);
+  last_turn_ns = clock.now().time_since_epoch().count();
+  if (runner->info().overlap_schedule) forward_thread.emplace(tools());
+}
+
+void Rank::start(Outbox& box) {
+  HOCKET_CHECK(!threaded.load());
+  threaded = true;
+  thread = std::thread([this, &box] { run(box); });
+}
+
+void Rank::run(Outbox& box) {
+  const std::string name = lockstep ? fmt::format("engine{}", rank_index()) : "engine";
+  pthread_setname_np(pthread_self(), name.c_str());
+  if (!forward_thread) runner->workers().adopt_caller();
+  outbox = &box;
+  while (!over()) {
+    const bool turns = has_cause();
+    if (turns && step(box)) continue;
+    if (!turns && busy.exchange(false)) rest();
+    if (!over()) nap();
+  }
+  land_all();
+  const Error why = error(ErrorCode::shutting_down, "the server is shutting down");
+  intake();
+  for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, why);
+  send_finished();
+}
+
+// Several ranks stop together, after the step that they agreed to be the last; unless they cannot
+// agree any more.
+bool Rank::over() const {
+  return together() ? lockstep->ends() : stopping.load();
+}
+
+bool Rank::together() const {
+  return lockstep && !lockstep->lost();
+}
+
+// Alone, a turn costs nothing. With others it is an agreement, so there must be something to say:
+// work here, or another rank has some.
+bool Rank::has_cause() {
+  if (!together()) return true;
+  if (stopping) lockstep->ask_to_end();
+  return stopping || !scheduler.idle() || commands.size() > 0 || lockstep->called();
+}
+
+void Rank::nap() {
+  if (together()) return lockstep->wait(kIdleWait);
+  if (auto command = commands.wait_pop(kIdleWait))
+    std::visit([this](auto& c) { handle(c); }, *command);
+}
+
+void Rank::ask_to_stop() {
+  stopping = true;
+  wake();
+}
+
+void Rank::wake() {
+  commands.wake();
+  if (lockstep) lockstep->wake();
+}
+
+void Rank::join() {
+  if (!thread.joinable()) return;
+  thread.join();
+  commands.close();
+}
+
+bool Rank::submit(RequestInput& input) {
+  const int64_t num_tokens = std::ssize(input.prompt);
+  ++num_handed_over;
+  ++load_requests;
+  load_tokens += num_tokens;
+  Command command = std::move(input);
+  if (commands.push(command)) {
+    if (lockstep) lockstep->wake();
+    return true;
+  }
+  input = std::get<RequestInput>(std::move(command));
+  --num_handed_over;
+  --load_requests;
+  load_tokens -= num_tokens;
+  return false;
+}
+
+void Rank::push_control(Command command) {
+  while (!commands.push(command) && !commands.closed())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (lockstep) lockstep->wake();
+}
+
+RankLoad Rank::load() const {
+  return {.num_requests = load_requests, .num_tokens = load_tokens};
+}
+
+RankStats Rank::read_stats() const {
+  RankStats copy;
+  {
+    std::lock_guard lock(stats_mutex);
+    copy = stats;
+  }
+  copy.busy = busy || num_handed_over > 0;
+  if (copy.busy) {
+    const Duration since = clock.now().time_since_epoch() - Duration(last_turn_ns.load());
+    copy.seconds_since_last_step = std::max(0.0, to_seconds(since));
+  }
+  return copy;
+}
+
+}  // namespace hocket

@@ -1,0 +1,147 @@
+// One rank of the engine: its scheduler, cache, model and pages, and the thread that turns them.
+// The seven verbs of a turn are in step.cc, all else in rank.cc. Touched by its engine thread
+// alone, but for the parts marked "any".
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "engine/engine.h"
+#include "engine/flight.h"
+#include "engine/forward_thread.h"
+#include "engine/lockstep.h"
+#include "engine/prepare.h"
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "engine/step_log.h"
+#include "policy/routing/request_router.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+struct AbortRequest {
+  RequestId id{};
+  FinishReason reason = FinishReason::abort;
+  Error why;
+};
+struct AbortAll {
+  Error why;
+};
+struct FlushCache {
+  std::promise<bool> answer;
+};
+using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache>;
+
+struct Rank {
+  struct Parts {
+    std::unique_ptr<Runner> runner;
+    std::unique_ptr<KvEventChannel> kv_events;  // null: nobody may listen
+    SchedulerOptions scheduler;                 // `outside` and `kv_events` are set by the rank
+    int log_interval = 1;                       // StepLog
+    const Clock* clock = nullptr;               // null: the real one
+    // Of several ranks; null: the only one. Both outlive the rank.
+    Transport* transport = nullptr;
+    SharedFate* fate = nullptr;
+  };
+  explicit Rank(Parts parts);
+
+  // Thread: any.
+  void start(Outbox& outbox);
+  void ask_to_stop();
+  void wake();
+  void join();
+  // False when the mailbox is full.
+  [[nodiscard]] bool submit(RequestInput& input);
+  // Waits for room, which is short: a full mailbox is emptied at the next step.
+  void push_control(Command command);
+  RankLoad load() const;
+  RankStats read_stats() const;
+
+  // The seven verbs (step.cc); schedule is the scheduler's, prepare, forward and sample have files
+  // of their own.
+  bool step(Outbox& outbox);
+  bool step_overlapped();
+  void intake();
+  void commit(Flight& flight);
+  void reply(Flight& flight);
+
+  Flight& take_flight();
+  void land(Flight& flight);
+  void land_all();
+  void handle(RequestInput& input);
+  void handle(AbortRequest& abort);
+  void handle(AbortAll& abort);
+  void handle(FlushCache& flush);
+  void keep_prompt_logprobs(Flight& flight);
+  void send(RequestOutput&& output);
+  void send_finished();
+  void refuse(RequestId id, Error why);
+  std::unique_ptr<RequestSummary> summarise(Request& request);
+  void publish(const Flight& flight, TimePoint now);
+  void publish_load(const SchedulerStats& now);
+  void rest();
+  void run(Outbox& outbox);
+  bool over() const;
+  bool together() const;
+  bool has_cause();
+  void nap();
+  void give_up(const Batch& batch);
+  PrepareOptions prepare_options() const;
+  int rank_index() const { return lockstep ? lockstep->rank() : 0; }
+  StepTools tools() {
+    return {.runner = *runner,
+            .sampler = sampler,
+            .clock = clock,
+            .pass = lockstep ? lockstep->pass() : PassId{}};
+  }
+
+  RealClock real_clock;
+  const Clock& clock;
+  std::unique_ptr<Runner> runner;
+  const std::unique_ptr<KvEventChannel> kv_events;
+  SharedFate* const fate;
+  std::optional<Lockstep> lockstep;  // several ranks only
+  Scheduler scheduler;
+  Sampler sampler;
+  StepLog step_log;
+
+  // Reused by every step, in turn.
+  std::array<Flight, ForwardThread::kMaxSteps> flights;
+  size_t next_flight = 0;
+  std::unordered_map<RequestId, std::vector<PositionLogprobs>> prompt_logprobs;  // being collected
+  bool integrity_unchecked = false;    // requests came since the last check when idle
+  std::unordered_set<RequestId> live;  // submitted, not answered
+  Outbox* outbox = nullptr;
+
+  // Taken in, not in the published load yet; and what is.
+  int new_requests = 0, published_requests = 0;
+  int64_t new_tokens = 0, published_tokens = 0;
+
+  // Any thread.
+  Mailbox<Command> commands;
+  std::atomic<int> num_handed_over{0};  // in `commands`
+  std::atomic<int> num_waiting{0};      // in the scheduler's queue after the last step
+  std::atomic<int> load_requests{0};    // handed over, waiting, running
+  std::atomic<int64_t> load_tokens{0};  // RankLoad::num_tokens of these
+  std::atomic<bool> stopping{false}, threaded{false};
+  std::atomic<int64_t> last_turn_ns{0};  // end of the last step, or of finding nothing to do
+  std::atomic<bool> busy{false};
+  mutable std::mutex stats_mutex;
+  RankStats stats;  // under stats_mutex
+  std::thread thread;
+  // Only with overlapped scheduling. Last: it uses the runner, the sampler and the flights.
+  std::optional<ForwardThread> forward_thread;
+};
+
+}  // namespace hocket
