@@ -20,9 +20,9 @@ inline constexpr size_t kMostTalk = 3000;
 // and what alone, so that the receiver knows them too.
 inline std::vector<std::byte> message(const Channel& channel, int to, Stamp stamp, size_t longest) {
   const auto [from, lane, kind] = channel;
-  const auto who =
-      static_cast<uint64_t>(((from * 64 + to) * 8 + lane) * 4 + static_cast<int>(kind));
-  const uint64_t seed = mix64(mix64(stamp.step * 1000 + stamp.layer) + kMixStep * (who + 1));
+  const int who = ((from * 64 + to) * 8 + lane) * 4 + static_cast<int>(kind);
+  const uint64_t seed =
+      mix64(mix64(stamp.step * 1000 + stamp.layer) + kMixStep * (static_cast<uint64_t>(who) + 1));
   const size_t most = kind == MessageKind::agree ? 40 : longest;
   const size_t length = seed % 5 == 0 ? 0 : seed % 5 == 1 ? most : (seed >> 8) % (most + 1);
   std::vector<std::byte> bytes(length);

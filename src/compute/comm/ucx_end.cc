@@ -55,7 +55,8 @@ UcxEnd::Flow& UcxEnd::flow(const Channel& channel) {
   HOCKET_CHECK(channel.lane >= 0 && channel.lane < kMaxLanes);
   const int kind = static_cast<int>(channel.kind);
   HOCKET_CHECK(kind < kNumMessageKinds);
-  return peer(channel.peer).flows[static_cast<size_t>(channel.lane * kNumMessageKinds + kind)];
+  const int index = channel.lane * kNumMessageKinds + kind;
+  return peer(channel.peer).flows[static_cast<size_t>(index)];
 }
 
 ucp_tag_t UcxEnd::tag(int source, int lane, int kind) const {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,7 +64,8 @@ void meet(Transport& end, std::atomic<int>& count) {
 void talk(Transport& end, int num_rounds) {
   const int num = end.num_ranks();
   const auto seed = [&](int from, int to, int round, int flow) {
-    return mix64(static_cast<uint64_t>(((from * 8 + to) * 1000 + round) * 8 + flow));
+    const int which = ((from * 8 + to) * 1000 + round) * 8 + flow;
+    return mix64(static_cast<uint64_t>(which));
   };
   constexpr size_t kLengths[] = {0, 1, 63, 8192, 70'000, 600'000, kMost};
   const auto length_of = [&](uint64_t drawn) { return kLengths[(drawn >> 20) % 7]; };
@@ -252,6 +254,48 @@ TEST_P(Ucx, WithdrawForgetsWhatCameAndGivesSlotsBack) {
       EXPECT_EQ(second->num_bytes, 30u);  // the forgotten one had 1000
     }
     meet(end, met);
+  });
+}
+
+// A message that nobody takes: its owner has its bytes again all the same, and the receiver, who
+// has a part of it, is told.
+TEST_P(Ucx, WithdrawGivesUpWhatASilentPeerDoesNotTake) {
+  constexpr size_t kTooMuch = 60'000'000;  // for the buffers of a kernel
+  std::atomic<int> met = 0;
+  std::atomic<bool> has_withdrawn = false;
+  UcxOptions with = options();
+  with.patience = 50ms;
+  on_ucx_ranks(2, with, [&](Transport& end) {
+    Bytes slot(kTooMuch);
+    const Bytes few(10);
+    if (end.rank() == 0) {
+      end.expect(channel(1), slot);
+      ASSERT_TRUE(receive(end, channel(1)).has_value());  // connected
+      meet(end, met);
+      auto bytes = std::make_unique<Bytes>(kTooMuch, std::byte{1});
+      ASSERT_TRUE(send(end, channel(1), *bytes).has_value());
+      end.progress();
+      const TimePoint before = end.now();
+      end.withdraw();
+      EXPECT_LT(end.now() - before, 5s);
+      bytes.reset();
+      has_withdrawn = true;
+      const auto sending = send(end, channel(1), few);
+      ASSERT_FALSE(sending.has_value());
+      EXPECT_EQ(sending.error().message, "rank 1 is lost: rank 0 gave up what was under way");
+    } else {
+      ASSERT_TRUE(send(end, channel(0), few).has_value());
+      wait_until_sent(end, channel(0));
+      end.expect(channel(0), slot);
+      meet(end, met);
+      while (!has_withdrawn) std::this_thread::sleep_for(1ms);
+      for (int i = 0; i < 100; ++i) end.wait(1ms), end.progress();
+      if (GetParam() == Way::tcp) {
+        const auto lost = receive(end, channel(0));
+        ASSERT_FALSE(lost.has_value());
+        EXPECT_THAT(lost.error().message, HasSubstr("rank 0 is lost"));
+      }
+    }
   });
 }
 
