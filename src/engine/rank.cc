@@ -141,7 +141,9 @@ RankStats Rank::read_stats() const {
     std::lock_guard lock(stats_mutex);
     copy = stats;
   }
-  copy.busy = busy || num_handed_over > 0;
+  const int handed_over = num_handed_over;  // wait already, though no step has seen them
+  copy.scheduler.num_waiting += handed_over;
+  copy.busy = busy || handed_over > 0;
   if (copy.busy) {
     const Duration since = clock.now().time_since_epoch() - Duration(last_turn_ns.load());
     copy.seconds_since_last_step = std::max(0.0, to_seconds(since));
