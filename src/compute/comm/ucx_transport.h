@@ -8,9 +8,10 @@
 // What UCX is told is in describe(). Variables UCX_* of the user go before it and are named there.
 // A rank is lost when its connection breaks, when its process on this host ends, or when it closes
 // its end. A black hole is not noticed here: that is the control plane's.
-// The library is loaded by the first create(); before that its signal handlers are switched off,
-// by variables of this process (UCX_HANDLE_ERRORS, UCX_LOG_FILE), so no other thread may read or
-// set variables meanwhile.
+// The library is loaded by the first create(), which sets variables of this process where the user
+// has not: UCX_HANDLE_ERRORS and UCX_LOG_FILE, so that it neither takes our signals nor writes to
+// standard output, and UCX_TCP_CONN_NB, so that connecting waits for nobody. No other thread may
+// read or set variables meanwhile.
 // Thread: create, connect, use and destroy by one; wake() by any.
 // After warm-up a message allocates nothing here; UCX keeps pools of its own.
 #pragma once
