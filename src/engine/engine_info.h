@@ -15,7 +15,7 @@ namespace hocket {
 // What one rank has.
 struct RankInfo {
   int num_workers = 1;
-  std::vector<int> cpus;     // that it may use; empty: any
+  std::vector<int> cpus;     // that its workers are pinned to, in turn; empty: any
   std::vector<int> experts;  // of every MoE layer, ascending; empty: all
   int max_running_requests = 0;
   int num_pages = 0;

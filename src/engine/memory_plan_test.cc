@@ -54,6 +54,45 @@ TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
   EXPECT_TRUE(plan->changes.empty());
 }
 
+// Ranks need slots for each other's rows, and room at their experts for the rows of all.
+TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
+  ModelConfig m = model();
+  m.layer_is_moe = {true, true};
+  m.moe.num_experts = 8;
+  m.moe.top_k = 2;
+  m.moe.intermediate_size = 64;
+  const ServerSettings settings;
+  const auto plan = [&](const Placement* placement) {
+    return plan_memory({.settings = settings,
+                        .model = m,
+                        .dtype = DType::bf16,
+                        .weight_bytes = kGb,
+                        .page_bytes = 1'000'000,
+                        .total_bytes = 10 * kGb,
+                        .available_bytes = 8 * kGb,
+                        .placement = placement,
+                        .combine_groups = 4});
+  };
+  const auto alone = plan(nullptr);
+  ASSERT_TRUE(alone.has_value());
+  EXPECT_EQ(alone->work.exchange.num_ranks, 0);
+  int64_t before = alone->work_bytes;
+  for (const int num_ranks : {2, 4}) {
+    const auto placement = Placement::contiguous(8, num_ranks);
+    const auto several = plan(&*placement);
+    ASSERT_TRUE(several.has_value()) << describe(several.error());
+    EXPECT_EQ(several->work.exchange.num_ranks, num_ranks);
+    EXPECT_EQ(several->work.exchange.max_slotted_rows, several->max_running_requests);
+    EXPECT_EQ(most_rows(several->work), num_ranks * several->work.max_rows);
+    // At least a slot for a dispatch of the longest step from each other rank.
+    const int64_t rows = int64_t{num_ranks - 1} * several->work.max_rows;
+    EXPECT_GT(several->work_bytes, alone->work_bytes + rows * m.hidden_size * 2);
+    EXPECT_GT(several->work_bytes, before);
+    before = several->work_bytes;
+    EXPECT_LT(several->num_pages, alone->num_pages);
+  }
+}
+
 TEST(MemoryPlan, FractionIsOfTheWholeMemory) {
   Case c;
   c.settings.memory.mem_fraction_static = 0.5;

@@ -100,6 +100,7 @@ Result<void> Runner::choose(const Options& options) {
   }
   machine_ = seat_ ? seat_->machine : inspect_machine();
   HOCKET_TRY(WorkerPool::Options worker_options, choose_workers(settings.compute, machine_));
+  cpus_ = worker_options.cpus;
   workers_ = std::make_unique<WorkerPool>(worker_options);
   return {};
 }
@@ -208,9 +209,8 @@ void Runner::describe(const ServerSettings& settings) {
   info_.kv_bytes = plan_.kv_bytes;
   info_.work_bytes = plan_.work_bytes;
   info_.num_ranks = seat_ ? seat_->transport->num_ranks() : 1;
-  const std::vector<int>& cpus = machine_.cpus;
   info_.ranks = {{.num_workers = info_.num_workers,
-                  .cpus = settings.compute.cpu_bind == "none" ? std::vector<int>() : cpus,
+                  .cpus = cpus_,
                   .experts = choice_.experts,
                   .max_running_requests = info_.max_running_requests,
                   .num_pages = info_.num_pages,

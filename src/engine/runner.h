@@ -88,6 +88,7 @@ class Runner {
   std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;
+  std::vector<int> cpus_;  // that the workers are pinned to; empty: any
   std::unique_ptr<WorkerPool> workers_;
   std::optional<Backend> backend_;
   Buffer weights_;

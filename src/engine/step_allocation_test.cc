@@ -1,4 +1,6 @@
 // After warm-up a decode step allocates nothing: memory is planned at start.
+#include <thread>
+
 #include "base/count_allocations.h"
 #include "base/log.h"
 #include "engine/testing.h"
@@ -50,6 +52,40 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
 
 INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation, ::testing::Values("off", "on"),
                          [](const auto& param) { return std::string(param.param); });
+
+// Nor does an idle step, an agreement or an exchange: with one request, one of the ranks has none.
+TEST(StepAllocationOfRanks, IsNone) {
+  log::set_level(log::Level::off);
+  for (const int num_requests : {1, 4}) {
+    ServerSettings settings = settings_for("tests/golden/qwen3_moe");
+    settings.parallel.ep_size = 2;
+    settings.parallel.dp_routing = "round-robin";
+    auto engine = make_engine(settings);
+    ASSERT_NE(engine, nullptr);
+    Outbox outbox(65536);
+    engine->start(outbox);
+    for (int i = 0; i < num_requests; ++i) {
+      RequestInput input = greedy_input(std::vector<int>(9 + i, 40 + i), 200);
+      input.id = Engine::next_request_id();
+      input.sampling.ignore_eos = true;
+      ASSERT_TRUE(engine->submit(std::move(input)).has_value());
+    }
+    const auto wait_for = [&](int tokens_each) {
+      const TimePoint deadline = RealClock().now() + std::chrono::seconds(60);
+      while (outbox.size() < static_cast<size_t>(tokens_each * num_requests)) {
+        ASSERT_LT(RealClock().now(), deadline);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    wait_for(60);
+    const int64_t before = num_allocations;
+    EXPECT_GT(before, 0);
+    wait_for(150);
+    EXPECT_EQ(num_allocations - before, 0);
+    engine->stop();
+  }
+  log::set_level(log::Level::info);
+}
 
 }  // namespace
 }  // namespace hocket
