@@ -17,6 +17,13 @@ std::string log_prefix(const Transport* transport) {
   return fmt::format("DP{0} EP{0} ", transport->rank());
 }
 
+// Aborts of a service's requests go to all its ranks.
+size_t command_room(const SchedulerOptions& scheduler, const Transport* transport) {
+  const int others = transport == nullptr ? 0 : transport->num_ranks() - 1;
+  return static_cast<size_t>(scheduler.max_queued_requests) + kControlCommands +
+         2 * static_cast<size_t>(others) * static_cast<size_t>(scheduler.max_running_requests);
+}
+
 SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Outside* outside) {
   options.kv_events = events;
   options.outside = outside;
@@ -36,7 +43,7 @@ Rank::Rank(Parts parts)
       scheduler(with(parts.scheduler, kv_events.get(), lockstep ? &*lockstep : nullptr)),
       sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
       step_log(parts.log_interval, log_prefix(parts.transport)),
-      commands(static_cast<size_t>(parts.scheduler.max_queued_requests) + kControlCommands) {
+      commands(command_room(parts.scheduler, parts.transport)) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights)
     flight.reserve(runner->plan().work, max_requests, parts.scheduler.num_pages);
@@ -87,7 +94,11 @@ bool Rank::has_cause() {
 }
 
 void Rank::nap() {
-  if (together()) return lockstep->wait(kIdleWait);
+  if (together()) {
+    lockstep->wait(kIdleWait);
+    last_turn_ns = clock.now().time_since_epoch().count();  // to find nothing to do is no silence
+    return;
+  }
   if (auto command = commands.wait_pop(kIdleWait))
     std::visit([this](auto& c) { handle(c); }, *command);
 }

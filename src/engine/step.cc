@@ -237,7 +237,7 @@ void Rank::publish(const Flight& flight, TimePoint now) {
   std::lock_guard lock(stats_mutex);
   stats.scheduler = counts;
   stats.steps = step_log.counts();
-  stats.gen_throughput = step_log.gen_throughput();
+  stats.gen_throughput = flight.batch->slices.empty() ? 0 : step_log.gen_throughput();
   stats.last_step_seconds = to_seconds(flight.took());
   stats.step_seconds_total += to_seconds(flight.took());
 }
