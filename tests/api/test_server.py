@@ -118,7 +118,7 @@ def test_metrics(server):
     table = page[page.index("**`/metrics`**"):page.index("## Errors")]
     named = {f"hocket:{name}" for name in re.findall(r"`(\w+)(?:\{mode\}|\{stage\})?`", table[table.index("| Names"):])}
     told = {name for name in families if not name.startswith("hocket:http_")}
-    values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed",
+    values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",
                                       "prefill_forward", "decode_forward")}
     assert told == named - values
 

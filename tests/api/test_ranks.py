@@ -1,0 +1,64 @@
+"""Two ranks that share the experts, from outside: one service, whose answers are those of one rank with as many combine groups."""
+
+import concurrent.futures
+import json
+import re
+import subprocess
+
+from conftest import BINARY, MODEL
+
+QUESTIONS = [f"{'Once upon a time ' * (i % 4)}there were {i}" for i in range(12)]
+
+
+def generate(server, text):
+    body = {"text": text, "return_logprob": True,
+            "sampling_params": {"max_new_tokens": 24, "temperature": 0.8, "sampling_seed": 5, "ignore_eos": True}}
+    status, _, data = server.call("/generate", json.dumps(body).encode())
+    assert status == 200, data
+    answer = json.loads(data)
+    return answer["text"], answer["output_ids"], answer["meta_info"]["output_token_logprobs"]
+
+
+def answers(server):
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        return list(pool.map(lambda text: generate(server, text), QUESTIONS))
+
+
+def test_answers_are_those_of_one_rank(start):
+    one = answers(start("--combine-groups", "2"))
+    for routing in ("round-robin", "cache-aware"):
+        two = start("--ep-size", "2", "--dp-routing", routing)
+        assert answers(two) == one
+        assert two.metric("generation_tokens_total") == 24 * len(QUESTIONS)
+        assert two.stop() == 0
+
+
+def test_what_two_ranks_tell(start):
+    server = start("--ep-size", "2", "--dp-routing", "round-robin")
+    answers(server)
+    log = server.log_path.read_text()
+    assert "ranks: 2 over loopback, 2 combine groups, routing round-robin" in log
+    assert "experts 0-7" in log and "experts 8-15" in log
+    assert "DP0 EP0 Prefill batch" in log and "DP1 EP1 Prefill batch" in log
+    assert [load["dp_rank"] for load in json.loads(server.get("/get_load")[2])] == [0, 1]
+    info = json.loads(server.get("/get_server_info")[2])
+    assert info["num_ranks"] == 2 and info["combine_groups"] == 2
+    assert [rank["experts"] for rank in info["ranks"]] == [list(range(8)), list(range(8, 16))]
+    assert info["max_total_num_tokens"] == sum(rank["max_total_num_tokens"] for rank in info["ranks"])
+    steps = re.findall(r'^hocket:num_steps_total\{dp_rank="(\d)".*mode="prefill"\} (\d+)$', server.get("/metrics")[2].decode(), re.M)
+    assert [rank for rank, _ in steps] == ["0", "1"] and all(int(count) > 0 for _, count in steps)
+    assert server.call("/flush_cache", b"{}")[0] == 200
+    assert server.stop() == 0
+
+
+def test_what_several_ranks_cannot_do_is_refused():
+    def told(*flags):
+        ended = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), *flags], capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 2, ended
+        return ended.stderr
+
+    assert "one of 1, 2, 4, 8, 16" in told("--ep-size", "3")
+    assert "--combine-groups, one of 4, 8, 16" in told("--ep-size", "4", "--combine-groups", "2")
+    assert "--overlap-schedule off" in told("--ep-size", "2", "--overlap-schedule", "on")
+    assert "--kv-events" in told("--ep-size", "2", "--kv-events")
+    assert "shortest, cache-aware, round-robin" in told("--ep-size", "2", "--dp-routing", "best")
