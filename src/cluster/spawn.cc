@@ -101,6 +101,8 @@ std::span<const T> part(std::span<const T> all, size_t index, size_t count) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  // A shell's background job ignores some of them; a rank that inherited that could not be ended.
+  for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(number, SIG_DFL);
   if (problem == 0) {
     execv(arguments[0], arguments);
     problem = errno;

@@ -93,8 +93,10 @@ TEST_F(LocalRanksTest, TellsHowARankEnded) {
   EXPECT_EQ(end.status, 137);
 }
 
-TEST_F(LocalRanksTest, PassesSignalsOn) {
+TEST_F(LocalRanksTest, PassesSignalsOnThatTheParentIgnores) {
+  const auto before = std::signal(SIGINT, SIG_IGN);
   auto ranks = LocalRanks::spawn(shell_, {shell(1, "exec sleep 100")}, 1);
+  std::signal(SIGINT, before);
   ASSERT_TRUE(ranks);
   ranks->signal(SIGINT);
   EXPECT_EQ(wait_for_one(*ranks).status, 128 + SIGINT);
