@@ -82,6 +82,27 @@ class StrangersTest : public Ranks {
     EXPECT_TRUE(same_proof(std::get<WelcomeMessage>(*welcome).proof,
                            prove(options(0).token, Side::rank_0, own, theirs)));
   }
+  // What a rank makes of a rank 0 that is none and says `bytes`, and what it tells it.
+  struct FalseJoin {
+    Error refusal;
+    std::string told;
+  };
+  FalseJoin join_false_rank_0(std::string_view bytes) {
+    const auto listener = listen_on(TestProxy::loopback(0));
+    auto joined = std::async(std::launch::async, [&] {
+      return ControlPlane::join(options(local_address(*listener).port()), identity(1));
+    });
+    pollfd what{listener->get(), POLLIN, 0};
+    EXPECT_EQ(poll(&what, 1, 5000), 1);
+    const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+    EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+    const auto result = joined.get();
+    char told[256];
+    const ssize_t length = recv(fd.get(), told, sizeof told, 0);
+    EXPECT_FALSE(result.has_value());
+    return {result ? Error() : result.error(),
+            std::string(told, static_cast<size_t>(std::max<ssize_t>(length, 0)))};
+  }
 };
 
 TEST_F(StrangersTest, AnotherTokenIsRefused) {
@@ -104,20 +125,12 @@ TEST_F(StrangersTest, NoTokenIsRefusedBeforeItIsTried) {
 
 TEST_F(StrangersTest, ARankDoesNotTrustARankZeroWithoutTheToken) {
   // It speaks the protocol, and accepts any proof.
-  const auto listener = listen_on(TestProxy::loopback(0));
-  auto joined = std::async(std::launch::async, [&] {
-    return ControlPlane::join(options(local_address(*listener).port()), identity(1));
-  });
-  pollfd what{listener->get(), POLLIN, 0};
-  ASSERT_EQ(poll(&what, 1, 5000), 1);
-  const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
   std::string bytes;
   append_frame(bytes, HelloMessage{true, {}});
   append_frame(bytes, WelcomeMessage{});
-  ASSERT_GT(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
-  const auto result = joined.get();
-  EXPECT_EQ(result.error().code, ErrorCode::unauthorized);
-  EXPECT_THAT(result.error().message, HasSubstr("does not know the cluster token"));
+  const Error refusal = join_false_rank_0(bytes).refusal;
+  EXPECT_EQ(refusal.code, ErrorCode::unauthorized);
+  EXPECT_THAT(refusal.message, HasSubstr("does not know the cluster token"));
 }
 
 TEST_F(StrangersTest, WithoutATokenOnlyLoopbackIsTaken) {
@@ -222,24 +235,15 @@ TEST_F(StrangersTest, WhoIsProvenButNoRankIsClosed) {
 }
 
 TEST_F(StrangersTest, AnotherVersionIsNamedByTheRank) {
-  const auto listener = listen_on(TestProxy::loopback(0));
-  auto joined = std::async(std::launch::async, [&] {
-    return ControlPlane::join(options(local_address(*listener).port()), identity(1));
-  });
-  pollfd what{listener->get(), POLLIN, 0};
-  ASSERT_EQ(poll(&what, 1, 5000), 1);
-  const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
   std::string bytes;
   append_frame(bytes, HelloMessage{true, {}});
   bytes[4] = 2;
-  ASSERT_GT(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
-  const auto result = joined.get();
-  EXPECT_EQ(result.error().code, ErrorCode::lost_rank);
-  EXPECT_THAT(result.error().message, HasSubstr("version 2"));
+  const FalseJoin join = join_false_rank_0(bytes);
+  EXPECT_EQ(join.refusal.code, ErrorCode::lost_rank);
+  EXPECT_THAT(join.refusal.message, HasSubstr("version 2"));
   // And tells the other side, in its own version.
-  char told[256];
-  ASSERT_GT(recv(fd.get(), told, sizeof told, 0), 6);
-  EXPECT_EQ(told[4], static_cast<char>(kClusterProtocol));
+  ASSERT_GT(join.told.size(), 6u);
+  EXPECT_EQ(join.told[4], static_cast<char>(kClusterProtocol));
 }
 
 TEST_F(StrangersTest, AMemberThatSpeaksNonsenseIsLost) {

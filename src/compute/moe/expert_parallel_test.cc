@@ -10,6 +10,7 @@
 #include <random>
 
 #include "compute/comm/testing.h"
+#include "compute/moe/testing.h"
 
 namespace hocket {
 namespace {
@@ -18,15 +19,7 @@ constexpr int kRanks = 3, kExperts = 12, kHere = kExperts / kRanks, kTopK = 3, k
 constexpr int kMaxRows = 9, kGroups = 6;
 
 ModelConfig config() {
-  ModelConfig model;
-  model.vocab_size = 16;
-  model.hidden_size = kHidden;
-  model.num_layers = 1;
-  model.num_heads = model.num_kv_heads = 1;
-  model.head_dim = model.rope.rotary_dim = 32;
-  model.moe = {.num_experts = kExperts, .top_k = kTopK, .intermediate_size = 32};
-  model.layer_is_moe = {true};
-  return model;
+  return one_moe_layer(kExperts, kTopK, kHidden);
 }
 
 // Which experts a row wants.

@@ -5,21 +5,15 @@
 #include <algorithm>
 #include <random>
 
+#include "compute/moe/testing.h"
+
 namespace hocket {
 namespace {
 
 constexpr int kHidden = 32, kExperts = 8, kTopK = 3, kRows = 11;
 
 ModelConfig config() {
-  ModelConfig model;
-  model.vocab_size = 16;
-  model.hidden_size = kHidden;
-  model.num_layers = 1;
-  model.num_heads = model.num_kv_heads = 1;
-  model.head_dim = model.rope.rotary_dim = 32;
-  model.moe = {.num_experts = kExperts, .top_k = kTopK, .intermediate_size = 32};
-  model.layer_is_moe = {true};
-  return model;
+  return one_moe_layer(kExperts, kTopK, kHidden);
 }
 
 // Rows of known numbers, routed at random to distinct experts.

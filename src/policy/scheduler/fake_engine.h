@@ -17,6 +17,16 @@
 
 namespace hocket {
 
+// A prompt that has no token in common with those of other ids.
+inline RequestInput numbered_input(uint64_t id, int prompt_len, int max_new_tokens) {
+  RequestInput input;
+  input.id = RequestId{id};
+  for (int i = 0; i < prompt_len; ++i)
+    input.prompt.push_back(TokenId{static_cast<int>(id) * 1000 + i});
+  input.sampling.max_new_tokens = max_new_tokens;
+  return input;
+}
+
 class FakeEngine {
  public:
   // Chooses the next token from what the request's pages hold: its tokens so far. Overlapped, the

@@ -6,15 +6,6 @@
 namespace hocket {
 namespace {
 
-RequestInput input(uint64_t id, int prompt_len, int max_new_tokens) {
-  RequestInput input;
-  input.id = RequestId{id};
-  for (int i = 0; i < prompt_len; ++i)
-    input.prompt.push_back(TokenId{static_cast<int>(id) * 1000 + i});
-  input.sampling.max_new_tokens = max_new_tokens;
-  return input;
-}
-
 SchedulerOptions options_with(Duration goal) {
   return {.num_pages = 64,
           .page_tokens = 4,
@@ -47,11 +38,11 @@ TEST(LatencyPolicy, NeedsAGoal) {
 
 TEST(LatencyPolicy, TellsTheChunkAndHowWellItKnowsTheSteps) {
   TimedEngine engine(std::chrono::milliseconds(3));
-  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 150)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 150)));
   for (int i = 0; i < 100; ++i) engine.step();
   EXPECT_EQ(engine.scheduler().stats().itl_chunk_tokens, 0);
   EXPECT_LT(engine.scheduler().stats().step_time_error, 0.05);
-  ASSERT_TRUE(engine.scheduler().add(input(2, 70, 1)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 70, 1)));
   for (int i = 0; i < 4; ++i) engine.step();
   // 20 rows are 3 ms beside one that runs.
   EXPECT_NEAR(engine.scheduler().stats().itl_chunk_tokens, 19, 1);
@@ -60,13 +51,13 @@ TEST(LatencyPolicy, TellsTheChunkAndHowWellItKnowsTheSteps) {
 
 TEST(LatencyPolicy, FollowsAMachineThatBecomesBusy) {
   TimedEngine engine(std::chrono::milliseconds(3));
-  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 200)));
-  ASSERT_TRUE(engine.scheduler().add(input(2, 70, 1)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 200)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 70, 1)));
   for (int i = 0; i < 60; ++i) engine.step();
   const int before = engine.scheduler().stats().itl_chunk_tokens;
   engine.slow_down(2);
   for (int i = 0; i < 40; ++i) engine.step();
-  ASSERT_TRUE(engine.scheduler().add(input(3, 20, 1)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(3, 20, 1)));
   engine.step();
   EXPECT_GE(before, 12);
   // 1.8 ms and 0.2 ms a row leave 5 rows beside one that runs.

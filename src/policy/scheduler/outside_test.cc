@@ -14,15 +14,6 @@
 namespace hocket {
 namespace {
 
-RequestInput input(uint64_t id, int prompt_len, int max_new_tokens) {
-  RequestInput input;
-  input.id = RequestId{id};
-  for (int i = 0; i < prompt_len; ++i)
-    input.prompt.push_back(TokenId{static_cast<int>(id) * 1000 + i});
-  input.sampling.max_new_tokens = max_new_tokens;
-  return input;
-}
-
 SampledToken one(const Request& /*request*/, std::span<const TokenId> /*history*/) {
   return {TokenId{1}, false};
 }
@@ -58,10 +49,10 @@ TEST(OutsideTest, EachQuestionHasItsPlaceInTheStep) {
                      .outside = &diary},
                     one);
   const auto mode = [](ForwardMode m) { return std::to_string(static_cast<int>(m)); };
-  ASSERT_TRUE(engine.scheduler().add(input(1, 5, 3)));  // not ready
-  ASSERT_TRUE(engine.step());                           // still not: an idle step
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 5, 3)));  // not ready
+  ASSERT_TRUE(engine.step());                                    // still not: an idle step
   ASSERT_TRUE(engine.step());
-  ASSERT_TRUE(engine.scheduler().add(input(2, 6, 1)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 6, 1)));
   ASSERT_TRUE(engine.step());
   ASSERT_TRUE(engine.step());
   EXPECT_EQ(diary.lines,
@@ -99,9 +90,9 @@ TEST(OutsideTest, APassAsksOf128HeadsAtMost) {
   FakeEngine engine({.num_pages = 1024, .page_tokens = 4, .outside = &outside}, one);
   for (uint64_t id = 1; id <= kMaxSkipped; ++id) {
     outside.not_now.insert(RequestId{id});
-    ASSERT_TRUE(engine.scheduler().add(input(id, 4, 1)));
+    ASSERT_TRUE(engine.scheduler().add(numbered_input(id, 4, 1)));
   }
-  ASSERT_TRUE(engine.scheduler().add(input(1000, 4, 1)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1000, 4, 1)));
   EXPECT_FALSE(engine.step());
   outside.not_now.erase(RequestId{7});
   EXPECT_TRUE(engine.step());
@@ -117,7 +108,7 @@ TEST(OutsideTest, NothingIsLearntFromIdleSteps) {
                      .itl_goal = std::chrono::milliseconds(9),
                      .outside = &outside},
                     one);
-  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 20)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 20)));
   while (engine.step()) {
   }
   const double error = engine.scheduler().stats().step_time_error;

@@ -16,15 +16,6 @@
 namespace hocket {
 namespace {
 
-RequestInput input(uint64_t id, int prompt_len, int max_new_tokens) {
-  RequestInput input;
-  input.id = RequestId{id};
-  for (int i = 0; i < prompt_len; ++i)
-    input.prompt.push_back(TokenId{static_cast<int>(id) * 1000 + i});
-  input.sampling.max_new_tokens = max_new_tokens;
-  return input;
-}
-
 class DecodeStepTest : public ::testing::TestWithParam<PrefillPolicy> {};
 INSTANTIATE_TEST_SUITE_P(EveryPrefillPolicy, DecodeStepTest,
                          ::testing::Values(PrefillPolicy::prefill_first, PrefillPolicy::mixed,
@@ -49,11 +40,11 @@ TEST_P(DecodeStepTest, AllocatesNothing) {
     return mode;
   };
   sampled.reserve(16);
-  for (uint64_t id = 10; id < 19; ++id) ASSERT_TRUE(scheduler.add(input(id, 24, 1)));
+  for (uint64_t id = 10; id < 19; ++id) ASSERT_TRUE(scheduler.add(numbered_input(id, 24, 1)));
   while (!scheduler.idle()) step();
   ASSERT_GT(scheduler.stats().num_cached_pages, 50);
   const uint64_t evicted_before = scheduler.stats().num_evicted_pages_total;
-  for (uint64_t id = 1; id < 5; ++id) ASSERT_TRUE(scheduler.add(input(id, 7, 29)));
+  for (uint64_t id = 1; id < 5; ++id) ASSERT_TRUE(scheduler.add(numbered_input(id, 7, 29)));
   while (step() != ForwardMode::decode) {
   }
   ASSERT_EQ(scheduler.stats().num_running, 4);
@@ -79,7 +70,7 @@ TEST(SchedulerTest, ADecodeStepBesideHeldAndSkippedOnesAllocatesNothing) {
   for (uint64_t id = 1; id <= 6; ++id) {
     if (id > 2) outside.not_now.insert(RequestId{id});
     if (id > 4) outside.not_ready.insert(RequestId{id});
-    ASSERT_TRUE(scheduler.add(input(id, 7, 29)));
+    ASSERT_TRUE(scheduler.add(numbered_input(id, 7, 29)));
   }
   while (step() != ForwardMode::decode) {
   }
@@ -94,7 +85,7 @@ TEST(SchedulerTest, RememberedTimesFollowTheStages) {
   FakeEngine engine({.num_pages = 16, .page_tokens = 4, .chunk_tokens = 4},
                     [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
   engine.step();
-  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 2)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 2)));
   while (engine.step()) {
   }
   const auto finished = engine.scheduler().take_finished();
@@ -109,7 +100,7 @@ TEST(SchedulerTest, RememberedTimesFollowTheStages) {
 TEST(SchedulerTest, AnAbortForAStopStringRemembersThePages) {
   FakeEngine engine({.num_pages = 16, .page_tokens = 4},
                     [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
-  ASSERT_TRUE(engine.scheduler().add(input(1, 6, 9)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 6, 9)));
   for (int i = 0; i < 4; ++i) engine.step();  // 9 tokens computed
   EXPECT_EQ(engine.scheduler().stats().num_cached_pages, 1);
   EXPECT_TRUE(engine.scheduler().abort(RequestId{1}, FinishReason::stop, {}));
@@ -124,8 +115,8 @@ TEST(SchedulerTest, TheLastRequestThatOutgrowsThePoolEndsWithAnError) {
   log::set_level(log::Level::error);
   FakeEngine engine({.num_pages = 8, .page_tokens = 4, .conservativeness = 0.01},
                     [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
-  ASSERT_TRUE(engine.scheduler().add(input(1, 8, 9)));
-  ASSERT_TRUE(engine.scheduler().add(input(2, 8, 9)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 9)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 8, 9)));
   engine.step([](const Batch& batch) { batch.slices[0].request->sampling.max_new_tokens = 90; });
   while (!engine.scheduler().has_finished()) engine.step();
   auto finished = engine.scheduler().take_finished();
@@ -151,7 +142,7 @@ TEST(SchedulerSpeedTest, ADecodeStep) {
                          .max_queued_requests = 20000,
                          .conservativeness = 0});
     for (int id = 1; id <= num_running; ++id)
-      ASSERT_TRUE(scheduler.add(input(static_cast<uint64_t>(id), 100, 500)));
+      ASSERT_TRUE(scheduler.add(numbered_input(static_cast<uint64_t>(id), 100, 500)));
     std::vector<SampledToken> sampled(static_cast<size_t>(num_running), {TokenId{5}, false});
     auto step = [&] {
       const Batch& batch = scheduler.schedule({});
@@ -164,7 +155,7 @@ TEST(SchedulerSpeedTest, ADecodeStep) {
     }
     ASSERT_EQ(scheduler.stats().num_running, num_running);
     for (int id = 0; id < 10000; ++id)
-      ASSERT_TRUE(scheduler.add(input(static_cast<uint64_t>(5000 + id), 100, 500)));
+      ASSERT_TRUE(scheduler.add(numbered_input(static_cast<uint64_t>(5000 + id), 100, 500)));
     std::vector<double> us(200);
     for (double& one : us) {
       const auto start = std::chrono::steady_clock::now();
@@ -188,7 +179,7 @@ TEST(SchedulerSpeedTest, APrefillPassWithTenThousandWaiting) {
                          .max_queued_requests = 20000,
                          .policy = *parse_schedule_policy(name)});
     for (int id = 1; id <= 10000; ++id) {
-      RequestInput made = input(static_cast<uint64_t>(id), 200, 1);
+      RequestInput made = numbered_input(static_cast<uint64_t>(id), 200, 1);
       made.client = static_cast<uint64_t>(id % 100);
       ASSERT_TRUE(scheduler.add(std::move(made)));
     }
@@ -210,12 +201,12 @@ TEST(SchedulerSpeedTest, APrefillPassWithTenThousandWaiting) {
 
 TEST(SchedulerTest, RefusalsSayTheNumbersAndAFix) {
   Scheduler scheduler({.num_pages = 4, .page_tokens = 4});
-  const auto refused = scheduler.add(input(1, 10, 50));
+  const auto refused = scheduler.add(numbered_input(1, 10, 50));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::request_too_big);
   EXPECT_EQ(refused.error().fix, "max_tokens of at most 7");
   EXPECT_EQ(refused.error().param, "max_tokens");
-  EXPECT_TRUE(scheduler.add(input(1, 10, 7)));
+  EXPECT_TRUE(scheduler.add(numbered_input(1, 10, 7)));
 }
 
 TEST(SchedulePolicyTest, NamesAreParsed) {
