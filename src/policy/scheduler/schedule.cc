@@ -85,12 +85,12 @@ void Scheduler::State::begin_batch() {
 }
 
 void Scheduler::State::add_decode_rows() {
-  const bool has_prefill = !batch->empty();
-  batch->num_decode_rows = num_decode_rows();
+  const size_t num_prefill = batch->slices.size();
   for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding)))
     if (request->decodes()) add_rows(*request, 1);
   if (batch->empty()) return;
-  batch->mode = !has_prefill                 ? ForwardMode::decode
+  batch->num_decode_rows = static_cast<int>(batch->slices.size() - num_prefill);
+  batch->mode = num_prefill == 0             ? ForwardMode::decode
                 : batch->num_decode_rows > 0 ? ForwardMode::mixed
                                              : ForwardMode::extend;
 }
