@@ -39,11 +39,11 @@ Result<int> RequestRouter::choose(const CacheNamespace& name, std::span<const To
   if (options_.policy == RoutingPolicy::cache_aware) {
     hash(name, prompt);
     const std::vector<int> known = known_lens();
-    int most = 0;
+    int most = chosen;
     for (int rank = 0; rank < num_ranks_; ++rank)
       if (loads[rank].takes_requests && known[rank] > known[most]) most = rank;
     const bool enough = known[most] >= options_.least_share * static_cast<double>(prompt.size());
-    if (known[most] > 0 && enough && loads[most].takes_requests && alike(loads)) chosen = most;
+    if (known[most] > 0 && enough && alike(loads)) chosen = most;
     remember(chosen);
   }
   asked_at_[chosen] = ++num_asked_;

@@ -92,6 +92,16 @@ TEST(RequestRouter, ARankThatCameBackKnowsNothing) {
   EXPECT_EQ(router.choose({}, a, loads).value(), 1);
 }
 
+TEST(RequestRouter, ALostRankHidesNobodyWhoKnowsLess) {
+  RequestRouter router(3, {.least_share = 0.3});
+  std::vector<RankLoad> loads(3);
+  const auto a = text(0, 128);
+  ASSERT_EQ(router.choose({}, a, loads).value(), 0);
+  loads[0].takes_requests = false;
+  ASSERT_EQ(router.choose({}, joined(text(0, 64), text(900, 64)), loads).value(), 1);
+  EXPECT_EQ(router.choose({}, a, loads).value(), 1);
+}
+
 TEST(RequestRouter, NobodyThere) {
   RequestRouter router(2, {});
   std::vector<RankLoad> loads(2, {.takes_requests = false});
