@@ -3,7 +3,7 @@
 //   round_robin   one after the other
 //   shortest      the rank with the fewest tokens still to compute; ties: the one asked longest ago
 //   cache_aware   the rank that was sent most of this prompt's beginning, while loads are alike;
-//                 else, or where too little is known of it, the shortest
+//                 otherwise, among equals, and where too little is known, the shortest
 //
 // What was sent where is remembered by the hashes of whole blocks of prompts, each hash covering
 // all before it, the oldest forgotten first: a guess of what the ranks' caches hold, never asked of

@@ -74,9 +74,17 @@ TEST(RequestRouter, LoadGoesBeforePrefixes) {
   EXPECT_EQ(router.choose({}, a, loads).value(), 0);
   loads[0] = {.num_requests = 5, .num_tokens = 500};
   EXPECT_EQ(router.choose({}, a, loads).value(), 1);
+  // Now both know it: the shorter one. Of b only rank 0 knows; 1.5 times as many are alike.
+  loads[0] = {.num_requests = 4, .num_tokens = 400};
+  EXPECT_EQ(router.choose({}, a, loads).value(), 1);
+  const auto b = text(5000, 128);
+  loads[0] = {};
   loads[1] = {.num_requests = 12, .num_tokens = 1200};
-  loads[0] = {.num_requests = 18, .num_tokens = 1800};  // 1.5 times: alike
-  EXPECT_EQ(router.choose({}, a, loads).value(), 0);
+  ASSERT_EQ(router.choose({}, b, loads).value(), 0);
+  loads[0] = {.num_requests = 18, .num_tokens = 1800};
+  EXPECT_EQ(router.choose({}, b, loads).value(), 0);
+  loads[0].num_requests = 19;
+  EXPECT_EQ(router.choose({}, b, loads).value(), 1);
 }
 
 TEST(RequestRouter, ARankThatCameBackKnowsNothing) {
