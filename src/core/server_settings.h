@@ -87,6 +87,21 @@ struct ParallelSettings {
   // A pretended network between ranks of one process. 0: none, messages are as fast as memory.
   double ep_link_gbit = 0;
   double ep_link_latency_us = 0;
+  // Rows on their way to experts: auto and bfloat16 (the activations' own type), or int8 with a
+  // scale a row, which changes numbers, alike on any number of ranks.
+  std::string dispatch_dtype = "auto";
+  std::string init_expert_location = "trivial";  // or a file that places experts
+  bool enable_prefill_delayer = false;           // ranks begin prompts together
+  int prefill_delayer_max_passes = 30;
+
+  // Ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
+  int nnodes = 0, node_rank = -1, ranks_per_node = 0;
+  std::string dist_init_addr;      // of rank 0, "h0:5000"
+  std::string cluster_token_file;  // whoever knows what is in it may join
+  bool insecure_cluster = false;   // nobody has to
+  double rank_wait_s = 60;         // for a rank 0 that is not there; then exit 5
+  std::string ucx_tls;             // as UCX_TLS; empty: chosen
+  std::string ucx_net_devices;     // as UCX_NET_DEVICES; empty: all
 };
 
 struct ServerSettings {

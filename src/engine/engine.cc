@@ -248,6 +248,18 @@ EngineStats Engine::stats() const {
   return all;
 }
 
+std::vector<RankLoad> Engine::loads() const {
+  return state_->loads();
+}
+
+ControlPlane* Engine::cluster() {
+  return nullptr;
+}
+
+std::optional<Error> Engine::failure() const {
+  return std::nullopt;
+}
+
 bool Engine::step(Outbox& outbox) {
   HOCKET_CHECK(!state_->threaded.load());
   HOCKET_CHECK(state_->ranks.size() == 1u);

@@ -12,21 +12,31 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "cluster/control_plane.h"
+#include "cluster/launch.h"
 #include "compute/weights/loader.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/engine_stats.h"
 #include "engine/messages.h"
 #include "policy/cache/kv_events.h"
+#include "policy/routing/request_router.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
+
+// This process is one rank of several, which are processes of their own, here or on other hosts.
+struct ClusterLaunch {
+  LaunchPlan plan;
+  ClusterOptions control;
+};
 
 class Engine {
  public:
   struct Options {
     ServerSettings settings;
-    const Clock* clock = nullptr;  // null: the real one
+    std::optional<ClusterLaunch> cluster;  // none: all ranks are threads of this process
+    const Clock* clock = nullptr;          // null: the real one
     std::function<void(const LoadProgress&)> progress;
     std::optional<TokenId> tokenizer_eos;  // ends answers too, besides those of the model's files
     // Of several ranks: one that another waits for so long is lost.
@@ -66,6 +76,14 @@ class Engine {
   void stop_accepting();
   // Thread: any.
   EngineStats stats() const;
+  // Of all ranks of the service, also those of other processes, by rank; of those as they said with
+  // the last step.   Thread: any.
+  std::vector<RankLoad> loads() const;
+  // Who is there; null where all ranks are in this process.   Thread: any.
+  ControlPlane* cluster();
+  // Why this process can never serve again: the others refused it, or rank 0 stayed away.
+  // Thread: any.
+  std::optional<Error> failure() const;
   static RequestId next_request_id();  // unique in this process
 
   // Without a thread: one turn of the seven verbs; false when there was nothing to do. For benches

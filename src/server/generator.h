@@ -29,6 +29,10 @@ class Generator {
   virtual const EngineInfo& info() const = 0;
   // As Engine::kv_events.
   virtual KvEventChannel* kv_events() = 0;
+  // As Engine::loads, cluster, failure.
+  virtual std::vector<RankLoad> loads() const { return {RankLoad{}}; }
+  virtual ControlPlane* cluster() { return nullptr; }
+  virtual std::optional<Error> failure() const { return std::nullopt; }
 };
 
 // The engine as it is.
@@ -47,6 +51,9 @@ class EngineGenerator final : public Generator {
   EngineStats stats() const override { return engine_.stats(); }
   const EngineInfo& info() const override { return engine_.info(); }
   KvEventChannel* kv_events() override { return engine_.kv_events(); }
+  std::vector<RankLoad> loads() const override { return engine_.loads(); }
+  ControlPlane* cluster() override { return engine_.cluster(); }
+  std::optional<Error> failure() const override { return engine_.failure(); }
 
  private:
   Engine& engine_;

@@ -1,0 +1,55 @@
+// How a rank reaches the others, and finds them again when one was lost.
+//
+//   join() -> Link .. steps of epoch 1 .. somebody is lost: abort() is non-zero, lost() says why
+//   part() -> join() -> Link .. steps of epoch 2 ..
+//
+// Two implementations: ranks of one process over the loopback, where whoever is lost stays lost,
+// and ranks in processes, found by the control plane and reached over UCX.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "cluster/pulse.h"
+#include "compute/comm/transport.h"
+
+namespace hocket {
+
+class RankNetwork {
+ public:
+  virtual ~RankNetwork() = default;
+
+  virtual int rank() const = 0;
+  virtual int num_ranks() const = 0;
+  // For people: "loopback, 1 Gbit/s", "ucx 1.13.1 | tcp on eth0 | eager".   Thread: any.
+  virtual std::string describe() const = 0;
+
+  // What the messages of an epoch travel over; until part().
+  struct Link {
+    Transport* transport = nullptr;
+    uint32_t epoch = 0;
+  };
+  // Waits for the others, at most `most`; nothing while not all are there: ask again.
+  // Errors: lost_rank, and it is for good.   Thread: engine.
+  virtual Result<std::optional<Link>> join(Duration most) = 0;
+  // The link is no more, nor is its transport. Without one, nothing.   Thread: engine.
+  virtual void part() = 0;
+
+  // A step of this rank failed, because of `peer`; -1: nobody in particular. All ranks leave the
+  // epoch.   Thread: engine.
+  virtual void lose(int peer, const Error& why) = 0;
+  // Why no step can be made now: who is not there. Nothing while linked.   Thread: any.
+  virtual std::optional<Error> lost() const = 0;
+  // Non-zero as soon as the epoch is over: whoever waits gives up.   Thread: any.
+  virtual const std::atomic<uint32_t>& abort() const = 0;
+  // Where this rank is, for those who watch it.
+  virtual Pulse& pulse() = 0;
+  // Ends a join() that waits, and the transport's wait().   Thread: any.
+  virtual void wake() = 0;
+};
+
+}  // namespace hocket
