@@ -37,7 +37,7 @@ struct ControlPlane::State {
   Poller poller;
   Shared shared;
   Fd wake{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
-  Mailbox<Command> commands{kMaxCommands};
+  Mailbox<ControlCommand> commands{kMaxCommands};
   std::unique_ptr<ControlRole> role;
   uint16_t port = 0;
   std::atomic<bool> stopping{false};
@@ -111,7 +111,7 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
   return plane;
 }
 
-Result<View> ControlPlane::wait_whole(Duration most) {
+Result<ClusterView> ControlPlane::wait_whole(Duration most) {
   return state_->shared.wait_whole(most);
 }
 
@@ -129,7 +129,7 @@ Pulse& ControlPlane::pulse() {
 
 void ControlPlane::post_report(uint32_t epoch, int rank, std::string_view why) {
   if (epoch == 0) return;  // it is over already, and all know
-  Command command = ReportMessage{.epoch = epoch, .rank = rank, .why = cut_why(why)};
+  ControlCommand command = ReportMessage{.epoch = epoch, .rank = rank, .why = cut_why(why)};
   if (!state_->commands.push(command))
     log::error("cluster: too many messages wait for the control thread; one is not sent: {}", why);
   state_->notify();
@@ -143,7 +143,7 @@ void ControlPlane::abort(std::string_view why) {
   post_report(state_->shared.leave_epoch(), -1, why);
 }
 
-View ControlPlane::view() const {
+ClusterView ControlPlane::view() const {
   return state_->shared.view();
 }
 
@@ -175,7 +175,7 @@ Result<StoreReply> ControlPlane::ask(StoreRequest request, Duration most) {
                 request.key.size(), request.value.size(), kMaxStoreKeyBytes, kMaxStoreValueBytes);
   StoreCall call{.request = std::move(request), .done = {}};
   std::future<Result<StoreReply>> answer = call.done.get_future();
-  Command command = std::move(call);
+  ControlCommand command = std::move(call);
   if (!state_->commands.push(command))
     return fail(ErrorCode::queue_full, "too many messages wait for the control thread");
   state_->notify();

@@ -1,10 +1,10 @@
 // Who is there, who is not, and what to do about it: one thread "cluster" a rank, with TCP
 // connections of its own to rank 0, never on the way of data.
 //
-//   join() .... wait_whole() -> View ... enter(epoch)   the engine may work in this epoch
-//   every rank  <-- beats, 4 a second -->  rank 0       pulse(): the engine says where it is
-//   aborted() becomes non-zero                          the epoch is over: leave the step, close it
-//   wait_whole() -> View ... enter(next epoch)          when the lost rank is back
+//   join() .... wait_whole() -> ClusterView ... enter(epoch)   the engine may work in this epoch
+//   every rank  <-- beats, 4 a second -->  rank 0   pulse(): the engine says where it is
+//   aborted() becomes non-zero                      the epoch is over: leave the step, close it
+//   wait_whole() -> ClusterView ... enter(next epoch)   when the lost rank is back
 //
 // Connections go to rank 0 alone, a star, because that is enough: rank 0 sees every other rank die,
 // every other rank sees rank 0 die, and rank 0 tells all. What a star cannot see, a cut link
@@ -39,7 +39,7 @@ class ControlPlane {
 
   // Until all ranks are there, in an epoch that this rank has not left. Thread: any but the
   // engine's during a step. Errors: timed_out, naming who is missing; failure().
-  Result<View> wait_whole(Duration most);
+  Result<ClusterView> wait_whole(Duration most);
   // The engine's next steps belong to `epoch`; clears aborted(). With no step open. Thread: engine.
   // Errors: lost_rank when the epoch is over already, saying why.
   Result<void> enter(uint32_t epoch);
@@ -55,7 +55,7 @@ class ControlPlane {
   void abort(std::string_view why);
 
   // As last told by rank 0. num_changes() grows with every change of it.   Thread: any.
-  View view() const;
+  ClusterView view() const;
   uint64_t num_changes() const;
   // Why this rank stopped trying: it was refused, or rank 0 stayed away for rank_wait.
   std::optional<Error> failure() const;

@@ -15,7 +15,7 @@ class ControlPlaneTest : public Ranks {};
 TEST_F(ControlPlaneTest, FourRanksMeet) {
   start_all(4);
   for (int rank = 0; rank < 4; ++rank) {
-    const View view = plane(rank).view();
+    const ClusterView view = plane(rank).view();
     EXPECT_TRUE(eventually([&] { return plane(rank).view() == plane(0).view(); }));
     EXPECT_EQ(view.epoch, 1u);
     EXPECT_EQ(view.members[3].identity.host, "h3");

@@ -5,7 +5,7 @@
 
 namespace hocket {
 
-void Shared::set(const View& view) {
+void Shared::set(const ClusterView& view) {
   view_ = view;
   if (!view_.whole() || view_.epoch != entered_ || view_.epoch <= over_) {
     entered_ = 0;
@@ -15,12 +15,12 @@ void Shared::set(const View& view) {
   changed_.notify_all();
 }
 
-void Shared::publish(const View& view) {
+void Shared::publish(const ClusterView& view) {
   std::lock_guard lock(mutex_);
   set(view);
 }
 
-void Shared::publish_over(const View& view) {
+void Shared::publish_over(const ClusterView& view) {
   std::lock_guard lock(mutex_);
   over_ = std::max(over_, view.epoch);
   set(view);
@@ -40,7 +40,7 @@ void Shared::give_up(const Error& why) {
   changed_.notify_all();
 }
 
-View Shared::view() const {
+ClusterView Shared::view() const {
   std::lock_guard lock(mutex_);
   return view_;
 }
@@ -74,7 +74,7 @@ uint32_t Shared::leave_epoch() {
   return std::exchange(entered_, 0);
 }
 
-Result<View> Shared::wait_whole(Duration most) {
+Result<ClusterView> Shared::wait_whole(Duration most) {
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return failure_ || (view_.whole() && view_.epoch > over_); };
   const bool in_time = changed_.wait_for(lock, most, ready);

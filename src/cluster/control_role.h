@@ -39,31 +39,31 @@ class Shared {
   std::atomic<uint64_t> num_changes{0};
 
   // Control thread. A view that is not whole, or of another epoch than the engine entered, aborts.
-  void publish(const View& view);
+  void publish(const ClusterView& view);
   // The same, and the view's epoch is over for this rank.
-  void publish_over(const View& view);
+  void publish_over(const ClusterView& view);
   void publish_status(std::vector<RankStatus> status);
   // No more is tried.
   void give_up(const Error& why);
 
   // Any thread.
-  View view() const;
+  ClusterView view() const;
   std::optional<Error> failure() const;
   std::vector<RankStatus> status() const;
   Result<void> enter(uint32_t epoch);
   // The epoch the engine is in is over, before anybody says so. 0: it is in none.
   uint32_t leave_epoch();
   // Errors: what gave up; timed_out, saying who is missing.
-  Result<View> wait_whole(Duration most);
+  Result<ClusterView> wait_whole(Duration most);
   // Until there is any view. Errors: what gave up; timed_out.
   Result<void> wait_view(Duration most);
 
  private:
-  void set(const View& view);
+  void set(const ClusterView& view);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  View view_;
+  ClusterView view_;
   std::optional<Error> failure_;
   std::vector<RankStatus> status_;
   uint32_t entered_ = 0;  // by the engine; 0: none
@@ -75,7 +75,7 @@ struct StoreCall {
   StoreRequest request;  // its id is given later
   std::promise<Result<StoreReply>> done;
 };
-using Command = std::variant<StoreCall, ReportMessage>;
+using ControlCommand = std::variant<StoreCall, ReportMessage>;
 
 // Calls under way, by id. At most kMost.
 class StoreCalls {
@@ -96,7 +96,7 @@ class ControlRole {
   virtual ~ControlRole() = default;
   // A socket is ready.
   virtual void on_event(uint64_t token, uint32_t events, TimePoint now) = 0;
-  virtual void on_command(Command command, TimePoint now) = 0;
+  virtual void on_command(ControlCommand command, TimePoint now) = 0;
   // At next_deadline() and after all that happened was told.
   virtual void on_tick(TimePoint now) = 0;
   virtual TimePoint next_deadline() const = 0;

@@ -222,7 +222,7 @@ void Coordinator::drop(uint64_t token, TimePoint now) {
   sessions_.erase(found);
 }
 
-void Coordinator::on_command(Command command, TimePoint now) {
+void Coordinator::on_command(ControlCommand command, TimePoint now) {
   if (auto* call = std::get_if<StoreCall>(&command)) {
     if (auto request = calls_.start(std::move(*call))) store_.ask(0, *std::move(request), now);
   } else if (const auto* report = std::get_if<ReportMessage>(&command)) {

@@ -22,7 +22,7 @@ class Coordinator final : public ControlRole {
                                                      const Identity& self, Poller& poller,
                                                      Shared& shared);
   void on_event(uint64_t token, uint32_t events, TimePoint now) override;
-  void on_command(Command command, TimePoint now) override;
+  void on_command(ControlCommand command, TimePoint now) override;
   void on_tick(TimePoint now) override;
   TimePoint next_deadline() const override;
   void leave(TimePoint now) override;

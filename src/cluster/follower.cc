@@ -171,7 +171,7 @@ void Follower::on_refused(const RefusedMessage& refused, TimePoint now) {
   drop_candidate(now, why.message);
 }
 
-void Follower::promote(const View& view, TimePoint now) {
+void Follower::promote(const ClusterView& view, TimePoint now) {
   if (current_) end_current(now);
   current_ = std::move(candidate_->connection);
   current_token_ = candidate_->token;
@@ -215,7 +215,7 @@ bool Follower::handle_current(const Message& message, TimePoint now) {
   return false;
 }
 
-bool Follower::apply(const View& view) {
+bool Follower::apply(const ClusterView& view) {
   if (view.members.size() != static_cast<size_t>(self_.num_ranks)) {
     log::error("cluster: rank 0 tells of {} ranks, there are {}", view.members.size(),
                self_.num_ranks);
@@ -279,7 +279,7 @@ bool Follower::may_dial(TimePoint now) const {
   return !current_ || now - heard_ >= options_.limits.suspect_after;
 }
 
-void Follower::on_command(Command command, TimePoint) {
+void Follower::on_command(ControlCommand command, TimePoint) {
   if (auto* call = std::get_if<StoreCall>(&command)) {
     if (!current_) {
       call->done.set_value(

@@ -21,7 +21,7 @@ class Follower final : public ControlRole {
   ~Follower() override;
 
   void on_event(uint64_t token, uint32_t events, TimePoint now) override;
-  void on_command(Command command, TimePoint now) override;
+  void on_command(ControlCommand command, TimePoint now) override;
   void on_tick(TimePoint now) override;
   TimePoint next_deadline() const override;
   void leave(TimePoint now) override;
@@ -45,12 +45,12 @@ class Follower final : public ControlRole {
   void answer_hello(const HelloMessage& hello, TimePoint now);
   void check_welcome(const WelcomeMessage& welcome);
   void on_refused(const RefusedMessage& refused, TimePoint now);
-  void promote(const View& view, TimePoint now);
+  void promote(const ClusterView& view, TimePoint now);
   void drop_candidate(TimePoint now, const std::string& why);
   void read_current(TimePoint now);
   // False: the connection is of no use any more.
   bool handle_current(const Message& message, TimePoint now);
-  bool apply(const View& view);
+  bool apply(const ClusterView& view);
   void end_current(TimePoint now);
   void lose_rank_0(const std::string& why, TimePoint now);
   void give_up(const Error& why);
@@ -63,7 +63,7 @@ class Follower final : public ControlRole {
   Poller& poller_;
   Shared& shared_;
   StoreCalls calls_;
-  View view_;
+  ClusterView view_;
   std::vector<SocketAddress> addresses_;
   size_t next_address_ = 0;
   std::unique_ptr<Connection> current_;

@@ -87,12 +87,12 @@ std::optional<Error> disagreement(const Identity& rank_0, const Identity& other)
                 "give all ranks the same arithmetic settings");
 }
 
-bool View::whole() const {
+bool ClusterView::whole() const {
   return epoch > 0 &&
          std::ranges::all_of(members, [](const Member& m) { return m.presence == Presence::in; });
 }
 
-std::string missing(const View& view) {
+std::string missing(const ClusterView& view) {
   if (view.whole()) return {};
   std::string names;
   for (const Member& member : view.members)

@@ -76,7 +76,7 @@ struct Member {
 
 // Who is there, as rank 0 says. epoch counts memberships: 0 until all were there once, 1 then, one
 // more for every rank that is lost, comes back, or makes the others give up a step.
-struct View {
+struct ClusterView {
   uint32_t epoch = 0;
   std::vector<Member> members;  // by rank
   int lost = -1;                // the last rank that was lost and is not back, else -1
@@ -84,11 +84,11 @@ struct View {
                                 // back
 
   bool whole() const;  // epoch > 0 and every rank is in
-  bool operator==(const View&) const = default;
+  bool operator==(const ClusterView&) const = default;
 };
 
 // "rank 2 (h2) is not there: silent for 3.0 s". Empty where the view is whole.
-std::string missing(const View& view);
+std::string missing(const ClusterView& view);
 
 // What rank 0 knows of each rank, for people and metrics.
 struct RankStatus {

@@ -63,7 +63,7 @@ class Membership {
   void tick(TimePoint now);
   TimePoint next_deadline() const;
 
-  const View& view() const { return view_; }
+  const ClusterView& view() const { return view_; }
   // Grows with every change of view().
   uint64_t version() const { return version_; }
   // Whether a connection of this rank is to be kept: false once it is silent for too long.
@@ -98,7 +98,7 @@ class Membership {
 
   LivenessLimits limits_;
   std::vector<Slot> slots_;
-  View view_;
+  ClusterView view_;
   uint64_t version_ = 1;
 };
 

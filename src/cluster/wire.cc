@@ -149,7 +149,7 @@ void fields(Io& io, M& m) {
   io.number(m.to_load);
 }
 
-template <class Io, Is<View> M>
+template <class Io, Is<ClusterView> M>
 void fields(Io& io, M& m) {
   io.number(m.epoch);
   rank(io, m.lost);

@@ -62,7 +62,7 @@ struct RefusedMessage {
   bool operator==(const RefusedMessage&) const = default;
 };
 struct ViewMessage {
-  View view;
+  ClusterView view;
   bool operator==(const ViewMessage&) const = default;
 };
 struct BeatMessage {

@@ -33,10 +33,11 @@ std::vector<Message> one_of_each() {
                   .expected_ms = 120,
                   .loaded = 3,
                   .to_load = 5};
-  const View view{.epoch = 6,
-                  .members = {{Presence::in, some_identity()}, {Presence::absent, Identity{}}},
-                  .lost = 1,
-                  .why = "rank 1 is silent for 3.0 s"};
+  const ClusterView view{
+      .epoch = 6,
+      .members = {{Presence::in, some_identity()}, {Presence::absent, Identity{}}},
+      .lost = 1,
+      .why = "rank 1 is silent for 3.0 s"};
   return {HelloMessage{true, nonce},
           ProofMessage{nonce, proof},
           WelcomeMessage{proof},
@@ -114,7 +115,7 @@ TEST(ClusterWire, LengthsAreBounded) {
 }
 
 TEST(ClusterWire, TheLargestViewFits) {
-  View view;
+  ClusterView view;
   Identity largest = some_identity();
   for (std::string* text : {&largest.host, &largest.boot_id, &largest.version, &largest.model_hash,
                             &largest.plan_hash, &largest.arithmetic})
