@@ -50,6 +50,7 @@ void transform(Transforming transforming, LayerKind& kind) {
   kind.graph = &moe_graph();
   kind.run[at(Op::gate)] = [](const LayerCall& c) {
     gate(c.backend, c.model, c.weights.gate, c.work, c.half);
+    if (!c.expert_counts.empty()) count_choices(c.half.state.routing.peek().ids, c.expert_counts);
   };
   kind.run[at(Op::dispatch_start)] = [](const LayerCall& c) {
     c.dispatcher.dispatch_start(c.exchange_site(), c.half);

@@ -40,6 +40,7 @@ struct LayerCall {
   Dispatcher& dispatcher;
   int layer;
   Half& half;
+  std::span<uint32_t> expert_counts = {};  // [experts] of this layer; empty: nobody counts
 
   AttentionSite attention_site() const { return {backend, model, work, kv}; }
   ExchangeSite exchange_site() const { return {backend, work, layer}; }

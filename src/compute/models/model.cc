@@ -26,6 +26,11 @@ Result<void> check_experts(const Layer& layer, int index, std::span<const int> i
   return {};
 }
 
+std::span<uint32_t> counts_of(View<uint32_t> counts, int layer) {
+  if (counts.rows == 0) return {};
+  return {counts.row(layer), static_cast<size_t>(counts.cols)};
+}
+
 }  // namespace
 
 Result<Model> Model::load(const ModelConfig& config, WeightLoader& loader) {
@@ -71,7 +76,7 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
     const OpFn run = layer.kind->run[static_cast<size_t>(op)];
     if (run == nullptr) return;
     run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), pass.dispatcher,
-         index, half});
+         index, half, counts_of(pass.expert_counts, index)});
     pass.dispatcher.progress();
     if (op == layer.kind->graph->ops.back()) HOCKET_CHECK(half.state.empty());
     if (pass.probe != nullptr) pass.probe->after(index, op, half);

@@ -38,6 +38,8 @@ class Model {
     SplitRule split;         // where two halves are cut
     PassId id = {};
     ForwardProbe* probe = nullptr;
+    // [layers, experts], to which the choices of these rows are added; empty: nobody counts.
+    View<uint32_t> expert_counts = {};
   };
   // Runs the layers over `batch`; afterwards work.hidden holds the final norm of batch.output_rows,
   // in order. Page copies and clearing of fresh pages come first. Where ranks exchange rows, one

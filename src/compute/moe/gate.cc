@@ -26,4 +26,9 @@ void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights
   half.state.routing.set(routing);
 }
 
+void count_choices(View<const int32_t> ids, std::span<uint32_t> counts) {
+  for (int64_t t = 0; t < ids.rows; ++t)
+    for (int64_t s = 0; s < ids.cols; ++s) ++counts[static_cast<size_t>(ids.row(t)[s])];
+}
+
 }  // namespace hocket

@@ -1,6 +1,7 @@
 // Norm and expert choice for the rows of a half.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "compute/forward/half.h"
@@ -19,5 +20,9 @@ struct GateWeights {
 // Sets half.state.normed and half.state.routing, and half.state.shared_x for shared experts.
 void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights, WorkBuffers& work,
           Half& half);
+
+// counts[e] += how many of `ids` are e.   Shapes: ids [rows, k], counts [experts].
+// Thread: engine; an addition a chosen expert.
+void count_choices(View<const int32_t> ids, std::span<uint32_t> counts);
 
 }  // namespace hocket
