@@ -1,7 +1,8 @@
-// Rows as int8: QuantizeRow in row_kernels.h.
+// Rows as int8 and back: QuantizeRow in row_kernels.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -66,6 +67,44 @@ TEST_F(QuantizeRowTest, Groups) {
         expect_same_quantized<Bf16>(x, group);
         expect_same_quantized<float>(x, group);
       }
+    }
+  }
+}
+
+// Every number under scales of every kind, also where there is none to compare.
+template <class T>
+void expect_same_dequantized(const std::vector<int8_t>& q, float scale) {
+  const auto n = static_cast<int64_t>(q.size());
+  std::vector<float> expected;
+  for (const int8_t number : q)
+    expected.push_back(to_float(from_float<T>(static_cast<float>(number) * scale)));
+  std::vector<Isa> isas = {Isa::ref};
+  for (const Isa isa : cases::vector_isas()) isas.push_back(isa);
+  for (const Isa isa : isas) {
+    std::vector<T> x(n + 1, from_float<T>(77));
+    row_kernels(isa).of<T>().dequantize(q.data(), scale, n, x.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const float got = to_float(x[i]);
+      if (std::isnan(expected[i])) {
+        ASSERT_TRUE(std::isnan(got)) << isa_name(isa) << " " << i;
+      } else {
+        ASSERT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(expected[i]))
+            << isa_name(isa) << " n " << n << " scale " << scale << " at " << i;
+      }
+    }
+    ASSERT_EQ(to_float(x[n]), 77) << isa_name(isa) << " wrote past its end";
+  }
+}
+
+TEST_F(QuantizeRowTest, AndBack) {
+  for (const int n : cases::kRowLengths) {
+    std::vector<int8_t> q(n);
+    for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>(i < 256 ? i - 128 : random_());
+    std::ranges::shuffle(q, random_);
+    for (const float scale : {0.0f, 0.0173f, 1.0f, -3e-5f, 0x1p-100f / 127, 1e-38f, 0x1p121f,
+                              math::kInfinity, std::nanf("")}) {
+      expect_same_dequantized<Bf16>(q, scale);
+      expect_same_dequantized<float>(q, scale);
     }
   }
 }

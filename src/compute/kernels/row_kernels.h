@@ -120,6 +120,8 @@ struct ActivationKernels {
   void (*divide)(const float* o, float l, int64_t n, T* y);
   void (*combine)(const CombineRow<T>& row);
   void (*quantize)(const QuantizeRow<T>& row);
+  // x = round(q * scale).
+  void (*dequantize)(const int8_t* q, float scale, int64_t n, T* x);
 };
 
 struct RowKernels {

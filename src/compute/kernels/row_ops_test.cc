@@ -1,4 +1,4 @@
-// The operations that split rows among workers: norm, combine, row_stats.
+// The operations that split rows among workers: norm, combine, quantized rows, row_stats.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/combine.h"
 #include "compute/kernels/norm.h"
+#include "compute/kernels/quantized_rows.h"
 #include "compute/kernels/row_stats.h"
 
 namespace hocket {
@@ -72,6 +73,59 @@ TEST(RowOpsTest, GatherRows) {
     for (int i = 0; i < 400; ++i)
       ASSERT_EQ(std::memcmp(&y[i * cols], &x[rows[i] * stride], cols * sizeof(float)), 0);
   });
+}
+
+// There and back by the words of the contract, whichever way the rows are named.
+template <class T>
+void expect_quantized_and_back(int cols) {
+  constexpr int kRows = 50, kPicked = 300;
+  std::mt19937 random(9);
+  std::vector<T> x;
+  for (const float v : cases::random_row(kRows * cols, 3, random)) x.push_back(from_float<T>(v));
+  x[cols] = from_float<T>(std::nanf(""));
+  std::vector<float> expected;
+  for (int r = 0; r < kRows; ++r) {
+    float amax = 0;
+    for (int i = 0; i < cols; ++i) amax = std::max(amax, std::abs(to_float(x[r * cols + i])));
+    for (int i = 0; i < cols; ++i) {
+      const float q = std::nearbyint(to_float(x[r * cols + i]) * (127 / amax));
+      expected.push_back(to_float(from_float<T>(q * (amax / 127))));
+    }
+  }
+  std::vector<int32_t> picked(kPicked);
+  for (int32_t& r : picked) r = static_cast<int32_t>(random() % kRows);
+  const int64_t bytes = quantized_columns(cols);
+  SameBits<int8_t> same;
+  on_every_backend([&](Backend& backend) {
+    std::vector<int8_t> q(kRows * bytes, 77);
+    const MatrixView quantized{q.data(), DType::int8, kRows, bytes, bytes};
+    quantize_rows(backend, MatrixView::of(View<T>(x.data(), kRows, cols)), quantized);
+    ASSERT_TRUE(same(q));
+    std::vector<T> by_number(kPicked * cols), by_place(kPicked * cols);
+    std::vector<const std::byte*> places;
+    for (const int32_t r : picked)
+      places.push_back(reinterpret_cast<const std::byte*>(q.data()) + r * bytes);
+    dequantize_rows(backend, quantized, picked,
+                    MatrixView::of(View<T>(by_number.data(), kPicked, cols)));
+    dequantize_rows(backend, places, MatrixView::of(View<T>(by_place.data(), kPicked, cols)));
+    ASSERT_EQ(std::memcmp(by_number.data(), by_place.data(), by_place.size() * sizeof(T)), 0);
+    for (int i = 0; i < kPicked; ++i)
+      for (int c = 0; c < cols; ++c) {
+        const float got = to_float(by_number[i * cols + c]);
+        if (picked[i] == 1) {
+          ASSERT_TRUE(std::isnan(got));
+        } else {
+          ASSERT_EQ(got, expected[picked[i] * cols + c]) << cols << " columns, row " << picked[i];
+        }
+      }
+  });
+}
+
+TEST(RowOpsTest, QuantizedRowsAndBack) {
+  for (const int cols : {1, 27, 28, 29, 64, 100, 2048}) {
+    expect_quantized_and_back<Bf16>(cols);
+    expect_quantized_and_back<float>(cols);
+  }
 }
 
 enum class Shared : uint8_t { none, added };

@@ -77,6 +77,15 @@ struct Lanes {
     const __m256i sorted = _mm256_permute4x64_epi64(words, 0b11011000);
     return _mm_packs_epi16(_mm256_castsi256_si128(sorted), _mm256_extracti128_si256(sorted, 1));
   }
+  static Lanes load_bytes(const int8_t* p) {
+    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return of(_mm256_cvtepi8_epi32(x), _mm256_cvtepi8_epi32(_mm_srli_si128(x, 8)));
+  }
+  static Lanes load_bytes(const int8_t* p, int n) {
+    alignas(16) int8_t part[16] = {};
+    __builtin_memcpy(part, p, n);
+    return load_bytes(part);
+  }
   void store_bytes(int8_t* p) const { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes()); }
   void store_bytes(int8_t* p, int n) const {
     alignas(16) int8_t part[16];

@@ -42,6 +42,12 @@ struct Lanes {
   void store(Bf16* p, int n) const { _mm256_mask_storeu_epi16(p, first_lanes(n), upper_halves()); }
   __m256i upper_halves() const { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits(), 16)); }
 
+  static Lanes load_bytes(const int8_t* p) {
+    return of(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static Lanes load_bytes(const int8_t* p, int n) {
+    return of(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)));
+  }
   void store_bytes(int8_t* p) const {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(bits()));
   }

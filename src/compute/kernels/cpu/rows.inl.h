@@ -9,7 +9,7 @@
 //   Pairs of lanes: load_doubled(const float* p, int n): p[i / 2], nothing past p[(n - 1) / 2];
 //   swap_neighbours(a);  fma_sub_add(a, b, c): fma(a, b, -c) in even lanes, fma(a, b, c) in odd.
 //   Lanes as int32: max_bits(a, b);  largest_bits(): the largest, as a float;  sum_bits();
-//   store_bytes(int8_t*), store_bytes(int8_t*, int n) of lanes in [-128, 127].
+//   store_bytes(int8_t*), store_bytes(int8_t*, int n) of lanes in [-128, 127], V::load_bytes.
 #pragma once
 
 #include "compute/kernels/math.h"
@@ -215,6 +215,15 @@ struct Rows {
     });
     return sum.sum_bits();
   }
+  template <class T>
+  static void dequantize(const int8_t* q, float scale, int64_t n, T* x) {
+    const V all = V::all(scale);
+    blocks(n, [&](int64_t i, auto lanes) {
+      store_rounded(from_int(load_bytes(q + i, lanes)) * all, x + i, lanes);
+    });
+  }
+  static V load_bytes(const int8_t* p, Whole) { return V::load_bytes(p); }
+  static V load_bytes(const int8_t* p, int n) { return V::load_bytes(p, n); }
   static void store_bytes(V x, int8_t* p, Whole) { x.store_bytes(p); }
   static void store_bytes(V x, int8_t* p, int n) { x.store_bytes(p, n); }
 
@@ -358,8 +367,8 @@ struct Rows {
 
   template <class T>
   static constexpr ActivationKernels<T> activation() {
-    return {rms_norm<T>, swiglu<T>, round<T>,   head<T>,
-            softmax<T>,  divide<T>, combine<T>, quantize<T>};
+    return {rms_norm<T>, swiglu<T>,  round<T>,    head<T>,      softmax<T>,
+            divide<T>,   combine<T>, quantize<T>, dequantize<T>};
   }
   static constexpr RowKernels table(Isa isa) {
     return {isa,    activation<Bf16>(), activation<float>(), scale, merge, angles, top_k, row_stats,

@@ -134,6 +134,11 @@ void quantize(const QuantizeRow<T>& row) {
   }
 }
 
+template <class T>
+void dequantize(const int8_t* q, float scale, int64_t n, T* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = from_float<T>(static_cast<float>(q[i]) * scale);
+}
+
 void scale(float alpha, int64_t n, float* o) {
   for (int64_t i = 0; i < n; ++i) o[i] = o[i] * alpha;
 }
@@ -245,8 +250,8 @@ void top_k(const TopKRow& row) {
 
 template <class T>
 constexpr ActivationKernels<T> activation() {
-  return {rms_norm<T>, swiglu<T>, round<T>,   head<T>,
-          softmax<T>,  divide<T>, combine<T>, quantize<T>};
+  return {rms_norm<T>, swiglu<T>,  round<T>,    head<T>,      softmax<T>,
+          divide<T>,   combine<T>, quantize<T>, dequantize<T>};
 }
 
 }  // namespace
