@@ -1,7 +1,5 @@
 #include "compute/comm/all_to_all.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -9,29 +7,33 @@
 
 #include "base/check.h"
 #include "compute/comm/message_head.h"
+#include "compute/comm/slot_memory.h"
 
 namespace hocket {
 
 namespace {
 
-constexpr size_t kAlign = 64;
 constexpr size_t kHeadBytes = sizeof(MessageHead);
+constexpr int kNobody = -1;
 constexpr int kMostRanks = 4096;                // with the next, sums of lengths do not overflow
 constexpr size_t kMostBytes = size_t{1} << 44;  // of one message
-constexpr Duration kLookForAbort = std::chrono::milliseconds(1);
-
-struct Unmap {
-  size_t num_bytes = 0;
-  void operator()(std::byte* memory) const { munmap(memory, num_bytes); }
-};
-
-size_t aligned(size_t bytes) {
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
+constexpr Duration kLookForAbort = std::chrono::milliseconds(50);  // if nobody wakes this rank
 
 std::string name_of(MessageKind kind, Stamp stamp) {
   return name_of_message(kind, stamp.step, stamp.layer);
 }
+
+// Tells of a wait from its first sleep until it goes out of scope.
+struct ToldWait {
+  ExchangeWatch* watch;
+  bool is_told = false;
+  void sleeps() {
+    if (watch != nullptr && !std::exchange(is_told, true)) watch->waits();
+  }
+  ~ToldWait() {
+    if (is_told) watch->goes_on();
+  }
+};
 
 }  // namespace
 
@@ -73,9 +75,20 @@ struct AllToAll::State {
   bool aborted() const {
     return options.abort != nullptr && options.abort->load(std::memory_order_acquire) != 0;
   }
-  std::unexpected<Error> give_up(Error e) {
+  std::unexpected<Error> give_up(Error e, int peer) {
     failed = std::move(e);
+    lost_peer = peer;
     return std::unexpected(*failed);
+  }
+  // Its message, or the room for this rank's last one.
+  bool owes(const Exchange& e, int peer) const {
+    const Peer& p = e.peers[static_cast<size_t>(peer)];
+    return peer != rank && (e.phase == Phase::open ? !p.is_here : p.under_way);
+  }
+  int first_owing(const Exchange& e) const {
+    int peer = 0;
+    while (peer < num_ranks && !owes(e, peer)) ++peer;
+    return peer < num_ranks ? peer : kNobody;
   }
 
   Result<bool> all_here(Exchange& e);
@@ -89,9 +102,10 @@ struct AllToAll::State {
   Transport& transport;
   const Options options;
   const int rank, num_ranks;
-  std::unique_ptr<std::byte, Unmap> memory;
+  SlotMemory memory;
   std::vector<Exchange> exchanges;  // [lane][kind]
   std::optional<Error> failed;
+  int lost_peer = kNobody;  // blamed by `failed`; set by whoever finds out, before it
 };
 
 // Without length and sum.
@@ -110,8 +124,7 @@ std::string AllToAll::State::owed(const Exchange& e) const {
   std::string names;
   int count = 0;
   for (int peer = 0; peer < num_ranks; ++peer) {
-    const Peer& p = e.peers[static_cast<size_t>(peer)];
-    if (peer == rank || (is_in ? p.is_here : !p.under_way)) continue;
+    if (!owes(e, peer)) continue;
     names += fmt::format("{}rank {}", count++ == 0 ? "" : ", ", peer);
   }
   const char* verb = is_in ? (count == 1 ? "owes" : "owe") : (count == 1 ? "has" : "have");
@@ -120,24 +133,28 @@ std::string AllToAll::State::owed(const Exchange& e) const {
                      e.lane, is_in ? "to" : "of", rank);
 }
 
-// Moves what can move until done(e). Errors: its own; lost_rank when the step is given up, or after
-// the stall timeout.
+// Moves what can move until done(e). Errors: lost_rank when the step is given up, which goes before
+// what is seen of ranks that gave it up already; else its own, or after the stall timeout.
 template <class Done>
 Result<void> AllToAll::State::until(Exchange& e, Done done) {
   const TimePoint deadline = transport.now() + options.stall_timeout;
+  ToldWait told{options.watch};
   for (;;) {
     transport.progress();
     auto is_done = done(e);
-    if (!is_done) return give_up(std::move(is_done).error());
-    if (*is_done) return {};
+    if (is_done && *is_done) return {};
     if (aborted()) {
-      return give_up(error(ErrorCode::lost_rank, "the step was given up while {}", owed(e)));
+      return give_up(error(ErrorCode::lost_rank, "the step was given up while {}", owed(e)),
+                     kNobody);
     }
+    if (!is_done) return give_up(std::move(is_done).error(), lost_peer);
     const Duration left = deadline - transport.now();
     if (left.count() <= 0) {
       return give_up(error(ErrorCode::lost_rank, "{} since {:.3f} s", owed(e),
-                           to_seconds(options.stall_timeout)));
+                           to_seconds(options.stall_timeout)),
+                     first_owing(e));
     }
+    told.sleeps();
     transport.wait(options.abort == nullptr ? left : std::min(left, kLookForAbort));
   }
 }
@@ -149,6 +166,7 @@ Result<bool> AllToAll::State::all_here(Exchange& e) {
     Result<std::optional<Transport::Arrival>> arrival = std::exchange(p.early, std::nullopt);
     if (!arrival->has_value()) arrival = transport.arrived(channel(e, peer));
     if (!arrival) {
+      lost_peer = peer;
       Error lost = std::move(arrival).error();
       lost.message += fmt::format("; {}", owed(e));
       return fail(std::move(lost));
@@ -156,6 +174,7 @@ Result<bool> AllToAll::State::all_here(Exchange& e) {
     if (!arrival->has_value()) continue;
     const size_t num_bytes = (**arrival).num_bytes;
     if (const auto why = mismatch(p.slot.first(num_bytes), head_of(e, peer)); !why.empty()) {
+      lost_peer = peer;
       return fail(ErrorCode::lost_rank, "rank {} cannot use what rank {} sent as {} (lane {}): {}",
                   rank, peer, name_of(e.kind, e.stamp), e.lane, why);
     }
@@ -173,9 +192,10 @@ Result<bool> AllToAll::State::all_sent(Exchange& e) {
   for (int peer = 0; peer < num_ranks; ++peer) {
     Peer& p = e.peers[static_cast<size_t>(peer)];
     if (!p.under_way) continue;
-    HOCKET_TRY(const bool is_sent, transport.sent(channel(e, peer)));
-    p.under_way = !is_sent;
-    all = all && is_sent;
+    const Result<bool> is_sent = transport.sent(channel(e, peer));
+    if (!is_sent) return lost_peer = peer, std::unexpected(is_sent.error());
+    p.under_way = !*is_sent;
+    all = all && *is_sent;
   }
   return all;
 }
@@ -208,10 +228,10 @@ Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
 
 size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
   size_t num_bytes =
-      aligned(options.most_bytes[static_cast<size_t>(MessageKind::agree)]);  // copies
+      SlotMemory::bytes_of(options.most_bytes[static_cast<size_t>(MessageKind::agree)]);  // copies
   for (const size_t most : options.most_bytes) {
     HOCKET_CHECK(most <= kMostBytes);
-    num_bytes += kHeadBytes + aligned(most);
+    num_bytes += SlotMemory::bytes_of(kHeadBytes + most);
   }
   return num_bytes * static_cast<size_t>(options.num_lanes) * static_cast<size_t>(num_ranks - 1);
 }
@@ -220,24 +240,7 @@ Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const O
   HOCKET_CHECK(options.num_lanes > 0 && options.num_lanes <= kMaxLanes);
   HOCKET_CHECK(transport.num_ranks() <= kMostRanks);
   auto state = std::make_unique<State>(transport, options);
-  const size_t num_bytes = bytes_for(state->num_ranks, options);
-  if (num_bytes > 0) {
-    // Populated here, so that the pages are near this thread.
-    void* memory = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory == MAP_FAILED) {
-      return fail(error(ErrorCode::out_of_memory,
-                        "no memory for the messages among {} ranks: {:.2f} GB", state->num_ranks,
-                        static_cast<double>(num_bytes) / 1e9)
-                      .with_fix("smaller batches need less"));
-    }
-    state->memory = {static_cast<std::byte*>(memory), Unmap{num_bytes}};
-  }
-
-  std::byte* next = state->memory.get();
-  const auto take = [&](size_t bytes) {
-    return std::span(std::exchange(next, next + aligned(bytes)), bytes);
-  };
+  HOCKET_TRY(state->memory, SlotMemory::create(bytes_for(state->num_ranks, options)));
   for (int lane = 0; lane < options.num_lanes; ++lane) {
     for (int k = 0; k < kNumMessageKinds; ++k) {
       const auto kind = static_cast<MessageKind>(k);
@@ -248,8 +251,8 @@ Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const O
         if (peer == state->rank) continue;
         State::Peer& p = e.peers[static_cast<size_t>(peer)];
         const size_t most = options.most_bytes[static_cast<size_t>(k)];
-        p.slot = take(kHeadBytes + most);
-        if (kind == MessageKind::agree) p.out = take(most);
+        p.slot = state->memory.take(kHeadBytes + most);
+        if (kind == MessageKind::agree) p.out = state->memory.take(most);
       }
     }
   }
@@ -273,6 +276,9 @@ int AllToAll::rank() const {
 int AllToAll::num_ranks() const {
   return state_->num_ranks;
 }
+int AllToAll::lost_peer() const {
+  return state_->failed ? state_->lost_peer : kNobody;
+}
 
 Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
                              std::span<const Parts> parts) {
@@ -288,7 +294,8 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
   }
   if (s.aborted()) {
     return s.give_up(error(ErrorCode::lost_rank, "the step was given up before the {} of rank {}",
-                           name_of(kind, stamp), s.rank));
+                           name_of(kind, stamp), s.rank),
+                     kNobody);
   }
   const TimePoint start = s.transport.now();
   // What the last one sent is there, or this rank would not be here: only agreements may wait.
@@ -302,9 +309,10 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
     if (sending) continue;
     Error lost = std::move(sending).error();
     lost.message += fmt::format("; it was to take the {} of rank {}", name_of(kind, stamp), s.rank);
-    return s.give_up(std::move(lost));
+    return s.give_up(std::move(lost), peer);
   }
   e.times.posted = s.transport.now();
+  if (s.options.watch != nullptr) s.options.watch->started(lane, kind, stamp);
   e.phase = State::Phase::open;
   e.num_missing = s.num_ranks - 1;
   return {};
@@ -325,13 +333,13 @@ Result<void> AllToAll::wait(int lane, MessageKind kind, Stamp stamp) {
 
 bool AllToAll::ready(int lane, MessageKind kind) {
   State& s = *state_;
-  if (s.failed) return true;
+  if (s.failed || s.aborted()) return true;
   State::Exchange& e = s.exchange(lane, kind);
   HOCKET_CHECK(e.phase == State::Phase::open);
   s.transport.progress();
   auto here = s.all_here(e);
   if (!here) s.failed = here.error();
-  return !here || *here || s.aborted();
+  return !here || *here;
 }
 
 bool AllToAll::called(int lane, MessageKind kind) {
@@ -345,7 +353,7 @@ bool AllToAll::called(int lane, MessageKind kind) {
     if (peer == s.rank) continue;
     if (!p.early) {
       auto arrival = s.transport.arrived(s.channel(e, peer));
-      if (!arrival) return s.failed = std::move(arrival).error(), true;
+      if (!arrival) return true;  // start() or wait() sees it too, or why the step is given up
       p.early = *arrival;
     }
     if (p.early) return true;

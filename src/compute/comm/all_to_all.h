@@ -44,6 +44,17 @@ struct ExchangeTimes {
   uint64_t out_bytes = 0, in_bytes = 0;
 };
 
+// Who watches over a rank: told that it moves, and when it stands still because of others. Cheap;
+// allocates nothing.   Thread: engine.
+class ExchangeWatch {
+ public:
+  virtual ~ExchangeWatch() = default;
+  virtual void started(int lane, MessageKind kind, Stamp stamp) = 0;
+  // Around each wait that blocks.
+  virtual void waits() = 0;
+  virtual void goes_on() = 0;
+};
+
 class AllToAll {
  public:
   struct Options {
@@ -52,9 +63,10 @@ class AllToAll {
     std::array<size_t, kNumMessageKinds> most_bytes{};
     uint32_t epoch = 0;                                 // of the membership
     Duration stall_timeout = std::chrono::seconds(30);  // last resort: somebody is not there
-    // Becomes non-zero when the step is to be given up (a rank was lost): waits return at once, at
-    // the latest after a millisecond.
+    // Becomes non-zero when the step is to be given up (a rank was lost): waits return at once when
+    // whoever sets it then calls Transport::wake(), else after 50 ms.
     const std::atomic<uint32_t>* abort = nullptr;
+    ExchangeWatch* watch = nullptr;  // outlives this
   };
   // The transport outlives it, and is no other's. Errors: out_of_memory.
   static Result<std::unique_ptr<AllToAll>> create(Transport& transport, const Options& options);
@@ -64,6 +76,9 @@ class AllToAll {
 
   int rank() const;
   int num_ranks() const;
+  // Whom the first error blames: the rank that is missing, of several the lowest, or whose message
+  // cannot be used. -1: nobody in particular (an abort), or no error.
+  int lost_peer() const;
 
   // parts[peer]: what goes to that peer as one message, at most kMaxParts - 1 pieces of together
   // most_bytes; parts[rank()] is not sent. The bytes of a dispatch must stay as they are until this
