@@ -163,6 +163,10 @@ uint16_t ControlPlane::port() const {
   return state_->port;
 }
 
+std::string ControlPlane::local_host() const {
+  return state_->shared.local_host();
+}
+
 const Identity& ControlPlane::self() const {
   return state_->self;
 }

@@ -63,6 +63,9 @@ class ControlPlane {
   std::vector<RankStatus> status() const;
   // Where rank 0 listens; 0 on the others.
   uint16_t port() const;
+  // The address of this host by which the ranks reach each other, without a port: that of the
+  // control connection. Thread: any.
+  std::string local_host() const;
   const Identity& self() const;
 
   // The store of rank 0: each call asks it and waits for its answer.   Thread: any but the engine's

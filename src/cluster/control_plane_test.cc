@@ -20,7 +20,18 @@ TEST_F(ControlPlaneTest, FourRanksMeet) {
     EXPECT_EQ(view.epoch, 1u);
     EXPECT_EQ(view.members[3].identity.host, "h3");
     EXPECT_EQ(view.members[2].identity.boot_id.size(), 16u);
+    EXPECT_EQ(plane(rank).local_host(), "127.0.0.1");
   }
+}
+
+TEST_F(ControlPlaneTest, WhoListensEverywhereNamesOneAddress) {
+  num_ranks_ = 2;
+  ClusterOptions everywhere = options(0);
+  everywhere.init_addr.host = "0.0.0.0";
+  const auto made = ControlPlane::join(everywhere, identity(0));
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_TRUE(listen_on(resolve({(*made)->local_host(), 0})->front()));
+  EXPECT_NE((*made)->local_host(), "0.0.0.0");
 }
 
 TEST_F(ControlPlaneTest, RankZeroMayComeLast) {

@@ -31,6 +31,11 @@ void Shared::publish_status(std::vector<RankStatus> status) {
   status_ = std::move(status);
 }
 
+void Shared::publish_local_host(std::string host) {
+  std::lock_guard lock(mutex_);
+  local_host_ = std::move(host);
+}
+
 void Shared::give_up(const Error& why) {
   std::lock_guard lock(mutex_);
   if (!failure_) failure_ = why;
@@ -53,6 +58,11 @@ std::optional<Error> Shared::failure() const {
 std::vector<RankStatus> Shared::status() const {
   std::lock_guard lock(mutex_);
   return status_;
+}
+
+std::string Shared::local_host() const {
+  std::lock_guard lock(mutex_);
+  return local_host_;
 }
 
 Result<void> Shared::enter(uint32_t epoch) {

@@ -43,6 +43,7 @@ class Shared {
   // The same, and the view's epoch is over for this rank.
   void publish_over(const ClusterView& view);
   void publish_status(std::vector<RankStatus> status);
+  void publish_local_host(std::string host);
   // No more is tried.
   void give_up(const Error& why);
 
@@ -50,6 +51,7 @@ class Shared {
   ClusterView view() const;
   std::optional<Error> failure() const;
   std::vector<RankStatus> status() const;
+  std::string local_host() const;
   Result<void> enter(uint32_t epoch);
   // The epoch the engine is in is over, before anybody says so. 0: it is in none.
   uint32_t leave_epoch();
@@ -66,6 +68,7 @@ class Shared {
   ClusterView view_;
   std::optional<Error> failure_;
   std::vector<RankStatus> status_;
+  std::string local_host_;
   uint32_t entered_ = 0;  // by the engine; 0: none
   uint32_t over_ = 0;     // epochs up to here cannot be entered
 };

@@ -40,6 +40,8 @@ Result<std::unique_ptr<Coordinator>> Coordinator::create(const ClusterOptions& o
                                                          const Identity& self, Poller& poller,
                                                          Shared& shared) {
   HOCKET_TRY(Fd listener, listen_at(options));
+  const SocketAddress address = local_address(listener);
+  shared.publish_local_host(address.is_any() ? own_host() : address.host());
   std::unique_ptr<Coordinator> made(new Coordinator(options, self, poller, shared));
   made->listener_ = std::move(listener);
   poller.add(made->listener_, kListenToken, EPOLLIN);

@@ -67,6 +67,7 @@ void Follower::connected(TimePoint now) {
     return drop_candidate(
         now, fmt::format("{}: {}", to_text(options_.init_addr), std::strerror(problem)));
   poller_.remove(candidate_->dialled);
+  shared_.publish_local_host(local_address(candidate_->dialled).host());
   candidate_->connection = std::make_unique<Connection>(std::exchange(candidate_->dialled, Fd()),
                                                         poller_, candidate_->token);
   candidate_->phase = Phase::hello;

@@ -1,6 +1,8 @@
 #include "cluster/socket.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <unistd.h>
@@ -71,6 +73,12 @@ bool SocketAddress::is_loopback() const {
          IN6_IS_ADDR_LOOPBACK(&as<sockaddr_in6>(storage).sin6_addr) != 0;
 }
 
+bool SocketAddress::is_any() const {
+  if (storage.ss_family == AF_INET)
+    return as<sockaddr_in>(storage).sin_addr.s_addr == htonl(INADDR_ANY);
+  return IN6_IS_ADDR_UNSPECIFIED(&as<sockaddr_in6>(storage).sin6_addr) != 0;
+}
+
 uint16_t SocketAddress::port() const {
   return ntohs(storage.ss_family == AF_INET ? as<sockaddr_in>(storage).sin_port
                                             : as<sockaddr_in6>(storage).sin6_port);
@@ -83,13 +91,17 @@ void SocketAddress::set_any() {
     reinterpret_cast<sockaddr_in6&>(storage).sin6_addr = in6addr_any;
 }
 
-std::string SocketAddress::text() const {
+std::string SocketAddress::host() const {
   char host[INET6_ADDRSTRLEN] = "?";
   const void* bytes = storage.ss_family == AF_INET
                           ? static_cast<const void*>(&as<sockaddr_in>(storage).sin_addr)
                           : static_cast<const void*>(&as<sockaddr_in6>(storage).sin6_addr);
   inet_ntop(storage.ss_family, bytes, host, sizeof host);
-  return to_text({host, port()});
+  return host;
+}
+
+std::string SocketAddress::text() const {
+  return to_text({host(), port()});
 }
 
 Result<std::vector<SocketAddress>> resolve(const HostPort& address) {
@@ -133,6 +145,20 @@ SocketAddress local_address(const Fd& socket) {
   address.length = sizeof address.storage;
   getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.length);
   return address;
+}
+
+std::string own_host() {
+  ifaddrs* raw = nullptr;
+  if (getifaddrs(&raw) != 0) return "127.0.0.1";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> list(raw, freeifaddrs);
+  for (const ifaddrs* one = raw; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    SocketAddress address;
+    address.length = sizeof(sockaddr_in);
+    std::memcpy(&address.storage, one->ifa_addr, address.length);
+    if ((one->ifa_flags & IFF_RUNNING) != 0 && !address.is_loopback()) return address.host();
+  }
+  return "127.0.0.1";
 }
 
 Result<Fd> start_dial(const SocketAddress& address) {

@@ -51,8 +51,10 @@ struct SocketAddress {
   socklen_t length = 0;
 
   bool is_loopback() const;
+  bool is_any() const;
   uint16_t port() const;
-  void set_any();  // every address of this machine, the port kept
+  void set_any();            // every address of this machine, the port kept
+  std::string host() const;  // without the port
   std::string text() const;
 };
 
@@ -61,8 +63,11 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& address);
 
 // Errors: port_in_use; io, also when the address is not of this machine.
 Result<Fd> listen_on(const SocketAddress& address);
-// The address a listening socket got.
+// This side's address of a socket that listens or is connected.
 SocketAddress local_address(const Fd& socket);
+// An address of this machine by which others may reach it: of a network that is up, loopback where
+// there is none.
+std::string own_host();
 // Begins to connect; the socket becomes writable when that has ended. Errors: io.
 Result<Fd> start_dial(const SocketAddress& address);
 // How it ended: 0, or an errno.

@@ -29,6 +29,9 @@ namespace hocket {
 struct ClusterLaunch {
   LaunchPlan plan;
   ClusterOptions control;
+  // Called by create() as soon as the control plane is there, before anything is loaded: rank 0
+  // listens then, the others were taken. An error ends create() with it.
+  std::function<Result<void>(ControlPlane&)> joined;
 };
 
 class Engine {

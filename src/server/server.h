@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "core/server_settings.h"
 #include "server/generation_request.h"
@@ -21,6 +22,9 @@ class Server {
     Generator* generator = nullptr;
     const Tokenizer* tokenizer = nullptr;         // null: text endpoints answer no_tokenizer
     const ChatTemplate* chat_template = nullptr;  // null: chat answers template_failed
+    // Of a service of several processes: what its ranks prove themselves with (empty: nothing), and
+    // the address by which they reach this one.
+    std::string cluster_token, internal_host;
     int num_http_threads = 1;
     int num_text_threads = 2;
   };
