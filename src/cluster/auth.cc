@@ -5,6 +5,7 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -34,8 +35,10 @@ Result<std::string> read_cluster_token(const std::string& path) {
                       token.size(), kMinTokenBytes, kMost)
                     .with_fix("make one with: openssl rand -hex 32 > token")
                     .with_param("--cluster-token-file"));
+  // A group may read what root gave it: so come secrets of Kubernetes and credentials of systemd.
   struct stat facts{};
-  if (stat(path.c_str(), &facts) == 0 && (facts.st_mode & (S_IRGRP | S_IROTH)) != 0)
+  if (stat(path.c_str(), &facts) == 0 &&
+      (facts.st_mode & (facts.st_uid == geteuid() ? S_IRGRP | S_IROTH : S_IROTH)) != 0)
     log::warning("cluster: other users can read the token in {}; chmod 600 keeps it from them",
                  path);
   return token;

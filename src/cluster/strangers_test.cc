@@ -1,5 +1,7 @@
 // What strangers can do on the port of rank 0: nothing but be closed.
 #include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -266,6 +268,24 @@ TEST(ClusterToken, IsReadWithoutItsEnds) {
   std::ofstream(path) << std::string(5000, 'x');
   EXPECT_EQ(read_cluster_token(path).error().code, ErrorCode::bad_value);
   EXPECT_EQ(read_cluster_token(path + ".none").error().code, ErrorCode::io);
+}
+
+TEST(ClusterToken, WhomOthersCanReadIsWarnedOf) {
+  const std::string path = testing::TempDir() + "cluster_token_mode_test";
+  std::ofstream(path) << "0123456789abcdef\n";
+  const auto warns = [&](mode_t mode) {
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(read_cluster_token(path));
+    return testing::internal::GetCapturedStderr().contains("chmod 600");
+  };
+  EXPECT_FALSE(warns(0600));
+  EXPECT_TRUE(warns(0640));
+  EXPECT_TRUE(warns(0604));
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files away";
+  ASSERT_EQ(chown(path.c_str(), 1, 1), 0);
+  EXPECT_FALSE(warns(0440));
+  EXPECT_TRUE(warns(0444));
 }
 
 TEST(ClusterProof, DependsOnAllThatIsSaid) {
