@@ -36,11 +36,13 @@ Result<int> parse_number(std::string_view text, const std::string& name, int lea
   return value;
 }
 
-// What a launcher says: this is process `index` of `count`, `local` of them on this host.
+// What a launcher says: this is process `index` of `count`; on this host, `local_rank` of `local`.
 struct Launcher {
   Claim index, count;
-  MaybeClaim local;
+  MaybeClaim local, local_rank;
 };
+
+constexpr const char* kSpawned = "HOCKET_SPAWNED";
 
 class Reader {
  public:
@@ -48,6 +50,7 @@ class Reader {
       : flags_(flags), environment_(environment) {}
 
   Result<LaunchPlan> read() {
+    if (const std::string* text = find(kSpawned)) return spawned(*text);
     HOCKET_TRY_VOID(check_flags());
     HOCKET_TRY(auto launcher, read_launcher());
     LaunchPlan plan;
@@ -59,7 +62,7 @@ class Reader {
     if (plan.num_ranks > kMaxRanks)
       return fail(ErrorCode::bad_value, "{} ranks are asked for by {}; at most {} are possible",
                   plan.num_ranks, plan.source, kMaxRanks);
-    if (plan.num_ranks == 1) return plan;
+    if (plan.num_ranks == 1 || plan.in_process) return plan;
     HOCKET_TRY(plan.init_addr, address(plan));
     return plan;
   }
@@ -101,24 +104,50 @@ class Reader {
     return {};
   }
 
+  // RANK/RANKS/RANKS_PER_NODE/HOST:PORT.
+  Result<LaunchPlan> spawned(std::string_view text) const {
+    int numbers[3] = {};
+    for (int& number : numbers) {
+      const size_t slash = text.find('/');
+      if (slash == std::string_view::npos)
+        return fail(ErrorCode::bad_value, "{} is not RANK/RANKS/RANKS_PER_NODE/HOST:PORT",
+                    kSpawned);
+      HOCKET_TRY(number, parse_number(text.substr(0, slash), kSpawned, 0));
+      text.remove_prefix(slash + 1);
+    }
+    const auto [rank, num_ranks, per_node] = numbers;
+    if (per_node < 1 || rank >= num_ranks || num_ranks > kMaxRanks)
+      return fail(ErrorCode::bad_value, "{} names rank {} of {}, {} a node", kSpawned, rank,
+                  num_ranks, per_node);
+    HOCKET_TRY(HostPort address, parse_host_port(text));
+    return LaunchPlan{.num_ranks = num_ranks,
+                      .rank = rank,
+                      .ranks_per_node = per_node,
+                      .local_rank = rank % per_node,
+                      .init_addr = std::move(address),
+                      .source = kSpawned};
+  }
+
   // The variables of one launcher; nothing where it is not the one, or started one process only.
-  Result<std::optional<Launcher>> variables(const char* index, const char* count,
-                                            const char* local) const {
+  Result<std::optional<Launcher>> variables(const char* index, const char* count, const char* local,
+                                            const char* local_rank) const {
     HOCKET_TRY(const MaybeClaim i, number(index, 0));
     HOCKET_TRY(const MaybeClaim n, number(count, 1));
     HOCKET_TRY(const MaybeClaim l, number(local, 1));
+    HOCKET_TRY(const MaybeClaim r, number(local_rank, 0));
     if (!i || !n) return std::nullopt;
     if (i->value >= n->value)
       return fail(ErrorCode::bad_value, "{} is {}, and {} is {}", index, i->value, count, n->value);
     if (n->value == 1) return std::nullopt;
-    return Launcher{*i, *n, l};
+    return Launcher{*i, *n, l, r};
   }
 
   Result<std::optional<Launcher>> read_launcher() const {
-    HOCKET_TRY(auto torch, variables("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"));
+    HOCKET_TRY(auto torch, variables("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"));
     HOCKET_TRY(auto mpi, variables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                   "OMPI_COMM_WORLD_LOCAL_SIZE"));
-    HOCKET_TRY(auto slurm, variables("SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"));
+                                   "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"));
+    HOCKET_TRY(auto slurm,
+               variables("SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"));
     HOCKET_TRY(const MaybeClaim pmix, number("PMIX_RANK", 0));
     std::optional<Launcher> found;
     for (const auto& one : {torch, mpi, mpi ? std::nullopt : slurm}) {
@@ -130,6 +159,7 @@ class Reader {
       HOCKET_TRY_VOID(must_agree("rank", found->index, one->index));
       HOCKET_TRY_VOID(must_agree("number of ranks", found->count, one->count));
       if (!found->local) found->local = one->local;
+      if (!found->local_rank) found->local_rank = one->local_rank;
     }
     if (!pmix) return found;
     if (found) {
@@ -139,7 +169,7 @@ class Reader {
       if (pmix->value >= *flags_.ep_size)
         return fail(ErrorCode::bad_value, "PMIX_RANK is {}, and --ep-size {}", pmix->value,
                     *flags_.ep_size);
-      found = Launcher{*pmix, {*flags_.ep_size, "--ep-size"}, std::nullopt};
+      found = Launcher{*pmix, {*flags_.ep_size, "--ep-size"}, std::nullopt, std::nullopt};
     }
     return found;
   }
@@ -175,10 +205,12 @@ class Reader {
     if (flags_.node_rank)
       HOCKET_TRY_VOID(must_agree("node's rank", {*flags_.node_rank, "--node-rank"},
                                  {launcher.index.value / per_node.value, launcher.index.source}));
+    const int per_host = std::min(per_node.value, count);
     return LaunchPlan{.num_ranks = count,
                       .rank = launcher.index.value,
-                      .num_local = 1,
-                      .ranks_per_node = std::min(per_node.value, count),
+                      .ranks_per_node = per_host,
+                      .local_rank = launcher.local_rank ? launcher.local_rank->value
+                                                        : launcher.index.value % per_host,
                       .init_addr = {},
                       .source = launcher.index.source};
   }
@@ -205,6 +237,8 @@ class Reader {
     LaunchPlan plan{.num_ranks = nodes.value * per_node,
                     .rank = node.value * per_node,
                     .num_local = per_node,
+                    .in_process = nodes.value == 1 && per_node > 1 && !flags_.ranks_per_node &&
+                                  flags_.dist_init_addr.empty(),
                     .ranks_per_node = per_node,
                     .init_addr = {},
                     .source = node.source};
@@ -265,6 +299,7 @@ class Reader {
     }
     if (flag) return *flag;
     if (all_here) return HostPort{"127.0.0.1", 0};
+    if (plan.ranks_per_node == plan.num_ranks) return HostPort{"127.0.0.1", kDefaultClusterPort};
     return address_by_launcher(plan);
   }
 
@@ -307,6 +342,15 @@ LaunchEnvironment this_environment() {
 
 Result<LaunchPlan> read_launch(const LaunchFlags& flags, const LaunchEnvironment& environment) {
   return Reader(flags, environment).read();
+}
+
+bool LaunchPlan::spawned() const {
+  return source == kSpawned;
+}
+
+std::string spawned_variable(const LaunchPlan& parent, int rank) {
+  return fmt::format("{}={}/{}/{}/{}", kSpawned, rank, parent.num_ranks, parent.ranks_per_node,
+                     to_text(parent.init_addr));
 }
 
 std::string first_host(std::string_view node_list) {

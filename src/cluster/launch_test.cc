@@ -30,87 +30,116 @@ Variables with(Variables base, const Variables& more) {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> kCases{
-      {"nothing", {}, {}, "h", {1, 0, 1, 1, {}, "one process"}},
-      {"one machine", {.ep_size = 4}, {}, "h", {4, 0, 4, 4, {"127.0.0.1", 0}, "--ep-size"}},
+      {"nothing", {}, {}, "h", {1, 0, 1, false, 1, 0, {}, "one process"}},
+      {"threads", {.ep_size = 4}, {}, "h", {4, 0, 4, true, 4, 0, {}, "--ep-size"}},
+      {"threads, one host said aloud",
+       {.nnodes = 1, .node_rank = 0, .ep_size = 4},
+       {},
+       "h",
+       {4, 0, 4, true, 4, 0, {}, "--ep-size"}},
       {"one machine, by ranks",
        {.ranks_per_node = 2},
        {},
        "h",
-       {2, 0, 2, 2, {"127.0.0.1", 0}, "--ranks-per-node"}},
+       {2, 0, 2, false, 2, 0, {"127.0.0.1", 0}, "--ranks-per-node"}},
       {"one machine at a port",
        {.ep_size = 2, .dist_init_addr = "127.0.0.1:6000"},
        {},
        "h",
-       {2, 0, 2, 2, {"127.0.0.1", 6000}, "--ep-size"}},
+       {2, 0, 2, false, 2, 0, {"127.0.0.1", 6000}, "--ep-size"}},
       {"two hosts",
        {.nnodes = 2, .node_rank = 1, .dist_init_addr = "h0:5000"},
        {},
        "h",
-       {2, 1, 1, 1, {"h0", 5000}, "--node-rank"}},
+       {2, 1, 1, false, 1, 0, {"h0", 5000}, "--node-rank"}},
       {"two hosts of four",
        {.nnodes = 2, .node_rank = 1, .ranks_per_node = 4, .dist_init_addr = "h0:5000"},
        {},
        "h",
-       {8, 4, 4, 4, {"h0", 5000}, "--node-rank"}},
+       {8, 4, 4, false, 4, 0, {"h0", 5000}, "--node-rank"}},
       {"two hosts of four, by experts",
        {.nnodes = 2, .node_rank = 1, .ep_size = 8, .dist_init_addr = "h0:5000"},
        {},
        "h",
-       {8, 4, 4, 4, {"h0", 5000}, "--node-rank"}},
-      {"torchrun", {}, kTorch, "h", {4, 3, 1, 1, {"m", 29500}, "RANK"}},
+       {8, 4, 4, false, 4, 0, {"h0", 5000}, "--node-rank"}},
+      {"torchrun", {}, kTorch, "h", {4, 3, 1, false, 1, 0, {"m", 29500}, "RANK"}},
       {"torchrun on one node",
        {},
        with(kTorch, {{"LOCAL_WORLD_SIZE", "4"}}),
        "h",
-       {4, 3, 1, 4, {"m", 29500}, "RANK"}},
+       {4, 3, 1, false, 4, 3, {"m", 29500}, "RANK"}},
       {"the same said twice",
        {.ep_size = 4, .dist_init_addr = "m:29500"},
        kTorch,
        "h",
-       {4, 3, 1, 1, {"m", 29500}, "RANK"}},
+       {4, 3, 1, false, 1, 0, {"m", 29500}, "RANK"}},
       {"mpirun",
        {.dist_init_addr = "h0:1"},
        {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}},
        "h",
-       {2, 1, 1, 1, {"h0", 1}, "OMPI_COMM_WORLD_RANK"}},
+       {2, 1, 1, false, 1, 0, {"h0", 1}, "OMPI_COMM_WORLD_RANK"}},
       {"mpirun inside Slurm, whose rank is of mpirun's helper",
        {.dist_init_addr = "h0:1"},
        with(kSlurm, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
        "h",
-       {4, 0, 1, 1, {"h0", 1}, "OMPI_COMM_WORLD_RANK"}},
+       {4, 0, 1, false, 1, 0, {"h0", 1}, "OMPI_COMM_WORLD_RANK"}},
       {"PMIx alone",
        {.ep_size = 4, .dist_init_addr = "h0:1"},
        {{"PMIX_RANK", "2"}},
        "h",
-       {4, 2, 1, 1, {"h0", 1}, "PMIX_RANK"}},
-      {"srun", {}, kSlurm, "h", {2, 1, 1, 1, {"n07", 5000}, "SLURM_PROCID"}},
+       {4, 2, 1, false, 1, 0, {"h0", 1}, "PMIX_RANK"}},
+      {"srun", {}, kSlurm, "h", {2, 1, 1, false, 1, 0, {"n07", 5000}, "SLURM_PROCID"}},
       {"srun of one process a node",
        {.ranks_per_node = 4},
        with(kSlurm, {{"SLURM_NTASKS_PER_NODE", "1"}}),
        "h",
-       {8, 4, 4, 4, {"n07", 5000}, "SLURM_PROCID"}},
+       {8, 4, 4, false, 4, 0, {"n07", 5000}, "SLURM_PROCID"}},
       {"srun of one process a node, by experts",
        {.ep_size = 8, .ranks_per_node = 4},
        kSlurm,
        "h",
-       {8, 4, 4, 4, {"n07", 5000}, "SLURM_PROCID"}},
+       {8, 4, 4, false, 4, 0, {"n07", 5000}, "SLURM_PROCID"}},
       {"srun of one process says nothing",
        {.ep_size = 2},
        {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}},
        "h",
-       {2, 0, 2, 2, {"127.0.0.1", 0}, "--ep-size"}},
+       {2, 0, 2, true, 2, 0, {}, "--ep-size"}},
+      {"srun in turn over hosts",
+       {.nnodes = 2},
+       {{"SLURM_PROCID", "2"},
+        {"SLURM_NTASKS", "4"},
+        {"SLURM_LOCALID", "1"},
+        {"SLURM_NODELIST", "n[1-2]"}},
+       "h",
+       {4, 2, 1, false, 2, 1, {"n1", 5000}, "SLURM_PROCID"}},
+      {"mpirun on one host",
+       {},
+       {{"OMPI_COMM_WORLD_RANK", "1"},
+        {"OMPI_COMM_WORLD_SIZE", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+       "h",
+       {2, 1, 1, false, 2, 1, {"127.0.0.1", 5000}, "OMPI_COMM_WORLD_RANK"}},
+      {"started by another rank, whatever else is said",
+       {.nnodes = 2, .node_rank = 1, .ranks_per_node = 4, .dist_init_addr = "h0:5000"},
+       with(kTorch, {{"HOCKET_SPAWNED", "6/8/4/[::1]:5001"}}),
+       "h",
+       {8, 6, 1, false, 4, 2, {"::1", 5001}, "HOCKET_SPAWNED"}},
       {"StatefulSet",
        {.nnodes = 3},
        kPod,
        "hocket-2",
-       {3, 2, 1, 1, {"hocket-0.ranks.ns", 5000}, "the pod's name hocket-2"}},
+       {3, 2, 1, false, 1, 0, {"hocket-0.ranks.ns", 5000}, "the pod's name hocket-2"}},
       {"a pod that is told",
        {.nnodes = 3, .node_rank = 1, .dist_init_addr = "x:1"},
        kPod,
        "hocket-2",
-       {3, 1, 1, 1, {"x", 1}, "--node-rank"}},
-      {"a pod of one", {}, kPod, "hocket-2", {1, 0, 1, 1, {}, "one process"}},
-      {"half of a launcher's variables", {}, {{"RANK", "3"}}, "h", {1, 0, 1, 1, {}, "one process"}},
+       {3, 1, 1, false, 1, 0, {"x", 1}, "--node-rank"}},
+      {"a pod of one", {}, kPod, "hocket-2", {1, 0, 1, false, 1, 0, {}, "one process"}},
+      {"half of a launcher's variables",
+       {},
+       {{"RANK", "3"}},
+       "h",
+       {1, 0, 1, false, 1, 0, {}, "one process"}},
   };
   return kCases;
 }
@@ -122,7 +151,9 @@ TEST(Launch, ReadsWhoThisIs) {
     EXPECT_EQ(plan->num_ranks, c.plan.num_ranks) << c.name;
     EXPECT_EQ(plan->rank, c.plan.rank) << c.name;
     EXPECT_EQ(plan->num_local, c.plan.num_local) << c.name;
+    EXPECT_EQ(plan->in_process, c.plan.in_process) << c.name;
     EXPECT_EQ(plan->ranks_per_node, c.plan.ranks_per_node) << c.name;
+    EXPECT_EQ(plan->local_rank, c.plan.local_rank) << c.name;
     EXPECT_EQ(to_text(plan->init_addr), to_text(c.plan.init_addr)) << c.name;
     EXPECT_EQ(plan->source, c.plan.source) << c.name;
   }
@@ -175,6 +206,12 @@ const std::vector<Wrong>& wrongs() {
       {{}, with(kTorch, {{"MASTER_PORT", "70000"}}), "MASTER_PORT is 70000"},
       {{.ep_size = 2}, {{"PMIX_RANK", "2"}}, "PMIX_RANK is 2, and --ep-size 2"},
       {{},
+       {{"HOCKET_SPAWNED", "1/2/1"}},
+       "HOCKET_SPAWNED is not RANK/RANKS/RANKS_PER_NODE/HOST:PORT"},
+      {{}, {{"HOCKET_SPAWNED", "2/2/1/h:1"}}, "HOCKET_SPAWNED names rank 2 of 2"},
+      {{}, {{"HOCKET_SPAWNED", "1/2/x/h:1"}}, "HOCKET_SPAWNED is 'x', not a number"},
+      {{}, {{"HOCKET_SPAWNED", "1/2/1/h"}}, "'h' is not host:port"},
+      {{},
        {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
        "2 ranks are started by OMPI_COMM_WORLD_RANK, and nothing says where rank 0 is"},
   };
@@ -193,6 +230,24 @@ TEST(Launch, ContradictionsNameBothSources) {
 TEST(Launch, APodBeyondTheSetIsRefused) {
   const auto plan = read_launch({.nnodes = 2}, {kPod, "hocket-2"});
   EXPECT_THAT(plan.error().message, HasSubstr("the pod hocket-2 is none of --nnodes 2"));
+}
+
+TEST(Launch, ARankIsToldWhatItsParentWas) {
+  LaunchPlan parent = *read_launch(
+      {.nnodes = 2, .node_rank = 1, .ranks_per_node = 3, .dist_init_addr = "h0:5000"}, {});
+  EXPECT_FALSE(parent.spawned());
+  parent.init_addr.port = 7000;
+  const std::string variable = spawned_variable(parent, 5);
+  const size_t equals = variable.find('=');
+  const auto child =
+      read_launch({}, {{{variable.substr(0, equals), variable.substr(equals + 1)}}, "h1"});
+  ASSERT_TRUE(child) << child.error().message;
+  EXPECT_TRUE(child->spawned());
+  EXPECT_EQ(child->rank, 5);
+  EXPECT_EQ(child->num_ranks, 6);
+  EXPECT_EQ(child->local_rank, 2);
+  EXPECT_EQ(child->num_local, 1);
+  EXPECT_EQ(to_text(child->init_addr), "h0:7000");
 }
 
 TEST(Launch, FirstHostOfAList) {

@@ -20,6 +20,8 @@
 
 #include "base/log.h"
 
+extern char** environ;
+
 namespace hocket {
 namespace {
 
@@ -93,9 +95,10 @@ std::span<const T> part(std::span<const T> all, size_t index, size_t count) {
 }
 
 // In the child. Never returns; tells errno through `report` where the program does not start.
-[[noreturn]] void run_child(char* const* arguments, const Prepared& prepared, pid_t parent,
-                            int report) {
+[[noreturn]] void run_child(char* const* arguments, char* const* variables,
+                            const Prepared& prepared, pid_t parent, int report) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  setpgid(0, 0);
   // The parent may be gone already: then nobody would ever end us.
   int problem = getppid() == parent ? pin(prepared) : ESRCH;
   sigset_t none;
@@ -104,26 +107,43 @@ std::span<const T> part(std::span<const T> all, size_t index, size_t count) {
   // A shell's background job ignores some of them; a rank that inherited that could not be ended.
   for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(number, SIG_DFL);
   if (problem == 0) {
-    execv(arguments[0], arguments);
+    execve(arguments[0], arguments, variables);
     problem = errno;
   }
   (void)!write(report, &problem, sizeof problem);
   _exit(127);
 }
 
+std::vector<std::string> with_ours(std::vector<std::string> variables) {
+  const std::vector<std::string> given = variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view ours = *entry;
+    const std::string_view name = ours.substr(0, ours.find('=') + 1);
+    const auto replaces = [&](const std::string& one) { return one.starts_with(name); };
+    if (std::ranges::none_of(given, replaces)) variables.emplace_back(ours);
+  }
+  return variables;
+}
+
+// As exec takes them.
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (std::string& word : words) all.push_back(word.data());
+  all.push_back(nullptr);
+  return all;
+}
+
 Result<pid_t> start(const std::string& path, const RankProgram& program, int num_nodes) {
-  std::vector<std::string> words{path};
+  std::vector<std::string> words{path}, environment = with_ours(program.variables);
   words.insert(words.end(), program.arguments.begin(), program.arguments.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = pointers(words), variables = pointers(environment);
   const Prepared prepared = prepare(program.cores, num_nodes);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     return fail(ErrorCode::io, "cannot start rank {}: {}", program.rank, std::strerror(errno));
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) run_child(arguments.data(), prepared, parent, ends[1]);
+  if (pid == 0) run_child(arguments.data(), variables.data(), prepared, parent, ends[1]);
   int problem = pid < 0 ? errno : 0;
   close(ends[1]);
   // The pipe ends with exec; what comes before is why there was none.

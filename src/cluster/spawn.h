@@ -43,13 +43,15 @@ Result<void> pin_self(const CoreSet& cores, int num_nodes);
 struct RankProgram {
   int rank = 0;
   std::vector<std::string> arguments;  // behind the program's name
+  std::vector<std::string> variables;  // "NAME=value", besides those of our environment
   CoreSet cores;                       // no cpus: not pinned
 };
 
 class LocalRanks {
  public:
-  // Starts `path` once for each; its environment is ours. Errors: io, naming the rank (those
-  // started before it are ended).
+  // Starts `path` once for each, in a process group of its own: a terminal's Ctrl-C comes to us
+  // alone, and by signal() to them. Errors: io, naming the rank (those started before it are
+  // ended).
   static Result<LocalRanks> spawn(const std::string& path, const std::vector<RankProgram>& programs,
                                   int num_nodes);
   LocalRanks(LocalRanks&&) noexcept = default;

@@ -131,6 +131,22 @@ TEST_F(LocalRanksTest, ARankKeepsToItsCores) {
   unlink(path.c_str());
 }
 
+TEST_F(LocalRanksTest, ARankHasItsVariablesBesideOurs) {
+  setenv("HOCKET_SPAWN_TEST", "ours", 1);
+  setenv("HOCKET_SPAWN_TEST_KEPT", "kept", 1);
+  RankProgram program = shell(1, R"(test "$HOCKET_SPAWN_TEST/$HOCKET_SPAWN_TEST_KEPT" = its/kept)");
+  program.variables = {"HOCKET_SPAWN_TEST=its"};
+  auto ranks = LocalRanks::spawn("/bin/bash", {program}, 1);
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(wait_for_one(*ranks).status, 0);
+}
+
+TEST_F(LocalRanksTest, ATerminalsSignalsReachTheParentAlone) {
+  auto ranks = LocalRanks::spawn(shell_, {shell(1, "exec sleep 100")}, 1);
+  ASSERT_TRUE(ranks);
+  EXPECT_EQ(getpgid(ranks->pid(1)), ranks->pid(1));
+}
+
 TEST_F(LocalRanksTest, WhatCannotBeStartedIsNamed) {
   const auto ranks = LocalRanks::spawn("/no/such/program", {shell(2, "")}, 1);
   EXPECT_EQ(ranks.error().code, ErrorCode::io);
