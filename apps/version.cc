@@ -3,7 +3,7 @@
 #include "apps/commands.h"
 #include "base/machine.h"
 #include "compute/comm/ucx_transport.h"
-#include "server/version.h"
+#include "core/version.h"
 
 namespace hocket {
 

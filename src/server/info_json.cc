@@ -3,7 +3,7 @@
 #include <span>
 
 #include "base/machine.h"
-#include "server/version.h"
+#include "core/version.h"
 
 namespace hocket {
 namespace {

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/version.h"
 #include "server/test_server.h"
-#include "server/version.h"
 
 namespace hocket {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "core/version.h"
 #include "server/answer.h"
-#include "server/version.h"
 
 namespace hocket {
 namespace {
