@@ -9,7 +9,7 @@ namespace hocket {
 
 struct FakeOutside final : Outside {
   std::set<RequestId> not_ready, broken, not_now;
-  bool others_compute = false;
+  bool others_compute = false, nobody_begins = false;
   int num_agreements = 0, num_rows_agreed = 0;
   ForwardMode mode_agreed = ForwardMode::idle;  // the last
 
@@ -18,6 +18,7 @@ struct FakeOutside final : Outside {
       return fail(ErrorCode::invalid_request, "its grammar does not compile");
     return !not_ready.contains(request.id);
   }
+  bool may_begin() override { return !nobody_begins; }
   bool may_join(const Request& head) override { return !not_now.contains(head.id); }
   bool agree(const Batch& mine) override {
     ++num_agreements;

@@ -27,6 +27,10 @@ struct Diary final : Outside {
     lines.push_back(fmt::format("ready {}", value(request.id)));
     return lines.size() > 2;
   }
+  bool may_begin() override {
+    lines.push_back("may_begin");
+    return true;
+  }
   bool may_join(const Request& head) override {
     lines.push_back(fmt::format("may_join {}", value(head.id)));
     return true;
@@ -56,11 +60,13 @@ TEST(OutsideTest, EachQuestionHasItsPlaceInTheStep) {
   ASSERT_TRUE(engine.step());
   ASSERT_TRUE(engine.step());
   EXPECT_EQ(diary.lines,
-            (std::vector<std::string>{
-                "ready 1", "ready 1", "agree 0 rows of mode " + mode(ForwardMode::idle),  //
-                "ready 1", "may_join 1", "agree 5 rows of mode " + mode(ForwardMode::extend),
-                "ready 2", "may_join 2", "agree 7 rows of mode " + mode(ForwardMode::mixed),
-                "agree 1 rows of mode " + mode(ForwardMode::decode)}));
+            (std::vector<std::string>{"ready 1", "ready 1",
+                                      "agree 0 rows of mode " + mode(ForwardMode::idle),  //
+                                      "ready 1", "may_begin", "may_join 1",
+                                      "agree 5 rows of mode " + mode(ForwardMode::extend),  //
+                                      "ready 2", "may_begin", "may_join 2",
+                                      "agree 7 rows of mode " + mode(ForwardMode::mixed),  //
+                                      "agree 1 rows of mode " + mode(ForwardMode::decode)}));
   EXPECT_FALSE(diary.moved_before_agree) << "rows count as computed before all have agreed";
   EXPECT_EQ(engine.problem(), "");
 }

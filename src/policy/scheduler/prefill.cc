@@ -10,6 +10,8 @@ namespace hocket {
 // Pre: pages of the decode rows of this pass, of the first of `running`, are taken already.
 void Scheduler::State::prefill() {
   if (chunked.empty() && (full || waiting.empty())) return;
+  closed = options.outside != nullptr && !options.outside->may_begin();
+  if (chunked.empty() && closed) return;
   num_decodable = running.size();
   preempted.clear();
   PrefillBudget budget{.page_tokens = page_tokens(),
@@ -23,10 +25,10 @@ void Scheduler::State::prefill() {
   if (budget.play_to_the_end) budget.growths = running.growths(ratio.now());
   PrefillAdder adder(std::move(budget));
   if (options.prefill_policy == PrefillPolicy::latency) decoding = decode_shape();
-  if (!full)
+  if (may_begin())
     waiting.begin_pass(cache, {.cache_generation = cache_generation, .rows_total = rows_total});
   if (!continue_chunked(adder)) return;
-  if (!full) admit_waiting(adder);
+  if (may_begin()) admit_waiting(adder);
   lengthen_chunks(adder);
 }
 
@@ -104,10 +106,14 @@ bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
   return true;
 }
 
+bool Scheduler::State::may_begin() const {
+  return !full && !closed;
+}
+
 // How many share what is left of the pass, `num_here` of them in chunks already.
 int Scheduler::State::num_parts(int num_here) const {
   const int seats = options.max_chunked_requests - static_cast<int>(chunked.size());
-  return std::max(1, num_here + (full ? 0 : std::min(seats, waiting.size())));
+  return std::max(1, num_here + (may_begin() ? std::min(seats, waiting.size()) : 0));
 }
 
 int Scheduler::State::rows_of_others(const PrefillAdder& adder, int parts) const {

@@ -60,6 +60,7 @@ class Scenario {
     if (verb == "run") return run_dry();
     if (verb == "expect") return expect(words);
     if (verb == "others") return static_cast<void>(outside_.others_compute = words[1] == "compute");
+    if (verb == "begin") return static_cast<void>(outside_.nobody_begins = words[1] == "nobody");
     if (auto* const guests = guests_of(verb)) return change(*guests, words);
     if (!claims_event) return differ("a known word", verb);
     const std::string event = events_.empty() ? "nothing" : events_.front();

@@ -52,6 +52,16 @@ bool Scheduler::State::rows_in_flight() const {
                              [](const Batch* other) { return !other->slices.empty(); });
 }
 
+// `full` as it will be: a step that surely ends somebody lifts it, and so do steps enough.
+Prospect Scheduler::State::prospect() const {
+  Prospect next{.continues = !chunked.empty(), .token_usage = token_usage()};
+  for (const auto& request : running.requests()) next.num_decoding += request->decodes() ? 1 : 0;
+  const bool tries = !full || next.num_decoding < running.size() || running.empty() ||
+                     steps_full + 1 >= kStepsBetweenTries;
+  next.begins = !waiting.empty() && tries;
+  return next;
+}
+
 void Scheduler::State::ask_held() {
   for (int i = 0; i < waiting.num_held();) {
     Result<bool> ready = options.outside->ready(*waiting.held()[static_cast<size_t>(i)]);

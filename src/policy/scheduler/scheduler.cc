@@ -204,6 +204,10 @@ bool Scheduler::has_finished() const {
   return !state_->finished.empty();
 }
 
+Prospect Scheduler::prospect() const {
+  return state_->prospect();
+}
+
 bool Scheduler::idle() const {
   const State& s = *state_;
   return s.num_active() == 0 && s.leaving.empty() && s.waiting.empty() && s.waiting.num_held() == 0;
@@ -220,9 +224,8 @@ SchedulerStats Scheduler::stats() const {
   stats.num_free_pages = s.pages.num_free();
   stats.num_cached_pages = s.cache.num_cached_pages();
   stats.num_private_pages = s.num_private_pages();
-  stats.num_used_tokens = int64_t{stats.num_pages} * s.page_tokens() - s.available_tokens();
-  stats.token_usage =
-      static_cast<double>(stats.num_used_tokens) / (double{1} * stats.num_pages * s.page_tokens());
+  stats.num_used_tokens = s.num_used_tokens();
+  stats.token_usage = s.token_usage();
   stats.new_token_ratio = s.ratio.now();
   stats.num_retracted_total = s.num_retracted_total;
   stats.retracted_input_total = s.retracted_input_total;

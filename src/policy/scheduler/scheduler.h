@@ -88,6 +88,15 @@ struct SchedulerStats {
   double step_time_error = 0;
 };
 
+// What the next schedule() may come to. Asked while a step is under way, it looks past that step's
+// commit; a request that ends there by a token is not foreseen, nor is one that comes.
+struct Prospect {
+  int num_decoding = 0;    // requests that go on, a row each
+  bool continues = false;  // a prompt in chunks goes on
+  bool begins = false;     // a prompt may begin, as far as is known
+  double token_usage = 0;  // of the pool
+};
+
 class Scheduler {
  public:
   explicit Scheduler(SchedulerOptions options);
@@ -125,6 +134,8 @@ class Scheduler {
   // Whether take_finished() would return any; no allocation.
   bool has_finished() const;
 
+  // Allocates nothing.
+  Prospect prospect() const;
   bool idle() const;
   SchedulerStats stats() const;
   // Frees all cached pages that no request uses; false, and nothing freed, while a request runs or

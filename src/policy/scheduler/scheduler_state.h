@@ -33,6 +33,7 @@ struct Scheduler::State {
   void choose();
   void ask_held();
   bool rows_in_flight() const;
+  Prospect prospect() const;
   void add_decode_rows();
   void launch();
   void add_rows(Request& request, int len);
@@ -57,6 +58,7 @@ struct Scheduler::State {
   int chunk_tokens() const;
   StepShape decode_shape() const;
   void pace(PrefillAdder& adder, int begin);
+  bool may_begin() const;
   int num_parts(int num_here) const;
   int rows_of_others(const PrefillAdder& adder, int parts) const;
 
@@ -82,6 +84,13 @@ struct Scheduler::State {
   int64_t available_tokens() const {
     return static_cast<int64_t>(num_available_pages()) * page_tokens();
   }
+  int64_t num_used_tokens() const {
+    return static_cast<int64_t>(pages.num_pages()) * page_tokens() - available_tokens();
+  }
+  double token_usage() const {
+    return static_cast<double>(num_used_tokens()) /
+           (static_cast<double>(pages.num_pages()) * page_tokens());
+  }
   int num_private_pages() const;
 
   SchedulerOptions options;
@@ -104,6 +113,7 @@ struct Scheduler::State {
   // the ratio.
   bool full = false;
   int steps_full = 0;
+  bool closed = false;            // those outside let nobody begin in this pass
   TimePoint now{};                // of the last schedule() or commit()
   int num_decoding = 0;           // the first of `running`: those that decode have their next
                                   // pages, for rows of this batch to come

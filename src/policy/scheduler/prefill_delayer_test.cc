@@ -1,0 +1,63 @@
+#include "policy/scheduler/prefill_delayer.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace hocket {
+namespace {
+
+constexpr PrefillVote kBegins{.begins = true};
+constexpr PrefillVote kBoth{.begins = true, .decodes = true};
+constexpr PrefillVote kContinues{.continues = true};
+constexpr PrefillVote kDecodes{.decodes = true};
+constexpr PrefillVote kNothing{};
+
+bool first_verdict(const std::vector<PrefillVote>& votes) {
+  return PrefillDelayer(30).allows(votes);
+}
+
+TEST(PrefillDelayer, OnlyMixedVotesDelay) {
+  EXPECT_TRUE(first_verdict({kBegins, kBoth}));
+  EXPECT_TRUE(first_verdict({kBegins, kContinues}));
+  EXPECT_TRUE(first_verdict({kDecodes, kNothing}));
+  EXPECT_FALSE(first_verdict({kBegins, kDecodes}));
+  EXPECT_FALSE(first_verdict({kBoth, kNothing}));  // its own answers are held up, too
+  EXPECT_FALSE(first_verdict({kContinues, kBegins, kDecodes}));
+  EXPECT_FALSE(first_verdict({kContinues, kNothing}));  // that one goes on all the same
+}
+
+TEST(PrefillDelayer, NobodyWaitsForNothing) {
+  EXPECT_TRUE(first_verdict({kBegins, kNothing, kNothing}));
+}
+
+TEST(PrefillDelayer, WhoeverStarvesMayBegin) {
+  PrefillVote hungry = kBegins;
+  hungry.starves = true;
+  EXPECT_TRUE(first_verdict({hungry, kDecodes}));
+  PrefillVote idle = kNothing;  // has nothing to begin
+  idle.starves = true;
+  EXPECT_FALSE(first_verdict({idle, kBegins, kDecodes}));
+}
+
+TEST(PrefillDelayer, ForSoManyPassesInARow) {
+  const std::vector<PrefillVote> mixed = {kBegins, kDecodes}, alike = {kBegins, kBegins};
+  PrefillDelayer delayer(3);
+  for (int round = 0; round < 4; ++round) {
+    for (int pass = 0; pass < 3; ++pass) EXPECT_FALSE(delayer.allows(mixed));
+    EXPECT_TRUE(delayer.allows(mixed));
+  }
+  EXPECT_FALSE(delayer.allows(mixed));
+  EXPECT_TRUE(delayer.allows(alike));  // begins the count anew
+  for (int pass = 0; pass < 3; ++pass) EXPECT_FALSE(delayer.allows(mixed));
+  EXPECT_TRUE(delayer.allows(mixed));
+}
+
+TEST(PrefillDelayer, OffByDefault) {
+  const std::vector<PrefillVote> mixed = {kBegins, kDecodes};
+  PrefillDelayer delayer;
+  for (int pass = 0; pass < 100; ++pass) EXPECT_TRUE(delayer.allows(mixed));
+}
+
+}  // namespace
+}  // namespace hocket
