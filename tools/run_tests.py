@@ -4,7 +4,8 @@
     tools/run_tests.py --build BUILD [PART...] [--seeds N]      without a part: all of them
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
-(those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client).
+(those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
+hosts (ranks in processes and hosts of their own, with faults).
 """
 
 import argparse
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api")
+PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "hosts")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 LIMIT_S = 900  # one program; a hang is a failure, not a wait
 FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
@@ -154,8 +155,8 @@ def read_pytest(lines, tally):
     return rest
 
 
-def run_api(build, tally):
-    folder = ROOT / "tests/api"
+def run_pytest(build, tally, part):
+    folder = ROOT / "tests" / part
     if not list(folder.glob("test_*.py")):
         return
     venv = ROOT / "build/venv/bin/python"
@@ -168,7 +169,40 @@ def run_api(build, tally):
     if len(tally.failed) > failed_before:
         tally.line("\n".join(rest))
     elif status:
-        tally.fail("api (pytest itself)", "\n".join(rest[-40:]), status)
+        tally.fail(f"{part} (pytest itself)", "\n".join(rest[-40:]), status)
+
+
+HOSTS_LINE = re.compile(r"^(ok|skipped|FAILED) +(\S.*?)(?:  (.*))?$")
+
+
+def read_hosts(lines, tally):
+    """Counts the lines of tests/hosts; what comes before a failed one is its output. Returns what comes after the last."""
+    output = []
+    for line in lines:
+        match = HOSTS_LINE.match(line)
+        if not match:
+            output.append(line)
+            continue
+        verdict, name, detail = match.group(1), f"hosts {match.group(2)}", match.group(3) or ""
+        if verdict == "ok":
+            tally.ok(name, detail)
+        elif verdict == "skipped":
+            tally.skip(name, detail)
+        else:
+            tally.fail(name, "\n".join(output), detail)
+        output = []
+    return output
+
+
+def run_hosts(build, tally):
+    environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
+    for script in ("equality", "faults", "strangers"):
+        running = Program([sys.executable, ROOT / f"tests/hosts/{script}.py"], environment)
+        failed_before = len(tally.failed)
+        rest = read_hosts(running.lines(), tally)
+        status = running.end()
+        if status and len(tally.failed) == failed_before:
+            tally.fail(f"hosts {script} (the program itself)", "\n".join(rest[-40:]), status)
 
 
 UNITTEST_LINE = re.compile(r"^(\w+) \((\S+)\)(?:.*)? \.\.\. (ok|FAIL|ERROR|skipped.*)$")
@@ -274,7 +308,7 @@ def main():
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
-    wanted = arguments.parts or ("unit", "kernels", "golden", "api")  # these hold every test once
+    wanted = arguments.parts or ("unit", "kernels", "golden", "api", "hosts")  # these hold every test once
     tally = Tally()
     programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
     if "unit" in wanted:
@@ -290,8 +324,11 @@ def main():
                 run_gtest(program, tally, ":".join(suites))
     if "golden" in wanted:
         run_golden(arguments.build, tally)
-    if "api" in wanted:
-        run_api(arguments.build, tally)
+    for part in ("api", "manifests"):
+        if part in wanted:
+            run_pytest(arguments.build, tally, part)
+    if "hosts" in wanted:
+        run_hosts(arguments.build, tally)
     return tally.close()
 
 

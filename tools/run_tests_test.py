@@ -43,6 +43,15 @@ thread 'grammar::tests::masks' panicked at src/grammar.rs:9:5:
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
 """
 
+HOSTS = """\
+ok      2 ranks, 2 hosts  3.1 s, ucx 1.13.1 | tcp
+skipped 4 ranks, 4 hosts  namespaces need root
+-- node0.log
+rank 1 (h1) is not there
+FAILED  fault: kill -9, hosts  4.0 s
+late
+"""
+
 
 class RunTestsTest(unittest.TestCase):
     def setUp(self):
@@ -76,6 +85,14 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(self.tally.failed, ["rust grammar::tests::masks"])
         self.assertEqual(self.tally.skipped, 1)
         self.assertIn("thread 'grammar::tests::masks' panicked at src/grammar.rs:9:5:", rest)
+
+    def test_output_of_ranks_and_hosts_is_counted_by_case(self):
+        rest = run_tests.read_hosts(HOSTS.splitlines(), self.tally)
+        self.assertEqual((self.tally.passed, self.tally.skipped), (1, 1))
+        self.assertEqual(self.tally.failed, ["hosts fault: kill -9, hosts"])
+        self.assertIn("skipped hosts 4 ranks, 4 hosts  namespaces need root\n", self.out.getvalue())
+        self.assertIn("    rank 1 (h1) is not there\nFAILED  hosts fault", self.out.getvalue())
+        self.assertEqual(rest, ["late"])
 
     def test_a_reference_without_a_model_is_not_checked_as_one(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,264 @@
+"""`hocket serve` as several processes, in hosts of their own or on this machine, with the bundled model.
+
+    with Cluster(2) as ranks:                         two processes here
+    with Hosts(2) as hosts, Cluster(2, hosts) as ranks:     one a host
+
+The binary is what HOCKET_BIN names, else build/release/hocket. All processes are killed at the end; their logs are in
+`folder`, which stays where a case failed.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import client
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("HOCKET_BIN", ROOT / "build/release/hocket"))
+MODEL = ROOT / "models/hocket-tiny-qwen3-moe"
+HTTP_PORT, CLUSTER_PORT = 30000, 5000  # in hosts
+READY_S = 60
+# Small enough for many ranks on a machine; rounds so that every port hands requests to every rank.
+COMMON = {"--model-path": MODEL, "--max-total-tokens": 32768, "--max-running-requests": 16, "--num-threads": 1}
+COMMON |= {"--cpu-bind": "none", "--dp-routing": "round-robin"}
+ANIMALS = ("cat", "dragon", "small bear", "bird", "fox", "dog", "old owl", "mouse")
+QUESTIONS = [f"{'Once upon a time, ' * (i % 3)}there was a {animal} who" for i, animal in enumerate(ANIMALS)]
+
+
+def free_port(count=1):
+    """The first of so many that are free, side by side."""
+    while True:
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+        try:
+            with contextlib.ExitStack() as others:
+                for i in range(count):
+                    others.enter_context(socket.create_server(("127.0.0.1", port + i)))
+            return port
+        except (OSError, OverflowError):
+            pass
+
+
+class Process:
+    """One `hocket serve`, which may start further ranks of its host; `log` is what all of them printed."""
+
+    def __init__(self, log, host, flags, variables):
+        self.log_path, self.host, self.flags, self.variables = log, host, flags, variables
+        self.running, self.num_starts = None, 0
+
+    def start(self):
+        self.num_starts += 1
+        # The kernel ends it with us, however we end.
+        command = ["setpriv", "--pdeathsig", "KILL", "--", BINARY, "serve"]
+        command += [word for flag in self.flags.items() for word in flag]
+        command = (self.host.inside() if self.host else []) + [str(word) for word in command]
+        variables = os.environ | {name: str(value) for name, value in self.variables.items()}
+        with open(self.log_path, "ab") as log:
+            self.running = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=variables
+            )
+
+    def signal(self, number):
+        self.running.send_signal(number)
+
+    def kill(self):
+        """kill -9, and it has ended."""
+        self.running.kill()
+        self.running.wait(10)
+
+    def alive(self):
+        return self.running.poll() is None
+
+    def exit_status(self, limit_s):
+        return self.running.wait(limit_s)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def rss_bytes(self):
+        status = Path(f"/proc/{self.running.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+
+    def open_files(self):
+        return len(os.listdir(f"/proc/{self.running.pid}/fd"))
+
+
+class Cluster:
+    """Ranks that serve as one, started together. `style`: how each is told its place, "flags" or "variables"."""
+
+    def __init__(self, num_ranks, hosts=None, ranks_per_node=1, flags=None, style="flags", start=True):
+        self.num_ranks, self.hosts, self._start = num_ranks, hosts, start
+        self.folder = Path(tempfile.mkdtemp(prefix="hocket_ranks_"))
+        self.token_file = self.folder / "token"
+        self.token_file.write_text(secrets.token_hex(16) + "\n")
+        self.token_file.chmod(0o600)
+        self.cluster_port = CLUSTER_PORT if hosts else free_port()
+        self.address = f"h0:{CLUSTER_PORT}" if hosts else f"127.0.0.1:{self.cluster_port}"
+        self._per_node = ranks_per_node
+        nodes = num_ranks // ranks_per_node
+        self._ports = [HTTP_PORT if hosts else free_port(ranks_per_node) for _ in range(nodes)]
+        self.processes = [self.process(node, flags, style) for node in range(nodes)]
+
+    def process(self, node, flags=None, style="flags", name=""):
+        """Not started yet. `flags`: by name, beside ours or instead of them."""
+        nodes, variables = self.num_ranks // self._per_node, {}
+        words = COMMON | {"--port": self._ports[node], "--cluster-token-file": self.token_file}
+        if style == "flags":
+            words |= {"--nnodes": nodes, "--node-rank": node, "--dist-init-addr": self.address}
+            words |= {"--ranks-per-node": self._per_node} if self._per_node > 1 else {}
+        else:
+            host, port = self.address.split(":")
+            variables = {"RANK": node, "WORLD_SIZE": nodes, "MASTER_ADDR": host, "MASTER_PORT": port}
+        host = self.hosts[node] if self.hosts else None
+        return Process(self.folder / f"{name or f'node{node}'}.log", host, words | (flags or {}), variables)
+
+    def __enter__(self):
+        try:
+            if self._start:
+                for process in self.processes:
+                    process.start()
+                self.wait_ready()
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
+        return self
+
+    def __exit__(self, failed=None, *_):
+        for process in self.processes:
+            if process.running and process.alive():
+                process.signal(signal.SIGCONT)
+                process.kill()
+        if failed and issubclass(failed, Exception):
+            self._print_logs()
+        else:
+            shutil.rmtree(self.folder)
+
+    def _print_logs(self):
+        print(f"logs: {self.folder}")
+        for path in sorted(self.folder.glob("*.log")):
+            lines = [line for line in path.read_text(errors="replace").splitlines() if " batch, " not in line]
+            print(f"-- {path.name}", *lines[-40:], sep="\n")
+
+    def http_ports(self):
+        return [port + local for port in self._ports for local in range(self._per_node)]
+
+    def connect(self, rank, timeout):
+        node, local = divmod(rank, self._per_node)
+        port = self._ports[node] + local
+        if self.hosts:
+            return self.hosts[node].connect(port, timeout)
+        return socket.create_connection(("127.0.0.1", port), timeout)
+
+    def call(self, rank, path, body=None, timeout=30):
+        return client.call(functools.partial(self.connect, rank), path, body, timeout)
+
+    def stream(self, rank, prompt, max_tokens, limit_s=60):
+        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+        return client.Stream(functools.partial(self.connect, rank), body, limit_s)
+
+    def readiness(self, rank):
+        """Status and text of /readyz; 0 where nobody answers."""
+        try:
+            status, _, text = self.call(rank, "/readyz", timeout=2)
+            return status, text
+        except (OSError, client.http.client.HTTPException) as error:
+            return 0, str(error)
+
+    def wait_ready(self, limit_s=READY_S):
+        """Seconds until every rank says that it is ready."""
+        began = time.monotonic()
+        for rank in range(self.num_ranks):
+            while (state := self.readiness(rank))[0] != 200:
+                process = self.processes[rank // self._per_node]
+                assert process.alive(), f"rank {rank} ended with status {process.running.returncode}"
+                assert time.monotonic() - began < limit_s, f"rank {rank} is not ready after {limit_s} s: {state}"
+                time.sleep(0.02)
+        return time.monotonic() - began
+
+    def wait_lost(self, name, ranks, limit_s):
+        """Until /readyz of each of `ranks` is 503 and names `name`. The seconds it took the last, and what each said."""
+        began, said = time.monotonic(), {}
+        while len(said) < len(ranks):
+            for rank in ranks:
+                status, text = self.readiness(rank)
+                if rank not in said and status == 503 and name in text:
+                    said[rank] = text
+            waited = time.monotonic() - began
+            missing = [rank for rank in ranks if rank not in said]
+            assert not missing or waited < limit_s, f"after {waited:.1f} s {missing} do not say {name}: {self.readiness(missing[0])}"
+            time.sleep(0.02)
+        return time.monotonic() - began, said
+
+    def metric(self, rank, name):
+        status, _, text = self.call(rank, "/metrics")
+        assert status == 200, text
+        values = re.findall(rf"^hocket:{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.M)
+        assert values, f"rank {rank} has no hocket:{name}"
+        return sum(map(float, values))
+
+    def check_pages(self, rank, limit_s=5):
+        """Soon nothing runs here, and every page is free or cached."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            running, waiting = (self.metric(rank, f"num_{kind}_reqs") for kind in ("running", "queue"))
+            total, free, cached = (self.metric(rank, f"num_{kind}pages") for kind in ("", "free_", "cached_"))
+            if running + waiting == 0 and total == free + cached:
+                return
+            told = f"{running} running, {waiting} waiting; of {total} pages {free} free, {cached} cached"
+            assert time.monotonic() < deadline, f"rank {rank} after {limit_s} s: {told}"
+            time.sleep(0.1)
+
+    def network(self):
+        """What rank 0 says that it reaches the others over."""
+        status, _, text = self.call(0, "/get_server_info")
+        assert status == 200, text
+        return json.loads(text)["network"]
+
+    def generate(self, rank, text):
+        """Tokens and their log-probabilities, greedy; and once more with the dice of a seed."""
+        told = []
+        for sampling in ({"temperature": 0}, {"temperature": 0.8, "sampling_seed": 5}):
+            body = {"text": text, "return_logprob": True, "sampling_params": {"max_new_tokens": 24, "ignore_eos": True, **sampling}}
+            status, _, answer = self.call(rank, "/generate", body)
+            assert status == 200, answer
+            told.append((json.loads(answer)["output_ids"], json.loads(answer)["meta_info"]["output_token_logprobs"]))
+        return told
+
+    def answers(self, rank, questions=QUESTIONS):
+        with ThreadPoolExecutor(4) as pool:
+            return list(pool.map(lambda text: self.generate(rank, text), questions))
+
+
+class OneRank(Cluster):
+    """One process without a network, with the sums of `groups` ranks."""
+
+    def __init__(self, groups):
+        super().__init__(1)
+        self.processes[0].flags = COMMON | {"--port": self._ports[0], "--combine-groups": groups}
+
+
+@functools.cache
+def answers_of_one_rank(groups):
+    with OneRank(groups) as one:
+        return one.answers(0)
+
+
+@functools.cache
+def texts_of_one_rank(groups, prompts, max_tokens):
+    with OneRank(groups) as one:
+        streams = [one.stream(0, prompt, max_tokens) for prompt in prompts]
+        texts = [stream.finish(60).text for stream in streams]
+        assert all(stream.done for stream in streams), [stream.tells() for stream in streams]
+        return texts

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Ranks in processes and hosts of their own give the answers of one rank, by equality: tokens and log-probabilities.
+
+    tests/hosts/equality.py [--only WORD]
+"""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import harness
+from cluster import QUESTIONS, Cluster, answers_of_one_rank, texts_of_one_rank
+from netns import Hosts
+
+STREAM_TOKENS = 64
+
+
+def check_answers(ranks):
+    """Every question at every rank's port, one after another, all at once, and as streams."""
+    for rank in range(ranks.num_ranks):
+        assert ranks.answers(rank) == answers_of_one_rank(ranks.num_ranks), f"rank {rank} answers otherwise"
+    with ThreadPoolExecutor(ranks.num_ranks) as pool:
+        for answers in pool.map(ranks.answers, range(ranks.num_ranks)):
+            assert answers == answers_of_one_rank(ranks.num_ranks), "together they answer otherwise"
+    streams = [ranks.stream(i % ranks.num_ranks, text, STREAM_TOKENS) for i, text in enumerate(QUESTIONS)]
+    texts = [stream.finish(60).text for stream in streams]
+    assert texts == texts_of_one_rank(ranks.num_ranks, tuple(QUESTIONS), STREAM_TOKENS)
+    for rank in range(ranks.num_ranks):
+        assert ranks.metric(rank, "generation_tokens_total") > 0, f"rank {rank} had no request"
+        ranks.check_pages(rank)
+
+
+def check_aborts(ranks):
+    """Clients that leave, through their rank and through another: their requests end, the others' do not."""
+    rounds = range(2 * ranks.num_ranks)
+    leaving = [ranks.stream(i % ranks.num_ranks, f"away {i}", 3000) for i in rounds]
+    staying = [ranks.stream(i % ranks.num_ranks, f"here {i}", 200) for i in rounds]
+    for stream in leaving:
+        stream.wait_blocks(2)
+        stream.leave()
+    assert all(stream.finish(60).done for stream in staying), [stream.tells() for stream in staying]
+    for rank in range(ranks.num_ranks):
+        ranks.check_pages(rank)
+
+
+def on_one_machine(num_ranks, style):
+    with Cluster(num_ranks, style=style) as ranks:
+        check_answers(ranks)
+        check_aborts(ranks)
+        return ranks.network()
+
+
+def on_hosts(num_ranks, ranks_per_node=1):
+    harness.need_hosts()
+    with Hosts(num_ranks // ranks_per_node, "1gbit") as hosts, Cluster(num_ranks, hosts, ranks_per_node) as ranks:
+        check_answers(ranks)
+        check_aborts(ranks)
+        return ranks.network()
+
+
+CASES = (
+    ("2 ranks, one machine, told by variables", lambda: on_one_machine(2, "variables")),
+    ("4 ranks, one machine, told by flags", lambda: on_one_machine(4, "flags")),
+    ("2 ranks, 2 hosts", lambda: on_hosts(2)),
+    ("4 ranks, 4 hosts", lambda: on_hosts(4)),
+    ("4 ranks, 2 hosts, 2 ranks a node", lambda: on_hosts(4, 2)),
+)
+
+if __name__ == "__main__":
+    sys.exit(not harness.run(CASES, harness.arguments(__doc__)))

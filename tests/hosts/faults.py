@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""What ranks do when one is lost, and when a link is only bad: what its clients see, and how the service comes back.
+
+    tests/hosts/faults.py [--only WORD]      the quick ones, as tests
+    tests/hosts/faults.py --table            all, at full length, as a table
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import harness
+from cluster import Cluster, answers_of_one_rank, texts_of_one_rank
+from netns import Hosts
+
+KNOWN_WITHIN_S = 4.0
+TELL_S = 3  # from the loss to the end of every stream that it ends
+BACK_S = 40
+STREAMS = tuple(f"Once upon a time, there was a {word} who" for word in ("cat", "king", "tree", "ship"))
+STREAM_TOKENS = 3800
+LONG_PROMPT = "Once upon a time " * 400  # 800 kB a layer and direction: what a slow link feels
+REPEATS = 5
+MORE_FILES, MORE_BYTES = 0, 4 << 20  # that a survivor may have after repeated losses
+
+
+def nothing(_):
+    pass
+
+
+def kill(rank):
+    return lambda ranks: ranks.processes[rank].kill()
+
+
+def start(rank):
+    return lambda ranks: ranks.processes[rank].start()
+
+
+def send(rank, number):
+    return lambda ranks: ranks.processes[rank].signal(number)
+
+
+def restart(ranks):
+    ranks.processes[1].kill()
+    ranks.processes[1].start()
+
+
+def link(action, *arguments):
+    """Of the host of rank 1."""
+    return lambda ranks: getattr(ranks.hosts[1], action)(*arguments)
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    begin: Callable  # what happens to a Cluster
+    end: Callable = nothing  # what makes it good again
+    lasts_s: float = 10
+    lost: int | None = 1  # who is missed; None: nobody, all goes on
+    alive: bool = False  # the lost rank runs, and misses the others
+    stopped: bool = False  # the lost rank answers nobody until the end
+    links: bool = True  # needs hosts; else it is tried on one machine too
+    traffic: bool = True
+    num_ranks: int = 2
+    quick: bool = False  # as a test, for no longer than it takes to see
+
+
+FAULTS = (
+    Fault("kill -9, idle", kill(1), start(1), traffic=False, links=False),
+    Fault("kill -9", kill(1), start(1), links=False, quick=True),
+    Fault("kill -9 and a start at once", restart, lasts_s=0, links=False),
+    Fault("kill -9, 1 of 4", kill(1), start(1), links=False, num_ranks=4),
+    Fault("kill -9 of rank 0", kill(0), start(0), lost=0, links=False, quick=True),
+    Fault("stopped 1 s", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, lost=None, links=False, quick=True),
+    Fault("stopped 10 s", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), links=False, stopped=True),
+    Fault("rank 0 stopped 10 s", send(0, signal.SIGSTOP), send(0, signal.SIGCONT), lost=0, links=False, stopped=True),
+    Fault("unplugged 1 s", link("unplug"), link("plug"), 1, lost=None),
+    Fault("unplugged 2 s", link("unplug"), link("plug"), 2, lost=None, quick=True),
+    Fault("unplugged 10 s", link("unplug"), link("plug"), alive=True),
+    Fault("link down 10 s", link("link_down"), link("link_up"), alive=True),
+    Fault("black hole 10 s", link("blackhole"), link("heal"), alive=True, quick=True),
+    Fault("black hole 10 s, to rank 1", link("blackhole", "to"), link("heal"), alive=True),
+    Fault("black hole 10 s, from rank 1", link("blackhole", "from"), link("heal"), alive=True),
+    Fault("1 % loss", link("loss", 1), link("heal"), 5, lost=None),
+    Fault("1gbit to 10mbit", link("rate", "10mbit"), link("rate", "1gbit"), 8, lost=None, quick=True),
+)
+
+
+@dataclass
+class Row:
+    """What came of a fault, in words for the table."""
+
+    fault: str
+    network: str
+    detected: str = "no loss"
+    clients: str = ""
+    new_requests: str = "taken"
+    recovered: str = "-"
+
+    HEAD = ("fault", "network", "detected after", "what a client saw", "new requests", "recovered after")
+
+    def cells(self):
+        return self.fault, self.network, self.detected, self.clients, self.new_requests, self.recovered
+
+    def __str__(self):
+        return f"known after {self.detected}; {self.clients}; new: {self.new_requests}; back after {self.recovered}"
+
+
+def try_fault(fault, ranks, network, lasts_s):
+    """Begins it amid traffic at every port, looks, ends it, and sees all well again."""
+    row = Row(fault.name, network)
+    streams = start_streams(ranks) if fault.traffic else []
+    began = time.monotonic()
+    fault.begin(ranks)
+    if fault.lost is None:
+        see_nobody_lost(fault, ranks, streams, row)
+    else:
+        see_loss(fault, ranks, streams, row, began, lasts_s)
+    see_all_well(fault, ranks)
+    return row
+
+
+def start_streams(ranks):
+    streams = [ranks.stream(i % ranks.num_ranks, prompt, STREAM_TOKENS) for i, prompt in enumerate(STREAMS)]
+    for stream in streams:
+        stream.wait_blocks(5)
+    return streams
+
+
+def see_nobody_lost(fault, ranks, streams, row):
+    late = ranks.stream(0, LONG_PROMPT, 4)
+    healed = threading.Timer(fault.lasts_s, fault.end, [ranks])
+    healed.start()
+    unready = []
+    while healed.is_alive() or any(stream.is_alive() for stream in streams):
+        status, text = ranks.readiness(0)
+        unready += [text] if status != 200 else []
+        time.sleep(0.05)
+    assert not unready, f"rank 0 was not ready: {unready[0]}"
+    expected = texts_of_one_rank(ranks.num_ranks, STREAMS, STREAM_TOKENS)
+    for stream, text in zip(streams, expected):
+        assert stream.finish(1).done, stream.tells()
+        assert stream.text == text, "a stream differs from that of one rank"
+    assert late.finish(60).done, late.tells()
+    assert late.text == texts_of_one_rank(ranks.num_ranks, (LONG_PROMPT,), 4)[0]
+    gap = max(stream.longest_gap_s for stream in streams)
+    row.clients = f"{len(streams)} of {len(streams)} complete, longest pause {gap:.1f} s"
+
+
+def see_loss(fault, ranks, streams, row, began, lasts_s):
+    name = f"rank {fault.lost}"
+    others = [rank for rank in range(ranks.num_ranks) if rank != fault.lost]
+    restarted_at_once = fault.end is nothing
+    if restarted_at_once:
+        row.detected = "the restart"
+    else:
+        ranks.wait_lost(name, others, KNOWN_WITHIN_S)
+        row.detected = f"{time.monotonic() - began:.1f} s"
+        assert time.monotonic() - began <= KNOWN_WITHIN_S, row.detected
+    if fault.alive:
+        ranks.wait_lost("rank 0", [fault.lost], KNOWN_WITHIN_S)
+    told = [stream for i, stream in enumerate(streams) if i % ranks.num_ranks != fault.lost]
+    own = [stream for stream in streams if stream not in told]
+    for stream in told:
+        assert name in stream.finish(TELL_S).error, f"a client does not read {name}: {stream.tells()}"
+    row.clients = f"error: {told[0].error}" if told else "-"
+    if not restarted_at_once:
+        row.new_requests = see_refused(ranks, others + ([fault.lost] if fault.alive else []))
+    time.sleep(max(0, began + lasts_s - time.monotonic()))
+    ended = time.monotonic()
+    fault.end(ranks)
+    for stream in own:
+        stream.finish(TELL_S + KNOWN_WITHIN_S)
+        assert stream.error if fault.alive or fault.stopped else stream.cut, f"at {name}: {stream.tells()}"
+    ranks.wait_ready(BACK_S)
+    row.recovered = f"{time.monotonic() - ended:.1f} s"
+
+
+def see_refused(ranks, where):
+    for rank in where:
+        status, headers, text = ranks.call(rank, "/v1/completions", {"prompt": "there was a", "max_tokens": 1}, timeout=5)
+        assert status == 503 and "rank " in text and "lost_rank" in text, (status, text)
+        assert "Retry-After" in headers, headers
+        assert ranks.call(rank, "/livez")[0] == 200
+    return f"503, Retry-After: {headers['Retry-After']}"
+
+
+def see_all_well(fault, ranks):
+    """Whoever was not killed runs since the beginning, and all answer as ever."""
+    killed = fault.lost if not (fault.alive or fault.stopped) else None
+    for node, process in enumerate(ranks.processes):
+        assert process.alive() and process.num_starts == 1 + (node == killed), f"rank {node} was started again"
+    for rank in range(ranks.num_ranks):
+        assert ranks.answers(rank) == answers_of_one_rank(ranks.num_ranks), f"rank {rank} answers otherwise than before"
+        ranks.check_pages(rank)
+
+
+@contextlib.contextmanager
+def ranks_for(num_ranks, network, **options):
+    if network == "one machine":
+        with Cluster(num_ranks, **options) as ranks:
+            yield ranks
+        return
+    harness.need_hosts()
+    with Hosts(num_ranks, "1gbit") as hosts, Cluster(num_ranks, hosts, **options) as ranks:
+        yield ranks
+
+
+def one_fault(fault, network, lasts_s):
+    with ranks_for(fault.num_ranks, network) as ranks:
+        return try_fault(fault, ranks, network, lasts_s)
+
+
+def repeated_losses():
+    """A survivor has no more open files and memory after five losses than after the first."""
+    with ranks_for(2, "one machine") as ranks:
+        survivor, seen = ranks.processes[0], []
+        for _ in range(REPEATS):
+            try_repeat(ranks)
+            seen.append((survivor.open_files(), survivor.rss_bytes()))
+        files, rss = (after - before for after, before in zip(seen[-1], seen[0]))
+        assert files <= MORE_FILES, f"open files: {[one[0] for one in seen]}"
+        assert rss <= MORE_BYTES, f"bytes in memory: {[one[1] for one in seen]}"
+        return f"{seen[-1][0]} open files, {files:+d}; {seen[-1][1] >> 20} MB, {rss / (1 << 20):+.1f} since the first"
+
+
+def try_repeat(ranks):
+    streams = start_streams(ranks)
+    kill(1)(ranks)
+    ranks.wait_lost("rank 1", [0], KNOWN_WITHIN_S)
+    start(1)(ranks)
+    for stream in streams:
+        stream.finish(TELL_S)
+    ranks.wait_ready(BACK_S)
+    assert ranks.answers(0) == answers_of_one_rank(2)
+
+
+def quick_cases():
+    for fault in FAULTS:
+        if fault.quick:
+            lasts_s = 0 if fault.lost is not None else fault.lasts_s
+            network = "hosts" if fault.links else "one machine"
+            yield f"fault: {fault.name}, {network}", lambda f=fault, n=network, s=lasts_s: one_fault(f, n, s)
+    yield "fault: the same rank lost five times leaves nothing behind", repeated_losses
+
+
+def all_cases(rows):
+    for fault in FAULTS:
+        for network in ("hosts",) if fault.links else ("one machine", "hosts"):
+
+            def case(fault=fault, network=network):
+                rows.append(one_fault(fault, network, fault.lasts_s))
+                return rows[-1]
+
+            yield f"fault: {fault.name}, {network}", case
+    yield "fault: the same rank lost five times leaves nothing behind", repeated_losses
+
+
+def main():
+    given = harness.arguments(__doc__, table=True)
+    rows = []
+    passed = harness.run(all_cases(rows) if given.table else quick_cases(), given)
+    if given.table:
+        print("\n| " + " | ".join(Row.HEAD) + " |\n|" + "---|" * len(Row.HEAD))
+        for row in rows:
+            print("| " + " | ".join(row.cells()) + " |")
+    return not passed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

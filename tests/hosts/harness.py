@@ -1,0 +1,55 @@
+"""Runs cases, each a function, and prints a line for each as tools/run_tests.py reads them."""
+
+import argparse
+import subprocess
+import time
+import traceback
+
+import netns
+from cluster import BINARY
+
+
+class Skip(Exception):
+    """Cannot be tried here, and why."""
+
+
+def need_hosts():
+    if reason := netns.why_not():
+        raise Skip(reason)
+
+
+def need_ucx():
+    told = subprocess.run([BINARY, "version"], capture_output=True, text=True, check=True).stdout
+    ucx = next(line for line in told.splitlines() if line.startswith("ucx "))
+    if not ucx[4:5].isdigit():
+        raise Skip(ucx)
+
+
+def run(cases, given):
+    """A case is (name, function); it fails by any exception and may return a remark. True when none failed."""
+    passed = True
+    for name, case in cases:
+        if given.only not in name:
+            continue
+        began = time.monotonic()
+        try:
+            need_ucx()
+            remark = case()
+        except Skip as reason:
+            print(f"skipped {name}  {reason}", flush=True)
+        except Exception:
+            passed = False
+            traceback.print_exc()
+            print(f"FAILED  {name}  {time.monotonic() - began:.1f} s", flush=True)
+        else:
+            print(f"ok      {name}  {time.monotonic() - began:.1f} s{f', {remark}' if remark else ''}", flush=True)
+    return passed
+
+
+def arguments(description, table=False):
+    """--only WORD; and --table where there is one."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="WORD", help="cases with this in their name")
+    if table:
+        parser.add_argument("--table", action="store_true", help="every fault, at its full length, as a table")
+    return parser.parse_args()

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Who may not join, whom nobody waits for without end, and what strangers can do on a rank's ports: nothing.
+
+    tests/hosts/strangers.py [--only WORD]
+"""
+
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import harness
+from cluster import BINARY, MODEL, ROOT, Cluster, answers_of_one_rank, free_port
+
+LOST_RANK_STATUS, USAGE_STATUS = 5, 2
+WAIT_S = 3  # --rank-wait
+PATIENCE_S = WAIT_S + 7
+OTHER_MODEL = ROOT / "tests/golden/qwen3_moe"
+
+
+def ends_with(process, status, *words):
+    got = process.exit_status(PATIENCE_S)
+    log = process.log()
+    assert got == status, f"status {got}, wanted {status}: {log}"
+    missing = [word for word in words if word not in log]
+    assert not missing, f"does not say {missing}: {log}"
+    return next(line for line in log.splitlines() if words[0] in line).strip()
+
+
+def refused(flags, *words):
+    """Rank 1 with something different is refused, saying so; then the right one joins rank 0, which stayed."""
+    with Cluster(2, start=False) as ranks:
+        ranks.processes[0].start()
+        other = ranks.process(1, {"--rank-wait": WAIT_S} | flags, name="other")
+        ranks.processes.append(other)
+        other.start()
+        line = ends_with(other, LOST_RANK_STATUS, *words)
+        assert ranks.readiness(0)[0] == 503 and "rank 1" in ranks.readiness(0)[1], ranks.readiness(0)
+        ranks.processes[1].start()
+        ranks.wait_ready()
+        assert ranks.answers(0) == answers_of_one_rank(2)
+        return line
+
+
+def wrong_token():
+    with tempfile.NamedTemporaryFile("w") as other:
+        other.write(secrets.token_hex(16) + "\n")
+        other.flush()
+        return refused({"--cluster-token-file": other.name}, "token")
+
+
+def no_answer():
+    """Somebody listens where rank 0 should, accepts, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, Cluster(2, start=False) as ranks:
+        ranks.address = f"127.0.0.1:{silent.getsockname()[1]}"
+        return lonely(ranks)
+
+
+def nobody_there():
+    with Cluster(2, start=False) as ranks:
+        return lonely(ranks)
+
+
+def lonely(ranks):
+    ranks.processes[1] = ranks.process(1, {"--rank-wait": WAIT_S})
+    ranks.processes[1].start()
+    return ends_with(ranks.processes[1], LOST_RANK_STATUS, "rank 0")
+
+
+def rank_0_stays_away():
+    """Rank 0 was there and is not any more: the others say so, wait, and end."""
+    with Cluster(2, flags={"--rank-wait": WAIT_S}) as ranks:
+        ranks.processes[0].kill()
+        ranks.wait_lost("rank 0", [1], 4)
+        return ends_with(ranks.processes[1], LOST_RANK_STATUS, "rank 0")
+
+
+def second_of_a_rank():
+    """A second process that says it is rank 1 ends, and the first does not notice."""
+    with Cluster(2) as ranks:
+        epoch = ranks.metric(0, "cluster_epoch")
+        second = ranks.process(1, {"--rank-wait": WAIT_S, "--port": free_port()}, name="second")
+        ranks.processes.append(second)
+        second.start()
+        line = ends_with(second, LOST_RANK_STATUS, "rank 1")
+        unmoved(ranks, epoch)
+        return line
+
+
+def unmoved(ranks, epoch):
+    for rank in range(ranks.num_ranks):
+        assert ranks.readiness(rank)[0] == 200, ranks.readiness(rank)
+        assert ranks.metric(rank, "cluster_epoch") == epoch, "the ranks began anew"
+        assert ranks.answers(rank) == answers_of_one_rank(2)
+
+
+def listening_ports(process):
+    """Of a process on this machine, all that it listens at."""
+    inodes = set()
+    for name in os.listdir(f"/proc/{process.running.pid}/fd"):
+        target = os.readlink(f"/proc/{process.running.pid}/fd/{name}")
+        if match := re.fullmatch(r"socket:\[(\d+)\]", target):
+            inodes.add(match.group(1))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sorted(int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes)
+
+
+def noise():
+    """What a stranger may send: nothing, random bytes, a request for HTTP, a head that never ends, half a frame."""
+    yield b""
+    yield secrets.token_bytes(4096)
+    yield b"\0" * 65536
+    yield b"\xff" * 65536
+    yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    yield b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n" + b'{"text": "a tale"}'
+    yield b"A" * (1 << 20)
+
+
+def garbage():
+    """Noise at every port of every rank but those for clients, while they answer; some of it stays connected."""
+    with Cluster(2) as ranks:
+        epoch, kept, ports = ranks.metric(0, "cluster_epoch"), [], set()
+        for process in ranks.processes:
+            own = {port for port in listening_ports(process) if port not in ranks.http_ports()}
+            ports |= own
+        streams = [ranks.stream(rank, "there was a", 1000) for rank in (0, 1)]
+        assert ranks.cluster_port in ports, ports
+        for port in sorted(ports):
+            for text in noise():
+                kept.append(pour(port, text))
+        for stream in streams:
+            assert stream.finish(30).done, stream.tells()
+        unmoved(ranks, epoch)
+        for connection in kept:
+            connection.close()
+        unmoved(ranks, epoch)
+        return f"{len(kept)} connections to {len(ports)} ports"
+
+
+def pour(port, text):
+    """All of it, as far as the other side takes it; what it answers must not be an answer of the model."""
+    connection = socket.create_connection(("127.0.0.1", port), 2)
+    connection.settimeout(0.2)
+    try:
+        connection.sendall(text)
+        said = connection.recv(65536)
+        assert b"output_ids" not in said and b" 200 " not in said[:20], said
+    except OSError:
+        pass  # closed at once, or silent
+    return connection
+
+
+def no_token():
+    """Ranks on several hosts need a token, or the word that they need none."""
+    command = [BINARY, "serve", "--model-path", MODEL, "--nnodes", "2", "--node-rank", "0", "--dist-init-addr", "h0:5000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == USAGE_STATUS, done
+    for word in ("--cluster-token-file", "--insecure-cluster"):
+        assert word in done.stderr, done.stderr
+    return done.stderr.splitlines()[0]
+
+
+CASES = (
+    ("join: a wrong token", wrong_token),
+    ("join: another arithmetic", lambda: refused({"--dtype": "float32"}, "bfloat16", "float32")),
+    ("join: another model", lambda: refused({"--model-path": OTHER_MODEL}, "model")),
+    ("join: rank 0 never answers", no_answer),
+    ("join: rank 0 is not there", nobody_there),
+    ("join: rank 0 stays away", rank_0_stays_away),
+    ("join: a second process of the same rank", second_of_a_rank),
+    ("join: no token across hosts", no_token),
+    ("strangers: garbage on every port", garbage),
+)
+
+if __name__ == "__main__":
+    sys.exit(not harness.run(CASES, harness.arguments(__doc__)))
