@@ -17,7 +17,7 @@ void ExchangeBuffers::lay_out(const Shape& of, Layout& layout) {
   const auto& [num_ranks, rank_experts, max_slotted_rows] = of.limits;
   HOCKET_CHECK(max_slotted_rows <= of.max_rows);
   const int64_t lists = int64_t{of.max_rows} * of.ranks_a_row();
-  sent = layout.matrix(of.dtype, of.sent_rows(), of.hidden);
+  sent = layout.matrix(of.dtype, of.sent_rows(), of.row_columns);
   sent_from = layout.array<int32_t>(of.sent_rows());
   sent_ids = table<int32_t>(layout, lists, of.top_k);
   sent_weights = table<float>(layout, lists, of.top_k);

@@ -29,8 +29,9 @@ struct ExchangeBuffers {
   // What the sizes follow from.
   struct Shape {
     ExchangeLimits limits;
-    DType dtype = DType::bf16;
-    int max_rows = 0, hidden = 0, num_experts = 0, top_k = 0;
+    DType dtype = DType::bf16;  // of a row that leaves, and its columns
+    int64_t row_columns = 0;
+    int max_rows = 0, num_experts = 0, top_k = 0;
 
     int ranks_a_row() const { return std::min(limits.num_ranks, top_k); }
     int experts_a_row() const { return std::min(limits.rank_experts, top_k); }  // on one rank
@@ -39,14 +40,12 @@ struct ExchangeBuffers {
     }
     int64_t arriving_rows() const { return int64_t{limits.num_ranks} * max_rows; }
     int64_t expert_rows() const { return arriving_rows() * experts_a_row(); }
-    // A row as it travels: with its padding.
-    int64_t row_bytes() const { return round_up(hidden, kBlockK) * size_of(dtype); }
   };
   void lay_out(const Shape& of, Layout& layout);
 
   Shape shape;
   // Leaving, by rank of destination. One set of offsets and heads a half.
-  MatrixView sent;               // [sent_rows, hidden]
+  MatrixView sent;               // [sent_rows, row_columns]
   int32_t* sent_from = nullptr;  // [sent_rows] row of the half
   View<int32_t> sent_ids;        // [max_rows * ranks_a_row, k] local experts, -1 elsewhere
   View<float> sent_weights;      // likewise

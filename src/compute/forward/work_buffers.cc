@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compute/kernels/quantized_rows.h"
+
 namespace hocket {
 namespace {
 
@@ -75,12 +77,15 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     expert_ids = ints(layout, rows, top_k);
     expert_position = ints(layout, rows, top_k);
     expert_weights = {layout.array<float>(int64_t{rows} * top_k), rows, top_k};
+    leaving = limits.int8_dispatch
+                  ? layout.matrix(DType::int8, rows, quantized_columns(model.hidden_size))
+                  : normed;
     int64_t expert_rows = int64_t{rows} * top_k;
     if (limits.exchange.num_ranks > 0) {
       exchange.lay_out({.limits = limits.exchange,
-                        .dtype = dtype,
+                        .dtype = leaving.dtype,
+                        .row_columns = leaving.cols,
                         .max_rows = rows,
-                        .hidden = model.hidden_size,
                         .num_experts = model.moe.num_experts,
                         .top_k = top_k},
                        layout);

@@ -7,6 +7,7 @@
 //   q, attended                 operand and result of attention
 //   q_latent, *_absorbed        latent attention's
 //   gate_logits, expert_*       routing
+//   leaving                     the rows as they leave for experts
 //   expert_x, middle, expert_y  rows sorted by expert
 //   exchange                    lists of rows that travel between ranks
 //   shared_out                  of the shared experts
@@ -28,6 +29,7 @@ struct WorkLimits {
   int max_output_rows = 0;  // of those, the ones that want logits
   int max_logits_rows = 0;  // logits are computed in blocks of so many
   ExchangeLimits exchange = {};
+  bool int8_dispatch = false;  // rows are rounded to int8 on their way to experts
 };
 
 // Columns of a layer's first projection, and of attention's result.
@@ -58,6 +60,8 @@ struct WorkBuffers {
   View<float> gate_logits;                    // [rows, experts]
   View<int32_t> expert_ids, expert_position;  // [rows, k]
   View<float> expert_weights;                 // [rows, k]
+  MatrixView leaving;                         // [rows, hidden]: normed; or, of int8,
+                                              // [rows, quantized_columns(hidden)]
   int32_t* sorted_rows = nullptr;             // [rows * k] token row of each expert row
   int32_t* expert_offsets = nullptr;          // [2 halves][experts + 1]
   MatrixView expert_x, expert_y;              // [rows * k, hidden], or as many as may come

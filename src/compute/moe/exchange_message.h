@@ -7,9 +7,10 @@
 //   combine    head | rows: counted, a partial sum for each row in order and group ascending;
 //              slotted, one for each row that came, in their order
 //
-// A row is round_up(hidden, 32) activations. Ids are the receiver's own numbers of its experts, -1
-// for one that is elsewhere; slots keep their places in a token's list, for sums go by them.
-// Source: docs/contracts/arithmetic.md, "combine groups".
+// A row is round_up(hidden, 32) activations; in a dispatch of int8, numbers and their scale, as
+// kernels/quantized_rows.h lays them, quantized_columns(hidden) bytes. Ids are the receiver's own
+// numbers of its experts, -1 for one that is elsewhere; slots keep their places in a token's list,
+// for sums go by them. Source: docs/contracts/arithmetic.md, "combine groups".
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,12 @@ inline constexpr int kMostRankExperts = 1024;
 // What a message must look like to be read.
 struct MessageFormat {
   ExchangeMode mode = ExchangeMode::counted;
-  DType dtype = DType::bf16;  // of rows; one byte of the head, for formats with scales
+  DType dtype = DType::bf16;  // of rows; one byte of the head
   int num_experts = 0;        // of the receiver of a dispatch; 0 in a combine
   int top_k = 0;
   int most_rows = 0;  // of a dispatch
   int64_t row_bytes = 0;
+  uint32_t placement = 0;  // Placement::fingerprint()
 
   // Bytes of a dispatch of so many rows.
   int64_t dispatch_bytes(int64_t num_rows) const;

@@ -6,10 +6,12 @@
 #include <random>
 #include <vector>
 
+#include "compute/kernels/quantized_rows.h"
+
 namespace hocket {
 namespace {
 
-constexpr int kExperts = 6, kTopK = 3, kPeer = 4;
+constexpr int kExperts = 6, kTopK = 3, kPeer = 4, kHidden = 40;
 constexpr MessageFormat kCounted = {.mode = ExchangeMode::counted,
                                     .num_experts = kExperts,
                                     .top_k = kTopK,
@@ -19,7 +21,20 @@ constexpr MessageFormat kSlotted = {.mode = ExchangeMode::slotted,
                                     .num_experts = kExperts,
                                     .top_k = kTopK,
                                     .most_rows = 24,
-                                    .row_bytes = 64};
+                                    .row_bytes = 64,
+                                    .placement = 5};
+constexpr MessageFormat kQuantized = {.mode = ExchangeMode::counted,
+                                      .dtype = DType::int8,
+                                      .num_experts = kExperts,
+                                      .top_k = kTopK,
+                                      .most_rows = 8,
+                                      .row_bytes = quantized_columns(kHidden)};
+constexpr MessageFormat kQuantizedSlotted = {.mode = ExchangeMode::slotted,
+                                             .dtype = DType::int8,
+                                             .num_experts = kExperts,
+                                             .top_k = kTopK,
+                                             .most_rows = 24,
+                                             .row_bytes = quantized_columns(kHidden)};
 
 // Two rows, for experts 1 and 5, and for 5 alone.
 struct Message {
@@ -34,7 +49,8 @@ struct Message {
       const int32_t ids[2 * kTopK] = {5, -1, 1, -1, 5, -1};
       std::memcpy(lists(), ids, sizeof ids);
     }
-    for (int row = 0; row < rows; ++row) bytes[bytes.size() - 64 * (rows - row)] = std::byte(row);
+    for (int row = 0; row < rows; ++row)
+      bytes[bytes.size() - format.row_bytes * (rows - row)] = std::byte(row);
   }
   uint32_t& count(int expert) {
     return reinterpret_cast<uint32_t*>(bytes.data() + kMessageHeadBytes)[expert];
@@ -91,17 +107,38 @@ TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
   expect_refused(changed(kCounted, [](auto& m) { m.lists()[4] = -1; }), kCounted, "0 experts");
   MessageFormat other = kCounted;
   other.row_bytes = 128;
-  expect_refused(Message(kCounted), other, "not of this model's");
+  expect_refused(Message(kCounted), other, "not those of this model");
   other = kCounted;
   other.num_experts = 7;
   expect_refused(Message(kCounted), other, "for 6 experts");
+  other = kSlotted;
+  other.placement = 6;
+  expect_refused(Message(kSlotted), other, "another --init-expert-location");
+  // Rows of as many bytes, but of another kind.
+  other = kQuantized;
+  other.dtype = DType::bf16;
+  expect_refused(Message(kQuantized), other, "64 bytes of type 3, are not those of this model");
+  expect_refused(Message(other), kQuantized, "64 bytes of type 3 (int8)");
+  expect_refused(changed(kQuantized, [](auto& m) { m.bytes.resize(m.bytes.size() - 32); }),
+                 kQuantized, "for 2 rows");
+}
+
+// Rows that were read are of finite length whatever they say: they can be taken as they are.
+void dequantize_all(Backend& backend, const ArrivedRows& rows) {
+  std::vector<const std::byte*> from;
+  for (int i = 0; i < rows.num_rows; ++i) from.push_back(rows.row(i));
+  std::vector<float> to(from.size() * kHidden);
+  dequantize_rows(backend, from, MatrixView::of(View<float>(to.data(), rows.num_rows, kHidden)));
 }
 
 TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
+  WorkerPool workers({});
+  Backend backend = *Backend::create(Isa::ref, workers, 1 << 12);
+  const MessageFormat* const formats[] = {&kCounted, &kSlotted, &kQuantized, &kQuantizedSlotted};
   std::mt19937 random(11);
   int refused = 0;
   for (int round = 0; round < 20'000; ++round) {
-    const MessageFormat& format = round % 2 == 0 ? kCounted : kSlotted;
+    const MessageFormat& format = *formats[round % 4];
     Message message(format);
     for (int change = 0; change <= round % 3; ++change)
       message.bytes[random() % message.bytes.size()] = std::byte(random());
@@ -113,6 +150,7 @@ TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
     }
     ASSERT_LE(read->num_rows, format.most_rows);
     ASSERT_EQ(read->row(read->num_rows), message.bytes.data() + message.bytes.size());
+    if (format.dtype == DType::int8) dequantize_all(backend, *read);
     int64_t listed = 0;
     for (const uint32_t count : read->counts) listed += count;
     for (int row = 0; format.mode == ExchangeMode::counted && row < read->num_rows; ++row)

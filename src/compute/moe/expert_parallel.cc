@@ -3,12 +3,18 @@
 #include <algorithm>
 
 #include "compute/kernels/combine.h"
+#include "compute/kernels/quantized_rows.h"
 
 namespace hocket {
 namespace {
 
 int64_t row_bytes_of(const ModelConfig& model, DType dtype) {
   return round_up(model.hidden_size, kBlockK) * size_of(dtype);
+}
+
+int64_t leaving_bytes_of(const ExpertParallelDispatcher::Options& options) {
+  return options.limits.int8_dispatch ? quantized_columns(options.model.hidden_size)
+                                      : row_bytes_of(options.model, options.dtype);
 }
 
 }  // namespace
@@ -27,13 +33,14 @@ std::array<size_t, kNumMessageKinds> ExpertParallelDispatcher::most_bytes(const 
   MessageFormat format = {.mode = ExchangeMode::counted,
                           .num_experts = experts,
                           .top_k = options.model.moe.top_k,
-                          .row_bytes = row_bytes_of(options.model, options.dtype)};
-  // A row has no more partial sums on a rank than it has experts there.
-  const int64_t part_rows = options.limits.max_rows * experts_a_row;
-  const int64_t combine = format.combine_bytes(std::max(part_rows, slotted_rows));
+                          .row_bytes = leaving_bytes_of(options)};
   int64_t dispatch = format.dispatch_bytes(options.limits.max_rows);
   format.mode = ExchangeMode::slotted;
   dispatch = std::max(dispatch, format.dispatch_bytes(slotted_rows));
+  // A row has no more partial sums on a rank than it has experts there.
+  const int64_t part_rows = options.limits.max_rows * experts_a_row;
+  format.row_bytes = row_bytes_of(options.model, options.dtype);
+  const int64_t combine = format.combine_bytes(std::max(part_rows, slotted_rows));
   std::array<size_t, kNumMessageKinds> bytes{};
   bytes[static_cast<size_t>(MessageKind::dispatch)] = dispatch;
   bytes[static_cast<size_t>(MessageKind::combine)] = combine;
@@ -60,6 +67,7 @@ ExpertParallelDispatcher::ExpertParallelDispatcher(const Options& options, AllTo
       limits_(options.limits),
       dtype_(options.dtype),
       row_bytes_(row_bytes_of(options.model, options.dtype)),
+      leaving_bytes_(leaving_bytes_of(options)),
       exchange_(exchange),
       arrived_(num_ranks_),
       pieces_(num_ranks_),
@@ -85,16 +93,19 @@ int ExpertParallelDispatcher::most_rows() const {
 
 MessageFormat ExpertParallelDispatcher::dispatch_format(int to) const {
   return {.mode = pass_.mode,
-          .dtype = dtype_,
+          .dtype = limits_.int8_dispatch ? DType::int8 : dtype_,
           .num_experts = static_cast<int>(placement_.experts_of(to).size()),
           .top_k = top_k_,
           .most_rows = most_rows(),
-          .row_bytes = row_bytes_};
+          .row_bytes = leaving_bytes_,
+          .placement = placement_.fingerprint()};
 }
 
 MessageFormat ExpertParallelDispatcher::combine_format() const {
   MessageFormat format = dispatch_format(rank_);
   format.num_experts = 0;
+  format.dtype = dtype_;
+  format.row_bytes = row_bytes_;
   return format;
 }
 

@@ -4,6 +4,7 @@
 //
 //   rows here  -> lists by rank -> message -> | rows of all ranks, by expert: e0: r0 r0 r2 | e1: ..
 //                 own rows ------- no copy -> | (source ranks ascending, in each source order)
+//                 both through int8 where limits.int8_dispatch says so
 //   residual  <- sums  <- message <- partial sums of groups, or rows as they are   <- experts
 //
 // The sums are those of one rank with as many combine groups: a group lies on one rank, which adds
@@ -78,7 +79,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
 
   void list_counted(const WorkBuffers& work, const Half& half);
   void list_slotted(const WorkBuffers& work, const Half& half);
-  void send_rows(const ExchangeSite& site, const Half& half, MatrixView normed);
+  void send_rows(const ExchangeSite& site, const Half& half);
   Result<void> read_rows(const WorkBuffers& work, const Half& half);
   ArrivedRows own_rows(const WorkBuffers& work, const Half& half) const;
   ExpertRows arrange(const ExchangeSite& site, const Half& half);
@@ -92,8 +93,9 @@ class ExpertParallelDispatcher final : public Dispatcher {
   const Placement placement_;
   const int rank_, num_ranks_, top_k_, group_size_;
   const WorkLimits limits_;
-  const DType dtype_;
-  const int64_t row_bytes_;
+  const DType dtype_;  // of activations
+  // Of a row from the experts, and of one that leaves for them.
+  const int64_t row_bytes_, leaving_bytes_;
   AllToAll& exchange_;
   PassId pass_;
   std::optional<Error> error_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compute/kernels/combine.h"
+#include "compute/kernels/quantized_rows.h"
 #include "compute/moe/expert_parallel.h"
 
 namespace hocket {
@@ -47,7 +48,10 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
   } else {
     list_slotted(site.work, half);
   }
-  send_rows(site, half, normed);
+  if (limits_.int8_dispatch)
+    quantize_rows(site.backend, normed,
+                  site.work.leaving.slice_rows(half.rows.begin, half.rows.count));
+  send_rows(site, half);
 }
 
 // By rank, each row once, with what it wants there.
@@ -117,13 +121,13 @@ void ExpertParallelDispatcher::list_slotted(const WorkBuffers& work, const Half&
   move_back(offsets);
 }
 
-void ExpertParallelDispatcher::send_rows(const ExchangeSite& site, const Half& half,
-                                         MatrixView normed) {
+void ExpertParallelDispatcher::send_rows(const ExchangeSite& site, const Half& half) {
   const WorkBuffers& work = site.work;
   const ExchangeBuffers& lists = work.exchange;
+  const MatrixView leaving = work.leaving.slice_rows(half.rows.begin, half.rows.count);
   const int64_t first = first_sent(half);
   const auto gather = [&](int begin, int end) {
-    gather_rows(site.backend, normed,
+    gather_rows(site.backend, leaving,
                 {lists.sent_from + first + begin, lists.sent_from + first + end},
                 lists.sent.slice_rows(first + begin, end - begin));
   };
@@ -146,8 +150,8 @@ void ExpertParallelDispatcher::send_rows(const ExchangeSite& site, const Half& h
       pieces_[peer][1] = bytes_of(lists.sent_ids.row(begin), top_k_ * int64_t{sizeof(int32_t)});
       pieces_[peer][2] = bytes_of(lists.sent_weights.row(begin), top_k_ * int64_t{sizeof(float)});
     }
-    pieces_[peer][3] =
-        bytes_of(static_cast<const std::byte*>(lists.sent.data) + begin * row_bytes_, row_bytes_);
+    pieces_[peer][3] = bytes_of(
+        static_cast<const std::byte*>(lists.sent.data) + begin * leaving_bytes_, leaving_bytes_);
   }
   send(half, MessageKind::dispatch, site.layer);
 }
@@ -187,10 +191,10 @@ ArrivedRows ExpertParallelDispatcher::own_rows(const WorkBuffers& work, const Ha
   const int count = rows_to(work, half.index, rank_);
   ArrivedRows own = {.num_rows = count,
                      .counts = counts_for(work, half.index, rank_),
-                     .row_bytes = row_bytes_,
+                     .row_bytes = leaving_bytes_,
                      .index = lists.sent_from + begin};
   own.rows =
-      static_cast<const std::byte*>(work.normed.slice_rows(half.rows.begin, half.rows.count).data);
+      static_cast<const std::byte*>(work.leaving.slice_rows(half.rows.begin, half.rows.count).data);
   if (counted()) {
     own.ids = lists.sent_ids.slice_rows(begin, count);
     own.weights = lists.sent_weights.slice_rows(begin, count);
@@ -230,7 +234,12 @@ ExpertRows ExpertParallelDispatcher::arrange(const ExchangeSite& site, const Hal
                            .y = site.work.expert_y.slice_rows(first, at),
                            .offsets = offsets,
                            .position = {}};
-  gather_rows(site.backend, std::span(lists.sources, at), rows.x);
+  const std::span<const std::byte* const> sources(lists.sources, at);
+  if (limits_.int8_dispatch) {
+    dequantize_rows(site.backend, sources, rows.x);
+  } else {
+    gather_rows(site.backend, sources, rows.x);
+  }
   return rows;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <functional>
 #include <random>
 
@@ -22,17 +23,20 @@ ModelConfig config() {
   return one_moe_layer(kExperts, kTopK, kHidden);
 }
 
+enum class Wire : uint8_t { plain, int8 };
+
 // Which experts a row wants.
 using Choice = std::function<std::array<int, kTopK>(int rank, int row)>;
 
 // One rank with rows of known numbers: 1000 * rank + row, and the column behind the comma.
 struct Rank {
-  Rank(Transport& end, const Choice& choice)
+  Rank(Transport& end, const Choice& choice, Wire wire = Wire::plain)
       : placement(*Placement::contiguous(kExperts, kRanks)),
         limits{.max_rows = kMaxRows,
                .max_output_rows = 1,
                .max_logits_rows = 1,
-               .exchange = ExpertParallelDispatcher::exchange_limits(placement, kMaxRows)},
+               .exchange = ExpertParallelDispatcher::exchange_limits(placement, kMaxRows),
+               .int8_dispatch = wire == Wire::int8},
         backend(*Backend::create(Isa::ref, workers, 1 << 16)),
         work(*WorkBuffers::create(model, DType::f32, limits)) {
     exchange =
@@ -53,6 +57,11 @@ struct Rank {
   }
   static float number(int rank, int row, int column) {
     return static_cast<float>(1000 * rank + row) + static_cast<float>(column) / 64;
+  }
+  // The same as experts get it. A row's last number is its largest.
+  float given(int rank, int row, int column) const {
+    const float x = number(rank, row, column), amax = number(rank, row, kHidden - 1);
+    return limits.int8_dispatch ? std::nearbyint(x * (127 / amax)) * (amax / 127) : x;
   }
   ExpertParallelDispatcher::Options options() const {
     return {.model = model,
@@ -112,7 +121,7 @@ void expect_in_order(const Rank& rank, const Choice& choice, const ExpertRows& r
         const int row = ranges[source].begin + i;
         if (std::ranges::count(choice(source, row), expert) == 0) continue;
         for (int column : {0, 17, kHidden - 1})
-          ASSERT_EQ(rows.x.as<float>().row(at)[column], Rank::number(source, row, column));
+          ASSERT_EQ(rows.x.as<float>().row(at)[column], rank.given(source, row, column));
         ++at;
       }
   }
@@ -141,7 +150,7 @@ void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges,
   ASSERT_TRUE(rank.dispatcher->status().has_value()) << rank.dispatcher->status().error().message;
   for (int row = 0; row < rows; ++row)
     for (int i = 0; i < kHidden; ++i)  // weights sum to 1.5
-      ASSERT_FLOAT_EQ(rank.work.residual.row(row)[i], 1 + 1.5f * Rank::number(me, row, i));
+      ASSERT_FLOAT_EQ(rank.work.residual.row(row)[i], 1 + 1.5f * rank.given(me, row, i));
 }
 
 // Halves of different lengths on every rank; rank 1 has nothing in its second.
@@ -155,10 +164,10 @@ Ranges full_ranges() {
   return ranges;
 }
 
-void expect_there_and_back(const Choice& choice, ExchangeMode mode) {
+void expect_there_and_back(const Choice& choice, ExchangeMode mode, Wire wire) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   testing::on_ranks(hub, kRanks, [&](Transport& end) {
-    Rank rank(end, choice);
+    Rank rank(end, choice, wire);
     for (uint64_t step = 0; step < 3; ++step)
       pass_there_and_back(rank, choice, full_ranges(), {step, mode});
   });
@@ -166,19 +175,20 @@ void expect_there_and_back(const Choice& choice, ExchangeMode mode) {
 
 TEST(ExpertParallelDispatch, RowsStandBySourceAndComeBackSummed) {
   for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted})
-    expect_there_and_back(neighbours, mode);
+    for (const Wire wire : {Wire::plain, Wire::int8}) expect_there_and_back(neighbours, mode, wire);
 }
 
 TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
   for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted})
-    expect_there_and_back(all_to_first, mode);
+    for (const Wire wire : {Wire::plain, Wire::int8})
+      expect_there_and_back(all_to_first, mode, wire);
 }
 
 // Any lengths, none too, any experts; modes that change from step to step.
-TEST(ExpertParallelDispatch, WhateverTheRowsOfAStep) {
+void expect_any_rows(Wire wire) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   testing::on_ranks(hub, kRanks, [&](Transport& end) {
-    Rank rank(end, neighbours);
+    Rank rank(end, neighbours, wire);
     for (uint64_t step = 0; step < 200 && !::testing::Test::HasFatalFailure(); ++step) {
       std::mt19937 random(static_cast<uint32_t>(step));  // the same on all ranks
       Ranges ranges;
@@ -199,6 +209,52 @@ TEST(ExpertParallelDispatch, WhateverTheRowsOfAStep) {
       pass_there_and_back(rank, choice, ranges,
                           {step, slotted ? ExchangeMode::slotted : ExchangeMode::counted});
     }
+  });
+}
+
+TEST(ExpertParallelDispatch, WhateverTheRowsOfAStep) {
+  for (const Wire wire : {Wire::plain, Wire::int8}) expect_any_rows(wire);
+}
+
+// Rows of bf16 there, and half of that there where they are of int8; back they are the same.
+TEST(ExpertParallelDispatch, MessagesOfInt8AreHalfAsLong) {
+  const ModelConfig model = one_moe_layer(kExperts, kTopK, 2048);
+  const Placement placement = *Placement::contiguous(kExperts, kRanks);
+  const auto bytes = [&](bool int8) {
+    return ExpertParallelDispatcher::most_bytes(
+        {.model = model,
+         .placement = placement,
+         .combine_groups = kGroups,
+         .limits = {.max_rows = 512,
+                    .exchange = ExpertParallelDispatcher::exchange_limits(placement, 128),
+                    .int8_dispatch = int8}});
+  };
+  const auto dispatch = static_cast<size_t>(MessageKind::dispatch),
+             combine = static_cast<size_t>(MessageKind::combine);
+  EXPECT_LT(static_cast<double>(bytes(true)[dispatch]),
+            0.52 * static_cast<double>(bytes(false)[dispatch]));
+  EXPECT_EQ(bytes(true)[combine], bytes(false)[combine]);
+}
+
+// Rank 2 sends another kind of rows than the others.
+TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
+  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+  std::barrier all_there(kRanks);
+  testing::on_ranks(hub, kRanks, [&](Transport& end) {
+    Rank rank(end, neighbours, end.rank() == 2 ? Wire::int8 : Wire::plain);
+    rank.dispatcher->begin_pass({0, ExchangeMode::slotted}, kMaxRows);
+    Half half = rank.start(0, 0, kMaxRows);
+    rank.dispatcher->dispatch_wait(rank.site(), half);
+    const Result<void> seen = rank.dispatcher->status();
+    all_there.arrive_and_wait();
+    ASSERT_FALSE(seen.has_value());
+    EXPECT_EQ(seen.error().code, ErrorCode::lost_rank);
+    EXPECT_NE(seen.error().message.find(end.rank() == 2 ? "rank 0 sent" : "rank 2 sent"),
+              std::string::npos)
+        << seen.error().message;
+    rank.compute(half);
+    rank.dispatcher->combine_wait(rank.site(), half);
+    EXPECT_TRUE(half.state.empty());
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compute/kernels/combine.h"
+#include "compute/kernels/quantized_rows.h"
 
 namespace hocket {
 
@@ -43,7 +44,14 @@ void LocalDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
                              .y = work.expert_y.slice_rows(first, std::ssize(rows)),
                              .offsets = offsets,
                              .position = position};
-  gather_rows(site.backend, half.state.normed.take(), rows, sorted.x);
+  const MatrixView normed = half.state.normed.take();
+  if (work.limits.int8_dispatch) {
+    const MatrixView leaving = work.leaving.slice_rows(begin, count);
+    quantize_rows(site.backend, normed, leaving);
+    dequantize_rows(site.backend, leaving, rows, sorted.x);
+  } else {
+    gather_rows(site.backend, normed, rows, sorted.x);
+  }
   half.state.dispatched.set(sorted);
 }
 

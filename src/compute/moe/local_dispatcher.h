@@ -2,7 +2,7 @@
 // hands it on.
 //
 //   dispatch   token rows t0 t1 t2 ...  ->  rows sorted by expert: e0: t1 t4 | e1: | e2: t0 t1 ...
-//              (source order inside an expert)
+//              (source order inside an expert), through int8 where ranks would send it so
 //   combine    expert rows  ->  residual[t] += sum of combine groups + shared experts
 //
 // Source: docs/contracts/arithmetic.md, "combine groups".

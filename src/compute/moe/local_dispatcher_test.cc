@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
+#include <vector>
 
 #include "compute/moe/testing.h"
 
@@ -25,6 +27,9 @@ class LocalDispatch : public ::testing::Test {
         work_(
             *WorkBuffers::create(config(), DType::f32,
                                  {.max_rows = kRows, .max_output_rows = 1, .max_logits_rows = 1})) {
+    fill();
+  }
+  void fill() {
     std::mt19937 random(3);
     const View<float> normed = work_.normed.as<float>();
     for (int64_t t = 0; t < kRows; ++t) {
@@ -92,6 +97,28 @@ TEST_F(LocalDispatch, IdentityExpertsGiveTheWeightedSumBack) {
       for (int64_t i = 0; i < kHidden; ++i)  // weights sum to 1.5
         EXPECT_FLOAT_EQ(work_.residual.row(t)[i], 1.0f + 1.5f * static_cast<float>(t * 100 + i));
   }
+}
+
+TEST_F(LocalDispatch, RowsGoThroughInt8WhereToldTo) {
+  work_ = *WorkBuffers::create(config(), DType::f32, {.max_rows = kRows, .int8_dispatch = true});
+  fill();
+  const std::vector<float> before(work_.normed.as<float>().data,
+                                  work_.normed.as<float>().row(kRows));
+  LocalDispatcher dispatcher(config(), 1);
+  Half half = dispatched(dispatcher, 1, 2, kRows - 2);
+  const ExpertRows& rows = half.state.arrived.peek();
+  ASSERT_EQ(rows.offsets.back(), (kRows - 2) * kTopK);
+  for (int64_t t = 2; t < kRows; ++t)
+    for (int s = 0; s < kTopK; ++s) {
+      const float* const row = rows.x.as<float>().row(work_.expert_position.row(t)[s]);
+      const auto amax = static_cast<float>(t * 100 + kHidden - 1);
+      for (int64_t i = 0; i < kHidden; ++i) {
+        const float q = std::nearbyint(static_cast<float>(t * 100 + i) * (127 / amax));
+        ASSERT_EQ(row[i], q * (amax / 127)) << t << " " << i;
+      }
+    }
+  // Shared experts see the rows as they are.
+  EXPECT_TRUE(std::ranges::equal(before, std::span(work_.normed.as<float>().data, before.size())));
 }
 
 TEST_F(LocalDispatch, HalvesDoNotTouchEachOther) {

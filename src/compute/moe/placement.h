@@ -2,6 +2,8 @@
 // their ids, on all layers alike. Immutable.   Thread: any.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <span>
 #include <vector>
 
@@ -14,6 +16,11 @@ class Placement {
   // Experts [r E / R, (r + 1) E / R) on rank r. A dense model has 0 experts.
   // Errors: bad_value, where the ranks do not divide the experts.
   static Result<Placement> contiguous(int num_experts, int num_ranks);
+  // As a file says: a list of the expert of every place, of which rank r has [r E / R, (r + 1) E /
+  // R); or, as SGLang writes it, {"physical_to_logical_map": [one such list a layer]}, all alike.
+  // Errors: io (cannot be read), bad_value (anything else, saying what and where).
+  static Result<Placement> from_file(const std::filesystem::path& file, int num_experts,
+                                     int num_ranks);
 
   int num_experts() const { return static_cast<int>(home_.size()); }
   int num_ranks() const { return static_cast<int>(first_.size()) - 1; }
@@ -29,6 +36,8 @@ class Placement {
   int place_of(int expert) const { return first_[rank_of(expert)] + local_of(expert); }
   // Of the rank that holds most.
   int most_experts() const;
+  // Equal for equal placements, and hardly ever for others.
+  uint32_t fingerprint() const { return fingerprint_; }
 
   // Partial sums are made where the experts are, so every combine group must be on one rank.
   // Errors: bad_value, naming --combine-groups.
@@ -40,9 +49,10 @@ class Placement {
   };
   Placement(std::span<const int> ranks, int num_ranks);
 
-  std::vector<Home> home_;    // [experts]
-  std::vector<int> by_rank_;  // [experts] ids, rank by rank
-  std::vector<int> first_;    // [ranks + 1]
+  std::vector<Home> home_;              // [experts]
+  std::vector<int> by_rank_;            // [experts] ids, rank by rank
+  std::vector<int> first_;              // [ranks + 1]
+  uint32_t fingerprint_ = 2166136261u;  // FNV-1a, of the rank of every expert
 };
 
 }  // namespace hocket

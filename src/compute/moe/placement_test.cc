@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
 namespace hocket {
 namespace {
 
@@ -38,6 +44,89 @@ TEST(Placement, EveryCombineGroupIsOnOneRank) {
     EXPECT_EQ(refused.error().code, ErrorCode::bad_value);
     EXPECT_EQ(refused.error().param, "combine-groups");
   }
+}
+
+class PlacementFile : public ::testing::Test {
+ protected:
+  ~PlacementFile() override { std::filesystem::remove(file_); }
+  // Six experts on two ranks.
+  Result<Placement> read(std::string_view text) {
+    std::ofstream(file_, std::ios::binary) << text;
+    return Placement::from_file(file_, 6, 2);
+  }
+  void expect_refused(std::string_view text, std::string_view why) {
+    const auto refused = read(text);
+    ASSERT_FALSE(refused.has_value()) << text;
+    EXPECT_EQ(refused.error().code, ErrorCode::bad_value);
+    EXPECT_EQ(refused.error().param, "init-expert-location");
+    EXPECT_NE(refused.error().message.find(why), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find(file_.string()), std::string::npos);
+    EXPECT_FALSE(refused.error().fix.empty());
+  }
+  const std::filesystem::path file_ =
+      std::filesystem::path(::testing::TempDir()) /
+      fmt::format("hocket-places-{}.json", static_cast<int>(getpid()));
+};
+
+TEST_F(PlacementFile, PutsExpertsWhereItSays) {
+  const char* const texts[] = {
+      "[5, 0, 3,  4, 2, 1]", R"({"physical_to_logical_map": [5, 0, 3, 4, 2, 1]})",
+      R"({"other": 1, "physical_to_logical_map": [[5, 0, 3, 4, 2, 1], [5, 0, 3, 4, 2, 1]]})"};
+  for (const char* const text : texts) {
+    const auto placement = read(text);
+    ASSERT_TRUE(placement.has_value()) << describe(placement.error());
+    EXPECT_EQ(placement->num_ranks(), 2);
+    EXPECT_TRUE(std::ranges::equal(placement->experts_of(0), std::array{0, 3, 5}));
+    EXPECT_TRUE(std::ranges::equal(placement->experts_of(1), std::array{1, 2, 4}));
+    EXPECT_EQ(placement->local_of(3), 1);
+    EXPECT_NE(placement->fingerprint(), Placement::contiguous(6, 2)->fingerprint());
+  }
+  EXPECT_EQ(read("[2, 0, 1, 4, 3, 5]")->fingerprint(), Placement::contiguous(6, 2)->fingerprint());
+}
+
+TEST_F(PlacementFile, WhatIsNoPlacementIsRefusedByItsFault) {
+  expect_refused("", "not JSON");
+  expect_refused("[0, 1", "not JSON");
+  expect_refused("7", "no list");
+  expect_refused("{}", "no \"physical_to_logical_map\"");
+  expect_refused(R"({"logical_count": [[1, 2]]})", "no \"physical_to_logical_map\"");
+  expect_refused(R"({"physical_to_logical_map": {"0": [0]}})", "no list");
+  expect_refused("[]", "expert 0 is nowhere");
+  expect_refused("[0, 1, 2, 3, 5]", "5 places for 6 experts: expert 4 is nowhere");
+  expect_refused("[0, 1, 2, 3, 4, 5, 0, 1]", "8 places for 6 experts: several places");
+  expect_refused("[0, 1, 2, 3, 4, 4]", "expert 4 is at two places");
+  expect_refused("[0, 1, 2, 3, 4, 6]", "place 5 has 6, which is no expert in 0 to 5");
+  expect_refused("[0, -1, 2, 3, 4, 5]", "place 1 has -1");
+  expect_refused("[0, 1.5, 2, 3, 4, 5]", "place 1 has 1.5");
+  expect_refused("[0, 18446744073709551615, 2, 3, 4, 5]", "place 1 has 18446744073709551615");
+  expect_refused("[[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 5, 4]]",
+                 "layers 0 and 2 differ; a placement per layer is not possible yet");
+  expect_refused("[[0, 1, 2, 3, 4, 5], 3]", "layers 0 and 1 differ");
+  expect_refused(std::string(100'000, '['), "not JSON");
+  expect_refused(std::string((16 << 20) + 1, ' '), "larger than 16 MB");
+}
+
+TEST_F(PlacementFile, IsAFileThatCanBeRead) {
+  for (const std::filesystem::path& path : {file_ / "none", std::filesystem::path("/")}) {
+    const auto refused = Placement::from_file(path, 6, 2);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::io);
+    EXPECT_NE(refused.error().message.find(path.string()), std::string::npos);
+  }
+  EXPECT_EQ(Placement::from_file(file_, 6, 4).error().param, "ep-size");
+}
+
+TEST_F(PlacementFile, GroupsStayWhole) {
+  const Placement pairs = *read("[0, 1, 4,  5, 2, 3]");
+  EXPECT_TRUE(pairs.check_groups(6).has_value());
+  for (const int groups : {2, 3}) {
+    const auto refused = pairs.check_groups(groups);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_NE(refused.error().fix.find("--combine-groups 6"), std::string::npos);
+  }
+  const auto swapped = Placement(*read("[3, 4, 5, 0, 1, 2]"));
+  EXPECT_TRUE(swapped.check_groups(2).has_value());
+  EXPECT_NE(swapped.check_groups(1).error().fix.find("--combine-groups 2"), std::string::npos);
 }
 
 }  // namespace
