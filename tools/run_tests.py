@@ -5,7 +5,7 @@
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
 (those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
-hosts (ranks in processes and hosts of their own, with faults).
+manifests (`deploy/` against the schemas of its readers), hosts (ranks in processes and hosts of their own, with faults).
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "hosts")
+PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "manifests", "hosts")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 LIMIT_S = 900  # one program; a hang is a failure, not a wait
 FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
@@ -308,7 +308,7 @@ def main():
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
-    wanted = arguments.parts or ("unit", "kernels", "golden", "api", "hosts")  # these hold every test once
+    wanted = arguments.parts or ("unit", "kernels", "golden", "api", "manifests", "hosts")  # these hold every test once
     tally = Tally()
     programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
     if "unit" in wanted:
