@@ -47,6 +47,17 @@ TEST_F(ControlPlaneTest, RankZeroMayComeLast) {
   enter_all();
 }
 
+TEST_F(ControlPlaneTest, RankZeroWaitsForItsOwnName) {
+  ClusterOptions nameless = options(free_port());
+  nameless.init_addr.host = "no name";
+  nameless.rank_wait = milliseconds(250);
+  const TimePoint began = RealClock().now();
+  const auto joined = ControlPlane::join(nameless, identity(0));
+  ASSERT_FALSE(joined);
+  EXPECT_THAT(joined.error().message, HasSubstr("cannot find the host no name"));
+  EXPECT_GE(RealClock().now() - began, milliseconds(250));
+}
+
 TEST_F(ControlPlaneTest, WaitingForRankZeroEnds) {
   ClusterOptions impatient = options(free_port());
   impatient.rank_wait = milliseconds(300);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -16,8 +18,22 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 constexpr Duration kWarnPause = std::chrono::seconds(5);
 constexpr int kMostAccepts = 16;  // before others have their turn
 
+// Of this rank itself. A pod starts a moment before its name is known.
+Result<std::vector<SocketAddress>> resolve_patiently(const ClusterOptions& options) {
+  const TimePoint until = RealClock().now() + options.rank_wait;
+  bool said = false;
+  for (;;) {
+    auto found = resolve(options.init_addr);
+    if (found || RealClock().now() >= until) return found;
+    if (!std::exchange(said, true))
+      log::warning("cluster: {}; trying again for {:.0f} s", found.error().message,
+                   to_seconds(options.rank_wait));
+    std::this_thread::sleep_for(options.redial);
+  }
+}
+
 Result<Fd> listen_at(const ClusterOptions& options) {
-  HOCKET_TRY(const auto addresses, resolve(options.init_addr));
+  HOCKET_TRY(const auto addresses, resolve_patiently(options));
   SocketAddress address = addresses.front();
   if (options.token.empty() && !options.insecure && !address.is_loopback())
     return fail(error(ErrorCode::unauthorized,
