@@ -37,12 +37,9 @@ Result<void> check(const Identity& identity) {
     return fail(ErrorCode::bad_value, "{} ranks a node do not fit {} ranks",
                 identity.ranks_per_node, identity.num_ranks);
   const std::pair<const char*, const std::string*> texts[] = {
-      {"host", &identity.host},
-      {"boot id", &identity.boot_id},
-      {"version", &identity.version},
-      {"model hash", &identity.model_hash},
-      {"plan set hash", &identity.plan_hash},
-      {"arithmetic level", &identity.arithmetic},
+      {"host", &identity.host},       {"boot id", &identity.boot_id},
+      {"version", &identity.version}, {"model hash", &identity.model_hash},
+      {"plan set", &identity.plans},  {"arithmetic level", &identity.arithmetic},
   };
   for (const auto& [name, text] : texts) {
     if (text->size() > kMaxNameBytes)
@@ -80,8 +77,9 @@ std::optional<Error> disagreement(const Identity& rank_0, const Identity& other)
   if (auto e = differ("model hash", rank_0.model_hash, other.model_hash,
                       "give all ranks the same model files"))
     return e;
-  if (auto e = differ("plan set hash", rank_0.plan_hash, other.plan_hash,
-                      "give all ranks the same overlap and exchange settings"))
+  if (auto e = differ(
+          "plan set", rank_0.plans, other.plans,
+          "give all ranks the same settings of context, prefill, running requests and experts"))
     return e;
   return differ("arithmetic level", rank_0.arithmetic, other.arithmetic,
                 "give all ranks the same arithmetic settings");

@@ -27,7 +27,7 @@ struct Identity {
   std::string boot_id;     // of this process: a restarted rank has another
   std::string version;     // of hocket
   std::string model_hash;  // of the model's files
-  std::string plan_hash;   // of the plans that a step may choose from
+  std::string plans;       // what a step of all ranks may be, in words
   std::string arithmetic;  // level of the arithmetic: ranks of other levels give other bits
   std::string address;     // where the data plane reaches it; opaque bytes
 

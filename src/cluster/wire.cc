@@ -134,7 +134,7 @@ void fields(Io& io, M& m) {
   name(io, m.boot_id);
   name(io, m.version);
   name(io, m.model_hash);
-  name(io, m.plan_hash);
+  name(io, m.plans);
   name(io, m.arithmetic);
   io.template text<uint16_t>(m.address, kMaxAddressBytes);
 }

@@ -16,7 +16,7 @@ Identity some_identity() {
           .boot_id = "b2",
           .version = "0.1.0",
           .model_hash = "m",
-          .plan_hash = "p",
+          .plans = "p",
           .arithmetic = "1",
           .address = std::string("\0\xff opaque", 9)};
 }
@@ -118,7 +118,7 @@ TEST(ClusterWire, TheLargestViewFits) {
   ClusterView view;
   Identity largest = some_identity();
   for (std::string* text : {&largest.host, &largest.boot_id, &largest.version, &largest.model_hash,
-                            &largest.plan_hash, &largest.arithmetic})
+                            &largest.plans, &largest.arithmetic})
     text->assign(kMaxNameBytes, 'x');
   largest.address.assign(kMaxAddressBytes, 'x');
   view.members.assign(kMaxRanks, {Presence::in, largest});
@@ -135,7 +135,7 @@ TEST(ClusterMember, WhatDiffersIsNamedWithBothValues) {
             "the model hash differs: rank 0 (h0) has aaa, rank 1 (h1) has bbb");
   const std::pair<std::string Identity::*, const char*> fields[] = {
       {&Identity::version, "version of hocket"},
-      {&Identity::plan_hash, "plan set hash"},
+      {&Identity::plans, "plan set"},
       {&Identity::arithmetic, "arithmetic level"}};
   for (const auto& [field, name] : fields) {
     Identity wrong = rank_0;
