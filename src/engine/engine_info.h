@@ -31,6 +31,7 @@ struct EngineInfo {
   Isa isa = Isa::ref;
   DType dtype = DType::bf16;                        // of activations
   DType kv_dtype = DType::bf16;                     // of keys and values in their pages
+  DType dispatch_dtype = DType::bf16;               // of rows on their way to experts
   WeightFormat weight_format = WeightFormat::bf16;  // of the layers' matrices, where nothing says
                                                     // otherwise
   TokenRole prompt_role = TokenRole::prompt;        // generated: --mla-form absorbed
@@ -49,7 +50,8 @@ struct EngineInfo {
   std::vector<SettingChange> changes;
 };
 
-// All choices that change a model's numbers, as one name: "bfloat16", "fp8-kv-int8-groups-4".
+// All choices that change a model's numbers, as one name: "bfloat16", "fp8-kv-int8-groups-4",
+// "bfloat16-groups-2-dispatch-int8".
 std::string form_of(const EngineInfo& info);
 
 }  // namespace hocket

@@ -155,6 +155,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   const MemoryQuestion memory = {.settings = q.settings,
                                  .model = choice.model,
                                  .dtype = choice.dtype,
+                                 .dispatch_dtype = choice.dispatch_dtype,
                                  .weight_bytes = cost.weight_bytes(),
                                  .page_bytes = page_bytes,
                                  .total_bytes = q.total_bytes,

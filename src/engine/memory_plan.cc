@@ -96,6 +96,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.chunk_tokens = s.scheduler.chunked_prefill_size;
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
   plan.work = work_limits(plan, prefill_policy);
+  plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;
   if (q.placement != nullptr)
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
         *q.placement, std::min(plan.max_running_requests, plan.work.max_rows));

@@ -38,7 +38,7 @@ struct MemoryPlan {
 struct MemoryQuestion {
   const ServerSettings& settings;
   const ModelConfig& model;
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16, dispatch_dtype = DType::bf16;
   int64_t weight_bytes = 0;
   int64_t page_bytes = 0;  // one page in all layers
   int64_t total_bytes = 0, available_bytes = 0;

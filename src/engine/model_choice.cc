@@ -40,6 +40,21 @@ Result<DType> choose_kv_dtype(std::string_view name, DType dtype) {
                   .with_param("kv-cache-dtype"));
 }
 
+Result<DType> choose_dispatch_dtype(std::string_view name, DType dtype, const ModelConfig& model) {
+  if (name == "auto" || name == dtype_name(dtype)) return dtype;
+  if (name != "int8")
+    return fail(error(ErrorCode::bad_value, "--dispatch-dtype {} is not one of auto, {}, int8",
+                      name, dtype_name(dtype))
+                    .with_param("dispatch-dtype"));
+  if (model.moe.num_experts == 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--dispatch-dtype int8 rounds the rows that experts get, but {} has none",
+                      model.architecture)
+                    .with_param("dispatch-dtype")
+                    .with_fix("--dispatch-dtype auto"));
+  return DType::int8;
+}
+
 Result<TokenRole> choose_prompt_role(std::string_view form) {
   if (form == "auto") return TokenRole::prompt;
   if (form == "absorbed") return TokenRole::generated;
@@ -143,6 +158,8 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
   HOCKET_TRY(choice.kv_dtype, choose_kv_dtype(settings.memory.kv_cache_dtype, choice.dtype));
   HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form));
   HOCKET_TRY(choice.model, read_hf_config(settings.model.model_path));
+  HOCKET_TRY(choice.dispatch_dtype,
+             choose_dispatch_dtype(settings.parallel.dispatch_dtype, choice.dtype, choice.model));
   HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,
                                                           settings.parallel.ep_size, choice.model));
   return choice;

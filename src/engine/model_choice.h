@@ -19,6 +19,7 @@ struct ModelChoice {
   DType dtype = DType::bf16;                   // of activations
   WeightFormat quantize = WeightFormat::bf16;  // int8, int4: of weights the files hold unquantized
   DType kv_dtype = DType::bf16;
+  DType dispatch_dtype = DType::bf16;         // of rows on their way to experts: dtype, or int8
   TokenRole prompt_role = TokenRole::prompt;  // how prompt tokens attend to latents
   int combine_groups = 1;
   std::vector<int> experts;  // of a MoE layer's that this rank holds, ascending; empty: all
