@@ -1,9 +1,14 @@
 // The promise of expert parallelism: how many ranks hold the experts, where a request's rows are
 // computed and how they travel changes no bit of any row. By equality with one rank that holds all
 // experts and sums in as many combine groups.
+#include <fmt/ranges.h>
+#include <unistd.h>
+
 #include <barrier>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 #include "base/count_allocations.h"
 #include "compute/comm/testing.h"
@@ -23,23 +28,49 @@ struct ModelCase {
   const char* name;
   const char* folder;
   DType dtype;
+  bool int8_dispatch = false;
 };
 std::ostream& operator<<(std::ostream& out, const ModelCase& model) {
   return out << model.name;
 }
 
-const LoadedModel& share_of(const ModelCase& model, int num_ranks, int rank) {
-  static std::map<std::tuple<std::string, int, int>, LoadedModel> loaded;
-  const auto key = std::tuple(std::string(model.name), num_ranks, rank);
+ModelConfig config_of(const ModelCase& model) {
+  return value_of(read_hf_config(std::filesystem::path(HOCKET_SOURCE_DIR) / model.folder));
+}
+
+// Which experts are where.
+enum class Places : uint8_t { contiguous, scattered };
+
+// Scattered: the experts in an order without order, from a file, an equal part for each rank.
+Placement placement_of(int num_experts, int num_ranks, Places places) {
+  if (places == Places::contiguous) return value_of(Placement::contiguous(num_experts, num_ranks));
+  std::vector<int> experts(num_experts);
+  std::iota(experts.begin(), experts.end(), 0);
+  std::ranges::shuffle(experts, std::mt19937(5));
+  const auto file = std::filesystem::path(::testing::TempDir()) /
+                    fmt::format("hocket-scattered-{}.json", static_cast<int>(getpid()));
+  std::ofstream(file) << fmt::format("[{}]", fmt::join(experts, ", "));
+  Placement placement = value_of(Placement::from_file(file, num_experts, num_ranks));
+  std::filesystem::remove(file);
+  return placement;
+}
+
+const LoadedModel& share_of(const ModelCase& model, const Placement& placement, int rank) {
+  static std::map<std::tuple<std::string, DType, std::vector<int>>, LoadedModel> loaded;
+  const std::span<const int> mine = placement.experts_of(rank);
+  const auto key = std::tuple(std::string(model.folder), model.dtype,
+                              std::vector<int>(mine.begin(), mine.end()));
   auto found = loaded.find(key);
   if (found == loaded.end()) {
     const auto folder = std::filesystem::path(HOCKET_SOURCE_DIR) / model.folder;
-    const int experts = value_of(read_hf_config(folder)).moe.num_experts;
-    const Placement placement = value_of(Placement::contiguous(experts, num_ranks));
-    const std::span<const int> mine = placement.experts_of(rank);
     found = loaded.emplace(key, LoadedModel::load(folder, model.dtype, mine)).first;
   }
   return found->second;
+}
+
+const LoadedModel& share_of(const ModelCase& model, int num_ranks, int rank) {
+  const int experts = config_of(model).moe.num_experts;
+  return share_of(model, placement_of(experts, num_ranks, Places::contiguous), rank);
 }
 
 enum class Travel : uint8_t { counted, slotted, by_step };
@@ -67,7 +98,8 @@ Script::Bits on_one_rank(const ModelCase& model, int combine_groups) {
   RankMachine machine(whole.config(), model.dtype,
                       {.max_rows = Script::kMaxRows,
                        .max_output_rows = Script::kMaxRows,
-                       .max_logits_rows = Script::kMaxRows},
+                       .max_logits_rows = Script::kMaxRows,
+                       .int8_dispatch = model.int8_dispatch},
                       kPages);
   LocalDispatcher dispatcher(whole.config(), combine_groups);
   const std::vector<int> all = sequences_of(0, 1);
@@ -82,9 +114,13 @@ Script::Bits on_one_rank(const ModelCase& model, int combine_groups) {
 // Several ranks that play together, each on a thread.
 class Ranks {
  public:
-  Ranks(const ModelCase& model, int num_ranks, int combine_groups)
-      : model_(model), num_ranks_(num_ranks), combine_groups_(combine_groups) {
-    for (int rank = 0; rank < num_ranks; ++rank) share_of(model, num_ranks, rank);  // on one thread
+  Ranks(const ModelCase& model, int num_ranks, int combine_groups,
+        Places places = Places::contiguous)
+      : model_(model),
+        num_ranks_(num_ranks),
+        combine_groups_(combine_groups),
+        placement_(placement_of(config_of(model).moe.num_experts, num_ranks, places)) {
+    for (int rank = 0; rank < num_ranks; ++rank) share_of(model, placement_, rank);  // one thread
   }
   Duration stall_timeout = std::chrono::seconds(30);
   const Order* order = &serial_order();
@@ -93,18 +129,17 @@ class Ranks {
   using Body = std::function<void(const Player&, int rank)>;
   void run(LoopbackHub& hub, const Body& body) const {
     on_ranks(hub, num_ranks_, [&](Transport& end) {
-      const Model& model = share_of(model_, num_ranks_, end.rank()).model;
-      const Placement placement =
-          value_of(Placement::contiguous(model.config().moe.num_experts, num_ranks_));
+      const Model& model = share_of(model_, placement_, end.rank()).model;
       const WorkLimits limits = {
           .max_rows = Script::kMaxRows,
           .max_output_rows = Script::kMaxRows,
           .max_logits_rows = Script::kMaxRows,
-          .exchange = ExpertParallelDispatcher::exchange_limits(placement, max_slotted_rows)};
+          .exchange = ExpertParallelDispatcher::exchange_limits(placement_, max_slotted_rows),
+          .int8_dispatch = model_.int8_dispatch};
       RankMachine machine(model.config(), model_.dtype, limits, kPages);
       const ExpertParallelDispatcher::Options options = {.model = model.config(),
                                                          .dtype = model_.dtype,
-                                                         .placement = placement,
+                                                         .placement = placement_,
                                                          .combine_groups = combine_groups_,
                                                          .limits = limits};
       const auto exchange = value_of(
@@ -119,7 +154,21 @@ class Ranks {
  private:
   ModelCase model_;
   int num_ranks_, combine_groups_;
+  Placement placement_;
 };
+
+// What all ranks have of the script together.
+Script::Bits on_ranks_together(const Ranks& ranks, LoopbackHub& hub, Travel travel) {
+  Script::Bits bits;
+  ranks.run(hub, [&](const Player& player, int) {
+    for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
+      const Result<void> played = player.play(step, mode_of(travel, step));
+      ASSERT_TRUE(played.has_value()) << describe(played.error());
+      player.add_bits(bits);  // of its own sequences
+    }
+  });
+  return bits;
+}
 
 class ExpertParallel : public ::testing::TestWithParam<ModelCase> {
  protected:
@@ -133,16 +182,9 @@ class ExpertParallel : public ::testing::TestWithParam<ModelCase> {
           ranks.order = order;
           if (travel == Travel::by_step) ranks.max_slotted_rows = Script::kSequences;
           LoopbackHub hub(num_ranks, links, time);
-          Script::Bits got;
-          ranks.run(hub, [&](const Player& player, int) {
-            for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
-              const Result<void> played = player.play(step, mode_of(travel, step));
-              ASSERT_TRUE(played.has_value()) << describe(played.error());
-              player.add_bits(got);  // of its own sequences
-            }
-          });
-          ASSERT_EQ(got, want) << num_ranks << " ranks, " << groups << " groups, " << order->name
-                               << ", travel " << static_cast<int>(travel);
+          ASSERT_EQ(on_ranks_together(ranks, hub, travel), want)
+              << num_ranks << " ranks, " << groups << " groups, " << order->name << ", travel "
+              << static_cast<int>(travel);
         }
     }
   }
@@ -174,13 +216,34 @@ INSTANTIATE_TEST_SUITE_P(
                       ModelCase{"qwen3_moe_fp32", "tests/golden/qwen3_moe", DType::f32},
                       ModelCase{"deepseek_v3", "tests/golden/deepseek_v3_bf16", DType::bf16},
                       ModelCase{"deepseek_v3_fp32", "tests/golden/deepseek_v3", DType::f32},
-                      ModelCase{"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16}),
+                      ModelCase{"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16},
+                      ModelCase{"qwen3_moe_int8", "tests/golden/qwen3_moe", DType::bf16, true},
+                      ModelCase{"deepseek_v3_fp32_int8", "tests/golden/deepseek_v3", DType::f32,
+                                true}),
     [](const auto& param) { return std::string(param.param.name); });
 
 constexpr ModelCase kQwen = {"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16};
 
-TEST(ExpertParallelForms, GroupsChangeBits) {
-  EXPECT_NE(on_one_rank(kQwen, 1), on_one_rank(kQwen, 4));  // or the tests above prove nothing
+constexpr ModelCase kQwenInt8 = {"qwen3_moe_int8", kQwen.folder, kQwen.dtype, true};
+
+// Or the tests above prove nothing.
+TEST(ExpertParallelForms, ChangeBits) {
+  EXPECT_NE(on_one_rank(kQwen, 1), on_one_rank(kQwen, 4));
+  EXPECT_NE(on_one_rank(kQwen, 4), on_one_rank(kQwenInt8, 4));
+}
+
+TEST(ExpertParallelPlacement, SingleExpertsMayBeAnywhere) {
+  const int experts = config_of(kQwen).moe.num_experts;
+  for (const ModelCase& model : {kQwen, kQwenInt8}) {
+    const Script::Bits want = on_one_rank(model, experts);
+    for (const int num_ranks : {2, 4}) {
+      const Ranks ranks(model, num_ranks, experts, Places::scattered);
+      LoopbackHub hub(num_ranks, {}, LoopbackHub::Time::real);
+      EXPECT_EQ(on_ranks_together(ranks, hub, Travel::by_step), want) << num_ranks;
+    }
+  }
+  EXPECT_NE(placement_of(experts, 2, Places::scattered).fingerprint(),
+            placement_of(experts, 2, Places::contiguous).fingerprint());
 }
 
 TEST(ExpertParallelWeights, ARankLoadsItsOwnExperts) {
