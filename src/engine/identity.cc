@@ -155,12 +155,11 @@ Result<std::string> describe_arithmetic(const ServerSettings& settings) {
   HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
   const std::string form = form_of({.dtype = choice.dtype,
                                     .kv_dtype = choice.kv_dtype,
+                                    .dispatch_dtype = choice.dispatch_dtype,
                                     .weight_format = choice.weight_format(),
                                     .prompt_role = choice.prompt_role,
                                     .combine_groups = choice.combine_groups});
-  const std::string& rows = settings.parallel.dispatch_dtype;
-  return fmt::format("{} | {} | rows {}", kArithmeticLevel, form,
-                     rows == "auto" ? std::string(dtype_name(choice.dtype)) : rows);
+  return fmt::format("{} | {}", kArithmeticLevel, form);
 }
 
 }  // namespace

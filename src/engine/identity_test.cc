@@ -108,7 +108,7 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
       {[](ServerSettings& s, const Folder&) { s.compute.combine_groups = 4; }, "arithmetic level",
        "groups-2", "groups-4", "arithmetic settings"},
       {[](ServerSettings& s, const Folder&) { s.parallel.dispatch_dtype = "int8"; },
-       "arithmetic level", "rows bfloat16", "rows int8", "arithmetic settings"},
+       "arithmetic level", "groups-2", "groups-2-dispatch-int8", "arithmetic settings"},
       {[](ServerSettings& s, const Folder&) { s.model.context_length = 512; }, "plan set",
        "context 0", "context 512", "context"},
       {[](ServerSettings& s, const Folder&) { s.scheduler.chunked_prefill_size = 64; }, "plan set",

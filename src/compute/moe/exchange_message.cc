@@ -13,7 +13,6 @@ struct Head {
   uint32_t num_rows = 0;
   uint32_t num_experts = 0;
   uint32_t row_bytes = 0;
-  uint32_t placement = 0;
 };
 static_assert(sizeof(Head) <= kMessageHeadBytes);
 
@@ -37,8 +36,6 @@ std::expected<Head, std::string> read_head(std::span<const std::byte> message,
                     "{} ({})",
                     head.row_bytes, head.dtype, format.row_bytes, static_cast<int>(format.dtype),
                     dtype_name(format.dtype)));
-  if (head.placement != format.placement)
-    return std::unexpected(std::string("its experts are placed by another --init-expert-location"));
   if (head.num_experts != static_cast<uint32_t>(format.num_experts))
     return std::unexpected(fmt::format("it is for {} experts", head.num_experts));
   return head;
@@ -81,8 +78,7 @@ void write_head(const MessageFormat& format, int num_rows, std::byte* to) {
                      .dtype = static_cast<uint8_t>(format.dtype),
                      .num_rows = static_cast<uint32_t>(num_rows),
                      .num_experts = static_cast<uint32_t>(format.num_experts),
-                     .row_bytes = static_cast<uint32_t>(format.row_bytes),
-                     .placement = format.placement};
+                     .row_bytes = static_cast<uint32_t>(format.row_bytes)};
   std::memset(to, 0, kMessageHeadBytes);
   std::memcpy(to, &head, sizeof head);
 }

@@ -33,7 +33,6 @@ struct MessageFormat {
   int top_k = 0;
   int most_rows = 0;  // of a dispatch
   int64_t row_bytes = 0;
-  uint32_t placement = 0;  // Placement::fingerprint()
 
   // Bytes of a dispatch of so many rows.
   int64_t dispatch_bytes(int64_t num_rows) const;

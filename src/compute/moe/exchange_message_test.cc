@@ -21,8 +21,7 @@ constexpr MessageFormat kSlotted = {.mode = ExchangeMode::slotted,
                                     .num_experts = kExperts,
                                     .top_k = kTopK,
                                     .most_rows = 24,
-                                    .row_bytes = 64,
-                                    .placement = 5};
+                                    .row_bytes = 64};
 constexpr MessageFormat kQuantized = {.mode = ExchangeMode::counted,
                                       .dtype = DType::int8,
                                       .num_experts = kExperts,
@@ -111,9 +110,6 @@ TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
   other = kCounted;
   other.num_experts = 7;
   expect_refused(Message(kCounted), other, "for 6 experts");
-  other = kSlotted;
-  other.placement = 6;
-  expect_refused(Message(kSlotted), other, "another --init-expert-location");
   // Rows of as many bytes, but of another kind.
   other = kQuantized;
   other.dtype = DType::bf16;

@@ -97,8 +97,7 @@ MessageFormat ExpertParallelDispatcher::dispatch_format(int to) const {
           .num_experts = static_cast<int>(placement_.experts_of(to).size()),
           .top_k = top_k_,
           .most_rows = most_rows(),
-          .row_bytes = leaving_bytes_,
-          .placement = placement_.fingerprint()};
+          .row_bytes = leaving_bytes_};
 }
 
 MessageFormat ExpertParallelDispatcher::combine_format() const {
