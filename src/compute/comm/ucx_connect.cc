@@ -35,9 +35,10 @@ bool watch(int epoll_fd, int fd, int who) {
 Result<void> UcxEnd::open() {
   const auto refused = [&](ucs_status_t status) {
     return fail(
-        error(ErrorCode::bad_value, "UCX cannot start over {}: {}", settings_.describe(),
-              ucx_.ucs_status_string(status))
-            .with_fix("ucx_info -d (of ucx-utils) lists the ways and devices of this host"));
+        error(ErrorCode::bad_value, "UCX cannot start over {}: {}; network devices here: {}",
+              settings_.ways(), ucx_.ucs_status_string(status), ucx_devices_here())
+            .with_fix("name one of these devices, and of the ways tcp, ib, posix, self those that "
+                      "ucx_info -d (of ucx-utils) lists"));
   };
   Configuration settings(ucx_);
   if (const auto status = ucx_.ucp_config_read(nullptr, nullptr, &settings.config);
@@ -133,7 +134,7 @@ Result<void> UcxEnd::connect_to(Peer& p, const RankAddress& own,
   how.err_handler = {.cb = on_failure, .arg = &p};
   if (const auto status = ucx_.ucp_ep_create(worker_, &how, &p.endpoint); status != UCS_OK) {
     p.endpoint = nullptr;
-    return fail(ErrorCode::lost_rank, "no way between them over {} ({})", settings_.describe(),
+    return fail(ErrorCode::lost_rank, "no way between them over {} ({})", settings_.ways(),
                 ucx_.ucs_status_string(status));
   }
   await_goodbye(p);

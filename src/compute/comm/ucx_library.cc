@@ -7,6 +7,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "compute/comm/ucx_settings.h"
+
 namespace hocket {
 
 namespace {
@@ -23,12 +25,7 @@ std::unexpected<Error> unusable(const char* why) {
 }
 
 Result<UcxLibrary> load() {
-  // Crashes are ours to report, and standard output is not a log.
-  setenv("UCX_HANDLE_ERRORS", "none", 0);
-  setenv("UCX_LOG_FILE", "stderr", 0);
-  // Else a host that does not answer holds connect() for minutes. UCX 1.13 takes this from here
-  // only.
-  setenv("UCX_TCP_CONN_NB", "y", 0);
+  for (const UcxVariable& ours : kUcxVariables) setenv(ours.name, ours.value, 0);
   struct sigaction hang_up{};  // UCX takes it for a debugger's
   sigaction(SIGHUP, nullptr, &hang_up);
   void* ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);

@@ -1,11 +1,16 @@
 #include "compute/comm/ucx_settings.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -81,12 +86,28 @@ UcxSettings ucx_settings(const UcxOptions& options) {
   return s;
 }
 
+std::string UcxSettings::ways() const {
+  return devices == "all" ? tls : fmt::format("{} on {}", tls, devices);
+}
+
 std::string UcxSettings::describe() const {
-  std::string text = tls;
-  if (devices != "all") text += fmt::format(" on {}", devices);
+  std::string text = ways();
   text += eager ? " | eager" : " | rendezvous for long messages";
-  for (const Entry& entry : entries) {
-    if (entry.by_user) text += fmt::format(" | UCX_{} by the environment", entry.name);
+  const auto is_by_user = [](const UcxVariable& ours) {
+    const char* value = std::getenv(ours.name);
+    return value != nullptr && std::string_view(value) != ours.value;
+  };
+  for (const UcxVariable& ours : kUcxVariables) {
+    if (!ours.is_of_tcp || !has_tcp || is_by_user(ours)) continue;
+    text += fmt::format(" | {}={}", std::string_view(ours.name).substr(4), ours.value);
+  }
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view it = *variable;
+    if (!it.starts_with("UCX_")) continue;
+    const bool is_ours = std::ranges::any_of(kUcxVariables, [&](const UcxVariable& ours) {
+      return it == fmt::format("{}={}", ours.name, ours.value);
+    });
+    if (!is_ours) text += fmt::format(" | {} by the environment", it);
   }
   return text;
 }
@@ -94,6 +115,27 @@ std::string UcxSettings::describe() const {
 std::string UcxSettings::name() const {
   if (has_tcp != has_own_host) return has_tcp ? "ucx tcp" : "ucx posix";
   return "ucx";
+}
+
+std::string ucx_devices_here() {
+  std::set<std::string> names;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) == 0) {
+    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+      const bool has_address = one->ifa_addr != nullptr && (one->ifa_addr->sa_family == AF_INET ||
+                                                            one->ifa_addr->sa_family == AF_INET6);
+      if (has_address && (one->ifa_flags & IFF_UP) != 0) names.insert(one->ifa_name);
+    }
+    freeifaddrs(all);
+  }
+  std::error_code none;
+  const std::filesystem::path cards = "/sys/class/infiniband";
+  for (const auto& card : std::filesystem::directory_iterator(cards, none)) {
+    for (const auto& port : std::filesystem::directory_iterator(card.path() / "ports", none)) {
+      names.insert(card.path().filename().string() + ":" + port.path().filename().string());
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 int64_t kernel_buffer_bytes() {

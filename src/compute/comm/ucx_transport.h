@@ -9,9 +9,9 @@
 // A rank is lost when its connection breaks, when its process on this host ends, or when it closes
 // its end. A black hole is not noticed here: that is the control plane's.
 // The library is loaded by the first create(), which sets variables of this process where the user
-// has not: UCX_HANDLE_ERRORS and UCX_LOG_FILE, so that it neither takes our signals nor writes to
-// standard output, and UCX_TCP_CONN_NB, so that connecting waits for nobody. No other thread may
-// read or set variables meanwhile.
+// has not (kUcxVariables of ucx_settings.h): UCX then neither takes our signals nor writes to
+// standard output, and connecting waits for nobody. No other thread may read or set variables
+// meanwhile.
 // Thread: create, connect, use and destroy by one; wake() by any.
 // After warm-up a message allocates nothing here; UCX keeps pools of its own.
 #pragma once
@@ -37,7 +37,8 @@ struct UcxOptions {
 
 class UcxTransport : public Transport {
  public:
-  // Errors: io (this build or this machine is without UCX), bad_value (no such way or device).
+  // Errors: io (this build or this machine is without UCX), bad_value (no such way or device: it
+  // names those there are).
   static Result<std::unique_ptr<UcxTransport>> create(int rank, int num_ranks,
                                                       const UcxOptions& options);
   // Tells the peers, waits at most `patience` until they have what is under way.
@@ -49,7 +50,7 @@ class UcxTransport : public Transport {
   // called it yet. Errors: lost_rank (an address of another epoch, version or rank, or that cannot
   // be reached from here).
   virtual Result<void> connect(std::span<const std::span<const std::byte>> addresses) = 0;
-  // "ucx 1.13.1 | tcp on eth0 | eager"
+  // "ucx 1.13.1 | tcp on eth0 | eager | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=512k"
   virtual std::string describe() const = 0;
 };
 

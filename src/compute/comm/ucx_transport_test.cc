@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,7 +13,6 @@
 #include "base/mix.h"
 #include "compute/comm/exchange_testing.h"
 #include "compute/comm/testing.h"
-#include "compute/comm/ucx_settings.h"
 #include "compute/comm/ucx_testing.h"
 
 namespace hocket {
@@ -363,33 +361,6 @@ TEST_P(Ucx, RefusesAddressesThatAreNotThoseOfItsPeers) {
   EXPECT_EQ(complaint(old),
             "rank 0 cannot reach rank 1: what it sent is of version 9, this rank's is 1");
   EXPECT_EQ(complaint((*peer)->address()), "connected");
-}
-
-TEST(UcxSettings, TcpIsEagerAndTheUsersVariablesGoFirst) {
-  EXPECT_EQ(ucx_settings({.tls = "tcp", .devices = "eth7"}).describe(), "tcp on eth7 | eager");
-  EXPECT_EQ(ucx_settings({.tls = "posix,self"}).describe(),
-            "posix,self | rendezvous for long messages");
-  EXPECT_TRUE(ucx_settings({}).has_own_host);
-  setenv("UCX_TLS", "tcp,posix", 1);
-  setenv("UCX_RNDV_THRESH", "8k", 1);
-  const UcxSettings by_user = ucx_settings({.tls = "posix,self"});
-  unsetenv("UCX_TLS");
-  unsetenv("UCX_RNDV_THRESH");
-  EXPECT_EQ(by_user.describe(),
-            "tcp,posix | rendezvous for long messages | UCX_TLS by the environment | "
-            "UCX_RNDV_THRESH by the environment");
-  EXPECT_TRUE(by_user.has_tcp && by_user.has_own_host);
-}
-
-TEST(UcxSettings, WaysAndDevicesThatAreNotThereAreErrors) {
-  if (const auto why = testing::ucx_obstacle({}); !why.empty()) GTEST_SKIP() << why;
-  for (const UcxOptions& options :
-       {UcxOptions{.tls = "pigeon"}, UcxOptions{.tls = "tcp", .devices = "eth77"}}) {
-    const auto end = UcxTransport::create(0, 2, options);
-    ASSERT_FALSE(end.has_value());
-    EXPECT_EQ(end.error().code, ErrorCode::bad_value);
-    EXPECT_THAT(end.error().message, HasSubstr("UCX cannot start over " + options.tls));
-  }
 }
 
 }  // namespace
