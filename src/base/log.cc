@@ -22,10 +22,17 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+// A '%' would be read as spdlog's.
+std::string pattern(std::string_view origin) {
+  std::string text = "[%Y-%m-%d %H:%M:%S.%e] %L ";
+  for (const char c : origin) text += c == '%' ? "%%" : std::string(1, c);
+  return text + (origin.empty() ? "%v" : " | %v");
+}
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = spdlog::stderr_logger_mt("hocket");
-    made->set_pattern("[%Y-%m-%d %H:%M:%S.%e] %L %v");
+    made->set_pattern(pattern(""));
     made->flush_on(spdlog::level::info);
     return made;
   }();
@@ -49,6 +56,11 @@ Result<Level> parse_level(std::string_view name) {
 void set_level(Level level) {
   logger().set_level(to_spdlog(level));
 }
+
+void set_origin(std::string_view name) {
+  logger().set_pattern(pattern(name));
+}
+
 bool enabled(Level level) {
   return logger().should_log(to_spdlog(level));
 }

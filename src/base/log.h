@@ -18,6 +18,8 @@ enum class Level { debug, info, warning, error, off };
 // "debug", "info", "warning", "error", "off". Errors: bad_value.
 Result<Level> parse_level(std::string_view name);
 void set_level(Level level);
+// Of several processes that write to one place: every line says whose it is. "": none.
+void set_origin(std::string_view name);
 bool enabled(Level level);
 void write(Level level, std::string_view line);  // Thread: any.
 

@@ -40,6 +40,17 @@ TEST(Log, LevelsBelowTheSetOneAreSilent) {
   EXPECT_THAT(text, HasSubstr("E four"));
 }
 
+TEST(Log, LinesOfSeveralProcessesSayWhoseTheyAre) {
+  const std::string text = captured([] {
+    log::set_origin("rank 1 %v");
+    log::info("two");
+    log::set_origin("");
+    log::info("three");
+  });
+  EXPECT_THAT(text, HasSubstr("] I rank 1 %v | two\n"));
+  EXPECT_THAT(text, HasSubstr("] I three\n"));
+}
+
 TEST(Log, OffSilencesErrors) {
   EXPECT_EQ(captured([] {
               log::set_level(log::Level::off);

@@ -60,6 +60,7 @@ TEST(Error, CodeDecidesTheExitStatus) {
   EXPECT_EQ(exit_status(ErrorCode::bad_template), 3);
   EXPECT_EQ(exit_status(ErrorCode::kv_does_not_fit), 4);
   EXPECT_EQ(exit_status(ErrorCode::lost_rank), 5);
+  EXPECT_EQ(exit_status(ErrorCode::unauthorized), 5);
   EXPECT_EQ(exit_status(ErrorCode::watchdog), 6);
   EXPECT_EQ(exit_status(ErrorCode::port_in_use), 7);
   EXPECT_EQ(exit_status(ErrorCode::io), 1);

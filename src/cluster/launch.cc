@@ -62,6 +62,12 @@ class Reader {
     if (plan.num_ranks > kMaxRanks)
       return fail(ErrorCode::bad_value, "{} ranks are asked for by {}; at most {} are possible",
                   plan.num_ranks, plan.source, kMaxRanks);
+    if (plan.num_ranks == 1 && !flags_.dist_init_addr.empty() && !flags_.nnodes)
+      return fail(
+          error(ErrorCode::usage,
+                "--dist-init-addr is given, and nothing says that there is another rank")
+              .with_fix("--nnodes N --node-rank R on each of N hosts, or --ranks-per-node P "
+                        "for processes of this one"));
     if (plan.num_ranks == 1 || plan.in_process) return plan;
     HOCKET_TRY(plan.init_addr, address(plan));
     return plan;

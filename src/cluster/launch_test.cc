@@ -169,6 +169,7 @@ const std::vector<Wrong>& wrongs() {
   static const std::vector<Wrong> kWrongs{
       {{.node_rank = 1}, {}, "--node-rank 1 is given without --nnodes"},
       {{.nnodes = 2, .node_rank = 2}, {}, "--node-rank 2 is none of --nnodes 2"},
+      {{.dist_init_addr = "h0:5000"}, {}, "nothing says that there is another rank"},
       {{.nnodes = 2}, {}, "nothing says which node this is"},
       {{.nnodes = 2, .node_rank = 0},
        {},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -102,6 +103,30 @@ std::string missing(const ClusterView& view) {
   std::string text = fmt::format("{} {} not there", names, one ? "is" : "are");
   if (!view.why.empty()) text += ": " + view.why;
   return text;
+}
+
+std::string loading_line(const std::vector<RankStatus>& status) {
+  constexpr size_t kMostNamed = 8;
+  std::vector<std::string> left;
+  for (size_t rank = 0; rank < status.size(); ++rank) {
+    const RankStatus& one = status[rank];
+    const Beat& beat = one.beat;
+    const bool there = one.presence != Presence::absent;
+    if (there && beat.to_load > 0 && beat.loaded >= beat.to_load) continue;
+    const double share = beat.to_load == 0
+                             ? 0
+                             : static_cast<double>(beat.loaded) / static_cast<double>(beat.to_load);
+    const std::string name =
+        name_of({.rank = static_cast<int>(rank), .host = there ? one.host : ""});
+    left.push_back(there ? fmt::format("{} {:.0f} %", name, std::floor(100 * share))
+                         : name + " is not there");
+  }
+  std::string line =
+      fmt::format("{} of {} ranks are loaded", status.size() - left.size(), status.size());
+  for (size_t i = 0; i < std::min(left.size(), kMostNamed); ++i)
+    line += (i == 0 ? "; " : ", ") + left[i];
+  if (left.size() > kMostNamed) line += fmt::format(" and {} more", left.size() - kMostNamed);
+  return line;
 }
 
 }  // namespace hocket

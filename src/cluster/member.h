@@ -99,4 +99,8 @@ struct RankStatus {
   Duration silence{};  // since it was last heard; 0 for absent ones
 };
 
+// "1 of 3 ranks are loaded; rank 1 (h1) 40 %, rank 2 is not there": of those that are not, the
+// first 8 are named.
+std::string loading_line(const std::vector<RankStatus>& status);
+
 }  // namespace hocket

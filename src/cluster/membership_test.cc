@@ -250,5 +250,25 @@ TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
   }
 }
 
+RankStatus loading(std::string host, uint64_t loaded, uint64_t to_load) {
+  return {.presence = Presence::in,
+          .host = std::move(host),
+          .beat = {.loaded = loaded, .to_load = to_load}};
+}
+
+TEST(LoadingLine, NamesThoseThatAreNotDone) {
+  EXPECT_EQ(loading_line({loading("h0", 7, 7), loading("h1", 2, 5), loading("h2", 0, 0), {}}),
+            "1 of 4 ranks are loaded; rank 1 (h1) 40 %, rank 2 (h2) 0 %, rank 3 is not there");
+  EXPECT_EQ(loading_line({loading("h0", 7, 7), loading("h1", 999, 1000)}),
+            "1 of 2 ranks are loaded; rank 1 (h1) 99 %");
+  EXPECT_EQ(loading_line({loading("h0", 7, 7), loading("h1", 5, 5)}), "2 of 2 ranks are loaded");
+}
+
+TEST(LoadingLine, IsShortForManyRanks) {
+  const std::string line = loading_line(std::vector<RankStatus>(128));
+  EXPECT_TRUE(line.starts_with("0 of 128 ranks are loaded; rank 0 is not there, rank 1"));
+  EXPECT_TRUE(line.ends_with("rank 7 is not there and 120 more"));
+}
+
 }  // namespace
 }  // namespace hocket
