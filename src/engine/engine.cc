@@ -117,9 +117,12 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
+  if (const ModelConfig& model = runner->info().model; !experts && model.moe.num_experts > 0)
+    experts.emplace(model.num_layers, runner->placement(), 0);
   ranks.push_back(std::make_unique<Rank>(
       Rank::Parts{.runner = std::move(runner),
                   .kv_events = std::move(events),
+                  .experts = experts ? &*experts : nullptr,
                   .scheduler = std::move(scheduler),
                   .log_interval = options.settings.scheduler.decode_log_interval,
                   .clock = options.clock,
@@ -244,12 +247,17 @@ EngineStats Engine::stats() const {
   std::vector<RankStats> ranks;
   for (const auto& rank : state_->ranks) ranks.push_back(rank->read_stats());
   EngineStats all = add_up(std::move(ranks));
+  if (state_->experts) all.experts = state_->experts->balance();
   all.lost = state_->fate.lost();
   return all;
 }
 
 std::vector<RankLoad> Engine::loads() const {
   return state_->loads();
+}
+
+ExpertStats* Engine::expert_stats() {
+  return state_->experts ? &*state_->experts : nullptr;
 }
 
 ControlPlane* Engine::cluster() {

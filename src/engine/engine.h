@@ -82,6 +82,8 @@ class Engine {
   // Of all ranks of the service, also those of other processes, by rank; of those as they said with
   // the last step.   Thread: any.
   std::vector<RankLoad> loads() const;
+  // Which experts were chosen by what this process computed; null for a dense model.
+  ExpertStats* expert_stats();
   // Who is there; null where all ranks are in this process.   Thread: any.
   ControlPlane* cluster();
   // Why this process can never serve again: the others refused it, or rank 0 stayed away.

@@ -9,6 +9,7 @@
 
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
+#include "engine/expert_stats.h"
 #include "engine/rank.h"
 #include "policy/routing/request_router.h"
 
@@ -27,6 +28,7 @@ struct Engine::State {
   SharedFate fate;
   std::optional<RequestRouter> router;
   std::mutex router_mutex;
+  std::optional<ExpertStats> experts;  // none: a dense model
   std::vector<std::unique_ptr<Rank>> ranks;
   EngineInfo info;
   int max_queued_requests = 0;  // of all ranks together

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/expert_stats.h"
 #include "engine/step_log.h"
 #include "policy/scheduler/scheduler.h"
 
@@ -27,7 +28,8 @@ struct RankStats {
 // pages together.
 struct EngineStats : RankStats {
   std::vector<RankStats> ranks;
-  std::optional<Error> lost;  // why no request is taken any more: a rank is gone
+  std::optional<ExpertBalance> experts;  // none: a dense model
+  std::optional<Error> lost;             // why no request is taken any more: a rank is gone
 };
 
 EngineStats add_up(std::vector<RankStats> ranks);

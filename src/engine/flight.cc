@@ -32,7 +32,13 @@ void Flight::reserve(const WorkLimits& work, int max_requests, int num_pages) {
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools) {
   flight.begin = tools.clock.now();
   fill_in(flight, before);
-  auto done = tools.runner.forward_together(flight.forward, tools.pass);
+  View<uint32_t> expert_counts;
+  if (tools.experts != nullptr) {
+    flight.experts.step = tools.pass.step;
+    flight.experts.num_tokens = flight.forward.num_rows();
+    expert_counts = tools.experts->open(flight.experts);
+  }
+  auto done = tools.runner.forward_together(flight.forward, tools.pass, nullptr, expert_counts);
   flight.lost = done ? std::nullopt : std::optional(std::move(done).error());
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "compute/forward/forward_batch.h"
+#include "engine/expert_stats.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "policy/scheduler/batch.h"
@@ -52,6 +53,7 @@ struct Flight {
   std::vector<SampledToken> sampled;                        // one for each of samples
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;  // likewise
   TimePoint begin{}, end{};                                 // of the computing
+  ExpertPass experts;                                       // counted where somebody asks
   // Ranks that computed together are no more: nothing of it may be used.
   std::optional<Error> lost;
 
@@ -66,7 +68,8 @@ struct StepTools {
   Runner& runner;
   Sampler& sampler;
   const Clock& clock;
-  PassId pass = {};  // as the ranks agreed, where there are several
+  PassId pass = {};                      // as the ranks agreed, where there are several
+  const ExpertStats* experts = nullptr;  // null: a dense model
 };
 
 // The verb forward. Fills in the tokens that the step before sampled (`before`, empty where there

@@ -36,6 +36,7 @@ Rank::Rank(Parts parts)
     : clock(parts.clock != nullptr ? *parts.clock : real_clock),
       runner(std::move(parts.runner)),
       kv_events(std::move(parts.kv_events)),
+      experts(parts.experts),
       fate(parts.fate),
       lockstep(parts.transport == nullptr
                    ? std::nullopt
@@ -45,8 +46,11 @@ Rank::Rank(Parts parts)
       step_log(parts.log_interval, log_prefix(parts.transport)),
       commands(command_room(parts.scheduler, parts.transport)) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
-  for (Flight& flight : flights)
+  for (Flight& flight : flights) {
     flight.reserve(runner->plan().work, max_requests, parts.scheduler.num_pages);
+    flight.experts.rank = rank_index();
+    flight.experts.counts.resize(experts != nullptr ? experts->num_counts() : 0);
+  }
   last_turn_ns = clock.now().time_since_epoch().count();
   if (runner->info().overlap_schedule) forward_thread.emplace(tools());
 }

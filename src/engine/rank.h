@@ -47,6 +47,7 @@ struct Rank {
   struct Parts {
     std::unique_ptr<Runner> runner;
     std::unique_ptr<KvEventChannel> kv_events;  // null: nobody may listen
+    ExpertStats* experts = nullptr;             // outlives the rank; null: a dense model
     SchedulerOptions scheduler;                 // `outside` and `kv_events` are set by the rank
     int log_interval = 1;                       // StepLog
     const Clock* clock = nullptr;               // null: the real one
@@ -103,13 +104,15 @@ struct Rank {
     return {.runner = *runner,
             .sampler = sampler,
             .clock = clock,
-            .pass = lockstep ? lockstep->pass() : PassId{}};
+            .pass = lockstep ? lockstep->pass() : PassId{},
+            .experts = experts};
   }
 
   RealClock real_clock;
   const Clock& clock;
   std::unique_ptr<Runner> runner;
   const std::unique_ptr<KvEventChannel> kv_events;
+  ExpertStats* const experts;
   SharedFate* const fate;
   std::optional<Lockstep> lockstep;  // several ranks only
   Scheduler scheduler;

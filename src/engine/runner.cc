@@ -234,8 +234,12 @@ void Runner::forward(const ForwardBatch& batch, ForwardProbe* probe) {
   HOCKET_CHECK(done.has_value());  // one rank has nobody to lose
 }
 
+Placement Runner::placement() const {
+  return placement_ ? *placement_ : *Placement::contiguous(choice_.model.moe.num_experts, 1);
+}
+
 Result<void> Runner::forward_together(const ForwardBatch& batch, const PassId& pass,
-                                      ForwardProbe* probe) {
+                                      ForwardProbe* probe, View<uint32_t> expert_counts) {
   return model_->forward(batch, {.backend = *backend_,
                                  .work = work_,
                                  .pages = *pages_,
@@ -244,7 +248,8 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassId& p
                                  .halves = std::span(halves_).first(order_->num_halves),
                                  .split = even_split(batch),
                                  .id = pass,
-                                 .probe = probe});
+                                 .probe = probe,
+                                 .expert_counts = expert_counts});
 }
 
 View<float> Runner::logits(int begin, int count) {

@@ -51,6 +51,8 @@ class Runner {
   const EngineInfo& info() const { return info_; }
   const MemoryPlan& plan() const { return plan_; }
   const Machine& machine() const { return machine_; }
+  // Of the experts, over all ranks.
+  Placement placement() const;
   Backend& backend() { return *backend_; }
   WorkerPool& workers() { return *workers_; }
 
@@ -59,9 +61,10 @@ class Runner {
   // Afterwards hidden rows for batch.output_rows are ready for logits(). Of the only rank.
   void forward(const ForwardBatch& batch, ForwardProbe* probe = nullptr);
   // The same as one of several ranks, which all play this pass, with no rows too. For an only rank
-  // `pass` means nothing. Errors: lost_rank; then nothing of it may be used.
+  // `pass` means nothing. expert_counts: as Model::Pass. Errors: lost_rank; then nothing of it may
+  // be used.
   Result<void> forward_together(const ForwardBatch& batch, const PassId& pass,
-                                ForwardProbe* probe = nullptr);
+                                ForwardProbe* probe = nullptr, View<uint32_t> expert_counts = {});
   // Logits of output rows [begin, begin + count), count <= plan().work.max_logits_rows; valid until
   // the next call.
   View<float> logits(int begin, int count);

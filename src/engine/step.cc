@@ -133,6 +133,7 @@ void Rank::commit(Flight& flight) {
   scheduler.note_duration(batch, flight.took());
   const TimePoint now = clock.now();
   scheduler.commit(batch, flight.sampled, now);
+  if (experts != nullptr) experts->note(flight.experts);
   publish(flight, now);  // reads requests that end with reply()
 }
 
