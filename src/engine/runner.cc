@@ -90,10 +90,17 @@ Result<void> Runner::choose(const Options& options) {
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
     choice_.model.eos_ids.push_back(*eos);
   HOCKET_TRY(info_.generation_defaults, read_generation_defaults(settings.model.model_path));
+  const std::string& places = settings.parallel.init_expert_location;
+  if (places != "trivial" && settings.parallel.ep_size == 1)
+    return fail(error(ErrorCode::bad_value,
+                      "--init-expert-location {} places experts on ranks, but there is one", places)
+                    .with_param("init-expert-location")
+                    .with_fix("trivial, or an --ep-size above 1"));
   if (options.seat != nullptr) {
     seat_ = *options.seat;
-    HOCKET_TRY(placement_,
-               Placement::contiguous(choice_.model.moe.num_experts, seat_->transport->num_ranks()));
+    const int experts = choice_.model.moe.num_experts, ranks = seat_->transport->num_ranks();
+    HOCKET_TRY(placement_, places == "trivial" ? Placement::contiguous(experts, ranks)
+                                               : Placement::from_file(places, experts, ranks));
     HOCKET_TRY_VOID(placement_->check_groups(choice_.combine_groups));
     const std::span<const int> mine = placement_->experts_of(seat_->rank);
     choice_.experts.assign(mine.begin(), mine.end());
@@ -121,6 +128,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,
                                  .dtype = choice_.dtype,
+                                 .dispatch_dtype = choice_.dispatch_dtype,
                                  .weight_bytes = weight_bytes,
                                  .page_bytes = kv.page_bytes() * choice_.model.num_layers,
                                  .total_bytes = machine_.memory_bytes,
@@ -191,6 +199,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.model = choice_.model;
   info_.dtype = choice_.dtype;
   info_.kv_dtype = choice_.kv_dtype;
+  info_.dispatch_dtype = choice_.dispatch_dtype;
   info_.weight_format = choice_.weight_format();
   info_.prompt_role = choice_.prompt_role;
   info_.combine_groups = choice_.combine_groups;
