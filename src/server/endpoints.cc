@@ -5,6 +5,7 @@
 
 #include "server/client_key.h"
 #include "server/error_map.h"
+#include "server/expert_distribution.h"
 #include "server/generate_request.h"
 #include "server/info_json.h"
 #include "server/openai_request.h"
@@ -214,6 +215,15 @@ std::vector<Route> Endpoints::routes() {
        [this](const HttpRequest& r) { return abort(r.body); });
   json("GET, POST", "/flush_cache", RunOn::text,
        [this](const HttpRequest&) { return flush_cache(); });
+  json("GET, POST", "/start_expert_distribution_record", RunOn::text, [this](const HttpRequest& r) {
+    return start_expert_record(parts_.generator->expert_stats(), r.body);
+  });
+  json("GET, POST", "/stop_expert_distribution_record", RunOn::text, [this](const HttpRequest&) {
+    return stop_expert_record(parts_.generator->expert_stats());
+  });
+  json("GET, POST", "/dump_expert_distribution_record", RunOn::text, [this](const HttpRequest&) {
+    return dump_expert_record(parts_.generator->expert_stats());
+  });
   json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return Json{{"object", "list"}, {"data", Json::array({model_card(parts_.model, created_)})}};
   });

@@ -200,6 +200,17 @@ void add_totals(Snapshot& out, const EngineStats& engine) {
               engine.num_requests_failed);
 }
 
+// Of each expert there would be thousands of series: /dump_expert_distribution_record has them.
+void add_experts(Snapshot& out, const ExpertBalance& experts) {
+  out.gauge("expert_balancedness",
+            "Mean / largest load of the ranks' experts, of the record so far and the mean of its "
+            "layers; 0: nothing is recorded",
+            experts.balancedness);
+  for (size_t rank = 0; rank < experts.rank_tokens.size(); ++rank)
+    out.counter("expert_tokens_total", "Times an expert of this rank was chosen while recording",
+                experts.rank_tokens[rank], {"expert_rank", std::to_string(rank)});
+}
+
 void add_http(Snapshot& out, const HttpCounts& http) {
   out.gauge("http_connections", "Open connections", static_cast<double>(http.num_connections));
   out.gauge("http_active_requests", "HTTP requests being answered",
@@ -284,6 +295,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http) c
   }
   Snapshot front(state_->front);
   add_totals(front, engine);
+  if (engine.experts) add_experts(front, *engine.experts);
   add_http(front, http);
   std::vector<MetricFamily> families;
   ranks->move_to(families);

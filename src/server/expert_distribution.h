@@ -1,0 +1,19 @@
+// Which experts are chosen, for those who place experts: /start_expert_distribution_record,
+// /stop_ and /dump_, as SGLang's, but that the record is the answer and no file is written.
+// Of the rows that this process computed.   Thread: any.
+#pragma once
+
+#include <string_view>
+
+#include "engine/expert_stats.h"
+#include "server/json_body.h"
+
+namespace hocket {
+
+// `stats`: null for a model without experts, which is invalid_request for all three.
+// Other errors: those of ExpertStats; of a body, as json_body.h.
+Result<Json> start_expert_record(ExpertStats* stats, std::string_view body);
+Result<Json> stop_expert_record(ExpertStats* stats);
+Result<Json> dump_expert_record(ExpertStats* stats);
+
+}  // namespace hocket
