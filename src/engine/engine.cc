@@ -4,7 +4,9 @@
 #include <thread>
 
 #include "base/log.h"
+#include "engine/cluster_network.h"
 #include "engine/engine_state.h"
+#include "engine/identity.h"
 #include "engine/rank_setup.h"
 #include "engine/scheduler_settings.h"
 
@@ -72,53 +74,84 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
 }
 
 Result<void> Engine::State::load(Options& options) {
-  const ServerSettings& settings = options.settings;
-  const int num_ranks = settings.parallel.ep_size;
-  max_queued_requests = settings.memory.max_queued_requests;
-  priorities = settings.scheduler.enable_priority_scheduling;
-  std::vector<std::unique_ptr<Runner>> runners;
-  if (num_ranks == 1) {
-    HOCKET_TRY(runners.emplace_back(), Runner::create({.settings = settings,
-                                                       .progress = std::move(options.progress),
-                                                       .tokenizer_eos = options.tokenizer_eos}));
-  } else {
-    hub.emplace(num_ranks, link_model(settings.parallel), LoopbackHub::Time::real);
-    std::vector<RankSeat> seats;
-    std::vector<Transport*> who;
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      ends.push_back(hub->join(rank));
-      who.push_back(ends.back().get());
-      seats.push_back({.rank = rank,
-                       .machine = {},
-                       .transport = who.back(),
-                       .abort = &fate.flag(),
-                       .stall_timeout = options.stall_timeout});
-    }
-    fate.bind(std::move(who));
-    HOCKET_TRY(const RoutingPolicy policy, parse_routing_policy(settings.parallel.dp_routing));
-    router.emplace(num_ranks, RequestRouter::Options{.policy = policy,
-                                                     .block_tokens = kRoutingBlockTokens,
-                                                     .max_blocks = kRoutingBlocks});
-    HOCKET_TRY(runners, load_ranks({.settings = settings,
-                                    .progress = std::move(options.progress),
-                                    .tokenizer_eos = options.tokenizer_eos,
-                                    .seats = seats}));
-  }
+  max_queued_requests = options.settings.memory.max_queued_requests;
+  priorities = options.settings.scheduler.enable_priority_scheduling;
+  if (options.cluster) return load_one_of_cluster(options);
+  return options.settings.parallel.ep_size > 1 ? load_together(options) : load_alone(options);
+}
+
+Result<void> Engine::State::load_alone(Options& options) {
+  HOCKET_TRY(auto runner, Runner::create({.settings = options.settings,
+                                          .progress = std::move(options.progress),
+                                          .tokenizer_eos = options.tokenizer_eos}));
+  info = runner->info();
+  return add_rank(std::move(runner), options);
+}
+
+Result<void> Engine::State::load_together(Options& options) {
+  const ParallelSettings& parallel = options.settings.parallel;
+  HOCKET_TRY(const RoutingPolicy policy, parse_routing_policy(parallel.dp_routing));
+  router.emplace(parallel.ep_size, RequestRouter::Options{.policy = policy,
+                                                          .block_tokens = kRoutingBlockTokens,
+                                                          .max_blocks = kRoutingBlocks});
+  HOCKET_TRY(auto runners, load_ranks({.settings = options.settings,
+                                       .progress = std::move(options.progress),
+                                       .tokenizer_eos = options.tokenizer_eos}));
   info = join_infos(runners);
-  if (num_ranks > 1) info.network = network_name(settings.parallel);
-  for (std::unique_ptr<Runner>& runner : runners)
-    HOCKET_TRY_VOID(add_rank(std::move(runner), options));
+  info.network = network_name(parallel);
+  hub.emplace(parallel.ep_size, link_model(parallel), LoopbackHub::Time::real);
+  std::vector<Transport*> ends;
+  for (auto& runner : runners) {
+    auto network = std::make_unique<LoopbackNetwork>(hub->join(static_cast<int>(ends.size())), fate,
+                                                     info.network);
+    ends.push_back(&network->end());
+    HOCKET_TRY_VOID(add_rank(std::move(runner), options, std::move(network)));
+  }
+  fate.bind(std::move(ends));
   return {};
 }
 
-Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Options& options) {
+// The others are met first, so that those who do not fit are refused before anything is loaded, and
+// all see how far the rest is.
+Result<void> Engine::State::load_one_of_cluster(Options& options) {
+  const ClusterLaunch& cluster = *options.cluster;
+  HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
+  HOCKET_TRY(control, ControlPlane::join(cluster.control, std::move(self)));
+  if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control));
+  HOCKET_TRY(Machine machine, machine_for(options.settings.compute));
+  machine.memory_bytes /= cluster.plan.ranks_per_node;
+  machine.memory_available_bytes /= cluster.plan.ranks_per_node;
+  const RankSeat seat{.rank = cluster.plan.rank,
+                      .num_ranks = cluster.plan.num_ranks,
+                      .machine = std::move(machine)};
+  const auto tell = [&](const LoadProgress& now) {
+    control->pulse().progress(static_cast<uint64_t>(now.bytes_done),
+                              static_cast<uint64_t>(now.bytes_total));
+    if (options.progress) options.progress(now);
+  };
+  HOCKET_TRY(auto runner, Runner::create({.settings = options.settings,
+                                          .progress = tell,
+                                          .tokenizer_eos = options.tokenizer_eos,
+                                          .seat = &seat}));
+  const ParallelSettings& parallel = options.settings.parallel;
+  HOCKET_TRY(auto network,
+             ClusterNetwork::create(
+                 *control, {.ucx = {.tls = parallel.ucx_tls, .devices = parallel.ucx_net_devices},
+                            .terms = runner->terms()}));
+  info = runner->info();
+  info.network = network->describe();
+  return add_rank(std::move(runner), options, std::move(network));
+}
+
+Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Options& options,
+                                     std::unique_ptr<RankNetwork> network) {
   HOCKET_TRY(SchedulerOptions scheduler,
              scheduler_options(options.settings, runner->plan(), runner->info()));
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
   if (const ModelConfig& model = runner->info().model; !experts && model.moe.num_experts > 0)
-    experts.emplace(model.num_layers, runner->placement(), 0);
+    experts.emplace(model.num_layers, runner->placement(), network ? network->rank() : 0);
   ranks.push_back(std::make_unique<Rank>(
       Rank::Parts{.runner = std::move(runner),
                   .kv_events = std::move(events),
@@ -126,15 +159,27 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                   .scheduler = std::move(scheduler),
                   .log_interval = options.settings.scheduler.decode_log_interval,
                   .clock = options.clock,
-                  .transport = ends.empty() ? nullptr : ends[ranks.size()].get(),
-                  .fate = &fate}));
+                  .network = std::move(network),
+                  .stall_timeout = options.stall_timeout,
+                  .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
 }
 
+// Of those in other processes: what they said last.
 std::vector<RankLoad> Engine::State::loads() const {
   std::vector<RankLoad> all;
-  for (const auto& rank : ranks) all.push_back(rank->load());
+  if (control) all = ranks.front()->heard_loads();
+  for (const auto& rank : ranks) {
+    if (control)
+      all[static_cast<size_t>(rank->rank_index())] = rank->load();
+    else
+      all.push_back(rank->load());
+  }
   return all;
+}
+
+std::optional<Error> Engine::State::lost() const {
+  return ranks.front()->network ? ranks.front()->network->lost() : std::nullopt;
 }
 
 // Who does not hold the request passes it over.
@@ -178,7 +223,7 @@ Result<void> Engine::submit(RequestInput input) {
   if (!s.accepting)
     return fail(error(ErrorCode::shutting_down, "the server is shutting down")
                     .with_fix("ask another server, or again when this one is back"));
-  if (auto lost = s.fate.lost()) return fail(*std::move(lost));
+  if (auto lost = s.lost()) return fail(*std::move(lost));
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
   for (const auto& rank : s.ranks) queued += rank->num_handed_over + rank->num_waiting;
@@ -248,7 +293,7 @@ EngineStats Engine::stats() const {
   for (const auto& rank : state_->ranks) ranks.push_back(rank->read_stats());
   EngineStats all = add_up(std::move(ranks));
   if (state_->experts) all.experts = state_->experts->balance();
-  all.lost = state_->fate.lost();
+  all.lost = state_->lost();
   return all;
 }
 
@@ -261,11 +306,12 @@ ExpertStats* Engine::expert_stats() {
 }
 
 ControlPlane* Engine::cluster() {
-  return nullptr;
+  return state_->control.get();
 }
 
 std::optional<Error> Engine::failure() const {
-  return std::nullopt;
+  const Rank& rank = *state_->ranks.front();
+  return rank.network ? rank.network->failure() : std::nullopt;
 }
 
 bool Engine::step(Outbox& outbox) {

@@ -10,23 +10,31 @@
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
 #include "engine/expert_stats.h"
+#include "engine/loopback_network.h"
 #include "engine/rank.h"
 #include "policy/routing/request_router.h"
 
 namespace hocket {
 
-// Members in the order of their making: ranks talk over the ends, which are the hub's.
+// Members in the order of their making: ranks talk over networks, which are the hub's or the
+// control plane's.
 struct Engine::State {
   Result<void> load(Options& options);
-  Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options);
+  // The only rank; all ranks, as threads; one rank of a cluster.
+  Result<void> load_alone(Options& options);
+  Result<void> load_together(Options& options);
+  Result<void> load_one_of_cluster(Options& options);
+  Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
+                        std::unique_ptr<RankNetwork> network = nullptr);
   std::vector<RankLoad> loads() const;
+  std::optional<Error> lost() const;
   template <class Make>
   void tell_all(Make&& command);
 
-  std::optional<LoopbackHub> hub;  // several ranks only, as are the next three
-  std::vector<std::unique_ptr<Transport>> ends;
-  SharedFate fate;
-  std::optional<RequestRouter> router;
+  std::optional<LoopbackHub> hub;         // several ranks here
+  SharedFate fate;                        // likewise
+  std::unique_ptr<ControlPlane> control;  // ranks in other processes
+  std::optional<RequestRouter> router;    // several ranks here
   std::mutex router_mutex;
   std::optional<ExpertStats> experts;  // none: a dense model
   std::vector<std::unique_ptr<Rank>> ranks;

@@ -29,26 +29,15 @@ bool has_prompts(ForwardMode mode) {
 
 }  // namespace
 
-void SharedFate::lose(Error why) {
-  {
-    std::lock_guard lock(mutex_);
-    if (why_) return;
-    why_ = std::move(why);
-    lost_.store(1, std::memory_order_release);
-  }
-  for (Transport* end : ends_) end->wake();
-}
+Lockstep::Lockstep(int num_ranks) : parts_(static_cast<size_t>(num_ranks)) {}
 
-std::optional<Error> SharedFate::lost() const {
-  if (!is_lost()) return std::nullopt;
-  std::lock_guard lock(mutex_);
-  return why_;
+void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
+  transport_ = &transport;
+  exchange_ = &exchange;
+  pass_ = {};
+  ends_ = false;
+  error_.reset();
 }
-
-Lockstep::Lockstep(Transport& transport, AllToAll& exchange)
-    : transport_(transport),
-      exchange_(exchange),
-      parts_(static_cast<size_t>(exchange.num_ranks())) {}
 
 void Lockstep::fail_with(Error why) {
   if (!error_) error_ = std::move(why);
@@ -63,16 +52,16 @@ bool Lockstep::agree(const Batch& mine) {
                   .ends = asks_to_end_ ? uint8_t{1} : uint8_t{0}};
   const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&word, 1))};
   std::ranges::fill(parts_, AllToAll::Parts(piece));
-  if (auto sent = exchange_.start(kLane, MessageKind::agree, stamp, parts_); !sent)
+  if (auto sent = exchange_->start(kLane, MessageKind::agree, stamp, parts_); !sent)
     return fail_with(std::move(sent).error()), false;
-  if (auto here = exchange_.wait(kLane, MessageKind::agree, stamp); !here)
+  if (auto here = exchange_->wait(kLane, MessageKind::agree, stamp); !here)
     return fail_with(std::move(here).error()), false;
   bool computes = false, extends = false;
   ends_ = false;
-  for (int rank = 0; rank < exchange_.num_ranks(); ++rank) {
+  for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
     Word said = word;
-    if (rank != exchange_.rank()) {
-      const std::span<const std::byte> bytes = exchange_.from(kLane, MessageKind::agree, rank);
+    if (rank != exchange_->rank()) {
+      const std::span<const std::byte> bytes = exchange_->from(kLane, MessageKind::agree, rank);
       if (bytes.size() != sizeof said)
         return fail_with(error(ErrorCode::lost_rank,
                                "rank {} sent {} bytes as its agreement on step {}, not {}", rank,
@@ -84,17 +73,17 @@ bool Lockstep::agree(const Batch& mine) {
     extends |= said.extends != 0;
     ends_ |= said.ends != 0;
   }
-  exchange_.release(kLane, MessageKind::agree);
+  exchange_->release(kLane, MessageKind::agree);
   pass_.mode = extends ? ExchangeMode::counted : ExchangeMode::slotted;
   return computes;
 }
 
 bool Lockstep::called() {
-  return error_ || exchange_.called(kLane, MessageKind::agree);
+  return error_ || exchange_->called(kLane, MessageKind::agree);
 }
 
 void Lockstep::wait(Duration most) {
-  if (!called()) transport_.wait(most);
+  if (!called()) transport_->wait(most);
 }
 
 }  // namespace hocket

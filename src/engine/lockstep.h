@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -24,33 +23,14 @@
 
 namespace hocket {
 
-// What ends the common work of the ranks of one process ends it for all of them: the first error
-// counts, and every rank tells it.   Thread: any.
-class SharedFate {
- public:
-  // Whose wait() to end when it comes. Before any thread starts.
-  void bind(std::vector<Transport*> ends) { ends_ = std::move(ends); }
-  // The first call counts.
-  void lose(Error why);
-  std::optional<Error> lost() const;
-  bool is_lost() const { return lost_.load(std::memory_order_acquire) != 0; }
-  // For AllToAll::Options::abort.
-  const std::atomic<uint32_t>& flag() const { return lost_; }
-
- private:
-  std::vector<Transport*> ends_;
-  std::atomic<uint32_t> lost_{0};
-  mutable std::mutex mutex_;
-  std::optional<Error> why_;
-};
-
 // One rank's part. Thread: engine, but for wake().
 class Lockstep final : public Outside {
  public:
-  // Both outlive it.
-  Lockstep(Transport& transport, AllToAll& exchange);
+  explicit Lockstep(int num_ranks);
+  // A new epoch: steps count from 0, over these. Both outlive all calls until the next rebind().
+  void rebind(Transport& transport, AllToAll& exchange);
 
-  int rank() const { return exchange_.rank(); }
+  int rank() const { return exchange_->rank(); }
 
   // Tells the others and hears them, which takes as long as the slowest of them needs to get here.
   // False too when a rank was lost: see lost().
@@ -61,6 +41,8 @@ class Lockstep final : public Outside {
   bool ends() const { return ends_; }
   // The first failed exchange; nothing is agreed from then on.
   const std::optional<Error>& lost() const { return error_; }
+  // Whom it blames; -1: nobody in particular.
+  int lost_peer() const { return exchange_->lost_peer(); }
   void fail_with(Error why);
 
   // From the next agreement on, this rank asks all to stop.
@@ -69,12 +51,10 @@ class Lockstep final : public Outside {
   bool called();
   // Until called(), wake() or for `most`.
   void wait(Duration most);
-  // Thread: any.
-  void wake() { transport_.wake(); }
 
  private:
-  Transport& transport_;
-  AllToAll& exchange_;
+  Transport* transport_ = nullptr;
+  AllToAll* exchange_ = nullptr;
   PassId pass_;
   bool asks_to_end_ = false, ends_ = false;
   std::optional<Error> error_;

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "cluster/pulse.h"
-#include "compute/comm/transport.h"
+#include "compute/comm/all_to_all.h"
 
 namespace hocket {
 
@@ -44,12 +44,33 @@ class RankNetwork {
   virtual void lose(int peer, const Error& why) = 0;
   // Why no step can be made now: who is not there. Nothing while linked.   Thread: any.
   virtual std::optional<Error> lost() const = 0;
+  // Why no step can ever be made again; the process should end.   Thread: any.
+  virtual std::optional<Error> failure() const { return std::nullopt; }
   // Non-zero as soon as the epoch is over: whoever waits gives up.   Thread: any.
   virtual const std::atomic<uint32_t>& abort() const = 0;
   // Where this rank is, for those who watch it.
   virtual Pulse& pulse() = 0;
   // Ends a join() that waits, and the transport's wait().   Thread: any.
   virtual void wake() = 0;
+};
+
+// Passes on to a pulse what the exchange tells; without one, nothing.
+class PulseWatch final : public ExchangeWatch {
+ public:
+  explicit PulseWatch(Pulse* pulse) : pulse_(pulse) {}
+  void started(int /*lane*/, MessageKind kind, Stamp stamp) override {
+    if (pulse_ != nullptr)
+      pulse_->reached(uint32_t{stamp.layer} * kNumMessageKinds + static_cast<uint32_t>(kind));
+  }
+  void waits() override {
+    if (pulse_ != nullptr) pulse_->waiting();
+  }
+  void goes_on() override {
+    if (pulse_ != nullptr) pulse_->computing();
+  }
+
+ private:
+  Pulse* const pulse_;
 };
 
 }  // namespace hocket

@@ -5,21 +5,24 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/log.h"
+
 namespace hocket {
 namespace {
 
 constexpr int kControlCommands = 4096;  // room for aborts and flushes beside the queued requests
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
+constexpr auto kMeetWait = std::chrono::milliseconds(200);
 
 // What the log lines of several ranks begin with, as SGLang's.
-std::string log_prefix(const Transport* transport) {
-  if (transport == nullptr) return "";
-  return fmt::format("DP{0} EP{0} ", transport->rank());
+std::string log_prefix(const RankNetwork* network) {
+  if (network == nullptr) return "";
+  return fmt::format("DP{0} EP{0} ", network->rank());
 }
 
 // Aborts of a service's requests go to all its ranks.
-size_t command_room(const SchedulerOptions& scheduler, const Transport* transport) {
-  const int others = transport == nullptr ? 0 : transport->num_ranks() - 1;
+size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* network) {
+  const int others = network == nullptr ? 0 : network->num_ranks() - 1;
   return static_cast<size_t>(scheduler.max_queued_requests) + kControlCommands +
          2 * static_cast<size_t>(others) * static_cast<size_t>(scheduler.max_running_requests);
 }
@@ -34,17 +37,18 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Outside*
 
 Rank::Rank(Parts parts)
     : clock(parts.clock != nullptr ? *parts.clock : real_clock),
+      network(std::move(parts.network)),
+      watch(network ? &network->pulse() : nullptr),
+      stall_timeout(parts.stall_timeout),
+      farewell(parts.farewell),
       runner(std::move(parts.runner)),
       kv_events(std::move(parts.kv_events)),
       experts(parts.experts),
-      fate(parts.fate),
-      lockstep(parts.transport == nullptr
-                   ? std::nullopt
-                   : std::make_optional<Lockstep>(*parts.transport, *runner->exchange())),
+      lockstep(network ? std::make_optional<Lockstep>(network->num_ranks()) : std::nullopt),
       scheduler(with(parts.scheduler, kv_events.get(), lockstep ? &*lockstep : nullptr)),
       sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
-      step_log(parts.log_interval, log_prefix(parts.transport)),
-      commands(command_room(parts.scheduler, parts.transport)) {
+      step_log(parts.log_interval, log_prefix(network.get())),
+      commands(command_room(parts.scheduler, network.get())) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights) {
     flight.reserve(runner->plan().work, max_requests, parts.scheduler.num_pages);
@@ -66,7 +70,12 @@ void Rank::run(Outbox& box) {
   pthread_setname_np(pthread_self(), name.c_str());
   if (!forward_thread) runner->workers().adopt_caller();
   outbox = &box;
+  if (network) meet();  // at once, where all are here
   while (!over()) {
+    if (network && !met) {
+      meet();
+      continue;
+    }
     const bool turns = has_cause();
     if (turns && step(box)) continue;
     if (!turns && busy.exchange(false)) rest();
@@ -77,16 +86,50 @@ void Rank::run(Outbox& box) {
   intake();
   for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, why);
   send_finished();
+  if (network) leave();
 }
 
 // Several ranks stop together, after the step that they agreed to be the last; unless they cannot
-// agree any more.
+// agree any more, or this one has gone on for the others for long enough.
 bool Rank::over() const {
-  return together() ? lockstep->ends() : stopping.load();
+  if (!together()) return stopping;
+  return lockstep->ends() ||
+         (stopping && clock.now().time_since_epoch().count() > stop_by_ns.load());
 }
 
 bool Rank::together() const {
-  return lockstep && !lockstep->lost();
+  return met && !lockstep->lost();
+}
+
+// Looks for the others; meanwhile whoever asks is told who is missing.
+void Rank::meet() {
+  auto link = network->join(kMeetWait);
+  if (!link) return nap();  // it is for good
+  if (!*link) return intake();
+  auto exchange = runner->attach({.transport = *(*link)->transport,
+                                  .epoch = (*link)->epoch,
+                                  .abort = &network->abort(),
+                                  .watch = &watch,
+                                  .stall_timeout = stall_timeout});
+  if (!exchange) {
+    network->lose(-1, exchange.error());
+    return network->part();
+  }
+  lockstep->rebind(*(*link)->transport, **exchange);
+  met = true;
+  log::info("rank {}: {} ranks in epoch {} over {}", network->rank(), network->num_ranks(),
+            (*link)->epoch, network->describe());
+}
+
+Error Rank::why_not_met() const {
+  return network->lost().value_or(
+      error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again"));
+}
+
+void Rank::leave() {
+  met = false;
+  runner->detach();
+  network->part();
 }
 
 // Alone, a turn costs nothing. With others it is an agreement, so there must be something to say:
@@ -108,13 +151,14 @@ void Rank::nap() {
 }
 
 void Rank::ask_to_stop() {
+  stop_by_ns = (clock.now() + farewell).time_since_epoch().count();
   stopping = true;
   wake();
 }
 
 void Rank::wake() {
   commands.wake();
-  if (lockstep) lockstep->wake();
+  if (network) network->wake();
 }
 
 void Rank::join() {
@@ -130,7 +174,7 @@ bool Rank::submit(RequestInput& input) {
   load_tokens += num_tokens;
   Command command = std::move(input);
   if (commands.push(command)) {
-    if (lockstep) lockstep->wake();
+    if (network) network->wake();
     return true;
   }
   input = std::get<RequestInput>(std::move(command));
@@ -143,11 +187,15 @@ bool Rank::submit(RequestInput& input) {
 void Rank::push_control(Command command) {
   while (!commands.push(command) && !commands.closed())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  if (lockstep) lockstep->wake();
+  if (network) network->wake();
 }
 
 RankLoad Rank::load() const {
   return {.num_requests = load_requests, .num_tokens = load_tokens};
+}
+
+std::vector<RankLoad> Rank::heard_loads() const {
+  return std::vector<RankLoad>(static_cast<size_t>(network ? network->num_ranks() : 1));
 }
 
 RankStats Rank::read_stats() const {

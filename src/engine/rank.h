@@ -21,6 +21,7 @@
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
 #include "engine/lockstep.h"
+#include "engine/network.h"
 #include "engine/prepare.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
@@ -51,9 +52,10 @@ struct Rank {
     SchedulerOptions scheduler;                 // `outside` and `kv_events` are set by the rank
     int log_interval = 1;                       // StepLog
     const Clock* clock = nullptr;               // null: the real one
-    // Of several ranks; null: the only one. Both outlive the rank.
-    Transport* transport = nullptr;
-    SharedFate* fate = nullptr;
+    // Of several ranks; null: the only one.
+    std::unique_ptr<RankNetwork> network;
+    Duration stall_timeout = AllToAll::Options().stall_timeout;
+    Duration farewell{};  // to go on for others' requests after ask_to_stop(), at most
   };
   explicit Rank(Parts parts);
 
@@ -67,6 +69,8 @@ struct Rank {
   // Waits for room, which is short: a full mailbox is emptied at the next step.
   void push_control(Command command);
   RankLoad load() const;
+  // As the others said with the last step; this rank's own as of then.
+  std::vector<RankLoad> heard_loads() const;
   RankStats read_stats() const;
 
   // The seven verbs (step.cc); schedule is the scheduler's, prepare, forward and sample have files
@@ -98,8 +102,11 @@ struct Rank {
   bool has_cause();
   void nap();
   void give_up(const Batch& batch);
+  void meet();
+  Error why_not_met() const;
+  void leave();
   PrepareOptions prepare_options() const;
-  int rank_index() const { return lockstep ? lockstep->rank() : 0; }
+  int rank_index() const { return network ? network->rank() : 0; }
   StepTools tools() {
     return {.runner = *runner,
             .sampler = sampler,
@@ -110,10 +117,13 @@ struct Rank {
 
   RealClock real_clock;
   const Clock& clock;
+  const std::unique_ptr<RankNetwork> network;  // several ranks only
+  PulseWatch watch;
+  const Duration stall_timeout, farewell;
+  bool met = false;  // the ranks of this epoch, and the runner is attached
   std::unique_ptr<Runner> runner;
   const std::unique_ptr<KvEventChannel> kv_events;
   ExpertStats* const experts;
-  SharedFate* const fate;
   std::optional<Lockstep> lockstep;  // several ranks only
   Scheduler scheduler;
   Sampler sampler;
@@ -138,6 +148,7 @@ struct Rank {
   std::atomic<int> load_requests{0};    // handed over, waiting, running
   std::atomic<int64_t> load_tokens{0};  // RankLoad::num_tokens of these
   std::atomic<bool> stopping{false}, threaded{false};
+  std::atomic<int64_t> stop_by_ns{0};    // once stopping
   std::atomic<int64_t> last_turn_ns{0};  // end of the last step, or of finding nothing to do
   std::atomic<bool> busy{false};
   mutable std::mutex stats_mutex;

@@ -17,16 +17,6 @@ Error refused(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
 }
 
-// Several ranks divide what the flags name among them.
-Result<Machine> machine_for(const ComputeSettings& settings) {
-  Machine machine = inspect_machine();
-  if (settings.cpu_bind == "auto" || settings.cpu_bind == "none") return machine;
-  HOCKET_TRY(WorkerPool::Options listed, choose_workers({.cpu_bind = settings.cpu_bind}, machine));
-  machine.cpus = std::move(listed.cpus);
-  machine.num_cores = static_cast<int>(machine.cpus.size());
-  return machine;
-}
-
 // Adds up what the ranks report.
 class SharedProgress {
  public:
@@ -86,6 +76,16 @@ Result<void> check_parallel(const ServerSettings& settings) {
   return {};
 }
 
+// Several ranks divide what the flags name among them.
+Result<Machine> machine_for(const ComputeSettings& settings) {
+  Machine machine = inspect_machine();
+  if (settings.cpu_bind == "auto" || settings.cpu_bind == "none") return machine;
+  HOCKET_TRY(WorkerPool::Options listed, choose_workers({.cpu_bind = settings.cpu_bind}, machine));
+  machine.cpus = std::move(listed.cpus);
+  machine.num_cores = static_cast<int>(machine.cpus.size());
+  return machine;
+}
+
 LinkModel link_model(const ParallelSettings& settings) {
   return {.bytes_per_s = settings.ep_link_gbit * 1e9 / 8,
           .latency = from_seconds(settings.ep_link_latency_us * 1e-6)};
@@ -113,29 +113,30 @@ std::vector<Machine> share_machine(const Machine& machine, int num_ranks) {
 }
 
 Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loading) {
-  const std::span<RankSeat> seats = loading.seats;
+  const auto num_ranks = static_cast<size_t>(loading.settings.parallel.ep_size);
   HOCKET_TRY(const Machine machine, machine_for(loading.settings.compute));
-  const std::vector<Machine> shares = share_machine(machine, static_cast<int>(seats.size()));
+  const std::vector<Machine> shares = share_machine(machine, static_cast<int>(num_ranks));
   ServerSettings settings = loading.settings;
   if (settings.compute.cpu_bind != "none") settings.compute.cpu_bind = "auto";
 
-  SharedProgress progress(seats.size(), loading.progress);
-  std::vector<std::optional<Result<std::unique_ptr<Runner>>>> made(seats.size());
+  SharedProgress progress(num_ranks, loading.progress);
+  std::vector<std::optional<Result<std::unique_ptr<Runner>>>> made(num_ranks);
   {
     std::vector<std::jthread> threads;
-    for (size_t i = 0; i < seats.size(); ++i) {
-      seats[i].machine = shares[i];
+    for (size_t i = 0; i < num_ranks; ++i)
       threads.emplace_back([&, i] {
         // Memory is where it is first written.
         const bool pins = settings.compute.cpu_bind != "none" && machine.num_numa_nodes > 1;
         if (pins) static_cast<void>(pin_self({.cpus = shares[i].cpus, .nodes = {}}, 1));
+        const RankSeat seat{.rank = static_cast<int>(i),
+                            .num_ranks = static_cast<int>(num_ranks),
+                            .machine = shares[i]};
         made[i] = Runner::create(
             {.settings = settings,
              .progress = [&, i](const LoadProgress& now) { progress.report(i, now); },
              .tokenizer_eos = loading.tokenizer_eos,
-             .seat = &seats[i]});
+             .seat = &seat});
       });
-    }
   }
   std::vector<std::unique_ptr<Runner>> runners;
   for (auto& runner : made) {

@@ -23,6 +23,9 @@ namespace hocket {
 // several ranks cannot do yet.
 Result<void> check_parallel(const ServerSettings& settings);
 
+// What the flags leave of it. Errors: bad_value (--cpu-bind).
+Result<Machine> machine_for(const ComputeSettings& settings);
+
 LinkModel link_model(const ParallelSettings& settings);
 // "loopback, 1 Gbit/s, 50 us".
 std::string network_name(const ParallelSettings& settings);
@@ -35,9 +38,8 @@ struct RankLoading {
   const ServerSettings& settings;
   std::function<void(const LoadProgress&)> progress;  // of all ranks together; one call at a time
   std::optional<TokenId> tokenizer_eos;
-  std::span<RankSeat> seats;  // transports and faults; the machine's shares are filled in here
 };
-// One runner a seat. Errors: those of Runner::create, of the lowest rank that has one.
+// One runner a rank. Errors: those of Runner::create, of the lowest rank that has one.
 Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loading);
 
 // What all ranks are together.

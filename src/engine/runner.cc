@@ -1,5 +1,7 @@
 #include "engine/runner.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -98,9 +100,10 @@ Result<void> Runner::choose(const Options& options) {
                     .with_fix("trivial, or an --ep-size above 1"));
   if (options.seat != nullptr) {
     seat_ = *options.seat;
-    const int experts = choice_.model.moe.num_experts, ranks = seat_->transport->num_ranks();
-    HOCKET_TRY(placement_, places == "trivial" ? Placement::contiguous(experts, ranks)
-                                               : Placement::from_file(places, experts, ranks));
+    const int experts = choice_.model.moe.num_experts;
+    HOCKET_TRY(placement_, places == "trivial"
+                               ? Placement::contiguous(experts, seat_->num_ranks)
+                               : Placement::from_file(places, experts, seat_->num_ranks));
     HOCKET_TRY_VOID(placement_->check_groups(choice_.combine_groups));
     const std::span<const int> mine = placement_->experts_of(seat_->rank);
     choice_.experts.assign(mine.begin(), mine.end());
@@ -167,22 +170,37 @@ Result<void> Runner::load_weights(const Options& options) {
   return {};
 }
 
-Result<void> Runner::make_dispatcher() {
-  if (!placement_) {
-    dispatcher_ = std::make_unique<LocalDispatcher>(choice_.model, choice_.combine_groups);
-    return {};
-  }
-  const ExpertParallelDispatcher::Options options{.model = choice_.model,
-                                                  .dtype = choice_.dtype,
-                                                  .placement = *placement_,
-                                                  .combine_groups = choice_.combine_groups,
-                                                  .limits = plan_.work};
+Result<AllToAll*> Runner::attach(const Meeting& meeting) {
+  HOCKET_CHECK(placement_.has_value());
+  const ExpertParallelDispatcher::Options options = dispatcher_options();
   AllToAll::Options exchange = exchange_options(options);
-  exchange.abort = seat_->abort;
-  exchange.stall_timeout = seat_->stall_timeout;
-  HOCKET_TRY(exchange_, AllToAll::create(*seat_->transport, exchange));
+  exchange.epoch = meeting.epoch;
+  exchange.abort = meeting.abort;
+  exchange.watch = meeting.watch;
+  exchange.stall_timeout = meeting.stall_timeout;
+  HOCKET_TRY(exchange_, AllToAll::create(meeting.transport, exchange));
   HOCKET_TRY(dispatcher_, ExpertParallelDispatcher::create(options, *exchange_));
-  return {};
+  return exchange_.get();
+}
+
+void Runner::detach() {
+  dispatcher_.reset();
+  exchange_.reset();
+}
+
+ExpertParallelDispatcher::Options Runner::dispatcher_options() const {
+  return {.model = choice_.model,
+          .dtype = choice_.dtype,
+          .placement = *placement_,
+          .combine_groups = choice_.combine_groups,
+          .limits = plan_.work};
+}
+
+std::string Runner::terms() const {
+  const AllToAll::Options exchange = exchange_options(dispatcher_options());
+  return fmt::format("{} rows of prompts and {} of answers; {} bytes; experts placed as {:08x}",
+                     plan_.work.max_rows, plan_.work.exchange.max_slotted_rows,
+                     fmt::join(exchange.most_bytes, " "), placement_->fingerprint());
 }
 
 Result<void> Runner::make_memory(int page_tokens) {
@@ -192,7 +210,9 @@ Result<void> Runner::make_memory(int page_tokens) {
   const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
   reserve_halves(halves_, plan_.work.max_rows, 2 * (plan_.max_running_requests + 1));
-  return make_dispatcher();
+  if (!placement_)
+    dispatcher_ = std::make_unique<LocalDispatcher>(choice_.model, choice_.combine_groups);
+  return {};
 }
 
 void Runner::describe(const ServerSettings& settings) {
@@ -217,7 +237,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.weight_bytes = plan_.weight_bytes;
   info_.kv_bytes = plan_.kv_bytes;
   info_.work_bytes = plan_.work_bytes;
-  info_.num_ranks = seat_ ? seat_->transport->num_ranks() : 1;
+  info_.num_ranks = seat_ ? seat_->num_ranks : 1;
   info_.ranks = {{.num_workers = info_.num_workers,
                   .cpus = cpus_,
                   .experts = choice_.experts,
@@ -238,7 +258,7 @@ void Runner::play(const Order& order) {
 }
 
 void Runner::forward(const ForwardBatch& batch, ForwardProbe* probe) {
-  HOCKET_CHECK(exchange_ == nullptr);
+  HOCKET_CHECK(!placement_);
   const Result<void> done = forward_together(batch, {}, probe);
   HOCKET_CHECK(done.has_value());  // one rank has nobody to lose
 }
@@ -249,6 +269,7 @@ Placement Runner::placement() const {
 
 Result<void> Runner::forward_together(const ForwardBatch& batch, const PassId& pass,
                                       ForwardProbe* probe, View<uint32_t> expert_counts) {
+  HOCKET_CHECK(dispatcher_ != nullptr);
   return model_->forward(batch, {.backend = *backend_,
                                  .work = work_,
                                  .pages = *pages_,

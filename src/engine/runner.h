@@ -26,14 +26,18 @@ namespace hocket {
 // How many workers, and where. Errors: bad_value (--cpu-bind, --num-threads).
 Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings, const Machine& machine);
 
-// One of several ranks over which the experts are spread: what it has of the machine, and whom it
-// talks with.
+// One of several ranks over which the experts are spread, and what it has of the machine.
 struct RankSeat {
-  int rank = 0;
-  Machine machine;                 // its cores and memory
-  Transport* transport = nullptr;  // outlives the runner
-  // Non-zero once a rank was lost; outlives the runner.
-  const std::atomic<uint32_t>* abort = nullptr;
+  int rank = 0, num_ranks = 1;
+  Machine machine;  // its cores and memory
+};
+
+// What the ranks of an epoch meet over. All of it outlives the exchange.
+struct Meeting {
+  Transport& transport;
+  uint32_t epoch = 0;
+  const std::atomic<uint32_t>* abort = nullptr;  // AllToAll::Options, as are the next two
+  ExchangeWatch* watch = nullptr;
   Duration stall_timeout = AllToAll::Options().stall_timeout;
 };
 
@@ -70,8 +74,14 @@ class Runner {
   View<float> logits(int begin, int count);
 
   WorkBuffers& work() { return work_; }
-  // With the other ranks; null: there are none.
-  AllToAll* exchange() { return exchange_.get(); }
+  // Of several ranks, before passes together: what they exchange rows with is made. Errors:
+  // out_of_memory.
+  Result<AllToAll*> attach(const Meeting& meeting);
+  // It ends, and with it all use of the transport.
+  void detach();
+  // What must be equal on all ranks, or their messages would not fit: "2112 rows of 4096 bytes,
+  // ..."
+  std::string terms() const;
 
  private:
   Runner() = default;
@@ -81,8 +91,8 @@ class Runner {
   Result<void> open_files(const ModelSettings& settings);
   Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
-  Result<void> make_dispatcher();
   Result<void> make_memory(int page_tokens);
+  ExpertParallelDispatcher::Options dispatcher_options() const;
   void describe(const ServerSettings& settings);
 
   std::optional<RankSeat> seat_;

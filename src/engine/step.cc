@@ -28,8 +28,9 @@ bool Rank::step(Outbox& box) {
 // Ranks were lost, so what they computed together is worth nothing, nor is what was kept of it:
 // everybody here ends with the error that names them.
 void Rank::give_up(const Batch& batch) {
-  fate->lose(*lockstep->lost());
-  const Error why = *fate->lost();
+  network->pulse().end();
+  network->lose(lockstep->lost_peer(), *lockstep->lost());
+  const Error why = network->lost().value_or(*lockstep->lost());
   for (const RequestId id : live) scheduler.abort(id, FinishReason::error, why);
   if (!batch.empty()) {
     const auto num_samples = std::ranges::count_if(batch.slices, &Slice::samples);
@@ -39,6 +40,7 @@ void Rank::give_up(const Batch& batch) {
   busy = false;
   rest();
   scheduler.flush_cache();
+  leave();
 }
 
 // The same verbs, one step apart: step n is committed and answered while step n + 1 computes.
@@ -102,7 +104,7 @@ void Rank::handle(RequestInput& input) {
   --num_handed_over;
   ++new_requests;
   new_tokens += std::ssize(input.prompt);
-  if (lockstep && lockstep->lost()) return refuse(input.id, *fate->lost());
+  if (network && !met) return refuse(input.id, why_not_met());
   integrity_unchecked = true;
   const RequestId id = input.id;
   const int from = input.sampling.prompt_logprobs_from;
