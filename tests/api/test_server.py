@@ -116,7 +116,7 @@ def test_metrics(server):
         assert families[f"hocket:{name}"] == "histogram"
     page = (ROOT / "docs" / "api.md").read_text()
     table = page[page.index("**`/metrics`**"):page.index("## Errors")]
-    named = {f"hocket:{name}" for name in re.findall(r"`(\w+)(?:\{mode\}|\{stage\})?`", table[table.index("| Names"):])}
+    named = {f"hocket:{name}" for name in re.findall(r"`(\w+)(?:\{\w+\})?`", table[table.index("| Names"):])}
     told = {name for name in families if not name.startswith("hocket:http_")}
     values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",
                                       "prefill_forward", "decode_forward")}
