@@ -163,6 +163,7 @@ Result<int> all2all(const Arguments& arguments) {
                       {"Ranks started by hand, on hosts or in network name spaces",
                        {{"rank", &o.rank, "of this process; -1: all are started here", ""},
                         {"addr", &o.addr, "host:port where rank 0 listens", ""},
+                        {"mpirun", &o.mpirun, "of rank 0: mpirun and how it reaches the hosts", ""},
                         {"ucx-net-devices", &o.devices, "as eth0; the one of the address", ""}}}},
            .takes_config = false},
           arguments));

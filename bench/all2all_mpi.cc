@@ -16,26 +16,28 @@ constexpr const char* kProgram = R"(
 #include <stdio.h>
 #include <stdlib.h>
 int main(int argc, char** argv) {
-  int rank, size, n = atoi(argv[1]), times = atoi(argv[2]);
+  int rank, size, n = atoi(argv[1]), times = atoi(argv[2]), rounds = atoi(argv[3]);
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   char* out = calloc(n, 1);
   char* in = calloc((size_t)n * size, 1);
   MPI_Request* all = malloc(2 * size * sizeof(*all));
-  double begin = 0;
-  for (int i = -times / 4 - 1; i < times; ++i) {
-    if (i == 0) { MPI_Barrier(MPI_COMM_WORLD); begin = MPI_Wtime(); }
-    int num = 0;
-    for (int k = 1; k < size; ++k) {
-      int from = (rank + size - k) % size;
-      MPI_Irecv(in + (size_t)n * from, n, MPI_CHAR, from, 0, MPI_COMM_WORLD, &all[num++]);
+  for (int round = -2; round < rounds; ++round) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = MPI_Wtime();
+    for (int i = 0; i < times; ++i) {
+      int num = 0;
+      for (int k = 1; k < size; ++k) {
+        int from = (rank + size - k) % size;
+        MPI_Irecv(in + (size_t)n * from, n, MPI_CHAR, from, 0, MPI_COMM_WORLD, &all[num++]);
+      }
+      for (int k = 1; k < size; ++k)
+        MPI_Isend(out, n, MPI_CHAR, (rank + k) % size, 0, MPI_COMM_WORLD, &all[num++]);
+      MPI_Waitall(num, all, MPI_STATUSES_IGNORE);
     }
-    for (int k = 1; k < size; ++k)
-      MPI_Isend(out, n, MPI_CHAR, (rank + k) % size, 0, MPI_COMM_WORLD, &all[num++]);
-    MPI_Waitall(num, all, MPI_STATUSES_IGNORE);
+    if (rank == 0 && round >= 0) printf("us %f\n", (MPI_Wtime() - begin) / times * 1e6);
   }
-  if (rank == 0) printf("us %f\n", (MPI_Wtime() - begin) / times * 1e6);
   MPI_Finalize();
   return 0;
 }
@@ -77,21 +79,23 @@ Result<std::filesystem::path> program() {
 
 }  // namespace
 
-Result<double> mpi_exchange_us(int num_ranks, int num_bytes, int num_exchanges) {
+Result<std::vector<double>> mpi_exchange_us(const MpiExchange& what) {
   static const bool installed = is_installed();
   if (!installed) return fail(ErrorCode::io, "MPI is not installed");
   HOCKET_TRY(const std::filesystem::path exchange, program());
   const std::string command = fmt::format(
-      "timeout 120 mpirun --allow-run-as-root --oversubscribe -np {} --mca btl tcp,self "
-      "--mca pml ob1 --mca btl_tcp_if_include lo --mca btl_tcp_eager_limit 8000000 "
-      "--mca btl_tcp_max_send_size 8000000 {} {} {} 2>/dev/null",
-      num_ranks, exchange.string(), num_bytes, num_exchanges);
+      "timeout 25 {} -np {} --mca btl tcp,self --mca pml ob1 --mca btl_tcp_eager_limit 8000000 "
+      "--mca btl_tcp_max_send_size 8000000 {} {} {} {} 2>/dev/null",
+      what.mpirun, what.num_ranks, exchange.string(), what.num_bytes, what.num_exchanges,
+      what.rounds);
   const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
   std::array<char, 256> line{};
+  std::vector<double> rounds;
   double us = 0;
   while (output != nullptr && fgets(line.data(), line.size(), output.get()) != nullptr) {
-    if (std::sscanf(line.data(), "us %lf", &us) == 1) return us;
+    if (std::sscanf(line.data(), "us %lf", &us) == 1) rounds.push_back(us);
   }
+  if (!rounds.empty()) return rounds;
   return fail(ErrorCode::io, "mpirun did not run (Open MPI's flags were given)");
 }
 

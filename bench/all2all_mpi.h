@@ -2,12 +2,22 @@
 // asked for. Open MPI over TCP with eager messages, as hocket sends them.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/result.h"
 
 namespace hocket {
 
-// Mean time of an exchange between processes of this machine, in microseconds.
+struct MpiExchange {
+  std::string mpirun;  // the command, with flags that say where ranks run and on which device
+  int num_ranks = 2;
+  int num_bytes = 0;      // of a message to each peer
+  int num_exchanges = 0;  // of a round
+  int rounds = 0;
+};
+// Mean time of an exchange in each round, in microseconds.
 // Errors: io ("MPI is not installed", or what went wrong).
-Result<double> mpi_exchange_us(int num_ranks, int num_bytes, int num_exchanges);
+Result<std::vector<double>> mpi_exchange_us(const MpiExchange& what);
 
 }  // namespace hocket

@@ -5,6 +5,8 @@
 // Every rank has one worker, and every pair of ranks one endpoint on each side. Over TCP messages
 // are eager: pushed without asking, so that the kernel carries what fits into its buffers while
 // both sides compute; a rendezvous would wait for the receiver (docs/contracts/expert_parallel.md).
+// Only the first message to a peer over TCP leaves no sooner than the peer looks too (in progress()
+// or wait()), for the connection is made then.
 // What UCX is told is in describe(). Variables UCX_* of the user go before it and are named there.
 // A rank is lost when its connection breaks, when its process on this host ends, or when it closes
 // its end. A black hole is not noticed here: that is the control plane's.
