@@ -9,7 +9,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "base/machine.h"
-#include "compute/comm/ucx_transport.h"
+#include "compute/comm/ucx_settings.h"
 
 namespace hocket {
 namespace {
@@ -46,6 +46,13 @@ Finding file_limit_finding() {
   return finding;
 }
 
+// What ranks in processes of their own reach each other by.
+Finding ucx_finding() {
+  const auto end = UcxTransport::create(0, 1, {});
+  if (!end) return {"UCX", end.error().message, end.error().fix};
+  return {"UCX", fmt::format("{}; devices {}", (*end)->describe(), ucx_devices_here()), ""};
+}
+
 std::vector<Finding> examine(const Machine& machine) {
   std::vector<Finding> findings = {
       {"processor", machine.cpu_name, ""},
@@ -64,8 +71,7 @@ std::vector<Finding> examine(const Machine& machine) {
       huge_page_finding(machine),
       file_limit_finding(),
   };
-  const Result<std::string> ucx = ucx_version();
-  findings.push_back({"UCX", ucx ? *ucx : ucx.error().message, ucx ? "" : ucx.error().fix});
+  findings.push_back(ucx_finding());
   const Result<Isa> chosen = choose_isa();
   findings.push_back({"HOCKET_ISA",
                       chosen ? std::string(isa_name(*chosen)) : chosen.error().message,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -30,6 +31,15 @@ const std::map<std::string, std::string, std::less<>>& translations() {
       {"--cache-type-v", "--kv-cache-dtype (keys and values alike)"},
       {"--quant", "--quantization"},
       {"--enable-expert-parallel", "--ep-size N"},
+      {"--dp-size", "--ep-size N: each of its ranks takes requests, so the number of both is one"},
+      {"--data-parallel-size",
+       "--ep-size N: each of its ranks takes requests, so the number of both is one"},
+      {"--enable-dp-attention", "--ep-size N: its ranks always attend to requests of their own"},
+      {"--tp-size", "--ep-size N: ranks share experts, and no matrix is cut"},
+      {"--tensor-parallel-size", "--ep-size N: ranks share experts, and no matrix is cut"},
+      {"--moe-a2a-backend",
+       "nothing: rows travel over UCX between processes, in memory between threads; --ucx-tls and "
+       "--ucx-net-devices choose its networks"},
       {"--enable-dbo", "--enable-two-batch-overlap, in a coming release"},
       {"-m", "--model-path"},
       {"--model", "--model-path"},
@@ -127,6 +137,52 @@ std::string config_path(const std::vector<std::string>& arguments) {
   return variable == nullptr ? "" : variable;
 }
 
+FlagGroup rank_flags(ServerSettings& s) {
+  return {
+      "Ranks",
+      {{"ep-size", &s.parallel.ep_size,
+        "ranks that serve as one: experts are spread over them, each has requests of its own; "
+        "given "
+        "alone, they are threads of this process",
+        ""},
+       {"dp-routing", &s.parallel.dp_routing,
+        "which rank takes a request: shortest, cache-aware or round-robin", ""},
+       {"dispatch-dtype", &s.parallel.dispatch_dtype,
+        "rows on their way to experts: auto (as they are), bfloat16, or int8: half the bytes, "
+        "other "
+        "numbers",
+        ""},
+       {"init-expert-location", &s.parallel.init_expert_location,
+        "trivial: experts in order; or a file that says which rank holds which", ""},
+       {"ep-link-gbit", &s.parallel.ep_link_gbit,
+        "pretend a network between the ranks of one process, Gbit/s; 0: none", ""},
+       {"ep-link-latency-us", &s.parallel.ep_link_latency_us, "its latency, microseconds", ""}}};
+}
+
+// Of serving with ranks that are processes.
+std::vector<Flag> process_flags(ParallelSettings& p) {
+  return {
+      {"nnodes", &p.nnodes, "hosts that serve as one; 0: one, or as a launcher says", ""},
+      {"node-rank", &p.node_rank, "which of them this is, from 0 on; -1: as a launcher says", ""},
+      {"dist-init-addr", &p.dist_init_addr, "HOST:PORT of rank 0, the same on all hosts", ""},
+      {"ranks-per-node", &p.ranks_per_node,
+       "processes of each host, which the first one starts; 0: one", ""},
+      {"cluster-token-file", &p.cluster_token_file,
+       "what is in it proves that a rank belongs here: the same on all hosts, 16 bytes or more",
+       ""},
+      {"insecure-cluster", &p.insecure_cluster,
+       "no token across hosts: whoever reaches the port may join", ""},
+      {"rank-wait", &p.rank_wait_s,
+       "seconds that a rank waits for a rank 0 that is not there, before exit 5", ""},
+      {"ucx-tls", &p.ucx_tls, "as UCX_TLS: tcp, rc, shm ...; chosen if absent", ""},
+      {"ucx-net-devices", &p.ucx_net_devices,
+       "as UCX_NET_DEVICES: eth0, mlx5_0:1 ...; all if absent", ""},
+      {"enable-prefill-delayer", &p.enable_prefill_delayer,
+       "ranks begin prompts together, so that none waits for another's", ""},
+      {"prefill-delayer-max-passes", &p.prefill_delayer_max_passes,
+       "passes that a prompt waits for those of other ranks, at most", ""}};
+}
+
 FlagGroup scheduler_flags(ServerSettings& s) {
   return {
       "Scheduler",
@@ -214,14 +270,7 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
          "groups of experts summed apart; 0: one a rank", ""},
         {"mla-form", &s.compute.mla_form,
          "auto: latent attention expands prompts, absorbs answers; absorbed: both", ""}}},
-      {"Ranks",
-       {{"ep-size", &s.parallel.ep_size,
-         "ranks that serve as one: experts are spread over them, each has requests of its own", ""},
-        {"dp-routing", &s.parallel.dp_routing,
-         "which rank takes a request: shortest, cache-aware or round-robin", ""},
-        {"ep-link-gbit", &s.parallel.ep_link_gbit,
-         "pretend a network between the ranks, Gbit/s; 0: none", ""},
-        {"ep-link-latency-us", &s.parallel.ep_link_latency_us, "its latency, microseconds", ""}}},
+      rank_flags(s),
   };
 }
 
@@ -237,6 +286,9 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
       {"kv-events", &s.scheduler.kv_events, "tell what the prefix cache holds at /kv_events", ""});
   groups[2].flags.push_back({"decode-log-interval", &s.scheduler.decode_log_interval,
                              "decode steps from one log line to the next", ""});
+  std::vector<Flag>& ranks = groups.back().flags;
+  ranks.front().help += "; 0: as many as are started";
+  std::ranges::move(process_flags(s.parallel), std::back_inserter(ranks));
   groups.push_back(
       {"HTTP",
        {{"host", &s.http.host, "address to listen on", ""},

@@ -37,7 +37,7 @@ Result<void> choose_model(ServerSettings& settings) {
   return {};
 }
 
-Result<LoadedModel> load_model(const ServerSettings& settings) {
+Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* cluster) {
   LoadedModel model;
   const std::filesystem::path folder = settings.model.tokenizer_path.empty()
                                            ? settings.model.model_path
@@ -53,8 +53,15 @@ Result<LoadedModel> load_model(const ServerSettings& settings) {
   }
   Engine::Options options{.settings = settings};
   if (model.tokenizer) options.tokenizer_eos = model.tokenizer->eos_id();
-  ProgressBar bar("weights");
-  options.progress = [&](const LoadProgress& progress) { bar.update(progress); };
+  std::optional<ProgressBar> bar;
+  if (cluster == nullptr || cluster->shows_own_loading()) bar.emplace("weights");
+  if (cluster != nullptr) options.cluster = cluster->launch();
+  options.progress = [&](const LoadProgress& progress) {
+    if (bar)
+      bar->update(progress);
+    else
+      cluster->tell_loading();
+  };
   HOCKET_TRY(model.engine, Engine::create(std::move(options)));
   for (const SettingChange& change : model.engine->info().changes)
     log::warning("changed: {} {} -> {} because {}", change.flag, change.from, change.to,

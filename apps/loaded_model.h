@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "apps/cluster_process.h"
 #include "base/result.h"
 #include "core/server_settings.h"
 #include "engine/engine.h"
@@ -23,8 +24,9 @@ struct LoadedModel {
 // Fills settings.model.model_path with the bundled model's folder when it is empty, and says so in
 // one line. Errors: model_not_found when the bundled model is missing.
 Result<void> choose_model(ServerSettings& settings);
+// `cluster`: this process as one of several ranks, which outlives the model; null: it is alone.
 // Errors: those of Tokenizer::load, ChatTemplate::load, Engine::create. Announces what the engine
 // changed by itself.
-Result<LoadedModel> load_model(const ServerSettings& settings);
+Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* cluster = nullptr);
 
 }  // namespace hocket

@@ -2,18 +2,22 @@
 
 namespace hocket {
 
-Result<RunningServer> start_server(const ServerSettings& settings) {
+Result<RunningServer> start_server(const ServerSettings& settings, ClusterProcess* cluster) {
   RunningServer running;
-  HOCKET_TRY(LoadedModel model, load_model(settings));
+  HOCKET_TRY(LoadedModel model, load_model(settings, cluster));
   running.model = std::make_unique<LoadedModel>(std::move(model));
   running.generator = std::make_unique<EngineGenerator>(*running.model->engine);
   const auto& tokenizer = running.model->tokenizer;
   const auto& chat_template = running.model->chat_template;
-  HOCKET_TRY(running.server,
-             Server::create({.settings = settings,
-                             .generator = running.generator.get(),
-                             .tokenizer = tokenizer ? &*tokenizer : nullptr,
-                             .chat_template = chat_template ? &*chat_template : nullptr}));
+  Server::Options options{.settings = settings,
+                          .generator = running.generator.get(),
+                          .tokenizer = tokenizer ? &*tokenizer : nullptr,
+                          .chat_template = chat_template ? &*chat_template : nullptr};
+  if (cluster != nullptr) {
+    options.cluster_token = cluster->token();
+    options.internal_host = running.model->engine->cluster()->local_host();
+  }
+  HOCKET_TRY(running.server, Server::create(std::move(options)));
   return running;
 }
 

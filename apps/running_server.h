@@ -16,7 +16,8 @@ struct RunningServer {
 };
 
 // Loads settings.model (choose_model() has named it) and listens on settings.http; port 0: any free
-// one. Errors: those of load_model and Server::create.
-Result<RunningServer> start_server(const ServerSettings& settings);
+// one. `cluster`: see load_model. Errors: those of load_model and Server::create.
+Result<RunningServer> start_server(const ServerSettings& settings,
+                                   ClusterProcess* cluster = nullptr);
 
 }  // namespace hocket

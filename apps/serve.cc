@@ -1,9 +1,11 @@
 // hocket serve: loads a model and answers over HTTP until SIGTERM or SIGINT.
 #include <fmt/core.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/cluster_process.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/running_server.h"
@@ -27,20 +29,71 @@ std::string show_list(const std::vector<int>& numbers) {
   return text;
 }
 
-void tell_ranks(const EngineInfo& info, const std::string& routing) {
-  log::info("ranks: {} over {}, {} combine groups, routing {}", info.num_ranks, info.network,
-            info.combine_groups, routing);
+// `first`: the rank that info.ranks begins with; those of other processes tell of themselves.
+void tell_ranks(const EngineInfo& info, const ParallelSettings& parallel, int first) {
+  log::info("ranks: {} over {}, {} combine groups, routing {}", parallel.ep_size, info.network,
+            info.combine_groups, parallel.dp_routing);
   for (size_t i = 0; i < info.ranks.size(); ++i) {
     const RankInfo& rank = info.ranks[i];
-    log::info("rank {}: cores {}, {} threads; experts {}; {} KV tokens; weights {:.2f} GB", i,
-              rank.cpus.empty() ? "any" : show_list(rank.cpus), rank.num_workers,
-              show_list(rank.experts), rank.max_total_tokens,
+    log::info("rank {}: cores {}, {} threads; experts {}; {} KV tokens; weights {:.2f} GB",
+              static_cast<size_t>(first) + i, rank.cpus.empty() ? "any" : show_list(rank.cpus),
+              rank.num_workers, show_list(rank.experts), rank.max_total_tokens,
               static_cast<double>(rank.weight_bytes) / 1e9);
   }
 }
 
+void tell_start(const EngineInfo& info, const ServerSettings& settings, int first_rank) {
+  const bool several = settings.parallel.ep_size > 1;
+  log::info("machine: {}", describe(inspect_machine()));
+  log::info("form: {}", form_of(info));
+  if (several) tell_ranks(info, settings.parallel, first_rank);
+  log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
+            info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
+            static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
+  const SchedulerSettings& schedule = settings.scheduler;
+  const bool chosen = schedule.overlap_schedule == "auto" && !schedule.disable_overlap_schedule;
+  log::info("overlap schedule: {}{}", info.overlap_schedule ? "on" : "off",
+            !chosen   ? ""
+            : several ? " (auto: ranks agree on each step)"
+                      : " (auto: the model runs on CPUs)");
+}
+
+// Of how many ranks this process is one, or has; settings.parallel.ep_size says so from now on.
+Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
+  LaunchFlags flags{.dist_init_addr = p.dist_init_addr};
+  if (p.nnodes != 0) flags.nnodes = p.nnodes;
+  if (p.node_rank != -1) flags.node_rank = p.node_rank;
+  if (p.ep_size != 0) flags.ep_size = p.ep_size;
+  if (p.ranks_per_node != 0) flags.ranks_per_node = p.ranks_per_node;
+  HOCKET_TRY(LaunchPlan plan, read_launch(flags, this_environment()));
+  p.ep_size = plan.num_ranks;
+  return plan;
+}
+
+// Tells when the service becomes ready, and when it is no longer.
+class Readiness {
+ public:
+  explicit Readiness(std::string url) : url_(std::move(url)) {}
+  void tell(const Generator& generator) {
+    const std::optional<Error> lost = generator.stats().lost;
+    if (ready_ == !lost.has_value()) return;
+    if (!lost)
+      log::info("ready: {} serving {}", url_, generator.info().served_model_name);
+    else if (!ready_)
+      log::info("listening: {}, not ready yet: {}", url_, lost->message);
+    else
+      log::warning("not ready: {}", lost->message);
+    ready_ = !lost.has_value();
+  }
+
+ private:
+  const std::string url_;
+  std::optional<bool> ready_;  // as told last
+};
+
 Result<int> serve_model(const Arguments& arguments) {
   ServerSettings settings;
+  settings.parallel.ep_size = 0;  // not given
   HOCKET_TRY(const bool go, parse_flags({.command = "serve",
                                          .about = "OpenAI-compatible server",
                                          .groups = settings_flags(settings)},
@@ -48,25 +101,29 @@ Result<int> serve_model(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY(const log::Level level, log::parse_level(settings.http.log_level));
   log::set_level(level);
+  HOCKET_TRY(const LaunchPlan plan, choose_ranks(settings.parallel));
   HOCKET_TRY_VOID(choose_model(settings));
   const SignalGuard signals;
-  HOCKET_TRY(const RunningServer running, start_server(settings));
-  const EngineInfo& info = running.model->engine->info();
-  log::info("machine: {}", describe(inspect_machine()));
-  log::info("form: {}", form_of(info));
-  if (info.num_ranks > 1) tell_ranks(info, settings.parallel.dp_routing);
-  log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
-            info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
-            static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
-  const SchedulerSettings& schedule = settings.scheduler;
-  const bool chosen = schedule.overlap_schedule == "auto" && !schedule.disable_overlap_schedule;
-  log::info("overlap schedule: {}{}", info.overlap_schedule ? "on" : "off",
-            !chosen              ? ""
-            : info.num_ranks > 1 ? " (auto: ranks agree on each step)"
-                                 : " (auto: the model runs on CPUs)");
-  log::info("ready: http://{}:{} serving {}", settings.http.host, running.server->port(),
-            info.served_model_name);
-  return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s);
+  std::optional<ExitOnSignal> starting;
+  starting.emplace(signals, 0, "ending before anything was served");
+  std::unique_ptr<ClusterProcess> cluster;  // null: all ranks are in this process
+  if (plan.num_ranks > 1 && !plan.in_process) {
+    HOCKET_TRY(cluster, ClusterProcess::create(plan, settings, arguments));
+  }
+  HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get()));
+  tell_start(running.model->engine->info(), settings, plan.rank);
+  Readiness readiness(fmt::format("http://{}:{}", settings.http.host, running.server->port()));
+  readiness.tell(*running.generator);
+  starting.reset();
+  const auto poll = [&]() -> Result<void> {
+    readiness.tell(*running.generator);
+    return cluster ? cluster->watch() : Result<void>{};
+  };
+  const auto on_signal = [&](int number) {
+    if (cluster) cluster->forward_signal(number);
+  };
+  return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s,
+                            {.poll = poll, .on_signal = on_signal});
 }
 
 }  // namespace

@@ -4,11 +4,17 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <thread>
+#include <utility>
 
 #include "base/log.h"
 
 namespace hocket {
+namespace {
+
+constexpr double kPollSeconds = 0.25;
+constexpr Duration kLastWords = std::chrono::seconds(2);  // for requests to end with the error
+
+}  // namespace
 
 SignalGuard::SignalGuard() {
   sigemptyset(&set_);
@@ -24,22 +30,34 @@ int SignalGuard::wait(double seconds) const {
   return signal > 0 ? signal : 0;
 }
 
-int serve_until_signal(Server& server, const SignalGuard& signals, double shutdown_seconds) {
+ExitOnSignal::ExitOnSignal(const SignalGuard& signals, int status, std::string why)
+    : thread_([&signals, status, why = std::move(why)](const std::stop_token& stop) {
+        while (!stop.stop_requested())
+          if (const int signal = signals.wait(0.1); signal != 0) {
+            log::warning("signal {}: {}", signal, why);
+            std::_Exit(status);
+          }
+      }) {}
+
+int serve_until_signal(Server& server, const SignalGuard& signals, double shutdown_seconds,
+                       const Meanwhile& meanwhile) {
   int signal = 0;
-  while ((signal = signals.wait(1.0)) == 0)
+  while ((signal = signals.wait(kPollSeconds)) == 0) {
     if (const Result<void> alive = server.watchdog(); !alive) {
       log::error("{}", describe(alive.error()));
       std::_Exit(exit_status(alive.error().code));
     }
+    if (!meanwhile.poll) continue;
+    if (const Result<void> good = meanwhile.poll(); !good) {
+      log::error("{}", describe(good.error()));
+      server.drain(kLastWords);
+      return exit_status(good.error().code);
+    }
+  }
   log::info("signal {}: draining, up to {:.0f} s; a second one exits at once", signal,
             shutdown_seconds);
-  std::jthread second([&](const std::stop_token& stop) {
-    while (!stop.stop_requested())
-      if (signals.wait(0.1) != 0) {
-        log::warning("second signal: exiting without waiting for running requests");
-        std::_Exit(1);
-      }
-  });
+  if (meanwhile.on_signal) meanwhile.on_signal(signal);
+  const ExitOnSignal second(signals, 1, "the second: exiting without waiting for requests");
   const bool complete = server.drain(from_seconds(shutdown_seconds));
   log::info("stopped: {}", complete ? "every request was answered" : "some requests were aborted");
   return complete ? 0 : 1;

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
 
 #include "server/server.h"
 
@@ -19,9 +22,27 @@ class SignalGuard {
   sigset_t set_;
 };
 
+// While it lives, a signal ends the process at once. Thread: one of its own, which waits.
+class ExitOnSignal {
+ public:
+  // `why` is the last line of the log.
+  ExitOnSignal(const SignalGuard& signals, int status, std::string why);
+
+ private:
+  std::jthread thread_;
+};
+
+// What else there is to do while a server serves.   Thread: that of serve_until_signal.
+struct Meanwhile {
+  std::function<Result<void>()> poll;  // a few times a second; an error ends the service
+  std::function<void(int)> on_signal;  // before the server drains
+};
+
 // Serves until a signal, then drains: what runs may end within `shutdown_seconds`; a second signal
-// exits at once (status 1). Returns 0 after a full drain, 1 when requests had to be aborted, 6 when
+// exits at once (status 1). Returns 0 after a full drain, 1 when requests had to be aborted, the
+// status of the error that ended the service otherwise: 5 when this rank is lost for good, 6 when
 // the watchdog found the engine hanging.
-int serve_until_signal(Server& server, const SignalGuard& signals, double shutdown_seconds);
+int serve_until_signal(Server& server, const SignalGuard& signals, double shutdown_seconds,
+                       const Meanwhile& meanwhile = {});
 
 }  // namespace hocket

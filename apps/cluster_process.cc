@@ -1,0 +1,150 @@
+#include "apps/cluster_process.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/log.h"
+#include "base/machine.h"
+#include "cluster/auth.h"
+#include "engine/rank_setup.h"
+
+namespace hocket {
+namespace {
+
+// The token of ranks that are all of this host and started by one of them: nobody else needs it.
+constexpr const char* kTokenVariable = "HOCKET_SPAWNED_TOKEN";
+constexpr Duration kTellEvery = std::chrono::seconds(2);
+constexpr Duration kEndMargin = std::chrono::seconds(5);
+constexpr double kMostRankWaitSeconds = 7 * 86400;
+
+Error bad(const char* flag, std::string why) {
+  return error(ErrorCode::bad_value, "{}", why).with_param(flag);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClusterProcess>> ClusterProcess::create(const LaunchPlan& plan,
+                                                               ServerSettings& settings,
+                                                               Arguments arguments) {
+  std::unique_ptr<ClusterProcess> made(new ClusterProcess(plan, std::move(arguments)));
+  if (plan.spawned()) log::set_origin(fmt::format("rank {}", plan.rank));
+  HOCKET_TRY_VOID(made->read_options(settings));
+  int& port = settings.http.port;
+  if (port != 0) port += plan.local_rank;
+  if (port > 65535)
+    return fail(bad("port", fmt::format("rank {} of this host would listen at port {}; 65535 is "
+                                        "the last",
+                                        plan.local_rank, port)));
+  HOCKET_TRY_VOID(made->take_cores(settings));
+  // Each rank may wait for those that still answer, when it has answered all itself.
+  made->patience_ = 2 * from_seconds(settings.http.shutdown_timeout_s) + kEndMargin;
+  return made;
+}
+
+Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
+  const ParallelSettings& p = settings.parallel;
+  if (p.ep_link_gbit != 0 || p.ep_link_latency_us != 0)
+    return fail(bad("ep-link-gbit",
+                    "--ep-link-* pretends a network between the ranks of one process; between "
+                    "processes there is one")
+                    .with_fix("--ep-size N alone"));
+  if (!(p.rank_wait_s > 0 && p.rank_wait_s <= kMostRankWaitSeconds))
+    return fail(bad("rank-wait", fmt::format("--rank-wait is {:g} s; more than 0, and at most a "
+                                             "week, are possible",
+                                             p.rank_wait_s)));
+  control_.init_addr = plan_.init_addr;
+  control_.insecure = p.insecure_cluster;
+  control_.rank_wait = from_seconds(p.rank_wait_s);
+  const char* inherited = std::getenv(kTokenVariable);
+  if (!p.cluster_token_file.empty()) {
+    HOCKET_TRY(control_.token, read_cluster_token(p.cluster_token_file));
+  } else if (plan_.spawned() && inherited != nullptr) {
+    control_.token = inherited;
+  } else if (plan_.num_local == plan_.num_ranks) {
+    control_.token = make_boot_id() + make_boot_id();
+  } else if (p.insecure_cluster) {
+    log::warning(
+        "--insecure-cluster: whoever reaches {} may join this service, read its requests and "
+        "write its answers; --cluster-token-file FILE on all ranks keeps strangers out",
+        to_text(plan_.init_addr));
+  }
+  return {};
+}
+
+// As the engine shares them among threads: parts without overlap, near to each other.
+Result<void> ClusterProcess::take_cores(ServerSettings& settings) {
+  std::string& bind = settings.compute.cpu_bind;
+  if (plan_.ranks_per_node == 1 || bind == "none") return {};
+  if (plan_.spawned()) {  // it is on its cores already
+    bind = "auto";
+    return {};
+  }
+  HOCKET_TRY(const Machine machine, machine_for(settings.compute));
+  // A launcher that starts every rank may have given each its cores.
+  const bool bound = std::ssize(machine.cpus) < sysconf(_SC_NPROCESSORS_ONLN);
+  if (plan_.num_local == 1 && bind == "auto" && bound) return {};
+  num_numa_nodes_ = machine.num_numa_nodes;
+  cores_ = share_cores(read_cpu_places(machine), plan_.ranks_per_node);
+  const CoreSet& own = cores_[static_cast<size_t>(plan_.local_rank)];
+  if (own.cpus.empty()) return {};
+  bind = "auto";
+  return pin_self(own, num_numa_nodes_);
+}
+
+ClusterLaunch ClusterProcess::launch() {
+  return {.plan = plan_, .control = control_, .joined = [this](const ControlPlane& plane) {
+            plane_ = &plane;
+            return start_others(plane);
+          }};
+}
+
+Result<void> ClusterProcess::start_others(const ControlPlane& plane) {
+  if (plan_.num_local == 1) return {};
+  LaunchPlan here = plan_;
+  if (here.rank == 0) here.init_addr.port = plane.port();
+  std::vector<RankProgram> programs;
+  for (int i = 1; i < plan_.num_local; ++i) {
+    RankProgram& one = programs.emplace_back();
+    one.rank = plan_.rank + i;
+    one.arguments = {"serve"};
+    one.arguments.insert(one.arguments.end(), arguments_.begin(), arguments_.end());
+    one.variables = {spawned_variable(here, one.rank),
+                     fmt::format("{}={}", kTokenVariable, control_.token)};
+    if (!cores_.empty()) one.cores = cores_[static_cast<size_t>(i)];
+  }
+  HOCKET_TRY(const std::string program, own_program());
+  HOCKET_TRY(LocalRanks started, LocalRanks::spawn(program, programs, num_numa_nodes_));
+  others_.emplace(std::move(started));
+  others_->patience = patience_;
+  return {};
+}
+
+void ClusterProcess::tell_loading() {
+  if (plan_.rank != 0 || plane_ == nullptr) return;
+  const TimePoint now = RealClock().now();
+  if (now - told_at_ < kTellEvery) return;
+  told_at_ = now;
+  std::string line = loading_line(plane_->status());
+  if (line == told_) return;
+  told_ = std::move(line);
+  log::info("loading: {}", told_);
+}
+
+Result<void> ClusterProcess::watch() {
+  tell_loading();
+  if (!others_) return {};
+  const std::optional<LocalRanks::End> end = others_->poll();
+  if (!end) return {};
+  return fail(error(ErrorCode::lost_rank,
+                    "{}; the process that started it ends with the other ranks of this host",
+                    end->text)
+                  .with_fix("its last lines say why; start this host's ranks again, and they "
+                            "rejoin the others"));
+}
+
+void ClusterProcess::forward_signal(int number) const {
+  if (others_) others_->signal(number);
+}
+
+}  // namespace hocket
