@@ -110,19 +110,21 @@ Result<Expectation> find_expectation(const std::filesystem::path& folder) {
                   .with_fix("a folder as in tests/golden, or none for the bundled model"));
 }
 
-// Whether what lies beside the model was computed by this form of it: int8 products and int8 KV are
-// another, and recorded answers are those of the model before its files were quantized.
+// Whether what lies beside the model was computed by this form of it: int8 products, KV and
+// dispatch are another, and recorded answers are those of the model before its files were
+// quantized.
 bool is_of_this_form(const Expectation& expected, const ModelChoice& choice) {
   const WeightFormat format = choice.weight_format();
-  if (choice.kv_dtype == DType::int8 || format == WeightFormat::int8 ||
-      format == WeightFormat::int4)
+  if (choice.kv_dtype == DType::int8 || choice.dispatch_dtype == DType::int8 ||
+      format == WeightFormat::int8 || format == WeightFormat::int4)
     return false;
   return expected.reference || choice.model.quant.layout == QuantConfig::Layout::none;
 }
 
 std::vector<std::string> dtypes_of(const ServerSettings& settings) {
   if (settings.model.dtype != "auto") return {settings.model.dtype};
-  if (settings.model.quantization != "none" || settings.memory.kv_cache_dtype != "auto")
+  if (settings.model.quantization != "none" || settings.memory.kv_cache_dtype != "auto" ||
+      settings.parallel.dispatch_dtype != "auto")
     return {"bfloat16"};
   return {"float32", "bfloat16"};
 }
@@ -145,7 +147,7 @@ Result<void> check_form(const ServerSettings& settings, const std::string& again
     report.add(lines);
   }
   const Roundings roundings = roundings_of(choice, against);
-  if (!roundings.weights && !roundings.kv) return {};
+  if (!roundings.any()) return {};
   const auto scripts =
       expected.reference ? scripts_of(*expected.reference) : scripts_of(expected.recorded);
   HOCKET_TRY(const std::vector<CheckLine> lines,

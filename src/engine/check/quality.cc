@@ -74,6 +74,8 @@ QualityBound bound_of(Rounding rounding) {
       return {.kl_mean = 0.18, .sure_changed = 0.04, .diff_mean = 0.9, .diff_max = 20};
     case Rounding::int8_kv:
       return {.kl_mean = 0.005, .sure_changed = 0.005, .diff_mean = 0.12, .diff_max = 13};
+    case Rounding::int8_dispatch:
+      return {.kl_mean = 0.001, .sure_changed = 0.005, .diff_mean = 0.05, .diff_max = 10};
   }
   std::unreachable();
 }
@@ -88,6 +90,8 @@ std::string name_of(Rounding rounding) {
       return "int4";
     case Rounding::int8_kv:
       return "int8 KV";
+    case Rounding::int8_dispatch:
+      return "int8 dispatch";
   }
   std::unreachable();
 }
@@ -169,8 +173,9 @@ Roundings roundings_of(const ModelChoice& choice, const std::string& against) {
   ModelChoice as_stored = choice;
   // Compared with other files, float32 shows how far the stored numbers are.
   if (!against.empty()) as_stored.dtype = DType::bf16;
-  Roundings found{.weights = rounding_of(as_stored.weight_format()), .kv = {}};
+  Roundings found{.weights = rounding_of(as_stored.weight_format())};
   if (choice.kv_dtype == DType::int8) found.kv = Rounding::int8_kv;
+  if (choice.dispatch_dtype == DType::int8) found.dispatch = Rounding::int8_dispatch;
   return found;
 }
 
@@ -187,6 +192,7 @@ Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
   const Roundings roundings = roundings_of(choice, question.against);
   ServerSettings weights_rounded = question.settings;
   weights_rounded.memory.kv_cache_dtype = "auto";
+  weights_rounded.parallel.dispatch_dtype = "auto";
   HOCKET_TRY(const auto middle, record(weights_rounded));
   std::vector<CheckLine> lines;
   if (roundings.weights) {
@@ -196,10 +202,20 @@ Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
     add_lines(lines, distance(plain.first, middle.first), *roundings.weights,
               dtype_name(plain.second));
   }
+  const auto compare = [&](Rounding rounding, const ServerSettings& settings) -> Result<void> {
+    HOCKET_TRY(const auto rounded, record(settings));
+    add_lines(lines, distance(middle.first, rounded.first), rounding, dtype_name(middle.second));
+    return {};
+  };
   if (roundings.kv) {
-    HOCKET_TRY(const auto rounded, record(question.settings));
-    add_lines(lines, distance(middle.first, rounded.first), *roundings.kv,
-              dtype_name(middle.second));
+    ServerSettings kv_rounded = weights_rounded;
+    kv_rounded.memory.kv_cache_dtype = question.settings.memory.kv_cache_dtype;
+    HOCKET_TRY_VOID(compare(*roundings.kv, kv_rounded));
+  }
+  if (roundings.dispatch) {
+    ServerSettings rows_rounded = weights_rounded;
+    rows_rounded.parallel.dispatch_dtype = question.settings.parallel.dispatch_dtype;
+    HOCKET_TRY_VOID(compare(*roundings.dispatch, rows_rounded));
   }
   return lines;
 }

@@ -1,5 +1,5 @@
-// How far a rounded form of a model (quantized weights, int8 KV) is from a plainer one: the next
-// token's distribution after the same tokens, row by row.
+// How far a rounded form of a model (quantized weights, int8 KV, int8 dispatch) is from a plainer
+// one: the next token's distribution after the same tokens, row by row.
 #pragma once
 
 #include <functional>
@@ -37,13 +37,15 @@ struct LogitDistance {
 LogitDistance distance(const LogitTable& plain, const LogitTable& rounded);
 
 // What is rounded.
-enum class Rounding : uint8_t { fp8, int8, int4, int8_kv };
+enum class Rounding : uint8_t { fp8, int8, int4, int8_kv, int8_dispatch };
 std::string_view rounding_name(Rounding rounding);
 
-// What the weights, or the keys and values, of such a model are rounded to; none: nothing is.
+// What the weights, the keys and values, or the rows that experts get, of such a model are rounded
+// to; none: nothing is.
 // `against` is as below.
 struct Roundings {
-  std::optional<Rounding> weights, kv;
+  std::optional<Rounding> weights, kv, dispatch;
+  bool any() const { return weights || kv || dispatch; }
 };
 Roundings roundings_of(const ModelChoice& choice, const std::string& against);
 
@@ -54,8 +56,8 @@ struct QualityQuestion {
   std::string against;
   std::function<void(const LoadProgress&)> progress;
 };
-// Weights against plain weights, then int8 KV against unrounded KV with the same weights: each
-// number with a bound that comes from what the bundled model shows. Loads one form after the
+// Weights against plain weights, then int8 KV and int8 dispatch against the same weights alone:
+// each number with a bound that comes from what the bundled model shows. Loads one form after the
 // other. Errors: those of Runner::create and play_scripts().
 Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
                                              std::span<const Script> scripts);

@@ -44,6 +44,7 @@ struct Case {
   const char* name;
   const char* quantization = "none";
   const char* kv_cache_dtype = "auto";
+  const char* dispatch_dtype = "auto";
 };
 class GoldenQuality : public ::testing::TestWithParam<Case> {};
 
@@ -54,6 +55,7 @@ TEST_P(GoldenQuality, OfTheBundledModel) {
   ASSERT_TRUE(recorded.has_value()) << describe(recorded.error());
   settings.model.quantization = GetParam().quantization;
   settings.memory.kv_cache_dtype = GetParam().kv_cache_dtype;
+  settings.parallel.dispatch_dtype = GetParam().dispatch_dtype;
   const auto lines =
       check_quality({.settings = settings, .against = {}, .progress = {}}, scripts_of(*recorded));
   ASSERT_TRUE(lines.has_value()) << describe(lines.error());
@@ -73,7 +75,8 @@ TEST_P(GoldenQuality, OfTheBundledModel) {
 INSTANTIATE_TEST_SUITE_P(Forms, GoldenQuality,
                          ::testing::Values(Case{"int8", "int8", "auto"},
                                            Case{"int4", "int4", "auto"},
-                                           Case{"int8_kv", "none", "int8"}),
+                                           Case{"int8_kv", "none", "int8"},
+                                           Case{"int8_dispatch", "none", "auto", "int8"}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace
