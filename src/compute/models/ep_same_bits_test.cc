@@ -317,10 +317,10 @@ TEST(ExpertParallelFaults, ASilentRankEndsThePassOfAllWithinTheStallTimeout) {
   EXPECT_LE(took, milliseconds(550));
 }
 
-TEST(ExpertParallelAllocation, AStepAllocatesNothing) {
+void expect_no_allocations(const ModelCase& model) {
   constexpr int kRanks = 2;
   for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
-    Ranks ranks(kQwen, kRanks, 4);
+    Ranks ranks(model, kRanks, 4);
     ranks.order = &two_batch_order();
     LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
     std::barrier together(kRanks);
@@ -338,6 +338,11 @@ TEST(ExpertParallelAllocation, AStepAllocatesNothing) {
     });
     EXPECT_EQ(made, 0);
   }
+}
+
+TEST(ExpertParallelAllocation, AStepAllocatesNothing) {
+  expect_no_allocations(kQwen);
+  expect_no_allocations(kQwenInt8);
 }
 
 }  // namespace
