@@ -147,6 +147,7 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                                      std::unique_ptr<RankNetwork> network) {
   HOCKET_TRY(SchedulerOptions scheduler,
              scheduler_options(options.settings, runner->plan(), runner->info()));
+  const ParallelSettings& parallel = options.settings.parallel;
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
@@ -161,6 +162,8 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                   .clock = options.clock,
                   .network = std::move(network),
                   .stall_timeout = options.stall_timeout,
+                  .max_delayed_passes =
+                      parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
                   .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
 }

@@ -1,7 +1,6 @@
 #include "engine/lockstep.h"
 
-#include <array>
-#include <bit>
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -11,75 +10,163 @@ namespace hocket {
 namespace {
 
 constexpr int kLane = 0;
-
-// What a rank says of its step, in host order: ranks of other byte orders have no arithmetic in
-// common anyway.
-struct Word {
-  uint32_t rows = 0;
-  uint8_t extends = 0;  // has rows of prompts
-  uint8_t ends = 0;     // wants to stop after this step
-  uint8_t plan = 0;     // for later: all play the serial order
-  uint8_t votes = 0;    // for later
-};
-static_assert(sizeof(Word) == kAgreementBytes);
+// What a step is given before it may count as hung: ten times the last one of its mode and a
+// second, for prompts differ; the first ones meet cold memory.
+constexpr Duration kFirstSteps = std::chrono::seconds(30);
+constexpr Duration kSlack = std::chrono::seconds(1);
+constexpr int kPatience = 10;
 
 bool has_prompts(ForwardMode mode) {
   return mode == ForwardMode::extend || mode == ForwardMode::mixed;
 }
 
+size_t index_of(ExchangeMode mode) {
+  return mode == ExchangeMode::counted ? 0 : 1;
+}
+
 }  // namespace
 
-Lockstep::Lockstep(int num_ranks) : parts_(static_cast<size_t>(num_ranks)) {}
+Lockstep::Lockstep(int num_ranks, const Options& options)
+    : options_(options),
+      delayer_(options.max_delayed_passes),
+      votes_(static_cast<size_t>(num_ranks)),
+      loads_(static_cast<size_t>(num_ranks)),
+      parts_(static_cast<size_t>(num_ranks)) {
+  static_assert(sizeof(Word) == kAgreementBytes);
+  static_assert(std::has_unique_object_representations_v<Word>);
+}
 
 void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
+  HOCKET_CHECK(static_cast<size_t>(exchange.num_ranks()) == parts_.size());
   transport_ = &transport;
   exchange_ = &exchange;
   pass_ = {};
-  ends_ = false;
+  under_way_ = computes_ = may_begin_ = extends_ = ends_ = false;
   error_.reset();
+  liar_ = -1;
+  delayer_ = PrefillDelayer(options_.max_delayed_passes);
+  begun_.reset();
 }
 
 void Lockstep::fail_with(Error why) {
   if (!error_) error_ = std::move(why);
+  if (options_.pulse != nullptr) options_.pulse->end();
+}
+
+// An error here is one of settle(), too: the exchange keeps it.
+void Lockstep::open(const StepWish& wish) {
+  if (ends_ && options_.pulse != nullptr) options_.pulse->end();
+  if (!error_ && !ends_) static_cast<void>(start(wish));
+}
+
+bool Lockstep::settle(const StepWish& now) {
+  if (error_) return false;
+  note_took();
+  const bool is_early = under_way_;
+  Result<void> heard = hear(now);
+  const bool has_news = has_rows(now.work) || asks_to_end_;
+  if (heard && is_early && has_news && !computes_ && !ends_) heard = hear(now);
+  if (!heard) return fail_with(std::move(heard).error()), false;
+  if (computes_) begun_ = transport_->now();
+  if (options_.pulse != nullptr) {
+    if (computes_)
+      options_.pulse->begin(pass_.step, expected());
+    else
+      options_.pulse->end();
+  }
+  return true;
+}
+
+Result<void> Lockstep::start(const StepWish& wish) {
+  const Prospect& work = wish.work;
+  mine_ = {.rows = static_cast<uint32_t>(work.num_decoding),
+           .begins = work.begins,
+           .continues = work.continues,
+           .ends = asks_to_end_,
+           .votes = work.token_usage < options_.low_usage,
+           .takes_requests = wish.load.takes_requests && !asks_to_end_,
+           .load_requests = wish.load.num_requests,
+           .load_tokens = wish.load.num_tokens};
+  const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
+  std::ranges::fill(parts_, AllToAll::Parts(piece));
+  HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
+  under_way_ = true;
+  return {};
+}
+
+Result<void> Lockstep::hear(const StepWish& now) {
+  if (!under_way_) HOCKET_TRY_VOID(start(now));
+  under_way_ = false;
+  ++pass_.step;
+  HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
+  ends_ = true;
+  for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
+    HOCKET_TRY(const Word said, word_of(rank));
+    ends_ &= said.ends != 0;
+    votes_[static_cast<size_t>(rank)] = {.begins = said.begins != 0,
+                                         .continues = said.continues != 0,
+                                         .decodes = said.rows > 0,
+                                         .starves = (said.votes & 1) != 0};
+    Load& load = loads_[static_cast<size_t>(rank)];
+    load.takes_requests.store(said.takes_requests != 0, std::memory_order_relaxed);
+    load.num_requests.store(std::max(0, said.load_requests), std::memory_order_relaxed);
+    load.num_tokens.store(std::max(int64_t{0}, said.load_tokens), std::memory_order_relaxed);
+  }
+  exchange_->release(kLane, MessageKind::agree);
+  conclude();
+  return {};
+}
+
+Result<Lockstep::Word> Lockstep::word_of(int rank) {
+  Word said = mine_;
+  if (rank == exchange_->rank()) return said;
+  const std::span<const std::byte> bytes = exchange_->from(kLane, MessageKind::agree, rank);
+  if (bytes.size() != sizeof said) {
+    liar_ = rank;
+    return fail(error(ErrorCode::lost_rank,
+                      "rank {} sent {} bytes as its agreement on step {}, not {}", rank,
+                      bytes.size(), pass_.step, sizeof said));
+  }
+  std::memcpy(&said, bytes.data(), sizeof said);
+  return said;
+}
+
+// The same on every rank, for it follows from their words alone.
+void Lockstep::conclude() {
+  const bool allowed = delayer_.allows(votes_);
+  const auto extends = [&](const PrefillVote& v) { return v.continues || (v.begins && allowed); };
+  extends_ = std::ranges::any_of(votes_, extends);
+  computes_ = extends_ || std::ranges::any_of(votes_, &PrefillVote::decodes);
+  may_begin_ = extends_ && allowed;
+  pass_.mode = extends_ ? ExchangeMode::counted : ExchangeMode::slotted;
 }
 
 bool Lockstep::agree(const Batch& mine) {
-  if (error_) return false;
-  ++pass_.step;
-  const Stamp stamp{.step = pass_.step};
-  const Word word{.rows = static_cast<uint32_t>(mine.num_rows),
-                  .extends = has_prompts(mine.mode) ? uint8_t{1} : uint8_t{0},
-                  .ends = asks_to_end_ ? uint8_t{1} : uint8_t{0}};
-  const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&word, 1))};
-  std::ranges::fill(parts_, AllToAll::Parts(piece));
-  if (auto sent = exchange_->start(kLane, MessageKind::agree, stamp, parts_); !sent)
-    return fail_with(std::move(sent).error()), false;
-  if (auto here = exchange_->wait(kLane, MessageKind::agree, stamp); !here)
-    return fail_with(std::move(here).error()), false;
-  bool computes = false, extends = false;
-  ends_ = false;
-  for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
-    Word said = word;
-    if (rank != exchange_->rank()) {
-      const std::span<const std::byte> bytes = exchange_->from(kLane, MessageKind::agree, rank);
-      if (bytes.size() != sizeof said)
-        return fail_with(error(ErrorCode::lost_rank,
-                               "rank {} sent {} bytes as its agreement on step {}, not {}", rank,
-                               bytes.size(), pass_.step, sizeof said)),
-               false;
-      std::memcpy(&said, bytes.data(), sizeof said);
-    }
-    computes |= said.rows > 0;
-    extends |= said.extends != 0;
-    ends_ |= said.ends != 0;
-  }
-  exchange_->release(kLane, MessageKind::agree);
-  pass_.mode = extends ? ExchangeMode::counted : ExchangeMode::slotted;
-  return computes;
+  HOCKET_CHECK((computes_ || mine.num_rows == 0));
+  HOCKET_CHECK((extends_ || !has_prompts(mine.mode)));
+  return computes_;
+}
+
+RankLoad Lockstep::heard(int rank) const {
+  const Load& load = loads_.at(static_cast<size_t>(rank));
+  return {.takes_requests = load.takes_requests.load(std::memory_order_relaxed),
+          .num_requests = load.num_requests.load(std::memory_order_relaxed),
+          .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
+}
+
+void Lockstep::note_took() {
+  if (!begun_) return;
+  took_[index_of(pass_.mode)] = transport_->now() - *begun_;
+  begun_.reset();
+}
+
+Duration Lockstep::expected() const {
+  const std::optional<Duration>& last = took_[index_of(pass_.mode)];
+  return last ? kSlack + kPatience * *last : kFirstSteps;
 }
 
 bool Lockstep::called() {
-  return error_ || exchange_->called(kLane, MessageKind::agree);
+  return error_ || under_way_ || exchange_->called(kLane, MessageKind::agree);
 }
 
 void Lockstep::wait(Duration most) {

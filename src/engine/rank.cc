@@ -44,7 +44,11 @@ Rank::Rank(Parts parts)
       runner(std::move(parts.runner)),
       kv_events(std::move(parts.kv_events)),
       experts(parts.experts),
-      lockstep(network ? std::make_optional<Lockstep>(network->num_ranks()) : std::nullopt),
+      lockstep(network ? std::make_optional<Lockstep>(
+                             network->num_ranks(),
+                             Lockstep::Options{.pulse = &network->pulse(),
+                                               .max_delayed_passes = parts.max_delayed_passes})
+                       : std::nullopt),
       scheduler(with(parts.scheduler, kv_events.get(), lockstep ? &*lockstep : nullptr)),
       sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
       step_log(parts.log_interval, log_prefix(network.get())),
@@ -142,7 +146,8 @@ bool Rank::has_cause() {
 
 void Rank::nap() {
   if (together()) {
-    lockstep->wait(kIdleWait);
+    // Whose coming was noticed while an agreement was waited for wakes nobody again.
+    if (commands.size() == 0) lockstep->wait(kIdleWait);
     last_turn_ns = clock.now().time_since_epoch().count();  // to find nothing to do is no silence
     return;
   }
@@ -195,7 +200,10 @@ RankLoad Rank::load() const {
 }
 
 std::vector<RankLoad> Rank::heard_loads() const {
-  return std::vector<RankLoad>(static_cast<size_t>(network ? network->num_ranks() : 1));
+  std::vector<RankLoad> all;
+  for (int rank = 0; lockstep && rank < network->num_ranks(); ++rank)
+    all.push_back(lockstep->heard(rank));
+  return all;
 }
 
 RankStats Rank::read_stats() const {

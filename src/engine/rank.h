@@ -55,7 +55,8 @@ struct Rank {
     // Of several ranks; null: the only one.
     std::unique_ptr<RankNetwork> network;
     Duration stall_timeout = AllToAll::Options().stall_timeout;
-    Duration farewell{};  // to go on for others' requests after ask_to_stop(), at most
+    int max_delayed_passes = 0;  // of prompts, for the sake of other ranks' answers
+    Duration farewell{};         // to go on for others' requests after ask_to_stop(), at most
   };
   explicit Rank(Parts parts);
 

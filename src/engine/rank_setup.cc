@@ -46,6 +46,11 @@ class SharedProgress {
 Result<void> check_parallel(const ServerSettings& settings) {
   const ParallelSettings& p = settings.parallel;
   HOCKET_TRY_VOID(parse_routing_policy(p.dp_routing));
+  if (p.enable_prefill_delayer && p.prefill_delayer_max_passes < 1)
+    return fail(refused("prefill-delayer-max-passes",
+                        fmt::format("--prefill-delayer-max-passes is {}, must be at least 1",
+                                    p.prefill_delayer_max_passes),
+                        "--prefill-delayer-max-passes 30"));
   if (p.ep_size < 1 || p.ep_size > kMostLocalRanks)
     return fail(refused("ep-size",
                         fmt::format("--ep-size {} is not in 1 to {}", p.ep_size, kMostLocalRanks),

@@ -6,19 +6,30 @@
 #include "engine/rank.h"
 
 namespace hocket {
+namespace {
+
+StepWish wish_of(const Rank& rank) {
+  return {.work = rank.scheduler.prospect(), .load = rank.load()};
+}
+
+}  // namespace
 
 bool Rank::step(Outbox& box) {
   outbox = &box;
   if (forward_thread) return step_overlapped();
   intake();
+  if (lockstep && !lockstep->settle(wish_of(*this))) return give_up({}), false;
   const Batch& batch = scheduler.schedule(clock.now());
-  if (lockstep && lockstep->lost()) return give_up(batch), false;
   busy = !batch.empty();
   if (batch.empty()) return rest(), false;
   Flight& flight = take_flight();
   prepare(batch, prepare_options(), flight);
   forward(flight, {}, tools());
   if (flight.lost) return lockstep->fail_with(*flight.lost), give_up(batch), false;
+  if (lockstep) {
+    intake();  // what has just come has its say in the next step
+    lockstep->open(wish_of(*this));
+  }
   sample(flight, tools());
   commit(flight);
   reply(flight);
