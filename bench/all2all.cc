@@ -3,21 +3,18 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <ifaddrs.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/quantile.h"
 #include "bench/all2all_mpi.h"
 #include "bench/mesh.h"
+#include "bench/processes.h"
 #include "bench/socket_transport.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/comm/loopback.h"
@@ -118,6 +115,7 @@ class Rank {
         mesh_(mesh) {}
 
   Result<void> run() {
+    pin_thread(cpu_of(rank_));
     HOCKET_TRY_VOID(add_sockets());
     UcxOptions tcp{.tls = "tcp", .devices = options_.devices};
     if (tcp.devices.empty()) tcp.devices = device_of(mesh_.host());
@@ -144,6 +142,8 @@ class Rank {
   }
 
  private:
+  int cpu_of(int rank) const { return cpus_[static_cast<size_t>(rank) % cpus_.size()]; }
+
   AllToAll::Options exchange_options() const {
     return {.num_lanes = 1, .most_bytes = {most_, most_, 1}};
   }
@@ -230,6 +230,7 @@ class Rank {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < ends.size(); ++rank) {
       threads.emplace_back([&, rank] {
+        pin_thread(cpu_of(static_cast<int>(rank)));
         uint64_t step = 0;
         auto exchange = AllToAll::create(*ends[rank], exchange_options());
         us[rank] = exchange ? one_round(**exchange, step, i)  // the first one warms up
@@ -246,8 +247,10 @@ class Rank {
     std::vector<Way> mpi(1);
     if (!options_.probe && (options_.rank < 0 || !options_.mpirun.empty())) {
       mpi[0].name = "mpi tcp";
+      std::vector<int> cpus;
+      for (int rank = 0; rank < options_.num_ranks; ++rank) cpus.push_back(cpu_of(rank));
       auto us = mpi_exchange_us({.mpirun = options_.rank < 0 ? kMpirun : options_.mpirun,
-                                 .num_ranks = options_.num_ranks,
+                                 .cpus = cpus,
                                  .num_bytes = options_.bytes[i],
                                  .num_exchanges = 2 * num_pairs(i),
                                  .rounds = std::min(options_.rounds, kMpiRounds)});
@@ -308,41 +311,10 @@ class Rank {
   const int rank_;
   const size_t most_;
   const Bytes bytes_;
+  const std::vector<int> cpus_ = inspect_machine().cpus;  // before this thread is pinned
   Mesh& mesh_;
   std::vector<Way> ways_;  // sockets first
   uint64_t num_agreed_ = 0;
-};
-
-// The other ranks, as children of this process.
-class Children {
- public:
-  Children() = default;
-  Children(const Children&) = delete;
-  Children& operator=(const Children&) = delete;
-  ~Children() {
-    for (const pid_t pid : pids_) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
-  }
-  Result<void> start(const std::function<int()>& body) {
-    const pid_t pid = fork();
-    if (pid < 0) return fail(ErrorCode::io, "cannot start another process");
-    if (pid == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      _exit(body());
-    }
-    pids_.push_back(pid);
-    return {};
-  }
-  Result<void> wait() {
-    for (const pid_t pid : std::exchange(pids_, {})) {
-      int status = 0;
-      waitpid(pid, &status, 0);
-      if (status != 0) return fail(ErrorCode::lost_rank, "a rank ended with status {}", status);
-    }
-    return {};
-  }
-
- private:
-  std::vector<pid_t> pids_;
 };
 
 Result<void> be_rank(const BenchAllToAllOptions& options, int rank, const std::string& addr) {

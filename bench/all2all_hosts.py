@@ -27,7 +27,7 @@ def between_hosts(bench):
         reach.flush()
         mpirun = (
             f"mpirun --allow-run-as-root --host {','.join(host.name for host in hosts)} --mca plm_rsh_agent 'sh {reach.name}'"
-            " --bind-to none --mca plm_rsh_no_tree_spawn 1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0"
+            " --mca plm_rsh_no_tree_spawn 1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0"
         )
         flags = ["--addr", "h0:7000", "--link-gbit", GBIT, "--mpirun", mpirun]
         ranks = [host.start([*bench, *flags, "--rank", i]) for i, host in enumerate(hosts)]

@@ -1,5 +1,7 @@
 #include "bench/all2all_mpi.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +14,9 @@ namespace hocket {
 namespace {
 
 constexpr const char* kProgram = R"(
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 int main(int argc, char** argv) {
@@ -20,6 +24,10 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  CPU_SET(atoi(argv[4 + rank]), &own);
+  sched_setaffinity(0, sizeof(own), &own);
   char* out = calloc(n, 1);
   char* in = calloc((size_t)n * size, 1);
   MPI_Request* all = malloc(2 * size * sizeof(*all));
@@ -84,10 +92,11 @@ Result<std::vector<double>> mpi_exchange_us(const MpiExchange& what) {
   if (!installed) return fail(ErrorCode::io, "MPI is not installed");
   HOCKET_TRY(const std::filesystem::path exchange, program());
   const std::string command = fmt::format(
-      "timeout 25 {} -np {} --mca btl tcp,self --mca pml ob1 --mca btl_tcp_eager_limit 8000000 "
-      "--mca btl_tcp_max_send_size 8000000 {} {} {} {} 2>/dev/null",
-      what.mpirun, what.num_ranks, exchange.string(), what.num_bytes, what.num_exchanges,
-      what.rounds);
+      "timeout 25 {} -np {} --bind-to none --mca btl tcp,self --mca pml ob1 --mca "
+      "btl_tcp_eager_limit 8000000 "
+      "--mca btl_tcp_max_send_size 8000000 {} {} {} {} {} 2>/dev/null",
+      what.mpirun, what.cpus.size(), exchange.string(), what.num_bytes, what.num_exchanges,
+      what.rounds, fmt::join(what.cpus, " "));
   const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), pclose);
   std::array<char, 256> line{};
   std::vector<double> rounds;

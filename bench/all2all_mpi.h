@@ -10,8 +10,8 @@
 namespace hocket {
 
 struct MpiExchange {
-  std::string mpirun;  // the command, with flags that say where ranks run and on which device
-  int num_ranks = 2;
+  std::string mpirun;     // the command, with flags that say on which hosts and devices
+  std::vector<int> cpus;  // of each rank
   int num_bytes = 0;      // of a message to each peer
   int num_exchanges = 0;  // of a round
   int rounds = 0;

@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(UcxSettings, TcpIsEagerAndTheUsersVariablesGoFirst) {
-  const std::string ours = " | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=512k";
+  const std::string ours = " | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=256k";
   EXPECT_EQ(ucx_settings({.tls = "tcp", .devices = "eth7"}).describe(),
             "tcp on eth7 | eager" + ours);
   EXPECT_EQ(ucx_settings({.tls = "posix,self"}).describe(),

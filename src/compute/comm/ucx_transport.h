@@ -52,7 +52,7 @@ class UcxTransport : public Transport {
   // called it yet. Errors: lost_rank (an address of another epoch, version or rank, or that cannot
   // be reached from here).
   virtual Result<void> connect(std::span<const std::span<const std::byte>> addresses) = 0;
-  // "ucx 1.13.1 | tcp on eth0 | eager | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=512k"
+  // "ucx 1.13.1 | tcp on eth0 | eager | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=256k"
   virtual std::string describe() const = 0;
 };
 
