@@ -143,7 +143,7 @@ Result<void> ClusterProcess::watch() {
                             "rejoin the others"));
 }
 
-void ClusterProcess::forward_signal(int number) const {
+void ClusterProcess::forward_signal(int number) {
   if (others_) others_->signal(number);
 }
 

@@ -40,7 +40,7 @@ class ClusterProcess {
   // A few times a second. Errors: lost_rank: a rank that this process started has ended.
   Result<void> watch();
   // To the ranks that this process started.
-  void forward_signal(int number) const;
+  void forward_signal(int number);
 
  private:
   ClusterProcess(const LaunchPlan& plan, Arguments arguments)

@@ -80,10 +80,13 @@ std::optional<Error> disagreement(const Identity& rank_0, const Identity& other)
     return e;
   if (auto e = differ(
           "plan set", rank_0.plans, other.plans,
-          "give all ranks the same settings of context, prefill, running requests and experts"))
+          "give all ranks the same --context-length, --chunked-prefill-size, --max-prefill-tokens, "
+          "--max-running-requests, --prefill-policy, --enable-prefill-delayer and "
+          "--init-expert-location"))
     return e;
   return differ("arithmetic level", rank_0.arithmetic, other.arithmetic,
-                "give all ranks the same arithmetic settings");
+                "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "
+                "--combine-groups, --mla-form and --dispatch-dtype");
 }
 
 bool ClusterView::whole() const {

@@ -247,7 +247,8 @@ std::optional<LocalRanks::End> LocalRanks::poll() {
   return std::nullopt;
 }
 
-void LocalRanks::signal(int number) const {
+void LocalRanks::signal(int number) {
+  told_to_end_ |= number == SIGTERM || number == SIGINT;
   for (const Child& child : children_)
     if (child.pid > 0) kill(child.pid, number);
 }
@@ -258,7 +259,7 @@ pid_t LocalRanks::pid(int rank) const {
 }
 
 LocalRanks::~LocalRanks() {
-  signal(SIGTERM);
+  if (!told_to_end_) signal(SIGTERM);  // a second one would end them at once
   const auto alive = [&] {
     return std::ranges::any_of(children_, [](const Child& child) { return child.pid > 0; });
   };

@@ -56,7 +56,8 @@ class LocalRanks {
                                   int num_nodes);
   LocalRanks(LocalRanks&&) noexcept = default;
   LocalRanks& operator=(LocalRanks&&) = delete;
-  // SIGTERM, `patience`, SIGKILL; returns when all have ended.
+  // SIGTERM, unless they were told to end by signal(); `patience`; SIGKILL. Returns when all have
+  // ended.
   ~LocalRanks();
 
   // One that ended since, if any; never waits. Each is told once.
@@ -67,7 +68,7 @@ class LocalRanks {
   };
   std::optional<End> poll();
   // To all that live: for signals that this process got.
-  void signal(int number) const;
+  void signal(int number);
   // The process of a rank; -1 where it has ended or was not started here.
   pid_t pid(int rank) const;
 
@@ -80,6 +81,7 @@ class LocalRanks {
   };
   LocalRanks() = default;
   std::vector<Child> children_;
+  bool told_to_end_ = false;
 };
 
 // The file of the running program.

@@ -118,6 +118,25 @@ TEST_F(LocalRanksTest, EndsThoseThatDoNotListen) {
   EXPECT_EQ(kill(pid, 0), -1) << "it lives on";
 }
 
+TEST_F(LocalRanksTest, WhoWasToldToEndIsNotToldAgain) {
+  const std::string path = testing::TempDir() + fmt::format("spawn_test_told_{}", getpid());
+  {
+    auto ranks = LocalRanks::spawn(
+        shell_,
+        {shell(1, "trap 'echo told >> " + path + "' TERM; touch " + path + "; while [ ! -s " +
+                      path + " ]; do sleep 0.02; done; sleep 0.1; sleep 0.1")},
+        1);
+    ASSERT_TRUE(ranks);
+    for (int i = 0; i < 5000 && access(path.c_str(), F_OK) != 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ranks->signal(SIGTERM);
+  }
+  std::ifstream in(path);
+  const std::string told{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(told, "told\n");
+  unlink(path.c_str());
+}
+
 TEST_F(LocalRanksTest, ARankKeepsToItsCores) {
   const int cpu = inspect_machine().cpus.back();
   const std::string path = testing::TempDir() + fmt::format("spawn_test_cpus_{}", getpid());

@@ -100,27 +100,27 @@ struct Difference {
 TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
   const std::vector<Difference> differences = {
       {[](ServerSettings& s, const Folder&) { s.model.dtype = "float32"; }, "arithmetic level",
-       "bfloat16", "float32", "arithmetic settings"},
+       "bfloat16", "float32", "--dtype"},
       {[](ServerSettings& s, const Folder&) { s.model.quantization = "int8"; }, "arithmetic level",
-       "bfloat16", "int8", "arithmetic settings"},
+       "bfloat16", "int8", "--quantization"},
       {[](ServerSettings& s, const Folder&) { s.memory.kv_cache_dtype = "int8"; },
-       "arithmetic level", "bfloat16-groups", "bfloat16-kv-int8-groups", "arithmetic settings"},
+       "arithmetic level", "bfloat16-groups", "bfloat16-kv-int8-groups", "--kv-cache-dtype"},
       {[](ServerSettings& s, const Folder&) { s.compute.combine_groups = 4; }, "arithmetic level",
-       "groups-2", "groups-4", "arithmetic settings"},
+       "groups-2", "groups-4", "--combine-groups"},
       {[](ServerSettings& s, const Folder&) { s.parallel.dispatch_dtype = "int8"; },
-       "arithmetic level", "groups-2", "groups-2-dispatch-int8", "arithmetic settings"},
+       "arithmetic level", "groups-2", "groups-2-dispatch-int8", "--dispatch-dtype"},
       {[](ServerSettings& s, const Folder&) { s.model.context_length = 512; }, "plan set",
-       "context 0", "context 512", "context"},
+       "context 0", "context 512", "--context-length"},
       {[](ServerSettings& s, const Folder&) { s.scheduler.chunked_prefill_size = 64; }, "plan set",
-       "chunk 2048", "chunk 64", "prefill"},
+       "chunk 2048", "chunk 64", "--chunked-prefill-size"},
       {[](ServerSettings& s, const Folder&) { s.memory.max_running_requests = 8; }, "plan set",
-       "running 32", "running 8", "requests"},
+       "running 32", "running 8", "--max-running-requests"},
       {[](ServerSettings& s, const Folder&) { s.parallel.enable_prefill_delayer = true; },
-       "plan set", "delayer 0", "delayer 30", "prefill"},
+       "plan set", "delayer 0", "delayer 30", "--enable-prefill-delayer"},
       {[](ServerSettings& s, const Folder& folder) {
          s.parallel.init_expert_location = folder / "vocab.json";
        },
-       "plan set", "experts trivial", "experts ", "expert"},
+       "plan set", "experts trivial", "experts ", "--init-expert-location"},
   };
   for (const Difference& d : differences) {
     const auto why = refusal(d.change);
