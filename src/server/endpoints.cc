@@ -1,5 +1,6 @@
 #include "server/endpoints.h"
 
+#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -53,6 +54,46 @@ Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
   return {};
 }
 
+// Who asks, in the words of the rank that the client asked (client_key.h).
+uint64_t told_client(const HttpRequest& request) {
+  const std::string_view text = request.header(kClientHeader);
+  uint64_t key = 0;
+  std::from_chars(text.data(), text.data() + text.size(), key);
+  return key;
+}
+
+// "rank 1 (h1): it is not there".
+std::string complaint(const PeerAnswer& peer) {
+  const Json said = Json::parse(peer.body, nullptr, false);
+  std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
+  if (peer.status != 0 && said.is_object() && said.contains("error"))
+    why = said["error"].value("message", why);
+  return fmt::format("{}: {}", peer.name, why);
+}
+
+Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
+  auto total = here["aborted"].get<size_t>();
+  for (const PeerAnswer& peer : there) {
+    const Json said = Json::parse(peer.body, nullptr, false);
+    if (peer.status == 200 && said.is_object())
+      total += said.value("aborted", size_t{0});
+    else
+      here["failed"].push_back(complaint(peer));
+  }
+  here["aborted"] = total;
+  return here;
+}
+
+Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
+  std::string complaints;
+  for (const PeerAnswer& peer : there)
+    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + complaint(peer);
+  if (complaints.empty()) return here;
+  return fail(
+      error(ErrorCode::invalid_request, "not all ranks have flushed their caches: {}", complaints)
+          .with_fix("try again when /get_load says num_reqs 0 for all ranks"));
+}
+
 Json token_strings(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   Json out = Json::array();
   for (const TokenId id : ids) out.push_back(token_text(tokenizer, id));
@@ -95,7 +136,10 @@ Result<Answer> Endpoints::prepare(Api api, std::string_view body) const {
 void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
   if (exchange->is_closed()) return;
-  if (auto ready = parts_.health->ready(); !ready) {
+  // Of ranks in processes a lost one is nobody's fault who serves here: said before any work.
+  auto ready = parts_.door == nullptr ? parts_.health->ready()
+                                      : parts_.health->ready(parts_.generator->stats());
+  if (!ready) {
     respond_error(*exchange, ready.error());
     return;
   }
@@ -106,9 +150,13 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   }
   answer->received = arrived;
   GenerationRequest& asked = answer->request;
-  asked.client = client_key(request, parts_.settings->http.api_key, asked.user);
+  asked.client = request.from_rank ? told_client(request)
+                                   : client_key(request, parts_.settings->http.api_key, asked.user);
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
-  parts_.reply->begin(exchange, *std::move(answer));
+  if (parts_.door != nullptr && !request.from_rank)
+    parts_.door->begin(request, exchange, *std::move(answer));
+  else
+    parts_.reply->begin(exchange, *std::move(answer));
 }
 
 Result<Json> Endpoints::tokenize(std::string_view body) const {
@@ -160,10 +208,36 @@ Result<Json> Endpoints::abort(std::string_view body) {
 }
 
 Result<Json> Endpoints::flush_cache() {
-  if (parts_.generator->flush_cache()) return Json{{"flushed", true}};
+  if (parts_.generator->flush_cache()) {
+    if (parts_.door != nullptr) parts_.door->forget_prefixes();
+    return Json{{"flushed", true}};
+  }
   return fail(
       error(ErrorCode::invalid_request, "the cache is in use: requests are running or waiting")
           .with_fix("try again when /get_load says num_reqs 0"));
+}
+
+void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
+                           Result<Json> (*together)(Json, const std::vector<PeerAnswer>&)) {
+  if (parts_.door == nullptr || request.from_rank || !here) return respond(*exchange, here);
+  parts_.door->ask_all(request.path, request.body,
+                       [exchange, together, here = *std::move(here)](auto&& there) mutable {
+                         respond(*exchange, together(std::move(here), there));
+                       });
+}
+
+Json Endpoints::load() const {
+  const EngineStats stats = parts_.generator->stats();
+  if (parts_.door == nullptr) return load_json(stats);
+  return load_json(stats, parts_.generator->loads(), parts_.door->rank());
+}
+
+Json Endpoints::server_info() const {
+  Json info = server_info_json(parts_.model, *parts_.settings, parts_.generator->stats());
+  if (parts_.door == nullptr) return info;
+  info.update(parts_.door->describe());
+  for (Json& rank : info["ranks"]) rank["dp_rank"] = parts_.door->rank();
+  return info;
 }
 
 void Endpoints::listen(const Exchange& exchange) {
@@ -211,19 +285,21 @@ std::vector<Route> Endpoints::routes() {
   json("POST", "/tokenize", RunOn::text, [this](const HttpRequest& r) { return tokenize(r.body); });
   json("POST", "/detokenize", RunOn::text,
        [this](const HttpRequest& r) { return detokenize(r.body); });
-  json("POST", "/abort_request", RunOn::text,
-       [this](const HttpRequest& r) { return abort(r.body); });
-  json("GET, POST", "/flush_cache", RunOn::text,
-       [this](const HttpRequest&) { return flush_cache(); });
+  routes.push_back({"POST", "/abort_request", RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+                      everywhere(r, e, abort(r.body), aborted_together);
+                    }});
+  routes.push_back({"GET, POST", "/flush_cache", RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+                      everywhere(r, e, flush_cache(), flushed_together);
+                    }});
   json("GET, POST", "/start_expert_distribution_record", RunOn::text, [this](const HttpRequest& r) {
     return start_expert_record(parts_.generator->expert_stats(), r.body);
   });
-  json("GET, POST", "/stop_expert_distribution_record", RunOn::text, [this](const HttpRequest&) {
-    return stop_expert_record(parts_.generator->expert_stats());
-  });
-  json("GET, POST", "/dump_expert_distribution_record", RunOn::text, [this](const HttpRequest&) {
-    return dump_expert_record(parts_.generator->expert_stats());
-  });
+  json("GET, POST", "/stop_expert_distribution_record", RunOn::text,
+       [this](const HttpRequest&) { return stop_expert_record(parts_.generator->expert_stats()); });
+  json("GET, POST", "/dump_expert_distribution_record", RunOn::text,
+       [this](const HttpRequest&) { return dump_expert_record(parts_.generator->expert_stats()); });
   json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return Json{{"object", "list"}, {"data", Json::array({model_card(parts_.model, created_)})}};
   });
@@ -232,19 +308,21 @@ std::vector<Route> Endpoints::routes() {
   json("GET", "/get_model_info", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return model_info_json(parts_.model, *parts_.settings);
   });
-  json("GET", "/get_server_info", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return server_info_json(parts_.model, *parts_.settings, parts_.generator->stats());
-  });
+  json("GET", "/get_server_info", RunOn::http,
+       [this](const HttpRequest&) -> Result<Json> { return server_info(); });
   json("GET", "/get_load", RunOn::http,
-       [this](const HttpRequest&) -> Result<Json> { return load_json(parts_.generator->stats()); });
+       [this](const HttpRequest&) -> Result<Json> { return load(); });
   routes.push_back(
       {"GET", "/kv_events", RunOn::http,
        [this](const HttpRequest&, const Exchange& exchange, TimePoint) { listen(exchange); }});
   routes.push_back({"GET", "/metrics", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
+                      ClusterCounts cluster;
+                      if (parts_.door != nullptr) cluster = parts_.door->counts();
                       exchange->respond(
                           200, kMetricsContentType,
-                          parts_.metrics->render(parts_.generator->stats(), parts_.http_counts()));
+                          parts_.metrics->render(parts_.generator->stats(), parts_.http_counts(),
+                                                 parts_.door != nullptr ? &cluster : nullptr));
                     }});
   add_probes(routes);
   return routes;

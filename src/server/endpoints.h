@@ -7,6 +7,7 @@
 
 #include "core/server_settings.h"
 #include "server/answer.h"
+#include "server/front_door.h"
 #include "server/generator.h"
 #include "server/health.h"
 #include "server/kv_event_feed.h"
@@ -27,6 +28,7 @@ class Endpoints {
     Metrics* metrics = nullptr;
     Health* health = nullptr;
     KvEventFeed* kv_events = nullptr;  // null: not offered
+    FrontDoor* door = nullptr;         // null: all ranks are in this process
     std::function<HttpCounts()> http_counts;
   };
   explicit Endpoints(Parts parts);
@@ -44,6 +46,11 @@ class Endpoints {
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(std::string_view body);
   Result<Json> flush_cache();
+  // Does `here` and, asked by a client, the same on all other ranks; `together` makes one answer.
+  void everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
+                  Result<Json> (*together)(Json here, const std::vector<PeerAnswer>& there));
+  Json load() const;
+  Json server_info() const;
   void listen(const Exchange& exchange);
   void add_probes(std::vector<Route>& routes);
 

@@ -109,7 +109,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
   asio::co_spawn(first, accept_loop(core), asio::detached);
   for (size_t i = 0; i < core->lanes.size(); ++i) {
     HttpCore::Lane& lane = *core->lanes[i];
-    lane.thread = std::thread([&lane, name = fmt::format("http{}", i)] {
+    lane.thread = std::thread([&lane, name = fmt::format("{}{}", core->options.thread_name, i)] {
       pthread_setname_np(pthread_self(), name.c_str());
       lane.context.run();
     });

@@ -29,7 +29,8 @@ struct HttpRequest {
   std::string query;   // after the '?', as sent
   HttpHeaders headers;
   std::string body;
-  std::string client;  // "127.0.0.1:41234"
+  std::string client;      // "127.0.0.1:41234"
+  bool from_rank = false;  // it came through the port for ranks (the handler's word)
 
   // The first header of that name, in any case; empty when there is none.
   std::string_view header(std::string_view name) const;
@@ -72,7 +73,8 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: any free one; HttpServer::port() tells which
   int num_threads = 1;
-  std::string api_key;  // empty: none. Else every path needs it but those of auth.h
+  std::string thread_name = "http";  // http0, http1, ...
+  std::string api_key;               // empty: none. Else every path needs it but those of auth.h
   int max_connections = 4096;
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 32 << 20;

@@ -45,14 +45,6 @@ std::string_view reason_phrase(int status) {
   }
 }
 
-// Values may quote the client: nothing in them may begin another header.
-void append_header(std::string& out, std::string_view name, std::string_view value) {
-  out.append(name).append(": ");
-  std::copy_if(value.begin(), value.end(), std::back_inserter(out),
-               [](unsigned char c) { return c >= 32 && c != 127; });
-  out += "\r\n";
-}
-
 std::string answer_head(const HttpFraming& framing, int status, std::string_view content_type,
                         const HttpHeaders& extra) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n", status, reason_phrase(status));
@@ -68,6 +60,13 @@ std::string answer_head(const HttpFraming& framing, int status, std::string_view
 }
 
 }  // namespace
+
+void append_header(std::string& out, std::string_view name, std::string_view value) {
+  out.append(name).append(": ");
+  std::copy_if(value.begin(), value.end(), std::back_inserter(out),
+               [](unsigned char c) { return c >= 32 && c != 127; });
+  out += "\r\n";
+}
 
 std::string http_answer(HttpFraming framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra) {

@@ -1,5 +1,5 @@
 // What an exchange's holders and its connection share: the bytes on their way out, and how it ends.
-// Inside of http.h; only http.cc and http_exchange.cc include it.
+// Inside of http.h and http_client.h.
 #pragma once
 
 #include <functional>
@@ -18,6 +18,8 @@ struct HttpFraming {
   bool http_1_0 = false;   // knows no chunks: a stream ends with the connection
 };
 
+// `name: value`. Values may quote the client: nothing in them may begin another header.
+void append_header(std::string& out, std::string_view name, std::string_view value);
 // A whole answer: head, then body unless head_only.
 std::string http_answer(HttpFraming framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra);

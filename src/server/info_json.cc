@@ -1,6 +1,7 @@
 #include "server/info_json.h"
 
 #include <span>
+#include <utility>
 
 #include "base/machine.h"
 #include "core/version.h"
@@ -112,6 +113,20 @@ Json states_json(const EngineStats& stats) {
   return list;
 }
 
+double clock_seconds() {
+  return to_seconds(RealClock().now().time_since_epoch());
+}
+
+Json load_of(size_t rank, const RankStats& stats, double now) {
+  const SchedulerStats& s = stats.scheduler;
+  return {{"dp_rank", rank},
+          {"num_reqs", s.num_running + s.num_waiting},
+          {"num_waiting_reqs", s.num_waiting},
+          {"num_tokens", s.num_used_tokens + s.num_waiting_tokens},
+          {"num_pending_tokens", s.num_waiting_tokens},
+          {"ts_tic", now}};
+}
+
 }  // namespace
 
 Json model_card(const ServedModel& model, int64_t created) {
@@ -180,16 +195,23 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
 }
 
 Json load_json(const EngineStats& stats) {
-  const double now = to_seconds(RealClock().now().time_since_epoch());
+  const double now = clock_seconds();
   Json list = Json::array();
-  for (const RankStats& rank : ranks_of(stats)) {
-    const SchedulerStats& s = rank.scheduler;
-    list.push_back({{"dp_rank", list.size()},
-                    {"num_reqs", s.num_running + s.num_waiting},
-                    {"num_waiting_reqs", s.num_waiting},
-                    {"num_tokens", s.num_used_tokens + s.num_waiting_tokens},
-                    {"num_pending_tokens", s.num_waiting_tokens},
-                    {"ts_tic", now}});
+  for (const RankStats& rank : ranks_of(stats)) list.push_back(load_of(list.size(), rank, now));
+  return list;
+}
+
+Json load_json(const EngineStats& stats, std::span<const RankLoad> loads, int own) {
+  const double now = clock_seconds();
+  Json list = Json::array();
+  for (const RankLoad& load : loads) {
+    const size_t rank = list.size();
+    list.push_back(std::cmp_equal(rank, own) ? load_of(rank, stats, now)
+                                             : Json{{"dp_rank", rank},
+                                                    {"num_reqs", load.num_requests},
+                                                    {"num_tokens", load.num_tokens},
+                                                    {"num_pending_tokens", load.num_tokens},
+                                                    {"ts_tic", now}});
   }
   return list;
 }

@@ -2,6 +2,8 @@
 // Thread: any.
 #pragma once
 
+#include <span>
+
 #include "core/server_settings.h"
 #include "engine/engine.h"
 #include "server/generation_request.h"
@@ -17,5 +19,8 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
 // One object for each data-parallel rank. num_tokens: used and pending; ts_tic: seconds of a clock
 // that only goes forward.
 Json load_json(const EngineStats& stats);
+// The same of a service of several processes: rank `own` says all that, of the others only what
+// they tell with every step is known, requests and tokens still to compute.
+Json load_json(const EngineStats& stats, std::span<const RankLoad> loads, int own);
 
 }  // namespace hocket

@@ -47,6 +47,11 @@ class Snapshot {
   void gauge(const char* name, const char* help, double value) {
     add(name, help, MetricType::Gauge).gauge.value = value;
   }
+  void gauge(const char* name, const char* help, double value, ClientMetric::Label label) {
+    ClientMetric& metric = add(name, help, MetricType::Gauge);
+    metric.gauge.value = value;
+    metric.label.push_back(std::move(label));
+  }
   void counter(const char* name, const char* help, uint64_t value) {
     add(name, help, MetricType::Counter).counter.value = static_cast<double>(value);
   }
@@ -211,6 +216,36 @@ void add_experts(Snapshot& out, const ExpertBalance& experts) {
                 experts.rank_tokens[rank], {"expert_rank", std::to_string(rank)});
 }
 
+// Of a service of several processes: what this rank sees of the others.
+void add_cluster(Snapshot& out, const ClusterCounts& cluster) {
+  out.gauge("cluster_epoch", "How often it changed who is there", cluster.epoch);
+  out.gauge("cluster_ranks_in", "Ranks that are there",
+            static_cast<double>(std::ranges::count(cluster.up, true)));
+  const auto each = [&](auto&& tell) {
+    for (size_t rank = 0; rank < cluster.up.size(); ++rank) tell(rank, std::to_string(rank));
+  };
+  each([&](size_t rank, std::string name) {
+    out.gauge("cluster_rank_up", "1 where the rank is there", cluster.up[rank] ? 1 : 0,
+              {"rank", std::move(name)});
+  });
+  out.counter("cluster_lost_ranks_total", "Times a rank was lost", cluster.num_lost);
+  out.gauge("forwarded_requests", "Requests that came here and another rank has",
+            static_cast<double>(cluster.num_forwards));
+  const auto each_other = [&](auto&& tell) {
+    each([&](size_t rank, std::string name) {
+      if (static_cast<int>(rank) != cluster.rank) tell(rank, std::move(name));
+    });
+  };
+  each_other([&](size_t rank, std::string name) {
+    out.counter("forwarded_requests_total", "Requests handed on to another rank",
+                cluster.forwarded[rank], {"to", std::move(name)});
+  });
+  each_other([&](size_t rank, std::string name) {
+    out.counter("forwarded_requests_failed_total", "Those of them that it did not answer",
+                cluster.failed[rank], {"to", std::move(name)});
+  });
+}
+
 void add_http(Snapshot& out, const HttpCounts& http) {
   out.gauge("http_connections", "Open connections", static_cast<double>(http.num_connections));
   out.gauge("http_active_requests", "HTTP requests being answered",
@@ -226,6 +261,7 @@ void add_http(Snapshot& out, const HttpCounts& http) {
 
 struct Metrics::State {
   EngineInfo info;
+  const int first_rank;
   const prometheus::Labels front = front_labels(info);
   prometheus::Registry registry;
   Histogram &first_token, &inter_token, &e2e;
@@ -235,8 +271,9 @@ struct Metrics::State {
   std::vector<Stages> ranks;
   prometheus::Family<prometheus::Counter>& http_requests;
 
-  explicit State(const EngineInfo& i)
+  State(const EngineInfo& i, int first)
       : info(i),
+        first_rank(first),
         first_token(
             histogram(front, "time_to_first_token_seconds", "From arrival to the first token")
                 .Add({}, kRequestSeconds)),
@@ -250,8 +287,12 @@ struct Metrics::State {
                           .Help("HTTP requests by status; 499: the client left")
                           .Labels(front)
                           .Register(registry)) {
-    for (int rank = 0; rank < info.num_ranks; ++rank) ranks.push_back(stages_of(rank));
+    while (std::ssize(ranks) < num_local())
+      ranks.push_back(stages_of(first_rank + static_cast<int>(ranks.size())));
   }
+
+  // Ranks in this process.
+  int num_local() const { return std::max(1, static_cast<int>(info.ranks.size())); }
 
   prometheus::Family<Histogram>& histogram(const prometheus::Labels& labels, const char* name,
                                            const char* help) {
@@ -275,14 +316,16 @@ struct Metrics::State {
   }
 };
 
-Metrics::Metrics(const EngineInfo& info) : state_(std::make_unique<State>(info)) {}
+Metrics::Metrics(const EngineInfo& info, int first_rank)
+    : state_(std::make_unique<State>(info, first_rank)) {}
 Metrics::~Metrics() = default;
 
-std::string Metrics::render(const EngineStats& engine, const HttpCounts& http) const {
+std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
+                            const ClusterCounts* cluster) const {
   const EngineInfo& info = state_->info;
   std::optional<Snapshot> ranks;
-  for (int i = 0; i < info.num_ranks; ++i) {
-    Snapshot rank(rank_labels(info, i));
+  for (int i = 0; i < state_->num_local(); ++i) {
+    Snapshot rank(rank_labels(info, state_->first_rank + i));
     const RankStats& stats = stats_of(engine, i);
     add_load(rank, stats);
     add_retractions(rank, stats);
@@ -296,6 +339,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http) c
   Snapshot front(state_->front);
   add_totals(front, engine);
   if (engine.experts) add_experts(front, *engine.experts);
+  if (cluster != nullptr) add_cluster(front, *cluster);
   add_http(front, http);
   std::vector<MetricFamily> families;
   ranks->move_to(families);
@@ -319,7 +363,8 @@ void Metrics::observe_finished(const RequestSummary& summary) {
   const auto passed = [](TimePoint at) { return at != TimePoint{}; };
   if (passed(t.finished)) state_->e2e.Observe(to_seconds(t.finished - t.arrived));
   if (!passed(t.first_scheduled)) return;
-  const State::Stages& stages = state_->ranks.at(static_cast<size_t>(summary.rank));
+  const State::Stages& stages =
+      state_->ranks.at(static_cast<size_t>(summary.rank - state_->first_rank));
   stages.queue.Observe(to_seconds(t.first_scheduled - t.arrived));
   if (!passed(t.prefill_done)) return;
   stages.prefill.Observe(to_seconds(t.prefill_done - t.first_scheduled));

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -15,12 +16,25 @@ namespace hocket {
 
 inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
+// What a rank of several processes sees of the others (front_door.h). Vectors by rank.
+struct ClusterCounts {
+  int rank = 0;  // this one
+  uint32_t epoch = 0;
+  std::vector<bool> up;
+  uint64_t num_lost = 0;
+  size_t num_forwards = 0;
+  std::vector<uint64_t> forwarded, failed;
+};
+
 class Metrics {
  public:
-  explicit Metrics(const EngineInfo& info);
+  // first_rank: of those in this process.
+  explicit Metrics(const EngineInfo& info, int first_rank = 0);
   ~Metrics();
 
-  std::string render(const EngineStats& engine, const HttpCounts& http) const;
+  // `cluster`: null where all ranks are in this process.
+  std::string render(const EngineStats& engine, const HttpCounts& http,
+                     const ClusterCounts* cluster = nullptr) const;
 
   // From arrival to the first token sent, and between tokens sent of one choice.
   void observe_first_token(Duration since_arrival);

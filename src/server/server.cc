@@ -27,6 +27,24 @@ size_t live_max(const ServerSettings& settings, const EngineInfo& info) {
          2 * static_cast<size_t>(info.max_running_requests);
 }
 
+int first_rank(Generator& generator) {
+  return generator.cluster() == nullptr ? 0 : generator.cluster()->self().rank;
+}
+
+std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyService& reply) {
+  Generator& generator = *options.generator;
+  if (generator.cluster() == nullptr) return nullptr;
+  // The engine has refused a name that is none.
+  const auto routing = parse_routing_policy(options.settings.parallel.dp_routing);
+  return std::make_unique<FrontDoor>(
+      FrontDoor::Parts{.cluster = generator.cluster(),
+                       .generator = &generator,
+                       .reply = &reply,
+                       .routing = routing.value_or(RoutingPolicy::cache_aware),
+                       .key = rank_key(options.cluster_token),
+                       .max_forwards = live_max(options.settings, generator.info())});
+}
+
 size_t outbox_size(const EngineInfo& info) {
   return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
 }
@@ -38,7 +56,7 @@ struct Server::State {
   explicit State(Options given)
       : options(std::move(given)),
         generator(*options.generator),
-        metrics(generator.info()),
+        metrics(generator.info(), first_rank(generator)),
         health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
         outbox(outbox_size(generator.info())),
         reply({.generator = &generator,
@@ -49,6 +67,7 @@ struct Server::State {
                       ? nullptr
                       : std::make_unique<KvEventFeed>(*generator.kv_events(),
                                                       generator.info().page_tokens)),
+        door(make_door(options, reply)),
         endpoints({.settings = &options.settings,
                    .model = {&generator.info(), options.tokenizer, options.chat_template},
                    .generator = &generator,
@@ -56,6 +75,7 @@ struct Server::State {
                    .metrics = &metrics,
                    .health = &health,
                    .kv_events = kv_events.get(),
+                   .door = door.get(),
                    .http_counts =
                        [this] {
                          const HttpServer* server = counted;
@@ -65,6 +85,10 @@ struct Server::State {
 
   void handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange);
   bool wait_idle(Duration patience) const;
+  // Requests and answers that are not whole.
+  size_t num_under_way() const;
+  HttpOptions http_options() const;
+  Result<void> open_door();
 
   Options options;
   Generator& generator;
@@ -73,10 +97,11 @@ struct Server::State {
   Outbox outbox;
   ReplyService reply;
   std::unique_ptr<KvEventFeed> kv_events;  // null: not offered
+  std::unique_ptr<FrontDoor> door;         // null: all ranks are in this process
   Endpoints endpoints;
   const std::vector<Route> routes;
   std::optional<TextPool> text;
-  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<HttpServer> http, rank_http;       // for clients; for other ranks, with a door
   std::atomic<const HttpServer*> counted = nullptr;  // http, once its threads may see it
   bool drained = false;
 };
@@ -115,13 +140,48 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
                           .with_fix("try again after the time in Retry-After"));
 }
 
+size_t Server::State::num_under_way() const {
+  // In this order: a request that another rank refuses comes back to this one's.
+  const size_t elsewhere = door ? door->num_forwards() : 0;
+  return elsewhere + reply.num_live();
+}
+
 bool Server::State::wait_idle(Duration patience) const {
   const TimePoint deadline = RealClock().now() + patience;
-  while (reply.num_live() > 0) {
+  while (num_under_way() > 0) {
     if (RealClock().now() >= deadline) return false;
     std::this_thread::sleep_for(kPoll);
   }
   return true;
+}
+
+HttpOptions Server::State::http_options() const {
+  const HttpSettings& settings = options.settings.http;
+  HttpOptions out;
+  out.host = settings.host;
+  out.port = settings.port;
+  out.num_threads = options.num_http_threads;
+  out.api_key = settings.api_key;
+  out.max_body_bytes = settings.max_body_bytes;
+  return out;
+}
+
+// A port for the other ranks, with the same routes and a key of its own.
+Result<void> Server::State::open_door() {
+  HttpOptions ranks = http_options();
+  ranks.host = options.internal_host.empty() ? "127.0.0.1" : options.internal_host;
+  ranks.port = 0;
+  ranks.thread_name = "rank_http";
+  ranks.api_key = rank_key(options.cluster_token);
+  const HttpHandler take = [this](HttpRequest&& request,
+                                  const std::shared_ptr<HttpExchange>& exchange) {
+    request.from_rank = true;
+    handle(std::move(request), exchange);
+  };
+  const std::string host = ranks.host;
+  HOCKET_TRY(rank_http, HttpServer::create(std::move(ranks), take));
+  door->open({.host = host, .port = static_cast<uint16_t>(rank_http->port())});
+  return {};
 }
 
 Result<std::unique_ptr<Server>> Server::create(Options options) {
@@ -130,23 +190,16 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   State& s = *state;
   s.generator.start(s.outbox);
   s.text.emplace(s.options.num_text_threads, kTextWaitingMax);
-  const HttpSettings& http = s.options.settings.http;
-  HttpOptions http_options;
-  http_options.host = http.host;
-  http_options.port = http.port;
-  http_options.num_threads = s.options.num_http_threads;
-  http_options.api_key = http.api_key;
-  http_options.max_body_bytes = http.max_body_bytes;
-  http_options.on_status = [&s](int status) { s.metrics.count_http(status); };
+  HttpOptions http = s.http_options();
+  http.on_status = [&s](int status) { s.metrics.count_http(status); };
   s.health.set_loaded();
-  auto listening = HttpServer::create(
-      std::move(http_options),
-      [&s](HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange) {
-        s.handle(std::move(request), exchange);
-      });
   std::unique_ptr<Server> server(new Server(std::move(state)));
-  if (!listening) return std::unexpected(std::move(listening).error());
-  s.http = *std::move(listening);
+  if (s.door) HOCKET_TRY_VOID(s.open_door());
+  HOCKET_TRY(s.http, HttpServer::create(std::move(http),
+                                        [&s](HttpRequest&& request,
+                                             const std::shared_ptr<HttpExchange>& exchange) {
+                                          s.handle(std::move(request), exchange);
+                                        }));
   s.counted = s.http.get();
   return server;
 }
@@ -162,6 +215,7 @@ int Server::port() const {
 }
 
 Result<void> Server::watchdog() const {
+  if (auto failure = state_->generator.failure()) return fail(*std::move(failure));
   return state_->health.watchdog(state_->generator.stats());
 }
 
@@ -169,21 +223,25 @@ bool Server::drain(Duration patience) {
   State& s = *state_;
   if (std::exchange(s.drained, true)) return true;
   s.health.set_draining();
-  if (s.http) s.http->stop_accepting();
+  for (HttpServer* port : {s.http.get(), s.rank_http.get()})
+    if (port != nullptr) port->stop_accepting();
   s.generator.stop_accepting();
   const bool complete = s.wait_idle(patience);
   if (!complete) {
     log::warning(
         "shutdown: {} answers are cut off after {} s; a longer --shutdown-timeout lets them "
         "finish",
-        s.reply.num_live(), to_seconds(patience));
+        s.num_under_way(), to_seconds(patience));
     s.generator.abort_all();
+    if (s.door) s.door->cut_off();
     s.wait_idle(kAbortPatience);
   }
   s.generator.stop();
+  if (s.door) s.door->stop();
   s.reply.stop();
   if (s.kv_events) s.kv_events->stop();
-  if (s.http) s.http->stop(kLastBytesPatience);
+  for (HttpServer* port : {s.http.get(), s.rank_http.get()})
+    if (port != nullptr) port->stop(kLastBytesPatience);
   s.text.reset();
   return complete;
 }

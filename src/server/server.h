@@ -40,7 +40,8 @@ class Server {
   // For SIGTERM, patience is settings.http.shutdown_timeout_s.
   bool drain(Duration patience);
 
-  // Errors: watchdog, when the generator has been silent for so long that the process should end.
+  // Why the process should end. Errors: watchdog, the generator has been silent for too long; and
+  // Generator::failure.
   Result<void> watchdog() const;
 
  private:

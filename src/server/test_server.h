@@ -22,7 +22,28 @@
 
 namespace hocket {
 
-inline constexpr TokenId kEndToken{2041};  // <|im_end|> of the bundled model
+inline constexpr const char* kTestToken = "a token of sixteen";  // as in cluster/test_ranks.h
+inline constexpr TokenId kEndToken{2041};                        // <|im_end|> of the bundled model
+
+// A value that the test changes while servers read it.
+template <class T>
+class Guarded {
+ public:
+  Guarded() = default;
+  Guarded(T value) : value_(std::move(value)) {}
+  T read() const {
+    std::lock_guard lock(mutex_);
+    return value_;
+  }
+  void write(T value) {
+    std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  T value_{};
+};
 
 // Says what `script` gives for a request, one token a tick, then the end token.
 class FakeGenerator final : public Generator {
@@ -80,12 +101,16 @@ class FakeGenerator final : public Generator {
   void stop_accepting() override { draining_ = true; }
   EngineStats stats() const override {
     EngineStats s;
+    s.lost = lost.read();
     s.scheduler.num_running = num_running();
     s.scheduler.num_used_tokens = 7;
     return s;
   }
   const EngineInfo& info() const override { return info_; }
   KvEventChannel* kv_events() override { return events ? &*events : nullptr; }
+  std::vector<RankLoad> loads() const override { return rank_loads.read(); }
+  ControlPlane* cluster() override { return plane; }
+  std::optional<Error> failure() const override { return failed.read(); }
 
   int num_running() const {
     std::lock_guard lock(mutex_);
@@ -104,6 +129,9 @@ class FakeGenerator final : public Generator {
   std::atomic<int> num_aborted = 0;
   EngineInfo info_;
   std::optional<KvEventChannel> events;
+  ControlPlane* plane = nullptr;  // of a rank of several
+  Guarded<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
+  Guarded<std::optional<Error>> lost, failed;
 
  private:
   struct Running {
@@ -167,8 +195,9 @@ class FakeGenerator final : public Generator {
     return over;
   }
 
-  static std::unique_ptr<RequestSummary> summary_of(const Running& r, FinishReason reason) {
+  std::unique_ptr<RequestSummary> summary_of(const Running& r, FinishReason reason) const {
     auto s = std::make_unique<RequestSummary>();
+    s->rank = plane == nullptr ? 0 : plane->self().rank;
     s->finish = reason;
     s->prompt_tokens = static_cast<int>(r.input.prompt.size());
     s->cached_tokens = 5;
@@ -222,8 +251,10 @@ struct Events {
 class TestServer {
  public:
   enum class Text { bundled, none };
-  explicit TestServer(Text text = Text::bundled, ServerSettings settings = {}) {
+  explicit TestServer(Text text = Text::bundled, ServerSettings settings = {},
+                      ControlPlane* cluster = nullptr) {
     settings.http.port = 0;
+    generator.plane = cluster;
     if (settings.scheduler.kv_events) {
       generator.info_.page_tokens = 2;
       generator.events.emplace(64);
@@ -231,6 +262,7 @@ class TestServer {
     Server::Options options;
     options.settings = settings;
     options.generator = &generator;
+    options.cluster_token = kTestToken;
     if (text == Text::bundled) {
       options.tokenizer = &bundled_text().tokenizer;
       options.chat_template = &bundled_text().chat_template;

@@ -1,0 +1,53 @@
+// Where the other ranks take requests from this one: the port that each opens besides the clients'
+// one, by way of the store as `http/RANK` = "BOOT-ID HOST:PORT".
+//
+// The boot id tells a rank's old address from that of the process it is now. The store is lost with
+// rank 0, so every change of who is there makes each rank say its own again.
+// Owns the thread "peers", since the store is asked by waiting for it.   Thread: any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/control_plane.h"
+#include "cluster/socket.h"
+
+namespace hocket {
+
+class PeerBook {
+ public:
+  // Tells the others that this rank is reached at `own`. Borrows the control plane.
+  PeerBook(ControlPlane& cluster, const HostPort& own);
+  ~PeerBook();
+
+  // Nothing where it is not known (yet).
+  std::optional<SocketAddress> address(int rank) const;
+  // Nobody is there: forgotten, and asked for again.
+  void forget(int rank);
+  void stop();
+
+ private:
+  struct Entry {
+    std::string boot_id;
+    std::optional<SocketAddress> address;
+    TimePoint asked{};
+  };
+  void run();
+  bool publish();
+  void look_up(int rank, const Identity& identity);
+
+  ControlPlane& cluster_;
+  const std::string own_;
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<Entry> entries_;  // by rank
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hocket
