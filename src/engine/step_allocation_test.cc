@@ -18,6 +18,8 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   settings.scheduler.overlap_schedule = GetParam();
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
+  // Nor does recording.
+  ASSERT_TRUE(engine->expert_stats()->start({ExpertRecordMode::per_pass, 16}).has_value());
   Outbox outbox(65536);
   for (int i = 0; i < 8; ++i) {
     std::vector<int> prompt(5 + 13 * i, 40 + i);
