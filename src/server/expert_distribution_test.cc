@@ -96,9 +96,9 @@ TEST_F(ExpertDistribution, Metrics) {
   const std::string text = Metrics(info).render(engine, {});
   EXPECT_THAT(text, HasSubstr("hocket:expert_balancedness{model_name=\"tiny\"} 0.65\n"));
   EXPECT_THAT(text,
-              HasSubstr("hocket:expert_tokens_total{expert_rank=\"0\",model_name=\"tiny\"} 3\n"));
+              HasSubstr("hocket:expert_tokens_total{model_name=\"tiny\",expert_rank=\"0\"} 3\n"));
   EXPECT_THAT(text,
-              HasSubstr("hocket:expert_tokens_total{expert_rank=\"1\",model_name=\"tiny\"} 13\n"));
+              HasSubstr("hocket:expert_tokens_total{model_name=\"tiny\",expert_rank=\"1\"} 13\n"));
 }
 
 }  // namespace
