@@ -55,7 +55,7 @@ enum class Show { text, nothing };
 
 // One chat question, answered as a stream; the text is printed as it comes.
 // Errors: those of the client; internal, with what the server said.
-Result<Told> ask(HttpClient& client, const char* question, Show show) {
+Result<Told> ask(BlockingHttpClient& client, const char* question, Show show) {
   const Json body = {{"messages", {{{"role", "user"}, {"content", question}}}},
                      {"temperature", 0},
                      {"stream", true},
@@ -92,7 +92,7 @@ Result<Told> ask(HttpClient& client, const char* question, Show show) {
   return told;
 }
 
-Result<void> converse(HttpClient& client) {
+Result<void> converse(BlockingHttpClient& client) {
   Told story;
   for (const char* question : {kSum, kStory}) {
     fmt::print("\nyou    {}\nmodel  ", question);
@@ -158,10 +158,10 @@ Result<int> run_demo(const Arguments& arguments) {
         info.ranks[0].num_workers == 1 ? "core" : "cores");
   fmt::print("[4/4] serve     {}   ready in {:.2f} s\n", url, ready_seconds);
   {
-    HttpClient client({.host = settings.http.host,
-                       .port = running.server->port(),
-                       .api_key = "",
-                       .timeout_s = kPatienceSeconds});
+    BlockingHttpClient client({.host = settings.http.host,
+                               .port = running.server->port(),
+                               .api_key = "",
+                               .timeout_s = kPatienceSeconds});
     HOCKET_TRY_VOID(converse(client));
   }
   print_facts(info, url);

@@ -36,7 +36,7 @@ bool is_stale(const Code& code) {
 
 }  // namespace
 
-struct HttpClient::State {
+struct BlockingHttpClient::State {
   explicit State(Options given) : options(std::move(given)), stream(io) {}
 
   // Starts an operation and waits for it; synchronous calls of the socket would know no time-out.
@@ -98,8 +98,8 @@ struct HttpClient::State {
   bool connected = false;
 };
 
-Result<HttpAnswer> HttpClient::State::ask(http::verb verb, std::string_view path,
-                                          std::string_view json, const OnEvent* event) {
+Result<HttpAnswer> BlockingHttpClient::State::ask(http::verb verb, std::string_view path,
+                                                  std::string_view json, const OnEvent* event) {
   Request request(verb, path, 11);
   request.set(http::field::host, options.host + ":" + std::to_string(options.port));
   request.set(http::field::user_agent, "hocket");
@@ -129,20 +129,21 @@ Result<HttpAnswer> HttpClient::State::ask(http::verb verb, std::string_view path
   return HttpAnswer{static_cast<int>(parser->get().result_int()), std::move(parser->get().body())};
 }
 
-HttpClient::HttpClient(Options options) : state_(std::make_unique<State>(std::move(options))) {}
-HttpClient::~HttpClient() = default;
-HttpClient::HttpClient(HttpClient&&) noexcept = default;
+BlockingHttpClient::BlockingHttpClient(Options options)
+    : state_(std::make_unique<State>(std::move(options))) {}
+BlockingHttpClient::~BlockingHttpClient() = default;
+BlockingHttpClient::BlockingHttpClient(BlockingHttpClient&&) noexcept = default;
 
-Result<HttpAnswer> HttpClient::get(std::string_view path) {
+Result<HttpAnswer> BlockingHttpClient::get(std::string_view path) {
   return state_->ask(http::verb::get, path, {}, nullptr);
 }
 
-Result<HttpAnswer> HttpClient::post(std::string_view path, std::string_view json) {
+Result<HttpAnswer> BlockingHttpClient::post(std::string_view path, std::string_view json) {
   return state_->ask(http::verb::post, path, json, nullptr);
 }
 
-Result<HttpAnswer> HttpClient::stream(std::string_view path, std::string_view json,
-                                      const OnEvent& event) {
+Result<HttpAnswer> BlockingHttpClient::stream(std::string_view path, std::string_view json,
+                                              const OnEvent& event) {
   return state_->ask(http::verb::post, path, json, &event);
 }
 

@@ -16,7 +16,7 @@ struct HttpAnswer {
   std::string body;  // empty where it was a stream of events
 };
 
-class HttpClient {
+class BlockingHttpClient {
  public:
   struct Options {
     std::string host = "127.0.0.1";
@@ -24,9 +24,9 @@ class HttpClient {
     std::string api_key;     // empty: none
     double timeout_s = 300;  // for connecting, sending, and each silence of the server
   };
-  explicit HttpClient(Options options);
-  ~HttpClient();
-  HttpClient(HttpClient&&) noexcept;
+  explicit BlockingHttpClient(Options options);
+  ~BlockingHttpClient();
+  BlockingHttpClient(BlockingHttpClient&&) noexcept;
 
   // The connection is made when needed and kept; one that the server has closed meanwhile is made
   // anew, once. Errors: io (no connection, or it broke), request_timeout.

@@ -248,7 +248,7 @@ const char* path_of(Endpoint endpoint) {
 // One client: its own connection, one request at a time.
 void run_client(const LoadOptions& options, const PromptMaker& prompts, Arrivals& arrivals,
                 LoadResult& result) {
-  HttpClient client(options.server);
+  BlockingHttpClient client(options.server);
   while (const auto arrival = arrivals.next()) {
     const Prompt prompt = prompts.make(arrival->index);
     const std::string body = prompt.body.dump();

@@ -16,7 +16,7 @@ enum class Endpoint : uint8_t { chat, completions, generate };
 Result<Endpoint> parse_endpoint(std::string_view name);
 
 struct LoadOptions {
-  HttpClient::Options server;
+  BlockingHttpClient::Options server;
   Endpoint endpoint = Endpoint::chat;
   int num_prompts = 256;
   double seconds = 0;  // > 0: so long, instead of num_prompts

@@ -40,7 +40,7 @@ Result<int64_t> metric(std::string_view text, std::string_view name) {
   return fail(ErrorCode::io, "/metrics does not tell {}", name);
 }
 
-Result<Pages> read_pages(HttpClient& client) {
+Result<Pages> read_pages(BlockingHttpClient& client) {
   HOCKET_TRY(const HttpAnswer answer, client.get("/metrics"));
   Pages pages;
   HOCKET_TRY(pages.all, metric(answer.body, "hocket:num_pages"));
@@ -54,7 +54,7 @@ Result<Pages> read_pages(HttpClient& client) {
 }
 
 // The pages once the server is at rest, or as they are after kRestSeconds.
-Result<Pages> pages_at_rest(HttpClient& client) {
+Result<Pages> pages_at_rest(BlockingHttpClient& client) {
   const TimePoint deadline = RealClock().now() + from_seconds(kRestSeconds);
   while (true) {
     HOCKET_TRY(const Pages pages, read_pages(client));
@@ -63,7 +63,7 @@ Result<Pages> pages_at_rest(HttpClient& client) {
   }
 }
 
-Result<int> vocabulary(HttpClient& client) {
+Result<int> vocabulary(BlockingHttpClient& client) {
   HOCKET_TRY(const HttpAnswer answer, client.get("/get_model_info"));
   const Json info = Json::parse(answer.body, nullptr, false);
   if (answer.status != 200 || !info.is_object() || !info.contains("vocab_size") ||
@@ -126,7 +126,7 @@ void print_text(const LoadOptions& load, const LoadResult& r, const Pages& pages
 }
 
 // The scheduler of the server, as a log tells it.
-Result<Json> scheduler_of(HttpClient& client) {
+Result<Json> scheduler_of(BlockingHttpClient& client) {
   HOCKET_TRY(const HttpAnswer answer, client.get("/get_server_info"));
   const Json info = Json::parse(answer.body, nullptr, false);
   try {
@@ -214,7 +214,7 @@ Result<void> check(const LoadOptions& o) {
 Result<int> run(BenchServingOptions& options) {
   LoadOptions& load = options.load;
   HOCKET_TRY_VOID(check(load));
-  HttpClient client(load.server);
+  BlockingHttpClient client(load.server);
   HOCKET_TRY(load.vocab_size, vocabulary(client));
   const LoadResult result = run_load(load);
   HOCKET_TRY(const Pages pages, pages_at_rest(client));
