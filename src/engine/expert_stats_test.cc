@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <numeric>
+#include <set>
+#include <thread>
 
 #include "base/log.h"
 #include "engine/forms.h"
