@@ -115,6 +115,7 @@ FrontDoor::FrontDoor(Parts parts)
       counts_{.up = std::vector<bool>(told_.size()),
               .forwarded = std::vector<uint64_t>(told_.size()),
               .failed = std::vector<uint64_t>(told_.size())} {
+  refresh();
   client_ = std::make_unique<HttpClient>(
       HttpClient::Options{.max_calls = parts_.max_forwards, .on_tick = [this] { look(); }});
 }
@@ -183,7 +184,7 @@ std::vector<RankLoad> FrontDoor::loads() {
 }
 
 std::optional<SocketAddress> FrontDoor::address(int rank) const {
-  return book_ ? book_->address(rank) : std::nullopt;
+  return book_ ? book_->address(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
 }
 
 HttpCall FrontDoor::call_to(const SocketAddress& to, std::string target) const {

@@ -31,14 +31,15 @@ class FrontDoorTest : public Ranks {
     rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings, &plane(0));
     rank_0_->generator.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
     say(*rank_0_, "here");
-    start_rank_1({});
+    start_rank_1();
   }
   void TearDown() override {
     rank_0_.reset();
     held_.clear();
     rank_1_.reset();
   }
-  void start_rank_1(HttpOptions options) {
+  void start_rank_1() {
+    HttpOptions options;
     options.api_key = rank_key(kTestToken);
     auto server = HttpServer::create(options, [this](HttpRequest&& request, auto exchange) {
       std::lock_guard lock(mutex_);
@@ -177,15 +178,16 @@ TEST_F(FrontDoorTest, ConnectionsAreUsedAgain) {
 }
 
 TEST_F(FrontDoorTest, AKeptConnectionThatEndedIsReplaced) {
-  link_.reset();
-  start_rank_1({.idle_timeout = milliseconds(50)});
   for (int i = 0; i < 3; ++i) {
     TestClient client = ask(body_);
     const Asked asked = take();
     ASSERT_NE(asked.exchange, nullptr);
     asked.exchange->respond(200, "application/json", "{}");
     ASSERT_EQ(client.receive().status, 200);
+    link_->set(TestProxy::Link::cut);
     ASSERT_TRUE(eventually([&] { return rank_1_->counts().num_connections == 0; }));
+    link_->set(TestProxy::Link::up);
+    std::this_thread::sleep_for(milliseconds(20));  // until it has seen that
   }
   EXPECT_EQ(rank_1_->counts().num_accepted_total, 3u);
   EXPECT_EQ(metric("forwarded_requests_failed_total"), 0u);

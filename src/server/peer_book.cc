@@ -47,9 +47,10 @@ void PeerBook::stop() {
   thread_.join();
 }
 
-std::optional<SocketAddress> PeerBook::address(int rank) const {
+std::optional<SocketAddress> PeerBook::address(const Identity& peer) const {
   std::lock_guard lock(mutex_);
-  return entries_[static_cast<size_t>(rank)].address;
+  const Entry& entry = entries_[static_cast<size_t>(peer.rank)];
+  return entry.boot_id == peer.boot_id ? entry.address : std::nullopt;
 }
 
 void PeerBook::forget(int rank) {

@@ -25,8 +25,8 @@ class PeerBook {
   PeerBook(ControlPlane& cluster, const HostPort& own);
   ~PeerBook();
 
-  // Nothing where it is not known (yet).
-  std::optional<SocketAddress> address(int rank) const;
+  // Nothing where it is not known (yet) of this very process.
+  std::optional<SocketAddress> address(const Identity& peer) const;
   // Nobody is there: forgotten, and asked for again.
   void forget(int rank);
   void stop();

@@ -157,13 +157,17 @@ TEST_F(TwoRanks, ALostRankIsSaidEverywhereAndForgottenWhenItIsBack) {
   server(0).generator.lost.write(std::nullopt);
 
   // Rank 1 is started anew: another process, another port.
+  const Json old_address = peer_of(0, 1)["address"];
   servers_.pop_back();
   planes_[1].reset();
   ASSERT_TRUE(eventually([&] { return peer_of(0, 1)["there"] == false; }));
   start(1, port_);
   enter_all();
   serve(1);
-  wait_for_addresses();
+  ASSERT_TRUE(eventually([&] {
+    const Json address = peer_of(0, 1)["address"];
+    return !address.is_null() && address != old_address;
+  }));
   EXPECT_EQ(server(0).post("/generate", text_body())["text"], "one");
 }
 
