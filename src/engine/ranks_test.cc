@@ -1,105 +1,17 @@
 // Several ranks as one service: what a request gets has the bits that it has on one rank alone,
 // whoever takes it and whatever the others do; and when a rank is lost, all learn it by name.
-#include <functional>
-#include <random>
 #include <set>
-#include <thread>
 
 #include "base/log.h"
-#include "engine/forms.h"
 #include "engine/probe.h"
 #include "engine/rank_setup.h"
+#include "engine/service.h"
 
 namespace hocket {
 namespace {
 
 using namespace testing;
 using std::chrono::milliseconds;
-
-constexpr int kGroups = 4;  // of experts, on any number of ranks
-constexpr auto kPatience = std::chrono::seconds(60);
-
-ServerSettings settings_of(const Form& form, int num_ranks) {
-  ServerSettings settings = base_settings(form);
-  settings.parallel.ep_size = num_ranks;
-  settings.compute.combine_groups = kGroups;
-  settings.compute.num_threads = 1;
-  settings.scheduler.chunked_prefill_size = 64;
-  return settings;
-}
-
-// Prompts with beginnings in common, long and short answers, every kind of sampling.
-std::vector<RequestInput> traffic(int count) {
-  std::mt19937 random(11);
-  const auto pick = [&](int from, int to) {
-    return from + static_cast<int>(random() % static_cast<uint32_t>(to - from + 1));
-  };
-  const std::vector<int> shared[] = {{}, random_tokens(1, 70), random_tokens(2, 40)};
-  std::vector<RequestInput> inputs;
-  for (int i = 0; i < count; ++i) {
-    std::vector<int> prompt = shared[pick(0, 2)];
-    for (const int token : random_tokens(100 + i, pick(1, i % 3 == 0 ? 110 : 20)))
-      prompt.push_back(token);
-    RequestInput input = greedy_input(prompt, pick(1, 40));
-    SamplingParams& p = input.sampling;
-    p.ignore_eos = pick(0, 1) == 0;
-    if (pick(0, 1) == 0) p.temperature = 0.9, p.seed = random();
-    if (pick(0, 2) == 0) p.frequency_penalty = 0.5;
-    p.num_top_logprobs = pick(-1, 3);
-    if (pick(0, 3) == 0) p.prompt_logprobs_from = pick(0, 2);
-    inputs.push_back(std::move(input));
-  }
-  return inputs;
-}
-
-// A running engine and what its requests got so far.
-class Service {
- public:
-  explicit Service(const ServerSettings& settings, Duration stall_timeout = kPatience) {
-    auto made = Engine::create({.settings = settings, .stall_timeout = stall_timeout});
-    if (!made) {
-      ADD_FAILURE() << describe(made.error());
-      return;
-    }
-    engine_ = *std::move(made);
-    engine_->start(outbox_);
-  }
-  ~Service() {
-    if (engine_) engine_->stop();
-  }
-  bool works() const { return engine_ != nullptr; }
-  Engine& engine() { return *engine_; }
-  LoopbackHub& hub() { return EngineProbe::hub(*engine_); }
-
-  Result<RequestId> submit(RequestInput input) {
-    input.id = Engine::next_request_id();
-    const RequestId id = input.id;
-    HOCKET_TRY_VOID(engine_->submit(std::move(input)));
-    ids_.push_back(id);
-    return id;
-  }
-  Answer& answer(RequestId id) { return answers_[id]; }
-  void read() { collect(outbox_, answers_); }
-  // Until `so`; false when that takes too long.
-  bool read_until(const std::function<bool()>& so) {
-    const TimePoint deadline = RealClock().now() + kPatience;
-    for (read(); !so(); read()) {
-      if (RealClock().now() > deadline) return false;
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    return true;
-  }
-  bool read_all() {
-    return read_until(
-        [&] { return std::ranges::all_of(ids_, [&](RequestId id) { return answers_[id].done; }); });
-  }
-
- private:
-  Outbox outbox_{65536};
-  std::unique_ptr<Engine> engine_;
-  std::map<RequestId, Answer> answers_;
-  std::vector<RequestId> ids_;
-};
 
 class Ranks : public ::testing::TestWithParam<Form> {
  protected:
@@ -172,12 +84,6 @@ class RanksTest : public ::testing::Test {
   void SetUp() override { log::set_level(log::Level::error); }
   void TearDown() override { log::set_level(log::Level::info); }
 };
-
-RequestInput long_one(int seed) {
-  RequestInput input = greedy_input(random_tokens(seed, 20), 200);
-  input.sampling.ignore_eos = true;
-  return input;
-}
 
 TEST_F(RanksTest, RanksWithoutWorkPlayIdleStepsAndThenSleep) {
   Service service(settings_of(kBundled, 4));
@@ -277,7 +183,7 @@ TEST_P(LostRank, EndsWhatRunsWithItsNameAndRefusesWhatComes) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 8; ++i) ids.push_back(*service.submit(long_one(i)));
   ASSERT_TRUE(service.read_until([&] { return service.answer(ids[0]).tokens.size() > 3; }));
-  GetParam().happen(service.hub());
+  GetParam().happen(EngineProbe::hub(service.engine()));
   ASSERT_TRUE(service.read_all());
   std::set<std::string> said;
   for (const RequestId id : ids) {
@@ -297,7 +203,7 @@ TEST_P(LostRank, EndsWhatRunsWithItsNameAndRefusesWhatComes) {
 TEST_P(LostRank, IsNoticedWhenSomebodyAsks) {
   Service service(settings_of(kBundled, 2), GetParam().stall_timeout);
   ASSERT_TRUE(service.works());
-  GetParam().happen(service.hub());
+  GetParam().happen(EngineProbe::hub(service.engine()));
   const auto id = service.submit(long_one(1));
   if (!id) return expect_lost(id.error());
   ASSERT_TRUE(service.read_all());

@@ -1,0 +1,139 @@
+// Ranks with a control plane and UCX between them, as they are in processes and on hosts: the bits
+// of one rank alone, and a rank that goes and comes back.
+#include "base/log.h"
+#include "cluster/socket.h"
+#include "compute/comm/ucx_testing.h"
+#include "engine/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+using std::chrono::milliseconds;
+
+struct Way {
+  const char* name;
+  UcxOptions (*ucx)();
+  int num_ranks;
+};
+
+uint16_t free_port() {
+  const auto addresses = resolve({.host = "127.0.0.1", .port = 0});
+  const auto listener = listen_on(addresses->front());
+  return local_address(*listener).port();
+}
+
+class ClusterRanks : public ::testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    log::set_level(log::Level::off);
+    if (const std::string why = ucx_obstacle(GetParam().ucx()); !why.empty()) GTEST_SKIP() << why;
+    start();
+  }
+  void TearDown() override {
+    // Together, as the processes of a service are ended.
+    std::vector<std::jthread> enders;
+    for (auto& service : services_) enders.emplace_back([&service] { service.reset(); });
+    enders.clear();
+    log::set_level(log::Level::info);
+  }
+
+  std::unique_ptr<Service> make(int rank) const {
+    ServerSettings settings = settings_of(kBundled, num_ranks());
+    const UcxOptions ucx = GetParam().ucx();
+    settings.parallel.ucx_tls = ucx.tls;
+    settings.parallel.ucx_net_devices = ucx.devices;
+    settings.http.shutdown_timeout_s = 0;
+    settings.model.context_length = 2048;
+    const ClusterLaunch launch{
+        .plan = {.num_ranks = num_ranks(), .rank = rank, .init_addr = {"127.0.0.1", port_}},
+        .control = {.init_addr = {"127.0.0.1", port_}, .token = "a token of sixteen"}};
+    return std::make_unique<Service>(
+        Engine::Options{.settings = settings, .cluster = launch, .stall_timeout = kPatience});
+  }
+  void start() {
+    for (int rank = 0; rank < num_ranks(); ++rank) {
+      services_.push_back(make(rank));
+      ASSERT_TRUE(services_.back()->works());
+    }
+  }
+  static int num_ranks() { return GetParam().num_ranks; }
+  Service& service(int rank) { return *services_[static_cast<size_t>(rank)]; }
+  bool all_met() {
+    return service(0).read_until([&] {
+      return std::ranges::none_of(services_,
+                                  [](auto& s) { return s->engine().stats().lost.has_value(); });
+    });
+  }
+  // Every answer of `traffic`, asked of the ranks in turn, is that of one rank alone.
+  void expect_the_same_answers() {
+    constexpr int kRequests = 8;
+    const std::vector<Answer> want = alone(settings_of(kBundled, 1), traffic(kRequests));
+    std::vector<RequestId> ids;
+    for (RequestInput& input : traffic(kRequests)) {
+      const auto id = service(static_cast<int>(ids.size()) % num_ranks()).submit(std::move(input));
+      ASSERT_TRUE(id.has_value()) << id.error().message;
+      ids.push_back(*id);
+    }
+    for (auto& one : services_) ASSERT_TRUE(one->read_all());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      const Answer& got = service(static_cast<int>(i) % num_ranks()).answer(ids[i]);
+      ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+      EXPECT_EQ(got.summary.rank, static_cast<int>(i) % num_ranks());
+      ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
+    }
+  }
+  static void expect_rank_1(const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::lost_rank);
+    EXPECT_NE(error.message.find("rank 1"), std::string::npos) << error.message;
+  }
+
+  uint16_t port_ = free_port();
+  std::vector<std::unique_ptr<Service>> services_;
+};
+
+TEST_P(ClusterRanks, GiveTheAnswersOfOneRankAlone) {
+  ASSERT_TRUE(all_met());
+  ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
+  EXPECT_NE(service(0).engine().cluster(), nullptr);
+  EXPECT_EQ(std::ssize(service(0).engine().loads()), num_ranks());
+}
+
+TEST_P(ClusterRanks, OneThatGoesIsNamedAndMayComeBack) {
+  ASSERT_TRUE(all_met());
+  std::vector<std::pair<int, RequestId>> running;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (rank == 1) continue;
+    RequestInput input = long_one(rank);
+    input.sampling.max_new_tokens = 1500;
+    const auto id = service(rank).submit(std::move(input));
+    ASSERT_TRUE(id.has_value()) << id.error().message;
+    running.emplace_back(rank, *id);
+  }
+  const Answer& first = service(0).answer(running.front().second);
+  ASSERT_TRUE(service(0).read_until([&] { return first.tokens.size() > 3 || first.done; }));
+  ASSERT_FALSE(first.done) << first.summary.error.message;
+  services_[1].reset();
+  for (const auto& [rank, id] : running) {
+    ASSERT_TRUE(service(rank).read_until([&] { return service(rank).answer(id).done; }));
+    EXPECT_EQ(service(rank).answer(id).summary.finish, FinishReason::error);
+    expect_rank_1(service(rank).answer(id).summary.error);
+    const auto late = service(rank).submit(long_one(9));
+    ASSERT_FALSE(late.has_value());
+    expect_rank_1(late.error());
+  }
+  services_[1] = make(1);
+  ASSERT_TRUE(services_[1]->works());
+  ASSERT_TRUE(all_met());
+  ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ClusterRanks,
+                         ::testing::Values(Way{"memory2", ucx_shared_memory, 2},
+                                           Way{"memory4", ucx_shared_memory, 4},
+                                           Way{"tcp2", ucx_tcp, 2}, Way{"tcp4", ucx_tcp, 4}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace hocket
