@@ -136,7 +136,7 @@ Result<Answer> Endpoints::prepare(Api api, std::string_view body) const {
 void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
   if (exchange->is_closed()) return;
-  // Of ranks in processes a lost one is nobody's fault who serves here: said before any work.
+  // Ranks in other processes: whether one is lost is known here, before any work and any call.
   auto ready = parts_.door == nullptr ? parts_.health->ready()
                                       : parts_.health->ready(parts_.generator->stats());
   if (!ready) {

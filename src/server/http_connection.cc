@@ -3,7 +3,7 @@
 // g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
-// Beast is included here and nowhere else: it costs a gigabyte of compiler.
+// Beast is included here and in http_client.cc only: it costs a gigabyte of compiler.
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
