@@ -13,6 +13,9 @@ namespace {
 
 constexpr double kPollSeconds = 0.25;
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for requests to end with the error
+// A supervisor that signals all processes of a job reaches a rank twice: directly, and by the rank
+// that started it.
+constexpr Duration kSameSignal = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -30,10 +33,11 @@ int SignalGuard::wait(double seconds) const {
   return signal > 0 ? signal : 0;
 }
 
-ExitOnSignal::ExitOnSignal(const SignalGuard& signals, int status, std::string why)
-    : thread_([&signals, status, why = std::move(why)](const std::stop_token& stop) {
+ExitOnSignal::ExitOnSignal(const SignalGuard& signals, int status, std::string why, Duration deaf)
+    : thread_([&signals, status, why = std::move(why),
+               from = RealClock().now() + deaf](const std::stop_token& stop) {
         while (!stop.stop_requested())
-          if (const int signal = signals.wait(0.1); signal != 0) {
+          if (const int signal = signals.wait(0.1); signal != 0 && RealClock().now() >= from) {
             log::warning("signal {}: {}", signal, why);
             std::_Exit(status);
           }
@@ -57,7 +61,8 @@ int serve_until_signal(Server& server, const SignalGuard& signals, double shutdo
   log::info("signal {}: draining, up to {:.0f} s; a second one exits at once", signal,
             shutdown_seconds);
   if (meanwhile.on_signal) meanwhile.on_signal(signal);
-  const ExitOnSignal second(signals, 1, "the second: exiting without waiting for requests");
+  const ExitOnSignal second(signals, 1, "the second: exiting without waiting for requests",
+                            kSameSignal);
   const bool complete = server.drain(from_seconds(shutdown_seconds));
   log::info("stopped: {}", complete ? "every request was answered" : "some requests were aborted");
   return complete ? 0 : 1;

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "server/server.h"
 
 namespace hocket {
@@ -25,8 +26,8 @@ class SignalGuard {
 // While it lives, a signal ends the process at once. Thread: one of its own, which waits.
 class ExitOnSignal {
  public:
-  // `why` is the last line of the log.
-  ExitOnSignal(const SignalGuard& signals, int status, std::string why);
+  // `why` is the last line of the log. What comes while it is `deaf` is passed over.
+  ExitOnSignal(const SignalGuard& signals, int status, std::string why, Duration deaf = {});
 
  private:
   std::jthread thread_;
@@ -39,9 +40,9 @@ struct Meanwhile {
 };
 
 // Serves until a signal, then drains: what runs may end within `shutdown_seconds`; a second signal
-// exits at once (status 1). Returns 0 after a full drain, 1 when requests had to be aborted, the
-// status of the error that ended the service otherwise: 5 when this rank is lost for good, 6 when
-// the watchdog found the engine hanging.
+// more than a second later exits at once (status 1). Returns 0 after a full drain, 1 when requests
+// had to be aborted, the status of the error that ended the service otherwise: 5 when this rank is
+// lost for good, 6 when the watchdog found the engine hanging.
 int serve_until_signal(Server& server, const SignalGuard& signals, double shutdown_seconds,
                        const Meanwhile& meanwhile = {});
 
