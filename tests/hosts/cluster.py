@@ -187,6 +187,19 @@ class Cluster:
                 time.sleep(0.02)
         return time.monotonic() - began
 
+    def wait_doors(self, limit_s=10):
+        """Until every rank knows where to hand requests on to."""
+        deadline = time.monotonic() + limit_s
+        for rank in range(self.num_ranks):
+            while any(peer["address"] is None for peer in self.info(rank)["peers"] if peer["rank"] != rank):
+                assert time.monotonic() < deadline, f"rank {rank} knows only {self.info(rank)['peers']}"
+                time.sleep(0.05)
+
+    def info(self, rank):
+        status, _, text = self.call(rank, "/get_server_info")
+        assert status == 200, text
+        return json.loads(text)
+
     def wait_lost(self, name, ranks, limit_s):
         """Until /readyz of each of `ranks` is 503 and names `name`. The seconds it took the last, and what each said."""
         began, said = time.monotonic(), {}
@@ -219,12 +232,6 @@ class Cluster:
             told = f"{running} running, {waiting} waiting; of {total} pages {free} free, {cached} cached"
             assert time.monotonic() < deadline, f"rank {rank} after {limit_s} s: {told}"
             time.sleep(0.1)
-
-    def network(self):
-        """What rank 0 says that it reaches the others over."""
-        status, _, text = self.call(0, "/get_server_info")
-        assert status == 200, text
-        return json.loads(text)["network"]
 
     def generate(self, rank, text):
         """Tokens and their log-probabilities, greedy; and once more with the dice of a seed."""

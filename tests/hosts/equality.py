@@ -16,6 +16,7 @@ STREAM_TOKENS = 64
 
 def check_answers(ranks):
     """Every question at every rank's port, one after another, all at once, and as streams."""
+    ranks.wait_doors()
     for rank in range(ranks.num_ranks):
         assert ranks.answers(rank) == answers_of_one_rank(ranks.num_ranks), f"rank {rank} answers otherwise"
     with ThreadPoolExecutor(ranks.num_ranks) as pool:
@@ -26,6 +27,7 @@ def check_answers(ranks):
     assert texts == texts_of_one_rank(ranks.num_ranks, tuple(QUESTIONS), STREAM_TOKENS)
     for rank in range(ranks.num_ranks):
         assert ranks.metric(rank, "generation_tokens_total") > 0, f"rank {rank} had no request"
+        assert ranks.metric(rank, "forwarded_requests_total") > 0, f"rank {rank} handed no request on"
         ranks.check_pages(rank)
 
 
@@ -46,7 +48,7 @@ def on_one_machine(num_ranks, style):
     with Cluster(num_ranks, style=style) as ranks:
         check_answers(ranks)
         check_aborts(ranks)
-        return ranks.network()
+        return ranks.info(0)["network"]
 
 
 def on_hosts(num_ranks, ranks_per_node=1):
@@ -54,7 +56,7 @@ def on_hosts(num_ranks, ranks_per_node=1):
     with Hosts(num_ranks // ranks_per_node, "1gbit") as hosts, Cluster(num_ranks, hosts, ranks_per_node) as ranks:
         check_answers(ranks)
         check_aborts(ranks)
-        return ranks.network()
+        return ranks.info(0)["network"]
 
 
 CASES = (
