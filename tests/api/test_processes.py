@@ -1,0 +1,128 @@
+"""Ranks of one host as processes: the first starts the others, passes signals on, and ends when one of them has ended."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import conftest
+import pytest
+from conftest import BINARY, MODEL
+
+
+LONG = 4000  # tokens: seconds, so that what happens meanwhile does
+
+
+def port_pair():
+    while True:
+        port = conftest.free_port()
+        with socket.socket() as next_one:
+            try:
+                next_one.bind(("127.0.0.1", port + 1))
+                return port
+            except OSError:
+                pass
+
+
+@pytest.fixture
+def two(start, monkeypatch):
+    findings = subprocess.run([BINARY, "doctor", "--json"], capture_output=True, text=True, check=True).stdout
+    ucx = next(finding for finding in map(json.loads, findings.splitlines()) if finding["name"] == "UCX")
+    if ucx["remedy"]:
+        pytest.skip(ucx["value"])
+    other = port_pair()
+    monkeypatch.setattr(conftest, "free_port", lambda: other)
+    return start("--ranks-per-node", "2", "--dp-routing", "round-robin", "--max-total-tokens", "32768")
+
+
+def other_rank(server):
+    return int(re.search(r"started rank 1 as process (\d+)", server.log_path.read_text())[1])
+
+
+def gone(pid, patience_s=10):
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def story(url, into):
+    body = {"prompt": "Tell me a story", "max_tokens": LONG, "ignore_eos": True}
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            into.append((answer.status, json.loads(answer.read())))
+    except urllib.error.HTTPError as answer:
+        into.append((answer.code, json.loads(answer.read())))
+    except OSError as gone:  # the rank that was asked has ended
+        into.append((0, str(gone)))
+
+
+def begin_stories(server):
+    """Two asked of each rank's port; both ranks make answers when this returns."""
+    told = []
+    urls = [f"http://127.0.0.1:{server.port + i % 2}" for i in range(4)]
+    threads = [threading.Thread(target=story, args=(url, told)) for url in urls]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 20
+    while not all(f"DP{rank} EP{rank} Decode batch" in server.log_path.read_text() for rank in (0, 1)):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.01)
+    return told, threads
+
+
+def test_a_signal_lets_all_ranks_answer_first(two):
+    told, threads = begin_stories(two)
+    assert two.stop() == 0
+    for thread in threads:
+        thread.join()
+    assert [status for status, _ in told] == 4 * [200], told
+    assert [answer["usage"]["completion_tokens"] for _, answer in told] == 4 * [LONG]
+    log = two.log_path.read_text()
+    assert "ranks: 2 over ucx" in log
+    assert re.search(rf"rank 1 \| (listening|ready): http://127.0.0.1:{two.port + 1}\b", log)
+    assert log.count("stopped: every request was answered") == 2
+    assert gone(other_rank(two), 0.1)
+
+
+def test_a_rank_that_ends_ends_its_host(two):
+    told, threads = begin_stories(two)
+    os.kill(other_rank(two), signal.SIGKILL)
+    assert two.process.wait(10) == 5
+    for thread in threads:
+        thread.join()
+    assert sorted(status for status, _ in told) == [0, 0, 503, 503], told  # those asked of rank 1 saw its end
+    assert all("rank 1" in answer["error"]["message"] for status, answer in told if status == 503)
+    assert "rank 1 was ended by signal 9 (Killed)" in two.log_path.read_text()
+
+
+def test_no_rank_outlives_the_one_that_started_it(two):
+    other = other_rank(two)
+    two.process.kill()
+    two.process.wait()
+    assert gone(other)
+
+
+def test_contradictions_are_refused():
+    def told(*flags):
+        ended = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), *flags], capture_output=True, text=True, timeout=60)
+        assert ended.returncode == 2, ended
+        return ended.stderr
+
+    assert "--node-rank 0 on the first host" in told("--nnodes", "2")
+    assert "--ranks-per-node P" in told("--dist-init-addr", "h0:5000")
+    assert "--rank-wait is 0 s" in told("--ranks-per-node", "2", "--rank-wait", "0")
+    assert "--ep-size N alone" in told("--ranks-per-node", "2", "--ep-link-gbit", "1")
+    assert "the number of ranks is 4 by --ep-size and 2 by" in told("--ranks-per-node", "2", "--ep-size", "4")
+    assert "--ep-size N" in told("--dp-size", "2")
