@@ -27,31 +27,62 @@ struct Pages {
 };
 
 // The first sample of a metric. Errors: io.
-Result<int64_t> metric(std::string_view text, std::string_view name) {
+Result<double> metric(std::string_view text, std::string_view name) {
   for (size_t at = 0; (at = text.find(name, at)) != std::string_view::npos; at += name.size()) {
     const char after = text.substr(at + name.size()).empty() ? '\0' : text[at + name.size()];
     if ((at > 0 && text[at - 1] != '\n') || (after != '{' && after != ' ')) continue;
     const std::string_view line = text.substr(at, text.find('\n', at) - at);
     const std::string_view number = line.substr(line.rfind(' ') + 1);
     double value = 0;
-    if (std::from_chars(number.begin(), number.end(), value).ec == std::errc())
-      return static_cast<int64_t>(value);
+    if (std::from_chars(number.begin(), number.end(), value).ec == std::errc()) return value;
   }
   return fail(ErrorCode::io, "/metrics does not tell {}", name);
+}
+
+Result<int64_t> whole_metric(std::string_view text, std::string_view name) {
+  HOCKET_TRY(const double value, metric(text, name));
+  return static_cast<int64_t>(value);
 }
 
 Result<Pages> read_pages(BlockingHttpClient& client) {
   HOCKET_TRY(const HttpAnswer answer, client.get("/metrics"));
   Pages pages;
-  HOCKET_TRY(pages.all, metric(answer.body, "hocket:num_pages"));
-  HOCKET_TRY(pages.free, metric(answer.body, "hocket:num_free_pages"));
-  HOCKET_TRY(pages.cached, metric(answer.body, "hocket:num_cached_pages"));
-  HOCKET_TRY(pages.priv, metric(answer.body, "hocket:num_private_pages"));
-  HOCKET_TRY(const int64_t running, metric(answer.body, "hocket:num_running_reqs"));
-  HOCKET_TRY(const int64_t waiting, metric(answer.body, "hocket:num_queue_reqs"));
+  HOCKET_TRY(pages.all, whole_metric(answer.body, "hocket:num_pages"));
+  HOCKET_TRY(pages.free, whole_metric(answer.body, "hocket:num_free_pages"));
+  HOCKET_TRY(pages.cached, whole_metric(answer.body, "hocket:num_cached_pages"));
+  HOCKET_TRY(pages.priv, whole_metric(answer.body, "hocket:num_private_pages"));
+  HOCKET_TRY(const int64_t running, whole_metric(answer.body, "hocket:num_running_reqs"));
+  HOCKET_TRY(const int64_t waiting, whole_metric(answer.body, "hocket:num_queue_reqs"));
   pages.busy = running + waiting;
   return pages;
 }
+
+// What the ranks of the server's process spent in steps, and waiting for other ranks.
+struct StepSeconds {
+  double steps = 0, rows = 0, agreements = 0;
+
+  // Of the time of steps; 0 where there was none.
+  double share(double part) const { return steps > 0 ? part / steps : 0; }
+};
+
+Result<StepSeconds> read_steps(BlockingHttpClient& client) {
+  HOCKET_TRY(const HttpAnswer answer, client.get("/metrics"));
+  StepSeconds now;
+  HOCKET_TRY(now.steps, metric(answer.body, "hocket:step_seconds_total"));
+  HOCKET_TRY(now.rows, metric(answer.body, "hocket:exchange_wait_seconds_total"));
+  HOCKET_TRY(now.agreements, metric(answer.body, "hocket:agreement_wait_seconds_total"));
+  return now;
+}
+
+StepSeconds operator-(const StepSeconds& a, const StepSeconds& b) {
+  return {a.steps - b.steps, a.rows - b.rows, a.agreements - b.agreements};
+}
+
+// What the server did meanwhile.
+struct ServerSide {
+  Pages pages;
+  StepSeconds seconds;
+};
 
 // The pages once the server is at rest, or as they are after kRestSeconds.
 Result<Pages> pages_at_rest(BlockingHttpClient& client) {
@@ -78,8 +109,9 @@ struct Latency {
   const std::vector<double>& ms;
 };
 
-void print_json(const LoadOptions& load, const LoadResult& r, const Pages& pages,
+void print_json(const LoadOptions& load, const LoadResult& r, const ServerSide& server,
                 const std::array<Latency, 3>& latencies) {
+  const Pages& pages = server.pages;
   Json line = {{"case", "serving"},
                {"clients", load.max_concurrency},
                {"seconds", r.seconds},
@@ -94,6 +126,8 @@ void print_json(const LoadOptions& load, const LoadResult& r, const Pages& pages
     line[fmt::format("{}_ms", l.name)] = {
         {"p50", quantile(l.ms, 0.5)}, {"p90", quantile(l.ms, 0.9)}, {"p99", quantile(l.ms, 0.99)}};
   line["errors"] = r.errors;
+  line["wait_share"] = {{"rows", server.seconds.share(server.seconds.rows)},
+                        {"agreements", server.seconds.share(server.seconds.agreements)}};
   line["pages"] = {{"all", pages.all},
                    {"free", pages.free},
                    {"cached", pages.cached},
@@ -102,8 +136,9 @@ void print_json(const LoadOptions& load, const LoadResult& r, const Pages& pages
   fmt::print("{}\n", line.dump());
 }
 
-void print_text(const LoadOptions& load, const LoadResult& r, const Pages& pages,
+void print_text(const LoadOptions& load, const LoadResult& r, const ServerSide& server,
                 const std::array<Latency, 3>& latencies) {
+  const Pages& pages = server.pages;
   fmt::print("serving  http://{}:{} | {} clients | {:.1f} s\n", load.server.host, load.server.port,
              load.max_concurrency, r.seconds);
   fmt::print("requests {} ok, {} failed | {:.1f} a second\n", r.num_ok, r.num_failed,
@@ -118,6 +153,9 @@ void print_text(const LoadOptions& load, const LoadResult& r, const Pages& pages
   for (const Latency& l : latencies)
     fmt::print("{:<8} p50 {:.1f} ms | p90 {:.1f} ms | p99 {:.1f} ms\n", l.name, quantile(l.ms, 0.5),
                quantile(l.ms, 0.9), quantile(l.ms, 0.99));
+  if (const StepSeconds& s = server.seconds; s.rows > 0)
+    fmt::print("waits    {:.1f} % of the steps' time for other ranks' rows | {:.1f} % agreeing\n",
+               100 * s.share(s.rows), 100 * s.share(s.agreements));
   fmt::print("pages    free {} + cached {} + private {} = {} of {} | {}\n", pages.free,
              pages.cached, pages.priv, pages.free + pages.cached + pages.priv, pages.all,
              pages.whole()     ? "ok"
@@ -216,16 +254,20 @@ Result<int> run(BenchServingOptions& options) {
   HOCKET_TRY_VOID(check(load));
   BlockingHttpClient client(load.server);
   HOCKET_TRY(load.vocab_size, vocabulary(client));
+  HOCKET_TRY(const StepSeconds before, read_steps(client));
   const LoadResult result = run_load(load);
-  HOCKET_TRY(const Pages pages, pages_at_rest(client));
+  ServerSide server;
+  HOCKET_TRY(server.pages, pages_at_rest(client));
+  HOCKET_TRY(const StepSeconds after, read_steps(client));
+  server.seconds = after - before;
   const std::array<Latency, 3> latencies = {
       Latency{"ttft", result.ttft_ms}, {"itl", result.itl_ms}, {"e2e", result.e2e_ms}};
-  (options.json ? print_json : print_text)(load, result, pages, latencies);
+  (options.json ? print_json : print_text)(load, result, server, latencies);
   if (!options.log.empty()) {
     HOCKET_TRY(Json scheduler, scheduler_of(client));
     HOCKET_TRY_VOID(write_log(options.log, load, result, std::move(scheduler)));
   }
-  return result.num_failed == 0 && result.num_ok > 0 && pages.whole() ? 0 : 1;
+  return result.num_failed == 0 && result.num_ok > 0 && server.pages.whole() ? 0 : 1;
 }
 
 }  // namespace

@@ -38,12 +38,14 @@ class ClusterRanks : public ::testing::TestWithParam<Way> {
     log::set_level(log::Level::info);
   }
 
+  // How long a rank that ends goes on for the others.
+  virtual double farewell_s() const { return 0; }
   std::unique_ptr<Service> make(int rank) const {
     ServerSettings settings = settings_of(kBundled, num_ranks());
     const UcxOptions ucx = GetParam().ucx();
     settings.parallel.ucx_tls = ucx.tls;
     settings.parallel.ucx_net_devices = ucx.devices;
-    settings.http.shutdown_timeout_s = 0;
+    settings.http.shutdown_timeout_s = farewell_s();
     settings.model.context_length = 2048;
     const ClusterLaunch launch{
         .plan = {.num_ranks = num_ranks(), .rank = rank, .init_addr = {"127.0.0.1", port_}},
@@ -128,6 +130,38 @@ TEST_P(ClusterRanks, OneThatGoesIsNamedAndMayComeBack) {
   ASSERT_TRUE(all_met());
   ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
 }
+
+class PatientClusterRanks : public ClusterRanks {
+  double farewell_s() const override { return to_seconds(kPatience); }
+};
+
+TEST_P(PatientClusterRanks, OneThatIsAskedToEndWaitsForTheOthersRequests) {
+  ASSERT_TRUE(all_met());
+  RequestInput input = long_one(1);
+  input.sampling.max_new_tokens = 700;
+  const auto id = service(0).submit(std::move(input));
+  ASSERT_TRUE(id.has_value());
+  const Answer& answer = service(0).answer(*id);
+  ASSERT_TRUE(service(0).read_until([&] { return !answer.tokens.empty(); }));
+  std::jthread ender([&] { services_[1].reset(); });
+  bool is_refused = false;
+  ASSERT_TRUE(service(0).read_until([&] {
+    if (const auto late = service(0).submit(long_one(9)); !late) {
+      is_refused |= !answer.done;
+      expect_rank_1(late.error());
+    }
+    return answer.done;
+  }));
+  EXPECT_EQ(answer.summary.finish, FinishReason::length) << answer.summary.error.message;
+  EXPECT_TRUE(is_refused);
+  ender.join();
+  ASSERT_TRUE(service(0).read_all());
+  ASSERT_TRUE(service(0).read_until([&] { return service(0).engine().stats().lost.has_value(); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, PatientClusterRanks,
+                         ::testing::Values(Way{"memory2", ucx_shared_memory, 2}),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Ways, ClusterRanks,
                          ::testing::Values(Way{"memory2", ucx_shared_memory, 2},

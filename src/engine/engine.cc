@@ -181,8 +181,15 @@ std::vector<RankLoad> Engine::State::loads() const {
   return all;
 }
 
+// A service that one rank is about to leave takes nothing new, so that nothing is cut off.
 std::optional<Error> Engine::State::lost() const {
-  return ranks.front()->network ? ranks.front()->network->lost() : std::nullopt;
+  const Rank& rank = *ranks.front();
+  if (!rank.network) return std::nullopt;
+  if (auto lost = rank.network->lost()) return lost;
+  const int leaver = rank.lockstep->leaver();
+  if (leaver < 0 || !control) return std::nullopt;
+  return error(ErrorCode::lost_rank, "{} is shutting down",
+               name_of(control->view().members[static_cast<size_t>(leaver)].identity));
 }
 
 // Who does not hold the request passes it over.

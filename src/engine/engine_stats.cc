@@ -59,7 +59,9 @@ EngineStats add_up(std::vector<RankStats> ranks) {
     sum.num_requests_failed += s.num_requests_failed;
     sum.gen_throughput += s.gen_throughput;
     sum.last_step_seconds = std::max(sum.last_step_seconds, s.last_step_seconds);
-    sum.step_seconds_total = std::max(sum.step_seconds_total, s.step_seconds_total);
+    sum.step_seconds_total += s.step_seconds_total;
+    sum.exchange_wait_seconds_total += s.exchange_wait_seconds_total;
+    sum.agreement_wait_seconds_total += s.agreement_wait_seconds_total;
     sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
     sum.busy |= s.busy;
   }

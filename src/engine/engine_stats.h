@@ -20,12 +20,15 @@ struct RankStats {
   double gen_throughput = 0;  // tokens/s over the last second of steps; 0 when idle
   double last_step_seconds = 0;
   double step_seconds_total = 0;
+  // Of the steps' time, what was spent waiting for other ranks' rows; and beside it, for
+  // agreements.
+  double exchange_wait_seconds_total = 0, agreement_wait_seconds_total = 0;
   double seconds_since_last_step = 0;  // while there is work; 0 when idle
   bool busy = false;                   // there is work
 };
 
-// Of all ranks: sums; of times, shares and ratios the largest, of token_usage the share of all
-// pages together.
+// Of all ranks: sums, also of step and wait seconds; of other times, shares and ratios the largest,
+// of token_usage the share of all pages together.
 struct EngineStats : RankStats {
   std::vector<RankStats> ranks;
   std::optional<ExpertBalance> experts;  // none: a dense model

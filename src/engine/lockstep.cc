@@ -41,7 +41,8 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   transport_ = &transport;
   exchange_ = &exchange;
   pass_ = {};
-  under_way_ = computes_ = may_begin_ = extends_ = ends_ = false;
+  under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
+  leaver_ = -1;
   error_.reset();
   liar_ = -1;
   delayer_ = PrefillDelayer(options_.max_delayed_passes);
@@ -99,10 +100,12 @@ Result<void> Lockstep::hear(const StepWish& now) {
   under_way_ = false;
   ++pass_.step;
   HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
-  ends_ = true;
+  bool all_end = true;
+  int leaver = -1;
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
     HOCKET_TRY(const Word said, word_of(rank));
-    ends_ &= said.ends != 0;
+    all_end &= said.ends != 0;
+    if (said.ends != 0 && rank != exchange_->rank()) leaver = rank;
     votes_[static_cast<size_t>(rank)] = {.begins = said.begins != 0,
                                          .continues = said.continues != 0,
                                          .decodes = said.rows > 0,
@@ -114,6 +117,11 @@ Result<void> Lockstep::hear(const StepWish& now) {
   }
   exchange_->release(kLane, MessageKind::agree);
   conclude();
+  if (!computes_) forget_loads();
+  // Who leaves alone says so one agreement before: what others had taken in by then has its turn.
+  ends_ = all_end || (has_asked_ && !computes_);
+  has_asked_ = mine_.ends != 0;
+  leaver_.store(leaver, std::memory_order_relaxed);
   return {};
 }
 
@@ -129,6 +137,15 @@ Result<Lockstep::Word> Lockstep::word_of(int rank) {
   }
   std::memcpy(&said, bytes.data(), sizeof said);
   return said;
+}
+
+// Whoever has no rows has at most requests that end with the step before: what is said next may be
+// long in coming.
+void Lockstep::forget_loads() {
+  for (Load& load : loads_) {
+    load.num_requests.store(0, std::memory_order_relaxed);
+    load.num_tokens.store(0, std::memory_order_relaxed);
+  }
 }
 
 // The same on every rank, for it follows from their words alone.

@@ -63,9 +63,12 @@ class Lockstep final : public Outside {
   // As was settled.
   bool may_begin() override { return may_begin_; }
   bool agree(const Batch& mine) override;
-  // How the step is to be played, and whether all stop after it, for all have asked to.
+  // How the step is to be played, and whether this rank stops after it: all have asked to, or it
+  // alone, the others know that, and nobody has rows any more.
   const PassId& pass() const { return pass_; }
   bool ends() const { return ends_; }
+  // Another rank that asks to stop, so that nothing new should begin; -1: none.   Thread: any.
+  int leaver() const { return leaver_.load(std::memory_order_relaxed); }
   // What a rank said of itself when it was last heard.   Thread: any.
   RankLoad heard(int rank) const;
 
@@ -75,7 +78,7 @@ class Lockstep final : public Outside {
   int lost_peer() const { return liar_ >= 0 ? liar_ : exchange_->lost_peer(); }
   void fail_with(Error why);
 
-  // From the next agreement on, this rank asks to stop. It goes on until all do.
+  // From the next agreement on, this rank asks to stop.
   void ask_to_end() { asks_to_end_ = true; }
   // Whether there is something to settle: an agreement is under way here or begun by another, or
   // none can be made any more.
@@ -107,6 +110,7 @@ class Lockstep final : public Outside {
   Result<void> hear(const StepWish& now);
   Result<Word> word_of(int rank);
   void conclude();
+  void forget_loads();
   void note_took();
   Duration expected() const;
   static bool has_rows(const Prospect& work) {
@@ -118,7 +122,8 @@ class Lockstep final : public Outside {
   AllToAll* exchange_ = nullptr;
   PassId pass_;  // settled
   bool under_way_ = false, computes_ = false, may_begin_ = false, extends_ = false;
-  bool asks_to_end_ = false, ends_ = false;
+  bool asks_to_end_ = false, has_asked_ = false, ends_ = false;
+  std::atomic<int> leaver_{-1};
   std::optional<Error> error_;
   int liar_ = -1;  // whose word could not be used
   Word mine_;      // of the agreement under way

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -54,7 +55,7 @@ class RankNetwork {
   virtual void wake() = 0;
 };
 
-// Passes on to a pulse what the exchange tells; without one, nothing.
+// Passes on to a pulse what the exchange tells, and adds up how long others were waited for.
 class PulseWatch final : public ExchangeWatch {
  public:
   explicit PulseWatch(Pulse* pulse) : pulse_(pulse) {}
@@ -64,13 +65,19 @@ class PulseWatch final : public ExchangeWatch {
   }
   void waits() override {
     if (pulse_ != nullptr) pulse_->waiting();
+    since_ = RealClock().now();
   }
   void goes_on() override {
     if (pulse_ != nullptr) pulse_->computing();
+    waited_ += RealClock().now() - since_;
   }
+  // How long it stood still since this was asked last.
+  Duration take_waited() { return std::exchange(waited_, {}); }
 
  private:
   Pulse* const pulse_;
+  TimePoint since_{};
+  Duration waited_{};
 };
 
 }  // namespace hocket

@@ -120,6 +120,7 @@ struct Rank {
   const Clock& clock;
   const std::unique_ptr<RankNetwork> network;  // several ranks only
   PulseWatch watch;
+  Duration exchange_waited{}, agreement_waited{};  // of steps with rows of anybody
   const Duration stall_timeout, farewell;
   bool met = false;  // the ranks of this epoch, and the runner is attached
   std::unique_ptr<Runner> runner;

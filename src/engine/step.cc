@@ -24,7 +24,9 @@ bool Rank::step(Outbox& box) {
   if (batch.empty()) return rest(), false;
   Flight& flight = take_flight();
   prepare(batch, prepare_options(), flight);
+  agreement_waited += watch.take_waited();
   forward(flight, {}, tools());
+  exchange_waited += watch.take_waited();
   if (flight.lost) return lockstep->fail_with(*flight.lost), give_up(batch), false;
   if (lockstep) {
     intake();  // what has just come has its say in the next step
@@ -254,6 +256,8 @@ void Rank::publish(const Flight& flight, TimePoint now) {
   stats.gen_throughput = flight.batch->slices.empty() ? 0 : step_log.gen_throughput();
   stats.last_step_seconds = to_seconds(flight.took());
   stats.step_seconds_total += to_seconds(flight.took());
+  stats.exchange_wait_seconds_total = to_seconds(exchange_waited);
+  stats.agreement_wait_seconds_total = to_seconds(agreement_waited);
 }
 
 }  // namespace hocket

@@ -53,7 +53,10 @@ class Snapshot {
     metric.label.push_back(std::move(label));
   }
   void counter(const char* name, const char* help, uint64_t value) {
-    add(name, help, MetricType::Counter).counter.value = static_cast<double>(value);
+    counter(name, help, static_cast<double>(value));
+  }
+  void counter(const char* name, const char* help, double value) {
+    add(name, help, MetricType::Counter).counter.value = value;
   }
   void counter(const char* name, const char* help, uint64_t value, ClientMetric::Label label) {
     ClientMetric& metric = add(name, help, MetricType::Counter);
@@ -163,6 +166,14 @@ void add_steps(Snapshot& out, const RankStats& engine) {
   out.gauge("step_time_error", "How far the times of steps are from what that policy foretold",
             s.step_time_error);
   out.gauge("last_step_seconds", "Length of the last step", engine.last_step_seconds);
+  out.counter("step_seconds_total", "Length of all steps, added over the ranks of this process",
+              engine.step_seconds_total);
+  out.counter("exchange_wait_seconds_total",
+              "Of that, spent waiting for rows of other ranks, or for their results",
+              engine.exchange_wait_seconds_total);
+  out.counter("agreement_wait_seconds_total",
+              "Spent between steps waiting for what other ranks say of the next one",
+              engine.agreement_wait_seconds_total);
   out.gauge("seconds_since_last_step", "While there is work; 0 when idle",
             engine.seconds_since_last_step);
   out.gauge("is_cuda_graph", "1 where the last step replayed a device graph", 0);
