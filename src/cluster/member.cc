@@ -103,6 +103,7 @@ std::string missing(const ClusterView& view) {
   const bool one = std::ranges::count_if(view.members, [](const Member& m) {
                      return m.presence != Presence::in;
                    }) == 1;
+  if (one && view.why.starts_with(names)) return view.why;
   std::string text = fmt::format("{} {} not there", names, one ? "is" : "are");
   if (!view.why.empty()) text += ": " + view.why;
   return text;

@@ -87,7 +87,7 @@ struct ClusterView {
   bool operator==(const ClusterView&) const = default;
 };
 
-// "rank 2 (h2) is not there: silent for 3.0 s". Empty where the view is whole.
+// "rank 2 (h2) is silent for 3.0 s", "ranks .. are not there: ..". Empty where the view is whole.
 std::string missing(const ClusterView& view);
 
 // What rank 0 knows of each rank, for people and metrics.

@@ -93,12 +93,12 @@ class PollSink final : public HttpSink {
 
 }  // namespace
 
-std::string rank_key(std::string_view cluster_token) {
-  if (cluster_token.empty()) return {};
+std::string rank_key(std::string_view secret) {
+  if (secret.empty()) return {};
   constexpr std::string_view kWhat = "hocket http";
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int length = 0;
-  HOCKET_CHECK(HMAC(EVP_sha256(), cluster_token.data(), static_cast<int>(cluster_token.size()),
+  HOCKET_CHECK(HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
                     reinterpret_cast<const unsigned char*>(kWhat.data()), kWhat.size(),
                     digest.data(), &length) != nullptr);
   std::string key;

@@ -115,8 +115,8 @@ class FrontDoor {
   std::unique_ptr<HttpClient> client_;
 };
 
-// The key of the ports for ranks: hexadecimal HMAC-SHA-256(token, "hocket http"). Empty for an
-// empty token.
-std::string rank_key(std::string_view cluster_token);
+// The key of the ports for ranks: hexadecimal HMAC-SHA-256(secret, "hocket http"). Empty for an
+// empty secret.
+std::string rank_key(std::string_view secret);
 
 }  // namespace hocket

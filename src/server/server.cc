@@ -31,6 +31,12 @@ int first_rank(Generator& generator) {
   return generator.cluster() == nullptr ? 0 : generator.cluster()->self().rank;
 }
 
+// Without a token, who may not ask this server may not ask as a rank either.
+std::string key_of_ranks(const Server::Options& options) {
+  return rank_key(options.cluster_token.empty() ? options.settings.http.api_key
+                                                : options.cluster_token);
+}
+
 std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyService& reply) {
   Generator& generator = *options.generator;
   if (generator.cluster() == nullptr) return nullptr;
@@ -41,7 +47,7 @@ std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyServic
                        .generator = &generator,
                        .reply = &reply,
                        .routing = routing.value_or(RoutingPolicy::cache_aware),
-                       .key = rank_key(options.cluster_token),
+                       .key = key_of_ranks(options),
                        .max_forwards = live_max(options.settings, generator.info())});
 }
 
@@ -172,7 +178,7 @@ Result<void> Server::State::open_door() {
   ranks.host = options.internal_host.empty() ? "127.0.0.1" : options.internal_host;
   ranks.port = 0;
   ranks.thread_name = "rank_http";
-  ranks.api_key = rank_key(options.cluster_token);
+  ranks.api_key = key_of_ranks(options);
   const HttpHandler take = [this](HttpRequest&& request,
                                   const std::shared_ptr<HttpExchange>& exchange) {
     request.from_rank = true;
