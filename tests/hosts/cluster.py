@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ BINARY = Path(os.environ.get("HOCKET_BIN", ROOT / "build/release/hocket"))
 MODEL = ROOT / "models/hocket-tiny-qwen3-moe"
 HTTP_PORT, CLUSTER_PORT = 30000, 5000  # in hosts
 READY_S = 60
+LISTENS, CLOSED_BY_PEER = "0A", "08"  # in /proc/net/tcp
 # Small enough for many ranks on a machine; rounds so that every port hands requests to every rank.
 COMMON = {"--model-path": MODEL, "--max-total-tokens": 32768, "--max-running-requests": 16, "--num-threads": 1}
 COMMON |= {"--cpu-bind": "none", "--dp-routing": "round-robin"}
@@ -92,7 +94,25 @@ class Process:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
 
     def open_files(self):
-        return len(os.listdir(f"/proc/{self.running.pid}/fd"))
+        """But for connections that the other side has closed: those kept for the next request go after a while."""
+        return len(self._open()) - len(self._sockets(CLOSED_BY_PEER))
+
+    def listens_at(self):
+        """Hosts and ports."""
+        return {(socket.inet_ntoa(int(host, 16).to_bytes(4, sys.byteorder)), int(port, 16)) for host, port in self._sockets(LISTENS)}
+
+    def _open(self):
+        targets = []
+        for entry in os.scandir(f"/proc/{self.running.pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):  # closed since
+                targets.append(os.readlink(entry.path))
+        return targets
+
+    def _sockets(self, state):
+        """Local addresses, in hex, of this process's TCP sockets in that state."""
+        rows = [line.split() for line in Path(f"/proc/{self.running.pid}/net/tcp").read_text().splitlines()[1:]]
+        own = set(self._open())
+        return [row[1].split(":") for row in rows if row[3] == state and f"socket:[{row[9]}]" in own]
 
 
 class Cluster:

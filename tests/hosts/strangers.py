@@ -4,14 +4,11 @@
     tests/hosts/strangers.py [--only WORD]
 """
 
-import os
-import re
 import secrets
 import socket
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import harness
 from cluster import BINARY, MODEL, ROOT, Cluster, answers_of_one_rank, free_port
@@ -82,6 +79,7 @@ def rank_0_stays_away():
 def second_of_a_rank():
     """A second process that says it is rank 1 ends, and the first does not notice."""
     with Cluster(2) as ranks:
+        ranks.wait_doors()
         epoch = ranks.metric(0, "cluster_epoch")
         second = ranks.process(1, {"--rank-wait": WAIT_S, "--port": free_port()}, name="second")
         ranks.processes.append(second)
@@ -94,20 +92,9 @@ def second_of_a_rank():
 def unmoved(ranks, epoch):
     for rank in range(ranks.num_ranks):
         assert ranks.readiness(rank)[0] == 200, ranks.readiness(rank)
-        assert ranks.metric(rank, "cluster_epoch") == epoch, "the ranks began anew"
+        now = ranks.metric(rank, "cluster_epoch")
+        assert now == epoch, f"the ranks began anew: epoch {now}, not {epoch}"
         assert ranks.answers(rank) == answers_of_one_rank(2)
-
-
-def listening_addresses(process):
-    """Of a process on this machine, all that it listens at: (host, port)."""
-    inodes = set()
-    for name in os.listdir(f"/proc/{process.running.pid}/fd"):
-        target = os.readlink(f"/proc/{process.running.pid}/fd/{name}")
-        if match := re.fullmatch(r"socket:\[(\d+)\]", target):
-            inodes.add(match.group(1))
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    local = [row[1].split(":") for row in rows if row[3] == "0A" and row[9] in inodes]
-    return {(socket.inet_ntoa(int(host, 16).to_bytes(4, sys.byteorder)), int(port, 16)) for host, port in local}
 
 
 def noise():
@@ -124,8 +111,9 @@ def noise():
 def garbage():
     """Noise at every port of every rank but those for clients, while they answer; some of it stays connected."""
     with Cluster(2) as ranks:
+        ranks.wait_doors()
         epoch, kept = ranks.metric(0, "cluster_epoch"), []
-        everywhere = set().union(*(listening_addresses(process) for process in ranks.processes))
+        everywhere = set().union(*(process.listens_at() for process in ranks.processes))
         inside = {address for address in everywhere if address[1] not in ranks.http_ports()}
         assert ("127.0.0.1", ranks.cluster_port) in inside, inside
         streams = [ranks.stream(rank, "there was a", 1000) for rank in (0, 1)]
@@ -161,7 +149,7 @@ def no_token():
     assert done.returncode == LOST_RANK_STATUS, done
     for word in ("--cluster-token-file", "--insecure-cluster"):
         assert word in done.stderr, done.stderr
-    return done.stderr.splitlines()[0]
+    return next(line for line in done.stderr.splitlines() if line.startswith("error"))
 
 
 CASES = (
