@@ -121,6 +121,8 @@ void Rank::meet() {
   }
   lockstep->rebind(*(*link)->transport, **exchange);
   met = true;
+  // The first messages of a pair make its connection: better now than under the first request.
+  if (!lockstep->settle({})) return give_up({});
   log::info("rank {}: {} ranks in epoch {} over {}", network->rank(), network->num_ranks(),
             (*link)->epoch, network->describe());
 }
