@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "compute/comm/ucx_settings.h"
 
 namespace hocket {
 namespace {
@@ -27,7 +28,8 @@ ClusterNetwork::ClusterNetwork(ControlPlane& control, Options options, std::stri
 
 std::string ClusterNetwork::describe() const {
   std::lock_guard lock(mutex_);
-  return transport_ ? transport_->describe() : fmt::format("ucx {}", version_);
+  return transport_ ? transport_->describe()
+                    : fmt::format("ucx {} | {}", version_, ucx_settings(options_.ucx).describe());
 }
 
 std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
@@ -180,11 +182,13 @@ std::optional<Error> ClusterNetwork::lost() const {
   }
   if (auto failure = control_.failure()) return failure;
   const ClusterView view = control_.view();
-  std::string why = missing(view);
+  const Member& self = view.members[static_cast<size_t>(rank())];
+  std::string why =
+      self.presence == Presence::in ? missing(view) : "this rank is being joined to the others";
   if (why.empty() && awaited >= 0)
     why = fmt::format("{} is not ready: it loads the model, or leaves its last step",
                       name_of_rank(awaited));
-  if (why.empty()) why = view.why.empty() ? "the ranks are being joined" : view.why;
+  if (why.empty()) why = "the ranks are being joined";
   return error(ErrorCode::lost_rank, "{}", why).with_fix("ask again after the time in Retry-After");
 }
 

@@ -22,6 +22,14 @@ size_t kv_event_capacity(int num_pages) {
   return std::clamp<size_t>(2 * static_cast<size_t>(num_pages) + 64, 4096, 1 << 17);
 }
 
+// Ranks that find each other at a loopback address are not to be reached from other hosts.
+UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control) {
+  UcxOptions ucx{.tls = parallel.ucx_tls, .devices = parallel.ucx_net_devices};
+  const std::string host = control.local_host();
+  if (ucx.devices.empty() && (host.starts_with("127.") || host == "::1")) ucx.devices = "lo";
+  return ucx;
+}
+
 Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
   if (input.prompt.empty())
     return fail(error(ErrorCode::invalid_request, "the prompt has no tokens").with_param("prompt"));
@@ -133,11 +141,9 @@ Result<void> Engine::State::load_one_of_cluster(Options& options) {
                                           .progress = tell,
                                           .tokenizer_eos = options.tokenizer_eos,
                                           .seat = &seat}));
-  const ParallelSettings& parallel = options.settings.parallel;
   HOCKET_TRY(auto network,
-             ClusterNetwork::create(
-                 *control, {.ucx = {.tls = parallel.ucx_tls, .devices = parallel.ucx_net_devices},
-                            .terms = runner->terms()}));
+             ClusterNetwork::create(*control, {.ucx = ucx_of(options.settings.parallel, *control),
+                                               .terms = runner->terms()}));
   info = runner->info();
   info.network = network->describe();
   return add_rank(std::move(runner), options, std::move(network));
