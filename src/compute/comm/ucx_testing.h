@@ -6,10 +6,13 @@
 #include <barrier>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "compute/comm/ucx_transport.h"
 
 namespace hocket::testing {
@@ -28,24 +31,49 @@ inline std::string ucx_obstacle(const UcxOptions& options) {
   return end ? "" : end.error().message;
 }
 
+// Where ranks meet that are threads of this process.
+class UcxMeeting {
+ public:
+  UcxMeeting(int num_ranks, const UcxOptions& options, int num_threads)
+      : options_(options), addresses_(static_cast<size_t>(num_ranks)), all_there_(num_threads) {}
+  // The address of a rank elsewhere; before join().
+  void say(int rank, std::vector<std::byte> address) {
+    addresses_[static_cast<size_t>(rank)] = std::move(address);
+  }
+  // An end, connected, once those of all threads are.   Thread: that of the rank.
+  std::unique_ptr<UcxTransport> join(int rank) {
+    auto end = UcxTransport::create(rank, static_cast<int>(addresses_.size()), options_);
+    EXPECT_TRUE(end.has_value()) << end.error().message;
+    HOCKET_CHECK(end.has_value());  // or the others would wait for ever
+    const auto own = (*end)->address();
+    say(rank, {own.begin(), own.end()});
+    all_there_.arrive_and_wait();
+    const std::vector<std::span<const std::byte>> addresses(addresses_.begin(), addresses_.end());
+    const auto connected = (*end)->connect(addresses);
+    EXPECT_TRUE(connected.has_value()) << connected.error().message;
+    HOCKET_CHECK(connected.has_value());
+    all_there_.arrive_and_wait();
+    return std::move(*end);
+  }
+  // After a join().
+  const std::vector<std::vector<std::byte>>& addresses() const { return addresses_; }
+
+ private:
+  const UcxOptions options_;
+  std::vector<std::vector<std::byte>> addresses_;
+  std::barrier<> all_there_;
+};
+
 // Runs body(rank's end) on a thread for each rank, until all have returned. All are connected
 // before the first runs; each end is destroyed by its thread when the body returns.
 inline void on_ucx_ranks(int num_ranks, const UcxOptions& options,
                          const std::function<void(UcxTransport&)>& body) {
-  std::vector<std::span<const std::byte>> addresses(static_cast<size_t>(num_ranks));
-  std::barrier all_there(num_ranks);
+  UcxMeeting meeting(num_ranks, options, num_ranks);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      auto end = UcxTransport::create(rank, num_ranks, options);
-      ASSERT_TRUE(end.has_value()) << end.error().message;
-      addresses[static_cast<size_t>(rank)] = (*end)->address();
-      all_there.arrive_and_wait();
-      const auto connected = (*end)->connect(addresses);
-      ASSERT_TRUE(connected.has_value()) << connected.error().message;
-      all_there.arrive_and_wait();
-      body(**end);
-      end->reset();
+      const auto end = meeting.join(rank);
+      body(*end);
     });
   }
 }
