@@ -2,9 +2,11 @@
 
 namespace hocket {
 
-Result<RunningServer> start_server(const ServerSettings& settings, ClusterProcess* cluster) {
+Result<RunningServer> start_server(const ServerSettings& settings, ClusterProcess* cluster,
+                                   const std::function<void()>& loaded) {
   RunningServer running;
   HOCKET_TRY(LoadedModel model, load_model(settings, cluster));
+  if (loaded) loaded();
   running.model = std::make_unique<LoadedModel>(std::move(model));
   running.generator = std::make_unique<EngineGenerator>(*running.model->engine);
   const auto& tokenizer = running.model->tokenizer;

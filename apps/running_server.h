@@ -1,6 +1,7 @@
 // Model, engine and server in this process: what serve, demo and bench serving start.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "apps/loaded_model.h"
@@ -16,8 +17,10 @@ struct RunningServer {
 };
 
 // Loads settings.model (choose_model() has named it) and listens on settings.http; port 0: any free
-// one. `cluster`: see load_model. Errors: those of load_model and Server::create.
+// one. `cluster`: see load_model. `loaded` is called when the model is there, before anybody can
+// connect. Errors: those of load_model and Server::create.
 Result<RunningServer> start_server(const ServerSettings& settings,
-                                   ClusterProcess* cluster = nullptr);
+                                   ClusterProcess* cluster = nullptr,
+                                   const std::function<void()>& loaded = {});
 
 }  // namespace hocket

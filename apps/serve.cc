@@ -110,11 +110,12 @@ Result<int> serve_model(const Arguments& arguments) {
   if (plan.num_ranks > 1 && !plan.in_process) {
     HOCKET_TRY(cluster, ClusterProcess::create(plan, settings, arguments));
   }
-  HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get()));
+  // From then on a signal waits for who heeds the requests, serve_until_signal.
+  const auto loaded = [&starting] { starting.reset(); };
+  HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get(), loaded));
   tell_start(running.model->engine->info(), settings, plan.rank);
   Readiness readiness(fmt::format("http://{}:{}", settings.http.host, running.server->port()));
   readiness.tell(*running.generator);
-  starting.reset();
   const auto poll = [&]() -> Result<void> {
     readiness.tell(*running.generator);
     return cluster ? cluster->watch() : Result<void>{};

@@ -303,14 +303,18 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
 
   e.times = {.start = start, .last_byte = start};
   e.stamp = stamp;
+  std::optional<Error> lost;
+  int lost_peer = kNobody;
   for (int i = 1; i < s.num_ranks; ++i) {  // each begins with another, so that no link is crowded
     const int peer = (s.rank + i) % s.num_ranks;
     auto sending = s.send(e, peer, parts[static_cast<size_t>(peer)]);
-    if (sending) continue;
-    Error lost = std::move(sending).error();
-    lost.message += fmt::format("; it was to take the {} of rank {}", name_of(kind, stamp), s.rank);
-    return s.give_up(std::move(lost), peer);
+    if (sending || lost) continue;  // the others get theirs, or they would miss this rank
+    lost = std::move(sending).error();
+    lost->message +=
+        fmt::format("; it was to take the {} of rank {}", name_of(kind, stamp), s.rank);
+    lost_peer = peer;
   }
+  if (lost) return s.give_up(*std::move(lost), lost_peer);
   e.times.posted = s.transport.now();
   if (s.options.watch != nullptr) s.options.watch->started(lane, kind, stamp);
   e.phase = State::Phase::open;
