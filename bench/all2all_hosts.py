@@ -36,7 +36,7 @@ def between_hosts(bench):
 
 def main(arguments):
     binary = arguments.pop(0) if arguments and not arguments[0].startswith("-") else "build/release/hocket"
-    bench = [binary, "bench", "all2all", *arguments]
+    bench = [str(pathlib.Path(binary).resolve()), "bench", "all2all", *arguments]
     print("one machine", flush=True)
     status = subprocess.run(bench).returncode
     if netns.why_not():
