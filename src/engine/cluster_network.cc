@@ -174,17 +174,21 @@ std::optional<Error> ClusterNetwork::failure() const {
 
 std::optional<Error> ClusterNetwork::lost() const {
   int awaited = -1;
+  bool leaves_step = false;
   {
     std::lock_guard lock(mutex_);
     if (refused_) return refused_;
     if (linked_ && control_.aborted().load(std::memory_order_acquire) == 0) return std::nullopt;
     awaited = awaited_;
+    leaves_step = linked_;
   }
   if (auto failure = control_.failure()) return failure;
   const ClusterView view = control_.view();
   const Member& self = view.members[static_cast<size_t>(rank())];
-  std::string why =
-      self.presence == Presence::in ? missing(view) : "this rank is being joined to the others";
+  std::string why = missing(view);
+  if (why.empty() && leaves_step) why = view.why;  // whoever it was is back already
+  if (self.presence != Presence::in && !leaves_step)
+    why = "this rank is being joined to the others";
   if (why.empty() && awaited >= 0)
     why = fmt::format("{} is not ready: it loads the model, or leaves its last step",
                       name_of_rank(awaited));
