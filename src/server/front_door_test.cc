@@ -35,7 +35,10 @@ class FrontDoorTest : public Ranks {
   }
   void TearDown() override {
     rank_0_.reset();
-    held_.clear();
+    {
+      std::lock_guard lock(mutex_);
+      held_.clear();
+    }
     rank_1_.reset();
   }
   void start_rank_1() {
@@ -315,7 +318,7 @@ TEST_F(FrontDoorTest, WhatWasHandedOverCounts) {
                      {"sampling_params", {{"max_new_tokens", 4}}}};
   for (int i = 0; i < 6; ++i) clients.push_back(ask(body));
   // Rank 1 tells nothing new, so after the first one it counts as the longer queue.
-  EXPECT_TRUE(eventually([&] { return rank_0_->generator.seen.size() == 5; }));
+  EXPECT_TRUE(eventually([&] { return rank_0_->generator.num_seen() == 5; }));
   EXPECT_EQ(metric("forwarded_requests_total"), 1u);
   // It tells of something else: what it has been given is in that.
   std::this_thread::sleep_for(milliseconds(30));

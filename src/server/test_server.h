@@ -87,6 +87,10 @@ class FakeGenerator final : public Generator {
     running_.push_back(std::move(r));
     return {};
   }
+  size_t num_seen() const {
+    std::lock_guard lock(mutex_);
+    return seen.size();
+  }
   void abort(RequestId id) override {
     std::lock_guard lock(mutex_);
     for (Running& r : running_)
