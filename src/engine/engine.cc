@@ -123,6 +123,8 @@ Result<void> Engine::State::load_together(Options& options) {
 // all see how far the rest is.
 Result<void> Engine::State::load_one_of_cluster(Options& options) {
   const ClusterLaunch& cluster = *options.cluster;
+  // Whether it is there at all, before anything is loaded.
+  HOCKET_TRY_VOID(ucx_version());
   HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
   HOCKET_TRY(control, ControlPlane::join(cluster.control, std::move(self)));
   if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control));
@@ -177,13 +179,13 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
 // Of those in other processes: what they said last.
 std::vector<RankLoad> Engine::State::loads() const {
   std::vector<RankLoad> all;
-  if (control) all = ranks.front()->heard_loads();
-  for (const auto& rank : ranks) {
-    if (control)
-      all[static_cast<size_t>(rank->rank_index())] = rank->load();
-    else
-      all.push_back(rank->load());
+  if (control) {
+    const Rank& here = *ranks.front();
+    all = here.heard_loads();
+    all[static_cast<size_t>(here.rank_index())] = here.load();
+    return all;
   }
+  for (const auto& rank : ranks) all.push_back(rank->load());
   return all;
 }
 

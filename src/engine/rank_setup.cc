@@ -4,14 +4,13 @@
 #include <mutex>
 #include <thread>
 
+#include "cluster/member.h"
 #include "cluster/spawn.h"
 #include "engine/scheduler_settings.h"
 #include "policy/routing/request_router.h"
 
 namespace hocket {
 namespace {
-
-constexpr int kMostLocalRanks = 64;  // of one process
 
 Error refused(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
@@ -51,9 +50,9 @@ Result<void> check_parallel(const ServerSettings& settings) {
                         fmt::format("--prefill-delayer-max-passes is {}, must be at least 1",
                                     p.prefill_delayer_max_passes),
                         "--prefill-delayer-max-passes 30"));
-  if (p.ep_size < 1 || p.ep_size > kMostLocalRanks)
+  if (p.ep_size < 1 || p.ep_size > kMaxRanks)
     return fail(refused("ep-size",
-                        fmt::format("--ep-size {} is not in 1 to {}", p.ep_size, kMostLocalRanks),
+                        fmt::format("--ep-size {} is not in 1 to {}", p.ep_size, kMaxRanks),
                         "--ep-size 1"));
   if (!(p.ep_link_gbit >= 0) || !(p.ep_link_latency_us >= 0) || p.ep_link_latency_us > 1e9)
     return fail(refused("ep-link-gbit", "--ep-link-gbit and --ep-link-latency-us are 0 or more",

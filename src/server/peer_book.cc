@@ -60,10 +60,12 @@ void PeerBook::forget(int rank) {
 
 void PeerBook::run() {
   uint64_t told = 0;  // the change after which this rank said its address; 0: not yet
+  uint64_t seen = 0;  // that `view` is of
+  ClusterView view;
   for (;;) {
     const uint64_t changes = cluster_.num_changes();
     if (changes != told && publish()) told = changes;
-    const ClusterView view = cluster_.view();
+    if (changes != seen) view = cluster_.view(), seen = changes;
     for (size_t rank = 0; rank < view.members.size(); ++rank)
       if (static_cast<int>(rank) != cluster_.self().rank &&
           view.members[rank].presence == Presence::in)
