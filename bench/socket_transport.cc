@@ -125,7 +125,7 @@ Result<void> SocketTransport::send(const Channel& to,
   Flow& f = flow(to);
   if (p.lost) return fail(ErrorCode::lost_rank, "rank {} is lost", to.peer);
   HOCKET_CHECK(!f.sending);
-  HOCKET_CHECK(parts.size() <= static_cast<size_t>(kMaxParts));
+  HOCKET_CHECK(parts.size() <= static_cast<size_t>(kMaxPieces));
   f.head = {.flow = static_cast<uint64_t>(&f - p.flows.data())};
   f.num_out = 0;
   f.out[f.num_out++] = {&f.head, sizeof(f.head)};

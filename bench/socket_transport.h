@@ -51,7 +51,7 @@ class SocketTransport final : public Transport {
     std::vector<std::byte> kept;  // of a message that came before it was expected
     Arrival arrival;
     Head head;
-    std::array<iovec, kMaxParts + 1> out{};
+    std::array<iovec, kMaxPieces + 1> out{};
     size_t num_out = 0, next_out = 0;
   };
   struct Peer {

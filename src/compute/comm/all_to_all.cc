@@ -202,7 +202,7 @@ Result<bool> AllToAll::State::all_sent(Exchange& e) {
 
 Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
   Peer& p = e.peers[static_cast<size_t>(peer)];
-  HOCKET_CHECK(parts.size() < static_cast<size_t>(kMaxParts));
+  HOCKET_CHECK(parts.size() < static_cast<size_t>(kMaxPieces));
   size_t num_bytes = 0;
   for (const auto part : parts) num_bytes += part.size();
   HOCKET_CHECK(num_bytes <= options.most_bytes[static_cast<size_t>(e.kind)]);
@@ -210,7 +210,7 @@ Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
   p.head.num_bytes = num_bytes;
   p.head.sum = sum_of(p.head);
 
-  std::array<std::span<const std::byte>, kMaxParts> all;
+  std::array<std::span<const std::byte>, kMaxPieces> all;
   size_t num_parts = 0;
   all[num_parts++] = std::as_bytes(std::span(&p.head, 1));
   if (e.kind == MessageKind::agree) {

@@ -37,10 +37,12 @@ struct Stamp {
   uint16_t layer = 0;
 };
 
-// When an exchange of one lane began, was pushed, had all its bytes here; and when somebody waited
-// for it. exposed = wait_out - wait_in; hidden = last_byte - start - exposed.
+// When an exchange of one lane began, was pushed here, was pushed by the last of the peers (by this
+// rank's clock, as far as clocks can be compared: peer_clock.h), had all its bytes here; and when
+// somebody waited for it. Of wait_in .. wait_out, what is before peers_posted was waiting for
+// others, what is after it for the wire.
 struct ExchangeTimes {
-  TimePoint start{}, posted{}, last_byte{}, wait_in{}, wait_out{};
+  TimePoint start{}, posted{}, peers_posted{}, last_byte{}, wait_in{}, wait_out{};
   uint64_t out_bytes = 0, in_bytes = 0;
 };
 
@@ -53,6 +55,9 @@ class ExchangeWatch {
   // Around each wait that blocks.
   virtual void waits() = 0;
   virtual void goes_on() = 0;
+  // After each wait that succeeded, also one that did not block.
+  virtual void heard(int /*lane*/, MessageKind /*kind*/, Stamp /*stamp*/,
+                     const ExchangeTimes& /*times*/) {}
 };
 
 class AllToAll {
@@ -80,7 +85,7 @@ class AllToAll {
   // cannot be used. -1: nobody in particular (an abort), or no error.
   int lost_peer() const;
 
-  // parts[peer]: what goes to that peer as one message, at most kMaxParts - 1 pieces of together
+  // parts[peer]: what goes to that peer as one message, at most kMaxPieces - 1 pieces of together
   // most_bytes; parts[rank()] is not sent. The bytes of a dispatch must stay as they are until this
   // lane's next wait(combine) has returned, those of a combine until its next wait(dispatch): what
   // comes then was started after the peers had them; or until this is destroyed. Those of an
@@ -91,6 +96,9 @@ class AllToAll {
   // Errors: lost_rank, naming the rank that is missing and what it was to send (also for a stamp
   // that does not fit, a head that is damaged, an abort).
   Result<void> wait(int lane, MessageKind kind, Stamp stamp);
+  // Until one of `lanes`, which are open, could be waited for without blocking: that lane, the
+  // first of several. Errors: as wait().
+  Result<int> wait_any(std::span<const int> lanes, MessageKind kind, Stamp stamp);
   // Whether wait() would return at once. Moves what can move.
   bool ready(int lane, MessageKind kind);
   // Before start(): whether a peer has begun the next exchange of this kind, or none can come any

@@ -24,8 +24,8 @@
 
 namespace hocket {
 
-inline constexpr int kMaxLanes = 4;
-inline constexpr int kMaxParts = 8;  // of one message
+inline constexpr int kMaxLanes = 8;   // two halves of four parts
+inline constexpr int kMaxPieces = 8;  // of one message
 
 enum class MessageKind : uint8_t { dispatch, combine, agree };
 inline constexpr int kNumMessageKinds = 3;
@@ -62,7 +62,7 @@ class Transport {
   };
   virtual Result<std::optional<Arrival>> arrived(const Channel& from) = 0;
 
-  // Begins to send up to kMaxParts parts as one message. Their bytes must stay as they are until
+  // Begins to send up to kMaxPieces parts as one message. Their bytes must stay as they are until
   // sent(); the list itself may go. Never waits.
   // A bug while an earlier message of the channel is not sent. Errors: lost_rank.
   virtual Result<void> send(const Channel& to,

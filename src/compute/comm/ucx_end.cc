@@ -154,7 +154,7 @@ Result<std::optional<Transport::Arrival>> UcxEnd::arrived(const Channel& from) {
 Result<void> UcxEnd::send(const Channel& to, std::span<const std::span<const std::byte>> parts) {
   Peer& p = peer(to.peer);
   Flow& f = flow(to);
-  HOCKET_CHECK(parts.size() <= static_cast<size_t>(kMaxParts));
+  HOCKET_CHECK(parts.size() <= static_cast<size_t>(kMaxPieces));
   HOCKET_TRY_VOID(reachable(p));
   HOCKET_CHECK(p.endpoint != nullptr);
   HOCKET_CHECK(!f.is_sending);

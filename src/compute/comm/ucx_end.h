@@ -54,7 +54,7 @@ class UcxEnd final : public UcxTransport {
     // What goes.
     bool is_sending = false;
     ucs_status_t out_status = UCS_OK;
-    std::array<ucp_dt_iov_t, kMaxParts> out{};
+    std::array<ucp_dt_iov_t, kMaxPieces> out{};
   };
   struct Peer {
     UcxEnd* end = nullptr;

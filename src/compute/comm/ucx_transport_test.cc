@@ -58,7 +58,7 @@ void meet(Transport& end, std::atomic<int>& count) {
 }
 
 // Every rank to every other, on two lanes and in all kinds at once, from nothing to the most, in
-// up to kMaxParts parts of which some are empty.
+// up to kMaxPieces parts of which some are empty.
 void talk(Transport& end, int num_rounds) {
   const int num = end.num_ranks();
   const auto seed = [&](int from, int to, int round, int flow) {
@@ -85,9 +85,9 @@ void talk(Transport& end, int num_rounds) {
         const uint64_t drawn = seed(end.rank(), peer, round, i);
         out[peer][i] = message(length_of(drawn), drawn);
         const auto bytes = std::span<const std::byte>(out[peer][i]);
-        std::array<std::span<const std::byte>, kMaxParts> parts;
+        std::array<std::span<const std::byte>, kMaxPieces> parts;
         parts[0] = bytes.first(std::min<size_t>(64, bytes.size()));
-        for (size_t k = 1; k < kMaxParts; ++k) {  // empty ones among them
+        for (size_t k = 1; k < kMaxPieces; ++k) {  // empty ones among them
           const size_t rest = bytes.size() - parts[0].size();
           const size_t begin = k == 1 ? 0 : rest * (k / 2) / 4, till = rest * ((k + 1) / 2) / 4;
           parts[k] = bytes.subspan(parts[0].size() + begin, till - begin);

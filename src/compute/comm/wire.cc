@@ -113,7 +113,7 @@ Result<void> Wire::post(int rank, const Channel& to,
                         std::span<const std::span<const std::byte>> parts) {
   Path& p = path(rank, to.peer, to);
   HOCKET_CHECK(to.peer != rank);
-  HOCKET_CHECK(parts.size() <= static_cast<size_t>(kMaxParts));
+  HOCKET_CHECK(parts.size() <= static_cast<size_t>(kMaxPieces));
   HOCKET_TRY_VOID(reachable(rank, to.peer));
   HOCKET_CHECK(p.flight == Flight::none);
   std::ranges::copy(parts, p.parts.begin());

@@ -59,7 +59,7 @@ class Wire {
     MessageKind kind = MessageKind::dispatch;
     // The message under way: its bytes, where it is, when that ends.
     Flight flight = Flight::none;
-    std::array<std::span<const std::byte>, kMaxParts> parts{};
+    std::array<std::span<const std::byte>, kMaxPieces> parts{};
     int num_parts = 0;
     std::vector<std::byte> own;  // the bytes, when the sender has left
     size_t num_bytes = 0;

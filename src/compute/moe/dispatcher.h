@@ -27,6 +27,10 @@ enum class ExchangeMode : uint8_t { counted, slotted };
 struct PassId {
   uint64_t step = 0;
   ExchangeMode mode = ExchangeMode::counted;
+  // Messages that the rows of a half travel in, 1 .. kMaxPieces. counted: parts of the half's rows;
+  // slotted: parts of the experts of each rank. Each is computed when it is here, whichever comes
+  // first, and sent back when it is done. Changes no bit.
+  int parts = 1;
 };
 
 // What an exchange is given. Borrowed for the call.
@@ -46,8 +50,13 @@ class Dispatcher {
   virtual void begin_pass(const PassId& pass, int num_rows) = 0;
 
   virtual void dispatch_start(const ExchangeSite& site, Half& half) = 0;
+  // Of rows in parts: the part that is here first, of those not yet handed out.
   virtual void dispatch_wait(const ExchangeSite& site, Half& half) = 0;
+  // Whether a dispatch_wait is still due for this half in this layer: then combine_start of the
+  // part that was computed comes first.
+  virtual bool more_parts(const Half& half) const = 0;
   virtual void combine_start(const ExchangeSite& site, Half& half) = 0;
+  // All parts.
   virtual void combine_wait(const ExchangeSite& site, Half& half) = 0;
 
   // Moves what can move; for borders between operations.

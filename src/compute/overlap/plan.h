@@ -1,0 +1,48 @@
+// How one step is played, as a value. A plan may change times only, never a bit
+// (docs/contracts/overlap.md).
+//
+//   none          one half, one message, nothing computed while rows travel
+//   single-batch  one half: the shared expert under an exchange, or rows in several messages
+//                 (parts), each computed as soon as it is here and sent back as soon as it is done
+//   two-batch     two halves in an order of the table; parts too, where that pays
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "compute/overlap/order_table.h"
+
+namespace hocket {
+
+inline constexpr int kMaxParts = 4;     // messages that the rows of a half travel in
+inline constexpr int kWholeShare = 64;  // unit of Plan::share
+inline constexpr int kEvenShare = kWholeShare / 2;
+
+// Which lane of the exchange a part of a half's rows takes; agreements take lane 0.
+constexpr int lane_of(int half, int part) {
+  return half * kMaxParts + part;
+}
+
+enum class PlanKind : uint8_t { none, single_batch, two_batch };
+
+struct Plan {
+  int order = 0;           // index in the table; 0 is serial
+  int parts = 1;           // 1, 2 or 4
+  int share = kEvenShare;  // of the first of two halves, of the work: 1 .. kWholeShare - 1
+
+  bool operator==(const Plan&) const = default;
+};
+
+// What ranks say to each other. 0 is the plan `none`.
+enum class PlanId : uint32_t { none = 0 };
+PlanId id_of(const Plan& plan);
+// Nothing for an id that this table cannot play: the step is then played by the plan `none`.
+std::optional<Plan> plan_of(PlanId id, const OrderTable& orders);
+
+PlanKind kind_of(const Plan& plan, const OrderTable& orders);
+std::string_view plan_kind_name(PlanKind kind);  // "none", "single-batch", "two-batch"
+// "none", "single-batch, shared under combine", "two-batch, four-phase, 4 parts, 31 of 64 first".
+std::string describe(const Plan& plan, const OrderTable& orders);
+
+}  // namespace hocket
