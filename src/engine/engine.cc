@@ -319,6 +319,13 @@ std::vector<RankLoad> Engine::loads() const {
   return state_->loads();
 }
 
+OverlapView Engine::overlap() const {
+  OverlapView view{.choice = info().overlap};
+  for (const auto& rank : state_->ranks)
+    view.ranks.push_back({.rank = rank->rank_index(), .stats = rank->read_stats().overlap});
+  return view;
+}
+
 ExpertStats* Engine::expert_stats() {
   return state_->experts ? &*state_->experts : nullptr;
 }

@@ -82,6 +82,8 @@ class Engine {
   // Of all ranks of the service, also those of other processes, by rank; of those as they said with
   // the last step.   Thread: any.
   std::vector<RankLoad> loads() const;
+  // What overlap did here and what is planned, with reasons.   Thread: any.
+  OverlapView overlap() const;
   // Which experts were chosen by what this process computed; null for a dense model.
   ExpertStats* expert_stats();
   // Who is there; null where all ranks are in this process.   Thread: any.

@@ -45,6 +45,7 @@ struct EngineInfo {
   int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
   int num_ranks = 1;
   std::vector<RankInfo> ranks;
+  std::string overlap = "none";  // --overlap, as it counts
   std::string network;  // between ranks, for people: "loopback, 1 Gbit/s, 50 us"; empty: none
   double load_seconds = 0;
   std::vector<SettingChange> changes;

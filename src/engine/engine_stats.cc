@@ -47,6 +47,25 @@ void add(const StepCounts& s, StepCounts& sum) {
   sum.num_retracted_lately += s.num_retracted_lately;
 }
 
+void add(const OverlapStats& s, OverlapStats& sum) {
+  const auto steps_of = [](const OverlapStats& o) { return o.steps[0] + o.steps[1] + o.steps[2]; };
+  if (steps_of(s) > 0) sum.exact_arrival = s.exact_arrival && (sum.exact_arrival || !steps_of(sum));
+  sum.step_seconds += s.step_seconds;
+  for (size_t op = 0; op < s.compute_seconds.size(); ++op)
+    sum.compute_seconds[op] += s.compute_seconds[op];
+  sum.beside_seconds += s.beside_seconds;
+  sum.exposed_seconds += s.exposed_seconds;
+  sum.waiting_seconds += s.waiting_seconds;
+  sum.idle_seconds += s.idle_seconds;
+  sum.hidden_seconds += s.hidden_seconds;
+  for (size_t kind = 0; kind < s.steps.size(); ++kind) sum.steps[kind] += s.steps[kind];
+  sum.shadow_steps += s.shadow_steps;
+  sum.unknown_plans += s.unknown_plans;
+  sum.half_imbalance = std::max(sum.half_imbalance, s.half_imbalance);
+  for (size_t phase = 0; phase < s.plan.size(); ++phase)
+    if (sum.plan[phase].empty()) sum.plan[phase] = s.plan[phase];
+}
+
 }  // namespace
 
 EngineStats add_up(std::vector<RankStats> ranks) {
@@ -64,6 +83,7 @@ EngineStats add_up(std::vector<RankStats> ranks) {
     sum.agreement_wait_seconds_total += s.agreement_wait_seconds_total;
     sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
     sum.busy |= s.busy;
+    add(s.overlap, sum.overlap);
   }
   sum.ranks = std::move(ranks);
   return sum;

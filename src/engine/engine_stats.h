@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "engine/expert_stats.h"
+#include "engine/overlap_stats.h"
 #include "engine/step_log.h"
 #include "policy/scheduler/scheduler.h"
 
@@ -23,6 +24,7 @@ struct RankStats {
   // Of the steps' time, what was spent waiting for other ranks' rows; and beside it, for
   // agreements.
   double exchange_wait_seconds_total = 0, agreement_wait_seconds_total = 0;
+  OverlapStats overlap;                // where those seconds went
   double seconds_since_last_step = 0;  // while there is work; 0 when idle
   bool busy = false;                   // there is work
 };

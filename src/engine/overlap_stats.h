@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "compute/overlap/planner.h"
 
@@ -25,6 +27,17 @@ struct OverlapStats {
     const double all = hidden_seconds + exposed_seconds;
     return all > 0 ? hidden_seconds / all : 0;
   }
+};
+
+// GET /overlap.
+struct OverlapView {
+  std::string choice;  // --overlap, as it counts: "auto", "none", "two-batch", "four-phase"
+  struct OfRank {
+    int rank = 0;
+    OverlapStats stats;
+  };
+  std::vector<OfRank> ranks;            // of this process
+  std::optional<PlannerState> planner;  // rank 0 plans; none where it is another process
 };
 
 }  // namespace hocket
