@@ -27,6 +27,9 @@ void Flight::reserve(const WorkLimits& work, int max_requests, int num_pages) {
   samples.reserve(max_requests);
   sampled.reserve(max_requests);
   logprobs.reserve(max_requests);
+  row_begins.reserve(max_requests);
+  keys.reserve(max_requests);
+  packer.reserve(max_requests);
 }
 
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools) {

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "compute/forward/forward_batch.h"
 #include "engine/expert_stats.h"
+#include "engine/half_packing.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "policy/scheduler/batch.h"
@@ -49,6 +50,9 @@ struct Flight {
   std::vector<FutureRow> futures;
   std::vector<SampleRow> samples;      // logits_row: index in output_rows
   std::vector<PromptRow> prompt_rows;  // ascending output
+  std::vector<int32_t> row_begins;     // of each slice, its first row
+  std::vector<int32_t> keys;           // that each row of answers reads
+  HalfPacker packer;
   // Set by forward() and sample().
   std::vector<SampledToken> sampled;                        // one for each of samples
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;  // likewise

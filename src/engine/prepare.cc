@@ -18,6 +18,7 @@ void clear(Flight& flight) {
   flight.futures.clear();
   flight.samples.clear();
   flight.prompt_rows.clear();
+  flight.row_begins.clear();
 }
 
 // Spans will point into the list, so it has its room before the first of them is made.
@@ -34,11 +35,13 @@ std::span<const PageId> copy_pages(const Slice& slice, int page_tokens, Flight& 
   return std::span(flight.pages).subspan(at);
 }
 
-void add_rows(const Slice& slice, const PrepareOptions& options, Flight& flight) {
+void add_rows(int index, const PrepareOptions& options, Flight& flight) {
+  const Slice& slice = flight.batch->slices[static_cast<size_t>(index)];
   const int page_tokens = options.page_tokens;
   const Request& request = *slice.request;
   ForwardBatch& forward = flight.forward;
   const int row_begin = forward.num_rows();
+  flight.row_begins[static_cast<size_t>(index)] = row_begin;
   const std::span<const PageId> pages = copy_pages(slice, page_tokens, flight);
   for (int i = slice.begin; i < slice.begin + slice.len; ++i) {
     const PageId page = pages[i / page_tokens];
@@ -54,6 +57,34 @@ void add_rows(const Slice& slice, const PrepareOptions& options, Flight& flight)
                 .prompt_len = request.prompt_len,
                 .pages = pages},
                options.prompt_role, forward);
+}
+
+// Prompts stand between the answers of the first half and the others, so that a cut in the middle
+// gives each half its part of both.
+void add_packed_rows(const PrepareOptions& options, Flight& flight) {
+  const Batch& batch = *flight.batch;
+  const int num_slices = static_cast<int>(batch.slices.size());
+  const int num_prompts = num_slices - batch.num_decode_rows;
+  flight.keys.clear();
+  for (int i = num_prompts; i < num_slices; ++i)
+    flight.keys.push_back(batch.slices[static_cast<size_t>(i)].begin + 1);
+  const auto counts = num_prompts > 0 ? HalfPacker::Counts::by_share : HalfPacker::Counts::free;
+  const int first = flight.packer.pack(flight.keys, *options.packing, counts);
+  if (num_prompts == 0) flight.forward.first_half_rows = first;
+  const auto add_answers = [&](bool of_first) {
+    for (int i = num_prompts; i < num_slices; ++i)
+      if (flight.packer.in_first(i - num_prompts) == of_first) add_rows(i, options, flight);
+  };
+  add_answers(true);
+  for (int i = 0; i < num_prompts; ++i) add_rows(i, options, flight);
+  add_answers(false);
+}
+
+void add_all_rows(const PrepareOptions& options, Flight& flight) {
+  const int num_slices = static_cast<int>(flight.batch->slices.size());
+  flight.row_begins.resize(flight.batch->slices.size());
+  if (options.packing && flight.batch->num_decode_rows > 1) return add_packed_rows(options, flight);
+  for (int i = 0; i < num_slices; ++i) add_rows(i, options, flight);
 }
 
 // Which rows' logits are wanted, and for what. The last prompt token's row has no prompt token
@@ -110,10 +141,11 @@ void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight) 
   flight.forward.mode = batch.mode;
   for (const PageCopy& copy : batch.copies) flight.forward.copies.push_back({copy.from, copy.to});
   make_room_for_pages(batch, options.page_tokens, flight.pages);
-  for (const Slice& slice : batch.slices) {
-    const int row_begin = flight.forward.num_rows();
+  add_all_rows(options, flight);
+  for (size_t i = 0; i < batch.slices.size(); ++i) {
+    const Slice& slice = batch.slices[i];
+    const int row_begin = flight.row_begins[i];
     const int first_sample = static_cast<int>(flight.samples.size());
-    add_rows(slice, options, flight);
     add_outputs(slice, row_begin, options, flight);
     if (slice.future < 0) continue;
     HOCKET_CHECK(slice.len == 1);

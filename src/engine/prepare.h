@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "compute/forward/forward_batch.h"
 #include "engine/flight.h"
+#include "engine/half_packing.h"
 #include "policy/scheduler/batch.h"
 
 namespace hocket {
@@ -16,10 +18,13 @@ struct PrepareOptions {
   int page_tokens = 0;
   TokenRole prompt_role = TokenRole::prompt;  // given to prompt tokens
   std::span<const TokenId> eos_ids;           // the model's; outlive the flight
+  std::optional<HalfPacking> packing;         // of a step that is played in two halves
 };
 
-// Fills `flight` but for what forward() and sample() find. Rows stand in slice order. `batch` and
-// its requests are borrowed until it is committed.
+// Fills `flight` but for what forward() and sample() find. `batch` and its requests are borrowed
+// until it is committed. Rows stand in slice order; or packed for two halves: rows of answers for
+// the first half, prompts, the other answers, each in slice order. Outputs, samples and what is
+// found for them always are in slice order.
 void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight);
 
 // Appends rows [row_begin, ...) of one sequence, tokens [begin, end), to forward.sequences: those

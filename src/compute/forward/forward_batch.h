@@ -22,15 +22,19 @@ struct ForwardBatch {
   std::vector<KvSlot> slots;
   // Who attends to what. Spans point into page lists that live until the step is committed.
   std::vector<AttentionSequence> sequences;
-  // Rows whose logits are wanted, ascending.
+  // Rows whose logits are wanted; logits come in this sequence.
   std::vector<int32_t> output_rows;
   // Pages that get their first token in this step, and page copies to make first.
   std::vector<PageId> fresh_pages;
   std::vector<PagePair> copies;
+  // Rows of answers alone, ordered so that the first of them make a good half: how many. 0: they
+  // were not.
+  int first_half_rows = 0;
 
   int num_rows() const { return static_cast<int>(ids.size()); }
   void clear() {
     mode = ForwardMode::idle;
+    first_half_rows = 0;
     ids.clear(), positions.clear(), slots.clear(), sequences.clear();
     output_rows.clear(), fresh_pages.clear(), copies.clear();
   }

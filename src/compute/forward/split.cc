@@ -2,7 +2,73 @@
 
 #include <algorithm>
 
+#include <cstdlib>
+
 namespace hocket {
+namespace {
+
+constexpr int kWhole = 64;  // unit of SplitWish::share
+
+// How far `left` rows of `all` are from the share of the first half, times kWhole.
+int64_t distance(int64_t left, int64_t all, int share) {
+  return std::abs(left * kWhole - all * share);
+}
+
+// Rows before the border of sequences that is nearest to the share, the later of equals; looks no
+// further than where it becomes worse. 0: there is one sequence.
+int balanced_border(const ForwardBatch& batch, int share) {
+  const int rows = batch.num_rows();
+  int best = 0;
+  int64_t nearest = 0;
+  for (size_t i = 1; i < batch.sequences.size(); ++i) {
+    const int left = batch.sequences[i].row_begin;
+    const int64_t off = distance(left, rows, share);
+    if (i > 1 && off > nearest) break;
+    best = left, nearest = off;
+  }
+  return best;
+}
+
+bool is_balanced(int left, int rows, const SplitWish& wish) {
+  const double slack = 0.5 - wish.cut_threshold;
+  return static_cast<double>(distance(left, rows, wish.share)) <= slack * kWhole * rows;
+}
+
+// SGLang's rule for prompts ("two chunks"). Where it would leave a half sequences without rows, the
+// cut is on the border before them, which is all that a cut between rows can mean.
+int extend_cut(const ForwardBatch& batch, const SplitWish& wish) {
+  const int rows = batch.num_rows();
+  const int border = balanced_border(batch, wish.share);
+  if (wish.cut_threshold <= 0) return border > 0 ? border : rows;
+  if (is_balanced(border, rows, wish)) return border;
+  const int wanted = wished_rows(rows, wish);
+  int num_before = 0;  // sequences that end before the cut
+  for (const AttentionSequence& s : batch.sequences)
+    num_before += s.row_begin + s.num_rows <= wanted;
+  return border > 0 && num_before + 1 > wanted ? border : wanted;
+}
+
+}  // namespace
+
+int nearest_multiple(int wanted, int tile, int rows) {
+  const int below = wanted / tile * tile, above = below + tile;
+  if (below == 0 && above >= rows) return wanted;
+  if (below == 0) return above;
+  return above >= rows || wanted - below <= above - wanted ? below : above;
+}
+
+int wished_rows(int rows, const SplitWish& wish) {
+  const int wanted = std::clamp(rows * wish.share / kWhole, 1, rows - 1);
+  return nearest_multiple(wanted, wish.row_tile, rows);
+}
+
+SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish) {
+  const int rows = batch.num_rows();
+  if (rows < 2) return {rows};
+  const bool answers = batch.mode == ForwardMode::decode;
+  if (!answers) return {extend_cut(batch, wish)};
+  return {batch.first_half_rows > 0 ? batch.first_half_rows : wished_rows(rows, wish)};
+}
 
 SplitRule even_split(const ForwardBatch& batch) {
   return {(batch.num_rows() + 1) / 2};
