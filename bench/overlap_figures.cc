@@ -1,0 +1,173 @@
+#include "bench/overlap_figures.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace hocket {
+namespace {
+
+// Goals, in the order of docs/performance.md.
+constexpr double kBestShare = 0.99, kEta = 0.95, kEtaUpTo = 0.8;
+constexpr double kOverTax = 1.05, kTaxFrom = 0.25, kTaxUpTo = 1, kTaxGbit = 1;
+constexpr double kForcedShare = 0.98, kSerialShare = 0.99;
+constexpr double kBeaten = 0.20, kAhead = 0.02;
+// Orders as open engines run them.
+constexpr std::array<std::string_view, 5> kFixed = {
+    "sglang-prefill", "sglang-decode", "lightllm-prefill", "lightllm-decode", "four-phase"};
+
+double ratio(double a, double b) {
+  return b > 0 ? a / b : 0;
+}
+
+struct Piece {
+  TimePoint begin, end;
+};
+
+// Their union, in order.
+std::vector<Piece> united(std::vector<Piece> pieces) {
+  std::ranges::sort(pieces, {}, &Piece::begin);
+  std::vector<Piece> all;
+  for (const Piece& piece : pieces) {
+    if (piece.end <= piece.begin) continue;
+    if (all.empty() || all.back().end < piece.begin)
+      all.push_back(piece);
+    else
+      all.back().end = std::max(all.back().end, piece.end);
+  }
+  return all;
+}
+
+Duration length_of(std::span<const Piece> pieces) {
+  Duration sum{};
+  for (const Piece& piece : pieces) sum += piece.end - piece.begin;
+  return sum;
+}
+
+// What two unions have in common.
+Duration common(std::span<const Piece> a, std::span<const Piece> b) {
+  Duration sum{};
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const TimePoint begin = std::max(a[i].begin, b[j].begin), end = std::min(a[i].end, b[j].end);
+    if (begin < end) sum += end - begin;
+    (a[i].end < b[j].end ? i : j) += 1;
+  }
+  return sum;
+}
+
+bool is_answer(std::string_view order) {
+  return order == "auto";
+}
+
+}  // namespace
+
+OverlapFigures figures_of(const SixRuns& r) {
+  OverlapFigures f;
+  f.eta = ratio(r.serial_us - r.overlapped_us, std::min(r.compute_us, r.exchange_us));
+  f.over_ideal = ratio(r.overlapped_us, std::max(r.compute_us, r.exchange_us));
+  f.loss_split_us = r.split_us - r.compute_us;
+  f.loss_interference_us = r.traffic_us - r.split_us;
+  f.loss_exposed_us = r.overlapped_us - r.traffic_us - r.waiting_us;
+  f.loss_waiting_us = r.waiting_us;
+  return f;
+}
+
+double coverage_of(std::span<const LedgerSpan> spans) {
+  std::vector<Piece> wire, busy, waits;
+  for (const LedgerSpan& span : spans) {
+    const Piece piece{span.begin, span.end};
+    switch (span.kind) {
+      case LedgerSpan::Kind::wire:
+        wire.push_back(piece);
+        break;
+      case LedgerSpan::Kind::op:
+      case LedgerSpan::Kind::beside:
+        busy.push_back(piece);
+        break;
+      case LedgerSpan::Kind::exposed:
+      case LedgerSpan::Kind::waiting:
+        waits.push_back(piece);
+        break;
+    }
+  }
+  wire = united(std::move(wire)), busy = united(std::move(busy)), waits = united(std::move(waits));
+  const Duration all = length_of(wire);
+  if (all.count() == 0) return 0;
+  // An operation's span holds its waits, which are not work.
+  std::vector<Piece> covered;
+  for (const Piece& w : wire)
+    for (const Piece& b : busy) {
+      const Piece both{std::max(w.begin, b.begin), std::min(w.end, b.end)};
+      if (both.begin < both.end) covered.push_back(both);
+    }
+  return to_seconds(length_of(covered) - common(covered, waits)) / to_seconds(all);
+}
+
+const OverlapRow* OverlapPoint::find(std::string_view order) const {
+  const auto row = std::ranges::find(rows_of_orders, order, &OverlapRow::order);
+  return row == rows_of_orders.end() ? nullptr : &*row;
+}
+
+double OverlapPoint::auto_over_best() const {
+  const OverlapRow* chosen = find("auto");
+  if (chosen == nullptr) return 0;
+  double best = std::numeric_limits<double>::infinity();
+  for (const OverlapRow& row : rows_of_orders)
+    if (!is_answer(row.order)) best = std::min(best, row.runs.overlapped_us);
+  return ratio(best, chosen->runs.overlapped_us);
+}
+
+double OverlapPoint::auto_over_serial() const {
+  const OverlapRow* chosen = find("auto");
+  const OverlapRow* serial = find("serial");
+  if (chosen == nullptr || serial == nullptr) return 0;
+  return ratio(serial->runs.overlapped_us, chosen->runs.overlapped_us);
+}
+
+std::vector<OverlapVerdict> verdicts_of(const OverlapPoint& point) {
+  std::vector<OverlapVerdict> all;
+  const OverlapRow* chosen = point.find("auto");
+  if (chosen == nullptr) return all;
+  const auto at_least = [&](std::string goal, double value, double bound) {
+    all.push_back({std::move(goal), value, value >= bound});
+  };
+  const OverlapFigures f = figures_of(chosen->runs);
+  const double share = ratio(chosen->runs.exchange_us, chosen->runs.compute_us);
+  if (point.clock == "virtual") {
+    at_least("auto/best >= 0.99", point.auto_over_best(), kBestShare);
+    if (point.free_split && share <= kEtaUpTo && point.rows > 1)
+      at_least("eta >= 0.95", f.eta, kEta);
+    return all;
+  }
+  at_least("auto/best forced >= 0.98", point.auto_over_best(), kForcedShare);
+  at_least("auto/serial >= 0.99", point.auto_over_serial(), kSerialShare);
+  if (point.link_gbit == kTaxGbit && share >= kTaxFrom && share <= kTaxUpTo) {
+    const double limit = std::max(chosen->runs.exchange_us, chosen->runs.compute_us + point.tax_us);
+    const double over = ratio(chosen->runs.overlapped_us, limit);
+    all.push_back({"step <= 1.05 max(exchange, compute + tax)", over, over <= kOverTax});
+  }
+  return all;
+}
+
+std::vector<OrderVerdict> order_verdicts_of(std::span<const OverlapPoint> points) {
+  std::vector<OrderVerdict> all;
+  for (const std::string_view name : kFixed) {
+    OrderVerdict verdict{.order = std::string(name)};
+    bool was_played = false;
+    for (const OverlapPoint& point : points) {
+      const OverlapRow* fixed = point.find(name);
+      const OverlapRow* chosen = point.find("auto");
+      if (fixed == nullptr || chosen == nullptr) continue;
+      was_played = true;
+      const double gain = ratio(fixed->runs.overlapped_us, chosen->runs.overlapped_us) - 1;
+      verdict.most_gain = std::max(verdict.most_gain, gain);
+      verdict.most_loss = std::max(verdict.most_loss, -gain);
+    }
+    if (!was_played) continue;
+    verdict.is_met = verdict.most_gain >= kBeaten && verdict.most_loss <= kAhead;
+    all.push_back(std::move(verdict));
+  }
+  return all;
+}
+
+}  // namespace hocket

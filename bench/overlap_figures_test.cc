@@ -1,0 +1,110 @@
+#include "bench/overlap_figures.h"
+
+#include <gtest/gtest.h>
+
+namespace hocket {
+namespace {
+
+constexpr SixRuns kRuns = {.serial_us = 150,
+                           .compute_us = 100,
+                           .split_us = 108,
+                           .traffic_us = 113,
+                           .exchange_us = 50,
+                           .overlapped_us = 120,
+                           .waiting_us = 3};
+
+LedgerSpan span(LedgerSpan::Kind kind, int begin, int end) {
+  return {.kind = kind, .begin = TimePoint(Duration(begin)), .end = TimePoint(Duration(end))};
+}
+using Kind = LedgerSpan::Kind;
+
+OverlapPoint point(std::string clock, double automatic_us, double serial_us, double order_us) {
+  OverlapPoint p{.clock = std::move(clock), .rows = 8, .link_gbit = 1};
+  const auto add = [&](std::string order, double us) {
+    SixRuns runs = kRuns;
+    runs.serial_us = serial_us, runs.overlapped_us = us;
+    p.rows_of_orders.push_back({.order = std::move(order), .runs = runs});
+  };
+  add("serial", serial_us), add("four-phase", order_us), add("auto", automatic_us);
+  return p;
+}
+
+TEST(OverlapFigures, LossesAndWhatWasHiddenAddUpToTheStep) {
+  const OverlapFigures f = figures_of(kRuns);
+  EXPECT_DOUBLE_EQ(f.eta, 30.0 / 50);  // of the smaller of compute and exchange
+  EXPECT_DOUBLE_EQ(f.over_ideal, 1.2);
+  EXPECT_DOUBLE_EQ(f.loss_split_us, 8);
+  EXPECT_DOUBLE_EQ(f.loss_interference_us, 5);
+  EXPECT_DOUBLE_EQ(f.loss_exposed_us, 4);
+  EXPECT_DOUBLE_EQ(kRuns.compute_us + f.loss_split_us + f.loss_interference_us + f.loss_exposed_us +
+                       f.loss_waiting_us,
+                   kRuns.overlapped_us);
+}
+
+TEST(OverlapFigures, EtaIsOfTheExchangeOrOfComputeWhicheverIsLess) {
+  SixRuns wire = kRuns;
+  wire.exchange_us = 400, wire.serial_us = 500, wire.overlapped_us = 400;
+  EXPECT_DOUBLE_EQ(figures_of(wire).eta, 1);  // all compute is hidden behind the wire
+  wire.overlapped_us = 550;
+  EXPECT_LT(figures_of(wire).eta, 0);  // overlap that costs
+  EXPECT_EQ(figures_of({}).eta, 0);
+}
+
+TEST(OverlapFigures, CoverageCountsWorkOnceAndNoWaits) {
+  // wire 10..30 and 20..50: 40 in all. Work 0..25 and 40..60, of which 42..45 waited.
+  const LedgerSpan spans[] = {span(Kind::wire, 10, 30), span(Kind::wire, 20, 50),
+                              span(Kind::op, 0, 25), span(Kind::op, 40, 60),
+                              span(Kind::exposed, 42, 45)};
+  EXPECT_DOUBLE_EQ(coverage_of(spans), (15.0 + 10 - 3) / 40);
+  EXPECT_EQ(coverage_of({}), 0);
+}
+
+TEST(OverlapFigures, AutoIsComparedWithTheFastestOther) {
+  const OverlapPoint p = point("virtual", 100, 150, 98);
+  EXPECT_DOUBLE_EQ(p.auto_over_best(), 0.98);
+  EXPECT_DOUBLE_EQ(p.auto_over_serial(), 1.5);
+  const auto verdicts = verdicts_of(p);
+  ASSERT_EQ(verdicts.size(), 1);  // splitting costs here, so nothing is promised of eta
+  EXPECT_FALSE(verdicts[0].is_met);
+  EXPECT_TRUE(verdicts_of(point("virtual", 100, 150, 99.5))[0].is_met);
+}
+
+TEST(OverlapFigures, EtaIsPromisedWhereSplittingIsFreeAndTheExchangeIsShort) {
+  OverlapPoint p = point("virtual", 101, 150, 150);
+  p.free_split = true;
+  ASSERT_EQ(verdicts_of(p).size(), 2);
+  EXPECT_TRUE(verdicts_of(p)[1].is_met);  // 49 of 50 hidden
+  p.rows_of_orders[2].runs.exchange_us = 81;
+  EXPECT_EQ(verdicts_of(p).size(), 1);
+  p.rows_of_orders[2].runs.exchange_us = 50, p.rows = 1;  // one row has no halves
+  EXPECT_EQ(verdicts_of(p).size(), 1);
+}
+
+TEST(OverlapFigures, ARealStepMayTakeTheTaxButNoMore) {
+  OverlapPoint p = point("real", 115, 150, 116);
+  p.tax_us = 10;
+  ASSERT_EQ(verdicts_of(p).size(), 3);
+  EXPECT_TRUE(verdicts_of(p)[2].is_met);  // 115 <= 1.05 x 110
+  p.tax_us = 5;
+  EXPECT_FALSE(verdicts_of(p)[2].is_met);
+  p.link_gbit = 10;
+  EXPECT_EQ(verdicts_of(p).size(), 2);
+  EXPECT_FALSE(verdicts_of(point("real", 152, 150, 200))[1].is_met);  // slower than serial
+}
+
+TEST(OverlapFigures, AFixedOrderMustLoseSomewhereAndWinNowhere) {
+  std::vector<OverlapPoint> points = {point("real", 100, 150, 121), point("real", 100, 150, 99)};
+  auto verdicts = order_verdicts_of(points);
+  ASSERT_EQ(verdicts.size(), 1);
+  EXPECT_EQ(verdicts[0].order, "four-phase");
+  EXPECT_NEAR(verdicts[0].most_gain, 0.21, 1e-9);
+  EXPECT_NEAR(verdicts[0].most_loss, 0.01, 1e-9);
+  EXPECT_TRUE(verdicts[0].is_met);
+  points.push_back(point("real", 100, 150, 97));
+  EXPECT_FALSE(order_verdicts_of(points)[0].is_met);
+  points = {point("real", 100, 150, 119)};
+  EXPECT_FALSE(order_verdicts_of(points)[0].is_met);
+}
+
+}  // namespace
+}  // namespace hocket
