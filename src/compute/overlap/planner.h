@@ -71,8 +71,13 @@ class Planner {
 
   // What every rank reported of the step before; invalid ones are passed over.
   void note(std::span<const StepReport> reports);
-  // For the next step, whose size is about `next`.
-  Plan choose(const Bucket& next);
+  // For the next step, if it is of this phase and about this size. May be asked for both phases
+  // before it is known which of them is played: what was is seen in the reports.
+  struct Choice {
+    Plan plan;
+    bool is_shadow = false;  // the runner-up's turn
+  };
+  Choice choose(const Bucket& next);
   // A line for the log about a plan that changed, or a forced one that costs; nothing if none did.
   std::optional<std::string> take_news();
   // A copy.   Thread: any.
