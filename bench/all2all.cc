@@ -145,7 +145,7 @@ class Rank {
   int cpu_of(int rank) const { return cpus_[static_cast<size_t>(rank) % cpus_.size()]; }
 
   AllToAll::Options exchange_options() const {
-    return {.num_lanes = 1, .most_bytes = {most_, most_, 1}};
+    return {.most_bytes = on_lanes(1, {most_, most_, 1})};
   }
 
   Result<void> add(Way way) {

@@ -28,8 +28,7 @@ struct Voice {
   explicit Voice(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0)
       : hub(hub_in),
         end(end_in),
-        exchange(*AllToAll::create(end, {.num_lanes = 1,
-                                         .most_bytes = {0, 0, kAgreementBytes},
+        exchange(*AllToAll::create(end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}),
                                          .epoch = 1,
                                          .stall_timeout = seconds(1)})),
         lockstep(end.num_ranks(), {.pulse = &pulse, .max_delayed_passes = max_delayed_passes}) {
@@ -299,8 +298,8 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
     v.spend(microseconds(500));
     v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 1 went away"));
     v.exchange.reset();
-    v.exchange = *AllToAll::create(
-        v.end, {.num_lanes = 1, .most_bytes = {0, 0, kAgreementBytes}, .epoch = 2});
+    v.exchange =
+        *AllToAll::create(v.end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}), .epoch = 2});
     v.lockstep.rebind(v.end, *v.exchange);
     EXPECT_FALSE(v.lockstep.lost());
     EXPECT_EQ(v.lockstep.lost_peer(), -1);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
+#include <ranges>
 #include <string_view>
 
 #include "base/clock.h"
@@ -200,7 +201,8 @@ std::string Runner::terms() const {
   const AllToAll::Options exchange = exchange_options(dispatcher_options());
   return fmt::format("{} rows of prompts and {} of answers; {} bytes; experts placed as {:08x}",
                      plan_.work.max_rows, plan_.work.exchange.max_slotted_rows,
-                     fmt::join(exchange.most_bytes, " "), placement_->fingerprint());
+                     fmt::join(std::views::join(exchange.most_bytes), " "),
+                     placement_->fingerprint());
 }
 
 Result<void> Runner::make_memory(int page_tokens) {

@@ -60,12 +60,21 @@ class ExchangeWatch {
                      const ExchangeTimes& /*times*/) {}
 };
 
+using MessageSizes = std::array<size_t, kNumMessageKinds>;  // by MessageKind
+
+// For AllToAll::Options::most_bytes: the first lanes, all alike.
+constexpr std::array<MessageSizes, kMaxLanes> on_lanes(int num_lanes, const MessageSizes& sizes) {
+  std::array<MessageSizes, kMaxLanes> all{};
+  for (int lane = 0; lane < num_lanes; ++lane) all.at(static_cast<size_t>(lane)) = sizes;
+  return all;
+}
+
 class AllToAll {
  public:
   struct Options {
-    int num_lanes = 2;  // one a half
-    // Longest message to or from one peer, without its head; by MessageKind.
-    std::array<size_t, kNumMessageKinds> most_bytes{};
+    // Longest message to or from one peer, without its head, by lane. 0: nothing is ever exchanged
+    // there, not even empty messages, and it takes no memory.
+    std::array<MessageSizes, kMaxLanes> most_bytes{};
     uint32_t epoch = 0;                                 // of the membership
     Duration stall_timeout = std::chrono::seconds(30);  // last resort: somebody is not there
     // Becomes non-zero when the step is to be given up (a rank was lost): waits return at once when

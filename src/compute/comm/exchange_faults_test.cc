@@ -285,8 +285,8 @@ TEST(ExchangeFaultsDeathTest, RulesOfTheSlots) {
 TEST(ExchangeFaults, SlotsThatDoNotFitInMemoryAreAnError) {
   LoopbackHub hub(2, {}, Time::real);
   const auto end = hub.join(0);
-  const auto made =
-      AllToAll::create(*end, {.most_bytes = {size_t{1} << 44, size_t{1} << 44, size_t{1} << 44}});
+  constexpr size_t kHuge = size_t{1} << 44;
+  const auto made = AllToAll::create(*end, {.most_bytes = on_lanes(2, {kHuge, kHuge, kHuge})});
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code, ErrorCode::out_of_memory);
   EXPECT_THAT(made.error().message,

@@ -83,7 +83,7 @@ class Talker {
 };
 
 inline AllToAll::Options talk_options(size_t most = kMostTalk) {
-  return {.num_lanes = 2, .most_bytes = {most, most, 40}, .epoch = 1};
+  return {.most_bytes = on_lanes(2, {most, most, 40}), .epoch = 1};
 }
 
 inline void check(const Result<void>& result) {

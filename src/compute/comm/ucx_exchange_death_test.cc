@@ -44,9 +44,9 @@ struct Death {
 class Player {
  public:
   Player(Transport& end, const Death& death) : rows_(kLong, std::byte(end.rank())) {
-    AllToAll::Options with{
-        .num_lanes = 1, .most_bytes = {kShort, kShort, kShort}, .stall_timeout = 10s};
-    if (death.in_midst) with.most_bytes[static_cast<size_t>(death.kind)] = kLong;
+    MessageSizes most{kShort, kShort, kShort};
+    if (death.in_midst) most[static_cast<size_t>(death.kind)] = kLong;
+    const AllToAll::Options with{.most_bytes = on_lanes(1, most), .stall_timeout = 10s};
     exchange_ = testing::make(end, with);
   }
   AllToAll& exchange() { return *exchange_; }

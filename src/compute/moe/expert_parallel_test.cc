@@ -39,8 +39,8 @@ struct Rank {
                .int8_dispatch = wire == Wire::int8},
         backend(*Backend::create(Isa::ref, workers, 1 << 16)),
         work(*WorkBuffers::create(model, DType::f32, limits)) {
-    exchange =
-        *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options())});
+    exchange = *AllToAll::create(
+        end, {.most_bytes = on_lanes(2, ExpertParallelDispatcher::most_bytes(options()))});
     dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
     choose(choice);
   }

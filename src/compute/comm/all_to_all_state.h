@@ -1,0 +1,143 @@
+// The body of all_to_all.h: what every exchange keeps, and how one of its messages leaves and
+// comes. Thread: engine.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "compute/comm/all_to_all.h"
+#include "compute/comm/message_head.h"
+#include "compute/comm/slot_memory.h"
+
+namespace hocket {
+
+// Looked for at least so often, if nobody wakes this rank.
+inline constexpr Duration kLookForAbort = std::chrono::milliseconds(50);
+
+struct AllToAll::State {
+  static constexpr int kNobody = -1;
+  static constexpr size_t kHeadBytes = sizeof(MessageHead);
+  enum class Phase : uint8_t { idle, open, done };
+  struct Peer {
+    std::span<std::byte> slot;  // head and message
+    size_t num_bytes = 0;       // of the message that is there
+    bool is_here = false;
+    std::optional<Transport::Arrival> early;  // seen before start(); not yet looked into
+    MessageHead head;                         // of what goes out
+    std::span<std::byte> out;                 // room for a copy of it; agreements only
+    bool under_way = false;
+  };
+  struct Exchange {
+    int lane = 0;
+    MessageKind kind = MessageKind::dispatch;
+    Phase phase = Phase::idle;
+    Stamp stamp;
+    size_t most_bytes = 0;
+    int num_missing = 0;
+    std::optional<TimePoint> wait_in;  // of the wait_any() that found it complete
+    std::vector<Peer> peers;           // none where nothing is exchanged
+    ExchangeTimes times;
+  };
+
+  State(Transport& transport_in, const Options& options_in)
+      : transport(transport_in),
+        options(options_in),
+        rank(transport.rank()),
+        num_ranks(transport.num_ranks()) {}
+
+  Exchange& exchange(int lane, MessageKind kind) {
+    HOCKET_CHECK(lane >= 0 && lane < kMaxLanes);
+    Exchange& e = exchanges[static_cast<size_t>(lane)].at(static_cast<size_t>(kind));
+    HOCKET_CHECK(e.most_bytes > 0);
+    return e;
+  }
+  Channel channel(const Exchange& e, int peer) const {
+    return {.peer = peer, .lane = e.lane, .kind = e.kind};
+  }
+  bool aborted() const {
+    return options.abort != nullptr && options.abort->load(std::memory_order_acquire) != 0;
+  }
+  std::unexpected<Error> give_up(Error e, int peer) {
+    failed = std::move(e);
+    lost_peer = peer;
+    return std::unexpected(*failed);
+  }
+  // Its message, or the room for this rank's last one.
+  bool owes(const Exchange& e, int peer) const {
+    const Peer& p = e.peers[static_cast<size_t>(peer)];
+    return peer != rank && (e.phase == Phase::open ? !p.is_here : p.under_way);
+  }
+  int first_owing(const Exchange& e) const {
+    int peer = 0;
+    while (peer < num_ranks && !owes(e, peer)) ++peer;
+    return peer < num_ranks ? peer : kNobody;
+  }
+
+  void make_slots(Exchange& e);
+  Result<bool> all_here(Exchange& e);
+  Result<bool> all_sent(Exchange& e);
+  MessageHead head_of(const Exchange& e, int from) const;
+  Result<void> send(Exchange& e, int peer, Parts parts);
+  using Exchanges = std::span<Exchange* const>;
+  template <class Done>
+  Result<void> until(Exchanges of, Done done);
+  std::string owed(const Exchange& e) const;
+  std::string owed(Exchanges of) const;
+  int first_owing(Exchanges of) const;
+
+  Transport& transport;
+  const Options options;
+  const int rank, num_ranks;
+  SlotMemory memory;
+  std::array<std::array<Exchange, kNumMessageKinds>, kMaxLanes> exchanges;
+  std::optional<Error> failed;
+  int lost_peer = kNobody;  // blamed by `failed`; set by whoever finds out, before it
+};
+
+// Tells of a wait from its first sleep until it goes out of scope.
+struct ToldWait {
+  ExchangeWatch* watch;
+  bool is_told = false;
+  void sleeps() {
+    if (watch != nullptr && !std::exchange(is_told, true)) watch->waits();
+  }
+  ~ToldWait() {
+    if (is_told) watch->goes_on();
+  }
+};
+
+// Moves what can move until done(), which waits for those exchanges. Errors: lost_rank when the
+// step is given up, which goes before what is seen of ranks that gave it up already; else its own,
+// or after the stall timeout.
+template <class Done>
+Result<void> AllToAll::State::until(Exchanges of, Done done) {
+  const TimePoint deadline = transport.now() + options.stall_timeout;
+  ToldWait told{options.watch};
+  for (;;) {
+    transport.progress();
+    auto is_done = done();
+    if (is_done && *is_done) return {};
+    if (aborted()) {
+      return give_up(error(ErrorCode::lost_rank, "the step was given up while {}", owed(of)),
+                     kNobody);
+    }
+    if (!is_done) return give_up(std::move(is_done).error(), lost_peer);
+    const Duration left = deadline - transport.now();
+    if (left.count() <= 0) {
+      return give_up(error(ErrorCode::lost_rank, "{} since {:.3f} s", owed(of),
+                           to_seconds(options.stall_timeout)),
+                     first_owing(of));
+    }
+    told.sleeps();
+    transport.wait(options.abort == nullptr ? left : std::min(left, kLookForAbort));
+  }
+}
+
+}  // namespace hocket
