@@ -40,7 +40,16 @@ const std::map<std::string, std::string, std::less<>>& translations() {
       {"--moe-a2a-backend",
        "nothing: rows travel over UCX between processes, in memory between threads; --ucx-tls and "
        "--ucx-net-devices choose its networks"},
-      {"--enable-dbo", "--enable-two-batch-overlap, in a coming release"},
+      {"--enable-dbo",
+       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
+      {"--dbo-decode-token-threshold",
+       "nothing: --overlap auto measures from how many rows on two halves pay"},
+      {"--dbo-prefill-token-threshold",
+       "nothing: --overlap auto measures from how many rows on two halves pay"},
+      {"--enable_prefill_microbatch_overlap",
+       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
+      {"--enable_decode_microbatch_overlap",
+       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
       {"-m", "--model-path"},
       {"--model", "--model-path"},
       {"-t", "--cpu-bind or --num-threads"},
@@ -274,6 +283,24 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
   };
 }
 
+FlagGroup overlap_flags(ServerSettings& s) {
+  ParallelSettings& p = s.parallel;
+  return {"Overlap",
+          {{"overlap", &p.overlap,
+            "how exchanges between ranks are hidden: auto (the default: measured), none, "
+            "single-batch, two-batch, or an order by name",
+            ""},
+           {"overlap-plan", &p.overlap_plan,
+            "YAML file of more orders; the first is played unless --overlap says otherwise", ""},
+           {"enable-two-batch-overlap", &p.enable_two_batch_overlap, "--overlap two-batch", ""},
+           {"enable-single-batch-overlap", &p.enable_single_batch_overlap, "--overlap single-batch",
+            ""},
+           {"tbo-token-distribution-threshold", &p.tbo_token_distribution_threshold,
+            "a sequence is cut in two where whole ones would leave a half less than this share of "
+            "the tokens; 0: never",
+            ""}}};
+}
+
 std::vector<FlagGroup> settings_flags(ServerSettings& s) {
   std::vector<FlagGroup> groups = model_flags(s);
   groups[0].flags.push_back({"served-model-name", &s.model.served_model_name,
@@ -289,6 +316,7 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
   std::vector<Flag>& ranks = groups.back().flags;
   ranks.front().help += "; 0: as many as are started";
   std::ranges::move(process_flags(s.parallel), std::back_inserter(ranks));
+  groups.push_back(overlap_flags(s));
   groups.push_back(
       {"HTTP",
        {{"host", &s.http.host, "address to listen on", ""},

@@ -35,6 +35,8 @@ struct FlagGroup {
 std::vector<FlagGroup> settings_flags(ServerSettings& settings);
 // The part of them that says which model and how to compute.
 std::vector<FlagGroup> model_flags(ServerSettings& settings);
+// The part of them that says how exchanges between ranks are hidden.
+FlagGroup overlap_flags(ServerSettings& settings);
 
 struct CommandLine {
   std::string command;  // "serve", "bench serving"

@@ -31,8 +31,9 @@ std::string show_list(const std::vector<int>& numbers) {
 
 // `first`: the rank that info.ranks begins with; those of other processes tell of themselves.
 void tell_ranks(const EngineInfo& info, const ParallelSettings& parallel, int first) {
-  log::info("ranks: {} over {}, {} combine groups, routing {}", parallel.ep_size, info.network,
-            info.combine_groups, parallel.dp_routing);
+  log::info("ranks: {} over {}, {} combine groups, routing {}, overlap {} ({} orders)",
+            parallel.ep_size, info.network, info.combine_groups, parallel.dp_routing, info.overlap,
+            info.num_orders);
   for (size_t i = 0; i < info.ranks.size(); ++i) {
     const RankInfo& rank = info.ranks[i];
     log::info("rank {}: cores {}, {} threads; experts {}; {} KV tokens; weights {:.2f} GB",

@@ -94,6 +94,13 @@ struct ParallelSettings {
   bool enable_prefill_delayer = false;           // ranks begin prompts together
   int prefill_delayer_max_passes = 30;
 
+  // How exchanges are hidden behind compute (engine/overlap_settings.h). Empty: the first order of
+  // overlap_plan, and without that auto. Else auto, none, single-batch, two-batch, or an order.
+  std::string overlap;
+  std::string overlap_plan;  // a file of orders beside those that are known
+  bool enable_two_batch_overlap = false, enable_single_batch_overlap = false;
+  double tbo_token_distribution_threshold = 0.48;  // SplitWish (compute/forward/split.h)
+
   // Ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
   int nnodes = 0, node_rank = -1, ranks_per_node = 0;
   std::string dist_init_addr;      // of rank 0, "h0:5000"

@@ -45,7 +45,8 @@ struct EngineInfo {
   int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
   int num_ranks = 1;
   std::vector<RankInfo> ranks;
-  std::string overlap = "none";  // --overlap, as it counts
+  std::string overlap = "none";  // --overlap, as it counts: "auto", "two-batch", "four-phase"
+  int num_orders = 0;            // that a step may be played in
   std::string network;  // between ranks, for people: "loopback, 1 Gbit/s, 50 us"; empty: none
   double load_seconds = 0;
   std::vector<SettingChange> changes;

@@ -65,7 +65,12 @@ Json settings_json(const ServerSettings& s) {
           {"ep_size", s.parallel.ep_size},
           {"dp_routing", s.parallel.dp_routing},
           {"ep_link_gbit", s.parallel.ep_link_gbit},
-          {"ep_link_latency_us", s.parallel.ep_link_latency_us}};
+          {"ep_link_latency_us", s.parallel.ep_link_latency_us},
+          {"overlap", s.parallel.overlap},
+          {"overlap_plan", s.parallel.overlap_plan},
+          {"enable_two_batch_overlap", s.parallel.enable_two_batch_overlap},
+          {"enable_single_batch_overlap", s.parallel.enable_single_batch_overlap},
+          {"tbo_token_distribution_threshold", s.parallel.tbo_token_distribution_threshold}};
 }
 
 template <class T>
