@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "compute/overlap/testing.h"
 #include "engine/check/quality.h"
 #include "engine/forms.h"
 #include "engine/probe.h"
@@ -122,7 +123,7 @@ TEST_P(SameBits, WhateverTheThreads) {
 
 TEST_P(SameBits, WhateverTheOrderOfOperations) {
   const auto engine = make_engine(settings_);
-  EngineProbe::runner(*engine).play(two_batch_order());
+  EngineProbe::runner(*engine).play(testing::order_named("four-phase"));
   expect_same(run_all(*engine, requests()), *alone_);
 }
 
@@ -233,7 +234,7 @@ TEST(SameBitsForms, CombineGroups) {
   settings.compute.num_threads = 3;
   settings.scheduler.chunked_prefill_size = 32;
   const auto engine = make_engine(settings);
-  EngineProbe::runner(*engine).play(two_batch_order());
+  EngineProbe::runner(*engine).play(testing::order_named("four-phase"));
   expect_same(run_all(*engine, requests()), two);
 }
 
@@ -257,7 +258,7 @@ TEST_P(SameLogits, OfEveryRow) {
     settings.memory.page_size = page;
     auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
     ASSERT_TRUE(runner.has_value()) << describe(runner.error());
-    for (const Order* order : {&serial_order(), &two_batch_order()}) {
+    for (const Order* order : {&serial_order(), &testing::order_named("four-phase")}) {
       (*runner)->play(*order);
       for (const PlayOptions& way : ways) {
         const auto got = record_logits(**runner, scripts, way);

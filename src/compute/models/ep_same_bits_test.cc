@@ -15,6 +15,7 @@
 #include "compute/models/rank_model.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
+#include "compute/overlap/testing.h"
 
 namespace hocket {
 namespace {
@@ -177,7 +178,7 @@ class ExpertParallel : public ::testing::TestWithParam<ModelCase> {
     for (const int groups : {4, config.moe.num_experts}) {
       const Script::Bits want = on_one_rank(GetParam(), groups);
       for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
-        for (const Order* order : {&serial_order(), &two_batch_order()}) {
+        for (const Order* order : {&serial_order(), &testing::order_named("four-phase")}) {
           Ranks ranks(GetParam(), num_ranks, groups);
           ranks.order = order;
           if (travel == Travel::by_step) ranks.max_slotted_rows = Script::kSequences;
@@ -277,7 +278,7 @@ std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking
   constexpr int kRanks = 4;
   Ranks ranks(kQwen, kRanks, 4);
   ranks.stall_timeout = stall_timeout;
-  ranks.order = &two_batch_order();
+  ranks.order = &testing::order_named("four-phase");
   LoopbackHub hub(kRanks, {.latency = milliseconds(1)}, LoopbackHub::Time::virtual_time);
   std::vector<std::string> said(kRanks);
   TimePoint broken{};
@@ -321,7 +322,7 @@ void expect_no_allocations(const ModelCase& model) {
   constexpr int kRanks = 2;
   for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
     Ranks ranks(model, kRanks, 4);
-    ranks.order = &two_batch_order();
+    ranks.order = &testing::order_named("four-phase");
     LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
     std::barrier together(kRanks);
     int64_t made = -1;

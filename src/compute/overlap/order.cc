@@ -1,42 +1,11 @@
 #include "compute/overlap/order.h"
 
 #include <algorithm>
-#include <optional>
+
+#include "compute/forward/half.h"
 
 namespace hocket {
 namespace {
-
-Order make_serial() {
-  Order order{"serial", 1, {}};
-  for (int op = 0; op < kNumOps; ++op) order.slots.push_back({0, static_cast<Op>(op), 0});
-  return order;
-}
-
-Order make_two_batch() {
-  constexpr uint8_t a = 0, b = 1;
-  return {"two-batch",
-          2,
-          {{a, Op::attn_in, 0},
-           {a, Op::attn_core, 0},
-           {a, Op::mlp, 0},
-           {a, Op::gate, 0},
-           {a, Op::dispatch_start, 0},
-           {b, Op::attn_in, 0},
-           {b, Op::attn_core, 0},
-           {b, Op::mlp, 0},
-           {b, Op::gate, 0},
-           {a, Op::shared, 0},
-           {a, Op::dispatch_wait, 0},
-           {b, Op::dispatch_start, 0},
-           {a, Op::experts, 0},
-           {a, Op::combine_start, 0},
-           {b, Op::shared, 0},
-           {b, Op::dispatch_wait, 0},
-           {b, Op::experts, 0},
-           {a, Op::combine_wait, 0},
-           {b, Op::combine_start, 0},
-           {b, Op::combine_wait, 0}}};
-}
 
 // When a slot of layer 0 runs: tick, then place inside the tick. Layer l runs l ticks later.
 struct When {
@@ -44,38 +13,113 @@ struct When {
   auto operator<=>(const When&) const = default;
 };
 
-std::optional<When> find(const Order& order, int half, Op op) {
-  for (size_t i = 0; i < order.slots.size(); ++i)
-    if (order.slots[i].half == half && order.slots[i].op == op)
-      return When{order.slots[i].lag, static_cast<int>(i)};
-  return std::nullopt;
+std::string op_of(int half, Op op) {
+  return slot_name({static_cast<uint8_t>(half), op, 0});
 }
 
-std::string slot_name(int half, Op op) {
-  return fmt::format("{}.{}", static_cast<char>('a' + half), op_name(op));
-}
+// An order whose slots are those of its halves.
+class Judge {
+ public:
+  Judge(const Order& order, const OpGraph& graph) : order_(order), graph_(graph) {}
 
-Result<void> validate_half(const Order& order, const OpGraph& graph, int half) {
-  for (Op op : graph.ops) {
-    const auto count = std::ranges::count_if(
-        order.slots, [&](const Slot& s) { return s.half == half && s.op == op; });
-    if (count != 1)
-      return fail(ErrorCode::bad_value, "order {}: {} stands {} times, must stand once", order.name,
-                  slot_name(half, op), count);
+  std::optional<OrderFault> slots_are_sound() const {
+    for (int i = 0; i < std::ssize(order_.slots); ++i) {
+      const Slot& slot = order_.slots[i];
+      if (slot.half >= order_.num_halves)
+        return OrderFault{i,
+                          fmt::format("{} is of half {}, but there {} {}", slot_name(slot),
+                                      static_cast<char>('a' + slot.half),
+                                      order_.num_halves == 1 ? "is" : "are", order_.num_halves),
+                          fmt::format("halves: {}, or take it out", slot.half + 1)};
+      if (slot.lag > kMaxLag)
+        return OrderFault{
+            i,
+            fmt::format("{} is {} layers behind, {} at most", slot_name(slot), slot.lag, kMaxLag),
+            fmt::format("{}", slot_name({slot.half, slot.op, kMaxLag}))};
+    }
+    return std::nullopt;
   }
-  for (const OpGraph::Edge& edge : graph.edges)
-    if (*find(order, half, edge.before) > *find(order, half, edge.after))
-      return fail(ErrorCode::bad_value, "order {}: {} needs {} before it", order.name,
-                  slot_name(half, edge.after), slot_name(half, edge.before));
-  When next_layer = *find(order, half, graph.ops.front());
-  next_layer.tick += 1;
-  if (*find(order, half, graph.ops.back()) > next_layer)
-    return fail(ErrorCode::bad_value, "order {}: {} of the next layer comes before {}", order.name,
-                slot_name(half, graph.ops.front()), slot_name(half, graph.ops.back()));
-  return {};
-}
+
+  std::optional<OrderFault> stands_once(int half, Op op) const {
+    const auto same = [&](const Slot& s) { return s.half == half && s.op == op; };
+    const auto count = std::ranges::count_if(order_.slots, same);
+    if (count == 1) return std::nullopt;
+    const std::string name = op_of(half, op);
+    const std::string what = fmt::format("{} stands {} times, must stand once", name, count);
+    if (count > 1) {
+      const auto first = std::ranges::find_if(order_.slots, same);
+      const auto second = std::find_if(first + 1, order_.slots.end(), same);
+      return OrderFault{static_cast<int>(second - order_.slots.begin()), what,
+                        fmt::format("take {} out", slot_name(*second))};
+    }
+    const int before = slot_of_need(half, op);
+    if (before < 0) return OrderFault{-1, what, fmt::format("put {} first", name)};
+    const std::string need = slot_name(order_.slots[before]);
+    if (op == Op::dispatch_wait || op == Op::combine_wait)
+      return OrderFault{before, fmt::format("{} has no wait: {}", need, what),
+                        fmt::format("put {} behind {}", name, need)};
+    return OrderFault{before, what, fmt::format("put {} behind {}", name, need)};
+  }
+
+  std::optional<OrderFault> needs_are_met(int half) const {
+    for (const OpGraph::Edge& edge : graph_.edges)
+      if (when(half, edge.before) > when(half, edge.after))
+        return OrderFault{
+            index(half, edge.after),
+            fmt::format("{} needs {} before it", named(half, edge.after), named(half, edge.before)),
+            fmt::format("move {} behind {}", named(half, edge.after), named(half, edge.before))};
+    return std::nullopt;
+  }
+
+  std::optional<OrderFault> layers_follow(int half) const {
+    const Op first = graph_.ops.front(), last = graph_.ops.back();
+    When next = when(half, first);
+    next.tick += 1;
+    if (when(half, last) <= next) return std::nullopt;
+    return OrderFault{
+        index(half, last),
+        fmt::format("{} of the next layer comes before {}", named(half, first), named(half, last)),
+        fmt::format("move {} before {}, or write it with one '-' less", named(half, last),
+                    named(half, first))};
+  }
+
+  std::optional<OrderFault> keys_are_stored(int half) const {
+    if (when(half - 1, Op::attn_in) < when(half, Op::attn_core)) return std::nullopt;
+    const std::string reader = named(half, Op::attn_core), writer = named(half - 1, Op::attn_in);
+    return OrderFault{index(half, Op::attn_core),
+                      fmt::format("{} reads keys that {} has not stored yet", reader, writer),
+                      fmt::format("move {} behind {}, or write one '-' more at all slots of {}",
+                                  reader, writer, static_cast<char>('a' + half))};
+  }
+
+ private:
+  int index(int half, Op op) const {
+    const auto found = std::ranges::find_if(
+        order_.slots, [&](const Slot& s) { return s.half == half && s.op == op; });
+    return found == order_.slots.end() ? -1 : static_cast<int>(found - order_.slots.begin());
+  }
+  When when(int half, Op op) const {
+    const int place = index(half, op);
+    return {order_.slots[place].lag, place};
+  }
+  std::string named(int half, Op op) const { return slot_name(order_.slots[index(half, op)]); }
+  int slot_of_need(int half, Op op) const {
+    int latest = -1;
+    for (const OpGraph::Edge& edge : graph_.edges)
+      if (edge.after == op) latest = std::max(latest, index(half, edge.before));
+    return latest;
+  }
+
+  const Order& order_;
+  const OpGraph& graph_;
+};
 
 }  // namespace
+
+std::string slot_name(const Slot& slot) {
+  return fmt::format("{}{}.{}", static_cast<char>('a' + slot.half), std::string(slot.lag, '-'),
+                     op_name(slot.op));
+}
 
 int Order::lag_max() const {
   int lag = 0;
@@ -83,24 +127,28 @@ int Order::lag_max() const {
   return lag;
 }
 
-const Order& serial_order() {
-  static const Order order = make_serial();
-  return order;
-}
-
-const Order& two_batch_order() {
-  static const Order order = make_two_batch();
-  return order;
+std::optional<OrderFault> find_fault(const Order& order, const OpGraph& graph) {
+  if (order.num_halves < 1 || order.num_halves > kMaxHalves)
+    return OrderFault{-1, fmt::format("it has {} halves", order.num_halves),
+                      fmt::format("halves: 1 to {}", kMaxHalves)};
+  const Judge judge(order, graph);
+  if (auto fault = judge.slots_are_sound()) return fault;
+  for (int half = 0; half < order.num_halves; ++half) {
+    for (const Op op : graph.ops)
+      if (auto fault = judge.stands_once(half, op)) return fault;
+    if (auto fault = judge.needs_are_met(half)) return fault;
+    if (auto fault = judge.layers_follow(half)) return fault;
+  }
+  for (int half = 1; half < order.num_halves; ++half)
+    if (auto fault = judge.keys_are_stored(half)) return fault;
+  return std::nullopt;
 }
 
 Result<void> validate(const Order& order, const OpGraph& graph) {
-  for (int half = 0; half < order.num_halves; ++half)
-    HOCKET_TRY_VOID(validate_half(order, graph, half));
-  for (int half = 1; half < order.num_halves; ++half)
-    if (*find(order, half - 1, Op::attn_in) > *find(order, half, Op::attn_core))
-      return fail(ErrorCode::bad_value, "order {}: {} reads keys that {} has not stored yet",
-                  order.name, slot_name(half, Op::attn_core), slot_name(half - 1, Op::attn_in));
-  return {};
+  auto fault = find_fault(order, graph);
+  if (!fault) return {};
+  return fail(error(ErrorCode::bad_value, "order {}: {}", order.name, fault->what)
+                  .with_fix(std::move(fault->fix)));
 }
 
 }  // namespace hocket

@@ -7,12 +7,13 @@
 #include <set>
 
 #include "compute/overlap/executor.h"
+#include "compute/overlap/testing.h"
 
 namespace hocket {
 namespace {
 
 TEST(Order, BuiltInOrdersAreLegalForEveryGraph) {
-  for (const Order* order : {&serial_order(), &two_batch_order()})
+  for (const Order* order : {&serial_order(), &testing::order_named("four-phase")})
     for (const OpGraph* graph : {&moe_graph(), &shared_moe_graph(), &dense_graph()})
       EXPECT_TRUE(validate(*order, *graph).has_value()) << order->name;
 }
@@ -61,7 +62,7 @@ TEST(Order, ALagMayPutAnOperationBesideTheNextLayers) {
   Order order = serial_order();
   for (Slot& slot : order.slots)
     if (slot.op == Op::combine_wait) slot.lag = 1;
-  EXPECT_NE(refusal(order).find("of the next layer comes before a.combine_wait"),
+  EXPECT_NE(refusal(order).find("of the next layer comes before a-.combine_wait"),
             std::string::npos);
   // Put first in the period it is ready in time.
   std::ranges::rotate(order.slots, order.slots.end() - 1);
@@ -69,7 +70,7 @@ TEST(Order, ALagMayPutAnOperationBesideTheNextLayers) {
 }
 
 TEST(Order, TheSecondHalfAttendsAfterTheFirstHasStoredItsKeys) {
-  Order order = two_batch_order();
+  Order order = testing::order_named("four-phase");
   std::ranges::stable_partition(order.slots, [](const Slot& s) { return s.half == 1; });
   EXPECT_NE(refusal(order).find("b.attn_core reads keys that a.attn_in has not stored yet"),
             std::string::npos);
@@ -80,7 +81,7 @@ TEST(Executor, PlaysEveryLegalOrderInTimeOfItsNeeds) {
   std::mt19937 random(7);
   int legal = 0;
   for (int round = 0; round < 20'000; ++round) {
-    Order order = two_batch_order();
+    Order order = testing::order_named("four-phase");
     for (Slot& slot : order.slots) slot.lag = static_cast<uint8_t>(random() % 16 == 0);
     for (int swaps = static_cast<int>(random() % 4); swaps > 0; --swaps)
       std::swap(order.slots[random() % order.slots.size()],
@@ -110,9 +111,10 @@ TEST(Executor, PassesOverAHalfWithoutRows) {
   std::array<Half, 2> halves;
   halves[0].rows = {0, 3};
   halves[1] = Half{.index = 1, .rows = {3, 0}};
-  play({two_batch_order(), 2}, halves, [](int, Op, Half& half) { EXPECT_EQ(half.index, 0); });
+  play({testing::order_named("four-phase"), 2}, halves,
+       [](int, Op, Half& half) { EXPECT_EQ(half.index, 0); });
   int played = 0;
-  play({two_batch_order(), 2, EmptyHalves::played}, halves,
+  play({testing::order_named("four-phase"), 2, EmptyHalves::played}, halves,
        [&](int, Op, Half& half) { played += half.index == 1 ? 1 : 0; });
   EXPECT_EQ(played, 2 * kNumOps);
 }

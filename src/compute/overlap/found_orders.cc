@@ -1,0 +1,106 @@
+#include <array>
+#include <bit>
+
+#include "compute/overlap/order_table.h"
+
+namespace hocket {
+namespace {
+
+// What a half computes in a layer, with the starts right behind and the waits right before it.
+enum Work : uint8_t { kAttendIn, kAttend, kShared, kExperts };
+constexpr int kNumWorks = 4;
+
+struct Turn {
+  uint8_t half;
+  Work work;
+  auto operator<=>(const Turn&) const = default;
+};
+using Circle = std::array<Turn, 2 * kNumWorks>;
+
+// The turns of a half in one layer; the shared expert before or behind the routed ones.
+using Sequence = std::array<Work, kNumWorks>;
+constexpr std::array<Sequence, 2> kSequences = {
+    {{kAttendIn, kAttend, kShared, kExperts}, {kAttendIn, kAttend, kExperts, kShared}}};
+
+// Where half b begins its layer, half a being at 0.
+int lead_of(const Circle& circle) {
+  int place = 0;
+  while (circle[place] != Turn{1, kAttendIn}) ++place;
+  return place;
+}
+
+// The same circle with the halves' names exchanged, from where the other one begins.
+Circle mirror(const Circle& circle) {
+  Circle other;
+  const int lead = lead_of(circle);
+  for (int i = 0; i < std::ssize(circle); ++i) {
+    const Turn& turn = circle[(lead + i) % circle.size()];
+    other[i] = {static_cast<uint8_t>(1 - turn.half), turn.work};
+  }
+  return other;
+}
+
+// Of a circle and its mirror one is taken: that in which half a leads by less.
+bool is_taken(const Circle& circle) {
+  const int lead = lead_of(circle), other = static_cast<int>(circle.size()) - lead;
+  return lead != other ? lead < other : circle <= mirror(circle);
+}
+
+Order order_of(const Circle& circle) {
+  Order order{{}, 2, {}};
+  const int lead = lead_of(circle);
+  const auto add = [&](uint8_t half, int lag, std::initializer_list<Op> ops) {
+    for (const Op op : ops) order.slots.push_back({half, op, static_cast<uint8_t>(lag)});
+  };
+  for (int i = 0; i < std::ssize(circle); ++i) {
+    const auto [half, work] = circle[i];
+    const int lag = half == 1 && i < lead ? 1 : 0;  // what b does before it begins a layer
+    switch (work) {
+      case kAttendIn:
+        if (half == 1) add(half, 1, {Op::combine_wait});
+        add(half, lag, {Op::attn_in});
+        break;
+      case kAttend:
+        add(half, lag, {Op::attn_core, Op::mlp, Op::gate, Op::dispatch_start});
+        break;
+      case kShared:
+        add(half, lag, {Op::shared});
+        break;
+      case kExperts:
+        add(half, lag, {Op::dispatch_wait, Op::experts, Op::combine_start});
+        break;
+    }
+  }
+  add(0, 0, {Op::combine_wait});
+  return order;
+}
+
+// Half a has the places of `mask`, half b the others, where its sequence begins at `turn`.
+Circle circle_of(unsigned mask, const Sequence& a, const Sequence& b, int turn) {
+  Circle circle;
+  int next_a = 0, next_b = turn;
+  for (int place = 0; place < std::ssize(circle); ++place)
+    circle[place] =
+        (mask >> place & 1) != 0 ? Turn{0, a[next_a++]} : Turn{1, b[next_b++ % kNumWorks]};
+  return circle;
+}
+
+}  // namespace
+
+std::vector<Order> all_two_half_orders() {
+  std::vector<Order> orders;
+  for (unsigned mask = 1; mask < 1u << 2 * kNumWorks; mask += 2) {  // a.attn_in is at place 0
+    if (std::popcount(mask) != kNumWorks) continue;
+    for (const Sequence& a : kSequences)
+      for (const Sequence& b : kSequences)
+        for (int turn = 0; turn < kNumWorks; ++turn) {
+          const Circle circle = circle_of(mask, a, b, turn);
+          if (!is_taken(circle)) continue;
+          orders.push_back(order_of(circle));
+          orders.back().name = fmt::format("found-{:04}", orders.size() - 1);
+        }
+  }
+  return orders;
+}
+
+}  // namespace hocket

@@ -1,0 +1,59 @@
+// For tests of whatever plays or times orders.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "compute/overlap/order_table.h"
+
+namespace hocket::testing {
+
+inline const Order& order_named(std::string_view name) {
+  const int index = OrderTable::builtin().find(name);
+  HOCKET_CHECK(index >= 0);
+  return OrderTable::builtin().at(index);
+}
+
+// Any legal order of two halves, not only those that a reasonable person would write: operations
+// anywhere between what they need and what needs them, the period cut anywhere, half b up to two
+// layers behind.
+inline Order random_order(std::mt19937& random) {
+  using Ops = std::vector<Op>;
+  const auto below = [&](size_t n) { return random() % n; };
+  const auto insert_between = [&](Ops& ops, Op op, Op from, Op to) {
+    const auto begin = std::ranges::find(ops, from) + 1;
+    const auto end = to == Op::attn_in ? ops.end() : std::ranges::find(ops, to);
+    ops.insert(begin + static_cast<std::ptrdiff_t>(below(end - begin + 1)), op);
+  };
+  while (true) {
+    std::array<Ops, 2> layer;  // of each half, from attn_in on
+    for (Ops& ops : layer) {
+      ops = moe_graph().ops;
+      insert_between(ops, Op::shared, Op::gate, Op::combine_wait);
+      insert_between(ops, Op::mlp, Op::attn_core, Op::attn_in);
+    }
+    std::vector<uint8_t> halves(size_t{2} * kNumOps, 0);
+    std::fill_n(halves.begin(), kNumOps, 1);
+    std::ranges::shuffle(halves, random);
+    // Where each half is in its layer when the period begins, and how far behind.
+    std::array<size_t, 2> next = {below(kNumOps), below(kNumOps)};
+    std::array<int, 2> lag = {static_cast<int>(below(2)), static_cast<int>(below(3))};
+    for (int half = 0; half < 2; ++half) lag[half] += next[half] > 0 ? 1 : 0;
+    Order order{"random", 2, {}};
+    for (const uint8_t half : halves) {
+      order.slots.push_back({half, layer[half][next[half]], static_cast<uint8_t>(lag[half])});
+      if (++next[half] == kNumOps) {
+        next[half] = 0;
+        --lag[half];
+      }
+    }
+    const auto is_legal = [&](const OpGraph* graph) { return !find_fault(order, *graph); };
+    if (is_legal(&shared_moe_graph()) && is_legal(&dense_graph())) return order;
+  }
+}
+
+}  // namespace hocket::testing
