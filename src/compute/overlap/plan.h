@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "compute/overlap/order_table.h"
 
@@ -35,7 +36,10 @@ struct Plan {
 };
 
 // What ranks say to each other. 0 is the plan `none`.
+//
+//   bits  0-15 order   16-17 log2(parts)   18-23 share xor kEvenShare   24-31 zero
 enum class PlanId : uint32_t { none = 0 };
+// The plan must be sound: 1, 2 or 4 parts, a share in its range.
 PlanId id_of(const Plan& plan);
 // Nothing for an id that this table cannot play: the step is then played by the plan `none`.
 std::optional<Plan> plan_of(PlanId id, const OrderTable& orders);
