@@ -59,6 +59,27 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
 }
 
 Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
+  begin_rows(batch, pass);
+  const EmptyHalves empty =
+      pass.dispatcher.exchanges() ? EmptyHalves::played : EmptyHalves::passed_over;
+  play({pass.order, config_.num_layers, empty}, pass.halves, [&](int index, Op op, Half& half) {
+    const Layer& layer = layers_[index];
+    const OpFn run = layer.kind->run[static_cast<size_t>(op)];
+    if (run == nullptr) return;
+    if (pass.ledger != nullptr) pass.ledger->begin_op(index, op, half.index);
+    run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), pass.dispatcher,
+         index, half, counts_of(pass.expert_counts, index)});
+    pass.dispatcher.progress();
+    if (pass.ledger != nullptr) pass.ledger->end_op();
+    if (op == layer.kind->graph->ops.back()) HOCKET_CHECK(half.state.empty());
+    if (pass.probe != nullptr) pass.probe->after(index, op, half);
+  });
+  finish_rows(batch, pass);
+  return pass.dispatcher.status();
+}
+
+void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
+  const Ledger::Beside beside(pass.ledger);
   const int rows = batch.num_rows();
   HOCKET_CHECK(rows <= pass.work.limits.max_rows);
   pass.pages.clear_pages(pass.backend.workers(), batch.fresh_pages);
@@ -69,23 +90,14 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
               pass.work.sin.slice_rows(0, rows));
   split_batch(batch, pass.split, config_.num_heads, pass.pages.shape(), pass.halves);
   pass.dispatcher.begin_pass(pass.id, rows);
-  const EmptyHalves empty =
-      pass.dispatcher.exchanges() ? EmptyHalves::played : EmptyHalves::passed_over;
-  play({pass.order, config_.num_layers, empty}, pass.halves, [&](int index, Op op, Half& half) {
-    const Layer& layer = layers_[index];
-    const OpFn run = layer.kind->run[static_cast<size_t>(op)];
-    if (run == nullptr) return;
-    run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), pass.dispatcher,
-         index, half, counts_of(pass.expert_counts, index)});
-    pass.dispatcher.progress();
-    if (op == layer.kind->graph->ops.back()) HOCKET_CHECK(half.state.empty());
-    if (pass.probe != nullptr) pass.probe->after(index, op, half);
-  });
-  finish_rows(batch, pass);
-  return pass.dispatcher.status();
+  if (pass.ledger == nullptr) return;
+  std::array<int, kMaxHalves> half_rows{};
+  for (size_t i = 0; i < pass.halves.size(); ++i) half_rows.at(i) = pass.halves[i].rows.count;
+  pass.ledger->cut_into(std::span(half_rows).first(pass.halves.size()));
 }
 
 void Model::finish_rows(const ForwardBatch& batch, const Pass& pass) const {
+  const Ledger::Beside beside(pass.ledger);
   const WorkBuffers& work = pass.work;
   HOCKET_CHECK(std::ssize(batch.output_rows) <= work.limits.max_output_rows);
   const float eps = static_cast<float>(config_.rms_norm_eps);

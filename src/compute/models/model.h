@@ -13,6 +13,7 @@
 #include "compute/kv/page_pool.h"
 #include "compute/models/layer.h"
 #include "compute/overlap/executor.h"
+#include "compute/overlap/ledger.h"
 #include "compute/weights/loader.h"
 
 namespace hocket {
@@ -40,6 +41,7 @@ class Model {
     ForwardProbe* probe = nullptr;
     // [layers, experts], to which the choices of these rows are added; empty: nobody counts.
     View<uint32_t> expert_counts = {};
+    Ledger* ledger = nullptr;  // books the operations, if its step is open
   };
   // Runs the layers over `batch`; afterwards work.hidden holds the final norm of batch.output_rows,
   // in order. Page copies and clearing of fresh pages come first. Where ranks exchange rows, one
@@ -52,6 +54,7 @@ class Model {
 
  private:
   Model() = default;
+  void begin_rows(const ForwardBatch& batch, const Pass& pass) const;
   void finish_rows(const ForwardBatch& batch, const Pass& pass) const;
 
   ModelConfig config_;

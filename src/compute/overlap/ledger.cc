@@ -1,0 +1,248 @@
+#include "compute/overlap/ledger.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "compute/forward/half.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kMostBesides = 64;    // of a step, in a timeline
+constexpr int kMostAgreements = 8;  // likewise
+
+size_t index_of(Op op) {
+  return static_cast<size_t>(op);
+}
+
+size_t most_exchanges(const Ledger::Limits& limits) {
+  if (limits.num_ranks == 1) return 0;
+  return static_cast<size_t>(limits.num_layers) * kMaxLanes * 2 + kMostAgreements;
+}
+
+}  // namespace
+
+size_t Ledger::most_spans(const Limits& limits) {
+  const size_t ops = static_cast<size_t>(limits.num_layers) * kMaxHalves * kNumOps;
+  return ops + 4 * most_exchanges(limits) + kMostBesides;  // exposed, waiting, push, wire
+}
+
+Ledger::Ledger(const Limits& limits, const Clock& clock) : clock_(clock), limits_(limits) {
+  layers_.resize(static_cast<size_t>(limits.num_layers));
+  messages_.reserve(most_exchanges(limits));
+  waits_.reserve(most_exchanges(limits));
+  spans_.reserve(most_spans(limits));
+}
+
+void Ledger::begin_step(TimePoint now) {
+  const Duration latency = account_.latency;
+  account_ = {.latency = latency, .exact_arrival = limits_.exact_arrival};
+  std::ranges::fill(layers_, LayerAccount());
+  spans_.clear();
+  messages_.clear();
+  waits_.clear();
+  is_open_ = true;
+  in_op_ = false;
+  begin_ = since_ = beside_.begin = now;
+  waited_ = {};
+}
+
+void Ledger::begin_pass(uint64_t step, const Plan& plan, const Bucket& bucket, bool is_shadow,
+                        std::span<const int> half_rows) {
+  account_.has_pass = is_open_;
+  account_.step = step;
+  account_.plan = plan;
+  account_.bucket = bucket;
+  account_.is_shadow = is_shadow;
+  cut_into(half_rows);
+}
+
+void Ledger::cut_into(std::span<const int> half_rows) {
+  HOCKET_CHECK(half_rows.size() <= account_.half_rows.size());
+  std::ranges::copy(half_rows, account_.half_rows.begin());
+}
+
+// What passed since the last booking, less what was waited in it, was the innermost thing's.
+void Ledger::book(TimePoint now) {
+  const Duration spent = now - since_ - waited_;
+  since_ = now;
+  waited_ = {};
+  if (in_op_) {
+    account_.compute[index_of(op_.op)] += spent;
+    account_.half_compute[op_.half] += spent;
+    if (LayerAccount* layer = layer_account(op_.layer)) layer->compute[index_of(op_.op)] += spent;
+  } else if (besides_ > 0) {
+    account_.beside += spent;
+  } else {
+    account_.idle += spent;
+  }
+}
+
+void Ledger::begin_op(int layer, Op op, int half) {
+  if (!is_open_) return;
+  HOCKET_CHECK(!in_op_);
+  book(clock_.now());
+  in_op_ = true;
+  op_.op = op;
+  op_.half = static_cast<uint8_t>(half);
+  op_.layer = static_cast<int16_t>(layer);
+  op_.begin = since_;
+}
+
+void Ledger::end_op() {
+  if (!is_open_) return;
+  HOCKET_CHECK(in_op_);
+  book(clock_.now());
+  in_op_ = false;
+  if (!keeps_spans_) return;
+  op_.end = since_;
+  keep(op_);
+}
+
+Ledger::Beside::Beside(Ledger* ledger) : ledger_(ledger) {
+  if (ledger_ == nullptr) return;
+  if (ledger_->is_open_) ledger_->book(ledger_->clock_.now());
+  if (ledger_->besides_++ == 0) ledger_->beside_.begin = ledger_->since_;
+}
+
+Ledger::Beside::~Beside() {
+  if (ledger_ == nullptr) return;
+  if (ledger_->is_open_) ledger_->book(ledger_->clock_.now());
+  if (--ledger_->besides_ > 0 || !ledger_->is_open_ || !ledger_->keeps_spans_) return;
+  ledger_->beside_.kind = LedgerSpan::Kind::beside;
+  ledger_->beside_.end = ledger_->since_;
+  ledger_->keep(ledger_->beside_);
+}
+
+void Ledger::waited(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
+  if (!is_open_) return;
+  if (kind == MessageKind::agree) note_latency(times);
+  book_wait(lane, kind, stamp, times);
+  if (kind != MessageKind::agree) note_message(kind, stamp, times);
+  if (!keeps_spans_ || kind == MessageKind::agree) return;
+  LedgerSpan span{.message = kind,
+                  .half = static_cast<uint8_t>(lane / kMaxParts),
+                  .part = static_cast<uint8_t>(lane % kMaxParts),
+                  .layer = static_cast<int16_t>(stamp.layer)};
+  span.kind = LedgerSpan::Kind::push;
+  span.begin = times.start, span.end = times.posted;
+  span.bytes = static_cast<int64_t>(times.out_bytes);
+  keep(span);
+  span.kind = LedgerSpan::Kind::wire;
+  span.begin = std::min(times.peers_posted, times.last_byte), span.end = times.last_byte;
+  span.bytes = static_cast<int64_t>(times.in_bytes);
+  keep(span);
+}
+
+// Before the last of the peers had pushed, it was they who were waited for; then the wire.
+void Ledger::book_wait(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
+  const TimePoint begin =
+      std::max({times.wait_in, since_, waits_.empty() ? begin_ : waits_.back().end});
+  if (times.wait_out <= begin) return;
+  const TimePoint turn = kind == MessageKind::agree
+                             ? times.wait_out
+                             : std::clamp(times.peers_posted, begin, times.wait_out);
+  const Duration waiting = turn - begin, exposed = times.wait_out - turn;
+  waited_ += waiting + exposed;
+  account_.waiting += waiting;
+  account_.exposed += exposed;
+  if (LayerAccount* layer = in_op_ ? layer_account(op_.layer) : nullptr) {
+    layer->waiting += waiting;
+    layer->exposed += exposed;
+  }
+  if (waits_.size() < waits_.capacity()) waits_.push_back({begin, times.wait_out});
+  if (!keeps_spans_) return;
+  LedgerSpan span{
+      .message = kind,
+      .half = static_cast<uint8_t>(lane / kMaxParts),
+      .part = static_cast<uint8_t>(lane % kMaxParts),
+      .layer = kind == MessageKind::agree ? int16_t{-1} : static_cast<int16_t>(stamp.layer)};
+  const auto keep_wait = [&](LedgerSpan::Kind what, TimePoint from, TimePoint to) {
+    if (from >= to) return;
+    span.kind = what, span.begin = from, span.end = to;
+    keep(span);
+  };
+  keep_wait(LedgerSpan::Kind::waiting, begin, turn);
+  keep_wait(LedgerSpan::Kind::exposed, turn, times.wait_out);
+}
+
+// They are heard of nearly as they came, so that sorting is a step or two from the end.
+void Ledger::note_message(MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
+  account_.bytes[static_cast<size_t>(kind)] +=
+      static_cast<int64_t>(std::max(times.in_bytes, times.out_bytes));
+  if (messages_.size() == messages_.capacity()) return;
+  const Message message{.pushed = std::min(times.peers_posted, times.last_byte),
+                        .there = times.last_byte,
+                        .kind = kind,
+                        .layer = static_cast<int16_t>(stamp.layer)};
+  messages_.push_back(message);
+  for (size_t i = messages_.size() - 1; i > 0 && messages_[i].there < messages_[i - 1].there; --i)
+    std::swap(messages_[i], messages_[i - 1]);
+}
+
+void Ledger::note_latency(const ExchangeTimes& times) {
+  if (times.last_byte <= times.peers_posted) return;
+  least_[0] = std::min(least_[0], times.last_byte - times.peers_posted);
+  account_.latency = std::min(least_[0], least_[1]);
+}
+
+// Of [begin, end), which lies left of all that was asked for before. `last`: waits from it on lie
+// right of it.
+Duration Ledger::waited_in(TimePoint begin, TimePoint end, size_t& last) const {
+  while (last > 0 && waits_[last - 1].begin >= end) --last;
+  Duration sum{};
+  for (size_t i = last; i > 0 && waits_[i - 1].end > begin; --i)
+    sum += std::min(end, waits_[i - 1].end) - std::max(begin, waits_[i - 1].begin);
+  return sum;
+}
+
+void Ledger::settle_wire() {
+  TimePoint through{};
+  for (const Message& m : messages_) {  // as a link carries them, one after the other
+    const TimePoint from = std::max(m.pushed + account_.latency, through);
+    if (m.there > from) account_.busy[static_cast<size_t>(m.kind)] += m.there - from;
+    through = m.there;
+  }
+  // Their union, from the last to the first, less what was waited meanwhile.
+  TimePoint counted = TimePoint::max();
+  size_t last_wait = waits_.size();
+  for (size_t i = messages_.size(); i-- > 0;) {
+    const Message& m = messages_[i];
+    const TimePoint begin = std::max(m.pushed, begin_), end = std::min(m.there, counted);
+    if (begin >= end) continue;
+    counted = begin;
+    const Duration hidden = end - begin - waited_in(begin, end, last_wait);
+    account_.hidden += hidden;
+    if (LayerAccount* layer = layer_account(m.layer)) layer->hidden += hidden;
+  }
+}
+
+const StepAccount& Ledger::end_step(TimePoint now) {
+  HOCKET_CHECK(!in_op_);
+  if (!is_open_) return account_;
+  book(now);
+  if (besides_ > 0 && keeps_spans_) {
+    beside_.kind = LedgerSpan::Kind::beside;
+    beside_.end = now;
+    keep(beside_);
+  }
+  is_open_ = false;
+  account_.took = now - begin_;
+  settle_wire();
+  if (++latency_steps_ == kLatencySteps) {
+    latency_steps_ = 0;
+    least_[1] = least_[0];
+    least_[0] = Duration::max();
+  }
+  return account_;
+}
+
+void Ledger::keep(const LedgerSpan& span) {
+  if (spans_.size() < spans_.capacity()) spans_.push_back(span);
+}
+
+LayerAccount* Ledger::layer_account(int layer) {
+  return layer >= 0 && layer < limits_.num_layers ? &layers_[static_cast<size_t>(layer)] : nullptr;
+}
+
+}  // namespace hocket
