@@ -79,19 +79,20 @@ void ModelCost::add(WeightPart part, const PackedWeight& weight, int64_t paramet
   size.parameters += parameters;
 }
 
-void ModelCost::add_row_operations(const PackedWeight& weight, double parameters) {
+void ModelCost::add_row_operations(Op op, const PackedWeight& weight, double parameters) {
   if (weight.n == 0) return;
+  Operations& of_row = stage_at(op).of_row;
   switch (weight.format) {
     case WeightFormat::bf16:
     case WeightFormat::f32:
-      row_operations_.floats += 2 * parameters;
+      of_row.floats += 2 * parameters;
       break;
     case WeightFormat::fp8:
-      row_operations_.fp8 += 2 * parameters;
+      of_row.fp8 += 2 * parameters;
       break;
     case WeightFormat::int8:
     case WeightFormat::int4:
-      row_operations_.integers += 2 * parameters;
+      of_row.integers += 2 * parameters;
       break;
   }
 }
@@ -100,7 +101,13 @@ void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
   add(part, weight, int64_t{weight.n} * weight.k);
 }
 
-void ModelCost::add_mlp(WeightPart part, const ExpertWeights& mlp, int intermediate) {
+void ModelCost::add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight) {
+  add_matrix(part, weight);
+  add_row_operations(op, weight, static_cast<double>(weight.n) * weight.k);
+  stage_at(op).bytes += static_cast<double>(weight.bytes());
+}
+
+void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate) {
   const int64_t matrix = int64_t{model_.hidden_size} * intermediate;
   add(part, mlp.gate_up, 2 * matrix);
   add(part, mlp.down, matrix);
@@ -108,33 +115,35 @@ void ModelCost::add_mlp(WeightPart part, const ExpertWeights& mlp, int intermedi
   const double visits = part == WeightPart::experts
                             ? static_cast<double>(model_.moe.top_k) / model_.moe.num_experts
                             : 1;
-  add_row_operations(mlp.gate_up, visits * static_cast<double>(2 * matrix));
-  add_row_operations(mlp.down, visits * static_cast<double>(matrix));
+  add_row_operations(op, mlp.gate_up, visits * static_cast<double>(2 * matrix));
+  add_row_operations(op, mlp.down, visits * static_cast<double>(matrix));
+  stage_at(op).bytes += static_cast<double>(mlp.gate_up.bytes() + mlp.down.bytes());
 }
 
 void ModelCost::add_layer(const Layer& layer) {
   const LayerWeights& weights = layer.weights;
-  for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.gqa.output, &weights.mla.down,
-                                     &weights.mla.q_up, &weights.mla.output}) {
-    add_matrix(WeightPart::attention, *matrix);
-    add_row_operations(*matrix, static_cast<double>(matrix->n) * matrix->k);
-  }
+  for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.mla.down, &weights.mla.q_up})
+    add_stage_matrix(WeightPart::attention, Op::attn_in, *matrix);
+  for (const PackedWeight* matrix : {&weights.gqa.output, &weights.mla.output})
+    add_stage_matrix(WeightPart::attention, Op::attn_core, *matrix);
   const LatentHeadWeights& heads = weights.mla.heads;
   const int64_t before = part(WeightPart::attention).parameters;
-  for (const PackedWeight& matrix : heads.key_up) add_matrix(WeightPart::attention, matrix);
-  for (const PackedWeight& matrix : heads.value_up) add_matrix(WeightPart::attention, matrix);
+  for (const auto* matrices : {&heads.key_up, &heads.value_up})
+    for (const PackedWeight& matrix : *matrices) {
+      add_matrix(WeightPart::attention, matrix);
+      stage_at(Op::attn_core).bytes += static_cast<double>(matrix.bytes());
+    }
   latent_parameters_ += part(WeightPart::attention).parameters - before;
   for (const PackedWeight& matrix : heads.key_absorb) {
-    add(WeightPart::attention, matrix, 0);  // key_up again, transposed
+    add(WeightPart::attention, matrix, 0);  // key_up again, transposed: one of them is read
     unread_bytes_ += matrix.bytes();
   }
-  add_mlp(WeightPart::dense_mlp, weights.mlp.mlp, model_.intermediate_size);
-  add_matrix(WeightPart::gate, weights.gate.gate);
-  add_row_operations(weights.gate.gate,
-                     static_cast<double>(weights.gate.gate.n) * weights.gate.gate.k);
+  add_mlp(WeightPart::dense_mlp, Op::mlp, weights.mlp.mlp, model_.intermediate_size);
+  add_stage_matrix(WeightPart::gate, Op::gate, weights.gate.gate);
   for (const ExpertWeights& expert : weights.experts)
-    add_mlp(WeightPart::experts, expert, model_.moe.intermediate_size);
-  add_mlp(WeightPart::shared_experts, weights.shared, model_.moe.shared_intermediate_size);
+    add_mlp(WeightPart::experts, Op::experts, expert, model_.moe.intermediate_size);
+  add_mlp(WeightPart::shared_experts, Op::shared, weights.shared,
+          model_.moe.shared_intermediate_size);
 }
 
 void ModelCost::add_vectors(int64_t all_bytes) {
@@ -181,9 +190,8 @@ double ModelCost::bytes(const PassShape& pass) const {
   return all;
 }
 
-Operations ModelCost::operations(const PassShape& pass) const {
+double ModelCost::attention_operations(const PassShape& pass) const {
   const MlaConfig& mla = model_.mla;
-  const auto head = static_cast<double>(part(WeightPart::embedding).parameters);
   // Multiplications of a head for a query and one of its keys.
   double score = 2.0 * model_.head_dim;
   double latent_rows = 0;
@@ -194,11 +202,20 @@ Operations ModelCost::operations(const PassShape& pass) const {
     latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
   const double scores = score * model_.num_layers * model_.num_heads * pass.pairs;
-  Operations all = {.floats = pass.rows * row_operations_.floats,
-                    .fp8 = pass.rows * row_operations_.fp8,
-                    .integers = pass.rows * row_operations_.integers};
-  all.floats +=
-      2 * (latent_rows * static_cast<double>(latent_parameters_) + scores + pass.outputs * head);
+  return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores);
+}
+
+double ModelCost::head_operations(const PassShape& pass) const {
+  return 2 * pass.outputs * static_cast<double>(part(WeightPart::embedding).parameters);
+}
+
+Operations ModelCost::operations(const PassShape& pass) const {
+  Operations all{.floats = attention_operations(pass) + head_operations(pass)};
+  for (const StageSize& stage : stages_) {
+    all.floats += pass.rows * stage.of_row.floats;
+    all.fp8 += pass.rows * stage.of_row.fp8;
+    all.integers += pass.rows * stage.of_row.integers;
+  }
   return all;
 }
 

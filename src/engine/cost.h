@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "compute/models/family.h"
+#include "compute/overlap/op.h"
 #include "engine/model_choice.h"
 
 namespace hocket {
@@ -51,6 +52,12 @@ struct Operations {
   double all() const { return floats + fp8 + integers; }
 };
 
+// Of one operation, in all layers that have it. Those of transfers are empty.
+struct StageSize {
+  double bytes = 0;   // of its weights, those of all experts
+  Operations of_row;  // of one row, without scores and latents
+};
+
 // What a machine can do at best.
 struct MachineSpeed {
   double read_bytes_per_s = 0;
@@ -76,6 +83,8 @@ class ModelCost {
   // embedding and head with the model, so those are not counted.
   const PartSize& mtp() const { return mtp_; }
   int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
+  // Norms belong to none: their sum is that of the layers' matrices.
+  const StageSize& stage(Op op) const { return stages_[static_cast<size_t>(op)]; }
 
   // Distinct experts that `rows` tokens hit under uniform routing, summed over layers:
   // E (1 - (1 - k / E)^rows) in each.
@@ -84,6 +93,13 @@ class ModelCost {
   double bytes(const PassShape& pass) const;
   // Of the weights, the scores and the head.
   Operations operations(const PassShape& pass) const;
+  // Of scores and latents alone; of the head alone.
+  double attention_operations(const PassShape& pass) const;
+  double head_operations(const PassShape& pass) const;
+  // That reading keys takes as long as, in all layers.
+  double kv_bytes(const PassShape& pass) const {
+    return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) + widened_kv_bytes_);
+  }
   // One token of each of `batch` sequences that hold `context` tokens.
   PassShape decode(double batch, double context) const;
   // A prompt's chunk of `rows` tokens after `context` others; its last row wants logits.
@@ -100,9 +116,11 @@ class ModelCost {
   static Result<PartSize> measure_mtp(const ModelChoice& choice, const ModelFamily& family);
   PartSize& at(WeightPart part) { return parts_[static_cast<size_t>(part)]; }
   void add(WeightPart part, const PackedWeight& weight, int64_t parameters);
-  void add_row_operations(const PackedWeight& weight, double parameters);
+  StageSize& stage_at(Op op) { return stages_[static_cast<size_t>(op)]; }
+  void add_row_operations(Op op, const PackedWeight& weight, double parameters);
   void add_matrix(WeightPart part, const PackedWeight& weight);
-  void add_mlp(WeightPart part, const ExpertWeights& mlp, int intermediate);
+  void add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight);
+  void add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate);
   void add_layer(const Layer& layer);
   void add_vectors(int64_t all_bytes);
 
@@ -110,7 +128,7 @@ class ModelCost {
   TokenRole prompt_role_ = TokenRole::prompt;
   std::array<PartSize, kNumWeightParts> parts_{};
   PartSize mtp_;
-  Operations row_operations_;  // of one row in all layers, without scores and latents
+  std::array<StageSize, kNumOps> stages_{};
   int num_moe_layers_ = 0;
   int64_t kv_bytes_per_token_ = 0;
   // int8 keys are widened before they are multiplied: no faster than reading them as bf16.

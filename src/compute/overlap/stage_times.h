@@ -16,7 +16,9 @@ inline constexpr int kNumPhases = 2;
 struct Bucket {
   Phase phase = Phase::decode;
   int rows = 0;
-  int64_t kv_tokens = 0;  // keys that its rows read, summed over sequences
+  // Keys that each row attends to, summed over rows: the work of attention, which halves share out
+  // as they share rows.
+  int64_t kv_tokens = 0;
 
   bool operator==(const Bucket&) const = default;
 };
