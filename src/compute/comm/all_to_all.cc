@@ -82,7 +82,7 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
   State::Exchange* const it[] = {&e};
   if (auto sent = s.until(it, [&] { return s.all_sent(e); }); !sent) return sent;
 
-  e.times = {.start = start, .last_byte = start};
+  e.times = {.start = start, .peers_posted = start, .last_byte = start};
   e.stamp = stamp;
   std::optional<Error> lost;
   int lost_peer = State::kNobody;

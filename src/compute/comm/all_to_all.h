@@ -39,8 +39,10 @@ struct Stamp {
 
 // When an exchange of one lane began, was pushed here, was pushed by the last of the peers (by this
 // rank's clock, as far as clocks can be compared: peer_clock.h), had all its bytes here; and when
-// somebody waited for it. Of wait_in .. wait_out, what is before peers_posted was waiting for
-// others, what is after it for the wire.
+// somebody waited for it. Peers may have pushed, and all bytes been here, before this rank began;
+// with no peers both are `start`. Of wait_in .. wait_out, what is before peers_posted was waiting
+// for others, what is after it for the wire. wait_in is when wait_any() began, if it was that which
+// waited.
 struct ExchangeTimes {
   TimePoint start{}, posted{}, peers_posted{}, last_byte{}, wait_in{}, wait_out{};
   uint64_t out_bytes = 0, in_bytes = 0;

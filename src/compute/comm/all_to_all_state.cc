@@ -1,6 +1,7 @@
 #include "compute/comm/all_to_all_state.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace hocket {
 
@@ -67,11 +68,23 @@ Result<bool> AllToAll::State::all_here(Exchange& e) {
     }
     p.is_here = true;
     p.num_bytes = num_bytes - kHeadBytes;
+    note_times(e, peer, (**arrival).when);
     --e.num_missing;
-    e.times.in_bytes += p.num_bytes;
-    e.times.last_byte = std::max(e.times.last_byte, (**arrival).when);
   }
   return e.num_missing == 0;
+}
+
+void AllToAll::State::note_times(Exchange& e, int peer, TimePoint arrived) {
+  const Peer& p = e.peers[static_cast<size_t>(peer)];
+  MessageHead head;
+  std::memcpy(&head, p.slot.data(), sizeof(head));
+  PeerClock& clock = clocks[static_cast<size_t>(peer)];
+  clock.heard(arrived, head.pushed_ns, head.least_ns);
+  const TimePoint pushed = one_clock ? TimePoint(Duration(head.pushed_ns)) : clock.pushed();
+  const bool is_first = e.num_missing == num_ranks - 1;
+  e.times.in_bytes += p.num_bytes;
+  e.times.last_byte = is_first ? arrived : std::max(e.times.last_byte, arrived);
+  e.times.peers_posted = is_first ? pushed : std::max(e.times.peers_posted, pushed);
 }
 
 Result<bool> AllToAll::State::all_sent(Exchange& e) {
@@ -95,6 +108,9 @@ Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
   HOCKET_CHECK(num_bytes <= e.most_bytes);
   p.head = head_of(e, rank);
   p.head.num_bytes = num_bytes;
+  const TimePoint now = transport.now();
+  p.head.pushed_ns = now.time_since_epoch().count();
+  p.head.least_ns = clocks[static_cast<size_t>(peer)].least(now);
   p.head.sum = sum_of(p.head);
 
   std::array<std::span<const std::byte>, kMaxPieces> all;

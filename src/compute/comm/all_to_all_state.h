@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/comm/message_head.h"
+#include "compute/comm/peer_clock.h"
 #include "compute/comm/slot_memory.h"
 
 namespace hocket {
@@ -50,7 +51,9 @@ struct AllToAll::State {
       : transport(transport_in),
         options(options_in),
         rank(transport.rank()),
-        num_ranks(transport.num_ranks()) {}
+        num_ranks(transport.num_ranks()),
+        one_clock(transport.caps().one_clock),
+        clocks(static_cast<size_t>(num_ranks)) {}
 
   Exchange& exchange(int lane, MessageKind kind) {
     HOCKET_CHECK(lane >= 0 && lane < kMaxLanes);
@@ -82,6 +85,7 @@ struct AllToAll::State {
 
   void make_slots(Exchange& e);
   Result<bool> all_here(Exchange& e);
+  void note_times(Exchange& e, int peer, TimePoint arrived);
   Result<bool> all_sent(Exchange& e);
   MessageHead head_of(const Exchange& e, int from) const;
   Result<void> send(Exchange& e, int peer, Parts parts);
@@ -95,8 +99,10 @@ struct AllToAll::State {
   Transport& transport;
   const Options options;
   const int rank, num_ranks;
+  const bool one_clock;
   SlotMemory memory;
   std::array<std::array<Exchange, kNumMessageKinds>, kMaxLanes> exchanges;
+  std::vector<PeerClock> clocks;  // of each peer
   std::optional<Error> failed;
   int lost_peer = kNobody;  // blamed by `failed`; set by whoever finds out, before it
 };

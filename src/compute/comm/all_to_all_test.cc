@@ -72,6 +72,7 @@ TEST(AllToAll, TellsWhatWasHidden) {
       const ExchangeTimes& times = exchange.times(lane, Kind::dispatch);
       EXPECT_EQ(times.start, at(mine));
       EXPECT_EQ(times.posted, at(mine));
+      EXPECT_EQ(times.peers_posted, at(peers));
       EXPECT_EQ(times.last_byte, at(peers + 21000 + 1000 * lane));
       EXPECT_EQ(times.wait_in, at(lane == 1 ? mine + 10000 : peers + 22000));
       EXPECT_EQ(times.wait_out, at(peers + 22000));
@@ -154,7 +155,8 @@ std::vector<TimePoint> trace_of(Transport& end, LoopbackHub& hub, bool is_distur
       for (int lane = 0; lane < 2; ++lane) {
         check(halves[lane].finish(kind, {.step = step}));
         const ExchangeTimes& t = (*made)->times(lane, kind);
-        for (const TimePoint time : {t.start, t.posted, t.last_byte, t.wait_in, t.wait_out}) {
+        for (const TimePoint time :
+             {t.start, t.posted, t.peers_posted, t.last_byte, t.wait_in, t.wait_out}) {
           trace.push_back(time);
         }
       }
@@ -177,7 +179,7 @@ TEST(AllToAll, VirtualTimesAreTheSameEveryTime) {
     });
   }
   EXPECT_EQ(traces[0], traces[1]);
-  EXPECT_EQ(traces[0][0].size(), 200u * 2 * 2 * 5);
+  EXPECT_EQ(traces[0][0].size(), 200u * 2 * 2 * 6);
   EXPECT_GT(traces[0][0].back(), TimePoint(1ms));
 }
 

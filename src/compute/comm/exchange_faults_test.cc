@@ -247,8 +247,8 @@ TEST(ExchangeFaults, HeadsThatDoNotFitAreRefused) {
   const auto with = [](void (*change)(MessageHead&)) {
     return complaint([change](auto& bytes) { change_head(bytes, change); });
   };
-  EXPECT_THAT(with([](MessageHead& head) { head.version = 2; }),
-              HasSubstr("its format is version 2, this rank's is 1"));
+  EXPECT_THAT(with([](MessageHead& head) { head.version = 1; }),
+              HasSubstr("its format is version 1, this rank's is 2"));
   EXPECT_THAT(with([](MessageHead& head) { head.lane = 0; }),
               HasSubstr("it is the dispatch of step 7, layer 2 (lane 0) of rank 0"));
   EXPECT_THAT(with([](MessageHead& head) { head.kind = 1; }), HasSubstr("it is the combine"));

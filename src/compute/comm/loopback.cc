@@ -174,6 +174,7 @@ class LoopbackHub::End final : public Transport {
     return {.name = "loopback",
             .moves_by_itself = true,
             .exact_arrival = true,
+            .one_clock = true,
             .max_message_bytes = std::numeric_limits<int64_t>::max()};
   }
 

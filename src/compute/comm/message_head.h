@@ -1,7 +1,8 @@
 // What stands in front of every message between ranks: 64 bytes, so that what follows is aligned as
 // the slot is. Its sum covers the head only: the networks below check what they carry.
 //
-//   magic | version lane kind | epoch | from layer | step | bytes | room for later | sum
+//   magic | version lane kind | epoch | from layer | step | bytes
+//   | pushed at | least travel seen of the receiver's | room for later | sum
 //
 // Source: docs/contracts/expert_parallel.md.
 #pragma once
@@ -14,13 +15,14 @@
 #include <string>
 #include <type_traits>
 
+#include "compute/comm/peer_clock.h"
 #include "compute/comm/transport.h"
 
 namespace hocket {
 
 struct MessageHead {
   static constexpr uint32_t kMagic = 0x544b4f48;  // "HOKT"
-  static constexpr uint16_t kVersion = 1;
+  static constexpr uint16_t kVersion = 2;
 
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
@@ -31,7 +33,10 @@ struct MessageHead {
   uint16_t layer = 0;
   uint64_t step = 0;
   uint64_t num_bytes = 0;  // without the head
-  std::array<uint64_t, 3> later{};
+  // For peer_clock.h; not compared.
+  int64_t pushed_ns = 0;                // by the sender's clock
+  int64_t least_ns = PeerClock::kNone;  // what the sender saw of the receiver's messages
+  uint64_t later = 0;
   uint64_t sum = 0;
 };
 static_assert(sizeof(MessageHead) == 64);

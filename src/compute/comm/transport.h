@@ -40,6 +40,7 @@ struct TransportCaps {
   std::string name;               // for people: "loopback", "ucx tcp", "ucx posix"
   bool moves_by_itself = false;   // bytes travel while the rank computes
   bool exact_arrival = false;     // arrival times are those of the last byte, not of who noticed
+  bool one_clock = false;         // now() is the same on all ranks
   int64_t max_message_bytes = 0;  // larger ones would wait for the receiver
 };
 

@@ -1,0 +1,43 @@
+#include "compute/comm/peer_clock.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+namespace {
+
+// Modulo 2^64, so that nothing that a peer says overflows.
+int64_t sum(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+int64_t difference(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+
+int64_t lesser(int64_t a, int64_t b) {
+  if (a == PeerClock::kNone || b == PeerClock::kNone) return std::max(a, b);
+  return std::min(a, b);
+}
+
+}  // namespace
+
+void PeerClock::heard(TimePoint arrived, int64_t pushed_ns, int64_t least_there) {
+  const int64_t arrived_ns = arrived.time_since_epoch().count();
+  const int64_t seen = difference(arrived_ns, pushed_ns);
+  const Duration age = arrived - now_.begin;
+  if (now_.least == kNone || age >= kWindow) {
+    before_ = age < 2 * kWindow ? now_ : Window{};
+    now_ = {.begin = arrived};
+  }
+  now_.least = lesser(now_.least, seen);
+  const int64_t least_here = least(arrived);
+  const int64_t ahead =
+      least_there == kNone ? least_here : difference(least_here / 2, least_there / 2);
+  pushed_ = std::min(arrived, TimePoint(Duration(sum(pushed_ns, ahead))));
+}
+
+int64_t PeerClock::least(TimePoint now) const {
+  return now - now_.begin >= 2 * kWindow ? kNone : lesser(now_.least, before_.least);
+}
+
+}  // namespace hocket

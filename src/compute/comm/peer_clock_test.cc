@@ -1,0 +1,103 @@
+// Two ranks whose clocks differ, with messages that travel as the tests say.
+#include "compute/comm/peer_clock.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/mix.h"
+
+namespace hocket {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A rank's clock: `epoch` when the true time is 0, `ppm` too fast.
+struct Side {
+  int64_t epoch = 0;
+  double ppm = 0;
+  PeerClock peer;
+  int64_t at(int64_t true_ns) const {
+    return true_ns + epoch + std::llround(static_cast<double>(true_ns) * ppm * 1e-6);
+  }
+  TimePoint time(int64_t true_ns) const { return TimePoint(Duration(at(true_ns))); }
+};
+
+// A message; how far `pushed()` is from the truth, in nanoseconds.
+int64_t error_of(Side& from, Side& to, int64_t pushed, Duration travel) {
+  const int64_t arrived = pushed + travel.count();
+  to.peer.heard(to.time(arrived), from.at(pushed), from.peer.least(from.time(pushed)));
+  EXPECT_LE(to.peer.pushed(), to.time(arrived));
+  return to.peer.pushed().time_since_epoch().count() - to.at(pushed);
+}
+
+TEST(PeerClock, FindsThePushWhateverTheEpochs) {
+  for (const int64_t epoch : {int64_t{0}, int64_t{-3'000'000'000'000}, int64_t{1} << 60}) {
+    Side a, b{.epoch = epoch};
+    EXPECT_EQ(error_of(a, b, 1000, 30us), 30'000);  // b knows nothing of its own messages yet
+    EXPECT_EQ(error_of(b, a, 2000, 30us), 0);
+    EXPECT_EQ(error_of(a, b, 3000, 30us), 0);
+    EXPECT_EQ(error_of(a, b, 4000, 5ms), 0);  // a slow one says nothing new
+    EXPECT_EQ(error_of(b, a, 5000, 7ms), 0);
+    // The quickest ones differ by 10 us.
+    EXPECT_EQ(error_of(b, a, 6000, 20us), -5000);
+    EXPECT_EQ(error_of(a, b, 7000, 30us), 5000);
+  }
+}
+
+// Rows to one side, next to nothing to the other, queues on both: quick messages, rare as they are,
+// decide. Clocks drift by 5 ppm, an hour long.
+TEST(PeerClock, FollowsClocksThatDriftUnderUnevenLoad) {
+  Side a, b{.epoch = -1'000'000'000'000, .ppm = 5};
+  uint64_t draw = 7;
+  const auto random = [&draw](uint64_t below) {
+    return static_cast<int64_t>(mix64(draw += kMixStep) % below);
+  };
+  int64_t worst = 0;
+  for (int64_t ms = 0; ms < 3'600'000; ms += 10) {
+    const int64_t now = ms * 1'000'000;
+    const bool is_quick = random(50) == 0;
+    const Duration there = is_quick ? 20us : Duration(50'000 + random(8'000'000));
+    const Duration back = Duration(20'000 + random(400'000));
+    const int64_t errors[] = {error_of(a, b, now, there), error_of(b, a, now + 1'000'000, back)};
+    if (ms < 2000) continue;
+    for (const int64_t error : errors) worst = std::max(worst, std::abs(error));
+  }
+  EXPECT_LE(worst, 50'000);  // 5 ppm of 10 s
+  EXPECT_GT(worst, 1000);
+}
+
+// What was seen an hour ago is worth nothing.
+TEST(PeerClock, ForgetsWhatIsOld) {
+  Side a, b{.ppm = 40};
+  const int64_t hour = 3'600'000'000'000;
+  for (int64_t i = 0; i < 3; ++i) {
+    error_of(a, b, i * 1'000'000, 20us);
+    error_of(b, a, i * 1'000'000, 20us);
+  }
+  EXPECT_EQ(a.peer.least(a.time(hour)), PeerClock::kNone);
+  EXPECT_NEAR(static_cast<double>(error_of(a, b, hour, 20us)), 20'000, 2);
+  EXPECT_NEAR(static_cast<double>(error_of(b, a, hour, 20us)), 0, 2);
+  EXPECT_NEAR(static_cast<double>(error_of(a, b, hour + 1000, 20us)), 0, 2);
+  // What is at most two windows old is kept, also over the border between them.
+  EXPECT_EQ(error_of(a, b, hour + 5'200'000'000, 9ms) / 1'000'000, 0);
+  EXPECT_EQ(error_of(a, b, hour + 8'000'000'000, 9ms) / 1'000'000, 0);
+}
+
+// A peer may say what it likes.
+TEST(PeerClock, NothingThatAPeerSaysOverflows) {
+  using Limits = std::numeric_limits<int64_t>;
+  const TimePoint arrived(1s);
+  for (const int64_t pushed : {Limits::min(), Limits::max(), int64_t{0}}) {
+    for (const int64_t least : {Limits::min() + 1, Limits::max(), PeerClock::kNone}) {
+      PeerClock clock;
+      clock.heard(arrived, pushed, least);
+      EXPECT_LE(clock.pushed(), arrived);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hocket
