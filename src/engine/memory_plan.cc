@@ -66,8 +66,7 @@ int fitting_context(int64_t pages, int page_tokens) {
 }  // namespace
 
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher) {
-  const MessageSizes sizes = ExpertParallelDispatcher::most_bytes(dispatcher);
-  AllToAll::Options options{.most_bytes = on_lanes(kMaxHalves, sizes)};
+  AllToAll::Options options{.most_bytes = ExpertParallelDispatcher::most_bytes(dispatcher)};
   options.most_bytes[0][static_cast<size_t>(MessageKind::agree)] = kAgreementBytes;
   return options;
 }

@@ -14,21 +14,22 @@ View<T> table(Layout& layout, int64_t rows, int64_t cols) {
 
 void ExchangeBuffers::lay_out(const Shape& of, Layout& layout) {
   shape = of;
-  const auto& [num_ranks, rank_experts, max_slotted_rows] = of.limits;
+  const auto& [num_ranks, rank_experts, max_slotted_rows, max_parts] = of.limits;
   HOCKET_CHECK(max_slotted_rows <= of.max_rows);
   const int64_t lists = int64_t{of.max_rows} * of.ranks_a_row();
   sent = layout.matrix(of.dtype, of.sent_rows(), of.row_columns);
   sent_from = layout.array<int32_t>(of.sent_rows());
   sent_ids = table<int32_t>(layout, lists, of.top_k);
   sent_weights = table<float>(layout, lists, of.top_k);
-  sent_offsets = table<int32_t>(layout, kHalves, of.num_experts + num_ranks + 1);
-  heads = table<std::byte>(layout, int64_t{kHalves} * num_ranks,
+  sent_offsets =
+      table<int32_t>(layout, int64_t{kHalves} * max_parts, of.num_experts + num_ranks + 1);
+  heads = table<std::byte>(layout, int64_t{kHalves} * max_parts * num_ranks,
                            kMessageHeadBytes + dispatch_head_bytes(rank_experts));
   sources = layout.array<const std::byte*>(of.expert_rows());
   ids = table<int32_t>(layout, of.arriving_rows(), of.top_k);
   position = table<int32_t>(layout, of.arriving_rows(), of.top_k);
   weights = table<float>(layout, of.arriving_rows(), of.top_k);
-  first_part = layout.array<int32_t>(of.arriving_rows());
+  first_sum = layout.array<int32_t>(of.arriving_rows());
   segments = table<int32_t>(layout, kHalves, int64_t{rank_experts} * num_ranks + 1);
   expert_offsets = table<int32_t>(layout, kHalves, rank_experts + 1);
   results = layout.array<const std::byte*>(int64_t{of.max_rows} * of.top_k);

@@ -3,10 +3,12 @@
 // experts here, so that nothing can be too long at run time.
 //
 // Both halves use one region, for a rank's halves together never have more than max_rows rows.
-// Where rows leave, a half's part begins where its rows do; where they come, half 0 counts from the
-// front and half 1 from the back:
+// Where rows leave, those of a half, and of each part of it, begin where its rows do; where they
+// come, half 0 counts from the front and half 1 from the back. Rows of parts that came stand behind
+// each other in the sequence in which they were taken; lists are those of the part in hand:
 //
-//   leaving   | half 0: begin .. | half 1: begin .. |        come   | half 0 .. |    | .. half 1 |
+//   leaving   | half 0: begin .. | half 1: begin .. |
+//   come      | half 0: first part, second, .. |       | .. , second, first part: half 1 |
 #pragma once
 
 #include <algorithm>
@@ -23,6 +25,7 @@ struct ExchangeLimits {
   int num_ranks = 0;
   int rank_experts = 0;      // of the rank that holds most
   int max_slotted_rows = 0;  // of a step whose rows travel once for every expert
+  int max_parts = 1;         // messages that the rows of a half may travel in
 };
 
 struct ExchangeBuffers {
@@ -44,25 +47,25 @@ struct ExchangeBuffers {
   void lay_out(const Shape& of, Layout& layout);
 
   Shape shape;
-  // Leaving, by rank of destination. One set of offsets and heads a half.
+  // Leaving, by part and rank of destination. One set of heads for each part of a half.
   MatrixView sent;               // [sent_rows, row_columns]
   int32_t* sent_from = nullptr;  // [sent_rows] row of the half
   View<int32_t> sent_ids;        // [max_rows * ranks_a_row, k] local experts, -1 elsewhere
   View<float> sent_weights;      // likewise
-  View<int32_t> sent_offsets;    // [2, experts + ranks + 1]
-  View<std::byte> heads;         // [2 * ranks, head of a combine, head of a dispatch]
+  View<int32_t> sent_offsets;    // [2 * max_parts, experts + ranks + 1]
+  View<std::byte> heads;         // [2 * max_parts * ranks, head of a combine, head of a dispatch]
   // Come, by rank of source.
   const std::byte** sources = nullptr;  // [expert_rows] where each expert row comes from
-  View<int32_t> ids, position;    // [arriving_rows, k] local experts, their rows; -1 elsewhere
-  View<float> weights;            // likewise
-  int32_t* first_part = nullptr;  // [arriving_rows] first partial sum of each
-  View<int32_t> segments;         // [2, rank_experts * ranks + 1] by expert, then source
-  View<int32_t> expert_offsets;   // [2, rank_experts + 1]
+  View<int32_t> ids, position;   // [arriving_rows, k] local experts, their rows; -1 elsewhere
+  View<float> weights;           // likewise
+  int32_t* first_sum = nullptr;  // [arriving_rows] first partial sum of each
+  View<int32_t> segments;        // [2, rank_experts * ranks + 1] by expert, then source
+  View<int32_t> expert_offsets;  // [2, rank_experts + 1]
   const std::byte** results = nullptr;  // [max_rows * k] where each slot's result stands
 
-  // `count` of `capacity` neighbours for a half, from the front or the back.
-  static int64_t region_begin(int half, int64_t capacity, int64_t count) {
-    return half == 0 ? 0 : capacity - count;
+  // `count` of `capacity` neighbours for a half, from the front or the back, behind `taken` others.
+  static int64_t region_begin(int half, int64_t capacity, int64_t taken, int64_t count) {
+    return half == 0 ? taken : capacity - taken - count;
   }
 };
 

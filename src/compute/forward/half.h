@@ -24,11 +24,13 @@ struct Routing {
   View<float> logits;   // [rows, experts]
 };
 
-// Rows sorted by expert: the half's own, or those of all ranks for the experts here.
+// Rows sorted by expert: the half's own, or those of all ranks for the experts here; of rows that
+// travel in parts, one part's.
 struct ExpertRows {
   MatrixView x, y;                   // [expert rows, hidden]: in and out
-  std::span<const int32_t> offsets;  // [experts here + 1]
-  View<int32_t> position;            // [rows, k]: where slot s of row t stands; own rows only
+  std::span<const int32_t> offsets;  // [experts + 1]
+  int first_expert = 0;              // which of the experts here is the first of these
+  View<int32_t> position = {};       // [rows, k]: where slot s of row t stands; own rows only
 };
 
 // What one operation of a layer leaves for a later one. Empty again at the end of every layer.
@@ -39,8 +41,8 @@ struct LayerState {
   Once<View<float>> shared_y;   // shared -> combine_wait
   Once<Routing> routing;        // gate -> combine_wait
   Once<ExpertRows> dispatched;  // dispatch_start -> dispatch_wait
-  Once<ExpertRows> arrived;     // dispatch_wait -> experts
-  Once<ExpertRows> computed;    // experts -> combine_start
+  Once<ExpertRows> arrived;     // dispatch_wait -> experts; of each part
+  Once<ExpertRows> computed;    // experts -> combine_start; of each part
   Once<ExpertRows> combining;   // combine_start -> combine_wait
 
   bool empty() const {

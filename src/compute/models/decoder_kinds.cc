@@ -27,16 +27,28 @@ void attend(Attending attending, LayerKind& kind) {
   }
 }
 
-void run_chosen_experts(const LayerCall& c) {
+void compute_arrived(const LayerCall& c) {
   const ExpertRows rows = c.half.state.arrived.take();
   const int intermediate = c.model.moe.intermediate_size;
-  run_experts(c.backend, {.x = rows.x,
-                          .offsets = rows.offsets,
-                          .experts = c.weights.experts,
-                          .intermediate = intermediate,
-                          .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
-                          .y = rows.y});
+  run_experts(
+      c.backend,
+      {.x = rows.x,
+       .offsets = rows.offsets,
+       .experts = std::span(c.weights.experts).subspan(rows.first_expert, rows.offsets.size() - 1),
+       .intermediate = intermediate,
+       .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
+       .y = rows.y});
   c.half.state.computed.set(rows);
+}
+
+// Of rows in parts, each is sent back before the next one is looked for.
+void run_chosen_experts(const LayerCall& c) {
+  compute_arrived(c);
+  while (c.dispatcher.more_parts(c.half)) {
+    c.dispatcher.combine_start(c.exchange_site(), c.half);
+    c.dispatcher.dispatch_wait(c.exchange_site(), c.half);
+    compute_arrived(c);
+  }
 }
 
 void transform(Transforming transforming, LayerKind& kind) {

@@ -143,9 +143,9 @@ class Ranks {
                                                          .placement = placement_,
                                                          .combine_groups = combine_groups_,
                                                          .limits = limits};
-      const auto exchange = value_of(AllToAll::create(
-          end, {.most_bytes = on_lanes(2, ExpertParallelDispatcher::most_bytes(options)),
-                .stall_timeout = stall_timeout}));
+      const auto exchange = value_of(
+          AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options),
+                                 .stall_timeout = stall_timeout}));
       const auto dispatcher = value_of(ExpertParallelDispatcher::create(options, *exchange));
       const std::vector<int> mine = sequences_of(end.rank(), num_ranks_);
       body({model, machine, *dispatcher, *order, mine}, end.rank());

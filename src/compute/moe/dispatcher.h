@@ -6,6 +6,8 @@
 //   combine_start    takes computed, sets combining; results leave
 //   combine_wait     takes combining, routing and shared_y; adds to the residual
 //
+// Of rows in parts, dispatch_wait hands out one after the other and combine_start sends each back;
+// dispatched is taken with the first, combining is set with the last.
 // Thread: engine; workers move the rows. Allocates nothing after construction.
 #pragma once
 
@@ -27,9 +29,10 @@ enum class ExchangeMode : uint8_t { counted, slotted };
 struct PassId {
   uint64_t step = 0;
   ExchangeMode mode = ExchangeMode::counted;
-  // Messages that the rows of a half travel in, 1 .. kMaxPieces. counted: parts of the half's rows;
-  // slotted: parts of the experts of each rank. Each is computed when it is here, whichever comes
-  // first, and sent back when it is done. Changes no bit.
+  // Messages that the rows of a half travel in: 1, 2 or 4, at most ExchangeLimits::max_parts.
+  // counted: parts of the half's rows; slotted: parts of the experts of each rank. Each is computed
+  // when it is here, whichever comes first, and sent back when it is done. Changes no bit. One
+  // where nothing travels.
   int parts = 1;
 };
 

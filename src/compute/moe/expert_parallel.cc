@@ -1,6 +1,7 @@
 #include "compute/moe/expert_parallel.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "compute/kernels/combine.h"
 #include "compute/kernels/quantized_rows.h"
@@ -17,34 +18,55 @@ int64_t leaving_bytes_of(const ExpertParallelDispatcher::Options& options) {
                                       : row_bytes_of(options.model, options.dtype);
 }
 
+bool is_number_of_parts(int parts) {
+  return parts >= 1 && parts <= kMaxParts && std::has_single_bit(static_cast<unsigned>(parts));
+}
+
+int ceil_div(int n, int by) {
+  return (n + by - 1) / by;
+}
+
 }  // namespace
 
 ExchangeLimits ExpertParallelDispatcher::exchange_limits(const Placement& placement,
-                                                         int max_slotted_rows) {
+                                                         int max_slotted_rows, int max_parts) {
   return {.num_ranks = placement.num_ranks(),
           .rank_experts = placement.most_experts(),
-          .max_slotted_rows = max_slotted_rows};
+          .max_slotted_rows = max_slotted_rows,
+          .max_parts = max_parts};
 }
 
-std::array<size_t, kNumMessageKinds> ExpertParallelDispatcher::most_bytes(const Options& options) {
-  const int experts = options.placement.most_experts();
-  const int64_t experts_a_row = std::min(options.model.moe.top_k, experts);
-  const int64_t slotted_rows = options.limits.exchange.max_slotted_rows * experts_a_row;
-  MessageFormat format = {.mode = ExchangeMode::counted,
-                          .num_experts = experts,
-                          .top_k = options.model.moe.top_k,
-                          .row_bytes = leaving_bytes_of(options)};
-  int64_t dispatch = format.dispatch_bytes(options.limits.max_rows);
-  format.mode = ExchangeMode::slotted;
-  dispatch = std::max(dispatch, format.dispatch_bytes(slotted_rows));
-  // A row has no more partial sums on a rank than it has experts there.
-  const int64_t part_rows = options.limits.max_rows * experts_a_row;
-  format.row_bytes = row_bytes_of(options.model, options.dtype);
-  const int64_t combine = format.combine_bytes(std::max(part_rows, slotted_rows));
-  std::array<size_t, kNumMessageKinds> bytes{};
-  bytes[static_cast<size_t>(MessageKind::dispatch)] = dispatch;
-  bytes[static_cast<size_t>(MessageKind::combine)] = combine;
-  return bytes;
+std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const Options& options) {
+  const MoeConfig& moe = options.model.moe;
+  const ExchangeLimits& limits = options.limits.exchange;
+  const int all_experts = options.placement.most_experts();
+  const int group_size = moe.num_experts / options.combine_groups;
+  std::array<MessageSizes, kMaxLanes> lanes{};
+  for (int part = 0; part < limits.max_parts; ++part) {
+    // A part of this number is of so many or more.
+    const int parts = static_cast<int>(std::bit_ceil(static_cast<unsigned>(part) + 1));
+    const int64_t rows = ceil_div(options.limits.max_rows, parts);
+    const int experts = ceil_div(all_experts, parts);
+    const int64_t slotted_rows = int64_t{limits.max_slotted_rows} * std::min(moe.top_k, experts);
+    MessageFormat format = {.mode = ExchangeMode::counted,
+                            .num_experts = all_experts,
+                            .top_k = moe.top_k,
+                            .row_bytes = leaving_bytes_of(options)};
+    int64_t dispatch = format.dispatch_bytes(rows);
+    format.mode = ExchangeMode::slotted;
+    format.num_experts = experts;
+    dispatch = std::max(dispatch, format.dispatch_bytes(slotted_rows));
+    // A row has a partial sum on a rank for each of its groups there.
+    const int64_t sums = rows * std::min(moe.top_k, ceil_div(all_experts, group_size));
+    format.row_bytes = row_bytes_of(options.model, options.dtype);
+    const int64_t combine = format.combine_bytes(std::max(sums, slotted_rows));
+    for (int half = 0; half < kMaxHalves; ++half) {
+      MessageSizes& sizes = lanes.at(static_cast<size_t>(lane_of(half, part)));
+      sizes[static_cast<size_t>(MessageKind::dispatch)] = static_cast<size_t>(dispatch);
+      sizes[static_cast<size_t>(MessageKind::combine)] = static_cast<size_t>(combine);
+    }
+  }
+  return lanes;
 }
 
 Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::create(
@@ -54,6 +76,7 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
   HOCKET_CHECK(options.placement.num_ranks() == exchange.num_ranks());
   HOCKET_CHECK(options.limits.exchange.num_ranks == exchange.num_ranks());
   HOCKET_CHECK(options.placement.most_experts() <= kMostRankExperts);
+  HOCKET_CHECK(is_number_of_parts(options.limits.exchange.max_parts));
   HOCKET_TRY_VOID(options.placement.check_groups(options.combine_groups));
   return std::unique_ptr<ExpertParallelDispatcher>(new ExpertParallelDispatcher(options, exchange));
 }
@@ -69,43 +92,61 @@ ExpertParallelDispatcher::ExpertParallelDispatcher(const Options& options, AllTo
       row_bytes_(row_bytes_of(options.model, options.dtype)),
       leaving_bytes_(leaving_bytes_of(options)),
       exchange_(exchange),
+      leaving_(options.model.moe.num_experts),
+      parcel_first_(limits_.exchange.max_parts * num_ranks_ + 1),
       arrived_(num_ranks_),
       pieces_(num_ranks_),
-      parts_(num_ranks_),
-      cursor_(num_ranks_) {
+      messages_(num_ranks_),
+      cursor_(limits_.exchange.max_parts * num_ranks_),
+      results_(limits_.exchange.max_parts * num_ranks_) {
   for (HalfState& state : halves_) {
     state.rows_from.resize(num_ranks_);
-    state.parts_from.resize(num_ranks_ + 1);
+    for (Returned& part : state.returned) part.first.resize(num_ranks_ + 1);
   }
 }
 
 void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
   pass_ = pass;
+  if (num_ranks_ == 1) pass_.parts = 1;
   HOCKET_CHECK(num_rows <= (counted() ? limits_.max_rows : limits_.exchange.max_slotted_rows));
+  HOCKET_CHECK(is_number_of_parts(pass_.parts));
+  HOCKET_CHECK(pass_.parts <= limits_.exchange.max_parts);
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
+  if (!counted() && pass_.parts != placed_parts_) place_experts();
 }
 
-int ExpertParallelDispatcher::most_rows() const {
-  if (counted()) return limits_.max_rows;
-  const int experts = static_cast<int>(placement_.experts_of(rank_).size());
-  return limits_.exchange.max_slotted_rows * std::min(top_k_, experts);
+int ExpertParallelDispatcher::most_rows(int num_experts) const {
+  return counted() ? limits_.max_rows
+                   : limits_.exchange.max_slotted_rows * std::min(top_k_, num_experts);
 }
 
-MessageFormat ExpertParallelDispatcher::dispatch_format(int to) const {
+ExpertParallelDispatcher::Range ExpertParallelDispatcher::experts_of(int rank, int part) const {
+  const int all = static_cast<int>(placement_.experts_of(rank).size());
+  if (counted()) return {0, all};
+  const int begin = part * all / pass_.parts;
+  return {begin, (part + 1) * all / pass_.parts - begin};
+}
+
+// Within the half.
+ExpertParallelDispatcher::Range ExpertParallelDispatcher::rows_of(const Half& half,
+                                                                  int part) const {
+  if (!counted()) return {0, half.rows.count};
+  const auto cut = [&](int64_t p) { return static_cast<int>(p * half.rows.count / pass_.parts); };
+  return {cut(part), cut(part + 1) - cut(part)};
+}
+
+MessageFormat ExpertParallelDispatcher::dispatch_format(int to, int part) const {
+  const int num_experts = experts_of(to, part).count;
   return {.mode = pass_.mode,
           .dtype = limits_.int8_dispatch ? DType::int8 : dtype_,
-          .num_experts = static_cast<int>(placement_.experts_of(to).size()),
+          .num_experts = num_experts,
           .top_k = top_k_,
-          .most_rows = most_rows(),
+          .most_rows = most_rows(num_experts),
           .row_bytes = leaving_bytes_};
 }
 
 MessageFormat ExpertParallelDispatcher::combine_format() const {
-  MessageFormat format = dispatch_format(rank_);
-  format.num_experts = 0;
-  format.dtype = dtype_;
-  format.row_bytes = row_bytes_;
-  return format;
+  return {.mode = pass_.mode, .dtype = dtype_, .top_k = top_k_, .row_bytes = row_bytes_};
 }
 
 // Whether it is no error.
@@ -114,9 +155,8 @@ bool ExpertParallelDispatcher::keep(Result<void> result) {
   return !error_;
 }
 
-bool ExpertParallelDispatcher::wait(const Half& half, MessageKind kind, int layer) {
-  return !error_ &&
-         keep(exchange_.wait(half.index, kind, {pass_.step, static_cast<uint16_t>(layer)}));
+bool ExpertParallelDispatcher::wait(int lane, MessageKind kind, int layer) {
+  return !error_ && keep(exchange_.wait(lane, kind, {pass_.step, static_cast<uint16_t>(layer)}));
 }
 
 void ExpertParallelDispatcher::progress() {
@@ -129,49 +169,57 @@ Result<void> ExpertParallelDispatcher::status() const {
 }
 
 // The pieces of every rank, which the caller has named.
-void ExpertParallelDispatcher::send(const Half& half, MessageKind kind, int layer) {
-  for (int peer = 0; peer < num_ranks_; ++peer) parts_[peer] = pieces_[peer];
-  keep(exchange_.start(half.index, kind, {pass_.step, static_cast<uint16_t>(layer)}, parts_));
+void ExpertParallelDispatcher::send(int lane, MessageKind kind, int layer) {
+  for (int peer = 0; peer < num_ranks_; ++peer) messages_[peer] = pieces_[peer];
+  keep(exchange_.start(lane, kind, {pass_.step, static_cast<uint16_t>(layer)}, messages_));
+}
+
+// Of a combine; that of a dispatch follows.
+std::byte* ExpertParallelDispatcher::head_of(const WorkBuffers& work, int lane, int rank) const {
+  const int half = lane / kMaxParts, part = lane % kMaxParts;
+  return work.exchange.heads.row((half * limits_.exchange.max_parts + part) * num_ranks_ + rank);
 }
 
 void ExpertParallelDispatcher::combine_start(const ExchangeSite& site, Half& half) {
   const ExpertRows rows = half.state.computed.take();
-  half.state.combining.set(rows);
+  if (!more_parts(half)) half.state.combining.set(rows);
   if (error_) return;
+  HalfState& state = halves_[half.index];
+  Returned& returned = state.returned[state.part];
   // The experts have read their rows: what goes back takes their place.
+  returned.rows = static_cast<const std::byte*>(rows.x.data);
   if (counted()) {
-    sum_parts(site, half, rows);
+    sum_groups(site, half, rows);
   } else {
     collect_rows(site, half, rows);
   }
-  const std::vector<int32_t>& first = halves_[half.index].parts_from;
+  const int lane = lane_of(half.index, state.part);
   for (int peer = 0; peer < num_ranks_; ++peer) {
     pieces_[peer] = {};
     if (peer == rank_) continue;
-    const int count = first[peer + 1] - first[peer];
-    std::byte* const head = site.work.exchange.heads.row(half.index * num_ranks_ + peer);
+    const int first = returned.first[peer], count = returned.first[peer + 1] - first;
+    std::byte* const head = head_of(site.work, lane, peer);
     write_head(combine_format(), count, head);
     pieces_[peer][0] = {head, kMessageHeadBytes};
-    pieces_[peer][1] = {static_cast<const std::byte*>(rows.x.data) + first[peer] * row_bytes_,
+    pieces_[peer][1] = {returned.rows + first * row_bytes_,
                         static_cast<size_t>(count * row_bytes_)};
   }
-  send(half, MessageKind::combine, site.layer);
+  send(lane, MessageKind::combine, site.layer);
 }
 
 // Counted: a row for each combine group of each row that came.
-void ExpertParallelDispatcher::sum_parts(const ExchangeSite& site, const Half& half,
-                                         const ExpertRows& rows) {
+void ExpertParallelDispatcher::sum_groups(const ExchangeSite& site, const Half& half,
+                                          const ExpertRows& rows) {
   const ExchangeBuffers& lists = site.work.exchange;
   const HalfState& state = halves_[half.index];
-  combine_partly(
-      site.backend,
-      {.y = rows.y,
-       .ids = lists.ids.slice_rows(state.first_row, state.num_rows),
-       .position = lists.position.slice_rows(state.first_row, state.num_rows),
-       .weights = lists.weights.slice_rows(state.first_row, state.num_rows),
-       .first = {lists.first_part + state.first_row, static_cast<size_t>(state.num_rows)},
-       .group_size = group_size_,
-       .out = rows.x});
+  combine_partly(site.backend,
+                 {.y = rows.y,
+                  .ids = lists.ids.slice_rows(state.first_row, state.num_rows),
+                  .position = lists.position.slice_rows(state.first_row, state.num_rows),
+                  .weights = lists.weights.slice_rows(state.first_row, state.num_rows),
+                  .first = {lists.first_sum + state.first_row, static_cast<size_t>(state.num_rows)},
+                  .group_size = group_size_,
+                  .out = rows.x});
 }
 
 // Slotted: the rows as they are, rank by rank, in the order they came.
@@ -179,8 +227,9 @@ void ExpertParallelDispatcher::collect_rows(const ExchangeSite& site, const Half
                                             const ExpertRows& rows) {
   const ExchangeBuffers& lists = site.work.exchange;
   const int32_t* const segments = lists.segments.row(half.index);
-  const int experts = static_cast<int>(placement_.experts_of(rank_).size());
-  std::vector<int32_t>& first = halves_[half.index].parts_from;
+  const int experts = static_cast<int>(rows.offsets.size()) - 1;
+  HalfState& state = halves_[half.index];
+  std::vector<int32_t>& first = state.returned[state.part].first;
   int32_t at = 0;
   for (int peer = 0; peer < num_ranks_; ++peer) {
     first[peer] = at;
@@ -195,12 +244,13 @@ void ExpertParallelDispatcher::collect_rows(const ExchangeSite& site, const Half
 }
 
 void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
-  const ExpertRows rows = half.state.combining.take();
+  half.state.combining.take();
   const Routing routing = half.state.routing.take();
   const View<float> shared =
       half.state.shared_y.empty() ? View<float>() : half.state.shared_y.take();
-  if (!wait(half, MessageKind::combine, site.layer)) return;
-  if (keep(find_results(site.work, half, rows, routing)))
+  for (int part = 0; part < pass_.parts; ++part)
+    if (!wait(lane_of(half.index, part), MessageKind::combine, site.layer)) return;
+  if (keep(find_results(site.work, half, routing)))
     combine_placed(site.backend,
                    {.dtype = dtype_,
                     .rows = {site.work.exchange.results, half.rows.count, top_k_},
@@ -209,41 +259,53 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
                     .group_size = group_size_,
                     .shared = shared,
                     .residual = site.work.residual.slice_rows(half.rows.begin, half.rows.count)});
-  exchange_.release(half.index, MessageKind::combine);
+  for (int part = 0; part < pass_.parts; ++part)
+    exchange_.release(lane_of(half.index, part), MessageKind::combine);
 }
 
 // Where the result of every slot stands. Counted: the sum of its group, for one slot of the group;
 // nothing for its others.
 Result<void> ExpertParallelDispatcher::find_results(const WorkBuffers& work, const Half& half,
-                                                    const ExpertRows& rows,
                                                     const Routing& routing) {
-  if (counted()) number_parts(work, half, routing);
-  for (int peer = 0; peer < num_ranks_; ++peer) {
-    if (peer == rank_) continue;
-    const int due = counted() ? static_cast<int>(cursor_[peer]) : rows_to(work, half.index, peer);
-    HOCKET_TRY(arrived_[peer].rows,
-               read_combine(exchange_.from(half.index, MessageKind::combine, peer),
-                            combine_format(), due, peer));
+  for (int part = 0; part < pass_.parts; ++part) {
+    if (counted()) number_sums(work, half, routing, part);
+    const Returned& own = halves_[half.index].returned[part];
+    for (int peer = 0; peer < num_ranks_; ++peer) {
+      const std::byte*& rows = results_[parcel_of(part, peer)];
+      if (peer == rank_) {
+        rows = own.rows + own.first[rank_] * row_bytes_;
+        continue;
+      }
+      const int due = counted() ? static_cast<int>(cursor_[parcel_of(part, peer)])
+                                : rows_to(work, half, part, peer).count;
+      HOCKET_TRY(rows,
+                 read_combine(exchange_.from(lane_of(half.index, part), MessageKind::combine, peer),
+                              combine_format(), due, peer));
+    }
   }
-  arrived_[rank_].rows = static_cast<const std::byte*>(rows.x.data) +
-                         halves_[half.index].parts_from[rank_] * row_bytes_;
   const View<int32_t> place = work.expert_position.slice_rows(half.rows.begin, half.rows.count);
   const std::byte** to = work.exchange.results;
-  for (int64_t t = 0; t < half.rows.count; ++t)
+  int part = 0;
+  for (int t = 0; t < half.rows.count; ++t) {
+    while (counted() && t >= rows_of(half, part).end()) ++part;
     for (int s = 0; s < top_k_; ++s) {
+      const int id = routing.ids.row(t)[s];
       const int64_t at = place.row(t)[s];
-      const std::byte* const from = arrived_[placement_.rank_of(routing.ids.row(t)[s])].rows;
-      *to++ = at < 0 ? nullptr : from + at * row_bytes_;
+      const int parcel = counted() ? parcel_of(part, placement_.rank_of(id)) : leaving_[id].parcel;
+      *to++ = at < 0 ? nullptr : results_[parcel] + at * row_bytes_;
     }
+  }
   return {};
 }
 
-// The partial sums of a rank, numbered as it sends them: token by token, groups ascending. Sets
-// work.expert_position, -1 for all but one slot of a group, and cursor_ to how many there are.
-void ExpertParallelDispatcher::number_parts(const WorkBuffers& work, const Half& half,
-                                            const Routing& routing) {
-  std::ranges::fill(cursor_, 0);
-  for (int64_t t = 0; t < half.rows.count; ++t) {
+// The partial sums of a part's rows, numbered as a rank sends them: token by token, groups
+// ascending. Sets work.expert_position, -1 for all but one slot of a group, and cursor_ to how many
+// there are in each parcel.
+void ExpertParallelDispatcher::number_sums(const WorkBuffers& work, const Half& half,
+                                           const Routing& routing, int part) {
+  const Range rows = rows_of(half, part);
+  for (int rank = 0; rank < num_ranks_; ++rank) cursor_[parcel_of(part, rank)] = 0;
+  for (int t = rows.begin; t < rows.end(); ++t) {
     const int32_t* const ids = routing.ids.row(t);
     int32_t* const place = work.expert_position.row(half.rows.begin + t);
     std::fill_n(place, top_k_, -1);
@@ -260,7 +322,7 @@ void ExpertParallelDispatcher::number_parts(const WorkBuffers& work, const Half&
       ++num_groups;
     }
     for (const int slot : std::span(slots.data(), num_groups))
-      place[slot] = static_cast<int32_t>(cursor_[placement_.rank_of(ids[slot])]++);
+      place[slot] = static_cast<int32_t>(cursor_[parcel_of(part, placement_.rank_of(ids[slot]))]++);
   }
 }
 

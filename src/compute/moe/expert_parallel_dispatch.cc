@@ -17,169 +17,235 @@ void move_back(std::span<int32_t> starts) {
 
 }  // namespace
 
-// Where a half's part of the lists of what leaves begins.
-int64_t ExpertParallelDispatcher::first_sent(const Half& half) const {
-  return int64_t{half.rows.begin} * (counted() ? std::min(num_ranks_, top_k_) : top_k_);
+// The experts of all ranks as their rows leave: by part, rank in turn, own number there.
+void ExpertParallelDispatcher::place_experts() {
+  int32_t place = 0;
+  for (int part = 0; part < pass_.parts; ++part)
+    for (int turn = 1; turn <= num_ranks_; ++turn) {
+      const int rank = (rank_ + turn) % num_ranks_, parcel = parcel_of(part, rank);
+      const Range experts = experts_of(rank, part);
+      parcel_first_[parcel] = place;
+      for (const int id : placement_.experts_of(rank).subspan(experts.begin, experts.count))
+        leaving_[id] = {place++, parcel};
+    }
+  parcel_first_[pass_.parts * num_ranks_] = place;
+  placed_parts_ = pass_.parts;
 }
 
-// Of the rows that leave, where those for a rank begin: by rank, or by rank and expert.
-int ExpertParallelDispatcher::first_to(const WorkBuffers& work, int half, int rank) const {
-  return work.exchange.sent_offsets.row(half)[counted() ? rank : placement_.first_of(rank)];
+// Where the rows of a part begin in the lists of what leaves; slotted, where those of the half do.
+int64_t ExpertParallelDispatcher::first_sent(const Half& half, int part) const {
+  return counted()
+             ? (int64_t{half.rows.begin} + rows_of(half, part).begin) * std::min(num_ranks_, top_k_)
+             : int64_t{half.rows.begin} * top_k_;
 }
 
-int ExpertParallelDispatcher::rows_to(const WorkBuffers& work, int half, int rank) const {
-  return first_to(work, half, rank + 1) - first_to(work, half, rank);
+// Counted: [ranks in turn + 1]; slotted: [experts by their place + 1], of all parts.
+int32_t* ExpertParallelDispatcher::offsets_of(const WorkBuffers& work, const Half& half,
+                                              int part) const {
+  return work.exchange.sent_offsets.row(half.index * limits_.exchange.max_parts +
+                                        (counted() ? part : 0));
 }
 
-std::span<uint32_t> ExpertParallelDispatcher::counts_for(const WorkBuffers& work, int half,
+// Counted from first_sent().
+ExpertParallelDispatcher::Range ExpertParallelDispatcher::rows_to(const WorkBuffers& work,
+                                                                  const Half& half, int part,
+                                                                  int rank) const {
+  const int32_t* const offsets = offsets_of(work, half, part);
+  const int parcel = parcel_of(counted() ? 0 : part, rank);
+  const int32_t begin = offsets[counted() ? parcel : parcel_first_[parcel]];
+  return {begin, offsets[counted() ? parcel + 1 : parcel_first_[parcel + 1]] - begin};
+}
+
+std::span<uint32_t> ExpertParallelDispatcher::counts_for(const WorkBuffers& work, int lane,
                                                          int rank) const {
-  // After the heads of a combine and a dispatch.
-  std::byte* const head = work.exchange.heads.row(half * num_ranks_ + rank) + kMessageHeadBytes;
+  std::byte* const head = head_of(work, lane, rank) + kMessageHeadBytes;
   return {reinterpret_cast<uint32_t*>(head + kMessageHeadBytes),
-          placement_.experts_of(rank).size()};
+          static_cast<size_t>(experts_of(rank, lane % kMaxParts).count)};
 }
 
 void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
   const MatrixView normed = half.state.normed.take();
   half.state.dispatched.set({});
+  HalfState& state = halves_[half.index];
+  state.num_due = pass_.parts;
+  for (int part = 0; part < pass_.parts; ++part) state.due[part] = lane_of(half.index, part);
   if (error_) return;
-  if (counted()) {
-    list_counted(site.work, half);
-  } else {
+  const auto round = [&](const Range& rows) {
+    if (limits_.int8_dispatch)
+      quantize_rows(site.backend, normed.slice_rows(rows.begin, rows.count),
+                    site.work.leaving.slice_rows(half.rows.begin + rows.begin, rows.count));
+  };
+  if (!counted()) {
+    round({0, half.rows.count});
     list_slotted(site.work, half);
   }
-  if (limits_.int8_dispatch)
-    quantize_rows(site.backend, normed,
-                  site.work.leaving.slice_rows(half.rows.begin, half.rows.count));
-  send_rows(site, half);
+  for (int part = 0; part < pass_.parts; ++part) {
+    if (counted()) {
+      round(rows_of(half, part));
+      list_counted(site.work, half, part);
+    }
+    send_rows(site, half, part);
+  }
 }
 
 // By rank, each row once, with what it wants there.
-void ExpertParallelDispatcher::list_counted(const WorkBuffers& work, const Half& half) {
+void ExpertParallelDispatcher::list_counted(const WorkBuffers& work, const Half& half, int part) {
   const ExchangeBuffers& lists = work.exchange;
   const Routing& routing = half.state.routing.peek();
-  const int64_t first = first_sent(half);
-  const std::span<int32_t> offsets(lists.sent_offsets.row(half.index), num_ranks_ + 1);
-  for (int rank = 0; rank < num_ranks_; ++rank)
-    std::ranges::fill(counts_for(work, half.index, rank), 0u);
+  const Range rows = rows_of(half, part);
+  const int lane = lane_of(half.index, part);
+  const int64_t first = first_sent(half, part);
+  const std::span<int32_t> offsets(offsets_of(work, half, part), num_ranks_ + 1);
+  for (int rank = 0; rank < num_ranks_; ++rank) std::ranges::fill(counts_for(work, lane, rank), 0u);
 
   // cursor_: the last row that went to a rank.
   std::ranges::fill(offsets, 0);
   std::ranges::fill(cursor_, -1);
-  for (int64_t t = 0; t < half.rows.count; ++t)
+  for (int t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < top_k_; ++s) {
-      const int rank = placement_.rank_of(routing.ids.row(t)[s]);
-      offsets[rank + 1] += std::exchange(cursor_[rank], t) == t ? 0 : 1;
+      const int turn = parcel_of(0, placement_.rank_of(routing.ids.row(t)[s]));
+      offsets[turn + 1] += std::exchange(cursor_[turn], t) == t ? 0 : 1;
     }
-  for (int rank = 0; rank < num_ranks_; ++rank) offsets[rank + 1] += offsets[rank];
+  for (int turn = 0; turn < num_ranks_; ++turn) offsets[turn + 1] += offsets[turn];
 
   std::ranges::fill(cursor_, -1);
-  for (int64_t t = 0; t < half.rows.count; ++t)
+  for (int t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < top_k_; ++s) {
       const int id = routing.ids.row(t)[s], rank = placement_.rank_of(id);
-      if (std::exchange(cursor_[rank], t) != t) {
-        const int32_t row = offsets[rank]++;
-        lists.sent_from[first + row] = static_cast<int32_t>(t);
+      const int turn = parcel_of(0, rank);
+      if (std::exchange(cursor_[turn], t) != t) {
+        const int32_t row = offsets[turn]++;
+        lists.sent_from[first + row] = t;
         std::fill_n(lists.sent_ids.row(first + row), top_k_, -1);
         std::fill_n(lists.sent_weights.row(first + row), top_k_, 0.0f);
       }
-      const int64_t row = first + offsets[rank] - 1;
+      const int64_t row = first + offsets[turn] - 1;
       lists.sent_ids.row(row)[s] = placement_.local_of(id);
       lists.sent_weights.row(row)[s] = routing.weights.row(t)[s];
-      ++counts_for(work, half.index, rank)[placement_.local_of(id)];
+      ++counts_for(work, lane, rank)[placement_.local_of(id)];
     }
   move_back(offsets);
 }
 
-// By rank and expert, a row for every slot. Sets work.expert_position: which of a rank's rows is a
-// slot's.
+// By part, rank and expert, a row for every slot. Sets work.expert_position: which of a parcel's
+// rows is a slot's.
 void ExpertParallelDispatcher::list_slotted(const WorkBuffers& work, const Half& half) {
   const ExchangeBuffers& lists = work.exchange;
   const Routing& routing = half.state.routing.peek();
-  const int64_t first = first_sent(half);
+  const int64_t first = first_sent(half, 0);
   const int num_experts = placement_.num_experts();
-  const std::span<int32_t> offsets(lists.sent_offsets.row(half.index), num_experts + 1);
+  const std::span<int32_t> offsets(offsets_of(work, half, 0), num_experts + 1);
   const View<int32_t> position = work.expert_position.slice_rows(half.rows.begin, half.rows.count);
 
   std::ranges::fill(offsets, 0);
-  for (int64_t t = 0; t < half.rows.count; ++t)
-    for (int s = 0; s < top_k_; ++s) ++offsets[placement_.place_of(routing.ids.row(t)[s]) + 1];
+  for (int t = 0; t < half.rows.count; ++t)
+    for (int s = 0; s < top_k_; ++s) ++offsets[leaving_[routing.ids.row(t)[s]].place + 1];
   for (int e = 0; e < num_experts; ++e) offsets[e + 1] += offsets[e];
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    cursor_[rank] = offsets[placement_.first_of(rank)];
-    const std::span<uint32_t> counts = counts_for(work, half.index, rank);
-    const int32_t* const starts = offsets.data() + placement_.first_of(rank);
-    for (size_t e = 0; e < counts.size(); ++e) counts[e] = starts[e + 1] - starts[e];
-  }
-  for (int64_t t = 0; t < half.rows.count; ++t)
+  for (int part = 0; part < pass_.parts; ++part)
+    for (int rank = 0; rank < num_ranks_; ++rank) {
+      const int parcel = parcel_of(part, rank);
+      const int32_t* const starts = offsets.data() + parcel_first_[parcel];
+      const std::span<uint32_t> counts = counts_for(work, lane_of(half.index, part), rank);
+      for (size_t e = 0; e < counts.size(); ++e) counts[e] = starts[e + 1] - starts[e];
+      cursor_[parcel] = *starts;
+    }
+  for (int t = 0; t < half.rows.count; ++t)
     for (int s = 0; s < top_k_; ++s) {
-      const int id = routing.ids.row(t)[s];
-      const int32_t row = offsets[placement_.place_of(id)]++;
-      lists.sent_from[first + row] = static_cast<int32_t>(t);
-      position.row(t)[s] = row - static_cast<int32_t>(cursor_[placement_.rank_of(id)]);
+      const Leaving& to = leaving_[routing.ids.row(t)[s]];
+      const int32_t row = offsets[to.place]++;
+      lists.sent_from[first + row] = t;
+      position.row(t)[s] = row - static_cast<int32_t>(cursor_[to.parcel]);
     }
   move_back(offsets);
 }
 
-void ExpertParallelDispatcher::send_rows(const ExchangeSite& site, const Half& half) {
+void ExpertParallelDispatcher::send_rows(const ExchangeSite& site, const Half& half, int part) {
   const WorkBuffers& work = site.work;
   const ExchangeBuffers& lists = work.exchange;
-  const MatrixView leaving = work.leaving.slice_rows(half.rows.begin, half.rows.count);
-  const int64_t first = first_sent(half);
-  const auto gather = [&](int begin, int end) {
-    gather_rows(site.backend, leaving,
-                {lists.sent_from + first + begin, lists.sent_from + first + end},
-                lists.sent.slice_rows(first + begin, end - begin));
-  };
-  gather(0, first_to(work, half.index, rank_));
-  gather(first_to(work, half.index, rank_ + 1), first_to(work, half.index, num_ranks_));
+  const int64_t first = first_sent(half, part);
+  const int next = (rank_ + 1) % num_ranks_;
+  const int64_t begin = first + rows_to(work, half, part, next).begin;
+  const int64_t end = first + rows_to(work, half, part, rank_).begin;
+  gather_rows(site.backend, work.leaving.slice_rows(half.rows.begin, half.rows.count),
+              {lists.sent_from + begin, lists.sent_from + end},
+              lists.sent.slice_rows(begin, end - begin));
 
+  const int lane = lane_of(half.index, part);
   for (int peer = 0; peer < num_ranks_; ++peer) {
     pieces_[peer] = {};
     if (peer == rank_) continue;
-    const int64_t begin = first + first_to(work, half.index, peer);
-    const int count = rows_to(work, half.index, peer);
-    const MessageFormat format = dispatch_format(peer);
-    std::byte* const head = lists.heads.row(half.index * num_ranks_ + peer) + kMessageHeadBytes;
-    write_head(format, count, head);
+    const Range rows = rows_to(work, half, part, peer);
+    const MessageFormat format = dispatch_format(peer, part);
+    std::byte* const head = head_of(work, lane, peer) + kMessageHeadBytes;
+    write_head(format, rows.count, head);
     const auto bytes_of = [&](const auto* row, int64_t row_bytes) {
-      return std::span(reinterpret_cast<const std::byte*>(row), count * row_bytes);
+      return std::span(reinterpret_cast<const std::byte*>(row), rows.count * row_bytes);
     };
+    const int64_t row = first + rows.begin;
     pieces_[peer][0] = {head, static_cast<size_t>(dispatch_head_bytes(format.num_experts))};
     if (counted()) {
-      pieces_[peer][1] = bytes_of(lists.sent_ids.row(begin), top_k_ * int64_t{sizeof(int32_t)});
-      pieces_[peer][2] = bytes_of(lists.sent_weights.row(begin), top_k_ * int64_t{sizeof(float)});
+      pieces_[peer][1] = bytes_of(lists.sent_ids.row(row), top_k_ * int64_t{sizeof(int32_t)});
+      pieces_[peer][2] = bytes_of(lists.sent_weights.row(row), top_k_ * int64_t{sizeof(float)});
     }
     pieces_[peer][3] = bytes_of(
-        static_cast<const std::byte*>(lists.sent.data) + begin * leaving_bytes_, leaving_bytes_);
+        static_cast<const std::byte*>(lists.sent.data) + row * leaving_bytes_, leaving_bytes_);
   }
-  send(half, MessageKind::dispatch, site.layer);
+  send(lane, MessageKind::dispatch, site.layer);
+}
+
+bool ExpertParallelDispatcher::more_parts(const Half& half) const {
+  return !error_ && halves_[half.index].num_due > 0;
 }
 
 void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& half) {
-  half.state.dispatched.take();
-  const bool here = wait(half, MessageKind::dispatch, site.layer);
+  HalfState& state = halves_[half.index];
+  if (!half.state.dispatched.empty()) {  // the first part
+    half.state.dispatched.take();
+    std::ranges::fill(state.rows_from, 0);
+    state.num_expert_rows = 0;
+  }
+  const bool here = take_part(half, site.layer);
   if (!here || !keep(read_rows(site.work, half))) std::ranges::fill(arrived_, ArrivedRows{});
   half.state.arrived.set(arrange(site, half));
-  if (here) exchange_.release(half.index, MessageKind::dispatch);
+  if (here) exchange_.release(lane_of(half.index, state.part), MessageKind::dispatch);
+}
+
+// The first that is here of those that are due.
+bool ExpertParallelDispatcher::take_part(const Half& half, int layer) {
+  HalfState& state = halves_[half.index];
+  if (error_) return false;
+  const std::span<int> due(state.due.data(), state.num_due);
+  HOCKET_CHECK(!due.empty());
+  int lane = due[0];
+  if (due.size() > 1) {
+    const Result<int> first =
+        exchange_.wait_any(due, MessageKind::dispatch, {pass_.step, static_cast<uint16_t>(layer)});
+    if (!first) return keep(fail(first.error()));
+    lane = *first;
+  }
+  if (!wait(lane, MessageKind::dispatch, layer)) return false;
+  state.num_due -= static_cast<int>(std::ranges::remove(due, lane).size());
+  state.part = lane - lane_of(half.index, 0);
+  return true;
 }
 
 Result<void> ExpertParallelDispatcher::read_rows(const WorkBuffers& work, const Half& half) {
   HalfState& state = halves_[half.index];
+  const int most = most_rows(static_cast<int>(placement_.experts_of(rank_).size()));
   for (int peer = 0; peer < num_ranks_; ++peer) {
     if (peer == rank_) {
       arrived_[peer] = own_rows(work, half);
     } else {
-      HOCKET_TRY(arrived_[peer],
-                 read_dispatch(exchange_.from(half.index, MessageKind::dispatch, peer),
-                               dispatch_format(rank_), peer));
+      HOCKET_TRY(arrived_[peer], read_dispatch(exchange_.from(lane_of(half.index, state.part),
+                                                              MessageKind::dispatch, peer),
+                                               dispatch_format(rank_, state.part), peer));
     }
-    state.rows_from[peer] = arrived_[peer].num_rows;
+    state.rows_from[peer] += arrived_[peer].num_rows;
     int64_t rows = 0;
     for (const HalfState& any : halves_) rows += any.rows_from[peer];
-    if (rows > most_rows())
+    if (rows > most)
       return fail(ErrorCode::lost_rank, "rank {} sent {} rows in a pass, more than {}", peer, rows,
-                  most_rows());
+                  most);
   }
   return {};
 }
@@ -187,17 +253,18 @@ Result<void> ExpertParallelDispatcher::read_rows(const WorkBuffers& work, const 
 // What this rank has for its own experts, as if it had come.
 ArrivedRows ExpertParallelDispatcher::own_rows(const WorkBuffers& work, const Half& half) const {
   const ExchangeBuffers& lists = work.exchange;
-  const int64_t begin = first_sent(half) + first_to(work, half.index, rank_);
-  const int count = rows_to(work, half.index, rank_);
-  ArrivedRows own = {.num_rows = count,
-                     .counts = counts_for(work, half.index, rank_),
+  const int part = halves_[half.index].part;
+  const Range rows = rows_to(work, half, part, rank_);
+  const int64_t begin = first_sent(half, part) + rows.begin;
+  ArrivedRows own = {.num_rows = rows.count,
+                     .counts = counts_for(work, lane_of(half.index, part), rank_),
                      .row_bytes = leaving_bytes_,
                      .index = lists.sent_from + begin};
   own.rows =
       static_cast<const std::byte*>(work.leaving.slice_rows(half.rows.begin, half.rows.count).data);
   if (counted()) {
-    own.ids = lists.sent_ids.slice_rows(begin, count);
-    own.weights = lists.sent_weights.slice_rows(begin, count);
+    own.ids = lists.sent_ids.slice_rows(begin, rows.count);
+    own.weights = lists.sent_weights.slice_rows(begin, rows.count);
   }
   return own;
 }
@@ -205,7 +272,8 @@ ArrivedRows ExpertParallelDispatcher::own_rows(const WorkBuffers& work, const Ha
 // arrived_ as the experts want it; after an error nothing.
 ExpertRows ExpertParallelDispatcher::arrange(const ExchangeSite& site, const Half& half) {
   const ExchangeBuffers& lists = site.work.exchange;
-  const int experts = static_cast<int>(placement_.experts_of(rank_).size());
+  HalfState& state = halves_[half.index];
+  const auto [first_expert, experts] = experts_of(rank_, state.part);
   int32_t* const segments = lists.segments.row(half.index);
   const std::span<int32_t> offsets(lists.expert_offsets.row(half.index), experts + 1);
   int32_t at = 0;
@@ -228,12 +296,16 @@ ExpertRows ExpertParallelDispatcher::arrange(const ExchangeSite& site, const Hal
           lists.sources[i] = arrived_[peer].row(row++);
       }
   }
-  const int64_t first =
-      ExchangeBuffers::region_begin(half.index, lists.shape.expert_rows(), offsets[experts]);
-  const ExpertRows rows = {.x = site.work.expert_x.slice_rows(first, at),
-                           .y = site.work.expert_y.slice_rows(first, at),
+  // What goes back of earlier parts stands in x; y is read before the next part comes.
+  const auto region = [&](MatrixView all, int64_t taken) {
+    const int64_t capacity = lists.shape.expert_rows();
+    return all.slice_rows(ExchangeBuffers::region_begin(half.index, capacity, taken, at), at);
+  };
+  const ExpertRows rows = {.x = region(site.work.expert_x, state.num_expert_rows),
+                           .y = region(site.work.expert_y, 0),
                            .offsets = offsets,
-                           .position = {}};
+                           .first_expert = first_expert};
+  state.num_expert_rows += at;
   const std::span<const std::byte* const> sources(lists.sources, at);
   if (limits_.int8_dispatch) {
     dequantize_rows(site.backend, sources, rows.x);
@@ -253,17 +325,18 @@ void ExpertParallelDispatcher::list_arrived(const WorkBuffers& work, const Half&
   state.num_rows = 0;
   for (const ArrivedRows& rows : arrived_) state.num_rows += rows.num_rows;
   state.first_row =
-      ExchangeBuffers::region_begin(half.index, lists.shape.arriving_rows(), state.num_rows);
+      ExchangeBuffers::region_begin(half.index, lists.shape.arriving_rows(), 0, state.num_rows);
+  std::vector<int32_t>& first = state.returned[state.part].first;
   int64_t row = state.first_row;
-  int32_t part = 0;
+  int32_t sum = 0;
   for (int peer = 0; peer < num_ranks_; ++peer) {
     const ArrivedRows& rows = arrived_[peer];
-    state.parts_from[peer] = part;
+    first[peer] = sum;
     for (int64_t i = 0; i < rows.num_rows; ++i, ++row) {
       const int32_t* const ids = rows.ids.row(i);
       std::copy_n(ids, top_k_, lists.ids.row(row));
       std::copy_n(rows.weights.row(i), top_k_, lists.weights.row(row));
-      lists.first_part[row] = part;
+      lists.first_sum[row] = sum;
       for (int s = 0; s < top_k_; ++s) {
         lists.position.row(row)[s] = -1;
         if (ids[s] < 0) continue;
@@ -273,11 +346,11 @@ void ExpertParallelDispatcher::list_arrived(const WorkBuffers& work, const Half&
         const auto same_group = [&](int32_t id) {
           return id >= 0 && id / group_size_ == ids[s] / group_size_;
         };
-        part += std::any_of(ids, ids + s, same_group) ? 0 : 1;
+        sum += std::any_of(ids, ids + s, same_group) ? 0 : 1;
       }
     }
   }
-  state.parts_from[num_ranks_] = part;
+  first[num_ranks_] = sum;
   move_back(segments);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <functional>
@@ -39,8 +40,8 @@ struct Rank {
                .int8_dispatch = wire == Wire::int8},
         backend(*Backend::create(Isa::ref, workers, 1 << 16)),
         work(*WorkBuffers::create(model, DType::f32, limits)) {
-    exchange = *AllToAll::create(
-        end, {.most_bytes = on_lanes(2, ExpertParallelDispatcher::most_bytes(options()))});
+    exchange =
+        *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options())});
     dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
     choose(choice);
   }
@@ -109,28 +110,72 @@ std::array<int, kTopK> all_to_first(int rank, int row) {
   return {(missing + 3) % kHere, (missing + 1) % kHere, (missing + 2) % kHere};
 }
 
-void expect_in_order(const Rank& rank, const Choice& choice, const ExpertRows& rows,
-                     const std::array<RowRange, kRanks>& ranges) {
-  ASSERT_EQ(rows.offsets.size(), kHere + 1u);
-  int64_t at = 0;
-  for (int e = 0; e < kHere; ++e) {
-    ASSERT_EQ(rows.offsets[e], at);
-    const int expert = rank.exchange->rank() * kHere + e;
-    for (int source = 0; source < kRanks; ++source)
-      for (int i = 0; i < ranges[source].count; ++i) {
-        const int row = ranges[source].begin + i;
-        if (std::ranges::count(choice(source, row), expert) == 0) continue;
-        for (int column : {0, 17, kHidden - 1})
-          ASSERT_EQ(rows.x.as<float>().row(at)[column], rank.given(source, row, column));
-        ++at;
-      }
+// A row where an expert should find it.
+struct Place {
+  int expert, source, row;
+};
+
+// Of part `part` of a half, by expert, source and row; and its first expert. Slotted parts are of
+// experts, counted ones of rows.
+std::vector<Place> places_of(int me, const Choice& choice,
+                             const std::array<RowRange, kRanks>& ranges, const PassId& id,
+                             int part) {
+  const bool slotted = id.mode == ExchangeMode::slotted;
+  const auto cut = [&](int n, int at) { return at * n / id.parts; };
+  std::vector<Place> places;
+  for (int e = slotted ? cut(kHere, part) : 0; e < (slotted ? cut(kHere, part + 1) : kHere); ++e)
+    for (int source = 0; source < kRanks; ++source) {
+      const RowRange rows = ranges[source];
+      for (int i = slotted ? 0 : cut(rows.count, part);
+           i < (slotted ? rows.count : cut(rows.count, part + 1)); ++i)
+        if (std::ranges::count(choice(source, rows.begin + i), me * kHere + e) > 0)
+          places.push_back({e, source, rows.begin + i});
+    }
+  return places;
+}
+
+bool stand_at(const Rank& rank, const ExpertRows& rows, std::span<const Place> places) {
+  if (rows.x.rows != std::ssize(places) || rows.offsets.front() != 0 ||
+      rows.offsets.back() != std::ssize(places))
+    return false;
+  for (int64_t at = 0; at < std::ssize(places); ++at) {
+    const auto [expert, source, row] = places[at];
+    const int e = expert - rows.first_expert;
+    if (e < 0 || e + 1 >= std::ssize(rows.offsets) || at < rows.offsets[e] ||
+        at >= rows.offsets[e + 1])
+      return false;
+    for (const int column : {0, 17, kHidden - 1})
+      if (rows.x.as<float>().row(at)[column] != rank.given(source, row, column)) return false;
   }
-  ASSERT_EQ(rows.offsets[kHere], at);
-  ASSERT_EQ(rows.x.rows, at);
+  return true;
 }
 
 // Rows of every rank in each half of a step.
 using Ranges = std::array<std::array<RowRange, kRanks>, 2>;
+
+// Each part of a half once, in any order, among them the one in hand.
+class PartsSeen {
+ public:
+  void note(const Rank& rank, const Half& half, const Choice& choice, const Ranges& ranges,
+            const PassId& id) {
+    for (int part = 0; part < id.parts; ++part) {
+      if ((seen_ >> part & 1) != 0) continue;
+      const int me = rank.exchange->rank();
+      const auto places = places_of(me, choice, ranges[half.index], id, part);
+      if (!stand_at(rank, half.state.arrived.peek(), places)) continue;
+      if (part > 0 && (seen_ >> (part - 1) & 1) == 0) ++overtaken;
+      seen_ |= 1 << part;
+      return;
+    }
+    ADD_FAILURE() << "rows of no part of half " << half.index << ", step " << id.step;
+  }
+  bool all(int parts) const { return seen_ == (1 << parts) - 1; }
+
+  static inline std::atomic<int> overtaken = 0;
+
+ private:
+  int seen_ = 0;
+};
 
 void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges, PassId id) {
   const int me = rank.exchange->rank(), rows = ranges[0][me].count + ranges[1][me].count;
@@ -139,13 +184,23 @@ void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges,
   rank.dispatcher->begin_pass(id, rows);
   std::array<Half, 2> halves = {rank.start(0, ranges[0][me].begin, ranges[0][me].count),
                                 rank.start(1, ranges[1][me].begin, ranges[1][me].count)};
-  for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
-  for (Half& half : halves)
-    expect_in_order(rank, choice, half.state.arrived.peek(), ranges[half.index]);
-  for (Half& half : halves) rank.compute(half);
+  std::array<PartsSeen, 2> seen;
+  const auto wait = [&](Half& half) {
+    rank.dispatcher->dispatch_wait(rank.site(), half);
+    seen[half.index].note(rank, half, choice, ranges, id);
+  };
+  for (Half& half : halves) wait(half);
+  for (Half& half : halves) {
+    rank.compute(half);
+    while (rank.dispatcher->more_parts(half)) {
+      wait(half);
+      rank.compute(half);
+    }
+  }
   for (Half& half : halves) {
     rank.dispatcher->combine_wait(rank.site(), half);
     EXPECT_TRUE(half.state.empty());
+    EXPECT_TRUE(seen[half.index].all(id.parts));
   }
   ASSERT_TRUE(rank.dispatcher->status().has_value()) << rank.dispatcher->status().error().message;
   for (int row = 0; row < rows; ++row)
@@ -168,8 +223,8 @@ void expect_there_and_back(const Choice& choice, ExchangeMode mode, Wire wire) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   testing::on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, choice, wire);
-    for (uint64_t step = 0; step < 3; ++step)
-      pass_there_and_back(rank, choice, full_ranges(), {step, mode});
+    for (uint64_t step = 0; step < 6; ++step)
+      pass_there_and_back(rank, choice, full_ranges(), {step, mode, 1 << step % 3});
   });
 }
 
@@ -184,9 +239,9 @@ TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
       expect_there_and_back(all_to_first, mode, wire);
 }
 
-// Any lengths, none too, any experts; modes that change from step to step.
-void expect_any_rows(Wire wire) {
-  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+// Any lengths, none too, any experts; modes and parts that change from step to step.
+void expect_any_rows(Wire wire, const LinkModel& links, LoopbackHub::Time time) {
+  LoopbackHub hub(kRanks, links, time);
   testing::on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, neighbours, wire);
     for (uint64_t step = 0; step < 200 && !::testing::Test::HasFatalFailure(); ++step) {
@@ -206,14 +261,27 @@ void expect_any_rows(Wire wire) {
         return std::array{experts[0], experts[1], experts[2]};
       };
       const bool slotted = random() % 2 == 0;
-      pass_there_and_back(rank, choice, ranges,
-                          {step, slotted ? ExchangeMode::slotted : ExchangeMode::counted});
+      pass_there_and_back(
+          rank, choice, ranges,
+          {step, slotted ? ExchangeMode::slotted : ExchangeMode::counted, 1 << random() % 3});
     }
   });
 }
 
 TEST(ExpertParallelDispatch, WhateverTheRowsOfAStep) {
-  for (const Wire wire : {Wire::plain, Wire::int8}) expect_any_rows(wire);
+  for (const Wire wire : {Wire::plain, Wire::int8})
+    expect_any_rows(wire, {}, LoopbackHub::Time::real);
+}
+
+TEST(ExpertParallelDispatch, PartsComeInAnyOrder) {
+  PartsSeen::overtaken = 0;
+  const LinkModel jittery = {.bytes_per_s = 1e7,
+                             .latency = std::chrono::microseconds(20),
+                             .jitter = std::chrono::milliseconds(1),
+                             .seed = 3};
+  for (const Wire wire : {Wire::plain, Wire::int8})
+    expect_any_rows(wire, jittery, LoopbackHub::Time::virtual_time);
+  EXPECT_GT(PartsSeen::overtaken, 100);
 }
 
 // Rows of bf16 there, and half of that there where they are of int8; back they are the same.
@@ -227,7 +295,7 @@ TEST(ExpertParallelDispatch, MessagesOfInt8AreHalfAsLong) {
          .combine_groups = kGroups,
          .limits = {.max_rows = 512,
                     .exchange = ExpertParallelDispatcher::exchange_limits(placement, 128),
-                    .int8_dispatch = int8}});
+                    .int8_dispatch = int8}})[0];
   };
   const auto dispatch = static_cast<size_t>(MessageKind::dispatch),
              combine = static_cast<size_t>(MessageKind::combine);
