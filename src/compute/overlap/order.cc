@@ -55,8 +55,9 @@ class Judge {
     const int before = slot_of_need(half, op);
     if (before < 0) return OrderFault{-1, what, fmt::format("put {} first", name)};
     const std::string need = slot_name(order_.slots[before]);
-    if (op == Op::dispatch_wait || op == Op::combine_wait)
-      return OrderFault{before, fmt::format("{} has no wait: {}", need, what),
+    const Op start = op == Op::dispatch_wait ? Op::dispatch_start : Op::combine_start;
+    if ((op == Op::dispatch_wait || op == Op::combine_wait) && index(half, start) >= 0)
+      return OrderFault{before, fmt::format("{} has no wait: {}", named(half, start), what),
                         fmt::format("put {} behind {}", name, need)};
     return OrderFault{before, what, fmt::format("put {} behind {}", name, need)};
   }
@@ -105,8 +106,12 @@ class Judge {
   std::string named(int half, Op op) const { return slot_name(order_.slots[index(half, op)]); }
   int slot_of_need(int half, Op op) const {
     int latest = -1;
-    for (const OpGraph::Edge& edge : graph_.edges)
-      if (edge.after == op) latest = std::max(latest, index(half, edge.before));
+    for (const OpGraph::Edge& edge : graph_.edges) {
+      const int place = edge.after == op ? index(half, edge.before) : -1;
+      if (place >= 0 && (latest < 0 || When{order_.slots[place].lag, place} >
+                                           When{order_.slots[latest].lag, latest}))
+        latest = place;
+    }
     return latest;
   }
 

@@ -48,7 +48,8 @@ std::vector<Order> read_embedded() {
     if (!order) check_failed(__FILE__, __LINE__, describe(order.error()));
     orders.push_back(*std::move(order));
   }
-  std::ranges::stable_partition(orders, [](const Order& o) { return o.name == "serial"; });
+  std::ranges::sort(orders, {},
+                    [](const Order& o) { return std::pair(o.name != "serial", o.name); });
   HOCKET_CHECK(orders.front().name == "serial");
   return orders;
 }

@@ -1,6 +1,7 @@
 // All orders that ranks may name to each other, by number: the embedded ones (orders/*.yaml, serial
-// first), then every legal two-half order that the search knows, then those of --overlap-plan.
-// Equal on all ranks or they do not meet (fingerprint()). Immutable.   Thread: any.
+// first, then by name), then all_two_half_orders() but for those that are embedded under a name,
+// then those of --overlap-plan. Equal on all ranks or they do not meet (fingerprint()). Immutable.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,8 @@ class OrderTable {
   uint32_t fingerprint_ = 0;
 };
 
-// One document as in orders/*.yaml. `where`: for errors, "my.yaml". Errors: bad_value.
+// One document as in orders/*.yaml, legal for every kind of layer: each operation stands in it once
+// for each half. `where`: for errors, "my.yaml". Errors: bad_value.
 //
 //   name: four-phase
 //   about: vLLM's order, one line                     # optional
@@ -51,7 +53,8 @@ std::string to_yaml(const Order& order);
 
 // Every legal order of two halves in which each transfer starts as soon as what it carries is
 // there and is waited for only when its rows are needed: what remains is the order of computing.
-// Always in the same sequence.
+// Of two that differ in the halves' names alone, the one in which half a leads by less. 288 of
+// them, always in the same sequence, "found-0000" and on.
 std::vector<Order> all_two_half_orders();
 
 }  // namespace hocket

@@ -3,120 +3,156 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
-#include <set>
+#include <functional>
 
-#include "compute/overlap/executor.h"
+#include "compute/overlap/played_testing.h"
 #include "compute/overlap/testing.h"
 
 namespace hocket {
 namespace {
 
-TEST(Order, BuiltInOrdersAreLegalForEveryGraph) {
-  for (const Order* order : {&serial_order(), &testing::order_named("four-phase")})
-    for (const OpGraph* graph : {&moe_graph(), &shared_moe_graph(), &dense_graph()})
-      EXPECT_TRUE(validate(*order, *graph).has_value()) << order->name;
+using testing::order_named;
+
+auto slot_of(Order& order, int half, Op op) {
+  return std::ranges::find_if(order.slots,
+                              [&](const Slot& s) { return s.half == half && s.op == op; });
 }
 
-Order without(Order order, Op op) {
-  std::erase_if(order.slots, [&](const Slot& s) { return s.op == op; });
-  return order;
+void swap_slots(Order& order, int half, Op one, Op other) {
+  std::iter_swap(slot_of(order, half, one), slot_of(order, half, other));
 }
 
-std::string refusal(const Order& order) {
-  const auto result = validate(order, moe_graph());
-  return result ? "" : result.error().message;
+void remove_slot(Order& order, int half, Op op) {
+  order.slots.erase(slot_of(order, half, op));
 }
 
-TEST(Order, SharedExpertsComeBetweenGateAndCombine) {
-  const auto refused = [](Op before, Op after) {
-    Order order = serial_order();
-    const auto at = [&](Op op) {
-      return std::ranges::find_if(order.slots, [&](const Slot& s) { return s.op == op; });
-    };
-    std::iter_swap(at(before), at(after));
-    const auto result = validate(order, shared_moe_graph());
-    return result ? "" : result.error().message;
+struct Mistake {
+  std::string_view order;
+  std::function<void(Order&)> make;
+  std::string_view what, fix;
+};
+
+TEST(Order, EveryMistakeIsNamedWithWhatToChange) {
+  const Mistake mistakes[] = {
+      {"serial", [](Order& o) { o.num_halves = 3; }, "it has 3 halves", "halves: 1 to 2"},
+      {"serial", [](Order& o) { o.num_halves = 0; }, "it has 0 halves", "halves: 1 to 2"},
+      {"four-phase", [](Order& o) { o.num_halves = 1; },
+       "b-.combine_wait is of half b, but there is 1", "halves: 2, or take it out"},
+      {"serial", [](Order& o) { slot_of(o, 0, Op::combine_wait)->lag = 3; },
+       "a---.combine_wait is 3 layers behind, 2 at most", "a--.combine_wait"},
+      {"serial", [](Order& o) { remove_slot(o, 0, Op::experts); },
+       "a.experts stands 0 times, must stand once", "put a.experts behind a.dispatch_wait"},
+      {"serial", [](Order& o) { remove_slot(o, 0, Op::attn_in); },
+       "a.attn_in stands 0 times, must stand once", "put a.attn_in first"},
+      {"four-phase", [](Order& o) { remove_slot(o, 1, Op::dispatch_wait); },
+       "b.dispatch_start has no wait: b.dispatch_wait stands 0 times",
+       "put b.dispatch_wait behind b.dispatch_start"},
+      {"four-phase", [](Order& o) { remove_slot(o, 1, Op::combine_wait); },
+       "b.combine_start has no wait: b.combine_wait stands 0 times",
+       "put b.combine_wait behind b.shared"},
+      {"four-phase", [](Order& o) { o.slots.push_back({1, Op::gate, 1}); },
+       "b.gate stands 2 times, must stand once", "take b-.gate out"},
+      {"serial", [](Order& o) { swap_slots(o, 0, Op::gate, Op::dispatch_start); },
+       "a.dispatch_start needs a.gate before it", "move a.dispatch_start behind a.gate"},
+      {"serial", [](Order& o) { swap_slots(o, 0, Op::gate, Op::shared); },
+       "a.shared needs a.gate before it", "move a.shared behind a.gate"},
+      {"serial", [](Order& o) { slot_of(o, 0, Op::shared)->lag = 1; },
+       "a.combine_wait needs a-.shared before it", "move a.combine_wait behind a-.shared"},
+      {"serial", [](Order& o) { slot_of(o, 0, Op::combine_wait)->lag = 1; },
+       "a.attn_in of the next layer comes before a-.combine_wait",
+       "move a-.combine_wait before a.attn_in, or write it with one '-' less"},
+      {"sglang-prefill",
+       [](Order& o) {
+         for (Slot& slot : o.slots) slot.lag += slot.half == 0 ? 1 : 0;
+       },
+       "b.attn_core reads keys that a-.attn_in has not stored yet",
+       "move b.attn_core behind a-.attn_in, or write one '-' more at all slots of b"},
   };
-  EXPECT_NE(refused(Op::shared, Op::combine_wait).find("a.combine_wait"), std::string::npos);
-  EXPECT_NE(refused(Op::gate, Op::shared).find("needs a.gate before it"), std::string::npos);
+  for (const Mistake& mistake : mistakes) {
+    Order order = order_named(mistake.order);
+    mistake.make(order);
+    const Result<void> result = validate(order, shared_moe_graph());
+    ASSERT_FALSE(result.has_value()) << mistake.what;
+    EXPECT_EQ(result.error().code, ErrorCode::bad_value);
+    const std::string want = fmt::format("order {}: {}", order.name, mistake.what);
+    EXPECT_EQ(result.error().message.substr(0, want.size()), want);
+    EXPECT_EQ(result.error().fix, mistake.fix);
+  }
 }
 
-TEST(Order, AMissingOperationIsNamed) {
-  EXPECT_NE(refusal(without(serial_order(), Op::experts)).find("a.experts stands 0 times"),
-            std::string::npos);
+TEST(Order, AFaultPointsAtTheSlotToChange) {
+  Order order = order_named("four-phase");
+  swap_slots(order, 1, Op::gate, Op::dispatch_start);
+  const auto fault = find_fault(order, moe_graph());
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(order.slots[fault->slot], (Slot{1, Op::dispatch_start, 0}));
 }
 
-TEST(Order, ANeedThatComesLaterIsNamed) {
+TEST(Order, DenseLayersNeedTheirMlp) {
   Order order = serial_order();
-  const auto at = [&](Op op) {
-    return std::ranges::find_if(order.slots, [&](const Slot& s) { return s.op == op; });
-  };
-  std::iter_swap(at(Op::gate), at(Op::dispatch_start));
-  EXPECT_NE(refusal(order).find("a.dispatch_start needs a.gate before it"), std::string::npos);
+  remove_slot(order, 0, Op::mlp);
+  EXPECT_TRUE(validate(order, moe_graph()).has_value());
+  EXPECT_FALSE(validate(order, dense_graph()).has_value());
+  remove_slot(order, 0, Op::shared);
+  EXPECT_TRUE(validate(order, moe_graph()).has_value());
+  EXPECT_FALSE(validate(order, shared_moe_graph()).has_value());
 }
 
 TEST(Order, ALagMayPutAnOperationBesideTheNextLayers) {
-  // combine_wait of layer l under attn_in of ... is illegal inside one half: the next layer needs
-  // it.
   Order order = serial_order();
-  for (Slot& slot : order.slots)
-    if (slot.op == Op::combine_wait) slot.lag = 1;
-  EXPECT_NE(refusal(order).find("of the next layer comes before a-.combine_wait"),
-            std::string::npos);
+  slot_of(order, 0, Op::combine_wait)->lag = 1;
+  EXPECT_FALSE(validate(order, moe_graph()).has_value());
   // Put first in the period it is ready in time.
   std::ranges::rotate(order.slots, order.slots.end() - 1);
-  EXPECT_EQ(refusal(order), "");
+  EXPECT_TRUE(validate(order, moe_graph()).has_value());
 }
 
-TEST(Order, TheSecondHalfAttendsAfterTheFirstHasStoredItsKeys) {
-  Order order = testing::order_named("four-phase");
-  std::ranges::stable_partition(order.slots, [](const Slot& s) { return s.half == 1; });
-  EXPECT_NE(refusal(order).find("b.attn_core reads keys that a.attn_in has not stored yet"),
-            std::string::npos);
-}
-
-// Plays random orders and follows what each half has done; legal ones must meet every need.
-TEST(Executor, PlaysEveryLegalOrderInTimeOfItsNeeds) {
+// Legal is what meets every need when it is played, and nothing else.
+TEST(Order, IsLegalIfAndOnlyIfItMeetsEveryNeedWhenPlayed) {
   std::mt19937 random(7);
-  int legal = 0;
-  for (int round = 0; round < 20'000; ++round) {
-    Order order = testing::order_named("four-phase");
-    for (Slot& slot : order.slots) slot.lag = static_cast<uint8_t>(random() % 16 == 0);
-    for (int swaps = static_cast<int>(random() % 4); swaps > 0; --swaps)
-      std::swap(order.slots[random() % order.slots.size()],
-                order.slots[random() % order.slots.size()]);
-    if (!validate(order, moe_graph())) continue;
-    ++legal;
-    constexpr int kLayers = 4;
-    std::array<Half, 2> halves;
-    halves[0].rows = {0, 3};
-    halves[1] = Half{.index = 1, .rows = {3, 2}};
-    std::array<std::vector<int>, 2> done;  // layer * ops + place in the graph
-    play({order, kLayers}, halves, [&](int layer, Op op, Half& half) {
-      const auto& ops = moe_graph().ops;
-      const auto place = std::ranges::find(ops, op) - ops.begin();
-      if (place == std::ssize(ops)) return;  // mlp: not in this graph
-      done[half.index].push_back(static_cast<int>(layer * std::ssize(ops) + place));
-    });
-    for (const std::vector<int>& steps : done) {
-      ASSERT_EQ(steps.size(), kLayers * moe_graph().ops.size());
-      ASSERT_TRUE(std::ranges::is_sorted(steps));
+  int legal = 0, illegal = 0;
+  for (int round = 0; round < 5'000; ++round) {
+    Order order = testing::random_order(random);
+    for (auto changes = random() % 4; changes > 0; --changes) {
+      Slot& slot = order.slots[random() % order.slots.size()];
+      if (random() % 2 == 0)
+        slot.lag = static_cast<uint8_t>(random() % (kMaxLag + 1));
+      else
+        std::swap(slot, order.slots[random() % order.slots.size()]);
+    }
+    for (const OpGraph* graph : {&moe_graph(), &shared_moe_graph(), &dense_graph()}) {
+      const std::vector<const OpGraph*> layers(5, graph);
+      const Result<void> result = validate(order, *graph);
+      const std::string late = testing::late_when_played(order, layers);
+      ASSERT_EQ(result.has_value(), late.empty())
+          << (result ? "" : result.error().message) << late << "\n"
+          << to_yaml(order);
+      ++(result ? legal : illegal);
     }
   }
-  EXPECT_GT(legal, 100);
+  EXPECT_GT(legal, 3'000);
+  EXPECT_GT(illegal, 3'000);
 }
 
-TEST(Executor, PassesOverAHalfWithoutRows) {
-  std::array<Half, 2> halves;
-  halves[0].rows = {0, 3};
-  halves[1] = Half{.index = 1, .rows = {3, 0}};
-  play({testing::order_named("four-phase"), 2}, halves,
-       [](int, Op, Half& half) { EXPECT_EQ(half.index, 0); });
-  int played = 0;
-  play({testing::order_named("four-phase"), 2, EmptyHalves::played}, halves,
-       [&](int, Op, Half& half) { played += half.index == 1 ? 1 : 0; });
-  EXPECT_EQ(played, 2 * kNumOps);
+TEST(RandomOrder, IsLegalAndGoesWhereNobodyWouldGo) {
+  std::mt19937 random(11);
+  int late_starts = 0, late_shared = 0, b_first = 0;
+  std::array<int, kMaxLag + 1> lags{};
+  for (int round = 0; round < 1'000; ++round) {
+    const Order order = testing::random_order(random);
+    ASSERT_EQ(order.slots.size(), size_t{2} * kNumOps);
+    for (const OpGraph* graph : {&moe_graph(), &shared_moe_graph(), &dense_graph()})
+      ASSERT_TRUE(validate(order, *graph).has_value());
+    ++lags[order.lag_max()];
+    for (size_t i = 1; i < order.slots.size(); ++i) {
+      const Slot &before = order.slots[i - 1], &slot = order.slots[i];
+      late_starts += slot.op == Op::dispatch_start && before != Slot{slot.half, Op::gate, slot.lag};
+      late_shared += slot.op == Op::shared && before == Slot{slot.half, Op::experts, slot.lag};
+    }
+    b_first += order.slots.front().half;
+  }
+  for (const int count : {late_starts, late_shared, b_first, lags[1], lags[2]})
+    EXPECT_GT(count, 20);
 }
 
 }  // namespace

@@ -104,7 +104,8 @@ class OrderReader {
                       .with_fix(fmt::format("a to {}", static_cast<char>('a' + kMaxHalves - 1))));
     if (dashes > kMaxLag)
       return fail(at(node, "{} is {} layers behind, {} at most", text, dashes, kMaxLag)
-                      .with_fix(fmt::format("fewer '-'")));
+                      .with_fix(fmt::format("{}{}.{}", text[0], std::string(kMaxLag, '-'),
+                                            text.substr(dot + 1))));
     const std::string_view name = std::string_view(text).substr(dot + 1);
     for (int op = 0; op < kNumOps; ++op)
       if (op_name(static_cast<Op>(op)) == name)

@@ -1,0 +1,72 @@
+#include "compute/overlap/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace hocket {
+namespace {
+
+const OrderTable& table() {
+  return OrderTable::builtin();
+}
+
+Plan plan_with(std::string_view order, int parts = 1, int share = kEvenShare) {
+  return {.order = table().find(order), .parts = parts, .share = share};
+}
+
+TEST(PlanId, EveryPlanHasItsOwnAndComesBack) {
+  std::set<PlanId> seen;
+  for (int order = 0; order < table().size(); ++order)
+    for (const int parts : {1, 2, 4})
+      for (int share = 1; share < kWholeShare; ++share) {
+        if (table().at(order).num_halves == 1 && share != kEvenShare) continue;
+        const Plan plan = {order, parts, share};
+        const PlanId id = id_of(plan);
+        ASSERT_TRUE(seen.insert(id).second);
+        ASSERT_EQ(plan_of(id, table()), plan);
+      }
+  EXPECT_EQ(id_of(Plan{}), PlanId::none);
+  EXPECT_TRUE(seen.contains(PlanId::none));
+}
+
+TEST(PlanId, WhatThisTableCannotPlayIsNoPlan) {
+  const auto refused = [](uint32_t id) { return !plan_of(PlanId{id}, table()).has_value(); };
+  const uint32_t serial = 0, two = static_cast<uint32_t>(table().find("four-phase"));
+  EXPECT_FALSE(refused(two));
+  EXPECT_TRUE(refused(static_cast<uint32_t>(table().size())));  // no such order
+  EXPECT_TRUE(refused(0xffff));
+  EXPECT_TRUE(refused(two | 3u << 16));     // eight parts
+  EXPECT_TRUE(refused(two | 32u << 18));    // nothing for the first half
+  EXPECT_TRUE(refused(serial | 1u << 18));  // a share of a single half
+  for (uint32_t bit = 24; bit < 32; ++bit) EXPECT_TRUE(refused(two | 1u << bit)) << bit;
+}
+
+TEST(Plan, IsSaidInWords) {
+  const auto said = [](const Plan& plan) { return describe(plan, table()); };
+  EXPECT_EQ(said({}), "none");
+  EXPECT_EQ(said({.parts = 4}), "single-batch, 4 parts");
+  EXPECT_EQ(said(plan_with("single-batch-dispatch")), "single-batch, shared under dispatch");
+  EXPECT_EQ(said(plan_with("single-batch-combine", 2)),
+            "single-batch, shared under combine, 2 parts");
+  EXPECT_EQ(said(plan_with("four-phase")), "two-batch, four-phase");
+  EXPECT_EQ(said(plan_with("four-phase", 4, 31)), "two-batch, four-phase, 4 parts, 31 of 64 first");
+  EXPECT_EQ(said({.order = table().size() - 1}), "two-batch, found-0287");
+}
+
+TEST(Plan, HasAKind) {
+  EXPECT_EQ(kind_of({}, table()), PlanKind::none);
+  EXPECT_EQ(kind_of({.parts = 2}, table()), PlanKind::single_batch);
+  EXPECT_EQ(kind_of(plan_with("single-batch-combine"), table()), PlanKind::single_batch);
+  EXPECT_EQ(kind_of(plan_with("sglang-decode", 4), table()), PlanKind::two_batch);
+}
+
+TEST(Plan, LanesOfHalvesAndPartsAreTheirOwn) {
+  std::set<int> lanes;
+  for (int half = 0; half < 2; ++half)
+    for (int part = 0; part < kMaxParts; ++part) lanes.insert(lane_of(half, part));
+  EXPECT_EQ(lanes.size(), size_t{2} * kMaxParts);
+}
+
+}  // namespace
+}  // namespace hocket
