@@ -1,6 +1,7 @@
 #include "compute/comm/loopback.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -42,7 +43,9 @@ struct LoopbackHub::State {
     for (int i = 0; i < num_ranks; ++i) ranks.emplace_back();
   }
 
-  TimePoint now() const { return is_virtual ? virtual_now : std::chrono::steady_clock::now(); }
+  TimePoint now() const {
+    return is_virtual ? virtual_now.load() : std::chrono::steady_clock::now();
+  }
 
   // Real time: everything up to now happens, and those whom it concerns are told.
   void settle() {
@@ -84,8 +87,8 @@ struct LoopbackHub::State {
     if (!may_turn()) return;
     for (;;) {
       apply_faults();
-      wire.commit(virtual_now);
-      wire.advance(virtual_now);
+      wire.commit(now());
+      wire.advance(now());
       TimePoint next = wire.next_event();
       bool anybody = false, woken = false;
       for (int i = 0; i < wire.num_ranks(); ++i) {
@@ -102,7 +105,7 @@ struct LoopbackHub::State {
   bool wake_if_due(int i) {
     Rank& rank = ranks[i];
     const bool told = rank.activity == Activity::waiting && (wire.has_news(i) || rank.woken);
-    if (!told && !wire.is_lost(i) && rank.until > virtual_now) return false;
+    if (!told && !wire.is_lost(i) && rank.until > now()) return false;
     rank.activity = Activity::running;
     rank.wake.notify_one();
     return true;
@@ -112,7 +115,7 @@ struct LoopbackHub::State {
   void pause(std::unique_lock<std::mutex>& lock, int i, Activity activity, Duration most) {
     Rank& rank = ranks[i];
     HOCKET_CHECK(rank.activity == Activity::running);
-    rank.until = virtual_now + std::clamp(most, Duration{}, kLongestWait);
+    rank.until = now() + std::clamp(most, Duration{}, kLongestWait);
     rank.activity = activity;
     turn();
     rank.wake.wait(lock, [&] { return rank.activity == Activity::running; });
@@ -143,7 +146,7 @@ struct LoopbackHub::State {
   mutable std::mutex mutex;
   Wire wire;
   const bool is_virtual;
-  TimePoint virtual_now{};
+  std::atomic<TimePoint> virtual_now{};  // changed under the lock
   std::deque<Rank> ranks;
   std::optional<LinkModel> new_links;
 };
@@ -226,10 +229,7 @@ class LoopbackHub::End final : public Transport {
     else
       hub_.ranks[rank_].wake.notify_one();
   }
-  TimePoint now() const override {
-    const Lock lock(hub_.mutex);
-    return hub_.now();
-  }
+  TimePoint now() const override { return hub_.now(); }
 
  private:
   State& hub_;
@@ -265,7 +265,6 @@ void LoopbackHub::spend(int rank, Duration duration) {
 }
 
 TimePoint LoopbackHub::now() const {
-  const Lock lock(state_->mutex);
   return state_->now();
 }
 

@@ -26,9 +26,12 @@ namespace hocket {
 
 struct LinkModel {
   double bytes_per_s = 0;  // 0: unlimited
-  Duration latency{};      // of each message
-  Duration jitter{};       // up to so much more, drawn by `seed`
-  double drop = 0;         // share of messages that never arrive
+  // What stands behind a message's head counts as so many times its bytes: large messages are
+  // modelled with small ones.
+  double bytes_scale = 1;
+  Duration latency{};  // of each message
+  Duration jitter{};   // up to so much more, drawn by `seed`
+  double drop = 0;     // share of messages that never arrive
   uint64_t seed = 0;
 };
 

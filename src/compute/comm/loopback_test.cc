@@ -62,6 +62,28 @@ TEST(Loopback, LanesShareALinkButDirectionsDoNot) {
   });
 }
 
+// A small message may stand for a large one, but its head is its head.
+TEST(Loopback, AMessageCountsAsManyTimesItsBytes) {
+  LinkModel links = kLinks;
+  links.bytes_scale = 2000.5;
+  LoopbackHub hub(2, links, Time::virtual_time);
+  on_ranks(hub, 2, [&](Transport& end) {
+    const int peer = 1 - end.rank();
+    for (const size_t size : {size_t{40}, size_t{64}, size_t{66}, size_t{164}}) {
+      const Bytes bytes(size, std::byte{3});
+      Bytes slot(200);
+      const int64_t now = ns(end.now());
+      end.expect(channel(peer), slot);
+      ASSERT_TRUE(send(end, channel(peer), bytes).has_value());
+      const auto arrival = receive(end, channel(peer));
+      EXPECT_EQ(arrival->num_bytes, size);
+      const int64_t modelled = size <= 64 ? static_cast<int64_t>(size) : size == 66 ? 4065 : 200114;
+      EXPECT_EQ(ns(arrival->when) - now, 20000 + modelled);
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), slot.begin()));
+    }
+  });
+}
+
 // Three ranks send to one at the same instant: its link serves the lowest first, whoever of the
 // threads was faster.
 TEST(Loopback, AnInLinkServesEqualsByRank) {

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/mix.h"
+#include "compute/comm/message_head.h"
 
 namespace hocket {
 
@@ -17,6 +18,7 @@ constexpr Duration kLongest =
 
 void check_links(const LinkModel& links) {
   HOCKET_CHECK(links.bytes_per_s >= 0 && std::isfinite(links.bytes_per_s));
+  HOCKET_CHECK(links.bytes_scale > 0 && std::isfinite(links.bytes_scale));
   HOCKET_CHECK(links.latency.count() >= 0);
   HOCKET_CHECK(links.jitter.count() >= 0);
   HOCKET_CHECK(links.drop >= 0 && links.drop <= 1);
@@ -162,7 +164,10 @@ void Wire::push_event(const Path& p) {
 
 Duration Wire::time_of(size_t bytes) const {
   if (links_.bytes_per_s == 0) return {};
-  const double ns = static_cast<double>(bytes) * 1e9 / links_.bytes_per_s;
+  const size_t head = std::min(bytes, sizeof(MessageHead));
+  const double modelled =
+      static_cast<double>(head) + static_cast<double>(bytes - head) * links_.bytes_scale;
+  const double ns = modelled * 1e9 / links_.bytes_per_s;
   if (ns >= static_cast<double>(kLongest.count())) return kLongest;
   return Duration(std::llround(ns));
 }
