@@ -15,7 +15,7 @@ enum class Op : uint8_t {
   mlp,             // dense layers: norm, MLP, residual
   gate,            // norm, expert choice
   dispatch_start,  // rows leave for their experts
-  shared,          // shared experts, while the rows travel
+  shared,          // shared experts; anywhere between gate and combine_wait
   dispatch_wait,   // rows have arrived
   experts,
   combine_start,  // results leave for their tokens
