@@ -36,7 +36,7 @@ Ledger::Ledger(const Limits& limits, const Clock& clock) : clock_(clock), limits
 
 void Ledger::begin_step(TimePoint now) {
   const Duration latency = account_.latency;
-  account_ = {.latency = latency, .exact_arrival = limits_.exact_arrival};
+  account_ = {.begin = now, .latency = latency, .exact_arrival = limits_.exact_arrival};
   std::ranges::fill(layers_, LayerAccount());
   spans_.clear();
   messages_.clear();

@@ -34,6 +34,7 @@ struct StepAccount {
   Plan plan;
   Bucket bucket;  // of this rank
   bool is_shadow = false;
+  TimePoint begin{};
   Duration took{};
   std::array<Duration, kNumOps> compute{};
   Duration beside{}, exposed{}, waiting{}, idle{};
