@@ -132,26 +132,40 @@ struct Script {
   }
 };
 
+// How a step is played, equally on all ranks but for first_rows.
+struct Manner {
+  ExchangeMode mode = ExchangeMode::counted;
+  const Order* order = &serial_order();
+  int parts = 1;
+  int first_rows = -1;  // of two halves, here; -1: half of the rows
+};
+
 struct Player {
   const Model& model;
   RankMachine& machine;
   Dispatcher& dispatcher;
-  const Order& order;
   std::span<const int> mine;  // sequences
   ForwardProbe* probe = nullptr;
 
-  Result<void> play(int step, ExchangeMode mode) const {
+  // Of a step.
+  int num_rows(int step) const {
+    int rows = 0;
+    for (const int sequence : mine) rows += Script::kSteps[step][sequence];
+    return rows;
+  }
+  Result<void> play(int step, const Manner& how) const {
     Script::fill(step, mine, model.config().vocab_size, machine.batch);
-    return model.forward(machine.batch,
-                         {.backend = machine.backend,
-                          .work = machine.work,
-                          .pages = machine.pages,
-                          .dispatcher = dispatcher,
-                          .order = order,
-                          .halves = std::span(machine.halves).first(order.num_halves),
-                          .split = even_split(machine.batch),
-                          .id = {.step = static_cast<uint64_t>(step), .mode = mode},
-                          .probe = probe});
+    return model.forward(
+        machine.batch,
+        {.backend = machine.backend,
+         .work = machine.work,
+         .pages = machine.pages,
+         .dispatcher = dispatcher,
+         .order = *how.order,
+         .halves = std::span(machine.halves).first(how.order->num_halves),
+         .split = how.first_rows < 0 ? even_split(machine.batch) : SplitRule{how.first_rows},
+         .id = {.step = static_cast<uint64_t>(step), .mode = how.mode, .parts = how.parts},
+         .probe = probe});
   }
   // Of the step just played.
   void add_bits(Script::Bits& bits) const {

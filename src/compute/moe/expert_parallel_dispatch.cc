@@ -68,6 +68,7 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
   half.state.dispatched.set({});
   HalfState& state = halves_[half.index];
   state.num_due = pass_.parts;
+  state.part = 0;
   for (int part = 0; part < pass_.parts; ++part) state.due[part] = lane_of(half.index, part);
   if (error_) return;
   const auto round = [&](const Range& rows) {

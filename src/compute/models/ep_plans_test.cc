@@ -1,0 +1,197 @@
+// Plans that change from step to step: any legal order, any cut, any parts, over links where parts
+// come in any order. And what becomes of a pass in which a rank is lost.
+#include <barrier>
+#include <deque>
+#include <mutex>
+#include <random>
+
+#include "base/count_allocations.h"
+#include "compute/models/ep_ranks.h"
+#include "compute/overlap/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// What ranks agree on, and for each where it cuts its rows.
+struct RandomPlans {
+  explicit RandomPlans(uint32_t seed) : random(seed) {
+    const OrderTable& table = OrderTable::builtin();
+    for (Manner& manner : steps) {
+      switch (random() % 4) {
+        case 0:
+          orders.push_back(table.at(static_cast<int>(random() % table.found_begin())));
+          break;
+        case 1:
+          orders.push_back(table.at(static_cast<int>(random() % table.size())));
+          break;
+        default:
+          orders.push_back(random_order(random));
+      }
+      manner.order = &orders.back();
+      manner.mode = random() % 2 == 0 ? ExchangeMode::counted : ExchangeMode::slotted;
+      manner.parts = 1 << random() % 3;
+      for (int& cut : cuts.emplace_back()) cut = static_cast<int>(random() % 1000);
+    }
+  }
+  Manner of(int step, const Player& player, int rank) const {
+    Manner manner = steps.at(step);
+    manner.first_rows = cuts.at(step).at(rank) % (player.num_rows(step) + 1);
+    return manner;
+  }
+
+  std::mt19937 random;
+  std::deque<Order> orders;
+  std::array<Manner, Script::kSteps.size()> steps;
+  std::vector<std::array<int, 4>> cuts;  // of each rank
+};
+
+void expect_same_bits(const ModelCase& model, uint32_t first_seed, uint32_t num_seeds) {
+  const int experts = config_of(model).moe.num_experts;
+  const std::map<int, Script::Bits> want = {{4, on_one_rank(model, 4)},
+                                            {experts, on_one_rank(model, experts)}};
+  for (uint32_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
+    const RandomPlans plans(seed);
+    const int groups = seed % 5 == 0 ? experts : 4, num_ranks = seed % 3 == 0 ? 2 : 4;
+    const bool slow = seed % 2 == 0;
+    LoopbackHub hub(num_ranks,
+                    slow ? LinkModel{.bytes_per_s = 1e8,
+                                     .latency = microseconds(20),
+                                     .jitter = milliseconds(1),
+                                     .seed = seed}
+                         : LinkModel{},
+                    slow ? LoopbackHub::Time::virtual_time : LoopbackHub::Time::real);
+    const Ranks ranks(model, num_ranks, groups);
+    const auto manner = [&](int step, const Player& player, int rank) {
+      return plans.of(step, player, rank);
+    };
+    ASSERT_EQ(on_ranks_together(ranks, hub, manner), want.at(groups)) << "seed " << seed;
+  }
+}
+
+TEST(RandomPlans, ChangeNoBitOverTheExchange) {
+  expect_same_bits(kQwen, 0, 60);
+  expect_same_bits(kQwenInt8, 100, 30);
+  expect_same_bits(kDeepseek, 200, 30);
+}
+
+TEST(RandomPlans, ChangeNoBitOnOneRank) {
+  for (const ModelCase& model : {kQwen, kDeepseek}) {
+    const Script::Bits want = on_one_rank(model, 4);
+    for (uint32_t seed = 0; seed < 30; ++seed) {
+      const RandomPlans plans(seed);
+      const auto manner = [&](int step) {
+        Manner how = plans.steps.at(step);
+        int rows = 0;
+        for (const int of_sequence : Script::kSteps[step]) rows += of_sequence;
+        how.first_rows = plans.cuts.at(step)[0] % (rows + 1);
+        return how;
+      };
+      ASSERT_EQ(on_one_rank(model, 4, manner), want) << "seed " << seed;
+    }
+  }
+}
+
+// Breaks something in the middle of a pass.
+class Breaker final : public ForwardProbe {
+ public:
+  explicit Breaker(std::function<void()> act) : act_(std::move(act)) {}
+  void after(int layer, Op op, const Half& half) override {
+    if (layer == 2 && op == Op::dispatch_wait && half.index == 0) act_();
+  }
+
+ private:
+  std::function<void()> act_;
+};
+
+// What every rank has to say after rank 2 was broken while rows were under way.
+std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking,
+                               Duration stall_timeout, const Manner& manner, Duration& took) {
+  constexpr int kRanks = 4;
+  Ranks ranks(kQwen, kRanks, 4);
+  ranks.stall_timeout = stall_timeout;
+  LoopbackHub hub(kRanks, {.bytes_per_s = 1e7, .latency = milliseconds(1)},
+                  LoopbackHub::Time::virtual_time);
+  std::vector<std::string> said(kRanks);
+  TimePoint broken{};
+  std::mutex mutex;
+  took = {};
+  ranks.run(hub, [&](Player player, int rank) {
+    Breaker breaker([&] {
+      broken = hub.now();
+      breaking(hub);
+    });
+    ASSERT_TRUE(player.play(0, manner).has_value());
+    if (rank == 2) player.probe = &breaker;
+    const Result<void> played = player.play(1, manner);
+    if (!played && played.error().code == ErrorCode::lost_rank) said[rank] = played.error().message;
+    Manner other = manner;
+    other.parts = 2;
+    const Result<void> again = player.play(2, other);  // ends at once, with the same
+    EXPECT_EQ(again.has_value() ? "" : again.error().message, said[rank]);
+    const std::lock_guard lock(mutex);
+    took = std::max(took, hub.now() - broken);
+  });
+  return said;
+}
+
+void expect_all_named(const std::function<void(LoopbackHub&)>& breaking, Duration stall_timeout,
+                      Duration most) {
+  for (const int parts : {1, 4})
+    for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+      Duration took{};
+      const Manner manner = {.mode = mode, .order = &order_named("four-phase"), .parts = parts};
+      const auto said = after(breaking, stall_timeout, manner, took);
+      for (const int rank : {0, 1, 3})
+        EXPECT_NE(said[rank].find("rank 2"), std::string::npos) << rank << ": " << said[rank];
+      EXPECT_FALSE(said[2].empty());
+      EXPECT_LE(took, most);
+    }
+}
+
+TEST(ExpertParallelFaults, ALostRankEndsThePassOfAllByName) {
+  expect_all_named([](LoopbackHub& hub) { hub.lose(2); }, milliseconds(500), milliseconds(50));
+}
+
+TEST(ExpertParallelFaults, ASilentRankEndsThePassOfAllWithinTheStallTimeout) {
+  expect_all_named([](LoopbackHub& hub) { hub.cut(2, true); }, milliseconds(500),
+                   milliseconds(550));
+}
+
+// After the first pass of either kind: also plans that were not played before.
+void expect_no_allocations(const ModelCase& model) {
+  constexpr int kRanks = 2;
+  for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+    const Ranks ranks(model, kRanks, 4);
+    LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+    std::barrier together(kRanks);
+    int64_t made = -1;
+    ranks.run(hub, [&](const Player& player, int rank) {
+      const std::array<Manner, 3> manners = {
+          {{.mode = mode, .order = &order_named("four-phase"), .parts = 4},
+           {.mode = mode, .order = &order_named("single-batch-combine"), .parts = 2},
+           {.mode = mode, .order = &order_named("sglang-decode")}}};
+      for (int step = 0; step < 2; ++step) EXPECT_TRUE(player.play(step, manners[0]).has_value());
+      together.arrive_and_wait();
+      const int64_t before = num_allocations;
+      together.arrive_and_wait();
+      for (int step = 2; step < std::ssize(Script::kSteps); ++step)
+        HOCKET_CHECK(player.play(step, manners[step % 3]).has_value());
+      together.arrive_and_wait();
+      if (rank == 0) made = num_allocations - before;
+      together.arrive_and_wait();
+    });
+    EXPECT_EQ(made, 0);
+  }
+}
+
+TEST(ExpertParallelAllocation, AStepAllocatesNothing) {
+  expect_no_allocations(kQwen);
+  expect_no_allocations(kQwenInt8);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,169 @@
+// Ranks that share a model's experts and play the script of rank_model.h, each on a thread. Tests
+// only.
+#pragma once
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include "compute/comm/testing.h"
+#include "compute/models/rank_model.h"
+#include "compute/moe/expert_parallel.h"
+#include "compute/moe/local_dispatcher.h"
+
+namespace hocket::testing {
+
+inline constexpr int kPages = Script::kSequences * Script::kPagesEach;
+
+struct ModelCase {
+  const char* name;
+  const char* folder;
+  DType dtype;
+  bool int8_dispatch = false;
+};
+inline std::ostream& operator<<(std::ostream& out, const ModelCase& model) {
+  return out << model.name;
+}
+
+inline ModelConfig config_of(const ModelCase& model) {
+  return value_of(read_hf_config(std::filesystem::path(HOCKET_SOURCE_DIR) / model.folder));
+}
+
+inline constexpr ModelCase kQwen = {"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16};
+inline constexpr ModelCase kQwenInt8 = {"qwen3_moe_int8", kQwen.folder, kQwen.dtype, true};
+// Latent attention, a dense layer, shared experts.
+inline constexpr ModelCase kDeepseek = {"deepseek_v3", "tests/golden/deepseek_v3_bf16",
+                                        DType::bf16};
+
+// Which experts are where.
+enum class Places : uint8_t { contiguous, scattered };
+
+// Scattered: the experts in an order without order, from a file, an equal part for each rank.
+inline Placement placement_of(int num_experts, int num_ranks, Places places) {
+  if (places == Places::contiguous) return value_of(Placement::contiguous(num_experts, num_ranks));
+  std::vector<int> experts(num_experts);
+  std::iota(experts.begin(), experts.end(), 0);
+  std::ranges::shuffle(experts, std::mt19937(5));
+  const auto file = std::filesystem::path(::testing::TempDir()) /
+                    fmt::format("hocket-scattered-{}.json", static_cast<int>(getpid()));
+  std::ofstream(file) << fmt::format("[{}]", fmt::join(experts, ", "));
+  Placement placement = value_of(Placement::from_file(file, num_experts, num_ranks));
+  std::filesystem::remove(file);
+  return placement;
+}
+
+inline const LoadedModel& share_of(const ModelCase& model, const Placement& placement, int rank) {
+  static std::map<std::tuple<std::string, DType, std::vector<int>>, LoadedModel> loaded;
+  const std::span<const int> mine = placement.experts_of(rank);
+  const auto key = std::tuple(std::string(model.folder), model.dtype,
+                              std::vector<int>(mine.begin(), mine.end()));
+  auto found = loaded.find(key);
+  if (found == loaded.end()) {
+    const auto folder = std::filesystem::path(HOCKET_SOURCE_DIR) / model.folder;
+    found = loaded.emplace(key, LoadedModel::load(folder, model.dtype, mine)).first;
+  }
+  return found->second;
+}
+
+inline const LoadedModel& share_of(const ModelCase& model, int num_ranks, int rank) {
+  const int experts = config_of(model).moe.num_experts;
+  return share_of(model, placement_of(experts, num_ranks, Places::contiguous), rank);
+}
+
+// Whose sequences are whose, by number of ranks: uneven, and with more than one nobody's fair
+// share; the second of four has none at all.
+inline std::vector<int> sequences_of(int rank, int num_ranks) {
+  static const std::map<int, std::array<int, Script::kSequences>> homes = {
+      {1, {0, 0, 0, 0, 0}}, {2, {0, 1, 0, 0, 1}}, {4, {0, 0, 2, 3, 2}}};
+  std::vector<int> mine;
+  for (int sequence = 0; sequence < Script::kSequences; ++sequence)
+    if (homes.at(num_ranks)[sequence] == rank) mine.push_back(sequence);
+  return mine;
+}
+
+// What one rank with all experts has of the script.
+inline Script::Bits on_one_rank(const ModelCase& model, int combine_groups,
+                                const std::function<Manner(int step)>& manner = {}) {
+  Script::Bits bits;
+  const Model& whole = share_of(model, 1, 0).model;
+  RankMachine machine(whole.config(), model.dtype,
+                      {.max_rows = Script::kMaxRows,
+                       .max_output_rows = Script::kMaxRows,
+                       .max_logits_rows = Script::kMaxRows,
+                       .int8_dispatch = model.int8_dispatch},
+                      kPages);
+  LocalDispatcher dispatcher(whole.config(), combine_groups);
+  const std::vector<int> all = sequences_of(0, 1);
+  const Player player = {whole, machine, dispatcher, all};
+  for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
+    EXPECT_TRUE(player.play(step, manner ? manner(step) : Manner{}).has_value());
+    player.add_bits(bits);
+  }
+  return bits;
+}
+
+// Several ranks that play together, each on a thread.
+class Ranks {
+ public:
+  Ranks(const ModelCase& model, int num_ranks, int combine_groups,
+        Places places = Places::contiguous)
+      : model_(model),
+        num_ranks_(num_ranks),
+        combine_groups_(combine_groups),
+        placement_(placement_of(config_of(model).moe.num_experts, num_ranks, places)) {
+    for (int rank = 0; rank < num_ranks; ++rank) share_of(model, placement_, rank);  // one thread
+  }
+  Duration stall_timeout = std::chrono::seconds(30);
+  int max_slotted_rows = Script::kMaxRows;
+
+  using Body = std::function<void(const Player&, int rank)>;
+  void run(LoopbackHub& hub, const Body& body) const {
+    on_ranks(hub, num_ranks_, [&](Transport& end) {
+      const Model& model = share_of(model_, placement_, end.rank()).model;
+      const WorkLimits limits = {
+          .max_rows = Script::kMaxRows,
+          .max_output_rows = Script::kMaxRows,
+          .max_logits_rows = Script::kMaxRows,
+          .exchange = ExpertParallelDispatcher::exchange_limits(placement_, max_slotted_rows),
+          .int8_dispatch = model_.int8_dispatch};
+      RankMachine machine(model.config(), model_.dtype, limits, kPages);
+      const ExpertParallelDispatcher::Options options = {.model = model.config(),
+                                                         .dtype = model_.dtype,
+                                                         .placement = placement_,
+                                                         .combine_groups = combine_groups_,
+                                                         .limits = limits};
+      const auto exchange = value_of(
+          AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options),
+                                 .stall_timeout = stall_timeout}));
+      const auto dispatcher = value_of(ExpertParallelDispatcher::create(options, *exchange));
+      const std::vector<int> mine = sequences_of(end.rank(), num_ranks_);
+      body({model, machine, *dispatcher, mine}, end.rank());
+    });
+  }
+
+ private:
+  ModelCase model_;
+  int num_ranks_, combine_groups_;
+  Placement placement_;
+};
+
+// What all ranks have of the script together.
+using MannerOf = std::function<Manner(int step, const Player& player, int rank)>;
+inline Script::Bits on_ranks_together(const Ranks& ranks, LoopbackHub& hub,
+                                      const MannerOf& manner) {
+  Script::Bits bits;
+  ranks.run(hub, [&](const Player& player, int rank) {
+    for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
+      const Result<void> played = player.play(step, manner(step, player, rank));
+      ASSERT_TRUE(played.has_value()) << describe(played.error());
+      player.add_bits(bits);  // of its own sequences
+    }
+  });
+  return bits;
+}
+
+}  // namespace hocket::testing
