@@ -1,0 +1,159 @@
+// What is known of orders in general (docs/contracts/overlap.md, "Prediction"): the closed forms of
+// published orders, and that no order is best everywhere.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "compute/overlap/prediction.h"
+#include "compute/overlap/stage_testing.h"
+#include "compute/overlap/testing.h"
+
+namespace hocket {
+namespace {
+
+// Nothing but attention in two pieces, shared expert, experts and transfers.
+struct Stages {
+  double a0, a1, s, m, d, k;
+
+  // latency: transfers disturb each other in nothing. Else each has the link for itself.
+  StageTimes times(bool as_latency = false) const {
+    StageTimes made;
+    made.of(Op::attn_in) = a0, made.of(Op::attn_core) = a1;
+    made.of(Op::shared) = s, made.of(Op::experts) = m;
+    made.dispatch = as_latency ? TransferTime{0, d} : TransferTime{d, 0};
+    made.combine = as_latency ? TransferTime{0, k} : TransferTime{k, 0};
+    return made;
+  }
+  double a() const { return a0 + a1; }
+  double five_stage() const { return 2 * (std::max(d, s + a0) + m + std::max(k, a1)); }
+  double four_phase() const {
+    return std::max(d, a()) + std::max(d, m) + std::max(k, s + m) + std::max(k, s + a());
+  }
+  double lightllm() const {
+    return std::max(k, a()) + s + std::max(d, a()) + s + std::max(d, m) + std::max(k, m);
+  }
+};
+
+constexpr LayerCounts kLayers{.num_moe = 60, .has_shared = true};
+
+double period(const Order& order, const Stages& stages, bool as_latency = true) {
+  const std::array halves = {stages.times(as_latency), stages.times(as_latency)};
+  return predict({order, halves}, kLayers).period_us;
+}
+
+Stages drawn(std::mt19937& random) {
+  const StageTimes times = testing::StageDraw{}(random);
+  return {.a0 = times.of(Op::attn_in),
+          .a1 = times.of(Op::attn_core),
+          .s = times.of(Op::shared),
+          .m = times.of(Op::experts),
+          .d = times.dispatch.busy_us,
+          .k = times.combine.busy_us};
+}
+
+TEST(Orders, PublishedOnesTakeTheirClosedForms) {
+  const Stages long_context{60, 220, 30, 80, 90, 170}, short_context{60, 80, 30, 120, 90, 170},
+      few_experts{60, 100, 30, 250, 90, 170};
+  const Order& five_stage = testing::order_named("sglang-decode");
+  const Order& four_phase = testing::order_named("four-phase");
+  const Order& lightllm = testing::order_named("lightllm-decode");
+  EXPECT_EQ(period(five_stage, long_context), 780);
+  EXPECT_EQ(period(four_phase, long_context), 850);
+  EXPECT_EQ(period(lightllm, long_context), 880);
+  EXPECT_EQ(period(five_stage, short_context), 760);
+  EXPECT_EQ(period(four_phase, short_context), 600);
+  EXPECT_EQ(period(lightllm, short_context), 660);
+  EXPECT_EQ(period(five_stage, few_experts), 1020);
+  EXPECT_EQ(period(four_phase, few_experts), 880);
+  EXPECT_EQ(period(lightllm, few_experts), 890);
+  std::mt19937 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    const Stages stages = drawn(random);
+    EXPECT_NEAR(period(five_stage, stages), stages.five_stage(), 1e-3);
+    EXPECT_NEAR(period(four_phase, stages), stages.four_phase(), 1e-3);
+    EXPECT_NEAR(period(lightllm, stages), stages.lightllm(), 1e-3);
+    // Sending before the shared expert is free.
+    EXPECT_LE(period(testing::order_named("lightllm-decode-late-shared"), stages),
+              period(lightllm, stages) + 1e-3);
+  }
+}
+
+// So the planner must choose: whatever is fixed, loses somewhere.
+TEST(Orders, NoneIsBestEverywhere) {
+  constexpr int kRounds = 20'000;
+  double five = 0, four = 0, light = 0, five_best = 0;
+  std::mt19937 random(2);
+  for (int round = 0; round < kRounds; ++round) {
+    const Stages s = drawn(random);
+    const double best = std::min({s.five_stage(), s.four_phase(), s.lightllm()});
+    five += s.five_stage() / best - 1, four += s.four_phase() / best - 1;
+    light += s.lightllm() / best - 1;
+    five_best += s.five_stage() < std::min(s.four_phase(), s.lightllm()) ? 1 : 0;
+  }
+  const double percent = 100.0 / kRounds;
+  fmt::print(
+      "always five-stage costs {:.1f} %, four-phase {:.1f} %, LightLLM's {:.1f} %; "
+      "five-stage is best in {:.0f} %\n",
+      five * percent, four * percent, light * percent, five_best * percent);
+  EXPECT_NEAR(five * percent, 11.8, 1);
+  EXPECT_NEAR(four * percent, 1.5, 0.5);
+  EXPECT_NEAR(light * percent, 4.6, 1);
+  EXPECT_GT(five_best * percent, 10);
+}
+
+// Against the best of the published ones, where transfers share a link and where they do not.
+TEST(Orders, SearchingAllGainsMostWhereTransfersFlyTogether) {
+  const OrderTable& table = OrderTable::builtin();
+  std::mt19937 random(3);
+  constexpr int kRounds = 60;
+  double link = 0, free = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const Stages stages = drawn(random);
+    for (const bool as_latency : {false, true}) {
+      double named = 0, found = 0;
+      for (int index = 0; index < table.user_begin(); ++index) {
+        if (table.at(index).num_halves != 2) continue;
+        const double us = period(table.at(index), stages, as_latency);
+        double& best = index < table.found_begin() ? named : found;
+        if (best == 0 || us < best) best = us;
+      }
+      found = std::min(found, named);
+      (as_latency ? free : link) += 100 * (named / found - 1) / kRounds;
+    }
+  }
+  fmt::print(
+      "the best of all beats the best published by {:.1f} % on one link, {:.1f} % where "
+      "transfers do not share one\n",
+      link, free);
+  EXPECT_GE(link, 0);
+  EXPECT_GT(free, link);
+}
+
+// Any legal order, also unreasonable ones: that the table has what is worth having.
+TEST(Orders, HardlyAnyOrderBeatsTheTable) {
+  const OrderTable& table = OrderTable::builtin();
+  std::mt19937 random(4);
+  std::vector<Order> others;
+  for (int i = 0; i < 3000; ++i) others.push_back(testing::random_order(random));
+  double worst = 0, sum = 0;
+  constexpr int kRounds = 40;
+  for (int round = 0; round < kRounds; ++round) {
+    const Stages stages = drawn(random);
+    const bool as_latency = round % 2 == 0;
+    double best = 1e9, other = 1e9;
+    for (int index = 0; index < table.user_begin(); ++index)
+      if (table.at(index).num_halves == 2)
+        best = std::min(best, period(table.at(index), stages, as_latency));
+    for (const Order& order : others) other = std::min(other, period(order, stages, as_latency));
+    worst = std::max(worst, best / other - 1);
+    sum += std::max(best / other - 1, 0.0);
+  }
+  fmt::print("of 3,000 random orders the best beats the table by {:.2f} %, {:.1f} % at most\n",
+             100 * sum / kRounds, 100 * worst);
+  EXPECT_LT(worst, 0.01);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,195 @@
+// Predictions against the executor over the loopback in virtual time, to the nanosecond.
+#include "compute/overlap/prediction.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "compute/comm/testing.h"
+#include "compute/overlap/stage_player.h"
+#include "compute/overlap/stage_testing.h"
+#include "compute/overlap/testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::StageDraw;
+
+constexpr double kBytesPerSecond = 1e9;  // a byte a nanosecond
+
+class Spending final : public StageWork {
+ public:
+  Spending(LoopbackHub& hub, int rank) : hub_(hub), rank_(rank) {}
+  void spend(Duration time) override { hub_.spend(rank_, time); }
+
+ private:
+  LoopbackHub& hub_;
+  const int rank_;
+};
+
+// How long the plan takes when it is played, and how much of it was waiting.
+struct Played {
+  Duration step{}, exposed{};
+};
+
+class Waits final : public ExchangeWatch {
+ public:
+  void started(int, MessageKind, Stamp) override {}
+  void waits() override {}
+  void goes_on() override {}
+  void heard(int, MessageKind, Stamp, const ExchangeTimes& times) override {
+    exposed += times.wait_out - times.wait_in;
+  }
+  Duration exposed{};
+};
+
+Played play_for_real(const PlanTimes& plan, const LayerCounts& layers, int num_ranks) {
+  double longest_us = 0;
+  for (const StageTimes& half : plan.halves)
+    longest_us = std::max({longest_us, half.dispatch.busy_us, half.combine.busy_us});
+  const Duration latency(std::llround(plan.halves[0].dispatch.latency_us * 1e3));
+  LoopbackHub hub(num_ranks, {.bytes_per_s = kBytesPerSecond, .latency = latency},
+                  LoopbackHub::Time::virtual_time);
+  std::vector<Played> played(static_cast<size_t>(num_ranks));
+  testing::on_ranks(hub, num_ranks, [&](Transport& end) {
+    Waits waits;
+    auto player = StagePlayer::create(end, {.layers = layers,
+                                            .bytes_per_s = kBytesPerSecond,
+                                            .longest_busy_us = longest_us,
+                                            .watch = &waits});
+    ASSERT_TRUE(player.has_value());
+    Spending work(hub, end.rank());
+    const TimePoint begin = end.now();
+    const auto done = (*player)->play(plan, work);
+    EXPECT_TRUE(done.has_value()) << done.error().message;
+    played[static_cast<size_t>(end.rank())] = {end.now() - begin, waits.exposed};
+  });
+  for (const Played& other : played) EXPECT_EQ(other.step, played[0].step);
+  return played[0];
+}
+
+int64_t ns(double us) {
+  return std::llround(us * 1e3);
+}
+
+void expect_as_played(const PlanTimes& plan, const LayerCounts& layers, int num_ranks) {
+  const Prediction predicted = predict(plan, layers);
+  const Played played = play_for_real(plan, layers, num_ranks);
+  EXPECT_EQ(ns(predicted.step_us), played.step.count()) << plan.order.name << " x " << plan.parts;
+  EXPECT_EQ(ns(predicted.exposed_us), played.exposed.count()) << plan.order.name;
+}
+
+// Halves of unlike sizes; with and without dense layers and shared experts.
+struct Drawn {
+  explicit Drawn(std::mt19937& random) {
+    const StageDraw draw{.latency_us = static_cast<double>(random() % 3 * 12)};
+    halves = {draw(random), draw(random)};
+    layers = {.num_dense = static_cast<int>(random() % 4),
+              .num_moe = static_cast<int>(1 + random() % 6),
+              .has_shared = random() % 2 == 0};
+  }
+  PlanTimes plan(const Order& order, int parts) const {
+    return {order, std::span(halves).first(static_cast<size_t>(order.num_halves)), parts};
+  }
+  std::vector<StageTimes> halves;
+  LayerCounts layers;
+};
+
+TEST(Prediction, IsWhatEveryNamedOrderTakes) {
+  std::mt19937 random(1);
+  const OrderTable& table = OrderTable::builtin();
+  for (int index = 0; index < table.found_begin(); ++index)
+    for (const int parts : {1, 2, 4})
+      for (const int num_ranks : {2, 4}) {
+        const Drawn drawn(random);
+        expect_as_played(drawn.plan(table.at(index), parts), drawn.layers, num_ranks);
+      }
+}
+
+TEST(Prediction, IsWhatFoundOrdersTake) {
+  std::mt19937 random(2);
+  const OrderTable& table = OrderTable::builtin();
+  for (int index = table.found_begin(); index < table.user_begin(); index += 7) {
+    const Drawn drawn(random);
+    expect_as_played(drawn.plan(table.at(index), 1 << random() % 3), drawn.layers, 2);
+  }
+}
+
+TEST(Prediction, IsWhatAnyLegalOrderTakes) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    const Order order = testing::random_order(random);
+    const Drawn drawn(random);
+    expect_as_played(drawn.plan(order, 1 << random() % 3), drawn.layers, round % 4 == 0 ? 4 : 2);
+  }
+}
+
+// Most of a long step is not played but counted, once it repeats itself. A cycle that is seen too
+// early, or counted wrongly, shows here.
+TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 12; ++round) {
+    const Order order = testing::random_order(random);
+    Drawn drawn(random);
+    drawn.layers.num_moe = static_cast<int>(40 + random() % 30);
+    expect_as_played(drawn.plan(order, 1 << random() % 3), drawn.layers, 2);
+  }
+}
+
+TEST(Prediction, ThePeriodIsWhatAnotherLayerTakes) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 300; ++round) {
+    const Order order = testing::random_order(random);
+    Drawn drawn(random);
+    const PlanTimes plan = drawn.plan(order, 1 << random() % 3);
+    drawn.layers.num_moe = 100;
+    const Prediction here = predict(plan, drawn.layers);
+    drawn.layers.num_moe = 160;
+    const double more = predict(plan, drawn.layers).step_us - here.step_us;
+    EXPECT_NEAR(more / 60, here.period_us, 1e-9 * here.period_us) << round;
+  }
+}
+
+TEST(Prediction, TheSerialStepIsTheSumOfItsParts) {
+  std::mt19937 random(5);
+  const Drawn drawn(random);
+  const StageTimes& half = drawn.halves[0];
+  const LayerCounts layers{.num_dense = 2, .num_moe = 5, .has_shared = true, .beside_us = 77};
+  double dense = 0, moe = 0;
+  for (const Op op : dense_graph().ops) dense += half.of(op);
+  for (const Op op : shared_moe_graph().ops) moe += half.of(op);
+  const double exposed = half.dispatch.busy_us + half.dispatch.latency_us + half.combine.busy_us +
+                         half.combine.latency_us;
+  const Prediction serial = predict(drawn.plan(serial_order(), 1), layers);
+  EXPECT_EQ(ns(serial.step_us), ns(2 * dense + 5 * (moe + exposed) + 77));
+  EXPECT_EQ(ns(serial.period_us), ns(moe + exposed));
+  EXPECT_EQ(ns(serial.exposed_us), ns(5 * exposed));
+  EXPECT_EQ(ns(serial.compute_us), ns(2 * dense + 5 * moe));
+}
+
+TEST(Prediction, NoPlanBeatsTheLowerBound) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 2000; ++round) {
+    const Order order = testing::random_order(random);
+    const Drawn drawn(random);
+    const PlanTimes plan = drawn.plan(order, 1 << random() % 3);
+    const double bound = lower_bound_us(plan.halves, drawn.layers, plan.parts);
+    EXPECT_LE(bound, predict(plan, drawn.layers).step_us) << round;
+  }
+}
+
+TEST(Predictor, GivesUpExactlyAtTheLimit) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    const Order order = testing::random_order(random);
+    const Drawn drawn(random);
+    const Predictor predictor(drawn.halves, 1, drawn.layers);
+    const double step = predictor.step_us(order);
+    EXPECT_EQ(predictor.step_us(order, step), Predictor::kNoLimit);
+    EXPECT_EQ(predictor.step_us(order, std::nextafter(step, Predictor::kNoLimit)), step);
+  }
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,37 @@
+// Stage times drawn by chance, for tests of whatever predicts or chooses.
+#pragma once
+
+#include <cmath>
+#include <random>
+
+#include "compute/overlap/stage_times.h"
+
+namespace hocket::testing {
+
+// Log-uniform, in whole multiples of 12 ns, so that parts and the messages to one or three peers
+// are whole nanoseconds.
+struct StageDraw {
+  double latency_us = 0;
+
+  double draw(std::mt19937& random, double low, double high) const {
+    const double at = static_cast<double>(random()) / 0x1p32;
+    return std::round(low * std::pow(high / low, at) / 0.012) * 0.012;
+  }
+  StageTimes operator()(std::mt19937& random) const {
+    StageTimes times;
+    times.of(Op::attn_in) = draw(random, 30, 200);
+    times.of(Op::attn_core) = draw(random, 50, 600);
+    times.of(Op::mlp) = draw(random, 30, 200);
+    times.of(Op::shared) = draw(random, 10, 100);
+    times.of(Op::experts) = draw(random, 50, 600);
+    times.dispatch = {draw(random, 50, 300), latency_us};
+    times.combine = {draw(random, 100, 500), latency_us};
+    for (const Op op :
+         {Op::gate, Op::dispatch_start, Op::dispatch_wait, Op::combine_start, Op::combine_wait})
+      times.of(op) = draw(random, 0.5, 10);
+    times.part_us = draw(random, 1, 10);
+    return times;
+  }
+};
+
+}  // namespace hocket::testing
