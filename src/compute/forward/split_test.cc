@@ -1,6 +1,10 @@
 #include "compute/forward/split.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
 
 #include "compute/forward/once.h"
 
@@ -58,6 +62,134 @@ TEST(Split, EveryCutKeepsEveryRowOnce) {
         for (int i = 0; i < s.num_rows; ++i) positions.push_back(s.first_position + i);
     EXPECT_EQ(positions, batch.positions) << cut;
   }
+}
+
+ForwardBatch prompts_of(const std::vector<int>& lengths) {
+  ForwardBatch batch;
+  batch.mode = ForwardMode::extend;
+  for (const int rows : lengths) {
+    batch.sequences.push_back({.row_begin = batch.num_rows(), .num_rows = rows});
+    batch.ids.resize(batch.ids.size() + rows);
+  }
+  return batch;
+}
+
+int cut_of(const std::vector<int>& lengths, const SplitWish& wish = {}) {
+  return split_for(prompts_of(lengths), wish).first_rows;
+}
+
+// The rule as its authors wrote it, for a half; tokens of the first child.
+int two_chunk_rule(const std::vector<int>& lengths) {
+  int all = 0;
+  for (const int length : lengths) all += length;
+  int border = 0, best = all + 1, left = 0;
+  for (size_t i = 1; i < lengths.size(); ++i) {
+    left += lengths[i - 1];
+    const int difference = std::abs(left - (all - left));
+    if (difference > best) break;
+    best = difference;
+    border = left;
+  }
+  if (border >= 0.48 * all && border <= (1 - 0.48) * all) return border;
+  int sum = 0, index = 0;
+  for (; index < std::ssize(lengths); ++index)
+    if ((sum += lengths[index]) > all / 2) break;
+  return index + 1 > all / 2 ? border : all / 2;
+}
+
+TEST(SplitFor, CutsPromptsWhereTheTableSays) {
+  const struct {
+    std::vector<int> lengths;
+    int cut;
+  } cases[] = {
+      {{50, 50, 50, 50}, 100},  // a border in the middle
+      {{48, 52}, 48},           // or near it
+      {{52, 48}, 52},
+      {{47, 53}, 50},  // too far: a sequence is cut
+      {{100, 2000}, 1050},
+      {{2000, 100}, 1050},
+      {{4096}, 2048},         // one long prompt
+      {{10, 20, 10}, 20},     // of equal borders the later, which is too far here
+      {{40, 30, 5, 25}, 50},  // the first that is worse ends the search
+      {{2, 3}, 2},            // the middle is a border, though no good one
+      {{1, 2}, 1},
+      {{1, 1, 1}, 2},  // no cut can be better than a border
+      {{1, 1}, 1},
+      {{2}, 1},
+      {{3}, 1},
+      {{1}, 1},  // nothing to share
+      {{}, 0},
+  };
+  for (const auto& one : cases)
+    EXPECT_EQ(cut_of(one.lengths), one.cut) << ::testing::PrintToString(one.lengths);
+}
+
+TEST(SplitFor, IsTheTwoChunkRuleForAHalf) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    std::vector<int> lengths(1 + random() % 6);
+    const int most = i % 2 == 0 ? 8 : 3000;
+    for (int& length : lengths) length = 1 + static_cast<int>(random() % most);
+    const std::vector<int>& l = lengths;
+    if (l == std::vector{1}) continue;  // whose one row is nobody's there
+    EXPECT_EQ(cut_of(l), two_chunk_rule(l)) << ::testing::PrintToString(l);
+  }
+}
+
+TEST(SplitFor, NeverLeavesAHalfEmptyAndIsAsNearAsTheRuleAllows) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 20'000; ++i) {
+    std::vector<int> lengths(1 + random() % 5);
+    for (int& length : lengths) length = 1 + static_cast<int>(random() % (i % 3 == 0 ? 10 : 700));
+    const int tiles[] = {1, 4, 16};
+    const SplitWish wish{.share = 16 + static_cast<int>(random() % 33),
+                         .row_tile = tiles[random() % 3],
+                         .cut_threshold = 0.3 + 0.05 * static_cast<double>(random() % 5)};
+    const ForwardBatch batch = prompts_of(lengths);
+    const int rows = batch.num_rows(), cut = split_for(batch, wish).first_rows;
+    if (rows < 2) continue;
+    SCOPED_TRACE(fmt::format("{} share {} tile {}", ::testing::PrintToString(lengths), wish.share,
+                             wish.row_tile));
+    ASSERT_GT(cut, 0);
+    ASSERT_LT(cut, rows);
+    const double off = std::abs(cut - rows * wish.share / 64.0);
+    bool at_border = false;
+    for (const AttentionSequence& s : batch.sequences) at_border |= s.row_begin == cut;
+    const double for_border = (0.5 - wish.cut_threshold) * rows;
+    const double for_tile = wish.row_tile < rows ? 0.5 * wish.row_tile + 1 : 1;
+    // In the smallest, sequences of one row up to the cut make the nearest border the best.
+    const bool small = rows <= 2 * wish.row_tile + 4;
+    EXPECT_LE(small ? 0 : off, std::max(at_border ? for_border : 0, for_tile));
+    EXPECT_EQ(at_border || wish.row_tile >= rows ? 0 : cut % wish.row_tile, 0);
+  }
+}
+
+TEST(SplitFor, AThresholdOfZeroCutsNoSequence) {
+  const SplitWish wish{.cut_threshold = 0};
+  EXPECT_EQ(cut_of({100, 2000}, wish), 100);
+  EXPECT_EQ(cut_of({30, 10, 60}, wish), 40);
+  EXPECT_EQ(cut_of({500}, wish), 500);
+}
+
+TEST(SplitFor, SharesAndTiles) {
+  EXPECT_EQ(cut_of({1000}, {.share = 24}), 375);
+  EXPECT_EQ(cut_of({1000}, {.share = 24, .row_tile = 16}), 368);
+  EXPECT_EQ(cut_of({1000}, {.share = 32, .row_tile = 16}), 496);  // of equal ones the lower
+  EXPECT_EQ(cut_of({20}, {.row_tile = 16}), 16);
+  EXPECT_EQ(cut_of({16}, {.row_tile = 16}), 8);  // no multiple leaves both some
+  EXPECT_EQ(cut_of({100, 300}, {.share = 16, .row_tile = 16}), 100);  // a border needs no tile
+}
+
+TEST(SplitFor, AnswersAreCutByRowsOrAsTheyWerePacked) {
+  ForwardBatch batch = prompts_of(std::vector<int>(9, 1));
+  batch.mode = ForwardMode::decode;
+  EXPECT_EQ(split_for(batch, {}).first_rows, 4);
+  EXPECT_EQ(split_for(batch, {.share = 48}).first_rows, 6);
+  EXPECT_EQ(split_for(batch, {.row_tile = 8}).first_rows, 8);
+  EXPECT_EQ(split_for(batch, {.share = 1}).first_rows, 1);
+  EXPECT_EQ(split_for(batch, {.share = 63}).first_rows, 8);
+  batch.first_half_rows = 2;
+  EXPECT_EQ(split_for(batch, {}).first_rows, 2);
 }
 
 TEST(Once, IsSetOnceAndTakenOnce) {
