@@ -7,103 +7,17 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
-#include <cmath>
-#include <functional>
 #include <random>
 
 #include "compute/comm/testing.h"
-#include "compute/moe/testing.h"
+#include "compute/moe/expert_parallel_testing.h"
 
 namespace hocket {
 namespace {
 
-constexpr int kRanks = 3, kExperts = 12, kHere = kExperts / kRanks, kTopK = 3, kHidden = 40;
-constexpr int kMaxRows = 9, kGroups = 6;
+using namespace testing;
+using Rank = ExpertRank;
 
-ModelConfig config() {
-  return one_moe_layer(kExperts, kTopK, kHidden);
-}
-
-enum class Wire : uint8_t { plain, int8 };
-
-// Which experts a row wants.
-using Choice = std::function<std::array<int, kTopK>(int rank, int row)>;
-
-// One rank with rows of known numbers: 1000 * rank + row, and the column behind the comma.
-struct Rank {
-  Rank(Transport& end, const Choice& choice, Wire wire = Wire::plain)
-      : placement(*Placement::contiguous(kExperts, kRanks)),
-        limits{.max_rows = kMaxRows,
-               .max_output_rows = 1,
-               .max_logits_rows = 1,
-               .exchange = ExpertParallelDispatcher::exchange_limits(placement, kMaxRows),
-               .int8_dispatch = wire == Wire::int8},
-        backend(*Backend::create(Isa::ref, workers, 1 << 16)),
-        work(*WorkBuffers::create(model, DType::f32, limits)) {
-    exchange =
-        *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options())});
-    dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
-    choose(choice);
-  }
-  void choose(const Choice& choice) {
-    for (int row = 0; row < kMaxRows; ++row) {
-      for (int i = 0; i < kHidden; ++i)
-        work.normed.as<float>().row(row)[i] = number(exchange->rank(), row, i);
-      const std::array<int, kTopK> experts = choice(exchange->rank(), row);
-      for (int s = 0; s < kTopK; ++s) {
-        work.expert_ids.row(row)[s] = experts[s];
-        work.expert_weights.row(row)[s] = 0.25f * static_cast<float>(s + 1);
-      }
-    }
-  }
-  static float number(int rank, int row, int column) {
-    return static_cast<float>(1000 * rank + row) + static_cast<float>(column) / 64;
-  }
-  // The same as experts get it. A row's last number is its largest.
-  float given(int rank, int row, int column) const {
-    const float x = number(rank, row, column), amax = number(rank, row, kHidden - 1);
-    return limits.int8_dispatch ? std::nearbyint(x * (127 / amax)) * (amax / 127) : x;
-  }
-  ExpertParallelDispatcher::Options options() const {
-    return {.model = model,
-            .dtype = DType::f32,
-            .placement = placement,
-            .combine_groups = kGroups,
-            .limits = limits};
-  }
-  Half start(int index, int begin, int count) {
-    Half half{.index = index, .rows = {begin, count}};
-    half.state.normed.set(work.normed.slice_rows(begin, count));
-    half.state.routing.set({.ids = work.expert_ids.slice_rows(begin, count),
-                            .weights = work.expert_weights.slice_rows(begin, count)});
-    dispatcher->dispatch_start(site(), half);
-    return half;
-  }
-  // Experts that give back what they get.
-  void compute(Half& half) {
-    const ExpertRows rows = half.state.arrived.take();
-    for (int64_t r = 0; r < rows.x.rows; ++r)
-      std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
-    half.state.computed.set(rows);
-    dispatcher->combine_start(site(), half);
-  }
-  ExchangeSite site() { return {backend, work}; }
-
-  ModelConfig model = config();
-  Placement placement;
-  WorkLimits limits;
-  WorkerPool workers{{}};
-  Backend backend;
-  WorkBuffers work;
-  std::unique_ptr<AllToAll> exchange;  // before the memory that it sends from
-  std::unique_ptr<ExpertParallelDispatcher> dispatcher;
-};
-
-// Three neighbours, so that tokens have several experts on a rank and some on others.
-std::array<int, kTopK> neighbours(int rank, int row) {
-  const int first = (5 * rank + 7 * row) % kExperts;
-  return {(first + 2) % kExperts, first, (first + 1) % kExperts};
-}
 // The worst for rank 0: everybody's rows, for as many experts as a row may have.
 std::array<int, kTopK> all_to_first(int rank, int row) {
   const int missing = (rank + row) % kHere;
@@ -221,7 +135,7 @@ Ranges full_ranges() {
 
 void expect_there_and_back(const Choice& choice, ExchangeMode mode, Wire wire) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
-  testing::on_ranks(hub, kRanks, [&](Transport& end) {
+  on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, choice, wire);
     for (uint64_t step = 0; step < 6; ++step)
       pass_there_and_back(rank, choice, full_ranges(), {step, mode, 1 << step % 3});
@@ -242,7 +156,7 @@ TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
 // Any lengths, none too, any experts; modes and parts that change from step to step.
 void expect_any_rows(Wire wire, const LinkModel& links, LoopbackHub::Time time) {
   LoopbackHub hub(kRanks, links, time);
-  testing::on_ranks(hub, kRanks, [&](Transport& end) {
+  on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, neighbours, wire);
     for (uint64_t step = 0; step < 200 && !::testing::Test::HasFatalFailure(); ++step) {
       std::mt19937 random(static_cast<uint32_t>(step));  // the same on all ranks
@@ -308,7 +222,7 @@ TEST(ExpertParallelDispatch, MessagesOfInt8AreHalfAsLong) {
 TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   std::barrier all_there(kRanks);
-  testing::on_ranks(hub, kRanks, [&](Transport& end) {
+  on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, neighbours, end.rank() == 2 ? Wire::int8 : Wire::plain);
     rank.dispatcher->begin_pass({0, ExchangeMode::slotted}, kMaxRows);
     Half half = rank.start(0, 0, kMaxRows);
@@ -329,7 +243,7 @@ TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
 
 TEST(ExpertParallelDispatch, GroupsOnSeveralRanksAreRefused) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
-  testing::on_ranks(hub, kRanks, [](Transport& end) {
+  on_ranks(hub, kRanks, [](Transport& end) {
     const Rank rank(end, neighbours);
     ExpertParallelDispatcher::Options options = rank.options();
     options.combine_groups = 4;
@@ -340,17 +254,25 @@ TEST(ExpertParallelDispatch, GroupsOnSeveralRanksAreRefused) {
 }
 
 // Rank 2 sends what fits its slots, but more rows than a pass can have, to rank 0.
-void expect_named(ExchangeMode mode) {
+void expect_named(ExchangeMode mode, int parts) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   std::barrier all_there(kRanks);
-  testing::on_ranks(hub, kRanks, [&](Transport& end) {
+  on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, all_to_first);
     const bool lies = end.rank() == 2;
-    rank.dispatcher->begin_pass({0, mode}, kMaxRows);
+    rank.dispatcher->begin_pass({0, mode, parts}, kMaxRows);
     std::array<Half, 2> halves = {rank.start(0, 0, kMaxRows - (lies ? 0 : 4)),
                                   rank.start(1, lies ? 0 : kMaxRows - 4, lies ? kMaxRows : 4)};
-    if (!lies)
+    if (!lies) {
       for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
+      for (Half& half : halves) {
+        rank.compute(half);
+        while (rank.dispatcher->more_parts(half)) {
+          rank.dispatcher->dispatch_wait(rank.site(), half);
+          rank.compute(half);
+        }
+      }
+    }
     const Result<void> seen = rank.dispatcher->status();
     all_there.arrive_and_wait();
     if (lies) return;
@@ -358,7 +280,6 @@ void expect_named(ExchangeMode mode) {
     if (!seen) {
       EXPECT_NE(seen.error().message.find("rank 2 sent"), std::string::npos);
     }
-    for (Half& half : halves) rank.compute(half);
     for (Half& half : halves) rank.dispatcher->combine_wait(rank.site(), half);
     EXPECT_TRUE(halves[0].state.empty() && halves[1].state.empty());
     const Result<void> status = rank.dispatcher->status();
@@ -368,8 +289,10 @@ void expect_named(ExchangeMode mode) {
 }
 
 TEST(ExpertParallelDispatch, ARankThatSendsTooMuchIsNamed) {
-  expect_named(ExchangeMode::counted);
-  expect_named(ExchangeMode::slotted);
+  for (const int parts : {1, 2, 4}) {
+    expect_named(ExchangeMode::counted, parts);
+    expect_named(ExchangeMode::slotted, parts);
+  }
 }
 
 }  // namespace

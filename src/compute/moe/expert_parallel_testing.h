@@ -1,0 +1,100 @@
+// A rank whose rows and experts are so simple that everybody knows what must come of them. Tests
+// only.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "compute/moe/expert_parallel.h"
+#include "compute/moe/testing.h"
+
+namespace hocket::testing {
+
+inline constexpr int kRanks = 3, kExperts = 12, kHere = kExperts / kRanks, kTopK = 3;
+inline constexpr int kHidden = 40, kMaxRows = 9, kGroups = 6;
+
+enum class Wire : uint8_t { plain, int8 };
+
+// Which experts a row wants.
+using Choice = std::function<std::array<int, kTopK>(int rank, int row)>;
+
+// One rank with rows of known numbers: 1000 * rank + row, and the column behind the comma.
+struct ExpertRank {
+  ExpertRank(Transport& end, const Choice& choice, Wire wire = Wire::plain)
+      : placement(*Placement::contiguous(kExperts, kRanks)),
+        limits{.max_rows = kMaxRows,
+               .max_output_rows = 1,
+               .max_logits_rows = 1,
+               .exchange = ExpertParallelDispatcher::exchange_limits(placement, kMaxRows),
+               .int8_dispatch = wire == Wire::int8},
+        backend(*Backend::create(Isa::ref, workers, 1 << 16)),
+        work(*WorkBuffers::create(model, DType::f32, limits)) {
+    exchange =
+        *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options())});
+    dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
+    choose(choice);
+  }
+  void choose(const Choice& choice) {
+    for (int row = 0; row < kMaxRows; ++row) {
+      for (int i = 0; i < kHidden; ++i)
+        work.normed.as<float>().row(row)[i] = number(exchange->rank(), row, i);
+      const std::array<int, kTopK> experts = choice(exchange->rank(), row);
+      for (int s = 0; s < kTopK; ++s) {
+        work.expert_ids.row(row)[s] = experts[s];
+        work.expert_weights.row(row)[s] = 0.25f * static_cast<float>(s + 1);
+      }
+    }
+  }
+  static float number(int rank, int row, int column) {
+    return static_cast<float>(1000 * rank + row) + static_cast<float>(column) / 64;
+  }
+  // The same as experts get it. A row's last number is its largest.
+  float given(int rank, int row, int column) const {
+    const float x = number(rank, row, column), amax = number(rank, row, kHidden - 1);
+    return limits.int8_dispatch ? std::nearbyint(x * (127 / amax)) * (amax / 127) : x;
+  }
+  ExpertParallelDispatcher::Options options() const {
+    return {.model = model,
+            .dtype = DType::f32,
+            .placement = placement,
+            .combine_groups = kGroups,
+            .limits = limits};
+  }
+  Half start(int index, int begin, int count) {
+    Half half{.index = index, .rows = {begin, count}};
+    half.state.normed.set(work.normed.slice_rows(begin, count));
+    half.state.routing.set({.ids = work.expert_ids.slice_rows(begin, count),
+                            .weights = work.expert_weights.slice_rows(begin, count)});
+    dispatcher->dispatch_start(site(), half);
+    return half;
+  }
+  // Experts that give back what they get.
+  void compute(Half& half) {
+    const ExpertRows rows = half.state.arrived.take();
+    for (int64_t r = 0; r < rows.x.rows; ++r)
+      std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
+    half.state.computed.set(rows);
+    dispatcher->combine_start(site(), half);
+  }
+  ExchangeSite site() { return {backend, work}; }
+
+  ModelConfig model = one_moe_layer(kExperts, kTopK, kHidden);
+  Placement placement;
+  WorkLimits limits;
+  WorkerPool workers{{}};
+  Backend backend;
+  WorkBuffers work;
+  std::unique_ptr<AllToAll> exchange;  // before the memory that it sends from
+  std::unique_ptr<ExpertParallelDispatcher> dispatcher;
+};
+
+// Three neighbours, so that tokens have several experts on a rank and some on others.
+inline std::array<int, kTopK> neighbours(int rank, int row) {
+  const int first = (5 * rank + 7 * row) % kExperts;
+  return {(first + 2) % kExperts, first, (first + 1) % kExperts};
+}
+}  // namespace hocket::testing
