@@ -187,7 +187,7 @@ void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
     case Kind::op:
       return slice(kCompute, "compute", op_name(span.op));
     case Kind::beside:
-      return slice(kCompute, "beside", "beside");
+      return slice(kCompute, "beside", span.what);
     case Kind::exposed:
       return slice(kWaiting, "exposed", message_words(span));
     case Kind::waiting:
@@ -233,7 +233,7 @@ Result<void> write_trace(const std::string& path, const TraceInfo& info,
     std::remove(half_written.c_str());
     return fail(error(ErrorCode::io, "cannot write {}: {}", path, std::strerror(why)));
   };
-  std::FILE* file = std::fopen(half_written.c_str(), "w");
+  std::FILE* file = std::fopen(half_written.c_str(), "wx");
   if (file == nullptr) return failed();
   const bool is_written = Writer(file, info, tapes).write();
   const bool is_closed = std::fclose(file) == 0;

@@ -43,7 +43,7 @@ void Ledger::begin_step(TimePoint now) {
   waits_.clear();
   is_open_ = true;
   in_op_ = false;
-  begin_ = since_ = beside_.begin = now;
+  begin_ = since_ = now;
   waited_ = {};
 }
 
@@ -99,19 +99,23 @@ void Ledger::end_op() {
   keep(op_);
 }
 
-Ledger::Beside::Beside(Ledger* ledger) : ledger_(ledger) {
+Ledger::Beside::Beside(Ledger* ledger, const char* what) : ledger_(ledger), what_(what) {
   if (ledger_ == nullptr) return;
   if (ledger_->is_open_) ledger_->book(ledger_->clock_.now());
-  if (ledger_->besides_++ == 0) ledger_->beside_.begin = ledger_->since_;
+  begin_ = ledger_->since_;
+  ++ledger_->besides_;
 }
 
 Ledger::Beside::~Beside() {
   if (ledger_ == nullptr) return;
-  if (ledger_->is_open_) ledger_->book(ledger_->clock_.now());
-  if (--ledger_->besides_ > 0 || !ledger_->is_open_ || !ledger_->keeps_spans_) return;
-  ledger_->beside_.kind = LedgerSpan::Kind::beside;
-  ledger_->beside_.end = ledger_->since_;
-  ledger_->keep(ledger_->beside_);
+  Ledger& l = *ledger_;
+  if (l.is_open_) l.book(l.clock_.now());
+  --l.besides_;
+  if (l.is_open_ && l.keeps_spans_)
+    l.keep({.kind = LedgerSpan::Kind::beside,
+            .begin = std::max(begin_, l.begin_),
+            .end = l.since_,
+            .what = what_});
 }
 
 void Ledger::waited(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
@@ -221,11 +225,6 @@ const StepAccount& Ledger::end_step(TimePoint now) {
   HOCKET_CHECK(!in_op_);
   if (!is_open_) return account_;
   book(now);
-  if (besides_ > 0 && keeps_spans_) {
-    beside_.kind = LedgerSpan::Kind::beside;
-    beside_.end = now;
-    keep(beside_);
-  }
   is_open_ = false;
   account_.took = now - begin_;
   settle_wire();

@@ -72,7 +72,8 @@ struct LedgerSpan {
   uint8_t half = 0, part = 0;
   int16_t layer = -1;  // -1: of none
   TimePoint begin{}, end{};
-  int64_t bytes = 0;  // of push, wire
+  int64_t bytes = 0;            // of push, wire
+  const char* what = "beside";  // of beside
 };
 
 class Ledger {
@@ -98,13 +99,16 @@ class Ledger {
   // operations and others of its kind; each moment is booked to the innermost.
   class Beside {
    public:
-    explicit Beside(Ledger* ledger);
+    // what: a word for timelines that outlives the ledger.
+    explicit Beside(Ledger* ledger, const char* what = "beside");
     ~Beside();
     Beside(const Beside&) = delete;
     Beside& operator=(const Beside&) = delete;
 
    private:
     Ledger* ledger_;  // may be null
+    const char* what_;
+    TimePoint begin_{};
   };
   // After a wait for rows, or for an agreement: from within ExchangeWatch::heard().
   void waited(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times);
@@ -150,7 +154,7 @@ class Ledger {
   // A step is open; what is going on in it, and since when it is not booked.
   bool is_open_ = false, in_op_ = false;
   int besides_ = 0;
-  LedgerSpan op_, beside_;  // the outermost one
+  LedgerSpan op_;
   TimePoint begin_{}, since_{};
   Duration waited_{};  // since then
   // Of this step: by arrival, by time.
