@@ -19,6 +19,7 @@ int check(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int bench(const Arguments& arguments);
 int simulate(const Arguments& arguments);
+int trace(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int version(const Arguments& arguments);
 

@@ -24,6 +24,7 @@ constexpr std::array kCommands = {
     Command{"plan", "what fits and how fast it would be, from config.json alone", plan},
     Command{"bench", "kernels | one-batch | serving | scheduler", bench},
     Command{"simulate", "traffic through the real scheduler in virtual time", simulate},
+    Command{"trace", "a profile of /start_profile as text; several as one", trace},
     Command{"doctor", "what this machine offers, and what to change", doctor},
     Command{"version", "version, compiler, instruction sets", version},
 };

@@ -21,14 +21,6 @@
 namespace hocket {
 namespace {
 
-std::string fresh_id() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return fmt::format(
-      "{:.3f}",
-      static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count()) /
-          1000);
-}
-
 Result<void> check_dir(const std::string& dir) {
   std::error_code why;
   std::filesystem::create_directories(dir, why);
@@ -78,6 +70,12 @@ std::string Profiler::default_dir() {
   for (const char* name : {"HOCKET_PROFILE_DIR", "SGLANG_TORCH_PROFILER_DIR"})
     if (const char* dir = std::getenv(name); dir != nullptr && *dir != 0) return dir;
   return "/tmp";
+}
+
+std::string Profiler::fresh_id() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+  return fmt::format("{}.{:03}", ms / 1000, ms % 1000);
 }
 
 Profiler::Profiler(Options options) : state_(std::make_unique<State>(std::move(options))) {}

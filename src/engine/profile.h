@@ -38,6 +38,7 @@ class Profiler {
   static constexpr size_t kMostSpans = size_t{1} << 20;  // of a rank
   // $HOCKET_PROFILE_DIR, else $SGLANG_TORCH_PROFILER_DIR, else /tmp.
   static std::string default_dir();
+  static std::string fresh_id();  // the time
 
   struct Start {
     std::string dir;                     // empty: default_dir(). Made if it is not there.

@@ -1,0 +1,99 @@
+// hocket trace: a profile of /start_profile as text, and several as one file.
+#include <fmt/core.h>
+
+#include <charconv>
+#include <fstream>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "engine/trace_view.h"
+
+namespace hocket {
+namespace {
+
+struct TraceFlags {
+  std::vector<std::string> files;
+  std::string layers, output;
+  int64_t step = -1;
+  int width = 100;
+};
+
+Result<bool> parse(TraceFlags& f, const Arguments& arguments) {
+  Arguments flags;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (!word.starts_with('-')) {
+      f.files.push_back(word);
+      continue;
+    }
+    flags.push_back(word);
+    const bool is_help = word == "--help" || word == "-h";
+    if (!is_help && !word.contains('=') && i + 1 < arguments.size())
+      flags.push_back(arguments[++i]);
+  }
+  HOCKET_TRY(
+      const bool goes_on,
+      parse_flags({.command = "trace",
+                   .about = "FILE...: profiles of /start_profile as text, or put together",
+                   .groups = {{"What",
+                               {{"step", &f.step, "which; -1: one in the middle", ""},
+                                {"layers", &f.layers, "as 3-5; none: all, and what is beside", ""},
+                                {"width", &f.width, "characters", ""},
+                                {"output", &f.output,
+                                 "writes the files, put together, for Perfetto", "o"}}}},
+                   .takes_config = false},
+                  flags));
+  if (goes_on && f.files.empty())
+    return fail(error(ErrorCode::usage, "which trace?").with_fix("hocket trace FILE..."));
+  if (f.width < 10 || f.width > 10'000)
+    return fail(ErrorCode::bad_value, "--width {} is not in 10 to 10000", f.width);
+  return goes_on;
+}
+
+// "3-5" or "4".
+Result<std::pair<int, int>> parse_layers(const std::string& text) {
+  int first = 0, last = 0;
+  const char* end = text.data() + text.size();
+  auto parsed = std::from_chars(text.data(), end, first);
+  last = first;
+  if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '-')
+    parsed = std::from_chars(parsed.ptr + 1, end, last);
+  if (parsed.ec != std::errc() || parsed.ptr != end || first < 0 || last < first)
+    return fail(ErrorCode::bad_value, "--layers {} is not a range as 3-5", text);
+  return std::pair(first, last);
+}
+
+Result<void> run_trace(const TraceFlags& f) {
+  TraceWindow window{.width = f.width};
+  if (!f.layers.empty()) {
+    HOCKET_TRY(window.layers, parse_layers(f.layers));
+  }
+  if (f.step >= 0) window.step = static_cast<uint64_t>(f.step);
+  HOCKET_TRY(const StepTrace trace, read_traces(f.files));
+  if (!f.output.empty()) {
+    std::ofstream file(f.output);
+    file << trace.file.dump() << '\n';
+    file.close();
+    if (!file) return fail(ErrorCode::io, "cannot write {}", f.output);
+  }
+  HOCKET_TRY(const std::string drawn, draw_step(trace, window));
+  fmt::print("{}\n{}", drawn, draw_totals(trace));
+  fmt::print(
+      "\n  q attn_in  a attn_core  m mlp  g gate  s shared  x experts  d k send  w c take in, "
+      "capitals: second half\n  . waits for slower ranks  ! waits for a transfer  - beside the "
+      "layers  digits: lane of a message on its way\n");
+  return {};
+}
+
+}  // namespace
+
+int trace(const Arguments& arguments) {
+  TraceFlags flags;
+  const Result<bool> goes_on = parse(flags, arguments);
+  if (!goes_on) return report(goes_on.error());
+  if (!*goes_on) return 0;
+  const Result<void> done = run_trace(flags);
+  return done ? 0 : report(done.error());
+}
+
+}  // namespace hocket
