@@ -155,8 +155,27 @@ bool ExpertParallelDispatcher::keep(Result<void> result) {
   return !error_;
 }
 
-bool ExpertParallelDispatcher::wait(int lane, MessageKind kind, int layer) {
-  return !error_ && keep(exchange_.wait(lane, kind, {pass_.step, static_cast<uint16_t>(layer)}));
+void ExpertParallelDispatcher::all_due(const Half& half) {
+  HalfState& state = halves_[half.index];
+  state.num_due = pass_.parts;
+  for (int part = 0; part < pass_.parts; ++part) state.due[part] = lane_of(half.index, part);
+}
+
+// Waits for the first that is here of those that are due; -1 after an error.
+int ExpertParallelDispatcher::take_first(HalfState& state, MessageKind kind, int layer) {
+  if (error_) return -1;
+  const Stamp stamp = {pass_.step, static_cast<uint16_t>(layer)};
+  const std::span<int> due(state.due.data(), static_cast<size_t>(state.num_due));
+  HOCKET_CHECK(!due.empty());
+  Result<int> lane = due.size() > 1 ? exchange_.wait_any(due, kind, stamp) : due[0];
+  if (lane)
+    if (auto here = exchange_.wait(*lane, kind, stamp); !here) lane = fail(std::move(here).error());
+  if (!lane) {
+    keep(fail(std::move(lane).error()));
+    return -1;
+  }
+  state.num_due -= static_cast<int>(std::ranges::remove(due, *lane).size());
+  return *lane;
 }
 
 void ExpertParallelDispatcher::progress() {
@@ -248,54 +267,72 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
   const Routing routing = half.state.routing.take();
   const View<float> shared =
       half.state.shared_y.empty() ? View<float>() : half.state.shared_y.take();
-  for (int part = 0; part < pass_.parts; ++part)
-    if (!wait(lane_of(half.index, part), MessageKind::combine, site.layer)) return;
-  if (keep(find_results(site.work, half, routing)))
-    combine_placed(site.backend,
-                   {.dtype = dtype_,
-                    .rows = {site.work.exchange.results, half.rows.count, top_k_},
-                    .ids = routing.ids,
-                    .weights = counted() ? View<const float>() : View<const float>(routing.weights),
-                    .group_size = group_size_,
-                    .shared = shared,
-                    .residual = site.work.residual.slice_rows(half.rows.begin, half.rows.count)});
+  const auto add_up = [&](int part) {
+    const Range rows = rows_of(half, part);
+    find_results(site.work, half, routing, part);
+    const auto of_rows = [&](auto view) {
+      return view.rows > 0 ? view.slice_rows(rows.begin, rows.count) : view;
+    };
+    combine_placed(
+        site.backend,
+        {.dtype = dtype_,
+         .rows = {site.work.exchange.results, rows.count, top_k_},
+         .ids = of_rows(routing.ids),
+         .weights = counted() ? View<const float>() : View<const float>(of_rows(routing.weights)),
+         .group_size = group_size_,
+         .shared = of_rows(shared),
+         .residual = site.work.residual.slice_rows(half.rows.begin + rows.begin, rows.count)});
+  };
+  HalfState& state = halves_[half.index];
+  all_due(half);
+  while (state.num_due > 0) {
+    const int lane = take_first(state, MessageKind::combine, site.layer);
+    if (lane < 0) return;
+    const int part = lane - lane_of(half.index, 0);
+    if (!keep(read_results(site.work, half, routing, part))) return;
+    if (!counted()) continue;  // a row wants something of every part
+    add_up(part);
+    exchange_.release(lane, MessageKind::combine);
+  }
+  if (counted()) return;
+  add_up(0);
   for (int part = 0; part < pass_.parts; ++part)
     exchange_.release(lane_of(half.index, part), MessageKind::combine);
 }
 
-// Where the result of every slot stands. Counted: the sum of its group, for one slot of the group;
-// nothing for its others.
-Result<void> ExpertParallelDispatcher::find_results(const WorkBuffers& work, const Half& half,
-                                                    const Routing& routing) {
-  for (int part = 0; part < pass_.parts; ++part) {
-    if (counted()) number_sums(work, half, routing, part);
-    const Returned& own = halves_[half.index].returned[part];
-    for (int peer = 0; peer < num_ranks_; ++peer) {
-      const std::byte*& rows = results_[parcel_of(part, peer)];
-      if (peer == rank_) {
-        rows = own.rows + own.first[rank_] * row_bytes_;
-        continue;
-      }
-      const int due = counted() ? static_cast<int>(cursor_[parcel_of(part, peer)])
-                                : rows_to(work, half, part, peer).count;
-      HOCKET_TRY(rows,
-                 read_combine(exchange_.from(lane_of(half.index, part), MessageKind::combine, peer),
-                              combine_format(), due, peer));
+// Where the results of a part begin, for each parcel. Counted: sets work.expert_position too.
+Result<void> ExpertParallelDispatcher::read_results(const WorkBuffers& work, const Half& half,
+                                                    const Routing& routing, int part) {
+  if (counted()) number_sums(work, half, routing, part);
+  const Returned& own = halves_[half.index].returned[part];
+  for (int peer = 0; peer < num_ranks_; ++peer) {
+    const std::byte*& rows = results_[parcel_of(part, peer)];
+    if (peer == rank_) {
+      rows = own.rows + own.first[rank_] * row_bytes_;
+      continue;
     }
+    const int due = counted() ? static_cast<int>(cursor_[parcel_of(part, peer)])
+                              : rows_to(work, half, part, peer).count;
+    HOCKET_TRY(rows,
+               read_combine(exchange_.from(lane_of(half.index, part), MessageKind::combine, peer),
+                            combine_format(), due, peer));
   }
-  const View<int32_t> place = work.expert_position.slice_rows(half.rows.begin, half.rows.count);
+  return {};
+}
+
+// Where the result of every slot stands, of a part's rows; slotted, of all rows. Counted: the sum
+// of its group, for one slot of the group; nothing for its others.
+void ExpertParallelDispatcher::find_results(const WorkBuffers& work, const Half& half,
+                                            const Routing& routing, int part) {
+  const Range rows = rows_of(half, part);
   const std::byte** to = work.exchange.results;
-  int part = 0;
-  for (int t = 0; t < half.rows.count; ++t) {
-    while (counted() && t >= rows_of(half, part).end()) ++part;
+  for (int t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < top_k_; ++s) {
       const int id = routing.ids.row(t)[s];
-      const int64_t at = place.row(t)[s];
+      const int64_t at = work.expert_position.row(half.rows.begin + t)[s];
       const int parcel = counted() ? parcel_of(part, placement_.rank_of(id)) : leaving_[id].parcel;
       *to++ = at < 0 ? nullptr : results_[parcel] + at * row_bytes_;
     }
-  }
-  return {};
 }
 
 // The partial sums of a part's rows, numbered as a rank sends them: token by token, groups

@@ -73,7 +73,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
   };
   // What a half keeps from one operation to a later one.
   struct HalfState {
-    std::array<int, kMaxParts> due{};  // lanes whose part was not taken yet, ascending
+    std::array<int, kMaxParts> due{};  // lanes whose part is still to be waited for, ascending
     int num_due = 0;
     int part = 0;                    // in hand
     std::vector<int32_t> rows_from;  // [ranks] rows that came from each, in all parts
@@ -97,7 +97,8 @@ class ExpertParallelDispatcher final : public Dispatcher {
   MessageFormat dispatch_format(int to, int part) const;
   MessageFormat combine_format() const;
   bool keep(Result<void> result);
-  bool wait(int lane, MessageKind kind, int layer);
+  void all_due(const Half& half);
+  int take_first(HalfState& state, MessageKind kind, int layer);
   void send(int lane, MessageKind kind, int layer);
   std::byte* head_of(const WorkBuffers& work, int lane, int rank) const;
 
@@ -117,7 +118,6 @@ class ExpertParallelDispatcher final : public Dispatcher {
   void send_rows(const ExchangeSite& site, const Half& half, int part);
 
   // What came.
-  bool take_part(const Half& half, int layer);
   Result<void> read_rows(const WorkBuffers& work, const Half& half);
   ArrivedRows own_rows(const WorkBuffers& work, const Half& half) const;
   ExpertRows arrange(const ExchangeSite& site, const Half& half);
@@ -126,7 +126,9 @@ class ExpertParallelDispatcher final : public Dispatcher {
   // What goes back, and is added up.
   void sum_groups(const ExchangeSite& site, const Half& half, const ExpertRows& rows);
   void collect_rows(const ExchangeSite& site, const Half& half, const ExpertRows& rows);
-  Result<void> find_results(const WorkBuffers& work, const Half& half, const Routing& routing);
+  Result<void> read_results(const WorkBuffers& work, const Half& half, const Routing& routing,
+                            int part);
+  void find_results(const WorkBuffers& work, const Half& half, const Routing& routing, int part);
   void number_sums(const WorkBuffers& work, const Half& half, const Routing& routing, int part);
 
   const Placement placement_;

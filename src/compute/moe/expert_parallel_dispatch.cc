@@ -66,10 +66,8 @@ std::span<uint32_t> ExpertParallelDispatcher::counts_for(const WorkBuffers& work
 void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
   const MatrixView normed = half.state.normed.take();
   half.state.dispatched.set({});
-  HalfState& state = halves_[half.index];
-  state.num_due = pass_.parts;
-  state.part = 0;
-  for (int part = 0; part < pass_.parts; ++part) state.due[part] = lane_of(half.index, part);
+  halves_[half.index].part = 0;
+  all_due(half);
   if (error_) return;
   const auto round = [&](const Range& rows) {
     if (limits_.int8_dispatch)
@@ -205,29 +203,12 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
     std::ranges::fill(state.rows_from, 0);
     state.num_expert_rows = 0;
   }
-  const bool here = take_part(half, site.layer);
+  const int lane = take_first(state, MessageKind::dispatch, site.layer);
+  const bool here = lane >= 0;
+  if (here) state.part = lane - lane_of(half.index, 0);
   if (!here || !keep(read_rows(site.work, half))) std::ranges::fill(arrived_, ArrivedRows{});
   half.state.arrived.set(arrange(site, half));
-  if (here) exchange_.release(lane_of(half.index, state.part), MessageKind::dispatch);
-}
-
-// The first that is here of those that are due.
-bool ExpertParallelDispatcher::take_part(const Half& half, int layer) {
-  HalfState& state = halves_[half.index];
-  if (error_) return false;
-  const std::span<int> due(state.due.data(), state.num_due);
-  HOCKET_CHECK(!due.empty());
-  int lane = due[0];
-  if (due.size() > 1) {
-    const Result<int> first =
-        exchange_.wait_any(due, MessageKind::dispatch, {pass_.step, static_cast<uint16_t>(layer)});
-    if (!first) return keep(fail(first.error()));
-    lane = *first;
-  }
-  if (!wait(lane, MessageKind::dispatch, layer)) return false;
-  state.num_due -= static_cast<int>(std::ranges::remove(due, lane).size());
-  state.part = lane - lane_of(half.index, 0);
-  return true;
+  if (here) exchange_.release(lane, MessageKind::dispatch);
 }
 
 Result<void> ExpertParallelDispatcher::read_rows(const WorkBuffers& work, const Half& half) {
