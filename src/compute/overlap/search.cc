@@ -217,8 +217,8 @@ SearchAnswer search(const SearchQuestion& question) {
   return answer;
 }
 
-std::string why_not_two(const SearchAnswer& answer) {
-  const auto& [none, two, latency_us, experts_us, attn_us] = answer.reason;
+std::string why_not_two(const SearchReason& reason) {
+  const auto& [none, two, latency_us, experts_us, attn_us] = reason;
   if (none.exposed_us < kLittle * none.step_us)
     return fmt::format("nothing to hide, the exchange is {:.1f} % of the step",
                        100 * none.exposed_us / none.step_us);
@@ -248,7 +248,7 @@ std::string explain(const SearchAnswer& answer, const OrderTable& orders) {
     one = fmt::format("one half predicted {}, ", gain(answer.best.step_us, none_us));
   if (answer.best_two.step_us == 0) return one + "too few rows for two halves";
   return fmt::format("{}two halves predicted {}: {}", one, gain(answer.best_two.step_us, none_us),
-                     why_not_two(answer));
+                     why_not_two(answer.reason));
 }
 
 }  // namespace hocket

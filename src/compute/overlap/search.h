@@ -57,9 +57,9 @@ inline constexpr std::array kSearchShares = {32, 30, 34, 28, 36, 26, 38, 24, 40}
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);
 // What the plan takes, of the bucket as a whole.
 Prediction predict_plan(const SearchQuestion& question, const Plan& plan);
-// Why two halves are worth no more than they are, as a clause: "experts too small to cover
-// dispatch". Writes answer.why from answer.reason.
-std::string why_not_two(const SearchAnswer& answer);
+// Why two halves are worth no more than they are: "experts too small to cover dispatch".
+std::string why_not_two(const SearchReason& reason);
+// SearchAnswer::why, of the rest.
 std::string explain(const SearchAnswer& answer, const OrderTable& orders);
 
 // The same in pieces, for a server that has little time for it. Allocates at construction alone;

@@ -195,11 +195,11 @@ TEST(Search, SaysWhatIsTooSmall) {
                            .compute_us = 74},
                    .experts_us = 5,
                    .attn_us = 20};
-  EXPECT_EQ(why_not_two(answer), "experts too small to cover dispatch");
+  EXPECT_EQ(why_not_two(answer.reason), "experts too small to cover dispatch");
   std::swap(answer.reason.experts_us, answer.reason.attn_us);
-  EXPECT_EQ(why_not_two(answer), "attention too small to cover dispatch");
+  EXPECT_EQ(why_not_two(answer.reason), "attention too small to cover dispatch");
   answer.reason.two.combine_exposed_us = 25;
-  EXPECT_EQ(why_not_two(answer), "attention too small to cover combine");
+  EXPECT_EQ(why_not_two(answer.reason), "attention too small to cover combine");
 }
 
 }  // namespace

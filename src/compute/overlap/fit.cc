@@ -1,0 +1,388 @@
+#include "compute/overlap/fit.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "base/check.h"
+#include "compute/overlap/medians.h"
+#include "compute/overlap/search.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kRemembered = 15;  // steps of a bucket
+constexpr int kNumClasses = 48;  // of rows: up to 2^24
+constexpr int kNumKeyCells = 64;
+constexpr double kSpread = 2;  // of sizes, that a line through them means something
+// A part beyond the first, before any was seen: so much of what the cores do for an exchange.
+constexpr double kPartShare = 0.04;
+
+// What is learned of a half and a layer: first the operations.
+enum : uint8_t { kBeside = kNumOps, kPart, kDispatchKb, kCombineKb, kNumQuantities };
+constexpr auto kAttnCore = static_cast<size_t>(Op::attn_core);
+using Values = std::array<double, kNumQuantities>;
+
+// What parts lengthen.
+constexpr std::array kOpsOfParts = {Op::dispatch_start, Op::dispatch_wait, Op::experts,
+                                    Op::combine_start};
+
+using Median = RunningMedian<kRemembered>;
+
+struct RowCell {
+  std::array<Median, kNumQuantities> medians;
+  std::optional<Values> prior;  // its shape at the class's size, once it was asked for
+  int num_seen = 0;
+};
+// Attention depends on keys too. Cells come and go.
+struct KeyCell {
+  int rows = 0, keys = 0;  // classes
+  double log_rows = 0, log_keys = 0;
+  double prior = 0;  // its shape at the classes' sizes; 0: none
+  Median median;
+  uint64_t last_used = 0;
+};
+
+struct PhaseFit {
+  std::array<RowCell, kNumClasses> rows;
+  std::array<KeyCell, kNumKeyCells> keys;
+  std::array<Line, kNumQuantities> lines;
+  int num_seen = 0;
+};
+
+double log_of(int64_t size) {
+  return std::log2(static_cast<double>(std::max<int64_t>(size, 1)));
+}
+
+int row_class(int rows) {
+  return std::clamp(size_class(rows), 1, kNumClasses - 1);
+}
+
+// A line where all points are of about one size: by what causes the time, and a floor.
+Line guessed_line(const Point& p, bool by_keys, double floor) {
+  if (by_keys && p.z > 0) return {.floor = floor * p.y, .b = (1 - floor) * p.y / p.z};
+  return {.floor = floor * p.y, .a = (1 - floor) * p.y / std::max(p.x, 1.0)};
+}
+
+Bucket centre_of(const Bucket& bucket) {
+  return {bucket.phase, static_cast<int>(size_of_class(row_class(bucket.rows))),
+          size_of_class(size_class(bucket.kv_tokens))};
+}
+
+}  // namespace
+
+int size_class(int64_t size) {
+  if (size <= 2) return static_cast<int>(std::max<int64_t>(size, 0));
+  const int octave = std::bit_width(static_cast<uint64_t>(size - 1)) - 1;  // 2^octave < size
+  return 2 * octave + (size > (int64_t{3} << (octave - 1)) ? 2 : 1);
+}
+
+int64_t size_of_class(int of_class) {
+  if (of_class <= 2) return of_class;
+  return of_class % 2 == 0 ? int64_t{1} << (of_class / 2) : int64_t{3} << (of_class / 2 - 1);
+}
+
+struct FittedTimes::State {
+  LayerCounts layers;
+  std::shared_ptr<const StageModel> prior;
+  std::array<PhaseFit, kNumPhases> phases;
+  RobustLine dispatch, combine;  // busy us by KB
+  Median latency;
+  uint64_t clock = 0;
+
+  const PhaseFit& phase(const Bucket& b) const { return phases[static_cast<size_t>(b.phase)]; }
+  PhaseFit& phase(const Bucket& b) { return phases[static_cast<size_t>(b.phase)]; }
+
+  Values prior_shape(const Bucket& bucket) const;
+  Values shape(const Bucket& bucket) const;
+  double row_ratio(const PhaseFit& fit, size_t quantity, const Bucket& bucket) const;
+  double key_ratio(const PhaseFit& fit, const Bucket& bucket) const;
+  Values values(const Bucket& bucket) const;
+  void note(const Bucket& bucket, const Values& measured);
+  void note_beside(const Bucket& bucket, double measured);
+  void note_keys(const Bucket& bucket, double measured, double scale);
+  void fit_lines(PhaseFit& fit);
+  double layers_of(Op op) const;
+  Values measured_of(const StepReport& step) const;
+  void take_parts_out(Values& measured, const Values& expected, int more_parts) const;
+};
+
+// 0: it does not say.
+Values FittedTimes::State::prior_shape(const Bucket& bucket) const {
+  Values values{};
+  if (prior == nullptr) return values;
+  const StageTimes times = prior->at(bucket);
+  std::ranges::copy(times.compute, values.begin());
+  values[kPart] = times.part_us;
+  return values;
+}
+
+// What is compared with: the prior's, or lines.
+Values FittedTimes::State::shape(const Bucket& bucket) const {
+  Values values = prior_shape(bucket);
+  const auto rows = static_cast<double>(bucket.rows), keys = static_cast<double>(bucket.kv_tokens);
+  for (size_t i = 0; i < kNumQuantities; ++i)
+    if (values[i] <= 0) values[i] = phase(bucket).lines[i].at(rows, keys);
+  return values;
+}
+
+namespace {
+
+// Ratio of a cell's median to the shape, where it has one.
+std::optional<double> ratio_of(const PhaseFit& fit, int of_class, size_t quantity) {
+  const RowCell& cell = fit.rows[static_cast<size_t>(of_class)];
+  const Median& median = cell.medians[quantity];
+  if (median.count() == 0) return std::nullopt;
+  double expected = cell.prior ? (*cell.prior)[quantity] : 0;
+  if (expected <= 0)
+    expected = fit.lines[quantity].at(static_cast<double>(size_of_class(of_class)), 0);
+  return expected > 0 ? std::optional(median.median() / expected) : std::nullopt;
+}
+
+}  // namespace
+
+// How much the medians around differ from the shape. The bucket's own counts by how many steps it
+// has, its neighbours' by how near they are.
+double FittedTimes::State::row_ratio(const PhaseFit& fit, size_t quantity,
+                                     const Bucket& bucket) const {
+  const int here = row_class(bucket.rows);
+  const auto ratio = [&](int of_class) { return ratio_of(fit, of_class, quantity); };
+  const Median& own = fit.rows[static_cast<size_t>(here)].medians[quantity];
+  const double trust = own.count() / (own.count() + 1.0);
+  const auto mine = own.count() > 0 ? ratio(here) : std::nullopt;
+  if (own.count() >= kRemembered && mine) return *mine;
+  std::optional<double> below, above;
+  int low = here - 1, high = here + 1;
+  while (low > 0 && !(below = ratio(low))) --low;
+  while (high < kNumClasses && !(above = ratio(high))) ++high;
+  double around = 1;
+  if (below && above)
+    around = (*below * (high - here) + *above * (here - low)) / (high - low);
+  else if (below || above)
+    around = below ? *below : *above;
+  else
+    return mine.value_or(1);
+  return mine ? trust * *mine + (1 - trust) * around : around;
+}
+
+double FittedTimes::State::key_ratio(const PhaseFit& fit, const Bucket& bucket) const {
+  const double log_rows = log_of(bucket.rows), log_keys = log_of(bucket.kv_tokens);
+  double sum = 0, weights = 0;
+  for (const KeyCell& cell : fit.keys) {
+    if (cell.median.count() == 0) continue;
+    const double expected = shape({bucket.phase, static_cast<int>(size_of_class(cell.rows)),
+                                   size_of_class(cell.keys)})[kAttnCore];
+    if (expected <= 0) continue;
+    const double rows = log_rows - cell.log_rows, keys = log_keys - cell.log_keys;
+    const double near = 1 / (0.05 + rows * rows + keys * keys);
+    const double weight = near * near * cell.median.count() / (cell.median.count() + 1.0);
+    sum += weight * cell.median.median() / expected, weights += weight;
+  }
+  return weights > 0 ? sum / weights : 1;
+}
+
+Values FittedTimes::State::values(const Bucket& bucket) const {
+  const PhaseFit& fit = phase(bucket);
+  Values values = shape(bucket);
+  if (values[kPart] <= 0)
+    for (const Op op : kOpsOfParts) values[kPart] += kPartShare * values[static_cast<size_t>(op)];
+  for (size_t i = 0; i < kNumQuantities; ++i)
+    if (values[i] > 0)
+      values[i] *= i == kAttnCore ? key_ratio(fit, bucket) : row_ratio(fit, i, bucket);
+  return values;
+}
+
+void FittedTimes::State::note_keys(const Bucket& bucket, double measured, double scale) {
+  PhaseFit& fit = phase(bucket);
+  const int rows = row_class(bucket.rows), keys = size_class(bucket.kv_tokens);
+  auto cell = std::ranges::find_if(fit.keys, [&](const KeyCell& c) {
+    return c.median.count() > 0 && c.rows == rows && c.keys == keys;
+  });
+  if (cell == fit.keys.end()) {  // a free one, or that of longest ago
+    cell = std::ranges::min_element(fit.keys, {}, &KeyCell::last_used);
+    *cell = {.rows = rows,
+             .keys = keys,
+             .log_rows = log_of(size_of_class(rows)),
+             .log_keys = log_of(size_of_class(keys)),
+             .prior = prior_shape(centre_of(bucket))[kAttnCore]};
+  }
+  cell->last_used = ++clock;
+  cell->median.add(static_cast<float>(measured * scale));
+}
+
+// Values below 0 were not measured.
+void FittedTimes::State::note(const Bucket& bucket, const Values& measured) {
+  PhaseFit& fit = phase(bucket);
+  RowCell& cell = fit.rows[static_cast<size_t>(row_class(bucket.rows))];
+  const Bucket middle = centre_of(bucket);
+  const Values here = shape(bucket), centre = shape(middle);
+  if (prior != nullptr && !cell.prior) cell.prior = prior_shape(middle);
+  for (size_t i = 0; i < kNumQuantities; ++i) {
+    if (measured[i] < 0) continue;
+    const double scale = here[i] > 0 && centre[i] > 0 ? centre[i] / here[i] : 1;
+    if (i == kAttnCore)
+      note_keys(bucket, measured[i], scale);
+    else
+      cell.medians[i].add(static_cast<float>(measured[i] * scale));
+  }
+  ++cell.num_seen;
+  ++fit.num_seen;
+  fit_lines(fit);
+}
+
+// Of a step as a whole, whose halves are elsewhere.
+void FittedTimes::State::note_beside(const Bucket& bucket, double measured) {
+  PhaseFit& fit = phase(bucket);
+  fit.rows[static_cast<size_t>(row_class(bucket.rows))].medians[kBeside].add(
+      static_cast<float>(measured));
+}
+
+void FittedTimes::State::fit_lines(PhaseFit& fit) {
+  std::array<Point, std::max(kNumClasses, kNumKeyCells)> points{};
+  for (size_t quantity = 0; quantity < kNumQuantities; ++quantity) {
+    size_t num = 0;
+    const auto add = [&](double rows, double keys, const Median& median) {
+      if (median.count() > 0 && median.median() > 0) points[num++] = {rows, keys, median.median()};
+    };
+    if (quantity == kAttnCore) {
+      for (const KeyCell& c : fit.keys)
+        add(static_cast<double>(size_of_class(c.rows)), static_cast<double>(size_of_class(c.keys)),
+            c.median);
+    } else {
+      for (int i = 1; i < kNumClasses; ++i)
+        add(static_cast<double>(size_of_class(i)), 0,
+            fit.rows[static_cast<size_t>(i)].medians[quantity]);
+    }
+    Line& line = fit.lines[quantity];
+    if (num == 0) continue;
+    const auto seen = std::span(points).first(num);
+    const auto apart = [&](auto member) {
+      const auto [least, most] = std::ranges::minmax_element(seen, {}, member);
+      return std::invoke(member, *most) >= kSpread * std::invoke(member, *least);
+    };
+    if (apart(&Point::x) || (quantity == kAttnCore && apart(&Point::z)))
+      line = line_through(seen, quantity != kAttnCore);
+    else
+      line = guessed_line(seen.back(), quantity == kAttnCore, quantity >= kDispatchKb ? 0 : 0.5);
+  }
+}
+
+double FittedTimes::State::layers_of(Op op) const {
+  if (op == Op::mlp) return layers.num_dense;
+  if (op == Op::attn_in || op == Op::attn_core) return layers.num_layers();
+  return layers.num_moe;
+}
+
+// Of a layer, of all halves together.
+Values FittedTimes::State::measured_of(const StepReport& step) const {
+  Values measured{};
+  for (size_t i = 0; i < kNumOps; ++i) {
+    const double num = layers_of(static_cast<Op>(i));
+    measured[i] = num > 0 ? static_cast<double>(step.compute_us[i]) / num : -1;
+  }
+  measured[kBeside] = measured[kPart] = -1;
+  const bool travels = layers.num_moe > 0 && step.dispatch_kb > 0 && step.combine_kb > 0;
+  measured[kDispatchKb] = travels ? step.dispatch_kb / layers.num_moe : -1;
+  measured[kCombineKb] = travels ? step.combine_kb / layers.num_moe : -1;
+  return measured;
+}
+
+// What rows in several messages cost more than in one. Where that one was never seen, the guess
+// counts.
+void FittedTimes::State::take_parts_out(Values& measured, const Values& expected,
+                                        int more_parts) const {
+  double sum = 0, known = 0;
+  for (const Op op : kOpsOfParts) {
+    sum += std::max(measured[static_cast<size_t>(op)], 0.0);
+    known += expected[static_cast<size_t>(op)];
+  }
+  if (known > 0) {
+    measured[kPart] = std::max(sum - known, 0.0) / more_parts;
+    for (const Op op : kOpsOfParts) measured[static_cast<size_t>(op)] = -1;
+    return;
+  }
+  for (const Op op : kOpsOfParts) measured[static_cast<size_t>(op)] /= 1 + kPartShare * more_parts;
+}
+
+FittedTimes::FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior)
+    : state_(std::make_unique<State>()) {
+  state_->layers = layers;
+  state_->prior = std::move(prior);
+}
+
+FittedTimes::FittedTimes(FittedTimes&&) noexcept = default;
+FittedTimes& FittedTimes::operator=(FittedTimes&&) noexcept = default;
+FittedTimes::~FittedTimes() = default;
+
+void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves) {
+  if (step.is_valid == 0 || step.rows == 0 || step.phase >= kNumPhases) return;
+  State& s = *state_;
+  const Bucket whole{static_cast<Phase>(step.phase), static_cast<int>(step.rows), step.kv_tokens};
+  const auto cut = num_halves == 2 ? halves_of(whole, plan.share, 1) : std::nullopt;
+  const std::array<Bucket, 2> halves = cut.value_or(std::array{whole, whole});
+  const int num = cut ? 2 : 1;
+  std::array<Values, 2> expected{};
+  for (size_t i = 0; i < static_cast<size_t>(num); ++i) expected[i] = s.values(halves[i]);
+
+  const Values all = s.measured_of(step);
+  if (step.dispatch_busy_us > 0 && all[kDispatchKb] > 0 && step.combine_busy_us > 0) {
+    const double transfers = s.layers.num_moe * static_cast<double>(num);
+    s.dispatch.add(step.dispatch_kb / transfers, step.dispatch_busy_us / transfers);
+    s.combine.add(step.combine_kb / transfers, step.combine_busy_us / transfers);
+  }
+  if (step.latency_us > 0) s.latency.add(step.latency_us);
+  s.note_beside(whole, step.beside_us);
+  for (size_t i = 0; i < static_cast<size_t>(num); ++i) {
+    const double rows_share = halves[i].rows / static_cast<double>(whole.rows);
+    Values mine = all;
+    for (size_t k = 0; k < kNumQuantities; ++k) {  // each half's share, as far as is known
+      if (num == 1 || mine[k] < 0) continue;
+      const double sum = expected[0][k] + expected[1][k];
+      mine[k] *= sum > 0 ? expected[i][k] / sum : rows_share;
+    }
+    if (plan.parts > 1) s.take_parts_out(mine, expected[i], plan.parts - 1);
+    s.note(halves[i], mine);
+  }
+}
+
+StageTimes FittedTimes::at(const Bucket& bucket) const {
+  const State& s = *state_;
+  Bucket asked = bucket;
+  asked.rows = std::max(asked.rows, 1);
+  const Values values = s.values(asked);
+  StageTimes times;
+  std::copy_n(values.begin(), kNumOps, times.compute.begin());
+  times.part_us = values[kPart];
+  if (s.prior != nullptr) {
+    const StageTimes before = s.prior->at(asked);
+    times.dispatch = before.dispatch, times.combine = before.combine;
+  }
+  if (s.dispatch.count() > 0 && values[kDispatchKb] > 0) {
+    times.dispatch.busy_us = s.dispatch.at(values[kDispatchKb]);
+    times.combine.busy_us = s.combine.at(values[kCombineKb]);
+  }
+  if (s.latency.count() > 0)
+    times.dispatch.latency_us = times.combine.latency_us = s.latency.median();
+  return times;
+}
+
+double FittedTimes::beside_us(const Bucket& bucket) const {
+  return state_->values(bucket)[kBeside];
+}
+
+int FittedTimes::num_seen(const Bucket& bucket) const {
+  return state_->phase(bucket).rows[static_cast<size_t>(row_class(bucket.rows))].num_seen;
+}
+
+int FittedTimes::num_seen(Phase phase) const {
+  return state_->phases[static_cast<size_t>(phase)].num_seen;
+}
+
+uint32_t FittedTimes::num_link_shifts() const {
+  return state_->dispatch.num_shifts() + state_->combine.num_shifts();
+}
+
+}  // namespace hocket
