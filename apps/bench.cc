@@ -1,5 +1,5 @@
-// hocket bench kernels | one-batch | serving | scheduler | all2all: finds the bench and reads its
-// flags.
+// hocket bench kernels | one-batch | serving | scheduler | all2all | overlap: finds the bench and
+// reads its flags.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "bench/dummy_shape.h"
 #include "bench/kernels.h"
 #include "bench/one_batch.h"
+#include "bench/overlap.h"
 #include "bench/scheduler.h"
 #include "bench/serving.h"
 
@@ -21,12 +22,13 @@ namespace hocket {
 namespace {
 
 // "512,2048" or several values. Errors: bad_value, naming the flag.
-Result<std::vector<int>> parse_list(const std::vector<std::string>& values, const char* flag) {
-  std::vector<int> numbers;
+template <class Number = int>
+Result<std::vector<Number>> parse_list(const std::vector<std::string>& values, const char* flag) {
+  std::vector<Number> numbers;
   for (const std::string& value : values)
     for (size_t at = 0; at <= value.size();) {
       const size_t end = std::min(value.find(',', at), value.size());
-      int number = 0;
+      Number number = 0;
       const auto [stop, code] = std::from_chars(value.data() + at, value.data() + end, number);
       if (code != std::errc() || stop != value.data() + end)
         return fail(
@@ -172,6 +174,42 @@ Result<int> all2all(const Arguments& arguments) {
   return bench_all2all(o);
 }
 
+Result<int> overlap(const Arguments& arguments) {
+  BenchOverlapOptions o;
+  std::vector<std::string> decode_rows, prefill_rows, links, ranks;
+  HOCKET_TRY(
+      const bool go,
+      parse_flags(
+          {.command = "bench overlap",
+           .about = "what overlap hides of the exchange, for every order and the planner's choice",
+           .groups = {{"Bench",
+                       {{"real", &o.real, "a model and its ranks instead of virtual time", ""},
+                        {"quick", &o.quick, "both, a few points, within two minutes", ""},
+                        {"decode-rows", &decode_rows, "answers of a rank, as 1,64", ""},
+                        {"prefill-rows", &prefill_rows, "prompt tokens of a rank, as 512", ""},
+                        {"link-gbit", &links, "rates of a rank's link, as 0.2,1", ""},
+                        {"json", &o.json, "one object a line", ""}}},
+                      {"Virtual time",
+                       {{"ranks", &ranks, "numbers of ranks, as 2,8", ""},
+                        {"shape", &o.shape, "qwen3-30b, shared-16b or free; all", ""}}},
+                      {"Real",
+                       {{"rounds", &o.rounds, "counted rounds of the six runs", ""},
+                        {"auto-steps", &o.auto_steps, "steps that the planner has to choose", ""},
+                        {"rank", &o.rank, "of this process; -1: ranks are threads of it", ""},
+                        {"addr", &o.addr, "host:port where rank 0 listens", ""},
+                        {"num-ranks", &o.num_ranks, "ranks", ""},
+                        {"ucx-net-devices", &o.devices, "as eth0; the one of the address", ""},
+                        {"own-gbit", &o.own_gbit, "rate of the link that is there", ""}}}},
+           .takes_config = false},
+          arguments));
+  if (!go) return 0;
+  HOCKET_TRY(o.decode_rows, parse_list(decode_rows, "decode-rows"));
+  HOCKET_TRY(o.prefill_rows, parse_list(prefill_rows, "prefill-rows"));
+  HOCKET_TRY(o.link_gbit, parse_list<double>(links, "link-gbit"));
+  HOCKET_TRY(o.ranks, parse_list(ranks, "ranks"));
+  return bench_overlap(o);
+}
+
 }  // namespace
 
 int bench(const Arguments& arguments) {
@@ -188,12 +226,17 @@ int bench(const Arguments& arguments) {
     done = scheduler(rest);
   else if (name == "all2all")
     done = all2all(rest);
+  else if (name == "overlap")
+    done = overlap(rest);
   else if (name == "--help" || name == "-h")
     fmt::print(
-        "hocket bench kernels | one-batch | serving | scheduler | all2all; each has --help\n");
+        "hocket bench kernels | one-batch | serving | scheduler | all2all | overlap; each has "
+        "--help\n");
   else
-    done = fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name)
-                    .with_fix("hocket bench kernels | one-batch | serving | scheduler | all2all"));
+    done =
+        fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name)
+                 .with_fix(
+                     "hocket bench kernels | one-batch | serving | scheduler | all2all | overlap"));
   return done ? *done : report(done.error());
 }
 

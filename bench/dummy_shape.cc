@@ -17,6 +17,7 @@ struct Shape {
 constexpr std::array kShapes = {
     Shape{"small", 1024, 12, 16, 4, 64, 32, 4, 512},
     Shape{"mid", 2048, 16, 32, 4, 128, 64, 8, 768},
+    Shape{"wire", 2048, 6, 8, 2, 64, 32, 4, 128},
 };
 
 std::string config_of(const Shape& s) {
@@ -47,7 +48,7 @@ std::string config_of(const Shape& s) {
 Result<DummyShape> DummyShape::create(std::string_view name) {
   const auto shape = std::ranges::find(kShapes, name, &Shape::name);
   if (shape == kShapes.end())
-    return fail(error(ErrorCode::bad_value, "--shape {} is not one of small, mid", name)
+    return fail(error(ErrorCode::bad_value, "--shape {} is not one of small, mid, wire", name)
                     .with_param("shape"));
   std::error_code code;
   const std::filesystem::path temporary = std::filesystem::temp_directory_path(code);

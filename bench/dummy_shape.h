@@ -12,8 +12,10 @@ namespace hocket {
 class DummyShape {
  public:
   // small: hidden 1024, 12 layers, 16/4 heads of 64, 32 experts top-4 of 512 (0.7 B parameters);
-  // mid: hidden 2048, 16 layers, 32/4 heads of 128, 64 experts top-8 of 768 (5.3 B); both with
-  // 32,000 tokens. Errors: bad_value (name), io.
+  // mid: hidden 2048, 16 layers, 32/4 heads of 128, 64 experts top-8 of 768 (5.3 B); wire: hidden
+  // 2048, 6 layers, 8/2 heads of 64, 32 experts top-4 of 128 (0.3 B), wide rows for little work, so
+  // that a core and 1 Gbit/s have as much to do; all with 32,000 tokens. Errors: bad_value (name),
+  // io.
   static Result<DummyShape> create(std::string_view name);
   DummyShape(DummyShape&& other) noexcept { folder_.swap(other.folder_); }
   DummyShape& operator=(DummyShape&& other) noexcept { return folder_.swap(other.folder_), *this; }

@@ -77,6 +77,8 @@ double coverage_of(std::span<const LedgerSpan> spans) {
   for (const LedgerSpan& span : spans) {
     const Piece piece{span.begin, span.end};
     switch (span.kind) {
+      case LedgerSpan::Kind::push:  // part of the transfer's way
+        break;
       case LedgerSpan::Kind::wire:
         wire.push_back(piece);
         break;

@@ -1,0 +1,92 @@
+#include "bench/overlap.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/log.h"
+#include "bench/overlap_report.h"
+#include "bench/overlap_virtual.h"
+
+namespace hocket {
+namespace {
+
+const std::vector<int> kDecodeRows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+const std::vector<int> kPrefillRows = {512, 1024, 2048, 4096, 8192};
+const std::vector<double> kLinks = {0.2, 1, 2.5, 10};
+// Where more than two ranks are played, and by --quick.
+const std::vector<int> kFewDecodeRows = {1, 16, 64, 256};
+const std::vector<int> kFewPrefillRows = {512, 4096};
+const std::vector<double> kFewLinks = {1, 10};
+
+template <class T>
+const std::vector<T>& or_else(const std::vector<T>& given, const std::vector<T>& own) {
+  return given.empty() ? own : given;
+}
+
+std::unexpected<Error> bad(const char* param, const char* what) {
+  return fail(error(ErrorCode::bad_value, "--{} {}", param, what).with_param(param));
+}
+
+Result<void> check(const BenchOverlapOptions& o) {
+  const auto are_rows = [](const std::vector<int>& rows) {
+    return std::ranges::all_of(rows, [](int n) { return n >= 1 && n <= 65536; });
+  };
+  if (!are_rows(o.decode_rows)) return bad("decode-rows", "are 1 to 65536 each");
+  if (!are_rows(o.prefill_rows)) return bad("prefill-rows", "are 1 to 65536 each");
+  if (!std::ranges::all_of(o.link_gbit, [](double g) { return g > 0 && g <= 1e4; }))
+    return bad("link-gbit", "are rates above 0");
+  if (!std::ranges::all_of(o.ranks, [](int n) { return n >= 2 && n <= 64; }))
+    return bad("ranks", "are 2 to 64 each");
+  if (!o.shape.empty() &&
+      std::ranges::find(overlap_shapes(), o.shape, &OverlapShape::name) == overlap_shapes().end())
+    return bad("shape", "is not one of qwen3-30b, shared-16b, free");
+  return {};
+}
+
+// The points of one shape and number of ranks.
+Result<void> play_points(const BenchOverlapOptions& o, const OverlapShape& shape, int ranks,
+                         bool few, OverlapReport& report) {
+  const auto& links = or_else(o.link_gbit, few ? kFewLinks : kLinks);
+  for (const Phase phase : {Phase::decode, Phase::prefill}) {
+    const bool is_decode = phase == Phase::decode;
+    // Rows that were asked for are those of one phase alone, if the other's were not.
+    if (is_decode && o.decode_rows.empty() && !o.prefill_rows.empty()) continue;
+    if (!is_decode && o.prefill_rows.empty() && !o.decode_rows.empty()) continue;
+    const auto& rows = is_decode ? or_else(o.decode_rows, few ? kFewDecodeRows : kDecodeRows)
+                                 : or_else(o.prefill_rows, few ? kFewPrefillRows : kPrefillRows);
+    for (const double gbit : links)
+      for (const int n : rows) {
+        HOCKET_TRY(OverlapPoint point, play_virtual({shape, phase, n, gbit, ranks}));
+        report.add(std::move(point));
+      }
+  }
+  return {};
+}
+
+Result<void> play_all_virtual(const BenchOverlapOptions& o, OverlapReport& report) {
+  constexpr std::array kRanks = {2, 4, 8, 32};
+  const std::vector<int> ranks =
+      o.ranks.empty() ? std::vector<int>(kRanks.begin(), kRanks.end()) : o.ranks;
+  for (const OverlapShape& shape : overlap_shapes()) {
+    if (!o.shape.empty() && o.shape != shape.name) continue;
+    for (const int count : ranks) {
+      const bool few = o.quick || (o.ranks.empty() && count > 2);
+      if (o.quick && o.ranks.empty() && count > 4) continue;
+      HOCKET_TRY_VOID(play_points(o, shape, count, few, report));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<int> bench_overlap(const BenchOverlapOptions& options) {
+  HOCKET_TRY_VOID(check(options));
+  log::set_level(log::Level::error);
+  OverlapReport report(options.json);
+  if (!options.real || options.quick) HOCKET_TRY_VOID(play_all_virtual(options, report));
+  report.print_goals();
+  return 0;
+}
+
+}  // namespace hocket

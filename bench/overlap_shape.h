@@ -1,0 +1,59 @@
+// Stage times by formula, for virtual time: a model's shape on a rank of known speed, behind a link
+// of known rate. No machine is asked, so figures are the same everywhere.
+//
+//   an operation   launch + bytes read / read rate + operations / multiply rate
+//   experts        read those that the rows of all ranks hit: E (1 - (1 - k/E)^rows), spread evenly
+//   a transfer     bytes of the rows that leave a rank / link rate, and a latency
+//
+// Reading and multiplying add up, as measured (engine/cost.h). So halving a decode batch reads the
+// experts twice, while prefill loses little; the free shape loses nothing at all.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "compute/overlap/stage_times.h"
+
+namespace hocket {
+
+struct OverlapShape {
+  std::string_view name;
+  int hidden, num_dense, num_moe;
+  int heads, kv_heads, head_dim;
+  int experts, top_k, intermediate;
+  int shared_intermediate;  // of all shared experts; 0: none
+  int dense_intermediate;
+  // Of a rank: bytes and operations a second, and what it costs to begin an operation.
+  double read_bytes_per_s, operations_per_s, launch_us;
+  bool free_split;  // all times in proportion to rows, no latency: halving costs nothing
+
+  LayerCounts layers() const;
+};
+// Those that are played, and what they are like (docs/performance.md).
+std::span<const OverlapShape> overlap_shapes();
+
+struct OverlapLink {
+  double gbit = 1, latency_us = 20;
+};
+
+class ShapeTimes final : public StageModel {
+ public:
+  ShapeTimes(const OverlapShape& shape, int ranks, OverlapLink link)
+      : shape_(shape), ranks_(ranks), link_(link) {}
+  StageTimes at(const Bucket& bucket) const override;
+  // A batch of `rows`: decode with 1,024 keys each, or prompts of 512 tokens.
+  static Bucket bucket_of(Phase phase, int rows);
+
+ private:
+  StageTimes full(const Bucket& bucket) const;
+  double op_us(double bytes, double operations) const;
+  double hit_experts(double rows) const;
+  double copies_away(Phase phase) const;
+
+  const OverlapShape& shape_;
+  const int ranks_;
+  const OverlapLink link_;
+};
+
+}  // namespace hocket

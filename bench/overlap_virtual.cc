@@ -1,0 +1,233 @@
+#include "bench/overlap_virtual.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "base/check.h"
+#include "compute/comm/loopback.h"
+#include "compute/overlap/search.h"
+#include "compute/overlap/stage_player.h"
+
+namespace hocket {
+namespace {
+
+// What the longest transfer is in memory; the modelled rate follows. 2^-18 of it is the exactness.
+constexpr double kLongestBytes = 256 << 10;
+
+class HubClock final : public Clock {
+ public:
+  explicit HubClock(const LoopbackHub& hub) : hub_(hub) {}
+  TimePoint now() const override { return hub_.now(); }
+
+ private:
+  const LoopbackHub& hub_;
+};
+
+// Spends the stage times of a rank, and books what it does.
+class BookedWork final : public StageWork, public ExchangeWatch {
+ public:
+  BookedWork(LoopbackHub& hub, int rank, Ledger& ledger)
+      : hub_(hub), rank_(rank), ledger_(ledger) {}
+  void spend(Duration time) override { hub_.spend(rank_, time); }
+  void begin_op(int layer, Op op, int half) override { ledger_.begin_op(layer, op, half); }
+  void end_op() override { ledger_.end_op(); }
+  void started(int, MessageKind, Stamp) override {}
+  void waits() override {}
+  void goes_on() override {}
+  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
+    ledger_.waited(lane, kind, stamp, times);
+  }
+
+ private:
+  LoopbackHub& hub_;
+  const int rank_;
+  Ledger& ledger_;
+};
+
+struct PlayedStep {
+  double step_us = 0, waiting_us = 0, kappa = 0;
+};
+
+class VirtualBench {
+ public:
+  explicit VirtualBench(const VirtualPoint& point)
+      : point_(point),
+        layers_(point.shape.layers()),
+        model_(point.shape, point.ranks, link()),
+        bucket_(ShapeTimes::bucket_of(point.phase, point.rows)),
+        whole_(model_.at(bucket_)) {}
+
+  Result<OverlapPoint> run();
+
+ private:
+  OverlapLink link() const {
+    OverlapLink link{.gbit = point_.link_gbit};
+    if (point_.shape.free_split) link.latency_us = 0;
+    return link;
+  }
+  const Order& order_of(const Plan& plan) const { return orders_.at(plan.order); }
+  std::vector<StageTimes> times_of_halves(const Plan& plan) const;
+  PlanTimes times_of(const Plan& plan, const std::vector<StageTimes>& halves) const {
+    return {.order = order_of(plan), .halves = halves, .parts = plan.parts};
+  }
+  bool can_play(const Plan& plan) const {
+    return order_of(plan).num_halves == 1 || point_.rows > 1;
+  }
+  double exchange_us() const;
+  Plan best_of_all() const;
+  Result<PlayedStep> play(const Plan& plan) const;
+  Result<PlayedStep> play_rank(const PlanTimes& times, LoopbackHub& hub, int rank,
+                               double longest_us) const;
+  Result<void> add(std::string name, const Plan& plan, OverlapPoint& to) const;
+
+  const VirtualPoint& point_;
+  const OrderTable& orders_ = OrderTable::builtin();
+  const LayerCounts layers_;
+  const ShapeTimes model_;
+  const Bucket bucket_;
+  const StageTimes whole_;
+};
+
+// As the search prices them.
+std::vector<StageTimes> VirtualBench::times_of_halves(const Plan& plan) const {
+  if (order_of(plan).num_halves == 1) return {whole_};
+  const auto halves = halves_of(bucket_, plan.share, 1);
+  HOCKET_CHECK(halves.has_value());
+  return {model_.at((*halves)[0]), model_.at((*halves)[1])};
+}
+
+double VirtualBench::exchange_us() const {
+  StageTimes wire = whole_;
+  wire.compute = {};
+  return predict({.order = serial_order(), .halves = std::span(&wire, 1)}, layers_).step_us;
+}
+
+Plan VirtualBench::best_of_all() const {
+  Plan best;
+  double best_us = Predictor::kNoLimit;
+  const auto try_all = [&](int num_halves, Plan plan) {
+    plan.order = num_halves == 1 ? 0 : orders_.found_begin();
+    const std::vector<StageTimes> halves = times_of_halves(plan);
+    const Predictor predictor(halves, plan.parts, layers_);
+    if (predictor.lower_bound_us() >= best_us) return;
+    for (plan.order = 0; plan.order < orders_.size(); ++plan.order) {
+      if (order_of(plan).num_halves != num_halves) continue;
+      const double us = predictor.step_us(order_of(plan), best_us);
+      if (us < best_us) best = plan, best_us = us;
+    }
+  };
+  for (int parts = 1; parts <= kMaxParts; parts *= 2) {
+    try_all(1, {.parts = parts});
+    int last_first = 0;
+    for (int share = 1; share < kWholeShare; ++share) {
+      const auto halves = halves_of(bucket_, share, 1);
+      if (!halves || (*halves)[0].rows == last_first) continue;  // the same halves again
+      last_first = (*halves)[0].rows;
+      try_all(2, {.parts = parts, .share = share});
+    }
+  }
+  return best;
+}
+
+Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& hub, int rank,
+                                           double longest_us) const {
+  const std::unique_ptr<Transport> end = hub.join(rank);
+  const HubClock clock(hub);
+  Ledger ledger(
+      {.num_layers = layers_.num_layers(), .num_ranks = point_.ranks, .exact_arrival = true},
+      clock);
+  ledger.keep_spans(rank == 0);
+  BookedWork work(hub, rank, ledger);
+  HOCKET_TRY(const auto player,
+             StagePlayer::create(*end, {.layers = layers_,
+                                        .bytes_per_s = kLongestBytes / longest_us * 1e6,
+                                        .longest_busy_us = longest_us,
+                                        .watch = &work}));
+  ledger.begin_step(hub.now());
+  ledger.begin_pass(1, {}, bucket_, false);
+  HOCKET_TRY_VOID(player->play(times, work));
+  const StepAccount& account = ledger.end_step(hub.now());
+  return PlayedStep{.step_us = to_us(account.took),
+                    .waiting_us = to_us(account.waiting),
+                    .kappa = coverage_of(ledger.spans())};
+}
+
+// Of the slowest rank; waiting is the mean.
+Result<PlayedStep> VirtualBench::play(const Plan& plan) const {
+  const std::vector<StageTimes> halves = times_of_halves(plan);
+  double longest_us = 0;
+  for (const StageTimes& half : halves)
+    longest_us = std::max({longest_us, half.dispatch.busy_us, half.combine.busy_us});
+  LoopbackHub hub(point_.ranks,
+                  {.bytes_per_s = kLongestBytes / longest_us * 1e6,
+                   .latency = from_seconds(whole_.dispatch.latency_us * 1e-6)},
+                  LoopbackHub::Time::virtual_time);
+  std::vector<Result<PlayedStep>> played(static_cast<size_t>(point_.ranks));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < point_.ranks; ++rank)
+      threads.emplace_back([&, rank] {
+        played[static_cast<size_t>(rank)] =
+            play_rank(times_of(plan, halves), hub, rank, longest_us);
+      });
+  }
+  PlayedStep all;
+  for (const Result<PlayedStep>& one : played) {
+    if (!one) return one;
+    all.step_us = std::max(all.step_us, one->step_us);
+    all.waiting_us += one->waiting_us / point_.ranks;
+  }
+  all.kappa = played[0]->kappa;
+  return all;
+}
+
+Result<void> VirtualBench::add(std::string name, const Plan& plan, OverlapPoint& to) const {
+  HOCKET_TRY(const PlayedStep played, play(plan));
+  const std::vector<StageTimes> halves = times_of_halves(plan);
+  SixRuns runs;
+  runs.serial_us =
+      to.rows_of_orders.empty() ? played.step_us : to.rows_of_orders[0].runs.overlapped_us;
+  runs.compute_us =
+      predict({.order = serial_order(), .halves = std::span(&whole_, 1)}, layers_).compute_us;
+  runs.split_us = predict(times_of(plan, halves), layers_).compute_us;
+  runs.traffic_us = runs.split_us;  // the cores of virtual time move no bytes
+  runs.exchange_us = exchange_us();
+  runs.overlapped_us = played.step_us, runs.waiting_us = played.waiting_us;
+  to.rows_of_orders.push_back({.order = std::move(name),
+                               .plan = describe(plan, orders_),
+                               .runs = runs,
+                               .kappa = played.kappa});
+  return {};
+}
+
+Result<OverlapPoint> VirtualBench::run() {
+  OverlapPoint out{.clock = "virtual",
+                   .shape = std::string(point_.shape.name),
+                   .phase = point_.phase,
+                   .ranks = point_.ranks,
+                   .rows = point_.rows,
+                   .link_gbit = point_.link_gbit,
+                   .free_split = point_.shape.free_split};
+  for (int order = 0; order < orders_.found_begin(); ++order)
+    if (can_play({.order = order})) {
+      HOCKET_TRY_VOID(add(orders_.at(order).name, {.order = order}, out));
+    }
+  const SearchAnswer answer =
+      search({.model = model_, .orders = orders_, .layers = layers_, .bucket = bucket_});
+  if (answer.best_single.step_us > 0)
+    HOCKET_TRY_VOID(add("best single-batch", answer.best_single.plan, out));
+  HOCKET_TRY_VOID(add("best", best_of_all(), out));
+  HOCKET_TRY_VOID(add("auto", answer.best.plan, out));
+  out.lower_bound_us = answer.lower_bound_us;
+  out.why = answer.why;
+  return out;
+}
+
+}  // namespace
+
+Result<OverlapPoint> play_virtual(const VirtualPoint& point) {
+  return VirtualBench(point).run();
+}
+
+}  // namespace hocket
