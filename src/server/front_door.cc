@@ -93,6 +93,14 @@ class PollSink final : public HttpSink {
 
 }  // namespace
 
+std::string complaint_of(const PeerAnswer& peer) {
+  const Json said = Json::parse(peer.body, nullptr, false);
+  std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
+  if (peer.status != 0 && said.is_object() && said.contains("error"))
+    why = said["error"].value("message", why);
+  return fmt::format("{}: {}", peer.name, why);
+}
+
 std::string rank_key(std::string_view secret) {
   if (secret.empty()) return {};
   constexpr std::string_view kWhat = "hocket http";

@@ -40,6 +40,8 @@ struct PeerAnswer {
   int status = 0;    // 0: nothing, and `why`
   std::string body, why;
 };
+// What went wrong there, in words: "rank 1 (h1): it is not there".
+std::string complaint_of(const PeerAnswer& peer);
 
 class FrontDoor {
  public:
