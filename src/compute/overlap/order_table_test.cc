@@ -293,6 +293,8 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
        "take a.gate out"},
       {to_yaml(serial_order()) + "---\n" + to_yaml(serial_order()), "f:7: a second order",
        "one order"},
+      {"name: x\n---\n,\n", "f:3: more than 64 documents",
+       "fewer orders, and nothing between them but ---"},
       {std::string(kMostOrderBytes + 1, '#'), "f has 262145 bytes, at most 262144 are read",
        "only orders in it"},
   };

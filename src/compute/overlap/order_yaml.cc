@@ -1,8 +1,10 @@
 #include "compute/overlap/order_yaml.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/nearest.h"
 #include "compute/forward/half.h"
@@ -12,6 +14,7 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxNameLength = 48;
+constexpr int kMostOrders = 64;  // of a file
 constexpr std::array<std::string_view, 4> kKeys = {"name", "about", "halves", "slots"};
 // Words that stand for something else where orders are chosen.
 constexpr std::array<std::string_view, 4> kTaken = {"auto", "none", "single-batch", "two-batch"};
@@ -139,6 +142,40 @@ class OrderReader {
   std::string_view where_;
 };
 
+// Where documents begin, and nothing else of them.
+class Beginnings final : public YAML::EventHandler {
+ public:
+  int line = 0;  // of the last one
+
+ private:
+  void OnDocumentStart(const YAML::Mark& mark) override { line = mark.line + 1; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// The reader of whole files takes a stray comma between documents for one document after the other,
+// without end; so they are counted first.
+Result<void> check_documents(const std::string& yaml, std::string_view where) {
+  std::istringstream stream(yaml);
+  YAML::Parser parser(stream);
+  Beginnings beginnings;
+  for (int count = 0; parser.HandleNextDocument(beginnings); ++count)
+    if (count == kMostOrders)
+      return fail(error(ErrorCode::bad_value, "{}:{}: more than {} documents", where,
+                        beginnings.line, kMostOrders)
+                      .with_fix("fewer orders, and nothing between them but ---"));
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::string_view where) {
@@ -147,8 +184,10 @@ Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::stri
                       yaml.size(), kMostOrderBytes)
                     .with_fix("only orders in it"));
   try {
+    const std::string text(yaml);
+    HOCKET_TRY_VOID(check_documents(text, where));
     std::vector<OrderDocument> orders;
-    for (const YAML::Node& root : YAML::LoadAll(std::string(yaml))) {
+    for (const YAML::Node& root : YAML::LoadAll(text)) {
       if (root.IsNull()) continue;  // behind a last `---`
       HOCKET_TRY(OrderDocument order, OrderReader(where).read(root));
       orders.push_back(std::move(order));
