@@ -42,7 +42,7 @@ void Ledger::begin_step(TimePoint now) {
   messages_.clear();
   waits_.clear();
   is_open_ = true;
-  in_op_ = false;
+  in_op_ = after_op_ = false;
   begin_ = since_ = now;
   waited_ = {};
 }
@@ -67,6 +67,7 @@ void Ledger::book(TimePoint now) {
   const Duration spent = now - since_ - waited_;
   since_ = now;
   waited_ = {};
+  after_op_ = false;
   if (in_op_) {
     account_.compute[index_of(op_.op)] += spent;
     account_.half_compute[op_.half] += spent;
@@ -81,7 +82,7 @@ void Ledger::book(TimePoint now) {
 void Ledger::begin_op(int layer, Op op, int half) {
   if (!is_open_) return;
   HOCKET_CHECK(!in_op_);
-  book(clock_.now());
+  if (!after_op_) book(clock_.now());
   in_op_ = true;
   op_.op = op;
   op_.half = static_cast<uint8_t>(half);
@@ -94,6 +95,7 @@ void Ledger::end_op() {
   HOCKET_CHECK(in_op_);
   book(clock_.now());
   in_op_ = false;
+  after_op_ = true;
   if (!keeps_spans_) return;
   op_.end = since_;
   keep(op_);

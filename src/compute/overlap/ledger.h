@@ -7,8 +7,9 @@
 //
 // and on the wire beside it, transfer = hidden (this rank computed meanwhile) + exposed.
 // The first five are whole to the nanosecond, for each moment is booked to what was going on then.
-// Always on: two readings of the clock an operation; exchanges bring theirs. Thread: that of worker
-// 0. Allocates at construction alone.   Source: docs/contracts/overlap.md, "Ledger".
+// Always on: one reading of the clock an operation, since each begins where the one before it
+// ended; exchanges bring theirs. Thread: that of worker 0. Allocates at construction alone. Source:
+// docs/contracts/overlap.md, "Ledger".
 #pragma once
 
 #include <array>
@@ -93,6 +94,7 @@ class Ledger {
                   std::span<const int> half_rows = {});
   // How its rows were cut, once they are.
   void cut_into(std::span<const int> half_rows);
+  // What lies between two operations is the second one's.
   void begin_op(int layer, Op op, int half);
   void end_op();
   // While it lives: work beside the layers (embedding, head, sampling, the engine's). May hold
@@ -152,7 +154,7 @@ class Ledger {
   bool keeps_spans_ = false;
 
   // A step is open; what is going on in it, and since when it is not booked.
-  bool is_open_ = false, in_op_ = false;
+  bool is_open_ = false, in_op_ = false, after_op_ = false;
   int besides_ = 0;
   LedgerSpan op_;
   TimePoint begin_{}, since_{};

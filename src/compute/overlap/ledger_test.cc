@@ -78,21 +78,21 @@ TEST_F(LedgerTest, EachMomentIsBookedToTheInnermostThing) {
       go(4us);
     }
     op(0, Op::attn_in, 8us);
-    go(16us);
+    go(16us);  // to the next operation
     op(1, Op::attn_in, 32us, 1);
     op(1, Op::experts, 64us, 1);
   }
   go(128us);
   const StepAccount& a = end();
   EXPECT_EQ(a.took, 255us);
-  EXPECT_EQ(a.compute[static_cast<size_t>(Op::attn_in)], 40us);
+  EXPECT_EQ(a.compute[static_cast<size_t>(Op::attn_in)], 56us);
   EXPECT_EQ(a.compute[static_cast<size_t>(Op::experts)], 64us);
-  EXPECT_EQ(a.beside, 22us);
+  EXPECT_EQ(a.beside, 6us);
   EXPECT_EQ(a.idle, 129us);
   EXPECT_EQ(a.half_compute[0], 8us);
-  EXPECT_EQ(a.half_compute[1], 96us);
-  EXPECT_DOUBLE_EQ(a.half_imbalance(), 96.0 / 52);
-  EXPECT_EQ(ledger_.layers()[1].compute[static_cast<size_t>(Op::attn_in)], 32us);
+  EXPECT_EQ(a.half_compute[1], 112us);
+  EXPECT_DOUBLE_EQ(a.half_imbalance(), 112.0 / 60);
+  EXPECT_EQ(ledger_.layers()[1].compute[static_cast<size_t>(Op::attn_in)], 48us);
   EXPECT_EQ(sum(a), a.took);
 }
 
