@@ -29,7 +29,7 @@ enum class ExchangeMode : uint8_t { counted, slotted };
 struct PassId {
   uint64_t step = 0;
   ExchangeMode mode = ExchangeMode::counted;
-  // Messages that the rows of a half travel in: 1, 2 or 4, at most ExchangeLimits::max_parts.
+  // Messages that the rows of a half travel in: 1, 2 or 4; no more than ExchangeLimits::max_parts.
   // counted: parts of the half's rows; slotted: parts of the experts of each rank. Each is computed
   // when it is here, whichever comes first, and sent back when it is done. Changes no bit. One
   // where nothing travels.

@@ -107,10 +107,9 @@ ExpertParallelDispatcher::ExpertParallelDispatcher(const Options& options, AllTo
 
 void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
   pass_ = pass;
-  if (num_ranks_ == 1) pass_.parts = 1;
+  pass_.parts = num_ranks_ == 1 ? 1 : std::min(pass.parts, limits_.exchange.max_parts);
   HOCKET_CHECK(num_rows <= (counted() ? limits_.max_rows : limits_.exchange.max_slotted_rows));
   HOCKET_CHECK(is_number_of_parts(pass_.parts));
-  HOCKET_CHECK(pass_.parts <= limits_.exchange.max_parts);
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
   if (!counted() && pass_.parts != placed_parts_) place_experts();
 }
