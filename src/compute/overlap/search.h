@@ -52,11 +52,13 @@ struct SearchAnswer {
 SearchAnswer search(const SearchQuestion& question);
 
 // Shares of the first half that are tried, of kWholeShare, the even one first.
-inline constexpr std::array kSearchShares = {32, 30, 34, 28, 36, 26, 38, 24, 40};
+inline constexpr std::array kSearchShares = {32, 30, 34, 28, 36, 26, 38, 24, 40, 20, 44, 16,
+                                             48, 12, 52, 8,  56, 4,  60, 2,  62, 1,  63};
 // The halves of a bucket that is cut so. Nothing if it cannot be cut in two.
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);
 // What the plan takes, of the bucket as a whole.
 Prediction predict_plan(const SearchQuestion& question, const Plan& plan);
+double predict_step_us(const SearchQuestion& question, const Plan& plan);  // that alone, sooner
 // Why two halves are worth no more than they are: "experts too small to cover dispatch".
 std::string why_not_two(const SearchReason& reason);
 // SearchAnswer::why, of the rest.
