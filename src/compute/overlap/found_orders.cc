@@ -7,7 +7,7 @@ namespace hocket {
 namespace {
 
 // What a half computes in a layer, with the starts right behind and the waits right before it.
-enum Work : uint8_t { kAttendIn, kAttend, kShared, kExperts };
+enum class Work : uint8_t { attend_in, attend, shared, experts };
 constexpr int kNumWorks = 4;
 
 struct Turn {
@@ -20,12 +20,13 @@ using Circle = std::array<Turn, 2 * kNumWorks>;
 // The turns of a half in one layer; the shared expert before or behind the routed ones.
 using Sequence = std::array<Work, kNumWorks>;
 constexpr std::array<Sequence, 2> kSequences = {
-    {{kAttendIn, kAttend, kShared, kExperts}, {kAttendIn, kAttend, kExperts, kShared}}};
+    {{Work::attend_in, Work::attend, Work::shared, Work::experts},
+     {Work::attend_in, Work::attend, Work::experts, Work::shared}}};
 
 // Where half b begins its layer, half a being at 0.
 int lead_of(const Circle& circle) {
   int place = 0;
-  while (circle[place] != Turn{1, kAttendIn}) ++place;
+  while (circle[place] != Turn{1, Work::attend_in}) ++place;
   return place;
 }
 
@@ -56,17 +57,17 @@ Order order_of(const Circle& circle) {
     const auto [half, work] = circle[i];
     const int lag = half == 1 && i < lead ? 1 : 0;  // what b does before it begins a layer
     switch (work) {
-      case kAttendIn:
+      case Work::attend_in:
         if (half == 1) add(half, 1, {Op::combine_wait});
         add(half, lag, {Op::attn_in});
         break;
-      case kAttend:
+      case Work::attend:
         add(half, lag, {Op::attn_core, Op::mlp, Op::gate, Op::dispatch_start});
         break;
-      case kShared:
+      case Work::shared:
         add(half, lag, {Op::shared});
         break;
-      case kExperts:
+      case Work::experts:
         add(half, lag, {Op::dispatch_wait, Op::experts, Op::combine_start});
         break;
     }

@@ -71,7 +71,7 @@ class OrderReader {
   }
 
   Result<std::string> read_name(const YAML::Node& node) const {
-    const std::string name = node.IsScalar() ? node.Scalar() : "";
+    std::string name = node.IsScalar() ? node.Scalar() : "";
     const auto fits = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
     };
