@@ -10,6 +10,7 @@
 #include "server/generate_request.h"
 #include "server/info_json.h"
 #include "server/openai_request.h"
+#include "server/overlap_view.h"
 
 namespace hocket {
 namespace {
@@ -312,6 +313,9 @@ std::vector<Route> Endpoints::routes() {
        [this](const HttpRequest&) -> Result<Json> { return server_info(); });
   json("GET", "/get_load", RunOn::http,
        [this](const HttpRequest&) -> Result<Json> { return load(); });
+  json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+    return overlap_json(parts_.generator->overlap());
+  });
   routes.push_back(
       {"GET", "/kv_events", RunOn::http,
        [this](const HttpRequest&, const Exchange& exchange, TimePoint) { listen(exchange); }});

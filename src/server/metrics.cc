@@ -9,13 +9,14 @@
 #include <optional>
 #include <sstream>
 
+#include "server/metric_snapshot.h"
+#include "server/overlap_view.h"
+
 namespace hocket {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::Histogram;
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 const Histogram::BucketBoundaries kRequestSeconds = {
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1,
@@ -37,61 +38,11 @@ prometheus::Labels rank_labels(const EngineInfo& info, int rank) {
   return labels;
 }
 
-// The engine's numbers as they are now, without a registry in between.
-class Snapshot {
- public:
-  explicit Snapshot(const prometheus::Labels& labels) {
-    for (const auto& [name, value] : labels) labels_.push_back({name, value});
-  }
-
-  void gauge(const char* name, const char* help, double value) {
-    add(name, help, MetricType::Gauge).gauge.value = value;
-  }
-  void gauge(const char* name, const char* help, double value, ClientMetric::Label label) {
-    ClientMetric& metric = add(name, help, MetricType::Gauge);
-    metric.gauge.value = value;
-    metric.label.push_back(std::move(label));
-  }
-  void counter(const char* name, const char* help, uint64_t value) {
-    counter(name, help, static_cast<double>(value));
-  }
-  void counter(const char* name, const char* help, double value) {
-    add(name, help, MetricType::Counter).counter.value = value;
-  }
-  void counter(const char* name, const char* help, uint64_t value, ClientMetric::Label label) {
-    ClientMetric& metric = add(name, help, MetricType::Counter);
-    metric.counter.value = static_cast<double>(value);
-    metric.label.push_back(std::move(label));
-  }
-  void move_to(std::vector<MetricFamily>& families) {
-    std::ranges::move(families_, std::back_inserter(families));
-  }
-  // Those of another rank, who has the same families.
-  void append(Snapshot&& other) {
-    for (size_t i = 0; i < families_.size(); ++i)
-      std::ranges::move(other.families_[i].metric, std::back_inserter(families_[i].metric));
-  }
-
- private:
-  // Metrics of one family follow each other.
-  ClientMetric& add(const char* name, const char* help, MetricType type) {
-    std::string full = std::string("hocket:") + name;
-    if (families_.empty() || families_.back().name != full)
-      families_.push_back({std::move(full), help, type, {}});
-    ClientMetric& metric = families_.back().metric.emplace_back();
-    metric.label = labels_;
-    return metric;
-  }
-
-  std::vector<ClientMetric::Label> labels_;
-  std::vector<MetricFamily> families_;
-};
-
 double share(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-void add_load(Snapshot& out, const RankStats& engine) {
+void add_load(MetricSnapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.gauge("num_running_reqs", "Requests that hold a place in the batch", s.num_running);
   out.gauge("num_queue_reqs", "Requests that wait", s.num_waiting);
@@ -114,7 +65,7 @@ void add_load(Snapshot& out, const RankStats& engine) {
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
 }
 
-void add_retractions(Snapshot& out, const RankStats& engine) {
+void add_retractions(MetricSnapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.gauge("num_retracted_reqs", "Requests put back to the queue between the last two log lines",
             engine.steps.num_retracted_lately);
@@ -137,7 +88,7 @@ void add_retractions(Snapshot& out, const RankStats& engine) {
               s.num_evicted_pages_total);
 }
 
-void add_steps(Snapshot& out, const RankStats& engine) {
+void add_steps(MetricSnapshot& out, const RankStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   const StepCounts& steps = engine.steps;
   const char* tokens_help =
@@ -180,7 +131,7 @@ void add_steps(Snapshot& out, const RankStats& engine) {
 }
 
 // The engine's sizes are those of all ranks together.
-void add_constants(Snapshot& out, const EngineInfo& info, const RankInfo& rank) {
+void add_constants(MetricSnapshot& out, const EngineInfo& info, const RankInfo& rank) {
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / double{1 << 30}; };
   out.gauge("max_total_num_tokens", "Tokens that all KV pages hold",
             static_cast<double>(rank.max_total_tokens));
@@ -203,7 +154,7 @@ RankInfo info_of(const EngineInfo& info, int rank) {
           .kv_bytes = info.kv_bytes};
 }
 
-void add_totals(Snapshot& out, const EngineStats& engine) {
+void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.counter("prompt_tokens_total", "Prompt tokens taken in", s.prompt_tokens_total);
   out.counter("cached_tokens_total", "Prompt tokens that were not computed again",
@@ -217,7 +168,7 @@ void add_totals(Snapshot& out, const EngineStats& engine) {
 }
 
 // Of each expert there would be thousands of series: /dump_expert_distribution_record has them.
-void add_experts(Snapshot& out, const ExpertBalance& experts) {
+void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
   out.gauge("expert_balancedness",
             "Mean / largest load of the ranks' experts, of the record so far and the mean of its "
             "layers; 0: nothing is recorded",
@@ -228,7 +179,7 @@ void add_experts(Snapshot& out, const ExpertBalance& experts) {
 }
 
 // Of a service of several processes: what this rank sees of the others.
-void add_cluster(Snapshot& out, const ClusterCounts& cluster) {
+void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
   out.gauge("cluster_epoch", "How often it changed who is there", cluster.epoch);
   out.gauge("cluster_ranks_in", "Ranks that are there",
             static_cast<double>(std::ranges::count(cluster.up, true)));
@@ -257,7 +208,7 @@ void add_cluster(Snapshot& out, const ClusterCounts& cluster) {
   });
 }
 
-void add_http(Snapshot& out, const HttpCounts& http) {
+void add_http(MetricSnapshot& out, const HttpCounts& http) {
   out.gauge("http_connections", "Open connections", static_cast<double>(http.num_connections));
   out.gauge("http_active_requests", "HTTP requests being answered",
             static_cast<double>(http.num_active));
@@ -334,20 +285,21 @@ Metrics::~Metrics() = default;
 std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
                             const ClusterCounts* cluster) const {
   const EngineInfo& info = state_->info;
-  std::optional<Snapshot> ranks;
+  std::optional<MetricSnapshot> ranks;
   for (int i = 0; i < state_->num_local(); ++i) {
-    Snapshot rank(rank_labels(info, state_->first_rank + i));
+    MetricSnapshot rank(rank_labels(info, state_->first_rank + i));
     const RankStats& stats = stats_of(engine, i);
     add_load(rank, stats);
     add_retractions(rank, stats);
     add_steps(rank, stats);
+    add_overlap(rank, stats.overlap);
     add_constants(rank, info, info_of(info, i));
     if (ranks)
       ranks->append(std::move(rank));
     else
       ranks = std::move(rank);
   }
-  Snapshot front(state_->front);
+  MetricSnapshot front(state_->front);
   add_totals(front, engine);
   if (engine.experts) add_experts(front, *engine.experts);
   if (cluster != nullptr) add_cluster(front, *cluster);

@@ -112,6 +112,7 @@ class FakeGenerator final : public Generator {
   }
   const EngineInfo& info() const override { return info_; }
   KvEventChannel* kv_events() override { return events ? &*events : nullptr; }
+  OverlapView overlap() const override { return overlapped.read(); }
   std::vector<RankLoad> loads() const override { return rank_loads.read(); }
   ControlPlane* cluster() override { return plane; }
   std::optional<Error> failure() const override { return failed.read(); }
@@ -135,6 +136,7 @@ class FakeGenerator final : public Generator {
   std::optional<KvEventChannel> events;
   ControlPlane* plane = nullptr;  // of a rank of several
   Guarded<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
+  Guarded<OverlapView> overlapped;
   Guarded<std::optional<Error>> lost, failed;
 
  private:

@@ -136,6 +136,15 @@ TEST_F(TwoRanks, InfosTellOfAllRanks) {
   EXPECT_EQ(info["epoch"], 1);
   EXPECT_EQ(info["peers"][0]["host"], "h0");
   EXPECT_EQ(info["peers"][0]["there"], true);
+  // Of the overlap each tells its own, and rank 0 what is planned for all.
+  server(0).generator.overlapped.write({.ranks = {{.rank = 0}}, .planner = PlannerState{}});
+  server(1).generator.overlapped.write({.ranks = {{.rank = 1}}});
+  for (int rank = 0; rank < 2; ++rank) {
+    const Json overlap = server(rank).get("/overlap");
+    ASSERT_EQ(overlap["ranks"].size(), 1u);
+    EXPECT_EQ(overlap["ranks"][0]["dp_rank"], rank);
+    EXPECT_EQ(overlap["planner"].is_null(), rank == 1);
+  }
   const std::string metrics = server(1).ask("GET", "/metrics").body;
   EXPECT_THAT(metrics,
               testing::HasSubstr("hocket:cluster_rank_up{model_name=\"tiny\",rank=\"0\"} 1"));

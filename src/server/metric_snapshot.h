@@ -1,0 +1,71 @@
+// Numbers as they are at one moment, in Prometheus' form.   Thread: one.
+#pragma once
+
+#include <prometheus/labels.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/metric_type.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hocket {
+
+// All carry the labels; a name is given without its prefix. Without a registry in between.
+class MetricSnapshot {
+ public:
+  using Label = prometheus::ClientMetric::Label;
+  explicit MetricSnapshot(const prometheus::Labels& labels) {
+    for (const auto& [name, value] : labels) labels_.push_back({name, value});
+  }
+
+  void gauge(const char* name, const char* help, double value) {
+    add(name, help, prometheus::MetricType::Gauge).gauge.value = value;
+  }
+  void gauge(const char* name, const char* help, double value, Label label) {
+    prometheus::ClientMetric& metric = add(name, help, prometheus::MetricType::Gauge);
+    metric.gauge.value = value;
+    metric.label.push_back(std::move(label));
+  }
+  void counter(const char* name, const char* help, uint64_t value) {
+    counter(name, help, static_cast<double>(value));
+  }
+  void counter(const char* name, const char* help, double value) {
+    add(name, help, prometheus::MetricType::Counter).counter.value = value;
+  }
+  void counter(const char* name, const char* help, uint64_t value, Label label) {
+    counter(name, help, static_cast<double>(value), std::move(label));
+  }
+  void counter(const char* name, const char* help, double value, Label label) {
+    prometheus::ClientMetric& metric = add(name, help, prometheus::MetricType::Counter);
+    metric.counter.value = value;
+    metric.label.push_back(std::move(label));
+  }
+  void move_to(std::vector<prometheus::MetricFamily>& families) {
+    std::ranges::move(families_, std::back_inserter(families));
+  }
+  // Those of another rank, who has the same families.
+  void append(MetricSnapshot&& other) {
+    for (size_t i = 0; i < families_.size(); ++i)
+      std::ranges::move(other.families_[i].metric, std::back_inserter(families_[i].metric));
+  }
+
+ private:
+  // Metrics of one family follow each other.
+  prometheus::ClientMetric& add(const char* name, const char* help, prometheus::MetricType type) {
+    std::string full = std::string("hocket:") + name;
+    if (families_.empty() || families_.back().name != full)
+      families_.push_back({std::move(full), help, type, {}});
+    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label = labels_;
+    return metric;
+  }
+
+  std::vector<Label> labels_;
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+}  // namespace hocket
