@@ -119,17 +119,18 @@ class Ranks {
   }
   Duration stall_timeout = std::chrono::seconds(30);
   int max_slotted_rows = Script::kMaxRows;
+  int max_parts = kMaxParts;
 
   using Body = std::function<void(const Player&, int rank)>;
   void run(LoopbackHub& hub, const Body& body) const {
     on_ranks(hub, num_ranks_, [&](Transport& end) {
       const Model& model = share_of(model_, placement_, end.rank()).model;
-      const WorkLimits limits = {
-          .max_rows = Script::kMaxRows,
-          .max_output_rows = Script::kMaxRows,
-          .max_logits_rows = Script::kMaxRows,
-          .exchange = ExpertParallelDispatcher::exchange_limits(placement_, max_slotted_rows),
-          .int8_dispatch = model_.int8_dispatch};
+      const WorkLimits limits = {.max_rows = Script::kMaxRows,
+                                 .max_output_rows = Script::kMaxRows,
+                                 .max_logits_rows = Script::kMaxRows,
+                                 .exchange = ExpertParallelDispatcher::exchange_limits(
+                                     placement_, max_slotted_rows, max_parts),
+                                 .int8_dispatch = model_.int8_dispatch};
       RankMachine machine(model.config(), model_.dtype, limits, kPages);
       const ExpertParallelDispatcher::Options options = {.model = model.config(),
                                                          .dtype = model_.dtype,
