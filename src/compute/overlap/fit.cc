@@ -19,7 +19,7 @@ constexpr int kNumClasses = 48;  // of rows: up to 2^24
 constexpr int kNumKeyCells = 64;
 constexpr double kSpread = 2;  // of sizes, that a line through them means something
 // A part beyond the first, before any was seen: so much of what the cores do for an exchange.
-constexpr double kPartShare = 0.04;
+constexpr double kPartShare = 0.01;
 
 // What is learned of a half and a layer: first the operations.
 enum : uint8_t { kBeside = kNumOps, kPart, kDispatchKb, kCombineKb, kNumQuantities };
@@ -107,7 +107,8 @@ struct FittedTimes::State {
   void fit_lines(PhaseFit& fit);
   double layers_of(Op op) const;
   Values measured_of(const StepReport& step) const;
-  void take_parts_out(Values& measured, const Values& expected, int more_parts) const;
+  bool is_known(const Bucket& bucket) const;
+  void take_parts_out(Values& measured, const Values* expected, int more_parts) const;
 };
 
 // 0: it does not say.
@@ -290,21 +291,28 @@ Values FittedTimes::State::measured_of(const StepReport& step) const {
   return measured;
 }
 
-// What rows in several messages cost more than in one. Where that one was never seen, the guess
-// counts.
-void FittedTimes::State::take_parts_out(Values& measured, const Values& expected,
+// Whether the experts of a half of this size were ever measured.
+bool FittedTimes::State::is_known(const Bucket& bucket) const {
+  const RowCell& cell = phase(bucket).rows[static_cast<size_t>(row_class(bucket.rows))];
+  return cell.medians[static_cast<size_t>(Op::experts)].count() > 0;
+}
+
+// What rows in several messages cost more than in one, `expected`. Null: that is not known, and a
+// guess is taken out.
+void FittedTimes::State::take_parts_out(Values& measured, const Values* expected,
                                         int more_parts) const {
   double sum = 0, known = 0;
   for (const Op op : kOpsOfParts) {
-    sum += std::max(measured[static_cast<size_t>(op)], 0.0);
-    known += expected[static_cast<size_t>(op)];
+    double& time = measured[static_cast<size_t>(op)];
+    sum += std::max(time, 0.0);
+    if (expected != nullptr) {
+      known += (*expected)[static_cast<size_t>(op)];
+      time = -1;
+    } else {
+      time /= 1 + kPartShare * more_parts;
+    }
   }
-  if (known > 0) {
-    measured[kPart] = std::max(sum - known, 0.0) / more_parts;
-    for (const Op op : kOpsOfParts) measured[static_cast<size_t>(op)] = -1;
-    return;
-  }
-  for (const Op op : kOpsOfParts) measured[static_cast<size_t>(op)] /= 1 + kPartShare * more_parts;
+  if (expected != nullptr) measured[kPart] = std::max(sum - known, 0.0) / more_parts;
 }
 
 FittedTimes::FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior)
@@ -343,7 +351,8 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
       const double sum = expected[0][k] + expected[1][k];
       mine[k] *= sum > 0 ? expected[i][k] / sum : rows_share;
     }
-    if (plan.parts > 1) s.take_parts_out(mine, expected[i], plan.parts - 1);
+    if (plan.parts > 1)
+      s.take_parts_out(mine, s.is_known(halves[i]) ? &expected[i] : nullptr, plan.parts - 1);
     s.note(halves[i], mine);
   }
 }

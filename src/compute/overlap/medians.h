@@ -99,14 +99,19 @@ class MeasuredRatio {
   void add(double ratio);
   void clear() { median_.clear(), last_ = {}, spread_ = 0; }
   int count() const { return median_.count(); }
-  // `otherwise` counts as one measurement.
+  // `otherwise` counts as kGuess measurements.
   double value(double otherwise) const {
-    return (median_.count() * median_.median() + otherwise) / (median_.count() + 1);
+    return (median_.count() * median_.median() + kGuess * otherwise) / (median_.count() + kGuess);
   }
-  // Standard error of value(), relative.
-  double error() const { return median_.count() == 0 ? 0 : spread_ / std::sqrt(median_.count()); }
+  // Standard error of value(), relative, where single ones differ by `spread`.
+  double error(double spread) const {
+    return spread * std::sqrt(median_.count()) / (median_.count() + kGuess);
+  }
+  double spread() const { return spread_; }
 
  private:
+  static constexpr double kGuess = 2;
+
   RunningMedian<31> median_;
   std::array<float, ShiftWatch::kRun> last_{};
   double spread_ = 0;

@@ -18,12 +18,16 @@ constexpr int kSlice = 32;  // candidates between two looks at the clock
 constexpr double kMostCreditUs = 5000;
 constexpr int kShortInterval = 4, kLongInterval = 64;  // steps between searches of a bucket
 constexpr double kSameKindMargin = 0.01;               // errors of one kind are much alike
-constexpr double kErrors = 1.25;                       // so many standard errors count for nothing
-constexpr int kMostPatience = 5;                       // kPatience is doubled so often at most
-constexpr int kFew = 3;                                // measurements that make a plan known
-constexpr int kFresh = 15;       // steps after a change in which one word is enough to drop it
-constexpr int kUntold = 16;      // steps until a first decision is worth a line
-constexpr int kShadowNotes = 4;  // a proposed shadow run is played by then, or was not
+constexpr double kKnownMargin = 0.5;                   // of kMargin, where both kinds were measured
+// So many standard errors count for nothing: when plans are compared at leisure, and when one is to
+// be dropped at once.
+constexpr double kErrors = 0.7, kDropErrors = 2;
+constexpr int kCalm = 512;        // steps without a change after which less patience is needed
+constexpr int kMostPatience = 5;  // kPatience is doubled so often at most
+constexpr int kFew = 3;           // measurements that make a plan known
+constexpr int kFresh = 15;        // steps after a change in which one word is enough to drop it
+constexpr int kUntold = 16;       // steps until a first decision is worth a line
+constexpr int kShadowNotes = 4;   // a proposed shadow run is played by then, or was not
 constexpr double kAffordable = 1.3, kAffordableOnce = 2;  // times of what is played
 constexpr int kMeasuredFirst = 2;  // without a prior: what was never tried is not adopted
 
@@ -59,7 +63,7 @@ struct Planner::State {
   void conclude(PlannerRecord& record);
   bool may_play(const PlannerRecord& record, PlanKind kind) const;
   std::optional<Candidate> challenger(const PlannerRecord& record) const;
-  bool beats(const PlannerRecord& record, const Candidate& other, double least) const;
+  bool beats(const PlannerRecord& record, const Candidate& other, double errors) const;
   void decide(PlannerRecord& record);
   void adopt(PlannerRecord& record, const Candidate& candidate);
   void force(PlannerRecord& record);
@@ -144,7 +148,10 @@ Expected Planner::State::expected(const PlannerRecord& record, PlanKind of, doub
   const MeasuredRatio& near = phases[static_cast<size_t>(record.border.phase)].ratios[index_of(of)];
   const MeasuredRatio& here = record.ratios[index_of(of)];
   const double otherwise = near.count() >= kFew ? near.value(1) : 1;
-  return {us * here.value(otherwise), here.error()};
+  double spread = 0;  // noise is that of the machine, not of a kind
+  for (const MeasuredRatio& any : phases[static_cast<size_t>(record.border.phase)].ratios)
+    spread = std::max(spread, any.spread());
+  return {us * here.value(otherwise), here.error(spread)};
 }
 
 RecordTimes Planner::State::times_of(const PlannerRecord& record) const {
@@ -185,7 +192,7 @@ void Planner::State::conclude(PlannerRecord& record) {
   found.lower_bound_us = answer.lower_bound_us;
   found.three_halves_us = answer.three_halves_us;
   found.reason = answer.reason;
-  found.plan_us = predict_plan(question(size_of(record)), record.plan).step_us;
+  found.plan_us = predict_step_us(question(size_of(record)), record.plan);
   record.searched_ago = 0;
   if (is_automatic())
     decide(record);
@@ -216,19 +223,22 @@ std::optional<Candidate> Planner::State::challenger(const PlannerRecord& record)
   return best;
 }
 
-// By more than `least` of the time, and than measuring errs.
+// By more than the margin, and than so many standard errors.
 bool Planner::State::beats(const PlannerRecord& record, const Candidate& other,
-                           double least) const {
+                           double errors) const {
   const PlanKind here = kind(record.plan), there = kind(other.plan);
   const Expected now = expected(record, here, record.found.plan_us);
   const Expected then = expected(record, there, other.step_us);
   if (here == there) return then.us < now.us * (1 - kSameKindMargin);
-  return then.us < now.us * (1 - least - kErrors * std::hypot(now.error, then.error));
+  const bool both_known = std::min(record.ratios[index_of(here)].count(),
+                                   record.ratios[index_of(there)].count()) >= kFew;
+  const double margin = both_known ? kMargin * kKnownMargin : kMargin;
+  return then.us < now.us * (1 - margin - errors * std::hypot(now.error, then.error));
 }
 
 void Planner::State::decide(PlannerRecord& record) {
   const auto other = challenger(record);
-  if (!other || !beats(record, *other, kMargin)) {
+  if (!other || !beats(record, *other, kErrors)) {
     record.streak = 0;
     record.interval = std::min(std::max(2 * record.interval, kShortInterval), kLongInterval);
     return;
@@ -245,7 +255,7 @@ void Planner::State::adopt(PlannerRecord& record, const Candidate& candidate) {
   record.plan = candidate.plan;
   record.found.plan_us = candidate.step_us;
   record.measured.clear();
-  record.streak = 0;
+  record.streak = record.calm = 0;
   record.interval = kShortInterval;
   ++record.num_changes;
   tell(record);
@@ -273,7 +283,7 @@ Plan Planner::State::forced_plan(const PlannerRecord& record) const {
 
 void Planner::State::force(PlannerRecord& record) {
   const Plan plan = forced_plan(record);
-  const double us = predict_plan(question(size_of(record)), plan).step_us;
+  const double us = predict_step_us(question(size_of(record)), plan);
   const bool is_better = us < record.found.plan_us * (1 - kSameKindMargin);
   if (!record.is_searched || (is_better && plan != record.plan)) {
     record.plan = plan;
@@ -314,7 +324,7 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
   ++phase.tried[of];
   // What the fit has not seen says nothing about plans.
   if (fit.num_seen(halves ? (*halves)[0] : bucket) >= kFew) {
-    const double predicted_us = predict_plan(question(bucket), plan).step_us;
+    const double predicted_us = predict_step_us(question(bucket), plan);
     const double ratio = predicted_us > 0 ? static_cast<double>(step.step_us) / predicted_us : 0;
     if (ratio > 0) {
       record.ratios[of].add(ratio);
@@ -347,7 +357,7 @@ void Planner::State::drop_if_it_lies(PlannerRecord& record) {
   const int seen = record.measured.count();
   if (seen < kFew || seen >= kFresh || record.ratios[index_of(here)].count() < kFew) return;
   const auto other = challenger(record);
-  if (!other || kind(other->plan) == here || !beats(record, *other, kMargin)) return;
+  if (!other || kind(other->plan) == here || !beats(record, *other, kDropErrors)) return;
   adopt(record, *other);
 }
 
@@ -427,6 +437,10 @@ void Planner::note(std::span<const StepReport> reports) {
   record.rows += weight * (step.rows - record.rows);
   record.keys += weight * (step.kv_tokens - record.keys);
   ++record.searched_ago;
+  if (++record.calm >= kCalm) {
+    record.calm = 0;
+    record.patience_shift = std::max(record.patience_shift - 1, 0);
+  }
   s.measure(record, step, *plan);
   s.note_shadow(record, step);
   s.drop_if_it_lies(record);

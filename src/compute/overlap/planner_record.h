@@ -29,6 +29,7 @@ struct PlannerRecord {
   int streak = 0;                       // searches on end that another plan was better in
   int patience_shift = 0;               // each change asks for twice the patience
   int searched_ago = 0, interval = 1;   // steps
+  int calm = 0;                         // steps since the plan or the patience changed
   uint64_t num_steps = 0, num_shadow_steps = 0, num_changes = 0, last_used = 0;
   bool is_told = false;  // the first decision, or what a forced plan costs
 };

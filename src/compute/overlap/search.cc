@@ -52,10 +52,13 @@ std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, 
   return halves;
 }
 
-Prediction predict_plan(const SearchQuestion& question, const Plan& plan) {
-  const Order& order = question.orders.at(plan.order);
+namespace {
+
+// Of the halves that the plan cuts the bucket into.
+Predictor predictor_of(const SearchQuestion& question, const Plan& plan) {
+  const int num_halves = question.orders.at(plan.order).num_halves;
   std::array<StageTimes, 2> times{};
-  if (order.num_halves == 1) {
+  if (num_halves == 1) {
     times[0] = question.model.at(question.bucket);
   } else if (const auto halves = halves_of(question.bucket, plan.share, question.row_tile)) {
     times = {question.model.at((*halves)[0]), question.model.at((*halves)[1])};
@@ -64,8 +67,17 @@ Prediction predict_plan(const SearchQuestion& question, const Plan& plan) {
     nothing.rows = 0, nothing.kv_tokens = 0;
     times = {question.model.at(question.bucket), question.model.at(nothing)};
   }
-  return predict({order, std::span(times).first(static_cast<size_t>(order.num_halves)), plan.parts},
-                 question.layers);
+  return {std::span(times).first(static_cast<size_t>(num_halves)), plan.parts, question.layers};
+}
+
+}  // namespace
+
+Prediction predict_plan(const SearchQuestion& question, const Plan& plan) {
+  return predictor_of(question, plan).predict(question.orders.at(plan.order));
+}
+
+double predict_step_us(const SearchQuestion& question, const Plan& plan) {
+  return predictor_of(question, plan).step_us(question.orders.at(plan.order));
 }
 
 Searcher::Searcher(const OrderTable& orders) : orders_(orders) {
