@@ -206,12 +206,15 @@ TEST(OrderTable, TablesThatDifferHaveOtherFingerprints) {
     return made ? made->fingerprint() : 0;
   };
   const std::string mine = renamed("four-phase", "mine");
+  Order later = testing::order_named("four-phase");
+  later.name = "mine";
+  for (Slot& slot : later.slots) slot.lag += slot.half;
   std::set<uint32_t> prints = {0, table().fingerprint()};
   EXPECT_TRUE(prints.insert(print_of(mine)).second);
   EXPECT_EQ(print_of(mine), print_of("# said otherwise\n" + mine));
   for (const std::string& other :
        {renamed("four-phase", "mine2"), renamed("lightllm-decode", "mine"),
-        renamed("serial", "mine"), mine + "---\n" + renamed("serial", "other")})
+        renamed("serial", "mine"), to_yaml(later), mine + "---\n" + renamed("serial", "other")})
     EXPECT_TRUE(prints.insert(print_of(other)).second) << other;
 }
 
@@ -246,6 +249,12 @@ TEST(OrderYaml, ComesBackAsItWas) {
   }
 }
 
+TEST(OrderYaml, NothingBehindTheLastLineIsNoOrder) {
+  const auto read = parse_orders(to_yaml(serial_order()) + "---\n", "x");
+  ASSERT_TRUE(read.has_value()) << describe(read.error());
+  EXPECT_EQ(read->size(), 1u);
+}
+
 struct Refusal {
   std::string text, message, fix;
 };
@@ -257,7 +266,11 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
   };
   std::string twice = "name: x\nhalves: 1\nslots:\n";
   for (const Slot& slot : serial_order().slots) twice += "  - " + slot_name(slot) + "\n";
+  std::string no_mlp = to_yaml(serial_order());
+  no_mlp.erase(no_mlp.find(" a.mlp,"), 7);
   const Refusal refusals[] = {
+      {no_mlp, "f:4: order serial: a.mlp stands 0 times, must stand once",
+       "put a.mlp behind a.attn_core"},
       {"", "f holds no order", "name, halves and slots, as docs/contracts/overlap.md shows"},
       {"[1, 2]", "f:1: an order is a map", "name, halves and slots, each with a colon"},
       {"name: x\nslots: [", "f:2: ", "YAML as docs/contracts/overlap.md shows"},
