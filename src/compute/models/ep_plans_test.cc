@@ -79,6 +79,21 @@ TEST(RandomPlans, ChangeNoBitOverTheExchange) {
   expect_same_bits(kDeepseek, 200, 30);
 }
 
+TEST(RandomPlans, ChangeNoBitOverUcx) {
+  for (const UcxOptions& ucx : {ucx_shared_memory(), ucx_tcp()}) {
+    if (const auto why = ucx_obstacle(ucx); !why.empty()) GTEST_SKIP() << why;
+    const Script::Bits want = on_one_rank(kQwen, 4);
+    for (uint32_t seed = 0; seed < 4; ++seed) {
+      const RandomPlans plans(seed);
+      const Ranks ranks(kQwen, seed % 2 == 0 ? 2 : 4, 4);
+      const auto manner = [&](int step, const Player& player, int rank) {
+        return plans.of(step, player, rank);
+      };
+      ASSERT_EQ(on_ranks_together(ranks, ucx, manner), want) << ucx.tls << ", seed " << seed;
+    }
+  }
+}
+
 TEST(RandomPlans, ChangeNoBitOnOneRank) {
   for (const ModelCase& model : {kQwen, kDeepseek}) {
     const Script::Bits want = on_one_rank(model, 4);

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "compute/comm/testing.h"
+#include "compute/comm/ucx_testing.h"
 #include "compute/models/rank_model.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
@@ -123,30 +124,35 @@ class Ranks {
 
   using Body = std::function<void(const Player&, int rank)>;
   void run(LoopbackHub& hub, const Body& body) const {
-    on_ranks(hub, num_ranks_, [&](Transport& end) {
-      const Model& model = share_of(model_, placement_, end.rank()).model;
-      const WorkLimits limits = {.max_rows = Script::kMaxRows,
-                                 .max_output_rows = Script::kMaxRows,
-                                 .max_logits_rows = Script::kMaxRows,
-                                 .exchange = ExpertParallelDispatcher::exchange_limits(
-                                     placement_, max_slotted_rows, max_parts),
-                                 .int8_dispatch = model_.int8_dispatch};
-      RankMachine machine(model.config(), model_.dtype, limits, kPages);
-      const ExpertParallelDispatcher::Options options = {.model = model.config(),
-                                                         .dtype = model_.dtype,
-                                                         .placement = placement_,
-                                                         .combine_groups = combine_groups_,
-                                                         .limits = limits};
-      const auto exchange = value_of(
-          AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options),
-                                 .stall_timeout = stall_timeout}));
-      const auto dispatcher = value_of(ExpertParallelDispatcher::create(options, *exchange));
-      const std::vector<int> mine = sequences_of(end.rank(), num_ranks_);
-      body({model, machine, *dispatcher, mine}, end.rank());
-    });
+    on_ranks(hub, num_ranks_, [&](Transport& end) { run_one(end, body); });
+  }
+  void run(const UcxOptions& ucx, const Body& body) const {
+    on_ucx_ranks(num_ranks_, ucx, [&](Transport& end) { run_one(end, body); });
   }
 
  private:
+  void run_one(Transport& end, const Body& body) const {
+    const Model& model = share_of(model_, placement_, end.rank()).model;
+    const WorkLimits limits = {.max_rows = Script::kMaxRows,
+                               .max_output_rows = Script::kMaxRows,
+                               .max_logits_rows = Script::kMaxRows,
+                               .exchange = ExpertParallelDispatcher::exchange_limits(
+                                   placement_, max_slotted_rows, max_parts),
+                               .int8_dispatch = model_.int8_dispatch};
+    RankMachine machine(model.config(), model_.dtype, limits, kPages);
+    const ExpertParallelDispatcher::Options options = {.model = model.config(),
+                                                       .dtype = model_.dtype,
+                                                       .placement = placement_,
+                                                       .combine_groups = combine_groups_,
+                                                       .limits = limits};
+    const auto exchange =
+        value_of(AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options),
+                                        .stall_timeout = stall_timeout}));
+    const auto dispatcher = value_of(ExpertParallelDispatcher::create(options, *exchange));
+    const std::vector<int> mine = sequences_of(end.rank(), num_ranks_);
+    body({model, machine, *dispatcher, mine}, end.rank());
+  }
+
   ModelCase model_;
   int num_ranks_, combine_groups_;
   Placement placement_;
@@ -154,10 +160,10 @@ class Ranks {
 
 // What all ranks have of the script together.
 using MannerOf = std::function<Manner(int step, const Player& player, int rank)>;
-inline Script::Bits on_ranks_together(const Ranks& ranks, LoopbackHub& hub,
-                                      const MannerOf& manner) {
+template <class Network>
+Script::Bits on_ranks_together(const Ranks& ranks, Network& network, const MannerOf& manner) {
   Script::Bits bits;
-  ranks.run(hub, [&](const Player& player, int rank) {
+  ranks.run(network, [&](const Player& player, int rank) {
     for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
       const Result<void> played = player.play(step, manner(step, player, rank));
       ASSERT_TRUE(played.has_value()) << describe(played.error());
