@@ -81,8 +81,8 @@ std::optional<Error> disagreement(const Identity& rank_0, const Identity& other)
   if (auto e = differ(
           "plan set", rank_0.plans, other.plans,
           "give all ranks the same --context-length, --chunked-prefill-size, --max-prefill-tokens, "
-          "--max-running-requests, --prefill-policy, --enable-prefill-delayer and "
-          "--init-expert-location"))
+          "--max-running-requests, --prefill-policy, --enable-prefill-delayer, "
+          "--overlap-plan and --init-expert-location"))
     return e;
   return differ("arithmetic level", rank_0.arithmetic, other.arithmetic,
                 "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "

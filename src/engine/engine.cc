@@ -161,6 +161,11 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
   if (const ModelConfig& model = runner->info().model; !experts && model.moe.num_experts > 0)
     experts.emplace(model.num_layers, runner->placement(), network ? network->rank() : 0);
+  if (!forecast) {
+    HOCKET_TRY(forecast, forecast_stages(*runner, parallel));
+  }
+  const LayerCounts layers = forecast->layers({});
+  if (!profiler) make_profiler(*runner, network.get());
   ranks.push_back(std::make_unique<Rank>(
       Rank::Parts{.runner = std::move(runner),
                   .kv_events = std::move(events),
@@ -172,8 +177,24 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                   .stall_timeout = options.stall_timeout,
                   .max_delayed_passes =
                       parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
+                  .prior = forecast,
+                  .layers = layers,
+                  .profiler = &*profiler,
                   .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
+}
+
+// Of all ranks here, which are those of the service or one of them.
+void Engine::State::make_profiler(const Runner& runner, const RankNetwork* network) {
+  const int num_ranks = network != nullptr ? network->num_ranks() : 1;
+  const Ledger::Limits limits{.num_layers = runner.info().model.num_layers, .num_ranks = num_ranks};
+  orders = runner.overlap().orders;
+  profiler.emplace(Profiler::Options{.first_rank = network != nullptr ? network->rank() : 0,
+                                     .num_here = control ? 1 : num_ranks,
+                                     .num_ranks = num_ranks,
+                                     .model = runner.info().served_model_name,
+                                     .orders = orders.get(),
+                                     .spans_per_step = Ledger::most_spans(limits)});
 }
 
 // Of those in other processes: what they said last.
@@ -322,8 +343,13 @@ std::vector<RankLoad> Engine::loads() const {
 OverlapView Engine::overlap() const {
   OverlapView view{.choice = info().overlap};
   for (const auto& rank : state_->ranks)
-    view.ranks.push_back({.rank = rank->rank_index(), .stats = rank->read_stats().overlap});
+    view.ranks.push_back({.rank = rank->rank_index(), .stats = rank->overlap.stats()});
+  view.planner = state_->ranks.front()->overlap.planner_state();
   return view;
+}
+
+Profiler& Engine::profiler() {
+  return *state_->profiler;
 }
 
 ExpertStats* Engine::expert_stats() {

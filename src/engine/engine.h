@@ -19,6 +19,7 @@
 #include "engine/engine_info.h"
 #include "engine/engine_stats.h"
 #include "engine/messages.h"
+#include "engine/profile.h"
 #include "policy/cache/kv_events.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/request.h"
@@ -84,6 +85,8 @@ class Engine {
   std::vector<RankLoad> loads() const;
   // What overlap did here and what is planned, with reasons.   Thread: any.
   OverlapView overlap() const;
+  // Timelines of the ranks of this process.   Thread: any.
+  Profiler& profiler();
   // Which experts were chosen by what this process computed; null for a dense model.
   ExpertStats* expert_stats();
   // Who is there; null where all ranks are in this process.   Thread: any.

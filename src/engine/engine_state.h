@@ -24,6 +24,7 @@ struct Engine::State {
   Result<void> load_alone(Options& options);
   Result<void> load_together(Options& options);
   Result<void> load_one_of_cluster(Options& options);
+  void make_profiler(const Runner& runner, const RankNetwork* network);
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::vector<RankLoad> loads() const;
@@ -37,6 +38,9 @@ struct Engine::State {
   std::optional<RequestRouter> router;    // several ranks here
   std::mutex router_mutex;
   std::optional<ExpertStats> experts;  // none: a dense model
+  std::shared_ptr<const StageForecast> forecast;
+  std::shared_ptr<const OrderTable> orders;
+  std::optional<Profiler> profiler;
   std::vector<std::unique_ptr<Rank>> ranks;
   EngineInfo info;
   int max_queued_requests = 0;  // of all ranks together

@@ -41,7 +41,11 @@ void forward(Flight& flight, std::span<const SampledToken> before, const StepToo
     flight.experts.num_tokens = flight.forward.num_rows();
     expert_counts = tools.experts->open(flight.experts);
   }
-  auto done = tools.runner.forward_together(flight.forward, tools.pass, nullptr, expert_counts);
+  auto done = tools.runner.forward_together(flight.forward, {.id = tools.pass,
+                                                             .plan = tools.plan,
+                                                             .is_shadow = tools.is_shadow,
+                                                             .ledger = tools.ledger,
+                                                             .expert_counts = expert_counts});
   flight.lost = done ? std::nullopt : std::optional(std::move(done).error());
 }
 

@@ -73,6 +73,9 @@ struct StepTools {
   Sampler& sampler;
   const Clock& clock;
   PassId pass = {};                      // as the ranks agreed, where there are several
+  Plan plan = {};                        // likewise
+  bool is_shadow = false;                // likewise
+  Ledger* ledger = nullptr;              // whose step is open; null: nobody books it
   const ExpertStats* experts = nullptr;  // null: a dense model
 };
 

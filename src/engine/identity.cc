@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "compute/overlap/order.h"
 #include "core/version.h"
 #include "engine/engine_info.h"
 #include "engine/model_choice.h"
+#include "engine/overlap_settings.h"
 
 namespace hocket {
 namespace {
@@ -126,17 +126,11 @@ Result<std::string> hash_model(const ModelSettings& model) {
   return sum.digits();
 }
 
-std::string hash_order(const Order& order) {
-  Sha256 sum;
-  for (const Slot& slot : order.slots)
-    sum.add(fmt::format("{} {} {}", slot.half, op_name(slot.op), slot.lag));
-  return fmt::format("{} {}", order.name, sum.digits().substr(0, 8));
-}
-
 // What a step of all ranks may be: the orders they may be told to play, where experts are, and how
 // much of prompts and answers one may hold. Limits that are planned from memory are compared later,
 // when they are known.
 Result<std::string> describe_plans(const ServerSettings& s) {
+  HOCKET_TRY(const OverlapSettings overlap, choose_overlap(s.parallel));
   std::string experts = s.parallel.init_expert_location;
   if (experts != "trivial") {
     Sha256 sum;
@@ -144,9 +138,11 @@ Result<std::string> describe_plans(const ServerSettings& s) {
     experts = sum.digits();
   }
   return fmt::format(
-      "{} | experts {} | context {}, chunk {}, prefill {}, running {} | {} | delayer {}",
-      hash_order(serial_order()), experts, s.model.context_length, s.scheduler.chunked_prefill_size,
-      s.scheduler.max_prefill_tokens, s.memory.max_running_requests,
+      "{} orders, {:08x} | experts {} | context {}, chunk {}, prefill {}, running {} | {} | "
+      "delayer {}",
+      overlap.orders->size(), overlap.orders->fingerprint(), experts, s.model.context_length,
+      s.scheduler.chunked_prefill_size, s.scheduler.max_prefill_tokens,
+      s.memory.max_running_requests,
       s.scheduler.enable_mixed_chunk ? "mixed" : s.scheduler.prefill_policy,
       s.parallel.enable_prefill_delayer ? s.parallel.prefill_delayer_max_passes : 0);
 }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 
+#include "compute/overlap/order_table.h"
 #include "core/version.h"
 #include "engine/testing.h"
 
@@ -111,6 +112,15 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
        "arithmetic level", "groups-2", "groups-2-dispatch-int8", "--dispatch-dtype"},
       {[](ServerSettings& s, const Folder&) { s.model.context_length = 512; }, "plan set",
        "context 0", "context 512", "--context-length"},
+      {[](ServerSettings& s, const Folder& folder) {
+         const OrderTable& known = OrderTable::builtin();
+         Order mine = known.at(known.find("four-phase"));
+         mine.name = "mine";
+         folder.append("mine.yaml", to_yaml(mine));
+         s.parallel.overlap_plan = (folder.path() / "mine.yaml").string();
+       },
+       "plan set", fmt::format("{} orders", OrderTable::builtin().size()),
+       fmt::format("{} orders", OrderTable::builtin().size() + 1), "--overlap-plan"},
       {[](ServerSettings& s, const Folder&) { s.scheduler.chunked_prefill_size = 64; }, "plan set",
        "chunk 2048", "chunk 64", "--chunked-prefill-size"},
       {[](ServerSettings& s, const Folder&) { s.memory.max_running_requests = 8; }, "plan set",

@@ -1,9 +1,12 @@
 #include "engine/lockstep.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/memory_plan.h"
 
 namespace hocket {
@@ -24,6 +27,29 @@ size_t index_of(ExchangeMode mode) {
   return mode == ExchangeMode::counted ? 0 : 1;
 }
 
+Phase phase_of(ExchangeMode mode) {
+  return mode == ExchangeMode::counted ? Phase::prefill : Phase::decode;
+}
+
+// Rank 0 plans for all.
+constexpr int kPlanner = 0;
+
+int to_rows(uint32_t number) {
+  return static_cast<int>(std::min<uint32_t>(number, std::numeric_limits<int>::max()));
+}
+
+// Numbers that no clock ever showed teach nothing.
+StepReport sane(StepReport report) {
+  const auto is_time = [](float number) { return std::isfinite(number) && number >= 0; };
+  bool fits = report.phase < kNumPhases && std::ranges::all_of(report.compute_us, is_time);
+  for (const float number : {report.beside_us, report.exposed_us, report.waiting_us, report.step_us,
+                             report.dispatch_busy_us, report.combine_busy_us, report.dispatch_kb,
+                             report.combine_kb, report.latency_us})
+    fits &= is_time(number);
+  if (!fits) report = {};
+  return report;
+}
+
 }  // namespace
 
 Lockstep::Lockstep(int num_ranks, const Options& options)
@@ -31,9 +57,12 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       delayer_(options.max_delayed_passes),
       votes_(static_cast<size_t>(num_ranks)),
       loads_(static_cast<size_t>(num_ranks)),
+      sizes_(static_cast<size_t>(num_ranks)),
+      reports_(static_cast<size_t>(num_ranks)),
       parts_(static_cast<size_t>(num_ranks)) {
   static_assert(sizeof(Word) == kAgreementBytes);
-  static_assert(std::has_unique_object_representations_v<Word>);
+  // No padding, so that no byte is sent that was not written.
+  static_assert(sizeof(Word) == 36 + sizeof(StepReport));
 }
 
 void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
@@ -41,6 +70,10 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   transport_ = &transport;
   exchange_ = &exchange;
   pass_ = {};
+  plan_ = {};
+  is_shadow_ = false;
+  std::ranges::fill(sizes_, Size{});
+  std::ranges::fill(reports_, StepReport{});
   under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
   leaver_ = -1;
   error_.reset();
@@ -80,14 +113,19 @@ bool Lockstep::settle(const StepWish& now) {
 
 Result<void> Lockstep::start(const StepWish& wish) {
   const Prospect& work = wish.work;
-  mine_ = {.rows = static_cast<uint32_t>(work.num_decoding),
-           .begins = work.begins,
-           .continues = work.continues,
-           .ends = asks_to_end_,
-           .votes = work.token_usage < options_.low_usage,
-           .takes_requests = wish.load.takes_requests && !asks_to_end_,
-           .load_requests = wish.load.num_requests,
-           .load_tokens = wish.load.num_tokens};
+  mine_ = {
+      .rows = static_cast<uint32_t>(work.num_decoding),
+      .begins = work.begins,
+      .continues = work.continues,
+      .ends = asks_to_end_,
+      .shadows = static_cast<uint8_t>(wish.plans[0].is_shadow | wish.plans[1].is_shadow << 1),
+      .votes = work.token_usage < options_.low_usage,
+      .takes_requests = wish.load.takes_requests && !asks_to_end_,
+      .load_requests = wish.load.num_requests,
+      .load_tokens = wish.load.num_tokens,
+      .prompt_step_rows = static_cast<uint32_t>(std::max(0, wish.prompt_step_rows)),
+      .plans = {static_cast<uint32_t>(wish.plans[0].id), static_cast<uint32_t>(wish.plans[1].id)},
+      .report = wish.report};
   const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
   std::ranges::fill(parts_, AllToAll::Parts(piece));
   HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
@@ -102,21 +140,17 @@ Result<void> Lockstep::hear(const StepWish& now) {
   HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
   bool all_end = true;
   int leaver = -1;
+  Word planner;
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
     HOCKET_TRY(const Word said, word_of(rank));
     all_end &= said.ends != 0;
     if (said.ends != 0 && rank != exchange_->rank()) leaver = rank;
-    votes_[static_cast<size_t>(rank)] = {.begins = said.begins != 0,
-                                         .continues = said.continues != 0,
-                                         .decodes = said.rows > 0,
-                                         .starves = (said.votes & 1) != 0};
-    Load& load = loads_[static_cast<size_t>(rank)];
-    load.takes_requests.store(said.takes_requests != 0, std::memory_order_relaxed);
-    load.num_requests.store(std::max(0, said.load_requests), std::memory_order_relaxed);
-    load.num_tokens.store(std::max(int64_t{0}, said.load_tokens), std::memory_order_relaxed);
+    if (rank == kPlanner) planner = said;
+    take_in(rank, said);
   }
   exchange_->release(kLane, MessageKind::agree);
   conclude();
+  adopt(planner);
   if (!computes_) forget_loads();
   // Who leaves alone says so one agreement before: what others had taken in by then has its turn.
   ends_ = all_end || (has_asked_ && !computes_);
@@ -137,6 +171,48 @@ Result<Lockstep::Word> Lockstep::word_of(int rank) {
   }
   std::memcpy(&said, bytes.data(), sizeof said);
   return said;
+}
+
+void Lockstep::take_in(int rank, const Word& said) {
+  const auto at = static_cast<size_t>(rank);
+  votes_[at] = {.begins = said.begins != 0,
+                .continues = said.continues != 0,
+                .decodes = said.rows > 0,
+                .starves = (said.votes & 1) != 0};
+  sizes_[at] = {.rows = to_rows(said.rows), .prompt_step_rows = to_rows(said.prompt_step_rows)};
+  reports_[at] = sane(said.report);
+  Load& load = loads_[at];
+  load.takes_requests.store(said.takes_requests != 0, std::memory_order_relaxed);
+  load.num_requests.store(std::max(0, said.load_requests), std::memory_order_relaxed);
+  load.num_tokens.store(std::max(int64_t{0}, said.load_tokens), std::memory_order_relaxed);
+}
+
+// All tables are equal, so all know a plan or none does.
+void Lockstep::adopt(const Word& planner) {
+  const auto phase = static_cast<size_t>(phase_of(pass_.mode));
+  const uint32_t id = planner.plans.at(phase);
+  const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
+  const bool plays = computes_ && plan.has_value();
+  plan_ = plays ? *plan : Plan{};
+  is_shadow_ = plays && (planner.shadows >> phase & 1) != 0;
+  pass_.parts = plan_.parts;
+  if (!computes_ || plan) return;
+  if (num_unknown_plans_++ == 0)
+    log::warning(
+        "rank {} says plan {:#010x}, which is none of {} orders: such steps are played "
+        "without overlap",
+        kPlanner, id, options_.orders->size());
+}
+
+int Lockstep::foresee(Phase phase, const StepWish& mine) const {
+  int most = 0;
+  for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
+    Size size = sizes_[static_cast<size_t>(rank)];
+    if (exchange_ != nullptr && rank == exchange_->rank())
+      size = {.rows = mine.work.num_decoding, .prompt_step_rows = mine.prompt_step_rows};
+    most = std::max(most, phase == Phase::prefill ? size.prompt_step_rows : size.rows);
+  }
+  return most;
 }
 
 // Whoever has no rows has at most requests that end with the step before: what is said next may be

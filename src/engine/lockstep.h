@@ -3,9 +3,12 @@
 // are already on their way:
 //
 //   rank 0   forward 6 | open: 3 answers | sample 6, commit, reply | settle -.- schedule 7, slotted
-//   rank 1   forward 6 | open: nothing   |                         | settle -+- 7, no rows of its
-//   own rank 2   forward 6 | open: nothing   |                         | settle -'- 7, no rows of
-//   its own
+//   rank 1   forward 6 | open: nothing   |                         | settle -+- 7, no rows
+//   rank 2   forward 6 | open: nothing   |                         | settle -'- 7, no rows
+//
+// With its word each rank reports on the step that it has just played, and rank 0 says how the next
+// one is to be played: one plan if prompts are computed, another if not. All play what rank 0 said,
+// so a plan changes at the border of a step, on all ranks together.
 //
 // What was agreed binds. Who comes after open() waits for the step after, unless somebody begins
 // prompts anyway; who ends after it leaves a step without rows. Nobody has rows: nobody runs,
@@ -18,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,6 +29,9 @@
 #include "cluster/pulse.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/moe/dispatcher.h"
+#include "compute/overlap/order_table.h"
+#include "compute/overlap/plan.h"
+#include "compute/overlap/step_report.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/outside.h"
 #include "policy/scheduler/prefill_delayer.h"
@@ -32,10 +39,21 @@
 
 namespace hocket {
 
-// What a rank says of a step to come.
+// How a step should be played; rank 0's word counts.
+struct PlanProposal {
+  PlanId id = PlanId::none;
+  bool is_shadow = false;  // to see what it takes (planner.h)
+
+  bool operator==(const PlanProposal&) const = default;
+};
+
+// What a rank says of a step to come, and of the one that it has just played.
 struct StepWish {
   Prospect work;
   RankLoad load;
+  int prompt_step_rows = 0;  // of prompts and answers, in a step in which prompts are computed
+  std::array<PlanProposal, kNumPhases> plans;  // by Phase
+  StepReport report;
 };
 
 // One rank's part. Thread: engine, but for heard(). After construction nothing allocates.
@@ -45,6 +63,8 @@ class Lockstep final : public Outside {
     Pulse* pulse = nullptr;      // told of steps that begin and end; outlives it; may be null
     int max_delayed_passes = 0;  // of prompts, PrefillDelayer; equal on all ranks
     double low_usage = 0;        // a rank that uses less of its KV pages need not delay; 0: none
+    // What plans are made of; equal on all ranks and outlives it.
+    const OrderTable* orders = &OrderTable::builtin();
   };
   Lockstep(int num_ranks, const Options& options);
   // A new epoch: steps count from 0, over these. Both outlive all calls until the next rebind().
@@ -66,7 +86,17 @@ class Lockstep final : public Outside {
   // How the step is to be played, and whether this rank stops after it: all have asked to, or it
   // alone, the others know that, and nobody has rows any more.
   const PassId& pass() const { return pass_; }
+  const Plan& plan() const { return plan_; }  // its parts are those of the pass
+  bool is_shadow() const { return is_shadow_; }
   bool ends() const { return ends_; }
+  // Steps that should have been played by a plan that nobody here knows; since the start.
+  uint64_t num_unknown_plans() const { return num_unknown_plans_; }
+  // What all said with the last agreement: of the step before it, each rank's; some may be invalid.
+  std::span<const StepReport> reports() const { return reports_; }
+  // Rows of the next step, if it is of this phase, on the rank that has most: here as `mine` says,
+  // elsewhere as was said last. 0: none is in sight.
+  int foresee(Phase phase, const StepWish& mine) const;
+
   // Another rank that asks to stop, so that nothing new should begin; -1: none.   Thread: any.
   int leaver() const { return leaver_.load(std::memory_order_relaxed); }
   // What a rank said of itself when it was last heard.   Thread: any.
@@ -80,6 +110,8 @@ class Lockstep final : public Outside {
 
   // From the next agreement on, this rank asks to stop.
   void ask_to_end() { asks_to_end_ = true; }
+  // Between open() and settle().
+  bool is_open() const { return under_way_; }
   // Whether there is something to settle: an agreement is under way here or begun by another, or
   // none can be made any more.
   bool called();
@@ -93,12 +125,18 @@ class Lockstep final : public Outside {
     uint8_t begins = 0;     // a prompt may begin
     uint8_t continues = 0;  // one in chunks goes on
     uint8_t ends = 0;       // asks to stop after this step
-    uint8_t plan = 0;       // for later: all play the serial order
+    uint8_t shadows = 0;    // of plans: bit 0, that of a step with prompts; bit 1, of answers
     uint8_t votes = 0;      // bit 0: PrefillVote::starves
     uint8_t takes_requests = 0;
     uint16_t zero = 0;  // for later
     int32_t load_requests = 0;
     int64_t load_tokens = 0;
+    uint32_t prompt_step_rows = 0;
+    std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; rank 0's count
+    StepReport report;
+  };
+  struct Size {
+    int rows = 0, prompt_step_rows = 0;
   };
   struct Load {
     std::atomic<bool> takes_requests{true};
@@ -109,7 +147,9 @@ class Lockstep final : public Outside {
   Result<void> start(const StepWish& wish);
   Result<void> hear(const StepWish& now);
   Result<Word> word_of(int rank);
+  void take_in(int rank, const Word& said);
   void conclude();
+  void adopt(const Word& planner);
   void forget_loads();
   void note_took();
   Duration expected() const;
@@ -120,7 +160,10 @@ class Lockstep final : public Outside {
   const Options options_;
   Transport* transport_ = nullptr;
   AllToAll* exchange_ = nullptr;
-  PassId pass_;  // settled
+  PassId pass_;  // settled, as are the next two
+  Plan plan_;
+  bool is_shadow_ = false;
+  uint64_t num_unknown_plans_ = 0;
   bool under_way_ = false, computes_ = false, may_begin_ = false, extends_ = false;
   bool asks_to_end_ = false, has_asked_ = false, ends_ = false;
   std::atomic<int> leaver_{-1};
@@ -130,6 +173,8 @@ class Lockstep final : public Outside {
   PrefillDelayer delayer_;
   std::vector<PrefillVote> votes_;               // [ranks]
   std::vector<Load> loads_;                      // [ranks]
+  std::vector<Size> sizes_;                      // [ranks]
+  std::vector<StepReport> reports_;              // [ranks]
   std::vector<AllToAll::Parts> parts_;           // [ranks]
   std::optional<TimePoint> begun_;               // the step with rows that runs
   std::array<std::optional<Duration>, 2> took_;  // the last step, by mode

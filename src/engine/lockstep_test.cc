@@ -3,61 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <mutex>
-
-#include "compute/comm/testing.h"
-#include "engine/memory_plan.h"
+#include "engine/lockstep_testing.h"
 
 namespace hocket {
 namespace {
 
+using namespace testing;
 using std::chrono::microseconds;
 using std::chrono::seconds;
-
-constexpr StepWish kNothing;
-constexpr StepWish kDecode{.work = {.num_decoding = 3}, .load = {.num_requests = 3}};
-constexpr StepWish kPrompt{.work = {.begins = true}, .load = {.num_requests = 1}};
-constexpr StepWish kChunk{.work = {.continues = true}, .load = {.num_requests = 1}};
-
-const Batch kAnswers{.mode = ForwardMode::decode, .num_rows = 3, .num_decode_rows = 3};
-const Batch kNobody;
-
-// A rank's end of it all.
-struct Voice {
-  explicit Voice(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0)
-      : hub(hub_in),
-        end(end_in),
-        exchange(*AllToAll::create(end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}),
-                                         .epoch = 1,
-                                         .stall_timeout = seconds(1)})),
-        lockstep(end.num_ranks(), {.pulse = &pulse, .max_delayed_passes = max_delayed_passes}) {
-    lockstep.rebind(end, *exchange);
-  }
-  void spend(Duration duration) { hub.spend(end.rank(), duration); }
-  void wait_until_called() {
-    while (!lockstep.called()) lockstep.wait(seconds(1));
-  }
-
-  LoopbackHub& hub;
-  Transport& end;
-  std::unique_ptr<AllToAll> exchange;
-  Pulse pulse;
-  Lockstep lockstep;
-};
-
-void on_voices(int num_ranks, LinkModel links, const std::function<void(Voice&)>& body,
-               int max_delayed_passes = 0) {
-  LoopbackHub hub(num_ranks, links, LoopbackHub::Time::virtual_time);
-  testing::on_ranks(hub, num_ranks, [&](Transport& end) {
-    Voice voice(hub, end, max_delayed_passes);
-    body(voice);
-  });
-}
-
-void on_voices(int num_ranks, const std::function<void(Voice&)>& body) {
-  on_voices(num_ranks, {.latency = microseconds(200)}, body);
-}
 
 // Steps of 1 ms of forward and `rest` of sampling and answering; how long each takes from the
 // second on.
@@ -293,14 +246,21 @@ TEST(Lockstep, ALostRankIsNamed) {
 
 TEST(Lockstep, ARebindStartsFromStepOne) {
   on_voices(2, [](Voice& v) {
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(v.lockstep.settle(kDecode));
-    v.lockstep.open(kDecode);  // under way when the epoch ends
+    StepWish planned = kDecode;
+    planned.plans.fill({.id = id_of({.order = 3})});
+    planned.report.is_valid = 1;
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(v.lockstep.settle(planned));
+    EXPECT_NE(v.lockstep.plan(), Plan{});
+    v.lockstep.open(planned);  // under way when the epoch ends
     v.spend(microseconds(500));
     v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 1 went away"));
     v.exchange.reset();
     v.exchange =
         *AllToAll::create(v.end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}), .epoch = 2});
     v.lockstep.rebind(v.end, *v.exchange);
+    EXPECT_EQ(v.lockstep.plan(), Plan{});  // whatever was played before
+    EXPECT_EQ(v.lockstep.reports()[1].is_valid, 0);
+    EXPECT_EQ(v.lockstep.foresee(Phase::decode, kNothing), 0);
     EXPECT_FALSE(v.lockstep.lost());
     EXPECT_EQ(v.lockstep.lost_peer(), -1);
     v.spend(microseconds(500));
@@ -321,7 +281,8 @@ TEST(Lockstep, AWordOfAnotherLengthIsRefused) {
       return;
     }
     EXPECT_FALSE(v.lockstep.settle(kDecode));
-    EXPECT_EQ(v.lockstep.lost()->message, "rank 1 sent 8 bytes as its agreement on step 1, not 24");
+    EXPECT_EQ(v.lockstep.lost()->message,
+              "rank 1 sent 8 bytes as its agreement on step 1, not 128");
     EXPECT_EQ(v.lockstep.lost_peer(), 1);
   });
 }

@@ -60,7 +60,7 @@ int most_rows(const WorkLimits& limits);
 // What the ranks exchange their rows and agreements with: slots for the longest messages of a step.
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher);
 // Bytes of an agreement on a step (lockstep.h).
-inline constexpr size_t kAgreementBytes = 24;
+inline constexpr size_t kAgreementBytes = 128;
 
 // All but pages and what depends on them, whether it fits or not. Errors: bad_value (settings that
 // contradict each other).

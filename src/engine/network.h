@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "cluster/pulse.h"
 #include "compute/comm/all_to_all.h"
+#include "compute/overlap/ledger.h"
 
 namespace hocket {
 
@@ -55,10 +56,13 @@ class RankNetwork {
   virtual void wake() = 0;
 };
 
-// Passes on to a pulse what the exchange tells, and adds up how long others were waited for.
+// Passes on to a pulse and to a ledger what the exchange tells, and adds up how long others were
+// waited for.
 class PulseWatch final : public ExchangeWatch {
  public:
   explicit PulseWatch(Pulse* pulse) : pulse_(pulse) {}
+  // Null: nobody. Outlives this, or until another is given.
+  void book_in(Ledger* ledger) { ledger_ = ledger; }
   void started(int /*lane*/, MessageKind kind, Stamp stamp) override {
     if (pulse_ != nullptr)
       pulse_->reached(uint32_t{stamp.layer} * kNumMessageKinds + static_cast<uint32_t>(kind));
@@ -71,11 +75,15 @@ class PulseWatch final : public ExchangeWatch {
     if (pulse_ != nullptr) pulse_->computing();
     waited_ += RealClock().now() - since_;
   }
+  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
+    if (ledger_ != nullptr) ledger_->waited(lane, kind, stamp, times);
+  }
   // How long it stood still since this was asked last.
   Duration take_waited() { return std::exchange(waited_, {}); }
 
  private:
   Pulse* const pulse_;
+  Ledger* ledger_ = nullptr;
   TimePoint since_{};
   Duration waited_{};
 };

@@ -47,8 +47,18 @@ Rank::Rank(Parts parts)
       lockstep(network ? std::make_optional<Lockstep>(
                              network->num_ranks(),
                              Lockstep::Options{.pulse = &network->pulse(),
-                                               .max_delayed_passes = parts.max_delayed_passes})
+                                               .max_delayed_passes = parts.max_delayed_passes,
+                                               .orders = runner->overlap().orders.get()})
                        : std::nullopt),
+      overlap({.rank = rank_index(),
+               .num_ranks = network ? network->num_ranks() : 1,
+               .layers = parts.layers,
+               .settings = &runner->overlap(),
+               .prior = std::move(parts.prior),
+               .row_tile = runner->row_tile(),
+               .clock = network ? &real_clock : &clock,
+               .profiler = parts.profiler}),
+      mixes(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler(with(parts.scheduler, kv_events.get(), lockstep ? &*lockstep : nullptr)),
       sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
       step_log(parts.log_interval, log_prefix(network.get())),
@@ -120,6 +130,8 @@ void Rank::meet() {
     return network->part();
   }
   lockstep->rebind(*(*link)->transport, **exchange);
+  overlap.rebind((*link)->transport->caps().exact_arrival);
+  watch.book_in(&overlap.ledger());
   met = true;
   // The first messages of a pair make its connection: better now than under the first request.
   if (!lockstep->settle({})) return give_up({});
@@ -215,6 +227,7 @@ RankStats Rank::read_stats() const {
     copy = stats;
   }
   const int handed_over = num_handed_over;  // wait already, though no step has seen them
+  copy.overlap = overlap.stats();
   copy.scheduler.num_waiting += handed_over;
   copy.busy = busy || handed_over > 0;
   if (copy.busy) {

@@ -23,6 +23,7 @@
 #include "engine/lockstep.h"
 #include "engine/network.h"
 #include "engine/prepare.h"
+#include "engine/rank_overlap.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/step_log.h"
@@ -55,8 +56,11 @@ struct Rank {
     // Of several ranks; null: the only one.
     std::unique_ptr<RankNetwork> network;
     Duration stall_timeout = AllToAll::Options().stall_timeout;
-    int max_delayed_passes = 0;  // of prompts, for the sake of other ranks' answers
-    Duration farewell{};         // to go on for others' requests after ask_to_stop(), at most
+    int max_delayed_passes = 0;               // of prompts, for the sake of other ranks' answers
+    std::shared_ptr<const StageModel> prior;  // RankOverlap::Options, as are the next two
+    LayerCounts layers;
+    Profiler* profiler = nullptr;
+    Duration farewell{};  // to go on for others' requests after ask_to_stop(), at most
   };
   explicit Rank(Parts parts);
 
@@ -107,12 +111,19 @@ struct Rank {
   Error why_not_met() const;
   void leave();
   PrepareOptions prepare_options() const;
+  Flight* compute_next();
+  StepWish wish();
+  // Null where another thread computes.
+  Ledger* ledger() { return runner->info().overlap_schedule ? nullptr : &overlap.ledger(); }
   int rank_index() const { return network ? network->rank() : 0; }
   StepTools tools() {
     return {.runner = *runner,
             .sampler = sampler,
             .clock = clock,
             .pass = lockstep ? lockstep->pass() : PassId{},
+            .plan = lockstep ? lockstep->plan() : Plan{},
+            .is_shadow = lockstep && lockstep->is_shadow(),
+            .ledger = ledger(),
             .experts = experts};
   }
 
@@ -127,6 +138,9 @@ struct Rank {
   const std::unique_ptr<KvEventChannel> kv_events;
   ExpertStats* const experts;
   std::optional<Lockstep> lockstep;  // several ranks only
+  RankOverlap overlap;
+  const bool mixes;                 // prompts and answers in one step
+  int64_t pending_prompt_rows = 0;  // after the step before
   Scheduler scheduler;
   Sampler sampler;
   StepLog step_log;

@@ -12,6 +12,12 @@
 namespace hocket {
 namespace {
 
+// A core of a server of these years, and a network of 10 Gbit/s by TCP.
+constexpr MachineSpeed kCoreSpeed{
+    .read_bytes_per_s = 8e9, .operations_per_s = 80e9, .integer_operations_per_s = 160e9};
+constexpr StageLink kGuessedLink{
+    .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
+
 Error refused(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
 }
@@ -148,6 +154,22 @@ Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loadi
     runners.push_back(**std::move(runner));
   }
   return runners;
+}
+
+Result<std::shared_ptr<const StageForecast>> forecast_stages(const Runner& runner,
+                                                             const ParallelSettings& settings) {
+  HOCKET_TRY(const ModelCost cost, ModelCost::measure(runner.choice()));
+  const double cores = runner.info().num_workers;
+  StageLink link{.gbit_per_s = settings.ep_link_gbit, .latency_us = settings.ep_link_latency_us};
+  const bool has_processes = settings.nnodes > 0 || settings.ranks_per_node > 0;
+  if (has_processes) link = kGuessedLink;
+  const StageQuestion question{
+      .speed = {.read_bytes_per_s = cores * kCoreSpeed.read_bytes_per_s,
+                .operations_per_s = cores * kCoreSpeed.operations_per_s,
+                .integer_operations_per_s = cores * kCoreSpeed.integer_operations_per_s},
+      .num_ranks = runner.info().num_ranks,
+      .link = link};
+  return std::make_shared<const StageForecast>(runner.choice(), cost, question);
 }
 
 EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners) {

@@ -16,6 +16,7 @@
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/runner.h"
+#include "engine/stage_forecast.h"
 
 namespace hocket {
 
@@ -41,6 +42,12 @@ struct RankLoading {
 };
 // One runner a rank. Errors: those of Runner::create, of the lowest rank that has one.
 Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loading);
+
+// What the operations of this rank's model would take, on a machine and over a network that are
+// only guessed at: for the shape of it, until steps were measured. Errors: those of
+// ModelCost::measure.
+Result<std::shared_ptr<const StageForecast>> forecast_stages(const Runner& runner,
+                                                             const ParallelSettings& settings);
 
 // What all ranks are together.
 EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners);

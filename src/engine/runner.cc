@@ -46,6 +46,17 @@ Result<std::vector<int>> parse_cpus(std::string_view list) {
   return cpus;
 }
 
+// What this rank has to do, as the planner counts it. Of several ranks a step has prompts if one
+// of them has.
+Bucket bucket_of(const ForwardBatch& batch, std::optional<ExchangeMode> mode) {
+  const bool answers = mode ? *mode == ExchangeMode::slotted : batch.mode == ForwardMode::decode;
+  Bucket bucket{.phase = answers ? Phase::decode : Phase::prefill,
+                .rows = batch.num_rows(),
+                .kv_tokens = batch.num_rows()};
+  for (const int32_t position : batch.positions) bucket.kv_tokens += position;
+  return bucket;
+}
+
 }  // namespace
 
 Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
@@ -88,6 +99,8 @@ Result<void> Runner::choose(const Options& options) {
   const ServerSettings& settings = options.settings;
   HOCKET_TRY(info_.overlap_schedule, choose_overlap_schedule(settings.scheduler));
   HOCKET_TRY(info_.isa, choose_isa());
+  HOCKET_TRY(overlap_, choose_overlap(settings.parallel));
+  cut_threshold_ = settings.parallel.tbo_token_distribution_threshold;
   HOCKET_TRY(choice_, choose_model_form(settings));
   if (const auto eos = options.tokenizer_eos;
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
@@ -199,10 +212,12 @@ ExpertParallelDispatcher::Options Runner::dispatcher_options() const {
 
 std::string Runner::terms() const {
   const AllToAll::Options exchange = exchange_options(dispatcher_options());
-  return fmt::format("{} rows of prompts and {} of answers; {} bytes; experts placed as {:08x}",
-                     plan_.work.max_rows, plan_.work.exchange.max_slotted_rows,
-                     fmt::join(std::views::join(exchange.most_bytes), " "),
-                     placement_->fingerprint());
+  return fmt::format(
+      "{} rows of prompts and {} of answers; {} bytes; experts placed as {:08x}; "
+      "{} orders, {:08x}",
+      plan_.work.max_rows, plan_.work.exchange.max_slotted_rows,
+      fmt::join(std::views::join(exchange.most_bytes), " "), placement_->fingerprint(),
+      overlap_.orders->size(), overlap_.orders->fingerprint());
 }
 
 Result<void> Runner::make_memory(int page_tokens) {
@@ -239,6 +254,9 @@ void Runner::describe(const ServerSettings& settings) {
   info_.weight_bytes = plan_.weight_bytes;
   info_.kv_bytes = plan_.kv_bytes;
   info_.work_bytes = plan_.work_bytes;
+  info_.overlap = overlap_.name;
+  info_.num_orders = overlap_.orders->size();
+  std::ranges::copy(overlap_.changes, std::back_inserter(info_.changes));
   info_.num_ranks = seat_ ? seat_->num_ranks : 1;
   info_.ranks = {{.num_workers = info_.num_workers,
                   .cpus = cpus_,
@@ -261,7 +279,7 @@ void Runner::play(const Order& order) {
 
 void Runner::forward(const ForwardBatch& batch, ForwardProbe* probe) {
   HOCKET_CHECK(!placement_);
-  const Result<void> done = forward_together(batch, {}, probe);
+  const Result<void> done = forward_together(batch, {.probe = probe});
   HOCKET_CHECK(done.has_value());  // one rank has nobody to lose
 }
 
@@ -269,19 +287,26 @@ Placement Runner::placement() const {
   return placement_ ? *placement_ : *Placement::contiguous(choice_.model.moe.num_experts, 1);
 }
 
-Result<void> Runner::forward_together(const ForwardBatch& batch, const PassId& pass,
-                                      ForwardProbe* probe, View<uint32_t> expert_counts) {
+Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish& wish) {
   HOCKET_CHECK(dispatcher_ != nullptr);
+  const Order& order = placement_ ? overlap_.orders->at(wish.plan.order) : *order_;
+  if (wish.ledger != nullptr)
+    wish.ledger->begin_pass(
+        wish.id.step, wish.plan,
+        bucket_of(batch, placement_ ? std::optional(wish.id.mode) : std::nullopt), wish.is_shadow);
+  const SplitRule split = split_for(
+      batch, {.share = wish.plan.share, .row_tile = row_tile(), .cut_threshold = cut_threshold_});
   return model_->forward(batch, {.backend = *backend_,
                                  .work = work_,
                                  .pages = *pages_,
                                  .dispatcher = *dispatcher_,
-                                 .order = *order_,
-                                 .halves = std::span(halves_).first(order_->num_halves),
-                                 .split = even_split(batch),
-                                 .id = pass,
-                                 .probe = probe,
-                                 .expert_counts = expert_counts});
+                                 .order = order,
+                                 .halves = std::span(halves_).first(order.num_halves),
+                                 .split = split,
+                                 .id = wish.id,
+                                 .probe = wish.probe,
+                                 .expert_counts = wish.expert_counts,
+                                 .ledger = wish.ledger});
 }
 
 View<float> Runner::logits(int begin, int count) {

@@ -20,6 +20,7 @@
 #include "engine/engine_info.h"
 #include "engine/memory_plan.h"
 #include "engine/model_choice.h"
+#include "engine/overlap_settings.h"
 
 namespace hocket {
 
@@ -41,6 +42,16 @@ struct Meeting {
   Duration stall_timeout = AllToAll::Options().stall_timeout;
 };
 
+// How a pass is played and who sees it.
+struct PassWish {
+  PassId id;  // of several ranks, as they agreed; its parts are the plan's
+  Plan plan;  // likewise
+  bool is_shadow = false;
+  Ledger* ledger = nullptr;           // whose step is open; null: nobody books it
+  ForwardProbe* probe = nullptr;      // may be null
+  View<uint32_t> expert_counts = {};  // as Model::Pass
+};
+
 class Runner {
  public:
   struct Options {
@@ -55,20 +66,23 @@ class Runner {
   const EngineInfo& info() const { return info_; }
   const MemoryPlan& plan() const { return plan_; }
   const Machine& machine() const { return machine_; }
+  const ModelChoice& choice() const { return choice_; }
+  const OverlapSettings& overlap() const { return overlap_; }
+  // Halves are cut on multiples of so many rows where possible: what a kernel computes at once.
+  int row_tile() const { return info_.isa >= Isa::amx ? kTileRows : 1; }
   // Of the experts, over all ranks.
   Placement placement() const;
   Backend& backend() { return *backend_; }
   WorkerPool& workers() { return *workers_; }
 
-  // Which order the next passes play; serial at first. Bug if it is not legal for this model.
+  // Which order the next passes play, of the only rank; serial at first. Bug if it is not legal for
+  // this model.
   void play(const Order& order);
   // Afterwards hidden rows for batch.output_rows are ready for logits(). Of the only rank.
   void forward(const ForwardBatch& batch, ForwardProbe* probe = nullptr);
-  // The same as one of several ranks, which all play this pass, with no rows too. For an only rank
-  // `pass` means nothing. expert_counts: as Model::Pass. Errors: lost_rank; then nothing of it may
-  // be used.
-  Result<void> forward_together(const ForwardBatch& batch, const PassId& pass,
-                                ForwardProbe* probe = nullptr, View<uint32_t> expert_counts = {});
+  // The same as one of several ranks, which all play this pass, with no rows too. Errors:
+  // lost_rank; then nothing of it may be used.
+  Result<void> forward_together(const ForwardBatch& batch, const PassWish& wish);
   // Logits of output rows [begin, begin + count), count <= plan().work.max_logits_rows; valid until
   // the next call.
   View<float> logits(int begin, int count);
@@ -98,6 +112,8 @@ class Runner {
   std::optional<RankSeat> seat_;
   Machine machine_;
   ModelChoice choice_;
+  OverlapSettings overlap_;
+  double cut_threshold_ = 0;              // SplitWish
   std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;

@@ -6,36 +6,58 @@
 #include "engine/rank.h"
 
 namespace hocket {
-namespace {
-
-StepWish wish_of(const Rank& rank) {
-  return {.work = rank.scheduler.prospect(), .load = rank.load()};
-}
-
-}  // namespace
 
 bool Rank::step(Outbox& box) {
   outbox = &box;
   if (forward_thread) return step_overlapped();
+  overlap.begin();
+  Flight* const flight = compute_next();
+  if (flight == nullptr) return false;
+  overlap.end();
+  const Ledger::Beside beside(ledger());
+  if (lockstep) {
+    intake();  // what has just come has its say in the next step
+    lockstep->open(wish());
+  }
+  sample(*flight, tools());
+  commit(*flight);
+  reply(*flight);
+  return true;
+}
+
+// From intake to forward; null when there was nothing to compute, or ranks were lost.
+Flight* Rank::compute_next() {
+  const Ledger::Beside beside(ledger());
   intake();
-  if (lockstep && !lockstep->settle(wish_of(*this))) return give_up({}), false;
+  if (lockstep && !lockstep->settle(wish())) return give_up({}), nullptr;
+  if (lockstep) overlap.heard(*lockstep);
   const Batch& batch = scheduler.schedule(clock.now());
   busy = !batch.empty();
-  if (batch.empty()) return rest(), false;
+  if (batch.empty()) return rest(), nullptr;
+  pending_prompt_rows = batch.pending_tokens;
   Flight& flight = take_flight();
   prepare(batch, prepare_options(), flight);
   agreement_waited += watch.take_waited();
   forward(flight, {}, tools());
   exchange_waited += watch.take_waited();
-  if (flight.lost) return lockstep->fail_with(*flight.lost), give_up(batch), false;
-  if (lockstep) {
-    intake();  // what has just come has its say in the next step
-    lockstep->open(wish_of(*this));
+  if (!flight.lost) return &flight;
+  lockstep->fail_with(*flight.lost);
+  return give_up(batch), nullptr;
+}
+
+// What this rank says of the next step. Prompts may be as many as wait or are cut, up to what a
+// step can hold.
+StepWish Rank::wish() {
+  StepWish wish{.work = scheduler.prospect(), .load = load()};
+  if (!lockstep) return wish;
+  int64_t rows = wish.work.num_decoding;
+  if (wish.work.begins || wish.work.continues) {
+    if (!mixes) rows = 0;
+    rows += std::max(scheduler.stats().num_waiting_tokens, pending_prompt_rows);
   }
-  sample(flight, tools());
-  commit(flight);
-  reply(flight);
-  return true;
+  wish.prompt_step_rows = static_cast<int>(std::min<int64_t>(rows, runner->plan().work.max_rows));
+  overlap.tell(*lockstep, wish);
+  return wish;
 }
 
 // Ranks were lost, so what they computed together is worth nothing, nor is what was kept of it:
@@ -91,12 +113,14 @@ PrepareOptions Rank::prepare_options() const {
   const EngineInfo& info = runner->info();
   return {.page_tokens = info.page_tokens,
           .prompt_role = info.prompt_role,
-          .eos_ids = info.model.eos_ids};
+          .eos_ids = info.model.eos_ids,
+          .packing = lockstep ? overlap.packing(lockstep->plan()) : std::nullopt};
 }
 
 // Nothing to run: aborts may have ended the last requests. Idle is when invariants are cheap to
 // check.
 void Rank::rest() {
+  overlap.drop();
   send_finished();
   const SchedulerStats now = scheduler.stats();
   publish_load(now);
@@ -247,7 +271,9 @@ void Rank::publish_load(const SchedulerStats& now) {
 
 void Rank::publish(const Flight& flight, TimePoint now) {
   const SchedulerStats counts = scheduler.stats();
-  step_log.note(*flight.batch, counts, flight.end, flight.took());
+  std::optional<StepTransfers> transfers;
+  if (lockstep) transfers = {overlap.account().hidden, overlap.account().exposed};
+  step_log.note(*flight.batch, counts, flight.end, flight.took(), transfers);
   publish_load(counts);
   last_turn_ns = now.time_since_epoch().count();
   std::lock_guard lock(stats_mutex);

@@ -6,6 +6,15 @@
 #include "base/log.h"
 
 namespace hocket {
+namespace {
+
+// Nothing where nothing was sent.
+std::string overlap_text(const StepTransfers& t) {
+  const double all = to_seconds(t.hidden) + to_seconds(t.exposed);
+  return all > 0 ? fmt::format(", overlap: {:.0f} %", 100 * to_seconds(t.hidden) / all) : "";
+}
+
+}  // namespace
 
 void StepLog::Rate::add(uint64_t more_tokens, double more_seconds) {
   tokens += more_tokens;
@@ -35,7 +44,8 @@ void StepLog::line_printed(const SchedulerStats& stats) {
   counts_.num_retracted_lately = static_cast<int>(stats.num_retracted_total - told);
 }
 
-void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took) {
+void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took,
+                   std::optional<StepTransfers> transfers) {
   count(batch);
   if (batch.mode == ForwardMode::idle) return;
   const auto num_tokens =
@@ -52,19 +62,25 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
     log::info(
         "{}Prefill batch, #new-seq: {}, #new-token: {}, #cached-token: {}, token usage: {:.2f}, "
         "#running-req: {}, #queue-req: {}, #pending-token: {}, cuda graph: False, "
-        "input throughput (token/s): {:.2f}",
+        "input throughput (token/s): {:.2f}{}",
         prefix_, std::ssize(batch.slices) - batch.num_decode_rows, new_tokens, batch.cached_tokens,
         stats.token_usage, batch.num_running, batch.num_waiting, batch.pending_tokens,
-        new_tokens / std::max(to_seconds(took), 1e-9));
+        new_tokens / std::max(to_seconds(took), 1e-9),
+        overlap_text(transfers.value_or(StepTransfers{})));
     line_printed(stats);
+  }
+  if (batch.num_decode_rows > 0 && transfers) {
+    transfers_since_line_.hidden += transfers->hidden;
+    transfers_since_line_.exposed += transfers->exposed;
   }
   if (batch.num_decode_rows > 0 && ++decode_steps_ >= decode_interval_) {
     decode_steps_ = 0;
     log::info(
         "{}Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, cuda graph: False, "
-        "gen throughput (token/s): {:.2f}, #queue-req: {}",
+        "gen throughput (token/s): {:.2f}, #queue-req: {}{}",
         prefix_, batch.num_decode_rows, stats.num_used_tokens, stats.token_usage,
-        since_line_.take(), batch.num_waiting);
+        since_line_.take(), batch.num_waiting,
+        overlap_text(std::exchange(transfers_since_line_, {})));
     line_printed(stats);
   }
 }

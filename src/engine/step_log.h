@@ -8,15 +8,17 @@
 //   Decode batch, #running-req: 3, #token: 96, token usage: 0.01, cuda graph: False,
 //   gen throughput (token/s): 812.40, #queue-req: 0
 //
-// each in one line. A step with rows of prompts prints the first, every so many-th step with decode
-// rows the second, so a mixed step may print both. #new-seq counts prompts with rows in this step,
-// chunks that go on too; #cached-token counts once for each time a prompt begins. #running-req of a
-// prefill leaves out the requests of #new-seq; of a decode it is the rows. #pending-token: of
-// prompts, after this step. Throughput is over the time with work: SGLang's is over the time since
-// the last line, however long nobody asked for anything.
+// each in one line; of one of several ranks with `, overlap: 61 %` at the end: of the time that its
+// messages were under way, the share in which it computed. A step with rows of prompts prints the
+// first, every so many-th step with decode rows the second, so a mixed step may print both.
+// #new-seq counts prompts with rows in this step, chunks that go on too; #cached-token counts once
+// for each time a prompt begins. #running-req of a prefill leaves out the requests of #new-seq; of
+// a decode it is the rows. #pending-token: of prompts, after this step. Throughput is over the time
+// with work: SGLang's is over the time since the last line, however long nobody asked for anything.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,6 +27,11 @@
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
+
+// Of a step, how long rows were on their way while this rank computed, and while it waited.
+struct StepTransfers {
+  Duration hidden{}, exposed{};
+};
 
 // Since the start.
 struct StepCounts {
@@ -46,8 +53,9 @@ class StepLog {
       : decode_interval_(decode_interval), prefix_(std::move(prefix)) {}
 
   // A step, after its commit(). took: what it computed for; now: at its end. An idle one is counted
-  // and else passed over.
-  void note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took);
+  // and else passed over. transfers: of one of several ranks.
+  void note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took,
+            std::optional<StepTransfers> transfers = {});
 
   const StepCounts& counts() const { return counts_; }
   // Tokens a second, over the last second with work; 0 before.
@@ -71,7 +79,8 @@ class StepLog {
   std::string prefix_;
   int decode_steps_ = 0;  // since the last line
   Rate lately_, since_line_;
-  TimePoint last_end_{};  // of the step before; unset after a pause
+  TimePoint last_end_{};                // of the step before; unset after a pause
+  StepTransfers transfers_since_line_;  // of steps of answers
   uint64_t retracted_told_ = 0;
   StepCounts counts_;
 };

@@ -40,7 +40,7 @@ class StepLogTest : public testing::Test {
     for (const Slice& slice : batch.slices)
       if (slice.samples) sampled.push_back({TokenId{200}});
     scheduler_->commit(batch, sampled, now_);
-    step_log_.note(batch, scheduler_->stats(), now_, kStep);
+    step_log_.note(batch, scheduler_->stats(), now_, kStep, transfers_);
     scheduler_->take_finished();
   }
   // Lines of so many steps, without time and level.
@@ -57,6 +57,7 @@ class StepLogTest : public testing::Test {
 
   std::unique_ptr<Scheduler> scheduler_;
   StepLog step_log_;
+  std::optional<StepTransfers> transfers_;
   TimePoint now_ = TimePoint{} + std::chrono::seconds(5);
 };
 
@@ -92,6 +93,23 @@ TEST_F(StepLogTest, ADecodeLineEverySoManySteps) {
               ElementsAre("Decode batch, #running-req: 2, #token: 24, token usage: 0.09, cuda "
                           "graph: False, gen throughput (token/s): 200.00, #queue-req: 0"));
   EXPECT_THAT(lines_of(6), testing::SizeIs(2));
+}
+
+// Of a prompt's step, and of the steps of answers since the last line; at the end, so that whoever
+// parses the rest goes on.
+TEST_F(StepLogTest, OfSeveralRanksItSaysWhatWasHidden) {
+  using testing::EndsWith;
+  start({}, 2);
+  add(1, 8, 20);
+  transfers_ = {.hidden = std::chrono::microseconds(30), .exposed = std::chrono::microseconds(10)};
+  EXPECT_THAT(lines_of(1), ElementsAre(EndsWith("(token/s): 800.00, overlap: 75 %")));
+  transfers_ = {.hidden = std::chrono::microseconds(10), .exposed = std::chrono::microseconds(10)};
+  EXPECT_THAT(lines_of(1), IsEmpty());
+  transfers_ = {.hidden = {}, .exposed = std::chrono::microseconds(80)};
+  EXPECT_THAT(lines_of(1), ElementsAre(EndsWith("#queue-req: 0, overlap: 10 %")));
+  EXPECT_THAT(lines_of(2), ElementsAre(EndsWith("#queue-req: 0, overlap: 0 %")));
+  transfers_ = StepTransfers{};
+  EXPECT_THAT(lines_of(2), ElementsAre(EndsWith("#queue-req: 0")));
 }
 
 // Decode rows of a mixed step are no new sequences, a prompt of one token is; and the step counts

@@ -37,7 +37,7 @@ def test_what_two_ranks_tell(start):
     server = start("--ep-size", "2", "--dp-routing", "round-robin")
     answers(server)
     log = server.log_path.read_text()
-    assert "ranks: 2 over loopback, 2 combine groups, routing round-robin" in log
+    assert "ranks: 2 over loopback, 2 combine groups, routing round-robin, overlap auto (" in log
     assert "experts 0-7" in log and "experts 8-15" in log
     assert "DP0 EP0 Prefill batch" in log and "DP1 EP1 Prefill batch" in log
     assert [load["dp_rank"] for load in json.loads(server.get("/get_load")[2])] == [0, 1]
@@ -62,3 +62,6 @@ def test_what_several_ranks_cannot_do_is_refused():
     assert "--overlap-schedule off" in told("--ep-size", "2", "--overlap-schedule", "on")
     assert "--kv-events" in told("--ep-size", "2", "--kv-events")
     assert "shortest, cache-aware, round-robin" in told("--ep-size", "2", "--dp-routing", "best")
+    assert "--overlap two-batch" in told("--ep-size", "2", "--overlap", "none", "--enable-two-batch-overlap")
+    assert "--overlap four-phase" in told("--ep-size", "2", "--overlap", "four-fase")
+    assert "0 to 0.5" in told("--ep-size", "2", "--tbo-token-distribution-threshold", "0.7")

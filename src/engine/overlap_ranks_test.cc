@@ -1,0 +1,170 @@
+// Plans through the whole service: whatever is played, forced or chosen live, a request's answer
+// has the bits that it has on one rank alone; and what the ranks say of it adds up.
+#include <cstdio>
+#include <fstream>
+
+#include "base/log.h"
+#include "engine/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+using std::chrono::milliseconds;
+
+constexpr int kRequests = 10;
+
+// A way to serve, and which kinds of plans must have been played for it.
+struct Way {
+  const char* overlap;
+  void (*change)(ServerSettings&);
+  std::vector<PlanKind> kinds;
+};
+
+void plainly(ServerSettings&) {}
+void mixed(ServerSettings& s) {
+  s.scheduler.prefill_policy = "mixed";
+  s.scheduler.chunked_prefill_size = 32;
+}
+void over_a_link(ServerSettings& s) {
+  s.parallel.ep_link_gbit = 0.5;
+  s.parallel.ep_link_latency_us = 100;
+}
+void mixed_over_a_link(ServerSettings& s) {
+  mixed(s);
+  over_a_link(s);
+  s.parallel.tbo_token_distribution_threshold = 0;  // no sequence is cut
+}
+
+const Way kWays[] = {
+    {"none", mixed, {PlanKind::none}},
+    {"single-batch", plainly, {PlanKind::single_batch}},
+    {"single-batch-combine", over_a_link, {PlanKind::single_batch}},
+    {"two-batch", mixed_over_a_link, {PlanKind::two_batch}},
+    {"four-phase", mixed, {PlanKind::two_batch}},
+    {"sglang-decode", over_a_link, {PlanKind::two_batch}},
+    {"lightllm-decode", plainly, {PlanKind::two_batch}},
+    {"auto", mixed_over_a_link, {}},
+    {"auto", plainly, {}},
+};
+
+std::vector<Answer> serve(Service& service, std::vector<RequestInput> inputs) {
+  std::mt19937 random(3);
+  std::vector<RequestId> ids;
+  for (RequestInput& input : inputs) {
+    ids.push_back(*service.submit(std::move(input)));
+    if (random() % 2 == 0) std::this_thread::sleep_for(milliseconds(random() % 6));
+  }
+  EXPECT_TRUE(service.read_all());
+  std::vector<Answer> answers;
+  for (const RequestId id : ids) answers.push_back(std::move(service.answer(id)));
+  return answers;
+}
+
+void expect_all_same(const std::vector<Answer>& got, const std::vector<Answer>& want) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    ASSERT_EQ(got[i].summary.finish, want[i].summary.finish) << got[i].summary.error.message;
+    ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
+  }
+}
+
+// Every moment of a step is booked once.
+void expect_adds_up(const OverlapStats& s) {
+  double sum = s.beside_seconds + s.exposed_seconds + s.waiting_seconds + s.idle_seconds;
+  for (const double op : s.compute_seconds) sum += op;
+  EXPECT_NEAR(sum, s.step_seconds, 1e-6 * s.step_seconds);
+  EXPECT_LT(s.idle_seconds, 0.01 * s.step_seconds);
+  EXPECT_GT(s.step_seconds, 0);
+}
+
+class OverlapOfRanks : public ::testing::TestWithParam<Form> {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+};
+
+TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
+  const std::vector<Answer> want = alone(settings_of(GetParam(), 1), traffic(kRequests));
+  for (const Way& way : kWays) {
+    SCOPED_TRACE(way.overlap);
+    ServerSettings settings = settings_of(GetParam(), 2);
+    settings.parallel.dp_routing = "round-robin";
+    settings.parallel.overlap = way.overlap;
+    way.change(settings);
+    Service service(settings);
+    ASSERT_TRUE(service.works());
+    ASSERT_NO_FATAL_FAILURE(expect_all_same(serve(service, traffic(kRequests)), want));
+    service.engine().stop();
+
+    const EngineStats stats = service.engine().stats();
+    for (const RankStats& rank : stats.ranks) {
+      expect_adds_up(rank.overlap);
+      EXPECT_EQ(rank.overlap.unknown_plans, 0u);
+      EXPECT_EQ(rank.overlap.steps, stats.ranks[0].overlap.steps);  // all play the same
+    }
+    // The first step of a service that sleeps may be begun without a plan.
+    const auto& steps = stats.overlap.steps;
+    for (const PlanKind kind : way.kinds)
+      EXPECT_GT(steps[static_cast<size_t>(kind)], 9 * (steps[0] + steps[1] + steps[2]) / 10);
+    const OverlapView view = service.engine().overlap();
+    EXPECT_EQ(view.choice, way.overlap);
+    EXPECT_EQ(view.ranks.size(), 2u);
+    EXPECT_TRUE(view.planner.has_value());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, OverlapOfRanks, ::testing::Values(kBundled, kMoe, kMla, kInt8Kv),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+class OverlapTest : public ::testing::Test {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+};
+
+// A link that is slower than all compute: what waits, waits for the wire; two halves hide some.
+TEST_F(OverlapTest, WhatAStepWaitedForIsToldApart) {
+  for (const char* overlap : {"none", "two-batch"}) {
+    SCOPED_TRACE(overlap);
+    ServerSettings settings = settings_of(kBundled, 2);
+    settings.parallel.overlap = overlap;
+    settings.parallel.ep_link_latency_us = 1000;
+    Service service(settings);
+    ASSERT_TRUE(service.works());
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(service.submit(long_one(i)).has_value());
+    ASSERT_TRUE(service.read_all());
+    service.engine().stop();
+    const OverlapStats stats = service.engine().stats().overlap;
+    expect_adds_up(stats);
+    // Of four messages a layer each takes a millisecond.
+    EXPECT_GT(stats.exposed_seconds, 0.2 * stats.step_seconds);
+    EXPECT_GT(stats.compute_seconds[static_cast<size_t>(Op::experts)], 0);
+    const bool hides = std::string(overlap) != "none";
+    EXPECT_EQ(stats.steps[static_cast<size_t>(PlanKind::two_batch)] > 0, hides);
+    EXPECT_EQ(stats.half_imbalance > 0, hides);
+    EXPECT_EQ(stats.plan[static_cast<size_t>(Phase::decode)].starts_with(overlap), true);
+    EXPECT_TRUE(stats.exact_arrival);
+  }
+}
+
+// The table that all ranks plan with holds the user's orders, of which the first is played.
+TEST_F(OverlapTest, AnOrderOfTheUserIsPlayed) {
+  const std::string path = ::testing::TempDir() + "/user_order.yaml";
+  const OrderTable& known = OrderTable::builtin();
+  Order mine = known.at(known.find("lightllm-prefill"));
+  mine.name = "mine";
+  std::ofstream(path) << to_yaml(mine);
+  const std::vector<Answer> want = alone(settings_of(kMoe, 1), traffic(kRequests));
+  ServerSettings settings = settings_of(kMoe, 2);
+  settings.parallel.overlap_plan = path;
+  Service service(settings);
+  ASSERT_TRUE(service.works());
+  ASSERT_NO_FATAL_FAILURE(expect_all_same(serve(service, traffic(kRequests)), want));
+  EXPECT_EQ(service.engine().overlap().choice, "mine");
+  EXPECT_NE(service.engine().stats().overlap.plan[0].find("mine"), std::string::npos);
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace hocket
