@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compute/overlap/prediction.h"
 #include "policy/cache/page_allocator.h"
 
 namespace hocket {
@@ -23,7 +24,7 @@ int running_batch(const ServerSettings& settings, const Forecast& f) {
 }
 
 double decode_speed(const Forecast& f, int batch, const MachineSpeed& speed) {
-  return batch / f.cost.seconds(f.cost.decode(batch, f.kv_len), speed);
+  return f.num_ranks * batch / f.decode_seconds(batch, speed);
 }
 
 void plan_room(const ForecastQuestion& q, Forecast& f) {
@@ -50,8 +51,12 @@ void foretell_speed(const ForecastQuestion& q, Forecast& f) {
   }
   const int chunk = f.memory.chunk_tokens > 0 ? f.memory.chunk_tokens : 2048;
   f.prefill_len = std::min({chunk, f.memory.max_prefill_tokens, f.memory.context_length});
-  f.prefill_tokens_per_s =
-      f.prefill_len / f.cost.seconds(f.cost.prefill(f.prefill_len, 0), q.speed);
+  f.prefill_tokens_per_s = f.num_ranks * f.prefill_len / f.prefill_seconds(f.prefill_len, q.speed);
+}
+
+double serial_seconds(const StageForecast& stages, const Bucket& bucket) {
+  const StageTimes times = stages.at(bucket);
+  return 1e-6 * predict({serial_order(), std::span(&times, 1), 1}, stages.layers(bucket)).step_us;
 }
 
 struct Change {
@@ -147,23 +152,54 @@ Advice combine(const ForecastQuestion& q, const Forecast& now) {
 
 }  // namespace
 
+double Forecast::decode_seconds(int batch, const MachineSpeed& speed) const {
+  if (!stages) return cost.seconds(cost.decode(batch, kv_len), speed);
+  return serial_seconds(*stages, {Phase::decode, batch, int64_t{batch} * kv_len});
+}
+
+double Forecast::prefill_seconds(int tokens, const MachineSpeed& speed) const {
+  if (!stages) return cost.seconds(cost.prefill(tokens, 0), speed);
+  return serial_seconds(*stages, {Phase::prefill, tokens, int64_t{tokens} * (tokens + 1) / 2});
+}
+
 Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
+  const ParallelSettings& parallel = q.settings.parallel;
   HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
   HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
+  int64_t weight_bytes = cost.weight_bytes();
+  std::optional<Placement> placement;
+  if (parallel.ep_size > 1) {
+    HOCKET_TRY(placement, Placement::contiguous(choice.model.moe.num_experts, parallel.ep_size));
+    HOCKET_TRY_VOID(placement->check_groups(choice.combine_groups));
+    const std::span<const int> held = placement->experts_of(0);
+    choice.experts.assign(held.begin(), held.end());
+    HOCKET_TRY(weight_bytes, measure_weights(choice, nullptr));
+  }
   const int page_tokens = q.settings.memory.page_size;
   const int64_t page_bytes = choice.kv_shape(page_tokens).page_bytes() * choice.model.num_layers;
   const MemoryQuestion memory = {.settings = q.settings,
                                  .model = choice.model,
                                  .dtype = choice.dtype,
                                  .dispatch_dtype = choice.dispatch_dtype,
-                                 .weight_bytes = cost.weight_bytes(),
+                                 .weight_bytes = weight_bytes,
                                  .page_bytes = page_bytes,
                                  .total_bytes = q.total_bytes,
                                  .available_bytes = q.available_bytes,
                                  .scratch = choice.scratch_need(0, page_tokens),
-                                 .num_workers = q.num_workers};
+                                 .num_workers = q.num_workers,
+                                 .placement = placement ? &*placement : nullptr,
+                                 .combine_groups = choice.combine_groups};
   HOCKET_TRY(MemoryPlan sizes, size_memory(memory));
-  Forecast f{.choice = choice, .cost = std::move(cost), .memory = std::move(sizes)};
+  Forecast f{.choice = choice,
+             .cost = std::move(cost),
+             .num_ranks = parallel.ep_size,
+             .memory = std::move(sizes)};
+  if (placement)
+    f.stages.emplace(choice, f.cost,
+                     StageQuestion{.speed = q.speed,
+                                   .num_ranks = parallel.ep_size,
+                                   .link = {.gbit_per_s = parallel.ep_link_gbit,
+                                            .latency_us = parallel.ep_link_latency_us}});
   if (Result<MemoryPlan> planned = plan_memory(memory)) {
     f.memory = *std::move(planned);
   } else {

@@ -10,24 +10,29 @@
 
 #include "engine/cost.h"
 #include "engine/memory_plan.h"
+#include "engine/stage_forecast.h"
 
 namespace hocket {
 
 struct ForecastQuestion {
   ServerSettings settings;
+  // Of a rank, as are all figures but the speeds of several.
   int64_t total_bytes = 0, available_bytes = 0;  // of memory
   int num_workers = 1;
   MachineSpeed speed;
 };
 
 struct DecodeSpeed {
-  int batch = 0;
-  double tokens_per_s = 0;  // of all sequences together
+  int batch = 0;            // of each rank
+  double tokens_per_s = 0;  // of all sequences together, on all ranks
 };
 
 struct Forecast {
   ModelChoice choice;
   ModelCost cost;
+  int num_ranks = 1;
+  // Several ranks only: what they take for a step, one operation after the other.
+  std::optional<StageForecast> stages;
   MemoryPlan memory;             // sizes hold even where it does not fit
   std::optional<Error> refusal;  // what serve would say; none: it fits
   int64_t fitting_tokens = 0;    // of KV cache, for which there is memory
@@ -39,6 +44,8 @@ struct Forecast {
   double prefill_tokens_per_s = 0;
 
   bool fits() const { return !refusal; }
+  double decode_seconds(int batch, const MachineSpeed& speed) const;
+  double prefill_seconds(int tokens, const MachineSpeed& speed) const;
   int64_t total_bytes() const { return memory.weight_bytes + memory.work_bytes + memory.kv_bytes; }
 };
 

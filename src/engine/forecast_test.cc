@@ -187,5 +187,25 @@ TEST(Forecast, ABadSettingIsAnError) {
   EXPECT_EQ(forecast(q).error().code, ErrorCode::model_not_found);
 }
 
+// A rank has all but the experts of others, and computes for itself.
+TEST(Forecast, SeveralRanksShareTheExperts) {
+  ForecastQuestion q = question("configs/deepseek_v2_lite", 64 * kGb);
+  const Forecast one = must(q);
+  q.settings.parallel.ep_size = 4;
+  const Forecast four = must(q);
+  const int64_t experts = one.cost.part(WeightPart::experts).bytes;
+  EXPECT_EQ(four.memory.weight_bytes, one.memory.weight_bytes - experts + experts / 4);
+  EXPECT_GT(four.memory.work_bytes, one.memory.work_bytes);  // room for what others send
+  ASSERT_EQ(four.decode.size(), one.decode.size());
+  for (size_t i = 0; i < four.decode.size(); ++i) {
+    EXPECT_GT(four.decode[i].tokens_per_s, one.decode[i].tokens_per_s);
+    EXPECT_LT(four.decode[i].tokens_per_s, 8 * one.decode[i].tokens_per_s);
+  }
+  q.settings.parallel.ep_link_gbit = 0.1;
+  EXPECT_LT(must(q).prefill_tokens_per_s, 0.5 * four.prefill_tokens_per_s);
+  q.settings.model.model_path = (kTests / "golden/qwen3").string();  // has no experts
+  EXPECT_FALSE(forecast(q).has_value());
+}
+
 }  // namespace
 }  // namespace hocket

@@ -1,0 +1,198 @@
+// Steps that are played in two halves have their rows in another sequence; what they say of each
+// request, and what the model computes for it, is the same.
+#include "engine/prepare.h"
+
+#include <cstring>
+#include <deque>
+#include <random>
+
+#include "base/log.h"
+#include "compute/forward/split.h"
+#include "engine/forms.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+constexpr int kPageTokens = 16;
+
+// A step of requests that hold pages of their own.
+struct Step {
+  std::deque<Request> requests;
+  Batch batch;
+  int used_pages = 0;
+
+  Request& add_request(int num_tokens, int prompt_len, std::mt19937& random) {
+    Request& request = requests.emplace_back();
+    request.id = RequestId{requests.size()};
+    for (int i = 0; i < num_tokens; ++i)
+      request.tokens.push_back(TokenId{static_cast<int>(random() % kVocabulary)});
+    request.prompt_len = prompt_len;
+    request.sampling.temperature = 0;
+    for (int i = 0; i < num_tokens; i += kPageTokens) request.pages.push_back(PageId{used_pages++});
+    return request;
+  }
+
+  void add_chunk(std::mt19937& random) {
+    const int rows = 1 + static_cast<int>(random() % 40);
+    Request& request = add_request(rows, rows, random);
+    request.sampling.prompt_logprobs_from = 0;
+    request.sampling.num_top_logprobs = 0;
+    const bool reports = random() % 2 == 0;
+    batch.slices.push_back({.request = &request,
+                            .len = rows,
+                            .samples = random() % 2 == 0,
+                            .logprobs_from = reports ? 0 : -1});
+    batch.num_rows += rows;
+  }
+
+  void add_answer(std::mt19937& random, bool future) {
+    const int length = 2 + static_cast<int>(random() % (random() % 4 == 0 ? 120 : 20));
+    Request& request = add_request(length, 1 + static_cast<int>(random() % (length - 1)), random);
+    batch.slices.push_back({.request = &request,
+                            .begin = length - 1,
+                            .len = 1,
+                            .samples = true,
+                            .future = future ? batch.num_decode_rows : -1});
+    ++batch.num_rows, ++batch.num_decode_rows;
+  }
+};
+
+Step random_step(int num_chunks, int num_answers, bool futures, uint32_t seed) {
+  std::mt19937 random(seed);
+  Step step;
+  step.batch.mode = num_chunks == 0    ? ForwardMode::decode
+                    : num_answers == 0 ? ForwardMode::extend
+                                       : ForwardMode::mixed;
+  for (int i = 0; i < num_chunks; ++i) step.add_chunk(random);
+  for (int i = 0; i < num_answers; ++i) step.add_answer(random, futures && random() % 2 == 0);
+  return step;
+}
+
+void expect_same_sequences(const Flight& got, const Flight& want, const Step& step) {
+  const auto sequence_of = [](const Flight& flight, int row) {
+    for (const AttentionSequence& s : flight.forward.sequences)
+      if (s.row_begin <= row && row < s.row_begin + s.num_rows) return s;
+    ADD_FAILURE() << "row " << row << " is in no sequence";
+    return AttentionSequence{};
+  };
+  for (size_t i = 0; i < step.batch.slices.size(); ++i)
+    for (int j = 0; j < step.batch.slices[i].len; ++j) {
+      const int to = got.row_begins[i] + j, from = want.row_begins[i] + j;
+      EXPECT_EQ(value(got.forward.ids[to]), value(want.forward.ids[from]));
+      EXPECT_EQ(got.forward.positions[to], want.forward.positions[from]);
+      EXPECT_EQ(got.forward.slots[to].page, want.forward.slots[from].page);
+      EXPECT_EQ(got.forward.slots[to].offset, want.forward.slots[from].offset);
+      const AttentionSequence a = sequence_of(got, to), b = sequence_of(want, from);
+      EXPECT_EQ(a.first_position + to - a.row_begin, b.first_position + from - b.row_begin);
+      EXPECT_EQ(a.role, b.role);
+      EXPECT_TRUE(std::ranges::equal(a.pages, b.pages));
+    }
+}
+
+void expect_same_outputs(const Flight& got, const Flight& want) {
+  ASSERT_EQ(got.forward.output_rows.size(), want.forward.output_rows.size());
+  for (size_t i = 0; i < got.forward.output_rows.size(); ++i) {
+    const int to = got.forward.output_rows[i], from = want.forward.output_rows[i];
+    EXPECT_EQ(got.forward.slots[to].page, want.forward.slots[from].page);  // of one request alone
+    EXPECT_EQ(got.forward.slots[to].offset, want.forward.slots[from].offset);
+  }
+  ASSERT_EQ(got.samples.size(), want.samples.size());
+  for (size_t i = 0; i < got.samples.size(); ++i) {
+    EXPECT_EQ(got.samples[i].logits_row, want.samples[i].logits_row);
+    EXPECT_EQ(got.samples[i].params, want.samples[i].params);
+  }
+  ASSERT_EQ(got.prompt_rows.size(), want.prompt_rows.size());
+  for (size_t i = 0; i < got.prompt_rows.size(); ++i) {
+    EXPECT_EQ(got.prompt_rows[i].request, want.prompt_rows[i].request);
+    EXPECT_EQ(got.prompt_rows[i].output, want.prompt_rows[i].output);
+  }
+  ASSERT_EQ(got.futures.size(), want.futures.size());
+  for (size_t i = 0; i < got.futures.size(); ++i) {
+    EXPECT_EQ(got.futures[i].index, want.futures[i].index);
+    EXPECT_EQ(got.futures[i].sample, want.futures[i].sample);
+    EXPECT_EQ(got.forward.positions[got.futures[i].row],
+              want.forward.positions[want.futures[i].row]);
+  }
+}
+
+const std::pair<int, int> kSteps[] = {{0, 1}, {0, 2}, {0, 15}, {0, 24}, {1, 0},
+                                      {3, 0}, {1, 1}, {1, 9},  {2, 20}, {3, 8}};
+
+TEST(Prepare, PackedStepsSayTheSameOfEveryRequest) {
+  uint32_t seed = 0;
+  for (const auto& [chunks, answers] : kSteps)
+    for (const bool futures : {false, true}) {
+      const Step step = random_step(chunks, answers, futures, ++seed);
+      PrepareOptions options{.page_tokens = kPageTokens};
+      Flight want, got;
+      prepare(step.batch, options, want);
+      options.packing = {.share = 28, .keys_a_row = 10};
+      prepare(step.batch, options, got);
+      ASSERT_NO_FATAL_FAILURE(expect_same_sequences(got, want, step));
+      ASSERT_NO_FATAL_FAILURE(expect_same_outputs(got, want));
+      EXPECT_EQ(got.forward.fresh_pages.size(), want.forward.fresh_pages.size());
+      EXPECT_EQ(got.forward.first_half_rows > 0, chunks == 0 && answers > 1);
+      // Again, into a flight that was used.
+      const std::vector<int32_t> rows = got.row_begins;
+      prepare(step.batch, options, got);
+      EXPECT_EQ(got.row_begins, rows);
+    }
+}
+
+// In halves both of rows and of keys, where rows of answers are most of the step.
+TEST(Prepare, HalvesHaveAsManyKeysAndRows) {
+  for (const auto& [chunks, answers] : {std::pair(0, 40), std::pair(1, 40)}) {
+    const Step step = random_step(chunks, answers, false, 77);
+    Flight flight;
+    prepare(step.batch, {.page_tokens = kPageTokens, .packing = HalfPacking{.keys_a_row = 50}},
+            flight);
+    const ForwardBatch& batch = flight.forward;
+    const int cut = split_for(batch, {}).first_rows;
+    EXPECT_NEAR(cut, batch.num_rows() / 2, 4);
+    const int first_answer = static_cast<int>(step.batch.slices.size()) - answers;
+    double keys[2] = {};
+    for (size_t i = first_answer; i < step.batch.slices.size(); ++i)
+      keys[flight.row_begins[i] >= cut ? 1 : 0] += step.batch.slices[i].begin + 1;
+    EXPECT_NEAR(keys[0] / (keys[0] + keys[1]), 0.5, 0.1) << chunks;
+  }
+}
+
+// Through the model: other rows beside, other halves, the same logits by bits.
+TEST(Prepare, TheModelComputesTheSame) {
+  log::set_level(log::Level::error);
+  for (const Form& form : {kMoe, kMla}) {
+    ServerSettings settings = base_settings(form);
+    settings.memory.page_size = kPageTokens;
+    auto made = Runner::create({.settings = settings});
+    ASSERT_TRUE(made.has_value()) << describe(made.error());
+    Runner& runner = **made;
+    uint32_t seed = 100;
+    for (const auto& [chunks, answers] : kSteps) {
+      const Step step = random_step(chunks, answers, false, ++seed);
+      ASSERT_LE(step.used_pages, runner.plan().num_pages);
+      std::vector<float> found[2];
+      for (const bool packed : {false, true}) {
+        PrepareOptions options{.page_tokens = kPageTokens,
+                               .prompt_role = runner.info().prompt_role};
+        if (packed) options.packing = HalfPacking{.share = 28, .keys_a_row = 10};
+        Flight flight;
+        prepare(step.batch, options, flight);
+        runner.forward(flight.forward);
+        const int outputs = static_cast<int>(flight.forward.output_rows.size());
+        for (int i = 0; i < outputs; ++i) {
+          const View<float> logits = runner.logits(i, 1);
+          found[packed].insert(found[packed].end(), logits.row(0), logits.row(0) + logits.cols);
+        }
+      }
+      ASSERT_EQ(found[0].size(), found[1].size());
+      EXPECT_EQ(std::memcmp(found[0].data(), found[1].data(), found[0].size() * sizeof(float)), 0)
+          << form.name << ": " << chunks << " chunks, " << answers << " answers";
+    }
+  }
+  log::set_level(log::Level::info);
+}
+
+}  // namespace
+}  // namespace hocket
