@@ -2,6 +2,7 @@
 
 #include "base/count_allocations.h"
 #include "compute/overlap/ledger.h"
+#include "compute/overlap/planner.h"
 
 namespace hocket {
 namespace {
@@ -30,6 +31,46 @@ TEST(LedgerAllocations, AStepMakesNone) {
     ledger.end_step(tick());
   }
   EXPECT_EQ(num_allocations - before, 0);
+}
+
+class AnyTimes final : public StageModel {
+ public:
+  StageTimes at(const Bucket& bucket) const override {
+    StageTimes times;
+    times.compute.fill(20.0 + bucket.rows);
+    times.dispatch = times.combine = {100.0 + bucket.rows, 10};
+    return times;
+  }
+};
+
+// Searches, changes, shadow runs and buckets that come and go among them.
+TEST(PlannerAllocations, AStepMakesNone) {
+  FakeClock clock;
+  const OrderTable& orders = OrderTable::builtin();
+  Planner planner({.orders = &orders,
+                   .layers = {.num_moe = 8},
+                   .prior = std::make_shared<AnyTimes>(),
+                   .clock = &clock});
+  StepReport report;
+  report.is_valid = 1;
+  report.compute_us.fill(200);
+  report.dispatch_kb = report.combine_kb = report.dispatch_busy_us = report.combine_busy_us = 500;
+  const auto play = [&](int step) {
+    const int rows = 1 + step % 100 * step % 977;
+    const auto phase = static_cast<Phase>(step % 2);
+    report.plan = static_cast<uint32_t>(id_of(planner.choose({phase, rows, rows * step}).plan));
+    report.rows = static_cast<uint32_t>(rows), report.phase = static_cast<uint8_t>(phase);
+    report.kv_tokens = static_cast<uint32_t>(rows * step);
+    report.step_us = static_cast<float>(2000 + 500 * (step % 3));
+    planner.note({&report, 1});
+  };
+  for (int step = 0; step < 100; ++step) play(step);
+  const int64_t before = num_allocations;
+  for (int step = 100; step < 3000; ++step) play(step);
+  EXPECT_EQ(num_allocations - before, 0);
+  const PlannerState state = planner.state();
+  EXPECT_GT(state.num_searches, 100u);
+  EXPECT_GT(state.num_shadow_steps, 3u);
 }
 
 }  // namespace

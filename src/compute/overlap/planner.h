@@ -4,10 +4,11 @@
 //   note(reports of the last step) -> fits -> search, now and then -> choose(next bucket)
 //
 // A new plan for a bucket is adopted when it is predicted more than kMargin faster for kPatience
-// searches on end; it is dropped again when what is measured contradicts the prediction (ratio of
-// measured to predicted time, kept by kind of plan and bucket). The runner-up is played now and
-// then so that it can prove itself: of all steps never more than kShadowShare. Searching takes
-// never more than kSearchShare of the time.
+// searches on end (half of kMargin where both kinds were measured; each change asks for twice the
+// patience, calm for less). What is predicted is corrected by what was measured: a ratio by kind of
+// plan and bucket. A plan that was adopted lately and takes longer than it should is dropped at
+// once. Runners-up of other kinds are played now and then so that they can prove themselves: of any
+// 100 steps one at most. Searching takes never more than kSearchShare of the time.
 // Thread: engine, but for state(). After warm-up choose() and note() allocate nothing.
 #pragma once
 

@@ -1,12 +1,15 @@
 // The live planner before a made-up server that plays what it chooses.
 #include "compute/overlap/planner.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <random>
+#include <tuple>
 
 namespace hocket {
 namespace {
@@ -184,9 +187,9 @@ class PlannerTest : public ::testing::Test {
 
 TEST_F(PlannerTest, FindsTheBestPlanWithAPriorAndWithout) {
   for (const bool has_prior : {true, false})
-    for (const double gbit : {0.2, 1.0, 2.5, 10.0, 1000.0})
+    for (const double gbit : {0.2, 2.5, 1000.0})
       for (const double weights : {0.0, 0.9})
-        for (const int rows : {2, 16, 64, 256}) {
+        for (const int rows : {2, 64}) {
           Machine machine;
           machine.link_gbit = gbit, machine.weights_share = weights;
           Server server(machine, options(has_prior ? prior_like(machine) : nullptr), 0.1);
@@ -195,8 +198,223 @@ TEST_F(PlannerTest, FindsTheBestPlanWithAPriorAndWithout) {
               << (has_prior ? "prior " : "no prior ") << gbit << " Gbit/s, " << weights << ", "
               << rows << " rows: " << server.planner().state().decisions[0].text << " best "
               << describe(search(server.truth(decode(rows))).best.plan, OrderTable::builtin());
-          EXPECT_LE(server.num_changes(), 6u);
         }
+}
+
+TEST_F(PlannerTest, PredictsAtOnceWhereAPriorIsRight) {
+  Machine machine;
+  machine.link_gbit = 1;
+  Server server(machine, options(std::make_shared<Machine>(machine)), 0);
+  const Candidate best = search(server.truth(decode(64))).best;
+  EXPECT_LE(server.true_us(decode(64), server.planner().choose(decode(64)).plan),
+            1.001 * best.step_us);
+}
+
+TEST_F(PlannerTest, WithoutAPriorItBeginsWithNone) {
+  const Machine machine;
+  Server server(machine, options(), 0);
+  for (int step = 0; step < 99; ++step) {
+    EXPECT_EQ(server.planner().choose(decode(64)).plan, Plan{}) << step;
+    server.step(decode(64));
+  }
+}
+
+TEST_F(PlannerTest, HardlyEverChangesItsMindAmidNoise) {
+  for (const double gbit : {0.5, 2.0, 6.0}) {
+    Machine machine;
+    machine.link_gbit = gbit, machine.weights_share = 0.4;
+    Server server(machine, options(prior_like(machine)), 0.1);
+    std::mt19937 random(5);
+    for (int step = 0; step < 10'000; ++step)
+      server.step(decode(60 + static_cast<int>(random() % 5)));
+    EXPECT_LE(server.num_changes(), 12u) << gbit;
+    EXPECT_LE(regret(server, decode(64)), 0.05) << gbit;
+  }
+}
+
+TEST_F(PlannerTest, ShadowRunsAreFew) {
+  Machine machine;
+  machine.link_gbit = 2;
+  for (const bool asks_both : {false, true}) {
+    Server server(machine, options(prior_like(machine)), 0.02);
+    server.asks_both = asks_both;
+    std::mt19937 random(6);
+    for (int step = 0; step < 5000; ++step) {
+      const bool is_prompt = asks_both && random() % 4 == 0;
+      server.step({is_prompt ? Phase::prefill : Phase::decode, is_prompt ? 512 : 64, 50'000});
+    }
+    EXPECT_LE(server.most_shadows_of(100), 1);
+    EXPECT_LE(server.most_shadows_of(1000), 10);
+    EXPECT_GE(server.most_shadows_of(5000), 20);  // and yet there are some
+    EXPECT_EQ(server.planner().state().num_shadow_steps,
+              static_cast<uint64_t>(server.most_shadows_of(5000)));
+  }
+}
+
+// The model says two halves are best, the world does not.
+TEST_F(PlannerTest, LeavesAPlanThatLiesWithinAFewSteps) {
+  Machine machine;
+  machine.link_gbit = 1;
+  Server server(machine, options(std::make_shared<Machine>(machine)), 0.02);
+  server.lie = 2;
+  server.step(decode(64));
+  const OrderTable& orders = OrderTable::builtin();
+  ASSERT_EQ(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
+  int steps = 0;
+  for (; steps < 100; ++steps) {
+    if (kind_of(server.planner().choose(decode(64)).plan, orders) != PlanKind::two_batch) break;
+    server.step(decode(64));
+  }
+  EXPECT_LE(steps, 12);
+  const uint64_t changes = server.num_changes();
+  for (int step = 0; step < 3000; ++step) server.step(decode(64));
+  EXPECT_NE(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
+  EXPECT_LE(server.num_changes() - changes, 2u);  // between parts of one half
+  // The world has changed again: shadow runs find out.
+  server.lie = 1;
+  for (int step = 0; step < 3000; ++step) server.step(decode(64));
+  EXPECT_EQ(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
+}
+
+TEST_F(PlannerTest, FollowsALinkThatChanges) {
+  Machine machine;
+  machine.weights_share = 0.9;
+  Server server(machine, options(prior_like(machine)), 0.05);
+  for (const double gbit : {10.0, 0.2, 10.0, 0.2}) {
+    machine.link_gbit = gbit;
+    int steps = 0;
+    while (steps < 200 && (steps < 5 || regret(server, decode(64)) > 0.05)) {
+      server.step(decode(64));
+      ++steps;
+    }
+    EXPECT_LE(steps, 60) << gbit;
+    for (int step = 0; step < 300; ++step) server.step(decode(64));
+    EXPECT_LE(regret(server, decode(64)), 0.05) << gbit;
+  }
+}
+
+TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
+  const CountingClock clock(std::chrono::microseconds(40));
+  const Machine machine;
+  Planner::Options wished = options(prior_like(machine));
+  wished.clock = &clock;
+  Server server(machine, wished, 0.1);
+  std::mt19937 random(7);
+  for (int step = 0; step < 3000; ++step) server.step(decode(1 + static_cast<int>(random() % 500)));
+  const PlannerState state = server.planner().state();
+  EXPECT_GT(state.num_searches, 10u);
+  EXPECT_LE(state.search_seconds, Planner::kSearchShare * server.all_us / 1e6 + 0.006);
+}
+
+TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
+  const Machine machine;
+  Server server(machine, options(prior_like(machine)), 0.1);
+  std::mt19937 random(8);
+  for (int step = 0; step < 3000; ++step)
+    server.step({static_cast<Phase>(random() % 2), static_cast<int>(1 + random() % 10'000),
+                 static_cast<int64_t>(random())});
+  const PlannerState state = server.planner().state();
+  EXPECT_EQ(state.decisions.size(), 64u);
+  EXPECT_EQ(state.num_steps, 2999u);
+  EXPECT_TRUE(std::ranges::is_sorted(state.decisions, {}, [](const OverlapDecision& d) {
+    return std::tuple(d.bucket.phase, d.bucket.rows, d.bucket.kv_tokens);
+  }));
+}
+
+TEST_F(PlannerTest, PassesOverWhatCannotBe) {
+  const Machine machine;
+  Server server(machine, options(prior_like(machine)), 0);
+  for (int step = 0; step < 50; ++step) server.step(decode(64));
+  const PlannerState before = server.planner().state();
+  StepReport good = server.played(decode(64), {});
+  std::vector<StepReport> bad(4, good);
+  bad[0].is_valid = 0;
+  bad[1].step_us = std::numeric_limits<float>::quiet_NaN();
+  bad[2].phase = 7;
+  bad[3].compute_us[3] = -1;
+  server.planner().note(bad);
+  bad[0] = good, bad[0].plan = 0xffffff;
+  server.planner().note(std::span(bad).first(1));
+  EXPECT_EQ(server.planner().state().num_steps, before.num_steps);
+  server.planner().note({});
+}
+
+// By their own numbers, each the slowest in something.
+TEST(StepReports, TheSlowestOfAllIsByField) {
+  StepReport a, b, c;
+  for (StepReport* report : {&a, &b, &c}) report->is_valid = 1, report->plan = 3;
+  a.rows = 5, b.rows = 9, c.rows = 100;
+  a.compute_us[2] = 7, b.compute_us[4] = 8;
+  a.latency_us = 20, b.latency_us = 30;
+  a.step_us = 100, b.step_us = 90;
+  b.dispatch_busy_us = 4;
+  c.is_valid = 0;
+  const StepReport all = slowest_of(std::array{a, b, c});
+  EXPECT_EQ(all.rows, 9u);
+  EXPECT_EQ(all.compute_us[2], 7);
+  EXPECT_EQ(all.compute_us[4], 8);
+  EXPECT_EQ(all.latency_us, 20);
+  EXPECT_EQ(all.step_us, 100);
+  EXPECT_EQ(all.dispatch_busy_us, 4);
+  EXPECT_EQ(all.plan, 3u);
+  EXPECT_EQ(slowest_of({}).is_valid, 0);
+}
+
+TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
+  Machine machine;
+  machine.link_gbit = 1000, machine.latency_us = 1, machine.weights_share = 1;
+  using Mode = OverlapChoice::Mode;
+  const OrderTable& orders = OrderTable::builtin();
+  const int lightllm = orders.find("lightllm-decode");
+  const auto news_of = [&](OverlapChoice choice, PlanKind kind) {
+    Planner::Options forced = options(prior_like(machine));
+    forced.choice = choice;
+    Server server(machine, forced, 0.02);
+    for (int step = 0; step < 300; ++step) {
+      server.step(decode(64));
+      EXPECT_EQ(kind_of(server.plan_now(decode(64)), orders), kind);
+    }
+    EXPECT_EQ(server.most_shadows_of(300), 0);
+    EXPECT_LE(server.news.size(), 1u);
+    return server.news.empty() ? "" : server.news[0];
+  };
+  EXPECT_EQ(news_of({.mode = Mode::none}, PlanKind::none), "");
+  EXPECT_THAT(news_of({.mode = Mode::two_batch}, PlanKind::two_batch),
+              ::testing::MatchesRegex("--enable-two-batch-overlap costs [0-9]+ % at decode, 64 "
+                                      "rows: .+"));
+  EXPECT_THAT(news_of({.mode = Mode::order, .order = lightllm}, PlanKind::two_batch),
+              ::testing::MatchesRegex("--overlap lightllm-decode costs [0-9]+ % at decode, 64 "
+                                      "rows: .+ would be faster"));
+  machine.link_gbit = 0.5, machine.weights_share = 0;
+  EXPECT_EQ(news_of({.mode = Mode::two_batch}, PlanKind::two_batch), "");
+  news_of({.mode = Mode::single_batch}, PlanKind::single_batch);
+}
+
+TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
+  Machine machine;
+  machine.link_gbit = 1;
+  Server server(machine, options(std::make_shared<Machine>(machine)), 0);
+  for (int step = 0; step < 20; ++step) server.step(decode(64));
+  ASSERT_EQ(server.news.size(), 1u);
+  EXPECT_THAT(server.news[0],
+              ::testing::MatchesRegex("decode, 64 rows: two-batch, .+ \\(predicted [0-9.]+ ms, "
+                                      "none [0-9.]+ ms: [0-9]+ % less\\)"));
+  const OverlapDecision decision = server.planner().state().decisions.at(0);
+  EXPECT_EQ(decision.text.substr(0, 40), server.news[0].substr(0, 40));
+  const double plan_us = server.true_us(decode(64), decision.plan);
+  const double none_us = server.true_us(decode(64), {});
+  EXPECT_NEAR(decision.predicted_us / plan_us, 1, 0.01);
+  EXPECT_NEAR(decision.measured_us / plan_us, 1, 1e-6);
+  EXPECT_NEAR(decision.none_us / none_us, 1, 0.01);
+  EXPECT_LT(decision.lower_bound_us, decision.predicted_us);
+  EXPECT_GT(decision.three_halves_us, 0);
+
+  Machine fast;
+  fast.link_gbit = 10'000, fast.latency_us = 0, fast.weights_share = 1;
+  Server none(fast, options(std::make_shared<Machine>(fast)), 0);
+  for (int step = 0; step < 20; ++step) none.step({Phase::prefill, 2048, 2048 * 5000});
+  ASSERT_EQ(none.news.size(), 1u);
+  EXPECT_THAT(none.news[0], ::testing::MatchesRegex("prefill, 2048 rows of 16384 keys: .+"));
 }
 
 }  // namespace

@@ -1,0 +1,188 @@
+// What is searched, and what comes of it.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "compute/overlap/planner_state.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kSlice = 32;                             // candidates between two looks at the clock
+constexpr int kShortInterval = 4, kLongInterval = 64;  // steps between searches of a bucket
+constexpr double kSameKindMargin = 0.01;               // errors of one kind are much alike
+constexpr double kKnownMargin = 0.5;                   // of kMargin, where both kinds were measured
+// So many standard errors count for nothing: when plans are compared at leisure, and when one is to
+// be dropped at once.
+constexpr double kErrors = 0.7, kDropErrors = 2;
+constexpr int kMostPatience = 5;   // kPatience is doubled so often at most
+constexpr int kFresh = 15;         // steps after a change in which one word is enough to drop it
+constexpr int kMeasuredFirst = 2;  // without a prior: what was never tried is not adopted
+
+using Mode = OverlapChoice::Mode;
+
+}  // namespace
+
+// Searching.
+
+bool Planner::State::wants_search(const PlannerRecord& record) const {
+  if (options.prior == nullptr && fit.num_seen(record.border.phase) == 0) return false;
+  return !record.is_searched || record.searched_ago >= record.interval;
+}
+
+void Planner::State::search_on(PlannerRecord& record) {
+  if (searched == nullptr && wants_search(record)) {
+    searched = &record;
+    searcher.begin(question(size_of(record)));
+  }
+  while (searched != nullptr && credit_us > 0) {
+    const TimePoint begin = options.clock->now();
+    const bool is_done = searcher.advance(kSlice);
+    if (is_done) conclude(*std::exchange(searched, nullptr));
+    const double took_us = to_us(options.clock->now() - begin);
+    credit_us -= took_us, search_us += took_us;
+  }
+}
+
+void Planner::State::conclude(PlannerRecord& record) {
+  const SearchAnswer& answer = searcher.answer();
+  ++num_searches;
+  PlannerRecord::Found& found = record.found;
+  found.best = {answer.none, answer.best_single, answer.best_two};
+  found.lower_bound_us = answer.lower_bound_us;
+  found.three_halves_us = answer.three_halves_us;
+  found.reason = answer.reason;
+  found.plan_us = predict_step_us(question(size_of(record)), record.plan);
+  record.searched_ago = 0;
+  if (is_automatic())
+    decide(record);
+  else
+    force(record);
+  record.is_searched = true;
+}
+
+// Without a prior nothing is known of halves until some were played.
+bool Planner::State::may_play(const PlannerRecord& record, PlanKind of) const {
+  if (record.found.best[index_of(of)].step_us <= 0) return false;
+  const OfPhase& phase = phases[static_cast<size_t>(record.border.phase)];
+  return of == PlanKind::none || options.prior != nullptr ||
+         phase.tried[index_of(of)] >= kMeasuredFirst;
+}
+
+// The best that is not what is played.
+std::optional<Candidate> Planner::State::challenger(const PlannerRecord& record) const {
+  std::optional<Candidate> best;
+  double least = 0;
+  for (const PlanKind of : kPlanKinds) {
+    const Candidate& candidate = record.found.best[index_of(of)];
+    if (!may_play(record, of) || candidate.plan == record.plan) continue;
+    const double us = expected(record, of, candidate.step_us).us;
+    if (best && us >= least) continue;
+    best = candidate, least = us;
+  }
+  return best;
+}
+
+// By more than the margin, and than so many standard errors.
+bool Planner::State::beats(const PlannerRecord& record, const Candidate& other,
+                           double errors) const {
+  const PlanKind here = kind(record.plan), there = kind(other.plan);
+  const Expected now = expected(record, here, record.found.plan_us);
+  const Expected then = expected(record, there, other.step_us);
+  if (here == there) return then.us < now.us * (1 - kSameKindMargin);
+  const bool both_known = std::min(record.ratios[index_of(here)].count(),
+                                   record.ratios[index_of(there)].count()) >= kFew;
+  const double margin = both_known ? kMargin * kKnownMargin : kMargin;
+  return then.us < now.us * (1 - margin - errors * std::hypot(now.error, then.error));
+}
+
+void Planner::State::decide(PlannerRecord& record) {
+  const auto other = challenger(record);
+  if (!other || !beats(record, *other, kErrors)) {
+    record.streak = 0;
+    record.interval = std::min(std::max(2 * record.interval, kShortInterval), kLongInterval);
+    return;
+  }
+  record.interval = kShortInterval;
+  ++record.streak;
+  if (record.is_searched && record.streak < kPatience << record.patience_shift) return;
+  adopt(record, *other);
+}
+
+void Planner::State::adopt(PlannerRecord& record, const Candidate& candidate) {
+  if (record.is_searched && kind(record.plan) != kind(candidate.plan))
+    record.patience_shift = std::min(record.patience_shift + 1, kMostPatience);
+  record.plan = candidate.plan;
+  record.found.plan_us = candidate.step_us;
+  record.measured.clear();
+  record.streak = record.calm = 0;
+  record.interval = kShortInterval;
+  ++record.num_changes;
+  tell(record);
+}
+
+// A plan that was adopted lately and takes longer than another is expected to: it waits for no
+// search.
+void Planner::State::drop_if_it_lies(PlannerRecord& record) {
+  const PlanKind here = kind(record.plan);
+  if (!is_automatic() || !record.is_searched || here == PlanKind::none) return;
+  const int seen = record.measured.count();
+  if (seen < kFew || seen >= kFresh || record.ratios[index_of(here)].count() < kFew) return;
+  const auto other = challenger(record);
+  if (!other || kind(other->plan) == here || !beats(record, *other, kDropErrors)) return;
+  adopt(record, *other);
+}
+
+// What the user asked for.
+
+Plan Planner::State::forced_plan(const PlannerRecord& record) const {
+  const OrderTable& orders = *options.orders;
+  const Plan best_single = record.found.best[index_of(PlanKind::single_batch)].plan;
+  const Candidate& best_two = record.found.best[index_of(PlanKind::two_batch)];
+  switch (options.choice.mode) {
+    case Mode::single_batch:
+      if (best_single != Plan{}) return best_single;
+      return {.order = std::max(orders.find("single-batch-combine"), 0)};
+    case Mode::two_batch:
+      if (best_two.step_us > 0) return best_two.plan;
+      return {.order = std::max(orders.find("four-phase"), 0)};
+    case Mode::order:
+      return {.order = options.choice.order};
+    default:
+      return {};
+  }
+}
+
+void Planner::State::force(PlannerRecord& record) {
+  const Plan plan = forced_plan(record);
+  const double us = predict_step_us(question(size_of(record)), plan);
+  const bool is_better = us < record.found.plan_us * (1 - kSameKindMargin);
+  if (!record.is_searched || (is_better && plan != record.plan)) {
+    record.plan = plan;
+    record.found.plan_us = us;
+    record.measured.clear();
+  }
+  record.interval = kLongInterval;
+  if (options.choice.mode == Mode::none || record.is_told) return;
+  const RecordTimes times = times_of(record);
+  double best_us = times.expected_us[0];
+  for (const double other : times.expected_us)
+    if (other > 0) best_us = std::min(best_us, other);
+  if (times.plan_us > best_us * (1 + kMargin)) tell(record);
+}
+
+// Of the nearest bucket, until the own one was searched.
+Plan Planner::State::plan_near(const PlannerRecord& record) const {
+  if (record.is_searched || !is_automatic()) return record.plan;
+  const PlannerRecord* near = nullptr;
+  const auto distance = [&](const PlannerRecord& other) {
+    return std::abs(std::log2(other.border.rows) - std::log2(record.border.rows));
+  };
+  for (const PlannerRecord& other : records) {
+    if (!other.is_searched || other.border.phase != record.border.phase) continue;
+    if (near == nullptr || distance(other) < distance(*near)) near = &other;
+  }
+  return near != nullptr && distance(*near) <= 1 ? near->plan : Plan{};
+}
+
+}  // namespace hocket

@@ -1,0 +1,86 @@
+// The parts of a planner: searching and deciding (planner_decide.cc), measuring
+// (planner_measure.cc), what is asked of it (planner.cc).   Thread: engine.
+#pragma once
+
+#include <mutex>
+
+#include "compute/overlap/planner_record.h"
+
+namespace hocket {
+
+inline constexpr std::array kPlanKinds = {PlanKind::none, PlanKind::single_batch,
+                                          PlanKind::two_batch};
+constexpr size_t index_of(PlanKind kind) {
+  return static_cast<size_t>(kind);
+}
+inline constexpr size_t kMostRecords = 64, kMostNews = 16;
+inline constexpr double kMostCreditUs = 5000;  // of searching
+inline constexpr int kFew = 3;                 // measurements that make a plan known
+
+// What a plan should take: predicted, and corrected by what was measured of its kind.
+struct Expected {
+  double us = 0;     // 0: there is none
+  double error = 0;  // relative
+};
+
+struct Planner::State {
+  explicit State(const Options& given)
+      : options(given), fit(given.layers, given.prior), searcher(*given.orders) {
+    records.reserve(kMostRecords);
+  }
+
+  PlanKind kind(const Plan& plan) const { return kind_of(plan, *options.orders); }
+  bool is_automatic() const { return options.choice.mode == OverlapChoice::Mode::automatic; }
+  SearchQuestion question(const Bucket& bucket) const;
+  Bucket size_of(const PlannerRecord& record) const;
+  PlannerRecord& record_for(const Bucket& bucket);
+  Expected expected(const PlannerRecord& record, PlanKind kind, double predicted_us) const;
+  RecordTimes times_of(const PlannerRecord& record) const;
+
+  bool wants_search(const PlannerRecord& record) const;
+  void search_on(PlannerRecord& record);
+  void conclude(PlannerRecord& record);
+  bool may_play(const PlannerRecord& record, PlanKind kind) const;
+  std::optional<Candidate> challenger(const PlannerRecord& record) const;
+  bool beats(const PlannerRecord& record, const Candidate& other, double errors) const;
+  void decide(PlannerRecord& record);
+  void adopt(PlannerRecord& record, const Candidate& candidate);
+  void force(PlannerRecord& record);
+  Plan forced_plan(const PlannerRecord& record) const;
+  Plan plan_near(const PlannerRecord& record) const;
+
+  void measure(PlannerRecord& record, const StepReport& step, const Plan& plan);
+  void drop_if_it_lies(PlannerRecord& record);
+  void forget_ratios();
+  std::optional<Plan> shadow_for(PlannerRecord& record, Phase phase);
+  void note_shadow(PlannerRecord& record, const StepReport& step);
+  void tell(PlannerRecord& record);
+
+  Options options;
+  FittedTimes fit;
+  Searcher searcher;
+  mutable std::mutex mutex;  // of all that state() copies
+  std::vector<PlannerRecord> records;
+  PlannerRecord* searched = nullptr;  // its search is under way
+  double credit_us = kMostCreditUs;   // for searching
+  uint64_t clock = 0, num_steps = 0, num_shadow_steps = 0, num_searches = 0;
+  double search_us = 0;
+  uint32_t num_link_shifts = 0;
+  struct OfPhase {
+    std::array<MeasuredRatio, 3> ratios;  // by PlanKind, of all buckets
+    std::array<uint64_t, 3> tried{};
+  };
+  std::array<OfPhase, kNumPhases> phases;
+  struct Shadow {
+    PlanId id = PlanId::none;
+    Phase phase = Phase::decode;
+    int notes_left = 0;        // > 0: it may be played yet
+    uint64_t steps_since = 0;  // the last turn
+    uint64_t num_turns = 0;
+    bool missed_here[kNumPhases] = {};
+  } shadow;
+  std::array<PlannerRecord*, kMostNews> news{};
+  size_t num_news = 0;
+};
+
+}  // namespace hocket
