@@ -11,6 +11,7 @@
 #include "server/info_json.h"
 #include "server/openai_request.h"
 #include "server/overlap_view.h"
+#include "server/profile.h"
 
 namespace hocket {
 namespace {
@@ -63,15 +64,6 @@ uint64_t told_client(const HttpRequest& request) {
   return key;
 }
 
-// "rank 1 (h1): it is not there".
-std::string complaint(const PeerAnswer& peer) {
-  const Json said = Json::parse(peer.body, nullptr, false);
-  std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
-  if (peer.status != 0 && said.is_object() && said.contains("error"))
-    why = said["error"].value("message", why);
-  return fmt::format("{}: {}", peer.name, why);
-}
-
 Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
   auto total = here["aborted"].get<size_t>();
   for (const PeerAnswer& peer : there) {
@@ -79,7 +71,7 @@ Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
     if (peer.status == 200 && said.is_object())
       total += said.value("aborted", size_t{0});
     else
-      here["failed"].push_back(complaint(peer));
+      here["failed"].push_back(complaint_of(peer));
   }
   here["aborted"] = total;
   return here;
@@ -88,7 +80,7 @@ Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
 Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
   std::string complaints;
   for (const PeerAnswer& peer : there)
-    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + complaint(peer);
+    if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + complaint_of(peer);
   if (complaints.empty()) return here;
   return fail(
       error(ErrorCode::invalid_request, "not all ranks have flushed their caches: {}", complaints)
@@ -219,12 +211,21 @@ Result<Json> Endpoints::flush_cache() {
 }
 
 void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
-                           Result<Json> (*together)(Json, const std::vector<PeerAnswer>&)) {
+                           Together together) {
   if (parts_.door == nullptr || request.from_rank || !here) return respond(*exchange, here);
   parts_.door->ask_all(request.path, request.body,
                        [exchange, together, here = *std::move(here)](auto&& there) mutable {
                          respond(*exchange, together(std::move(here), there));
                        });
+}
+
+// The others write files of the same name.
+void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
+  auto begun = start_profile(parts_.generator->profiler(), request.body);
+  if (!begun) return respond(*exchange, std::unexpected(std::move(begun).error()));
+  HttpRequest others = request;
+  others.body = std::move(begun->others);
+  everywhere(others, exchange, std::move(begun->answer), profiled_together);
 }
 
 Json Endpoints::load() const {
@@ -265,6 +266,18 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
   probe("/readyz", [](const Parts& p) { return p.health->ready(p.generator->stats()); });
   for (const char* path : {"/health", "/health_generate"})
     probe(path, [](const Parts& p) { return p.health->healthy(p.generator->stats()); });
+}
+
+void Endpoints::add_profiles(std::vector<Route>& routes) {
+  routes.push_back({"GET, POST", "/start_profile", RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+                      start_profile_everywhere(r, e);
+                    }});
+  routes.push_back({"GET, POST", "/stop_profile", RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+                      everywhere(r, e, stop_profile(parts_.generator->profiler()),
+                                 profiled_together);
+                    }});
 }
 
 std::vector<Route> Endpoints::routes() {
@@ -328,6 +341,7 @@ std::vector<Route> Endpoints::routes() {
                           parts_.metrics->render(parts_.generator->stats(), parts_.http_counts(),
                                                  parts_.door != nullptr ? &cluster : nullptr));
                     }});
+  add_profiles(routes);
   add_probes(routes);
   return routes;
 }

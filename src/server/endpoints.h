@@ -46,13 +46,16 @@ class Endpoints {
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(std::string_view body);
   Result<Json> flush_cache();
+  void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
   // Does `here` and, asked by a client, the same on all other ranks; `together` makes one answer.
+  using Together = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
   void everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
-                  Result<Json> (*together)(Json here, const std::vector<PeerAnswer>& there));
+                  Together together);
   Json load() const;
   Json server_info() const;
   void listen(const Exchange& exchange);
   void add_probes(std::vector<Route>& routes);
+  void add_profiles(std::vector<Route>& routes);
 
   Parts parts_;
   int64_t created_ = 0;  // when this server began, seconds since 1970

@@ -29,8 +29,9 @@ class Generator {
   virtual const EngineInfo& info() const = 0;
   // As Engine::kv_events.
   virtual KvEventChannel* kv_events() = 0;
-  // As Engine::expert_stats, overlap, loads, cluster, failure.
+  // As Engine::expert_stats, profiler, overlap, loads, cluster, failure.
   virtual ExpertStats* expert_stats() { return nullptr; }
+  virtual Profiler* profiler() { return nullptr; }
   virtual OverlapView overlap() const { return {}; }
   virtual std::vector<RankLoad> loads() const { return {RankLoad{}}; }
   virtual ControlPlane* cluster() { return nullptr; }
@@ -54,6 +55,7 @@ class EngineGenerator final : public Generator {
   const EngineInfo& info() const override { return engine_.info(); }
   KvEventChannel* kv_events() override { return engine_.kv_events(); }
   ExpertStats* expert_stats() override { return engine_.expert_stats(); }
+  Profiler* profiler() override { return &engine_.profiler(); }
   OverlapView overlap() const override { return engine_.overlap(); }
   std::vector<RankLoad> loads() const override { return engine_.loads(); }
   ControlPlane* cluster() override { return engine_.cluster(); }
