@@ -1,7 +1,10 @@
 // What the operations of a layer would take, before any was measured: by the bytes that they read
-// and what they compute, and by the bytes that travel (docs/contracts/overlap.md, "Forecast").
-// Experts are chosen evenly; all ranks have as much to do. The planner's first guess, and what
-// `hocket plan --overlap` answers with. Pure.   Thread: any.
+// and what they compute, and by the bytes that travel. Experts are chosen evenly; all ranks have as
+// much to do. The planner's first guess, and what `hocket plan --overlap` answers with.
+// Of E experts, k a row, R ranks and G combine groups, a row of prompts goes to
+// R (1 - C(E - E/R, k) / C(E, k)) ranks and comes back in as many sums as groups of G have one of
+// its experts; a row of answers goes k times and comes back k times; (R - 1) / R of it all travels.
+// Pure.   Thread: any.
 #pragma once
 
 #include "compute/overlap/stage_times.h"
