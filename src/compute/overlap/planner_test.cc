@@ -5,150 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <deque>
 #include <limits>
 #include <random>
 #include <tuple>
 
+#include "compute/overlap/served_testing.h"
+
 namespace hocket {
 namespace {
 
-// A machine whose operations read weights and compute rows, and its links.
-class Machine final : public StageModel {
- public:
-  double link_gbit = 10, latency_us = 20;
-  double level = 1;          // of all times of the cores
-  double weights_share = 0;  // of experts' time at 64 rows: there for any rows
-
-  StageTimes at(const Bucket& bucket) const override {
-    const double rows = bucket.rows, keys = static_cast<double>(bucket.kv_tokens);
-    StageTimes times;
-    times.of(Op::attn_in) = 60 + 2 * rows;
-    times.of(Op::attn_core) = 10 + 0.5 * rows + 0.001 * keys;
-    times.of(Op::mlp) = 100 + 2 * rows;
-    times.of(Op::gate) = 5 + 0.1 * rows;
-    times.of(Op::shared) = 20 + 0.3 * rows;
-    times.of(Op::experts) = 400 * weights_share + 400 * (1 - weights_share) * rows / 64;
-    for (const Op op : {Op::dispatch_start, Op::dispatch_wait, Op::combine_start, Op::combine_wait})
-      times.of(op) = 3 + 0.1 * rows;
-    for (double& time : times.compute) time *= level;
-    times.dispatch = {kb(rows) * 8 / link_gbit, latency_us};
-    times.combine = {kb(rows) * 8 / link_gbit, latency_us};
-    times.part_us = 8 * level;
-    return times;
-  }
-  static double kb(double rows) { return 0.1 + rows * 6; }
-};
-
-constexpr LayerCounts kLayers{.num_dense = 1, .num_moe = 24, .has_shared = true};
-constexpr double kBesideUs = 500;
-
-class Server {
- public:
-  Server(const Machine& machine, const Planner::Options& options, double noise)
-      : machine_(machine), options_(options), noise_(noise), planner_(options) {}
-
-  // Plays a step of this size as the planner wants it, and tells it so. As with real ranks, both
-  // phases are asked for before it is known which one is played, and what was played is heard of
-  // when the next plan has been asked for.
-  void step(const Bucket& bucket) {
-    Bucket other = bucket;
-    other.phase = bucket.phase == Phase::decode ? Phase::prefill : Phase::decode;
-    const Planner::Choice choice = planner_.choose(bucket);
-    if (asks_both) planner_.choose(other);
-    if (heard_) planner_.note(std::span(&*heard_, 1));
-    heard_ = played(bucket, choice.plan);
-    is_shadow_.push_back(choice.is_shadow);
-    plan_ = choice.plan;
-    if (const auto line = planner_.take_news()) news.push_back(*line);
-    all_us += heard_->step_us;
-  }
-
-  SearchQuestion truth(const Bucket& bucket) const {
-    LayerCounts layers = kLayers;
-    layers.beside_us = kBesideUs;
-    return {.model = machine_, .orders = *options_.orders, .layers = layers, .bucket = bucket};
-  }
-  double true_us(const Bucket& bucket, const Plan& plan) const {
-    return predict_plan(truth(bucket), plan).step_us;
-  }
-  StepReport played(const Bucket& bucket, const Plan& plan) {
-    const Order& order = options_.orders->at(plan.order);
-    const auto cut = order.num_halves == 2 ? halves_of(bucket, plan.share, 1) : std::nullopt;
-    const Prediction took = predict_plan(truth(bucket), plan);
-    StepReport report;
-    report.plan = static_cast<uint32_t>(id_of(plan));
-    report.rows = static_cast<uint32_t>(bucket.rows);
-    report.kv_tokens = static_cast<uint32_t>(bucket.kv_tokens);
-    report.phase = static_cast<uint8_t>(bucket.phase);
-    report.is_valid = 1;
-    for (const Bucket& half : cut ? std::vector(cut->begin(), cut->end()) : std::vector{bucket}) {
-      const StageTimes times = machine_.at(half);
-      for (size_t i = 0; i < kNumOps; ++i) {
-        const auto op = static_cast<Op>(i);
-        const bool is_attn = op == Op::attn_in || op == Op::attn_core;
-        const double layers = op == Op::mlp ? kLayers.num_dense
-                              : is_attn     ? kLayers.num_layers()
-                                            : kLayers.num_moe;
-        const double parts = op == Op::experts ? times.part_us * (plan.parts - 1) : 0;
-        report.compute_us[i] += static_cast<float>(noisy(layers * (times.compute[i] + parts)));
-      }
-      report.dispatch_busy_us += static_cast<float>(noisy(24 * times.dispatch.busy_us));
-      report.combine_busy_us += static_cast<float>(noisy(24 * times.combine.busy_us));
-      report.dispatch_kb += static_cast<float>(24 * Machine::kb(half.rows));
-      report.combine_kb += static_cast<float>(24 * Machine::kb(half.rows));
-    }
-    report.beside_us = static_cast<float>(noisy(kBesideUs));
-    report.latency_us = static_cast<float>(machine_.latency_us);
-    report.exposed_us = static_cast<float>(took.exposed_us);
-    const bool lies = kind_of(plan, *options_.orders) == PlanKind::two_batch;
-    report.step_us = static_cast<float>(noisy(took.step_us * (lies ? lie : 1)));
-    return report;
-  }
-  // Most shadow runs of any so many steps in a row.
-  int64_t most_shadows_of(int64_t window) const {
-    int64_t most = 0, now = 0;
-    for (int64_t i = 0; i < std::ssize(is_shadow_); ++i) {
-      now += is_shadow_[i] ? 1 : 0;
-      if (i >= window) now -= is_shadow_[i - window] ? 1 : 0;
-      most = std::max(most, now);
-    }
-    return most;
-  }
-  // What is played but for shadow runs.
-  Plan plan_now(const Bucket& bucket) {
-    Planner::Choice choice = planner_.choose(bucket);
-    if (choice.is_shadow) choice = planner_.choose(bucket);
-    return choice.plan;
-  }
-  uint64_t num_changes() const {
-    uint64_t sum = 0;
-    for (const OverlapDecision& d : planner_.state().decisions) sum += d.num_changes;
-    return sum;
-  }
-  Planner& planner() { return planner_; }
-
-  double lie = 1;  // two halves take so many times what they should
-  bool asks_both = false;
-  double all_us = 0;
-  std::vector<std::string> news;
-
- private:
-  double noisy(double us) {
-    std::normal_distribution<double> draw(1, noise_);
-    return us * std::max(draw(random_), 0.2);
-  }
-
-  const Machine& machine_;
-  const Planner::Options options_;
-  const double noise_;
-  std::mt19937 random_{1};
-  std::optional<StepReport> heard_;
-  std::deque<bool> is_shadow_;
-  Plan plan_;
-  Planner planner_;
-};
+using testing::kServedLayers;
+using testing::Machine;
+using testing::Server;
 
 // Each look at it takes a while.
 class CountingClock final : public Clock {
@@ -165,7 +33,7 @@ class PlannerTest : public ::testing::Test {
  protected:
   Planner::Options options(std::shared_ptr<const StageModel> prior = nullptr) {
     return {.orders = &OrderTable::builtin(),
-            .layers = kLayers,
+            .layers = kServedLayers,
             .prior = std::move(prior),
             .clock = &clock_};
   }
