@@ -105,6 +105,7 @@ struct FittedTimes::State {
   void note_beside(const Bucket& bucket, double measured);
   void note_keys(const Bucket& bucket, double measured, double scale);
   void fit_lines(PhaseFit& fit);
+  void note_links(const StepReport& step, double num_transfers);
   double layers_of(Op op) const;
   Values measured_of(const StepReport& step) const;
   bool is_known(const Bucket& bucket) const;
@@ -271,6 +272,19 @@ void FittedTimes::State::fit_lines(PhaseFit& fit) {
   }
 }
 
+// Where arrivals are noticed late, what was computed meanwhile looks like transfer: such a step
+// counts if it waited most of the time, so that it did notice, or if it says less than is known.
+void FittedTimes::State::note_links(const StepReport& step, double num_transfers) {
+  const bool is_seen = step.is_exact != 0 ||
+                       step.exposed_us >= 0.5F * (step.dispatch_busy_us + step.combine_busy_us);
+  const auto note = [&](RobustLine& line, float kb, float busy_us) {
+    const double x = kb / num_transfers, y = busy_us / num_transfers;
+    if (x > 0 && y > 0 && (is_seen || line.count() == 0 || y < line.at(x))) line.add(x, y);
+  };
+  note(dispatch, step.dispatch_kb, step.dispatch_busy_us);
+  note(combine, step.combine_kb, step.combine_busy_us);
+}
+
 double FittedTimes::State::layers_of(Op op) const {
   if (op == Op::mlp) return layers.num_dense;
   if (op == Op::attn_in || op == Op::attn_core) return layers.num_layers();
@@ -336,11 +350,7 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) expected[i] = s.values(halves[i]);
 
   const Values all = s.measured_of(step);
-  if (step.dispatch_busy_us > 0 && all[kDispatchKb] > 0 && step.combine_busy_us > 0) {
-    const double transfers = s.layers.num_moe * static_cast<double>(num);
-    s.dispatch.add(step.dispatch_kb / transfers, step.dispatch_busy_us / transfers);
-    s.combine.add(step.combine_kb / transfers, step.combine_busy_us / transfers);
-  }
+  if (all[kDispatchKb] > 0) s.note_links(step, s.layers.num_moe * static_cast<double>(num));
   if (step.latency_us > 0) s.latency.add(step.latency_us);
   s.note_beside(whole, step.beside_us);
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) {
@@ -369,10 +379,8 @@ StageTimes FittedTimes::at(const Bucket& bucket) const {
     const StageTimes before = s.prior->at(asked);
     times.dispatch = before.dispatch, times.combine = before.combine;
   }
-  if (s.dispatch.count() > 0 && values[kDispatchKb] > 0) {
-    times.dispatch.busy_us = s.dispatch.at(values[kDispatchKb]);
-    times.combine.busy_us = s.combine.at(values[kCombineKb]);
-  }
+  if (s.dispatch.count() > 0) times.dispatch.busy_us = s.dispatch.at(values[kDispatchKb]);
+  if (s.combine.count() > 0) times.combine.busy_us = s.combine.at(values[kCombineKb]);
   if (s.latency.count() > 0)
     times.dispatch.latency_us = times.combine.latency_us = s.latency.median();
   return times;

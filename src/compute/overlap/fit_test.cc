@@ -185,6 +185,23 @@ TEST_F(Fit, IsNotMovedByNoiseAndForgetsSlowly) {
   EXPECT_LT(error(decode(64)), 1e-5);
 }
 
+// Nothing waited, so when a message came is not known.
+TEST_F(Fit, ArrivalsThatAreNoticedLateSayHowLongALinkTakesAtMost) {
+  const Plan plan{};
+  Server server(machine_, {.orders = &orders_, .layers = kServedLayers, .clock = &clock_}, 0);
+  StepReport exact = server.played(decode(64), plan), late = exact;
+  late.is_exact = 0, late.exposed_us = 0;
+  late.dispatch_busy_us *= 5, late.combine_busy_us *= 5;
+  for (int i = 0; i < 20; ++i) fit_.note(late, plan, 1);
+  for (int i = 0; i < 20; ++i) fit_.note(exact, plan, 1);
+  for (int i = 0; i < 20; ++i) fit_.note(late, plan, 1);
+  EXPECT_LT(error(decode(64)), 1e-5);
+  late.exposed_us = late.dispatch_busy_us + late.combine_busy_us;  // it waited for them
+  for (int i = 0; i < 20; ++i) fit_.note(late, plan, 1);
+  EXPECT_NEAR(fit_.at(decode(64)).dispatch.busy_us / machine_.at(decode(64)).dispatch.busy_us, 5,
+              1e-3);
+}
+
 TEST_F(Fit, PhasesAreApart) {
   play(decode(64), 5);
   EXPECT_EQ(fit_.at({Phase::prefill, 64, 32'000}).of(Op::experts), 0);

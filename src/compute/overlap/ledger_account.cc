@@ -42,6 +42,7 @@ StepReport StepAccount::report() const {
       std::clamp<int64_t>(bucket.kv_tokens, 0, std::numeric_limits<uint32_t>::max()));
   out.phase = static_cast<uint8_t>(bucket.phase);
   out.is_valid = has_pass;
+  out.is_exact = exact_arrival;
   for (size_t op = 0; op < kNumOps; ++op) out.compute_us[op] = us(compute[op]);
   out.beside_us = us(beside);
   out.exposed_us = us(exposed);

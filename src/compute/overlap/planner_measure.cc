@@ -13,6 +13,8 @@ constexpr int kShadowNotes = 4;  // a proposed shadow run is played by then, or 
 constexpr double kAffordable = 1.3, kAffordableOnce = 2, kAffordableRarely = 3;
 constexpr uint64_t kRarely = 4;
 
+constexpr uint64_t kShiftsApart = 256;  // steps; links that shift more often are noise
+
 }  // namespace
 
 // Measuring.
@@ -41,13 +43,16 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
 // Links have become others: what was measured before says nothing, and all is to be searched.
 void Planner::State::forget_ratios() {
   num_link_shifts = fit.num_link_shifts();
+  const bool is_rare = num_steps - shifted_at >= kShiftsApart;
+  shifted_at = num_steps;
   for (OfPhase& phase : phases)
     for (MeasuredRatio& ratio : phase.ratios) ratio.clear();
   for (PlannerRecord& record : records) {
     for (MeasuredRatio& ratio : record.ratios) ratio.clear();
     record.measured.clear();
-    record.streak = record.patience_shift = 0;
+    record.streak = 0;
     record.interval = 1;
+    if (is_rare) record.patience_shift = 0;
   }
 }
 

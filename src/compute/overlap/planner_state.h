@@ -66,6 +66,7 @@ struct Planner::State {
   uint64_t clock = 0, num_steps = 0, num_shadow_steps = 0, num_searches = 0;
   double search_us = 0;
   uint32_t num_link_shifts = 0;
+  uint64_t shifted_at = 0;  // step
   struct OfPhase {
     std::array<MeasuredRatio, 3> ratios;  // by PlanKind, of all buckets
     std::array<uint64_t, 3> tried{};

@@ -83,7 +83,7 @@ class Server {
     report.rows = static_cast<uint32_t>(bucket.rows);
     report.kv_tokens = static_cast<uint32_t>(bucket.kv_tokens);
     report.phase = static_cast<uint8_t>(bucket.phase);
-    report.is_valid = 1;
+    report.is_valid = report.is_exact = 1;
     for (const Bucket& half : cut ? std::vector(cut->begin(), cut->end()) : std::vector{bucket}) {
       const StageTimes times = machine_.at(half);
       for (size_t i = 0; i < kNumOps; ++i) {

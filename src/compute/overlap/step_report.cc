@@ -33,6 +33,7 @@ StepReport slowest_of(std::span<const StepReport> reports) {
       all.is_valid = 1;
       continue;
     }
+    all.is_exact = std::min(all.is_exact, report.is_exact);
     raise(all.rows, report.rows);
     raise(all.kv_tokens, report.kv_tokens);
     for (size_t op = 0; op < kNumOps; ++op) raise(all.compute_us[op], report.compute_us[op]);

@@ -20,7 +20,8 @@ struct StepReport {
   uint32_t kv_tokens = 0;  // keys read here, at most 2^32 - 1
   uint8_t phase = 0;       // Phase
   uint8_t is_valid = 0;    // a step was played and booked
-  uint16_t zero = 0;
+  uint8_t is_exact = 0;    // arrivals were seen when they were; else busy is an upper bound
+  uint8_t zero = 0;
   std::array<float, kNumOps> compute_us{};  // without waiting
   float beside_us = 0;                      // embedding, head, sampling, engine
   float exposed_us = 0, waiting_us = 0;     // for transfers; for slower ranks
