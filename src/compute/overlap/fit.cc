@@ -1,64 +1,31 @@
 #include "compute/overlap/fit.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <optional>
 
 #include "base/check.h"
-#include "compute/overlap/medians.h"
+#include "compute/overlap/fit_cells.h"
 #include "compute/overlap/search.h"
 
 namespace hocket {
 namespace {
 
-constexpr int kRemembered = 15;  // steps of a bucket
-constexpr int kNumClasses = 48;  // of rows: up to 2^24
-constexpr int kNumKeyCells = 64;
 constexpr double kSpread = 2;  // of sizes, that a line through them means something
 // A part beyond the first, before any was seen: so much of what the cores do for an exchange.
 constexpr double kPartShare = 0.01;
 
-// What is learned of a half and a layer: first the operations.
-enum : uint8_t { kBeside = kNumOps, kPart, kDispatchKb, kCombineKb, kNumQuantities };
-constexpr auto kAttnCore = static_cast<size_t>(Op::attn_core);
-using Values = std::array<double, kNumQuantities>;
-
 // What parts lengthen.
 constexpr std::array kOpsOfParts = {Op::dispatch_start, Op::dispatch_wait, Op::experts,
                                     Op::combine_start};
-
-using Median = RunningMedian<kRemembered>;
-
-struct RowCell {
-  std::array<Median, kNumQuantities> medians;
-  std::optional<Values> prior;  // its shape at the class's size, once it was asked for
-  int num_seen = 0;
-};
-// Attention depends on keys too. Cells come and go.
-struct KeyCell {
-  int rows = 0, keys = 0;  // classes
-  double log_rows = 0, log_keys = 0;
-  double prior = 0;  // its shape at the classes' sizes; 0: none
-  Median median;
-  uint64_t last_used = 0;
-};
-
-struct PhaseFit {
-  std::array<RowCell, kNumClasses> rows;
-  std::array<KeyCell, kNumKeyCells> keys;
-  std::array<Line, kNumQuantities> lines;
-  int num_seen = 0;
-};
 
 double log_of(int64_t size) {
   return std::log2(static_cast<double>(std::max<int64_t>(size, 1)));
 }
 
 int row_class(int rows) {
-  return std::clamp(size_class(rows), 1, kNumClasses - 1);
+  return std::clamp(size_class(rows), 1, kNumRowClasses - 1);
 }
 
 // A line where all points are of about one size: by what causes the time, and a floor.
@@ -90,43 +57,43 @@ struct FittedTimes::State {
   std::shared_ptr<const StageModel> prior;
   std::array<PhaseFit, kNumPhases> phases;
   RobustLine dispatch, combine;  // busy us by KB
-  Median latency;
+  FitMedian latency;
   uint64_t clock = 0;
 
   const PhaseFit& phase(const Bucket& b) const { return phases[static_cast<size_t>(b.phase)]; }
   PhaseFit& phase(const Bucket& b) { return phases[static_cast<size_t>(b.phase)]; }
 
-  Values prior_shape(const Bucket& bucket) const;
-  Values shape(const Bucket& bucket) const;
+  FitValues prior_shape(const Bucket& bucket) const;
+  FitValues shape(const Bucket& bucket) const;
   double row_ratio(const PhaseFit& fit, size_t quantity, const Bucket& bucket) const;
   double key_ratio(const PhaseFit& fit, const Bucket& bucket) const;
-  Values values(const Bucket& bucket) const;
-  void note(const Bucket& bucket, const Values& measured);
+  FitValues values(const Bucket& bucket) const;
+  void note(const Bucket& bucket, const FitValues& measured);
   void note_beside(const Bucket& bucket, double measured);
   void note_keys(const Bucket& bucket, double measured, double scale);
   void fit_lines(PhaseFit& fit);
   void note_links(const StepReport& step, double num_transfers);
   double layers_of(Op op) const;
-  Values measured_of(const StepReport& step) const;
+  FitValues measured_of(const StepReport& step) const;
   bool is_known(const Bucket& bucket) const;
-  void take_parts_out(Values& measured, const Values* expected, int more_parts) const;
+  void take_parts_out(FitValues& measured, const FitValues* expected, int more_parts) const;
 };
 
 // 0: it does not say.
-Values FittedTimes::State::prior_shape(const Bucket& bucket) const {
-  Values values{};
+FitValues FittedTimes::State::prior_shape(const Bucket& bucket) const {
+  FitValues values{};
   if (prior == nullptr) return values;
   const StageTimes times = prior->at(bucket);
   std::ranges::copy(times.compute, values.begin());
-  values[kPart] = times.part_us;
+  values[kFitPart] = times.part_us;
   return values;
 }
 
 // What is compared with: the prior's, or lines.
-Values FittedTimes::State::shape(const Bucket& bucket) const {
-  Values values = prior_shape(bucket);
+FitValues FittedTimes::State::shape(const Bucket& bucket) const {
+  FitValues values = prior_shape(bucket);
   const auto rows = static_cast<double>(bucket.rows), keys = static_cast<double>(bucket.kv_tokens);
-  for (size_t i = 0; i < kNumQuantities; ++i)
+  for (size_t i = 0; i < kNumFitted; ++i)
     if (values[i] <= 0) values[i] = phase(bucket).lines[i].at(rows, keys);
   return values;
 }
@@ -135,8 +102,8 @@ namespace {
 
 // Ratio of a cell's median to the shape, where it has one.
 std::optional<double> ratio_of(const PhaseFit& fit, int of_class, size_t quantity) {
-  const RowCell& cell = fit.rows[static_cast<size_t>(of_class)];
-  const Median& median = cell.medians[quantity];
+  const RowFit& cell = fit.rows[static_cast<size_t>(of_class)];
+  const FitMedian& median = cell.medians[quantity];
   if (median.count() == 0) return std::nullopt;
   double expected = cell.prior ? (*cell.prior)[quantity] : 0;
   if (expected <= 0)
@@ -152,14 +119,14 @@ double FittedTimes::State::row_ratio(const PhaseFit& fit, size_t quantity,
                                      const Bucket& bucket) const {
   const int here = row_class(bucket.rows);
   const auto ratio = [&](int of_class) { return ratio_of(fit, of_class, quantity); };
-  const Median& own = fit.rows[static_cast<size_t>(here)].medians[quantity];
+  const FitMedian& own = fit.rows[static_cast<size_t>(here)].medians[quantity];
   const double trust = own.count() / (own.count() + 1.0);
   const auto mine = own.count() > 0 ? ratio(here) : std::nullopt;
-  if (own.count() >= kRemembered && mine) return *mine;
+  if (own.count() >= kFitRemembers && mine) return *mine;
   std::optional<double> below, above;
   int low = here - 1, high = here + 1;
   while (low > 0 && !(below = ratio(low))) --low;
-  while (high < kNumClasses && !(above = ratio(high))) ++high;
+  while (high < kNumRowClasses && !(above = ratio(high))) ++high;
   double around = 1;
   if (below && above)
     around = (*below * (high - here) + *above * (here - low)) / (high - low);
@@ -173,10 +140,10 @@ double FittedTimes::State::row_ratio(const PhaseFit& fit, size_t quantity,
 double FittedTimes::State::key_ratio(const PhaseFit& fit, const Bucket& bucket) const {
   const double log_rows = log_of(bucket.rows), log_keys = log_of(bucket.kv_tokens);
   double sum = 0, weights = 0;
-  for (const KeyCell& cell : fit.keys) {
+  for (const KeyFit& cell : fit.keys) {
     if (cell.median.count() == 0) continue;
     const double expected = shape({bucket.phase, static_cast<int>(size_of_class(cell.rows)),
-                                   size_of_class(cell.keys)})[kAttnCore];
+                                   size_of_class(cell.keys)})[kFitAttnCore];
     if (expected <= 0) continue;
     const double rows = log_rows - cell.log_rows, keys = log_keys - cell.log_keys;
     const double near = 1 / (0.05 + rows * rows + keys * keys);
@@ -186,46 +153,47 @@ double FittedTimes::State::key_ratio(const PhaseFit& fit, const Bucket& bucket) 
   return weights > 0 ? sum / weights : 1;
 }
 
-Values FittedTimes::State::values(const Bucket& bucket) const {
+FitValues FittedTimes::State::values(const Bucket& bucket) const {
   const PhaseFit& fit = phase(bucket);
-  Values values = shape(bucket);
-  if (values[kPart] <= 0)
-    for (const Op op : kOpsOfParts) values[kPart] += kPartShare * values[static_cast<size_t>(op)];
-  for (size_t i = 0; i < kNumQuantities; ++i)
+  FitValues values = shape(bucket);
+  if (values[kFitPart] <= 0)
+    for (const Op op : kOpsOfParts)
+      values[kFitPart] += kPartShare * values[static_cast<size_t>(op)];
+  for (size_t i = 0; i < kNumFitted; ++i)
     if (values[i] > 0)
-      values[i] *= i == kAttnCore ? key_ratio(fit, bucket) : row_ratio(fit, i, bucket);
+      values[i] *= i == kFitAttnCore ? key_ratio(fit, bucket) : row_ratio(fit, i, bucket);
   return values;
 }
 
 void FittedTimes::State::note_keys(const Bucket& bucket, double measured, double scale) {
   PhaseFit& fit = phase(bucket);
   const int rows = row_class(bucket.rows), keys = size_class(bucket.kv_tokens);
-  auto cell = std::ranges::find_if(fit.keys, [&](const KeyCell& c) {
+  auto cell = std::ranges::find_if(fit.keys, [&](const KeyFit& c) {
     return c.median.count() > 0 && c.rows == rows && c.keys == keys;
   });
   if (cell == fit.keys.end()) {  // a free one, or that of longest ago
-    cell = std::ranges::min_element(fit.keys, {}, &KeyCell::last_used);
+    cell = std::ranges::min_element(fit.keys, {}, &KeyFit::last_used);
     *cell = {.rows = rows,
              .keys = keys,
              .log_rows = log_of(size_of_class(rows)),
              .log_keys = log_of(size_of_class(keys)),
-             .prior = prior_shape(centre_of(bucket))[kAttnCore]};
+             .prior = prior_shape(centre_of(bucket))[kFitAttnCore]};
   }
   cell->last_used = ++clock;
   cell->median.add(static_cast<float>(measured * scale));
 }
 
 // Values below 0 were not measured.
-void FittedTimes::State::note(const Bucket& bucket, const Values& measured) {
+void FittedTimes::State::note(const Bucket& bucket, const FitValues& measured) {
   PhaseFit& fit = phase(bucket);
-  RowCell& cell = fit.rows[static_cast<size_t>(row_class(bucket.rows))];
+  RowFit& cell = fit.rows[static_cast<size_t>(row_class(bucket.rows))];
   const Bucket middle = centre_of(bucket);
-  const Values here = shape(bucket), centre = shape(middle);
+  const FitValues here = shape(bucket), centre = shape(middle);
   if (prior != nullptr && !cell.prior) cell.prior = prior_shape(middle);
-  for (size_t i = 0; i < kNumQuantities; ++i) {
+  for (size_t i = 0; i < kNumFitted; ++i) {
     if (measured[i] < 0) continue;
     const double scale = here[i] > 0 && centre[i] > 0 ? centre[i] / here[i] : 1;
-    if (i == kAttnCore)
+    if (i == kFitAttnCore)
       note_keys(bucket, measured[i], scale);
     else
       cell.medians[i].add(static_cast<float>(measured[i] * scale));
@@ -238,23 +206,23 @@ void FittedTimes::State::note(const Bucket& bucket, const Values& measured) {
 // Of a step as a whole, whose halves are elsewhere.
 void FittedTimes::State::note_beside(const Bucket& bucket, double measured) {
   PhaseFit& fit = phase(bucket);
-  fit.rows[static_cast<size_t>(row_class(bucket.rows))].medians[kBeside].add(
+  fit.rows[static_cast<size_t>(row_class(bucket.rows))].medians[kFitBeside].add(
       static_cast<float>(measured));
 }
 
 void FittedTimes::State::fit_lines(PhaseFit& fit) {
-  std::array<Point, std::max(kNumClasses, kNumKeyCells)> points{};
-  for (size_t quantity = 0; quantity < kNumQuantities; ++quantity) {
+  std::array<Point, std::max(kNumRowClasses, kNumKeyCells)> points{};
+  for (size_t quantity = 0; quantity < kNumFitted; ++quantity) {
     size_t num = 0;
-    const auto add = [&](double rows, double keys, const Median& median) {
+    const auto add = [&](double rows, double keys, const FitMedian& median) {
       if (median.count() > 0 && median.median() > 0) points[num++] = {rows, keys, median.median()};
     };
-    if (quantity == kAttnCore) {
-      for (const KeyCell& c : fit.keys)
+    if (quantity == kFitAttnCore) {
+      for (const KeyFit& c : fit.keys)
         add(static_cast<double>(size_of_class(c.rows)), static_cast<double>(size_of_class(c.keys)),
             c.median);
     } else {
-      for (int i = 1; i < kNumClasses; ++i)
+      for (int i = 1; i < kNumRowClasses; ++i)
         add(static_cast<double>(size_of_class(i)), 0,
             fit.rows[static_cast<size_t>(i)].medians[quantity]);
     }
@@ -265,10 +233,11 @@ void FittedTimes::State::fit_lines(PhaseFit& fit) {
       const auto [least, most] = std::ranges::minmax_element(seen, {}, member);
       return std::invoke(member, *most) >= kSpread * std::invoke(member, *least);
     };
-    if (apart(&Point::x) || (quantity == kAttnCore && apart(&Point::z)))
-      line = line_through(seen, quantity != kAttnCore);
+    if (apart(&Point::x) || (quantity == kFitAttnCore && apart(&Point::z)))
+      line = line_through(seen, quantity != kFitAttnCore);
     else
-      line = guessed_line(seen.back(), quantity == kAttnCore, quantity >= kDispatchKb ? 0 : 0.5);
+      line =
+          guessed_line(seen.back(), quantity == kFitAttnCore, quantity >= kFitDispatchKb ? 0 : 0.5);
   }
 }
 
@@ -292,28 +261,28 @@ double FittedTimes::State::layers_of(Op op) const {
 }
 
 // Of a layer, of all halves together.
-Values FittedTimes::State::measured_of(const StepReport& step) const {
-  Values measured{};
+FitValues FittedTimes::State::measured_of(const StepReport& step) const {
+  FitValues measured{};
   for (size_t i = 0; i < kNumOps; ++i) {
     const double num = layers_of(static_cast<Op>(i));
     measured[i] = num > 0 ? static_cast<double>(step.compute_us[i]) / num : -1;
   }
-  measured[kBeside] = measured[kPart] = -1;
+  measured[kFitBeside] = measured[kFitPart] = -1;
   const bool travels = layers.num_moe > 0 && step.dispatch_kb > 0 && step.combine_kb > 0;
-  measured[kDispatchKb] = travels ? step.dispatch_kb / layers.num_moe : -1;
-  measured[kCombineKb] = travels ? step.combine_kb / layers.num_moe : -1;
+  measured[kFitDispatchKb] = travels ? step.dispatch_kb / layers.num_moe : -1;
+  measured[kFitCombineKb] = travels ? step.combine_kb / layers.num_moe : -1;
   return measured;
 }
 
 // Whether the experts of a half of this size were ever measured.
 bool FittedTimes::State::is_known(const Bucket& bucket) const {
-  const RowCell& cell = phase(bucket).rows[static_cast<size_t>(row_class(bucket.rows))];
+  const RowFit& cell = phase(bucket).rows[static_cast<size_t>(row_class(bucket.rows))];
   return cell.medians[static_cast<size_t>(Op::experts)].count() > 0;
 }
 
 // What rows in several messages cost more than in one, `expected`. Null: that is not known, and a
 // guess is taken out.
-void FittedTimes::State::take_parts_out(Values& measured, const Values* expected,
+void FittedTimes::State::take_parts_out(FitValues& measured, const FitValues* expected,
                                         int more_parts) const {
   double sum = 0, known = 0;
   for (const Op op : kOpsOfParts) {
@@ -326,7 +295,7 @@ void FittedTimes::State::take_parts_out(Values& measured, const Values* expected
       time /= 1 + kPartShare * more_parts;
     }
   }
-  if (expected != nullptr) measured[kPart] = std::max(sum - known, 0.0) / more_parts;
+  if (expected != nullptr) measured[kFitPart] = std::max(sum - known, 0.0) / more_parts;
 }
 
 FittedTimes::FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior)
@@ -346,17 +315,17 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
   const auto cut = num_halves == 2 ? halves_of(whole, plan.share, 1) : std::nullopt;
   const std::array<Bucket, 2> halves = cut.value_or(std::array{whole, whole});
   const int num = cut ? 2 : 1;
-  std::array<Values, 2> expected{};
+  std::array<FitValues, 2> expected{};
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) expected[i] = s.values(halves[i]);
 
-  const Values all = s.measured_of(step);
-  if (all[kDispatchKb] > 0) s.note_links(step, s.layers.num_moe * static_cast<double>(num));
+  const FitValues all = s.measured_of(step);
+  if (all[kFitDispatchKb] > 0) s.note_links(step, s.layers.num_moe * static_cast<double>(num));
   if (step.latency_us > 0) s.latency.add(step.latency_us);
   s.note_beside(whole, step.beside_us);
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) {
     const double rows_share = halves[i].rows / static_cast<double>(whole.rows);
-    Values mine = all;
-    for (size_t k = 0; k < kNumQuantities; ++k) {  // each half's share, as far as is known
+    FitValues mine = all;
+    for (size_t k = 0; k < kNumFitted; ++k) {  // each half's share, as far as is known
       if (num == 1 || mine[k] < 0) continue;
       const double sum = expected[0][k] + expected[1][k];
       mine[k] *= sum > 0 ? expected[i][k] / sum : rows_share;
@@ -371,23 +340,23 @@ StageTimes FittedTimes::at(const Bucket& bucket) const {
   const State& s = *state_;
   Bucket asked = bucket;
   asked.rows = std::max(asked.rows, 1);
-  const Values values = s.values(asked);
+  const FitValues values = s.values(asked);
   StageTimes times;
   std::copy_n(values.begin(), kNumOps, times.compute.begin());
-  times.part_us = values[kPart];
+  times.part_us = values[kFitPart];
   if (s.prior != nullptr) {
     const StageTimes before = s.prior->at(asked);
     times.dispatch = before.dispatch, times.combine = before.combine;
   }
-  if (s.dispatch.count() > 0) times.dispatch.busy_us = s.dispatch.at(values[kDispatchKb]);
-  if (s.combine.count() > 0) times.combine.busy_us = s.combine.at(values[kCombineKb]);
+  if (s.dispatch.count() > 0) times.dispatch.busy_us = s.dispatch.at(values[kFitDispatchKb]);
+  if (s.combine.count() > 0) times.combine.busy_us = s.combine.at(values[kFitCombineKb]);
   if (s.latency.count() > 0)
     times.dispatch.latency_us = times.combine.latency_us = s.latency.median();
   return times;
 }
 
 double FittedTimes::beside_us(const Bucket& bucket) const {
-  return state_->values(bucket)[kBeside];
+  return state_->values(bucket)[kFitBeside];
 }
 
 int FittedTimes::num_seen(const Bucket& bucket) const {
