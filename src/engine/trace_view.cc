@@ -183,23 +183,32 @@ class Ruler {
   int width_;
 };
 
-// Waits lie within operations and take their place.
+bool is_wire(const TraceSlice& slice) {
+  return slice.kind == Kind::wire;
+}
+
+char mark_of(const TraceSlice& slice) {
+  return slice.kind == Kind::exposed ? '!' : slice.kind == Kind::waiting ? '.' : letter_of(slice);
+}
+
+// Waits lie within operations and work beside, and those within other such work: each character
+// is for the innermost. Slices are nested, so whoever is still open when another begins holds it.
 std::string compute_row(const RankStep& step, const Ruler& ruler) {
-  std::vector<std::map<char, double>> weights(static_cast<size_t>(ruler.width()));
-  const auto weigh = [&](const TraceSlice& slice, char what, double sign) {
-    ruler.cover(slice, [&](size_t i, double ns) { weights[i][what] += sign * ns; });
-  };
+  std::vector<const TraceSlice*> slices;
   for (const TraceSlice& slice : step.slices)
-    if (slice.kind == Kind::compute || slice.kind == Kind::beside)
-      weigh(slice, letter_of(slice), 1);
-  for (const TraceSlice& slice : step.slices) {
-    if (slice.kind != Kind::exposed && slice.kind != Kind::waiting) continue;
-    weigh(slice, slice.kind == Kind::exposed ? '!' : '.', 1);
-    for (const TraceSlice& op : step.slices) {
-      if (op.kind != Kind::compute || op.begin > slice.begin || op.end < slice.end) continue;
-      weigh({.begin = slice.begin, .end = slice.end}, letter_of(op), -1);
-      break;
-    }
+    if (!is_wire(slice)) slices.push_back(&slice);
+  std::ranges::stable_sort(slices, [](const TraceSlice* a, const TraceSlice* b) {
+    return std::pair(a->begin, b->end) < std::pair(b->begin, a->end);
+  });
+  std::vector<std::map<char, double>> weights(static_cast<size_t>(ruler.width()));
+  std::vector<const TraceSlice*> open;
+  for (const TraceSlice* slice : slices) {
+    while (!open.empty() && open.back()->end <= slice->begin) open.pop_back();
+    ruler.cover(*slice, [&](size_t i, double ns) {
+      weights[i][mark_of(*slice)] += ns;
+      if (!open.empty()) weights[i][mark_of(*open.back())] -= ns;
+    });
+    open.push_back(slice);
   }
   std::string row;
   for (const auto& at : weights) {
@@ -215,7 +224,7 @@ std::string compute_row(const RankStep& step, const Ruler& ruler) {
 std::string wire_row(const RankStep& step, const Ruler& ruler, std::string_view message) {
   std::vector<std::set<int>> lanes(static_cast<size_t>(ruler.width()));
   for (const TraceSlice& slice : step.slices)
-    if (slice.kind == Kind::wire && slice.name.starts_with(message))
+    if (is_wire(slice) && slice.name.starts_with(message))
       ruler.cover(slice, [&](size_t i, double ns) {
         if (ns > ruler.ns_a_character() / 4) lanes[i].insert(slice.half * 4 + slice.part);
       });

@@ -52,7 +52,9 @@ class TraceView : public ::testing::Test {
     return tape;
   }
   TraceTape tape(int rank) {
-    return tape(rank, {{Kind::beside, {}, 0, -1, 0us, 10us},
+    return tape(rank, {{Kind::beside, {}, 0, -1, 0us, 100us},
+                       {Kind::beside, {}, 0, -1, 0us, 10us},
+                       {Kind::waiting, Op::gate, 0, -1, 2us, 6us},
                        {Kind::op, Op::attn_core, 0, 0, 10us, 30us},
                        {Kind::op, Op::dispatch_start, 0, 0, 30us, 32us},
                        {Kind::push, Op::dispatch_start, 0, 0, 30us, 31us},
@@ -84,10 +86,10 @@ TEST_F(TraceView, AStepIsDrawn) {
   const StepTrace trace = read({write("a", tape(0)), write("b", tape(1))});
   EXPECT_EQ(*draw_step(trace, {.width = 50}),
             "step 7 | decode, 64 rows | none | 100.0 us, 1 character = 2.00 us\n"
-            "rank 0   compute  |-----aaaaaaaaaadAAAAAAAAA.....!!!wwXXXXXXXXXXXXXXX|\n"
+            "rank 0   compute  |-..--aaaaaaaaaadAAAAAAAAA.....!!!wwXXXXXXXXXXXXXXX|\n"
             "         dispatch |                    0000000000+++4444444          |\n"
             "         combine  |                                        00000     |\n"
-            "rank 1   compute  |-----aaaaaaaaaadAAAAAAAAA.....!!!wwXXXXXXXXXXXXXXX|\n"
+            "rank 1   compute  |-..--aaaaaaaaaadAAAAAAAAA.....!!!wwXXXXXXXXXXXXXXX|\n"
             "         dispatch |                    0000000000+++4444444          |\n"
             "         combine  |                                        00000     |\n");
   EXPECT_EQ(*draw_step(trace, {.layers = std::pair(1, 1), .width = 10}),
