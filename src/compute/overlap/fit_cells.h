@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -15,7 +16,9 @@ inline constexpr int kNumRowClasses = 48;  // of rows: up to 2^24
 inline constexpr int kNumKeyCells = 64;
 
 // What is learned of a half and a layer: first the operations.
-enum : uint8_t { kFitBeside = kNumOps, kFitPart, kFitDispatchKb, kFitCombineKb, kNumFitted };
+inline constexpr size_t kFitBeside = kNumOps, kFitPart = kFitBeside + 1,
+                        kFitDispatchKb = kFitPart + 1, kFitCombineKb = kFitDispatchKb + 1,
+                        kNumFitted = kFitCombineKb + 1;
 inline constexpr auto kFitAttnCore = static_cast<size_t>(Op::attn_core);
 using FitValues = std::array<double, kNumFitted>;
 

@@ -11,6 +11,7 @@ namespace {
 constexpr int kSlice = 32;                             // candidates between two looks at the clock
 constexpr int kShortInterval = 4, kLongInterval = 64;  // steps between searches of a bucket
 constexpr double kSameKindMargin = 0.01;               // errors of one kind are much alike
+constexpr double kPlainMargin = 0.01;                  // for so little no uncommon order is played
 constexpr double kKnownMargin = 0.5;                   // of kMargin, where both kinds were measured
 // So many standard errors count for nothing: when plans are compared at leisure, and when one is to
 // be dropped at once.
@@ -48,7 +49,8 @@ void Planner::State::conclude(PlannerRecord& record) {
   const SearchAnswer& answer = searcher.answer();
   ++num_searches;
   PlannerRecord::Found& found = record.found;
-  found.best = {answer.none, answer.best_single, answer.best_two};
+  const bool is_plain = answer.plain_two.step_us <= answer.best_two.step_us * (1 + kPlainMargin);
+  found.best = {answer.none, answer.best_single, is_plain ? answer.plain_two : answer.best_two};
   found.lower_bound_us = answer.lower_bound_us;
   found.three_halves_us = answer.three_halves_us;
   found.reason = answer.reason;

@@ -98,6 +98,7 @@ void Searcher::begin(const SearchQuestion& question) {
   predictor_.reset();
   answer_.leaders.clear();
   answer_.none = answer_.best = answer_.best_single = answer_.best_two = {};
+  answer_.plain_two = {};
   answer_.lower_bound_us = Predictor::kNoLimit;
   answer_.three_halves_us = 0;
   answer_.reason = {};
@@ -188,7 +189,7 @@ bool Searcher::next_halves() {
     predictor_.emplace(times, parts_, layers_);
     const double bound = predictor_->lower_bound_us();
     answer_.lower_bound_us = std::min(answer_.lower_bound_us, bound);
-    if (bound < limit_us()) return true;
+    if (share_ == 0 || bound < limit_us()) return true;
   }
   return false;
 }
@@ -201,7 +202,11 @@ bool Searcher::advance(int num_candidates) {
       return true;
     }
     const Plan plan{two_halves_[order_++], parts_, kSearchShares[share_]};
-    const double step_us = predictor_->step_us(orders_.at(plan.order), limit_us());
+    const bool is_plain = plan.share == kEvenShare && plan.order < orders_.found_begin();
+    const double limit = is_plain ? Predictor::kNoLimit : limit_us();
+    const double step_us = predictor_->step_us(orders_.at(plan.order), limit);
+    if (is_plain && (answer_.plain_two.step_us == 0 || step_us < answer_.plain_two.step_us))
+      answer_.plain_two = {plan, step_us};
     if (step_us < Predictor::kNoLimit) consider({plan, step_us}, PlanKind::two_batch);
   }
   return false;

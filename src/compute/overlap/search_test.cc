@@ -59,6 +59,9 @@ SearchAnswer look_at_all(const SearchQuestion& question) {
                                                      : all.best_two,
                     candidate);
         keep_better(all.best, candidate);
+        if (kind == PlanKind::two_batch && share == kEvenShare &&
+            order < question.orders.found_begin())
+          keep_better(all.plain_two, candidate);
       }
     }
   return all;
@@ -84,6 +87,7 @@ TEST(Search, FindsWhatLookingAtAllFinds) {
     ASSERT_EQ(found.best_single.step_us, all.best_single.step_us) << round;
     ASSERT_EQ(found.best_two.step_us, all.best_two.step_us) << round;
     ASSERT_EQ(found.best.step_us, all.best.step_us) << round;
+    ASSERT_EQ(found.plain_two.step_us, all.plain_two.step_us) << round;
     ASSERT_EQ(predict_plan(question, found.best.plan).step_us, found.best.step_us) << round;
     ASSERT_LE(found.lower_bound_us, found.best.step_us) << round;
   }
