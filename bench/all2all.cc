@@ -1,8 +1,6 @@
 #include "bench/all2all.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
-#include <ifaddrs.h>
 
 #include <algorithm>
 #include <memory>
@@ -88,22 +86,6 @@ class Exchanges {
   std::vector<AllToAll::Parts> parts_;
 };
 
-// "eth0", the interface with this address; empty: none.
-std::string device_of(const std::string& host) {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return "";
-  std::string name;
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text,
-              sizeof(text));
-    if (host == text) name = one->ifa_name;
-  }
-  freeifaddrs(all);
-  return name;
-}
-
 // What one rank does. All ranks go through the same ways, lengths and rounds.
 class Rank {
  public:
@@ -118,7 +100,7 @@ class Rank {
     pin_thread(cpu_of(rank_));
     HOCKET_TRY_VOID(add_sockets());
     UcxOptions tcp{.tls = "tcp", .devices = options_.devices};
-    if (tcp.devices.empty()) tcp.devices = device_of(mesh_.host());
+    if (tcp.devices.empty()) tcp.devices = mesh_.device();
     HOCKET_TRY_VOID(add_ucx("ucx tcp", tcp));
     if (options_.rank < 0) {
       HOCKET_TRY_VOID(add_ucx("ucx shm", {.tls = ucx_tls_of_one_host()}));

@@ -1,6 +1,7 @@
 #include "bench/mesh.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -125,6 +126,21 @@ Result<Mesh> Mesh::join(const std::string& addr, int rank, int num_ranks) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   return failed("rank 0 at " + addr);
+}
+
+std::string Mesh::device() const {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string name;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text,
+              sizeof(text));
+    if (host_ == text) name = one->ifa_name;
+  }
+  freeifaddrs(all);
+  return name;
 }
 
 Result<void> Mesh::accept_all() {

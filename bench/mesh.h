@@ -23,6 +23,8 @@ class Mesh {
   int port() const { return port_; }
   // This process's address towards rank 0, "10.0.0.2"; of rank 0 the one it listens on.
   const std::string& host() const { return host_; }
+  // Its interface, "eth0"; empty: none is known.
+  std::string device() const;
 
   // What all say, by rank; all call it. At most 30 s.   Errors: lost_rank.
   using Bytes = std::vector<std::byte>;

@@ -1,9 +1,9 @@
 #include "bench/overlap.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/log.h"
+#include "bench/overlap_real.h"
 #include "bench/overlap_report.h"
 #include "bench/overlap_virtual.h"
 
@@ -14,8 +14,8 @@ const std::vector<int> kDecodeRows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 const std::vector<int> kPrefillRows = {512, 1024, 2048, 4096, 8192};
 const std::vector<double> kLinks = {0.2, 1, 2.5, 10};
 // Where more than two ranks are played, and by --quick.
-const std::vector<int> kFewDecodeRows = {1, 16, 64, 256};
-const std::vector<int> kFewPrefillRows = {512, 4096};
+const std::vector<int> kFewDecodeRows = {1, 16, 128};
+const std::vector<int> kFewPrefillRows = {2048};
 const std::vector<double> kFewLinks = {1, 10};
 
 template <class T>
@@ -31,6 +31,11 @@ Result<void> check(const BenchOverlapOptions& o) {
   const auto are_rows = [](const std::vector<int>& rows) {
     return std::ranges::all_of(rows, [](int n) { return n >= 1 && n <= 65536; });
   };
+  if (o.rounds < 1 || o.auto_steps < 1) return bad("rounds", "and --auto-steps are at least 1");
+  if (o.num_ranks < 2 || o.num_ranks > 64) return bad("num-ranks", "is 2 to 64");
+  if (o.rank >= o.num_ranks) return bad("rank", "is less than --num-ranks");
+  if ((o.rank >= 0) != !o.addr.empty()) return bad("rank", "and --addr come together");
+  if (o.rank >= 0 && (!o.real || o.quick)) return bad("rank", "is of --real, without --quick");
   if (!are_rows(o.decode_rows)) return bad("decode-rows", "are 1 to 65536 each");
   if (!are_rows(o.prefill_rows)) return bad("prefill-rows", "are 1 to 65536 each");
   if (!std::ranges::all_of(o.link_gbit, [](double g) { return g > 0 && g <= 1e4; }))
@@ -56,7 +61,7 @@ Result<void> play_points(const BenchOverlapOptions& o, const OverlapShape& shape
                                  : or_else(o.prefill_rows, few ? kFewPrefillRows : kPrefillRows);
     for (const double gbit : links)
       for (const int n : rows) {
-        HOCKET_TRY(OverlapPoint point, play_virtual({shape, phase, n, gbit, ranks}));
+        HOCKET_TRY(PlayedPoint point, play_virtual({shape, phase, n, gbit, ranks}));
         report.add(std::move(point));
       }
   }
@@ -64,14 +69,14 @@ Result<void> play_points(const BenchOverlapOptions& o, const OverlapShape& shape
 }
 
 Result<void> play_all_virtual(const BenchOverlapOptions& o, OverlapReport& report) {
-  constexpr std::array kRanks = {2, 4, 8, 32};
-  const std::vector<int> ranks =
-      o.ranks.empty() ? std::vector<int>(kRanks.begin(), kRanks.end()) : o.ranks;
   for (const OverlapShape& shape : overlap_shapes()) {
     if (!o.shape.empty() && o.shape != shape.name) continue;
+    const bool is_first = &shape == overlap_shapes().data();
+    std::vector<int> ranks = o.ranks;
+    if (ranks.empty()) ranks = is_first ? std::vector{2, 4, 8, 32} : std::vector{2, 4};
+    if (o.ranks.empty() && o.quick) ranks.resize(is_first ? 2 : 1);
     for (const int count : ranks) {
       const bool few = o.quick || (o.ranks.empty() && count > 2);
-      if (o.quick && o.ranks.empty() && count > 4) continue;
       HOCKET_TRY_VOID(play_points(o, shape, count, few, report));
     }
   }
@@ -85,6 +90,7 @@ Result<int> bench_overlap(const BenchOverlapOptions& options) {
   log::set_level(log::Level::error);
   OverlapReport report(options.json);
   if (!options.real || options.quick) HOCKET_TRY_VOID(play_all_virtual(options, report));
+  if (options.real || options.quick) HOCKET_TRY_VOID(play_real(options, report));
   report.print_goals();
   return 0;
 }

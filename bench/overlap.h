@@ -21,7 +21,7 @@ struct BenchOverlapOptions {
   std::vector<int> decode_rows, prefill_rows;  // of a rank
   std::vector<double> link_gbit;
   // Of virtual time.
-  std::vector<int> ranks;  // empty: 2 at all points, 4, 8 and 32 at some
+  std::vector<int> ranks;  // empty: 2 at all points, 4 to 32 at some
   std::string shape;       // of overlap_shapes(); empty: all
   // Of real runs.
   int num_ranks = 2;

@@ -105,12 +105,12 @@ double coverage_of(std::span<const LedgerSpan> spans) {
   return to_seconds(length_of(covered) - common(covered, waits)) / to_seconds(all);
 }
 
-const OverlapRow* OverlapPoint::find(std::string_view order) const {
+const OverlapRow* PlayedPoint::find(std::string_view order) const {
   const auto row = std::ranges::find(rows_of_orders, order, &OverlapRow::order);
   return row == rows_of_orders.end() ? nullptr : &*row;
 }
 
-double OverlapPoint::auto_over_best() const {
+double PlayedPoint::auto_over_best() const {
   const OverlapRow* chosen = find("auto");
   if (chosen == nullptr) return 0;
   double best = std::numeric_limits<double>::infinity();
@@ -119,14 +119,14 @@ double OverlapPoint::auto_over_best() const {
   return ratio(best, chosen->runs.overlapped_us);
 }
 
-double OverlapPoint::auto_over_serial() const {
+double PlayedPoint::auto_over_serial() const {
   const OverlapRow* chosen = find("auto");
   const OverlapRow* serial = find("serial");
   if (chosen == nullptr || serial == nullptr) return 0;
   return ratio(serial->runs.overlapped_us, chosen->runs.overlapped_us);
 }
 
-std::vector<OverlapVerdict> verdicts_of(const OverlapPoint& point) {
+std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point) {
   std::vector<OverlapVerdict> all;
   const OverlapRow* chosen = point.find("auto");
   if (chosen == nullptr) return all;
@@ -151,12 +151,12 @@ std::vector<OverlapVerdict> verdicts_of(const OverlapPoint& point) {
   return all;
 }
 
-std::vector<OrderVerdict> order_verdicts_of(std::span<const OverlapPoint> points) {
+std::vector<OrderVerdict> order_verdicts_of(std::span<const PlayedPoint> points) {
   std::vector<OrderVerdict> all;
   for (const std::string_view name : kFixed) {
     OrderVerdict verdict{.order = std::string(name)};
     bool was_played = false;
-    for (const OverlapPoint& point : points) {
+    for (const PlayedPoint& point : points) {
       const OverlapRow* fixed = point.find(name);
       const OverlapRow* chosen = point.find("auto");
       if (fixed == nullptr || chosen == nullptr) continue;

@@ -45,10 +45,10 @@ struct OverlapRow {
   std::string plan;   // in words
   SixRuns runs;
   double kappa = 0;
-  double spread_us = 0;  // highest less lowest median round; 0 in virtual time
+  double spread_us = 0;  // of the middle half of the rounds; 0 in virtual time
 };
 
-struct OverlapPoint {
+struct PlayedPoint {
   std::string clock;  // virtual, real
   std::string shape;
   Phase phase = Phase::decode;
@@ -57,6 +57,7 @@ struct OverlapPoint {
   bool free_split = false;                 // stage times that lose nothing when they are halved
   double lower_bound_us = 0;               // of orders of whole or halved batches; 0: unknown
   double tax_us = 0;                       // of cores that move the bytes; 0 in virtual time
+  double idle_share = 0;                   // of steps: what the ledger could not account for
   std::string why;                         // what the search says of its choice
   std::vector<OverlapRow> rows_of_orders;  // "serial" is one; "auto" another, where it was played
 
@@ -72,7 +73,7 @@ struct OverlapVerdict {
   double value = 0;
   bool is_met = false;
 };
-std::vector<OverlapVerdict> verdicts_of(const OverlapPoint& point);
+std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point);
 
 // Each fixed order against auto, over all points: the most that auto gains and loses.
 struct OrderVerdict {
@@ -80,6 +81,6 @@ struct OrderVerdict {
   double most_gain = 0, most_loss = 0;  // of auto, as shares: 0.25 is 25 % faster
   bool is_met = false;                  // beaten by 20 % somewhere, ahead by 2 % nowhere
 };
-std::vector<OrderVerdict> order_verdicts_of(std::span<const OverlapPoint> points);
+std::vector<OrderVerdict> order_verdicts_of(std::span<const PlayedPoint> points);
 
 }  // namespace hocket

@@ -18,8 +18,8 @@ LedgerSpan span(LedgerSpan::Kind kind, int begin, int end) {
 }
 using Kind = LedgerSpan::Kind;
 
-OverlapPoint point(std::string clock, double automatic_us, double serial_us, double order_us) {
-  OverlapPoint p{.clock = std::move(clock), .rows = 8, .link_gbit = 1};
+PlayedPoint point(std::string clock, double automatic_us, double serial_us, double order_us) {
+  PlayedPoint p{.clock = std::move(clock), .rows = 8, .link_gbit = 1};
   const auto add = [&](std::string order, double us) {
     SixRuns runs = kRuns;
     runs.serial_us = serial_us, runs.overlapped_us = us;
@@ -60,7 +60,7 @@ TEST(OverlapFigures, CoverageCountsWorkOnceAndNoWaits) {
 }
 
 TEST(OverlapFigures, AutoIsComparedWithTheFastestOther) {
-  const OverlapPoint p = point("virtual", 100, 150, 98);
+  const PlayedPoint p = point("virtual", 100, 150, 98);
   EXPECT_DOUBLE_EQ(p.auto_over_best(), 0.98);
   EXPECT_DOUBLE_EQ(p.auto_over_serial(), 1.5);
   const auto verdicts = verdicts_of(p);
@@ -70,7 +70,7 @@ TEST(OverlapFigures, AutoIsComparedWithTheFastestOther) {
 }
 
 TEST(OverlapFigures, EtaIsPromisedWhereSplittingIsFreeAndTheExchangeIsShort) {
-  OverlapPoint p = point("virtual", 101, 150, 150);
+  PlayedPoint p = point("virtual", 101, 150, 150);
   p.free_split = true;
   ASSERT_EQ(verdicts_of(p).size(), 2);
   EXPECT_TRUE(verdicts_of(p)[1].is_met);  // 49 of 50 hidden
@@ -81,7 +81,7 @@ TEST(OverlapFigures, EtaIsPromisedWhereSplittingIsFreeAndTheExchangeIsShort) {
 }
 
 TEST(OverlapFigures, ARealStepMayTakeTheTaxButNoMore) {
-  OverlapPoint p = point("real", 115, 150, 116);
+  PlayedPoint p = point("real", 115, 150, 116);
   p.tax_us = 10;
   ASSERT_EQ(verdicts_of(p).size(), 3);
   EXPECT_TRUE(verdicts_of(p)[2].is_met);  // 115 <= 1.05 x 110
@@ -93,7 +93,7 @@ TEST(OverlapFigures, ARealStepMayTakeTheTaxButNoMore) {
 }
 
 TEST(OverlapFigures, AFixedOrderMustLoseSomewhereAndWinNowhere) {
-  std::vector<OverlapPoint> points = {point("real", 100, 150, 121), point("real", 100, 150, 99)};
+  std::vector<PlayedPoint> points = {point("real", 100, 150, 121), point("real", 100, 150, 99)};
   auto verdicts = order_verdicts_of(points);
   ASSERT_EQ(verdicts.size(), 1);
   EXPECT_EQ(verdicts[0].order, "four-phase");

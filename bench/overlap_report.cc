@@ -13,14 +13,13 @@ std::string_view phase_name(Phase phase) {
   return phase == Phase::decode ? "decode" : "prefill";
 }
 
-// Orders of the table that a search found have a number for a name: only the fastest is shown.
 double step_of(const OverlapRow& row) {
   return row.runs.overlapped_us;
 }
 
 }  // namespace
 
-void OverlapReport::add(OverlapPoint point) {
+void OverlapReport::add(PlayedPoint point) {
   if (json_)
     print_json(point);
   else
@@ -29,14 +28,15 @@ void OverlapReport::add(OverlapPoint point) {
   points_.push_back(std::move(point));
 }
 
-void OverlapReport::print(const OverlapPoint& p) const {
+void OverlapReport::print(const PlayedPoint& p) const {
   const OverlapRow* serial = p.find("serial");
   const SixRuns runs = serial != nullptr ? serial->runs : SixRuns{};
   fmt::print(
       "\n{} {} {:g} Gbit/s, {} {} rows, {} ranks | compute {:.0f} us, exchange {:.0f} us ({:.2f})",
       p.clock, p.shape, p.link_gbit, phase_name(p.phase), p.rows, p.ranks, runs.compute_us,
       runs.exchange_us, runs.compute_us > 0 ? runs.exchange_us / runs.compute_us : 0);
-  if (p.clock == "real") fmt::print(", tax {:.0f} us", p.tax_us);
+  if (p.clock == "real")
+    fmt::print(", tax {:.0f} us, not accounted for {:.2f} %", p.tax_us, 100 * p.idle_share);
   if (!p.why.empty()) fmt::print("\n  auto: {}", p.why);
   fmt::print("\n  {:<28} {:>10} {:>7} {:>6} {:>6} {:>7} | {:>8} {:>8} {:>8} {:>8}\n", "order",
              "step us", "serial/", "eta", "kappa", "/bound", "split", "interf", "exposed",
@@ -57,7 +57,7 @@ void OverlapReport::print(const OverlapPoint& p) const {
     fmt::print("  {} {} ({:.3f})\n", v.is_met ? "ok  " : "MISS", v.goal, v.value);
 }
 
-void OverlapReport::print_json(const OverlapPoint& p) const {
+void OverlapReport::print_json(const PlayedPoint& p) const {
   for (const OverlapRow& row : p.rows_of_orders) {
     const OverlapFigures f = figures_of(row.runs);
     nlohmann::ordered_json line = {
@@ -84,6 +84,7 @@ void OverlapReport::print_json(const OverlapPoint& p) const {
         {"loss_waiting_us", f.loss_waiting_us},
         {"over_ideal", f.over_ideal},
         {"tax_us", p.tax_us},
+        {"idle_share", p.idle_share},
         {"spread_us", row.spread_us}};
     if (row.order == "auto") {
       line["why"] = p.why;
@@ -99,12 +100,12 @@ void OverlapReport::print_goals() const {
   struct Count {
     int met = 0, all = 0;
     double worst = 0;
-    const OverlapPoint* at = nullptr;
+    const PlayedPoint* at = nullptr;
   };
   for (const std::string_view clock : {"virtual", "real"}) {
     std::map<std::string, Count> goals;
-    std::vector<OverlapPoint> mine;
-    for (const OverlapPoint& point : points_) {
+    std::vector<PlayedPoint> mine;
+    for (const PlayedPoint& point : points_) {
       if (point.clock != clock) continue;
       mine.push_back(point);
       for (const OverlapVerdict& v : verdicts_of(point)) {

@@ -11,16 +11,16 @@ class OverlapReport {
  public:
   explicit OverlapReport(bool json) : json_(json) {}
   // Printed at once.
-  void add(OverlapPoint point);
+  void add(PlayedPoint point);
   // Which goals hold, over all points of each clock. In JSON nothing.
   void print_goals() const;
 
  private:
-  void print(const OverlapPoint& point) const;
-  void print_json(const OverlapPoint& point) const;
+  void print(const PlayedPoint& point) const;
+  void print_json(const PlayedPoint& point) const;
 
   const bool json_;
-  std::vector<OverlapPoint> points_;
+  std::vector<PlayedPoint> points_;
 };
 
 }  // namespace hocket

@@ -18,6 +18,6 @@ struct VirtualPoint {
 
 // Every named order at an even share and in one message, the best that all orders, shares and parts
 // have by predict(), and what search() chooses; each played. Errors: lost_rank, out_of_memory.
-Result<OverlapPoint> play_virtual(const VirtualPoint& point);
+Result<PlayedPoint> play_virtual(const VirtualPoint& point);
 
 }  // namespace hocket

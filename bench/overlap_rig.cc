@@ -1,0 +1,271 @@
+#include "bench/overlap_rig.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "bench/overlap_figures.h"
+#include "core/server_settings.h"
+#include "engine/memory_plan.h"
+#include "engine/rank_setup.h"
+#include "engine/stage_forecast.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kKeys = 256, kPrompt = 512;
+const RealClock kClock;
+
+std::span<const std::byte> bytes_of(const MatrixView& rows) {
+  return {static_cast<const std::byte*>(rows.data),
+          static_cast<size_t>(rows.rows * rows.cols * size_of(rows.dtype))};
+}
+
+}  // namespace
+
+struct OverlapRig::Said {
+  StepReport report;
+  PlanId plan = PlanId::none;
+  float took_us = 0;
+};
+
+class OverlapRig::Watch final : public ExchangeWatch {
+ public:
+  explicit Watch(std::unique_ptr<Ledger>& ledger) : ledger_(ledger) {}
+  void started(int, MessageKind, Stamp) override {}
+  void waits() override {}
+  void goes_on() override {}
+  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
+    ledger_->waited(lane, kind, stamp, times);
+  }
+
+ private:
+  std::unique_ptr<Ledger>& ledger_;
+};
+
+OverlapRig::OverlapRig(const Options& options)
+    : seat_(options.seat),
+      link_gbit_(options.link_gbit),
+      messages_(options.transport, options.traffic),
+      watch_(std::make_unique<Watch>(ledger_)) {}
+
+OverlapRig::~OverlapRig() = default;
+
+Result<std::unique_ptr<OverlapRig>> OverlapRig::create(const Options& options) {
+  std::unique_ptr<OverlapRig> rig(new OverlapRig(options));
+  HOCKET_TRY_VOID(rig->load(options));
+  return rig;
+}
+
+Result<void> OverlapRig::load(const Options& options) {
+  HOCKET_TRY(shape_, DummyShape::create("wire"));
+  ServerSettings settings;
+  settings.model.model_path = shape_->folder().string();
+  settings.model.load_format = "dummy";
+  settings.model.context_length = 2 * kPrompt;
+  settings.parallel.ep_size = seat_.num_ranks;
+  settings.memory.max_running_requests = options.decode_rows;
+  settings.scheduler.chunked_prefill_size =
+      std::max({options.prefill_rows, options.decode_rows, kPrompt});
+  settings.scheduler.max_prefill_tokens = settings.scheduler.chunked_prefill_size;
+  const int page = settings.memory.page_size;
+  const int64_t tokens = std::max(int64_t{options.decode_rows} * (kKeys + page),
+                                  int64_t{options.prefill_rows} + kPrompt);
+  settings.memory.max_total_tokens = std::max(tokens, int64_t{2 * kPrompt});
+  HOCKET_TRY(
+      runner_,
+      Runner::create(
+          {.settings = settings, .progress = {}, .tokenizer_eos = std::nullopt, .seat = &seat_}));
+  runner_->workers().adopt_caller();
+  ledger_ =
+      std::make_unique<Ledger>(Ledger::Limits{.num_layers = runner_->info().model.num_layers,
+                                              .num_ranks = seat_.num_ranks,
+                                              .exact_arrival = messages_.caps().exact_arrival},
+                               kClock);
+  HOCKET_TRY(exchange_, runner_->attach({.transport = messages_, .watch = watch_.get()}));
+  if (link_gbit_ == 0) settings.parallel.nnodes = seat_.num_ranks;
+  settings.parallel.ep_link_gbit = link_gbit_;
+  HOCKET_TRY(const auto forecast, forecast_stages(*runner_, settings.parallel));
+  layers_ = forecast->layers({});
+  prior_ = forecast;
+  for (int i = 0; i < runner_->info().num_pages; ++i) pages_.push_back(PageId{i});
+  const int most = settings.scheduler.chunked_prefill_size;
+  batch_.reserve(most, most);
+  return {};
+}
+
+void OverlapRig::add_sequence(int first, int rows, std::span<const PageId> pages) {
+  std::mt19937 random(static_cast<unsigned>(batch_.num_rows() * 131 + seat_.rank));
+  const int page_tokens = runner_->info().page_tokens;
+  const bool is_prompt = first == 0;
+  batch_.sequences.push_back(
+      {.row_begin = batch_.num_rows(),
+       .num_rows = rows,
+       .first_position = first,
+       .role = is_prompt ? runner_->info().prompt_role : TokenRole::generated,
+       .pages = pages});
+  for (int at = first; at < first + rows; ++at) {
+    batch_.ids.push_back(
+        TokenId{static_cast<int32_t>(random() % runner_->info().model.vocab_size)});
+    batch_.positions.push_back(at);
+    batch_.slots.push_back({pages[static_cast<size_t>(at / page_tokens)], at % page_tokens});
+    bucket_.kv_tokens += at + 1;
+  }
+  batch_.output_rows.push_back(batch_.num_rows() - 1);
+}
+
+void OverlapRig::set_batch(Phase phase, int rows) {
+  batch_.clear();
+  bucket_ = {.phase = phase, .rows = rows};
+  batch_.mode = phase == Phase::decode ? ForwardMode::decode : ForwardMode::extend;
+  const int length = phase == Phase::decode ? kKeys + 1 : kPrompt;
+  const int pages = (length + runner_->info().page_tokens - 1) / runner_->info().page_tokens;
+  for (int row = 0, used = 0; row < rows; used += pages) {
+    const int count = phase == Phase::decode ? 1 : std::min(kPrompt, rows - row);
+    const auto own = std::span<const PageId>(pages_).subspan(static_cast<size_t>(used),
+                                                             static_cast<size_t>(pages));
+    add_sequence(phase == Phase::decode ? kKeys : 0, count, own);
+    row += count;
+  }
+  bits_.clear();
+  reports_.clear();
+  if (seat_.rank != 0) return;
+  planner_ = std::make_unique<Planner>(Planner::Options{.orders = &OrderTable::builtin(),
+                                                        .layers = layers_,
+                                                        .prior = prior_,
+                                                        .row_tile = runner_->row_tile(),
+                                                        .clock = &kClock});
+}
+
+Result<std::vector<OverlapRig::Said>> OverlapRig::agree(const Said& mine) {
+  static_assert(sizeof(Said) <= kAgreementBytes);
+  const Stamp stamp{.step = num_agreed_++};
+  const std::span<const std::byte> piece[] = {std::as_bytes(std::span(&mine, 1))};
+  const std::vector<AllToAll::Parts> parts(static_cast<size_t>(seat_.num_ranks), piece);
+  HOCKET_TRY_VOID(exchange_->start(0, MessageKind::agree, stamp, parts));
+  HOCKET_TRY_VOID(exchange_->wait(0, MessageKind::agree, stamp));
+  std::vector<Said> all(static_cast<size_t>(seat_.num_ranks), mine);
+  for (int peer = 0; peer < seat_.num_ranks; ++peer) {
+    if (peer == seat_.rank) continue;
+    const auto said = exchange_->from(0, MessageKind::agree, peer);
+    if (said.size() != sizeof(Said))
+      return fail(ErrorCode::lost_rank, "rank {} says what is no agreement", peer);
+    std::memcpy(&all[static_cast<size_t>(peer)], said.data(), sizeof(Said));
+  }
+  exchange_->release(0, MessageKind::agree);
+  return all;
+}
+
+// One pass, between two agreements.
+Result<OverlapRig::Said> OverlapRig::run(const Plan& plan, Mode mode) {
+  messages_.begin_pass(mode, ++step_);
+  const ExchangeMode exchange =
+      bucket_.phase == Phase::decode ? ExchangeMode::slotted : ExchangeMode::counted;
+  const TimePoint begin = kClock.now();
+  ledger_->begin_step(begin);
+  ledger_->begin_pass(step_, plan, bucket_, false);
+  HOCKET_TRY_VOID(runner_->forward_together(
+      batch_, {.id = {.step = step_, .mode = exchange, .parts = plan.parts},
+               .plan = plan,
+               .ledger = ledger_.get()}));
+  const TimePoint end = kClock.now();
+  const StepAccount& account = ledger_->end_step(end);
+  return Said{.report = account.report(),
+              .plan = id_of(plan),
+              .took_us = static_cast<float>(to_us(end - begin - messages_.copied()))};
+}
+
+Result<OverlapRig::Played> OverlapRig::finish(const Plan& plan, const Said& mine) {
+  HOCKET_TRY(const std::vector<Said> all, agree(mine));
+  HOCKET_TRY_VOID(messages_.end_pass());
+  HOCKET_TRY_VOID(compare_bits());
+  Played played{.plan = plan};
+  heard_.clear();
+  for (const Said& said : all) {
+    played.took_us = std::max(played.took_us, static_cast<double>(said.took_us));
+    played.waiting_us += said.report.waiting_us / seat_.num_ranks;
+    heard_.push_back(said.report);
+  }
+  const StepAccount& account = ledger_->account();
+  played.idle_share = to_seconds(account.idle) / to_seconds(account.took);
+  return played;
+}
+
+Result<void> OverlapRig::compare_bits() {
+  const std::span<const std::byte> now = bytes_of(
+      runner_->work().hidden.slice_rows(0, static_cast<int64_t>(batch_.output_rows.size())));
+  if (bits_.empty()) bits_.assign(now.begin(), now.end());
+  if (std::ranges::equal(bits_, now)) return {};
+  return fail(ErrorCode::internal, "rank {}: step {} has other bits than the first", seat_.rank,
+              step_);
+}
+
+Result<OverlapRig::Played> OverlapRig::play(const Plan& plan, Mode mode) {
+  HOCKET_TRY_VOID(agree({}));
+  HOCKET_TRY(const Said mine, run(plan, mode));
+  return finish(plan, mine);
+}
+
+Result<OverlapRig::Played> OverlapRig::play_planned() {
+  Said wish;
+  const TimePoint begin = kClock.now();
+  if (planner_ != nullptr) {
+    if (!reports_.empty()) planner_->note(reports_);
+    wish.plan = id_of(planner_->choose(bucket_).plan);
+  }
+  const double planned_us = to_us(kClock.now() - begin);
+  HOCKET_TRY(const std::vector<Said> all, agree(wish));
+  const Plan plan = plan_of(all[0].plan, OrderTable::builtin()).value_or(Plan{});
+  HOCKET_TRY(Said mine, run(plan, Mode::live));
+  mine.took_us += static_cast<float>(planned_us);
+  HOCKET_TRY(const Played played, finish(plan, mine));
+  reports_ = heard_;
+  return played;
+}
+
+Result<double> OverlapRig::exchange_us() {
+  const std::vector<ReplayTransport::Sent> sent = messages_.sent_messages();
+  size_t longest = 0;
+  for (const auto& message : sent) longest = std::max(longest, message.num_bytes);
+  const std::vector<std::byte> bytes(longest);
+  HOCKET_TRY_VOID(agree({}));
+  messages_.begin_pass(Mode::live, ++step_);
+  const TimePoint begin = kClock.now();
+  const auto num_peers = static_cast<size_t>(seat_.num_ranks - 1);
+  std::vector<std::span<const std::byte>> pieces(static_cast<size_t>(seat_.num_ranks));
+  for (size_t i = 0; i < sent.size(); i += num_peers) {
+    std::vector<AllToAll::Parts> parts(pieces.size());
+    for (size_t j = i; j < i + num_peers; ++j) {
+      const auto peer = static_cast<size_t>(sent[j].peer);
+      pieces[peer] = std::span(bytes).first(sent[j].num_bytes);
+      parts[peer] = std::span(pieces).subspan(peer, 1);
+    }
+    const Stamp stamp{.step = step_, .layer = static_cast<uint16_t>(i / num_peers / 2)};
+    HOCKET_TRY_VOID(exchange_->start(0, sent[i].kind, stamp, parts));
+    HOCKET_TRY_VOID(exchange_->wait(0, sent[i].kind, stamp));
+    exchange_->release(0, sent[i].kind);
+  }
+  const Said mine{.took_us = static_cast<float>(to_us(kClock.now() - begin))};
+  HOCKET_TRY(const std::vector<Said> all, agree(mine));
+  HOCKET_TRY_VOID(messages_.end_pass());
+  double us = 0;
+  for (const Said& said : all) us = std::max(us, static_cast<double>(said.took_us));
+  return us;
+}
+
+Result<double> OverlapRig::coverage(const Plan& plan) {
+  ledger_->keep_spans(true);
+  HOCKET_TRY_VOID(play(plan, Mode::live));
+  const double share = coverage_of(ledger_->spans());
+  ledger_->keep_spans(false);
+  return share;
+}
+
+std::optional<OverlapDecision> OverlapRig::decision() const {
+  if (planner_ == nullptr) return std::nullopt;
+  const PlannerState state = planner_->state();
+  if (state.decisions.empty()) return std::nullopt;
+  return state.decisions.back();
+}
+
+}  // namespace hocket
