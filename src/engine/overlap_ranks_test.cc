@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "engine/probe.h"
 #include "engine/service.h"
 
 namespace hocket {
@@ -111,6 +112,44 @@ TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
     EXPECT_EQ(view.choice, way.overlap);
     EXPECT_EQ(view.ranks.size(), 2u);
     EXPECT_TRUE(view.planner.has_value());
+  }
+}
+
+// Another plan at every step, any of them, also numbers that are no plan: nobody's answer changes,
+// and all ranks play the same.
+TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
+  const std::vector<Answer> want = alone(settings_of(GetParam(), 1), traffic(kRequests));
+  for (const int num_ranks : {2, 4}) {
+    SCOPED_TRACE(fmt::format("{} ranks", num_ranks));
+    ServerSettings settings = settings_of(GetParam(), num_ranks);
+    settings.parallel.dp_routing = "round-robin";
+    settings.parallel.ep_link_latency_us = 50;
+    mixed(settings);
+    std::mt19937 random(9);
+    const auto any_plan = [&](Phase) -> PlanProposal {
+      const OrderTable& orders = OrderTable::builtin();
+      Plan plan{.order = static_cast<int>(random() % static_cast<uint32_t>(orders.size())),
+                .parts = 1 << random() % 3};
+      if (random() % 4 == 0) plan.order = static_cast<int>(random() % 9);
+      if (orders.at(plan.order).num_halves == 2) plan.share = 1 + static_cast<int>(random() % 63);
+      if (random() % 16 == 0)
+        return {.id = PlanId{0xffff'0000 + static_cast<uint32_t>(random() % 100)}};
+      return {.id = id_of(plan), .is_shadow = random() % 2 == 0};
+    };
+    Service service({.settings = settings, .stall_timeout = kPatience},
+                    [&](Engine& engine) { EngineProbe::overlap(engine).propose_by(any_plan); });
+    ASSERT_TRUE(service.works());
+    ASSERT_NO_FATAL_FAILURE(expect_all_same(serve(service, traffic(kRequests)), want));
+    service.engine().stop();
+    const EngineStats stats = service.engine().stats();
+    for (const RankStats& rank : stats.ranks) {
+      expect_adds_up(rank.overlap);
+      EXPECT_EQ(rank.overlap.steps, stats.ranks[0].overlap.steps);
+      EXPECT_EQ(rank.overlap.unknown_plans, stats.ranks[0].overlap.unknown_plans);
+      EXPECT_GT(rank.overlap.unknown_plans, 0u);
+      EXPECT_GT(rank.overlap.shadow_steps, 0u);
+      for (const uint64_t count : rank.overlap.steps) EXPECT_GT(count, 0u);
+    }
   }
 }
 

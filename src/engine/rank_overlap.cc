@@ -103,6 +103,7 @@ void RankOverlap::tell(const Lockstep& lockstep, StepWish& wish) {
 
 // A prompt may come where none is in sight: it is as long as the last one.
 PlanProposal RankOverlap::propose(Phase phase, int rows) {
+  if (proposer_) return proposer_(phase);
   const Seen& seen = seen_.at(static_cast<size_t>(phase));
   if (rows == 0) rows = seen.rows;
   if (rows == 0) return {};

@@ -12,9 +12,12 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/planner.h"
@@ -62,6 +65,10 @@ class RankOverlap {
   // How answers are packed for this plan; nothing for one half.
   std::optional<HalfPacking> packing(const Plan& plan) const;
 
+  // Who proposes instead of the planner; for tests, before anything runs.
+  using Proposer = std::function<PlanProposal(Phase)>;
+  void propose_by(Proposer proposer) { proposer_ = std::move(proposer); }
+
   // Thread: any.
   OverlapStats stats() const;
   std::optional<PlannerState> planner_state() const;
@@ -74,6 +81,7 @@ class RankOverlap {
   double keys_a_row_ = HalfPacking().keys_a_row;
   std::optional<Ledger> ledger_;
   std::optional<Planner> planner_;  // on rank 0 of several
+  Proposer proposer_;
   bool is_open_ = false;
   StepAccount account_;
   StepReport report_;

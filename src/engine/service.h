@@ -50,13 +50,16 @@ class Service {
  public:
   explicit Service(const ServerSettings& settings, Duration stall_timeout = kPatience)
       : Service(Engine::Options{.settings = settings, .stall_timeout = stall_timeout}) {}
-  explicit Service(Engine::Options options) {
+  // before_start: sees the engine while nothing runs yet.
+  explicit Service(
+      Engine::Options options, const std::function<void(Engine&)>& before_start = [](Engine&) {}) {
     auto made = Engine::create(std::move(options));
     if (!made) {
       ADD_FAILURE() << describe(made.error());
       return;
     }
     engine_ = *std::move(made);
+    before_start(*engine_);
     engine_->start(outbox_);
   }
   ~Service() {
