@@ -86,6 +86,7 @@ Result<int> serving(const Arguments& arguments) {
   ServerSettings settings;
   std::string endpoint = "chat", shape;
   std::vector<FlagGroup> groups = model_flags(settings);
+  groups.push_back(overlap_flags(settings));
   groups.insert(
       groups.begin(),
       {"Load",
