@@ -70,6 +70,8 @@ SearchAnswer look_at_all(const SearchQuestion& question) {
 // What pruning, cycles and limits leave out is never the best.
 TEST(Search, FindsWhatLookingAtAllFinds) {
   std::mt19937 random(11);
+  LayerCounts layers = kLayers;
+  layers.num_moe = 10;
   const OrderTable& table = OrderTable::builtin();
   for (int round = 0; round < 1000; ++round) {
     const testing::StageDraw draw{.latency_us = static_cast<double>(random() % 4 * 30)};
@@ -77,10 +79,10 @@ TEST(Search, FindsWhatLookingAtAllFinds) {
     const ScaledTimes model(draw(random), rows, random() % 3 * 0.3);
     const SearchQuestion question{.model = model,
                                   .orders = table,
-                                  .layers = kLayers,
+                                  .layers = layers,
                                   .bucket = {Phase::decode, rows, 1000},
                                   .row_tile = round % 2 == 0 ? 1 : 16,
-                                  .most_parts = round % 8 == 0 ? 4 : 1};
+                                  .most_parts = round % 16 == 0 ? 4 : 1};
     const SearchAnswer found = search(question);
     const SearchAnswer all = look_at_all(question);
     ASSERT_EQ(found.none.step_us, all.none.step_us) << round;
