@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/demo_overlap.h"
 #include "apps/flags.h"
 #include "apps/running_server.h"
 #include "apps/until_signal.h"
@@ -164,6 +165,7 @@ Result<int> run_demo(const Arguments& arguments) {
                                .timeout_s = kPatienceSeconds});
     HOCKET_TRY_VOID(converse(client));
   }
+  if (info.num_ranks > 1) HOCKET_TRY_VOID(show_overlap(settings));
   print_facts(info, url);
   if (once) return running.server->drain(from_seconds(settings.http.shutdown_timeout_s)) ? 0 : 1;
   fmt::print("Serving until Ctrl-C.\n");

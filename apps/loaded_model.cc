@@ -54,13 +54,12 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
   Engine::Options options{.settings = settings};
   if (model.tokenizer) options.tokenizer_eos = model.tokenizer->eos_id();
   std::optional<ProgressBar> bar;
-  if (cluster == nullptr || cluster->shows_own_loading()) bar.emplace("weights");
+  const bool shows = cluster == nullptr || cluster->shows_own_loading();
+  if (shows && log::enabled(log::Level::warning)) bar.emplace("weights");
   if (cluster != nullptr) options.cluster = cluster->launch();
   options.progress = [&](const LoadProgress& progress) {
-    if (bar)
-      bar->update(progress);
-    else
-      cluster->tell_loading();
+    if (bar) bar->update(progress);
+    if (!shows) cluster->tell_loading();
   };
   HOCKET_TRY(model.engine, Engine::create(std::move(options)));
   for (const SettingChange& change : model.engine->info().changes)

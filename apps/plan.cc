@@ -9,8 +9,10 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
+#include "apps/plan_overlap.h"
 #include "bench/limits.h"
 #include "engine/forecast.h"
+#include "engine/rank_setup.h"
 #include "engine/runner.h"
 
 namespace hocket {
@@ -21,7 +23,10 @@ using Json = nlohmann::ordered_json;
 struct PlanFlags {
   ServerSettings settings;
   double memory_gb = 0, read_gbs = 0, peak_gflops = 0, peak_gops = 0;  // 0: of this machine
-  bool json = false;
+  int nnodes = 0;                                                      // 0: not given
+  bool overlap = false, json = false;
+
+  int num_hosts() const { return std::max(1, nnodes); }
 };
 
 struct Plan {
@@ -30,6 +35,7 @@ struct Plan {
   std::optional<Advice> advice;
   std::string machine;
   std::string_view peak_name;
+  std::optional<std::vector<OverlapPoint>> overlap;  // where asked for
 };
 
 std::string gb(double bytes) {
@@ -155,6 +161,7 @@ void print_table(const Plan& plan) {
   if (f.fits())
     fmt::print("\nadvice   {}\n", plan.advice ? advice_text(f, *plan.advice)
                                               : "no single flag would raise decoding by 5 %");
+  if (plan.overlap) print_overlap(*plan.overlap, f.num_ranks);
 }
 
 Json parts_json(const ModelCost& cost) {
@@ -186,34 +193,36 @@ void print_json(const Plan& plan) {
   Json decode;
   for (const DecodeSpeed& speed : f.decode)
     decode[std::to_string(speed.batch)] = speed.tokens_per_s;
-  const Json out = {{"architecture", f.choice.model.architecture},
-                    {"parameters", f.cost.parameters()},
-                    {"active_parameters", f.cost.active_parameters()},
-                    {"weight_bytes", memory.weight_bytes},
-                    {"kv_bytes_per_token", f.cost.kv_bytes_per_token()},
-                    {"kv_bytes", memory.kv_bytes},
-                    {"work_bytes", memory.work_bytes},
-                    {"total_bytes", f.total_bytes()},
-                    {"budget_bytes", memory.budget_bytes},
-                    {"memory_bytes", plan.question.total_bytes},
-                    {"available_bytes", plan.question.available_bytes},
-                    {"parts", parts_json(f.cost)},
-                    {"mtp_bytes", f.cost.mtp().bytes},
-                    {"mtp_parameters", f.cost.mtp().parameters},
-                    {"fits", f.fits()},
-                    {"context_length", memory.context_length},
-                    {"max_running_requests", memory.max_running_requests},
-                    {"max_total_tokens", f.fitting_tokens},
-                    {"largest_context", f.largest_context},
-                    {"largest_batch", f.largest_batch},
-                    {"read_bytes_per_s", plan.question.speed.read_bytes_per_s},
-                    {"operations_per_s", plan.question.speed.operations_per_s},
-                    {"integer_operations_per_s", plan.question.speed.integer_operations_per_s},
-                    {"prefill_tokens", f.prefill_len},
-                    {"prefill_tokens_per_s", f.prefill_tokens_per_s},
-                    {"decode_context", f.kv_len},
-                    {"decode_tokens_per_s", decode},
-                    {"advice", advice_json(plan.advice)}};
+  Json out = {{"architecture", f.choice.model.architecture},
+              {"parameters", f.cost.parameters()},
+              {"active_parameters", f.cost.active_parameters()},
+              {"weight_bytes", memory.weight_bytes},
+              {"kv_bytes_per_token", f.cost.kv_bytes_per_token()},
+              {"kv_bytes", memory.kv_bytes},
+              {"work_bytes", memory.work_bytes},
+              {"total_bytes", f.total_bytes()},
+              {"budget_bytes", memory.budget_bytes},
+              {"memory_bytes", plan.question.total_bytes},
+              {"available_bytes", plan.question.available_bytes},
+              {"parts", parts_json(f.cost)},
+              {"mtp_bytes", f.cost.mtp().bytes},
+              {"mtp_parameters", f.cost.mtp().parameters},
+              {"fits", f.fits()},
+              {"context_length", memory.context_length},
+              {"max_running_requests", memory.max_running_requests},
+              {"max_total_tokens", f.fitting_tokens},
+              {"largest_context", f.largest_context},
+              {"largest_batch", f.largest_batch},
+              {"read_bytes_per_s", plan.question.speed.read_bytes_per_s},
+              {"operations_per_s", plan.question.speed.operations_per_s},
+              {"integer_operations_per_s", plan.question.speed.integer_operations_per_s},
+              {"prefill_tokens", f.prefill_len},
+              {"prefill_tokens_per_s", f.prefill_tokens_per_s},
+              {"decode_context", f.kv_len},
+              {"decode_tokens_per_s", decode},
+              {"ranks", f.num_ranks},
+              {"advice", advice_json(plan.advice)}};
+  if (plan.overlap) out["overlap"] = overlap_json(*plan.overlap);
   fmt::print("{}\n", out.dump());
 }
 
@@ -242,12 +251,26 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
   return name;
 }
 
+// What one rank has of the machine.
+void share(int ranks, ForecastQuestion& question) {
+  question.total_bytes /= ranks;
+  question.available_bytes /= ranks;
+  question.num_workers = std::max(1, question.num_workers / ranks);
+  MachineSpeed& speed = question.speed;
+  for (double* of :
+       {&speed.read_bytes_per_s, &speed.operations_per_s, &speed.integer_operations_per_s})
+    *of /= ranks;
+}
+
 Result<Plan> make_plan(const PlanFlags& flags) {
   if (std::min({flags.memory_gb, flags.read_gbs, flags.peak_gflops, flags.peak_gops}) < 0)
     return fail(ErrorCode::bad_value,
                 "--memory-gb, --read-gbs, --peak-gflops and --peak-gops are not negative");
   const Machine machine = inspect_machine();
-  HOCKET_TRY(const WorkerPool::Options workers, choose_workers(flags.settings.compute, machine));
+  const int num_ranks = flags.settings.parallel.ep_size, a_host = num_ranks / flags.num_hosts();
+  ComputeSettings compute = flags.settings.compute;
+  compute.num_threads *= a_host;  // it is given for each rank
+  HOCKET_TRY(const WorkerPool::Options workers, choose_workers(compute, machine));
   ForecastQuestion question{.settings = flags.settings,
                             .total_bytes = machine.memory_bytes,
                             .available_bytes = machine.memory_available_bytes,
@@ -258,9 +281,29 @@ Result<Plan> make_plan(const PlanFlags& flags) {
     name = fmt::format("{:.1f} GB, all free (--memory-gb)", flags.memory_gb);
   }
   HOCKET_TRY(const std::string_view peak, measure_speed(flags, workers, question));
+  if (num_ranks > 1)
+    name += a_host == 1 ? fmt::format("\n         one of {} hosts, each with a rank", num_ranks)
+                        : fmt::format("\n         {} ranks share it; figures are of one", a_host);
+  share(a_host, question);
   HOCKET_TRY(Forecast found, forecast(question));
   std::optional<Advice> advice = advise(question, found);
-  return Plan{std::move(question), std::move(found), std::move(advice), std::move(name), peak};
+  Plan plan{std::move(question), std::move(found), std::move(advice), std::move(name), peak, {}};
+  if (flags.overlap)
+    plan.overlap = plan_overlap(plan.question, plan.forecast, flags.num_hosts() > 1);
+  return plan;
+}
+
+// Without a word about ranks, --overlap asks about two hosts like this one.
+Result<void> check_ranks(PlanFlags& flags) {
+  ParallelSettings& parallel = flags.settings.parallel;
+  if (flags.overlap && parallel.ep_size == 1)
+    parallel.ep_size = flags.nnodes = std::max(2, flags.nnodes);
+  if (flags.nnodes < 0 || parallel.ep_size % flags.num_hosts() != 0)
+    return fail(error(ErrorCode::bad_value, "--ep-size {} ranks on --nnodes {} hosts",
+                      parallel.ep_size, flags.nnodes)
+                    .with_param("nnodes")
+                    .with_fix("as many ranks on each host"));
+  return check_parallel(flags.settings);
 }
 
 Result<int> plan_all(const Arguments& arguments) {
@@ -273,6 +316,11 @@ Result<int> plan_all(const Arguments& arguments) {
         {"read-gbs", &flags.read_gbs, "GB/s from memory; 0: measured here", ""},
         {"peak-gflops", &flags.peak_gflops, "GFLOP/s; 0: measured here", ""},
         {"peak-gops", &flags.peak_gops, "int8 Gop/s; 0: twice --peak-gflops, or measured here", ""},
+        {"nnodes", &flags.nnodes, "hosts like this one that the ranks are on; 0: one", ""},
+        {"overlap", &flags.overlap,
+         "the best plan of overlap for sizes of steps and speeds of links; of two hosts, or as "
+         "--ep-size, --nnodes and --ep-link-gbit say",
+         ""},
         {"json", &flags.json, "one object", ""}}});
   HOCKET_TRY(const bool go,
              parse_flags({.command = "plan",
@@ -281,11 +329,7 @@ Result<int> plan_all(const Arguments& arguments) {
                          arguments));
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(flags.settings));
-  if (const int ranks = flags.settings.parallel.ep_size; ranks != 1)
-    return fail(
-        error(ErrorCode::bad_value, "plan answers for one rank, not for --ep-size {}", ranks)
-            .with_param("ep-size")
-            .with_fix("--ep-size 1"));
+  HOCKET_TRY_VOID(check_ranks(flags));
   HOCKET_TRY(const Plan plan, make_plan(flags));
   flags.json ? print_json(plan) : print_table(plan);
   if (plan.forecast.fits()) return 0;

@@ -65,3 +65,31 @@ def test_exit_status():
     assert plan("--quantization", "awq")[0] == 2
     status, _, err = plan("--cache-type-k", "q8_0")
     assert status == 2 and "--kv-cache-dtype" in err
+
+
+def test_ranks_have_the_figures_of_serve(start):
+    flags = ("--ep-size", "2", "--max-total-tokens", "8192", "--num-threads", "1")
+    status, figures, _ = plan_json("--model-path", str(MODEL), *flags)
+    assert status == 0 and figures["fits"] and figures["ranks"] == 2
+    server = start(*flags)
+    info = json.loads(server.get("/get_server_info")[2])["memory"]
+    for key in ("weight_bytes", "work_bytes", "kv_bytes"):
+        assert 2 * figures[key] == info[key], (key, figures, info)
+
+
+def test_overlap_is_planned_for_sizes_and_links():
+    model = ("--model-path", str(ROOT / "tests/configs/deepseek_v2_lite"), "--memory-gb", "64")
+    status, figures, _ = plan_json(*model, "--overlap")
+    assert status == 0 and figures["ranks"] == 2
+    points = figures["overlap"]
+    assert len(points) == 6 * (5 + 10)
+    assert sorted({p["link_gbit"] for p in points}) == [0.2, 1, 2.5, 10, 25, 100]
+    assert all(0 <= p["gain"] < 0.5 and p["why"] and p["lower_bound_us"] <= p["step_us"] * 1.0001 for p in points)
+    best = max(points, key=lambda p: p["gain"])
+    assert best["gain"] > 0.1 and best["kind"] == "two-batch"
+    status, figures, _ = plan_json(*model, "--overlap", "--ep-size", "4", "--nnodes", "2", "--ep-link-gbit", "5")
+    assert status == 0 and figures["ranks"] == 4 and {p["link_gbit"] for p in figures["overlap"]} == {5}
+    status, out, _ = plan(*model, "--overlap")
+    assert status == 0 and "two-batch, " in out and "decode, 64 rows, 1 Gbit/s: " in out
+    assert max(map(len, out.splitlines())) <= 100
+    assert plan(*model, "--ep-size", "4", "--nnodes", "3")[0] == 2
