@@ -154,6 +154,7 @@ void Rank::leave() {
 // work here, or another rank has some.
 bool Rank::has_cause() {
   if (!together()) return true;
+  const Ledger::Beside beside(ledger(), "look for work");
   if (stopping) lockstep->ask_to_end();
   return stopping || !scheduler.idle() || commands.size() > 0 || lockstep->called();
 }

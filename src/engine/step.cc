@@ -13,8 +13,8 @@ bool Rank::step(Outbox& box) {
   overlap.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
+  const Ledger::Beside beside(ledger(), "sample, answer");
   overlap.end();
-  const Ledger::Beside beside(ledger());
   if (lockstep) {
     intake();  // what has just come has its say in the next step
     lockstep->open(wish());
@@ -27,7 +27,7 @@ bool Rank::step(Outbox& box) {
 
 // From intake to forward; null when there was nothing to compute, or ranks were lost.
 Flight* Rank::compute_next() {
-  const Ledger::Beside beside(ledger());
+  const Ledger::Beside beside(ledger(), "schedule");
   intake();
   if (lockstep && !lockstep->settle(wish())) return give_up({}), nullptr;
   if (lockstep) overlap.heard(*lockstep);
