@@ -108,18 +108,25 @@ TEST_F(PlannerTest, WithoutAPriorItBeginsWithNone) {
   }
 }
 
+// Where two kinds are as good as each other, noise must not toss plans about.
 TEST_F(PlannerTest, HardlyEverChangesItsMindAmidNoise) {
-  for (const double gbit : {0.5, 2.0, 6.0}) {
-    Machine machine;
-    machine.link_gbit = gbit, machine.weights_share = 0.4;
-    Server server(machine, options(prior_like(machine)), 0.1);
-    std::mt19937 random(5);
-    const int steps = gbit == 2 ? 10'000 : 2'000;
-    for (int step = 0; step < steps; ++step)
-      server.step(decode(60 + static_cast<int>(random() % 5)));
-    EXPECT_LE(server.num_changes(), 12u) << gbit;
-    EXPECT_LE(regret(server, decode(64)), 0.05) << gbit;
+  Machine machine;
+  machine.weights_share = 0.4;
+  double closest = 1, gbit_there = 0;
+  for (double gbit = 0.3; gbit < 30; gbit *= 1.03) {
+    machine.link_gbit = gbit;
+    const SearchAnswer best = search(Server(machine, options(), 0).truth(decode(62)));
+    const double apart = std::abs(best.best_two.step_us / best.best_single.step_us - 1);
+    if (apart < closest) closest = apart, gbit_there = gbit;
   }
+  ASSERT_LT(closest, 0.01);
+  machine.link_gbit = gbit_there;
+  Server server(machine, options(prior_like(machine)), 0.1);
+  std::mt19937 random(5);
+  for (int step = 0; step < 10'000; ++step)
+    server.step(decode(60 + static_cast<int>(random() % 5)));
+  EXPECT_LE(server.num_changes(), 10u);
+  EXPECT_LE(regret(server, decode(64)), 0.05);
 }
 
 TEST_F(PlannerTest, ShadowRunsAreFew) {
@@ -155,7 +162,7 @@ TEST_F(PlannerTest, LeavesAPlanThatLiesWithinAFewSteps) {
     if (kind_of(server.planner().choose(decode(64)).plan, orders) != PlanKind::two_batch) break;
     server.step(decode(64));
   }
-  EXPECT_LE(steps, 12);
+  EXPECT_LE(steps, 7);
   const uint64_t changes = server.num_changes();
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
   EXPECT_NE(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
@@ -177,14 +184,14 @@ TEST_F(PlannerTest, FollowsALinkThatChanges) {
       server.step(decode(64));
       ++steps;
     }
-    EXPECT_LE(steps, 60) << gbit;
+    EXPECT_LE(steps, 20) << gbit;
     for (int step = 0; step < 300; ++step) server.step(decode(64));
     EXPECT_LE(regret(server, decode(64)), 0.05) << gbit;
   }
 }
 
 TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
-  const CountingClock clock(std::chrono::microseconds(40));
+  const CountingClock clock(std::chrono::microseconds(500));
   const Machine machine;
   Planner::Options wished = options(prior_like(machine));
   wished.clock = &clock;

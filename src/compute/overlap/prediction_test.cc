@@ -125,6 +125,48 @@ TEST(Prediction, IsWhatAnyLegalOrderTakes) {
   }
 }
 
+// The recurrence as the contract writes it, layer by layer, in parts of one message.
+double slowly_us(const PlanTimes& plan, const LayerCounts& layers) {
+  struct Travel {
+    double there = 0, back = 0;
+  };
+  std::array<Travel, 2> travel;
+  double now = 0, busy = 0;
+  const auto send = [&](const TransferTime& time) {
+    busy = std::max(now, busy) + time.busy_us;
+    return busy + time.latency_us;
+  };
+  const int num_layers = layers.num_layers();
+  for (int tick = 0; tick < num_layers + plan.order.lag_max(); ++tick)
+    for (const Slot& slot : plan.order.slots) {
+      const int layer = tick - slot.lag;
+      if (layer < 0 || layer >= num_layers) continue;
+      const OpGraph& graph = layer < layers.num_dense ? dense_graph()
+                             : layers.has_shared      ? shared_moe_graph()
+                                                      : moe_graph();
+      if (!graph.has(slot.op)) continue;
+      const StageTimes& times = plan.halves[slot.half];
+      Travel& its = travel[slot.half];
+      if (slot.op == Op::dispatch_wait) now = std::max(now, its.there);
+      if (slot.op == Op::combine_wait) now = std::max(now, its.back);
+      now += times.of(slot.op);
+      if (slot.op == Op::dispatch_start) its.there = send(times.dispatch);
+      if (slot.op == Op::combine_start) its.back = send(times.combine);
+    }
+  return now;
+}
+
+TEST(Prediction, WhatIsCountedIsWhatWouldBePlayed) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 4000; ++round) {
+    const Order order = testing::random_order(random);
+    Drawn drawn(random);
+    drawn.layers.num_moe = static_cast<int>(random() % 100);
+    const PlanTimes plan = drawn.plan(order, 1);
+    ASSERT_EQ(ns(predict(plan, drawn.layers).step_us), ns(slowly_us(plan, drawn.layers))) << round;
+  }
+}
+
 // Most of a long step is not played but counted, once it repeats itself. A cycle that is seen too
 // early, or counted wrongly, shows here.
 TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
