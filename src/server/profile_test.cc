@@ -66,7 +66,8 @@ TEST_F(ProfileEndpoints, OtherRanksGetTheSameName) {
 }
 
 TEST_F(ProfileEndpoints, RefusesWithTheField) {
-  EXPECT_EQ(refused(R"({"num_steps": 0})"), "num_steps: num_steps is 0, must be 1 to 10000");
+  EXPECT_EQ(refused(R"({"num_steps": 0})"),
+            "num_steps: num_steps must be between 1 and 10000, not 0");
   EXPECT_THAT(refused(R"({"profile_id": "../x"})"), HasSubstr("profile_id names files"));
   EXPECT_THAT(refused(R"({"profile_id": ".x"})"), HasSubstr("profile_id names files"));
   EXPECT_THAT(refused(R"({"output_dir": "/proc/x"})"),
