@@ -3,7 +3,7 @@
 
     bench/overlap_plot.py FILE... FOLDER      writes FOLDER/overlap-CLOCK-SHAPE-PHASE.svg for each of them; two ranks, a column a link
 
-Above: milliseconds of a step. Below: speed against serial. Both over rows of a rank.
+Above: milliseconds of a step. Below: speed against serial. Both over rows of a rank. Then the goals over all points of the files.
 """
 
 import collections
@@ -25,6 +25,10 @@ COLORS = {  # by order; those without one are not drawn
     "single-batch, 4 parts": "#bcbd22",
     "auto": "#d62728",
 }
+
+# Orders of other engines: auto is to be 20 % faster somewhere and 2 % slower nowhere.
+FIXED = ("sglang-prefill", "sglang-decode", "lightllm-prefill", "lightllm-decode", "four-phase")
+BEATEN, AHEAD = 0.20, 0.02
 
 
 def read(paths):
@@ -123,6 +127,33 @@ def draw(key, links):
     return "\n".join([*out, "</svg>", ""])
 
 
+def print_goals(paths):
+    """As bench overlap does for the points of one run; the files may come from several."""
+    rows = [json.loads(line) for path in paths for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines()]
+    for clock in sorted({row["clock"] for row in rows}):
+        goals, gains = collections.defaultdict(list), collections.defaultdict(list)
+        points = collections.defaultdict(dict)
+        for row in rows:
+            if row["clock"] == clock:
+                points[row["shape"], row["ranks"], row["phase"], row["rows"], row["link_gbit"]][row["order"]] = row
+        for point, orders in points.items():
+            for goal in orders["auto"].get("goals", []):
+                goals[goal["goal"]].append((goal["met"], goal["value"], point))
+            for name in FIXED:
+                if name in orders:
+                    gains[name].append(orders[name]["step_us"] / orders["auto"]["step_us"] - 1)
+        print(f"{clock} time, {len(points)} points")
+        for goal, seen in goals.items():
+            met = sum(one[0] for one in seen)
+            worst = (max if "<=" in goal else min)(seen, key=lambda one: one[1])
+            at = " ".join(map(str, worst[2]))
+            print(f"  {'ok  ' if met == len(seen) else 'MISS'} {goal}: {met} of {len(seen)}, worst {worst[1]:.3f} at {at} Gbit/s")
+        for name, all_gains in gains.items():
+            is_met = max(all_gains) >= BEATEN and min(all_gains) >= -AHEAD
+            best, least = 100 * max(all_gains), abs(100 * min(0, *all_gains))
+            print(f"  {'ok  ' if is_met else 'MISS'} auto against {name}: at most {best:.0f} % faster, {least:.1f} % slower")
+
+
 def main(paths, folder):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -130,6 +161,7 @@ def main(paths, folder):
         path = folder / f"overlap-{'-'.join(key)}.svg"
         path.write_text(draw(key, links), encoding="utf-8")
         print(path)
+    print_goals(paths)
 
 
 if __name__ == "__main__":

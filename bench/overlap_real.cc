@@ -32,7 +32,7 @@ struct Sizes {
 
 Sizes sizes_of(const BenchOverlapOptions& o) {
   Sizes sizes;
-  if (o.quick) sizes = {.decode = {8, 64}, .prefill = {512}};
+  if (o.quick) sizes = {.decode = {8, 64}, .prefill = {256}};
   if (!o.decode_rows.empty() || !o.prefill_rows.empty())
     sizes = {.decode = o.decode_rows, .prefill = o.prefill_rows};
   return sizes;
