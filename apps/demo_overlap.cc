@@ -56,7 +56,7 @@ Result<Json> ask(int port, const ServerSettings& settings, const char* question)
                      {"logprobs", true}};
   HOCKET_TRY(const HttpAnswer answer, client.post("/v1/chat/completions", body.dump()));
   const Json parsed = Json::parse(answer.body, nullptr, false);
-  const Json tokens = parsed.value("/choices/0/logprobs/content"_json_pointer, Json());
+  Json tokens = parsed.value("/choices/0/logprobs/content"_json_pointer, Json());
   if (answer.status != 200 || !tokens.is_array() || tokens.size() != kMaxTokens)
     return fail(ErrorCode::internal, "the demo's question got status {}: {}", answer.status,
                 answer.body);

@@ -150,7 +150,7 @@ TEST(Prepare, HalvesHaveAsManyKeysAndRows) {
             flight);
     const ForwardBatch& batch = flight.forward;
     const int cut = split_for(batch, {}).first_rows;
-    EXPECT_NEAR(cut, batch.num_rows() / 2, 4);
+    EXPECT_NEAR(cut, 0.5 * batch.num_rows(), 4);
     const int first_answer = static_cast<int>(step.batch.slices.size()) - answers;
     double keys[2] = {};
     for (size_t i = first_answer; i < step.batch.slices.size(); ++i)
