@@ -88,7 +88,13 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   }
   if (!planner_) return;
   planner_->note(lockstep.reports());
-  if (const auto news = planner_->take_news()) log::info("overlap: {}", *news);
+  const auto news = planner_->take_news();
+  if (!news) return;
+  // What was asked for and costs is worth a warning; what was chosen is not.
+  if (options_.settings->choice.mode == OverlapChoice::Mode::automatic)
+    log::info("overlap: {}", *news);
+  else
+    log::warning("overlap: {}", *news);
 }
 
 void RankOverlap::tell(const Lockstep& lockstep, StepWish& wish) {
