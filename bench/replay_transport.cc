@@ -27,8 +27,8 @@ ReplayTransport::ReplayTransport(Transport& below, Transport* traffic)
 }
 
 size_t ReplayTransport::index_of(const Channel& c) const {
-  return static_cast<size_t>((c.peer * kMaxLanes + c.lane) * kNumMessageKinds +
-                             static_cast<int>(c.kind));
+  const auto lane = static_cast<size_t>(c.peer) * kMaxLanes + static_cast<size_t>(c.lane);
+  return lane * kNumMessageKinds + static_cast<size_t>(c.kind);
 }
 
 Channel ReplayTransport::channel_of(size_t index) const {
