@@ -55,7 +55,9 @@ class EngineGenerator final : public Generator {
   const EngineInfo& info() const override { return engine_.info(); }
   KvEventChannel* kv_events() override { return engine_.kv_events(); }
   ExpertStats* expert_stats() override { return engine_.expert_stats(); }
-  Profiler* profiler() override { return &engine_.profiler(); }
+  Profiler* profiler() override {  // steps that overlap their scheduling are not booked
+    return engine_.info().overlap_schedule ? nullptr : &engine_.profiler();
+  }
   OverlapView overlap() const override { return engine_.overlap(); }
   std::vector<RankLoad> loads() const override { return engine_.loads(); }
   ControlPlane* cluster() override { return engine_.cluster(); }

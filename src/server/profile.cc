@@ -15,7 +15,9 @@ constexpr size_t kMostIdChars = 64;
 
 Result<void> check_profiler(const Profiler* profiler) {
   if (profiler == nullptr)
-    return fail(error(ErrorCode::invalid_request, "steps of this server cannot be profiled"));
+    return fail(error(ErrorCode::invalid_request,
+                      "steps cannot be profiled while their scheduling overlaps them")
+                    .with_fix("start the server with --disable-overlap-schedule"));
   return {};
 }
 

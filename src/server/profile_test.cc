@@ -73,7 +73,7 @@ TEST_F(ProfileEndpoints, RefusesWithTheField) {
   EXPECT_THAT(refused(R"({"output_dir": "/proc/x"})"),
               HasSubstr("output_dir: cannot write profiles to /proc/x: "));
   EXPECT_THAT(refused(R"({"output_dirs": "x"})"), HasSubstr("output_dirs"));
-  EXPECT_THAT(start_profile(nullptr, "").error().message, HasSubstr("cannot be profiled"));
+  EXPECT_THAT(start_profile(nullptr, "").error().message, HasSubstr("steps cannot be profiled"));
 }
 
 TEST(ProfiledTogether, AllFilesAndWhoHasFailed) {
