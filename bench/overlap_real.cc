@@ -89,7 +89,7 @@ class Point {
   Result<void> let_planner_learn();
   Result<void> record();
   Result<void> play_rounds();
-  Result<void> play_round(bool counts);
+  Result<void> play_round(int round);
   PlayedPoint result(Phase phase, int rows, double gbit) const;
   SixRuns runs_of(const Plan& plan, const Series& live) const;
   double time_share() const { return options_.quick ? kQuickShare : 1; }
@@ -152,15 +152,18 @@ Result<void> Point::play_rounds() {
   const double runs = static_cast<double>(forced_.size() + 2 * cuts_.size() + 2);
   const int by_time = static_cast<int>(kRoundsUs * time_share() / (runs * none_us_));
   const int rounds = std::clamp(by_time, kLeastRounds, std::max(options_.rounds, kLeastRounds));
-  for (int round = -1; round < rounds; ++round) HOCKET_TRY_VOID(play_round(round >= 0));
+  for (int round = -1; round < rounds; ++round) HOCKET_TRY_VOID(play_round(round));
   return {};
 }
 
-Result<void> Point::play_round(bool counts) {
+// Each round begins with another order, so that none always follows the same one.
+Result<void> Point::play_round(int round) {
+  const bool counts = round >= 0;
   const auto note = [counts](Series& series, const OverlapRig::Played& played) {
     if (counts) series.add(played);
   };
-  for (Forced& each : forced_) {
+  for (size_t i = 0; i < forced_.size(); ++i) {
+    Forced& each = forced_[(i + static_cast<size_t>(round + 1)) % forced_.size()];
     HOCKET_TRY(const auto played, rig_.play(each.plan, Mode::live));
     note(each.live, played);
   }
