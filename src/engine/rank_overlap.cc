@@ -88,13 +88,12 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   }
   if (!planner_) return;
   planner_->note(lockstep.reports());
-  const auto news = planner_->take_news();
-  if (!news) return;
-  // What was asked for and costs is worth a warning; what was chosen is not.
-  if (options_.settings->choice.mode == OverlapChoice::Mode::automatic)
-    log::info("overlap: {}", *news);
-  else
-    log::warning("overlap: {}", *news);
+  // What was asked for and costs is worth a warning; what was chosen is not. A line that nobody
+  // reads is not made: making one allocates.
+  const bool is_automatic = options_.settings->choice.mode == OverlapChoice::Mode::automatic;
+  const log::Level level = is_automatic ? log::Level::info : log::Level::warning;
+  if (!log::enabled(level)) return;
+  if (const auto news = planner_->take_news()) log::line(level, "overlap: {}", *news);
 }
 
 void RankOverlap::tell(const Lockstep& lockstep, StepWish& wish) {
