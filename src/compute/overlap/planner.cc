@@ -59,7 +59,9 @@ Expected Planner::State::expected(const PlannerRecord& record, PlanKind of, doub
   if (us <= 0) return {};
   const MeasuredRatio& near = phases[static_cast<size_t>(record.border.phase)].ratios[index_of(of)];
   const MeasuredRatio& here = record.ratios[index_of(of)];
-  const double otherwise = near.count() >= kFew ? near.value(1) : 1;
+  // What was never measured errs as what is played does: both are made of the same times.
+  const double as_played = record.ratios[index_of(kind(record.plan))].value(1);
+  const double otherwise = near.count() >= kFew ? near.value(1) : as_played;
   double spread = 0;  // noise is that of the machine, not of a kind
   for (const MeasuredRatio& any : phases[static_cast<size_t>(record.border.phase)].ratios)
     spread = std::max(spread, any.spread());

@@ -7,7 +7,9 @@
 namespace hocket {
 namespace {
 
-constexpr int kShadowNotes = 4;  // a proposed shadow run is played by then, or was not
+// Shadow runs come so many at a time: the first meets cold memory and is not counted.
+constexpr int kBurst = 4;
+constexpr int kShadowNotes = 4;  // what was proposed is played by then, or was not
 // What a shadow run may take, as a multiple of what is played: as a rule; of what is hardly known;
 // now and then, so that what was bad once may have become better.
 constexpr double kAffordable = 1.3, kAffordableOnce = 2, kAffordableRarely = 3;
@@ -25,6 +27,7 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
   const auto halves = num_halves == 2 ? halves_of(bucket, plan.share, 1) : std::nullopt;
   OfPhase& phase = phases[static_cast<size_t>(bucket.phase)];
   const size_t of = index_of(kind(plan));
+  if (is_shadow(step) && shadow.num_played == 0) return;
   ++phase.tried[of];
   // What the fit has not seen says nothing about plans.
   if (fit.num_seen(halves ? (*halves)[0] : bucket) >= kFew) {
@@ -61,13 +64,31 @@ void Planner::State::forget_ratios() {
 // The runner-up of another kind, if its turn has come: the best one, first those that are hardly
 // known.
 std::optional<Plan> Planner::State::shadow_for(PlannerRecord& record, Phase phase) {
-  constexpr auto kEvery = static_cast<uint64_t>(1 / kShadowShare);
-  if (!is_automatic() || !record.is_searched || shadow.notes_left > 0) return std::nullopt;
-  if (shadow.steps_since < kEvery) return std::nullopt;
+  constexpr auto kEvery = static_cast<uint64_t>(kBurst / kShadowShare);
+  if (!is_automatic() || !record.is_searched) return std::nullopt;
+  if (shadow.proposals_left > 0 && phase == shadow.phase) {
+    --shadow.proposals_left;
+    return shadow.plan;
+  }
+  if (shadow.notes_left > 0 || shadow.steps_since < kEvery) return std::nullopt;
   const size_t other_phase = 1 - static_cast<size_t>(phase);
   if (std::exchange(shadow.missed_here[static_cast<size_t>(phase)], false) &&
       phases[other_phase].tried != std::array<uint64_t, 3>{})
     return std::nullopt;  // the other phase's turn
+  const std::optional<Plan> best = runner_up(record);
+  if (!best) {
+    shadow.steps_since = 0;
+    return std::nullopt;
+  }
+  shadow.plan = *best;
+  shadow.phase = phase;
+  shadow.proposals_left = kBurst - 1;
+  shadow.notes_left = kBurst + kShadowNotes;
+  shadow.num_played = 0;
+  return best;
+}
+
+std::optional<Plan> Planner::State::runner_up(const PlannerRecord& record) {
   const double now_us = times_of(record).plan_us;
   const bool is_rare = ++shadow.num_turns % kRarely == 0;
   std::optional<Plan> best;
@@ -83,29 +104,26 @@ std::optional<Plan> Planner::State::shadow_for(PlannerRecord& record, Phase phas
     if (best && score >= least) continue;
     best = candidate.plan, least = score;
   }
-  if (!best) {
-    shadow.steps_since = 0;
-    return std::nullopt;
-  }
-  shadow.id = id_of(*best);
-  shadow.phase = phase;
-  shadow.notes_left = kShadowNotes;
   return best;
+}
+
+// Whether it is of the burst under way.
+bool Planner::State::is_shadow(const StepReport& step) const {
+  return shadow.notes_left > 0 && step.plan == static_cast<uint32_t>(id_of(shadow.plan)) &&
+         step.phase == static_cast<uint8_t>(shadow.phase);
 }
 
 void Planner::State::note_shadow(PlannerRecord& record, const StepReport& step) {
   ++shadow.steps_since;
   if (shadow.notes_left == 0) return;
-  --shadow.notes_left;
-  const bool is_it = step.plan == static_cast<uint32_t>(shadow.id) &&
-                     step.phase == static_cast<uint8_t>(shadow.phase);
-  if (is_it) {
-    shadow.notes_left = 0;
-    shadow.steps_since = 0;
+  if (is_shadow(step)) {
+    ++shadow.num_played;
     ++num_shadow_steps, ++record.num_shadow_steps;
-  } else if (shadow.notes_left == 0) {
-    shadow.missed_here[static_cast<size_t>(shadow.phase)] = true;
+    shadow.steps_since = 0;
   }
+  if (--shadow.notes_left > 0 && shadow.num_played < kBurst) return;
+  shadow.notes_left = shadow.proposals_left = 0;
+  if (shadow.num_played == 0) shadow.missed_here[static_cast<size_t>(shadow.phase)] = true;
 }
 
 void Planner::State::tell(PlannerRecord& record) {

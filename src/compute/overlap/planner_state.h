@@ -14,8 +14,9 @@ constexpr size_t index_of(PlanKind kind) {
   return static_cast<size_t>(kind);
 }
 inline constexpr size_t kMostRecords = 64, kMostNews = 16;
-inline constexpr double kMostCreditUs = 5000;  // of searching
-inline constexpr int kFew = 3;                 // measurements that make a plan known
+// Of searching: at first, so that the first step is planned; and later, so that none is held up.
+inline constexpr double kFirstCreditUs = 5000, kMostCreditUs = 500;
+inline constexpr int kFew = 3;  // measurements that make a plan known
 
 // What a plan should take: predicted, and corrected by what was measured of its kind.
 struct Expected {
@@ -53,7 +54,9 @@ struct Planner::State {
   void drop_if_it_lies(PlannerRecord& record);
   void forget_ratios();
   std::optional<Plan> shadow_for(PlannerRecord& record, Phase phase);
+  std::optional<Plan> runner_up(const PlannerRecord& record);
   void note_shadow(PlannerRecord& record, const StepReport& step);
+  bool is_shadow(const StepReport& step) const;
   void tell(PlannerRecord& record);
 
   Options options;
@@ -62,7 +65,7 @@ struct Planner::State {
   mutable std::mutex mutex;  // of all that state() copies
   std::vector<PlannerRecord> records;
   PlannerRecord* searched = nullptr;  // its search is under way
-  double credit_us = kMostCreditUs;   // for searching
+  double credit_us = kFirstCreditUs;  // for searching
   uint64_t clock = 0, num_steps = 0, num_shadow_steps = 0, num_searches = 0;
   double search_us = 0;
   uint32_t num_link_shifts = 0;
@@ -73,10 +76,12 @@ struct Planner::State {
   };
   std::array<OfPhase, kNumPhases> phases;
   struct Shadow {
-    PlanId id = PlanId::none;
+    Plan plan;
     Phase phase = Phase::decode;
-    int notes_left = 0;        // > 0: it may be played yet
-    uint64_t steps_since = 0;  // the last turn
+    int proposals_left = 0;    // of the burst that is under way
+    int notes_left = 0;        // > 0: some of it may be played yet
+    int num_played = 0;        // of this burst
+    uint64_t steps_since = 0;  // the last burst
     uint64_t num_turns = 0;
     bool missed_here[kNumPhases] = {};
   } shadow;
