@@ -8,7 +8,7 @@
 // patience, calm for less). What is predicted is corrected by what was measured: a ratio by kind of
 // plan and bucket. A plan that was adopted lately and takes longer than it should is dropped at
 // once. Runners-up of other kinds are played now and then so that they can prove themselves: of any
-// 100 steps one at most. Searching takes never more than kSearchShare of the time.
+// 400 steps four at most. Searching takes never more than kSearchShare of the time.
 // Thread: engine, but for state(). After warm-up choose() and note() allocate nothing.
 #pragma once
 
