@@ -21,7 +21,7 @@ struct OverlapStats {
   uint64_t shadow_steps = 0, unknown_plans = 0;  // unknown: played by `none`
   double half_imbalance = 0;                     // of the last two-batch step: slower half / mean
   std::array<std::string, kNumPhases> plan;      // of the last step of each phase
-  bool exact_arrival = false;                    // else hidden is an upper bound
+  bool exact_arrival = false;                    // else hidden is an estimate
 
   double hidden_share() const {
     const double all = hidden_seconds + exposed_seconds;

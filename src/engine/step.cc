@@ -272,7 +272,10 @@ void Rank::publish_load(const SchedulerStats& now) {
 void Rank::publish(const Flight& flight, TimePoint now) {
   const SchedulerStats counts = scheduler.stats();
   std::optional<StepTransfers> transfers;
-  if (lockstep) transfers = {overlap.account().hidden, overlap.account().exposed};
+  if (lockstep) {
+    const StepAccount& a = overlap.account();
+    transfers = {a.hidden, a.exposed, a.hidden_is_bound};
+  }
   step_log.note(*flight.batch, counts, flight.end, flight.took(), transfers);
   publish_load(counts);
   last_turn_ns = now.time_since_epoch().count();

@@ -11,7 +11,9 @@ namespace {
 // Nothing where nothing was sent.
 std::string overlap_text(const StepTransfers& t) {
   const double all = to_seconds(t.hidden) + to_seconds(t.exposed);
-  return all > 0 ? fmt::format(", overlap: {:.0f} %", 100 * to_seconds(t.hidden) / all) : "";
+  if (all <= 0) return "";
+  return fmt::format(", overlap: {}{:.0f} %", t.hidden_is_bound ? "at most " : "",
+                     100 * to_seconds(t.hidden) / all);
 }
 
 }  // namespace
@@ -72,6 +74,7 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   if (batch.num_decode_rows > 0 && transfers) {
     transfers_since_line_.hidden += transfers->hidden;
     transfers_since_line_.exposed += transfers->exposed;
+    transfers_since_line_.hidden_is_bound |= transfers->hidden_is_bound;
   }
   if (batch.num_decode_rows > 0 && ++decode_steps_ >= decode_interval_) {
     decode_steps_ = 0;

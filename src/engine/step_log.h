@@ -31,6 +31,7 @@ namespace hocket {
 // Of a step, how long rows were on their way while this rank computed, and while it waited.
 struct StepTransfers {
   Duration hidden{}, exposed{};
+  bool hidden_is_bound = false;  // an upper bound
 };
 
 // Since the start.

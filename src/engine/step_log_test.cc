@@ -105,8 +105,10 @@ TEST_F(StepLogTest, OfSeveralRanksItSaysWhatWasHidden) {
   EXPECT_THAT(lines_of(1), ElementsAre(EndsWith("(token/s): 800.00, overlap: 75 %")));
   transfers_ = {.hidden = std::chrono::microseconds(10), .exposed = std::chrono::microseconds(10)};
   EXPECT_THAT(lines_of(1), IsEmpty());
-  transfers_ = {.hidden = {}, .exposed = std::chrono::microseconds(80)};
-  EXPECT_THAT(lines_of(1), ElementsAre(EndsWith("#queue-req: 0, overlap: 10 %")));
+  transfers_ = {.hidden = {}, .exposed = std::chrono::microseconds(80), .hidden_is_bound = true};
+  EXPECT_THAT(lines_of(1), ElementsAre(EndsWith("#queue-req: 0, overlap: at most 10 %")));
+  EXPECT_THAT(lines_of(2), ElementsAre(EndsWith("#queue-req: 0, overlap: at most 0 %")));
+  transfers_->hidden_is_bound = false;
   EXPECT_THAT(lines_of(2), ElementsAre(EndsWith("#queue-req: 0, overlap: 0 %")));
   transfers_ = StepTransfers{};
   EXPECT_THAT(lines_of(2), ElementsAre(EndsWith("#queue-req: 0")));

@@ -35,7 +35,7 @@ Json rank_json(const OverlapView::OfRank& rank) {
   return {{"dp_rank", rank.rank},
           {"plan", {{"prefill", s.plan[0]}, {"decode", s.plan[1]}}},
           {"hidden_share", s.hidden_share()},
-          {"hidden_is_upper_bound", !s.exact_arrival},
+          {"hidden_is_estimate", !s.exact_arrival},
           {"seconds", seconds_json(s)},
           {"steps", steps_json(s)},
           {"shadow_steps", s.shadow_steps},
@@ -91,9 +91,11 @@ Json overlap_json(const OverlapView& view) {
 
 void add_overlap(MetricSnapshot& out, const OverlapStats& overlap) {
   out.gauge("overlap_hidden_share",
-            "Share of all transfer time so far during which this rank computed",
+            "Share of all transfer time so far during which this rank computed; an estimate where "
+            "the network does not tell when the last byte came",
             overlap.hidden_share());
-  out.counter("exchange_hidden_seconds_total", "Transfer time during which this rank computed",
+  out.counter("exchange_hidden_seconds_total",
+              "Transfer time during which this rank computed; an estimate likewise",
               overlap.hidden_seconds);
   out.counter("exchange_exposed_seconds_total",
               "Transfer time for which this rank waited: rows were under way",

@@ -72,7 +72,7 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(said["hidden_share"], 6.0 / 7);
   EXPECT_EQ(said["ranks"][0], Json::parse(R"({
     "dp_rank": 0, "plan": {"prefill": "two-batch, four-phase", "decode": "none"},
-    "hidden_share": 0.75, "hidden_is_upper_bound": false,
+    "hidden_share": 0.75, "hidden_is_estimate": false,
     "seconds": {"step": 20.0, "compute": {"attn_in": 0.25, "attn_core": 0.5, "mlp": 0.75,
         "gate": 1.0, "dispatch_start": 1.25, "shared": 1.5, "dispatch_wait": 1.75, "experts": 2.0,
         "combine_start": 2.25, "combine_wait": 2.5}, "beside": 0.5, "exposed": 1.0,
@@ -81,7 +81,7 @@ TEST(OverlapView, IsAnsweredAsJson) {
     "unknown_plans": 4, "half_imbalance": 1.25})"));
   EXPECT_EQ(said["ranks"][1]["dp_rank"], 1);
   EXPECT_EQ(said["ranks"][1]["hidden_share"], 1.0);
-  EXPECT_EQ(said["ranks"][1]["hidden_is_upper_bound"], true);
+  EXPECT_EQ(said["ranks"][1]["hidden_is_estimate"], true);
   EXPECT_EQ(said["planner"]["steps"], 900);
   EXPECT_EQ(said["planner"]["searches"], 30);
   EXPECT_EQ(decisions[0], Json::parse(R"({

@@ -1,6 +1,7 @@
 #include "compute/overlap/ledger.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "compute/forward/half.h"
@@ -179,6 +180,7 @@ void Ledger::note_message(MessageKind kind, Stamp stamp, const ExchangeTimes& ti
   if (messages_.size() == messages_.capacity()) return;
   const Message message{.pushed = std::min(times.peers_posted, times.last_byte),
                         .there = times.last_byte,
+                        .bytes = static_cast<int64_t>(times.in_bytes),
                         .kind = kind,
                         .layer = static_cast<int16_t>(stamp.layer)};
   messages_.push_back(message);
@@ -192,14 +194,48 @@ void Ledger::note_latency(const ExchangeTimes& times) {
   account_.latency = std::min(least_[0], least_[1]);
 }
 
-// Of [begin, end), which lies left of all that was asked for before. `last`: waits from it on lie
-// right of it.
-Duration Ledger::waited_in(TimePoint begin, TimePoint end, size_t& last) const {
-  while (last > 0 && waits_[last - 1].begin >= end) --last;
+Duration Ledger::waited_in(TimePoint begin, TimePoint end) const {
   Duration sum{};
-  for (size_t i = last; i > 0 && waits_[i - 1].end > begin; --i)
-    sum += std::min(end, waits_[i - 1].end) - std::max(begin, waits_[i - 1].begin);
+  auto wait = std::ranges::lower_bound(waits_, end, {}, &Wait::begin);
+  while (wait != waits_.begin() && (--wait)->end > begin)
+    sum += std::min(end, wait->end) - std::max(begin, wait->begin);
   return sum;
+}
+
+// What was noticed late was here, at the latest, when the link would have been through with it: as
+// soon after it was free as it was with messages that were seen to come, for this rank waited most
+// of their time on the link.
+void Ledger::estimate_arrivals() {
+  struct Seen {
+    double us = 0, bytes = 0;
+    int count = 0;
+  };
+  std::array<Seen, 2> seen;
+  TimePoint through{};
+  bool is_through_known = true;
+  for (Message& m : messages_) {
+    const auto kind = static_cast<size_t>(m.kind);
+    const TimePoint pushed = m.pushed + account_.latency, from = std::max(pushed, through);
+    is_through_known = is_through_known || pushed >= through;
+    if (from < m.there && 2 * waited_in(from, m.there) >= m.there - from) {
+      if (is_through_known && m.bytes > 0) {
+        seen[kind].us += to_us(m.there - from);
+        seen[kind].bytes += static_cast<double>(m.bytes);
+        ++seen[kind].count;
+      }
+      is_through_known = true;
+    } else if (service_[kind].count() > 0) {
+      const double us = service_[kind].at(static_cast<double>(m.bytes));
+      m.there = std::min(m.there, from + Duration(std::llround(us * 1e3)));
+    } else {
+      m.is_bound = true;
+      is_through_known = false;
+    }
+    through = m.there;
+  }
+  for (size_t kind = 0; kind < seen.size(); ++kind)
+    if (const Seen& s = seen[kind]; s.count > 0)
+      service_[kind].add(s.bytes / s.count, s.us / s.count);
 }
 
 void Ledger::settle_wire() {
@@ -209,16 +245,17 @@ void Ledger::settle_wire() {
     if (m.there > from) account_.busy[static_cast<size_t>(m.kind)] += m.there - from;
     through = m.there;
   }
+  if (!account_.exact_arrival) estimate_arrivals();
   // Their union, from the last to the first, less what was waited meanwhile.
   TimePoint counted = TimePoint::max();
-  size_t last_wait = waits_.size();
   for (size_t i = messages_.size(); i-- > 0;) {
     const Message& m = messages_[i];
     const TimePoint begin = std::max(m.pushed, begin_), end = std::min(m.there, counted);
     if (begin >= end) continue;
     counted = begin;
-    const Duration hidden = end - begin - waited_in(begin, end, last_wait);
+    const Duration hidden = end - begin - waited_in(begin, end);
     account_.hidden += hidden;
+    account_.hidden_is_bound |= m.is_bound && hidden > Duration{};
     if (LayerAccount* layer = layer_account(m.layer)) layer->hidden += hidden;
   }
 }

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "compute/comm/all_to_all.h"
+#include "compute/overlap/medians.h"
 #include "compute/overlap/step_report.h"
 
 namespace hocket {
@@ -41,7 +42,8 @@ struct StepAccount {
   Duration beside{}, exposed{}, waiting{}, idle{};
   // On the wire. hidden: a message was under way, from when its last sender had pushed it until it
   // was here, and this rank neither waited for it nor for anything else. Several at once count
-  // once.
+  // once. Where arrivals are noticed late, what was not waited for was here when those that were
+  // waited for would have been.
   Duration hidden{};
   // How long the link carried the messages to here, by MessageKind (dispatch, combine): each from
   // when its last sender had pushed it, latency later, or the one before it was through.
@@ -50,7 +52,8 @@ struct StepAccount {
   // What a message takes that is too short to matter: the least of the agreements lately; 0 while
   // there was none.
   Duration latency{};
-  bool exact_arrival = false;  // else exposed is exact, hidden an upper bound
+  bool exact_arrival = false;    // else exposed is exact, hidden an estimate, busy an upper bound
+  bool hidden_is_bound = false;  // an upper bound: no message of a kind was waited for so far
   std::array<int, 2> half_rows{};
   Duration half_compute[2]{};  // how even the halves were
 
@@ -129,9 +132,10 @@ class Ledger {
  private:
   struct Message {
     TimePoint pushed{}, there{};
-    int64_t bytes = 0;
+    int64_t bytes = 0;  // to here
     MessageKind kind = MessageKind::dispatch;
     int16_t layer = 0;
+    bool is_bound = false;  // there: no later than that is all that is known
   };
   struct Wait {
     TimePoint begin{}, end{};
@@ -142,7 +146,8 @@ class Ledger {
   void note_message(MessageKind kind, Stamp stamp, const ExchangeTimes& times);
   void note_latency(const ExchangeTimes& times);
   void settle_wire();
-  Duration waited_in(TimePoint begin, TimePoint end, size_t& last) const;
+  void estimate_arrivals();
+  Duration waited_in(TimePoint begin, TimePoint end) const;
   void keep(const LedgerSpan& span);
   LayerAccount* layer_account(int layer);
 
@@ -166,6 +171,9 @@ class Ledger {
   static constexpr int kLatencySteps = 64;
   Duration least_[2] = {Duration::max(), Duration::max()};
   int latency_steps_ = 0;
+  // By MessageKind, of those that were waited for: microseconds on the link by bytes, a step's
+  // mean.
+  std::array<RobustLine, 2> service_;
 };
 
 }  // namespace hocket

@@ -63,7 +63,7 @@ class LedgerTest : public ::testing::Test {
 
   FakeClock clock_;
   TimePoint base_{};
-  Ledger ledger_{{.num_layers = 3, .num_ranks = 2}, clock_};
+  Ledger ledger_{{.num_layers = 3, .num_ranks = 2, .exact_arrival = true}, clock_};
 };
 
 TEST_F(LedgerTest, EachMomentIsBookedToTheInnermostThing) {
