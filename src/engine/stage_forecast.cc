@@ -131,13 +131,19 @@ StageTimes StageForecast::at(const Bucket& bucket) const {
   if (num_moe_ == 0) return times;
   times.of(Op::gate) = stage_us(Op::gate, rows, num_moe_);
   times.of(Op::shared) = stage_us(Op::shared, rows, num_moe_);
-  // A rank's experts are hit by the rows of all.
-  const double all_rows = rows * question_.num_ranks;
-  const double hit =
-      1 - std::pow(1 - static_cast<double>(model_.moe.top_k) / model_.moe.num_experts, all_rows);
-  times.of(Op::experts) = stage_us(Op::experts, rows, num_moe_, hit / question_.num_ranks);
+  times.of(Op::experts) = experts_us(rows);
   add_exchange(bucket, times);
+  // Parts of prompts are rows: each reads the experts that it hits.
+  if (bucket.phase == Phase::prefill && times.part_us > 0)
+    times.part_us += std::max(2 * experts_us(rows / 2) - times.of(Op::experts), 0.0);
   return times;
+}
+
+// A rank's experts are hit by the rows of all.
+double StageForecast::experts_us(double rows) const {
+  const double chosen = static_cast<double>(model_.moe.top_k) / model_.moe.num_experts;
+  const double hit = 1 - std::pow(1 - chosen, rows * question_.num_ranks);
+  return stage_us(Op::experts, rows, num_moe_, hit / question_.num_ranks);
 }
 
 double StageForecast::beside_us(const Bucket& bucket) const {

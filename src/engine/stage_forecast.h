@@ -52,6 +52,7 @@ class StageForecast final : public StageModel {
   double us(double bytes, const Operations& operations) const;
   // Of one of `layers`: its weights, or what is hit of them, and its rows; without keys.
   double stage_us(Op op, double rows, int layers, double hit = 1) const;
+  double experts_us(double rows) const;
   double copy_us(double bytes) const { return us(2 * bytes, {}); }  // read and written
   double moving_us(double bytes) const;                             // on the cores, out or in
   // Of `parts` equal parts of the experts, how many hold one of a row's.

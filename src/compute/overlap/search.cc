@@ -154,6 +154,8 @@ void Searcher::look_at_whole() {
     const Predictor predictor({&whole, 1}, parts, layers_);
     answer_.lower_bound_us = std::min(answer_.lower_bound_us, predictor.lower_bound_us());
     for (const int order : one_half_) {
+      // Orders of one half differ in where the shared expert stands.
+      if (order != 0 && !layers_.has_shared) continue;
       const Plan plan{.order = order, .parts = parts};
       const double step_us = predictor.step_us(orders_.at(order));
       consider({plan, step_us}, kind_of(plan, orders_));
