@@ -11,7 +11,7 @@ namespace {
 constexpr int kSlice = 32;                             // candidates between two looks at the clock
 constexpr int kShortInterval = 4, kLongInterval = 64;  // steps between searches of a bucket
 constexpr double kSameKindMargin = 0.01;               // errors of one kind are much alike
-constexpr double kPlainMargin = 0.01;                  // for so little no uncommon order is played
+constexpr double kPlainMargin = 0.05;                  // for so little no uncommon order is played
 constexpr double kKnownMargin = 0.5;                   // of kMargin, where both kinds were measured
 // So many standard errors count for nothing: when plans are compared at leisure, and when one is to
 // be dropped at once.

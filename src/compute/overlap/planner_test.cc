@@ -78,20 +78,22 @@ TEST_F(PlannerTest, PredictsAtOnceWhereAPriorIsRight) {
             1.011 * best.step_us);
 }
 
-TEST_F(PlannerTest, PlaysAnUncommonOrderForMoreThanAPercentAlone) {
+TEST_F(PlannerTest, PlaysAnUncommonOrderForMoreThanFivePercentAlone) {
   int common = 0, uncommon = 0;
   std::mt19937 random(9);
   for (double gbit = 0.3; gbit < 20; gbit *= 1.1) {
     Machine machine;
     machine.link_gbit = gbit, machine.weights_share = 0.1 * (random() % 10);
-    const Bucket bucket{Phase::decode, 64, static_cast<int64_t>(64 * 500 * (1 + random() % 20))};
+    const int rows = 3 << random() % 5;
+    const Bucket bucket{Phase::decode, rows,
+                        static_cast<int64_t>(rows * 500 * (1 + random() % 20))};
     Server server(machine, options(std::make_shared<Machine>(machine)), 0);
     const Plan plan = server.planner().choose(bucket).plan;
     if (kind_of(plan, OrderTable::builtin()) != PlanKind::two_batch) continue;
     SearchQuestion question = server.truth(bucket);
     question.layers.beside_us = 0;  // nothing is known of it yet
     const SearchAnswer best = search(question);
-    const bool is_common = best.plain_two.step_us <= 1.01 * best.best_two.step_us;
+    const bool is_common = best.plain_two.step_us <= 1.05 * best.best_two.step_us;
     EXPECT_EQ(plan, is_common ? best.plain_two.plan : best.best_two.plan) << gbit;
     ++(is_common ? common : uncommon);
   }
