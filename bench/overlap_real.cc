@@ -20,8 +20,8 @@ namespace hocket {
 namespace {
 
 using Mode = OverlapRig::Mode;
-constexpr double kRoundsUs = 20e6, kAutoUs = 8e6;  // of a point, at most, but for
-constexpr int kLeastRounds = 3, kLeastAutoSteps = 40;
+constexpr double kRoundsUs = 20e6, kAutoUs = 12e6;  // of a point, at most, but for
+constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
 constexpr double kQuickShare = 0.25;  // of these, by --quick
 constexpr Duration kLatency = std::chrono::microseconds(20);
 

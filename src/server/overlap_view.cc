@@ -56,6 +56,7 @@ Json decision_json(const OverlapDecision& d) {
           {"three_halves_us", d.three_halves_us},
           {"steps", d.num_steps},
           {"shadow_steps", d.num_shadow_steps},
+          {"trial_steps", d.num_trial_steps},
           {"changes", d.num_changes}};
 }
 
@@ -64,6 +65,7 @@ Json planner_json(const PlannerState& planner) {
   for (const OverlapDecision& d : planner.decisions) decisions.push_back(decision_json(d));
   return {{"steps", planner.num_steps},
           {"shadow_steps", planner.num_shadow_steps},
+          {"trial_steps", planner.num_trial_steps},
           {"searches", planner.num_searches},
           {"search_seconds", planner.search_seconds},
           {"decisions", std::move(decisions)}};

@@ -72,7 +72,8 @@ void MeasuredRatio::add(double ratio) {
   if (median_.count() > 0) {
     const double off = ratio / median_.median();
     const double weight = std::max(0.1, 1.0 / median_.count());  // of one in what is known of all
-    spread_ += weight * (1.5 * std::abs(off - 1) - spread_);
+    if (off < kFar && off * kFar > 1)                            // others are no noise
+      spread_ += weight * (1.5 * std::abs(off - 1) - spread_);
     if (watch_.add(off)) {
       median_.clear();
       for (size_t i = 0; i + 1 < last_.size(); ++i) median_.add(last_[i]);

@@ -99,7 +99,8 @@ class MeasuredRatio {
   void add(double ratio);
   void clear() { median_.clear(), last_ = {}, spread_ = 0; }
   int count() const { return median_.count(); }
-  // `otherwise` counts as kGuess measurements.
+  double median() const { return median_.median(); }  // 0 without values
+  // The median, where `otherwise` counts as kGuess measurements.
   double value(double otherwise) const {
     return (median_.count() * median_.median() + kGuess * otherwise) / (median_.count() + kGuess);
   }
@@ -110,12 +111,12 @@ class MeasuredRatio {
   double spread() const { return spread_; }
 
  private:
-  static constexpr double kGuess = 2;
+  static constexpr double kGuess = 2, kFar = 1.25;
 
   RunningMedian<31> median_;
   std::array<float, ShiftWatch::kRun> last_{};
   double spread_ = 0;
-  ShiftWatch watch_{1.25};
+  ShiftWatch watch_{kFar};
 };
 
 }  // namespace hocket

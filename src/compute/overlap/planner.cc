@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kCalm = 512;   // steps without a change after which less patience is needed
 constexpr int kUntold = 16;  // steps until a first decision is worth a line
+constexpr double kUncommonMargin = 0.05;  // for so little no uncommon order is tried
 
 }  // namespace
 
@@ -55,25 +56,41 @@ PlannerRecord& Planner::State::record_for(const Bucket& bucket) {
   return *found;
 }
 
-Expected Planner::State::expected(const PlannerRecord& record, PlanKind of, double us) const {
-  if (us <= 0) return {};
-  const MeasuredRatio& near = phases[static_cast<size_t>(record.border.phase)].ratios[index_of(of)];
-  const MeasuredRatio& here = record.ratios[index_of(of)];
-  // What was never measured errs as what is played does: both are made of the same times.
-  const double as_played = record.ratios[index_of(kind(record.plan))].value(1);
-  const double otherwise = near.count() >= kFew ? near.value(1) : as_played;
-  double spread = 0;  // noise is that of the machine, not of a kind
+// Of single steps: that of the machine, not of a kind.
+double Planner::State::noise(const PlannerRecord& record) const {
+  double spread = 0;
   for (const MeasuredRatio& any : phases[static_cast<size_t>(record.border.phase)].ratios)
     spread = std::max(spread, any.spread());
-  return {us * here.value(otherwise), here.error(spread)};
+  return spread;
+}
+
+Expected Planner::State::expected(const PlannerRecord& record, const Candidate& candidate) const {
+  const auto& [plan, us] = candidate;
+  if (us <= 0) return {};
+  const size_t of = index_of(kind(plan));
+  const MeasuredRatio& near = phases[static_cast<size_t>(record.border.phase)].ratios[of];
+  const MeasuredRatio& here = record.ratios[of];
+  // What was never measured errs as what is played does: both are made of the same times.
+  const double as_played = record.ratios[index_of(kind(record.plan))].value(1);
+  const double of_kind = here.value(near.count() >= kFew ? near.value(1) : as_played);
+  if (const MeasuredRatio* own = record.ratio_of(plan))
+    return {us * own->median(), noise(record) / std::sqrt(own->count())};
+  return {us * of_kind * (is_common(plan) ? 1 : 1 + kUncommonMargin), here.error(noise(record))};
+}
+
+Expected Planner::State::expected_now(const PlannerRecord& record) const {
+  return expected(record, {record.plan, record.found.plan_us});
 }
 
 RecordTimes Planner::State::times_of(const PlannerRecord& record) const {
   RecordTimes times;
-  for (const PlanKind of : kPlanKinds)
-    times.expected_us[index_of(of)] =
-        expected(record, of, record.found.best[index_of(of)].step_us).us;
-  times.plan_us = expected(record, kind(record.plan), record.found.plan_us).us;
+  const auto look_at = [&](const Candidate& candidate) {
+    double& least = times.expected_us[index_of(kind(candidate.plan))];
+    const double us = expected(record, candidate).us;
+    if (us > 0 && (least == 0 || us < least)) least = us;
+  };
+  for (const Candidate& candidate : record.finalists()) look_at(candidate);
+  times.plan_us = expected_now(record).us;
   return times;
 }
 
@@ -142,6 +159,7 @@ PlannerState Planner::state() const {
     records.assign(s.records.begin(), s.records.end());
     for (const PlannerRecord& record : s.records) times.push_back(s.times_of(record));
     out.num_steps = s.num_steps, out.num_shadow_steps = s.num_shadow_steps;
+    out.num_trial_steps = s.num_trial_steps;
     out.num_searches = s.num_searches, out.search_seconds = s.search_us / 1e6;
   }
   for (size_t i = 0; i < records.size(); ++i) {
@@ -156,6 +174,7 @@ PlannerState Planner::state() const {
                              .three_halves_us = record.found.three_halves_us,
                              .num_steps = record.num_steps,
                              .num_shadow_steps = record.num_shadow_steps,
+                             .num_trial_steps = static_cast<uint64_t>(record.num_trial_steps),
                              .num_changes = record.num_changes});
   }
   std::ranges::sort(out.decisions, {}, [](const OverlapDecision& d) {

@@ -4,11 +4,14 @@
 //   note(reports of the last step) -> fits -> search, now and then -> choose(next bucket)
 //
 // A new plan for a bucket is adopted when it is predicted more than kMargin faster for kPatience
-// searches on end (half of kMargin where both kinds were measured; each change asks for twice the
-// patience, calm for less). What is predicted is corrected by what was measured: a ratio by kind of
-// plan and bucket. A plan that was adopted lately and takes longer than it should is dropped at
-// once. Runners-up of other kinds are played now and then so that they can prove themselves: of any
-// 400 steps four at most. Searching takes never more than kSearchShare of the time.
+// searches on end (half of kMargin where both were measured; each change asks for twice the
+// patience, calm for less). What is predicted is corrected by what was measured: a ratio by plan
+// and bucket, by kind of plan where that one was not played. A plan that was adopted lately and
+// takes longer than it should is dropped at once.
+// Finalists prove themselves in bursts of a few steps: in a new bucket those that could be better
+// for all that is known of the predictions' errors (trials: at most kMostTrialSteps until the links
+// change), later one now and then (shadow runs: of any 400 steps four at most). Searching takes
+// never more than kSearchShare of the time.
 // Thread: engine, but for state(). After warm-up choose() and note() allocate nothing.
 #pragma once
 
@@ -44,12 +47,12 @@ struct OverlapDecision {
   std::string text;  // "decode, 64 rows: none (two halves predicted -4 %: ...)"
   double predicted_us = 0, measured_us = 0, none_us = 0;
   double lower_bound_us = 0, three_halves_us = 0;
-  uint64_t num_steps = 0, num_shadow_steps = 0, num_changes = 0;
+  uint64_t num_steps = 0, num_shadow_steps = 0, num_trial_steps = 0, num_changes = 0;
 };
 
 struct PlannerState {
   std::vector<OverlapDecision> decisions;  // prefill first, rows ascending
-  uint64_t num_steps = 0, num_shadow_steps = 0, num_searches = 0;
+  uint64_t num_steps = 0, num_shadow_steps = 0, num_trial_steps = 0, num_searches = 0;
   double search_seconds = 0;
 };
 
@@ -65,7 +68,7 @@ class Planner {
     const Clock* clock = nullptr;  // outlives it
   };
   static constexpr double kMargin = 0.03, kShadowShare = 0.01, kSearchShare = 0.005;
-  static constexpr int kPatience = 3;
+  static constexpr int kPatience = 3, kMostTrialSteps = 64;
 
   explicit Planner(const Options& options);
   ~Planner();
@@ -76,7 +79,7 @@ class Planner {
   // before it is known which of them is played: what was is seen in the reports.
   struct Choice {
     Plan plan;
-    bool is_shadow = false;  // the runner-up's turn
+    bool is_shadow = false;  // a finalist's turn
   };
   Choice choose(const Bucket& next);
   // A line for the log about a plan that changed, or a forced one that costs; nothing if none did.

@@ -11,11 +11,10 @@ namespace {
 constexpr int kSlice = 32;                             // candidates between two looks at the clock
 constexpr int kShortInterval = 4, kLongInterval = 64;  // steps between searches of a bucket
 constexpr double kSameKindMargin = 0.01;               // errors of one kind are much alike
-constexpr double kPlainMargin = 0.05;                  // for so little no uncommon order is played
 constexpr double kKnownMargin = 0.5;                   // of kMargin, where both kinds were measured
 // So many standard errors count for nothing: when plans are compared at leisure, and when one is to
 // be dropped at once.
-constexpr double kErrors = 0.7, kDropErrors = 2;
+constexpr double kErrors = 1, kDropErrors = 2;
 constexpr int kMostPatience = 5;   // kPatience is doubled so often at most
 constexpr int kFresh = 15;         // steps after a change in which one word is enough to drop it
 constexpr int kMeasuredFirst = 2;  // without a prior: what was never tried is not adopted
@@ -49,12 +48,12 @@ void Planner::State::conclude(PlannerRecord& record) {
   const SearchAnswer& answer = searcher.answer();
   ++num_searches;
   PlannerRecord::Found& found = record.found;
-  const bool is_plain = answer.plain_two.step_us <= answer.best_two.step_us * (1 + kPlainMargin);
-  found.best = {answer.none, answer.best_single, is_plain ? answer.plain_two : answer.best_two};
+  found.best = {answer.none, answer.best_single, answer.best_two};
   found.lower_bound_us = answer.lower_bound_us;
   found.three_halves_us = answer.three_halves_us;
   found.reason = answer.reason;
   found.plan_us = predict_step_us(question(size_of(record)), record.plan);
+  name_finalists(record, answer);
   record.searched_ago = 0;
   if (is_automatic())
     decide(record);
@@ -63,9 +62,37 @@ void Planner::State::conclude(PlannerRecord& record) {
   record.is_searched = true;
 }
 
+// The best of each kind, uncommon ones that were measured, then common ones by what they are
+// expected to take.
+void Planner::State::name_finalists(PlannerRecord& record, const SearchAnswer& answer) {
+  PlannerRecord::Found& found = record.found;
+  found.num_finalists = 0;
+  const auto has = [&](const Plan& plan) {
+    const auto named = record.finalists();
+    return std::ranges::find(named, plan, &Candidate::plan) != named.end();
+  };
+  for (const Candidate& best : found.best)
+    if (best.step_us > 0) found.finalists[found.num_finalists++] = best;
+  for (const PlayedPlan& played : record.played)
+    if (played.ratio.count() >= kFew && !is_common(played.plan) && !has(played.plan) &&
+        found.num_finalists < PlannerRecord::Found::kMostFinalists / 2)
+      found.finalists[found.num_finalists++] = {
+          played.plan, predict_step_us(question(size_of(record)), played.plan)};
+  while (found.num_finalists < PlannerRecord::Found::kMostFinalists) {
+    const Candidate* next = nullptr;
+    double least = 0;
+    for (const Candidate& candidate : answer.common) {
+      if (has(candidate.plan)) continue;
+      const double us = expected(record, candidate).us;
+      if (next == nullptr || us < least) next = &candidate, least = us;
+    }
+    if (next == nullptr) return;
+    found.finalists[found.num_finalists++] = *next;
+  }
+}
+
 // Without a prior nothing is known of halves until some were played.
 bool Planner::State::may_play(const PlannerRecord& record, PlanKind of) const {
-  if (record.found.best[index_of(of)].step_us <= 0) return false;
   const OfPhase& phase = phases[static_cast<size_t>(record.border.phase)];
   return of == PlanKind::none || options.prior != nullptr ||
          phase.tried[index_of(of)] >= kMeasuredFirst;
@@ -75,10 +102,9 @@ bool Planner::State::may_play(const PlannerRecord& record, PlanKind of) const {
 std::optional<Candidate> Planner::State::challenger(const PlannerRecord& record) const {
   std::optional<Candidate> best;
   double least = 0;
-  for (const PlanKind of : kPlanKinds) {
-    const Candidate& candidate = record.found.best[index_of(of)];
-    if (!may_play(record, of) || candidate.plan == record.plan) continue;
-    const double us = expected(record, of, candidate.step_us).us;
+  for (const Candidate& candidate : record.finalists()) {
+    if (!may_play(record, kind(candidate.plan)) || candidate.plan == record.plan) continue;
+    const double us = expected(record, candidate).us;
     if (best && us >= least) continue;
     best = candidate, least = us;
   }
@@ -88,13 +114,15 @@ std::optional<Candidate> Planner::State::challenger(const PlannerRecord& record)
 // By more than the margin, and than so many standard errors.
 bool Planner::State::beats(const PlannerRecord& record, const Candidate& other,
                            double errors) const {
-  const PlanKind here = kind(record.plan), there = kind(other.plan);
-  const Expected now = expected(record, here, record.found.plan_us);
-  const Expected then = expected(record, there, other.step_us);
-  if (here == there) return then.us < now.us * (1 - kSameKindMargin);
-  const bool both_known = std::min(record.ratios[index_of(here)].count(),
-                                   record.ratios[index_of(there)].count()) >= kFew;
-  const double margin = both_known ? kMargin * kKnownMargin : kMargin;
+  const Expected now = expected_now(record), then = expected(record, other);
+  const auto is_known = [&](const Plan& plan) {
+    const MeasuredRatio* ratio = record.ratio_of(plan);
+    return ratio != nullptr && ratio->count() >= kFew;
+  };
+  const bool both_known = is_known(record.plan) && is_known(other.plan);
+  const bool are_alike = kind(record.plan) == kind(other.plan);
+  if (are_alike && !both_known) return then.us < now.us * (1 - kSameKindMargin);
+  const double margin = are_alike ? kSameKindMargin : both_known ? kMargin * kKnownMargin : kMargin;
   return then.us < now.us * (1 - margin - errors * std::hypot(now.error, then.error));
 }
 
@@ -112,7 +140,7 @@ void Planner::State::decide(PlannerRecord& record) {
 }
 
 void Planner::State::adopt(PlannerRecord& record, const Candidate& candidate) {
-  if (record.is_searched && kind(record.plan) != kind(candidate.plan))
+  if (record.is_searched)
     record.patience_shift = std::min(record.patience_shift + 1, kMostPatience);
   record.plan = candidate.plan;
   record.found.plan_us = candidate.step_us;
@@ -131,7 +159,7 @@ void Planner::State::drop_if_it_lies(PlannerRecord& record) {
   const int seen = record.measured.count();
   if (seen < kFew || seen >= kFresh || record.ratios[index_of(here)].count() < kFew) return;
   const auto other = challenger(record);
-  if (!other || kind(other->plan) == here || !beats(record, *other, kDropErrors)) return;
+  if (!other || !beats(record, *other, kDropErrors)) return;
   adopt(record, *other);
 }
 
@@ -139,15 +167,20 @@ void Planner::State::drop_if_it_lies(PlannerRecord& record) {
 
 Plan Planner::State::forced_plan(const PlannerRecord& record) const {
   const OrderTable& orders = *options.orders;
-  const Plan best_single = record.found.best[index_of(PlanKind::single_batch)].plan;
-  const Candidate& best_two = record.found.best[index_of(PlanKind::two_batch)];
+  const auto best_of = [&](PlanKind of, const char* otherwise) -> Plan {
+    const Candidate* best = nullptr;
+    for (const Candidate& candidate : record.finalists()) {
+      if (kind(candidate.plan) != of) continue;
+      if (best == nullptr || expected(record, candidate).us < expected(record, *best).us)
+        best = &candidate;
+    }
+    return best != nullptr ? best->plan : Plan{.order = std::max(orders.find(otherwise), 0)};
+  };
   switch (options.choice.mode) {
     case Mode::single_batch:
-      if (best_single != Plan{}) return best_single;
-      return {.order = std::max(orders.find("single-batch-combine"), 0)};
+      return best_of(PlanKind::single_batch, "single-batch-combine");
     case Mode::two_batch:
-      if (best_two.step_us > 0) return best_two.plan;
-      return {.order = std::max(orders.find("four-phase"), 0)};
+      return best_of(PlanKind::two_batch, "four-phase");
     case Mode::order:
       return {.order = options.choice.order};
     default:

@@ -1,5 +1,6 @@
 // What steps took, and steps that are played to see what they take.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "compute/overlap/planner_state.h"
@@ -9,11 +10,16 @@ namespace {
 
 // Shadow runs come so many at a time: the first meets cold memory and is not counted.
 constexpr int kBurst = 4;
-constexpr int kShadowNotes = 4;  // what was proposed is played by then, or was not
+constexpr int kShadowNotes = 4;    // what was proposed is played by then, or was not
+constexpr uint64_t kTrialGap = 2;  // steps as usual between two bursts
+// A plan may be tried if it is expected to be the best but for so many times the error, kMostDoubt
+// at most; known a little, if it is so close; known so well, no more.
+constexpr double kErrorsInDoubt = 1.5, kMostDoubt = 0.12, kClose = 0.04, kCertain = 0.005;
+constexpr int kWellKnown = 9;
 // What a shadow run may take, as a multiple of what is played: as a rule; of what is hardly known;
 // now and then, so that what was bad once may have become better.
 constexpr double kAffordable = 1.3, kAffordableOnce = 2, kAffordableRarely = 3;
-constexpr uint64_t kRarely = 4;
+constexpr uint64_t kRarely = 3;
 
 constexpr uint64_t kShiftsApart = 256;  // steps; links that shift more often are noise
 
@@ -34,6 +40,7 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
     const double predicted_us = predict_step_us(question(bucket), plan);
     const double ratio = predicted_us > 0 ? static_cast<double>(step.step_us) / predicted_us : 0;
     if (ratio > 0) {
+      record.ratio_for(plan).add(ratio);
       record.ratios[of].add(ratio);
       phase.ratios[of].add(ratio);
     }
@@ -52,17 +59,17 @@ void Planner::State::forget_ratios() {
     for (MeasuredRatio& ratio : phase.ratios) ratio.clear();
   for (PlannerRecord& record : records) {
     for (MeasuredRatio& ratio : record.ratios) ratio.clear();
+    for (PlayedPlan& played : record.played) played = {};
     record.measured.clear();
     record.streak = 0;
     record.interval = 1;
-    if (is_rare) record.patience_shift = 0;
+    if (is_rare) record.patience_shift = record.num_trial_steps = 0;
   }
 }
 
 // Shadow runs.
 
-// The runner-up of another kind, if its turn has come: the best one, first those that are hardly
-// known.
+// A finalist, if its turn has come.
 std::optional<Plan> Planner::State::shadow_for(PlannerRecord& record, Phase phase) {
   constexpr auto kEvery = static_cast<uint64_t>(kBurst / kShadowShare);
   if (!is_automatic() || !record.is_searched) return std::nullopt;
@@ -70,41 +77,92 @@ std::optional<Plan> Planner::State::shadow_for(PlannerRecord& record, Phase phas
     --shadow.proposals_left;
     return shadow.plan;
   }
-  if (shadow.notes_left > 0 || shadow.steps_since < kEvery) return std::nullopt;
+  if (shadow.notes_left > 0 || shadow.any_since < kTrialGap) return std::nullopt;
+  const auto trial = next_trial(record);
+  if (!trial && shadow.steps_since < kEvery) return std::nullopt;
   const size_t other_phase = 1 - static_cast<size_t>(phase);
   if (std::exchange(shadow.missed_here[static_cast<size_t>(phase)], false) &&
       phases[other_phase].tried != std::array<uint64_t, 3>{})
     return std::nullopt;  // the other phase's turn
-  const std::optional<Plan> best = runner_up(record);
-  if (!best) {
+  const std::optional<Plan> best = trial ? trial : runner_up(record);
+  if (best)
+    begin_burst(*best, phase, trial.has_value());
+  else
     shadow.steps_since = 0;
-    return std::nullopt;
-  }
-  shadow.plan = *best;
-  shadow.phase = phase;
-  shadow.proposals_left = kBurst - 1;
-  shadow.notes_left = kBurst + kShadowNotes;
-  shadow.num_played = 0;
   return best;
 }
 
+void Planner::State::begin_burst(const Plan& plan, Phase phase, bool is_trial) {
+  shadow.plan = plan;
+  shadow.phase = phase;
+  shadow.is_trial = is_trial;
+  shadow.proposals_left = kBurst - 1;
+  shadow.notes_left = kBurst + kShadowNotes;
+  shadow.num_played = 0;
+}
+
+// The best that is not played, the less known sooner; now and then one of another kind, whatever it
+// is expected to take.
 std::optional<Plan> Planner::State::runner_up(const PlannerRecord& record) {
-  const double now_us = times_of(record).plan_us;
+  const double now_us = expected_now(record).us;
   const bool is_rare = ++shadow.num_turns % kRarely == 0;
+  const size_t rare_kind =
+      (index_of(kind(record.plan)) + 1 + shadow.num_turns / kRarely % 2) % kPlanKinds.size();
   std::optional<Plan> best;
   double least = 0;
-  for (const PlanKind of : kPlanKinds) {
-    const Candidate& candidate = record.found.best[index_of(of)];
-    if (of == kind(record.plan) || candidate.step_us <= 0) continue;
-    const int known = record.ratios[index_of(of)].count();
-    const double us = expected(record, of, candidate.step_us).us;
-    const bool is_dear = us > now_us * (known < kFew ? kAffordableOnce : kAffordable);
-    if (is_dear && (!is_rare || us > now_us * kAffordableRarely)) continue;
-    const double score = is_dear ? 0 : us * (1 + 0.05 * std::min(known, 2 * kFew));
+  for (const Candidate& candidate : record.finalists()) {
+    if (candidate.plan == record.plan) continue;
+    if (is_rare && index_of(kind(candidate.plan)) != rare_kind) continue;
+    const MeasuredRatio* own = record.ratio_of(candidate.plan);
+    const int known = own != nullptr ? own->count() : 0;
+    const double us = expected(record, candidate).us;
+    const double affordable = is_rare        ? kAffordableRarely
+                              : known < kFew ? kAffordableOnce
+                                             : kAffordable;
+    if (us > now_us * affordable) continue;
+    const double score = us * (1 + 0.01 * known);
     if (best && score >= least) continue;
     best = candidate.plan, least = score;
   }
   return best;
+}
+
+// Trials.
+
+// How far the prediction of one plan against that of another may be off here: about as far as
+// predictions are from what is measured.
+double Planner::State::doubt(const PlannerRecord& record) const {
+  double off = 0;
+  for (const MeasuredRatio& ratio : record.ratios)
+    if (ratio.count() > 0) off = std::max(off, std::abs(ratio.median() - 1));
+  return std::min(kErrorsInDoubt * std::max(off, noise(record)), kMostDoubt);
+}
+
+// Of those that may be better than all others, the least known.
+std::optional<Plan> Planner::State::next_trial(const PlannerRecord& record) const {
+  const MeasuredRatio* now = record.ratio_of(record.plan);
+  if (record.num_trial_steps >= kMostTrialSteps || now == nullptr || now->count() < kFew)
+    return std::nullopt;
+  const double doubts = doubt(record);
+  if (doubts < kCertain) return std::nullopt;
+  double best_us = expected_now(record).us;
+  for (const Candidate& candidate : record.finalists())
+    best_us = std::min(best_us, expected(record, candidate).us);
+  const double unknown_us = best_us * (1 + doubts);
+  const double close_us = best_us * (1 + std::min(doubts, kClose));
+  std::optional<Plan> next;
+  std::pair<int, double> least;
+  for (const Candidate& candidate : record.finalists()) {
+    if (candidate.plan == record.plan || !may_play(record, kind(candidate.plan))) continue;
+    const MeasuredRatio* own = record.ratio_of(candidate.plan);
+    const int known = own != nullptr ? own->count() : 0;
+    const double us = expected(record, candidate).us;
+    if (known >= kWellKnown || us >= (known < kFew ? unknown_us : close_us)) continue;
+    const std::pair score{known / kFew, us};
+    if (next && score >= least) continue;
+    next = candidate.plan, least = score;
+  }
+  return next;
 }
 
 // Whether it is of the burst under way.
@@ -114,12 +172,17 @@ bool Planner::State::is_shadow(const StepReport& step) const {
 }
 
 void Planner::State::note_shadow(PlannerRecord& record, const StepReport& step) {
-  ++shadow.steps_since;
+  ++shadow.steps_since, ++shadow.any_since;
   if (shadow.notes_left == 0) return;
   if (is_shadow(step)) {
     ++shadow.num_played;
-    ++num_shadow_steps, ++record.num_shadow_steps;
-    shadow.steps_since = 0;
+    shadow.any_since = 0;
+    if (shadow.is_trial) {
+      ++num_trial_steps, ++record.num_trial_steps;
+    } else {
+      ++num_shadow_steps, ++record.num_shadow_steps;
+      shadow.steps_since = 0;
+    }
   }
   if (--shadow.notes_left > 0 && shadow.num_played < kBurst) return;
   shadow.notes_left = shadow.proposals_left = 0;

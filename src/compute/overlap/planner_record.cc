@@ -24,6 +24,21 @@ Bucket border_of(const Bucket& bucket) {
   return border;
 }
 
+const MeasuredRatio* PlannerRecord::ratio_of(const Plan& of) const {
+  const auto it = std::ranges::find(played, of, &PlayedPlan::plan);
+  return it != played.end() && it->ratio.count() > 0 ? &it->ratio : nullptr;
+}
+
+MeasuredRatio& PlannerRecord::ratio_for(const Plan& of) {
+  auto it = std::ranges::find(played, of, &PlayedPlan::plan);
+  if (it == played.end()) {
+    it = std::ranges::min_element(played, {}, &PlayedPlan::last_used);
+    *it = {.plan = of};
+  }
+  it->last_used = num_steps;
+  return it->ratio;
+}
+
 std::string bucket_name(const Bucket& bucket) {
   const int64_t keys = bucket.kv_tokens / std::max(bucket.rows, 1);
   return fmt::format("{}, {} row{}{}", bucket.phase == Phase::prefill ? "prefill" : "decode",

@@ -31,11 +31,18 @@ struct Planner::State {
   }
 
   PlanKind kind(const Plan& plan) const { return kind_of(plan, *options.orders); }
+  // Of one half, or an embedded order in even halves.
+  bool is_common(const Plan& plan) const {
+    return kind(plan) != PlanKind::two_batch ||
+           (plan.share == kEvenShare && plan.order < options.orders->found_begin());
+  }
   bool is_automatic() const { return options.choice.mode == OverlapChoice::Mode::automatic; }
   SearchQuestion question(const Bucket& bucket) const;
   Bucket size_of(const PlannerRecord& record) const;
   PlannerRecord& record_for(const Bucket& bucket);
-  Expected expected(const PlannerRecord& record, PlanKind kind, double predicted_us) const;
+  Expected expected(const PlannerRecord& record, const Candidate& candidate) const;
+  Expected expected_now(const PlannerRecord& record) const;
+  double noise(const PlannerRecord& record) const;
   RecordTimes times_of(const PlannerRecord& record) const;
 
   bool wants_search(const PlannerRecord& record) const;
@@ -44,6 +51,7 @@ struct Planner::State {
   bool may_play(const PlannerRecord& record, PlanKind kind) const;
   std::optional<Candidate> challenger(const PlannerRecord& record) const;
   bool beats(const PlannerRecord& record, const Candidate& other, double errors) const;
+  void name_finalists(PlannerRecord& record, const SearchAnswer& answer);
   void decide(PlannerRecord& record);
   void adopt(PlannerRecord& record, const Candidate& candidate);
   void force(PlannerRecord& record);
@@ -54,7 +62,10 @@ struct Planner::State {
   void drop_if_it_lies(PlannerRecord& record);
   void forget_ratios();
   std::optional<Plan> shadow_for(PlannerRecord& record, Phase phase);
+  void begin_burst(const Plan& plan, Phase phase, bool is_trial);
   std::optional<Plan> runner_up(const PlannerRecord& record);
+  double doubt(const PlannerRecord& record) const;
+  std::optional<Plan> next_trial(const PlannerRecord& record) const;
   void note_shadow(PlannerRecord& record, const StepReport& step);
   bool is_shadow(const StepReport& step) const;
   void tell(PlannerRecord& record);
@@ -66,7 +77,7 @@ struct Planner::State {
   std::vector<PlannerRecord> records;
   PlannerRecord* searched = nullptr;  // its search is under way
   double credit_us = kFirstCreditUs;  // for searching
-  uint64_t clock = 0, num_steps = 0, num_shadow_steps = 0, num_searches = 0;
+  uint64_t clock = 0, num_steps = 0, num_shadow_steps = 0, num_trial_steps = 0, num_searches = 0;
   double search_us = 0;
   uint32_t num_link_shifts = 0;
   uint64_t shifted_at = 0;  // step
@@ -78,10 +89,12 @@ struct Planner::State {
   struct Shadow {
     Plan plan;
     Phase phase = Phase::decode;
-    int proposals_left = 0;    // of the burst that is under way
-    int notes_left = 0;        // > 0: some of it may be played yet
-    int num_played = 0;        // of this burst
-    uint64_t steps_since = 0;  // the last burst
+    int proposals_left = 0;  // of the burst that is under way
+    int notes_left = 0;      // > 0: some of it may be played yet
+    int num_played = 0;      // of this burst
+    bool is_trial = false;
+    uint64_t steps_since = 0;  // the last burst that was no trial
+    uint64_t any_since = 0;    // the last burst
     uint64_t num_turns = 0;
     bool missed_here[kNumPhases] = {};
   } shadow;

@@ -62,7 +62,7 @@ TEST_F(PlannerTest, FindsTheBestPlanWithAPriorAndWithout) {
           machine.link_gbit = gbit, machine.weights_share = weights;
           Server server(machine, options(has_prior ? prior_like(machine) : nullptr), 0.1);
           for (int step = 0; step < 1200; ++step) server.step(decode(rows));
-          EXPECT_LE(regret(server, decode(rows)), 0.05)
+          EXPECT_LE(regret(server, decode(rows)), 0.06)
               << (has_prior ? "prior " : "no prior ") << gbit << " Gbit/s, " << weights << ", "
               << rows << " rows: " << server.planner().state().decisions[0].text << " best "
               << describe(search(server.truth(decode(rows))).best.plan, OrderTable::builtin());
@@ -93,8 +93,14 @@ TEST_F(PlannerTest, PlaysAnUncommonOrderForMoreThanFivePercentAlone) {
     SearchQuestion question = server.truth(bucket);
     question.layers.beside_us = 0;  // nothing is known of it yet
     const SearchAnswer best = search(question);
-    const bool is_common = best.plain_two.step_us <= 1.05 * best.best_two.step_us;
-    EXPECT_EQ(plan, is_common ? best.plain_two.plan : best.best_two.plan) << gbit;
+    const Candidate* plain = nullptr;
+    for (const Candidate& c : best.common)
+      if (kind_of(c.plan, OrderTable::builtin()) == PlanKind::two_batch &&
+          (plain == nullptr || c.step_us < plain->step_us))
+        plain = &c;
+    ASSERT_NE(plain, nullptr);
+    const bool is_common = plain->step_us <= 1.05 * best.best_two.step_us;
+    EXPECT_EQ(plan, is_common ? plain->plan : best.best_two.plan) << gbit;
     ++(is_common ? common : uncommon);
   }
   EXPECT_GT(common, 0);
@@ -127,7 +133,7 @@ TEST_F(PlannerTest, HardlyEverChangesItsMindAmidNoise) {
   std::mt19937 random(5);
   for (int step = 0; step < 10'000; ++step)
     server.step(decode(60 + static_cast<int>(random() % 5)));
-  EXPECT_LE(server.num_changes(), 10u);
+  EXPECT_LE(server.num_changes(), 15u);
   EXPECT_LE(regret(server, decode(64)), 0.05);
 }
 
@@ -138,14 +144,25 @@ TEST_F(PlannerTest, ShadowRunsAreFew) {
     Server server(machine, options(prior_like(machine)), 0.02);
     server.asks_both = asks_both;
     std::mt19937 random(6);
-    for (int step = 0; step < 5000; ++step) {
-      const bool is_prompt = asks_both && random() % 4 == 0;
-      server.step({is_prompt ? Phase::prefill : Phase::decode, is_prompt ? 512 : 64, 50'000});
-    }
+    const auto play = [&](int steps) {
+      for (int step = 0; step < steps; ++step) {
+        const bool is_prompt = asks_both && random() % 4 == 0;
+        server.step({is_prompt ? Phase::prefill : Phase::decode, is_prompt ? 512 : 64, 50'000});
+      }
+    };
+    // Two buckets are tried out first.
+    play(2000);
+    const PlannerState tried = server.planner().state();
+    EXPECT_GT(tried.num_trial_steps, 0u);
+    EXPECT_LE(tried.num_trial_steps, (asks_both ? 2 : 1) * (Planner::kMostTrialSteps + 3));
+    server.forget_shadows();
+    play(5000);
+    const PlannerState later = server.planner().state();
+    EXPECT_EQ(later.num_trial_steps, tried.num_trial_steps);
     EXPECT_LE(server.most_shadows_of(400), 4);
-    EXPECT_LE(server.most_shadows_of(5000), 50);
-    EXPECT_GE(server.most_shadows_of(5000), 20);  // and yet there are some
-    EXPECT_EQ(server.planner().state().num_shadow_steps,
+    EXPECT_LE(server.most_shadows_of(5000), 50 + 3);  // the last burst is not over
+    EXPECT_GE(server.most_shadows_of(5000), 20);      // and yet there are some
+    EXPECT_EQ(later.num_shadow_steps - tried.num_shadow_steps,
               static_cast<uint64_t>(server.most_shadows_of(5000)));
   }
 }

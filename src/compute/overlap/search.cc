@@ -86,6 +86,7 @@ Searcher::Searcher(const OrderTable& orders) : orders_(orders) {
     if (orders.at(order).num_halves == 2) two_halves_.push_back(order);
   }
   answer_.leaders.reserve(SearchAnswer::kLeaders + 1);
+  answer_.common.reserve(3 * (one_half_.size() + static_cast<size_t>(orders.found_begin())));
 }
 
 void Searcher::begin(const SearchQuestion& question) {
@@ -98,7 +99,7 @@ void Searcher::begin(const SearchQuestion& question) {
   predictor_.reset();
   answer_.leaders.clear();
   answer_.none = answer_.best = answer_.best_single = answer_.best_two = {};
-  answer_.plain_two = {};
+  answer_.common.clear();
   answer_.lower_bound_us = Predictor::kNoLimit;
   answer_.three_halves_us = 0;
   answer_.reason = {};
@@ -158,6 +159,7 @@ void Searcher::look_at_whole() {
       if (order != 0 && !layers_.has_shared) continue;
       const Plan plan{.order = order, .parts = parts};
       const double step_us = predictor.step_us(orders_.at(order));
+      answer_.common.push_back({plan, step_us});
       consider({plan, step_us}, kind_of(plan, orders_));
     }
   }
@@ -204,11 +206,10 @@ bool Searcher::advance(int num_candidates) {
       return true;
     }
     const Plan plan{two_halves_[order_++], parts_, kSearchShares[share_]};
-    const bool is_plain = plan.share == kEvenShare && plan.order < orders_.found_begin();
-    const double limit = is_plain ? Predictor::kNoLimit : limit_us();
+    const bool is_common = plan.share == kEvenShare && plan.order < orders_.found_begin();
+    const double limit = is_common ? Predictor::kNoLimit : limit_us();
     const double step_us = predictor_->step_us(orders_.at(plan.order), limit);
-    if (is_plain && (answer_.plain_two.step_us == 0 || step_us < answer_.plain_two.step_us))
-      answer_.plain_two = {plan, step_us};
+    if (is_common) answer_.common.push_back({plan, step_us});
     if (step_us < Predictor::kNoLimit) consider({plan, step_us}, PlanKind::two_batch);
   }
   return false;

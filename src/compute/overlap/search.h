@@ -38,9 +38,10 @@ struct SearchReason {
 struct SearchAnswer {
   Candidate none, best;
   Candidate best_single, best_two;  // of their kind, allowed or not; step_us 0: there is none
-  Candidate plain_two;              // likewise, of embedded orders with even halves
-  std::vector<Candidate> leaders;   // the best few, best first, each of another order; <= kLeaders
-  double lower_bound_us = 0;        // of all that was searched
+  // None, all of one half, and embedded orders in even halves: few, and seldom far off.
+  std::vector<Candidate> common;
+  std::vector<Candidate> leaders;  // the best few, best first, each of another order; <= kLeaders
+  double lower_bound_us = 0;       // of all that was searched
   double three_halves_us = 0;  // what three equal halves in turn would take; they are not played
   SearchReason reason;
   // Half a sentence, why it is the best: "two halves predicted -4 %: experts too small to cover

@@ -107,7 +107,9 @@ class Server {
     report.step_us = static_cast<float>(noisy(took.step_us * (lies ? lie : 1)));
     return report;
   }
-  // Most shadow runs of any so many steps in a row.
+  // As if all were over that was played so far.
+  void forget_shadows() { is_shadow_.clear(); }
+  // Most shadow runs, trials too, of any so many steps in a row.
   int64_t most_shadows_of(int64_t window) const {
     int64_t most = 0, now = 0;
     for (int64_t i = 0; i < std::ssize(is_shadow_); ++i) {
