@@ -10,20 +10,6 @@
 namespace hocket {
 namespace {
 
-// Query rows of one task over pages whose tiles must be made first.
-constexpr int kMadeQueryRows = 256;
-
-bool makes_tiles(const KvShape& shape) {
-  return shape.dtype == DType::int8 || shape.in_rows();
-}
-
-int task_tokens(const AttentionSequence& sequence, int group, const KvShape& shape) {
-  if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt)
-    return kExpandedTokens;
-  const bool made = shape.kind == KvShape::Kind::heads && makes_tiles(shape);
-  return std::max(1, (made ? kMadeQueryRows : kQueryRows) / group);
-}
-
 // Pages that hold activations: their tiles are read as they lie.
 template <class T>
 struct PageSource {
@@ -31,6 +17,7 @@ struct PageSource {
   std::span<const PageId> pages;
   int head = 0;
 
+  static constexpr bool kReadsPages = true;
   void load(int, int) {}
   TileRun<T> keys(int token, int block_end) const {
     const int page_tokens = kv.shape.page_tokens, in_page = token % page_tokens;
@@ -174,7 +161,7 @@ AttentionForm<T> form_of(int num_heads, const KvShape& shape) {
   form.group = num_heads / shape.num_heads;
   form.q_dim = static_cast<int>(round_up(shape.key_dim, kBlockK));
   form.value_dim = form.out_dim = shape.value_dim;
-  form.rows_max = std::max(makes_tiles(shape) ? kMadeQueryRows : kQueryRows, form.group);
+  form.rows_max = std::max(shape.reads_in_place() ? kQueryRows : kMadeQueryRows, form.group);
   return form;
 }
 
@@ -203,29 +190,6 @@ void check_shapes(const AttentionCall& call) {
 }
 
 }  // namespace
-
-void AttentionPlan::reserve(int max_sequences, int max_rows) {
-  sequences.reserve(max_sequences);
-  tasks.reserve(max_rows);
-}
-
-void AttentionPlan::build(int num_heads, const KvShape& shape) {
-  HOCKET_CHECK(shape.num_heads >= 1 && num_heads % shape.num_heads == 0);
-  const int group = num_heads / shape.num_heads;
-  tasks.clear();
-  for (int s = 0; s < static_cast<int>(sequences.size()); ++s) {
-    const int step = task_tokens(sequences[s], group, shape);
-    for (int row = 0; row < sequences[s].num_rows; row += step)
-      tasks.push_back({s, row, std::min(step, sequences[s].num_rows - row)});
-  }
-  // The roles apart, since latents run them apart; in each the longest first, so that no worker
-  // starts one when the others are done.
-  const auto order = [&](const Task& t) {
-    const AttentionSequence& s = sequences[t.sequence];
-    return std::pair(s.role, -int64_t{s.first_position + t.row_begin + t.num_rows} * t.num_rows);
-  };
-  std::ranges::sort(tasks, [&](const Task& a, const Task& b) { return order(a) < order(b); });
-}
 
 int64_t attention_scratch_bytes(int num_heads, const KvShape& shape) {
   const auto bytes = [&](auto t) {

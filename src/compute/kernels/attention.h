@@ -42,17 +42,27 @@ struct AttentionSequence {
 // How the work of one batch (or half) is cut into tasks; made once a step, used by every layer.
 // Reuses its storage.
 struct AttentionPlan {
+  // Some rows of a sequence; or all rows of several sequences whose first pages are the same, which
+  // so read those once.
   struct Task {
-    int sequence = 0;
-    int row_begin = 0, num_rows = 0;  // inside the sequence
+    int sequence = 0;                       // the first of several
+    int row_begin = 0, num_rows = 0;        // inside the sequence; of several: 0, and in all
+    int num_members = 1, first_member = 0;  // of several: which of `members`
+    int shared_keys = 0;  // that all of them see in the same pages, whole softmax blocks
   };
   std::vector<AttentionSequence> sequences;
-  std::vector<Task> tasks;  // each is run once for every KV head, or group of heads of latents
+  std::vector<Task> tasks;   // each is run once for every KV head, or group of heads of latents
+  std::vector<int> members;  // sequences of tasks of several
+  int num_workers = 1;       // that share the tasks: no task grows so that some have none
 
   // Cuts `sequences` into tasks of about equal work. Allocates nothing once reserve() has seen the
   // limits.
   void build(int num_heads, const KvShape& shape);
   void reserve(int max_sequences, int max_rows);
+  // The rows of one of a task's num_members sequences.
+  Task member(const Task& task, int index) const;
+  // Keys that its last row sees, or the longest of several.
+  int num_keys(const Task& task) const;
 };
 
 // Shapes: q [rows, num_heads * round_up(key_dim, 32)]; out [rows, num_heads * value_dim], both of

@@ -2,19 +2,27 @@
 // their keys, block by block in the order of attention.h. attention_run.h shares the items among
 // the workers.   Private to the operations; thread: any worker, with scratch of its own.
 //
-// A Source holds the keys that the heads of one item share. A softmax block [block, block_end) is
-// first loaded, then read as tiles:
+// A Source holds the keys that some heads of a sequence share. A softmax block [block, block_end)
+// is first loaded, then read as tiles:
 //
 //   void       load(int block, int block_end);
 //   TileRun<T> keys(int token, int block_end);     token: block, or where the last run ended
 //   TileRun<T> values(int token, int block_end);
+//
+// A Sources makes them, for item `index` of a task, in scratch of the same size each time (measured
+// without memory):
+//
+//   Source source(const AttentionSequence& sequence, int index, Layout& scratch) const;
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "compute/kernels/attention.h"
+#include "compute/kernels/attention_block.h"
 #include "compute/kernels/product_kernels.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/tensor/buffer.h"
@@ -24,6 +32,8 @@ namespace hocket {
 // Query rows (tokens times heads) that meet a block at a time: enough to reuse its tiles, few
 // enough to stay in cache.
 inline constexpr int kQueryRows = 64;
+// Query rows of one task over pages whose tiles must be made first.
+inline constexpr int kMadeQueryRows = 256;
 // Tiles for the tokens up to `end`: of keys, whole panels of 16; of values, for each panel of 16
 // dims whole k-blocks of 32.
 template <class T>
@@ -68,84 +78,94 @@ struct SoftmaxState {
   }
 };
 
-// One worker's scratch for an item; query rows are [token][head of the group].
+// One worker's scratch for an item; query rows are [sequence][token][head of the group].
 template <class T>
 struct ItemScratch {
-  T* q = nullptr;           // [rows][q_dim], where heads are gathered
+  T* q = nullptr;           // [rows][q_dim], where they are gathered
+  float* q_wide = nullptr;  // [rows][q_dim], where a block has a body
   T* p = nullptr;           // [kQueryRows][kSoftmaxBlock]
   float* scores = nullptr;  // [kQueryRows][kSoftmaxBlock]
   SoftmaxState all, next;
   std::byte* product = nullptr;
 
   void lay(Layout& layout, const AttentionForm<T>& form) {
-    q = layout.array<T>(form.group == 1 ? 0 : int64_t{form.rows_max} * form.q_dim);
+    const int64_t rows = form.rows_max;
+    q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kQueryRows) : rows) *
+                        form.q_dim);
+    q_wide = layout.array<float>(rows * form.q_dim);
     p = layout.array<T>(kQueryRows * kSoftmaxBlock);
     scores = layout.array<float>(kQueryRows * kSoftmaxBlock);
-    all.lay(layout, form.rows_max, form.v_dim());
-    next.lay(layout, form.rows_max, form.v_dim());
+    all.lay(layout, rows, form.v_dim());
+    next.lay(layout, rows, form.v_dim());
     const int k_blocks = std::max(form.q_dim, kSoftmaxBlock) / kBlockK;
     product = layout.array<std::byte>(product_scratch_bytes(kQueryRows, k_blocks));
   }
 };
 
-// One item. Tokens and query rows are counted from the item's first.
-template <class T, class Source>
+// One item. Query rows are counted from the item's first.
+template <class T, class Sources>
 class ItemRun {
  public:
   struct Place {
-    int64_t row_begin = 0;  // in the batch
-    int num_tokens = 0, first_position = 0;
-    int head_begin = 0, num_heads = 0;
+    const AttentionPlan& plan;
+    const AttentionPlan::Task& task;
+    int index = 0;  // of the item in its task
+    Layout layout;  // behind ItemScratch
   };
   ItemRun(const Backend& backend, const AttentionForm<T>& form, const ItemScratch<T>& scratch,
-          Source source, const Place& place)
+          const Sources& sources, const Place& place)
       : rows_(backend.rows()),
         products_(backend.products()),
         form_(form),
         scratch_(scratch),
-        source_(source),
-        place_(place) {
+        sources_(sources),
+        place_(place),
+        head_begin_(place.index * form.group),
+        num_heads_(std::min(form.group, form.num_heads - head_begin_)),
+        num_rows_(place.task.num_rows * num_heads_),
+        body_(block_body<T>(backend.isa(), num_rows_)) {
+    HOCKET_CHECK(num_rows_ <= form.rows_max);
     set_queries();
   }
 
-  int num_keys() const { return place_.first_position + place_.num_tokens; }
-
   // The segment from key `begin` on, for the rows that see it.
   void run_segment(int begin, const SoftmaxState& state) {
-    const int first = first_row(begin), v_dim = form_.v_dim();
-    std::fill(state.m + first, state.m + num_rows(), -std::numeric_limits<float>::infinity());
-    std::fill(state.l + first, state.l + num_rows(), 0.0f);
-    std::fill(state.o + int64_t{first} * v_dim, state.o + int64_t{num_rows()} * v_dim, 0.0f);
-    const int end = std::min(begin + kAttentionSegment, num_keys());
-    for (int block = begin; block < end; block += kSoftmaxBlock) {
-      const int block_end = std::min(block + kSoftmaxBlock, end);
-      source_.load(block, block_end);
-      for (int row = first_row(block); row < num_rows(); row += kQueryRows) {
-        const Rows rows = {row, std::min(row + kQueryRows, num_rows())};
-        score(rows, block, block_end);
-        softmax(rows, block, block_end, state);
-        add_values(rows, block, block_end, state);
-      }
+    const int v_dim = form_.v_dim(), end = begin + kAttentionSegment;
+    std::fill(state.m, state.m + num_rows_, -std::numeric_limits<float>::infinity());
+    std::fill(state.l, state.l + num_rows_, 0.0f);
+    std::fill(state.o, state.o + int64_t{num_rows_} * v_dim, 0.0f);
+    const int shared = place_.task.shared_keys;
+    if (begin < shared) {
+      const Member everyone = {.sequence = &sequence_of(place_.task),
+                               .num_tokens = place_.task.num_rows,
+                               .first_position = shared};
+      run_blocks(everyone, begin, std::min(end, shared), state);
     }
+    for_members([&](const Member& member) {
+      run_blocks(member, std::max(begin, shared), std::min(end, member.num_keys()), state);
+    });
   }
 
   // all = all and then the segment from `begin` on, for the rows that see it.
   void merge(int begin, const SoftmaxState& all, const SoftmaxState& next) {
     const int v_dim = form_.v_dim();
-    for (int i = first_row(begin); i < num_rows(); ++i) {
-      rows_.merge({.m = all.m + i,
-                   .l = all.l + i,
-                   .o = all.o + int64_t{i} * v_dim,
-                   .m_next = next.m[i],
-                   .l_next = next.l[i],
-                   .o_next = next.o + int64_t{i} * v_dim,
-                   .dim = v_dim});
-    }
+    for_members([&](const Member& member) {
+      for (int i = first_row(member, begin); i < end_of(member); ++i) {
+        rows_.merge({.m = all.m + i,
+                     .l = all.l + i,
+                     .o = all.o + int64_t{i} * v_dim,
+                     .m_next = next.m[i],
+                     .l_next = next.l[i],
+                     .o_next = next.o + int64_t{i} * v_dim,
+                     .dim = v_dim});
+      }
+    });
   }
 
   void run_all_segments() {
+    const int num_keys = place_.plan.num_keys(place_.task);
     run_segment(0, scratch_.all);
-    for (int begin = kAttentionSegment; begin < num_keys(); begin += kAttentionSegment) {
+    for (int begin = kAttentionSegment; begin < num_keys; begin += kAttentionSegment) {
       run_segment(begin, scratch_.next);
       merge(begin, scratch_.all, scratch_.next);
     }
@@ -154,88 +174,218 @@ class ItemRun {
 
   void finish(const SoftmaxState& all) {
     const int value_dim = form_.value_dim, out_dim = form_.out_dim;
-    for (int i = 0; i < num_rows(); ++i) {
-      const int64_t head = place_.head_begin + i % place_.num_heads;
-      T* const to = form_.out.row(place_.row_begin + i / place_.num_heads) + head * out_dim;
-      rows_.of<T>().divide(all.o + int64_t{i} * form_.v_dim(), all.l[i], value_dim, to);
-      std::fill(to + value_dim, to + out_dim, T{});
-    }
+    for_members([&](const Member& member) {
+      for (int i = member.query_row; i < end_of(member); ++i) {
+        const int in_member = i - member.query_row;
+        const int64_t head = head_begin_ + in_member % num_heads_;
+        T* const to = form_.out.row(member.row_begin + in_member / num_heads_) + head * out_dim;
+        rows_.of<T>().divide(all.o + int64_t{i} * form_.v_dim(), all.l[i], value_dim, to);
+        std::fill(to + value_dim, to + out_dim, T{});
+      }
+    });
   }
 
  private:
+  using Source = decltype(std::declval<const Sources&>().source(
+      std::declval<const AttentionSequence&>(), 0, std::declval<Layout&>()));
+
+  // Neighbouring tokens of one sequence: of the task's only one, or of one of those that share a
+  // prefix.
+  struct Member {
+    const AttentionSequence* sequence = nullptr;
+    int64_t row_begin = 0;  // in the batch
+    int num_tokens = 0, first_position = 0;
+    int query_row = 0;
+
+    int num_keys() const { return first_position + num_tokens; }
+  };
   // Query rows that meet a block together.
   struct Rows {
     int begin, end;
   };
+  // Of a block.
+  struct Keys {
+    int begin, end;
+  };
 
-  int num_rows() const { return place_.num_tokens * place_.num_heads; }
+  const AttentionSequence& sequence_of(const AttentionPlan::Task& task) const {
+    return place_.plan.sequences[task.sequence];
+  }
+  template <class F>
+  void for_members(F&& f) const {
+    int query_row = 0;
+    for (int i = 0; i < place_.task.num_members; ++i) {
+      const AttentionPlan::Task task = place_.plan.member(place_.task, i);
+      const AttentionSequence& sequence = sequence_of(task);
+      const Member member = {.sequence = &sequence,
+                             .row_begin = sequence.row_begin + task.row_begin,
+                             .num_tokens = task.num_rows,
+                             .first_position = sequence.first_position + task.row_begin,
+                             .query_row = query_row};
+      f(member);
+      query_row = end_of(member);
+    }
+  }
+  int end_of(const Member& member) const {
+    return member.query_row + member.num_tokens * num_heads_;
+  }
   // The first row that sees key `token`; those after it do too.
-  int first_row(int token) const {
-    return std::max(0, token - place_.first_position) * place_.num_heads;
+  int first_row(const Member& member, int token) const {
+    const int tokens = std::clamp(token - member.first_position, 0, member.num_tokens);
+    return member.query_row + tokens * num_heads_;
+  }
+  // Keys of the block from `block` on that a row sees.
+  int visible(const Member& member, int row, int block) const {
+    const int token = (row - member.query_row) / num_heads_;
+    return std::min(member.first_position + token + 1 - block, kSoftmaxBlock);
   }
 
   // Rows of one token or of one head lie evenly spaced in q; others are gathered.
   void set_queries() {
-    const int64_t first_column = int64_t{place_.head_begin} * form_.q_dim;
-    q_ = form_.q.row(place_.row_begin) + first_column;
-    q_stride_ = place_.num_tokens == 1 ? form_.q_dim : form_.q.stride;
-    if (place_.num_tokens == 1 || place_.num_heads == 1) return;
-    const int64_t columns = int64_t{place_.num_heads} * form_.q_dim;
-    for (int t = 0; t < place_.num_tokens; ++t)
-      std::memcpy(scratch_.q + t * columns, form_.q.row(place_.row_begin + t) + first_column,
-                  columns * sizeof(T));
+    const int64_t first_column = int64_t{head_begin_} * form_.q_dim;
+    const int64_t columns = int64_t{num_heads_} * form_.q_dim;
+    const bool gathers =
+        place_.task.num_members > 1 || (place_.task.num_rows > 1 && num_heads_ > 1);
     q_ = scratch_.q;
     q_stride_ = form_.q_dim;
+    for_members([&](const Member& member) {
+      if (body_ == nullptr && !gathers) {
+        q_ = form_.q.row(member.row_begin) + first_column;
+        q_stride_ = num_heads_ == 1 ? form_.q.stride : form_.q_dim;
+        return;
+      }
+      for (int t = 0; t < member.num_tokens; ++t) {
+        const T* const from = form_.q.row(member.row_begin + t) + first_column;
+        const int64_t at = member.query_row * int64_t{form_.q_dim} + t * columns;
+        if (body_ == nullptr) {
+          std::memcpy(scratch_.q + at, from, columns * sizeof(T));
+        } else {
+          for (int64_t i = 0; i < columns; ++i) scratch_.q_wide[at + i] = to_float(from[i]);
+        }
+      }
+    });
+  }
+
+  // The blocks of [begin, end), for the member's rows.
+  void run_blocks(const Member& member, int begin, int end, const SoftmaxState& state) {
+    if (begin >= end) return;
+    Layout layout = place_.layout;
+    Source source = sources_.source(*member.sequence, place_.index, layout);
+    for (int block = begin; block < end; block += kSoftmaxBlock) {
+      const Keys keys = {block, std::min(block + kSoftmaxBlock, end)};
+      source.load(keys.begin, keys.end);
+      if (body_ != nullptr) {
+        run_body(source, member, keys, state);
+        continue;
+      }
+      for (int row = first_row(member, block); row < end_of(member); row += kQueryRows) {
+        const Rows rows = {row, std::min(row + kQueryRows, end_of(member))};
+        score(source, member, rows, keys);
+        softmax(member, rows, keys, state);
+        add_values(source, member, rows, keys, state);
+      }
+    }
+  }
+
+  // One block by the body for this instruction set.
+  void run_body(Source& source, const Member& member, Keys keys, const SoftmaxState& state) {
+    const int v_dim = form_.v_dim(), block = keys.begin;
+    int seen[kBlockRows];
+    const T* next_keys[kBlockUnits] = {};
+    BlockRows<T> b;
+    b.q_stride = form_.q_dim;
+    b.k_blocks = form_.q_dim / kBlockK;
+    b.visible = seen;
+    b.scale = form_.scale;
+    b.v_panels = v_dim / kPanelN;
+    b.scores = scratch_.scores;
+    b.key_stride = set_keys(source, keys, b.keys);
+    for (int token = block; token < keys.end;) {
+      const TileRun<T> run = source.values(token, keys.end);
+      b.value_stride = run.panel_stride;
+      for (const T* tiles = run.tiles; token < run.end; token += kBlockK, tiles += kTileElements)
+        b.values[(token - block) / kBlockK] = tiles;
+    }
+    if constexpr (requires { Source::kReadsPages; }) {
+      const int next = block + kSoftmaxBlock;
+      const int keys_end = member.sequence->first_position + member.sequence->num_rows;
+      std::copy_n(b.keys, kBlockUnits, next_keys);
+      if (next < keys_end)
+        set_keys(source, {next, std::min(next + kSoftmaxBlock, keys_end)}, next_keys);
+      b.next_keys = next_keys;
+    }
+    for (int row = first_row(member, block); row < end_of(member); row += b.rows) {
+      b.rows = std::min(kBlockRows, end_of(member) - row);
+      for (int i = 0; i < b.rows; ++i) seen[i] = visible(member, row + i, block);
+      b.q = scratch_.q_wide + int64_t{row} * form_.q_dim;
+      b.m = state.m + row;
+      b.l = state.l + row;
+      b.o = state.o + int64_t{row} * v_dim;
+      body_(b);
+      b.next_keys = nullptr;  // the first rows have brought them near
+    }
+  }
+  // Where each 32 keys of a block begin; returns the stride of their panels.
+  static int64_t set_keys(Source& source, Keys keys, const T** units) {
+    int64_t stride = 0;
+    for (int token = keys.begin; token < keys.end;) {
+      const TileRun<T> run = source.keys(token, keys.end);
+      stride = run.panel_stride;
+      for (const T* tiles = run.tiles; token < run.end; token += kBlockK, tiles += 2 * stride)
+        units[(token - keys.begin) / kBlockK] = tiles;
+    }
+    return stride;
   }
 
   // scores = q . keys, only for rows that see a key of the run.
-  void score(Rows rows, int block, int block_end) {
+  void score(Source& source, const Member& member, Rows rows, Keys block) {
     const int k_blocks = form_.q_dim / kBlockK;
-    for (int token = block; token < block_end;) {
-      const TileRun<T> keys = source_.keys(token, block_end);
-      const int row = std::max(rows.begin, first_row(token));
+    for (int token = block.begin; token < block.end;) {
+      const TileRun<T> keys = source.keys(token, block.end);
+      const int row = std::max(rows.begin, first_row(member, token));
       if (row >= rows.end) return;
-      products_.run<T>({.x = q_ + row * q_stride_,
-                        .x_stride = q_stride_,
-                        .rows = rows.end - row,
-                        .w = keys.tiles,
-                        .panel_stride = keys.panel_stride,
-                        .panels = (keys.end - token + kPanelN - 1) / kPanelN,
-                        .k_blocks = k_blocks,
-                        .y = scratch_.scores + (row - rows.begin) * kSoftmaxBlock + token - block,
-                        .y_stride = kSoftmaxBlock,
-                        .accumulate = false,
-                        .scratch = scratch_.product});
+      products_.run<T>(
+          {.x = q_ + row * q_stride_,
+           .x_stride = q_stride_,
+           .rows = rows.end - row,
+           .w = keys.tiles,
+           .panel_stride = keys.panel_stride,
+           .panels = (keys.end - token + kPanelN - 1) / kPanelN,
+           .k_blocks = k_blocks,
+           .y = scratch_.scores + (row - rows.begin) * kSoftmaxBlock + token - block.begin,
+           .y_stride = kSoftmaxBlock,
+           .accumulate = false,
+           .scratch = scratch_.product});
       token = keys.end;
     }
   }
 
-  void softmax(Rows rows, int block, int block_end, const SoftmaxState& state) {
-    const auto padded = static_cast<int>(round_up(block_end - block, kBlockK));
+  void softmax(const Member& member, Rows rows, Keys keys, const SoftmaxState& state) {
+    const auto padded = static_cast<int>(round_up(keys.end - keys.begin, kBlockK));
     for (int i = rows.begin; i < rows.end; ++i) {
-      const int seen = place_.first_position + i / place_.num_heads + 1 - block;
-      const int visible = std::min(seen, kSoftmaxBlock);
+      const int seen = visible(member, i, keys.begin);
       T* const p = scratch_.p + (i - rows.begin) * kSoftmaxBlock;
       const float alpha =
           rows_.of<T>().softmax({.scores = scratch_.scores + (i - rows.begin) * kSoftmaxBlock,
-                                 .visible = visible,
+                                 .visible = seen,
                                  .scale = form_.scale,
                                  .m = state.m + i,
                                  .l = state.l + i,
                                  .p = p});
-      for (auto k = round_up(visible, kBlockK); k < padded; ++k) p[k] = T{};
+      for (auto k = round_up(seen, kBlockK); k < padded; ++k) p[k] = T{};
       if (alpha != 1) rows_.scale(alpha, form_.v_dim(), state.o + int64_t{i} * form_.v_dim());
     }
   }
 
   // o += p . values, k-blocks of 32 keys ascending.
-  void add_values(Rows rows, int block, int block_end, const SoftmaxState& state) {
+  void add_values(Source& source, const Member& member, Rows rows, Keys keys,
+                  const SoftmaxState& state) {
     const int v_dim = form_.v_dim();
-    for (int token = block; token < block_end;) {
-      const TileRun<T> values = source_.values(token, block_end);
-      const int row = std::max(rows.begin, first_row(token));
+    for (int token = keys.begin; token < keys.end;) {
+      const TileRun<T> values = source.values(token, keys.end);
+      const int row = std::max(rows.begin, first_row(member, token));
       if (row >= rows.end) return;
-      products_.run<T>({.x = scratch_.p + (row - rows.begin) * kSoftmaxBlock + token - block,
+      products_.run<T>({.x = scratch_.p + (row - rows.begin) * kSoftmaxBlock + token - keys.begin,
                         .x_stride = kSoftmaxBlock,
                         .rows = rows.end - row,
                         .w = values.tiles,
@@ -254,9 +404,11 @@ class ItemRun {
   const ProductKernels& products_;
   const AttentionForm<T>& form_;
   const ItemScratch<T>& scratch_;
-  Source source_;
+  const Sources& sources_;
   const Place place_;
-  const T* q_ = nullptr;
+  const int head_begin_, num_heads_, num_rows_;
+  const BlockBody<T> body_;
+  const T* q_ = nullptr;  // where body_ is null
   int64_t q_stride_ = 0;
 };
 

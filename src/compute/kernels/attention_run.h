@@ -1,17 +1,11 @@
 // All items of some tasks, shared among the workers. An item is a task and some heads that share
 // keys (attention_item.h).
 //
-// A Sources makes the keys of an item: of item `index` of a task, in scratch of the same size each
-// time (measured without memory):
-//
-//   Source source(const AttentionSequence& sequence, int index, Layout& scratch) const;
-//
 // Private to the operations; thread: engine.
 #pragma once
 
 #include <algorithm>
 #include <span>
-#include <utility>
 
 #include "compute/kernels/attention_item.h"
 #include "compute/tensor/buffer.h"
@@ -27,8 +21,7 @@ inline constexpr int kSharedStates = 8;
 
 // Segments of keys that the rows of a task see.
 inline int num_segments(const AttentionPlan& plan, const AttentionPlan::Task& task) {
-  const int first = plan.sequences[task.sequence].first_position;
-  return (first + task.row_begin + task.num_rows - 1) / kAttentionSegment + 1;
+  return (plan.num_keys(task) - 1) / kAttentionSegment + 1;
 }
 
 // All items of some tasks.
@@ -53,9 +46,7 @@ class BatchRun {
   }
 
  private:
-  using Source = decltype(std::declval<const Sources&>().source(
-      std::declval<const AttentionSequence&>(), 0, std::declval<Layout&>()));
-  using Item = ItemRun<T, Source>;
+  using Item = ItemRun<T, Sources>;
 
   // One worker takes all segments of an item.
   void run_whole() {
@@ -95,7 +86,8 @@ class BatchRun {
       int unit = first_unit(index);
       with_item(index, worker, [&](Item& item) {
         const SoftmaxState all = state_of(unit);
-        for (int begin = kAttentionSegment; begin < item.num_keys(); begin += kAttentionSegment)
+        const int num_keys = plan_.num_keys(task_of(index));
+        for (int begin = kAttentionSegment; begin < num_keys; begin += kAttentionSegment)
           item.merge(begin, all, state_of(++unit));
         item.finish(all);
       });
@@ -135,19 +127,11 @@ class BatchRun {
 
   template <class Body>
   void with_item(int index, int worker, Body&& body) {
-    const AttentionPlan::Task& task = task_of(index);
-    const AttentionSequence& sequence = plan_.sequences[task.sequence];
-    const int in_task = index % form_.items_per_task(), head = in_task * form_.group;
     Layout layout(backend_.scratch<std::byte>(worker, item_bytes_));
     ItemScratch<T> scratch;
     scratch.lay(layout, form_);
-    HOCKET_CHECK(task.num_rows * form_.group <= form_.rows_max);
-    Item item(backend_, form_, scratch, sources_.source(sequence, in_task, layout),
-              {.row_begin = sequence.row_begin + task.row_begin,
-               .num_tokens = task.num_rows,
-               .first_position = sequence.first_position + task.row_begin,
-               .head_begin = head,
-               .num_heads = std::min(form_.group, form_.num_heads - head)});
+    Item item(backend_, form_, scratch, sources_,
+              {plan_, task_of(index), index % form_.items_per_task(), layout});
     body(item);
   }
 

@@ -261,11 +261,77 @@ TEST(AttentionTest, NotANumberStaysInItsSequence) {
   }
 }
 
+// Sequences of a few rows; those with an origin begin with its first pages.
+struct SharedCase {
+  AttentionCase all;
+  struct Prefix {
+    int sequence, origin, tokens;
+  };
+  std::vector<Prefix> prefixes;
+};
+
+std::vector<SharedCase> shared_cases() {
+  SharedCase two = {{16, 4, 64, 32, {{1, 700}, {1, 650}, {2, 700}, {1, 90}}},
+                    {{1, 0, 640}, {2, 0, 640}, {3, 0, 64}}};
+  // A tree: eight share 256 tokens, of those three 1,152; one more goes on in a prompt.
+  SharedCase tree = {{4, 2, 16, 64, {}}, {}};
+  for (int i = 0; i < 8; ++i) {
+    tree.all.sequences.push_back({1 + i % 2, 1200 + 13 * i});
+    if (i > 0) tree.prefixes.push_back({i, 0, i < 3 ? 1152 : 256});
+  }
+  tree.all.sequences.push_back({40, 1152});
+  tree.prefixes.push_back({8, 0, 1152});
+  // More than fit one task; heads that share no keys.
+  SharedCase many = {{2, 2, 80, 16, {}}, {}};
+  for (int i = 0; i < 70; ++i) {
+    many.all.sequences.push_back({1, 140 + i % 5});
+    if (i > 0) many.prefixes.push_back({i, 0, 128});
+  }
+  return {two, tree, many};
+}
+
+template <class T>
+AttentionBatch<T> shared_batch(const SharedCase& c, uint32_t seed, DType stored) {
+  auto b = cases::attention_batch<T>(c.all, seed, stored);
+  for (const auto& [to, from, tokens] : c.prefixes)
+    std::copy_n(b.page_lists[from].begin(), tokens / c.all.page_tokens, b.page_lists[to].begin());
+  return b;
+}
+
+template <class T>
+void expect_same_as_alone(const SharedCase& c, DType stored) {
+  auto b = shared_batch<T>(c, 4, stored);
+  std::vector<T> alone(b.num_rows * b.out_cols());
+  for (const AttentionSequence& s : b.sequences) {
+    const std::vector<T> one = run(Isa::ref, b, std::span(&s, 1));
+    const int64_t begin = s.row_begin * b.out_cols(), count = s.num_rows * b.out_cols();
+    std::copy_n(one.begin() + begin, count, alone.begin() + begin);
+  }
+  ASSERT_TRUE(same_bits(run(Isa::ref, b, b.sequences), alone));
+  for (Isa isa : cases::vector_isas())
+    for (int workers : {1, 2, 5})
+      ASSERT_TRUE(same_bits(run(isa, b, b.sequences, workers), alone))
+          << isa_name(isa) << " dim " << c.all.dim << " workers " << workers << " stored "
+          << dtype_name(stored);
+}
+
+TEST(AttentionTest, SharedPrefixesChangeNoBit) {
+  for (const SharedCase& c : shared_cases()) {
+    expect_same_as_alone<Bf16>(c, DType::bf16);
+    expect_same_as_alone<Bf16>(c, DType::int8);
+    expect_same_as_alone<float>(c, DType::f32);
+  }
+}
+
 void expect_each_row_once(const AttentionPlan& plan, int num_rows) {
   std::vector<int> covered(num_rows);
-  for (const AttentionPlan::Task& task : plan.tasks)
-    for (int r = 0; r < task.num_rows; ++r)
-      ++covered[plan.sequences[task.sequence].row_begin + task.row_begin + r];
+  for (const AttentionPlan::Task& task : plan.tasks) {
+    for (int m = 0; m < task.num_members; ++m) {
+      const AttentionPlan::Task rows = plan.member(task, m);
+      for (int r = 0; r < rows.num_rows; ++r)
+        ++covered[plan.sequences[rows.sequence].row_begin + rows.row_begin + r];
+    }
+  }
   EXPECT_EQ(covered, std::vector<int>(num_rows, 1));
 }
 
@@ -279,6 +345,46 @@ TEST(AttentionPlanTest, CoversEveryRowOnceLongestFirst) {
   for (const AttentionPlan::Task& task : plan.tasks) EXPECT_LE(task.num_rows, 16);
   EXPECT_EQ(plan.tasks.front().sequence, 1);
   EXPECT_EQ(plan.tasks.back().sequence, 2);
+}
+
+AttentionPlan plan_of(const SharedCase& c, int num_workers) {
+  static AttentionBatch<Bf16> b;  // holds the pages that the plan points to
+  b = shared_batch<Bf16>(c, 1, DType::bf16);
+  AttentionPlan plan;
+  plan.num_workers = num_workers;
+  plan.sequences = b.sequences;
+  plan.build(b.num_heads, b.kv.shape);
+  expect_each_row_once(plan, b.num_rows);
+  return plan;
+}
+
+TEST(AttentionPlanTest, SequencesThatShareAPrefixAreOneTask) {
+  const std::vector<SharedCase> all = shared_cases();
+  const AttentionPlan two = plan_of(all[0], 1);
+  ASSERT_EQ(two.tasks.size(), 2);  // the last shares too little
+  EXPECT_EQ(two.tasks[0].num_members, 3);
+  EXPECT_EQ(two.tasks[0].num_rows, 4);
+  EXPECT_EQ(two.tasks[0].shared_keys, 640);
+  EXPECT_EQ(two.num_keys(two.tasks[0]), 702);
+
+  // Three of the tree share more than all eight do together; a prompt has rows enough of its own.
+  std::vector<std::pair<int, int>> shares;
+  for (const AttentionPlan::Task& task : plan_of(all[1], 1).tasks)
+    if (task.num_members > 1) shares.emplace_back(task.num_members, task.shared_keys);
+  std::ranges::sort(shares);
+  EXPECT_EQ(shares, (std::vector<std::pair<int, int>>{{3, 1152}, {5, 256}}));
+
+  std::vector<int> rows;
+  for (const AttentionPlan::Task& task : plan_of(all[2], 1).tasks) rows.push_back(task.num_rows);
+  EXPECT_EQ(rows, (std::vector<int>{35, 35}));
+}
+
+TEST(AttentionPlanTest, SharingLeavesNoWorkerIdle) {
+  const SharedCase many = shared_cases()[2];  // 70 rows, two KV heads
+  for (const int workers : {1, 8, 64}) {
+    const auto tasks = static_cast<int>(plan_of(many, workers).tasks.size());
+    EXPECT_GE(2 * tasks, std::min(140, 2 * workers));
+  }
 }
 
 TEST(AttentionPlanTest, OfLatentsPromptsComeFirstInLargeTasks) {

@@ -65,6 +65,8 @@ struct KvShape {
 
   // Kind heads: tokens stand in rows, not in tiles.
   bool in_rows() const { return page_tokens < kBlockK; }
+  // Kind heads: pages hold tiles of the type that products take.
+  bool reads_in_place() const { return dtype != DType::int8 && !in_rows(); }
 
   // Offsets inside a head's keys and values, in elements.
   int64_t key_offset(int token, int dim) const {

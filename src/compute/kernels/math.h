@@ -20,8 +20,9 @@ namespace hocket::math {
 inline constexpr float kRoundToInt = 0x1.8p23f;
 inline constexpr float kInfinity = __builtin_inff();
 
+// exp where x <= 88.7 or NaN.
 template <class V>
-[[gnu::always_inline]] inline V exp(V x) {
+[[gnu::always_inline]] inline V exp_not_large(V x) {
   const V t = fma(x, V::all(0x1.715476p+0f), V::all(kRoundToInt));  // n = round(x / ln 2)
   const V n = t - V::all(kRoundToInt);
   V r = fma(n, V::all(-0x1.62e43p-1f), x);
@@ -34,8 +35,11 @@ template <class V>
   q = fma(q, r, V::all(0.5f));
   const V mantissa = fma(r * r, q, r) + V::all(1);
   V y = add_bits(mantissa, shift_left<23>(t));
-  y = select(x < V::all(-87.33654f), V::all(0), y);
-  return select(V::all(88.72283f) < x, V::all(kInfinity), y);
+  return select(x < V::all(-87.33654f), V::all(0), y);
+}
+template <class V>
+[[gnu::always_inline]] inline V exp(V x) {
+  return select(V::all(88.72283f) < x, V::all(kInfinity), exp_not_large(x));
 }
 
 // x >= 0; log(0) = -inf.

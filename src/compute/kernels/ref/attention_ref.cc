@@ -44,21 +44,24 @@ void attention(Backend& backend, const AttentionCall& call) {
     const auto num_heads = static_cast<int>(call.q.cols / q_dim);
     const auto num_items = static_cast<int>(call.plan.tasks.size()) * num_heads;
     backend.workers().run(num_items, [&](int item, int worker) {
-      const AttentionPlan::Task& task = call.plan.tasks[item / num_heads];
-      const AttentionSequence& sequence = call.plan.sequences[task.sequence];
+      const AttentionPlan::Task& whole = call.plan.tasks[item / num_heads];
       const int head = item % num_heads, kv_head = head / (num_heads / shape.num_heads);
-      const int row = sequence.row_begin + task.row_begin;
-      Queries<T, PageKeys<T>> queries{.keys = {call.kv, sequence.pages, kv_head},
-                                      .q = call.q.as<T>().row(row) + head * q_dim,
-                                      .q_stride = call.q.stride,
-                                      .out = call.out.as<T>().row(row) + head * shape.value_dim,
-                                      .out_stride = call.out.stride,
-                                      .num = task.num_rows,
-                                      .first_position = sequence.first_position + task.row_begin,
-                                      .key_dim = shape.key_dim,
-                                      .value_dim = shape.value_dim,
-                                      .scale = call.scale};
-      queries.run(backend.scratch<float>(worker, queries.scratch_floats()));
+      for (int member = 0; member < whole.num_members; ++member) {
+        const AttentionPlan::Task task = call.plan.member(whole, member);
+        const AttentionSequence& sequence = call.plan.sequences[task.sequence];
+        const int row = sequence.row_begin + task.row_begin;
+        Queries<T, PageKeys<T>> queries{.keys = {call.kv, sequence.pages, kv_head},
+                                        .q = call.q.as<T>().row(row) + head * q_dim,
+                                        .q_stride = call.q.stride,
+                                        .out = call.out.as<T>().row(row) + head * shape.value_dim,
+                                        .out_stride = call.out.stride,
+                                        .num = task.num_rows,
+                                        .first_position = sequence.first_position + task.row_begin,
+                                        .key_dim = shape.key_dim,
+                                        .value_dim = shape.value_dim,
+                                        .scale = call.scale};
+        queries.run(backend.scratch<float>(worker, queries.scratch_floats()));
+      }
     });
   });
 }

@@ -158,13 +158,16 @@ void latent_attention(Backend& backend, const LatentAttentionCall& call) {
     const auto num_heads = static_cast<int>(call.heads.key_up.size());
     const auto num_items = static_cast<int>(call.plan.tasks.size()) * num_heads;
     backend.workers().run(num_items, [&](int item, int worker) {
-      const AttentionPlan::Task& task = call.plan.tasks[item / num_heads];
-      const AttentionSequence& sequence = call.plan.sequences[task.sequence];
-      const HeadRun<decltype(t)> run{backend, call, worker, sequence, task, item % num_heads};
-      if (sequence.role == TokenRole::prompt) {
-        run.run_expanded();
-      } else {
-        run.run_absorbed();
+      const AttentionPlan::Task& whole = call.plan.tasks[item / num_heads];
+      for (int member = 0; member < whole.num_members; ++member) {
+        const AttentionPlan::Task task = call.plan.member(whole, member);
+        const AttentionSequence& sequence = call.plan.sequences[task.sequence];
+        const HeadRun<decltype(t)> run{backend, call, worker, sequence, task, item % num_heads};
+        if (sequence.role == TokenRole::prompt) {
+          run.run_expanded();
+        } else {
+          run.run_absorbed();
+        }
       }
     });
   });

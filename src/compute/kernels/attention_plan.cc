@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <utility>
+
+#include "compute/kernels/attention.h"
+#include "compute/kernels/attention_run.h"
+
+namespace hocket {
+namespace {
+
+// Tokens of a task at most.
+int task_tokens(const AttentionSequence& sequence, int group, const KvShape& shape) {
+  if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt)
+    return kExpandedTokens;
+  const bool made = shape.kind == KvShape::Kind::heads && !shape.reads_in_place();
+  return std::max(1, (made ? kMadeQueryRows : kQueryRows) / group);
+}
+
+// Whether rows are so few that those of several sequences make one task.
+bool may_share(const AttentionSequence& sequence, int group, const KvShape& shape) {
+  if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt) return false;
+  return sequence.first_position >= kSoftmaxBlock &&
+         2 * sequence.num_rows <= task_tokens(sequence, group, shape);
+}
+
+// First keys, in whole softmax blocks, that stand in the same pages and that all rows of both see.
+int shared_keys(const AttentionSequence& a, const AttentionSequence& b, int page_tokens) {
+  const int64_t same = std::ranges::mismatch(a.pages, b.pages).in1 - a.pages.begin();
+  const int64_t seen = std::min(a.first_position, b.first_position);
+  return static_cast<int>(std::min(seen, same * page_tokens) / kSoftmaxBlock * kSoftmaxBlock);
+}
+
+// One build.
+class Cut {
+ public:
+  Cut(AttentionPlan& plan, int group, const KvShape& shape)
+      : plan_(plan), group_(group), shape_(shape) {}
+
+  void run() {
+    std::vector<int>& members = plan_.members;
+    plan_.tasks.clear();
+    members.clear();
+    for (int s = 0; s < std::ssize(plan_.sequences); ++s)
+      may_share(plan_.sequences[s], group_, shape_) ? members.push_back(s) : add_one(s);
+    // Neighbours then share most.
+    std::ranges::sort(members, [&](int a, int b) {
+      return std::ranges::lexicographical_compare(plan_.sequences[a].pages,
+                                                  plan_.sequences[b].pages);
+    });
+    for (int begin = 0; begin < std::ssize(members);) begin = add_run(begin);
+  }
+
+ private:
+  void add_one(int s) {
+    const int num_rows = plan_.sequences[s].num_rows;
+    const int step = task_tokens(plan_.sequences[s], group_, shape_);
+    for (int row = 0; row < num_rows; row += step)
+      plan_.tasks.push_back(
+          {.sequence = s, .row_begin = row, .num_rows = std::min(step, num_rows - row)});
+  }
+
+  // Members from `begin` on for as long as one more saves reading; returns their end.
+  int add_run(int begin) {
+    const std::vector<int>& members = plan_.members;
+    int keys = 0, end = begin + 1, rows = plan_.sequences[members[begin]].num_rows;
+    for (; end < std::ssize(members); ++end) {
+      const AttentionSequence& last = plan_.sequences[members[end - 1]];
+      const AttentionSequence& next = plan_.sequences[members[end]];
+      int with_next = shared_keys(last, next, shape_.page_tokens);
+      if (end > begin + 1) with_next = std::min(with_next, keys);
+      if (with_next == 0 || (end - begin) * with_next < (end - begin - 1) * keys) break;
+      keys = with_next;
+      rows += next.num_rows;
+    }
+    add_tasks(begin, end, rows, keys);
+    return end;
+  }
+
+  // Tasks of members [begin, end) with so many rows in all: as large as leaves no worker idle, of
+  // about the same size.
+  void add_tasks(int begin, int end, int rows, int keys) {
+    const std::vector<int>& members = plan_.members;
+    const int most = std::clamp(rows * shape_.num_heads / (2 * plan_.num_workers), 1,
+                                task_tokens(plan_.sequences[members[begin]], group_, shape_));
+    const int num_tasks = (rows + most - 1) / most, wanted = (rows + num_tasks - 1) / num_tasks;
+    while (begin < end) {
+      AttentionPlan::Task task = {
+          .sequence = members[begin], .num_members = 0, .first_member = begin, .shared_keys = keys};
+      for (; begin < end; ++begin, ++task.num_members) {
+        const int more = plan_.sequences[members[begin]].num_rows;
+        if (task.num_members > 0 && task.num_rows + more > wanted) break;
+        task.num_rows += more;
+      }
+      task.num_members == 1 ? add_one(task.sequence) : plan_.tasks.push_back(task);
+    }
+  }
+
+  AttentionPlan& plan_;
+  const int group_;
+  const KvShape& shape_;
+};
+
+}  // namespace
+
+void AttentionPlan::reserve(int max_sequences, int max_rows) {
+  sequences.reserve(max_sequences);
+  members.reserve(max_sequences);
+  tasks.reserve(max_rows);
+}
+
+void AttentionPlan::build(int num_heads, const KvShape& shape) {
+  HOCKET_CHECK(shape.num_heads >= 1 && num_heads % shape.num_heads == 0);
+  Cut(*this, num_heads / shape.num_heads, shape).run();
+  // The roles apart, since latents run them apart; in each the longest first, so that no worker
+  // starts one when the others are done.
+  const auto order = [&](const Task& t) {
+    return std::pair(sequences[t.sequence].role, -int64_t{num_keys(t)} * t.num_rows);
+  };
+  std::ranges::sort(tasks, [&](const Task& a, const Task& b) { return order(a) < order(b); });
+}
+
+AttentionPlan::Task AttentionPlan::member(const Task& task, int index) const {
+  if (task.num_members == 1) return task;
+  const int s = members[task.first_member + index];
+  return {.sequence = s, .num_rows = sequences[s].num_rows};
+}
+
+int AttentionPlan::num_keys(const Task& task) const {
+  int most = 0;
+  for (int i = 0; i < task.num_members; ++i) {
+    const Task rows = member(task, i);
+    most = std::max(most, sequences[rows.sequence].first_position + rows.row_begin + rows.num_rows);
+  }
+  return most;
+}
+
+}  // namespace hocket

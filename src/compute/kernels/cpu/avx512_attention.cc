@@ -1,0 +1,215 @@
+// Four rows by two panels: 16 sums, and each load serves two to four of them.
+// False positive of g++ 12 on the undefined registers of its own intrinsics.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include "compute/kernels/attention_block.h"
+#include "compute/kernels/cpu/avx512_lanes.h"
+#include "compute/kernels/cpu/row_counts.h"
+#include "compute/kernels/math.h"
+
+namespace hocket::cpu {
+namespace {
+
+constexpr int kRows = 4;
+constexpr int kLine = 64;
+
+// Even and odd k of sixteen columns.
+struct Pairs {
+  __m512 even, odd;
+};
+inline Pairs load_pairs(const Bf16* w) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(w), 16)),
+          _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(0xaaaaaaaau, w))};
+}
+inline Pairs load_pairs(const float* w) {
+  const __m512 low = _mm512_loadu_ps(w), high = _mm512_loadu_ps(w + 16);
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return {_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high)};
+}
+
+// The sums of R rows and P panels.
+template <int R, int P>
+struct Sums {
+  __m512 c[R][P];
+};
+
+// One k-block: c += e + o. Two lines are brought near for each pair of k, where kFetch.
+template <int R, int P, bool kFetch, class T>
+[[gnu::always_inline]] inline void add_block(const float* x, int64_t x_stride, const T* w,
+                                             int64_t w_stride, const char* fetch, Sums<R, P>& to) {
+  __m512 e[R][P], o[R][P];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) e[r][p] = o[r][p] = _mm512_setzero_ps();
+#pragma GCC unroll 16
+  for (int pair = 0; pair < kBlockK / 2; ++pair) {
+    if constexpr (kFetch) {
+      _mm_prefetch(fetch + 2 * pair * kLine, _MM_HINT_T1);
+      _mm_prefetch(fetch + (2 * pair + 1) * kLine, _MM_HINT_T1);
+    }
+    Pairs b[P];
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) b[p] = load_pairs(w + p * w_stride + pair * 2 * kPanelN);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const float* const a = x + r * x_stride + 2 * pair;
+      const __m512 even = _mm512_set1_ps(a[0]), odd = _mm512_set1_ps(a[1]);
+#pragma GCC unroll 2
+      for (int p = 0; p < P; ++p) {
+        e[r][p] = _mm512_fmadd_ps(even, b[p].even, e[r][p]);
+        o[r][p] = _mm512_fmadd_ps(odd, b[p].odd, o[r][p]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      to.c[r][p] = _mm512_add_ps(to.c[r][p], _mm512_add_ps(e[r][p], o[r][p]));
+}
+
+inline int units(int keys) {
+  return (keys + kBlockK - 1) / kBlockK;
+}
+
+// scores = (q . key) * scale for R rows from `row` on and the keys of one unit.
+template <int R, bool kFetch, class T>
+void score(const BlockRows<T>& b, int row, int unit) {
+  const float* q = b.q + row * b.q_stride;
+  const T* w = b.keys[unit];
+  const char* fetch = reinterpret_cast<const char*>(b.values[unit]);
+  Sums<R, 2> sums;
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums.c[r][0] = sums.c[r][1] = _mm512_setzero_ps();
+  for (int k = 0; k < b.k_blocks; ++k, q += kBlockK, w += kTileElements, fetch += kBlockK * kLine)
+    add_block<R, 2, kFetch>(q, b.q_stride, w, b.key_stride, fetch, sums);
+  const __m512 scale = _mm512_set1_ps(b.scale);
+  float* const y = b.scores + row * kSoftmaxBlock + unit * kBlockK;
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < 2; ++p)
+      _mm512_storeu_ps(y + r * kSoftmaxBlock + p * kPanelN, _mm512_mul_ps(sums.c[r][p], scale));
+}
+
+// o = o * alpha, then the k-blocks of PV: R rows from `row` on and P panels from `panel` on.
+template <int R, int P, bool kFetch, class T>
+void add_values(const BlockRows<T>& b, const float* alpha, int row, int panel) {
+  const int64_t v_dim = int64_t{b.v_panels} * kPanelN;
+  float* const o = b.o + row * v_dim + panel * kPanelN;
+  Sums<R, P> sums;
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      sums.c[r][p] = _mm512_mul_ps(_mm512_loadu_ps(o + r * v_dim + p * kPanelN),
+                                   _mm512_set1_ps(alpha[row + r]));
+  const float* p = b.scores + row * kSoftmaxBlock;
+  const int count = units(b.visible[row + R - 1]);
+  for (int unit = 0; unit < count; ++unit, p += kBlockK) {
+    const char* fetch = nullptr;
+    if constexpr (kFetch)
+      fetch = reinterpret_cast<const char*>(b.next_keys[unit]) + panel * kPanelN * kLine;
+    add_block<R, P, kFetch>(p, kSoftmaxBlock, b.values[unit] + panel * b.value_stride,
+                            b.value_stride, fetch, sums);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int i = 0; i < P; ++i) _mm512_storeu_ps(o + r * v_dim + i * kPanelN, sums.c[r][i]);
+}
+
+// round() of row_bodies for what exp gives: a NaN here has zeros in its low half, since its bits
+// come from bf16 or from the processor, and stays one.
+template <class T>
+inline Lanes rounded(Lanes x) {
+  if constexpr (sizeof(T) == sizeof(float)) return x;
+  const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
+  return and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
+                  Lanes::all_bits(0xffff0000u));
+}
+
+inline float largest_score(const float* s, int visible) {
+  Lanes largest = Lanes::all(-math::kInfinity);
+  int i = 0;
+  for (; i + 16 <= visible; i += 16) largest = max(Lanes::load(s + i), largest);
+  if (i < visible) largest = max(Lanes::load(s + i, visible - i, -math::kInfinity), largest);
+  return largest.largest();
+}
+
+// s becomes p = round(exp(s - m)), and +0 from `visible` up to `end`; returns sum16(p).
+template <class T>
+inline float probabilities(float* s, int visible, int end, float m) {
+  const Lanes all_m = Lanes::all(m);
+  Lanes sum = Lanes::all(0);
+  const auto add = [&](Lanes p, int i) {
+    p.store(s + i);
+    sum = sum + p;
+  };
+  int i = 0;
+  for (; i + 16 <= visible; i += 16)
+    add(rounded<T>(math::exp_not_large(Lanes::load(s + i) - all_m)), i);
+  if (i < visible) {
+    const int rest = visible - i;
+    add(rounded<T>(math::exp_not_large(Lanes::load(s + i, rest, m) - all_m)).keep(rest, 0), i);
+    i += 16;
+  }
+  for (; i < end; i += 16) Lanes::all(0).store(s + i);
+  return sum.sum();
+}
+
+// m, l and alpha of all rows; scores become probabilities.
+template <class T>
+void softmax(const BlockRows<T>& b, float* alpha) {
+  alignas(kLine) float largest[kBlockRows], m[kBlockRows], sum[kBlockRows];
+  for (int r = 0; r < b.rows; ++r)
+    largest[r] = largest_score(b.scores + r * kSoftmaxBlock, b.visible[r]);
+  const Lanes before = Lanes::load(b.m, b.rows, 0);
+  const Lanes after = max(before, Lanes::load(largest, b.rows, 0));
+  const Lanes factor = math::exp_not_large(before - after);
+  after.store(m);
+  after.store(b.m, b.rows);
+  factor.store(alpha);
+  for (int r = 0; r < b.rows; ++r) {
+    const int last = r / kRows * kRows + kRows - 1;  // of those that meet the values with r
+    const int end = units(b.visible[last < b.rows ? last : b.rows - 1]) * kBlockK;
+    sum[r] = probabilities<T>(b.scores + r * kSoftmaxBlock, b.visible[r], end, m[r]);
+  }
+  fma(Lanes::load(b.l, b.rows, 0), factor, Lanes::load(sum, b.rows, 0)).store(b.l, b.rows);
+}
+
+template <bool kFetch, class T>
+void run(const BlockRows<T>& b) {
+  const int count = units(b.visible[b.rows - 1]);
+  for (int unit = 0; unit < count; ++unit)
+    for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
+      if (unit * kBlockK >= b.visible[row + rows() - 1]) return;
+      kFetch&& row == 0 ? score<rows(), kFetch>(b, row, unit) : score<rows(), false>(b, row, unit);
+    });
+  alignas(kLine) float alpha[kBlockRows];
+  softmax(b, alpha);
+  const auto add = [&](auto panels, int panel) {
+    for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
+      kFetch&& row == 0 ? add_values<rows(), panels(), kFetch>(b, alpha, row, panel)
+                        : add_values<rows(), panels(), false>(b, alpha, row, panel);
+    });
+  };
+  for_each_rows<2>(b.v_panels, add);
+}
+
+template <class T>
+void block(const BlockRows<T>& b) {
+  b.next_keys != nullptr ? run<true>(b) : run<false>(b);
+}
+
+}  // namespace
+
+void avx512_attention_block_bf16(const BlockRows<Bf16>& b) {
+  block(b);
+}
+void avx512_attention_block_f32(const BlockRows<float>& b) {
+  block(b);
+}
+
+}  // namespace hocket::cpu
