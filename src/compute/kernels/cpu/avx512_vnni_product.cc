@@ -1,7 +1,9 @@
 // int8 and int4 weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
-// The two halves of a k-block have sums of their own: groups of 32 end with each.
+// Few rows meet a panel at a time, in the order that memory gives it. More meet two panels, which
+// stay in L1 while the rows pass in blocks whose sums and results both fit into registers.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "compute/kernels/cpu/avx512_group.h"
@@ -11,20 +13,35 @@
 namespace hocket::cpu {
 namespace {
 
+constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kHalfQuads = kIntegerBlockK / 8;
-// Bytes ahead that weights are fetched; the best of 1 to 8 KiB on Zen 4.
-template <int R>
-constexpr int kAhead = R <= 4 ? 2048 : 4096;
+constexpr int kPair = 2;      // panels that many rows meet at once
+constexpr int kPairRows = 6;  // in a block of them
+// How far ahead of few rows weights are fetched: bytes, and groups of scales. The best on Zen 5.
+constexpr int kAhead = 4096, kGroupsAhead = 8;
+
+// Lines that numbers of these formats share: two halves of a block, or none.
+constexpr int halves_a_line(WeightFormat format) {
+  return format == WeightFormat::int8 ? 1 : 2;
+}
+template <WeightFormat kFormat>
+inline __m512i half_of_line(__m512i line, int half) {
+  if constexpr (halves_a_line(kFormat) == 1) return line;
+  return _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
+}
 
 inline __m512i four_of(const int8_t* x) {
   int32_t four;
   std::memcpy(&four, x, sizeof four);
   return _mm512_set1_epi32(four);
 }
+inline void fetch(const void* from) {
+  _mm_prefetch(static_cast<const char*>(from), _MM_HINT_T0);
+}
 
-// What one panel multiplies.
-struct Panel {
-  const int8_t* x;  // [k_blocks][R][64]
+// What one panel or a pair of them multiplies.
+struct Panels {
+  const int8_t* x;
   const float* x_scales;
   const int32_t* x_sums;
   const std::byte* w;
@@ -32,30 +49,28 @@ struct Panel {
   const uint8_t* zeros;
   float* y;
 };
-
-// One block: sums of each half. Lines are read in the order they stand in.
-template <int R, WeightFormat kFormat>
-inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sums)[2][R]) {
-  constexpr int kHalves = kFormat == WeightFormat::int8 ? 1 : 2;  // that share a line
-#pragma GCC unroll 16
-  for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
-    _mm_prefetch(reinterpret_cast<const char*>(tile + kAhead<R> + q * 64), _MM_HINT_T1);
-    const __m512i line = _mm512_loadu_si512(tile + q * 64);
-#pragma GCC unroll 2
-    for (int i = 0; i < kHalves; ++i) {
-      const int half = kHalves == 1 ? q / kHalfQuads : i;
-      const __m512i shifted = i == 0 ? line : _mm512_srli_epi16(line, 4);
-      const __m512i w = kHalves == 1 ? line : _mm512_and_si512(shifted, _mm512_set1_epi8(15));
-      const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-        sums[half][r] = _mm512_dpbusd_epi32(sums[half][r], w, four_of(a + r * kIntegerBlockK));
-    }
-  }
+inline Panels panels_at(const ScaledProduct<int8_t>& p, int row, int panel) {
+  const int64_t x_at = int64_t{row} * p.groups, at = int64_t{panel} * p.groups * kPanelN;
+  return {.x = p.x + row * p.x_stride,
+          .x_scales = p.x_scales + x_at,
+          .x_sums = p.x_sums + x_at,
+          .w = p.w + panel * p.panel_bytes,
+          .scales = p.scales + at,
+          .zeros = p.zeros + at,
+          .y = p.y + row * p.y_stride + panel * kPanelN};
 }
 
+template <class V, int N, int R>
+inline void clear(V (&all)[N][R]) {
+#pragma GCC unroll 2
+  for (int i = 0; i < N; ++i)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) all[i][r] = V{};
+}
+
+// acc = fma(float(sum - zero * x_sum), x_scale * scale, acc) for one panel.
 template <int R>
-inline void end_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
+inline void end_group(const Panels& p, int groups, int group, const __m512i (&sums)[R],
                       __m512 (&acc)[R]) {
   const GroupColumns columns = load_group(p.zeros + group * kPanelN, p.scales + group * kPanelN);
 #pragma GCC unroll 8
@@ -65,38 +80,55 @@ inline void end_group(const Panel& p, int groups, int group, const __m512i (&sum
   }
 }
 
-template <int R>
-inline void clear(__m512i (&sums)[2][R]) {
+// One block: sums of each half, since groups of 32 end with each. Lines are read in the order they
+// stand in.
+template <int R, WeightFormat kFormat>
+inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sums)[2][R]) {
+  constexpr int kHalves = halves_a_line(kFormat);
+#pragma GCC unroll 16
+  for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
+    fetch(tile + kAhead + q * kLine);
+    const __m512i line = _mm512_loadu_si512(tile + q * kLine);
+#pragma GCC unroll 2
+    for (int i = 0; i < kHalves; ++i) {
+      const int half = kHalves == 1 ? q / kHalfQuads : i;
+      const __m512i w = half_of_line<kFormat>(line, i);
+      const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) sums[0][r] = sums[1][r] = _mm512_setzero_si512();
+      for (int r = 0; r < R; ++r)
+        sums[half][r] = _mm512_dpbusd_epi32(sums[half][r], w, four_of(a + r * kIntegerBlockK));
+    }
+  }
 }
 
+// One panel; x: [k_blocks][R][64].
 template <int R, WeightFormat kFormat>
-void multiply(const ScaledProduct<int8_t>& all, const Panel& p) {
+void multiply_panel(const ScaledProduct<int8_t>& all, const Panels& p) {
   __m512i sums[2][R];
-  __m512 acc[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
+  __m512 acc[1][R];
+  clear(acc);
   clear(sums);
   int group = 0, next_end = all.group_blocks;
   for (int block = 0; block < all.k_blocks; ++block) {
     multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
                                p.w + int64_t{block} * tile_bytes(kFormat), sums);
+    const bool ends = block + 1 == next_end || block + 1 == all.k_blocks;
+    if (all.group_blocks > 0 && !ends) continue;
+    fetch(p.scales + (group + kGroupsAhead) * kPanelN);
+    fetch(p.zeros + (group + kGroupsAhead) * kPanelN);
     if (all.group_blocks == 0) {
-      end_group(p, all.groups, group++, sums[0], acc);
-      if (group < all.groups) end_group(p, all.groups, group++, sums[1], acc);
-    } else if (block + 1 == next_end || block + 1 == all.k_blocks) {
+      end_group(p, all.groups, group++, sums[0], acc[0]);
+      if (group < all.groups) end_group(p, all.groups, group++, sums[1], acc[0]);
+    } else {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[1][r]);
-      end_group(p, all.groups, group++, sums[0], acc);
+      end_group(p, all.groups, group++, sums[0], acc[0]);
       next_end += all.group_blocks;
-    } else {
-      continue;
     }
     clear(sums);
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[r]);
+  for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[0][r]);
 }
 
 // All panels for R rows.
@@ -107,17 +139,100 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
     for (int r = 0; r < R; ++r)
       std::memcpy(x + (block * R + r) * kIntegerBlockK,
                   p.x + (row + r) * p.x_stride + block * kIntegerBlockK, kIntegerBlockK);
-  const int64_t x_at = int64_t{row} * p.groups;
   for (int panel = 0; panel < p.panels; ++panel) {
-    const int64_t at = int64_t{panel} * p.groups * kPanelN;
-    multiply<R, kFormat>(
-        p, {x, p.x_scales + x_at, p.x_sums + x_at, p.w + panel * p.panel_bytes, p.scales + at,
-            p.zeros + at, p.y + row * p.y_stride + panel * kPanelN});
+    Panels one = panels_at(p, row, panel);
+    one.x = x;
+    multiply_panel<R, kFormat>(p, one);
+  }
+}
+
+// One block of a pair of panels.
+template <int R, WeightFormat kFormat>
+inline void multiply_pair_block(const int8_t* const (&x)[R], int64_t x_at, const std::byte* tile,
+                                int64_t panel_bytes, __m512i (&sums)[kPair][R]) {
+  constexpr int kHalves = halves_a_line(kFormat);
+#pragma GCC unroll 16
+  for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
+    const __m512i first = _mm512_loadu_si512(tile + q * kLine);
+    const __m512i second = _mm512_loadu_si512(tile + panel_bytes + q * kLine);
+#pragma GCC unroll 2
+    for (int half = 0; half < kHalves; ++half) {
+      const __m512i w[kPair] = {half_of_line<kFormat>(first, half),
+                                half_of_line<kFormat>(second, half)};
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const __m512i a = four_of(x[r] + x_at + half * kIntegerBlockK / 2 + q * 4);
+        sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], w[0], a);
+        sums[1][r] = _mm512_dpbusd_epi32(sums[1][r], w[1], a);
+      }
+    }
+  }
+}
+
+// Lines to be fetched meanwhile.
+struct Ahead {
+  const std::byte* from = nullptr;
+  int lines = 0;  // a block
+};
+
+// A pair of panels; groups of whole blocks.
+template <int R, WeightFormat kFormat>
+void multiply_pair(const ScaledProduct<int8_t>& all, const Panels& p, Ahead ahead) {
+  const int8_t* x[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) x[r] = p.x + r * all.x_stride;
+  Panels second = p;
+  second.scales += all.groups * kPanelN;
+  second.zeros += all.groups * kPanelN;
+  __m512 acc[kPair][R];
+  clear(acc);
+  for (int group = 0, block = 0; group < all.groups; ++group) {
+    __m512i sums[kPair][R];
+    clear(sums);
+    const int end = std::min(block + all.group_blocks, all.k_blocks);
+    do {
+      for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch(ahead.from);
+      multiply_pair_block<R, kFormat>(x, int64_t{block} * kIntegerBlockK,
+                                      p.w + int64_t{block} * tile_bytes(kFormat), all.panel_bytes,
+                                      sums);
+    } while (++block < end);
+    end_group(p, all.groups, group, sums[0], acc[0]);
+    end_group(second, all.groups, group, sums[1], acc[1]);
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    _mm512_storeu_ps(p.y + r * all.y_stride, acc[0][r]);
+    _mm512_storeu_ps(p.y + r * all.y_stride + kPanelN, acc[1][r]);
+  }
+}
+
+// All rows for a pair of panels, in blocks as equal as can be. The next pair is fetched meanwhile,
+// after the last what follows it: most often the next task's.
+template <WeightFormat kFormat>
+void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
+  const int row_blocks = (p.rows + kPairRows - 1) / kPairRows;
+  const int lines = static_cast<int>(kPair * p.panel_bytes / kLine / p.k_blocks);
+  Ahead ahead = {p.w + (panel + kPair) * p.panel_bytes, (lines + row_blocks - 1) / row_blocks};
+  for (int block = 0, row = 0; block < row_blocks; ++block) {
+    const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
+    with_rows<kPairRows>(end - row, [&](auto count) {
+      multiply_pair<count(), kFormat>(p, panels_at(p, row, panel), ahead);
+    });
+    ahead.from += int64_t{ahead.lines} * p.k_blocks * kLine;
+    row = end;
   }
 }
 
 template <WeightFormat kFormat>
-void product(const ScaledProduct<int8_t>& p) {
+void product(ScaledProduct<int8_t> p) {
+  if (p.rows > kVectorRows && p.group_blocks > 0) {
+    int panel = 0;
+    for (; panel + kPair <= p.panels; panel += kPair) multiply_all_rows<kFormat>(p, panel);
+    const Panels rest = panels_at(p, 0, panel);
+    p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
+    p.panels -= panel;
+  }
+  if (p.panels == 0) return;
   for_each_rows<kVectorRows>(p.rows,
                              [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
 }
