@@ -1,5 +1,6 @@
 // Who joins a prefill pass: those in chunks, then waiting requests, then whoever can use the rest.
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -24,7 +25,12 @@ void Scheduler::State::prefill() {
                        .play_to_the_end = !options.prefix_cache};
   if (budget.play_to_the_end) budget.growths = running.growths(ratio.now());
   PrefillAdder adder(std::move(budget));
-  if (options.prefill_policy == PrefillPolicy::latency) decoding = decode_shape();
+  if (options.prefill_policy == PrefillPolicy::latency) {
+    decoding = decode_shape();
+    const double beside = to_seconds(times.predict(decoding)) / (1 - options.prompt_share);
+    goal = options.prompt_share > 0 ? std::max(options.itl_goal, from_seconds(beside))
+                                    : options.itl_goal;
+  }
   if (may_begin())
     waiting.begin_pass(cache, {.cache_generation = cache_generation, .rows_total = rows_total});
   if (!continue_chunked(adder)) return;
@@ -57,9 +63,8 @@ void Scheduler::State::pace(PrefillAdder& adder, int begin) {
   const bool first = others.prefill_rows == 0;
   others.decode_rows += decoding.decode_rows;
   others.keys += decoding.keys;
-  const int rows =
-      times.prefill_rows_within(options.itl_goal, others, begin,
-                                {.at_least = first ? page_tokens() : 0, .most = chunk_tokens()});
+  const int rows = times.prefill_rows_within(
+      goal, others, begin, {.at_least = first ? page_tokens() : 0, .most = chunk_tokens()});
   adder.allow(rows);
   if (first) itl_chunk_tokens = rows;
 }
@@ -70,7 +75,9 @@ void Scheduler::State::admit_waiting(PrefillAdder& adder) {
   while (verdict == AddResult::added) {
     const Request* head = waiting.head();
     if (head == nullptr || std::ranges::find(preempted, head) != preempted.end()) return;
-    if (options.outside != nullptr && !options.outside->may_join(*head)) {
+    const bool waits = prefix_is_under_way(*head);
+    num_prefix_waits_total += waits ? 1 : 0;
+    if (waits || (options.outside != nullptr && !options.outside->may_join(*head))) {
       waiting.skip_head();
       continue;
     }
@@ -83,6 +90,30 @@ void Scheduler::State::admit_waiting(PrefillAdder& adder) {
     full = true;
     steps_full = 0;
   }
+}
+
+// Whether a prompt in this pass, in flight or in chunks will put tokens of this one into the cache,
+// enough to wait for them.
+bool Scheduler::State::prefix_is_under_way(const Request& request) const {
+  if (options.in_batch.most_cached < 0 || !options.prefix_cache) return false;
+  const auto least = static_cast<size_t>(options.in_batch.least_common);
+  const auto reusable = request.reusable_tokens();
+  if (reusable.size() < least) return false;
+  size_t common = 0;
+  const auto compare = [&](const Request& other) {
+    if (other.cache_namespace == request.cache_namespace)
+      common = std::max(common, common_len(other.tokens, reusable));
+  };
+  for (const auto& other : chunked) compare(*other);
+  // Those whose last chunk is not committed are the newest.
+  for (const auto& other : running.requests() | std::views::reverse) {
+    if (other->state != Request::State::prefilling) break;
+    compare(*other);
+  }
+  const size_t coming = common - common % static_cast<size_t>(page_tokens());
+  if (coming < least) return false;
+  const auto cached = static_cast<size_t>(cache.match_len(request.cache_namespace, reusable));
+  return coming >= cached + least;
 }
 
 // Those in chunks go first, in order of admission. False: one waits for memory, so everybody does.

@@ -26,10 +26,6 @@ auto class_of(const PrefixCandidate& candidate) {
                     candidate.last);
 }
 
-size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-
 // Candidates sorted by their cached prefixes stand as the leaves of the prefix tree do: those with
 // equal first `depth` tokens are neighbours, and the first of them may end there.
 class BranchRanks {
@@ -80,6 +76,10 @@ double key_of(SchedulePolicy policy, const PrefixCandidate& candidate, uint64_t 
 }
 
 }  // namespace
+
+size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
 
 void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options) {
   if (options.most_cached < 0) return;

@@ -8,7 +8,8 @@
 //   shortest_prefill_first  fewest rows to compute
 //
 // In-batch sharing: a request that has little in the cache but much in common with one further up
-// goes last this time, so that the first can fill the cache for it.
+// goes last this time, so that the first can fill the cache for it. Under every policy one whose
+// beginning is being computed waits for it (Scheduler::State::prefix_is_under_way).
 // Pure functions.   Thread: engine.
 #pragma once
 
@@ -21,8 +22,8 @@
 namespace hocket {
 
 struct InBatchSharing {
-  int most_cached = 32;   // applies to requests with at most so many cached tokens; -1: to none
-  int least_common = 32;  // tokens in common with an earlier waiting request
+  int most_cached = 32;   // goes last with at most so many cached tokens; -1: nobody waits at all
+  int least_common = 32;  // tokens, not cached, in common with an earlier request
 };
 
 struct PrefixCandidate {
@@ -33,6 +34,9 @@ struct PrefixCandidate {
 
   int uncached_len() const { return static_cast<int>(request->tokens.size()) - cached_len; }
 };
+
+// Tokens at the beginning of both.
+size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b);
 
 // Candidates in order of arrival; sets `last`.
 void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options);

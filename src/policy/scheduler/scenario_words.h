@@ -121,6 +121,8 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       options.running_timeout = std::chrono::milliseconds(std::stoi(text));
     else if (key == "itl_us")
       options.itl_goal = std::chrono::microseconds(std::stoi(text));
+    else if (key == "prompt_share")
+      options.prompt_share = std::stod(text);
     else if (key == "seed")
       options.seed = std::stoul(text);
     else

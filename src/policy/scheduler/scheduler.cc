@@ -83,6 +83,8 @@ Result<void> check(const SchedulerOptions& o) {
     return fail(error(ErrorCode::bad_value, "--prefill-policy latency needs a goal above 0 ms")
                     .with_fix("--itl-slo-ms 100")
                     .with_param("--itl-slo-ms"));
+  if (!(o.prompt_share >= 0 && o.prompt_share < 1))
+    return fail(ErrorCode::bad_value, "prompts cannot have {} of a step", o.prompt_share);
   HOCKET_TRY_VOID(at_least("--max-overtaken", o.max_overtaken, 0));
   HOCKET_TRY_VOID(
       at_least("--priority-scheduling-preemption-threshold", o.priorities.preemption_threshold, 0));
@@ -235,6 +237,7 @@ SchedulerStats Scheduler::stats() const {
   stats.num_timed_out_total = s.num_timed_out_total;
   stats.num_displaced_total = s.num_displaced_total;
   stats.num_policy_fallbacks_total = s.waiting.num_fallbacks();
+  stats.num_prefix_waits_total = s.num_prefix_waits_total;
   stats.prompt_tokens_total = s.prompt_tokens_total;
   stats.cached_tokens_total = s.cached_tokens_total;
   stats.generated_tokens_total = s.generated_tokens_total;

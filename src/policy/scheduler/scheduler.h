@@ -44,6 +44,7 @@ struct SchedulerOptions {
   int max_chunked_requests = 1;    // prompts that are computed in part at the same time
   PrefillPolicy prefill_policy = PrefillPolicy::prefill_first;
   Duration itl_goal{};            // of PrefillPolicy::latency: between two tokens of a request; > 0
+  double prompt_share = 0;        // of a step's time for prompts, whatever itl_goal; below 1
   double conservativeness = 1.0;  // of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
@@ -81,6 +82,7 @@ struct SchedulerStats {
   uint64_t num_timed_out_total = 0;         // ended by a timeout
   uint64_t num_displaced_total = 0;         // lost their place in a full queue to a larger priority
   uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
+  uint64_t num_prefix_waits_total = 0;      // times that a prompt let a pass go for its beginning
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
   // PrefillPolicy::latency: prompt tokens that the last pass beside running requests was allowed
   // (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.

@@ -51,6 +51,7 @@ struct Scheduler::State {
   bool continue_chunked(PrefillAdder& adder);
   bool continue_chunk(PrefillAdder& adder, Request& request, int parts);
   void admit_waiting(PrefillAdder& adder);
+  bool prefix_is_under_way(const Request& request) const;
   AddResult admit(PrefillAdder& adder);
   PrefillCandidate candidate(const Request& request, const PrefixMatch& match, int spare) const;
   void start(PrefixMatch match, int len);
@@ -125,11 +126,12 @@ struct Scheduler::State {
   // PrefillPolicy::latency
   StepTimes times;
   StepShape decoding;  // the rows of running requests in this pass
+  Duration goal{};     // of this pass
   int itl_chunk_tokens = 0;
 
   uint64_t num_retracted_total = 0, num_preempted_total = 0;
   uint64_t retracted_input_total = 0, retracted_output_total = 0;
-  uint64_t num_timed_out_total = 0, num_displaced_total = 0;
+  uint64_t num_timed_out_total = 0, num_displaced_total = 0, num_prefix_waits_total = 0;
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
 };
 

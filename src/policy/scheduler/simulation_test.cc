@@ -129,7 +129,7 @@ class Simulation final : Outside {
   }
 
   uint64_t num_retracted = 0, num_copied = 0, num_cached_tokens = 0, num_evicted = 0;
-  uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0;
+  uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0, num_prefix_waits = 0;
   int num_finished = 0, num_refused = 0;
   uint64_t num_held = 0, num_broken = 0, num_skips = 0, num_idle_steps = 0, num_closed = 0;
 
@@ -241,6 +241,10 @@ class Simulation final : Outside {
                                value(slice.request->id), num_started_, wanted.at_most_before);
       ++num_started_;
     }
+    const uint64_t waits = engine_->scheduler().stats().num_prefix_waits_total;
+    if (std::exchange(num_prefix_waits, waits) == waits) return;
+    for (auto& [id, wanted] : wanted_)  // some were skipped
+      if (!wanted.started) allow_as_if_new(wanted);
   }
 
   // Every prompt row that was asked for reports once, in order, retracted or not.
@@ -343,7 +347,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   log::set_level(log::Level::error);
   const uint64_t num_seeds = seeds_wanted();
   uint64_t retracted = 0, copied = 0, cached = 0, evicted = 0;
-  uint64_t preempted = 0, timed_out = 0, displaced = 0;
+  uint64_t preempted = 0, timed_out = 0, displaced = 0, prefix_waits = 0;
   uint64_t held = 0, broken = 0, skips = 0, idle_steps = 0, closed = 0;
   int finished = 0, refused = 0;
   ASSERT_GT(num_seeds, 0u);
@@ -357,6 +361,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
     preempted += simulation.num_preempted;
     timed_out += simulation.num_timed_out;
     displaced += simulation.num_displaced;
+    prefix_waits += simulation.num_prefix_waits;
     held += simulation.num_held;
     broken += simulation.num_broken;
     skips += simulation.num_skips;
@@ -368,9 +373,9 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   fmt::print(
       "{} seeds: {} requests, {} refused, {} retractions, {} preemptions, {} timeouts, {} "
       "displaced, {} copies, {} cached tokens, {} evicted pages; held for {} steps, {} broken, {} "
-      "skips, {} idle steps, {} closed\n",
+      "skips, {} idle steps, {} closed, {} prefix waits\n",
       num_seeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
-      evicted, held, broken, skips, idle_steps, closed);
+      evicted, held, broken, skips, idle_steps, closed, prefix_waits);
   // What never happened was not tested; a few seeds cannot show everything.
   if (num_seeds < 200) return;
   const auto in_1500 = [&](uint64_t count) { return count * 1500 / num_seeds; };
@@ -385,6 +390,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   EXPECT_GT(in_1500(skips), 2000u);
   EXPECT_GT(in_1500(idle_steps), 1000u);
   EXPECT_GT(in_1500(closed), 500u);
+  EXPECT_GT(in_1500(prefix_waits), 200u);
 }
 
 }  // namespace
