@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -129,7 +130,7 @@ class Bench {
   // batch really has.
   void add(Work& work, PassShape pass) {
     const TimePoint start = RealClock().now();
-    runner_.forward(batch_, &counter_);
+    runner_.forward(batch_, {}, &counter_);
     const int wanted = static_cast<int>(batch_.output_rows.size());
     const int block = runner_.plan().work.max_logits_rows;
     for (int row = 0; row < wanted; row += block)
@@ -231,7 +232,19 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
   }
 }
 
-void print_head(const Runner& runner, const Limits& limits, bool json) {
+// Bytes of a line of /proc/self/status: "VmRSS:" now, "VmHWM:" the most so far.
+int64_t resident_bytes(std::string_view name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (word == name) {
+      int64_t kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes * 1024;
+    }
+  return 0;
+}
+
+void print_head(const Runner& runner, const Limits& limits, int64_t resident, bool json) {
   const EngineInfo& info = runner.info();
   if (json) {
     const nlohmann::ordered_json line = {
@@ -241,6 +254,7 @@ void print_head(const Runner& runner, const Limits& limits, bool json) {
         {"dtype", dtype_name(info.dtype)},
         {"form", form_of(info)},
         {"weight_bytes", info.weight_bytes},
+        {"peak_resident_bytes", resident},
         {"num_experts", info.model.moe.num_experts},
         {"top_k", info.model.moe.top_k},
         {"num_moe_layers", std::ranges::count(info.model.layer_is_moe, true)},
@@ -327,6 +341,8 @@ Result<void> run(BenchOneBatchOptions& options) {
   Bench bench(*runner, cost, options);
   std::vector<Case> cases = cases_of(options);
   Limits limits;
+  // Looked at between passes, since measuring the limits takes memory of its own.
+  int64_t resident = resident_bytes("VmHWM:");
   // Cases and limits take turns, so that all see the same neighbours; round 0 warms up.
   for (int round = 0; round <= options.rounds; ++round) {
     measure_limits(*runner, limits);
@@ -335,9 +351,10 @@ Result<void> run(BenchOneBatchOptions& options) {
                             ? bench.prefill(c.input_len)
                             : bench.decode(c.batch, options.context_len, options.output_len);
       if (round > 0) c.rounds.push_back(work);
+      resident = std::max(resident, resident_bytes("VmRSS:"));
     }
   }
-  print_head(*runner, limits, options.json);
+  print_head(*runner, limits, resident, options.json);
   const ModelConfig& model = runner->info().model;
   const int experts_all =
       model.moe.num_experts * static_cast<int>(std::ranges::count(model.layer_is_moe, true));

@@ -54,11 +54,12 @@ struct PlayedPoint {
   Phase phase = Phase::decode;
   int ranks = 2, rows = 0;
   double link_gbit = 0;
-  bool free_split = false;                 // stage times that lose nothing when they are halved
-  double lower_bound_us = 0;               // of orders of whole or halved batches; 0: unknown
-  double tax_us = 0;                       // of cores that move the bytes; 0 in virtual time
-  double idle_share = 0;                   // of steps: what the ledger could not account for
-  std::string why;                         // what the search says of its choice
+  bool free_split = false;                     // stage times that lose nothing when they are halved
+  double lower_bound_us = 0;                   // of orders of whole or halved batches; 0: unknown
+  double tax_us = 0;                           // of cores that move the bytes; 0 in virtual time
+  double idle_share = 0;                       // of steps: what the ledger could not account for
+  double ledger_share = 0, planner_share = 0;  // of steps: what booking and planning them takes
+  std::string why;                             // what the search says of its choice
   std::vector<OverlapRow> rows_of_orders;  // "serial" is one; "auto" another, where it was played
 
   const OverlapRow* find(std::string_view order) const;

@@ -101,7 +101,7 @@ class Point {
   std::map<Cut, CutRuns> cuts_;
   Forced automatic_{.name = "auto"};
   Series exchange_;
-  double none_us_ = 0, idle_share_ = 0;
+  double none_us_ = 0, idle_share_ = 0, ledger_share_ = 0, planner_share_ = 0;
 };
 
 void Point::add_forced(int rows) {
@@ -125,11 +125,16 @@ Result<void> Point::let_planner_learn() {
   none_us_ = none.took_us;
   const int by_time = static_cast<int>(kAutoUs * time_share() / none_us_);
   const int steps = std::clamp(by_time, kLeastAutoSteps, std::max(options_.auto_steps, 1));
+  double planner_us = 0, all_us = 0;
   for (int step = 0; step < steps; ++step) {
     HOCKET_TRY(const OverlapRig::Played played, rig_.play_planned());
     idle_share_ = std::max(idle_share_, step == 0 ? 0 : played.idle_share);
     automatic_.plan = played.plan;
+    planner_us += played.planner_us, all_us += played.took_us;
   }
+  planner_share_ = planner_us / all_us;
+  HOCKET_TRY(const double booking_us, rig_.booking_us(automatic_.plan));
+  ledger_share_ = booking_us * steps / all_us;
   return {};
 }
 
@@ -205,10 +210,15 @@ PlayedPoint Point::result(Phase phase, int rows, double gbit) const {
                     .rows = rows,
                     .link_gbit = gbit,
                     .tax_us = std::max(whole.with_traffic.median() - whole.alone.median(), 0.0),
-                    .idle_share = idle_share_};
+                    .idle_share = idle_share_,
+                    .ledger_share = ledger_share_,
+                    .planner_share = planner_share_};
   if (const auto decision = rig_.decision()) {
     point.lower_bound_us = decision->lower_bound_us;
     point.why = decision->text;
+    for (const Finalist& f : decision->finalists)
+      point.why += fmt::format("\n      [{} pred {:.1f} exp {:.1f} n {}]", describe(f.plan, orders_), f.predicted_us / 1e3, f.expected_us / 1e3, f.num_measured);
+    point.why += fmt::format(" trials {} steps {}", decision->num_trial_steps, decision->num_steps);
   }
   const auto add = [&](const Forced& each) {
     const std::vector<double>& us = each.live.took_us;

@@ -36,7 +36,8 @@ void OverlapReport::print(const PlayedPoint& p) const {
       p.clock, p.shape, p.link_gbit, phase_name(p.phase), p.rows, p.ranks, runs.compute_us,
       runs.exchange_us, runs.compute_us > 0 ? runs.exchange_us / runs.compute_us : 0);
   if (p.clock == "real")
-    fmt::print(", tax {:.0f} us, not accounted for {:.2f} %", p.tax_us, 100 * p.idle_share);
+    fmt::print(", tax {:.0f} us, not accounted for {:.2f} %, ledger {:.3f} %, planner {:.3f} %",
+               p.tax_us, 100 * p.idle_share, 100 * p.ledger_share, 100 * p.planner_share);
   if (!p.why.empty()) fmt::print("\n  auto: {}", p.why);
   fmt::print("\n  {:<28} {:>10} {:>7} {:>6} {:>6} {:>7} | {:>8} {:>8} {:>8} {:>8}\n", "order",
              "step us", "serial/", "eta", "kappa", "/bound", "split", "interf", "exposed",
@@ -85,6 +86,8 @@ void OverlapReport::print_json(const PlayedPoint& p) const {
         {"over_ideal", f.over_ideal},
         {"tax_us", p.tax_us},
         {"idle_share", p.idle_share},
+        {"ledger_share", p.ledger_share},
+        {"planner_share", p.planner_share},
         {"spread_us", row.spread_us}};
     if (row.order == "auto") {
       line["why"] = p.why;

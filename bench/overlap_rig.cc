@@ -29,25 +29,10 @@ struct OverlapRig::Said {
   float took_us = 0;
 };
 
-class OverlapRig::Watch final : public ExchangeWatch {
- public:
-  explicit Watch(std::unique_ptr<Ledger>& ledger) : ledger_(ledger) {}
-  void started(int, MessageKind, Stamp) override {}
-  void waits() override {}
-  void goes_on() override {}
-  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
-    ledger_->waited(lane, kind, stamp, times);
-  }
-
- private:
-  std::unique_ptr<Ledger>& ledger_;
-};
-
 OverlapRig::OverlapRig(const Options& options)
     : seat_(options.seat),
       link_gbit_(options.link_gbit),
-      messages_(options.transport, options.traffic),
-      watch_(std::make_unique<Watch>(ledger_)) {}
+      messages_(options.transport, options.traffic) {}
 
 OverlapRig::~OverlapRig() = default;
 
@@ -77,12 +62,8 @@ Result<void> OverlapRig::load(const Options& options) {
       Runner::create(
           {.settings = settings, .progress = {}, .tokenizer_eos = std::nullopt, .seat = &seat_}));
   runner_->workers().adopt_caller();
-  ledger_ =
-      std::make_unique<Ledger>(Ledger::Limits{.num_layers = runner_->info().model.num_layers,
-                                              .num_ranks = seat_.num_ranks,
-                                              .exact_arrival = messages_.caps().exact_arrival},
-                               kClock);
-  HOCKET_TRY(exchange_, runner_->attach({.transport = messages_, .watch = watch_.get()}));
+  ledger_ = std::make_unique<Ledger>(ledger_limits(), kClock);
+  HOCKET_TRY(exchange_, runner_->attach({.transport = messages_, .watch = ledger_.get()}));
   if (link_gbit_ == 0) settings.parallel.nnodes = seat_.num_ranks;
   settings.parallel.ep_link_gbit = link_gbit_;
   HOCKET_TRY(const auto forecast, forecast_stages(*runner_, settings.parallel));
@@ -92,6 +73,12 @@ Result<void> OverlapRig::load(const Options& options) {
   const int most = settings.scheduler.chunked_prefill_size;
   batch_.reserve(most, most);
   return {};
+}
+
+Ledger::Limits OverlapRig::ledger_limits() const {
+  return {.num_layers = runner_->info().model.num_layers,
+          .num_ranks = seat_.num_ranks,
+          .exact_arrival = messages_.caps().exact_arrival};
 }
 
 void OverlapRig::add_sequence(int first, int rows, std::span<const PageId> pages) {
@@ -218,7 +205,8 @@ Result<OverlapRig::Played> OverlapRig::play_planned() {
   const Plan plan = plan_of(all[0].plan, OrderTable::builtin()).value_or(Plan{});
   HOCKET_TRY(Said mine, run(plan, Mode::live));
   mine.took_us += static_cast<float>(planned_us);
-  HOCKET_TRY(const Played played, finish(plan, mine));
+  HOCKET_TRY(Played played, finish(plan, mine));
+  played.planner_us = planned_us;
   reports_ = heard_;
   return played;
 }
@@ -259,6 +247,38 @@ Result<double> OverlapRig::coverage(const Plan& plan) {
   const double share = coverage_of(ledger_->spans());
   ledger_->keep_spans(false);
   return share;
+}
+
+Result<double> OverlapRig::booking_us(const Plan& plan) {
+  ledger_->keep_spans(true);
+  HOCKET_TRY_VOID(play(plan, Mode::live));
+  ledger_->keep_spans(false);
+  constexpr int kTimes = 200;
+  Ledger other(ledger_limits(), kClock);
+  const TimePoint begin = kClock.now();
+  for (int i = 0; i < kTimes; ++i) {
+    other.begin_step(kClock.now());
+    other.begin_pass(step_, plan, bucket_, false);
+    for (const LedgerSpan& span : ledger_->spans()) {
+      if (span.kind == LedgerSpan::Kind::op) {
+        other.begin_op(span.layer, span.op, span.half);
+        other.end_op();
+      } else if (span.kind == LedgerSpan::Kind::wire) {
+        const TimePoint now = kClock.now();
+        other.heard(lane_of(span.half, span.part), span.message,
+                    {.step = step_, .layer = static_cast<uint16_t>(span.layer)},
+                    {.start = now,
+                     .posted = now,
+                     .peers_posted = now,
+                     .last_byte = now,
+                     .wait_in = now,
+                     .wait_out = now,
+                     .in_bytes = static_cast<uint64_t>(span.bytes)});
+      }
+    }
+    other.end_step(kClock.now());
+  }
+  return to_us(kClock.now() - begin) / kTimes;
 }
 
 std::optional<OverlapDecision> OverlapRig::decision() const {

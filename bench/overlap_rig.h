@@ -39,6 +39,7 @@ class OverlapRig {
     double took_us = 0;     // on the slowest, without copying what was remembered
     double waiting_us = 0;  // for slower ranks, mean over ranks
     double idle_share = 0;  // here, of the step: what the ledger did not account for
+    double planner_us = 0;  // of play_planned(), here
   };
   // All ranks say the same.   Errors: lost_rank; internal (a plan changed bits).
   using Mode = ReplayTransport::Mode;
@@ -49,6 +50,8 @@ class OverlapRig {
   Result<double> exchange_us();
   // As play() live, and the coverage of this rank's spans.
   Result<double> coverage(const Plan& plan);
+  // As play() live; what it took to book that: the same calls over again, on another ledger.
+  Result<double> booking_us(const Plan& plan);
 
   ReplayTransport& messages() { return messages_; }
   // Of rank 0; what its planner says of this batch.
@@ -57,7 +60,6 @@ class OverlapRig {
 
  private:
   struct Said;
-  class Watch;
   explicit OverlapRig(const Options& options);
   Result<void> load(const Options& options);
   void add_sequence(int first, int rows, std::span<const PageId> pages);
@@ -66,15 +68,15 @@ class OverlapRig {
   Result<Said> run(const Plan& plan, Mode mode);
   Result<Played> finish(const Plan& plan, const Said& mine);
   Result<void> compare_bits();
+  Ledger::Limits ledger_limits() const;
 
   const RankSeat seat_;
   const double link_gbit_;
   ReplayTransport messages_;
   std::optional<DummyShape> shape_;
-  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Ledger> ledger_;  // watches the runner's exchange
   std::unique_ptr<Runner> runner_;
   AllToAll* exchange_ = nullptr;
-  std::unique_ptr<Ledger> ledger_;
   std::shared_ptr<const StageModel> prior_;
   LayerCounts layers_;
   std::unique_ptr<Planner> planner_;  // rank 0

@@ -25,19 +25,13 @@ class HubClock final : public Clock {
 };
 
 // Spends the stage times of a rank, and books what it does.
-class BookedWork final : public StageWork, public ExchangeWatch {
+class BookedWork final : public StageWork {
  public:
   BookedWork(LoopbackHub& hub, int rank, Ledger& ledger)
       : hub_(hub), rank_(rank), ledger_(ledger) {}
   void spend(Duration time) override { hub_.spend(rank_, time); }
   void begin_op(int layer, Op op, int half) override { ledger_.begin_op(layer, op, half); }
   void end_op() override { ledger_.end_op(); }
-  void started(int, MessageKind, Stamp) override {}
-  void waits() override {}
-  void goes_on() override {}
-  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
-    ledger_.waited(lane, kind, stamp, times);
-  }
 
  private:
   LoopbackHub& hub_;
@@ -145,7 +139,7 @@ Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& 
              StagePlayer::create(*end, {.layers = layers_,
                                         .bytes_per_s = kLongestBytes / longest_us * 1e6,
                                         .longest_busy_us = longest_us,
-                                        .watch = &work}));
+                                        .watch = &ledger}));
   ledger.begin_step(hub.now());
   ledger.begin_pass(1, {}, bucket_, false);
   HOCKET_TRY_VOID(player->play(times, work));

@@ -9,29 +9,18 @@
 
 #include "compute/weights/hf_config.h"
 #include "compute/weights/safetensors.h"
+#include "engine/testing.h"
 
 namespace hocket {
 namespace {
 
+using testing::choice_of;
+using testing::cost_of;
+
 const std::filesystem::path kTests = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests";
 
-ModelChoice choice_of(const std::filesystem::path& folder, const ModelSettings& change = {}) {
-  ServerSettings settings;
-  settings.model = change;
-  settings.model.model_path = folder.string();
-  auto choice = choose_model_form(settings);
-  EXPECT_TRUE(choice.has_value()) << folder << describe(choice.error());
-  return choice ? *choice : ModelChoice{};
-}
-
-ModelCost cost_of(const ModelChoice& choice) {
-  auto cost = ModelCost::measure(choice);
-  EXPECT_TRUE(cost.has_value()) << describe(cost.error());
-  return *std::move(cost);
-}
-
 ModelCost published(const char* name) {
-  return cost_of(choice_of(kTests / "configs" / name));
+  return cost_of(choice_of(std::filesystem::path("configs") / name));
 }
 
 std::vector<std::filesystem::path> runnable_folders() {
@@ -49,7 +38,7 @@ TEST(Cost, PartsAddUpToWhatLoadingAsksFor) {
   ASSERT_GE(folders.size(), 6);
   for (const auto& folder : folders)
     for (const char* quantization : {"none", "int8", "int4"}) {
-      const ModelChoice choice = choice_of(folder, {.quantization = quantization});
+      const ModelChoice choice = choice_of(folder, {.model = {.quantization = quantization}});
       const auto loaded = measure_weights(choice, nullptr);
       ASSERT_TRUE(loaded.has_value()) << folder << describe(loaded.error());
       EXPECT_EQ(cost_of(choice).weight_bytes(), *loaded) << folder << " " << quantization;
@@ -63,7 +52,7 @@ TEST(Cost, FilesAskForTheSame) {
     const auto source = open_model_weights(folder);
     if (!source) continue;
     for (const char* dtype : {"bfloat16", "float32"}) {
-      const ModelChoice choice = choice_of(folder, {.dtype = dtype});
+      const ModelChoice choice = choice_of(folder, {.model = {.dtype = dtype}});
       const auto loaded = measure_weights(choice, source->get());
       ASSERT_TRUE(loaded.has_value()) << folder << describe(loaded.error());
       EXPECT_EQ(cost_of(choice).weight_bytes(), *loaded) << folder << " " << dtype;
@@ -108,9 +97,9 @@ TEST(Cost, LatentsAreSmall) {
 }
 
 TEST(Cost, FormatsAreSaid) {
-  const std::filesystem::path folder = kTests / "configs" / "qwen3_235b_a22b";
+  const char* folder = "configs/qwen3_235b_a22b";
   const ModelCost plain = cost_of(choice_of(folder));
-  const ModelCost int4 = cost_of(choice_of(folder, {.quantization = "int4"}));
+  const ModelCost int4 = cost_of(choice_of(folder, {.model = {.quantization = "int4"}}));
   EXPECT_EQ(plain.part(WeightPart::experts).format, WeightFormat::bf16);
   EXPECT_EQ(int4.part(WeightPart::experts).format, WeightFormat::int4);
   EXPECT_EQ(int4.part(WeightPart::head).format, WeightFormat::bf16);
@@ -137,7 +126,7 @@ TEST(Cost, OperationsAreThoseOfTheActiveParameters) {
   EXPECT_GT(operations.fp8, operations.floats);
   EXPECT_EQ(operations.integers, 0);
   const ModelCost int8 =
-      cost_of(choice_of(kTests / "configs" / "qwen3_235b_a22b", {.quantization = "int8"}));
+      cost_of(choice_of("configs/qwen3_235b_a22b", {.model = {.quantization = "int8"}}));
   EXPECT_GT(int8.operations(int8.decode(1, 1000)).integers, 0.9 * active(qwen));
   EXPECT_DOUBLE_EQ(int8.operations(int8.decode(1, 1000)).all(), active(qwen) + scores);
 }

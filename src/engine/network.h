@@ -76,7 +76,7 @@ class PulseWatch final : public ExchangeWatch {
     waited_ += RealClock().now() - since_;
   }
   void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
-    if (ledger_ != nullptr) ledger_->waited(lane, kind, stamp, times);
+    if (ledger_ != nullptr) ledger_->heard(lane, kind, stamp, times);
   }
   // How long it stood still since this was asked last.
   Duration take_waited() { return std::exchange(waited_, {}); }

@@ -3,28 +3,20 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include "engine/testing.h"
 
 namespace hocket {
 namespace {
 
-const std::filesystem::path kTests = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests";
-
-ModelChoice choice_of(const char* folder) {
-  ServerSettings settings;
-  settings.model.model_path = (kTests / folder).string();
-  auto choice = choose_model_form(settings);
-  EXPECT_TRUE(choice.has_value()) << folder << describe(choice.error());
-  return choice ? *choice : ModelChoice{};
-}
+using testing::choice_of;
+using testing::cost_of;
 
 std::vector<OverlapPoint> points(const char* folder, const std::vector<double>& links,
                                  int num_ranks = 2) {
   const ModelChoice choice = choice_of(folder);
-  const auto cost = ModelCost::measure(choice);
-  EXPECT_TRUE(cost.has_value());
+  const ModelCost cost = cost_of(choice);
   OverlapQuestion question{.choice = choice,
-                           .cost = *cost,
+                           .cost = cost,
                            .speed = {100e9, 2e12, 4e12},
                            .num_ranks = num_ranks,
                            .decode_rows = {1, 64},

@@ -49,24 +49,25 @@ const Way kWays[] = {
     {"auto", plainly, {}},
 };
 
-std::vector<Answer> serve(Service& service, std::vector<RequestInput> inputs) {
+std::vector<Answer> alone_on_one_rank(const Form& form) {
+  return alone(settings_of(form, 1), traffic(kRequests));
+}
+
+// The same requests, as they come to a service.
+void expect_serves(Service& service, const std::vector<Answer>& want) {
+  ASSERT_TRUE(service.works());
   std::mt19937 random(3);
   std::vector<RequestId> ids;
-  for (RequestInput& input : inputs) {
+  for (RequestInput& input : traffic(kRequests)) {
     ids.push_back(*service.submit(std::move(input)));
     if (random() % 2 == 0) std::this_thread::sleep_for(milliseconds(random() % 6));
   }
   EXPECT_TRUE(service.read_all());
-  std::vector<Answer> answers;
-  for (const RequestId id : ids) answers.push_back(std::move(service.answer(id)));
-  return answers;
-}
-
-void expect_all_same(const std::vector<Answer>& got, const std::vector<Answer>& want) {
   for (size_t i = 0; i < want.size(); ++i) {
     SCOPED_TRACE("request " + std::to_string(i));
-    ASSERT_EQ(got[i].summary.finish, want[i].summary.finish) << got[i].summary.error.message;
-    ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
+    const Answer& got = service.answer(ids[i]);
+    ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+    ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
   }
 }
 
@@ -86,7 +87,7 @@ class OverlapOfRanks : public ::testing::TestWithParam<Form> {
 };
 
 TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
-  const std::vector<Answer> want = alone(settings_of(GetParam(), 1), traffic(kRequests));
+  const std::vector<Answer> want = alone_on_one_rank(GetParam());
   for (const Way& way : kWays) {
     SCOPED_TRACE(way.overlap);
     ServerSettings settings = settings_of(GetParam(), 2);
@@ -94,8 +95,7 @@ TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
     settings.parallel.overlap = way.overlap;
     way.change(settings);
     Service service(settings);
-    ASSERT_TRUE(service.works());
-    ASSERT_NO_FATAL_FAILURE(expect_all_same(serve(service, traffic(kRequests)), want));
+    ASSERT_NO_FATAL_FAILURE(expect_serves(service, want));
     service.engine().stop();
 
     const EngineStats stats = service.engine().stats();
@@ -118,7 +118,7 @@ TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
 // Another plan at every step, any of them, also numbers that are no plan: nobody's answer changes,
 // and all ranks play the same.
 TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
-  const std::vector<Answer> want = alone(settings_of(GetParam(), 1), traffic(kRequests));
+  const std::vector<Answer> want = alone_on_one_rank(GetParam());
   for (const int num_ranks : {2, 4}) {
     SCOPED_TRACE(fmt::format("{} ranks", num_ranks));
     ServerSettings settings = settings_of(GetParam(), num_ranks);
@@ -138,8 +138,7 @@ TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
     };
     Service service({.settings = settings, .stall_timeout = kPatience},
                     [&](Engine& engine) { EngineProbe::overlap(engine).propose_by(any_plan); });
-    ASSERT_TRUE(service.works());
-    ASSERT_NO_FATAL_FAILURE(expect_all_same(serve(service, traffic(kRequests)), want));
+    ASSERT_NO_FATAL_FAILURE(expect_serves(service, want));
     service.engine().stop();
     const EngineStats stats = service.engine().stats();
     for (const RankStats& rank : stats.ranks) {
@@ -194,12 +193,10 @@ TEST_F(OverlapTest, AnOrderOfTheUserIsPlayed) {
   Order mine = known.at(known.find("lightllm-prefill"));
   mine.name = "mine";
   std::ofstream(path) << to_yaml(mine);
-  const std::vector<Answer> want = alone(settings_of(kMoe, 1), traffic(kRequests));
   ServerSettings settings = settings_of(kMoe, 2);
   settings.parallel.overlap_plan = path;
   Service service(settings);
-  ASSERT_TRUE(service.works());
-  ASSERT_NO_FATAL_FAILURE(expect_all_same(serve(service, traffic(kRequests)), want));
+  ASSERT_NO_FATAL_FAILURE(expect_serves(service, alone_on_one_rank(kMoe)));
   EXPECT_EQ(service.engine().overlap().choice, "mine");
   EXPECT_NE(service.engine().stats().overlap.plan[0].find("mine"), std::string::npos);
   std::remove(path.c_str());

@@ -7,7 +7,6 @@ namespace hocket {
 
 class EngineProbe {
  public:
-  static Runner& runner(Engine& engine) { return *engine.state_->ranks.front()->runner; }
   // Of rank 0, which plans.
   static RankOverlap& overlap(Engine& engine) { return engine.state_->ranks.front()->overlap; }
   // Of several ranks.

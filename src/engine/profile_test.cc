@@ -45,7 +45,7 @@ class ProfileTest : public ::testing::Test {
     ledger.end_op();
     ledger.begin_op(0, Op::dispatch_wait, 0);
     clock_.advance(40us);
-    ledger.waited(0, MessageKind::dispatch, {.step = number},
+    ledger.heard(0, MessageKind::dispatch, {.step = number},
                   {.start = begin + 10us,
                    .posted = begin + 20us,
                    .peers_posted = begin + 70us,

@@ -269,17 +269,9 @@ void Runner::describe(const ServerSettings& settings) {
                   .work_bytes = info_.work_bytes}};
 }
 
-void Runner::play(const Order& order) {
-  HOCKET_CHECK(order.num_halves <= kMaxHalves);
-  HOCKET_CHECK(validate(order, moe_graph()).has_value());
-  HOCKET_CHECK(validate(order, shared_moe_graph()).has_value());
-  HOCKET_CHECK(validate(order, dense_graph()).has_value());
-  order_ = &order;
-}
-
-void Runner::forward(const ForwardBatch& batch, ForwardProbe* probe) {
+void Runner::forward(const ForwardBatch& batch, const Plan& plan, ForwardProbe* probe) {
   HOCKET_CHECK(!placement_);
-  const Result<void> done = forward_together(batch, {.probe = probe});
+  const Result<void> done = forward_together(batch, {.plan = plan, .probe = probe});
   HOCKET_CHECK(done.has_value());  // one rank has nobody to lose
 }
 
@@ -289,7 +281,7 @@ Placement Runner::placement() const {
 
 Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish& wish) {
   HOCKET_CHECK(dispatcher_ != nullptr);
-  const Order& order = placement_ ? overlap_.orders->at(wish.plan.order) : *order_;
+  const Order& order = overlap_.orders->at(wish.plan.order);
   if (wish.ledger != nullptr)
     wish.ledger->begin_pass(
         wish.id.step, wish.plan,

@@ -75,11 +75,8 @@ class Runner {
   Backend& backend() { return *backend_; }
   WorkerPool& workers() { return *workers_; }
 
-  // Which order the next passes play, of the only rank; serial at first. Bug if it is not legal for
-  // this model.
-  void play(const Order& order);
   // Afterwards hidden rows for batch.output_rows are ready for logits(). Of the only rank.
-  void forward(const ForwardBatch& batch, ForwardProbe* probe = nullptr);
+  void forward(const ForwardBatch& batch, const Plan& plan = {}, ForwardProbe* probe = nullptr);
   // The same as one of several ranks, which all play this pass, with no rows too. Errors:
   // lost_rank; then nothing of it may be used.
   Result<void> forward_together(const ForwardBatch& batch, const PassWish& wish);
@@ -127,7 +124,6 @@ class Runner {
   std::unique_ptr<Dispatcher> dispatcher_;
   std::optional<PagePool> pages_;
   WorkBuffers work_;
-  const Order* order_ = &serial_order();
   std::array<Half, kMaxHalves> halves_;
 };
 

@@ -4,10 +4,9 @@
 #include <cstdlib>
 #include <functional>
 
-#include "compute/overlap/testing.h"
+#include "compute/overlap/plan.h"
 #include "engine/check/quality.h"
 #include "engine/forms.h"
-#include "engine/probe.h"
 
 namespace hocket {
 namespace {
@@ -121,12 +120,6 @@ TEST_P(SameBits, WhateverTheThreads) {
                      [&](auto& s) { s.compute.num_threads = threads; });
 }
 
-TEST_P(SameBits, WhateverTheOrderOfOperations) {
-  const auto engine = make_engine(settings_);
-  EngineProbe::runner(*engine).play(testing::order_named("four-phase"));
-  expect_same(run_all(*engine, requests()), *alone_);
-}
-
 TEST_P(SameBits, AfterAPrefixHit) {
   const auto engine = make_engine(settings_);
   run_all(*engine, requests());
@@ -234,7 +227,6 @@ TEST(SameBitsForms, CombineGroups) {
   settings.compute.num_threads = 3;
   settings.scheduler.chunked_prefill_size = 32;
   const auto engine = make_engine(settings);
-  EngineProbe::runner(*engine).play(testing::order_named("four-phase"));
   expect_same(run_all(*engine, requests()), two);
 }
 
@@ -252,22 +244,26 @@ TEST_P(SameLogits, OfEveryRow) {
     scripts.push_back(std::move(script));
   }
   std::optional<LogitTable> want;
-  const PlayOptions ways[] = {{}, {.chunk_tokens = 17}, {.chunk_tokens = 50, .max_together = 8}};
+  const Plan halves{.order = OrderTable::builtin().find("four-phase")};
+  const PlayOptions ways[] = {{},
+                              {.chunk_tokens = 17},
+                              {.chunk_tokens = 50, .max_together = 8},
+                              {.plan = halves},
+                              {.chunk_tokens = 17, .plan = halves},
+                              {.chunk_tokens = 50, .max_together = 8, .plan = halves}};
   for (const int page : {1, 16, 32, 128}) {
     ServerSettings settings = base_settings(GetParam());
     settings.memory.page_size = page;
     auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
     ASSERT_TRUE(runner.has_value()) << describe(runner.error());
-    for (const Order* order : {&serial_order(), &testing::order_named("four-phase")}) {
-      (*runner)->play(*order);
-      for (const PlayOptions& way : ways) {
-        const auto got = record_logits(**runner, scripts, way);
-        ASSERT_TRUE(got.has_value()) << describe(got.error());
-        EXPECT_EQ(got->rows(), num_rows);
-        if (!want) want = *got;
-        EXPECT_TRUE(same_logits(*got, *want))
-            << "page " << page << ", " << order->name << ", chunks of " << way.chunk_tokens;
-      }
+    for (const PlayOptions& way : ways) {
+      const auto got = record_logits(**runner, scripts, way);
+      ASSERT_TRUE(got.has_value()) << describe(got.error());
+      EXPECT_EQ(got->rows(), num_rows);
+      if (!want) want = *got;
+      EXPECT_TRUE(same_logits(*got, *want))
+          << "page " << page << ", " << describe(way.plan, OrderTable::builtin()) << ", chunks of "
+          << way.chunk_tokens;
     }
   }
 }

@@ -3,28 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include "engine/testing.h"
 
 namespace hocket {
 namespace {
 
-const std::filesystem::path kTests = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests";
+using testing::choice_of;
+using testing::cost_of;
+
 constexpr MachineSpeed kSpeed = {100e9, 2e12, 4e12};
 constexpr Op kComputing[] = {Op::attn_in, Op::attn_core, Op::mlp,
                              Op::gate,    Op::shared,    Op::experts};
-
-ModelChoice choice_of(const char* folder, ServerSettings settings = {}) {
-  settings.model.model_path = (kTests / folder).string();
-  auto choice = choose_model_form(settings);
-  EXPECT_TRUE(choice.has_value()) << folder << describe(choice.error());
-  return choice ? *choice : ModelChoice{};
-}
-
-ModelCost cost_of(const ModelChoice& choice) {
-  auto cost = ModelCost::measure(choice);
-  EXPECT_TRUE(cost.has_value()) << describe(cost.error());
-  return *std::move(cost);
-}
 
 // All layers, as one rank plays them, without what its starts and waits copy.
 double computed_us(const StageForecast& forecast, const Bucket& bucket) {

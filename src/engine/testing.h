@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/check/quality.h"
+#include "engine/cost.h"
 #include "engine/engine.h"
 
 namespace hocket::testing {
@@ -29,6 +30,20 @@ inline ServerSettings settings_for(const std::filesystem::path& model) {
   settings.memory.max_running_requests = 32;
   settings.compute.cpu_bind = "none";
   return settings;
+}
+
+// Of a model by its config.json; `folder` is absolute or of tests/.
+inline ModelChoice choice_of(const std::filesystem::path& folder, ServerSettings settings = {}) {
+  settings.model.model_path = (source_dir() / "tests" / folder).string();
+  auto choice = choose_model_form(settings);
+  EXPECT_TRUE(choice.has_value()) << folder << describe(choice.error());
+  return choice ? *choice : ModelChoice{};
+}
+
+inline ModelCost cost_of(const ModelChoice& choice) {
+  auto cost = ModelCost::measure(choice);
+  EXPECT_TRUE(cost.has_value()) << describe(cost.error());
+  return *std::move(cost);
 }
 
 inline std::unique_ptr<Engine> make_engine(const ServerSettings& settings) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <string>
 
@@ -26,50 +27,57 @@ using testing::start;
 using Kind = MessageKind;
 using Time = LoopbackHub::Time;
 
+Result<void> void_of(const Result<int>& result) {
+  if (!result) return fail(result.error());
+  return {};
+}
+
 class ExchangeEnds : public ::testing::TestWithParam<Time> {};
 INSTANTIATE_TEST_SUITE_P(Comm, ExchangeEnds, ::testing::Values(Time::real, Time::virtual_time),
                          [](const auto& param) {
                            return param.param == Time::real ? "Real" : "Virtual";
                          });
 
-// At once when the rank is woken, and soon if it is not.
+// At once when the rank is woken, and soon if it is not; whether it waits for one or for any.
 TEST_P(ExchangeEnds, AnAbortEndsAWait) {
-  for (const bool wakes : {true, false}) {
-    LoopbackHub hub(2, {}, GetParam());
-    std::atomic<uint32_t> abort = 0;
-    std::atomic<Transport*> waiting = nullptr;
-    std::atomic<int64_t> raised_ns = 0;
-    on_ranks(hub, 2, [&](Transport& end) {
-      AllToAll::Options with = options();
-      with.abort = &abort;
-      auto exchange = make(end, with);
-      if (end.rank() == 1) {
-        while (waiting == nullptr) end.progress(), end.wait(1ms);
-        for (int i = 0; i < 20; ++i) end.progress(), end.wait(1ms);
-        raised_ns = end.now().time_since_epoch().count();
-        abort = 1;
-        if (wakes) waiting.load()->wake();
-        expect_lost(start(*exchange, Kind::agree), HasSubstr("the step was given up"));
+  for (const bool wakes : {true, false})
+    for (const bool any : {false, true}) {
+      LoopbackHub hub(2, {}, GetParam());
+      std::atomic<uint32_t> abort = 0;
+      std::atomic<Transport*> waiting = nullptr;
+      std::atomic<int64_t> raised_ns = 0;
+      on_ranks(hub, 2, [&](Transport& end) {
+        AllToAll::Options with = options();
+        with.abort = &abort;
+        auto exchange = make(end, with);
+        if (end.rank() == 1) {
+          while (waiting == nullptr) end.progress(), end.wait(1ms);
+          for (int i = 0; i < 20; ++i) end.progress(), end.wait(1ms);
+          raised_ns = end.now().time_since_epoch().count();
+          abort = 1;
+          if (wakes) waiting.load()->wake();
+          expect_lost(start(*exchange, Kind::agree), HasSubstr("the step was given up"));
+          EXPECT_EQ(exchange->lost_peer(), -1);
+          while (abort == 1) end.wait(1ms), end.progress();
+          return;
+        }
+        EXPECT_TRUE(start(*exchange, Kind::dispatch).has_value());
+        waiting = &end;
+        expect_lost(
+            any ? void_of(exchange->wait_any(std::array{0}, Kind::dispatch, kStamp))
+                : exchange->wait(0, Kind::dispatch, kStamp),
+            AllOf(HasSubstr("the step was given up"),
+                  HasSubstr("rank 1 owes the dispatch of step 7, layer 2 (lane 0) to rank 0")));
         EXPECT_EQ(exchange->lost_peer(), -1);
-        while (abort == 1) end.wait(1ms), end.progress();
-        return;
-      }
-      EXPECT_TRUE(start(*exchange, Kind::dispatch).has_value());
-      waiting = &end;
-      expect_lost(
-          exchange->wait(0, Kind::dispatch, kStamp),
-          AllOf(HasSubstr("the step was given up"),
-                HasSubstr("rank 1 owes the dispatch of step 7, layer 2 (lane 0) to rank 0")));
-      EXPECT_EQ(exchange->lost_peer(), -1);
-      const Duration took = end.now() - TimePoint(Duration(raised_ns.load()));
-      if (GetParam() == Time::virtual_time) {
-        EXPECT_LE(took, wakes ? 0ms : 50ms);
-      } else {
-        EXPECT_LT(took, 10s);
-      }
-      abort = 2;
-    });
-  }
+        const Duration took = end.now() - TimePoint(Duration(raised_ns.load()));
+        if (GetParam() == Time::virtual_time) {
+          EXPECT_LE(took, wakes ? 0ms : 50ms);
+        } else {
+          EXPECT_LT(took, 10s);
+        }
+        abort = 2;
+      });
+    }
 }
 
 // Who gave the step up closes its end: that is not what the others are told.

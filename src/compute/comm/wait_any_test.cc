@@ -42,7 +42,6 @@ TimePoint at(Duration time) {
 
 class Notes final : public ExchangeWatch {
  public:
-  void started(int, Kind, Stamp) override {}
   void waits() override { text += "waits, "; }
   void goes_on() override { text += "goes on, "; }
   void heard(int lane, Kind kind, Stamp stamp, const ExchangeTimes& times) override {
@@ -133,28 +132,6 @@ TEST_P(WaitAnyFails, AStallNamesAllThatIsMissing) {
     EXPECT_EQ(exchange->lost_peer(), 1);
     expect_lost(exchange->wait(4, Kind::dispatch, kStamp), HasSubstr("lane 6"));  // it stays
     num_left = 0;
-  });
-}
-
-TEST_P(WaitAnyFails, AnAbortEndsIt) {
-  LoopbackHub hub(2, {}, GetParam());
-  std::atomic<uint32_t> abort = 0;
-  on_ranks(hub, 2, [&](Transport& end) {
-    AllToAll::Options with = options();
-    with.abort = &abort;
-    auto exchange = make(end, with);
-    if (end.rank() == 1) {
-      for (int i = 0; i < 5; ++i) end.wait(1ms), end.progress();
-      abort = 1;
-      while (abort == 1) end.wait(1ms), end.progress();
-      return;
-    }
-    EXPECT_TRUE(start(*exchange, Kind::combine, kStamp, 4).has_value());
-    const auto any = exchange->wait_any(std::array{4}, Kind::combine, kStamp);
-    ASSERT_FALSE(any.has_value());
-    expect_lost(std::unexpected(any.error()), HasSubstr("the step was given up while rank 1 owes"));
-    EXPECT_EQ(exchange->lost_peer(), -1);
-    abort = 2;
   });
 }
 

@@ -70,10 +70,6 @@ SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish) {
   return {batch.first_half_rows > 0 ? batch.first_half_rows : wished_rows(rows, wish)};
 }
 
-SplitRule even_split(const ForwardBatch& batch) {
-  return {(batch.num_rows() + 1) / 2};
-}
-
 void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const KvShape& shape,
                  std::span<Half> halves) {
   const int num_rows = batch.num_rows();

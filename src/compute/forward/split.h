@@ -36,9 +36,6 @@ int wished_rows(int rows, const SplitWish& wish);
 // first half's. Pure.
 SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish);
 
-// Half as many rows for each.
-SplitRule even_split(const ForwardBatch& batch);
-
 // Fills halves[0 .. n): one half takes all rows; two are cut by `rule`. Plans each half's
 // attention. Allocates nothing after reserve_halves().   Thread: engine.
 void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const KvShape& shape,

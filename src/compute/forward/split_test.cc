@@ -30,7 +30,7 @@ ForwardBatch batch_of(std::initializer_list<std::pair<int, int>> rows_and_positi
 TEST(Split, OneHalfTakesAllRows) {
   const ForwardBatch batch = batch_of({{5, 0}, {1, 40}});
   std::array<Half, 1> halves;
-  split_batch(batch, even_split(batch), 4, kShape, halves);
+  split_batch(batch, split_for(batch, {}), 4, kShape, halves);
   EXPECT_EQ(halves[0].rows.count, 6);
   EXPECT_EQ(halves[0].attention.sequences.size(), 2u);
 }

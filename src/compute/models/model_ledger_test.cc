@@ -36,7 +36,7 @@ class ModelLedger : public ::testing::Test {
                                       .dispatcher = dispatcher_,
                                       .order = order,
                                       .halves = std::span(machine_.halves).first(order.num_halves),
-                                      .split = even_split(machine_.batch),
+                                      .split = split_for(machine_.batch, {}),
                                       .ledger = &ledger})
             .has_value());
     return ledger.end_step(clock_.now());

@@ -137,7 +137,7 @@ struct Manner {
   ExchangeMode mode = ExchangeMode::counted;
   const Order* order = &serial_order();
   int parts = 1;
-  int first_rows = -1;  // of two halves, here; -1: half of the rows
+  int first_rows = -1;  // of two halves, here; -1: as split_for() says
 };
 
 struct Player {
@@ -163,7 +163,7 @@ struct Player {
          .dispatcher = dispatcher,
          .order = *how.order,
          .halves = std::span(machine.halves).first(how.order->num_halves),
-         .split = how.first_rows < 0 ? even_split(machine.batch) : SplitRule{how.first_rows},
+         .split = how.first_rows < 0 ? split_for(machine.batch, {}) : SplitRule{how.first_rows},
          .id = {.step = static_cast<uint64_t>(step), .mode = how.mode, .parts = how.parts},
          .probe = probe});
   }

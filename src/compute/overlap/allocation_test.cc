@@ -24,7 +24,7 @@ TEST(LedgerAllocations, AStepMakesNone) {
       const Ledger::Beside beside(&ledger);
       ledger.begin_op(i % 4, Op::dispatch_wait, i % 2);
       const TimePoint now = clock.now();
-      ledger.waited(i % kMaxLanes, static_cast<MessageKind>(i % kNumMessageKinds), {},
+      ledger.heard(i % kMaxLanes, static_cast<MessageKind>(i % kNumMessageKinds), {},
                     {.peers_posted = now, .last_byte = now, .wait_in = now, .wait_out = tick()});
       ledger.end_op();
     }

@@ -121,7 +121,7 @@ Ledger::Beside::~Beside() {
             .what = what_});
 }
 
-void Ledger::waited(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
+void Ledger::heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
   if (!is_open_) return;
   if (kind == MessageKind::agree) note_latency(times);
   book_wait(lane, kind, stamp, times);

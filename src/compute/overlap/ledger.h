@@ -80,7 +80,8 @@ struct LedgerSpan {
   const char* what = "beside";  // of beside
 };
 
-class Ledger {
+// May itself be the watch of an exchange.
+class Ledger final : public ExchangeWatch {
  public:
   struct Limits {
     int num_layers = 0, num_ranks = 1;
@@ -115,8 +116,8 @@ class Ledger {
     const char* what_;
     TimePoint begin_{};
   };
-  // After a wait for rows, or for an agreement: from within ExchangeWatch::heard().
-  void waited(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times);
+  // After a wait for rows, or for an agreement.
+  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override;
   // The account is whole until the next begin_step().
   const StepAccount& end_step(TimePoint now);
 

@@ -33,14 +33,14 @@ class LateLedgerTest : public ::testing::Test {
   void waited(int part, const Told& told) {
     ledger_.begin_op(0, Op::dispatch_wait, 0);
     clock_.advance(base_ + told.there - clock_.now());
-    ledger_.waited(part, told.kind, {},
-                   {.start = base_,
-                    .posted = base_,
-                    .peers_posted = base_ + told.pushed,
-                    .last_byte = base_ + told.there,
-                    .wait_in = base_ + told.wait_in,
-                    .wait_out = base_ + told.there,
-                    .in_bytes = static_cast<uint64_t>(told.bytes)});
+    ledger_.heard(part, told.kind, {},
+                  {.start = base_,
+                   .posted = base_,
+                   .peers_posted = base_ + told.pushed,
+                   .last_byte = base_ + told.there,
+                   .wait_in = base_ + told.wait_in,
+                   .wait_out = base_ + told.there,
+                   .in_bytes = static_cast<uint64_t>(told.bytes)});
     ledger_.end_op();
   }
   // A step: computes, then waits for messages of `bytes` that are noticed then, all pushed at 10.
@@ -114,7 +114,7 @@ TEST_F(LateLedgerTest, AnEstimateLiesBelowTheBound) {
                                 .in_bytes = 100 * (1 + random() % 4)};
       clock_.advance(there - in);
       const auto kind = random() % 2 == 0 ? kDispatch : kCombine;
-      for (Ledger* ledger : {&ledger_, &believer}) ledger->waited(i % kMaxLanes, kind, {}, times);
+      for (Ledger* ledger : {&ledger_, &believer}) ledger->heard(i % kMaxLanes, kind, {}, times);
     }
     const StepAccount &a = ledger_.end_step(clock_.now()), &b = believer.end_step(clock_.now());
     ASSERT_GE(a.hidden, 0ns);

@@ -31,20 +31,6 @@ class TransportClock final : public Clock {
   const Transport& transport_;
 };
 
-class Booker final : public ExchangeWatch {
- public:
-  explicit Booker(Ledger& ledger) : ledger_(ledger) {}
-  void started(int, MessageKind, Stamp) override {}
-  void waits() override {}
-  void goes_on() override {}
-  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
-    ledger_.waited(lane, kind, stamp, times);
-  }
-
- private:
-  Ledger& ledger_;
-};
-
 struct Script {
   const Order* order = &serial_order();
   int num_layers = 2;
@@ -63,11 +49,10 @@ class ScriptedRank {
         script_(script),
         clock_(end),
         ledger_({.num_layers = script.num_layers, .num_ranks = 2, .exact_arrival = true}, clock_),
-        booker_(ledger_),
         bytes_(static_cast<size_t>(script.message.count() / script.parts) - kHead) {
     const MessageSizes sizes = {bytes_.size(), bytes_.size(), 8};
     exchange_ = *AllToAll::create(
-        end, {.most_bytes = on_lanes(kMaxLanes, sizes), .epoch = 1, .watch = &booker_});
+        end, {.most_bytes = on_lanes(kMaxLanes, sizes), .epoch = 1, .watch = &ledger_});
   }
 
   StepAccount play_step() {
@@ -128,7 +113,6 @@ class ScriptedRank {
   const Script& script_;
   const TransportClock clock_;
   Ledger ledger_;
-  Booker booker_;
   std::vector<std::byte> bytes_;
   std::unique_ptr<AllToAll> exchange_;
   uint64_t step_ = 1;

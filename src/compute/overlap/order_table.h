@@ -44,7 +44,6 @@ class OrderTable {
 // for each half. `where`: for errors, "my.yaml". Errors: bad_value.
 //
 //   name: four-phase
-//   about: vLLM's order, one line                     # optional
 //   halves: 2
 //   slots: [a.attn_in, a.attn_core, a.mlp, b-.combine_wait, ...]   # `b-`: one layer behind
 Result<Order> parse_order(std::string_view yaml, std::string_view where);

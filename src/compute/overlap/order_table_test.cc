@@ -276,7 +276,7 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
       {"name: x\nslots: [", "f:2: ", "YAML as docs/contracts/overlap.md shows"},
       {"name: x\nhalves: 1\nslot: [a.gate]", "f:3: 'slot' is no part of an order", "slots"},
       {"name: x\nhalves: 1\ncolour: red", "f:3: 'colour' is no part of an order",
-       "one of name, about, halves, slots"},
+       "one of name, halves, slots"},
       {"name: x\nname: y\nhalves: 1", "f:2: name is said twice", "say it once"},
       {"name: x\nhalves: 2", "f:1: slots is missing", "add slots:"},
       {"name: X y\nhalves: 1\nslots: []", "f:1: that is no name for an order",

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxNameLength = 48;
 constexpr int kMostOrders = 64;  // of a file
-constexpr std::array<std::string_view, 4> kKeys = {"name", "about", "halves", "slots"};
+constexpr std::array<std::string_view, 3> kKeys = {"name", "halves", "slots"};
 // Words that stand for something else where orders are chosen.
 constexpr std::array<std::string_view, 4> kTaken = {"auto", "none", "single-batch", "two-batch"};
 
@@ -60,12 +60,12 @@ class OrderReader {
       const auto known = std::ranges::find(kKeys, key);
       if (known == kKeys.end())
         return fail(at(entry.first, "'{}' is no part of an order", key)
-                        .with_fix(nearest_of(key, kKeys, "name, about, halves, slots")));
+                        .with_fix(nearest_of(key, kKeys, "name, halves, slots")));
       if (++count[known - kKeys.begin()] > 1)
         return fail(at(entry.first, "{} is said twice", key).with_fix("say it once"));
     }
     for (size_t i = 0; i < kKeys.size(); ++i)
-      if (count[i] == 0 && kKeys[i] != "about")
+      if (count[i] == 0)
         return fail(at(root, "{} is missing", kKeys[i]).with_fix(fmt::format("add {}:", kKeys[i])));
     return {};
   }

@@ -35,9 +35,6 @@ struct Played {
 
 class Waits final : public ExchangeWatch {
  public:
-  void started(int, MessageKind, Stamp) override {}
-  void waits() override {}
-  void goes_on() override {}
   void heard(int, MessageKind, Stamp, const ExchangeTimes& times) override {
     exposed += times.wait_out - times.wait_in;
   }

@@ -24,7 +24,7 @@ class Player final : public ForwardProbe {
       const int wanted = std::max(done + 1, options_.max_together == 1 ? 0 : kFirstTogether + pass);
       joined = std::min({total, std::max(joined, wanted), done + options_.max_together});
       HOCKET_TRY_VOID(fill(joined));
-      runner_.forward(batch_, this);
+      runner_.forward(batch_, options_.plan, this);
       show_heads();
       done = static_cast<int>(std::ranges::count_if(sequences_, &Sequence::done));
     }

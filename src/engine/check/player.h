@@ -49,6 +49,7 @@ struct PlayOptions {
   int chunk_tokens = 0;  // prompt rows of one pass; 0: the whole prompt
   int max_together = 1;  // scripts in one pass: a few at first, then one more each pass, so that
                          // chunks and decode rows mix
+  Plan plan;             // of every pass
 };
 
 // Every script's rows are shown once, positions ascending. Pages are handed out from the pool's
