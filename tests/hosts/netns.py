@@ -180,8 +180,9 @@ class Host:
         if rate == "none":
             where.tc(f"qdisc replace dev {device} root pfifo limit 1000")
             return
-        # A full bucket goes at once, so it is small: half a millisecond, but whole segments fit.
-        burst = max(int(bits_per_second(rate) / 8 * 0.0005), 25000)
+        # A full bucket goes at once, so it is small, or messages that fit would take no time. Below about 160 us of the
+        # rate that rate is no longer reached: the timer that fills it comes late.
+        burst = max(int(bits_per_second(rate) / 8 * 160e-6), 6000)
         where.ip(f"link set {device} gso_max_size {min(burst * 4 // 5, 65536)}")
         where.tc(f"qdisc replace dev {device} root tbf rate {rate} burst {burst} latency 50ms")
 
