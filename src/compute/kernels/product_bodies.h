@@ -15,7 +15,7 @@ void product_int4(const ScaledProduct<int8_t>& p);
 
 namespace hocket::cpu {
 
-// Some rows at a time, widened to fp32 in scratch; weights are widened in registers.
+// Weights are widened in registers; AVX2 widens some rows at a time to fp32 in scratch.
 void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);
