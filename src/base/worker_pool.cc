@@ -92,7 +92,7 @@ void WorkerPool::serve(int worker, int cpu) {
   while (true) {
     const int64_t deadline = now_ns() + spin_ns_;
     while (round_.load(std::memory_order_acquire) == seen) {
-      for (int i = 0; i < 64; ++i) _mm_pause();
+      for (int i = 0; i < 64 && round_.load(std::memory_order_relaxed) == seen; ++i) _mm_pause();
       if (now_ns() > deadline) round_.wait(seen, std::memory_order_acquire);
     }
     ++seen;  // a round ends only when every worker has served it, so none is skipped

@@ -12,8 +12,9 @@ namespace {
 constexpr int kTasksPerWorker = 4;  // so that a worker held up elsewhere costs a quarter of a share
 constexpr int kPanelGroup = 2;      // gate and up
 
-// Weights that stay in a core's L2 while the rows pass.
-constexpr int64_t kCachedBytes = 512 << 10;
+// Weights of one task: some microseconds of reading, so that workers end together.
+constexpr int64_t kTaskBytes = 128 << 10;
+constexpr int kLeastTaskPanels = 4;
 constexpr int kLeastGroup = 32;   // of integer weights
 constexpr int kRouterArrays = 3;  // of numbers an expert (TopKRow)
 
@@ -23,13 +24,11 @@ constexpr int ceil_div(int a, int b) {
 
 }  // namespace
 
-int panels_per_task(int panels, int64_t panel_bytes, int rows, int num_workers) {
+int panels_per_task(int panels, int64_t panel_bytes, int num_workers) {
   const int tasks = num_workers == 1 ? 1 : num_workers * kTasksPerWorker;
   const int share = ceil_div(ceil_div(panels, tasks), kPanelGroup) * kPanelGroup;
-  const int cached =
-      static_cast<int>(std::max(int64_t{1}, kCachedBytes / panel_bytes / kPanelGroup)) *
-      kPanelGroup;
-  return std::min({share, kMaxTaskPanels, rows > cpu::kVectorRows ? cached : kMaxTaskPanels});
+  const auto some = static_cast<int>(kTaskBytes / panel_bytes / kPanelGroup) * kPanelGroup;
+  return std::min({share, std::max(some, kLeastTaskPanels), kMaxTaskPanels});
 }
 
 int rows_per_task(int panel_tasks, int rows, int num_workers) {

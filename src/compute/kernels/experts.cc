@@ -1,5 +1,6 @@
 #include "compute/kernels/experts.h"
 
+#include "compute/kernels/neighbour_tasks.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/kernels/task_product.h"
 
@@ -35,11 +36,11 @@ template <class Body>
 void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeights::* weight,
                    Body&& body) {
   const PackedWeight& any = pass.call.experts[0].*weight;
-  const int width = std::min(
-      any.panels(), panels_per_task(any.panels() * pass.num_experts, any.panel_bytes(),
-                                    pass.num_rows(pass.experts[0]), backend.workers().size()));
+  const int width =
+      std::min(any.panels(), panels_per_task(any.panels() * pass.num_experts, any.panel_bytes(),
+                                             backend.workers().size()));
   const int parts = (any.panels() + width - 1) / width;
-  backend.workers().run(pass.num_experts * parts, [&](int task, int worker) {
+  run_neighbours(backend.workers(), pass.num_experts * parts, [&](int task, int worker) {
     const int expert = pass.experts[task / parts], panel = task % parts * width;
     body(expert, ProductRows::Part{.row = pass.first_row(expert),
                                    .rows = pass.num_rows(expert),

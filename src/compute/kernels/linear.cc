@@ -1,5 +1,6 @@
 #include "compute/kernels/linear.h"
 
+#include "compute/kernels/neighbour_tasks.h"
 #include "compute/kernels/task_product.h"
 
 namespace hocket {
@@ -16,11 +17,11 @@ void put(const float* from, int count, float* to, Store store) {
 void run_linear(Backend& backend, const ProductRows& x, const PackedWeight& w, View<float> y,
                 Store store) {
   const int rows = static_cast<int>(y.rows), num_workers = backend.workers().size();
-  const int width = panels_per_task(w.panels(), w.panel_bytes(), rows, num_workers);
+  const int width = panels_per_task(w.panels(), w.panel_bytes(), num_workers);
   const int panel_tasks = (w.panels() + width - 1) / width;
   const int height = rows_per_task(panel_tasks, rows, num_workers);
   const int row_tasks = (rows + height - 1) / height;
-  backend.workers().run(panel_tasks * row_tasks, [&](int task, int worker) {
+  run_neighbours(backend.workers(), panel_tasks * row_tasks, [&](int task, int worker) {
     const int panel = task % panel_tasks * width, first = task / panel_tasks * height;
     const ProductRows::Part part = {.row = first,
                                     .rows = std::min(height, rows - first),

@@ -107,7 +107,7 @@ TEST(Choose, TasksCoverEverythingAndStayWithinLimits) {
     for (int k_blocks : {1, 16, 64, 512})
       for (int rows : {1, 8, 9, 512})
         for (int num_workers : {1, 2, 16}) {
-          const int width = panels_per_task(panels, k_blocks * 1024, rows, num_workers);
+          const int width = panels_per_task(panels, k_blocks * 1024, num_workers);
           EXPECT_EQ(width % 2, 0);
           EXPECT_GE(width, 2);
           EXPECT_LE(width, kMaxTaskPanels);
