@@ -70,9 +70,9 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
     run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), pass.dispatcher,
          index, half, counts_of(pass.expert_counts, index)});
     pass.dispatcher.progress();
+    if (pass.probe != nullptr) pass.probe->after(index, op, half);
     if (pass.ledger != nullptr) pass.ledger->end_op();
     if (op == layer.kind->graph->ops.back()) HOCKET_CHECK(half.state.empty());
-    if (pass.probe != nullptr) pass.probe->after(index, op, half);
   });
   finish_rows(batch, pass);
   return pass.dispatcher.status();
