@@ -53,20 +53,32 @@ class PlannerTest : public ::testing::Test {
   FakeClock clock_;
 };
 
-TEST_F(PlannerTest, FindsTheBestPlanWithAPriorAndWithout) {
+// Whatever the noise: each of so many kinds of it.
+class PlannerAmidNoise : public PlannerTest, public ::testing::WithParamInterface<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, PlannerAmidNoise, ::testing::Range(1u, 5u));
+
+TEST_P(PlannerAmidNoise, FindsTheBestPlanWithAPriorAndWithout) {
+  double sum = 0;
+  int count = 0;
   for (const bool has_prior : {true, false})
     for (const double gbit : {0.2, 2.5, 1000.0})
       for (const double weights : {0.0, 0.9})
         for (const int rows : {2, 64}) {
           Machine machine;
           machine.link_gbit = gbit, machine.weights_share = weights;
-          Server server(machine, options(has_prior ? prior_like(machine) : nullptr), 0.1);
+          Server server(machine, options(has_prior ? prior_like(machine) : nullptr), 0.1,
+                        GetParam());
           for (int step = 0; step < 1200; ++step) server.step(decode(rows));
-          EXPECT_LE(regret(server, decode(rows)), 0.06)
-              << (has_prior ? "prior " : "no prior ") << gbit << " Gbit/s, " << weights << ", "
-              << rows << " rows: " << server.planner().state().decisions[0].text << " best "
-              << describe(search(server.truth(decode(rows))).best.plan, OrderTable::builtin());
+          const double lost = regret(server, decode(rows));
+          EXPECT_LE(lost, 0.1) << (has_prior ? "prior " : "no prior ") << gbit << " Gbit/s, "
+                               << weights << ", " << rows
+                               << " rows: " << server.planner().state().decisions[0].text
+                               << " best "
+                               << describe(search(server.truth(decode(rows))).best.plan,
+                                           OrderTable::builtin());
+          sum += lost, ++count;
         }
+  EXPECT_LE(sum / count, 0.02);
 }
 
 TEST_F(PlannerTest, PredictsAtOnceWhereAPriorIsRight) {
@@ -117,7 +129,7 @@ TEST_F(PlannerTest, WithoutAPriorItBeginsWithNone) {
 }
 
 // Where two kinds are as good as each other, noise must not toss plans about.
-TEST_F(PlannerTest, HardlyEverChangesItsMindAmidNoise) {
+TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
   Machine machine;
   machine.weights_share = 0.4;
   double closest = 1, gbit_there = 0;
@@ -129,7 +141,7 @@ TEST_F(PlannerTest, HardlyEverChangesItsMindAmidNoise) {
   }
   ASSERT_LT(closest, 0.01);
   machine.link_gbit = gbit_there;
-  Server server(machine, options(prior_like(machine)), 0.1);
+  Server server(machine, options(prior_like(machine)), 0.1, GetParam());
   std::mt19937 random(5);
   for (int step = 0; step < 10'000; ++step)
     server.step(decode(60 + static_cast<int>(random() % 5)));
@@ -168,10 +180,10 @@ TEST_F(PlannerTest, ShadowRunsAreFew) {
 }
 
 // The model says two halves are best, the world does not.
-TEST_F(PlannerTest, LeavesAPlanThatLiesWithinAFewSteps) {
+TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   Machine machine;
   machine.link_gbit = 1;
-  Server server(machine, options(std::make_shared<Machine>(machine)), 0.02);
+  Server server(machine, options(std::make_shared<Machine>(machine)), 0.02, GetParam());
   server.lie = 2;
   server.step(decode(64));
   const OrderTable& orders = OrderTable::builtin();
@@ -192,10 +204,10 @@ TEST_F(PlannerTest, LeavesAPlanThatLiesWithinAFewSteps) {
   EXPECT_EQ(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
 }
 
-TEST_F(PlannerTest, FollowsALinkThatChanges) {
+TEST_P(PlannerAmidNoise, FollowsALinkThatChanges) {
   Machine machine;
   machine.weights_share = 0.9;
-  Server server(machine, options(prior_like(machine)), 0.05);
+  Server server(machine, options(prior_like(machine)), 0.05, GetParam());
   for (const double gbit : {10.0, 0.2, 10.0, 0.2}) {
     machine.link_gbit = gbit;
     int steps = 0;

@@ -47,8 +47,8 @@ inline constexpr double kBesideUs = 500;
 
 class Server {
  public:
-  Server(const Machine& machine, const Planner::Options& options, double noise)
-      : machine_(machine), options_(options), noise_(noise), planner_(options) {}
+  Server(const Machine& machine, const Planner::Options& options, double noise, uint32_t seed = 1)
+      : machine_(machine), options_(options), noise_(noise), random_(seed), planner_(options) {}
 
   // Plays a step of this size as the planner wants it, and tells it so. As with real ranks, both
   // phases are asked for before it is known which one is played, and what was played is heard of
@@ -146,7 +146,7 @@ class Server {
   const Machine& machine_;
   const Planner::Options options_;
   const double noise_;
-  std::mt19937 random_{1};
+  std::mt19937 random_;
   std::optional<StepReport> heard_;
   std::deque<bool> is_shadow_;
   Plan plan_;
