@@ -1,5 +1,5 @@
-// hocket bench kernels | one-batch | serving | scheduler | all2all | overlap: finds the bench and
-// reads its flags.
+// hocket bench kernels | one-batch | serving | scheduler | all2all | overlap | peers, or --compare:
+// finds the bench and reads its flags.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -11,22 +11,28 @@
 #include "apps/running_server.h"
 #include "base/log.h"
 #include "bench/all2all.h"
+#include "bench/compare_builds.h"
 #include "bench/dummy_shape.h"
 #include "bench/kernels.h"
 #include "bench/one_batch.h"
 #include "bench/overlap.h"
+#include "bench/peers.h"
 #include "bench/scheduler.h"
 #include "bench/serving.h"
 
 namespace hocket {
 namespace {
 
-// "512,2048" or several values. Errors: bad_value, naming the flag.
+constexpr const char* kBenches =
+    "hocket bench kernels | one-batch | serving | scheduler | all2all | overlap | peers, or "
+    "--compare OLD [NEW]";
+
+// "512,2048" or several values; "": none. Errors: bad_value, naming the flag.
 template <class Number = int>
 Result<std::vector<Number>> parse_list(const std::vector<std::string>& values, const char* flag) {
   std::vector<Number> numbers;
   for (const std::string& value : values)
-    for (size_t at = 0; at <= value.size();) {
+    for (size_t at = 0; !value.empty() && at <= value.size();) {
       const size_t end = std::min(value.find(',', at), value.size());
       Number number = 0;
       const auto [stop, code] = std::from_chars(value.data() + at, value.data() + end, number);
@@ -66,6 +72,8 @@ Result<int> one_batch(const Arguments& arguments) {
         {"input-len", &input_lens, "tokens of the prefills, as 512,2048", ""},
         {"batch", &batches, "sequences of the decodes, as 1,4,16,32", ""},
         {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
+        {"shared-prefix", &o.shared_prefix,
+         "of them, in the same pages for all sequences of a decode", ""},
         {"output-len", &o.output_len, "decode steps of a round", ""},
         {"rounds", &o.rounds, "counted rounds", ""},
         {"json", &o.json, "one object a line", ""}}});
@@ -211,6 +219,71 @@ Result<int> overlap(const Arguments& arguments) {
   return bench_overlap(o);
 }
 
+Result<int> peers(const Arguments& arguments) {
+  BenchPeersOptions o;
+  std::vector<std::string> input_lens = {"512", "2048"}, batches = {"1", "16", "32"};
+  HOCKET_TRY(
+      const bool go,
+      parse_flags(
+          {.command = "bench peers",
+           .about = "llama.cpp and ik_llama.cpp, whose programs are there, beside this one",
+           .groups =
+               {{"Peers",
+                 {{"llama-bench", &o.llama.bench, "llama.cpp's program", ""},
+                  {"llama-batched-bench", &o.llama.batched_bench, "its program for batches", ""},
+                  {"ik-llama-bench", &o.ik.bench, "ik_llama.cpp's program", ""},
+                  {"ik-llama-batched-bench", &o.ik.batched_bench, "its program for batches", ""},
+                  {"ik-random-tokens", &o.ik_random_tokens,
+                   "that was changed to feed random tokens, not one and the same", ""},
+                  {"peer-model", &o.models,
+                   "SHAPE-FORM=FILE, several: a GGUF file of shape small or mid and form bf16, "
+                   "int8 or int4",
+                   ""}}},
+                {"Bench",
+                 {{"input-len", &input_lens, "tokens of the prefills, as 512,2048", ""},
+                  {"batch", &batches, "sequences of the decodes, as 1,16,32", ""},
+                  {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
+                  {"output-len", &o.output_len, "decode steps of a round", ""},
+                  {"rounds", &o.rounds, "of all programs in turn", ""},
+                  {"json", &o.json, "one object a line", ""}}}},
+           .takes_config = false},
+          arguments));
+  if (!go) return 0;
+  HOCKET_TRY(o.input_lens, parse_list(input_lens, "input-len"));
+  HOCKET_TRY(o.batches, parse_list(batches, "batch"));
+  return bench_peers(o);
+}
+
+Result<int> compare(const Arguments& arguments) {
+  CompareBuildsOptions o;
+  std::vector<std::string> programs, input_lens = {"512"}, batches = {"1", "16"};
+  HOCKET_TRY(const bool go,
+             parse_flags(
+                 {.command = "bench --compare",
+                  .about = "two builds of this program in turn; exit 1 where the new one is slower",
+                  .groups = {{"Bench",
+                              {{"compare", &programs, "OLD [NEW]; this program if absent", ""},
+                               {"least-ratio", &o.least_ratio,
+                                "new/old of a pass's median, below: exit 1", ""},
+                               {"shape", &o.shape, "small or mid", ""},
+                               {"quantization", &o.forms, "none, int8, int4: several", ""},
+                               {"input-len", &input_lens, "tokens of the prefills", ""},
+                               {"batch", &batches, "sequences of the decodes", ""},
+                               {"output-len", &o.output_len, "decode steps of a round", ""},
+                               {"rounds", &o.rounds, "of both programs in turn", ""},
+                               {"json", &o.json, "one object a line", ""}}}},
+                  .takes_config = false},
+                 arguments));
+  if (!go) return 0;
+  HOCKET_TRY(o.input_lens, parse_list(input_lens, "input-len"));
+  HOCKET_TRY(o.batches, parse_list(batches, "batch"));
+  if (programs.empty() || programs.size() > 2)
+    return fail(ErrorCode::usage, "--compare takes one program or two");
+  o.before = programs[0];
+  if (programs.size() == 2) o.after = programs[1];
+  return compare_builds(o);
+}
+
 }  // namespace
 
 int bench(const Arguments& arguments) {
@@ -229,15 +302,14 @@ int bench(const Arguments& arguments) {
     done = all2all(rest);
   else if (name == "overlap")
     done = overlap(rest);
+  else if (name == "peers")
+    done = peers(rest);
+  else if (name.starts_with("--compare"))
+    done = compare(arguments);
   else if (name == "--help" || name == "-h")
-    fmt::print(
-        "hocket bench kernels | one-batch | serving | scheduler | all2all | overlap; each has "
-        "--help\n");
+    fmt::print("{}; each has --help\n", kBenches);
   else
-    done =
-        fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name)
-                 .with_fix(
-                     "hocket bench kernels | one-batch | serving | scheduler | all2all | overlap"));
+    done = fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name).with_fix(kBenches));
   return done ? *done : report(done.error());
 }
 
