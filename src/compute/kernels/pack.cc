@@ -43,39 +43,59 @@ template void pack_rows<uint8_t>(View<const uint8_t>, int64_t, uint8_t*);
 
 namespace {
 
-// Byte of number k of a column inside an int8 block: quad k/4, column, k%4.
-constexpr int64_t quad_offset(int64_t column, int64_t k) {
-  return k / 4 * (4 * kPanelN) + column * 4 + k % 4;
+constexpr int kQuad = 4;  // numbers of a column that lie side by side
+constexpr int kQuadStep = kQuad * kPanelN;
+
+// Numbers of one block of a row, padded with 0.
+const uint8_t* numbers_of(const uint8_t* row, int64_t count, uint8_t (&padded)[kIntegerBlockK]) {
+  if (count >= kIntegerBlockK) return row;
+  std::memset(padded, 0, sizeof(padded));
+  std::memcpy(padded, row, count);
+  return padded;
+}
+
+uint32_t quad_at(const uint8_t* numbers) {
+  uint32_t quad;
+  std::memcpy(&quad, numbers, kQuad);
+  return quad;
+}
+
+// Packs every block of every row with pack_column(numbers, where the column begins in its block).
+template <class PackColumn>
+void pack_integer_rows(View<const uint8_t> rows, int64_t row_begin, int64_t block_bytes,
+                       uint8_t* packed, PackColumn pack_column) {
+  const int64_t k_blocks = round_up(rows.cols, kIntegerBlockK) / kIntegerBlockK;
+  uint8_t padded[kIntegerBlockK];
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const int64_t n = row_begin + r;
+    uint8_t* const column = packed + n / kPanelN * k_blocks * block_bytes + n % kPanelN * kQuad;
+    for (int64_t block = 0; block < k_blocks; ++block) {
+      const int64_t k = block * kIntegerBlockK;
+      pack_column(numbers_of(rows.row(r) + k, rows.cols - k, padded), column + block * block_bytes);
+    }
+  }
 }
 
 }  // namespace
 
 void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
-  const int64_t k_blocks = round_up(rows.cols, kIntegerBlockK) / kIntegerBlockK;
-  for (int64_t r = 0; r < rows.rows; ++r) {
-    const int64_t n = row_begin + r;
-    uint8_t* const panel = packed + n / kPanelN * k_blocks * tile_bytes(WeightFormat::int8);
-    for (int64_t k = 0; k < k_blocks * kIntegerBlockK; ++k)
-      panel[k / kIntegerBlockK * tile_bytes(WeightFormat::int8) +
-            quad_offset(n % kPanelN, k % kIntegerBlockK)] = k < rows.cols ? rows.row(r)[k] : 0;
-  }
+  pack_integer_rows(rows, row_begin, tile_bytes(WeightFormat::int8), packed,
+                    [](const uint8_t* numbers, uint8_t* to) {
+                      for (int k = 0; k < kIntegerBlockK; k += kQuad, to += kQuadStep)
+                        std::memcpy(to, numbers + k, kQuad);
+                    });
 }
 
 void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
-  const int64_t k_blocks = round_up(rows.cols, kIntegerBlockK) / kIntegerBlockK;
-  const auto number = [&](int64_t r, int64_t k) -> uint8_t {
-    return k < rows.cols ? rows.row(r)[k] : 0;
-  };
-  for (int64_t r = 0; r < rows.rows; ++r) {
-    const int64_t n = row_begin + r;
-    uint8_t* const panel = packed + n / kPanelN * k_blocks * tile_bytes(WeightFormat::int4);
-    for (int64_t block = 0; block < k_blocks; ++block)
-      for (int64_t k = 0; k < kIntegerBlockK / 2; ++k) {
-        const int64_t at = block * kIntegerBlockK + k;
-        panel[block * tile_bytes(WeightFormat::int4) + quad_offset(n % kPanelN, k)] =
-            static_cast<uint8_t>(number(r, at) | number(r, at + kIntegerBlockK / 2) << 4);
-      }
-  }
+  constexpr int kHalf = kIntegerBlockK / 2;
+  pack_integer_rows(rows, row_begin, tile_bytes(WeightFormat::int4), packed,
+                    [](const uint8_t* numbers, uint8_t* to) {
+                      for (int k = 0; k < kHalf; k += kQuad, to += kQuadStep) {
+                        const uint32_t quad = quad_at(numbers + k) | quad_at(numbers + kHalf + k)
+                                                                         << 4;
+                        std::memcpy(to, &quad, kQuad);
+                      }
+                    });
 }
 
 float fp8_to_float(uint8_t bits) {

@@ -35,43 +35,59 @@ bool forget_peak() {
   return clear.good();
 }
 
-TEST(LoadingMemory, PeaksAtMost15PercentAboveThePackedWeights) {
-#ifdef HOCKET_SHADOW_MEMORY
-  GTEST_SKIP() << "a sanitizer's own memory would be measured too";
-#endif
-  const int hidden = 2048, shards = 3, a_shard = 4;  // 12 matrices of 16 MB in float32
+struct Shards {
+  int num_files, matrices_a_file, n, k;
+};
+
+// Loads matrices from float32 shards and says how much the process has grown at its peak, over the
+// packed bytes; 0 where that cannot be measured.
+double peak_of_loading(const Shards& shards) {
+  const int num = shards.num_files * shards.matrices_a_file;
   TestFolder folder;
-  for (int shard = 0; shard < shards; ++shard) {
-    for (int i = 0; i < a_shard; ++i) {
-      const std::string name = "m" + std::to_string(shard * a_shard + i) + ".weight";
-      folder.add(name, "F32", {hidden, hidden}, std::vector<float>(hidden * hidden, 1.5f));
+  for (int file = 0; file < shards.num_files; ++file) {
+    for (int i = 0; i < shards.matrices_a_file; ++i) {
+      const std::string name = "m" + std::to_string(file * shards.matrices_a_file + i) + ".weight";
+      folder.add(name, "F32", {shards.n, shards.k},
+                 std::vector<float>(size_t(shards.n) * shards.k, 1.5f));
     }
-    folder.write_file("shard" + std::to_string(shard) + ".safetensors");
+    folder.write_file("shard" + std::to_string(file) + ".safetensors");
   }
   folder.write_index();
 
   const auto describe = [&](WeightLoader& loader) {
-    for (int i = 0; i < shards * a_shard; ++i)
-      loader.matrix("m" + std::to_string(i) + ".weight", hidden, hidden);
+    for (int i = 0; i < num; ++i)
+      loader.matrix("m" + std::to_string(i) + ".weight", shards.n, shards.k);
   };
-  if (!forget_peak()) GTEST_SKIP() << "/proc/self/clear_refs cannot be written here";
+  if (!forget_peak()) return 0;
   const int64_t before = memory_now("VmRSS:");
   const auto source = open_model_weights(folder.path());
-  ASSERT_TRUE(source.has_value());
   WorkerPool workers({.num_workers = 2, .cpus = {}});
-  WeightLoader::Options options{.source = source->get(), .workers = &workers};
+  WeightLoader::Options options{.source = source.value().get(), .workers = &workers};
   WeightLoader plan = WeightLoader::measuring(options);
   describe(plan);
   options.bytes = plan.bytes();
   auto loader = WeightLoader::loading(options);
-  ASSERT_TRUE(loader.has_value());
-  describe(*loader);
-  ASSERT_TRUE(loader->status().has_value());
+  describe(loader.value());
+  EXPECT_TRUE(loader->status().has_value());
   const int64_t grown = memory_now("VmHWM:") - before, packed = plan.bytes();
-  std::printf("loading %.0f MB of weights from float32 shards: peak %.1f MB, %.3f of it\n",
-              packed / 1e6, grown / 1e6, double(grown) / packed);
-  EXPECT_GE(grown, packed);
-  EXPECT_LE(grown, 1.15 * packed);
+  std::printf("loading %.0f MB of weights from %d float32 matrices: peak %.1f MB, %.3f of it\n",
+              packed / 1e6, num, grown / 1e6, double(grown) / packed);
+  return double(grown) / packed;
+}
+
+TEST(LoadingMemory, PeaksAtMost15PercentAboveThePackedWeights) {
+#ifdef HOCKET_SHADOW_MEMORY
+  GTEST_SKIP() << "a sanitizer's own memory would be measured too";
+#endif
+  // 16 MB each; then a page of each would be left behind where neighbours come with what is read.
+  for (const Shards& shards :
+       {Shards{.num_files = 3, .matrices_a_file = 4, .n = 2048, .k = 2048},
+        Shards{.num_files = 2, .matrices_a_file = 300, .n = 256, .k = 320}}) {
+    const double peak = peak_of_loading(shards);
+    if (peak == 0) GTEST_SKIP() << "/proc/self/clear_refs cannot be written here";
+    EXPECT_GE(peak, 1);
+    EXPECT_LE(peak, 1.15);
+  }
 }
 
 }  // namespace

@@ -301,10 +301,16 @@ uint8_t MatrixReader::zero_at(int64_t row, int64_t group) const {
 
 bool MatrixReader::read(int row_begin, const ScaledRows& out) const {
   HOCKET_CHECK(kind_ == Kind::scaled && out.format == format_);
-  for (int64_t row = 0; row < out.scales.rows; ++row)
+  for (int64_t row = 0; row < out.scales.rows; ++row) {
+    const int64_t first = (row_begin + row) / scale_rows_ * scale_row_stride_;
+    if (scale_group_stride_ == 1) {
+      convert_stored(scales_.type, scales_.data + first * stored_type_size(scales_.type),
+                     out.scales.cols, out.scales.row(row));
+      continue;
+    }
     for (int64_t g = 0; g < out.scales.cols; ++g)
-      out.scales.row(row)[g] = plain_at(
-          scales_, (row_begin + row) / scale_rows_ * scale_row_stride_ + g * scale_group_stride_);
+      out.scales.row(row)[g] = plain_at(scales_, first + g * scale_group_stride_);
+  }
   for (int64_t row = 0; row < out.zeros.rows; ++row)
     for (int64_t g = 0; g < out.zeros.cols; ++g)
       out.zeros.row(row)[g] = zero_at(row_begin + row, g);

@@ -48,8 +48,8 @@ void Nibbles::read(int64_t row_begin, View<uint8_t> out) const {
   read_along_columns(row_begin, out);
 }
 
-// Both go eight columns at a time down the rows: where rows lie side by side in the file, each line
-// of it is fetched once.
+// The first two go eight columns at a time down the rows: where rows lie side by side in the file,
+// each line of it is fetched once.
 
 void Nibbles::read_along_rows(int64_t row_begin, View<uint8_t> out) const {
   for (int64_t column = 0; column < out.cols; column += kNibbles) {
@@ -69,11 +69,26 @@ void Nibbles::read_along_rows(int64_t row_begin, View<uint8_t> out) const {
 }
 
 void Nibbles::read_along_columns(int64_t row_begin, View<uint8_t> out) const {
+  if (column_stride == 1) return read_side_by_side(row_begin, out);
   for (int64_t column = 0; column < out.cols; column += kNibbles)
     for (int64_t row = 0; row < out.rows; ++row) {
       const uint64_t eight = spread(word(row_begin + row, column / kNibbles));
       write(&eight, out.cols - column, out.row(row) + column);
     }
+}
+
+// A row's words are neighbours in the file.
+void Nibbles::read_side_by_side(int64_t row_begin, View<uint8_t> out) const {
+  for (int64_t row = 0; row < out.rows; ++row) {
+    const std::byte* from = words + (row_begin + row) * row_stride * 4;
+    uint8_t* const to = out.row(row);
+    for (int64_t column = 0; column < out.cols; column += kNibbles, from += 4) {
+      uint32_t bits;
+      std::memcpy(&bits, from, 4);
+      const uint64_t eight = spread(bits);
+      write(&eight, out.cols - column, to + column);
+    }
+  }
 }
 
 }  // namespace hocket

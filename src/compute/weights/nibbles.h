@@ -32,6 +32,7 @@ struct Nibbles {
   int shift(int64_t i) const;  // of number i of a word
   void read_along_rows(int64_t row_begin, View<uint8_t> out) const;
   void read_along_columns(int64_t row_begin, View<uint8_t> out) const;
+  void read_side_by_side(int64_t row_begin, View<uint8_t> out) const;
 };
 
 }  // namespace hocket

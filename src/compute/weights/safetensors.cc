@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t kHeaderBytesMax = 100'000'000;
 constexpr int64_t kIndexBytesMax = int64_t{256} << 20;
 constexpr size_t kRankMax = 32;
+constexpr uintptr_t kFaultAround = 64 << 10;  // what the kernel maps around a page that is touched
 constexpr std::string_view kAgain = "the file is damaged or was cut short: download it again";
 
 struct FileType {
@@ -211,8 +212,7 @@ class ShardedWeights final : public WeightSource {
     return all;
   }
   void done_with(const StoredTensor& tensor) const override {
-    // Releasing is by address: any shard can do it.
-    if (!shards_.empty()) shards_.begin()->second->done_with(tensor);
+    for (const auto& [file, shard] : shards_) shard->done_with(tensor);
   }
 
  private:
@@ -329,13 +329,15 @@ std::vector<std::string> SafetensorsFile::names() const {
 }
 
 void SafetensorsFile::done_with(const StoredTensor& tensor) const {
-  if (tensor.bytes == 0) return;
+  if (tensor.bytes == 0 || tensor.data < map_ || tensor.data >= map_ + bytes_) return;
   // Takes the pages out of this process; the kernel keeps them cached while it has room, so that a
-  // restart is quick. A neighbour's bytes on the border pages come back from there when they are
-  // touched.
+  // restart is quick. Those around go too, since a touched page brings its neighbours, those of
+  // tensors that were given back included. Whatever is read again comes back from there.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(tensor.data) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(tensor.data) + tensor.bytes;
+  const auto map = reinterpret_cast<uintptr_t>(map_);
+  const auto data = reinterpret_cast<uintptr_t>(tensor.data);
+  const uintptr_t begin = std::max(map, data - std::min(data, kFaultAround)) / page * page;
+  const uintptr_t end = std::min(map + bytes_, data + tensor.bytes + kFaultAround);
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
