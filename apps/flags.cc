@@ -205,7 +205,8 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "long prompts that share the steps, computed in part at the same time", ""},
        {"prefill-policy", &s.scheduler.prefill_policy,
         "prefill-first: running requests wait; mixed: they join; latency: chunks sized for "
-        "--itl-slo-ms",
+        "--itl-slo-ms; auto: latency with half of the time for prompts, prefill-first on several "
+        "ranks or where prompts are not cut",
         ""},
        {"enable-mixed-chunk", &s.scheduler.enable_mixed_chunk, "--prefill-policy mixed", ""},
        {"itl-slo-ms", &s.scheduler.itl_slo_ms,
@@ -226,7 +227,8 @@ FlagGroup scheduler_flags(ServerSettings& s) {
        {"running-timeout", &s.scheduler.running_timeout_s,
         "seconds from first step to last, beyond: 503; 0: never", ""},
        {"in-batch-prefix-check", &s.scheduler.in_batch_prefix_check,
-        "a waiting prompt with at most so many cached tokens lets a like one go first; -1: never",
+        "a waiting prompt with at most so many cached tokens lets a like one go first; -1: no "
+        "prompt waits for one like it",
         ""},
        {"in-batch-prefix-common", &s.scheduler.in_batch_prefix_common,
         "tokens in common that make it alike", ""},

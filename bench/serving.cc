@@ -178,11 +178,12 @@ Result<Json> scheduler_of(BlockingHttpClient& client) {
       scheduler[key] = set.at(key);
     // Older servers do not tell these.
     for (const char* key :
-         {"prefill_policy", "itl_slo_ms", "max_chunked_requests", "max_queued_tokens",
-          "prefill_max_requests", "max_overtaken", "waiting_timeout", "running_timeout",
-          "in_batch_prefix_check", "in_batch_prefix_common", "enable_priority_scheduling",
-          "schedule_low_priority_values_first", "disable_priority_preemption",
-          "priority_scheduling_preemption_threshold", "radix_eviction_policy", "schedule_seed"})
+         {"prefill_policy", "itl_slo_ms", "prompt_share", "max_chunked_requests",
+          "max_queued_tokens", "prefill_max_requests", "max_overtaken", "waiting_timeout",
+          "running_timeout", "in_batch_prefix_check", "in_batch_prefix_common",
+          "enable_priority_scheduling", "schedule_low_priority_values_first",
+          "disable_priority_preemption", "priority_scheduling_preemption_threshold",
+          "radix_eviction_policy", "schedule_seed"})
       if (set.contains(key)) scheduler[key] = set.at(key);
     return scheduler;
   } catch (const Json::exception& e) {

@@ -28,6 +28,7 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   sum.num_timed_out_total += s.num_timed_out_total;
   sum.num_displaced_total += s.num_displaced_total;
   sum.num_policy_fallbacks_total += s.num_policy_fallbacks_total;
+  sum.num_prefix_waits_total += s.num_prefix_waits_total;
   sum.prompt_tokens_total += s.prompt_tokens_total;
   sum.cached_tokens_total += s.cached_tokens_total;
   sum.generated_tokens_total += s.generated_tokens_total;

@@ -78,7 +78,7 @@ int most_rows(const WorkLimits& limits) {
 Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   const ServerSettings& s = q.settings;
   HOCKET_TRY_VOID(check_settings(s));
-  HOCKET_TRY(const PrefillPolicy prefill_policy, choose_prefill_policy(s.scheduler));
+  HOCKET_TRY(const PrefillChoice prefill, choose_prefill(s));
   const int asked = s.model.context_length;
   if (asked > q.model.max_position_embeddings)
     return fail(error(ErrorCode::bad_value,
@@ -93,7 +93,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
       s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
   plan.chunk_tokens = s.scheduler.chunked_prefill_size;
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
-  plan.work = work_limits(plan, prefill_policy);
+  plan.work = work_limits(plan, prefill.policy);
   plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;
   if (q.placement != nullptr)
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(

@@ -5,6 +5,8 @@
 namespace hocket {
 namespace {
 
+constexpr double kPromptShare = 0.5;
+
 PriorityOptions priority_options(const SchedulerSettings& settings) {
   return {.enabled = settings.enable_priority_scheduling,
           .low_values_first = settings.schedule_low_priority_values_first,
@@ -30,30 +32,37 @@ Result<void> check_useful(const SchedulerSettings& settings) {
 
 }  // namespace
 
-Result<PrefillPolicy> choose_prefill_policy(const SchedulerSettings& settings) {
-  HOCKET_TRY(PrefillPolicy policy, parse_prefill_policy(settings.prefill_policy));
-  if (settings.enable_mixed_chunk) {
-    if (policy == PrefillPolicy::latency)
+Result<PrefillChoice> choose_prefill(const ServerSettings& settings) {
+  const SchedulerSettings& s = settings.scheduler;
+  PrefillChoice choice;
+  const bool automatic = s.prefill_policy == "auto";
+  const bool paces = automatic && s.chunked_prefill_size != -1 && settings.parallel.ep_size <= 1;
+  if (!automatic) {
+    HOCKET_TRY(choice.policy, parse_prefill_policy(s.prefill_policy));
+  } else if (paces && !s.enable_mixed_chunk) {
+    choice = {PrefillPolicy::latency, kPromptShare};
+  }
+  if (s.enable_mixed_chunk) {
+    if (choice.policy == PrefillPolicy::latency)
       return fail(error(ErrorCode::bad_value,
                         "--enable-mixed-chunk and --prefill-policy {} contradict each other",
-                        settings.prefill_policy)
+                        s.prefill_policy)
                       .with_fix("one of the two: latency mixes, too")
                       .with_param("enable-mixed-chunk"));
-    policy = PrefillPolicy::mixed;
+    choice.policy = PrefillPolicy::mixed;
   }
-  if (policy == PrefillPolicy::latency) {
-    if (!(settings.itl_slo_ms > 0))
-      return fail(
-          error(ErrorCode::bad_value, "--itl-slo-ms is {}, must be above 0", settings.itl_slo_ms)
-              .with_param("itl-slo-ms"));
-  } else if (settings.itl_slo_ms != SchedulerSettings().itl_slo_ms) {
+  if (choice.policy == PrefillPolicy::latency) {
+    if (!(s.itl_slo_ms > 0))
+      return fail(error(ErrorCode::bad_value, "--itl-slo-ms is {}, must be above 0", s.itl_slo_ms)
+                      .with_param("itl-slo-ms"));
+  } else if (s.itl_slo_ms != SchedulerSettings().itl_slo_ms) {
     return fail(error(ErrorCode::bad_value,
-                      "--itl-slo-ms {} changes nothing with --prefill-policy {}",
-                      settings.itl_slo_ms, prefill_policy_name(policy))
+                      "--itl-slo-ms {} changes nothing with --prefill-policy {}", s.itl_slo_ms,
+                      prefill_policy_name(choice.policy))
                     .with_fix("--prefill-policy latency")
                     .with_param("itl-slo-ms"));
   }
-  return policy;
+  return choice;
 }
 
 Result<bool> choose_overlap_schedule(const SchedulerSettings& settings) {
@@ -75,7 +84,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
   const SchedulerSettings& s = settings.scheduler;
   HOCKET_TRY(const SchedulePolicy policy, parse_schedule_policy(s.schedule_policy));
   HOCKET_TRY(const EvictionPolicy eviction, parse_eviction_policy(s.radix_eviction_policy));
-  HOCKET_TRY(const PrefillPolicy prefill_policy, choose_prefill_policy(s));
+  HOCKET_TRY(const PrefillChoice prefill, choose_prefill(settings));
   HOCKET_TRY_VOID(check_useful(s));
   SchedulerOptions options{.num_pages = plan.num_pages,
                            .page_tokens = info.page_tokens,
@@ -85,8 +94,9 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
                            .chunk_tokens = plan.chunk_tokens,
                            .max_prefill_tokens = plan.max_prefill_tokens,
                            .max_chunked_requests = s.max_chunked_requests,
-                           .prefill_policy = prefill_policy,
+                           .prefill_policy = prefill.policy,
                            .itl_goal = seconds(s.itl_slo_ms / 1e3),
+                           .prompt_share = prefill.prompt_share,
                            .conservativeness = s.schedule_conservativeness,
                            .policy = policy,
                            .prefix_cache = !s.disable_radix_cache,

@@ -9,9 +9,16 @@
 
 namespace hocket {
 
-// Of --prefill-policy, --enable-mixed-chunk and --itl-slo-ms. Errors: bad_value, also where two of
-// them contradict each other, or one would change nothing.
-Result<PrefillPolicy> choose_prefill_policy(const SchedulerSettings& settings);
+// SchedulerOptions of these names.
+struct PrefillChoice {
+  PrefillPolicy policy = PrefillPolicy::prefill_first;
+  double prompt_share = 0;
+};
+// Of --prefill-policy, --enable-mixed-chunk and --itl-slo-ms. `auto` is latency with half of each
+// step for prompts, so that neither they nor running requests starve; prefill-first where prompts
+// are never cut, and on several ranks, whose steps last as long as the slowest. Errors: bad_value,
+// also where two of them contradict each other, or one would change nothing.
+Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
 
 // Whether steps overlap, of --overlap-schedule and --disable-overlap-schedule. `auto` is off: the
 // models run on CPUs, where the engine's thread would take a core from the workers. Errors:

@@ -17,25 +17,46 @@ bool is_refused(const auto& result, std::initializer_list<std::string_view> name
   return true;
 }
 
-TEST(ChoosePrefillPolicy, FromItsNameOrTheOldFlag) {
-  EXPECT_EQ(choose_prefill_policy({}).value(), PrefillPolicy::prefill_first);
-  EXPECT_EQ(choose_prefill_policy({.enable_mixed_chunk = true}).value(), PrefillPolicy::mixed);
-  EXPECT_EQ(choose_prefill_policy({.prefill_policy = "mixed", .enable_mixed_chunk = true}).value(),
-            PrefillPolicy::mixed);
-  EXPECT_EQ(choose_prefill_policy({.prefill_policy = "latency", .itl_slo_ms = 0.5}).value(),
-            PrefillPolicy::latency);
+ServerSettings with(SchedulerSettings scheduler) {
+  return {.scheduler = std::move(scheduler)};
 }
 
-TEST(ChoosePrefillPolicy, RefusesNonsense) {
-  EXPECT_TRUE(is_refused(choose_prefill_policy({.prefill_policy = "fast"}),
+TEST(ChoosePrefill, FromItsNameOrTheOldFlag) {
+  const auto policy = [](SchedulerSettings s) { return choose_prefill(with(s)).value().policy; };
+  EXPECT_EQ(policy({.prefill_policy = "prefill-first"}), PrefillPolicy::prefill_first);
+  EXPECT_EQ(policy({.enable_mixed_chunk = true}), PrefillPolicy::mixed);
+  EXPECT_EQ(policy({.prefill_policy = "mixed", .enable_mixed_chunk = true}), PrefillPolicy::mixed);
+  EXPECT_EQ(policy({.prefill_policy = "latency", .itl_slo_ms = 0.5}), PrefillPolicy::latency);
+}
+
+TEST(ChoosePrefill, AutoIsLatencyWithHalfForPrompts) {
+  EXPECT_EQ(choose_prefill({}).value().policy, PrefillPolicy::latency);
+  EXPECT_EQ(choose_prefill({}).value().prompt_share, 0.5);
+  EXPECT_EQ(choose_prefill(with({.itl_slo_ms = 20})).value().policy, PrefillPolicy::latency);
+  EXPECT_EQ(choose_prefill(with({.prefill_policy = "latency"})).value().prompt_share, 0);
+}
+
+TEST(ChoosePrefill, AutoIsPrefillFirstForWholePromptsAndSeveralRanks) {
+  EXPECT_EQ(choose_prefill(with({.chunked_prefill_size = -1})).value().policy,
+            PrefillPolicy::prefill_first);
+  ServerSettings ranks;
+  ranks.parallel.ep_size = 2;
+  EXPECT_EQ(choose_prefill(ranks).value().policy, PrefillPolicy::prefill_first);
+  ranks.scheduler.itl_slo_ms = 20;
+  EXPECT_TRUE(is_refused(choose_prefill(ranks), {"--itl-slo-ms", "prefill-first"}));
+}
+
+TEST(ChoosePrefill, RefusesNonsense) {
+  EXPECT_TRUE(is_refused(choose_prefill(with({.prefill_policy = "fast"})),
                          {"prefill-first", "mixed", "latency"}));
   EXPECT_TRUE(
-      is_refused(choose_prefill_policy({.prefill_policy = "latency", .enable_mixed_chunk = true}),
+      is_refused(choose_prefill(with({.prefill_policy = "latency", .enable_mixed_chunk = true})),
                  {"--prefill-policy latency", "--enable-mixed-chunk"}));
   for (const double goal : {0.0, -3.0, std::nan("")})
-    EXPECT_TRUE(is_refused(choose_prefill_policy({.prefill_policy = "latency", .itl_slo_ms = goal}),
+    EXPECT_TRUE(is_refused(choose_prefill(with({.prefill_policy = "latency", .itl_slo_ms = goal})),
                            {"--itl-slo-ms"}));
-  EXPECT_TRUE(is_refused(choose_prefill_policy({.itl_slo_ms = 50}), {"--itl-slo-ms", "latency"}));
+  EXPECT_TRUE(is_refused(choose_prefill(with({.prefill_policy = "mixed", .itl_slo_ms = 50})),
+                         {"--itl-slo-ms", "latency"}));
 }
 
 TEST(ChooseOverlapSchedule, IsOffUnlessAskedFor) {

@@ -374,7 +374,7 @@ TEST(Api, Infos) {
   const Json all = server.get("/get_server_info");
   EXPECT_EQ(all["settings"]["page_size"], 32);
   EXPECT_EQ(all["changes"][0]["flag"], "--page-size");
-  EXPECT_EQ(all["settings"]["prefill_policy"], "prefill-first");
+  EXPECT_EQ(all["settings"]["prefill_policy"], "latency");  // what `auto` came to
   EXPECT_EQ(all["settings"]["max_overtaken"], 512);
   EXPECT_EQ(all["settings"]["decode_log_interval"], 40);
   EXPECT_EQ(all["overlap_schedule"], false);  // what `auto` came to

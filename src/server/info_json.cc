@@ -5,11 +5,13 @@
 
 #include "base/machine.h"
 #include "core/version.h"
+#include "engine/scheduler_settings.h"
 
 namespace hocket {
 namespace {
 
 Json settings_json(const ServerSettings& s) {
+  const PrefillChoice prefill = choose_prefill(s).value_or(PrefillChoice());
   return {{"model_path", s.model.model_path},
           {"tokenizer_path", s.model.tokenizer_path},
           {"served_model_name", s.model.served_model_name},
@@ -29,7 +31,8 @@ Json settings_json(const ServerSettings& s) {
           {"chunked_prefill_size", s.scheduler.chunked_prefill_size},
           {"max_prefill_tokens", s.scheduler.max_prefill_tokens},
           {"max_chunked_requests", s.scheduler.max_chunked_requests},
-          {"prefill_policy", s.scheduler.enable_mixed_chunk ? "mixed" : s.scheduler.prefill_policy},
+          {"prefill_policy", prefill_policy_name(prefill.policy)},
+          {"prompt_share", prefill.prompt_share},
           {"enable_mixed_chunk", s.scheduler.enable_mixed_chunk},
           {"itl_slo_ms", s.scheduler.itl_slo_ms},
           {"overlap_schedule", s.scheduler.overlap_schedule},

@@ -27,6 +27,7 @@ Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
   HOCKET_TRY(o.prefill_policy, parse_prefill_policy(j.value("prefill_policy", joins)));
   HOCKET_TRY(o.eviction, parse_eviction_policy(j.value("radix_eviction_policy", "lru")));
   o.itl_goal = seconds("itl_slo_ms", 1e-3);
+  o.prompt_share = number(j, "prompt_share");
   o.max_chunked_requests = j.value("max_chunked_requests", o.max_chunked_requests);
   o.max_queued_tokens = j.value("max_queued_tokens", o.max_queued_tokens);
   o.prefill_max_requests = j.value("prefill_max_requests", o.prefill_max_requests);
