@@ -24,7 +24,7 @@ inline constexpr int kTaskResults = 64 * kMaxTaskPanels * kPanelN;
 
 // Rows quantized for integer weights that one worker's scratch holds: so many that weights read
 // once are used by all of them, so few that they stay in its cache. And their bytes.
-inline constexpr int kQuantizedRows = 64;
+inline constexpr int kQuantizedRows = 128;
 int64_t quantized_bytes(int k, int groups);
 
 struct ScratchNeed {

@@ -6,9 +6,17 @@
 namespace hocket {
 namespace {
 
+// A panel at a time: loops of a known length become vectors.
+void add(const float* __restrict from, int count, float* __restrict to) {
+  int i = 0;
+  for (; i + kPanelN <= count; i += kPanelN)
+    for (int lane = 0; lane < kPanelN; ++lane) to[i + lane] = to[i + lane] + from[i + lane];
+  for (; i < count; ++i) to[i] = to[i] + from[i];
+}
+
 void put(const float* from, int count, float* to, Store store) {
   if (store == Store::add) {
-    for (int i = 0; i < count; ++i) to[i] = to[i] + from[i];
+    add(from, count, to);
   } else {
     std::copy(from, from + count, to);
   }

@@ -86,8 +86,8 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
                               {1, 700, 333},
                               {4, 100, 48},
                               {9, 256, 528},
-                              {70, 96, 40},       // more rows than one worker's scratch holds
-                              {300, 160, 72}}) {  // and than three do
+                              {140, 96, 40},      // more rows than one worker's scratch holds
+                              {400, 160, 72}}) {  // and than three do
     for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
       for (int group : {32, 128, 0}) {
         if (format == WeightFormat::fp8 && group != kFp8Group) continue;
