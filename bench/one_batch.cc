@@ -47,7 +47,7 @@ class ExpertCounter final : public ForwardProbe {
   int64_t hit_ = 0;
 };
 
-// Sequences that grow by random tokens, each in pages of its own.
+// Sequences that grow by random tokens, each in pages of its own but for a shared prefix.
 class Bench {
  public:
   Bench(Runner& runner, const ModelCost& cost, const BenchOneBatchOptions& options)
@@ -55,6 +55,8 @@ class Bench {
     batch_.reserve(chunk_, runner.plan().max_running_requests);
     pages_per_sequence_ =
         pages_for(options.context_len + options.output_len, runner.info().page_tokens);
+    shared_pages_ =
+        std::min(options.shared_prefix, options.context_len) / runner.info().page_tokens;
   }
 
   // The prompt of one sequence in chunks, and the logits of its last row.
@@ -76,13 +78,16 @@ class Bench {
   Work decode(int batch, int context, int steps) {
     Work ignored, work;
     start_sequences(batch, pages_per_sequence_);
-    for (Sequence& sequence : sequences_)
+    const int shared = shared_pages_ * runner_.info().page_tokens;
+    for (Sequence& sequence : sequences_) {
+      if (&sequence != sequences_.data()) share_prefix(sequence);
       while (sequence.len < context) {
         batch_.clear();
         batch_.mode = ForwardMode::extend;
         add_rows(sequence, std::min(chunk_, context - sequence.len), runner_.info().prompt_role);
         add(ignored, {});
       }
+    }
     for (int step = 0; step < steps; ++step) {
       batch_.clear();
       batch_.mode = ForwardMode::decode;
@@ -90,7 +95,9 @@ class Bench {
         batch_.output_rows.push_back(batch_.num_rows());
         add_rows(sequence, 1, TokenRole::generated);
       }
-      add(work, cost_.decode(batch, context + step + 1));
+      PassShape pass = cost_.decode(batch, context + step + 1);
+      pass.kv_tokens -= (batch - 1) * shared;
+      add(work, pass);
     }
     return work;
   }
@@ -106,6 +113,12 @@ class Bench {
     sequences_.assign(count, {});
     for (int i = 0; i < count * num_pages; ++i)
       sequences_[i / num_pages].pages.push_back(PageId{i});
+  }
+
+  // The sequence goes on behind the first one's prefix.
+  void share_prefix(Sequence& sequence) {
+    std::copy_n(sequences_[0].pages.begin(), shared_pages_, sequence.pages.begin());
+    sequence.len = shared_pages_ * runner_.info().page_tokens;
   }
 
   void add_rows(Sequence& sequence, int rows, TokenRole role) {
@@ -150,7 +163,7 @@ class Bench {
   Runner& runner_;
   const ModelCost& cost_;
   const int chunk_;
-  int pages_per_sequence_ = 0;
+  int pages_per_sequence_ = 0, shared_pages_ = 0;
   std::mt19937 random_{1};
   ForwardBatch batch_;
   std::vector<Sequence> sequences_;
@@ -169,9 +182,14 @@ std::vector<Case> cases_of(const BenchOneBatchOptions& options) {
   for (const int len : options.input_lens)
     cases.push_back(
         {fmt::format("prefill {}", len), {{"case", "prefill"}, {"input_len", len}}, 0, len, {}});
+  const int shared = std::min(options.shared_prefix, options.context_len);
   for (const int batch : options.batches)
-    cases.push_back({fmt::format("decode b={} at {}", batch, options.context_len),
-                     {{"case", "decode"}, {"batch", batch}, {"context_len", options.context_len}},
+    cases.push_back({fmt::format("decode b={} at {}{}", batch, options.context_len,
+                                 shared > 0 ? fmt::format(", {} shared", shared) : ""),
+                     {{"case", "decode"},
+                      {"batch", batch},
+                      {"context_len", options.context_len},
+                      {"shared_prefix", shared}},
                      batch,
                      0,
                      {}});
@@ -282,7 +300,7 @@ Result<void> check(const BenchOneBatchOptions& o) {
     return std::ranges::all_of(list, [](int n) { return n >= 1; });
   };
   if (!positive(o.input_lens) || !positive(o.batches) || o.context_len < 1 || o.output_len < 1 ||
-      o.rounds < 1)
+      o.rounds < 1 || o.shared_prefix < 0)
     return fail(ErrorCode::bad_value,
                 "--input-len, --batch, --context-len, --output-len and --rounds are at least 1");
   if (o.input_lens.empty() && o.batches.empty())

@@ -15,6 +15,7 @@ struct BenchOneBatchOptions {
   std::vector<int> input_lens = {512, 2048};
   std::vector<int> batches = {1, 4, 16, 32};
   int context_len = 128;  // tokens that each sequence holds when decoding begins
+  int shared_prefix = 0;  // of them, in the same pages for all sequences: whole pages
   int output_len = 32;    // decode steps of a round
   int rounds = 5;         // counted; one more goes before
   bool json = false;      // one object a line

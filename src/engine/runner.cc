@@ -227,6 +227,7 @@ Result<void> Runner::make_memory(int page_tokens) {
   const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
   reserve_halves(halves_, plan_.work.max_rows, 2 * (plan_.max_running_requests + 1));
+  for (Half& half : halves_) half.attention.num_workers = workers_->size();
   if (!placement_)
     dispatcher_ = std::make_unique<LocalDispatcher>(choice_.model, choice_.combine_groups);
   return {};
