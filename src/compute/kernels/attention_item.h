@@ -90,7 +90,7 @@ struct ItemScratch {
 
   void lay(Layout& layout, const AttentionForm<T>& form) {
     const int64_t rows = form.rows_max;
-    q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kQueryRows) : rows) *
+    q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kMadeQueryRows) : rows) *
                         form.q_dim);
     q_wide = layout.array<float>(rows * form.q_dim);
     p = layout.array<T>(kQueryRows * kSoftmaxBlock);
@@ -260,10 +260,15 @@ class ItemRun {
         if (body_ == nullptr) {
           std::memcpy(scratch_.q + at, from, columns * sizeof(T));
         } else {
-          for (int64_t i = 0; i < columns; ++i) scratch_.q_wide[at + i] = to_float(from[i]);
+          widen(from, columns, scratch_.q_wide + at);
         }
       }
     });
+  }
+
+  static void widen(const T* from, int64_t n, float* to) {  // n: a multiple of 32
+    for (int64_t i = 0; i < n; i += kBlockK)
+      for (int j = 0; j < kBlockK; ++j) to[i + j] = to_float(from[i + j]);
   }
 
   // The blocks of [begin, end), for the member's rows.

@@ -68,6 +68,10 @@ class Cut {
       int with_next = shared_keys(last, next, shape_.page_tokens);
       if (end > begin + 1) with_next = std::min(with_next, keys);
       if (with_next == 0 || (end - begin) * with_next < (end - begin - 1) * keys) break;
+      // The next and the one behind it save more as a task of their own.
+      if (end + 1 < std::ssize(members) &&
+          shared_keys(next, plan_.sequences[members[end + 1]], shape_.page_tokens) > 2 * with_next)
+        break;
       keys = with_next;
       rows += next.num_rows;
     }

@@ -33,8 +33,8 @@ struct Sums {
   __m512 c[R][P];
 };
 
-// One k-block: c += e + o. Two lines are brought near for each pair of k, where kFetch.
-template <int R, int P, bool kFetch, class T>
+// One k-block: c += e + o. kLines of the two lines from `fetch` on are brought near for each pair.
+template <int R, int P, int kLines, class T>
 [[gnu::always_inline]] inline void add_block(const float* x, int64_t x_stride, const T* w,
                                              int64_t w_stride, const char* fetch, Sums<R, P>& to) {
   __m512 e[R][P], o[R][P];
@@ -44,10 +44,8 @@ template <int R, int P, bool kFetch, class T>
     for (int p = 0; p < P; ++p) e[r][p] = o[r][p] = _mm512_setzero_ps();
 #pragma GCC unroll 16
   for (int pair = 0; pair < kBlockK / 2; ++pair) {
-    if constexpr (kFetch) {
-      _mm_prefetch(fetch + 2 * pair * kLine, _MM_HINT_T1);
-      _mm_prefetch(fetch + (2 * pair + 1) * kLine, _MM_HINT_T1);
-    }
+    if constexpr (kLines > 0) _mm_prefetch(fetch + 2 * pair * kLine, _MM_HINT_T1);
+    if constexpr (kLines > 1) _mm_prefetch(fetch + (2 * pair + 1) * kLine, _MM_HINT_T1);
     Pairs b[P];
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) b[p] = load_pairs(w + p * w_stride + pair * 2 * kPanelN);
@@ -73,17 +71,22 @@ inline int units(int keys) {
   return (keys + kBlockK - 1) / kBlockK;
 }
 
+// Up to kRows rows bring every line near, the first two groups of more take turns.
+inline int first_line(int row) {
+  return row == 0 ? 0 : kLine;
+}
+
 // scores = (q . key) * scale for R rows from `row` on and the keys of one unit.
-template <int R, bool kFetch, class T>
+template <int R, int kLines, class T>
 void score(const BlockRows<T>& b, int row, int unit) {
   const float* q = b.q + row * b.q_stride;
   const T* w = b.keys[unit];
-  const char* fetch = reinterpret_cast<const char*>(b.values[unit]);
+  const char* fetch = reinterpret_cast<const char*>(b.values[unit]) + first_line(row);
   Sums<R, 2> sums;
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) sums.c[r][0] = sums.c[r][1] = _mm512_setzero_ps();
   for (int k = 0; k < b.k_blocks; ++k, q += kBlockK, w += kTileElements, fetch += kBlockK * kLine)
-    add_block<R, 2, kFetch>(q, b.q_stride, w, b.key_stride, fetch, sums);
+    add_block<R, 2, kLines>(q, b.q_stride, w, b.key_stride, fetch, sums);
   const __m512 scale = _mm512_set1_ps(b.scale);
   float* const y = b.scores + row * kSoftmaxBlock + unit * kBlockK;
 #pragma GCC unroll 4
@@ -94,7 +97,7 @@ void score(const BlockRows<T>& b, int row, int unit) {
 }
 
 // o = o * alpha, then the k-blocks of PV: R rows from `row` on and P panels from `panel` on.
-template <int R, int P, bool kFetch, class T>
+template <int R, int P, int kLines, class T>
 void add_values(const BlockRows<T>& b, const float* alpha, int row, int panel) {
   const int64_t v_dim = int64_t{b.v_panels} * kPanelN;
   float* const o = b.o + row * v_dim + panel * kPanelN;
@@ -109,9 +112,10 @@ void add_values(const BlockRows<T>& b, const float* alpha, int row, int panel) {
   const int count = units(b.visible[row + R - 1]);
   for (int unit = 0; unit < count; ++unit, p += kBlockK) {
     const char* fetch = nullptr;
-    if constexpr (kFetch)
-      fetch = reinterpret_cast<const char*>(b.next_keys[unit]) + panel * kPanelN * kLine;
-    add_block<R, P, kFetch>(p, kSoftmaxBlock, b.values[unit] + panel * b.value_stride,
+    if constexpr (kLines > 0)
+      fetch = reinterpret_cast<const char*>(b.next_keys[unit]) + panel * kPanelN * kLine +
+              first_line(row);
+    add_block<R, P, kLines>(p, kSoftmaxBlock, b.values[unit] + panel * b.value_stride,
                             b.value_stride, fetch, sums);
   }
 #pragma GCC unroll 4
@@ -179,20 +183,22 @@ void softmax(const BlockRows<T>& b, float* alpha) {
   fma(Lanes::load(b.l, b.rows, 0), factor, Lanes::load(sum, b.rows, 0)).store(b.l, b.rows);
 }
 
-template <bool kFetch, class T>
+// kLines: of each two, that a group of rows brings near.
+template <int kLines, class T>
 void run(const BlockRows<T>& b) {
   const int count = units(b.visible[b.rows - 1]);
+  const int fetching = kLines == 0 ? 0 : kLines == 1 ? 2 * kRows : kRows;  // rows below this one
   for (int unit = 0; unit < count; ++unit)
     for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
       if (unit * kBlockK >= b.visible[row + rows() - 1]) return;
-      kFetch&& row == 0 ? score<rows(), kFetch>(b, row, unit) : score<rows(), false>(b, row, unit);
+      row < fetching ? score<rows(), kLines>(b, row, unit) : score<rows(), 0>(b, row, unit);
     });
   alignas(kLine) float alpha[kBlockRows];
   softmax(b, alpha);
   const auto add = [&](auto panels, int panel) {
     for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
-      kFetch&& row == 0 ? add_values<rows(), panels(), kFetch>(b, alpha, row, panel)
-                        : add_values<rows(), panels(), false>(b, alpha, row, panel);
+      row < fetching ? add_values<rows(), panels(), kLines>(b, alpha, row, panel)
+                     : add_values<rows(), panels(), 0>(b, alpha, row, panel);
     });
   };
   for_each_rows<2>(b.v_panels, add);
@@ -200,7 +206,8 @@ void run(const BlockRows<T>& b) {
 
 template <class T>
 void block(const BlockRows<T>& b) {
-  b.next_keys != nullptr ? run<true>(b) : run<false>(b);
+  if (b.next_keys == nullptr) return run<0>(b);
+  b.rows > kRows ? run<1>(b) : run<2>(b);
 }
 
 }  // namespace
