@@ -45,7 +45,8 @@ struct OverlapRow {
   std::string plan;   // in words
   SixRuns runs;
   double kappa = 0;
-  double spread_us = 0;  // of the middle half of the rounds; 0 in virtual time
+  double spread_us = 0;           // of the middle half of the rounds; 0 in virtual time
+  std::vector<double> rounds_us;  // overlapped, of each round; empty in virtual time
 };
 
 struct PlayedPoint {
@@ -63,7 +64,9 @@ struct PlayedPoint {
   std::vector<OverlapRow> rows_of_orders;  // "serial" is one; "auto" another, where it was played
 
   const OverlapRow* find(std::string_view order) const;
-  // Times of others over that of auto: 1.1 is auto 10 % faster. Over the fastest of the others.
+  // Times of others over that of auto: 1.1 is auto 10 % faster. Over the fastest of the others:
+  // with rounds, the one that was it in every second round, as timed in those between, and the
+  // other way round; for the least of a dozen noisy medians is less than any of them takes.
   double auto_over_best() const;
   double auto_over_serial() const;
 };

@@ -69,6 +69,22 @@ TEST(OverlapFigures, AutoIsComparedWithTheFastestOther) {
   EXPECT_TRUE(verdicts_of(point("virtual", 100, 150, 99.5))[0].is_met);
 }
 
+// Two orders of the same speed: the one is the fastest in even rounds by luck, the other in odd
+// ones.
+TEST(OverlapFigures, LuckInSomeRoundsMakesNoBest) {
+  PlayedPoint p{.clock = "real"};
+  const auto add = [&](const char* order, std::vector<double> rounds_us) {
+    p.rows_of_orders.push_back({.order = order, .runs = {.overlapped_us = 100}});
+    p.rows_of_orders.back().rounds_us = std::move(rounds_us);
+  };
+  add("one", {90, 110, 90, 110});
+  add("other", {110, 90, 110, 90});
+  add("auto", {100, 100, 100, 100});
+  EXPECT_DOUBLE_EQ(p.auto_over_best(), 1.1);
+  p.rows_of_orders[0].rounds_us = {80, 80, 80, 80};
+  EXPECT_DOUBLE_EQ(p.auto_over_best(), 0.8);
+}
+
 TEST(OverlapFigures, EtaIsPromisedWhereSplittingIsFreeAndTheExchangeIsShort) {
   PlayedPoint p = point("virtual", 101, 150, 150);
   p.free_split = true;

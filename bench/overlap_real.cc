@@ -216,9 +216,6 @@ PlayedPoint Point::result(Phase phase, int rows, double gbit) const {
   if (const auto decision = rig_.decision()) {
     point.lower_bound_us = decision->lower_bound_us;
     point.why = decision->text;
-    for (const Finalist& f : decision->finalists)
-      point.why += fmt::format("\n      [{} pred {:.1f} exp {:.1f} n {}]", describe(f.plan, orders_), f.predicted_us / 1e3, f.expected_us / 1e3, f.num_measured);
-    point.why += fmt::format(" trials {} steps {}", decision->num_trial_steps, decision->num_steps);
   }
   const auto add = [&](const Forced& each) {
     const std::vector<double>& us = each.live.took_us;
@@ -226,7 +223,8 @@ PlayedPoint Point::result(Phase phase, int rows, double gbit) const {
                                     .plan = describe(each.plan, orders_),
                                     .runs = runs_of(each.plan, each.live),
                                     .kappa = each.kappa,
-                                    .spread_us = quantile(us, 0.75) - quantile(us, 0.25)});
+                                    .spread_us = quantile(us, 0.75) - quantile(us, 0.25),
+                                    .rounds_us = us});
   };
   for (const Forced& each : forced_) add(each);
   add(automatic_);

@@ -43,11 +43,22 @@ Json rank_json(const OverlapView::OfRank& rank) {
           {"half_imbalance", s.half_imbalance}};
 }
 
+Json plan_json(const Plan& plan, const std::string& name) {
+  return {{"name", name}, {"order", plan.order}, {"parts", plan.parts}, {"share", plan.share}};
+}
+
 Json decision_json(const OverlapDecision& d) {
+  Json finalists = Json::array();
+  for (const Finalist& f : d.finalists)
+    finalists.push_back({{"plan", plan_json(f.plan, f.name)},
+                         {"predicted_us", f.predicted_us},
+                         {"expected_us", f.expected_us},
+                         {"measured_steps", f.num_measured}});
   return {{"phase", phase_name(d.bucket.phase)},
           {"rows", d.bucket.rows},
           {"kv_tokens", d.bucket.kv_tokens},
-          {"plan", {{"order", d.plan.order}, {"parts", d.plan.parts}, {"share", d.plan.share}}},
+          {"plan", plan_json(d.plan, d.name)},
+          {"finalists", std::move(finalists)},
           {"text", d.text},
           {"predicted_us", d.predicted_us},
           {"measured_us", d.measured_us},

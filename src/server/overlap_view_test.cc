@@ -41,17 +41,21 @@ OverlapView some_view() {
   view.ranks[1].stats.exact_arrival = false;
   view.planner = PlannerState{.num_steps = 900, .num_shadow_steps = 9, .num_searches = 30};
   view.planner->search_seconds = 0.5;
-  view.planner->decisions.push_back({.bucket = {Phase::prefill, 1024, 2048},
-                                     .plan = {.order = 3, .parts = 2, .share = 31},
-                                     .text = "prefill, 1024 rows: two-batch",
-                                     .predicted_us = 100,
-                                     .measured_us = 101,
-                                     .none_us = 130,
-                                     .lower_bound_us = 90,
-                                     .three_halves_us = 99,
-                                     .num_steps = 40,
-                                     .num_shadow_steps = 1,
-                                     .num_changes = 2});
+  view.planner->decisions.push_back(
+      {.bucket = {Phase::prefill, 1024, 2048},
+       .plan = {.order = 3, .parts = 2, .share = 31},
+       .name = "two-batch, an order",
+       .finalists = {{.name = "none", .predicted_us = 120, .expected_us = 130, .num_measured = 9}},
+       .text = "prefill, 1024 rows: two-batch",
+       .predicted_us = 100,
+       .measured_us = 101,
+       .none_us = 130,
+       .lower_bound_us = 90,
+       .three_halves_us = 99,
+       .num_steps = 40,
+       .num_shadow_steps = 1,
+       .num_trial_steps = 5,
+       .num_changes = 2});
   view.planner->decisions.push_back({.bucket = {Phase::decode, 64, 100}, .text = "decode: none"});
   return view;
 }
@@ -86,7 +90,10 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(said["planner"]["searches"], 30);
   EXPECT_EQ(decisions[0], Json::parse(R"({
     "phase": "prefill", "rows": 1024, "kv_tokens": 2048,
-    "plan": {"order": 3, "parts": 2, "share": 31}, "text": "prefill, 1024 rows: two-batch",
+    "plan": {"name": "two-batch, an order", "order": 3, "parts": 2, "share": 31},
+    "finalists": [{"plan": {"name": "none", "order": 0, "parts": 1, "share": 32},
+                   "predicted_us": 120.0, "expected_us": 130.0, "measured_steps": 9}],
+    "trial_steps": 5, "text": "prefill, 1024 rows: two-batch",
     "predicted_us": 100.0, "measured_us": 101.0, "none_us": 130.0, "lower_bound_us": 90.0,
     "three_halves_us": 99.0, "steps": 40, "shadow_steps": 1, "changes": 2})"));
   EXPECT_EQ(decisions[1]["phase"], "decode");

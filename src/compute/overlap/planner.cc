@@ -94,6 +94,20 @@ RecordTimes Planner::State::times_of(const PlannerRecord& record) const {
   return times;
 }
 
+std::vector<Finalist> Planner::State::finalists_of(const PlannerRecord& record) const {
+  std::vector<Finalist> out;
+  for (const Candidate& candidate : record.finalists()) {
+    const MeasuredRatio* own = record.ratio_of(candidate.plan);
+    out.push_back({.plan = candidate.plan,
+                   .name = describe(candidate.plan, *options.orders),
+                   .predicted_us = candidate.step_us,
+                   .expected_us = expected(record, candidate).us,
+                   .num_measured = own != nullptr ? own->count() : 0});
+  }
+  std::ranges::sort(out, {}, &Finalist::expected_us);
+  return out;
+}
+
 // The planner.
 
 Planner::Planner(const Options& options) : state_(std::make_unique<State>(options)) {
@@ -153,11 +167,15 @@ PlannerState Planner::state() const {
   PlannerState out;
   std::vector<PlannerRecord> records;
   std::vector<RecordTimes> times;
-  records.reserve(kMostRecords), times.reserve(kMostRecords);
+  std::vector<std::vector<Finalist>> finalists;
+  records.reserve(kMostRecords), times.reserve(kMostRecords), finalists.reserve(kMostRecords);
   {
     const std::lock_guard lock(s.mutex);
     records.assign(s.records.begin(), s.records.end());
-    for (const PlannerRecord& record : s.records) times.push_back(s.times_of(record));
+    for (const PlannerRecord& record : s.records) {
+      times.push_back(s.times_of(record));
+      finalists.push_back(s.finalists_of(record));
+    }
     out.num_steps = s.num_steps, out.num_shadow_steps = s.num_shadow_steps;
     out.num_trial_steps = s.num_trial_steps;
     out.num_searches = s.num_searches, out.search_seconds = s.search_us / 1e6;
@@ -166,6 +184,8 @@ PlannerState Planner::state() const {
     const PlannerRecord& record = records[i];
     out.decisions.push_back({.bucket = record.border,
                              .plan = record.plan,
+                             .name = describe(record.plan, *s.options.orders),
+                             .finalists = std::move(finalists[i]),
                              .text = decision_text(record, times[i], *s.options.orders),
                              .predicted_us = times[i].plan_us,
                              .measured_us = record.measured.median(),

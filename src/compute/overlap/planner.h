@@ -40,11 +40,21 @@ struct OverlapChoice {
   int order = 0;  // of Mode::order
 };
 
+// A plan that may turn out to be the best of a bucket.
+struct Finalist {
+  Plan plan;
+  std::string name;                          // describe()
+  double predicted_us = 0, expected_us = 0;  // expected: corrected by what was measured
+  int num_measured = 0;                      // steps of it lately, at most 31
+};
+
 // What is said of one bucket, in /overlap and in log lines.
 struct OverlapDecision {
   Bucket bucket;  // its upper border
   Plan plan;
-  std::string text;  // "decode, 64 rows: none (two halves predicted -4 %: ...)"
+  std::string name;                 // of the plan: describe()
+  std::vector<Finalist> finalists;  // what is expected to be fastest first
+  std::string text;                 // "decode, 64 rows: none (two halves predicted -4 %: ...)"
   double predicted_us = 0, measured_us = 0, none_us = 0;
   double lower_bound_us = 0, three_halves_us = 0;
   uint64_t num_steps = 0, num_shadow_steps = 0, num_trial_steps = 0, num_changes = 0;
@@ -67,7 +77,7 @@ class Planner {
     int most_parts = kMaxParts;
     const Clock* clock = nullptr;  // outlives it
   };
-  static constexpr double kMargin = 0.03, kShadowShare = 0.01, kSearchShare = 0.005;
+  static constexpr double kMargin = 0.03, kShadowShare = 0.01, kSearchShare = 0.003;
   static constexpr int kPatience = 3, kMostTrialSteps = 64;
 
   explicit Planner(const Options& options);

@@ -13,8 +13,10 @@ constexpr int kBurst = 4;
 constexpr int kShadowNotes = 4;    // what was proposed is played by then, or was not
 constexpr uint64_t kTrialGap = 2;  // steps as usual between two bursts
 // A plan may be tried if it is expected to be the best but for so many times the error, kMostDoubt
-// at most; known a little, if it is so close; known so well, no more.
-constexpr double kErrorsInDoubt = 1.5, kMostDoubt = 0.12, kClose = 0.04, kCertain = 0.005;
+// at most, the first of its kind but for kDoubtOfKind; known a little, if it is so close; known so
+// well, no more. No errors, no trials.
+constexpr double kErrorsInDoubt = 1.5, kMostDoubt = 0.12, kDoubtOfKind = 0.3, kClose = 0.04,
+                 kCertain = 0.005;
 constexpr int kWellKnown = 9;
 // What a shadow run may take, as a multiple of what is played: as a rule; of what is hardly known;
 // now and then, so that what was bad once may have become better.
@@ -148,8 +150,10 @@ std::optional<Plan> Planner::State::next_trial(const PlannerRecord& record) cons
   double best_us = expected_now(record).us;
   for (const Candidate& candidate : record.finalists())
     best_us = std::min(best_us, expected(record, candidate).us);
-  const double unknown_us = best_us * (1 + doubts);
   const double close_us = best_us * (1 + std::min(doubts, kClose));
+  const auto unknown_us = [&](PlanKind of) {
+    return best_us * (1 + (record.ratios[index_of(of)].count() < kFew ? kDoubtOfKind : doubts));
+  };
   std::optional<Plan> next;
   std::pair<int, double> least;
   for (const Candidate& candidate : record.finalists()) {
@@ -157,7 +161,8 @@ std::optional<Plan> Planner::State::next_trial(const PlannerRecord& record) cons
     const MeasuredRatio* own = record.ratio_of(candidate.plan);
     const int known = own != nullptr ? own->count() : 0;
     const double us = expected(record, candidate).us;
-    if (known >= kWellKnown || us >= (known < kFew ? unknown_us : close_us)) continue;
+    const double limit_us = known < kFew ? unknown_us(kind(candidate.plan)) : close_us;
+    if (known >= kWellKnown || us >= limit_us) continue;
     const std::pair score{known / kFew, us};
     if (next && score >= least) continue;
     next = candidate.plan, least = score;

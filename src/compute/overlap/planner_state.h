@@ -44,6 +44,7 @@ struct Planner::State {
   Expected expected_now(const PlannerRecord& record) const;
   double noise(const PlannerRecord& record) const;
   RecordTimes times_of(const PlannerRecord& record) const;
+  std::vector<Finalist> finalists_of(const PlannerRecord& record) const;
 
   bool wants_search(const PlannerRecord& record) const;
   void search_on(PlannerRecord& record);
