@@ -93,9 +93,10 @@ TEST(OverlapView, IsAnsweredAsJson) {
     "plan": {"name": "two-batch, an order", "order": 3, "parts": 2, "share": 31},
     "finalists": [{"plan": {"name": "none", "order": 0, "parts": 1, "share": 32},
                    "predicted_us": 120.0, "expected_us": 130.0, "measured_steps": 9}],
-    "trial_steps": 5, "text": "prefill, 1024 rows: two-batch",
+    "text": "prefill, 1024 rows: two-batch",
     "predicted_us": 100.0, "measured_us": 101.0, "none_us": 130.0, "lower_bound_us": 90.0,
-    "three_halves_us": 99.0, "steps": 40, "shadow_steps": 1, "changes": 2})"));
+    "three_halves_us": 99.0, "steps": 40, "shadow_steps": 1, "trial_steps": 5,
+    "changes": 2})"));
   EXPECT_EQ(decisions[1]["phase"], "decode");
   EXPECT_EQ(server.ask("POST", "/overlap", "{}").status, 405);
 }

@@ -134,7 +134,8 @@ void Planner::State::decide(PlannerRecord& record) {
     return;
   }
   record.interval = kShortInterval;
-  ++record.streak;
+  const double gain = 1 - expected(record, *other).us / expected_now(record).us;
+  record.streak += 1 + static_cast<int>(gain / kMargin);  // much to gain is worth less patience
   if (record.is_searched && record.streak < kPatience << record.patience_shift) return;
   adopt(record, *other);
 }
