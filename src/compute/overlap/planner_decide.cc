@@ -141,7 +141,10 @@ void Planner::State::decide(PlannerRecord& record) {
 }
 
 void Planner::State::adopt(PlannerRecord& record, const Candidate& candidate) {
-  if (record.is_searched)
+  // What trials tell is news, not a change of mind.
+  const bool is_news =
+      std::exchange(record.trials_at_change, record.num_trial_steps) != record.num_trial_steps;
+  if (record.is_searched && !is_news)
     record.patience_shift = std::min(record.patience_shift + 1, kMostPatience);
   record.plan = candidate.plan;
   record.found.plan_us = candidate.step_us;

@@ -55,8 +55,7 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
 // Links have become others: what was measured before says nothing, and all is to be searched.
 void Planner::State::forget_ratios() {
   num_link_shifts = fit.num_link_shifts();
-  const bool is_rare = num_steps - shifted_at >= kShiftsApart;
-  shifted_at = num_steps;
+  if (std::exchange(shifted_at, num_steps) + kShiftsApart > num_steps) return;
   for (OfPhase& phase : phases)
     for (MeasuredRatio& ratio : phase.ratios) ratio.clear();
   for (PlannerRecord& record : records) {
@@ -65,7 +64,7 @@ void Planner::State::forget_ratios() {
     record.measured.clear();
     record.streak = 0;
     record.interval = 1;
-    if (is_rare) record.patience_shift = record.num_trial_steps = 0;
+    record.patience_shift = record.num_trial_steps = record.trials_at_change = 0;
   }
 }
 

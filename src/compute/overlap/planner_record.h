@@ -45,6 +45,7 @@ struct PlannerRecord {
   int searched_ago = 0, interval = 1;            // steps
   int calm = 0;                                  // steps since the plan or the patience changed
   int num_trial_steps = 0;                       // since the links became what they are
+  int trials_at_change = 0;                      // so many when the plan was changed last
   uint64_t num_steps = 0, num_shadow_steps = 0, num_changes = 0, last_used = 0;
   bool is_told = false;  // the first decision, or what a forced plan costs
 
