@@ -124,7 +124,7 @@ Result<void> Point::let_planner_learn() {
   HOCKET_TRY(const OverlapRig::Played none, rig_.play({}, Mode::live));
   none_us_ = none.took_us;
   const int by_time = static_cast<int>(kAutoUs * time_share() / none_us_);
-  const int steps = std::clamp(by_time, kLeastAutoSteps, std::max(options_.auto_steps, 1));
+  const int steps = std::min(std::max(by_time, kLeastAutoSteps), std::max(options_.auto_steps, 1));
   double planner_us = 0, all_us = 0;
   for (int step = 0; step < steps; ++step) {
     HOCKET_TRY(const OverlapRig::Played played, rig_.play_planned());
