@@ -27,6 +27,13 @@ inline Pairs load_pairs(const float* w) {
   return {_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high)};
 }
 
+// Rows of numbers, or panels of weights, `stride` apart.
+template <class T>
+struct Strided {
+  const T* data;
+  int64_t stride;
+};
+
 // The sums of R rows and P panels.
 template <int R, int P>
 struct Sums {
@@ -35,8 +42,8 @@ struct Sums {
 
 // One k-block: c += e + o. kLines of the two lines from `fetch` on are brought near for each pair.
 template <int R, int P, int kLines, class T>
-[[gnu::always_inline]] inline void add_block(const float* x, int64_t x_stride, const T* w,
-                                             int64_t w_stride, const char* fetch, Sums<R, P>& to) {
+[[gnu::always_inline]] inline void add_block(Strided<float> x, Strided<T> w, const char* fetch,
+                                             Sums<R, P>& to) {
   __m512 e[R][P], o[R][P];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r)
@@ -48,10 +55,10 @@ template <int R, int P, int kLines, class T>
     if constexpr (kLines > 1) _mm_prefetch(fetch + (2 * pair + 1) * kLine, _MM_HINT_T1);
     Pairs b[P];
 #pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) b[p] = load_pairs(w + p * w_stride + pair * 2 * kPanelN);
+    for (int p = 0; p < P; ++p) b[p] = load_pairs(w.data + p * w.stride + pair * 2 * kPanelN);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const float* const a = x + r * x_stride + 2 * pair;
+      const float* const a = x.data + r * x.stride + 2 * pair;
       const __m512 even = _mm512_set1_ps(a[0]), odd = _mm512_set1_ps(a[1]);
 #pragma GCC unroll 2
       for (int p = 0; p < P; ++p) {
@@ -86,7 +93,7 @@ void score(const BlockRows<T>& b, int row, int unit) {
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) sums.c[r][0] = sums.c[r][1] = _mm512_setzero_ps();
   for (int k = 0; k < b.k_blocks; ++k, q += kBlockK, w += kTileElements, fetch += kBlockK * kLine)
-    add_block<R, 2, kLines>(q, b.q_stride, w, b.key_stride, fetch, sums);
+    add_block<R, 2, kLines, T>({q, b.q_stride}, {w, b.key_stride}, fetch, sums);
   const __m512 scale = _mm512_set1_ps(b.scale);
   float* const y = b.scores + row * kSoftmaxBlock + unit * kBlockK;
 #pragma GCC unroll 4
@@ -115,8 +122,8 @@ void add_values(const BlockRows<T>& b, const float* alpha, int row, int panel) {
     if constexpr (kLines > 0)
       fetch = reinterpret_cast<const char*>(b.next_keys[unit]) + panel * kPanelN * kLine +
               first_line(row);
-    add_block<R, P, kLines>(p, kSoftmaxBlock, b.values[unit] + panel * b.value_stride,
-                            b.value_stride, fetch, sums);
+    add_block<R, P, kLines, T>(
+        {p, kSoftmaxBlock}, {b.values[unit] + panel * b.value_stride, b.value_stride}, fetch, sums);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r)
