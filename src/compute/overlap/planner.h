@@ -4,15 +4,14 @@
 //   note(reports of the last step) -> fits -> search, now and then -> choose(next bucket)
 //
 // A new plan for a bucket is adopted when it is predicted more than kMargin faster for kPatience
-// searches on end (half of kMargin where both were measured; each change asks for twice the
-// patience, calm for less). What is predicted is corrected by what was measured: a ratio by plan
-// and bucket, by kind of plan where that one was not played. A plan that was adopted lately and
-// takes longer than it should is dropped at once.
-// Finalists prove themselves in bursts of a few steps: in a new bucket those that could be better
-// for all that is known of the predictions' errors (trials: at most kMostTrialSteps until the links
-// change), later one now and then (shadow runs: of any 400 steps four at most). Searching takes
-// never more than kSearchShare of the time.
-// Thread: engine, but for state(). After warm-up choose() and note() allocate nothing.
+// searches on end (half of kMargin where both were measured; each change but those that trials ask
+// for asks for twice the patience, calm for less). What is predicted is corrected by what was
+// measured: a ratio by plan and bucket, by kind of plan where that one was not played. A plan that
+// was adopted lately and takes longer than it should is dropped at once. Finalists prove themselves
+// in bursts of a few steps: in a new bucket those that could be better for all that is known of the
+// predictions' errors (trials: at most kMostTrialSteps until the links change), later one now and
+// then (shadow runs: of any 400 steps four at most). Searching takes never more than kSearchShare
+// of the time. Thread: engine, but for state(). After warm-up choose() and note() allocate nothing.
 #pragma once
 
 #include <cstdint>

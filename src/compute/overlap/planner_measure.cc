@@ -102,8 +102,8 @@ void Planner::State::begin_burst(const Plan& plan, Phase phase, bool is_trial) {
   shadow.num_played = 0;
 }
 
-// The best that is not played, the less known sooner; now and then one of another kind, whatever it
-// is expected to take.
+// The best that is not played, the less known sooner; now and then one of another kind, up to
+// kAffordableRarely times as long.
 std::optional<Plan> Planner::State::runner_up(const PlannerRecord& record) {
   const double now_us = expected_now(record).us;
   const bool is_rare = ++shadow.num_turns % kRarely == 0;

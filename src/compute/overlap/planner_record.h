@@ -41,7 +41,7 @@ struct PlannerRecord {
   std::array<MeasuredRatio, 3> ratios;           // measured to predicted, by PlanKind
   RunningMedian<15> measured;                    // of what is played, since it is
   int streak = 0;                                // searches on end that another plan was better in
-  int patience_shift = 0;                        // each change asks for twice the patience
+  int patience_shift = 0;                        // each change without trials doubles the patience
   int searched_ago = 0, interval = 1;            // steps
   int calm = 0;                                  // steps since the plan or the patience changed
   int num_trial_steps = 0;                       // since the links became what they are
