@@ -1,0 +1,64 @@
+// How families of models write calls and thoughts, and which family a chat template belongs to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace hocket {
+
+enum class ToolFormat : uint8_t {
+  none,
+  hermes,        // <tool_call>{"name": ..., "arguments": {...}}</tool_call>; Qwen 2.5 and 3
+  qwen3_coder,   // <tool_call><function=f><parameter=p>value</parameter></function></tool_call>
+  deepseek_v3,   // <｜tool▁call▁begin｜>function<｜tool▁sep｜>f, then a fenced JSON block; R1 too
+  deepseek_v31,  // <｜tool▁call▁begin｜>f<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
+  llama3_json,   // <|python_tag|>{"name": ..., "parameters": {...}}, or the JSON alone
+  pythonic,      // [f(a=1), g(b="x")]
+  glm45,         // <tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>
+  mistral,       // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]f[ARGS]{...}
+  mimo,          // as qwen3_coder, or the JSON of hermes
+  json,          // the whole answer is {"name": ..., "arguments": {...}}, or a list of such: what a
+                 // grammar makes of any model
+};
+
+// The thoughts stand between two marks.
+struct ReasoningFormat {
+  std::string open, close;  // empty: the model does not think aloud
+  // Without a mark the answer begins with thoughts; else only where the prompt ends with an open
+  // mark or the answer begins with one.
+  bool implied = false;
+
+  explicit operator bool() const { return !close.empty(); }
+  bool operator==(const ReasoningFormat&) const = default;
+};
+
+// Flag values. "auto" looks at the chat template (its Jinja source; empty: there is none).
+// Errors: bad_value, which lists the names.
+Result<ToolFormat> choose_tool_format(std::string_view flag, std::string_view chat_template);
+Result<ReasoningFormat> choose_reasoning_format(std::string_view flag,
+                                                std::string_view chat_template);
+std::string_view tool_format_name(ToolFormat format);
+// The first name with these marks; "none".
+std::string_view reasoning_format_name(const ReasoningFormat& format);
+// What the flags take besides auto.
+std::span<const std::string_view> tool_format_names();
+std::span<const std::string_view> reasoning_format_names();
+
+// For grammars: a call is spelled open + name + middle + the arguments' JSON + close, and several
+// of them first + call + between + call + last. Nothing where arguments are not written as JSON
+// (qwen3_coder, mimo, glm45, pythonic): there a grammar may ask for ToolFormat::json.
+struct CallShape {
+  std::string_view first, open, middle, close, between, last;
+};
+std::optional<CallShape> call_shape(ToolFormat format);
+
+// Whether `prompt` (its end is enough) leaves the thoughts open, so that the answer begins with
+// them.
+bool leaves_reasoning_open(const ReasoningFormat& format, std::string_view prompt);
+
+}  // namespace hocket
