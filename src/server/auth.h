@@ -15,8 +15,8 @@ bool same_key(std::string_view given, std::string_view key);
 // The key in `Authorization: Bearer KEY` or `x-api-key: KEY`; empty when there is none.
 std::string_view given_key(const HttpRequest& request);
 
-// An empty key lets everybody in.
+// Whose key a request carries. An empty key lets everybody in.
 // Errors: unauthorized.
-Result<void> authorize(const HttpRequest& request, std::string_view key);
+Result<PrincipalPtr> authorize(const HttpRequest& request, std::string_view key);
 
 }  // namespace hocket

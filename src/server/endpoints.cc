@@ -145,6 +145,7 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   GenerationRequest& asked = answer->request;
   asked.client = request.from_rank ? told_client(request)
                                    : client_key(request, parts_.settings->http.api_key, asked.user);
+  asked.who = request.who();
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   if (parts_.door != nullptr && !request.from_rank)
     parts_.door->begin(request, exchange, *std::move(answer));

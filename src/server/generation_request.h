@@ -58,6 +58,7 @@ struct GenerationRequest {
   std::optional<int> priority;
   std::string user, routing_key;
   uint64_t client = 0;                // who asks (client_key.h)
+  std::string who = "anonymous";      // the principal's name: safe to log
   std::string cache_salt, extra_key;  // both keep prefixes apart
 };
 

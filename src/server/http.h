@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "server/access/principal.h"
 
 namespace hocket {
 
@@ -30,10 +31,13 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   std::string client;      // "127.0.0.1:41234"
+  PrincipalPtr principal;  // whose key it carries; null only in requests that no server took
   bool from_rank = false;  // it came through the port for ranks (the handler's word)
 
   // The first header of that name, in any case; empty when there is none.
   std::string_view header(std::string_view name) const;
+  // The principal's name, "anonymous" where there is none.
+  std::string_view who() const;
 };
 
 // The answer to one request: either respond() once, or start_stream(), any number of write() and

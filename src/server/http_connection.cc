@@ -244,8 +244,9 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read_head(Parser& parser
   if (!target) co_return refusal(std::move(target).error());
   request.path = std::move(target->path);
   request.query = std::move(target->query);
-  if (auto allowed = authorize(request, core_->options.api_key); !allowed)
-    co_return refusal(std::move(allowed).error());
+  auto allowed = authorize(request, core_->options.api_key);
+  if (!allowed) co_return refusal(std::move(allowed).error());
+  request.principal = *std::move(allowed);
   co_return std::nullopt;
 }
 

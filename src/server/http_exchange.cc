@@ -83,6 +83,10 @@ std::string_view HttpRequest::header(std::string_view name) const {
   return {};
 }
 
+std::string_view HttpRequest::who() const {
+  return principal == nullptr ? std::string_view("anonymous") : principal->name;
+}
+
 HttpExchange::State::Next HttpExchange::State::take(std::string& batch) {
   std::lock_guard lock(mutex);
   woken = false;

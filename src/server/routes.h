@@ -25,6 +25,7 @@ struct Route {
   // `arrived`: when the request was complete, before it waited for a thread.
   std::function<void(const HttpRequest&, const std::shared_ptr<HttpExchange>&, TimePoint arrived)>
       handle;
+  Access access = Access::user;  // who may ask
 };
 
 // The route of a request. Errors: not_found with the nearest path; method_not_allowed with the
