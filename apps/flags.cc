@@ -40,6 +40,8 @@ const std::map<std::string, std::string, std::less<>>& translations() {
       {"--moe-a2a-backend",
        "nothing: rows travel over UCX between processes, in memory between threads; --ucx-tls and "
        "--ucx-net-devices choose its networks"},
+      {"--log-requests-format", "--log-format, of all lines"},
+      {"--enable-metrics", "nothing: /metrics is always there"},
       {"--enable-dbo",
        "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
       {"--dbo-decode-token-threshold",
@@ -328,8 +330,8 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
         {"shutdown-timeout", &s.http.shutdown_timeout_s,
          "seconds that SIGTERM waits for running requests", ""},
         {"watchdog-timeout", &s.http.watchdog_timeout_s,
-         "seconds without a step before exit 6; 0: never", ""},
-        {"log-level", &s.http.log_level, "debug, info, warning, error or off", ""}}});
+         "seconds without a step before exit 6; 0: never", ""}}});
+  groups.push_back(observe_flags(s));
   return groups;
 }
 

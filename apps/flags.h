@@ -38,6 +38,9 @@ std::vector<FlagGroup> model_flags(ServerSettings& settings);
 // The part of them that says how exchanges between ranks are hidden.
 FlagGroup overlap_flags(ServerSettings& settings);
 
+// What the server tells of itself and of its requests.
+FlagGroup observe_flags(ServerSettings& settings);
+
 struct CommandLine {
   std::string command;  // "serve", "bench serving"
   std::string about;    // first line of its help

@@ -102,6 +102,8 @@ Result<int> serve_model(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY(const log::Level level, log::parse_level(settings.http.log_level));
   log::set_level(level);
+  HOCKET_TRY(const log::Format format, log::parse_format(settings.observe.log_format));
+  log::set_format(format);
   HOCKET_TRY(const LaunchPlan plan, choose_ranks(settings.parallel));
   HOCKET_TRY_VOID(choose_model(settings));
   const SignalGuard signals;

@@ -1,27 +1,48 @@
 // One line a fact on stderr: time, level, text. Text is an event name and key-values, or the
 // `Prefill batch, ...` lines whose shape users' scripts parse. Rates belong to metrics; prompts are
-// never logged.
+// logged only where --log-requests-level asks for them.
+//
+// As JSON each line is one object: {"time", "level", "origin", "message"}, and of a record "event"
+// and its fields in place of "message".
 #pragma once
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <iterator>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "base/result.h"
 
 namespace hocket::log {
 
 enum class Level { debug, info, warning, error, off };
+enum class Format : uint8_t { text, json };
 
 // "debug", "info", "warning", "error", "off". Errors: bad_value.
 Result<Level> parse_level(std::string_view name);
 void set_level(Level level);
+// "text", "json". Errors: bad_value.
+Result<Format> parse_format(std::string_view name);
+// At the start, before other threads write.
+void set_format(Format format);
 // Of several processes that write to one place: every line says whose it is. "": none.
 void set_origin(std::string_view name);
 bool enabled(Level level);
 void write(Level level, std::string_view line);  // Thread: any.
+
+// What a record knows of its event.
+struct Field {
+  using Value = std::variant<int64_t, double, bool, std::string_view>;
+  std::string_view name;
+  Value value;
+};
+// `event name=3 name="a text"`. Text of clients may stand in a value: it ends no line.
+// Thread: any.
+void record(Level level, std::string_view event, std::span<const Field> fields);
 
 // Formats on the stack: a line of ordinary length allocates nothing.
 template <class... Args>

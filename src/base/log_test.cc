@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace hocket {
 namespace {
 
@@ -61,6 +63,50 @@ TEST(Log, OffSilencesErrors) {
 
 TEST(Log, BracesInTheTextAreText) {
   EXPECT_THAT(captured([] { log::info("body={}", "{}{0}%s"); }), HasSubstr("body={}{0}%s\n"));
+}
+
+std::string as_json(const std::function<void()>& body) {
+  log::set_format(log::Format::json);
+  const std::string text = captured(body);
+  log::set_format(log::Format::text);
+  return text;
+}
+
+TEST(Log, AJsonLineIsOneObject) {
+  EXPECT_THAT(as_json([] { log::warning("a \"line\"\nof {}\\", "two\x01"); }),
+              MatchesRegex("\\{\"time\":\"....-..-..T..:..:..\\....Z\",\"level\":\"warning\","
+                           "\"message\":\"a .\"line.\".nof two.u0001..\"\\}\n"));
+}
+
+TEST(Log, AJsonLineSaysWhoseItIs) {
+  EXPECT_THAT(as_json([] {
+                log::set_origin("rank 1");
+                log::info("x");
+                log::set_origin("");
+              }),
+              HasSubstr("\"level\":\"info\",\"origin\":\"rank 1\",\"message\":\"x\"}"));
+}
+
+const log::Field kFields[] = {{"rid", std::string_view("a b\nc")},
+                              {"tokens", int64_t{3}},
+                              {"ms", 1.5},
+                              {"stream", true},
+                              {"path", std::string_view("/v1/x")}};
+
+TEST(Log, ARecordInTextIsOneLineWhateverItsValues) {
+  EXPECT_THAT(captured([] { log::record(log::Level::info, "ended", kFields); }),
+              HasSubstr("I ended rid=\"a b\\nc\" tokens=3 ms=1.5 stream=true path=/v1/x\n"));
+}
+
+TEST(Log, ARecordInJsonHasItsFieldsAsMembers) {
+  EXPECT_THAT(as_json([] { log::record(log::Level::info, "ended", kFields); }),
+              HasSubstr("\"event\":\"ended\",\"rid\":\"a b\\nc\",\"tokens\":3,\"ms\":1.5,"
+                        "\"stream\":true,\"path\":\"/v1/x\"}\n"));
+}
+
+TEST(Log, WhatIsNoUtf8IsReplaced) {
+  EXPECT_THAT(as_json([] { log::info("{}", "\xC3\x28 \xE4\xBD\xA0 \xED\xA0\x80 \xF0\x9F"); }),
+              HasSubstr("\"\\ufffd( 你 \\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\"}"));
 }
 
 }  // namespace

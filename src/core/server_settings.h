@@ -72,6 +72,11 @@ struct HttpSettings {
   std::string log_level = "info";
 };
 
+// What the server tells of itself and of its requests (docs/operations.md).
+struct ObserveSettings {
+  std::string log_format = "text";  // text, json
+};
+
 struct ComputeSettings {
   std::string cpu_bind = "auto";  // auto, none, or a list such as 0-3,8
   int num_threads = 0;            // compute threads; 0: one a core
@@ -116,6 +121,7 @@ struct ServerSettings {
   MemorySettings memory;
   SchedulerSettings scheduler;
   HttpSettings http;
+  ObserveSettings observe;
   ComputeSettings compute;
   ParallelSettings parallel;
 };

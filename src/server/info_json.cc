@@ -61,6 +61,7 @@ Json settings_json(const ServerSettings& s) {
           {"watchdog_timeout", s.http.watchdog_timeout_s},
           {"max_body_bytes", s.http.max_body_bytes},
           {"log_level", s.http.log_level},
+          {"log_format", s.observe.log_format},
           {"cpu_bind", s.compute.cpu_bind},
           {"num_threads", s.compute.num_threads},
           {"combine_groups", s.compute.combine_groups},
