@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "core/grammar.h"
 
 namespace hocket {
 
@@ -22,6 +24,7 @@ struct SamplingParams {
   double repetition_penalty = 1.0;                    // > 0
   std::vector<std::pair<TokenId, float>> logit_bias;  // ascending id
   std::vector<TokenId> allowed_ids;                   // ascending; empty: all
+  std::shared_ptr<const GrammarSpec> grammar;         // that the text follows; null: free text
 
   uint64_t seed = 0;  // keys the generator together with the token's position
 
