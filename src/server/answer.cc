@@ -27,6 +27,18 @@ const AnswerForm& answer_form(Api api) {
   return generate_form();
 }
 
+void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
+  using Kind = AnswerEvent::Kind;
+  const bool piece =
+      event.kind == Kind::text || event.kind == Kind::reasoning || event.kind == Kind::arguments;
+  if (piece && event.text.empty()) return;
+  if (piece && !events.empty() && events.back().kind == event.kind &&
+      events.back().call == event.call)
+    events.back().text += event.text;
+  else
+    events.push_back(std::move(event));
+}
+
 std::string token_text(const Tokenizer& tokenizer, TokenId id) {
   const std::string_view bytes = tokenizer.token_bytes(id);
   if (is_valid_utf8(bytes)) return std::string(bytes);

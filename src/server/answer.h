@@ -11,6 +11,7 @@
 #include "engine/messages.h"
 #include "server/generation_request.h"
 #include "server/json_body.h"
+#include "text/answers/answer_event.h"
 
 namespace hocket {
 
@@ -19,6 +20,7 @@ struct ChoiceAnswer {
   int index = 0;   // in the answer
   int prompt = 0;  // in the request
   std::string text;
+  std::vector<AnswerEvent> events;         // what it says, by add_event()
   std::vector<TokenId> ids;                // all generated, the end token too
   std::vector<PositionLogprobs> logprobs;  // of each id, where asked for
   size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
@@ -35,7 +37,11 @@ struct ChoiceAnswer {
   struct Sent {
     bool opening = false, end = false;
     size_t text = 0, ids = 0, logprobs = 0;
-    size_t chars = 0;  // characters of the tokens with logprobs, and of the echo: text_offset
+    size_t chars = 0;        // characters of the tokens with logprobs, and of the echo: text_offset
+    size_t events = 0;       // told whole
+    size_t event_text = 0;   // bytes of the next one
+    bool part_open = false;  // a part has begun and was not closed
+    int blocks = 0;          // written so far
   };
   Sent sent;
 };
@@ -51,7 +57,12 @@ struct Answer {
   size_t last_ended = 0;  // the choice that ended last
 };
 
-// One API's way of saying an answer. All functions return JSON text, without SSE framing.
+// How a stream is cut into events. data: each block is the JSON of one `data:` event, and [DONE]
+// closes them; named: blocks are events as they go out, with names, and the last says that it is.
+enum class StreamStyle : uint8_t { data, named };
+
+// One API's way of saying an answer: JSON text, without SSE framing unless the stream's style is
+// `named`.   Thread: that of the answer.
 class AnswerForm {
  public:
   virtual ~AnswerForm() = default;
@@ -63,6 +74,17 @@ class AnswerForm {
   virtual std::string closing_block(const Answer& answer) const = 0;
   // The answer in one piece.
   virtual std::string whole(const Answer& answer) const = 0;
+
+  virtual StreamStyle style() const { return StreamStyle::data; }
+  // It reads the choices' events, not their text.
+  virtual bool tells_events() const { return false; }
+  // What a stream that has begun is told when the answer fails; empty: what its client's API says
+  // of errors.
+  virtual std::string failure_block(const Answer&, ChoiceAnswer&, const Error&) const { return ""; }
+  // What is said at once of an answer that nobody waits for; empty: somebody does.
+  virtual std::string accepted(const Answer&) const { return ""; }
+  // The answer is at its end; `why`: it failed. Told once, unless the client has left before.
+  virtual void ended(const Answer&, const Error* /*why*/) const {}
 };
 
 const AnswerForm& answer_form(Api api);
@@ -71,6 +93,10 @@ const AnswerForm& completions_form();
 const AnswerForm& generate_form();
 
 // What the forms share.
+
+// Neighbouring pieces of prose, of thoughts, of one call's arguments are joined, so a text of any
+// length is one event whose text grows.
+void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 
 // The token's text; where its bytes are no UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
 std::string token_text(const Tokenizer& tokenizer, TokenId id);

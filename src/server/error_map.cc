@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/sse.h"
+
 namespace hocket {
 namespace {
 
@@ -53,6 +55,37 @@ std::string_view error_type(int status) {
   }
 }
 
+// Anthropic's words for the same.
+std::string_view anthropic_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+using Json = nlohmann::ordered_json;
+
+std::string to_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json error_json(const Error& error, std::string_view type) {
+  const auto text_or_null = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
+  return {{"message", error.message},           {"type", type},
+          {"param", text_or_null(error.param)}, {"code", mapping_of(error.code).slug},
+          {"hint", text_or_null(error.fix)},    {"doc", "docs/api.md#errors"}};
+}
+
 }  // namespace
 
 int http_status(ErrorCode code) {
@@ -63,18 +96,35 @@ std::string_view error_slug(ErrorCode code) {
   return mapping_of(code).slug;
 }
 
-std::string error_body(const Error& error) {
-  const Mapping& m = mapping_of(error.code);
-  using Json = nlohmann::ordered_json;
-  const auto text_or_null = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
-  const Json body = {{"error",
-                      {{"message", error.message},
-                       {"type", error_type(m.status)},
-                       {"param", text_or_null(error.param)},
-                       {"code", m.slug},
-                       {"hint", text_or_null(error.fix)},
-                       {"doc", "docs/api.md#errors"}}}};
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+ErrorForm error_form_of(std::string_view path) {
+  if (path.starts_with("/v1/messages")) return ErrorForm::anthropic;
+  return path.starts_with("/v1/responses") ? ErrorForm::responses : ErrorForm::openai;
+}
+
+std::string error_body(const Error& error, ErrorForm form) {
+  const int status = http_status(error.code);
+  if (form == ErrorForm::anthropic)
+    return to_text({{"type", "error"}, {"error", error_json(error, anthropic_type(status))}});
+  return to_text({{"error", error_json(error, error_type(status))}});
+}
+
+std::string error_events(const Error& error, ErrorForm form) {
+  std::string out;
+  switch (form) {
+    case ErrorForm::openai:
+      append_sse(out, error_body(error));
+      append_sse(out, kSseDone);
+      break;
+    case ErrorForm::responses: {
+      Json event = error_json(error, "error");  // whose type is the event's
+      append_sse_event(out, "error", to_text(event));
+      break;
+    }
+    case ErrorForm::anthropic:
+      append_sse_event(out, "error", error_body(error, form));
+      break;
+  }
+  return out;
 }
 
 HttpHeaders error_headers(ErrorCode code) {
@@ -91,8 +141,8 @@ HttpHeaders error_headers(ErrorCode code) {
 }
 
 bool respond_error(HttpExchange& exchange, const Error& error) {
-  return exchange.respond(http_status(error.code), "application/json", error_body(error),
-                          error_headers(error.code));
+  return exchange.respond(http_status(error.code), "application/json",
+                          error_body(error, exchange.error_form()), error_headers(error.code));
 }
 
 }  // namespace hocket

@@ -1,8 +1,11 @@
 // What an Error looks like to an HTTP client: the only place that knows status codes and error
 // bodies.
 //
-//   {"error": {"message", "type", "param", "code", "hint", "doc"}}     OpenAI's form, plus hint and
-//   doc
+//   openai     {"error": {"message", "type", "param", "code", "hint", "doc"}}: OpenAI's form, plus
+//              hint and doc; in a stream a block with it, then [DONE]
+//   responses  the same; in a stream an event `error` with the message at its top
+//   anthropic  {"type": "error", "error": {"type", "message", "param", "code", "hint", "doc"}}:
+//              Anthropic's form and types; in a stream the event `error`
 //
 // Thread: any.
 #pragma once
@@ -18,8 +21,12 @@ namespace hocket {
 int http_status(ErrorCode code);
 // Stable words for programs: "context_length_exceeded", "queue_full", ...
 std::string_view error_slug(ErrorCode code);
+// How errors are said to who asks for `path`.
+ErrorForm error_form_of(std::string_view path);
 // The JSON body. Bytes of the message that are no UTF-8 are replaced.
-std::string error_body(const Error& error);
+std::string error_body(const Error& error, ErrorForm form = ErrorForm::openai);
+// The last bytes of a stream that fails.
+std::string error_events(const Error& error, ErrorForm form);
 // Retry-After with 429 and 503, WWW-Authenticate with 401.
 HttpHeaders error_headers(ErrorCode code);
 

@@ -40,6 +40,9 @@ struct HttpRequest {
   std::string_view who() const;
 };
 
+// How an API says errors (error_map.h).
+enum class ErrorForm : uint8_t { openai, responses, anthropic };
+
 // The answer to one request: either respond() once, or start_stream(), any number of write() and
 // finish(). Keeps the connection alive while anybody holds it; dropped without a complete answer,
 // it answers 500 or, in a stream, cuts the connection. Thread: any, also several; nothing here
@@ -65,6 +68,9 @@ class HttpExchange {
   // finish(): on an http thread, or here at once if it has left already. It must not block.
   void on_close(std::function<void()> left);
   bool is_closed() const;
+
+  // What its client reads, by the path it asked for.
+  ErrorForm error_form() const;
 
  private:
   friend class HttpConnection;

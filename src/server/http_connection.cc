@@ -56,6 +56,7 @@ HttpRequest to_request(const Parser& parser, const tcp::socket& socket) {
 struct Refusal {
   int status;
   Error error;
+  ErrorForm form = ErrorForm::openai;
 };
 
 Refusal refusal(Error e) {
@@ -188,8 +189,8 @@ asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framin
   framing.keep_alive = false;
   core_->count_status(refusal.status);
   const std::string bytes =
-      http_answer(framing, refusal.status, "application/json", error_body(refusal.error),
-                  error_headers(refusal.error.code));
+      http_answer(framing, refusal.status, "application/json",
+                  error_body(refusal.error, refusal.form), error_headers(refusal.error.code));
   co_await send(bytes, nullptr);
 }
 
@@ -296,6 +297,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
     refused = co_await read_body(parser);
   }
   if (refused) {
+    refused->form = error_form_of(request.path);
     co_await refuse(*std::move(refused), framing);
     co_return false;
   }
@@ -315,6 +317,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
 asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming framing) {
   auto exchange = std::make_shared<HttpExchange::State>();
   exchange->framing = framing;
+  exchange->error_form = error_form_of(request.path);
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the lane's thread may hold the connection, so that it dies there.
   exchange->wake = [core = core_, &lane = lane_, weak = weak_from_this()] {
@@ -370,10 +373,9 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
 
 asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self, Welcome welcome) {
   if (welcome == Welcome::refuse) {
-    Refusal full = refusal(error(ErrorCode::queue_full, "all {} connections are in use",
-                                 self->core_->options.max_connections));
-    full.status = 503;
-    co_await self->refuse(std::move(full), {});
+    const Error full = error(ErrorCode::queue_full, "all {} connections are in use",
+                             self->core_->options.max_connections);
+    co_await self->refuse({503, full}, {});
   } else {
     while (co_await self->serve_one()) {
     }

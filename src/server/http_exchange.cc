@@ -231,6 +231,10 @@ void HttpExchange::on_close(std::function<void()> left) {
   left();
 }
 
+ErrorForm HttpExchange::error_form() const {
+  return state_->error_form;
+}
+
 bool HttpExchange::is_closed() const {
   std::lock_guard lock(state_->mutex);
   return state_->closed;

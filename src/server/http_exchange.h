@@ -28,6 +28,7 @@ std::string http_answer(HttpFraming framing, int status, std::string_view conten
 // Lock order: the mutex is a leaf; wake() and left() are called without it.
 struct HttpExchange::State {
   HttpFraming framing;
+  ErrorForm error_form = ErrorForm::openai;
   size_t max_buffered_bytes = 0;
   std::function<void()> wake;  // tells the connection to look here; any thread
 

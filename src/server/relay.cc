@@ -5,7 +5,6 @@
 #include "server/error_map.h"
 #include "server/json_body.h"
 #include "server/request_target.h"
-#include "server/sse.h"
 
 namespace hocket {
 namespace {
@@ -95,9 +94,7 @@ RelayEnd Relay::deliver() {
 
 RelayEnd Relay::fail_with(const Error& why) {
   if (!streaming_) return respond_error(*exchange_, why) ? RelayEnd::failed : RelayEnd::left;
-  std::string last;
-  append_sse(last, error_body(why));
-  append_sse(last, kSseDone);
+  const std::string last = error_events(why, exchange_->error_form());
   return exchange_->write(last) && exchange_->finish() ? RelayEnd::failed : RelayEnd::left;
 }
 

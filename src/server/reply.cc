@@ -54,7 +54,7 @@ void count_shown(const TextState& state, ChoiceAnswer& choice) {
 // it, then the reply thread.
 struct ReplyService::Job {
   std::mutex mutex;
-  std::shared_ptr<HttpExchange> exchange;
+  std::shared_ptr<HttpExchange> exchange;  // null: nobody waits for it (AnswerForm::accepted)
   std::optional<SseWriter> stream;
   Answer answer;
   std::vector<TextState> texts;       // beside answer.choices
@@ -134,6 +134,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
                       .with_fix("try again after the time in Retry-After"));
     return;
   }
+  std::string accepted;
   {
     std::lock_guard lock(job->mutex);
     const GenerationRequest& request = job->answer.request;
@@ -157,6 +158,12 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
       if (auto taken = options_.generator->submit(std::move(input)); !taken)
         return fail_job(*job, taken.error());
     }
+    accepted = answer_form(request.api).accepted(job->answer);
+    if (!accepted.empty()) job->exchange.reset();
+  }
+  if (!accepted.empty()) {
+    exchange->respond(200, "application/json", accepted);
+    return;
   }
   exchange->on_close([this, weak = std::weak_ptr(job)] {
     if (const auto left = weak.lock()) abort_all_of(*left);
@@ -248,11 +255,21 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   const std::string_view piece = text.detokenizer->step(output.token);
   text.grow(piece);
   auto safe = text.matcher->push(piece);
-  choice.text += safe.text;
+  grow_text(job, index, safe.text);
   if (safe.match) {
     choice.matched_stop = *std::move(safe.match);
     if (!output.summary) options_.generator->complete(job.ids[index]);
   }
+}
+
+// What the client may see is longer by this.
+void ReplyService::grow_text(Job& job, size_t index, std::string_view text) {
+  ChoiceAnswer& choice = job.answer.choices[index];
+  choice.text += text;
+  if (!answer_form(job.answer.request.api).tells_events()) return;
+  AnswerEvent piece;
+  piece.text = text;
+  add_event(choice.events, std::move(piece));
 }
 
 void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
@@ -262,11 +279,11 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
     const std::string_view piece = text.detokenizer->flush();
     text.grow(piece);
     auto safe = text.matcher->push(piece);
-    choice.text += safe.text;
+    grow_text(job, index, safe.text);
     if (safe.match)
       choice.matched_stop = *std::move(safe.match);
     else
-      choice.text += text.matcher->flush();
+      grow_text(job, index, text.matcher->flush());
   }
   for (; text.num_whole < text.ends.size(); ++text.num_whole)
     text.ends[text.num_whole] = text.uncut;
@@ -295,30 +312,51 @@ void ReplyService::send(Job& job, size_t index) {
   const bool all_ended = job.num_ended == job.answer.choices.size();
   ChoiceAnswer& choice = job.answer.choices[index];
   count_shown(job.texts[index], choice);
-  if (!job.stream) {
-    if (!all_ended) return;
-    job.over = true;
+  if (job.stream && !send_blocks(job, form, choice)) return drop_job(job);
+  if (!all_ended) return;
+  job.over = true;
+  form.ended(job.answer, nullptr);
+  if (job.exchange == nullptr) return;
+  if (!job.stream)
     job.exchange->respond(200, "application/json", form.whole(job.answer));
-    return;
-  }
+  else if (form.style() == StreamStyle::named)
+    job.stream->finish();
+  else
+    job.stream->done();
+}
+
+// False when the client has left.
+bool ReplyService::send_blocks(Job& job, const AnswerForm& form, ChoiceAnswer& choice) {
+  const bool named = form.style() == StreamStyle::named;
+  const auto write = [&](const std::string& block) {
+    return named ? job.stream->events(block) : job.stream->data(block);
+  };
   for (std::string block = form.next_block(job.answer, choice); !block.empty();
        block = form.next_block(job.answer, choice))
-    if (!job.stream->data(block)) return drop_job(job);
-  if (!all_ended) return;
-  if (const std::string block = form.closing_block(job.answer); !block.empty())
-    if (!job.stream->data(block)) return drop_job(job);
-  job.over = true;
-  job.stream->done();
+    if (!write(block)) return false;
+  if (job.num_ended < job.answer.choices.size()) return true;
+  const std::string block = form.closing_block(job.answer);
+  return block.empty() || write(block);
 }
 
 void ReplyService::fail_job(Job& job, const Error& failure) {
   job.over = true;
   abort_all_of(job);
   forget(job);
-  if (job.stream)
-    job.stream->error(failure);
-  else
+  const AnswerForm& form = answer_form(job.answer.request.api);
+  form.ended(job.answer, &failure);
+  if (job.exchange == nullptr) return;
+  if (!job.stream) {
     respond_error(*job.exchange, failure);
+    return;
+  }
+  std::string last;
+  if (job.stream->started())
+    last = form.failure_block(job.answer, job.answer.choices.front(), failure);
+  if (last.empty())
+    job.stream->error(failure);
+  else if (job.stream->events(last))
+    job.stream->finish();
 }
 
 void ReplyService::drop_job(Job& job) {

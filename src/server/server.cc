@@ -128,7 +128,8 @@ void run_route(const Route& route, const HttpRequest& request,
 void refuse(HttpExchange& exchange, const Error& e) {
   HttpHeaders headers = error_headers(e.code);
   if (e.code == ErrorCode::method_not_allowed) headers.emplace_back("Allow", e.fix);
-  exchange.respond(http_status(e.code), "application/json", error_body(e), headers);
+  exchange.respond(http_status(e.code), "application/json", error_body(e, exchange.error_form()),
+                   headers);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "server/sse.h"
 
+#include <utility>
+
 #include "server/error_map.h"
 
 namespace hocket {
@@ -14,33 +16,43 @@ void append_sse(std::string& out, std::string_view data) {
   out += '\n';
 }
 
+void append_sse_event(std::string& out, std::string_view name, std::string_view data) {
+  out.append("event: ").append(name).push_back('\n');
+  append_sse(out, data);
+}
+
 SseWriter::SseWriter(std::shared_ptr<HttpExchange> exchange, HttpHeaders extra)
     : exchange_(std::move(exchange)), extra_(std::move(extra)) {
   extra_.emplace_back("Cache-Control", "no-cache");
   extra_.emplace_back("X-Accel-Buffering", "no");  // nginx would hold events back
 }
 
-bool SseWriter::write(std::string_view data) {
-  if (!started_) {
-    started_ = true;
-    if (!exchange_->start_stream("text/event-stream", extra_)) return false;
-  }
-  block_.clear();
-  append_sse(block_, data);
-  return exchange_->write(block_);
+bool SseWriter::start() {
+  return std::exchange(started_, true) || exchange_->start_stream("text/event-stream", extra_);
 }
 
 bool SseWriter::data(std::string_view json) {
-  return write(json);
+  if (!start()) return false;
+  block_.clear();
+  append_sse(block_, json);
+  return exchange_->write(block_);
+}
+
+bool SseWriter::events(std::string_view framed) {
+  return start() && exchange_->write(framed);
 }
 
 bool SseWriter::done() {
-  return write(kSseDone) && exchange_->finish();
+  return data(kSseDone) && exchange_->finish();
+}
+
+bool SseWriter::finish() {
+  return start() && exchange_->finish();
 }
 
 bool SseWriter::error(const Error& error) {
   if (!started_) return respond_error(*exchange_, error);
-  return write(error_body(error)) && done();
+  return events(error_events(error, exchange_->error_form())) && exchange_->finish();
 }
 
 std::vector<std::string> SseReader::feed(std::string_view bytes) {

@@ -19,6 +19,8 @@ inline constexpr std::string_view kSseDone = "[DONE]";
 
 // Appends one event. Each line of `data` (\n, \r or \r\n) becomes a `data:` line.
 void append_sse(std::string& out, std::string_view data);
+// The same with a name, for APIs that name their events.
+void append_sse_event(std::string& out, std::string_view name, std::string_view data);
 
 // Writes events to one exchange; the head goes out with the first of them. All return false when
 // the client has left.
@@ -27,15 +29,19 @@ class SseWriter {
   explicit SseWriter(std::shared_ptr<HttpExchange> exchange, HttpHeaders extra = {});
 
   bool data(std::string_view json);
+  // Events that are framed already.
+  bool events(std::string_view framed);
   // [DONE], and the end.
   bool done();
-  // Before the first event a plain answer with its status; after it a block with `error`, and the
-  // end.
+  // The end, without [DONE].
+  bool finish();
+  // Before the first event a plain answer with its status; after it what the client's API says of
+  // errors in streams, and the end.
   bool error(const Error& error);
   bool started() const { return started_; }
 
  private:
-  bool write(std::string_view data);
+  bool start();
 
   std::shared_ptr<HttpExchange> exchange_;
   HttpHeaders extra_;

@@ -34,6 +34,26 @@ TEST(ErrorMap, SpeaksOpenAi) {
                   .is_null());
 }
 
+TEST(ErrorMap, EachApiHasItsForm) {
+  EXPECT_EQ(error_form_of("/v1/messages/count_tokens"), ErrorForm::anthropic);
+  EXPECT_EQ(error_form_of("/v1/responses"), ErrorForm::responses);
+  EXPECT_EQ(error_form_of("/v1/chat/completions"), ErrorForm::openai);
+  const Error e = error(ErrorCode::loading, "not yet");
+  const auto body = nlohmann::json::parse(error_body(e, ErrorForm::anthropic));
+  EXPECT_EQ(body["type"], "error");
+  EXPECT_EQ(body["error"]["type"], "overloaded_error");
+  EXPECT_EQ(body["error"]["message"], "not yet");
+  EXPECT_EQ(error_body(e, ErrorForm::responses), error_body(e));
+  EXPECT_TRUE(error_events(e, ErrorForm::openai).ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(error_events(e, ErrorForm::anthropic).starts_with("event: error\ndata: {\"type\""));
+  SseReader reader;
+  const auto events = reader.feed(error_events(e, ErrorForm::responses));
+  ASSERT_EQ(events.size(), 1u);
+  const auto event = nlohmann::json::parse(events[0]);
+  EXPECT_EQ(event["type"], "error");
+  EXPECT_EQ(event["code"], "loading");
+}
+
 TEST(ErrorMap, GivesEachKindItsStatus) {
   const std::pair<ErrorCode, int> expected[] = {
       {ErrorCode::invalid_request, 400}, {ErrorCode::context_length_exceeded, 400},
