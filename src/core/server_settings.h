@@ -65,7 +65,15 @@ struct SchedulerSettings {
 struct HttpSettings {
   std::string host = "127.0.0.1";
   int port = 30000;
-  std::string api_key;
+  std::string api_key, admin_api_key;
+  std::string api_key_file;               // server/access/key_ring.h
+  std::string ssl_certfile, ssl_keyfile;  // PEM; both empty: no TLS
+  std::string cors_origins;               // pages that may ask, besides the server's own
+  int max_connections = 4096;
+  double header_timeout_s = 10;  // of a whole head
+  double body_timeout_s = 60;    // of a whole body
+  double write_timeout_s = 30;   // for 64 KiB of an answer to leave
+  double idle_timeout_s = 75;    // between two requests of a connection
   double shutdown_timeout_s = 30;
   double watchdog_timeout_s = 300;
   int64_t max_body_bytes = 32 << 20;
@@ -124,11 +132,18 @@ struct ServerSettings {
   ObserveSettings observe;
   ComputeSettings compute;
   ParallelSettings parallel;
+  bool strict = false;  // a change and a slow path are errors
 };
 
 // A setting that the server changed by itself; printed as `changed: --x 8192 -> 4096 because ...`.
 struct SettingChange {
   std::string flag, from, to, why;
+};
+
+// Something that makes the server slower than it could be, or less safe, and what to do about it;
+// printed as `slow: WHAT: WHY` with the fix.
+struct SlowPath {
+  std::string what, why, fix;
 };
 
 }  // namespace hocket
