@@ -234,3 +234,11 @@ def test_the_job_starts_a_lost_rank_again(tmp_path, plan, starts, status):
     assert "http://h0:30000" in done.stdout
     log = (tmp_path / "log").read_text().splitlines()
     assert log == [f"serve --host 0.0.0.0 --cluster-token-file {token} --shutdown-timeout 60 --model-path a b"] * starts
+
+
+def test_both_images_have_the_same_libraries():
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
+    script = (ROOT / "deploy/image.sh").read_text(encoding="utf-8")
+    installed = re.search(r"--no-install-recommends \\\n((?:      .*\n)+) && rm", dockerfile).group(1).replace("\\", " ").split()
+    runtime, also = (re.search(rf"^{name}='([^']*)'$", script, re.M).group(1).split() for name in ("runtime", "also"))
+    assert set(installed) == set(runtime + also) - {"base-files"}
