@@ -116,7 +116,7 @@ void print_facts(const EngineInfo& info, const std::string& url) {
   fmt::print("KV     {} tokens, {} in {} pages; weights {}, work {}\n", info.max_total_tokens,
              show_bytes(info.kv_bytes), info.num_pages, show_bytes(info.weight_bytes),
              show_bytes(info.work_bytes));
-  fmt::print("URL    {}\n", url);
+  fmt::print("Page   {}/   open it in a browser: chat, requests, experts, steps, settings\n", url);
   fmt::print(
       "Try    curl {}/v1/chat/completions -d "
       R"('{{"messages":[{{"role":"user","content":"What is 7 x 8?"}}]}}')"

@@ -79,7 +79,7 @@ class Readiness {
     const std::optional<Error> lost = generator.stats().lost;
     if (ready_ == !lost.has_value()) return;
     if (!lost)
-      log::info("ready: {} serving {}", url_, generator.info().served_model_name);
+      tell_ready(generator.info().served_model_name);
     else if (!ready_)
       log::info("listening: {}, not ready yet: {}", url_, lost->message);
     else
@@ -88,6 +88,11 @@ class Readiness {
   }
 
  private:
+  void tell_ready(const std::string& model) const {
+    log::info("ready: {} serving {}", url_, model);
+    log::info("page: {}/ in a browser: chat, requests, experts, steps, settings", url_);
+  }
+
   const std::string url_;
   std::optional<bool> ready_;  // as told last
 };

@@ -31,6 +31,7 @@ TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # given to test programs; headers that only 
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
+PAGE_SOURCES = tuple(f"web/{name}" for name in ("index.html", "package.json", "package-lock.json", "vite.config.js", "public/", "src/"))
 TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error") + tuple(
     f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "deprecated-declarations")  # the latter: libstdc++'s own
 )
@@ -156,6 +157,22 @@ def check_scripts(files):
     return faults
 
 
+def check_page(files, root=ROOT):
+    """The built page in web/dist belongs to its source: web/dist.sha256, written by web/tools/stamp.mjs, knows the hashes of both."""
+
+    def sha(name):
+        return hashlib.sha256((root / name).read_bytes()).hexdigest()
+
+    sources = sorted(f for f in files if f.startswith(PAGE_SOURCES))
+    all_sources = hashlib.sha256("".join(f"{f.removeprefix('web/')}\0{sha(f)}\n" for f in sources).encode()).hexdigest()
+    built = sorted(f for f in files if f.startswith("web/dist/"))
+    now = {"sources": all_sources} | {f.removeprefix("web/"): sha(f) for f in built}
+    lines = (root / "web/dist.sha256").read_text(encoding="utf-8").splitlines()
+    stamped = {name: value for value, name in (line.split("  ", 1) for line in lines)}
+    fix = "cd web && npm ci && npm run build"
+    return [f"web: {name} is not what web/dist.sha256 says; {fix}" for name in sorted(now | stamped) if now.get(name) != stamped.get(name)]
+
+
 def commands():
     """Flags by source file, as the release build compiles it."""
     file = BUILD / "compile_commands.json"
@@ -256,6 +273,7 @@ def main():
         ("floors", lambda: check_floors.check(ROOT)),
         ("text", lambda: check_text(files)),
         ("scripts", lambda: check_scripts(files)),
+        ("page", lambda: check_page(files)),
         ("format", lambda: check_format(files)),
         ("headers", lambda: check_headers(files, seen)),
         ("rust", lambda: check_rust(files)),

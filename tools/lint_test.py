@@ -1,5 +1,6 @@
 """What the text rules find, and when a remembered pass is forgotten."""
 
+import hashlib
 import tempfile
 import unittest
 from pathlib import Path
@@ -50,6 +51,23 @@ class LintTest(unittest.TestCase):
     def test_binary_files_are_passed_over(self):
         (self.root / "blob").write_bytes(b"\xff\xfe/" + b"work/")
         self.assertEqual(lint.check_text(["blob"], self.root), [])
+
+    def test_a_bundle_that_is_not_its_source_s_is_found(self):
+        def sha(text):
+            return hashlib.sha256(text.encode()).hexdigest()
+
+        self.write("web/src/a.js", "1")
+        self.write("web/dist/a.js", "one")
+        files = ["web/dist/a.js", "web/src/a.js", "web/test/a.mjs"]
+        stamp = f"{sha('src/a.js' + chr(0) + sha('1') + chr(10))}  sources\n{sha('one')}  dist/a.js\n"
+        self.write("web/dist.sha256", stamp)
+        self.assertEqual(lint.check_page(files, self.root), [])
+        self.write("web/src/a.js", "2")
+        self.assertIn("web: sources is not", lint.check_page(files, self.root)[0])
+        self.write("web/src/a.js", "1")
+        self.write("web/dist/a.js", "uno")
+        self.assertIn("web: dist/a.js is not", lint.check_page(files, self.root)[0])
+        self.assertIn("web: dist/a.js is not", lint.check_page(files[1:], self.root)[0])
 
     def test_a_pass_is_forgotten_when_an_include_changes(self):
         self.write("src/a.cc", '#include "b.h"\n')

@@ -5,7 +5,8 @@
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
 (those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
-manifests (`deploy/` against the schemas of its readers), hosts (ranks in processes and hosts of their own, with faults).
+manifests (`deploy/` against the schemas of its readers), hosts (ranks in processes and hosts of their own, with faults),
+page (the page in a headless Chromium, and whether its bundle is what its source gives).
 """
 
 import argparse
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "manifests", "hosts")
+PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "manifests", "hosts", "page")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 LIMIT_S = 900  # one program; a hang is a failure, not a wait
 FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
@@ -295,6 +296,51 @@ def run_golden(build, tally):
     run_check(build, tally, "text and sampling", ["--golden", golden])
 
 
+TAP_LINE = re.compile(r"^(ok|not ok) \d+ - (.*?)(?: # (SKIP|TODO)\s*(.*))?$")
+TAP_TIME = re.compile(r"^  duration_ms: ([\d.]+)")
+
+
+def read_tap(lines, tally):
+    """Counts the tests of `node --test`; what a failed one says follows its line, so it is printed with the next verdict or the end."""
+    pending, rest = None, []
+
+    def settle():
+        if pending is None:
+            return
+        verdict, name, skipped, why, more = pending
+        took = next((f"{float(m.group(1)):.0f} ms" for m in map(TAP_TIME.match, more) if m), "")
+        if skipped:
+            tally.skip(f"page {name}", why)
+        elif verdict == "ok":
+            tally.ok(f"page {name}", took)
+        else:
+            tally.fail(f"page {name}", "\n".join(more), took)
+
+    for line in lines:
+        match = TAP_LINE.match(line)
+        if match:
+            settle()
+            pending = (*match.groups(), [])
+        elif pending and line.startswith("  "):
+            pending[4].append(line)
+        else:
+            rest.append(line)
+    settle()
+    return rest
+
+
+def run_page(build, tally):
+    """web/test in a headless Chromium; the packages are there (`./hocket test page` sees to it)."""
+    environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
+    tests = sorted((ROOT / "web/test").glob("*.test.mjs"))
+    running = Program(["node", "--test", "--test-concurrency=1", "--test-reporter=tap", *tests], environment)
+    failed_before = len(tally.failed)
+    rest = read_tap(running.lines(), tally)
+    status = running.end()
+    if status and len(tally.failed) == failed_before:
+        tally.fail("page (node itself)", "\n".join(rest[-40:]), status)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, required=True)
@@ -308,7 +354,7 @@ def main():
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
-    wanted = arguments.parts or ("unit", "kernels", "golden", "api", "manifests", "hosts")  # these hold every test once
+    wanted = arguments.parts or ("unit", "kernels", "golden", "api", "manifests", "hosts", "page")  # these hold every test once
     tally = Tally()
     programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
     if "unit" in wanted:
@@ -329,6 +375,8 @@ def main():
             run_pytest(arguments.build, tally, part)
     if "hosts" in wanted:
         run_hosts(arguments.build, tally)
+    if "page" in wanted:
+        run_page(arguments.build, tally)
     return tally.close()
 
 

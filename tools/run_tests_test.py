@@ -43,6 +43,23 @@ thread 'grammar::tests::masks' panicked at src/grammar.rs:9:5:
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s
 """
 
+TAP = """\
+TAP version 13
+# Subtest: chat answers
+ok 1 - chat answers
+  ---
+  duration_ms: 812.3
+  ...
+# Subtest: live shows
+not ok 2 - live shows
+  ---
+  duration_ms: 15.5
+  error: '0 == 1'
+  ...
+ok 3 - the bundle # SKIP Vite needs another Node
+1..3
+"""
+
 HOSTS = """\
 ok      2 ranks, 2 hosts  3.1 s, ucx 1.13.1 | tcp
 skipped 4 ranks, 4 hosts  namespaces need root
@@ -85,6 +102,14 @@ class RunTestsTest(unittest.TestCase):
         self.assertEqual(self.tally.failed, ["rust grammar::tests::masks"])
         self.assertEqual(self.tally.skipped, 1)
         self.assertIn("thread 'grammar::tests::masks' panicked at src/grammar.rs:9:5:", rest)
+
+    def test_output_of_node_is_counted_by_test(self):
+        run_tests.read_tap(TAP.splitlines(), self.tally)
+        self.assertEqual((self.tally.passed, self.tally.skipped), (1, 1))
+        self.assertEqual(self.tally.failed, ["page live shows"])
+        self.assertIn("ok      page chat answers  812 ms\n", self.out.getvalue())
+        self.assertIn("  error: '0 == 1'\n", self.out.getvalue())
+        self.assertIn("skipped page the bundle  Vite needs another Node\n", self.out.getvalue())
 
     def test_output_of_ranks_and_hosts_is_counted_by_case(self):
         rest = run_tests.read_hosts(HOSTS.splitlines(), self.tally)

@@ -180,6 +180,7 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                   .prior = forecast,
                   .layers = layers,
                   .profiler = &*profiler,
+                  .recent = &*recent,
                   .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
 }
@@ -195,6 +196,12 @@ void Engine::State::make_profiler(const Runner& runner, const RankNetwork* netwo
                                      .model = runner.info().served_model_name,
                                      .orders = orders.get(),
                                      .spans_per_step = Ledger::most_spans(limits)});
+  recent.emplace(RecentSteps::Options{.first_rank = network != nullptr ? network->rank() : 0,
+                                      .num_here = control ? 1 : num_ranks,
+                                      .num_ranks = num_ranks,
+                                      .model = runner.info().served_model_name,
+                                      .orders = orders.get(),
+                                      .spans_per_step = Ledger::most_spans(limits)});
 }
 
 // Of those in other processes: what they said last.
@@ -350,6 +357,18 @@ OverlapView Engine::overlap() const {
 
 Profiler& Engine::profiler() {
   return *state_->profiler;
+}
+
+const RecentSteps& Engine::recent_steps() const {
+  return *state_->recent;
+}
+
+std::vector<RequestAt> Engine::glance() const {
+  std::vector<RequestAt> all;
+  for (const auto& rank : state_->ranks)
+    for (const RequestGlance& seen : rank->board.look(rank->clock.now()))
+      all.push_back({.rank = rank->rank_index(), .seen = seen});
+  return all;
 }
 
 ExpertStats* Engine::expert_stats() {

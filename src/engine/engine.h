@@ -20,11 +20,18 @@
 #include "engine/engine_stats.h"
 #include "engine/messages.h"
 #include "engine/profile.h"
+#include "engine/recent_steps.h"
 #include "policy/cache/kv_events.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
+
+// Where a request is, and on which rank.
+struct RequestAt {
+  int rank = 0;
+  RequestGlance seen;
+};
 
 // This process is one rank of several, which are processes of their own, here or on other hosts.
 struct ClusterLaunch {
@@ -87,6 +94,11 @@ class Engine {
   OverlapView overlap() const;
   // Timelines of the ranks of this process.   Thread: any.
   Profiler& profiler();
+  // The newest steps of the ranks of this process.   Thread: any.
+  const RecentSteps& recent_steps() const;
+  // The requests of the ranks of this process, RequestBoard::kMostRows of each, as of a moment ago;
+  // those that nobody knows yet are left out. Thread: any.
+  std::vector<RequestAt> glance() const;
   // Which experts were chosen by what this process computed; null for a dense model.
   ExpertStats* expert_stats();
   // Who is there; null where all ranks are in this process.   Thread: any.

@@ -41,6 +41,7 @@ struct Engine::State {
   std::shared_ptr<const StageForecast> forecast;
   std::shared_ptr<const OrderTable> orders;
   std::optional<Profiler> profiler;
+  std::optional<RecentSteps> recent;
   std::vector<std::unique_ptr<Rank>> ranks;
   EngineInfo info;
   int max_queued_requests = 0;  // of all ranks together

@@ -104,6 +104,20 @@ Result<ExpertRecord> ExpertStats::take() {
   return *std::move(record);
 }
 
+std::optional<ExpertRecord> ExpertStats::look() const {
+  std::lock_guard lock(mutex_);
+  if (!kept_) return std::nullopt;
+  ExpertRecord sums;
+  sums.mode = kept_->mode;
+  sums.num_layers = kept_->num_layers;
+  sums.num_experts = kept_->num_experts;
+  sums.num_steps = kept_->num_steps;
+  sums.num_tokens = kept_->num_tokens;
+  sums.counts = kept_->counts;
+  sums.rank_counts = kept_->rank_counts;
+  return sums;
+}
+
 ExpertBalance ExpertStats::balance() const {
   std::lock_guard lock(mutex_);
   ExpertBalance now{.rank_tokens = rank_tokens_};

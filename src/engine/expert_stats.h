@@ -94,6 +94,8 @@ class ExpertStats {
   // What was recorded, which begins anew if it was not stopped. Errors: invalid_request, where
   // nothing was.
   Result<ExpertRecord> take();
+  // The sums of the record so far, which goes on; none where there is none.
+  std::optional<ExpertRecord> look() const;
   bool recording() const { return record_.load(std::memory_order_relaxed) != 0; }
   ExpertBalance balance() const;
 

@@ -24,6 +24,7 @@
 #include "engine/network.h"
 #include "engine/prepare.h"
 #include "engine/rank_overlap.h"
+#include "engine/request_board.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/step_log.h"
@@ -57,9 +58,10 @@ struct Rank {
     std::unique_ptr<RankNetwork> network;
     Duration stall_timeout = AllToAll::Options().stall_timeout;
     int max_delayed_passes = 0;               // of prompts, for the sake of other ranks' answers
-    std::shared_ptr<const StageModel> prior;  // RankOverlap::Options, as are the next two
+    std::shared_ptr<const StageModel> prior;  // RankOverlap::Options, as are the next three
     LayerCounts layers;
     Profiler* profiler = nullptr;
+    RecentSteps* recent = nullptr;
     Duration farewell{};  // to go on for others' requests after ask_to_stop(), at most
   };
   explicit Rank(Parts parts);
@@ -144,6 +146,7 @@ struct Rank {
   Scheduler scheduler;
   Sampler sampler;
   StepLog step_log;
+  RequestBoard board;
 
   // Reused by every step, in turn.
   std::array<Flight, ForwardThread::kMaxSteps> flights;

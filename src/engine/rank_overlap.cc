@@ -47,6 +47,7 @@ void RankOverlap::end() {
   const TimePoint now = options_.clock->now();
   account_ = ledger_->end_step(now);
   if (options_.profiler != nullptr) options_.profiler->note(options_.rank, *ledger_);
+  if (options_.recent != nullptr) options_.recent->note(options_.rank, *ledger_);
   report_ = account_.report();
   add_up();
   ledger_->begin_step(now);

@@ -26,6 +26,7 @@
 #include "engine/overlap_settings.h"
 #include "engine/overlap_stats.h"
 #include "engine/profile.h"
+#include "engine/recent_steps.h"
 #include "engine/stage_forecast.h"
 
 namespace hocket {
@@ -41,6 +42,7 @@ class RankOverlap {
     bool exact_arrival = false;                 // TransportCaps, until rebind()
     const Clock* clock = nullptr;               // that of the transport; outlives it
     Profiler* profiler = nullptr;               // outlives it; may be null
+    RecentSteps* recent = nullptr;              // likewise
   };
   explicit RankOverlap(const Options& options);
 

@@ -124,6 +124,7 @@ void Rank::rest() {
   send_finished();
   const SchedulerStats now = scheduler.stats();
   publish_load(now);
+  board.note_rest(scheduler, clock.now());
   last_turn_ns = clock.now().time_since_epoch().count();
   {
     std::lock_guard lock(stats_mutex);
@@ -278,6 +279,7 @@ void Rank::publish(const Flight& flight, TimePoint now) {
   }
   step_log.note(*flight.batch, counts, flight.end, flight.took(), transfers);
   publish_load(counts);
+  board.note(scheduler, now);
   last_turn_ns = now.time_since_epoch().count();
   std::lock_guard lock(stats_mutex);
   stats.scheduler = counts;

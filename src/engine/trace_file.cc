@@ -7,8 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -240,6 +242,18 @@ Result<void> write_trace(const std::string& path, const TraceInfo& info,
   if (!is_written || !is_closed) return failed();
   if (std::rename(half_written.c_str(), path.c_str()) != 0) return failed();
   return {};
+}
+
+Result<std::string> trace_text(const TraceInfo& info, std::span<const TraceTape> tapes) {
+  char* bytes = nullptr;
+  size_t num_bytes = 0;
+  std::FILE* file = open_memstream(&bytes, &num_bytes);
+  const bool is_written = file != nullptr && Writer(file, info, tapes).write();
+  const bool is_closed = file != nullptr && std::fclose(file) == 0;
+  const std::unique_ptr<char, decltype(&std::free)> owner(bytes, &std::free);
+  if (!is_written || !is_closed)
+    return fail(error(ErrorCode::io, "no memory for a timeline: {}", std::strerror(errno)));
+  return std::string(bytes, num_bytes);
 }
 
 }  // namespace hocket

@@ -42,5 +42,7 @@ struct TraceInfo {
 // Writes beside `path` and renames, so that nobody finds half a file. Errors: io.
 Result<void> write_trace(const std::string& path, const TraceInfo& info,
                          std::span<const TraceTape> tapes);
+// The same as text. Errors: io, without memory for it.
+Result<std::string> trace_text(const TraceInfo& info, std::span<const TraceTape> tapes);
 
 }  // namespace hocket

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/page/page.h"
 #include "server/request_target.h"
 
 namespace hocket {
@@ -29,6 +30,7 @@ Result<PrincipalPtr> authorize(const HttpRequest& request, std::string_view key)
   if (key.empty()) return anybody;
   for (std::string_view open : {"/health", "/livez", "/readyz"})
     if (request.path == open) return anybody;
+  if (is_page_path(request.path)) return anybody;
 
   const std::string_view given = given_key(request);
   if (!given.empty() && same_key(given, key)) return holder;

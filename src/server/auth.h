@@ -1,4 +1,5 @@
-// Who may ask. With a key set, every path needs it but /health, /livez and /readyz.
+// Who may ask. With a key set, every path needs it but /health, /livez and
+// /readyz, and the page, which holds no data.
 // Thread: any.
 #pragma once
 

@@ -344,6 +344,7 @@ std::vector<Route> Endpoints::routes() {
                     }});
   add_profiles(routes);
   add_probes(routes);
+  add_page(routes);
   return routes;
 }
 

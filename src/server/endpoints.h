@@ -53,9 +53,11 @@ class Endpoints {
                   Together together);
   Json load() const;
   Json server_info() const;
+  Json live() const;
   void listen(const Exchange& exchange);
   void add_probes(std::vector<Route>& routes);
   void add_profiles(std::vector<Route>& routes);
+  void add_page(std::vector<Route>& routes);  // and what it reads
 
   Parts parts_;
   int64_t created_ = 0;  // when this server began, seconds since 1970

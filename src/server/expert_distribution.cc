@@ -64,6 +64,28 @@ Json passes_json(const ExpertRecord& record) {
   return passes;
 }
 
+// Without the passes of `per_pass`.
+Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
+  const Placement& placement = stats.placement();
+  const int num_ranks = placement.num_ranks();
+  Json expert_rank = Json::array();
+  for (int e = 0; e < record.num_experts; ++e) expert_rank.push_back(placement.rank_of(e));
+  const bool per_pass = record.mode == ExpertRecordMode::per_pass;
+  return {
+      {"rank", stats.rank()},
+      {"mode", per_pass ? "per_pass" : "stat"},
+      {"recording", stats.recording()},
+      {"num_steps", record.num_steps},
+      {"num_tokens", record.num_tokens},
+      {"expert_rank", std::move(expert_rank)},
+      {"average_utilization_rate_over_window",
+       number_or_null(balancedness(record.rank_counts, num_ranks))},
+      {"layer_balancedness",
+       {{"ranks", evenness(record.rank_counts, num_ranks)},
+        {"experts", evenness(record.counts, record.num_experts)}}},
+      {"logical_count", by_layer(std::span<const uint64_t>(record.counts), record.num_experts)}};
+}
+
 }  // namespace
 
 Result<Json> start_expert_record(ExpertStats* stats, std::string_view body) {
@@ -82,26 +104,16 @@ Result<Json> stop_expert_record(ExpertStats* stats) {
 Result<Json> dump_expert_record(ExpertStats* stats) {
   HOCKET_TRY_VOID(check_experts(stats));
   HOCKET_TRY(const ExpertRecord record, stats->take());
-  const Placement& placement = stats->placement();
-  const int num_ranks = placement.num_ranks();
-  Json expert_rank = Json::array();
-  for (int e = 0; e < record.num_experts; ++e) expert_rank.push_back(placement.rank_of(e));
-  const bool per_pass = record.mode == ExpertRecordMode::per_pass;
-  Json out = {
-      {"rank", stats->rank()},
-      {"mode", per_pass ? "per_pass" : "stat"},
-      {"recording", stats->recording()},
-      {"num_steps", record.num_steps},
-      {"num_tokens", record.num_tokens},
-      {"expert_rank", std::move(expert_rank)},
-      {"average_utilization_rate_over_window",
-       number_or_null(balancedness(record.rank_counts, num_ranks))},
-      {"layer_balancedness",
-       {{"ranks", evenness(record.rank_counts, num_ranks)},
-        {"experts", evenness(record.counts, record.num_experts)}}},
-      {"logical_count", by_layer(std::span<const uint64_t>(record.counts), record.num_experts)}};
-  if (per_pass) out["records"] = passes_json(record);
+  Json out = record_json(*stats, record);
+  if (record.mode == ExpertRecordMode::per_pass) out["records"] = passes_json(record);
   return out;
+}
+
+Result<Json> look_at_expert_record(const ExpertStats* stats) {
+  HOCKET_TRY_VOID(check_experts(stats));
+  const std::optional<ExpertRecord> record = stats->look();
+  return Json{{"recording", stats->recording()},
+              {"record", record ? record_json(*stats, *record) : Json()}};
 }
 
 }  // namespace hocket

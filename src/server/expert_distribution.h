@@ -10,10 +10,12 @@
 
 namespace hocket {
 
-// `stats`: null for a model without experts, which is invalid_request for all three.
+// `stats`: null for a model without experts, which is invalid_request for all.
 // Other errors: those of ExpertStats; of a body, as json_body.h.
 Result<Json> start_expert_record(ExpertStats* stats, std::string_view body);
 Result<Json> stop_expert_record(ExpertStats* stats);
 Result<Json> dump_expert_record(ExpertStats* stats);
+// The sums so far, of a record that goes on: {"recording", "record": null or as dumped}.
+Result<Json> look_at_expert_record(const ExpertStats* stats);
 
 }  // namespace hocket

@@ -33,6 +33,9 @@ class Generator {
   virtual ExpertStats* expert_stats() { return nullptr; }
   virtual Profiler* profiler() { return nullptr; }
   virtual OverlapView overlap() const { return {}; }
+  // As Engine::recent_steps, null where steps are not booked; and Engine::glance.
+  virtual const RecentSteps* recent_steps() const { return nullptr; }
+  virtual std::vector<RequestAt> glance() const { return {}; }
   virtual std::vector<RankLoad> loads() const { return {RankLoad{}}; }
   virtual ControlPlane* cluster() { return nullptr; }
   virtual std::optional<Error> failure() const { return std::nullopt; }
@@ -59,6 +62,10 @@ class EngineGenerator final : public Generator {
     return engine_.info().overlap_schedule ? nullptr : &engine_.profiler();
   }
   OverlapView overlap() const override { return engine_.overlap(); }
+  const RecentSteps* recent_steps() const override {
+    return engine_.info().overlap_schedule ? nullptr : &engine_.recent_steps();
+  }
+  std::vector<RequestAt> glance() const override { return engine_.glance(); }
   std::vector<RankLoad> loads() const override { return engine_.loads(); }
   ControlPlane* cluster() override { return engine_.cluster(); }
   std::optional<Error> failure() const override { return engine_.failure(); }

@@ -20,6 +20,8 @@ std::string_view reason_phrase(int status) {
       return "OK";
     case 204:
       return "No Content";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 401:
@@ -71,7 +73,8 @@ void append_header(std::string& out, std::string_view name, std::string_view val
 std::string http_answer(HttpFraming framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra) {
   std::string answer = answer_head(framing, status, content_type, extra);
-  if (status != 204) append_header(answer, "Content-Length", std::to_string(body.size()));
+  if (status != 204 && status != 304)
+    append_header(answer, "Content-Length", std::to_string(body.size()));
   answer += "\r\n";
   if (!framing.head_only) answer += body;
   return answer;

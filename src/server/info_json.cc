@@ -122,6 +122,20 @@ Json states_json(const EngineStats& stats) {
   return list;
 }
 
+// As it was when first asked.
+Json machine_json() {
+  static const Machine machine = inspect_machine();
+  return {{"text", describe(machine)},
+          {"cpu_name", machine.cpu_name},
+          {"features", machine.features},
+          {"cpus", machine.cpus},
+          {"num_cores", machine.num_cores},
+          {"num_numa_nodes", machine.num_numa_nodes},
+          {"memory_bytes", machine.memory_bytes},
+          {"memory_available_bytes", machine.memory_available_bytes},
+          {"huge_pages", machine.huge_pages}};
+}
+
 double clock_seconds() {
   return to_seconds(RealClock().now().time_since_epoch());
 }
@@ -200,7 +214,8 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
           {"combine_groups", info.combine_groups},
           {"network", info.network.empty() ? Json() : Json(info.network)},
           {"ranks", ranks_json(info)},
-          {"internal_states", states_json(stats)}};
+          {"internal_states", states_json(stats)},
+          {"machine", machine_json()}};
 }
 
 Json load_json(const EngineStats& stats) {

@@ -99,6 +99,23 @@ size_t ReplyService::num_live() const {
   return table_.size();
 }
 
+std::vector<LiveText> ReplyService::look(size_t most) const {
+  std::vector<std::pair<RequestId, Place>> places;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& entry : table_) places.push_back(entry);
+  }
+  const auto oldest = places.begin() + static_cast<ptrdiff_t>(std::min(most, places.size()));
+  std::ranges::partial_sort(places, oldest, {}, [](const auto& entry) { return entry.first; });
+  std::vector<LiveText> texts;
+  for (auto entry = places.begin(); entry != oldest; ++entry) {
+    const Place& place = entry->second;
+    std::lock_guard lock(place.job->mutex);
+    texts.push_back(live_text(place.job->answer, place.choice, entry->first));
+  }
+  return texts;
+}
+
 std::shared_ptr<ReplyService::Job> ReplyService::enter(
     const std::shared_ptr<HttpExchange>& exchange, Answer answer) {
   auto job = std::make_shared<Job>();
@@ -218,6 +235,7 @@ void ReplyService::take(RequestOutput&& output) {
   if (value(output.token) >= 0) add_token(job, place.choice, output);
   if (output.summary) {
     const RequestSummary& s = *output.summary;
+    ended_.note(job.answer, place.choice, s);
     const bool cut_off =
         s.finish == FinishReason::abort && s.error.code == ErrorCode::shutting_down;
     if (s.finish == FinishReason::error || cut_off) {

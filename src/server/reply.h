@@ -19,6 +19,7 @@
 #include "server/generator.h"
 #include "server/http.h"
 #include "server/metrics.h"
+#include "server/page/live_texts.h"
 
 namespace hocket {
 
@@ -41,6 +42,9 @@ class ReplyService {
   size_t abort(std::string_view rid);
   // Texts under way.   Thread: any.
   size_t num_live() const;
+  // The oldest of them, `most` at most; and the newest that ended.   Thread: any.
+  std::vector<LiveText> look(size_t most) const;
+  std::vector<EndedText> ended() const { return ended_.look(); }
   // Answers what is left with shutting_down and ends the thread. The generator has stopped.
   void stop();
 
@@ -68,6 +72,7 @@ class ReplyService {
   Options options_;
   mutable std::mutex mutex_;  // of the table alone; taken after a job's
   std::unordered_map<RequestId, Place> table_;
+  EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

@@ -246,6 +246,31 @@ SchedulerStats Scheduler::stats() const {
   return stats;
 }
 
+size_t Scheduler::glance(std::span<RequestGlance> out) const {
+  const State& s = *state_;
+  size_t count = 0;
+  const auto add = [&](const Request& request, RequestGlance::Where where) {
+    if (count == out.size()) return false;
+    out[count++] = {.id = request.id,
+                    .where = where,
+                    .prompt_tokens = request.prompt_len,
+                    .computed_tokens = std::min(request.computed_len, request.prompt_len),
+                    .cached_tokens = request.cached_len,
+                    .generated_tokens = request.generated(),
+                    .num_retractions = request.num_retractions};
+    return true;
+  };
+  for (const auto& request : s.running.requests())
+    if (!add(*request, RequestGlance::Where::running)) return count;
+  for (const auto& request : s.chunked)
+    if (!add(*request, RequestGlance::Where::prefilling)) return count;
+  for (int i = 0; i < s.waiting.size(); ++i)
+    if (!add(s.waiting.at(i), RequestGlance::Where::waiting)) return count;
+  for (const auto& request : s.waiting.held())
+    if (!add(*request, RequestGlance::Where::held)) return count;
+  return count;
+}
+
 bool Scheduler::flush_cache() {
   if (!idle()) return false;
   state_->cache.flush();

@@ -99,6 +99,16 @@ struct Prospect {
   double token_usage = 0;  // of the pool
 };
 
+// What a request is at, for who watches.
+struct RequestGlance {
+  // held: not ready to stand in line; prefilling: part of its prompt is done or under way.
+  enum class Where : uint8_t { held, waiting, prefilling, running };
+  RequestId id{};
+  Where where = Where::waiting;
+  int prompt_tokens = 0, computed_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  int num_retractions = 0;
+};
+
 class Scheduler {
  public:
   explicit Scheduler(SchedulerOptions options);
@@ -140,6 +150,9 @@ class Scheduler {
   Prospect prospect() const;
   bool idle() const;
   SchedulerStats stats() const;
+  // Those that run, those whose prompts are under way, those that wait, those that are held; as
+  // many as there is room for. How many were written. Allocates nothing.
+  size_t glance(std::span<RequestGlance> out) const;
   // Frees all cached pages that no request uses; false, and nothing freed, while a request runs or
   // waits.
   bool flush_cache();

@@ -56,6 +56,44 @@ TEST_P(DecodeStepTest, AllocatesNothing) {
   EXPECT_GT(scheduler.stats().num_evicted_pages_total, evicted_before + 10);
 }
 
+TEST(SchedulerTest, AGlanceShowsWhereRequestsAre) {
+  FakeOutside outside;
+  Scheduler scheduler({.num_pages = 64,
+                       .page_tokens = 4,
+                       .max_running_requests = 3,
+                       .chunk_tokens = 8,
+                       .max_prefill_tokens = 8,
+                       .outside = &outside});
+  outside.not_ready.insert(RequestId{5});
+  for (uint64_t id = 1; id <= 5; ++id)
+    ASSERT_TRUE(scheduler.add(numbered_input(id, id == 2 ? 20 : 4, 9)));
+  const auto look = [&](size_t most) {
+    std::vector<RequestGlance> rows(most);
+    rows.resize(scheduler.glance(rows));
+    return rows;
+  };
+  ASSERT_EQ(look(8).size(), 5u);
+  for (const RequestGlance& row : look(8))
+    EXPECT_EQ(row.where,
+              row.id == RequestId{5} ? RequestGlance::Where::held : RequestGlance::Where::waiting);
+  const Batch& batch = scheduler.schedule({});
+  std::vector<SampledToken> sampled;
+  for (const Slice& slice : batch.slices)
+    if (slice.samples) sampled.push_back({TokenId{7}, false});
+  scheduler.commit(batch, sampled, {});
+  const auto rows = look(8);
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[0].id, RequestId{1});
+  EXPECT_EQ(rows[0].where, RequestGlance::Where::running);
+  EXPECT_EQ(rows[0].generated_tokens, 1);
+  EXPECT_EQ(rows[0].computed_tokens, 4);
+  EXPECT_EQ(rows[1].id, RequestId{2});
+  EXPECT_EQ(rows[1].where, RequestGlance::Where::prefilling);
+  EXPECT_EQ(rows[1].computed_tokens, 4);
+  EXPECT_EQ(rows[4].where, RequestGlance::Where::held);
+  EXPECT_EQ(look(2).size(), 2u);
+}
+
 TEST(SchedulerTest, ADecodeStepBesideHeldAndSkippedOnesAllocatesNothing) {
   FakeOutside outside;
   Scheduler scheduler({.num_pages = 64, .page_tokens = 4, .outside = &outside});

@@ -100,6 +100,9 @@ class WaitingQueue {
   // only when the one that came first may have left since.
   std::unique_ptr<Request> take_queued_before(TimePoint limit);
 
+  // In the order of the queue, which is not always that of their turns.
+  const Request& at(int index) const { return *entries_[static_cast<size_t>(index)].request; }
+
   // Those that stand in line.
   bool empty() const { return entries_.empty(); }
   int size() const { return static_cast<int>(entries_.size()); }

@@ -1,0 +1,69 @@
+// The page, and the paths that only it needs: where requests are, the newest steps, the experts.
+#include <algorithm>
+
+#include "server/endpoints.h"
+#include "server/error_map.h"
+#include "server/expert_distribution.h"
+#include "server/page/live_view.h"
+#include "server/page/page.h"
+
+namespace hocket {
+namespace {
+
+constexpr const char* kJsonType = "application/json";
+constexpr const char* kStepsPath = "/steps/";
+
+void respond(HttpExchange& exchange, const Result<std::string>& answer) {
+  if (answer)
+    exchange.respond(200, kJsonType, *answer, {{"Cache-Control", "no-store"}});
+  else
+    respond_error(exchange, answer.error());
+}
+
+Result<std::string> text_of(const Result<Json>& json) {
+  if (!json) return fail(json.error());
+  return to_text(*json);
+}
+
+}  // namespace
+
+Json Endpoints::live() const {
+  LiveView view{.stats = parts_.generator->stats(),
+                .first_rank = parts_.door == nullptr ? 0 : parts_.door->rank(),
+                .places = parts_.generator->glance(),
+                .texts = parts_.reply->look(kMostLiveTexts),
+                .num_texts = parts_.reply->num_live(),
+                .ended = parts_.reply->ended()};
+  if (const auto ready = parts_.health->ready(view.stats); !ready) {
+    view.is_ready = false;
+    view.not_ready = ready.error();
+  }
+  return live_json(view, RealClock().now());
+}
+
+void Endpoints::add_page(std::vector<Route>& routes) {
+  for (const char* path : {"/", "/ui/"})
+    routes.push_back({"GET", path, RunOn::http,
+                      [](const HttpRequest& request, const Exchange& exchange, TimePoint) {
+                        serve_page(request, *exchange);
+                      },
+                      Access::open});
+  const auto text = [&](std::string_view path, RunOn where, auto answer) {
+    routes.push_back(
+        {"GET", path, where,
+         [answer](const HttpRequest& r, const Exchange& e, TimePoint) { respond(*e, answer(r)); }});
+  };
+  text("/live", RunOn::http,
+       [this](const HttpRequest&) -> Result<std::string> { return to_text(live()); });
+  text("/steps", RunOn::http, [this](const HttpRequest&) -> Result<std::string> {
+    return to_text(steps_json(parts_.generator->recent_steps()));
+  });
+  text(kStepsPath, RunOn::text, [this](const HttpRequest& r) {
+    return step_text(parts_.generator->recent_steps(), r.path);
+  });
+  text("/expert_distribution", RunOn::text, [this](const HttpRequest&) {
+    return text_of(look_at_expert_record(parts_.generator->expert_stats()));
+  });
+}
+
+}  // namespace hocket

@@ -1,0 +1,58 @@
+#include "server/page/live_texts.h"
+
+#include <utility>
+
+namespace hocket {
+namespace {
+
+std::string_view name_of(Api api) {
+  return api == Api::chat ? "chat" : api == Api::completions ? "completions" : "generate";
+}
+
+}  // namespace
+
+LiveText live_text(const Answer& answer, size_t choice, RequestId request) {
+  const ChoiceAnswer& c = answer.choices[choice];
+  const auto prompt = static_cast<size_t>(c.prompt);
+  return {.request = request,
+          .id = answer.id,
+          .index = c.index,
+          .api = name_of(answer.request.api),
+          .stream = answer.request.stream,
+          .prompt_tokens = static_cast<int>(answer.prompts[prompt].size()),
+          .generated_tokens = static_cast<int>(c.ids.size()),
+          .max_tokens = answer.request.prompts[prompt].sampling.max_new_tokens,
+          .received = answer.received,
+          .has_begun = !c.ids.empty()};
+}
+
+void EndedTexts::note(const Answer& answer, size_t choice, const RequestSummary& summary) {
+  EndedText ended{.number = 0,
+                  .id = answer.id,
+                  .index = answer.choices[choice].index,
+                  .api = name_of(answer.request.api),
+                  .finish = summary.finish,
+                  .rank = summary.rank,
+                  .prompt_tokens = summary.prompt_tokens,
+                  .cached_tokens = summary.cached_tokens,
+                  .generated_tokens = summary.generated_tokens,
+                  .num_retractions = summary.num_retractions,
+                  .received = answer.received,
+                  .first_token = answer.first_token,
+                  .ended = RealClock().now(),
+                  .times = summary.times};
+  const std::lock_guard lock(mutex_);
+  ended.number = ++num_ended_;
+  texts_[ended.number % kKept] = std::move(ended);
+}
+
+std::vector<EndedText> EndedTexts::look() const {
+  std::vector<EndedText> texts;
+  const std::lock_guard lock(mutex_);
+  for (uint64_t i = 1; i <= kKept; ++i)
+    if (const EndedText& text = texts_[(num_ended_ + i) % kKept]; text.number != 0)
+      texts.push_back(text);
+  return texts;
+}
+
+}  // namespace hocket

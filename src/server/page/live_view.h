@@ -1,0 +1,39 @@
+// What the page shows of the server as it works: /live, /steps and /expert_distribution.
+// docs/api.md, "What the page reads".   Thread: any.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine_stats.h"
+#include "engine/recent_steps.h"
+#include "server/json_body.h"
+#include "server/page/live_texts.h"
+
+namespace hocket {
+
+inline constexpr size_t kMostLiveTexts = 256;  // in one answer
+
+struct LiveView {
+  EngineStats stats;
+  int first_rank = 0;             // of those in stats.ranks
+  std::vector<RequestAt> places;  // Generator::glance
+  std::vector<LiveText> texts;    // the oldest
+  size_t num_texts = 0;           // all
+  std::vector<EndedText> ended;
+  Error not_ready = {};  // where is_ready is false
+  bool is_ready = true;
+};
+Json live_json(const LiveView& view, TimePoint now);
+
+// The newest steps of the ranks here, without their operations. recent: null where steps are not
+// booked; the answer says so.
+Json steps_json(const RecentSteps* recent);
+// `/steps/trace`: all of them as a timeline for Perfetto; `/steps/17`: step 17 with its operations.
+// Errors: not_found (no such step any more, with those there are), invalid_request (steps are not
+// booked, with the remedy).
+Result<std::string> step_text(const RecentSteps* recent, std::string_view path);
+
+}  // namespace hocket

@@ -1,0 +1,150 @@
+// Steps as the page draws them: server/page/live_view.h.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string>
+
+#include "compute/overlap/op.h"
+#include "server/page/live_view.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kStepsPath = "/steps/";
+
+double us(Duration d) {
+  return std::round(to_seconds(d) * 1e9) / 1e3;
+}
+
+Json ops_json() {
+  Json names = Json::array();
+  for (int op = 0; op < kNumOps; ++op) names.push_back(op_name(Op{static_cast<uint8_t>(op)}));
+  return names;
+}
+
+Json account_json(const RecentSteps::Step& step) {
+  const StepAccount& a = step.account;
+  Json compute = Json::array();  // beside `ops`
+  for (const Duration spent : a.compute) compute.push_back(us(spent));
+  return {{"step", step.number},
+          {"at_us", us(a.begin.time_since_epoch())},
+          {"took_us", us(a.took)},
+          {"phase", a.bucket.phase == Phase::prefill ? "prefill" : "decode"},
+          {"rows", a.bucket.rows},
+          {"kv_tokens", a.bucket.kv_tokens},
+          {"plan", step.plan},
+          {"shadow", a.is_shadow},
+          {"compute_us", std::move(compute)},
+          {"beside_us", us(a.beside)},
+          {"exposed_us", us(a.exposed)},
+          {"waiting_us", us(a.waiting)},
+          {"idle_us", us(a.idle)},
+          {"hidden_us", us(a.hidden)},
+          {"hidden_is_bound", a.hidden_is_bound}};
+}
+
+std::string_view kind_name(LedgerSpan::Kind kind) {
+  switch (kind) {
+    case LedgerSpan::Kind::op:
+      return "op";
+    case LedgerSpan::Kind::exposed:
+      return "exposed";
+    case LedgerSpan::Kind::waiting:
+      return "waiting";
+    case LedgerSpan::Kind::push:
+      return "push";
+    case LedgerSpan::Kind::wire:
+      return "wire";
+    case LedgerSpan::Kind::beside:
+      return "beside";
+  }
+  return "beside";
+}
+
+std::string_view what_of(const LedgerSpan& span) {
+  if (span.kind == LedgerSpan::Kind::op) return op_name(span.op);
+  if (span.kind == LedgerSpan::Kind::beside) return span.what;
+  return span.message == MessageKind::dispatch  ? "dispatch"
+         : span.message == MessageKind::combine ? "combine"
+                                                : "agreement";
+}
+
+// [kind, what, half, part, layer, from us, to us, bytes]; times since `zero`.
+Json span_json(const LedgerSpan& span, TimePoint zero) {
+  return Json::array({kind_name(span.kind), what_of(span), span.half, span.part, span.layer,
+                      us(span.begin - zero), us(span.end - zero), span.bytes});
+}
+
+Result<std::string> step_with_spans(const RecentSteps& recent, uint64_t number) {
+  const std::vector<TraceTape> tapes = recent.tapes(number);
+  const StepAccount* first = nullptr;
+  for (const TraceTape& tape : tapes)
+    if (!tape.steps.empty() && (first == nullptr || tape.steps[0].account.begin < first->begin))
+      first = &tape.steps[0].account;
+  if (first == nullptr)
+    return fail(
+        error(ErrorCode::not_found, "step {} is not among the last {}", number, RecentSteps::kSteps)
+            .with_fix("/steps lists those there are"));
+  const TimePoint zero = first->begin;
+  Json ranks = Json::array();
+  for (const TraceTape& tape : tapes) {
+    if (tape.steps.empty()) continue;
+    const StepAccount& a = tape.steps[0].account;
+    Json spans = Json::array();
+    for (size_t i = 0; i < tape.steps[0].end_span; ++i)
+      spans.push_back(span_json(tape.spans[i], zero));
+    ranks.push_back({{"dp_rank", tape.rank},
+                     {"from_us", us(a.begin - zero)},
+                     {"took_us", us(a.took)},
+                     {"half_rows", a.half_rows},
+                     {"spans", std::move(spans)}});
+  }
+  return to_text(
+      {{"step", number},
+       {"at_us", us(zero.time_since_epoch())},
+       {"columns", {"kind", "what", "half", "part", "layer", "from_us", "to_us", "bytes"}},
+       {"ranks", std::move(ranks)}});
+}
+
+}  // namespace
+
+Json steps_json(const RecentSteps* recent) {
+  Json ranks = Json::array();
+  bool exact = false;
+  size_t num_left_out = 0;
+  if (recent != nullptr) {
+    for (const RecentSteps::OfRank& rank : recent->accounts()) {
+      Json steps = Json::array();
+      for (const RecentSteps::Step& step : rank.steps) {
+        steps.push_back(account_json(step));
+        exact = step.account.exact_arrival;
+        num_left_out += step.num_left_out;
+      }
+      ranks.push_back({{"dp_rank", rank.rank}, {"steps", std::move(steps)}});
+    }
+  }
+  return {{"booked", recent != nullptr},
+          {"most_steps", RecentSteps::kSteps},
+          {"now_us", us(RealClock().now().time_since_epoch())},
+          {"exact_arrival", exact},
+          {"spans_left_out", num_left_out},
+          {"ops", ops_json()},
+          {"ranks", std::move(ranks)}};
+}
+
+Result<std::string> step_text(const RecentSteps* recent, std::string_view path) {
+  if (recent == nullptr)
+    return fail(error(ErrorCode::invalid_request,
+                      "steps are not booked while their scheduling overlaps them")
+                    .with_fix("start the server with --disable-overlap-schedule"));
+  const std::string_view name = path.substr(kStepsPath.size());
+  if (name == "trace") return recent->trace();
+  uint64_t number = 0;
+  const auto [end, wrong] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (wrong != std::errc() || end != name.data() + name.size())
+    return fail(error(ErrorCode::not_found, "there is no {}", path.substr(0, 128))
+                    .with_fix("/steps/NUMBER or /steps/trace"));
+  return step_with_spans(*recent, number);
+}
+
+}  // namespace hocket
