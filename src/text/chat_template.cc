@@ -116,6 +116,7 @@ Result<ChatTemplate> ChatTemplate::from_source(std::string_view source,
                                                const Tokenizer* tokenizer) {
   ChatTemplate t;
   HOCKET_TRY(t.default_, compile(source, tokenizer));
+  t.source_ = source;
   return t;
 }
 
@@ -152,11 +153,11 @@ Result<std::optional<ChatTemplate>> ChatTemplate::from_config(const nlohmann::js
     if (!entry.is_object()) continue;
     const auto name = entry.find("name"), source = entry.find("template");
     if (name == entry.end() || source == entry.end() || !source->is_string()) continue;
-    if (*name == "default" || value.size() == 1) {
-      HOCKET_TRY(t.default_, compile(source->get<std::string>(), &tokenizer));
-    } else if (*name == "tool_use") {
-      HOCKET_TRY(t.tool_use_, compile(source->get<std::string>(), &tokenizer));
-    }
+    const bool is_default = *name == "default" || value.size() == 1;
+    if (!is_default && *name != "tool_use") continue;
+    const auto text = source->get<std::string>();
+    HOCKET_TRY((is_default ? t.default_ : t.tool_use_), compile(text, &tokenizer));
+    t.source_ += text;
   }
   if (!t.default_) {
     return fail(error(ErrorCode::bad_template,

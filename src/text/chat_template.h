@@ -47,6 +47,9 @@ class ChatTemplate {
   // sentence where the template is wrong or does not end.
   Result<RenderedPrompt> render(const ChatInput& input) const;
 
+  // The Jinja text; of several templates one after the other.
+  const std::string& source() const { return source_; }
+
  private:
   struct Free {
     void operator()(HkTemplate* t) const;
@@ -60,6 +63,7 @@ class ChatTemplate {
 
   Handle default_;
   Handle tool_use_;  // null: default_ serves tools too
+  std::string source_;
 };
 
 }  // namespace hocket

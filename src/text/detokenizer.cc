@@ -1,5 +1,7 @@
 #include "text/detokenizer.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "text/rust.h"
 
@@ -65,8 +67,9 @@ void Detokenizer::Free::operator()(HkDetok* d) const {
   hk_detok_free(d);
 }
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, SpecialTokens special)
-    : tokenizer_(&tokenizer), special_(special) {
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, SpecialTokens special,
+                         std::span<const TokenId> kept)
+    : tokenizer_(&tokenizer), special_(special), kept_(kept) {
   if (!tokenizer.byte_exact()) restart_library();
   out_.reserve(64);
 }
@@ -77,12 +80,23 @@ void Detokenizer::restart_library() {
   library_.reset(d);
 }
 
+bool Detokenizer::keeps(TokenId id) const {
+  return !kept_.empty() && std::ranges::find(kept_, id) != kept_.end();
+}
+
 std::string_view Detokenizer::step(TokenId id) {
   out_.clear();
   if (!library_) {
-    const bool skipped = special_ == SpecialTokens::skip && tokenizer_->is_special(id);
+    const bool skipped =
+        special_ == SpecialTokens::skip && tokenizer_->is_special(id) && !keeps(id);
     if (!skipped) utf8_.push(tokenizer_->token_bytes(id), out_);
     return out_;
+  }
+  if (special_ == SpecialTokens::skip && keeps(id)) {
+    // The library would skip it; what it holds back comes first, and it begins anew behind.
+    std::string text(flush());
+    restart_library();
+    return out_ = text.append(tokenizer_->token_bytes(id));
   }
   const auto raw = static_cast<uint32_t>(value(id));
   rust::Buffer text;

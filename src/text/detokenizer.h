@@ -7,6 +7,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -34,7 +35,9 @@ class Utf8Stream {
 
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer& tokenizer, SpecialTokens special);
+  // `kept`: special tokens that are text though the others are skipped; outlives this.
+  Detokenizer(const Tokenizer& tokenizer, SpecialTokens special,
+              std::span<const TokenId> kept = {});
 
   // The text that became certain with this token; valid until the next call.
   std::string_view step(TokenId id);
@@ -46,9 +49,11 @@ class Detokenizer {
     void operator()(HkDetok* d) const;
   };
   void restart_library();
+  bool keeps(TokenId id) const;
 
   const Tokenizer* tokenizer_;
   SpecialTokens special_;
+  std::span<const TokenId> kept_;
   Utf8Stream utf8_;
   std::unique_ptr<HkDetok, Free> library_;  // only where tokens are not plain bytes
   std::string out_;

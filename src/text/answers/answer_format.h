@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -29,8 +30,8 @@ enum class ToolFormat : uint8_t {
 // The thoughts stand between two marks.
 struct ReasoningFormat {
   std::string open, close;  // empty: the model does not think aloud
-  // Without a mark the answer begins with thoughts; else only where the prompt ends with an open
-  // mark or the answer begins with one.
+  // The answer begins with thoughts though nothing says so; else only where the prompt ends with an
+  // open mark or the answer begins with one.
   bool implied = false;
 
   explicit operator bool() const { return !close.empty(); }
@@ -53,12 +54,16 @@ std::span<const std::string_view> reasoning_format_names();
 // of them first + call + between + call + last. Nothing where arguments are not written as JSON
 // (qwen3_coder, mimo, glm45, pythonic): there a grammar may ask for ToolFormat::json.
 struct CallShape {
-  std::string_view first, open, middle, close, between, last;
+  std::string_view first = {}, open = {}, middle = {}, close = {}, between = {}, last = {};
 };
 std::optional<CallShape> call_shape(ToolFormat format);
 
-// Whether `prompt` (its end is enough) leaves the thoughts open, so that the answer begins with
-// them.
-bool leaves_reasoning_open(const ReasoningFormat& format, std::string_view prompt);
+// Whether the answer to this prompt (its end is enough) begins with thoughts: the prompt leaves
+// them open, or they are implied and it does not close them.
+bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt);
+
+// The marks of both formats. Where they are control tokens, an answer's text must keep them.
+std::vector<std::string_view> marks_of(ToolFormat format);
+std::vector<std::string_view> marks_of(const ReasoningFormat& format);
 
 }  // namespace hocket

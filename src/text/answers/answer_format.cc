@@ -1,0 +1,265 @@
+#include "text/answers/answer_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "text/answers/blank.h"
+#include "text/answers/call_reader.h"
+
+namespace hocket {
+namespace {
+
+struct NamedTool {
+  std::string_view name;
+  ToolFormat format;
+};
+
+// The first name of a format is its own; the others are what SGLang and vLLM call it.
+constexpr std::array kTools = {
+    NamedTool{"none", ToolFormat::none},
+    NamedTool{"hermes", ToolFormat::hermes},
+    NamedTool{"qwen", ToolFormat::hermes},
+    NamedTool{"qwen25", ToolFormat::hermes},
+    NamedTool{"qwen3_coder", ToolFormat::qwen3_coder},
+    NamedTool{"qwen3_xml", ToolFormat::qwen3_coder},
+    NamedTool{"deepseek_v3", ToolFormat::deepseek_v3},
+    NamedTool{"deepseekv3", ToolFormat::deepseek_v3},
+    NamedTool{"deepseek_r1", ToolFormat::deepseek_v3},
+    NamedTool{"deepseek_v31", ToolFormat::deepseek_v31},
+    NamedTool{"deepseekv31", ToolFormat::deepseek_v31},
+    NamedTool{"llama3_json", ToolFormat::llama3_json},
+    NamedTool{"llama3", ToolFormat::llama3_json},
+    NamedTool{"pythonic", ToolFormat::pythonic},
+    NamedTool{"llama4_pythonic", ToolFormat::pythonic},
+    NamedTool{"glm45", ToolFormat::glm45},
+    NamedTool{"glm", ToolFormat::glm45},
+    NamedTool{"mistral", ToolFormat::mistral},
+    NamedTool{"mimo", ToolFormat::mimo},
+    NamedTool{"json", ToolFormat::json},
+};
+
+struct NamedReasoning {
+  std::string_view name, open, close;
+  bool implied = false;
+};
+
+constexpr std::array kReasoning = {
+    NamedReasoning{"none", "", ""},
+    NamedReasoning{"think", "<think>", "</think>"},
+    NamedReasoning{"qwen3", "<think>", "</think>"},
+    NamedReasoning{"deepseek-v3", "<think>", "</think>"},
+    NamedReasoning{"glm45", "<think>", "</think>"},
+    NamedReasoning{"mimo", "<think>", "</think>"},
+    NamedReasoning{"deepseek-r1", "<think>", "</think>", true},
+    NamedReasoning{"qwen3-thinking", "<think>", "</think>", true},
+    NamedReasoning{"mistral", "[THINK]", "[/THINK]"},
+    NamedReasoning{"kimi", "◁think▷", "◁/think▷"},
+};
+
+template <class Table>
+constexpr auto names_of(const Table& table) {
+  std::array<std::string_view, std::tuple_size_v<Table>> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = table[i].name;
+  return names;
+}
+
+constexpr auto kToolNames = names_of(kTools);
+constexpr auto kReasoningNames = names_of(kReasoning);
+
+ToolFormat tool_format_of(std::string_view source) {
+  const auto has = [&](std::string_view text) { return source.contains(text); };
+  if (has("<｜tool▁call▁begin｜>"))
+    return has("```json") ? ToolFormat::deepseek_v3 : ToolFormat::deepseek_v31;
+  if (has("<arg_key>")) return ToolFormat::glm45;
+  if (has("<function=") && has("<parameter="))  // only Qwen3-Coder puts values on their own lines
+    return has("\\n</parameter>") || has("\n</parameter>") ? ToolFormat::qwen3_coder
+                                                           : ToolFormat::mimo;
+  if (has("<tool_call>")) return ToolFormat::hermes;
+  if (has("[TOOL_CALLS]")) return ToolFormat::mistral;
+  if (has("<|python_start|>") || has("[func_name1(")) return ToolFormat::pythonic;
+  if (has("<|python_tag|>") || has("\"parameters\": dictionary of argument name"))
+    return ToolFormat::llama3_json;
+  return ToolFormat::none;
+}
+
+ReasoningFormat reasoning_format_of(std::string_view source) {
+  for (const NamedReasoning& one : kReasoning)
+    if (!one.close.empty() && !one.implied && source.contains(one.close))
+      return {std::string(one.open), std::string(one.close)};
+  return {};
+}
+
+}  // namespace
+
+Result<ToolFormat> choose_tool_format(std::string_view flag, std::string_view chat_template) {
+  if (flag == "auto") return tool_format_of(chat_template);
+  const auto found = std::ranges::find(kTools, flag, &NamedTool::name);
+  if (found != kTools.end()) return found->format;
+  return fail(error(ErrorCode::bad_value, "--tool-call-parser {} is none that there is", flag)
+                  .with_fix(fmt::format("auto, {}", fmt::join(kToolNames, ", "))));
+}
+
+Result<ReasoningFormat> choose_reasoning_format(std::string_view flag,
+                                                std::string_view chat_template) {
+  if (flag == "auto") return reasoning_format_of(chat_template);
+  std::string name(flag);
+  std::ranges::replace(name, '_', '-');
+  const auto found = std::ranges::find(kReasoning, name, &NamedReasoning::name);
+  if (found != kReasoning.end())
+    return ReasoningFormat{std::string(found->open), std::string(found->close), found->implied};
+  return fail(error(ErrorCode::bad_value, "--reasoning-parser {} is none that there is", flag)
+                  .with_fix(fmt::format("auto, {}", fmt::join(kReasoningNames, ", "))));
+}
+
+std::string_view tool_format_name(ToolFormat format) {
+  return std::ranges::find(kTools, format, &NamedTool::format)->name;
+}
+
+std::string_view reasoning_format_name(const ReasoningFormat& format) {
+  for (const NamedReasoning& one : kReasoning)
+    if (one.close == format.close && one.implied == format.implied) return one.name;
+  return "none";
+}
+
+std::span<const std::string_view> tool_format_names() {
+  return kToolNames;
+}
+
+std::span<const std::string_view> reasoning_format_names() {
+  return kReasoningNames;
+}
+
+std::optional<CallShape> call_shape(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::hermes:
+      return CallShape{.open = "<tool_call>\n{\"name\": \"",
+                       .middle = "\", \"arguments\": ",
+                       .close = "}\n</tool_call>",
+                       .between = "\n"};
+    case ToolFormat::deepseek_v3:
+      return CallShape{.first = "<｜tool▁calls▁begin｜>",
+                       .open = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+                       .middle = "\n```json\n",
+                       .close = "\n```<｜tool▁call▁end｜>",
+                       .between = "\n",
+                       .last = "<｜tool▁calls▁end｜>"};
+    case ToolFormat::deepseek_v31:
+      return CallShape{.first = "<｜tool▁calls▁begin｜>",
+                       .open = "<｜tool▁call▁begin｜>",
+                       .middle = "<｜tool▁sep｜>",
+                       .close = "<｜tool▁call▁end｜>",
+                       .last = "<｜tool▁calls▁end｜>"};
+    case ToolFormat::llama3_json:
+      return CallShape{
+          .open = "{\"name\": \"", .middle = "\", \"parameters\": ", .close = "}", .between = "; "};
+    case ToolFormat::mistral:
+      return CallShape{.first = "[TOOL_CALLS][",
+                       .open = "{\"name\": \"",
+                       .middle = "\", \"arguments\": ",
+                       .close = "}",
+                       .between = ", ",
+                       .last = "]"};
+    case ToolFormat::json:
+      return CallShape{.first = "[",
+                       .open = "{\"name\": \"",
+                       .middle = "\", \"arguments\": ",
+                       .close = "}",
+                       .between = ", ",
+                       .last = "]"};
+    default:
+      return std::nullopt;
+  }
+}
+
+bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt) {
+  if (!format) return false;
+  const std::string_view end = trimmed(prompt);
+  if (end.ends_with(format.close)) return false;
+  return format.implied || end.ends_with(format.open);
+}
+
+std::vector<std::string_view> opening_marks(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::hermes:
+    case ToolFormat::glm45:
+      return {"<tool_call>"};
+    case ToolFormat::qwen3_coder:
+    case ToolFormat::mimo:
+      return {"<tool_call>", "<function="};
+    case ToolFormat::deepseek_v3:
+    case ToolFormat::deepseek_v31:
+      return {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"};
+    case ToolFormat::llama3_json:
+      return {"<|python_tag|>"};
+    case ToolFormat::pythonic:
+      return {"<|python_start|>"};
+    case ToolFormat::mistral:
+      return {"[TOOL_CALLS]"};
+    case ToolFormat::json:
+    case ToolFormat::none:
+      return {};
+  }
+  return {};
+}
+
+std::vector<std::string_view> marks_of(ToolFormat format) {
+  std::vector<std::string_view> marks = opening_marks(format);
+  switch (format) {
+    case ToolFormat::hermes:
+    case ToolFormat::qwen3_coder:
+    case ToolFormat::mimo:
+      marks.push_back("</tool_call>");
+      break;
+    case ToolFormat::glm45:
+      for (const char* mark :
+           {"</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"})
+        marks.emplace_back(mark);
+      break;
+    case ToolFormat::deepseek_v3:
+    case ToolFormat::deepseek_v31:
+      for (const char* mark : {"<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"})
+        marks.emplace_back(mark);
+      break;
+    case ToolFormat::pythonic:
+      marks.push_back("<|python_end|>");
+      break;
+    case ToolFormat::mistral:
+      for (const char* mark : {"[ARGS]", "[CALL_ID]"}) marks.emplace_back(mark);
+      break;
+    default:
+      break;
+  }
+  return marks;
+}
+
+std::vector<std::string_view> marks_of(const ReasoningFormat& format) {
+  if (!format) return {};
+  return {format.open, format.close};
+}
+
+std::unique_ptr<CallReader> make_call_reader(ToolFormat format, CallContext context) {
+  switch (format) {
+    case ToolFormat::hermes:
+    case ToolFormat::qwen3_coder:
+    case ToolFormat::mimo:
+    case ToolFormat::glm45:
+      return make_tagged_reader(format, context);
+    case ToolFormat::deepseek_v3:
+    case ToolFormat::deepseek_v31:
+      return make_deepseek_reader(context);
+    case ToolFormat::llama3_json:
+    case ToolFormat::mistral:
+    case ToolFormat::json:
+      return make_json_calls_reader(format, context);
+    case ToolFormat::pythonic:
+      return make_pythonic_reader(context);
+    case ToolFormat::none:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace hocket

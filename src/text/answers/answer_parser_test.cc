@@ -1,0 +1,138 @@
+// What holds of every answer: bounds, ids, the end after one call, formats and their names.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "text/answers/testing.h"
+
+namespace hocket {
+namespace {
+
+TEST(AnswerParser, ALongCallBecomesText) {
+  AnswerParser parser(options_of({.format = ToolFormat::hermes}));
+  std::vector<AnswerEvent> events;
+  std::string text = "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"";
+  text += std::string(AnswerParser::kHeldMax, 'a') + "\"}}</tool_call>";
+  for (size_t at = 0; at < text.size(); at += 65536)
+    parser.push(std::string_view(text).substr(at, 65536), events);
+  parser.finish(events);
+  const auto parts = parts_of(events);
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].text, text);
+  EXPECT_THAT(parser.warnings(), ::testing::ElementsAre(::testing::HasSubstr("too long")));
+}
+
+TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
+  auto options = options_of({.format = ToolFormat::hermes});
+  options.calls_max = 1;
+  AnswerParser parser(options);
+  std::vector<AnswerEvent> events;
+  parser.push("a<tool_call>{\"name\": \"now\"}</tool_call> b", events);
+  EXPECT_TRUE(parser.done());
+  parser.push("<tool_call>{\"name\": \"now\"}</tool_call>", events);
+  parser.finish(events);
+  EXPECT_EQ(parts_of(events).size(), 2u);
+}
+
+TEST(AnswerParser, WarningsAreFew) {
+  AnswerParser parser(options_of({.format = ToolFormat::hermes}));
+  std::vector<AnswerEvent> events;
+  for (int i = 0; i < 100; ++i) parser.push("<tool_call>no</tool_call>", events);
+  parser.finish(events);
+  EXPECT_EQ(parser.warnings().size(), AnswerParser::kWarningsMax);
+  EXPECT_EQ(parts_of(events)[0].text.size(), 100 * std::string("<tool_call>no</tool_call>").size());
+}
+
+TEST(AnswerParser, IdsAreTheSameEachTimeAndUnlikeEachOther) {
+  std::set<std::string> ids;
+  for (uint64_t seed = 0; seed < 20; ++seed)
+    for (int i = 0; i < 50; ++i) {
+      const std::string id = call_id(ToolFormat::hermes, seed, i);
+      EXPECT_EQ(id, call_id(ToolFormat::hermes, seed, i));
+      EXPECT_EQ(id.size(), 29u);
+      EXPECT_TRUE(ids.insert(id).second);
+      EXPECT_EQ(call_id(ToolFormat::mistral, seed, i).size(), 9u);
+    }
+}
+
+TEST(AnswerParser, TellsWhetherItThinks) {
+  AnswerParser parser(options_of({.format = ToolFormat::hermes}));
+  std::vector<AnswerEvent> events;
+  EXPECT_FALSE(parser.in_reasoning());
+  parser.push("<think>a", events);
+  EXPECT_TRUE(parser.in_reasoning());
+  parser.push("</think>", events);
+  EXPECT_FALSE(parser.in_reasoning());
+  EXPECT_TRUE(AnswerParser(options_of({.reasoning_open = true})).in_reasoning());
+}
+
+TEST(AnswerFormat, ChosenByNameOrTemplate) {
+  EXPECT_EQ(choose_tool_format("qwen25", ""), ToolFormat::hermes);
+  EXPECT_EQ(choose_tool_format("auto", ""), ToolFormat::none);
+  EXPECT_EQ(choose_tool_format("auto", "... '<tool_call>\\n' ..."), ToolFormat::hermes);
+  EXPECT_EQ(
+      choose_tool_format("auto", "<tool_call><function=f>\\n<parameter=p>\\nv\\n</parameter>"),
+      ToolFormat::qwen3_coder);
+  EXPECT_EQ(choose_tool_format("auto", "<tool_call><function=f><parameter=p>v</parameter>"),
+            ToolFormat::mimo);
+  EXPECT_EQ(choose_tool_format("auto", "<tool_call>f\n<arg_key>"), ToolFormat::glm45);
+  EXPECT_EQ(choose_tool_format("auto", "<｜tool▁call▁begin｜>x```json"), ToolFormat::deepseek_v3);
+  EXPECT_EQ(choose_tool_format("auto", "<｜tool▁call▁begin｜>x"), ToolFormat::deepseek_v31);
+  EXPECT_EQ(choose_tool_format("auto", "[TOOL_CALLS]"), ToolFormat::mistral);
+  EXPECT_EQ(choose_tool_format("auto", "<|python_tag|>"), ToolFormat::llama3_json);
+  EXPECT_EQ(choose_tool_format("auto", "<|python_start|>"), ToolFormat::pythonic);
+  const auto bad = choose_tool_format("qwn", "");
+  ASSERT_FALSE(bad.has_value());
+  EXPECT_THAT(bad.error().fix, ::testing::HasSubstr("hermes"));
+  for (const std::string_view name : tool_format_names())
+    EXPECT_TRUE(choose_tool_format(name, "").has_value()) << name;
+
+  EXPECT_FALSE(choose_reasoning_format("auto", "no marks").value());
+  EXPECT_EQ(choose_reasoning_format("auto", "a</think>b").value().open, "<think>");
+  EXPECT_EQ(choose_reasoning_format("auto", "[THINK][/THINK]").value().close, "[/THINK]");
+  EXPECT_TRUE(choose_reasoning_format("deepseek_r1", "").value().implied);
+  for (const std::string_view name : reasoning_format_names()) {
+    const auto format = choose_reasoning_format(name, "");
+    ASSERT_TRUE(format.has_value()) << name;
+    EXPECT_EQ(choose_reasoning_format(reasoning_format_name(*format), "").value(), *format);
+  }
+  EXPECT_FALSE(choose_reasoning_format("deep", "").has_value());
+}
+
+TEST(AnswerFormat, WhereThoughtsBegin) {
+  ReasoningFormat format{.open = "<think>", .close = "</think>", .implied = false};
+  EXPECT_TRUE(begins_with_reasoning(format, "<|assistant|><think>\n"));
+  EXPECT_FALSE(begins_with_reasoning(format, "<|assistant|>"));
+  format.implied = true;
+  EXPECT_TRUE(begins_with_reasoning(format, "<|assistant|>"));
+  EXPECT_FALSE(begins_with_reasoning(format, "<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(begins_with_reasoning({}, "<think>"));
+}
+
+TEST(AnswerFormat, ShapesOfCallsAreReadBack) {
+  for (const ToolFormat format :
+       {ToolFormat::hermes, ToolFormat::deepseek_v3, ToolFormat::deepseek_v31,
+        ToolFormat::llama3_json, ToolFormat::mistral, ToolFormat::json}) {
+    const CallShape shape = call_shape(format).value();
+    const auto call = [&](std::string_view name, std::string_view arguments) {
+      std::string text;
+      for (const std::string_view part : {shape.open, name, shape.middle, arguments, shape.close})
+        text += part;
+      return text;
+    };
+    std::string text(shape.first);
+    text += call("now", "{}");
+    text += shape.between;
+    text += call("search", R"({"query": "}"})");
+    text += shape.last;
+    const auto parts = parts_of(events_of(options_of({.format = format}), {text}));
+    ASSERT_EQ(parts.size(), 2u) << tool_format_name(format);
+    EXPECT_EQ(parts[0].name, "now");
+    EXPECT_EQ(parts[1].text, R"({"query": "}"})");
+  }
+  EXPECT_FALSE(call_shape(ToolFormat::qwen3_coder).has_value());
+}
+
+}  // namespace
+}  // namespace hocket

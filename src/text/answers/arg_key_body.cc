@@ -1,0 +1,109 @@
+// Calls as GLM 4.5 writes them:
+//
+//   <tool_call>f
+//   <arg_key>a</arg_key>
+//   <arg_value>value</arg_value>
+//   </tool_call>
+#include <utility>
+
+#include "text/answers/blank.h"
+#include "text/answers/call_body.h"
+#include "text/answers/mark_finder.h"
+#include "text/answers/typed_arguments.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kKey = "<arg_key>", kEndKey = "</arg_key>", kValue = "<arg_value>",
+                           kEndValue = "</arg_value>", kEndCall = "</tool_call>";
+constexpr size_t kNameBytesMax = 256;
+
+class ArgKeyBody final : public CallBody {
+ public:
+  explicit ArgKeyBody(CallContext context)
+      : arguments_(context, ValueKinds::any()), key_end_({kEndKey}), value_end_({kEndValue}) {}
+
+  Step step(char c) override {
+    switch (at_) {
+      case At::name:
+        return take_name(c);
+      case At::between:
+        return take_mark(c, {kKey, kEndCall});
+      case At::gap:
+        return take_mark(c, {kValue, kValue});
+      case At::key:
+        if (key_end_.step(c, held_) == MarkFinder::kNone)
+          return held_.size() > kNameBytesMax ? fail("a name in it does not end") : Step::more;
+        key_ = trimmed(held_);
+        if (key_.empty()) return fail("an argument has no name");
+        go(At::gap);
+        return Step::more;
+      case At::value:
+        return take_value(c);
+    }
+    return Step::more;
+  }
+  // More arguments might have followed.
+  bool finish() override { return false; }
+
+ private:
+  enum class At : uint8_t { name, between, key, gap, value };
+
+  void go(At at) {
+    at_ = at;
+    held_.clear();
+  }
+
+  Step take_name(char c) {
+    if (c != '\n' && c != '<') {
+      held_ += c;
+      return held_.size() > kNameBytesMax ? fail("a name in it does not end") : Step::more;
+    }
+    if (!arguments_.begin(trimmed(held_))) return fail("its name is none");
+    go(At::between);
+    return step(c);
+  }
+
+  Step take_mark(char c, std::pair<std::string_view, std::string_view> either) {
+    if (held_.empty() && is_blank(c)) return Step::more;
+    held_ += c;
+    if (held_ == kEndCall) return arguments_.end(), Step::done;
+    if (held_ == kKey) return go(At::key), Step::more;
+    if (held_ == kValue) {
+      arguments_.key(key_);
+      return go(At::value), Step::more;
+    }
+    if (either.first.starts_with(held_) || either.second.starts_with(held_)) return Step::more;
+    return fail("something that is no argument stands between its arguments");
+  }
+
+  Step take_value(char c) {
+    std::string free;
+    const int mark = value_end_.step(c, free);
+    if (arguments_.is_text() && !free.empty())
+      arguments_.text(free);
+    else
+      held_ += free;
+    if (mark == MarkFinder::kNone) return Step::more;
+    if (arguments_.is_text())
+      arguments_.end_text();
+    else
+      arguments_.value(held_);
+    go(At::between);
+    return Step::more;
+  }
+
+  TypedArguments arguments_;
+  At at_ = At::name;
+  MarkFinder key_end_, value_end_;
+  std::string held_;  // of a name or mark that is not whole; of a value that must be whole
+  std::string key_;
+};
+
+}  // namespace
+
+std::unique_ptr<CallBody> make_arg_key_body(CallContext context) {
+  return std::make_unique<ArgKeyBody>(context);
+}
+
+}  // namespace hocket

@@ -1,0 +1,86 @@
+#include "text/answers/event_writer.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "text/answers/answer_parser.h"
+#include "text/answers/blank.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kBlanksMax = 4096;
+
+}  // namespace
+
+void EventWriter::append(AnswerEvent::Kind kind, std::string_view piece) {
+  if (piece.empty()) return;
+  const bool goes_on = !out_->empty() && out_->back().kind == kind;
+  if (!goes_on) tell(kind);
+  out_->back().text += piece;
+}
+
+void EventWriter::tell(AnswerEvent::Kind kind) {
+  HOCKET_CHECK(out_ != nullptr);
+  AnswerEvent& event = out_->emplace_back();
+  event.kind = kind;
+  const bool of_call = kind != AnswerEvent::Kind::text && kind != AnswerEvent::Kind::reasoning;
+  if (of_call) event.call = next_call_;
+}
+
+void EventWriter::prose(char c) {
+  if (is_blank(c) && blanks_.size() < kBlanksMax) {
+    blanks_ += c;
+    return;
+  }
+  append(AnswerEvent::Kind::text, std::exchange(blanks_, {}));
+  append(AnswerEvent::Kind::text, std::string_view(&c, 1));
+}
+
+void EventWriter::prose(std::string_view text) {
+  for (const char c : text) prose(c);
+}
+
+void EventWriter::open(std::string_view text) {
+  raw_ = text;
+  begun_ = false;
+}
+
+void EventWriter::begin(std::string_view name) {
+  begun_ = true;
+  tell(AnswerEvent::Kind::call);
+  out_->back().id = call_id(format_, id_seed_, next_call_);
+  out_->back().name = name;
+}
+
+void EventWriter::end() {
+  tell(AnswerEvent::Kind::call_end);
+  ++next_call_;
+  ++num_whole_;
+  begun_ = false;
+  raw_.clear();
+}
+
+void EventWriter::broken(std::string_view why) {
+  if (begun_) {
+    tell(AnswerEvent::Kind::call_broken);
+    ++next_call_;
+  }
+  begun_ = false;
+  warn(fmt::format("a call was taken as text: {}", why));
+  prose(std::exchange(raw_, {}));
+}
+
+void EventWriter::warn(std::string sentence) {
+  if (warnings_.size() < AnswerParser::kWarningsMax) warnings_.push_back(std::move(sentence));
+}
+
+void EventWriter::finish() {
+  // Blanks around calls are the calls'; without one they are the answer's.
+  if (num_whole_ == 0) append(AnswerEvent::Kind::text, blanks_);
+  blanks_.clear();
+}
+
+}  // namespace hocket

@@ -1,0 +1,67 @@
+// One JSON value, byte by byte: checked, and copied as JSON that every parser reads.
+// Forgiven, because models write it: control characters and unknown escapes inside strings (a raw
+// line end becomes \n, \d becomes \\d), halves of surrogate pairs (they become \ufffd).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hocket {
+
+class JsonCopier {
+ public:
+  static constexpr size_t kDepthMax = 64;
+
+  enum class Step : uint8_t {
+    more,   // the byte was taken
+    done,   // it was the value's last
+    over,   // the value (a number) had ended before this byte, which was not taken
+    wrong,  // no JSON; the copier is of no use any more
+  };
+  // Leading blanks are skipped. What is certain is appended to `out`.
+  Step step(char c, std::string& out);
+  // The text has ended: whether the value is whole (a number says so only now).
+  bool whole() const;
+  // Something was forgiven.
+  bool repaired() const { return repaired_; }
+
+ private:
+  enum class At : uint8_t {
+    value,       // before a value
+    first_item,  // after [
+    first_key,   // after {
+    key,         // after a comma in an object
+    colon,
+    after,  // after a value inside something
+    word,   // true, false, null
+    number,
+    string,
+    escape,   // after a backslash
+    unicode,  // after \u
+    end,
+  };
+  enum class Digits : uint8_t { sign, zero, whole, point, fraction, e, e_sign, exponent };
+
+  Step begin_value(char c, std::string& out);
+  Step end_value();
+  Step take_after(char c, std::string& out);
+  Step take_string(char c, std::string& out);
+  Step take_escape(char c, std::string& out);
+  Step take_unicode(char c, std::string& out);
+  Step take_number(char c, std::string& out);
+  void settle_high(std::string& out);
+  bool number_may_end() const;
+
+  At at_ = At::value;
+  Digits digits_ = Digits::sign;
+  bool in_key_ = false;
+  bool repaired_ = false;
+  std::vector<char> open_;  // '{' and '[' that wait for their ends
+  std::string_view word_;   // what is left of true, false, null
+  std::string escape_;      // \uXXX so far
+  std::string high_;        // \uD83D that waits for its other half
+};
+
+}  // namespace hocket

@@ -1,0 +1,17 @@
+// Bits of JSON written by hand, where a tree would be too much.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hocket {
+
+// Appends `text` as it stands inside a JSON string, without the quotes.
+void append_escaped(std::string& out, std::string_view text);
+// With the quotes.
+std::string quoted_json(std::string_view text);
+// A code point; halves of surrogate pairs become U+FFFD.
+void append_utf8(std::string& out, uint32_t code);
+
+}  // namespace hocket

@@ -1,0 +1,243 @@
+// Calls as Llama 4 and small Llama 3.2 models write them: [f(a=1, b="x"), g()], alone where the
+// answer begins, or between <|python_start|> and <|python_end|>. An argument is told when its value
+// is whole. Bare ones are calls only by a tool's name.
+#include <utility>
+
+#include "text/answers/answer_parser.h"
+#include "text/answers/blank.h"
+#include "text/answers/call_reader.h"
+#include "text/answers/json_call.h"
+#include "text/answers/json_text.h"
+#include "text/answers/mark_finder.h"
+#include "text/answers/python_literal.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kStart = "<|python_start|>", kEnd = "<|python_end|>";
+constexpr size_t kNameBytesMax = 256;
+
+bool is_name_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '.' || c == '-' || static_cast<unsigned char>(c) >= 0x80;
+}
+
+// Follows a Python expression up to the comma or bracket that ends it.
+class ValueEnd {
+ public:
+  // Whether the expression ended before this byte.
+  bool step(char c) {
+    if (quote_ != 0) return in_quotes(c), false;
+    if (c == '\'' || c == '"') {
+      const bool third = c == closed_ && run_ == 2;
+      quote_ = c;
+      triple_ = third;
+      run_ = third ? 0 : 1;
+      begun_ = !third;
+      return false;
+    }
+    closed_ = 0;
+    if (depth_ == 0 && (c == ',' || c == ')')) return true;
+    if (c == '(' || c == '[' || c == '{') ++depth_;
+    if ((c == ')' || c == ']' || c == '}') && depth_ > 0) --depth_;
+    return false;
+  }
+
+ private:
+  void in_quotes(char c) {
+    if (std::exchange(escaped_, false)) {
+      run_ = 0;
+      begun_ = false;
+      return;
+    }
+    if (c == '\\') {
+      escaped_ = true;
+      return;
+    }
+    if (c != quote_) {
+      run_ = 0;
+      begun_ = false;
+      return;
+    }
+    if (triple_) {
+      if (++run_ < 3) return;
+      triple_ = false;
+      closed_ = 0;
+    } else {
+      // Two quotes and nothing between: a third opens a long string.
+      closed_ = begun_ ? quote_ : '\0';
+      run_ = 2;
+    }
+    quote_ = 0;
+  }
+
+  char quote_ = 0;  // inside a string with these quotes
+  bool triple_ = false, escaped_ = false;
+  bool begun_ = false;  // inside a string, of which only the opening quote has come
+  char closed_ = 0;     // the empty string with these quotes was the last
+  int run_ = 0;         // quotes in a row
+  int depth_ = 0;
+};
+
+class PythonicReader final : public CallReader {
+ public:
+  explicit PythonicReader(CallContext context) : context_(context), finder_({kStart, kEnd}) {}
+
+  void step(char c) override {
+    if (at_ > At::prose && writer().num_kept() >= AnswerParser::kHeldMax)
+      return give_up(c, "it is too long");
+    switch (at_) {
+      case At::begin:
+        if (is_blank(c)) return writer().prose(c);
+        at_ = At::prose;
+        if (c != '[') return take_prose(c);
+        marked_ = false;
+        writer().open("");
+        return take_opened(c);
+      case At::prose:
+        return take_prose(c);
+      case At::opened:
+        return take_opened(c);
+      case At::name:
+        return take_name(c);
+      case At::key:
+        return take_key(c);
+      case At::value:
+        return take_value(c);
+      case At::after:
+        return take_after(c);
+    }
+  }
+
+  void finish() override {
+    std::string free;
+    finder_.flush(free);
+    writer().prose(free);
+    const bool between = at_ == At::after || (at_ == At::name && later_ && name_.empty());
+    if (at_ > At::prose && !between) writer().broken("the answer ends within it");
+  }
+
+ private:
+  enum class At : uint8_t { begin, prose, opened, name, key, value, after };
+
+  EventWriter& writer() { return *context_.writer; }
+
+  void give_up(char c, std::string_view why) {
+    writer().broken(why);
+    at_ = At::prose;
+    take_prose(c);
+  }
+
+  void take_prose(char c) {
+    std::string free;
+    const int mark = finder_.step(c, free);
+    writer().prose(free);
+    if (mark == MarkFinder::kNone) return;
+    if (finder_.mark(mark) == kEnd) {
+      if (writer().num_whole() == 0) writer().prose(kEnd);
+      return;
+    }
+    marked_ = true;
+    writer().open(kStart);
+    at_ = At::opened;
+  }
+
+  void take_opened(char c) {
+    later_ = false;
+    if (is_blank(c)) return writer().keep(c);
+    if (c != '[') return give_up(c, "no list of calls follows the mark");
+    writer().keep(c);
+    name_.clear();
+    at_ = At::name;
+  }
+
+  void take_name(char c) {
+    if (is_blank(c) && name_.empty()) return writer().keep(c);
+    if (is_name_byte(c)) {
+      name_ += c;
+      if (name_.size() > kNameBytesMax) return give_up(c, "its name does not end");
+      return writer().keep(c);
+    }
+    if (c != '(' || name_.empty()) return give_up(c, "no name with arguments begins it");
+    if (!is_known(context_.tools, name_)) {
+      if (!marked_) return give_up(c, "no tool has its name");
+      writer().warn("a call names a function that is none of the tools");
+    }
+    writer().keep(c);
+    writer().begin(name_);
+    num_arguments_ = 0;
+    key_.clear();
+    at_ = At::key;
+  }
+
+  void take_key(char c) {
+    if (c == ')' && trimmed(key_).empty()) return end_call();
+    if (c == '=') {
+      key_ = std::string(trimmed(key_));
+      if (key_.empty()) return give_up(c, "an argument has no name");
+      writer().keep(c);
+      value_.clear();
+      value_end_ = ValueEnd();
+      at_ = At::value;
+      return;
+    }
+    if (!is_blank(c) && !is_name_byte(c)) return give_up(c, "an argument has no name");
+    key_ += c;
+    if (key_.size() > kNameBytesMax) return give_up(c, "a name in it does not end");
+    writer().keep(c);
+  }
+
+  void take_value(char c) {
+    if (!value_end_.step(c)) {
+      value_ += c;
+      return writer().keep(c);
+    }
+    const auto json = python_to_json(value_);
+    if (!json) return give_up(c, "an argument is no literal");
+    writer().arguments((num_arguments_ == 0 ? "{" : ", ") + quoted_json(key_) + ": " + *json);
+    ++num_arguments_;
+    if (c == ')') return end_call();
+    writer().keep(c);
+    key_.clear();
+    at_ = At::key;
+  }
+
+  void end_call() {
+    writer().arguments(num_arguments_ == 0 ? "{}" : "}");
+    writer().end();
+    later_ = true;
+    at_ = At::after;
+  }
+
+  // A comma and the next call, or the end of the list.
+  void take_after(char c) {
+    if (is_blank(c)) return writer().keep(c);
+    if (c == ',') {
+      writer().keep(c);
+      name_.clear();
+      at_ = At::name;
+      return;
+    }
+    if (c != ']') writer().abandon();
+    writer().open("");
+    at_ = At::prose;
+    if (c != ']') take_prose(c);
+  }
+
+  CallContext context_;
+  At at_ = At::begin;
+  MarkFinder finder_;
+  bool marked_ = false;  // behind <|python_start|>
+  bool later_ = false;   // a call of this list is whole
+  std::string name_, key_, value_;
+  ValueEnd value_end_;
+  int num_arguments_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CallReader> make_pythonic_reader(CallContext context) {
+  return std::make_unique<PythonicReader>(context);
+}
+
+}  // namespace hocket

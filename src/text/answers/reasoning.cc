@@ -1,0 +1,90 @@
+#include "text/answers/reasoning.h"
+
+#include <utility>
+
+#include "text/answers/blank.h"
+
+namespace hocket {
+namespace {
+
+std::vector<std::string_view> closing(std::string_view close,
+                                      const std::vector<std::string_view>& calls) {
+  std::vector<std::string_view> all = {close};
+  all.insert(all.end(), calls.begin(), calls.end());
+  return all;
+}
+
+}  // namespace
+
+ReasoningSplitter::ReasoningSplitter(const ReasoningFormat& format, bool open,
+                                     const std::vector<std::string_view>& calls)
+    : format_(format), open_(open && format), finder_(closing(format_.close, calls)) {
+  if (!format_) at_ = At::answer;
+}
+
+void ReasoningSplitter::think(std::string_view text, EventWriter& writer) {
+  for (const char c : text) {
+    if (is_blank(c)) {
+      if (thought_) blanks_ += c;
+      continue;
+    }
+    thought_ = true;
+    writer.reasoning(std::exchange(blanks_, {}));
+    writer.reasoning(std::string_view(&c, 1));
+  }
+}
+
+// The answer does not begin with an open mark, or not with another one.
+void ReasoningSplitter::settle(EventWriter& writer, std::string& rest) {
+  std::string held = std::exchange(held_, {});
+  at_ = open_ ? At::thoughts : At::answer;
+  if (!open_) {
+    rest += held;
+    return;
+  }
+  for (const char c : held) step(c, writer, rest);
+}
+
+void ReasoningSplitter::step(char c, EventWriter& writer, std::string& rest) {
+  switch (at_) {
+    case At::begin: {
+      held_ += c;
+      const size_t text = held_.find_first_not_of(" \t\n\r");
+      if (text == std::string::npos) return;
+      const std::string_view begun = std::string_view(held_).substr(text);
+      if (begun == format_.open) {
+        held_.clear();
+        at_ = At::thoughts;
+      } else if (!std::string_view(format_.open).starts_with(begun)) {
+        settle(writer, rest);
+      }
+      return;
+    }
+    case At::thoughts: {
+      const int mark = finder_.step(c, free_);
+      think(std::exchange(free_, {}), writer);
+      if (mark == MarkFinder::kNone) return;
+      blanks_.clear();
+      at_ = At::closed;
+      if (mark > 0) {
+        rest += finder_.mark(mark);
+        at_ = At::answer;
+      }
+      return;
+    }
+    case At::closed:
+      if (is_blank(c)) return;
+      at_ = At::answer;
+      [[fallthrough]];
+    case At::answer:
+      rest += c;
+  }
+}
+
+void ReasoningSplitter::finish(EventWriter& writer, std::string& rest) {
+  if (at_ == At::begin) settle(writer, rest);
+  finder_.flush(free_);
+  think(std::exchange(free_, {}), writer);
+}
+
+}  // namespace hocket

@@ -1,0 +1,128 @@
+// Families that put each call between <tool_call> and </tool_call>: Hermes and Qwen, Qwen3-Coder,
+// MiMo, GLM 4.5. They differ in what stands between.
+#include <utility>
+
+#include "text/answers/answer_parser.h"
+#include "text/answers/blank.h"
+#include "text/answers/call_body.h"
+#include "text/answers/json_call.h"
+#include "text/answers/mark_finder.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kFunction = "<function=";
+
+class TaggedReader final : public CallReader {
+ public:
+  TaggedReader(ToolFormat format, CallContext context)
+      : format_(format), context_(context), finder_(opening_marks(format)) {}
+
+  void step(char c) override {
+    switch (at_) {
+      case At::prose:
+        return take_prose(c);
+      case At::opened:
+        if (!is_blank(c)) {
+          body_ = make_body(c);
+          at_ = At::body;
+          return take_body(c);
+        }
+        writer().keep(c);
+        return;
+      case At::body:
+        return take_body(c);
+      case At::after:
+        return take_after(c);
+    }
+  }
+
+  void finish() override {
+    std::string free;
+    finder_.flush(free);
+    writer().prose(free);
+    if (at_ == At::opened) writer().broken("the answer ends within it");
+    if (at_ == At::body && !body_->finish()) writer().broken(body_->why());
+    if (at_ == At::after && !close_begins_with(held_)) writer().prose(held_);
+  }
+
+ private:
+  enum class At : uint8_t { prose, opened, body, after };
+
+  EventWriter& writer() { return *context_.writer; }
+
+  void take_prose(char c) {
+    std::string free;
+    const int mark = finder_.step(c, free);
+    writer().prose(free);
+    if (mark == MarkFinder::kNone) return;
+    writer().open(finder_.mark(mark));
+    at_ = At::opened;
+    if (finder_.mark(mark) != kFunction) return;
+    body_ = make_xml_body(format_, context_, XmlBegin::name);
+    at_ = At::body;
+  }
+
+  std::unique_ptr<CallBody> make_body(char c) {
+    if (c == '{' || format_ == ToolFormat::hermes)
+      return std::make_unique<JsonCallBody>(context_, CallNames::any);
+    if (format_ == ToolFormat::glm45) return make_arg_key_body(context_);
+    return make_xml_body(format_, context_, XmlBegin::tag);
+  }
+
+  void take_body(char c) {
+    using Step = CallBody::Step;
+    const Step step_taken =
+        writer().num_kept() < AnswerParser::kHeldMax ? body_->step(c) : Step::wrong;
+    switch (step_taken) {
+      case Step::more:
+        writer().keep(c);
+        return;
+      case Step::done:
+        at_ = At::after;
+        return;
+      case Step::over:
+        at_ = At::after;
+        return take_after(c);
+      case Step::wrong:
+        writer().broken(writer().num_kept() < AnswerParser::kHeldMax ? body_->why()
+                                                                     : "it is too long");
+        at_ = At::prose;
+        return take_prose(c);
+    }
+  }
+
+  // Braces too many, then the end mark, all of which may be missing.
+  void take_after(char c) {
+    held_ += c;
+    if (close_begins_with(held_)) {
+      if (std::string_view(held_).ends_with(kClose)) {
+        held_.clear();
+        at_ = At::prose;
+      }
+      return;
+    }
+    at_ = At::prose;
+    for (const char again : std::exchange(held_, {})) take_prose(again);
+  }
+
+  static bool close_begins_with(std::string_view text) {
+    const size_t begin = text.find_first_not_of(" \t\n\r}");
+    return begin == std::string_view::npos || kClose.starts_with(text.substr(begin));
+  }
+
+  ToolFormat format_;
+  CallContext context_;
+  At at_ = At::prose;
+  MarkFinder finder_;
+  std::unique_ptr<CallBody> body_;
+  std::string held_;  // after a call
+};
+
+}  // namespace
+
+std::unique_ptr<CallReader> make_tagged_reader(ToolFormat format, CallContext context) {
+  return std::make_unique<TaggedReader>(format, context);
+}
+
+}  // namespace hocket

@@ -1,0 +1,109 @@
+// What the tests of the parsers share.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/answers/answer_parser.h"
+
+namespace hocket {
+
+// One answer and what it says.
+struct RecordedAnswer {
+  std::string name;
+  ToolFormat format = ToolFormat::none;
+  std::string text;
+  std::vector<AnswerPart> parts;  // ids left out
+  bool reasoning_open = false;
+  bool warns = false;
+};
+
+inline std::shared_ptr<const std::vector<Tool>> recorded_tools() {
+  static const auto tools = std::make_shared<const std::vector<Tool>>(std::vector<Tool>{
+      {.name = "get_weather",
+       .description = "The weather of a city",
+       .parameters = R"({"type":"object","properties":{"city":{"type":"string"},
+           "days":{"type":"integer"},"units":{"enum":["celsius","fahrenheit"]}}})",
+       .strict = false},
+      {.name = "write_file",
+       .description = "Writes a file",
+       .parameters = R"({"type":"object","properties":{"path":{"type":"string"},
+           "content":{"type":"string"},"mode":{"anyOf":[{"type":"string"},{"type":"null"}]}}})",
+       .strict = false},
+      {.name = "search",
+       .description = "Searches",
+       .parameters = R"({"type":"object","$defs":{"flag":{"type":"boolean"}},"properties":{
+           "query":{"type":"string"},"filters":{"type":"object"},"tags":{"type":"array"},
+           "fuzzy":{"$ref":"#/$defs/flag"},"limit":{"type":["number","null"]}}})",
+       .strict = false},
+      {.name = "now", .description = "The time", .parameters = "", .strict = false},
+  });
+  return tools;
+}
+
+inline AnswerParser::Options options_of(const RecordedAnswer& answer) {
+  return {.tools_as = answer.format,
+          .reasoning = {.open = "<think>", .close = "</think>", .implied = false},
+          .reasoning_open = answer.reasoning_open,
+          .tools = recorded_tools(),
+          .calls_max = AnswerParser::kCallsMax,
+          .id_seed = 7};
+}
+
+inline AnswerPart text_part(std::string text) {
+  return {.kind = AnswerPart::Kind::text, .text = std::move(text), .id = {}, .name = {}};
+}
+inline AnswerPart thought(std::string text) {
+  return {.kind = AnswerPart::Kind::reasoning, .text = std::move(text), .id = {}, .name = {}};
+}
+inline AnswerPart call_part(std::string name, std::string arguments) {
+  return {.kind = AnswerPart::Kind::call,
+          .text = std::move(arguments),
+          .id = {},
+          .name = std::move(name)};
+}
+
+// How gtest shows them.
+inline void PrintTo(const AnswerPart& part, std::ostream* out) {
+  *out << static_cast<int>(part.kind) << " " << part.name << " [" << part.text << "]";
+}
+inline void PrintTo(const AnswerEvent& event, std::ostream* out) {
+  *out << static_cast<int>(event.kind) << " #" << event.call << " " << event.name << " ["
+       << event.text << "]";
+}
+
+// The events of a text that comes in these pieces.
+inline std::vector<AnswerEvent> events_of(const AnswerParser::Options& options,
+                                          const std::vector<std::string_view>& pieces) {
+  AnswerParser parser(options);
+  std::vector<AnswerEvent> events;
+  for (const std::string_view piece : pieces) parser.push(piece, events);
+  parser.finish(events);
+  return events;
+}
+
+// Neighbouring pieces joined: what must not depend on where the text was cut.
+inline std::vector<AnswerEvent> joined_events(const std::vector<AnswerEvent>& events) {
+  std::vector<AnswerEvent> out;
+  for (const AnswerEvent& event : events) {
+    const bool piece = event.kind == AnswerEvent::Kind::text ||
+                       event.kind == AnswerEvent::Kind::reasoning ||
+                       event.kind == AnswerEvent::Kind::arguments;
+    if (piece && !out.empty() && out.back().kind == event.kind && out.back().call == event.call)
+      out.back().text += event.text;
+    else
+      out.push_back(event);
+  }
+  return out;
+}
+
+inline std::vector<AnswerPart> parts_of(const std::vector<AnswerEvent>& events) {
+  AnswerParts parts;
+  for (const AnswerEvent& event : events) parts.add(event);
+  return parts.parts();
+}
+
+}  // namespace hocket

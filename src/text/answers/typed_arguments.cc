@@ -1,0 +1,57 @@
+#include "text/answers/typed_arguments.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "text/answers/json_text.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kNameBytesMax = 256;
+
+bool is_name(std::string_view name) {
+  return !name.empty() && name.size() <= kNameBytesMax &&
+         name.find_first_of(" \t\n\r<>{}\"'`") == std::string_view::npos;
+}
+
+}  // namespace
+
+bool TypedArguments::begin(std::string_view name) {
+  if (!is_name(name)) return false;
+  const auto tool = std::ranges::find(tools_, name, &Tool::name);
+  if (tool == tools_.end())
+    writer_->warn("a call names a function that is none of the tools");
+  else
+    parameters_ = nlohmann::json::parse(tool->parameters, nullptr, /*allow_exceptions=*/false);
+  writer_->begin(name);
+  return true;
+}
+
+void TypedArguments::key(std::string_view key) {
+  kinds_ = kinds_of(parameters_, key, unknown_);
+  writer_->arguments(num_keys_ == 0 ? "{" : ", ");
+  writer_->arguments(quoted_json(key) + ": ");
+  ++num_keys_;
+}
+
+void TypedArguments::text(std::string_view piece) {
+  std::string out = std::exchange(in_text_, true) ? "" : "\"";
+  append_escaped(out, piece);
+  writer_->arguments(out);
+}
+
+void TypedArguments::end_text() {
+  writer_->arguments(std::exchange(in_text_, false) ? "\"" : "\"\"");
+}
+
+void TypedArguments::value(std::string_view raw) {
+  writer_->arguments(typed_json(raw, kinds_));
+}
+
+void TypedArguments::end() {
+  writer_->arguments(num_keys_ == 0 ? "{}" : "}");
+  writer_->end();
+}
+
+}  // namespace hocket

@@ -1,0 +1,130 @@
+#include "text/answers/typed_value.h"
+
+#include <optional>
+
+#include "text/answers/blank.h"
+#include "text/answers/json_copier.h"
+#include "text/answers/json_text.h"
+#include "text/answers/python_literal.h"
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kRefsMax = 16;
+
+ValueKinds both(ValueKinds a, ValueKinds b) {
+  return {a.string || b.string, a.number || b.number, a.boolean || b.boolean,
+          a.object || b.object, a.array || b.array,   a.null || b.null};
+}
+
+ValueKinds kind_of_value(const Json& value) {
+  return {.string = value.is_string(),
+          .number = value.is_number(),
+          .boolean = value.is_boolean(),
+          .object = value.is_object(),
+          .array = value.is_array(),
+          .null = value.is_null()};
+}
+
+ValueKinds kind_named(const Json& name) {
+  return {.string = name == "string",
+          .number = name == "number" || name == "integer",
+          .boolean = name == "boolean",
+          .object = name == "object",
+          .array = name == "array",
+          .null = name == "null"};
+}
+
+// A schema says nothing of types: nullopt.
+std::optional<ValueKinds> kinds_in(const Json& root, const Json& schema, int depth) {
+  if (!schema.is_object() || depth > kRefsMax) return std::nullopt;
+  std::optional<ValueKinds> found;
+  const auto add = [&](std::optional<ValueKinds> more) {
+    if (more) found = found ? both(*found, *more) : *more;
+  };
+  if (const auto type = schema.find("type"); type != schema.end()) {
+    if (type->is_string()) add(kind_named(*type));
+    if (type->is_array())
+      for (const Json& one : *type) add(kind_named(one));
+    return found;
+  }
+  if (const auto values = schema.find("enum"); values != schema.end() && values->is_array())
+    for (const Json& value : *values) add(kind_of_value(value));
+  if (const auto value = schema.find("const"); value != schema.end()) add(kind_of_value(*value));
+  for (const char* word : {"anyOf", "oneOf", "allOf"})
+    if (const auto list = schema.find(word); list != schema.end() && list->is_array())
+      for (const Json& one : *list) add(kinds_in(root, one, depth + 1));
+  if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string()) {
+    const auto& path = ref->get_ref<const std::string&>();
+    if (path.starts_with("#/")) {
+      // A pointer that is malformed throws, so one is made by hand.
+      const Json* at = &root;
+      for (size_t begin = 2; at != nullptr && begin <= path.size();) {
+        const size_t end = std::min(path.find('/', begin), path.size());
+        const auto next = at->is_object() ? at->find(path.substr(begin, end - begin)) : at->end();
+        at = next == at->end() ? nullptr : &*next;
+        begin = end + 1;
+      }
+      if (at != nullptr) add(kinds_in(root, *at, depth + 1));
+    }
+  }
+  if (!found && schema.contains("properties")) add(ValueKinds{.object = true});
+  if (!found && schema.contains("items")) add(ValueKinds{.array = true});
+  return found;
+}
+
+bool allows(ValueKinds kinds, std::string_view json) {
+  switch (json.front()) {
+    case '{':
+      return kinds.object;
+    case '[':
+      return kinds.array;
+    case '"':
+      return kinds.string;
+    case 't':
+    case 'f':
+      return kinds.boolean;
+    case 'n':
+      return kinds.null;
+    default:
+      return kinds.number;
+  }
+}
+
+std::optional<std::string> json_in(std::string_view text) {
+  JsonCopier copier;
+  std::string out;
+  for (const char c : text) {
+    const auto step = copier.step(c, out);
+    if (step != JsonCopier::Step::more && step != JsonCopier::Step::done) return std::nullopt;
+  }
+  if (!copier.whole()) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+ValueKinds kinds_of(const Json& parameters, std::string_view name, ValueKinds unknown) {
+  if (!parameters.is_object()) return unknown;
+  const auto properties = parameters.find("properties");
+  if (properties == parameters.end() || !properties->is_object()) return unknown;
+  const auto property = properties->find(std::string(name));
+  if (property == properties->end()) return unknown;
+  return kinds_in(parameters, *property, 0).value_or(unknown);
+}
+
+std::string typed_json(std::string_view raw, ValueKinds kinds) {
+  if (kinds == ValueKinds::only_string()) return quoted_json(raw);
+  const std::string_view text = trimmed(raw);
+  if (!text.empty()) {
+    if (auto json = json_in(text); json && allows(kinds, *json)) return *std::move(json);
+    if (auto json = python_to_json(text); json && allows(kinds, *json)) return *std::move(json);
+    for (const auto& [word, value] : {std::pair{"TRUE", "true"}, {"FALSE", "false"}})
+      if (text == word && kinds.boolean) return value;
+  }
+  return quoted_json(raw);
+}
+
+}  // namespace hocket

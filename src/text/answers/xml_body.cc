@@ -1,0 +1,153 @@
+// Calls as Qwen3-Coder and MiMo write them:
+//
+//   <function=f>
+//   <parameter=a>
+//   value
+//   </parameter>
+//   </function>
+//
+// Qwen3-Coder puts line ends around a value, MiMo none, and MiMo writes &lt; for <. An end mark
+// that the model forgot is made up for by the next mark at the beginning of a line.
+#include <utility>
+
+#include "text/answers/blank.h"
+#include "text/answers/call_body.h"
+#include "text/answers/mark_finder.h"
+#include "text/answers/typed_arguments.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=",
+                           kEndParameter = "</parameter>", kEndFunction = "</function>",
+                           kEndCall = "</tool_call>";
+constexpr size_t kNameBytesMax = 256;
+
+std::vector<std::string_view> ends_of_value(ToolFormat format) {
+  std::vector<std::string_view> marks = {kEndParameter, "\n<parameter=", "\n</function>"};
+  if (format != ToolFormat::mimo) marks.push_back("\n</parameter>");
+  return marks;
+}
+
+std::string without_entities(std::string_view text) {
+  static constexpr std::pair<std::string_view, char> kEntities[] = {
+      {"&lt;", '<'},    {"&gt;", '>'},    {"&quot;", '"'}, {"&#39;", '\''},
+      {"&#x27;", '\''}, {"&apos;", '\''}, {"&amp;", '&'}};
+  std::string out;
+  while (!text.empty()) {
+    size_t taken = 0;
+    for (const auto& [entity, c] : kEntities) {
+      if (!text.starts_with(entity)) continue;
+      out += c;
+      taken = entity.size();
+      break;
+    }
+    if (taken == 0) out += text[0];
+    text.remove_prefix(taken == 0 ? 1 : taken);
+  }
+  return out;
+}
+
+class XmlBody final : public CallBody {
+ public:
+  XmlBody(ToolFormat format, CallContext context, XmlBegin begin)
+      : format_(format),
+        arguments_(context, ValueKinds::only_string()),
+        at_(begin == XmlBegin::tag ? At::tag : At::name),
+        finder_(ends_of_value(format)) {}
+
+  Step step(char c) override {
+    switch (at_) {
+      case At::tag:
+        if (held_.empty() && is_blank(c)) return Step::more;
+        held_ += c;
+        if (!kFunction.starts_with(held_)) return fail("no function follows the mark");
+        if (held_ == kFunction) go(At::name);
+        return Step::more;
+      case At::name:
+      case At::key:
+        return take_name(c);
+      case At::between:
+        return take_between(c);
+      case At::value:
+        return take_value(c);
+    }
+    return Step::more;
+  }
+  // More values might have followed.
+  bool finish() override { return false; }
+
+ private:
+  enum class At : uint8_t { tag, name, between, key, value };
+
+  void go(At at) {
+    at_ = at;
+    held_.clear();
+  }
+
+  Step take_name(char c) {
+    if (c != '>') {
+      held_ += c;
+      const bool too_long = held_.size() > kNameBytesMax || c == '<';
+      return too_long ? fail("a name in it does not end") : Step::more;
+    }
+    const std::string_view name = trimmed(held_);
+    if (at_ == At::name) {
+      if (!arguments_.begin(name)) return fail("its name is none");
+      go(At::between);
+      return Step::more;
+    }
+    if (name.empty()) return fail("a parameter has no name");
+    arguments_.key(name);
+    first_of_value_ = true;
+    go(At::value);
+    return Step::more;
+  }
+
+  Step take_between(char c) {
+    if (held_.empty() && is_blank(c)) return Step::more;
+    held_ += c;
+    if (held_ == kParameter) return go(At::key), Step::more;
+    if (held_ == kEndFunction || held_ == kEndCall) return arguments_.end(), Step::done;
+    for (const std::string_view mark : {kParameter, kEndFunction, kEndCall})
+      if (mark.starts_with(held_)) return Step::more;
+    return fail("something that is no parameter stands between its parameters");
+  }
+
+  Step take_value(char c) {
+    if (std::exchange(first_of_value_, false) && c == '\n' && format_ != ToolFormat::mimo)
+      return Step::more;
+    std::string free;
+    const int mark = finder_.step(c, free);
+    // The value of MiMo is needed whole: it may end with a part of an entity.
+    const bool streams = arguments_.is_text() && format_ != ToolFormat::mimo;
+    if (streams && !free.empty())
+      arguments_.text(free);
+    else
+      held_ += free;
+    if (mark == MarkFinder::kNone) return Step::more;
+    if (streams)
+      arguments_.end_text();
+    else
+      arguments_.value(format_ == ToolFormat::mimo ? without_entities(held_) : held_);
+    const std::string_view found = finder_.mark(mark);
+    if (found == "\n</function>") return arguments_.end(), Step::done;
+    go(found == "\n<parameter=" ? At::key : At::between);
+    return Step::more;
+  }
+
+  ToolFormat format_;
+  TypedArguments arguments_;
+  At at_;
+  MarkFinder finder_;
+  std::string held_;  // of a name or mark that is not whole; of a value that must be whole
+  bool first_of_value_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<CallBody> make_xml_body(ToolFormat format, CallContext context, XmlBegin begin) {
+  return std::make_unique<XmlBody>(format, context, begin);
+}
+
+}  // namespace hocket

@@ -1,0 +1,21 @@
+// What a chat template makes of tools and calls, found out by rendering small conversations: the
+// families differ, and nothing in a template says so.
+#pragma once
+
+#include "text/chat_template.h"
+
+namespace hocket {
+
+struct TemplateTraits {
+  bool shows_tools = false;        // the prompt tells the model of them
+  bool arguments_as_text = false;  // of earlier calls: JSON text where others want the object
+  bool short_ids = false;          // ids of calls have nine letters and digits, or it refuses
+};
+
+TemplateTraits traits_of(const ChatTemplate& chat_template);
+
+// The earlier calls of a conversation as the template wants them: arguments as an object or as
+// text, ids that it takes (equal ones stay equal).
+void fit_calls(ChatInput& chat, const TemplateTraits& traits);
+
+}  // namespace hocket
