@@ -24,7 +24,7 @@ std::span<const std::string_view> embedded_orders() {
   target_sources(${target} PRIVATE ${CMAKE_BINARY_DIR}/embedded_orders.cc)
 endfunction()
 
-# hocket_embed_page(TARGET): web/dist, the built page, as bytes in TARGET, for server/page.h. Made when CMake runs, as above.
+# hocket_embed_page(TARGET): web/dist, the built page, as bytes in TARGET, for server/page/page.h. Made when CMake runs, as above.
 function(hocket_embed_page target)
   set(root ${CMAKE_SOURCE_DIR}/web/dist)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${root} ${root}/*)
@@ -43,7 +43,7 @@ function(hocket_embed_page target)
     math(EXPR number "${number} + 1")
   endforeach()
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/embedded_page.cc @ONLY CONTENT
-"#include \"server/page.h\"
+"#include \"server/page/page.h\"
 
 namespace hocket {
 namespace {
