@@ -1,0 +1,257 @@
+#include "capi/offline_engine.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "base/log.h"
+#include "capi/request_rules.h"
+#include "text/stop_matcher.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kOutboxMin = 16384;
+
+size_t outbox_size(const EngineInfo& info) {
+  return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
+}
+
+Error no_tokenizer() {
+  return error(ErrorCode::no_tokenizer,
+               "the model folder has no tokenizer.json, so text cannot be read or written")
+      .with_fix("token ids work; or set the option tokenizer-path");
+}
+
+}  // namespace
+
+// Requests under way by id, and the thread `events`, which alone works on an entry from the moment
+// its request was handed over until it is erased with its last event.
+class OfflineEngine::Table {
+ public:
+  Table(Engine& engine, const Tokenizer* tokenizer)
+      : engine_(engine), tokenizer_(tokenizer), outbox_(outbox_size(engine.info())) {
+    thread_ = std::thread([this] { run(); });
+    pthread_setname_np(thread_.native_handle(), "events");
+    engine_.start(outbox_);
+  }
+
+  // Every request is answered by stop(); what it left in the outbox is told before the thread ends.
+  ~Table() {
+    engine_.stop();
+    stopping_ = true;
+    outbox_.wake();
+    thread_.join();
+  }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  void enter(RequestId id, const TextRequest& request, Listener listener) {
+    auto entry = std::make_unique<Entry>();
+    entry->listener = std::move(listener);
+    if (tokenizer_ != nullptr) {
+      entry->detokenizer.emplace(*tokenizer_, request.special);
+      entry->matcher.emplace(request.sampling.stop, StopText::trim);
+    }
+    std::lock_guard lock(mutex_);
+    entries_.emplace(id, std::move(entry));
+  }
+
+  void forget(RequestId id) {
+    std::lock_guard lock(mutex_);
+    entries_.erase(id);
+  }
+
+  bool is_this_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+ private:
+  struct Entry {
+    Listener listener;
+    std::optional<Detokenizer> detokenizer;  // none without a tokenizer
+    std::optional<StopMatcher> matcher;
+    std::string text;  // of one event
+    TextEnding ending;
+  };
+
+  void run() {
+    while (true) {
+      const bool last_round = stopping_;
+      auto output = outbox_.wait_pop(std::chrono::milliseconds(last_round ? 0 : 200));
+      while (output) {
+        take(*output);
+        output = outbox_.pop();
+      }
+      if (last_round) return;
+    }
+  }
+
+  void take(RequestOutput& output) {
+    std::unique_ptr<Entry> ended;
+    Entry* entry = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = entries_.find(output.id);
+      if (found == entries_.end()) return;
+      entry = found->second.get();
+      if (output.summary) {
+        ended = std::move(found->second);
+        entries_.erase(found);
+      }
+    }
+    entry->text.clear();
+    const bool told = add_token(*entry, output);
+    if (ended) end(*entry, *output.summary);
+    if (!told && !ended) return;
+    const bool goes_on = entry->listener({.id = output.id,
+                                          .token = told ? output.token : TokenId{-1},
+                                          .text = entry->text,
+                                          .logprobs = told ? output.logprobs.get() : nullptr,
+                                          .ending = ended ? &ended->ending : nullptr});
+    if (!goes_on && !ended) engine_.abort(output.id);
+  }
+
+  // False where there is no token to tell of: none came, or the answer is whole already.
+  bool add_token(Entry& entry, const RequestOutput& output) {
+    if (value(output.token) < 0 || entry.ending.stop_text) return false;
+    ++entry.ending.generated_tokens;
+    if (!entry.detokenizer) return true;
+    const bool ends_it = output.summary && output.summary->finish == FinishReason::stop &&
+                         output.summary->matched_stop == output.token;
+    if (!ends_it) add_text(entry, entry.detokenizer->step(output.token));
+    if (entry.ending.stop_text && !output.summary) engine_.complete(output.id);
+    return true;
+  }
+
+  static void add_text(Entry& entry, std::string_view piece) {
+    auto safe = entry.matcher->push(piece);
+    entry.text += safe.text;
+    if (safe.match) entry.ending.stop_text = *std::move(safe.match);
+  }
+
+  static void end(Entry& entry, const RequestSummary& summary) {
+    TextEnding& ending = entry.ending;
+    if (entry.detokenizer && !ending.stop_text) {
+      add_text(entry, entry.detokenizer->flush());
+      if (!ending.stop_text) entry.text += entry.matcher->flush();
+    }
+    ending.prompt_tokens = summary.prompt_tokens;
+    ending.cached_tokens = summary.cached_tokens;
+    ending.finish = ending.stop_text ? FinishReason::stop : summary.finish;
+    if (ending.finish == FinishReason::stop && !ending.stop_text)
+      ending.stop_token = summary.matched_stop;
+    if (ending.finish == FinishReason::error) ending.error = summary.error;
+  }
+
+  Engine& engine_;
+  const Tokenizer* const tokenizer_;
+  Outbox outbox_;
+  std::atomic<bool> stopping_ = false;
+  std::mutex mutex_;  // of entries_
+  std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
+  std::thread thread_;
+};
+
+Result<std::unique_ptr<OfflineEngine>> OfflineEngine::open(const ServerSettings& settings) {
+  std::unique_ptr<OfflineEngine> engine(new OfflineEngine);
+  HOCKET_TRY_VOID(engine->load(settings));
+  return engine;
+}
+
+OfflineEngine::~OfflineEngine() = default;
+
+Result<void> OfflineEngine::load(const ServerSettings& settings) {
+  if (settings.model.model_path.empty())
+    return fail(error(ErrorCode::model_not_found, "no model is named")
+                    .with_fix("set the option model-path")
+                    .with_param("model-path"));
+  const std::filesystem::path folder = settings.model.tokenizer_path.empty()
+                                           ? settings.model.model_path
+                                           : settings.model.tokenizer_path;
+  Engine::Options options{.settings = settings};
+  if (std::filesystem::exists(folder / "tokenizer.json")) {
+    HOCKET_TRY(tokenizer_, Tokenizer::load(folder));
+    options.tokenizer_eos = tokenizer_->eos_id();
+    if (settings.model.chat_template.empty()) {
+      HOCKET_TRY(chat_template_, ChatTemplate::load(folder, *tokenizer_));
+    } else {
+      HOCKET_TRY(chat_template_,
+                 ChatTemplate::from_file(settings.model.chat_template, *tokenizer_));
+    }
+  }
+  HOCKET_TRY(engine_, Engine::create(std::move(options)));
+  for (const SettingChange& change : engine_->info().changes)
+    log::warning("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
+                 change.why);
+  table_ = std::make_unique<Table>(*engine_, tokenizer());
+  return {};
+}
+
+SamplingParams OfflineEngine::default_sampling() const {
+  const GenerationDefaults& defaults = info().generation_defaults;
+  SamplingParams s;
+  s.temperature = defaults.temperature.value_or(s.temperature);
+  s.top_p = defaults.top_p.value_or(s.top_p);
+  s.top_k = defaults.top_k.value_or(s.top_k);
+  s.min_p = defaults.min_p.value_or(s.min_p);
+  s.repetition_penalty = defaults.repetition_penalty.value_or(s.repetition_penalty);
+  std::random_device random;
+  s.seed = static_cast<uint64_t>(random()) << 32 | random();
+  return s;
+}
+
+Result<std::vector<TokenId>> OfflineEngine::tokenize(std::string_view text) const {
+  if (!tokenizer_) return fail(no_tokenizer());
+  return tokenizer_->encode(text);
+}
+
+Result<std::vector<TokenId>> OfflineEngine::chat_tokens(std::string_view messages_json,
+                                                        std::string_view extra_json) const {
+  if (!tokenizer_) return fail(no_tokenizer());
+  if (!chat_template_)
+    return fail(error(ErrorCode::template_failed, "the model has no chat template")
+                    .with_fix("set the option chat-template, or use hocket_tokenize"));
+  HOCKET_TRY(const ChatInput input, read_chat(messages_json, extra_json));
+  HOCKET_TRY(const RenderedPrompt rendered, chat_template_->render(input));
+  return tokenizer_->encode(rendered);
+}
+
+Result<std::string> OfflineEngine::detokenize(std::span<const TokenId> tokens) const {
+  if (!tokenizer_) return fail(no_tokenizer());
+  return tokenizer_->decode(tokens, SpecialTokens::skip);
+}
+
+// What the caller left open, and what he may not ask for.
+Result<void> OfflineEngine::settle(TextRequest& request) const {
+  SamplingParams& sampling = request.sampling;
+  HOCKET_TRY_VOID(check_sampling(sampling, info().model.vocab_size));
+  if (!tokenizer_ && !sampling.stop.empty()) return fail(no_tokenizer());
+  if (sampling.max_new_tokens > 0) return {};
+  const auto used = static_cast<int64_t>(request.prompt.size());
+  const int64_t room = std::min<int64_t>(info().context_length, info().max_total_tokens) - used;
+  // Where nothing is left, the engine refuses with the numbers.
+  sampling.max_new_tokens = static_cast<int>(std::max<int64_t>(room, 1));
+  return {};
+}
+
+Result<void> OfflineEngine::submit(RequestId id, TextRequest request, Listener listener) {
+  HOCKET_TRY_VOID(settle(request));
+  table_->enter(id, request, std::move(listener));
+  auto taken = engine_->submit({.id = id,
+                                .prompt = std::move(request.prompt),
+                                .sampling = std::move(request.sampling),
+                                .arrived = RealClock().now()});
+  if (!taken) table_->forget(id);
+  return taken;
+}
+
+bool OfflineEngine::in_listener() const {
+  return table_->is_this_thread();
+}
+
+}  // namespace hocket

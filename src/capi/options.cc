@@ -1,0 +1,136 @@
+#include "capi/options.h"
+
+#include <charconv>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/nearest.h"
+
+namespace hocket {
+namespace {
+
+using Target = std::variant<int*, int64_t*, uint64_t*, double*, bool*, std::string*>;
+
+struct Option {
+  const char* name;
+  std::function<Target(ServerSettings&)> target;
+};
+
+template <class Part, class T>
+Option option(const char* name, Part ServerSettings::* part, T Part::* field) {
+  return {name, [=](ServerSettings& s) { return Target(&(s.*part.*field)); }};
+}
+
+// The same as the flags of `hocket run` that say which model and how to compute; tests compare.
+std::vector<Option> make_options() {
+  constexpr auto kModel = &ServerSettings::model;
+  constexpr auto kMemory = &ServerSettings::memory;
+  constexpr auto kScheduler = &ServerSettings::scheduler;
+  constexpr auto kCompute = &ServerSettings::compute;
+  constexpr auto kParallel = &ServerSettings::parallel;
+  using Model = ModelSettings;
+  using Memory = MemorySettings;
+  using Scheduler = SchedulerSettings;
+  using Compute = ComputeSettings;
+  using Parallel = ParallelSettings;
+  return {
+      option("model-path", kModel, &Model::model_path),
+      option("tokenizer-path", kModel, &Model::tokenizer_path),
+      option("context-length", kModel, &Model::context_length),
+      option("dtype", kModel, &Model::dtype),
+      option("quantization", kModel, &Model::quantization),
+      option("load-format", kModel, &Model::load_format),
+      option("dummy-seed", kModel, &Model::dummy_seed),
+      option("chat-template", kModel, &Model::chat_template),
+      option("mem-fraction-static", kMemory, &Memory::mem_fraction_static),
+      option("max-total-tokens", kMemory, &Memory::max_total_tokens),
+      option("max-running-requests", kMemory, &Memory::max_running_requests),
+      option("max-queued-requests", kMemory, &Memory::max_queued_requests),
+      option("kv-cache-dtype", kMemory, &Memory::kv_cache_dtype),
+      option("page-size", kMemory, &Memory::page_size),
+      option("schedule-policy", kScheduler, &Scheduler::schedule_policy),
+      option("chunked-prefill-size", kScheduler, &Scheduler::chunked_prefill_size),
+      option("max-prefill-tokens", kScheduler, &Scheduler::max_prefill_tokens),
+      option("max-chunked-requests", kScheduler, &Scheduler::max_chunked_requests),
+      option("prefill-policy", kScheduler, &Scheduler::prefill_policy),
+      option("enable-mixed-chunk", kScheduler, &Scheduler::enable_mixed_chunk),
+      option("itl-slo-ms", kScheduler, &Scheduler::itl_slo_ms),
+      option("overlap-schedule", kScheduler, &Scheduler::overlap_schedule),
+      option("disable-overlap-schedule", kScheduler, &Scheduler::disable_overlap_schedule),
+      option("max-overtaken", kScheduler, &Scheduler::max_overtaken),
+      option("schedule-conservativeness", kScheduler, &Scheduler::schedule_conservativeness),
+      option("schedule-seed", kScheduler, &Scheduler::schedule_seed),
+      option("prefill-max-requests", kScheduler, &Scheduler::prefill_max_requests),
+      option("waiting-timeout", kScheduler, &Scheduler::waiting_timeout_s),
+      option("running-timeout", kScheduler, &Scheduler::running_timeout_s),
+      option("in-batch-prefix-check", kScheduler, &Scheduler::in_batch_prefix_check),
+      option("in-batch-prefix-common", kScheduler, &Scheduler::in_batch_prefix_common),
+      option("disable-radix-cache", kScheduler, &Scheduler::disable_radix_cache),
+      option("radix-eviction-policy", kScheduler, &Scheduler::radix_eviction_policy),
+      option("cpu-bind", kCompute, &Compute::cpu_bind),
+      option("num-threads", kCompute, &Compute::num_threads),
+      option("combine-groups", kCompute, &Compute::combine_groups),
+      option("mla-form", kCompute, &Compute::mla_form),
+      option("ep-size", kParallel, &Parallel::ep_size),
+      option("dp-routing", kParallel, &Parallel::dp_routing),
+      option("dispatch-dtype", kParallel, &Parallel::dispatch_dtype),
+      option("init-expert-location", kParallel, &Parallel::init_expert_location),
+      option("ep-link-gbit", kParallel, &Parallel::ep_link_gbit),
+      option("ep-link-latency-us", kParallel, &Parallel::ep_link_latency_us),
+      option("overlap", kParallel, &Parallel::overlap),
+      option("overlap-plan", kParallel, &Parallel::overlap_plan),
+  };
+}
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> all = make_options();
+  return all;
+}
+
+template <class Number>
+bool parse(std::string_view text, Number& out) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, number);
+  if (code != std::errc() || stop != end) return false;
+  out = number;
+  return true;
+}
+
+bool parse(std::string_view text, bool& out) {
+  if (text != "true" && text != "false" && text != "1" && text != "0") return false;
+  out = text == "true" || text == "1";
+  return true;
+}
+
+bool parse(std::string_view text, std::string& out) {
+  out = text;
+  return true;
+}
+
+}  // namespace
+
+Result<void> set_option(ServerSettings& settings, std::string_view name, std::string_view value) {
+  std::vector<std::string_view> names;
+  for (const Option& option : options()) {
+    if (option.name == name) {
+      const bool read =
+          std::visit([&](auto* target) { return parse(value, *target); }, option.target(settings));
+      if (read) return {};
+      return fail(error(ErrorCode::bad_value, "{} cannot be {}", name, value)
+                      .with_param(std::string(name)));
+    }
+    names.emplace_back(option.name);
+  }
+  const auto near = nearest_name(name, names);
+  return fail(error(ErrorCode::bad_value, "{} is not an option", name)
+                  .with_fix(near ? std::string(*near) + "?" : "hocket_option_name lists them"));
+}
+
+const char* option_name(size_t index) {
+  return index < options().size() ? options()[index].name : nullptr;
+}
+
+}  // namespace hocket

@@ -1,0 +1,18 @@
+// What a caller of the C interface may ask for, and his chats, read.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "core/sampling_params.h"
+#include "text/chat_template.h"
+
+namespace hocket {
+
+// Errors: invalid_request, which names the field.
+Result<void> check_sampling(const SamplingParams& sampling, int vocab_size);
+// `messages_json`: an array of objects. `extra_json`: empty, or an object with any of tools,
+// chat_template_kwargs, add_generation_prompt, continue_final_message; others are refused.
+Result<ChatInput> read_chat(std::string_view messages_json, std::string_view extra_json);
+
+}  // namespace hocket
