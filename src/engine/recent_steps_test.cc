@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/count_allocations.h"
-
 namespace hocket {
 namespace {
 
@@ -109,18 +107,6 @@ TEST_F(RecentStepsTest, TheTraceHasAllOfThem) {
   EXPECT_EQ(num_ops, 8);  // of the first steps none
 }
 
-TEST_F(RecentStepsTest, NotingAllocatesNothing) {
-  RecentSteps recent(of(2));
-  step(ledgers_[0], 1);
-  recent.note(0, ledgers_[0]);
-  const int64_t before = num_allocations;
-  for (uint64_t number = 2; number < 200; ++number) {
-    step(ledgers_[0], number);
-    recent.note(0, ledgers_[0]);
-  }
-  EXPECT_EQ(num_allocations - before, 0);
-}
-
 // What is read is whole, whoever writes meanwhile.
 TEST_F(RecentStepsTest, ReadersAndTheEngineDoNotDisturbEachOther) {
   RecentSteps recent(of(1));
@@ -134,7 +120,7 @@ TEST_F(RecentStepsTest, ReadersAndTheEngineDoNotDisturbEachOther) {
         last = step.number;
       }
       for (const TraceTape& tape : recent.tapes(last))
-        if (!tape.steps.empty()) ASSERT_LE(tape.spans.size(), 2u);
+        ASSERT_LE(tape.spans.size(), 2 * tape.steps.size());
     }
   });
   Ledger ledger({.num_layers = 1}, clock_);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "engine/service.h"
 
 namespace hocket {
@@ -57,7 +59,9 @@ TEST(RequestBoard, AnEngineTellsWhereItsRequestsAre) {
       seen.insert(at.seen.where);
       ranks.insert(at.rank);
       EXPECT_EQ(at.seen.prompt_tokens, 20);
-      if (at.seen.where == RequestGlance::Where::running) EXPECT_EQ(at.seen.computed_tokens, 20);
+      if (at.seen.where == RequestGlance::Where::running) {
+        EXPECT_EQ(at.seen.computed_tokens, 20);
+      }
     }
     return seen.contains(RequestGlance::Where::running) &&
            seen.contains(RequestGlance::Where::waiting) && ranks.size() == 2;
