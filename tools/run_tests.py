@@ -12,6 +12,7 @@ page (the page in a headless Chromium, and whether its bundle is what its source
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -331,7 +332,11 @@ def read_tap(lines, tally):
 
 def run_page(build, tally):
     """web/test in a headless Chromium; the packages are there (`./hocket test page` sees to it)."""
-    environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    for what, found in (("Chromium", chromium), ("Node", shutil.which("node")), ("web/node_modules", (ROOT / "web/node_modules").is_dir())):
+        if not found:
+            return tally.skip("page", f"no {what} here")
+    environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"), CHROMIUM=chromium)
     tests = sorted((ROOT / "web/test").glob("*.test.mjs"))
     running = Program(["node", "--test", "--test-concurrency=1", "--test-reporter=tap", *tests], environment)
     failed_before = len(tally.failed)
@@ -339,6 +344,7 @@ def run_page(build, tally):
     status = running.end()
     if status and len(tally.failed) == failed_before:
         tally.fail("page (node itself)", "\n".join(rest[-40:]), status)
+    return None
 
 
 def main():

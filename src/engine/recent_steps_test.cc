@@ -114,7 +114,8 @@ TEST_F(RecentStepsTest, ReadersAndTheEngineDoNotDisturbEachOther) {
   std::jthread reader([&] {
     while (!is_over) {
       uint64_t last = 0;
-      for (const RecentSteps::Step& step : recent.accounts()[0].steps) {
+      const auto ranks = recent.accounts();
+      for (const RecentSteps::Step& step : ranks[0].steps) {
         ASSERT_GT(step.number, last);
         ASSERT_EQ(step.account.took, 100us);
         last = step.number;

@@ -4,7 +4,7 @@ import { ChatPage } from "./chat/chat.jsx";
 import { start } from "./chat/talk.js";
 import { ExpertsPage } from "./experts/experts.jsx";
 import { onKeyNeeded, setKey } from "./lib/api.js";
-import { live, lookNow, lookOften } from "./lib/live.js";
+import { beginLooking, live, lookNow } from "./lib/live.js";
 import { useStore } from "./lib/store.js";
 import { cycleTheme, theme } from "./lib/theme.js";
 import { LivePage } from "./live/live.jsx";
@@ -23,8 +23,15 @@ const pages = [
 const nameHere = () => location.hash.replace(/^#\/?/, "");
 const go = (name) => (location.hash = `#/${name}`);
 
-function Status() {
+function Status({ onKey }) {
   const { now, error } = useStore(live);
+  if (error?.status === 401)
+    return (
+      <button type="button" class="status warn" onClick={onKey} title={error.message}>
+        <i />
+        <span>key</span>
+      </button>
+    );
   const [tone, text] = error ? ["bad", error.message] : now === null ? ["", "asking"] : now.ready ? ["good", "ready"] : ["warn", now.why_not_ready];
   return (
     <span class={`status ${tone}`} role="status" title={text}>
@@ -45,12 +52,13 @@ function KeyDialog({ problem, onDone }) {
           event.preventDefault();
           setKey(text, keep);
           onDone();
-          lookNow();
-          // Pages ask when they are opened: the one that is shown asks again.
+          // Pages ask when they are opened: the one that is shown begins anew.
           dispatchEvent(new Event("hocket-key"));
+          lookNow();
         }}
       >
         <p class="muted">{problem}. It is the one of --api-key, and goes to this server alone.</p>
+        <input type="text" autocomplete="username" value="hocket" hidden readOnly />
         <input type="password" autocomplete="current-password" aria-label="Key" value={text} onInput={(e) => setText(e.currentTarget.value)} />
         <label class="check">
           <input type="checkbox" checked={keep} onChange={(e) => setKeep(e.currentTarget.checked)} /> Keep it in this browser
@@ -122,17 +130,24 @@ function useShortcuts(showHelp) {
 
 export function App() {
   const [name, setName] = useState(nameHere());
-  const [keyProblem, setKeyProblem] = useState(null);
+  const [keyProblem, setKeyProblem] = useState(null); // why the dialog is open
   const [help, setHelp] = useState(false);
   const [turn, setTurn] = useState(0); // a new key: the page begins anew
   const { choice } = useStore(theme);
   useEffect(() => {
     const onHash = () => setName(nameHere());
-    const onKey = () => setTurn((n) => n + 1);
+    let mayAsk = true; // once, until the user gives one
+    const onKey = () => {
+      mayAsk = true;
+      setTurn((n) => n + 1);
+    };
     addEventListener("hashchange", onHash);
     addEventListener("hocket-key", onKey);
-    const off = onKeyNeeded((error) => setKeyProblem(error.message));
-    lookOften(false);
+    const off = onKeyNeeded((error) => {
+      if (mayAsk) setKeyProblem(error.message);
+      mayAsk = false;
+    });
+    beginLooking();
     return () => {
       removeEventListener("hashchange", onHash);
       removeEventListener("hocket-key", onKey);
@@ -171,7 +186,7 @@ export function App() {
           </a>
         ))}
         <div class="rail-foot">
-          <Status />
+          <Status onKey={() => setKeyProblem("this server needs an API key")} />
           <IconButton icon={{ system: "auto", light: "sun", dark: "moon" }[choice]} label={`Colours: ${choice === "system" ? "as the system has it" : choice}`} onClick={cycleTheme} />
           <IconButton icon="help" label="Keys" class="desktop-only" onClick={() => setHelp(true)} />
         </div>

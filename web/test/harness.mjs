@@ -7,7 +7,7 @@ import { chromium } from "playwright-core";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const binary = process.env.HOCKET_BIN ?? `${root}build/release/hocket`;
-const model = `${root}models/hocket-tiny-qwen3-moe`;
+const model = "models/hocket-tiny-qwen3-moe";
 
 function freePort() {
   return new Promise((resolve) => {
@@ -22,7 +22,7 @@ function freePort() {
 export async function startServer(...flags) {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
-  const child = spawn(binary, ["serve", "--model-path", model, "--port", `${port}`, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
+  const child = spawn(binary, ["serve", "--model-path", model, "--port", `${port}`, ...flags], { cwd: root, stdio: ["ignore", "pipe", "pipe"] });
   let log = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (bytes) => (log += bytes));
   const ended = new Promise((resolve) => child.on("exit", resolve));

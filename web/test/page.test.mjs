@@ -36,7 +36,7 @@ test("files come with a policy, tags and times to keep them", async () => {
   const asset = await fetch(server.url + script);
   assert.match(asset.headers.get("cache-control"), /immutable/);
   assert.match(asset.headers.get("content-type"), /^text\/javascript/);
-  assert.equal((await fetch(server.url + script, { method: "HEAD" })).headers.get("content-length"), `${(await asset.text()).length}`);
+  assert.equal((await fetch(server.url + script, { method: "HEAD" })).headers.get("content-length"), `${(await asset.arrayBuffer()).byteLength}`);
   assert.equal((await fetch(`${server.url}/ui/nothing.js`)).status, 404);
   assert.equal((await fetch(`${server.url}/`, { method: "POST" })).status, 405);
 });
@@ -86,8 +86,16 @@ onPage("answer again, edit and branch, delete", "/", async (page) => {
 });
 
 onPage("an answer can be stopped, and what came is kept", "/", async (page) => {
-  await page.getByLabel("Settings of the chat", { exact: true }).click();
-  await page.getByLabel("Temperature").fill("1.9");
+  await page.getByRole("button", { name: "Settings of the chat", exact: true }).click();
+  await page.getByLabel("Temperature").fill("2");
+  // As slow as a large model: a story of the bundled one may be over before a key is pressed.
+  await page.evaluate(() => {
+    const read = ReadableStreamDefaultReader.prototype.read;
+    ReadableStreamDefaultReader.prototype.read = async function () {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      return read.call(this);
+    };
+  });
   await page.fill("#composer", "Tell me a story about a fox and a lantern.");
   await page.keyboard.press("Enter");
   const answer = page.locator(".message.assistant");
@@ -99,7 +107,7 @@ onPage("an answer can be stopped, and what came is kept", "/", async (page) => {
 });
 
 onPage("what is set goes into the request, and conversations outlive a reload", "/", async (page) => {
-  await page.getByLabel("Settings of the chat", { exact: true }).click();
+  await page.getByRole("button", { name: "Settings of the chat", exact: true }).click();
   await page.getByLabel("System prompt").fill("You are brief.");
   await page.getByLabel("Temperature").fill("0");
   await page.getByLabel("Seed").fill("7");
@@ -126,7 +134,7 @@ onPage("a conversation is exported, and what is imported can do no harm", "/", a
   conversation.nodes[conversation.leaf].content =
     "<img src=https://example.com/a.png onerror=\"window.harm=1\"><script>window.harm=1</script>\n\n![x](https://example.com/b.png)\n\n" +
     "[go](javascript:window.harm=1) [there](https://example.com)\n\n```js\n<b>code</b>\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |";
-  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import" }).click()]);
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import", exact: true }).click()]);
   await chooser.setFiles({ name: "c.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(exported)) });
   await page.getByText("Imported").first().waitFor();
   const answer = page.locator(".message.assistant");
@@ -136,7 +144,7 @@ onPage("a conversation is exported, and what is imported can do no harm", "/", a
   assert.equal(await answer.locator('a[href^="javascript"]').count(), 0);
   assert.equal(await answer.locator('a[href="https://example.com"]').getAttribute("rel"), "noopener noreferrer nofollow");
   assert.equal(await page.evaluate(() => window.harm), undefined);
-  const [other] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import" }).click()]);
+  const [other] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import", exact: true }).click()]);
   await other.setFiles({ name: "c.json", mimeType: "application/json", buffer: Buffer.from("[1]") });
   await page.getByText("this file holds no conversations").waitFor();
 });
@@ -163,7 +171,7 @@ onPage("reasoning is folded, tools are called and answered", "/", async (page) =
         : events(delta({ role: "assistant", content: "It **rains**." }), delta({}, "stop"), "[DONE]");
     return route.fulfill({ status: 200, contentType: "text/event-stream", body });
   });
-  await page.getByLabel("Settings of the chat", { exact: true }).click();
+  await page.getByRole("button", { name: "Settings of the chat", exact: true }).click();
   await page.getByRole("button", { name: "Put in the example" }).click();
   await page.fill("#composer", "How is the weather in Oslo?");
   await page.keyboard.press("Enter");
@@ -187,7 +195,7 @@ onPage(
   "what the server refuses is said, with what to do",
   "/",
   async (page) => {
-    await page.getByLabel("Settings of the chat", { exact: true }).click();
+    await page.getByRole("button", { name: "Settings of the chat", exact: true }).click();
     await page.getByLabel("Most tokens").fill("999999");
     await page.fill("#composer", "Hello");
     await page.keyboard.press("Enter");
@@ -359,11 +367,11 @@ onPage(
     for (const name of ["chat", "live", "experts", "timeline", "setup"]) {
       await page.goto(`${server.url}/#/${name}`);
       await page.waitForTimeout(500);
-      const wide = await page.evaluate(() => [...document.querySelectorAll("html, main, .messages")].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.className || e.tagName));
+      const wide = await page.evaluate(() => [...document.querySelectorAll("html, main, .messages")].filter((e) => e.scrollWidth > e.clientWidth + 1).flatMap((e) => [...e.querySelectorAll("*")].filter((c) => c.getBoundingClientRect().right > innerWidth + 1).map((c) => `${c.tagName} ${c.className}`)));
       assert.deepEqual(wide, [], name);
     }
     await page.goto(`${server.url}/#/chat`);
-    await page.getByLabel("Conversations", { exact: true }).first().click();
+    await page.getByRole("button", { name: "Conversations", exact: true }).click();
     await page.locator(".conversation").click();
     await page.locator(".message.assistant").waitFor();
   },

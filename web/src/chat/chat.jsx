@@ -2,12 +2,13 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { createKept, useStore } from "../lib/store.js";
 import { live } from "../lib/live.js";
+import { useModel } from "../lib/model.js";
 import { Icon } from "../ui/icons.jsx";
 import { IconButton, Problem } from "../ui/parts.jsx";
 import { ConversationList } from "./list.jsx";
 import { Message } from "./message.jsx";
 import { ChatPanel } from "./panel.jsx";
-import { act, load, say, stop, talk } from "./talk.js";
+import { act, load, rename, say, stop, talk } from "./talk.js";
 import { pathOf, siblingsOf } from "./tree.js";
 
 const view = createKept("hocket.chat", { list: true, panel: false });
@@ -85,9 +86,10 @@ function useFollow(ref, what) {
 
 function Welcome() {
   const { now } = useStore(live);
+  const model = useModel();
   return (
     <div class="welcome">
-      <h1>Ask the model</h1>
+      <h1>Ask {model?.served_model_name ?? "the model"}</h1>
       <p class="muted">What is said here goes to this server alone, and stays in this browser.</p>
       <div class="suggestions">
         {suggestions.map((text) => (
@@ -133,7 +135,14 @@ export function ChatPage() {
       <div class="thread">
         <div class="thread-head">
           <IconButton icon="menu" label="Conversations" pressed={isNarrow() ? drawer === "list" : shown.list} onClick={() => toggle("list")} />
-          <span class="thread-title">{current.title || "New conversation"}</span>
+          <input
+            class="thread-title"
+            aria-label="Title"
+            value={current.title}
+            placeholder="New conversation"
+            disabled={path.length === 0}
+            onChange={(e) => rename(current.id, e.currentTarget.value.trim())}
+          />
           <IconButton icon="sliders" label="Settings of the chat" pressed={isNarrow() ? drawer === "panel" : shown.panel} onClick={() => toggle("panel")} />
         </div>
         <div class="messages" ref={scroller} tabIndex={-1}>

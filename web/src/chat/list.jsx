@@ -54,7 +54,7 @@ export function ConversationList({ onDone, onProblem }) {
               <span class="conversation-title">{c.title || "Without a title"}</span>
               <span class="muted">{ago(c.changed)}</span>
             </button>
-            <IconButton icon="trash" size={15} label={`Delete ${c.title || "the conversation"}`} class="conversation-delete" onClick={() => discard(c.id)} />
+            <IconButton icon="trash" size={15} label={`Delete ${c.title || "the conversation"}`} class="conversation-delete" onClick={() => confirm(`Delete “${c.title || "the conversation"}”? It is kept nowhere else.`) && discard(c.id)} />
           </li>
         ))}
         {found.length === 0 && <li class="muted none">{all.length === 0 ? "None yet. They stay in this browser." : "None like that."}</li>}

@@ -1,6 +1,5 @@
 // The settings of the chat: the system prompt, how tokens are chosen, tools, form.
-import { useEffect, useState } from "preact/hooks";
-import { getJson } from "../lib/api.js";
+import { useModel } from "../lib/model.js";
 import { useStore } from "../lib/store.js";
 import { IconButton } from "../ui/parts.jsx";
 import { numbers, sampling } from "./settings.js";
@@ -42,10 +41,7 @@ function JsonField({ label, value, onInput, placeholder }) {
 export function ChatPanel({ onClose }) {
   const s = useStore(sampling);
   const { current } = useStore(talk);
-  const [model, setModel] = useState(null);
-  useEffect(() => {
-    getJson("/get_model_info").then(setModel, () => {});
-  }, []);
+  const model = useModel();
   const set = (name, value) => sampling.set({ ...sampling.get(), [name]: value });
   const defaults = model?.preferred_sampling_params ?? {};
   const changed = numbers.some(({ name }) => s[name] !== "") || s.stop || s.tools || s.format !== "text" || s.reasoning_effort || s.thinking;

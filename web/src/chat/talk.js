@@ -1,8 +1,9 @@
 // The state of the chat: conversations, which of them is shown, and the answer that is coming.
 import { createStore } from "../lib/store.js";
+import { emptyAnswer } from "./blocks.js";
 import { fieldsOf, sampling } from "./settings.js";
 import * as shelf from "./shelf.js";
-import { emptyAnswer, streamAnswer } from "./stream.js";
+import { streamAnswer } from "./stream.js";
 import { addNode, changeNode, messagesOf, newConversation, pathOf, removeNode, switchTo } from "./tree.js";
 
 export const talk = createStore({ all: [], current: newConversation(), streaming: null, problem: null, loaded: false });

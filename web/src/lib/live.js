@@ -70,6 +70,12 @@ function again() {
   }, period);
 }
 
+export function beginLooking() {
+  look();
+  again();
+}
+
+// While the page is shown that lives of it; else now and then, for the light in the corner.
 export function lookOften(often) {
   period = often ? 1000 : 4000;
   look();

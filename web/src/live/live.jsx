@@ -39,6 +39,11 @@ const makeMemory = () => ({
   series: [{}, line("blue", "with the prefix cache", true), line("teal", "of requests", true)],
 });
 
+const at = (i, data) => (data[0][i] > -0.5 ? "now" : `${Math.round(-data[0][i])} s ago`);
+const showThroughput = (i, data) => `${at(i, data)}: answers ${rate(data[1][i])}, prompts ${rate(data[2][i])}, from the cache ${rate(data[3][i])}`;
+const showRequests = (i, data) => `${at(i, data)}: ${exact(data[1][i])} running, ${exact(data[2][i])} waiting`;
+const showMemory = (i, data) => `${at(i, data)}: ${data[1][i].toFixed(1)} % in use, ${data[2][i].toFixed(1)} % of requests`;
+
 function useColumns(history) {
   return useMemo(() => {
     const last = history.at(-1)?.t ?? 0;
@@ -288,13 +293,13 @@ export function LivePage() {
         <Tile label="Running" value={exact(point.running)} note={`${exact(point.waiting)} waiting`} tone={point.waiting > 0 ? "warm" : ""} />
         <Tile label="Answers" value={speed ? rate(speed.out) : "–"} unit="tokens/s" note={`${count(point.generated)} since the start`} />
         <Tile label="Prompts" value={speed ? rate(speed.input) : "–"} unit="tokens/s" note={`${count(point.prompt - point.cached)} computed`} />
-        <Tile label="KV memory" value={percent(used)} note={`${percent(pages.all > 0 ? pages.private / pages.all : 0)} of requests`} />
+        <Tile label="KV memory" value={percent(pages.all > 0 ? pages.private / pages.all : 0)} note={`${percent(used)} with the cache`} />
         <Tile label="Cache hits" value={percent(speed?.hitShare ?? hits)} note={`${percent(hits)} since the start`} />
         {several && <Tile label="Exchange hidden" value={percent(speed?.hiddenShare ?? now.ranks[0].hidden_share)} note="behind computing" />}
       </div>
       <div class="grid two">
         <Card title="Throughput" note="tokens a second">
-          <Plot data={columns.throughput} make={makeThroughput} label="Tokens a second over the last three minutes" />
+          <Plot data={columns.throughput} make={makeThroughput} show={showThroughput} label="Tokens a second over the last three minutes" />
           <Legend
             items={[
               { name: "answers", tone: "tone-teal" },
@@ -304,7 +309,7 @@ export function LivePage() {
           />
         </Card>
         <Card title="Requests at once">
-          <Plot data={columns.requests} make={makeRequests} label="Running and waiting requests over the last three minutes" />
+          <Plot data={columns.requests} make={makeRequests} show={showRequests} label="Running and waiting requests over the last three minutes" />
           <Legend
             items={[
               { name: "running", tone: "tone-teal", text: exact(point.running) },
@@ -313,7 +318,7 @@ export function LivePage() {
           />
         </Card>
         <Card title="KV memory" note={`${exact(pages.all)} pages`}>
-          <Plot data={columns.memory} make={makeMemory} label="Share of KV pages in use over the last three minutes" />
+          <Plot data={columns.memory} make={makeMemory} show={showMemory} label="Share of KV pages in use over the last three minutes" />
           <Legend items={pageParts(pages)} />
         </Card>
         <Card title="Time to the first token" note="where it goes">

@@ -10,13 +10,20 @@ export function axisStyle() {
   return { stroke: colour("muted"), grid: line, ticks: { ...line, size: 4 }, font: "11px system-ui, sans-serif", size: 34, gap: 4 };
 }
 
-export function Plot({ data, make, height = 170, label }) {
+// `show` says what lies under the pointer: a sentence, from the index of a column and the data.
+export function Plot({ data, make, show, height = 170, label }) {
   const box = useRef(null);
   const plot = useRef(null);
+  const words = useRef(null);
   const shade = useStore(theme);
   useEffect(() => {
     const width = box.current.clientWidth || 300;
-    plot.current = new uPlot({ width, height, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false } }, ...make() }, data, box.current);
+    const point = (u) => (words.current.textContent = u.cursor.idx == null ? "" : show(u.cursor.idx, u.data));
+    plot.current = new uPlot(
+      { width, height, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false } }, hooks: { setCursor: [point] }, ...make() },
+      data,
+      box.current,
+    );
     const watch = new ResizeObserver(([entry]) => plot.current?.setSize({ width: entry.contentRect.width, height }));
     watch.observe(box.current);
     return () => {
@@ -28,5 +35,10 @@ export function Plot({ data, make, height = 170, label }) {
   useEffect(() => {
     plot.current?.setData(data);
   }, [data]);
-  return <div class="plot" ref={box} role="img" aria-label={label} style={{ height: `${height}px` }} />;
+  return (
+    <div class="plot-box">
+      <div class="plot" ref={box} role="img" aria-label={label} style={{ height: `${height}px` }} />
+      <div class="plot-words" ref={words} aria-hidden="true" />
+    </div>
+  );
 }

@@ -1,0 +1,106 @@
+// What needs no browser: trees of messages, blocks of a stream, numbers for people, steps in parts.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { addBlock, emptyAnswer } from "../src/chat/blocks.js";
+import { addNode, asExport, asMarkdown, changeNode, messagesOf, newConversation, pathOf, readExport, removeNode, siblingsOf, switchTo } from "../src/chat/tree.js";
+import { bytes, count, duration, percent, quantile } from "../src/lib/format.js";
+import { hiddenShare, lanesOf, rangeOf, split } from "../src/timeline/steps.js";
+
+// user a -> answer b; user a2 beside a -> answer c.
+function talk() {
+  let conversation = newConversation();
+  const nodes = {};
+  const add = (name, parent, role) => {
+    [conversation, nodes[name]] = addNode(conversation, parent === null ? null : nodes[parent].id, { role, content: name });
+  };
+  add("a", null, "user");
+  add("b", "a", "assistant");
+  add("a2", null, "user");
+  add("c", "a2", "assistant");
+  return { conversation, nodes };
+}
+const words = (conversation) => pathOf(conversation).map((node) => node.content);
+
+test("a tree keeps every branch", () => {
+  const { conversation, nodes } = talk();
+  assert.deepEqual(words(conversation), ["a2", "c"]);
+  assert.equal(conversation.title, "a");
+  assert.deepEqual(siblingsOf(conversation, nodes.a2).map((n) => n.content), ["a", "a2"]);
+  assert.deepEqual(words(switchTo(conversation, nodes.a.id)), ["a", "b"]);
+  const without = removeNode(conversation, nodes.a2.id);
+  assert.deepEqual(words(without), ["a", "b"]);
+  assert.equal(Object.keys(without.nodes).length, 2);
+  assert.deepEqual(words(removeNode(without, nodes.b.id)), ["a"]);
+  assert.equal(changeNode(conversation, "nobody", { content: "x" }), conversation);
+});
+
+test("messages are what the API takes", () => {
+  let { conversation, nodes } = talk();
+  conversation = { ...conversation, system: "be brief" };
+  conversation = changeNode(conversation, nodes.c.id, { content: "", reasoning: "hm", calls: [{ id: "1", name: "f", text: "{}" }] });
+  assert.deepEqual(messagesOf(conversation, pathOf(conversation)), [
+    { role: "system", content: "be brief" },
+    { role: "user", content: "a2" },
+    { role: "assistant", content: null, reasoning_content: "hm", tool_calls: [{ id: "1", type: "function", function: { name: "f", arguments: "{}" } }] },
+  ]);
+  assert.match(asMarkdown(conversation), /> be brief[\s\S]*## You\n\na2\n\n## Model/);
+});
+
+test("only what was exported is imported", () => {
+  const { conversation } = talk();
+  const [read] = readExport(asExport([conversation]));
+  assert.notEqual(read.id, conversation.id);
+  assert.deepEqual(words(read), words(conversation));
+  for (const text of ["", "{}", "[]", '{"format":"hocket-conversations","conversations":[{"id":"x"}]}']) assert.equal(readExport(text), null);
+  const broken = JSON.parse(asExport([conversation]));
+  const [first] = Object.values(broken.conversations[0].nodes);
+  first.parent = first.id; // its own parent: no way out
+  assert.equal(readExport(JSON.stringify(broken)), null);
+});
+
+test("blocks add up to an answer", () => {
+  const blocks = [
+    { model: "tiny", choices: [{ delta: { role: "assistant", content: "" } }] },
+    { choices: [{ delta: { reasoning_content: "so" } }] },
+    { choices: [{ delta: { content: "Hi" }, logprobs: { content: [{ token: "Hi", logprob: -0.5, bytes: [72, 105], top_logprobs: [{ token: "Ho", logprob: -1 }] }] } }] },
+    { choices: [{ delta: { tool_calls: [{ index: 0, id: "c1", function: { name: "f", arguments: "{" } }] } }] },
+    { choices: [{ delta: { tool_calls: [{ index: 1, id: "c2", function: { name: "g", arguments: "{}" } }, { index: 0, function: { arguments: "}" } }] } }] },
+    { choices: [{ delta: {}, finish_reason: "tool_calls" }] },
+    { choices: [], usage: { completion_tokens: 3 }, timings: { ttft_ms: 4 } },
+  ];
+  const answer = blocks.reduce(addBlock, emptyAnswer());
+  assert.deepEqual([answer.content, answer.reasoning, answer.finish, answer.model], ["Hi", "so", "tool_calls", "tiny"]);
+  assert.deepEqual(answer.calls, [
+    { id: "c1", name: "f", text: "{}" },
+    { id: "c2", name: "g", text: "{}" },
+  ]);
+  assert.deepEqual(answer.tokens, [{ text: "Hi", bytes: [72, 105], logprob: -0.5, top: [{ text: "Ho", logprob: -1 }] }]);
+  assert.deepEqual([answer.usage.completion_tokens, answer.timings.ttft_ms], [3, 4]);
+});
+
+test("numbers are written for people", () => {
+  assert.deepEqual([0.05, 3.14159, 42.42, 314, 2718, 83_000, 7_300_000].map(duration), ["50 µs", "3.14 ms", "42.4 ms", "314 ms", "2.72 s", "1 min 23 s", "2 h 1 min"]);
+  assert.deepEqual([bytes(999), bytes(16_900_000), bytes(2.1e9), count(9999), count(1_234_567), percent(0.617), percent(null)], ["999 B", "16.9 MB", "2.1 GB", "9,999", "1.2M", "62 %", "–"]);
+  assert.deepEqual([quantile([], 0.5), quantile([1, 2, 3, 4], 0.5), quantile([1, 2, 3, 4], 1)], [null, 2.5, 4]);
+});
+
+test("a step's parts are all of its time, and its lanes all of its spans", () => {
+  const ops = ["attn_in", "attn_core", "mlp", "gate", "dispatch_start", "shared", "dispatch_wait", "experts", "combine_start", "combine_wait"];
+  const step = { compute_us: ops.map((_, i) => i + 1), beside_us: 10, exposed_us: 20, waiting_us: 30, idle_us: 5, hidden_us: 60 };
+  assert.equal(split(step, ops).reduce((a, b) => a + b), 55 + 65);
+  assert.equal(hiddenShare([step]), 0.75);
+  assert.equal(hiddenShare([{ hidden_us: 0, exposed_us: 0 }]), null);
+  const columns = ["kind", "what", "half", "part", "layer", "from_us", "to_us", "bytes"];
+  const spans = [
+    ["op", "experts", 1, 0, 2, 5, 9, 0],
+    ["beside", "schedule", 0, 0, -1, 0, 20, 0],
+    ["wire", "dispatch", 1, 0, 2, 3, 6, 512],
+    ["exposed", "dispatch", 1, 0, 2, 4, 5, 0],
+    ["push", "dispatch", 1, 0, 2, 2, 3, 512],
+  ];
+  const told = { columns, ranks: [{ dp_rank: 3, from_us: 0, took_us: 20, spans }] };
+  const lanes = lanesOf(told);
+  assert.deepEqual(lanes.map((lane) => [lane.rank, lane.name, lane.spans.length]), [[3, "compute", 2], [3, "waits", 1], [3, "wire b", 1]]);
+  assert.deepEqual(lanes[0].spans.map((span) => span.kind), ["beside", "op"]); // what holds others is drawn first
+  assert.deepEqual(rangeOf(told), [0, 20]);
+});
