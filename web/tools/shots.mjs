@@ -51,6 +51,15 @@ const prepare = {
   "page-timeline": async (page) => {
     await page.locator(".lanes").waitFor();
     await page.getByLabel("Hold").click();
+    // The fastest step with answers: others show what else the machine had to do.
+    await page.evaluate(() => {
+      const took = (step) => {
+        const [, number, unit] = step.getAttribute("aria-label").match(/, ([\d.]+) (µs|ms|s)$/);
+        return number * { µs: 1, ms: 1e3, s: 1e6 }[unit];
+      };
+      const steps = [...document.querySelectorAll(".step")].filter((step) => step.getAttribute("aria-label").includes("decode"));
+      steps.reduce((a, b) => (took(b) < took(a) ? b : a)).click();
+    });
     await page.waitForTimeout(500);
     await page.locator(".lanes").hover({ position: { x: 420, y: 30 } });
   },

@@ -33,7 +33,7 @@ function place(lanes) {
 
 export function describe(span) {
   const where = span.layer >= 0 ? `, layer ${span.layer}` : "";
-  const half = span.kind === "beside" ? "" : `, half ${span.half === 0 ? "a" : "b"}`;
+  const half = span.layer < 0 ? "" : `, half ${span.half === 0 ? "a" : "b"}`;
   const size = span.bytes > 0 ? `, ${bytes(span.bytes)}` : "";
   const what = { exposed: `waited for ${span.what} under way`, waiting: `waited for ranks: ${span.what}`, wire: `${span.what} on the wire` }[span.kind] ?? span.what;
   return `${what}${where}${half}${size}: ${micros(span.to - span.from)}`;
