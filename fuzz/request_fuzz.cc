@@ -6,11 +6,13 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "server/anthropic/messages_request.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
 #include "server/generate_request.h"
 #include "server/openai_request.h"
 #include "server/request_target.h"
+#include "server/responses/responses_request.h"
 
 using namespace hocket;
 
@@ -30,7 +32,8 @@ const EngineInfo& info() {
 void check_error(const Error& e) {
   HOCKET_CHECK(!e.message.empty());
   HOCKET_CHECK(is_valid_utf8(error_body(e)));
-  HOCKET_CHECK(http_status(e.code) == 400);
+  // 404: an answer to go on from that is not kept.
+  HOCKET_CHECK((http_status(e.code) == 400 || e.code == ErrorCode::not_found));
 }
 
 void check_sampling(const SamplingParams& s) {
@@ -78,6 +81,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HOCKET_CHECK(parse_json(to_text(*body)).value() == *body);
   const ServedModel model{&info(), nullptr, nullptr};
   check_generation(parse_chat(*body, model), model);
+  check_generation(parse_messages(*body, model), model);
+  check_parsed(parse_count_tokens(*body, model));
+  static ResponseStore store({.bytes_max = 1 << 20});
+  check_generation(parse_responses(*body, model, {.store = &store, .who = "me"}), model);
   check_generation(parse_completions(*body, model), model);
   check_generation(parse_generate(*body, model), model);
   check_parsed(parse_tokenize(*body));

@@ -22,6 +22,8 @@ typedef struct HkDetok HkDetok;
 typedef struct HkTemplate HkTemplate;
 typedef struct HkGrammar HkGrammar;
 typedef struct HkMatcher HkMatcher;
+typedef struct HkStopRegex HkStopRegex;
+typedef struct HkStopSearch HkStopSearch;
 
 void hk_buf_free(HkBuf*);
 // Copies the sentence into `out`, cut to `cap` and NUL-terminated; returns its full length.
@@ -93,6 +95,19 @@ int32_t hk_matcher_forced(HkMatcher*, HkBuf* out_u32);
 // Bit 0: the text may end here; bit 1: nothing more may follow.
 int32_t hk_matcher_state(HkMatcher*, uint32_t* bits);
 void hk_matcher_free(HkMatcher*);
+
+// ---- regular expressions that end an answer ----
+// `json`: a list of patterns. One that matches the empty text is an error.
+int32_t hk_stop_regex_new(const char* json, size_t n, HkStopRegex** out);
+void hk_stop_regex_free(HkStopRegex*);
+int32_t hk_stop_search_new(const HkStopRegex*, HkStopSearch** out);
+// The text goes on. *pattern: the one whose match ended first (-1: none yet), and then *kept: how
+// many of these bytes come before that end.
+int32_t hk_stop_search_push(HkStopSearch*, const char* text, size_t n, int32_t* pattern,
+                            size_t* kept);
+// The text has ended: the pattern that this end completes (-1: none).
+int32_t hk_stop_search_end(HkStopSearch*, int32_t* pattern);
+void hk_stop_search_free(HkStopSearch*);
 
 #ifdef __cplusplus
 }

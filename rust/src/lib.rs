@@ -12,9 +12,11 @@ use std::sync::Once;
 mod grammar;
 mod marks;
 mod python;
+mod stop_regex;
 mod template;
 mod tokenizer;
 pub use grammar::*;
+pub use stop_regex::*;
 pub use template::*;
 pub use tokenizer::*;
 
@@ -142,6 +144,8 @@ const _: fn() = || {
     shared::<HkTokenizer>();
     shared::<HkTemplate>();
     shared::<HkGrammar>();
+    shared::<HkStopRegex>();
     moved::<HkDetok>();
     moved::<HkMatcher>();
+    moved::<HkStopSearch>();
 };

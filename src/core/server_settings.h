@@ -77,6 +77,7 @@ struct HttpSettings {
   double shutdown_timeout_s = 30;
   double watchdog_timeout_s = 300;
   int64_t max_body_bytes = 32 << 20;
+  int response_store_mib = 64;  // answers of /v1/responses that are kept; 0: none
   std::string log_level = "info";
 };
 

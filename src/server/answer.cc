@@ -1,9 +1,12 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
+#include "server/anthropic/messages_response.h"
 #include "server/request_target.h"
+#include "server/responses/responses_response.h"
 
 namespace hocket {
 namespace {
@@ -21,6 +24,10 @@ const AnswerForm& answer_form(Api api) {
       return chat_form();
     case Api::completions:
       return completions_form();
+    case Api::responses:
+      return responses_form();
+    case Api::messages:
+      return messages_form();
     case Api::generate:
       break;
   }
@@ -113,6 +120,12 @@ Json timings_json(const Answer& answer) {
   if (tokens > 1 && decode > 0)
     out["tokens_per_second"] = std::round(static_cast<double>(tokens - 1) / decode * 1e5) / 1e2;
   return out;
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 std::string prompt_text(const Answer& answer, int prompt) {

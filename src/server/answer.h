@@ -37,11 +37,12 @@ struct ChoiceAnswer {
   struct Sent {
     bool opening = false, end = false;
     size_t text = 0, ids = 0, logprobs = 0;
-    size_t chars = 0;        // characters of the tokens with logprobs, and of the echo: text_offset
-    size_t events = 0;       // told whole
-    size_t event_text = 0;   // bytes of the next one
-    bool part_open = false;  // a part has begun and was not closed
-    int blocks = 0;          // written so far
+    size_t chars = 0;       // characters of the tokens with logprobs, and of the echo: text_offset
+    size_t events = 0;      // told whole
+    size_t event_text = 0;  // bytes of the next one
+    size_t open_part = 0;   // the event that began the part that is open, from 1; 0: none is
+    int parts = 0;          // begun
+    int blocks = 0;         // written
   };
   Sent sent;
 };
@@ -110,6 +111,8 @@ Json ids_json(std::span<const TokenId> ids);
 Json usage_json(const Answer& answer);
 // Where the time went, ms: text (parsing, template, tokens), queue, prefill, decode, ttft, total.
 Json timings_json(const Answer& answer);
+// Of the calendar, since 1970.
+int64_t unix_seconds();
 // The prompt as text, for echo.
 std::string prompt_text(const Answer& answer, int prompt);
 

@@ -353,7 +353,8 @@ TEST(Api, TokenizeRoundTrip) {
   EXPECT_EQ(tokens["count"], tokens["tokens"].size());
   EXPECT_EQ(tokens["max_model_len"], 4096);
   EXPECT_EQ(server.post("/tokenize", {{"text", kSaying}})["tokens"], tokens["tokens"]);
-  EXPECT_EQ(server.post("/detokenize", {{"tokens", tokens["tokens"]}}), (Json{{"text", kSaying}}));
+  EXPECT_EQ(server.post("/detokenize", {{"tokens", tokens["tokens"]}}),
+            (Json{{"text", kSaying}, {"prompt", kSaying}}));
   EXPECT_EQ(server.post("/tokenize", chat_body())["count"], 9);
   server.post("/tokenize", Json::object(), 400);
   server.post("/tokenize", {{"prompt", "x"}, {"text", "y"}}, 400);

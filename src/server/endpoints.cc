@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "server/anthropic/messages_request.h"
 #include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/expert_distribution.h"
@@ -12,6 +13,7 @@
 #include "server/openai_request.h"
 #include "server/overlap_view.h"
 #include "server/profile.h"
+#include "server/text_routes.h"
 
 namespace hocket {
 namespace {
@@ -19,15 +21,21 @@ namespace {
 constexpr const char* kJsonType = "application/json";
 constexpr std::string_view kModelsPath = "/v1/models/";
 
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string new_answer_id(Api api) {
-  const char* prefix = api == Api::chat ? "chatcmpl" : api == Api::completions ? "cmpl" : "gen";
-  return fmt::format("{}-{:016x}{:016x}", prefix, fresh_seed(), fresh_seed());
+std::string new_answer_id(const GenerationRequest& request) {
+  if (request.responses != nullptr) return request.responses->id;
+  const auto named = [](const char* form) {
+    return fmt::format(fmt::runtime(form), fresh_seed(), fresh_seed());
+  };
+  switch (request.api) {
+    case Api::chat:
+      return named("chatcmpl-{:016x}{:016x}");
+    case Api::completions:
+      return named("cmpl-{:016x}{:016x}");
+    case Api::messages:
+      return named("msg_{:016x}{:016x}");
+    default:
+      return named("gen-{:016x}{:016x}");
+  }
 }
 
 void respond(HttpExchange& exchange, const Result<Json>& answer) {
@@ -87,12 +95,6 @@ Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
           .with_fix("try again when /get_load says num_reqs 0 for all ranks"));
 }
 
-Json token_strings(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
-  Json out = Json::array();
-  for (const TokenId id : ids) out.push_back(token_text(tokenizer, id));
-  return out;
-}
-
 }  // namespace
 
 Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model) {
@@ -106,7 +108,7 @@ Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& mode
     HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
     answer.prompts.push_back(std::move(ids));
   }
-  answer.id = new_answer_id(request.api);
+  answer.id = new_answer_id(request);
   answer.created = unix_seconds();
   for (size_t i = 0; i < request.prompts.size(); ++i)
     if (std::string& rid = request.prompts[i].rid; rid.empty())
@@ -115,15 +117,36 @@ Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& mode
   return answer;
 }
 
-Endpoints::Endpoints(Parts parts) : parts_(std::move(parts)), created_(unix_seconds()) {}
+Endpoints::Endpoints(Parts parts)
+    : parts_(std::move(parts)),
+      responses_(
+          {.model = parts_.model,
+           .reply = parts_.reply,
+           .door = parts_.door,
+           .store = parts_.responses,
+           .create = [this](const HttpRequest& r, const Exchange& e,
+                            TimePoint arrived) { generate(Api::responses, r, e, arrived); }}),
+      created_(unix_seconds()) {}
 
-Result<Answer> Endpoints::prepare(Api api, std::string_view body) const {
-  HOCKET_TRY(const Json json, parse_json_object(body));
-  auto request = api == Api::chat          ? parse_chat(json, parts_.model)
-                 : api == Api::completions ? parse_completions(json, parts_.model)
-                                           : parse_generate(json, parts_.model);
-  if (!request) return std::unexpected(std::move(request).error());
-  return prepare_answer(*std::move(request), parts_.model);
+Result<Answer> Endpoints::prepare(Api api, const HttpRequest& request) const {
+  HOCKET_TRY(const Json json, parse_json_object(request.body));
+  const auto parsed = [&] {
+    switch (api) {
+      case Api::chat:
+        return parse_chat(json, parts_.model);
+      case Api::completions:
+        return parse_completions(json, parts_.model);
+      case Api::responses:
+        return parse_responses(json, parts_.model, responses_.context_of(request));
+      case Api::messages:
+        return parse_messages(json, parts_.model);
+      case Api::generate:
+        break;
+    }
+    return parse_generate(json, parts_.model);
+  };
+  HOCKET_TRY(GenerationRequest asked, parsed());
+  return prepare_answer(std::move(asked), parts_.model);
 }
 
 void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
@@ -136,7 +159,7 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
     respond_error(*exchange, ready.error());
     return;
   }
-  auto answer = prepare(api, request.body);
+  auto answer = prepare(api, request);
   if (!answer) {
     respond_error(*exchange, answer.error());
     return;
@@ -147,37 +170,12 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
                                    : client_key(request, parts_.settings->http.api_key, asked.user);
   asked.who = request.who();
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
-  if (parts_.door != nullptr && !request.from_rank)
+  // What a conversation goes on from is kept here, so no other rank can take it.
+  const bool stays = asked.responses != nullptr && asked.responses->goes_on;
+  if (parts_.door != nullptr && !request.from_rank && !stays)
     parts_.door->begin(request, exchange, *std::move(answer));
   else
     parts_.reply->begin(exchange, *std::move(answer));
-}
-
-Result<Json> Endpoints::tokenize(std::string_view body) const {
-  HOCKET_TRY(const Json json, parse_json_object(body));
-  HOCKET_TRY(TokenizeRequest request, parse_tokenize(json));
-  GenerationRequest like;
-  like.add_special_tokens = request.add_special_tokens;
-  Prompt prompt;
-  if (auto* chat = std::get_if<ChatInput>(&request.input))
-    prompt.input = std::move(*chat);
-  else
-    prompt.input = std::move(std::get<std::string>(request.input));
-  HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, like, parts_.model));
-  Json out = {{"tokens", ids_json(ids)},
-              {"count", ids.size()},
-              {"max_model_len", parts_.model.info->context_length}};
-  if (request.return_token_strs) out["token_strs"] = token_strings(*parts_.model.tokenizer, ids);
-  return out;
-}
-
-Result<Json> Endpoints::detokenize(std::string_view body) const {
-  if (parts_.model.tokenizer == nullptr) return fail(no_tokenizer_error());
-  HOCKET_TRY(const Json json, parse_json_object(body));
-  HOCKET_TRY(const DetokenizeRequest request, parse_detokenize(json, parts_.model));
-  HOCKET_TRY(const std::string text,
-             parts_.model.tokenizer->decode(request.tokens, request.special));
-  return Json{{"text", text}};
 }
 
 Result<Json> Endpoints::model_named(std::string_view path) const {
@@ -297,9 +295,9 @@ std::vector<Route> Endpoints::routes() {
   generation("/v1/chat/completions", Api::chat);
   generation("/v1/completions", Api::completions);
   generation("/generate", Api::generate);
-  json("POST", "/tokenize", RunOn::text, [this](const HttpRequest& r) { return tokenize(r.body); });
-  json("POST", "/detokenize", RunOn::text,
-       [this](const HttpRequest& r) { return detokenize(r.body); });
+  generation("/v1/messages", Api::messages);
+  responses_.add_routes(routes);
+  add_text_routes(routes, parts_.model);
   routes.push_back({"POST", "/abort_request", RunOn::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
                       everywhere(r, e, abort(r.body), aborted_together);
@@ -320,11 +318,17 @@ std::vector<Route> Endpoints::routes() {
   });
   json("GET", kModelsPath, RunOn::http,
        [this](const HttpRequest& r) { return model_named(r.path); });
-  json("GET", "/get_model_info", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return model_info_json(parts_.model, *parts_.settings);
+  for (const char* path : {"/get_model_info", "/model_info"})
+    json("GET", path, RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+      return model_info_json(parts_.model, *parts_.settings);
+    });
+  for (const char* path : {"/get_server_info", "/server_info"})
+    json("GET", path, RunOn::http,
+         [this](const HttpRequest&) -> Result<Json> { return server_info(); });
+  json("GET", "/v1/loads", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+    return loads_json(parts_.generator->stats(), *parts_.model.info,
+                      parts_.door == nullptr ? 0 : parts_.door->rank());
   });
-  json("GET", "/get_server_info", RunOn::http,
-       [this](const HttpRequest&) -> Result<Json> { return server_info(); });
   json("GET", "/get_load", RunOn::http,
        [this](const HttpRequest&) -> Result<Json> { return load(); });
   json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {

@@ -13,6 +13,7 @@
 #include "server/kv_event_feed.h"
 #include "server/metrics.h"
 #include "server/reply.h"
+#include "server/responses/responses_endpoints.h"
 #include "server/routes.h"
 
 namespace hocket {
@@ -29,6 +30,7 @@ class Endpoints {
     Health* health = nullptr;
     KvEventFeed* kv_events = nullptr;  // null: not offered
     FrontDoor* door = nullptr;         // null: all ranks are in this process
+    ResponseStore* responses = nullptr;
     std::function<HttpCounts()> http_counts;
   };
   explicit Endpoints(Parts parts);
@@ -40,9 +42,7 @@ class Endpoints {
 
   void generate(Api api, const HttpRequest& request, const Exchange& exchange, TimePoint arrived);
   // Everything before the generator: parse, template, tokens, fit.
-  Result<Answer> prepare(Api api, std::string_view body) const;
-  Result<Json> tokenize(std::string_view body) const;
-  Result<Json> detokenize(std::string_view body) const;
+  Result<Answer> prepare(Api api, const HttpRequest& request) const;
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(std::string_view body);
   Result<Json> flush_cache();
@@ -60,6 +60,7 @@ class Endpoints {
   void add_page(std::vector<Route>& routes);  // and what it reads
 
   Parts parts_;
+  ResponsesEndpoints responses_;
   int64_t created_ = 0;  // when this server began, seconds since 1970
 };
 

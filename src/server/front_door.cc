@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/client_key.h"
 #include "server/error_map.h"
 
 namespace hocket {
@@ -151,15 +152,35 @@ void FrontDoor::begin(const HttpRequest& request, const std::shared_ptr<HttpExch
       return;
     }
     if (*rank != this->rank()) {
-      if (send(*rank, request, exchange, answer)) return;
+      if (send(*rank, request, exchange, std::move(answer))) return;
       lock.unlock();
-      respond_error(*exchange, error(ErrorCode::queue_full, "{} requests are with other ranks",
-                                     client_->num_calls())
-                                   .with_fix("try again after the time in Retry-After"));
+      refuse_more(*exchange);
       return;
     }
   }
   parts_.reply->begin(exchange, std::move(answer));
+}
+
+void FrontDoor::refuse_more(HttpExchange& exchange) const {
+  respond_error(exchange, error(ErrorCode::queue_full, "{} requests are with other ranks",
+                                client_->num_calls())
+                              .with_fix("try again after the time in Retry-After"));
+}
+
+bool FrontDoor::pass_on(int rank, const HttpRequest& request,
+                        const std::shared_ptr<HttpExchange>& exchange) {
+  std::unique_lock lock(mutex_);
+  refresh();
+  if (rank < 0 || rank >= std::ssize(told_) || rank == this->rank()) return false;
+  if (!view_.whole() || !address(rank)) {
+    const Error why = over(view_);
+    lock.unlock();
+    respond_error(*exchange, why);
+  } else if (!send(rank, request, exchange, std::nullopt)) {
+    lock.unlock();
+    refuse_more(*exchange);
+  }
+  return true;
 }
 
 Result<int> FrontDoor::choose(const Answer& answer) {
@@ -203,18 +224,22 @@ HttpCall FrontDoor::call_to(const SocketAddress& to, std::string target) const {
 }
 
 bool FrontDoor::send(int rank, const HttpRequest& request,
-                     const std::shared_ptr<HttpExchange>& exchange, Answer& answer) {
+                     const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
   const auto to = address(rank);
   HOCKET_CHECK(to.has_value());
-  HttpCall call = call_to(*to, request.path);
+  HttpCall call =
+      call_to(*to, request.query.empty() ? request.path : request.path + "?" + request.query);
+  call.method = request.method;
   call.body = request.body;
   call.headers.emplace_back("Content-Type", "application/json");
-  call.headers.emplace_back(kClientHeader, std::to_string(answer.request.client));
+  call.headers.emplace_back(kWhoHeader, request.who());
+  call.headers.emplace_back(
+      kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "", "")));
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
 
-  const RankLoad load = load_of(answer);
+  const RankLoad load = answer ? load_of(*answer) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
   auto relay = std::make_shared<Relay>(
       exchange, name_of(view_.members[static_cast<size_t>(rank)].identity),
@@ -249,9 +274,12 @@ void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
     avoid_until_[index] = RealClock().now() + kAvoid;
     if (!why.empty() && book_) book_->forget(rank);
     const auto exchange = found->second.relay->exchange();
-    Answer answer = std::move(found->second.answer);
+    std::optional<Answer> answer = std::move(found->second.answer);
     lock.unlock();
-    parts_.reply->begin(exchange, std::move(answer));
+    if (answer)
+      parts_.reply->begin(exchange, *std::move(answer));
+    else
+      respond_error(*exchange, error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
     lock.lock();
   }
   forwards_.erase(ticket);

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +34,8 @@ namespace hocket {
 
 // By which a rank tells another who the client is, as client_key() says it.
 inline constexpr const char* kClientHeader = "X-Hocket-Client";
+// And who: the principal's name.
+inline constexpr const char* kWhoHeader = "X-Hocket-Who";
 
 // What another rank said when all were asked.
 struct PeerAnswer {
@@ -62,6 +65,9 @@ class FrontDoor {
   // error.
   void begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
              Answer answer);
+  // Hands a request to `rank`, whatever comes of it; an error where it is not there. False, and
+  // nothing done, when that rank is none of ours.
+  bool pass_on(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
   // POSTs to all others; `done` is told what they said within 5 s, here or on the thread forward.
   void ask_all(const std::string& target, const std::string& body,
                std::function<void(std::vector<PeerAnswer>&&)> done);
@@ -86,7 +92,7 @@ class FrontDoor {
     uint32_t epoch = 0;
     uint64_t call = 0;
     std::shared_ptr<Relay> relay;
-    Answer answer;  // for this rank, should the other refuse
+    std::optional<Answer> answer;  // for this rank, should the other refuse; none: it may not
     RankLoad load;
     TimePoint since{};
     bool heard = false;  // it is in the load that its rank tells
@@ -94,10 +100,11 @@ class FrontDoor {
 
   Result<int> choose(const Answer& answer);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-            Answer& answer);
+            std::optional<Answer> answer);
   HttpCall call_to(const SocketAddress& to, std::string target) const;
   std::vector<RankLoad> loads();
   std::optional<SocketAddress> address(int rank) const;
+  void refuse_more(HttpExchange& exchange) const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void give_up_all(const Error& why);
   void look();

@@ -23,6 +23,26 @@ Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, const ServedModel& 
   return model.tokenizer->encode(rendered);
 }
 
+// What an API calls the prompt, the longest answer and the shortest.
+struct PromptFields {
+  const char *prompt, *limit, *least;
+};
+
+PromptFields fields_of(Api api) {
+  switch (api) {
+    case Api::chat:
+    case Api::messages:
+      return {"messages", "max_tokens", "min_tokens"};
+    case Api::responses:
+      return {"input", "max_output_tokens", "min_tokens"};
+    case Api::generate:
+      return {"text", "max_new_tokens", "min_new_tokens"};
+    case Api::completions:
+      break;
+  }
+  return {"prompt", "max_tokens", "min_tokens"};
+}
+
 }  // namespace
 
 Error no_tokenizer_error() {
@@ -42,12 +62,10 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
 
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
                             const ServedModel& model) {
-  const char* prompt_name = request.api == Api::chat       ? "messages"
-                            : request.api == Api::generate ? "text"
-                                                           : "prompt";
+  const PromptFields names = fields_of(request.api);
   if (prompt_tokens == 0)
     return fail(
-        error(ErrorCode::invalid_request, "the prompt has no token").with_param(prompt_name));
+        error(ErrorCode::invalid_request, "the prompt has no token").with_param(names.prompt));
   const int context = model.info->context_length;
   const int asked = std::max(1, prompt.max_tokens.value_or(1));
   if (static_cast<int64_t>(prompt_tokens) + asked > context) {
@@ -57,13 +75,13 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
                         "together",
                         prompt_tokens, context)
                       .with_fix("shorten the prompt")
-                      .with_param(prompt_name));
+                      .with_param(names.prompt));
     return fail(error(ErrorCode::context_length_exceeded,
                       "the prompt has {} tokens and {} are asked for, together {}; the context "
                       "holds {} tokens",
                       prompt_tokens, asked, static_cast<int64_t>(prompt_tokens) + asked, context)
                     .with_fix(fmt::format("ask for at most {} tokens", context - prompt_tokens))
-                    .with_param(request.api == Api::generate ? "max_new_tokens" : "max_tokens"));
+                    .with_param(names.limit));
   }
   int rest = context - prompt_tokens;
   // A pool smaller than the context bounds an open request too, as long as it bounds it above zero.
@@ -75,7 +93,7 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
     return fail(error(ErrorCode::invalid_request,
                       "min_tokens {} is more than the limit of {} tokens", sampling.min_new_tokens,
                       sampling.max_new_tokens)
-                    .with_param(request.api == Api::generate ? "min_new_tokens" : "min_tokens"));
+                    .with_param(names.least));
   return {};
 }
 

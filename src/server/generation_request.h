@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/stop_matcher.h"
+#include "text/stop_regex.h"
 
 namespace hocket {
 
@@ -26,19 +28,22 @@ struct ServedModel {
   const ChatTemplate* chat_template = nullptr;  // null: none
 };
 
-enum class Api : uint8_t { chat, completions, generate };
+enum class Api : uint8_t { chat, completions, generate, responses, messages };
 
 inline constexpr int kChoicesMax = 64;    // n
 inline constexpr int kPromptsMax = 1024;  // of one batch; prompts x n too
 
 struct Prompt {
   std::variant<std::string, std::vector<TokenId>, ChatInput> input;
-  SamplingParams sampling;        // max_new_tokens 0: not set yet
-  std::optional<int> max_tokens;  // as asked for; 0: only the prompt is wanted
-  bool seeded = false;            // sampling.seed is the client's
+  SamplingParams sampling;                      // max_new_tokens 0: not set yet
+  std::optional<int> max_tokens;                // as asked for; 0: only the prompt is wanted
+  bool seeded = false;                          // sampling.seed is the client's
+  std::shared_ptr<const StopRegex> stop_regex;  // null: none
   int n = 1;
   std::string rid;  // empty: the answer's id
 };
+
+struct ResponsesRequest;  // responses/responses_request.h
 
 struct GenerationRequest {
   Api api = Api::chat;
@@ -54,6 +59,8 @@ struct GenerationRequest {
   SpecialTokens special = SpecialTokens::skip;
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
+
+  std::shared_ptr<const ResponsesRequest> responses;  // what only that API knows
 
   std::optional<int> priority;
   std::string user, routing_key;

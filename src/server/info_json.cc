@@ -60,6 +60,7 @@ Json settings_json(const ServerSettings& s) {
           {"shutdown_timeout", s.http.shutdown_timeout_s},
           {"watchdog_timeout", s.http.watchdog_timeout_s},
           {"max_body_bytes", s.http.max_body_bytes},
+          {"response_store_mib", s.http.response_store_mib},
           {"log_level", s.http.log_level},
           {"log_format", s.observe.log_format},
           {"cpu_bind", s.compute.cpu_bind},
@@ -238,6 +239,34 @@ Json load_json(const EngineStats& stats, std::span<const RankLoad> loads, int ow
                                                     {"ts_tic", now}});
   }
   return list;
+}
+
+Json loads_json(const EngineStats& stats, const EngineInfo& info, int first_rank) {
+  Json list = Json::array();
+  int running = 0, waiting = 0;
+  for (const RankStats& rank : ranks_of(stats)) {
+    const SchedulerStats& s = rank.scheduler;
+    running += s.num_running;
+    waiting += s.num_waiting + s.num_held;
+    list.push_back({{"dp_rank", first_rank + static_cast<int>(list.size())},
+                    {"num_running_reqs", s.num_running},
+                    {"num_waiting_reqs", s.num_waiting + s.num_held},
+                    {"num_total_reqs", s.num_running + s.num_waiting + s.num_held},
+                    {"num_used_tokens", s.num_used_tokens},
+                    {"num_total_tokens", s.num_used_tokens + s.num_waiting_tokens},
+                    {"token_usage", s.token_usage},
+                    {"gen_throughput", rank.gen_throughput}});
+  }
+  const size_t count = list.size();
+  return {{"version", kVersion},
+          {"dp_rank_count", count},
+          {"max_total_num_tokens", info.max_total_tokens},
+          {"max_running_requests", info.max_running_requests},
+          {"loads", std::move(list)},
+          {"aggregate",
+           {{"total_running_reqs", running},
+            {"total_waiting_reqs", waiting},
+            {"total_reqs", running + waiting}}}};
 }
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// What the server tells about itself: /v1/models, /get_model_info, /get_server_info, /get_load.
+// What the server tells about itself: /v1/models, /get_model_info, /get_server_info, /get_load, /v1/loads.
 // Thread: any.
 #pragma once
 
@@ -22,5 +22,7 @@ Json load_json(const EngineStats& stats);
 // The same of a service of several processes: rank `own` says all that, of the others only what
 // they tell with every step is known, requests and tokens still to compute.
 Json load_json(const EngineStats& stats, std::span<const RankLoad> loads, int own);
+// /v1/loads, of the ranks of this process; the first of them is `first_rank`.
+Json loads_json(const EngineStats& stats, const EngineInfo& info, int first_rank);
 
 }  // namespace hocket

@@ -27,6 +27,7 @@ TimePoint now() {
 struct TextState {
   std::optional<Detokenizer> detokenizer;  // none without a tokenizer
   std::optional<StopMatcher> matcher;
+  std::optional<StopRegexSearch> regex;
   std::vector<size_t> ends;  // of each token's text in the uncut text; kUnknown: not whole yet
   size_t num_whole = 0;      // tokens whose end is known
   size_t uncut = 0;          // bytes that came out of the detokenizer
@@ -132,6 +133,7 @@ std::shared_ptr<ReplyService::Job> ReplyService::enter(
       if (const Tokenizer* tokenizer = job->answer.model.tokenizer) {
         text.detokenizer.emplace(*tokenizer, request.special);
         text.matcher.emplace(request.prompts[p].sampling.stop, request.stop_text);
+        if (const auto& regex = request.prompts[p].stop_regex) text.regex.emplace(regex);
       }
       job->ids.push_back(Engine::next_request_id());
     }
@@ -272,12 +274,23 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   text.ends.push_back(kUnknown);
   const std::string_view piece = text.detokenizer->step(output.token);
   text.grow(piece);
-  auto safe = text.matcher->push(piece);
-  grow_text(job, index, safe.text);
-  if (safe.match) {
-    choice.matched_stop = *std::move(safe.match);
-    if (!output.summary) options_.generator->complete(job.ids[index]);
+  if (take_text(job, index, text.matcher->push(piece)) && !output.summary)
+    options_.generator->complete(job.ids[index]);
+}
+
+// What came through the stop strings; true: the answer ends with it.
+bool ReplyService::take_text(Job& job, size_t index, StopMatcher::Piece&& safe) {
+  TextState& state = job.texts[index];
+  if (state.regex) {
+    if (const auto found = state.regex->push(safe.text)) {
+      grow_text(job, index, safe.text.substr(0, found->kept));
+      job.answer.choices[index].matched_stop = std::string(found->pattern);
+      return true;
+    }
   }
+  grow_text(job, index, safe.text);
+  if (safe.match) job.answer.choices[index].matched_stop = *std::move(safe.match);
+  return safe.match.has_value();
 }
 
 // What the client may see is longer by this.
@@ -296,12 +309,9 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   if (text.detokenizer && !std::holds_alternative<std::string>(choice.matched_stop)) {
     const std::string_view piece = text.detokenizer->flush();
     text.grow(piece);
-    auto safe = text.matcher->push(piece);
-    grow_text(job, index, safe.text);
-    if (safe.match)
-      choice.matched_stop = *std::move(safe.match);
-    else
-      grow_text(job, index, text.matcher->flush());
+    if (!take_text(job, index, text.matcher->push(piece)) &&
+        !take_text(job, index, {text.matcher->flush(), std::nullopt}) && text.regex)
+      if (const auto found = text.regex->finish()) choice.matched_stop = std::string(*found);
   }
   for (; text.num_whole < text.ends.size(); ++text.num_whole)
     text.ends[text.num_whole] = text.uncut;

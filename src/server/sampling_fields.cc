@@ -11,33 +11,46 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kStopIdsMax = 1024;
 constexpr size_t kRidBytesMax = 256;
 
-void read_stop(Fields& fields, std::vector<std::string>& out) {
-  const Json* stop = fields.get("stop");
-  if (stop == nullptr) return;
-  if (stop->is_string()) {
-    out = {stop->get<std::string>()};
-  } else if (stop->is_array()) {
-    for (const Json& one : *stop) {
-      if (!one.is_string())
-        return fields.fail_field("stop",
-                                 fmt::format("stop must hold strings, not {}", type_name(one)));
-      out.push_back(one.get<std::string>());
-    }
-  } else {
-    return fields.fail_field(
-        "stop",
-        fmt::format("stop must be a string or a list of strings, not {}", type_name(*stop)));
+// A text or a list of texts, none empty.
+struct TextLimits {
+  size_t count_max, bytes_max;
+};
+bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
+                std::vector<std::string>& out) {
+  const Json* texts = fields.get(name);
+  if (texts == nullptr) return false;
+  const std::string path = fields.name_of(name);
+  const auto wrong = [&](std::string message) {
+    fields.fail_field(name, std::move(message));
+    return false;
+  };
+  if (!texts->is_string() && !texts->is_array())
+    return wrong(
+        fmt::format("{} must be a string or a list of strings, not {}", path, type_name(*texts)));
+  for (const Json& one : texts->is_string() ? Json::array({*texts}) : *texts) {
+    if (!one.is_string())
+      return wrong(fmt::format("{} must hold strings, not {}", path, type_name(one)));
+    out.push_back(one.get<std::string>());
+    if (out.back().empty())
+      return wrong(fmt::format("{} holds an empty string, which every text contains", path));
+    if (out.back().size() > limits.bytes_max)
+      return wrong(fmt::format("{}: a string may have {} bytes, not {}", path, limits.bytes_max,
+                               out.back().size()));
   }
-  if (out.size() > kStopsMax)
-    fields.fail_field("stop",
-                      fmt::format("stop may hold {} strings, not {}", kStopsMax, out.size()));
-  for (const std::string& s : out) {
-    if (s.empty())
-      fields.fail_field("stop", "stop holds an empty string, which every text contains");
-    if (s.size() > kStopBytesMax)
-      fields.fail_field(
-          "stop", fmt::format("a stop string may have {} bytes, not {}", kStopBytesMax, s.size()));
-  }
+  if (out.size() > limits.count_max)
+    return wrong(fmt::format("{} may hold {} strings, not {}", path, limits.count_max, out.size()));
+  return true;
+}
+
+void read_stop_regex(Fields& fields, Prompt& prompt) {
+  std::vector<std::string> patterns;
+  const TextLimits limits{StopRegex::kPatternsMax, StopRegex::kPatternBytesMax};
+  if (!read_texts(fields, "stop_regex", limits, patterns) || patterns.empty()) return;
+  auto regex = StopRegex::compile(std::move(patterns));
+  if (regex)
+    prompt.stop_regex = *std::move(regex);
+  else
+    fields.fail_field("stop_regex", "stop_regex: " + regex.error().message, regex.error().fix);
 }
 
 void read_logit_bias(Fields& fields, const ServedModel& model, SamplingParams& sampling) {
@@ -70,7 +83,6 @@ void refuse_structure(Fields& fields) {
                            "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"})
     fields.refuse(name, "is not supported yet: answers are free text",
                   "leave it out and ask for the form in the prompt");
-  fields.refuse("stop_regex", "is not supported yet", "use stop");
   fields.refuse("lora_path", "is not supported: no adapter is loaded");
   fields.refuse("custom_logit_processor", "is not supported");
   fields.refuse("logits_processors", "is not supported");
@@ -124,7 +136,8 @@ void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& 
   s.seed = prompt.seeded ? static_cast<uint64_t>(seed) : fresh_seed();
 
   fields.read("ignore_eos", s.ignore_eos);
-  read_stop(fields, s.stop);
+  read_texts(fields, "stop", {kStopsMax, kStopBytesMax}, s.stop);
+  read_stop_regex(fields, prompt);
   if (const Json* ids = fields.array("stop_token_ids", kStopIdsMax))
     read_ids(fields, "stop_token_ids", *ids, model, s.stop_ids);
 

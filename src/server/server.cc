@@ -65,6 +65,8 @@ struct Server::State {
         metrics(generator.info(), first_rank(generator)),
         health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
         outbox(outbox_size(generator.info())),
+        responses(
+            {.bytes_max = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
         reply({.generator = &generator,
                .outbox = &outbox,
                .metrics = &metrics,
@@ -82,6 +84,7 @@ struct Server::State {
                    .health = &health,
                    .kv_events = kv_events.get(),
                    .door = door.get(),
+                   .responses = &responses,
                    .http_counts =
                        [this] {
                          const HttpServer* server = counted;
@@ -101,6 +104,7 @@ struct Server::State {
   Metrics metrics;
   Health health;
   Outbox outbox;
+  ResponseStore responses;
   ReplyService reply;
   std::unique_ptr<KvEventFeed> kv_events;  // null: not offered
   std::unique_ptr<FrontDoor> door;         // null: all ranks are in this process

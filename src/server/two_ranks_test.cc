@@ -103,6 +103,26 @@ TEST_F(TwoRanks, ThePortForRanksTakesTheirKeyOnly) {
   EXPECT_EQ(server(1).generator.seen.size(), 1u);
 }
 
+TEST_F(TwoRanks, AnAnswerThatIsKeptIsFoundFromAnyRank) {
+  const Json made = server(0).post("/v1/responses", {{"input", "x"}});  // by rank 1
+  const std::string id = made["id"], path = "/v1/responses/" + id;
+  EXPECT_TRUE(id.starts_with("resp_1_"));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(server(rank).get(path), made);
+    EXPECT_EQ(server(rank).get(path + "/input_items?limit=1")["data"].size(), 1u);
+    // It goes on where it is kept, whoever is asked and whatever rank is idle.
+    const Json next =
+        server(rank).post("/v1/responses", {{"input", "y"}, {"previous_response_id", id}});
+    EXPECT_TRUE(next["id"].get<std::string>().starts_with("resp_")) << next;
+    EXPECT_EQ(next["previous_response_id"], id);
+  }
+  EXPECT_EQ(server(0).ask("DELETE", path).status, 200);
+  EXPECT_EQ(server(0).get(path, 404)["error"]["code"], "not_found");
+  server(1).get(path, 404);
+  server(0).get("/v1/responses/resp_7_1", 404);  // there is no rank 7
+  EXPECT_EQ(server(0).post("/v1/messages", {{"messages", 5}}, 400)["type"], "error");
+}
+
 TEST_F(TwoRanks, AbortsReachAllRanks) {
   TestClient client = long_stream("there");
   EXPECT_EQ(server(0).post("/abort_request", {{"rid", "other"}})["aborted"], 0);

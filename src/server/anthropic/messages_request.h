@@ -1,0 +1,15 @@
+// Bodies of Anthropic's /v1/messages and /v1/messages/count_tokens to chat requests. Fields:
+// docs/api.md. Every error is 400 and names the field.   Thread: any.
+// Source: Anthropic's API reference, version 2023-06-01.
+#pragma once
+
+#include "server/generation_request.h"
+#include "server/json_body.h"
+
+namespace hocket {
+
+Result<GenerationRequest> parse_messages(const Json& body, const ServedModel& model);
+// Only what shapes the prompt counts; the rest is checked all the same.
+Result<GenerationRequest> parse_count_tokens(const Json& body, const ServedModel& model);
+
+}  // namespace hocket

@@ -1,0 +1,10 @@
+// Answers in the form of Anthropic's /v1/messages: content blocks, and the events of its streams.
+#pragma once
+
+#include "server/answer.h"
+
+namespace hocket {
+
+const AnswerForm& messages_form();
+
+}  // namespace hocket

@@ -1,0 +1,182 @@
+#include "server/responses/response_items.h"
+
+#include <fmt/format.h>
+
+namespace hocket {
+namespace {
+
+constexpr size_t kItemsMax = 16384;
+
+std::unexpected<Error> wrong(const std::string& where, std::string_view what) {
+  return fail(error(ErrorCode::invalid_request, "{} {}", where, what).with_param(where));
+}
+
+Result<std::string> string_of(const Json& object, const char* name, const std::string& at) {
+  const auto found = object.find(name);
+  const std::string where = fmt::format("{}.{}", at, name);
+  if (found == object.end()) return wrong(where, "is missing");
+  if (!found->is_string())
+    return wrong(where, fmt::format("must be a string, not {}", type_name(*found)));
+  return found->get<std::string>();
+}
+
+// A text, or a list of parts that hold texts.
+Result<std::string> text_of(const Json& content, const std::string& at) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array())
+    return wrong(at,
+                 fmt::format("must be a string or a list of parts, not {}", type_name(content)));
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string where = fmt::format("{}[{}]", at, i);
+    if (!content[i].is_object())
+      return wrong(where, fmt::format("must be an object, not {}", type_name(content[i])));
+    HOCKET_TRY(const std::string type, string_of(content[i], "type", where));
+    const bool words = type == "input_text" || type == "output_text" || type == "text" ||
+                       type == "reasoning_text" || type == "summary_text";
+    if (!words && type != "refusal")
+      return wrong(where + ".type",
+                   fmt::format("is '{}'; it must be input_text or output_text: this model reads "
+                               "text only",
+                               type.substr(0, 64)));
+    HOCKET_TRY(const std::string piece, string_of(content[i], words ? "text" : "refusal", where));
+    text += piece;
+  }
+  return text;
+}
+
+class Conversation {
+ public:
+  explicit Conversation(Json& out) : out_(out) {}
+
+  Result<void> add(const Json& item, const std::string& at) {
+    if (!item.is_object())
+      return wrong(at, fmt::format("must be an item, not {}", type_name(item)));
+    const auto type = item.find("type");
+    if (type == item.end() || type->is_null() || *type == "message") return add_message(item, at);
+    if (*type == "function_call") return add_call(item, at);
+    if (*type == "function_call_output") return add_result(item, at);
+    if (*type == "reasoning") return add_reasoning(item, at);
+    return wrong(at + ".type", fmt::format("is {}; it must be message, reasoning, function_call or "
+                                           "function_call_output",
+                                           to_text(*type).substr(0, 64)));
+  }
+
+ private:
+  Result<void> add_message(const Json& item, const std::string& at) {
+    HOCKET_TRY(std::string role, string_of(item, "role", at));
+    const auto content = item.find("content");
+    if (content == item.end()) return wrong(at + ".content", "is missing");
+    HOCKET_TRY(const std::string text, text_of(*content, at + ".content"));
+    if (role == "assistant") {
+      Json& message = assistant();
+      message["content"] = message["content"].get<std::string>() + text;
+      return {};
+    }
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user")
+      return wrong(at + ".role",
+                   fmt::format("is '{}'; it must be system, developer, user or assistant",
+                               role.substr(0, 64)));
+    if (role == "system" && out_.size() == 1 && out_[0]["role"] == "system")
+      out_[0]["content"] = out_[0]["content"].get<std::string>() + "\n\n" + text;
+    else
+      out_.push_back({{"role", role}, {"content", text}});
+    open_ = false;
+    return {};
+  }
+
+  // One that did not become a call is said again by the message after it.
+  Result<void> add_call(const Json& item, const std::string& at) {
+    if (item.value("status", Json()) == "incomplete") return {};
+    HOCKET_TRY(std::string id, string_of(item, "call_id", at));
+    HOCKET_TRY(std::string name, string_of(item, "name", at));
+    HOCKET_TRY(std::string arguments, string_of(item, "arguments", at));
+    Json& message = assistant();
+    if (!message.contains("tool_calls")) message["tool_calls"] = Json::array();
+    message["tool_calls"].push_back(
+        {{"id", std::move(id)},
+         {"type", "function"},
+         {"function", {{"name", std::move(name)}, {"arguments", std::move(arguments)}}}});
+    return {};
+  }
+
+  Result<void> add_result(const Json& item, const std::string& at) {
+    HOCKET_TRY(std::string id, string_of(item, "call_id", at));
+    const auto output = item.find("output");
+    if (output == item.end()) return wrong(at + ".output", "is missing");
+    HOCKET_TRY(std::string text, text_of(*output, at + ".output"));
+    Json message = {{"role", "tool"}, {"tool_call_id", id}};
+    if (const std::string name = name_of_call(id); !name.empty()) message["name"] = name;
+    message["content"] = std::move(text);
+    out_.push_back(std::move(message));
+    open_ = false;
+    return {};
+  }
+
+  // What another server has sealed (encrypted_content) cannot be read, so it is left out.
+  Result<void> add_reasoning(const Json& item, const std::string& at) {
+    std::string text;
+    for (const char* name : {"content", "summary"}) {
+      const auto found = item.find(name);
+      if (found == item.end() || found->is_null() || !text.empty()) continue;
+      HOCKET_TRY(text, text_of(*found, fmt::format("{}.{}", at, name)));
+    }
+    if (text.empty()) return {};
+    if (open_ && (out_.back()["content"] != "" || out_.back().contains("tool_calls")))
+      open_ = false;
+    Json& message = assistant();
+    message["reasoning_content"] = message.value("reasoning_content", "") + text;
+    return {};
+  }
+
+  // The assistant's message that the item belongs to.
+  Json& assistant() {
+    if (!open_) out_.push_back({{"role", "assistant"}, {"content", ""}});
+    open_ = true;
+    return out_.back();
+  }
+
+  std::string name_of_call(const std::string& id) const {
+    for (auto message = out_.rbegin(); message != out_.rend(); ++message) {
+      if (!message->contains("tool_calls")) continue;
+      for (const Json& call : (*message)["tool_calls"])
+        if (call["id"] == id) return call["function"]["name"];
+    }
+    return "";
+  }
+
+  Json& out_;
+  bool open_ = false;  // the last message is the assistant's, and more may belong to it
+};
+
+}  // namespace
+
+Result<void> add_items(const Json& items, const std::string& at, Json& out) {
+  Conversation conversation(out);
+  for (size_t i = 0; i < items.size(); ++i)
+    HOCKET_TRY_VOID(conversation.add(items[i], fmt::format("{}[{}]", at, i)));
+  return {};
+}
+
+Result<Json> items_of_input(const Json& input, std::string_view id_stem) {
+  Json items = Json::array();
+  if (input.is_string()) {
+    items.push_back({{"type", "message"},
+                     {"role", "user"},
+                     {"content", Json::array({{{"type", "input_text"}, {"text", input}}})}});
+  } else if (input.is_array() && input.size() <= kItemsMax) {
+    items = input;
+  } else {
+    return wrong("input", fmt::format("must be a string or a list of up to {} items", kItemsMax));
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].is_object()) continue;  // which add_items refuses
+    if (!items[i].contains("type")) items[i]["type"] = "message";
+    if (const auto id = items[i].find("id"); id == items[i].end() || !id->is_string())
+      items[i]["id"] = fmt::format("item_{}_{}", id_stem, i);
+  }
+  return items;
+}
+
+}  // namespace hocket

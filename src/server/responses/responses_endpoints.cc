@@ -1,0 +1,172 @@
+#include "server/responses/responses_endpoints.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "server/error_map.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kBelow = "/v1/responses/";
+constexpr const char* kJsonType = "application/json";
+
+void respond(HttpExchange& exchange, const Result<std::string>& answer) {
+  if (answer)
+    exchange.respond(200, kJsonType, *answer);
+  else
+    respond_error(exchange, answer.error());
+}
+
+// The value of a query's parameter, as sent: ids and numbers need no escapes.
+std::string_view query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const size_t equals = pair.find('=');
+    if (pair.substr(0, equals) == name && equals != pair.npos) return pair.substr(equals + 1);
+  }
+  return {};
+}
+
+Error bad_query(std::string_view name, std::string_view must) {
+  return error(ErrorCode::invalid_request, "{} must be {}", name, must)
+      .with_param(std::string(name));
+}
+
+// One page of all items before the output: the newest first unless order=asc.
+Result<std::string> input_page(const ResponseStore::Record& record, std::string_view query) {
+  Json items = Json::array();
+  for (const auto& turn : record.turns) {
+    HOCKET_TRY(const Json more, parse_json(turn->str()));
+    items.insert(items.end(), more.begin(), more.end());
+  }
+  size_t limit = 20;
+  if (const auto text = query_value(query, "limit"); !text.empty()) {
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), limit);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size() || limit < 1 || limit > 100)
+      return fail(bad_query("limit", "between 1 and 100"));
+  }
+  const std::string_view order = query_value(query, "order");
+  if (!order.empty() && order != "asc" && order != "desc")
+    return fail(bad_query("order", "asc or desc"));
+  if (order != "asc") std::reverse(items.begin(), items.end());
+  size_t from = 0;
+  if (const auto after = query_value(query, "after"); !after.empty()) {
+    const auto found = std::ranges::find_if(
+        items, [&](const Json& item) { return item.value("id", "") == after; });
+    if (found == items.end()) return fail(bad_query("after", "the id of an item"));
+    from = static_cast<size_t>(found - items.begin()) + 1;
+  }
+  const size_t end = std::min(items.size(), from + limit);
+  Json page = Json::array();
+  for (size_t i = from; i < end; ++i) page.push_back(items[i]);
+  const auto id_at = [&](size_t i) { return page.empty() ? Json() : page[i].value("id", Json()); };
+  return to_text({{"object", "list"},
+                  {"data", page},
+                  {"first_id", id_at(0)},
+                  {"last_id", id_at(page.empty() ? 0 : page.size() - 1)},
+                  {"has_more", end < items.size()}});
+}
+
+// The response as it stands; one that is being cancelled says so at once.
+Result<std::string> body_of(const ResponseStore::Record& record) {
+  if (!record.running || !record.cancelled) return record.body->str();
+  HOCKET_TRY(Json body, parse_json(record.body->str()));
+  body["status"] = "cancelled";
+  return to_text(body);
+}
+
+}  // namespace
+
+ResponsesContext ResponsesEndpoints::context_of(const HttpRequest& request) const {
+  const std::string_view told = request.from_rank ? request.header(kWhoHeader) : "";
+  return {.store = parts_.store,
+          .who = told.empty() ? request.who() : told,
+          .rank = parts_.door == nullptr ? -1 : parts_.door->rank()};
+}
+
+bool ResponsesEndpoints::is_elsewhere(const std::string& id, const HttpRequest& request,
+                                      const Exchange& exchange) const {
+  if (parts_.door == nullptr || request.from_rank) return false;
+  const int rank = rank_of_response(id);
+  if (rank < 0 || rank == parts_.door->rank()) return false;
+  return parts_.door->pass_on(rank, request, exchange);
+}
+
+void ResponsesEndpoints::create(const HttpRequest& request, const Exchange& exchange,
+                                TimePoint arrived) const {
+  if (parts_.door != nullptr && !request.from_rank) {
+    auto body = parse_json_object(request.body);
+    if (!body) return respond(*exchange, std::unexpected(std::move(body).error()));
+    const auto previous = body->find("previous_response_id");
+    if (previous != body->end() && previous->is_string() &&
+        is_elsewhere(previous->get<std::string>(), request, exchange))
+      return;
+  }
+  parts_.create(request, exchange, arrived);
+}
+
+Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, const std::string& id,
+                                                std::string_view what) const {
+  const ResponsesContext context = context_of(request);
+  if (request.method == "DELETE" && what.empty()) {
+    HOCKET_TRY_VOID(find_response(context, id, "response_id"));
+    const auto gone = parts_.store->erase(id, context.who);
+    if (gone != nullptr && gone->running) parts_.reply->abort(id);
+    return to_text({{"id", id}, {"object", "response.deleted"}, {"deleted", true}});
+  }
+  HOCKET_TRY(auto record, find_response(context, id, "response_id"));
+  if (request.method == "GET" && what == "input_items") return input_page(*record, request.query);
+  if (request.method == "GET" && what.empty()) {
+    if (query_value(request.query, "stream") == "true")
+      return fail(error(ErrorCode::invalid_request, "answers that are kept are not streamed")
+                      .with_fix("leave stream out: status tells whether it has ended")
+                      .with_param("stream"));
+    return body_of(*record);
+  }
+  if (request.method == "POST" && what == "cancel") {
+    if (!record->background)
+      return fail(error(ErrorCode::invalid_request,
+                        "only answers made with \"background\": true can be cancelled")
+                      .with_fix("to end another one, close its connection"));
+    if (record->running) {
+      record = parts_.store->cancel(id, context.who);
+      parts_.reply->abort(id);
+    }
+    if (record != nullptr) return body_of(*record);
+  }
+  return fail(error(ErrorCode::not_found, "there is no {} {}", request.method,
+                    std::string_view(request.path).substr(0, 128))
+                  .with_fix("docs/api.md lists what there is"));
+}
+
+Result<std::string> ResponsesEndpoints::count_input(const HttpRequest& request) const {
+  HOCKET_TRY(const Json body, parse_json_object(request.body));
+  HOCKET_TRY(const GenerationRequest asked,
+             parse_responses(body, parts_.model, context_of(request)));
+  HOCKET_TRY(const auto ids, prompt_ids(asked.prompts.front(), asked, parts_.model));
+  return to_text({{"object", "response.input_tokens"}, {"input_tokens", ids.size()}});
+}
+
+void ResponsesEndpoints::one(const HttpRequest& request, const Exchange& exchange) const {
+  const std::string_view below = std::string_view(request.path).substr(kBelow.size());
+  if (request.method == "POST" && below == "input_tokens")
+    return respond(*exchange, count_input(request));
+  const size_t slash = below.find('/');
+  const std::string id(below.substr(0, slash));
+  const std::string_view what = slash == below.npos ? std::string_view() : below.substr(slash + 1);
+  if (is_elsewhere(id, request, exchange)) return;
+  respond(*exchange, do_with(request, id, what));
+}
+
+void ResponsesEndpoints::add_routes(std::vector<Route>& routes) {
+  routes.push_back({"POST", "/v1/responses", RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
+                      create(r, e, arrived);
+                    }});
+  routes.push_back({"GET, POST, DELETE", kBelow, RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) { one(r, e); }});
+}
+
+}  // namespace hocket

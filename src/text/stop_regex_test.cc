@@ -1,0 +1,53 @@
+#include "text/stop_regex.h"
+
+#include <gtest/gtest.h>
+
+namespace hocket {
+namespace {
+
+using Ended = std::pair<std::string, std::string>;
+
+// The answer that a text becomes, and the pattern that ended it.
+Ended in_pieces(const std::shared_ptr<const StopRegex>& regex, std::string_view text, size_t step) {
+  StopRegexSearch search(regex);
+  std::string all;
+  for (size_t i = 0; i < text.size(); i += step) {
+    const std::string_view piece = text.substr(i, step);
+    if (const auto found = search.push(piece)) {
+      all += piece.substr(0, found->kept);
+      return {all, std::string(found->pattern)};
+    }
+    all += piece;
+  }
+  return {all, std::string(search.finish().value_or(""))};
+}
+
+Ended answer(std::vector<std::string> patterns, std::string_view text) {
+  const auto regex = StopRegex::compile(std::move(patterns));
+  EXPECT_TRUE(regex.has_value());
+  const Ended whole = in_pieces(*regex, text, text.size());
+  for (size_t step = 1; step < text.size(); ++step)
+    EXPECT_EQ(in_pieces(*regex, text, step), whole) << "in pieces of " << step;
+  return whole;
+}
+
+TEST(StopRegex, EndsTheAnswerWithItsMatch) {
+  EXPECT_EQ(answer({"[0-9]{3}", "zz"}, "ab 12 345 678"), Ended("ab 12 345", "[0-9]{3}"));
+  EXPECT_EQ(answer({"x", "y"}, "no such letter"), Ended("no such letter", ""));
+  EXPECT_EQ(answer({"end$"}, "the end at the end"), Ended("the end at the end", "end$"));
+}
+
+TEST(StopRegex, SaysWhatIsWrong) {
+  const auto open = StopRegex::compile({"a", "("});
+  ASSERT_FALSE(open);
+  EXPECT_EQ(open.error().code, ErrorCode::invalid_request);
+  EXPECT_NE(open.error().message.find("unclosed group"), std::string::npos);
+  EXPECT_FALSE(StopRegex::compile({"a*"}));
+  const auto boundary = StopRegex::compile({"\\bx"});
+  ASSERT_FALSE(boundary);
+  EXPECT_EQ(boundary.error().fix, "write (?-u:\\b) in place of \\b");
+  EXPECT_TRUE(StopRegex::compile({"(?-u:\\b)x"}));
+}
+
+}  // namespace
+}  // namespace hocket
