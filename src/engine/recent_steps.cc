@@ -54,17 +54,19 @@ void RecentSteps::note(int rank, Ledger& ledger) {
   slot->spans.assign(spans.begin(), spans.begin() + static_cast<ptrdiff_t>(kept));
 }
 
-std::vector<RecentSteps::OfRank> RecentSteps::accounts() const {
+std::vector<RecentSteps::OfRank> RecentSteps::copy(With with,
+                                                   std::optional<uint64_t> number) const {
   std::vector<OfRank> all;
   for (size_t i = 0; i < tapes_.size(); ++i) {
     std::vector<std::pair<uint64_t, Step>> found;
     for (KeptStep& slot : tapes_[i]->slots) {
       const std::lock_guard lock(slot.mutex);
-      if (slot.turn == 0) continue;
-      found.emplace_back(slot.turn, Step{.number = slot.account.step,
-                                         .account = slot.account,
-                                         .plan = {},
-                                         .num_left_out = slot.num_left_out});
+      if (slot.turn == 0 || slot.account.step != number.value_or(slot.account.step)) continue;
+      Step& step = found.emplace_back(slot.turn, Step()).second;
+      step.number = slot.account.step;
+      step.account = slot.account;
+      step.num_left_out = slot.num_left_out;
+      if (with == With::spans) step.spans = slot.spans;
     }
     std::ranges::sort(found, {}, &std::pair<uint64_t, Step>::first);
     OfRank& rank = all.emplace_back();
@@ -77,42 +79,26 @@ std::vector<RecentSteps::OfRank> RecentSteps::accounts() const {
   return all;
 }
 
-// No number: all.
-std::vector<TraceTape> RecentSteps::copy(std::span<const uint64_t> numbers) const {
-  std::vector<TraceTape> taken;
-  for (size_t i = 0; i < tapes_.size(); ++i) {
-    struct Copy {
-      uint64_t turn;
-      StepAccount account;
-      std::vector<LedgerSpan> spans;
-    };
-    std::vector<Copy> copies;
-    for (KeptStep& slot : tapes_[i]->slots) {
-      const std::lock_guard lock(slot.mutex);
-      if (slot.turn == 0) continue;
-      if (!numbers.empty() && std::ranges::find(numbers, slot.account.step) == numbers.end())
-        continue;
-      copies.push_back({slot.turn, slot.account, slot.spans});
-    }
-    std::ranges::sort(copies, {}, &Copy::turn);
-    TraceTape& tape = taken.emplace_back();
-    tape.rank = options_.first_rank + static_cast<int>(i);
-    for (const Copy& step : copies) {
+std::vector<RecentSteps::OfRank> RecentSteps::accounts() const {
+  return copy(With::accounts, std::nullopt);
+}
+
+std::vector<RecentSteps::OfRank> RecentSteps::steps(std::optional<uint64_t> number) const {
+  return copy(With::spans, number);
+}
+
+Result<std::string> RecentSteps::trace() const {
+  std::vector<TraceTape> tapes;
+  for (const OfRank& rank : steps(std::nullopt)) {
+    TraceTape& tape = tapes.emplace_back();
+    tape.rank = rank.rank;
+    for (const Step& step : rank.steps) {
       tape.spans.insert(tape.spans.end(), step.spans.begin(), step.spans.end());
       tape.steps.push_back({.account = step.account, .end_span = tape.spans.size()});
     }
   }
-  return taken;
-}
-
-std::vector<TraceTape> RecentSteps::tapes(uint64_t number) const {
-  return copy(std::span(&number, 1));
-}
-
-Result<std::string> RecentSteps::trace() const {
   return trace_text(
-      {.model = options_.model, .num_ranks = options_.num_ranks, .orders = options_.orders},
-      copy({}));
+      {.model = options_.model, .num_ranks = options_.num_ranks, .orders = options_.orders}, tapes);
 }
 
 }  // namespace hocket

@@ -2,7 +2,7 @@
 // them. Always on: what was slow a moment ago can still be looked at.
 //
 //   engine*   note() note() note() ...            copies what the ledger kept into the oldest slot
-//   any           accounts()   tapes()            copy slots out, one at a time
+//   any           accounts()   steps()            copy slots out, one at a time
 //
 // Memory: kSteps slots a rank, of at most kMostSpans spans; what a step has more is counted and
 // left out. A slot that is being read is passed over: the engine waits for nobody.
@@ -11,7 +11,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,25 +39,27 @@ class RecentSteps {
   void note(int rank, Ledger& ledger);
 
   struct Step {
-    uint64_t number = 0;  // as the ranks agreed, or counted here where there is one rank
-    StepAccount account;
+    uint64_t number = 0;      // as the ranks agreed, or counted here where there is one rank
+    StepAccount account;      // its step is that number
     std::string plan;         // its name
     size_t num_left_out = 0;  // spans
+    std::vector<LedgerSpan> spans;
   };
   struct OfRank {
     int rank = 0;
     std::vector<Step> steps;  // oldest first
   };
-  // Thread: any, as are all below.
+  // Without their spans.   Thread: any, as are all below.
   std::vector<OfRank> accounts() const;
-  // Of every rank that has that step. The account's step is the number above.
-  std::vector<TraceTape> tapes(uint64_t number) const;
+  // With them: one step, of every rank that has it still; none: all.
+  std::vector<OfRank> steps(std::optional<uint64_t> number) const;
   // All that are kept, as one timeline for Perfetto. Errors: io, where memory cannot be written to.
   Result<std::string> trace() const;
 
  private:
   struct Tape;
-  std::vector<TraceTape> copy(std::span<const uint64_t> numbers) const;
+  enum class With : uint8_t { accounts, spans };
+  std::vector<OfRank> copy(With with, std::optional<uint64_t> number) const;
 
   const Options options_;
   std::vector<std::unique_ptr<Tape>> tapes_;

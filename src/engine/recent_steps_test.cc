@@ -66,11 +66,16 @@ TEST_F(RecentStepsTest, KeepsTheNewestWithWhatWasBooked) {
   EXPECT_EQ(last.account.took, 100us);
   EXPECT_EQ(last.account.compute[static_cast<size_t>(Op::experts)], 40us);
 
-  const auto tapes = recent.tapes(70);
-  ASSERT_THAT(tapes, SizeIs(2));
-  ASSERT_THAT(tapes[0].spans, SizeIs(2));
-  EXPECT_EQ(tapes[0].spans[1].op, Op::experts);
-  EXPECT_THAT(recent.tapes(3)[0].steps, IsEmpty());
+  EXPECT_THAT(last.spans, IsEmpty());
+  const auto one = recent.steps(70);
+  ASSERT_THAT(one, SizeIs(2));
+  ASSERT_THAT(one[0].steps, SizeIs(1));
+  ASSERT_THAT(one[0].steps[0].spans, SizeIs(2));
+  EXPECT_EQ(one[0].steps[0].spans[1].op, Op::experts);
+  EXPECT_THAT(recent.steps(3)[0].steps, IsEmpty());
+  const auto whole = recent.steps(std::nullopt);
+  ASSERT_THAT(whole[1].steps, SizeIs(RecentSteps::kSteps));
+  for (const RecentSteps::Step& step : whole[1].steps) EXPECT_THAT(step.spans, SizeIs(2));
 }
 
 TEST_F(RecentStepsTest, OneRankCountsForItself) {
@@ -84,8 +89,9 @@ TEST_F(RecentStepsTest, OneRankCountsForItself) {
   ledger.end_step(clock_.now());  // without a pass
   recent.note(0, ledger);
   EXPECT_THAT(numbers(recent.accounts()[0]), ElementsAre(1, 2, 3));
-  EXPECT_THAT(recent.tapes(1)[0].spans, IsEmpty());  // nobody had asked the ledger for spans
-  EXPECT_THAT(recent.tapes(2)[0].spans, SizeIs(2));
+  const auto whole = recent.steps(std::nullopt);
+  EXPECT_THAT(whole[0].steps[0].spans, IsEmpty());  // nobody had asked the ledger for spans
+  EXPECT_THAT(whole[0].steps[1].spans, SizeIs(2));
 }
 
 TEST_F(RecentStepsTest, TheTraceHasAllOfThem) {
@@ -120,8 +126,8 @@ TEST_F(RecentStepsTest, ReadersAndTheEngineDoNotDisturbEachOther) {
         ASSERT_EQ(step.account.took, 100us);
         last = step.number;
       }
-      for (const TraceTape& tape : recent.tapes(last))
-        ASSERT_LE(tape.spans.size(), 2 * tape.steps.size());
+      for (const RecentSteps::OfRank& rank : recent.steps(last))
+        for (const RecentSteps::Step& step : rank.steps) ASSERT_LE(step.spans.size(), 2u);
     }
   });
   Ledger ledger({.num_layers = 1}, clock_);

@@ -242,14 +242,21 @@ onPage("steps are kept, drawn and saved", "/#/timeline", async (page) => {
   const newest = await page.locator(".step.chosen").getAttribute("aria-label");
   await page.locator(".step.chosen").focus();
   await page.keyboard.press("ArrowLeft");
-  assert.notEqual(await page.locator(".step.chosen").getAttribute("aria-label"), newest);
   await page.getByText("held; the arrow keys").waitFor();
+  assert.notEqual(await page.locator(".step.chosen").getAttribute("aria-label"), newest);
+  const held = await page.locator(".step").first().getAttribute("aria-label");
+  await (await server.ask({ max_tokens: 90 })).json(); // more steps than are kept
+  await page.keyboard.press("Home");
+  assert.equal(await page.locator(".step.chosen").getAttribute("aria-label"), held);
   const lanes = page.locator(".lanes");
   await lanes.waitFor();
   const box = await lanes.boundingBox();
   await page.mouse.move(box.x + box.width / 2, box.y + 30);
   assert.match(await page.locator(".heat-note").innerText(), /\d (µs|ms)/);
   assert.equal(await page.locator(".account").count(), 2);
+  await page.getByLabel("Follow the newest").click();
+  await page.getByText("following the newest").waitFor();
+  await page.waitForFunction((old) => document.querySelector(".step").getAttribute("aria-label") !== old, held);
   const [saved] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download" }).click()]);
   const trace = JSON.parse(readFileSync(await saved.path(), "utf8"));
   const steps = trace.traceEvents.filter((event) => event.cat === "step");

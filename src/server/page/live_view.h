@@ -28,10 +28,12 @@ struct LiveView {
 };
 Json live_json(const LiveView& view, TimePoint now);
 
-// The newest steps of the ranks here, without their operations. recent: null where steps are not
-// booked; the answer says so.
+// The newest steps of the ranks here, and the newest of them with its operations. recent: null
+// where steps are not booked; the answer says so.
 Json steps_json(const RecentSteps* recent);
-// `/steps/trace`: all of them as a timeline for Perfetto; `/steps/17`: step 17 with its operations.
+// `/steps/all`: the same with the operations of all; `/steps/trace`: all as a timeline for
+// Perfetto;
+// `/steps/17`: step 17 with its operations.
 // Errors: not_found (no such step any more, with those there are), invalid_request (steps are not
 // booked, with the remedy).
 Result<std::string> step_text(const RecentSteps* recent, std::string_view path);

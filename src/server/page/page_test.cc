@@ -158,6 +158,12 @@ TEST(Page, StepsAreToldWhereTheyAreBooked) {
   }
   const Json steps = steps_json(&recent);
   EXPECT_EQ(steps["booked"], true);
+  ASSERT_EQ(steps["details"].size(), 1u);
+  EXPECT_EQ(steps["details"][0]["step"], 2);
+  const Json all = Json::parse(step_text(&recent, "/steps/all").value_or("null"));
+  ASSERT_EQ(all["details"].size(), 2u);
+  EXPECT_EQ(all["details"][1], steps["details"][0]);
+  EXPECT_EQ(all["ranks"], steps["ranks"]);
   const Json& step = steps["ranks"][0]["steps"][1];
   EXPECT_EQ(step["step"], 2);
   EXPECT_EQ(step["phase"], "prefill");

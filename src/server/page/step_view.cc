@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "compute/overlap/op.h"
 #include "server/page/live_view.h"
@@ -75,61 +77,84 @@ Json span_json(const LedgerSpan& span, TimePoint zero) {
                       us(span.begin - zero), us(span.end - zero), span.bytes});
 }
 
-Result<std::string> step_with_spans(const RecentSteps& recent, uint64_t number) {
-  const std::vector<TraceTape> tapes = recent.tapes(number);
-  const StepAccount* first = nullptr;
-  for (const TraceTape& tape : tapes)
-    if (!tape.steps.empty() && (first == nullptr || tape.steps[0].account.begin < first->begin))
-      first = &tape.steps[0].account;
-  if (first == nullptr)
-    return fail(
-        error(ErrorCode::not_found, "step {} is not among the last {}", number, RecentSteps::kSteps)
-            .with_fix("/steps lists those there are"));
-  const TimePoint zero = first->begin;
+using OfRank = RecentSteps::OfRank;
+
+// One step with its spans, of the ranks that have it. Times from its earliest beginning.
+Json whole_json(uint64_t number, const std::vector<OfRank>& all) {
+  std::vector<std::pair<int, const RecentSteps::Step*>> here;
+  TimePoint zero = TimePoint::max();
+  for (const OfRank& rank : all)
+    for (const RecentSteps::Step& step : rank.steps) {
+      if (step.number != number) continue;
+      here.emplace_back(rank.rank, &step);
+      zero = std::min(zero, step.account.begin);
+    }
   Json ranks = Json::array();
-  for (const TraceTape& tape : tapes) {
-    if (tape.steps.empty()) continue;
-    const StepAccount& a = tape.steps[0].account;
+  for (const auto& [rank, step] : here) {
     Json spans = Json::array();
-    for (size_t i = 0; i < tape.steps[0].end_span; ++i)
-      spans.push_back(span_json(tape.spans[i], zero));
-    ranks.push_back({{"dp_rank", tape.rank},
-                     {"from_us", us(a.begin - zero)},
-                     {"took_us", us(a.took)},
-                     {"half_rows", a.half_rows},
+    for (const LedgerSpan& span : step->spans) spans.push_back(span_json(span, zero));
+    ranks.push_back({{"dp_rank", rank},
+                     {"from_us", us(step->account.begin - zero)},
+                     {"took_us", us(step->account.took)},
+                     {"half_rows", step->account.half_rows},
                      {"spans", std::move(spans)}});
   }
-  return to_text(
-      {{"step", number},
-       {"at_us", us(zero.time_since_epoch())},
-       {"columns", {"kind", "what", "half", "part", "layer", "from_us", "to_us", "bytes"}},
-       {"ranks", std::move(ranks)}});
+  return {{"step", number},
+          {"columns", {"kind", "what", "half", "part", "layer", "from_us", "to_us", "bytes"}},
+          {"ranks", std::move(ranks)}};
 }
 
-}  // namespace
-
-Json steps_json(const RecentSteps* recent) {
+Json accounts_json(const std::vector<OfRank>& all) {
   Json ranks = Json::array();
   bool exact = false;
   size_t num_left_out = 0;
-  if (recent != nullptr) {
-    for (const RecentSteps::OfRank& rank : recent->accounts()) {
-      Json steps = Json::array();
-      for (const RecentSteps::Step& step : rank.steps) {
-        steps.push_back(account_json(step));
-        exact = step.account.exact_arrival;
-        num_left_out += step.num_left_out;
-      }
-      ranks.push_back({{"dp_rank", rank.rank}, {"steps", std::move(steps)}});
+  for (const OfRank& rank : all) {
+    Json steps = Json::array();
+    for (const RecentSteps::Step& step : rank.steps) {
+      steps.push_back(account_json(step));
+      exact = step.account.exact_arrival;
+      num_left_out += step.num_left_out;
     }
+    ranks.push_back({{"dp_rank", rank.rank}, {"steps", std::move(steps)}});
   }
-  return {{"booked", recent != nullptr},
+  return {{"booked", true},
           {"most_steps", RecentSteps::kSteps},
           {"now_us", us(RealClock().now().time_since_epoch())},
           {"exact_arrival", exact},
           {"spans_left_out", num_left_out},
           {"ops", ops_json()},
           {"ranks", std::move(ranks)}};
+}
+
+// The newest that all ranks have; 0: there is none.
+uint64_t newest_of(const std::vector<OfRank>& all) {
+  uint64_t newest = UINT64_MAX;
+  for (const OfRank& rank : all)
+    newest = std::min(newest, rank.steps.empty() ? 0 : rank.steps.back().number);
+  return all.empty() ? 0 : newest;
+}
+
+std::string all_text(const RecentSteps& recent) {
+  const std::vector<OfRank> all = recent.steps(std::nullopt);
+  std::set<uint64_t> numbers;
+  for (const OfRank& rank : all)
+    for (const RecentSteps::Step& step : rank.steps) numbers.insert(step.number);
+  Json out = accounts_json(all);
+  out["details"] = Json::array();
+  for (const uint64_t number : numbers) out["details"].push_back(whole_json(number, all));
+  return to_text(out);
+}
+
+}  // namespace
+
+Json steps_json(const RecentSteps* recent) {
+  if (recent == nullptr) return {{"booked", false}};
+  const std::vector<OfRank> all = recent->accounts();
+  Json out = accounts_json(all);
+  const uint64_t newest = newest_of(all);
+  out["details"] = Json::array();
+  if (newest != 0) out["details"].push_back(whole_json(newest, recent->steps(newest)));
+  return out;
 }
 
 Result<std::string> step_text(const RecentSteps* recent, std::string_view path) {
@@ -139,12 +164,18 @@ Result<std::string> step_text(const RecentSteps* recent, std::string_view path) 
                     .with_fix("start the server with --disable-overlap-schedule"));
   const std::string_view name = path.substr(kStepsPath.size());
   if (name == "trace") return recent->trace();
+  if (name == "all") return all_text(*recent);
   uint64_t number = 0;
   const auto [end, wrong] = std::from_chars(name.data(), name.data() + name.size(), number);
   if (wrong != std::errc() || end != name.data() + name.size())
     return fail(error(ErrorCode::not_found, "there is no {}", path.substr(0, 128))
-                    .with_fix("/steps/NUMBER or /steps/trace"));
-  return step_with_spans(*recent, number);
+                    .with_fix("/steps/NUMBER, /steps/all or /steps/trace"));
+  const std::vector<OfRank> here = recent->steps(number);
+  if (std::ranges::all_of(here, [](const OfRank& rank) { return rank.steps.empty(); }))
+    return fail(
+        error(ErrorCode::not_found, "step {} is not among the last {}", number, RecentSteps::kSteps)
+            .with_fix("/steps lists those there are"));
+  return to_text(whole_json(number, here));
 }
 
 }  // namespace hocket

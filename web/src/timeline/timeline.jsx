@@ -23,8 +23,10 @@ function Columns({ steps, ops, chosen, onChoose }) {
     const i = steps.findIndex((s) => s.step === chosen);
     const next = Math.min(steps.length - 1, Math.max(0, (i < 0 ? steps.length - 1 : i) + move));
     onChoose(steps[next].step);
-    box.current.children[next].focus();
   };
+  useEffect(() => {
+    if (box.current.contains(document.activeElement)) box.current.querySelector(".chosen")?.focus();
+  }, [chosen]);
   return (
     <div class="steps" ref={box} role="listbox" aria-label="Steps, oldest first" onKeyDown={onKey}>
       {steps.map((step) => {
@@ -87,16 +89,21 @@ function Account({ step, rank, ops, several }) {
   );
 }
 
+// The step of that number; of a server that has gone on since, the one that stands there now.
+function sameStep(next, rank, step, place) {
+  const steps = (next.ranks.find((r) => r.dp_rank === rank) ?? next.ranks[0])?.steps ?? [];
+  if (steps.some((s) => s.step === step)) return step;
+  return steps[Math.min(place, steps.length - 1)]?.step ?? null;
+}
+
 export function TimelinePage() {
   const [all, setAll] = useState(null);
   const [error, setError] = useState(null);
   const [following, setFollowing] = useState(true);
   const [rank, setRank] = useState(null);
   const [chosen, setChosen] = useState(null);
-  const [detail, setDetail] = useState(null);
   const [busy, setBusy] = useState(false);
   const paused = useRef(false);
-  paused.current = !following;
 
   const look = async () => {
     try {
@@ -116,17 +123,30 @@ export function TimelinePage() {
   const told = all?.ranks.find((r) => r.dp_rank === rank) ?? all?.ranks[0];
   const steps = told?.steps ?? [];
   const newest = steps.at(-1)?.step ?? null;
-  const current = following || chosen === null || !steps.some((s) => s.step === chosen) ? newest : chosen;
-  useEffect(() => {
-    if (current === null) return undefined;
-    const control = new AbortController();
-    getJson(`/steps/${current}`, control.signal).then(setDetail, (failed) => failed.name === "AbortError" || failed.status === 404 || setError(failed));
-    return () => control.abort();
-  }, [current]);
+  // While it follows, the newest step that all ranks have told of.
+  const current = following ? (all?.details.at(-1)?.step ?? newest) : steps.some((s) => s.step === chosen) ? chosen : newest;
+  const detail = all?.details.find((d) => d.step === current) ?? null;
 
-  const choose = (step) => {
-    setFollowing(false);
-    setChosen(step);
+  // Holding takes all kept steps with their operations at once: a moment later they may be others.
+  const choose = async (step) => {
+    if (!following) return setChosen(step);
+    const place = steps.findIndex((s) => s.step === step);
+    paused.current = true;
+    try {
+      const next = await getJson("/steps/all");
+      setAll(next);
+      setChosen(sameStep(next, told.dp_rank, step, place));
+      setFollowing(false);
+    } catch (failed) {
+      paused.current = false;
+      setError(failed);
+    }
+    return undefined;
+  };
+  const follow = () => {
+    paused.current = false;
+    setFollowing(true);
+    look();
   };
   const act = async (what) => {
     setBusy(true);
@@ -163,7 +183,7 @@ export function TimelinePage() {
             ))}
           </select>
         )}
-        <IconButton icon={following ? "pause" : "play"} label={following ? "Hold" : "Follow the newest"} pressed={!following} onClick={() => (following ? choose(newest) : (setFollowing(true), look()))} />
+        <IconButton icon={following ? "pause" : "play"} label={following ? "Hold" : "Follow the newest"} pressed={!following} onClick={() => (following ? choose(current) : follow())} />
         <button type="button" disabled={busy || newest === null} onClick={() => act(saveTrace)}>
           <Icon name="save" size={16} /> <span class="wide-only">Download</span>
         </button>
@@ -187,8 +207,8 @@ export function TimelinePage() {
             <Columns steps={steps} ops={all.ops} chosen={current} onChoose={choose} />
             <Legend items={parts.filter((part, i) => steps.some((s) => split(s, all.ops)[i] > 0)).map((part) => ({ name: part.name, tone: part.tone }))} />
           </Card>
-          <Card title={`Step ${here.step}`} note={`${exact(here.kv_tokens)} keys read${detail?.step === here.step && detail.ranks[0]?.half_rows[1] > 0 ? `, halves of ${detail.ranks[0].half_rows.join(" and ")} rows` : ""}`}>
-            {detail && detail.ranks.some((r) => r.spans.length > 0) ? <Lanes step={detail} /> : detail && <Notice>Of this step only the sums are known.</Notice>}
+          <Card title={`Step ${here.step}`} note={`${exact(here.kv_tokens)} keys read${detail?.ranks[0]?.half_rows[1] > 0 ? `, halves of ${detail.ranks[0].half_rows.join(" and ")} rows` : ""}`}>
+            {detail?.ranks.some((r) => r.spans.length > 0) ? <Lanes step={detail} /> : <Notice>Of this step only the sums are known.</Notice>}
             {several && <Legend items={[{ name: "on the wire", tone: wireTone }, { name: "half b is paler", tone: "op-attention paler" }]} />}
           </Card>
           <Card title="Where the time went">
