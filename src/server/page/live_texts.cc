@@ -6,7 +6,19 @@ namespace hocket {
 namespace {
 
 std::string_view name_of(Api api) {
-  return api == Api::chat ? "chat" : api == Api::completions ? "completions" : "generate";
+  switch (api) {
+    case Api::chat:
+      return "chat";
+    case Api::completions:
+      return "completions";
+    case Api::generate:
+      return "generate";
+    case Api::responses:
+      return "responses";
+    case Api::messages:
+      return "messages";
+  }
+  return "generate";
 }
 
 }  // namespace
