@@ -3,7 +3,9 @@
 // rank, 6 watchdog, 7 port in use.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -21,7 +23,15 @@ int bench(const Arguments& arguments);
 int simulate(const Arguments& arguments);
 int trace(const Arguments& arguments);
 int doctor(const Arguments& arguments);
+int docs(const Arguments& arguments);
 int version(const Arguments& arguments);
+
+struct Command {
+  std::string_view name, about;
+  int (*run)(const Arguments&);
+};
+// All of them, in the order of `hocket help`.
+std::span<const Command> commands();
 
 // Prints the error as the last lines on stderr and returns its exit status.
 int report(const Error& e);

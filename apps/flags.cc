@@ -2,12 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <iterator>
 #include <map>
 #include <string_view>
 
+#include "apps/flag_pages.h"
 #include "apps/yaml_file.h"
 #include "base/nearest.h"
 
@@ -68,13 +68,6 @@ std::string suggestion(std::string_view name, const std::vector<std::string>& na
   const std::vector<std::string_view> candidates(names.begin(), names.end());
   const auto near = nearest_name(name, candidates);
   return near ? fmt::format("{}?", *near) : otherwise;
-}
-
-std::string variable_name(std::string_view flag) {
-  std::string name = "HOCKET_";
-  for (const char c : flag)
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
 }
 
 void add_flag(CLI::App& app, const FlagGroup& group, const Flag& flag) {
@@ -339,6 +332,12 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
 }
 
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments) {
+  if (constexpr std::string_view kForm = "--help=";
+      arguments.size() == 1 && arguments[0].starts_with(kForm)) {
+    HOCKET_TRY(const std::string page, flag_page(line, arguments[0].substr(kForm.size())));
+    fmt::print("{}", page);
+    return false;
+  }
   CLI::App app(line.about, line.command);
   app.allow_extras();
   std::string config;

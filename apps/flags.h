@@ -49,9 +49,8 @@ struct CommandLine {
 };
 
 // Fills the targets from variables, file and arguments (without program and command name). Prints
-// the help and returns false for
-// --help. Errors: unknown_flag (with the nearest name or the translation), bad_value, io (the
-// file).
+// the help and returns false for --help, and for --help=FORM alone (flag_pages.h).
+// Errors: unknown_flag (with the nearest name or the translation), bad_value, io (the file).
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);
 
 }  // namespace hocket

@@ -3,18 +3,12 @@
 
 #include <array>
 #include <cstdio>
-#include <string_view>
 
 #include "apps/commands.h"
 #include "base/nearest.h"
 
 namespace hocket {
 namespace {
-
-struct Command {
-  std::string_view name, about;
-  int (*run)(const Arguments&);
-};
 
 constexpr std::array kCommands = {
     Command{"serve", "OpenAI-compatible server", serve},
@@ -26,6 +20,7 @@ constexpr std::array kCommands = {
     Command{"simulate", "traffic through the real scheduler in virtual time", simulate},
     Command{"trace", "a profile of /start_profile as text; several as one", trace},
     Command{"doctor", "what this machine offers, and what to change", doctor},
+    Command{"docs", "flags | man | completion: pages made from the flags of all commands", docs},
     Command{"version", "version, compiler, instruction sets", version},
 };
 
@@ -56,6 +51,10 @@ int dispatch(const Arguments& arguments) {
 }
 
 }  // namespace
+
+std::span<const Command> commands() {
+  return kCommands;
+}
 
 int report(const Error& e) {
   std::fflush(stdout);

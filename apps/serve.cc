@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/running_server.h"
+#include "apps/service_manager.h"
 #include "apps/until_signal.h"
 #include "base/log.h"
 
@@ -71,15 +72,19 @@ Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
   return plan;
 }
 
-// Tells when the service becomes ready, and when it is no longer.
+// Tells when the service becomes ready, and when it is no longer: the log, and systemd.
 class Readiness {
  public:
   explicit Readiness(std::string url) : url_(std::move(url)) {}
   void tell(const Generator& generator) {
+    tell_service_manager("WATCHDOG=1");
     const std::optional<Error> lost = generator.stats().lost;
     if (ready_ == !lost.has_value()) return;
+    const std::string& model = generator.info().served_model_name;
+    tell_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
+                              : fmt::format("READY=1\nSTATUS={} serving {}", url_, model));
     if (!lost)
-      tell_ready(generator.info().served_model_name);
+      tell_ready(model);
     else if (!ready_)
       log::info("listening: {}, not ready yet: {}", url_, lost->message);
     else
@@ -129,6 +134,7 @@ Result<int> serve_model(const Arguments& arguments) {
     return cluster ? cluster->watch() : Result<void>{};
   };
   const auto on_signal = [&](int number) {
+    tell_service_manager("STOPPING=1");
     if (cluster) cluster->forward_signal(number);
   };
   return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s,

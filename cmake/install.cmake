@@ -1,4 +1,4 @@
-# libhocket.so, and what `cmake --install` puts where. Three parts, each of which can be had alone
+# libhocket.so, the pages made from the flags, and what `cmake --install` puts where. Three parts, each of which can be had alone
 # (`cmake --install build/release --component server`): server, library, development.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -14,8 +14,21 @@ set_target_properties(hocket_shared PROPERTIES
   OUTPUT_NAME hocket EXPORT_NAME hocket LINKER_LANGUAGE CXX LINK_DEPENDS ${HOCKET_SYMBOLS}
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 
+# The man page and the completion of bash are what the program says of itself.
+set(HOCKET_PAGES ${CMAKE_BINARY_DIR}/pages)
+add_custom_command(
+  OUTPUT ${HOCKET_PAGES}/hocket.1 ${HOCKET_PAGES}/hocket.bash
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${HOCKET_PAGES}
+  COMMAND $<TARGET_FILE:hocket> docs man > ${HOCKET_PAGES}/hocket.1
+  COMMAND $<TARGET_FILE:hocket> docs completion > ${HOCKET_PAGES}/hocket.bash
+  DEPENDS hocket VERBATIM)
+add_custom_target(hocket_pages ALL DEPENDS ${HOCKET_PAGES}/hocket.1 ${HOCKET_PAGES}/hocket.bash)
+
 install(TARGETS hocket RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT server)
 install(DIRECTORY models/hocket-tiny-qwen3-moe DESTINATION ${CMAKE_INSTALL_DATADIR}/hocket/models COMPONENT server)
+install(FILES ${HOCKET_PAGES}/hocket.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT server)
+install(FILES ${HOCKET_PAGES}/hocket.bash RENAME hocket
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT server)
 
 install(TARGETS hocket_shared EXPORT hocketTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)

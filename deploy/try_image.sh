@@ -14,16 +14,16 @@ end() {
 }
 trap end EXIT
 
-mkdir "$work/layout" "$work/root"
+mkdir "$work/layout" "$work/files"
 tar -C "$work/layout" -xf "$1"
 for layer in $(sed 's/.*"Layers":\[\([^]]*\)\].*/\1/; s/[",]/ /g' "$work/layout/manifest.json"); do
-  tar -C "$work/root" -xzf "$work/layout/$layer"
+  tar -C "$work/files" -xzf "$work/layout/$layer"
 done
 (cd "$work/layout/blobs/sha256" && for blob in *; do printf '%s  %s\n' "$blob" "$blob"; done | sha256sum --quiet -c)
 
 # The child is a process space of its own: /proc lasts as long as it does, and so does everything in it.
-unshare --mount --pid --fork --kill-child sh -c "mount -t proc proc '$work/root/proc' &&
-  exec chroot --userspec=10001:10001 '$work/root' /usr/bin/hocket serve --host 127.0.0.1 --port $port" >"$work/log" 2>&1 &
+unshare --mount --pid --fork --kill-child sh -c "mount -t proc proc '$work/files/proc' &&
+  exec chroot --userspec=10001:10001 '$work/files' /usr/bin/hocket serve --host 127.0.0.1 --port $port" >"$work/log" 2>&1 &
 pid=$!
 tries=0
 until curl -sf "http://127.0.0.1:$port/readyz" >/dev/null; do
@@ -35,7 +35,7 @@ until curl -sf "http://127.0.0.1:$port/readyz" >/dev/null; do
   fi
   sleep 0.1
 done
-chroot "$work/root" wget -q -O /dev/null "http://127.0.0.1:$port/readyz"
+chroot "$work/files" wget -q -O /dev/null "http://127.0.0.1:$port/readyz"
 answer=$(curl -sf "http://127.0.0.1:$port/v1/chat/completions" -H 'Content-Type: application/json' \
   -d '{"messages": [{"role": "user", "content": "What is 7 + 5?"}], "temperature": 0}')
 case $answer in

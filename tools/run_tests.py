@@ -5,8 +5,9 @@
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
 (those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
-manifests (`deploy/` against the schemas of its readers), hosts (ranks in processes and hosts of their own, with faults),
-page (the page in a headless Chromium, and whether its bundle is what its source gives).
+manifests (`deploy/` against the schemas of its readers), packages (what is installed: C library, Python package, man page, site),
+hosts (ranks in processes and hosts of their own, with faults), page (the page in a headless Chromium, and whether its bundle is what its
+source gives).
 """
 
 import argparse
@@ -20,7 +21,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "manifests", "hosts", "page")
+PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "manifests", "packages", "page", "hosts")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 LIMIT_S = 900  # one program; a hang is a failure, not a wait
 FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
@@ -360,7 +361,8 @@ def main():
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
-    wanted = arguments.parts or ("unit", "kernels", "golden", "api", "manifests", "hosts", "page")  # these hold every test once
+    every = ("unit", "kernels", "golden", "api", "manifests", "packages", "hosts", "page")  # these hold every test once
+    wanted = arguments.parts or every
     tally = Tally()
     programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
     if "unit" in wanted:
@@ -376,7 +378,7 @@ def main():
                 run_gtest(program, tally, ":".join(suites))
     if "golden" in wanted:
         run_golden(arguments.build, tally)
-    for part in ("api", "manifests"):
+    for part in ("api", "manifests", "packages"):
         if part in wanted:
             run_pytest(arguments.build, tally, part)
     if "hosts" in wanted:

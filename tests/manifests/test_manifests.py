@@ -17,6 +17,7 @@ FOLDER = ROOT / "deploy/kubernetes"
 PAGE = ROOT / "docs/deploy.md"
 SBATCH = ROOT / "deploy/slurm/hocket.sbatch"
 UNIT = ROOT / "deploy/systemd/hocket@.service"
+SINGLE = ROOT / "deploy/systemd/hocket.service"
 VERSIONS = ("1.28", kubernetes_validate.latest_version())  # the oldest we promise, the newest the package knows
 LABEL = {"app.kubernetes.io/name": "hocket"}
 
@@ -175,7 +176,7 @@ def test_every_flag_and_variable_is_one_of_the_server(hocket):
     known = set(re.findall(r"--([a-z][a-z0-9-]*)", output))
     variables = {"HOCKET_" + flag.upper().replace("-", "_") for flag in known} | {"HOCKET_SERVICE", "HOCKET_ISA"}
     wanted = {a.removeprefix("--").split("=")[0] for a in hocket["args"] if a.startswith("--")}
-    texts = [path.read_text(encoding="utf-8") for path in (PAGE, SBATCH, UNIT)]
+    texts = [path.read_text(encoding="utf-8") for path in (PAGE, SBATCH, UNIT, SINGLE)]
     for text in texts:
         for command in re.findall(r"hocket[\"']? serve((?:[^\n\\]|\\\n)*)", text):
             wanted.update(re.findall(r"(?<=\s)--([a-z][a-z0-9-]*)", command))
@@ -187,9 +188,11 @@ def test_every_flag_and_variable_is_one_of_the_server(hocket):
 
 
 @needs("systemd-analyze")
-def test_systemd_reads_the_unit(tmp_path):
-    copied = tmp_path / UNIT.name
-    copied.write_text(UNIT.read_text(encoding="utf-8").replace("/usr/local/bin/hocket", "/bin/true"), encoding="utf-8")
+@pytest.mark.parametrize("unit", [UNIT, SINGLE], ids=lambda unit: unit.name)
+def test_systemd_reads_the_unit(unit, tmp_path):
+    copied = tmp_path / unit.name
+    program = re.search(r"ExecStart=(\S+)", unit.read_text(encoding="utf-8")).group(1)
+    copied.write_text(unit.read_text(encoding="utf-8").replace(program, "/bin/true"), encoding="utf-8")
     status, output = run("systemd-analyze", "verify", "--man=no", copied)
     assert status == 0 and not output, output
     copied.write_text(copied.read_text(encoding="utf-8").replace("Restart=", "Restrat="), encoding="utf-8")

@@ -1,0 +1,112 @@
+#!/bin/sh
+# Debian packages of a built tree: hocket (the server), libhocket0 and libhocket-dev (the C interface).
+#
+#   deploy/deb.sh [-b BUILD] [-o FOLDER]     wants cmake, dpkg-dev, and what `./hocket build` left in BUILD
+#
+#   -b  build/release        -o  where the packages go: build
+#
+# DEBFULLNAME and DEBEMAIL say who answers for them.
+set -eu
+
+root=$(dirname "$(dirname "$(readlink -f "$0")")")
+build=$root/build/release out=$root/build
+version=$(sed -n 's/^project(hocket VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
+epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH=$epoch
+while getopts b:o: option; do
+  case $option in
+    b) build=$(readlink -f "$OPTARG") ;;
+    o) mkdir -p "$OPTARG" && out=$(readlink -f "$OPTARG") ;;
+    *) exit 2 ;;
+  esac
+done
+[ -f "$build/libhocket.so" ] && [ -f "$build/pages/hocket.1" ] ||
+  { printf 'error: %s is not built\n  fix: ./hocket build\n' "$build" >&2; exit 2; }
+for tool in cmake dpkg-deb dpkg-shlibdeps strip; do
+  command -v $tool >/dev/null || { printf 'error: there is no %s\n  fix: apt-get install cmake dpkg-dev binutils\n' $tool >&2; exit 2; }
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+umask 022
+changed=$(date -u -R -d "@$epoch")
+maintainer="${DEBFULLNAME:-hocket} <${DEBEMAIL:-hocket@localhost.localdomain}>"
+
+put() { # component package
+  DESTDIR=$work/$2 cmake --install "$build" --prefix /usr --component "$1" --strip >"$work/install.log" ||
+    { cat "$work/install.log" >&2; exit 1; }
+}
+
+papers() { # package: who may do what with it, and what changed
+  folder=$work/$1/usr/share/doc/$1
+  mkdir -p "$folder"
+  {
+    printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: hocket\n\n'
+    printf 'Files: *\nCopyright: 2026 the hocket authors\nLicense: Apache-2.0\n On Debian systems the text of the Apache License 2.0 is in\n'
+    printf ' /usr/share/common-licenses/Apache-2.0.\n'
+  } >"$folder/copyright"
+  printf 'hocket (%s) unstable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n' "$version" "$version" "$maintainer" "$changed" |
+    gzip -9n >"$folder/changelog.gz"
+}
+
+libraries_of() { # files: the packages whose libraries they load
+  mkdir -p "$work/shlibs/debian"
+  printf 'Source: hocket\n\nPackage: hocket\nArchitecture: amd64\n' >"$work/shlibs/debian/control"
+  (cd "$work/shlibs" && dpkg-shlibdeps -O -l"$work/libhocket0/usr/lib" "$@" 2>"$work/shlibs.log") | sed -n 's/^shlibs:Depends=//p'
+}
+
+pack() { # package section depends description, and more fields on stdin
+  folder=$work/$1
+  mkdir -p "$folder/DEBIAN"
+  find "$folder" -path "$folder/DEBIAN" -prune -o -type f -printf '%P\n' | sort | (cd "$folder" && xargs -d '\n' md5sum) >"$folder/DEBIAN/md5sums"
+  {
+    printf 'Package: %s\nSource: hocket\nVersion: %s\nArchitecture: amd64\nMaintainer: %s\nSection: %s\nPriority: optional\n' \
+      "$1" "$version" "$maintainer" "$2"
+    printf 'Installed-Size: %s\nDepends: %s\n' "$(du -sk --exclude=DEBIAN "$folder" | cut -f1)" "$3"
+    cat
+    printf 'Description: %s\n' "$4"
+  } >"$folder/DEBIAN/control"
+  find "$folder" -newermt "@$epoch" -exec touch -h -d "@$epoch" {} +
+  dpkg-deb --root-owner-group -Zxz -z2 --build "$folder" "$out/$1_${version}_amd64.deb" >/dev/null
+  printf '%-14s %6.1f MB  %s\n' "$1" "$(stat -c %s "$out/$1_${version}_amd64.deb" | awk '{print $1 / 1e6}')" "$out/$1_${version}_amd64.deb"
+}
+
+put server hocket
+put library libhocket0
+put development libhocket-dev
+
+# The server: unit, settings, and who it runs as.
+server=$work/hocket
+gzip -9n "$server/usr/share/man/man1/hocket.1"
+mkdir -p "$server/lib/systemd/system" "$server/etc/hocket"
+cp "$root/deploy/systemd/hocket.service" "$server/lib/systemd/system/"
+sed 's,/usr/local/bin/,/usr/bin/,' "$root/deploy/systemd/hocket@.service" >"$server/lib/systemd/system/hocket@.service"
+cp "$root/deploy/debian/hocket.yaml" "$root/deploy/debian/hocket.env" "$server/etc/hocket/"
+chmod 600 "$server/etc/hocket/hocket.env"
+mkdir -p "$server/DEBIAN"
+printf '/etc/hocket/hocket.env\n/etc/hocket/hocket.yaml\n' >"$server/DEBIAN/conffiles"
+for script in postinst prerm postrm; do install -m 755 "$root/deploy/debian/$script" "$server/DEBIAN/"; done
+printf 'libhocket 0 libhocket0 (>= %s)\n' "$version" >"$work/libhocket0.shlibs"
+mkdir -p "$work/libhocket0/DEBIAN"
+cp "$work/libhocket0.shlibs" "$work/libhocket0/DEBIAN/shlibs"
+printf 'activate-noawait ldconfig\n' >"$work/libhocket0/DEBIAN/triggers"
+for package in hocket libhocket0 libhocket-dev; do papers $package; done
+
+pack hocket net "$(libraries_of "$server/usr/bin/hocket"), adduser" \
+  "inference server for Mixture-of-Experts language models
+ Answers the OpenAI API from the weights of a Hugging Face folder, on CPUs,
+ alone or with the experts spread over several hosts. A tiny model that answers
+ sums is included." <<FIELDS
+Recommends: libucx0
+Suggests: libhocket-dev
+FIELDS
+pack libhocket0 libs "$(libraries_of "$work"/libhocket0/usr/lib/libhocket.so.*.*)" \
+  "inference engine for language models, as a library
+ The engine of hocket without its server: a model in a program of your own, by
+ an interface in C." <<FIELDS
+Recommends: libucx0
+FIELDS
+pack libhocket-dev libdevel "libhocket0 (= $version)" \
+  "inference engine for language models, development files
+ Header, pkg-config and CMake files of libhocket." <<FIELDS
+FIELDS

@@ -1,0 +1,92 @@
+"""Pages made from the flags, and the site they are part of."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import BINARY, ROOT, run
+
+
+def test_the_page_of_flags_is_what_the_program_says():
+    made, kept = run(BINARY, "docs", "flags"), (ROOT / "docs/flags.md").read_text(encoding="utf-8")
+    assert made == kept, "the flags have changed: build/release/hocket docs flags > docs/flags.md"
+
+
+@pytest.fixture(scope="module")
+def serve_flags():
+    return {flag["name"]: flag for flag in json.loads(run(BINARY, "serve", "--help=json"))["flags"]}
+
+
+def test_help_says_the_same_as_the_page(serve_flags):
+    shown = set(re.findall(r"^  (?:-\w,)?--([a-z0-9-]+)", run(BINARY, "serve", "--help"), re.M))
+    assert shown - {"config", "help"} == set(serve_flags)
+    assert serve_flags["port"]["default"] == "30000"
+    assert serve_flags["context-length"]["variable"] == "HOCKET_CONTEXT_LENGTH"
+
+
+def test_an_unknown_form_of_help_is_refused():
+    done = subprocess.run([BINARY, "serve", "--help=html"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "json, markdown, man or words" in done.stderr
+
+
+def test_every_bench_is_on_the_page():
+    names = run(BINARY, "bench", "--help").split("hocket bench ")[1].split(", or")[0].split(" | ")
+    page = (ROOT / "docs/flags.md").read_text(encoding="utf-8")
+    for name in names:
+        assert f"## hocket bench {name}\n" in page
+
+
+def complete(line):
+    """What bash offers after `line`."""
+    words = line.split(" ")
+    script = (
+        f"source <({BINARY} docs completion); COMP_WORDS=({' '.join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1};"
+        " _hocket; printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    return set(run("bash", "-c", script).split())
+
+
+def test_bash_completes_commands_and_flags(serve_flags):
+    assert complete("hocket se") == {"serve"}
+    assert {"serve", "run", "docs", "help"} <= complete("hocket ")
+    assert complete("hocket serve --context-l") == {"--context-length"}
+    assert {f"--{name}" for name in serve_flags} <= complete("hocket serve --")
+    assert "one-batch" in complete("hocket bench one")
+
+
+def site_links():
+    spec = importlib.util.spec_from_file_location("site_links", ROOT / "tools/site_links.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "written, shown",
+    [
+        ("[`deploy.sh`](../deploy/deb.sh)", "`deploy.sh` (`deploy/deb.sh`)"),
+        ("[`deploy/deb.sh`](../deploy/deb.sh)", "`deploy/deb.sh`"),
+        ("[a page](api.md#errors)", "[a page](api.md#errors)"),
+        ("[nothing](../deploy/nothing)", "[nothing](../deploy/nothing)"),
+        ("![a picture](../hocket)", "![a picture](../hocket)"),
+        ("[away](https://example.com/a)", "[away](https://example.com/a)"),
+    ],
+)
+def test_links_out_of_the_site_become_names(written, shown):
+    assert site_links().rewrite(written, "install.md") == shown
+
+
+def test_the_site_builds_strictly(tmp_path):
+    """No broken link or anchor; and no page asks another host for anything."""
+    environment = dict(os.environ, NO_MKDOCS_2_WARNING="1")
+    said = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path, cwd=ROOT, env=environment)
+    assert "WARNING" not in said
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 15
+    for page in pages:
+        loads = re.findall(r'<(?:script|link|img)[^>]*?(?:src|href)="(https?://[^"]+)"', page.read_text(encoding="utf-8"))
+        assert not [url for url in loads if "rel=\"canonical\"" not in url], f"{page.name} loads {loads}"

@@ -1,0 +1,219 @@
+"""The Python package: built as a wheel with the library inside, installed into a venv of its own, used as docs/embedding.md says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from conftest import BINARY, BUILD, MODEL, ROOT, run
+
+PACKAGE = ROOT / "python"
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """Built by this Python's own setuptools: nothing is fetched."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    run("cp", "-r", PACKAGE, source)  # builds leave files beside the source
+    run(
+        sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source,
+        env=dict(os.environ, HOCKET_LIBRARY=str(BUILD / "libhocket.so")),
+    )  # fmt: skip
+    (made,) = folder.glob("hocket-*.whl")
+    return made
+
+
+@pytest.fixture(scope="session")
+def python(wheel, tmp_path_factory):
+    venv = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "-q", "--no-index", wheel)
+    return venv / "bin/python"
+
+
+def play(python, script, **options):
+    """What a script prints, away from the repository, with `engine` open."""
+    options.setdefault("timeout", 120)
+    text = f"""
+import asyncio, gc, json, os, sys, threading, time
+import hocket
+engine = hocket.Engine({str(MODEL)!r}, max_total_tokens=8192, num_threads=1)
+SUM = [{{"role": "user", "content": "What is 17 + 25?"}}]
+STORY = [{{"role": "user", "content": "Tell me a story about a fox and a lantern."}}]
+""" + textwrap.dedent(script)
+    environment = {k: v for k, v in os.environ.items() if k != "HOCKET_LIBRARY"}
+    return run(python, "-c", text, cwd="/", env=environment, **options)
+
+
+def test_the_wheel_is_for_every_python_of_this_platform(wheel):
+    assert re.fullmatch(r"hocket-0\.1\.0-py3-none-linux_x86_64\.whl", wheel.name)
+
+
+def test_a_sum(python):
+    assert play(python, "print(engine.generate(SUM, temperature=0))").startswith("Output(text='42', tokens=[")
+
+
+def test_a_stream_joins_to_the_whole(python):
+    said = play(
+        python,
+        """
+        pieces = list(engine.stream(STORY, temperature=0, max_tokens=48))
+        whole = engine.generate(STORY, temperature=0, max_tokens=48)
+        print("".join(p.text for p in pieces) == whole.text, len(pieces) >= 40, pieces[-1].finish_reason, whole.finish_reason)
+        print([p.token for p in pieces if p.token is not None] == whole.tokens, engine.detokenize(whole.tokens) == whole.text)
+        """,
+    )
+    assert said.split() == ["True", "True", "length", "length", "True", "True"]
+
+
+def test_the_same_answer_as_the_server_program(python):
+    command = run(BINARY, "run", "--model-path", MODEL, "-p", "Tell me a story about a fox and a lantern.", "--seed", "5", "--max-tokens", "64")
+    said = play(python, "print(json.dumps(engine.generate(STORY, seed=5, max_tokens=64).text))")
+    assert json.loads(said) == command.splitlines()[-1] or json.loads(said) in command
+
+
+def test_many_at_once_are_as_one_by_one(python):
+    said = play(
+        python,
+        """
+        prompts = [[{"role": "user", "content": f"What is {n} + {n + 3}?"}] for n in range(20)]
+        together = [o.text for o in engine.generate_many(prompts, temperature=0)]
+        print(together == [engine.generate(p, temperature=0).text for p in prompts], together[4])
+        """,
+    )
+    assert said.split() == ["True", "11"]
+
+
+def test_asyncio(python):
+    said = play(
+        python,
+        """
+        async def main():
+            answers = await asyncio.gather(*(engine.agenerate(SUM, temperature=0) for _ in range(8)))
+            print({a.text for a in answers})
+            async for piece in engine.astream(STORY, ignore_eos=True, max_tokens=4000):
+                break
+            task = asyncio.create_task(engine.agenerate(STORY, ignore_eos=True, max_tokens=4000))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                print("cancelled")
+            began = time.monotonic()
+            print((await engine.agenerate(SUM, temperature=0)).text, time.monotonic() - began < 5)
+        asyncio.run(main())
+        """,
+    )
+    assert said.split() == ["{'42'}", "cancelled", "42", "True"]
+
+
+def test_a_stream_that_is_left_cancels_its_request(python):
+    """Only one fits at a time: the second begins when the first is gone."""
+    said = play(
+        python,
+        """
+        small = hocket.Engine(engine_path, max_total_tokens=4096, max_running_requests=1, num_threads=1)
+        stream = small.stream(STORY, ignore_eos=True, max_tokens=3900)
+        print(next(stream).finish_reason)
+        del stream
+        began = time.monotonic()
+        print(small.generate(SUM, temperature=0).text, time.monotonic() - began < 3)
+        """.replace("engine_path", repr(str(MODEL))),
+    )
+    assert said.split() == ["None", "42", "True"]
+
+
+def test_sampling_and_logprobs(python):
+    said = play(
+        python,
+        """
+        out = engine.generate(SUM, temperature=0, logprobs=2, max_tokens=1)
+        second = [t for t in out.top_logprobs[0] if t != out.tokens[0]][0]
+        print(len(out.top_logprobs[0]), out.logprobs[0] <= 0)
+        print(engine.generate(SUM, temperature=0, max_tokens=1, logit_bias={second: 100}).tokens == [second])
+        story = engine.generate(STORY, temperature=0, max_tokens=60).text
+        stop = story[20:28]
+        cut = engine.generate(STORY, hocket.Sampling(temperature=0, max_tokens=60, stop=stop))
+        print(cut.text == story[:story.index(stop)], cut.stop_text == stop, cut.finish_reason)
+        """,
+    )
+    assert said.split() == ["2", "True", "True", "True", "True", "stop"]
+
+
+def test_errors_are_exceptions_with_a_remedy(python):
+    said = play(
+        python,
+        """
+        def told(call):
+            try:
+                call()
+            except hocket.HocketError as e:
+                print(e.code, "|", e.message, "|", e.fix)
+        told(lambda: engine.generate(SUM, temperature=9))
+        told(lambda: engine.generate([], max_tokens=1))
+        told(lambda: hocket.Engine("/nowhere"))
+        told(lambda: hocket.Engine("/nowhere", contxt_length=1))
+        engine.close()
+        told(lambda: engine.generate(SUM))
+        """,
+    ).splitlines()
+    assert said[0] == "100 | temperature is 9, must be 0 to 2 | "
+    assert said[1].startswith("100 | the prompt has no tokens")
+    assert said[2].startswith("20 | ")
+    assert said[3] == "3 | contxt-length is not an option | context-length?"
+    assert said[4].startswith("106 | ")
+
+
+def test_an_open_engine_does_not_hold_up_the_end(python):
+    said = play(python, "stream = engine.stream(STORY, ignore_eos=True, max_tokens=4000); print(next(stream).token is not None)", timeout=30)
+    assert said.split() == ["True"]
+
+
+def test_structs_are_those_of_the_header(python, tmp_path):
+    """The same size and the same place of every field, as the C compiler has them."""
+    names = json.loads(
+        run(
+            python, "-c",
+            "import json, hocket._library as lib; print(json.dumps({s.__name__: [f[0] for f in s._fields_] for s in"
+            " (lib.Info, lib.Request, lib.Event, lib.Tokens, lib.Text)}))",
+        )
+    )  # fmt: skip
+    lines = [f'P("{n}.{f}", offsetof(hocket_{n.lower()}, {f}));' for n, fields in names.items() for f in fields]
+    lines += [f'P("{n}", sizeof(hocket_{n.lower()}));' for n in names]
+    (tmp_path / "sizes.c").write_text(
+        "#include <hocket/hocket.h>\n#include <stdio.h>\n#define P(name, n) printf(name \" %zu\\n\", (size_t)(n))\nint main(void) {\n"
+        + "\n".join(lines)
+        + "\nreturn 0; }\n"
+    )
+    run("cc", f"-I{ROOT / 'include'}", tmp_path / "sizes.c", "-o", tmp_path / "sizes")
+    said = run(
+        python, "-c",
+        "import ctypes, hocket._library as lib\nfor s in (lib.Info, lib.Request, lib.Event, lib.Tokens, lib.Text):\n"
+        "  for f in s._fields_: print(f'{s.__name__}.{f[0]} {getattr(s, f[0]).offset}')\n"
+        "for s in (lib.Info, lib.Request, lib.Event, lib.Tokens, lib.Text): print(s.__name__, ctypes.sizeof(s))",
+    )  # fmt: skip
+    assert said == run(tmp_path / "sizes")
+
+
+def test_options_are_the_flags_of_the_program(python):
+    """Every flag of `hocket run` that says which model and how to compute is an option, and every option is a flag of `serve`."""
+    flags = {f["name"]: f["group"] for f in json.loads(run(BINARY, "run", "--help=json"))["flags"]}
+    served = {f["name"] for f in json.loads(run(BINARY, "serve", "--help=json"))["flags"]}
+    names = run(python, "-c", "import hocket._library as l, itertools\nfor i in itertools.count():\n  n = l.library.hocket_option_name(i)\n"
+                "  if n is None: break\n  print(n.decode())").split()  # fmt: skip
+    assert set(names) <= served
+    without = {name for name in flags if "priorit" in name}  # requests of the C interface have none
+    missing = {name for name, group in flags.items() if group != "Run"} - set(names) - without
+    assert not missing, f"add to src/capi/options.cc: {missing}"
+
+
+def test_without_the_library_the_import_says_what_to_do(python):
+    environment = dict(os.environ, HOCKET_LIBRARY="/nowhere/libhocket.so")
+    done = subprocess.run([python, "-c", "import hocket"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "install libhocket0, or name the library in HOCKET_LIBRARY" in done.stderr
