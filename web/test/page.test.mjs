@@ -386,7 +386,7 @@ onPage(
 );
 
 test("a server with a key gives the page to all, and its data to who has the key", async () => {
-  const locked = await startServer("--api-key", "open sesame");
+  const locked = await startServer("--api-key", "open sesame", "--overlap-schedule", "on");
   const opened = await openPage(locked, "/#/live", { expected: [/status of 401/] });
   const { page } = opened;
   await page.getByRole("dialog", { name: "This server needs a key" }).waitFor();
@@ -399,6 +399,8 @@ test("a server with a key gives the page to all, and its data to who has the key
   await page.goto(`${locked.url}/#/chat`);
   const answer = await say(page, "What is 17 + 25?");
   assert.equal((await answer.locator(".markdown").innerText()).trim(), "42");
+  await page.goto(`${locked.url}/#/timeline`); // steps that overlap their scheduling are not booked
+  await page.getByText("--disable-overlap-schedule").waitFor();
   await opened.end();
   await locked.stop();
 });

@@ -140,6 +140,8 @@ TEST(Page, TheNewestThatEndedAreKept) {
 
 TEST(Page, StepsAreToldWhereTheyAreBooked) {
   EXPECT_EQ(steps_json(nullptr)["booked"], false);
+  EXPECT_EQ(steps_json(nullptr)["ranks"], Json::array());
+  EXPECT_EQ(steps_json(nullptr)["details"], Json::array());
   EXPECT_EQ(step_text(nullptr, "/steps/1").error().fix,
             "start the server with --disable-overlap-schedule");
 

@@ -148,9 +148,10 @@ std::string all_text(const RecentSteps& recent) {
 }  // namespace
 
 Json steps_json(const RecentSteps* recent) {
-  if (recent == nullptr) return {{"booked", false}};
-  const std::vector<OfRank> all = recent->accounts();
+  std::vector<OfRank> all;
+  if (recent != nullptr) all = recent->accounts();
   Json out = accounts_json(all);
+  out["booked"] = recent != nullptr;
   const uint64_t newest = newest_of(all);
   out["details"] = Json::array();
   if (newest != 0) out["details"].push_back(whole_json(newest, recent->steps(newest)));
