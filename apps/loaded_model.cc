@@ -55,7 +55,8 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
   if (model.tokenizer) options.tokenizer_eos = model.tokenizer->eos_id();
   std::optional<ProgressBar> bar;
   const bool shows = cluster == nullptr || cluster->shows_own_loading();
-  if (shows && log::enabled(log::Level::warning)) bar.emplace("weights");
+  const bool draws = settings.observe.log_format == "text" && log::enabled(log::Level::warning);
+  if (shows && draws) bar.emplace("weights");
   if (cluster != nullptr) options.cluster = cluster->launch();
   options.progress = [&](const LoadProgress& progress) {
     if (bar) bar->update(progress);

@@ -11,7 +11,10 @@
 #include "apps/running_server.h"
 #include "apps/service_manager.h"
 #include "apps/until_signal.h"
+#include "base/black_box.h"
+#include "base/json_text.h"
 #include "base/log.h"
+#include "core/version.h"
 
 namespace hocket {
 namespace {
@@ -72,6 +75,19 @@ Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
   return plan;
 }
 
+// The last steps and requests, should this process crash or hang.
+Result<void> open_black_box(const ServerSettings& settings, const LaunchPlan& plan) {
+  if (settings.observe.crash_dump_folder.empty()) return {};
+  std::string about = fmt::format(R"({{"version":"{}","rank":{},"ranks":{},"model":)", kVersion,
+                                  plan.rank, plan.num_ranks);
+  append_json_string(about, settings.model.model_path);
+  about += '}';
+  HOCKET_TRY_VOID(
+      black_box::open({.folder = settings.observe.crash_dump_folder, .about = std::move(about)}));
+  log::info("black box: a crash, or the watchdog, writes {}", black_box::path());
+  return {};
+}
+
 // Tells when the service becomes ready, and when it is no longer: the log, and systemd.
 class Readiness {
  public:
@@ -116,6 +132,7 @@ Result<int> serve_model(const Arguments& arguments) {
   log::set_format(format);
   HOCKET_TRY(const LaunchPlan plan, choose_ranks(settings.parallel));
   HOCKET_TRY_VOID(choose_model(settings));
+  HOCKET_TRY_VOID(open_black_box(settings, plan));
   const SignalGuard signals;
   std::optional<ExitOnSignal> starting;
   starting.emplace(signals, 0, "ending before anything was served");

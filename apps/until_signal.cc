@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/black_box.h"
 #include "base/log.h"
 
 namespace hocket {
@@ -49,6 +50,8 @@ int serve_until_signal(Server& server, const SignalGuard& signals, double shutdo
   while ((signal = signals.wait(kPollSeconds)) == 0) {
     if (const Result<void> alive = server.watchdog(); !alive) {
       log::error("{}", describe(alive.error()));
+      if (black_box::write(alive.error().message))
+        log::error("what came before is in {}: hocket crash reads it", black_box::path());
       std::_Exit(exit_status(alive.error().code));
     }
     if (!meanwhile.poll) continue;

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/quantile.h"
+#include "server/info_json.h"
 
 namespace hocket {
 namespace {
@@ -166,29 +167,7 @@ void print_text(const LoadOptions& load, const LoadResult& r, const ServerSide& 
 // The scheduler of the server, as a log tells it.
 Result<Json> scheduler_of(BlockingHttpClient& client) {
   HOCKET_TRY(const HttpAnswer answer, client.get("/get_server_info"));
-  const Json info = Json::parse(answer.body, nullptr, false);
-  try {
-    const Json& set = info.at("settings");
-    Json scheduler = {{"num_pages", info.at("num_pages")},
-                      {"page_size", info.at("page_size")},
-                      {"max_running_requests", info.at("max_running_requests")}};
-    for (const char* key :
-         {"max_queued_requests", "chunked_prefill_size", "max_prefill_tokens", "enable_mixed_chunk",
-          "schedule_conservativeness", "disable_radix_cache", "schedule_policy"})
-      scheduler[key] = set.at(key);
-    // Older servers do not tell these.
-    for (const char* key :
-         {"prefill_policy", "itl_slo_ms", "prompt_share", "max_chunked_requests",
-          "max_queued_tokens", "prefill_max_requests", "max_overtaken", "waiting_timeout",
-          "running_timeout", "in_batch_prefix_check", "in_batch_prefix_common",
-          "enable_priority_scheduling", "schedule_low_priority_values_first",
-          "disable_priority_preemption", "priority_scheduling_preemption_threshold",
-          "radix_eviction_policy", "schedule_seed"})
-      if (set.contains(key)) scheduler[key] = set.at(key);
-    return scheduler;
-  } catch (const Json::exception& e) {
-    return fail(ErrorCode::io, "/get_server_info does not tell the scheduler: {}", e.what());
-  }
+  return scheduler_json(Json::parse(answer.body, nullptr, false));
 }
 
 // What prompts have in common is the prefix that was asked for; in chat, where only the server

@@ -84,6 +84,15 @@ struct HttpSettings {
 // What the server tells of itself and of its requests (docs/operations.md).
 struct ObserveSettings {
   std::string log_format = "text";  // text, json
+  bool log_requests = false;
+  int log_requests_level = 1;  // 0 to 3 (server/observe/request_log.h); prompts from 2 on
+  bool enable_trace = false;
+  std::string otlp_traces_endpoint = "http://localhost:4318/v1/traces";
+  std::string dump_requests_folder;        // empty: nothing is dumped
+  int64_t dump_requests_bytes = 64 << 20;  // of one file
+  int dump_requests_files = 16;            // that are kept
+  std::string crash_dump_folder;           // empty: no black box
+  std::string metrics_compat;              // empty, sglang, vllm, or both with a comma
 };
 
 struct ComputeSettings {

@@ -10,6 +10,7 @@
 #include "engine/expert_stats.h"
 #include "engine/overlap_stats.h"
 #include "engine/step_log.h"
+#include "engine/step_place.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -27,6 +28,7 @@ struct RankStats {
   OverlapStats overlap;                // where those seconds went
   double seconds_since_last_step = 0;  // while there is work; 0 when idle
   bool busy = false;                   // there is work
+  StepPlace place;                     // now
 };
 
 // Of all ranks: sums, also of step and wait seconds; of other times, shares and ratios the largest,

@@ -222,6 +222,16 @@ std::vector<RankLoad> Rank::heard_loads() const {
   return all;
 }
 
+StepPlace Rank::place() const {
+  StepPlace place{.verb = verb.load(std::memory_order_relaxed)};
+  if (!network) return place;
+  const Beat beat = network->pulse().beat();
+  const bool open = beat.state != EngineState::closed;
+  if (open && beat.stage > 0) place.layer = static_cast<int>(beat.stage) / kNumMessageKinds;
+  place.waits = place.verb == Verb::agree || beat.state == EngineState::waiting;
+  return place;
+}
+
 RankStats Rank::read_stats() const {
   RankStats copy;
   {
@@ -232,6 +242,7 @@ RankStats Rank::read_stats() const {
   copy.overlap = overlap.stats();
   copy.scheduler.num_waiting += handed_over;
   copy.busy = busy || handed_over > 0;
+  copy.place = place();
   if (copy.busy) {
     const Duration since = clock.now().time_since_epoch() - Duration(last_turn_ns.load());
     copy.seconds_since_last_step = std::max(0.0, to_seconds(since));

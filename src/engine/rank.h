@@ -101,6 +101,7 @@ struct Rank {
   void refuse(RequestId id, Error why);
   std::unique_ptr<RequestSummary> summarise(Request& request);
   void publish(const Flight& flight, TimePoint now);
+  void note_step(const Flight& flight, const SchedulerStats& now) const;
   void publish_load(const SchedulerStats& now);
   void rest();
   void run(Outbox& outbox);
@@ -112,6 +113,9 @@ struct Rank {
   void meet();
   Error why_not_met() const;
   void leave();
+  // The next verb begins.
+  void at(Verb next) { verb.store(next, std::memory_order_relaxed); }
+  StepPlace place() const;
   PrepareOptions prepare_options() const;
   Flight* compute_next();
   StepWish wish();
@@ -170,6 +174,7 @@ struct Rank {
   std::atomic<int64_t> stop_by_ns{0};    // once stopping
   std::atomic<int64_t> last_turn_ns{0};  // end of the last step, or of finding nothing to do
   std::atomic<bool> busy{false};
+  std::atomic<Verb> verb{Verb::rest};
   mutable std::mutex stats_mutex;
   RankStats stats;  // under stats_mutex
   std::thread thread;

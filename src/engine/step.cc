@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/black_box.h"
 #include "engine/rank.h"
 
 namespace hocket {
@@ -19,6 +20,7 @@ bool Rank::step(Outbox& box) {
     intake();  // what has just come has its say in the next step
     lockstep->open(wish());
   }
+  at(Verb::sample);
   sample(*flight, tools());
   commit(*flight);
   reply(*flight);
@@ -29,15 +31,19 @@ bool Rank::step(Outbox& box) {
 Flight* Rank::compute_next() {
   const Ledger::Beside beside(ledger(), "schedule");
   intake();
+  at(Verb::agree);
   if (lockstep && !lockstep->settle(wish())) return give_up({}), nullptr;
   if (lockstep) overlap.heard(*lockstep);
+  at(Verb::schedule);
   const Batch& batch = scheduler.schedule(clock.now());
   busy = !batch.empty();
   if (batch.empty()) return rest(), nullptr;
   pending_prompt_rows = batch.pending_tokens;
   Flight& flight = take_flight();
+  at(Verb::prepare);
   prepare(batch, prepare_options(), flight);
   agreement_waited += watch.take_waited();
+  at(Verb::forward);
   forward(flight, {}, tools());
   exchange_waited += watch.take_waited();
   if (!flight.lost) return &flight;
@@ -81,15 +87,18 @@ void Rank::give_up(const Batch& batch) {
 // The same verbs, one step apart: step n is committed and answered while step n + 1 computes.
 bool Rank::step_overlapped() {
   intake();
+  at(Verb::schedule);
   const bool one_computes = forward_thread->num_under_way() > 0;
   const Batch& batch = scheduler.schedule(clock.now());
   busy = one_computes || !batch.empty();
   if (!busy) return rest(), false;
   if (!batch.empty()) {
+    at(Verb::prepare);
     Flight& flight = take_flight();
     prepare(batch, prepare_options(), flight);
     forward_thread->launch(flight);  // forward, sample
   }
+  at(Verb::forward);                               // samples, too
   if (one_computes) land(forward_thread->wait());  // commit, reply
   return true;
 }
@@ -120,6 +129,7 @@ PrepareOptions Rank::prepare_options() const {
 // Nothing to run: aborts may have ended the last requests. Idle is when invariants are cheap to
 // check.
 void Rank::rest() {
+  at(Verb::rest);
   overlap.drop();
   send_finished();
   const SchedulerStats now = scheduler.stats();
@@ -135,6 +145,7 @@ void Rank::rest() {
 }
 
 void Rank::intake() {
+  at(Verb::intake);
   while (auto command = commands.pop()) std::visit([this](auto& c) { handle(c); }, *command);
 }
 
@@ -168,6 +179,7 @@ void Rank::handle(FlushCache& flush) {
 }
 
 void Rank::commit(Flight& flight) {
+  at(Verb::commit);
   keep_prompt_logprobs(flight);
   const Batch& batch = *flight.batch;
   scheduler.note_duration(batch, flight.took());
@@ -187,6 +199,7 @@ void Rank::keep_prompt_logprobs(Flight& flight) {
 }
 
 void Rank::reply(Flight& flight) {
+  at(Verb::reply);
   size_t next = 0;
   for (const Slice& slice : flight.batch->slices) {
     if (!slice.samples) continue;
@@ -270,6 +283,17 @@ void Rank::publish_load(const SchedulerStats& now) {
   new_tokens = 0;
 }
 
+// For who wonders, after a crash, what came before.
+void Rank::note_step(const Flight& flight, const SchedulerStats& now) const {
+  const Batch& batch = *flight.batch;
+  black_box::note(black_box::Ring::steps,
+                  R"("step":{},"rank":{},"rows":{},"decode_rows":{},"seqs":{},"running":{},)"
+                  R"("waiting":{},"used_tokens":{},"took_us":{:.0f})",
+                  step_log.num_steps(), rank_index(), batch.num_rows, batch.num_decode_rows,
+                  batch.slices.size(), now.num_running, now.num_waiting, now.num_used_tokens,
+                  to_us(flight.took()));
+}
+
 void Rank::publish(const Flight& flight, TimePoint now) {
   const SchedulerStats counts = scheduler.stats();
   std::optional<StepTransfers> transfers;
@@ -280,6 +304,7 @@ void Rank::publish(const Flight& flight, TimePoint now) {
   step_log.note(*flight.batch, counts, flight.end, flight.took(), transfers);
   publish_load(counts);
   board.note(scheduler, now);
+  note_step(flight, counts);
   last_turn_ns = now.time_since_epoch().count();
   std::lock_guard lock(stats_mutex);
   stats.scheduler = counts;

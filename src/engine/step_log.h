@@ -59,6 +59,9 @@ class StepLog {
             std::optional<StepTransfers> transfers = {});
 
   const StepCounts& counts() const { return counts_; }
+  uint64_t num_steps() const {
+    return counts_.num_prefill + counts_.num_decode + counts_.num_mixed + counts_.num_idle;
+  }
   // Tokens a second, over the last second with work; 0 before.
   double gen_throughput() const { return lately_.last; }
 

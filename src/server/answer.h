@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "text/answers/answer_event.h"
 
 namespace hocket {
+
+class RequestStory;
 
 // One of the texts asked for: prompts x n.
 struct ChoiceAnswer {
@@ -30,7 +33,8 @@ struct ChoiceAnswer {
   bool ended = false;
   FinishReason finish = FinishReason::none;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
-  int cached_tokens = 0;
+  int cached_tokens = 0, num_retractions = 0;
+  int rank = 0;  // that computed it
   RequestTimes times;
 
   // How much of it a stream has carried already.
@@ -55,7 +59,8 @@ struct Answer {
   std::vector<std::vector<TokenId>> prompts;  // ids, beside request.prompts
   std::vector<ChoiceAnswer> choices;
   TimePoint received{}, first_token{}, ended{};
-  size_t last_ended = 0;  // the choice that ended last
+  size_t last_ended = 0;                // the choice that ended last
+  std::shared_ptr<RequestStory> story;  // null: nobody wants to know
 };
 
 // How a stream is cut into events. data: each block is the JSON of one `data:` event, and [DONE]

@@ -85,6 +85,13 @@ Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
   return here;
 }
 
+// What was set, and who did not.
+Result<Json> configured_together(Json here, const std::vector<PeerAnswer>& there) {
+  for (const PeerAnswer& peer : there)
+    if (peer.status != 200) here["failed"].push_back(complaint_of(peer));
+  return here;
+}
+
 Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
   std::string complaints;
   for (const PeerAnswer& peer : there)
@@ -155,21 +162,22 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   // Ranks in other processes: whether one is lost is known here, before any work and any call.
   auto ready = parts_.door == nullptr ? parts_.health->ready()
                                       : parts_.health->ready(parts_.generator->stats());
-  if (!ready) {
-    respond_error(*exchange, ready.error());
-    return;
-  }
+  const auto story = parts_.observer->begin(request, arrived);
+  const auto refuse = [&](const Error& why) {
+    if (story) story->failed(why);
+    respond_error(*exchange, why);
+  };
+  if (!ready) return refuse(ready.error());
   auto answer = prepare(api, request);
-  if (!answer) {
-    respond_error(*exchange, answer.error());
-    return;
-  }
+  if (!answer) return refuse(answer.error());
   answer->received = arrived;
   GenerationRequest& asked = answer->request;
   asked.client = request.from_rank ? told_client(request)
                                    : client_key(request, parts_.settings->http.api_key, asked.user);
   asked.who = request.who();
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
+  if (story) story->began(*answer);
+  answer->story = story;
   // What a conversation goes on from is kept here, so no other rank can take it.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (parts_.door != nullptr && !request.from_rank && !stays)
@@ -197,6 +205,11 @@ Result<Json> Endpoints::abort(std::string_view body) {
     aborted = parts_.reply->abort(request.rid);
   }
   return Json{{"aborted", aborted}};
+}
+
+Result<Json> Endpoints::configure_logging(std::string_view body) {
+  HOCKET_TRY(const Json json, parse_json_object(body));
+  return parts_.observer->configure(json);
 }
 
 Result<Json> Endpoints::flush_cache() {
@@ -268,6 +281,11 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
 }
 
 void Endpoints::add_profiles(std::vector<Route>& routes) {
+  routes.push_back({"POST", "/configure_logging", RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+                      everywhere(r, e, configure_logging(r.body), configured_together);
+                    },
+                    Access::admin});
   routes.push_back({"GET, POST", "/start_profile", RunOn::text,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
                       start_profile_everywhere(r, e);
@@ -344,6 +362,7 @@ std::vector<Route> Endpoints::routes() {
                       exchange->respond(
                           200, kMetricsContentType,
                           parts_.metrics->render(parts_.generator->stats(), parts_.http_counts(),
+                                                 parts_.observer->counts(),
                                                  parts_.door != nullptr ? &cluster : nullptr));
                     }});
   add_profiles(routes);

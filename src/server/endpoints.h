@@ -12,6 +12,7 @@
 #include "server/health.h"
 #include "server/kv_event_feed.h"
 #include "server/metrics.h"
+#include "server/observe/observer.h"
 #include "server/reply.h"
 #include "server/responses/responses_endpoints.h"
 #include "server/routes.h"
@@ -28,6 +29,7 @@ class Endpoints {
     ReplyService* reply = nullptr;
     Metrics* metrics = nullptr;
     Health* health = nullptr;
+    Observer* observer = nullptr;
     KvEventFeed* kv_events = nullptr;  // null: not offered
     FrontDoor* door = nullptr;         // null: all ranks are in this process
     ResponseStore* responses = nullptr;
@@ -46,6 +48,7 @@ class Endpoints {
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(std::string_view body);
   Result<Json> flush_cache();
+  Result<Json> configure_logging(std::string_view body);
   void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
   // Does `here` and, asked by a client, the same on all other ranks; `together` makes one answer.
   using Together = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);

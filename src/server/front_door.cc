@@ -1,16 +1,13 @@
 #include "server/front_door.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "server/client_key.h"
 #include "server/error_map.h"
+#include "server/observe/relayed_story.h"
 
 namespace hocket {
 namespace {
@@ -102,19 +99,6 @@ std::string complaint_of(const PeerAnswer& peer) {
   return fmt::format("{}: {}", peer.name, why);
 }
 
-std::string rank_key(std::string_view secret) {
-  if (secret.empty()) return {};
-  constexpr std::string_view kWhat = "hocket http";
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int length = 0;
-  HOCKET_CHECK(HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-                    reinterpret_cast<const unsigned char*>(kWhat.data()), kWhat.size(),
-                    digest.data(), &length) != nullptr);
-  std::string key;
-  for (unsigned int i = 0; i < length; ++i) key += fmt::format("{:02x}", digest[i]);
-  return key;
-}
-
 FrontDoor::FrontDoor(Parts parts)
     : parts_(std::move(parts)),
       router_(parts_.cluster->self().num_ranks,
@@ -146,14 +130,17 @@ void FrontDoor::begin(const HttpRequest& request, const std::shared_ptr<HttpExch
     std::unique_lock lock(mutex_);
     refresh();
     const auto rank = choose(answer);
+    const auto story = answer.story;
     if (!rank) {
       lock.unlock();
+      if (story) story->failed(rank.error());
       respond_error(*exchange, rank.error());
       return;
     }
     if (*rank != this->rank()) {
       if (send(*rank, request, exchange, std::move(answer))) return;
       lock.unlock();
+      if (story) story->failed(error(ErrorCode::queue_full, "too many are with other ranks"));
       refuse_more(*exchange);
       return;
     }
@@ -239,6 +226,8 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
 
+  const auto story = answer ? answer->story : nullptr;
+  add_trace(request, story.get(), call.headers);
   const RankLoad load = answer ? load_of(*answer) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
   auto relay = std::make_shared<Relay>(
@@ -246,6 +235,7 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
   const uint64_t id = client_->start(std::move(call), relay);
   if (id == 0) return false;
+  if (story) story->handed_on(name_of(view_.members[static_cast<size_t>(rank)].identity));
   forwards_.emplace(ticket, Forward{.rank = rank,
                                     .epoch = view_.epoch,
                                     .call = id,
@@ -270,6 +260,7 @@ void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::failed ? "broke off an answer" : "took no request, this one does",
                why.empty() ? "" : ": ", why);
   }
+  if (found->second.answer) tell_relayed(how, *found->second.relay, *found->second.answer);
   if (how == RelayEnd::refused) {
     avoid_until_[index] = RealClock().now() + kAvoid;
     if (!why.empty() && book_) book_->forget(rank);

@@ -311,7 +311,7 @@ HttpClient::HttpClient(Options options) : state_(std::make_unique<State>()) {
   s.work.emplace(s.context.get_executor());
   asio::post(s.context, [&s] { s.tick(); });
   s.thread = std::thread([&s] {
-    pthread_setname_np(pthread_self(), "forward");
+    pthread_setname_np(pthread_self(), s.options.thread_name.c_str());
     s.context.run();
   });
 }

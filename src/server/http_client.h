@@ -52,6 +52,7 @@ class HttpClient {
     Duration keep = std::chrono::seconds(30);           // without a call
     Duration tick = std::chrono::milliseconds(100);
     std::function<void()> on_tick;  // on the thread, every `tick`; may be empty
+    std::string thread_name = "forward";
   };
   explicit HttpClient(Options options);
   ~HttpClient();

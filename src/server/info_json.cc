@@ -63,6 +63,13 @@ Json settings_json(const ServerSettings& s) {
           {"response_store_mib", s.http.response_store_mib},
           {"log_level", s.http.log_level},
           {"log_format", s.observe.log_format},
+          {"log_requests", s.observe.log_requests},
+          {"log_requests_level", s.observe.log_requests_level},
+          {"enable_trace", s.observe.enable_trace},
+          {"otlp_traces_endpoint", s.observe.otlp_traces_endpoint},
+          {"dump_requests_folder", s.observe.dump_requests_folder},
+          {"crash_dump_folder", s.observe.crash_dump_folder},
+          {"metrics_compat", s.observe.metrics_compat},
           {"cpu_bind", s.compute.cpu_bind},
           {"num_threads", s.compute.num_threads},
           {"combine_groups", s.compute.combine_groups},
@@ -119,7 +126,8 @@ Json states_json(const EngineStats& stats) {
     list.push_back({{"last_gen_throughput", rank.gen_throughput},
                     {"num_running_reqs", rank.scheduler.num_running},
                     {"num_queue_reqs", rank.scheduler.num_waiting},
-                    {"token_usage", rank.scheduler.token_usage}});
+                    {"token_usage", rank.scheduler.token_usage},
+                    {"verb", verb_name(rank.place.verb)}});
   return list;
 }
 
@@ -152,6 +160,31 @@ Json load_of(size_t rank, const RankStats& stats, double now) {
 }
 
 }  // namespace
+
+Result<Json> scheduler_json(const Json& info) {
+  try {
+    const Json& set = info.at("settings");
+    Json scheduler = {{"num_pages", info.at("num_pages")},
+                      {"page_size", info.at("page_size")},
+                      {"max_running_requests", info.at("max_running_requests")}};
+    for (const char* key :
+         {"max_queued_requests", "chunked_prefill_size", "max_prefill_tokens", "enable_mixed_chunk",
+          "schedule_conservativeness", "disable_radix_cache", "schedule_policy"})
+      scheduler[key] = set.at(key);
+    // Older servers do not tell these.
+    for (const char* key :
+         {"prefill_policy", "itl_slo_ms", "prompt_share", "max_chunked_requests",
+          "max_queued_tokens", "prefill_max_requests", "max_overtaken", "waiting_timeout",
+          "running_timeout", "in_batch_prefix_check", "in_batch_prefix_common",
+          "enable_priority_scheduling", "schedule_low_priority_values_first",
+          "disable_priority_preemption", "priority_scheduling_preemption_threshold",
+          "radix_eviction_policy", "schedule_seed"})
+      if (set.contains(key)) scheduler[key] = set.at(key);
+    return scheduler;
+  } catch (const Json::exception& e) {
+    return fail(ErrorCode::io, "/get_server_info does not tell the scheduler: {}", e.what());
+  }
+}
 
 Json model_card(const ServedModel& model, int64_t created) {
   return {{"id", model.info->served_model_name},

@@ -16,6 +16,8 @@ Json model_info_json(const ServedModel& model, const ServerSettings& settings);
 // Effective settings (never the key), what the server changed by itself and why, memory, counters.
 Json server_info_json(const ServedModel& model, const ServerSettings& settings,
                       const EngineStats& stats);
+// Of that, what `hocket simulate` needs to know of the scheduler; for logs of requests. Errors: io.
+Result<Json> scheduler_json(const Json& server_info);
 // One object for each data-parallel rank. num_tokens: used and pending; ts_tic: seconds of a clock
 // that only goes forward.
 Json load_json(const EngineStats& stats);

@@ -6,6 +6,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <sstream>
 
@@ -24,6 +25,9 @@ const Histogram::BucketBoundaries kRequestSeconds = {
 const Histogram::BucketBoundaries kTokenSeconds = {
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04,
     0.06,   0.08,  0.1,   0.15,  0.2,   0.4,   0.6,  0.8,   1,    2,    4};
+
+// By FinishReason, without none.
+constexpr std::array kReasons = {"stop", "length", "abort", "error"};
 
 // What SGLang's tokenizer manager puts on its metrics, and what its schedulers put on theirs. A
 // rank here is one of both kinds: of data-parallel attention, and of those that share the experts.
@@ -221,11 +225,23 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
               http.num_slow_total);
 }
 
+void add_observer(MetricSnapshot& out, const ObserverCounts& c) {
+  const char* spans = "Spans of requests: taken by the collector; lost";
+  out.counter("trace_spans_total", spans, c.spans_sent, {"outcome", "sent"});
+  out.counter("trace_spans_total", spans, c.spans_lost, {"outcome", "lost"});
+  const char* dumped = "Requests for the dump: written; too large to be kept, or not to be written";
+  out.counter("dumped_requests_total", dumped, c.requests_dumped, {"outcome", "written"});
+  out.counter("dumped_requests_total", dumped, c.requests_not_dumped, {"outcome", "lost"});
+  out.counter("observer_notes_lost_total",
+              "Notes on requests for which log, dump and traces had no room", c.notes_lost);
+}
+
 }  // namespace
 
 struct Metrics::State {
   EngineInfo info;
   const int first_rank;
+  MetricCompat compat;
   const prometheus::Labels front = front_labels(info);
   prometheus::Registry registry;
   Histogram &first_token, &inter_token, &e2e;
@@ -233,7 +249,7 @@ struct Metrics::State {
     Histogram &queue, &prefill, &decode;
   };
   std::vector<Stages> ranks;
-  prometheus::Family<prometheus::Counter>& http_requests;
+  prometheus::Family<prometheus::Counter>&http_requests, &finished;
 
   State(const EngineInfo& i, int first)
       : info(i),
@@ -250,7 +266,13 @@ struct Metrics::State {
                           .Name("hocket:http_requests_total")
                           .Help("HTTP requests by status; 499: the client left")
                           .Labels(front)
-                          .Register(registry)) {
+                          .Register(registry)),
+        finished(prometheus::BuildCounter()
+                     .Name("hocket:finished_requests_total")
+                     .Help("Texts that ended, by how: stop, length, abort, error")
+                     .Labels(front)
+                     .Register(registry)) {
+    for (const char* reason : kReasons) finished.Add({{"reason", reason}});
     while (std::ssize(ranks) < num_local())
       ranks.push_back(stages_of(first_rank + static_cast<int>(ranks.size())));
   }
@@ -280,12 +302,14 @@ struct Metrics::State {
   }
 };
 
-Metrics::Metrics(const EngineInfo& info, int first_rank)
-    : state_(std::make_unique<State>(info, first_rank)) {}
+Metrics::Metrics(const EngineInfo& info, int first_rank, MetricCompat compat)
+    : state_(std::make_unique<State>(info, first_rank)) {
+  state_->compat = compat;
+}
 Metrics::~Metrics() = default;
 
 std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
-                            const ClusterCounts* cluster) const {
+                            const ObserverCounts& observer, const ClusterCounts* cluster) const {
   const EngineInfo& info = state_->info;
   std::optional<MetricSnapshot> ranks;
   for (int i = 0; i < state_->num_local(); ++i) {
@@ -306,10 +330,12 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   if (engine.experts) add_experts(front, *engine.experts);
   if (cluster != nullptr) add_cluster(front, *cluster);
   add_http(front, http);
+  add_observer(front, observer);
   std::vector<MetricFamily> families;
   ranks->move_to(families);
   front.move_to(families);
   std::ranges::move(state_->registry.Collect(), std::back_inserter(families));
+  add_aliases(families, state_->compat);
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, families);
   return std::move(out).str();
@@ -324,6 +350,8 @@ void Metrics::observe_inter_token(Duration since_last_token) {
 }
 
 void Metrics::observe_finished(const RequestSummary& summary) {
+  const auto reason = static_cast<size_t>(summary.finish);
+  if (reason >= 1) state_->finished.Add({{"reason", kReasons.at(reason - 1)}}).Increment();
   const RequestTimes& t = summary.times;
   const auto passed = [](TimePoint at) { return at != TimePoint{}; };
   if (passed(t.finished)) state_->e2e.Observe(to_seconds(t.finished - t.arrived));

@@ -11,6 +11,8 @@
 #include "engine/engine.h"
 #include "engine/messages.h"
 #include "server/http.h"
+#include "server/metric_aliases.h"
+#include "server/observe/observer_counts.h"
 
 namespace hocket {
 
@@ -28,12 +30,13 @@ struct ClusterCounts {
 
 class Metrics {
  public:
-  // first_rank: of those in this process.
-  explicit Metrics(const EngineInfo& info, int first_rank = 0);
+  // first_rank: of those in this process. compat: whose names to tell besides.
+  explicit Metrics(const EngineInfo& info, int first_rank = 0, MetricCompat compat = {});
   ~Metrics();
 
   // `cluster`: null where all ranks are in this process.
   std::string render(const EngineStats& engine, const HttpCounts& http,
+                     const ObserverCounts& observer = {},
                      const ClusterCounts* cluster = nullptr) const;
 
   // From arrival to the first token sent, and between tokens sent of one choice.

@@ -31,6 +31,8 @@ class Relay final : public HttpSink {
   // What the client is told when the call is cancelled; before that.   Thread: any.
   void give_up(const Error& why);
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
+  // What the rank answered; 0 before. Thread: forward.
+  int status() const { return status_; }
 
   bool head(int status, HttpHeaders&& headers) override;
   bool body(std::string_view piece) override;

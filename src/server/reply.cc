@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "server/client_key.h"
 #include "server/error_map.h"
+#include "server/observe/request_story.h"
 #include "server/sse.h"
 
 namespace hocket {
@@ -146,11 +147,13 @@ std::shared_ptr<ReplyService::Job> ReplyService::enter(
 }
 
 void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer) {
+  const auto story = answer.story;
   const auto job = enter(exchange, std::move(answer));
   if (job == nullptr) {
-    respond_error(*exchange,
-                  error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
-                      .with_fix("try again after the time in Retry-After"));
+    const Error full = error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
+                           .with_fix("try again after the time in Retry-After");
+    if (story) story->failed(full);
+    respond_error(*exchange, full);
     return;
   }
   std::string accepted;
@@ -328,6 +331,8 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   }
   choice.ended = true;
   choice.cached_tokens = summary.cached_tokens;
+  choice.num_retractions = summary.num_retractions;
+  choice.rank = summary.rank;
   choice.times = summary.times;
   job.answer.last_ended = index;
   job.answer.ended = now();
@@ -344,6 +349,10 @@ void ReplyService::send(Job& job, size_t index) {
   if (!all_ended) return;
   job.over = true;
   form.ended(job.answer, nullptr);
+  if (job.answer.story) {
+    const bool left = job.exchange != nullptr && job.exchange->is_closed();
+    job.answer.story->ended(job.answer, left ? kClientLeft : 200);
+  }
   if (job.exchange == nullptr) return;
   if (!job.stream)
     job.exchange->respond(200, "application/json", form.whole(job.answer));
@@ -373,6 +382,7 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
   forget(job);
   const AnswerForm& form = answer_form(job.answer.request.api);
   form.ended(job.answer, &failure);
+  if (job.answer.story) job.answer.story->failed(failure);
   if (job.exchange == nullptr) return;
   if (!job.stream) {
     respond_error(*job.exchange, failure);
@@ -391,6 +401,7 @@ void ReplyService::drop_job(Job& job) {
   job.over = true;
   abort_all_of(job);
   forget(job);
+  if (job.answer.story) job.answer.story->ended(job.answer, kClientLeft);
 }
 
 void ReplyService::observe_end(const RequestSummary& summary) {

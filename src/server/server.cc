@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
+#include "server/info_json.h"
 #include "server/text_pool.h"
 
 namespace hocket {
@@ -55,14 +56,31 @@ size_t outbox_size(const EngineInfo& info) {
   return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
 }
 
+Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) {
+  const Generator& generator = *options.generator;
+  const HttpSettings& http = options.settings.http;
+  const auto scheduler = [settings = options.settings, &generator]() {
+    const ServedModel model{.info = &generator.info()};
+    return scheduler_json(server_info_json(model, settings, generator.stats())).value_or(Json());
+  };
+  return Observer::create(
+      {.settings = options.settings.observe,
+       .model = generator.info().served_model_name,
+       .instance = fmt::format("{}:{}", http.host == "0.0.0.0" ? own_host() : http.host, http.port),
+       .scheduler = scheduler});
+}
+
 }  // namespace
 
 // Members are in the order of their making; drain() ends them in the order of the data's way.
 struct Server::State {
-  explicit State(Options given)
+  State(Options given, std::unique_ptr<Observer> teller)
       : options(std::move(given)),
+        observer(std::move(teller)),
         generator(*options.generator),
-        metrics(generator.info(), first_rank(generator)),
+        metrics(
+            generator.info(), first_rank(generator),
+            parse_metric_compat(options.settings.observe.metrics_compat).value_or(MetricCompat())),
         health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
         outbox(outbox_size(generator.info())),
         responses(
@@ -82,6 +100,7 @@ struct Server::State {
                    .reply = &reply,
                    .metrics = &metrics,
                    .health = &health,
+                   .observer = observer.get(),
                    .kv_events = kv_events.get(),
                    .door = door.get(),
                    .responses = &responses,
@@ -100,6 +119,7 @@ struct Server::State {
   Result<void> open_door();
 
   Options options;
+  const std::unique_ptr<Observer> observer;  // outlives all stories of requests
   Generator& generator;
   Metrics metrics;
   Health health;
@@ -197,7 +217,10 @@ Result<void> Server::State::open_door() {
 
 Result<std::unique_ptr<Server>> Server::create(Options options) {
   HOCKET_CHECK(options.generator != nullptr);
-  auto state = std::make_unique<State>(std::move(options));
+  if (auto known = parse_metric_compat(options.settings.observe.metrics_compat); !known)
+    return fail(known.error());
+  HOCKET_TRY(auto observer, make_observer(options));
+  auto state = std::make_unique<State>(std::move(options), std::move(observer));
   State& s = *state;
   s.generator.start(s.outbox);
   s.text.emplace(s.options.num_text_threads, kTextWaitingMax);
@@ -254,6 +277,7 @@ bool Server::drain(Duration patience) {
   for (HttpServer* port : {s.http.get(), s.rank_http.get()})
     if (port != nullptr) port->stop(kLastBytesPatience);
   s.text.reset();
+  s.observer->stop();
   return complete;
 }
 

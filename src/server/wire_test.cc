@@ -278,6 +278,29 @@ TEST(Health, IsNotReadyWithoutARank) {
   EXPECT_EQ(health.healthy(stats).error().code, ErrorCode::lost_rank);
 }
 
+// Of a stuck engine: which rank, in which verb, for how long; who waits for it comes after it.
+TEST(Health, NamesWhereItIsStuck) {
+  const Health health({.step_seconds_max = 10, .watchdog_seconds = 300});
+  RankStats waits, stuck, idle;
+  waits.busy = stuck.busy = true;
+  waits.place = {.verb = Verb::forward, .layer = 3, .waits = true};
+  waits.seconds_since_last_step = 310;
+  stuck.place = {.verb = Verb::sample};
+  stuck.seconds_since_last_step = 312.5;
+  const auto late = health.watchdog(add_up({waits, stuck, idle}));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::watchdog);
+  EXPECT_EQ(late.error().message,
+            "the engine has work and made no step for 312.5 s: rank 1 is in sample since 312.5 s; "
+            "rank 0 is in forward, layer 3, waiting for other ranks since 310.0 s");
+  EXPECT_EQ(exit_status(late.error().code), 6);
+
+  const auto alone = health.watchdog(add_up({stuck}));
+  ASSERT_FALSE(alone);
+  EXPECT_EQ(alone.error().message,
+            "the engine has work and made no step for 312.5 s: it is in sample");
+}
+
 TEST(Health, FollowsTheEngine) {
   Health health({.step_seconds_max = 10, .watchdog_seconds = 300});
   EngineStats stats;

@@ -115,7 +115,8 @@ def test_metrics(server):
     for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds"):
         assert families[f"hocket:{name}"] == "histogram"
     page = (ROOT / "docs" / "api.md").read_text()
-    table = page[page.index("**`/metrics`**"):page.index("## Errors")]
+    table = page[page.index("**`/metrics`**"):]
+    table = table[:table.index("\n## ")]
     named = {f"hocket:{name}" for name in re.findall(r"`(\w+)(?:\{\w+\})?`", table[table.index("| Names"):])}
     told = {name for name in families if not name.startswith("hocket:http_")}
     values = {f"hocket:{v}" for v in ("input", "device_hit", "prefill_compute", "prefill_cache", "decode", "prefill", "mixed", "idle",

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mix.h"
+#include "base/quantile.h"
 
 namespace hocket {
 namespace {
@@ -108,6 +109,45 @@ Result<TraceRequest> read_request(const Json& j, int row) {
   return request;
 }
 
+// What a dump says of one text: when it was asked for, and how long it took.
+struct Told {
+  double due_ms, ttft_ms, e2e_ms;
+  int input_len, output_len, cached_len;
+};
+
+std::optional<Told> read_told(const Json& j, const TraceRequest& request) {
+  if (!j.contains("e2e_ms") || !j.contains("ttft_ms")) return std::nullopt;
+  return Told{request.due_ms,      number(j, "ttft_ms"),
+              number(j, "e2e_ms"), request.input_len,
+              request.output_len,  static_cast<int>(number(j, "cached_tokens"))};
+}
+
+// A dump has no gaps between single tokens: each text's mean stands for all of its own.
+RunFigures figures_of(const std::vector<Told>& all) {
+  double begin = all.front().due_ms, end = 0, prompt = 0, cached = 0, output = 0;
+  std::vector<double> ttft, itl, e2e;
+  for (const Told& t : all) {
+    begin = std::min(begin, t.due_ms);
+    end = std::max(end, t.due_ms + t.e2e_ms);
+    prompt += t.input_len;
+    cached += t.cached_len;
+    output += t.output_len;
+    ttft.push_back(t.ttft_ms);
+    e2e.push_back(t.e2e_ms);
+    for (int i = 1; i < t.output_len; ++i)
+      itl.push_back((t.e2e_ms - t.ttft_ms) / (t.output_len - 1));
+  }
+  const double seconds = (end - begin) / 1e3;
+  return {.seconds = seconds,
+          .output_tokens_per_s = seconds > 0 ? output / seconds : 0,
+          .ttft_p50_ms = quantile(ttft, 0.5),
+          .ttft_p99_ms = quantile(ttft, 0.99),
+          .itl_p50_ms = quantile(itl, 0.5),
+          .itl_p99_ms = quantile(itl, 0.99),
+          .e2e_p50_ms = quantile(e2e, 0.5),
+          .cached_share = prompt > 0 ? cached / prompt : 0};
+}
+
 }  // namespace
 
 Result<Trace> read_trace(const std::string& path) {
@@ -122,6 +162,8 @@ Result<Trace> read_trace(const std::string& path) {
 Result<Trace> read_trace(std::istream& lines, const std::string& name) {
   Trace trace;
   trace.name = name;
+  std::vector<Told> told;
+  bool is_dump = false;
   std::string line;
   for (int row = 1; std::getline(lines, line); ++row) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -129,10 +171,13 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
     try {
       const Json j = Json::parse(line);
       if (j.contains("hocket_log")) {
+        is_dump = j.contains("hocket_dump");
         const Result<void> head = read_head(j, trace);
         if (head) continue;
         what = head.error().message;
       } else if (Result<TraceRequest> request = read_request(j, row)) {
+        if (const auto seen = is_dump ? read_told(j, *request) : std::nullopt)
+          told.push_back(*seen);
         trace.requests.push_back(std::move(*request));
         continue;
       } else {
@@ -146,6 +191,7 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
   }
   if (trace.requests.empty())
     return fail(ErrorCode::bad_value, "the trace {} has no requests", name);
+  if (!told.empty()) trace.measured = figures_of(told);
   std::ranges::stable_sort(trace.requests, {}, &TraceRequest::due_ms);
   return trace;
 }

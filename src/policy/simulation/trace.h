@@ -7,7 +7,9 @@
 // tokens. That is the format of the Mooncake traces (R. Qin et al., "Mooncake", FAST 2025). Our own
 // request log, written by `bench serving --log`, is the same with two additions: a line
 // {"hocket_log": 1, ...} before the others says how the load was made, on which scheduler, and what
-// was measured; "hash_lengths" gives the tokens of each id where they are not 512.
+// was measured; "hash_lengths" gives the tokens of each id where they are not 512. The dump of a
+// server (--dump-requests-folder) is such a log, too; what was measured is put together of its
+// lines.
 // Thread: any one.
 #pragma once
 

@@ -146,6 +146,26 @@ TEST(Trace, SaysWhichLineIsWrong) {
       std::string::npos);
 }
 
+// Two texts of a dump: 1 s and 2 s after its beginning, for 500 ms each.
+TEST(Trace, OfADumpWhatWasMeasuredIsPutTogetherOfItsLines) {
+  std::istringstream lines(
+      R"({"hocket_log":1,"hocket_dump":1}
+{"timestamp":2000,"input_length":30,"output_length":5,"ttft_ms":300,"e2e_ms":500,"cached_tokens":30,"body":{"x":[1]}}
+{"timestamp":1000,"input_length":10,"output_length":3,"ttft_ms":100,"e2e_ms":500,"cached_tokens":0}
+)");
+  const auto trace = read_trace(lines, "test");
+  ASSERT_TRUE(trace) << trace.error().message;
+  ASSERT_TRUE(trace->measured);
+  EXPECT_EQ(trace->requests.front().due_ms, 1000);
+  EXPECT_EQ(trace->concurrency, 0);
+  EXPECT_DOUBLE_EQ(trace->measured->seconds, 1.5);
+  EXPECT_DOUBLE_EQ(trace->measured->ttft_p50_ms, 200);
+  EXPECT_DOUBLE_EQ(trace->measured->e2e_p50_ms, 500);
+  EXPECT_DOUBLE_EQ(trace->measured->cached_share, 0.75);
+  EXPECT_DOUBLE_EQ(trace->measured->output_tokens_per_s, 8 / 1.5);
+  EXPECT_DOUBLE_EQ(trace->measured->itl_p50_ms, 50);  // 200, 200; 50, 50, 50, 50
+}
+
 TEST(Trace, SyntheticTrafficFollowsFromItsSeed) {
   const SyntheticTraffic traffic{.num_requests = 2000,
                                  .request_rate = 50,

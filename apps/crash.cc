@@ -1,0 +1,49 @@
+// hocket crash: what a server left behind that crashed or hung.
+#include <fmt/core.h>
+
+#include <fstream>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "server/observe/crash_report.h"
+
+namespace hocket {
+namespace {
+
+Result<int> tell_crash(Arguments arguments) {
+  std::string path;
+  if (!arguments.empty() && !arguments.front().starts_with('-')) {
+    path = arguments.front();
+    arguments.erase(arguments.begin());
+  }
+  CrashReportOptions options;
+  HOCKET_TRY(
+      const bool goes_on,
+      parse_flags(
+          {.command = "crash",
+           .about = "FILE: what --crash-dump-folder kept of a crash, as text",
+           .groups = {{"What",
+                       {{"steps", &options.num_steps, "the last ones, one by one", ""},
+                        {"seconds", &options.seconds, "before the end, told in ten parts", ""}}}},
+           .takes_config = false},
+          arguments));
+  if (!goes_on) return 0;
+  if (path.empty())
+    return fail(error(ErrorCode::usage, "which file?").with_fix("hocket crash FILE"));
+  if (options.num_steps < 0 || !(options.seconds > 0))
+    return fail(ErrorCode::bad_value, "--steps is not negative, and --seconds more than 0");
+  std::ifstream file(path);
+  if (!file) return fail(ErrorCode::io, "{} cannot be read", path);
+  HOCKET_TRY(const std::string text, crash_report(file, options));
+  fmt::print("{}", text);
+  return 0;
+}
+
+}  // namespace
+
+int crash(const Arguments& arguments) {
+  const Result<int> done = tell_crash(arguments);
+  return done ? *done : report(done.error());
+}
+
+}  // namespace hocket

@@ -1,0 +1,114 @@
+// hocket replay: requests of a dump again, against a server, or as lengths in virtual time.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "base/quantile.h"
+#include "bench/replay.h"
+
+namespace hocket {
+namespace {
+
+struct ReplayFlags {
+  std::vector<std::string> files;
+  ReplayOptions options;
+};
+
+// Words before the first flag are files.
+std::vector<std::string> take_files(Arguments& arguments) {
+  const auto end = std::ranges::find_if(
+      arguments, [](const std::string& word) { return word.starts_with('-'); });
+  std::vector<std::string> files(arguments.begin(), end);
+  arguments.erase(arguments.begin(), end);
+  return files;
+}
+
+Result<bool> parse(ReplayFlags& f, Arguments arguments) {
+  f.files = take_files(arguments);
+  auto& server = f.options.server;
+  bool in_virtual_time = false;
+  HOCKET_TRY(
+      const bool goes_on,
+      parse_flags(
+          {.command = "replay",
+           .about = "FILE...: requests of --dump-requests-folder again, each when it was due",
+           .groups = {{"Server",
+                       {{"host", &server.host, "of the server", ""},
+                        {"port", &server.port, "of the server", ""},
+                        {"api-key", &server.api_key, "of the server", ""},
+                        {"timeout", &server.timeout_s, "seconds of silence", ""}}},
+                      {"Traffic",
+                       {{"speed", &f.options.speed, "2: twice as fast as it was", ""},
+                        {"max-concurrency", &f.options.max_concurrency,
+                         "clients; with none free, requests are late", ""},
+                        {"virtual", &in_virtual_time,
+                         "first: no server, but the scheduler in virtual time, with the "
+                         "flags of hocket simulate",
+                         ""}}}},
+           .takes_config = false},
+          arguments));
+  if (!goes_on) return false;
+  if (in_virtual_time)
+    return fail(error(ErrorCode::usage, "--virtual comes first")
+                    .with_fix("hocket replay --virtual FILE [flags of hocket simulate]"));
+  if (f.files.empty())
+    return fail(error(ErrorCode::usage, "which dump?").with_fix("hocket replay FILE... --port N"));
+  if (!(f.options.speed > 0) || f.options.max_concurrency < 1 || f.options.max_concurrency > 4096)
+    return fail(ErrorCode::bad_value, "--speed is above 0, --max-concurrency in 1 to 4096");
+  return true;
+}
+
+void tell(const ReplayFlags& f, const Dump& dump, const ReplayResult& r) {
+  fmt::print("replay   http://{}:{} | {} requests | {:.1f} s, {:g} times as fast as it was\n",
+             f.options.server.host, f.options.server.port, dump.requests.size(), r.seconds,
+             f.options.speed);
+  if (dump.num_left_out > 0)
+    fmt::print("left out {} | their bodies were too large for the dump\n", dump.num_left_out);
+  fmt::print("requests {} ok, {} failed | sent at most {:.1f} ms late\n", r.num_ok, r.num_failed,
+             r.late_ms_max);
+  for (const auto& [kind, count] : r.errors) fmt::print("  failed {} | {}\n", count, kind);
+  fmt::print("answers  {} the same, {} different, {} not compared\n", r.num_same, r.num_different,
+             r.num_not_compared);
+  if (r.num_different > 0)
+    fmt::print("  first different: {}; another model, --dtype or --combine-groups?\n",
+               r.first_different);
+  fmt::print("{:<9}{:>12}{:>12}{:>12}{:>12}\n", "ms", "p50 then", "p50 now", "p99 then", "p99 now");
+  const auto row = [](const char* name, const std::vector<double>& was,
+                      const std::vector<double>& is) {
+    fmt::print("{:<9}{:>12.1f}{:>12.1f}{:>12.1f}{:>12.1f}\n", name, quantile(was, 0.5),
+               quantile(is, 0.5), quantile(was, 0.99), quantile(is, 0.99));
+  };
+  row("ttft", r.was_ttft_ms, r.ttft_ms);
+  row("e2e", r.was_e2e_ms, r.e2e_ms);
+}
+
+Result<int> run_replay(const Arguments& arguments) {
+  ReplayFlags f;
+  HOCKET_TRY(const bool goes_on, parse(f, arguments));
+  if (!goes_on) return 0;
+  HOCKET_TRY(const Dump dump, read_dump(f.files));
+  const ReplayResult result = replay_dump(dump, f.options);
+  tell(f, dump, result);
+  return result.num_failed == 0 && result.num_different == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+// In virtual time a dump is what simulate reads anyway.
+int replay(const Arguments& arguments) {
+  if (!arguments.empty() && arguments.front() == "--virtual") {
+    Arguments words(arguments.begin() + 1, arguments.end());
+    const auto files = take_files(words);
+    if (files.size() != 1)
+      return report(error(ErrorCode::usage, "--virtual takes one file")
+                        .with_fix("hocket replay --virtual FILE [flags of hocket simulate]"));
+    words.insert(words.begin(), {"--trace", files.front(), "--compare"});
+    return simulate(words);
+  }
+  const Result<int> done = run_replay(arguments);
+  return done ? *done : report(done.error());
+}
+
+}  // namespace hocket

@@ -1,0 +1,245 @@
+#include "base/black_box.h"
+
+#include <execinfo.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace hocket::black_box {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kFatal = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr std::string_view kBegins = "hocket-crash-";
+constexpr int kFramesMax = 64;
+constexpr size_t kAlternateStack = 64 << 10;
+
+// turn: 2 n + 1 while event n is being written, 2 n + 2 once it is there; 0: nothing yet.
+struct alignas(64) Slot {
+  std::atomic<uint64_t> turn{0};
+  uint32_t len = 0;
+  char text[kSlotBytes - 12];
+};
+static_assert(sizeof(Slot) == kSlotBytes);
+
+struct Events {
+  std::unique_ptr<Slot[]> slots;
+  size_t size = 0;
+  std::atomic<uint64_t> next{0};
+};
+
+struct Box {
+  std::array<Events, 2> rings;
+  std::string path, about;
+  TimePoint opened{};
+  std::array<char, 512> words{};  // the first last_words()
+  std::atomic<bool> spoken{false}, written{false};
+  std::unique_ptr<char[]> stack;
+};
+std::atomic<Box*> the_box{nullptr};
+
+// Bytes to a file without help from the library.
+class Out {
+ public:
+  explicit Out(int file) : file_(file) {}
+  void put(std::string_view text) {
+    while (!text.empty() && good_) {
+      const ssize_t n = ::write(file_, text.data(), text.size());
+      if (n < 0 && errno == EINTR) continue;
+      good_ = n > 0;
+      if (good_) text.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  void number(int64_t value) {
+    char digits[24];
+    const auto done = fmt::format_to_n(digits, sizeof digits, "{}", value);
+    put({digits, done.size});
+  }
+  // In quotes; what JSON would have to escape becomes a space.
+  void quoted(std::string_view text) {
+    put("\"");
+    for (const char c : text) {
+      const bool plain = static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
+      put(plain ? std::string_view(&c, 1) : " ");
+    }
+    put("\"");
+  }
+  // What a file of the kernel says.
+  void copy(const char* path) {
+    const int from = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (from < 0) return;
+    char piece[4096];
+    for (ssize_t n = 0; (n = ::read(from, piece, sizeof piece)) > 0;)
+      put({piece, static_cast<size_t>(n)});
+    ::close(from);
+  }
+  bool good() const { return good_; }
+
+ private:
+  const int file_;
+  bool good_ = true;
+};
+
+void put_events(Out& out, const Events& events) {
+  const uint64_t end = events.next.load(std::memory_order_acquire);
+  for (uint64_t i = end > events.size ? end - events.size : 0; i < end; ++i) {
+    const Slot& slot = events.slots[i % events.size];
+    if (slot.turn.load(std::memory_order_acquire) != 2 * i + 2) continue;  // being written
+    out.put({slot.text, std::min<size_t>(slot.len, sizeof slot.text)});
+    out.put("\n");
+  }
+}
+
+void put_head(Out& out, const Box& box, std::string_view why) {
+  char thread[16] = {};
+  prctl(PR_GET_NAME, thread);
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  out.put(R"({"hocket_crash":1,"why":)");
+  out.quoted(why);
+  if (box.spoken) {
+    out.put(R"(,"last_words":)");
+    out.quoted(box.words.data());
+  }
+  out.put(R"(,"thread":)");
+  out.quoted(thread);
+  out.put(R"(,"pid":)");
+  out.number(getpid());
+  out.put(R"(,"unix":)");
+  out.number(now.tv_sec);
+  out.put(R"(,"at_us":)");
+  out.number((RealClock().now() - box.opened).count() / 1000);
+  out.put(R"(,"about":)");
+  out.put(box.about);
+  out.put("}\n");
+}
+
+void on_signal(int number, siginfo_t* info, void*) {
+  char why[96];
+  const auto done =
+      fmt::format_to_n(why, sizeof why, "signal {} at address {:#x}", number,
+                       number == SIGABRT ? 0 : reinterpret_cast<uintptr_t>(info->si_addr));
+  write({why, std::min(done.size, sizeof why)});
+  // The handler is gone (SA_RESETHAND): the signal does now what it would have done.
+  raise(number);
+}
+
+void watch_signals(Box& box) {
+  void* frames[1];
+  backtrace(frames, 1);  // loads what it needs, which a handler must not
+  box.stack = std::make_unique<char[]>(kAlternateStack);
+  stack_t stack{};
+  stack.ss_sp = box.stack.get();
+  stack.ss_size = kAlternateStack;
+  sigaltstack(&stack, nullptr);
+  struct sigaction action{};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_ONSTACK;
+  for (const int number : kFatal) sigaction(number, &action, nullptr);
+}
+
+// By name, which begins with the time.
+void forget_old_files(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code stop;
+  for (fs::directory_iterator at(folder, stop), end; !stop && at != end; at.increment(stop))
+    if (std::string name = at->path().filename().string(); name.starts_with(kBegins))
+      names.push_back(std::move(name));
+  std::ranges::sort(names);
+  std::error_code ignored;
+  for (size_t i = 0; i + kFilesKept < names.size() + 1; ++i)
+    fs::remove(fs::path(folder) / names[i], ignored);
+}
+
+}  // namespace
+
+Result<void> open(const Options& options) {
+  if (is_open()) return fail(ErrorCode::usage, "the black box is open already");
+  std::error_code ignored;
+  fs::create_directories(options.folder, ignored);
+  if (access(options.folder.c_str(), W_OK | X_OK) != 0)
+    return fail(
+        error(ErrorCode::io, "{} cannot be written: {}", options.folder, std::strerror(errno))
+            .with_fix("another --crash-dump-folder"));
+  forget_old_files(options.folder);
+  auto* box = new Box;  // for as long as the process lives: a crash may come at any time
+  const size_t sizes[] = {options.request_slots, options.step_slots};
+  for (size_t i = 0; i < box->rings.size(); ++i) {
+    box->rings[i].slots = std::make_unique<Slot[]>(sizes[i]);
+    box->rings[i].size = sizes[i];
+  }
+  box->path =
+      fmt::format("{}/{}{}-{}.jsonl", options.folder, kBegins, std::time(nullptr), getpid());
+  box->about = options.about.empty() ? "{}" : options.about;
+  box->opened = RealClock().now();
+  watch_signals(*box);
+  the_box.store(box, std::memory_order_release);
+  return {};
+}
+
+bool is_open() {
+  return the_box.load(std::memory_order_relaxed) != nullptr;
+}
+
+const char* path() {
+  const Box* box = the_box.load(std::memory_order_acquire);
+  return box == nullptr ? "" : box->path.c_str();
+}
+
+void last_words(std::string_view why) {
+  Box* box = the_box.load(std::memory_order_acquire);
+  if (box == nullptr || box->spoken.exchange(true)) return;
+  const size_t len = std::min(why.size(), box->words.size() - 1);
+  std::copy_n(why.begin(), len, box->words.begin());
+}
+
+void note(Ring ring, std::string_view members) {
+  Box* box = the_box.load(std::memory_order_acquire);
+  if (box == nullptr) return;
+  Events& events = box->rings[static_cast<size_t>(ring)];
+  const uint64_t n = events.next.fetch_add(1, std::memory_order_relaxed);
+  Slot& slot = events.slots[n % events.size];
+  slot.turn.store(2 * n + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  const int64_t at_us = (RealClock().now() - box->opened).count() / 1000;
+  const auto done =
+      fmt::format_to_n(slot.text, sizeof slot.text, R"({{"at_us":{},{}}})", at_us, members);
+  slot.len = static_cast<uint32_t>(std::min(done.size, sizeof slot.text));
+  slot.turn.store(2 * n + 2, std::memory_order_release);
+}
+
+bool write(std::string_view why) {
+  Box* box = the_box.load(std::memory_order_acquire);
+  if (box == nullptr || box->written.exchange(true)) return false;
+  const int file =
+      ::open(box->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (file < 0) return false;
+  Out out(file);
+  put_head(out, *box, why);
+  for (const Events& events : box->rings) put_events(out, events);
+  out.put("--- backtrace\n");
+  void* frames[kFramesMax];
+  backtrace_symbols_fd(frames, backtrace(frames, kFramesMax), file);
+  out.put("--- status\n");
+  out.copy("/proc/self/status");
+  ::close(file);
+  return out.good();
+}
+
+}  // namespace hocket::black_box

@@ -1,0 +1,70 @@
+// Who tells of requests: the log, the dump, traces. Those who serve a request leave a note; the
+// thread "observe" does the rest, so that neither the engine nor an answer waits for a disk, a
+// terminal or a collector.
+//
+//   RequestStory -> inbox (bounded) -> observe: log lines, spans to the collector, the dump's file
+//
+// Owner: the Server.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/server_settings.h"
+#include "server/http.h"
+#include "server/json_body.h"
+#include "server/observe/observer_counts.h"
+#include "server/observe/request_dump.h"
+#include "server/observe/request_log.h"
+#include "server/observe/request_story.h"
+#include "server/observe/span_sender.h"
+
+namespace hocket {
+
+class Observer {
+ public:
+  struct Options {
+    ObserveSettings settings;
+    std::string model;     // as it is served
+    std::string instance;  // which server this is, "h0:30000"
+    // What the dump says of the scheduler; asked when a dump begins.
+    std::function<Json()> scheduler;
+  };
+  // Errors: bad_value (a level, an endpoint), io (the dump's folder).
+  static Result<std::unique_ptr<Observer>> create(Options options);
+  ~Observer();
+
+  // A request came. Null where nobody wants to know.   Thread: any.
+  std::shared_ptr<RequestStory> begin(const HttpRequest& request, TimePoint arrived);
+  // POST /configure_logging: changes what is logged and dumped from now on, and tells all of it.
+  // Errors: invalid_request, naming the field.   Thread: any.
+  Result<Json> configure(const Json& body);
+  ObserverCounts counts() const;
+  // Tells what is left, for two seconds at most, and ends the thread. After the last story.
+  void stop();
+
+ private:
+  explicit Observer(Options options);
+  void run();
+  void take(const RequestNote& note);
+  Result<void> set_dump(const std::string& folder, int64_t requests_of_file);
+  Json told() const;
+
+  const Options options_;
+  ObserverInbox inbox_;
+  std::atomic<bool> logs_{false}, dumps_{false};
+  std::atomic<RequestLogLevel> level_{RequestLogLevel::sampling};
+  std::unique_ptr<SpanSender> spans_;  // null: nothing is traced
+  mutable std::mutex mutex_;           // of what follows
+  std::unique_ptr<RequestDump> dump_;  // null: nothing is dumped
+  std::string dump_folder_;
+  std::atomic<uint64_t> dumped_{0}, not_dumped_{0};
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,171 @@
+#include "server/observe/request_dump.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "core/version.h"
+#include "server/answer.h"
+
+namespace hocket {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kWaitingMax = 1 << 20;
+constexpr std::string_view kBegins = "hocket-requests-", kEnds = ".jsonl";
+
+Duration since_1970() {
+  return std::chrono::system_clock::now().time_since_epoch();
+}
+
+double rounded(double ms) {
+  return std::round(ms * 1e3) / 1e3;
+}
+
+double ms_between(TimePoint from, TimePoint to) {
+  return from == TimePoint{} || to < from ? 0 : rounded(to_ms(to - from));
+}
+
+Error io_error(const std::string& path) {
+  return error(ErrorCode::io, "{} cannot be written: {}", path, std::strerror(errno))
+      .with_fix("another --dump-requests-folder, or room on that disk");
+}
+
+Json trace_part(const RequestRecord& record, const ChoiceRecord& choice, Duration started) {
+  const PromptRecord& prompt = record.prompts[static_cast<size_t>(choice.prompt)];
+  Json ids = Json::array(), lengths = Json::array();
+  for (const TokenBlock& block : prompt.blocks) {
+    ids.push_back(block.id);
+    lengths.push_back(block.len);
+  }
+  const double at_ms = static_cast<double>(record.unix_ns(record.received) - started.count()) / 1e6;
+  return {{"timestamp", std::max(0.0, rounded(at_ms))},
+          {"input_length", std::max(1, prompt.num_tokens)},
+          {"output_length", std::max(1, choice.generated_tokens)},
+          {"hash_ids", std::move(ids)},
+          {"hash_lengths", std::move(lengths)},
+          {"cached_tokens", choice.cached_tokens},
+          {"ttft_ms", ms_between(record.received, record.first_token)},
+          {"e2e_ms", ms_between(record.received, choice.times.finished)}};
+}
+
+}  // namespace
+
+std::string dump_lines(const RequestRecord& record, Duration dump_started) {
+  std::string lines;
+  for (size_t i = 0; i < record.choices.size(); ++i) {
+    const ChoiceRecord& choice = record.choices[i];
+    Json line = trace_part(record, choice, dump_started);
+    line["status"] = record.status;
+    line["finish"] = finish_reason_json(choice.finish);
+    line["ids_hash"] = fmt::format("{:016x}", choice.ids_hash);
+    line["id"] = record.id;
+    line["choice"] = i;
+    if (i == 0) {
+      line["path"] = record.path;
+      line["stream"] = record.stream;
+      if (record.prompts.size() == 1)
+        line["seed"] = static_cast<int64_t>(record.prompts.front().sampling.seed);
+      line["body"] = Json::parse(record.body, nullptr, false);
+    }
+    lines += to_text(line);
+    lines += '\n';
+  }
+  return lines;
+}
+
+RequestDump::RequestDump(Options options) : options_(std::move(options)), started_(since_1970()) {}
+
+RequestDump::~RequestDump() {
+  flush();
+  if (file_ >= 0) close(file_);
+}
+
+Result<std::unique_ptr<RequestDump>> RequestDump::create(Options options) {
+  if (options.bytes_of_file < 1 || options.num_files < 1)
+    return fail(ErrorCode::bad_value,
+                "--dump-requests-bytes and --dump-requests-files are at least 1");
+  std::error_code ignored;
+  fs::create_directories(options.folder, ignored);  // where that failed, so does the file
+  std::unique_ptr<RequestDump> made(new RequestDump(std::move(options)));
+  HOCKET_TRY_VOID(made->begin_file());
+  return made;
+}
+
+Result<void> RequestDump::begin_file() {
+  HOCKET_TRY_VOID(write());
+  if (file_ >= 0) close(std::exchange(file_, -1));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(started_).count();
+  const std::string path = fmt::format("{}/{}{}-{}-{:06}{}", options_.folder, kBegins, seconds,
+                                       getpid(), num_begun_++, kEnds);
+  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  if (file_ < 0) return fail(io_error(path));
+  bytes_ = 0;
+  requests_ = 0;
+  Json head = {{"hocket_log", 1}, {"hocket_dump", 1}, {"version", kVersion}, {"started", seconds}};
+  if (!options_.scheduler.is_null()) head["scheduler"] = options_.scheduler;
+  waiting_ = to_text(head) + '\n';
+  forget_old_files();
+  return {};
+}
+
+// By name, which begins with the time.
+void RequestDump::forget_old_files() const {
+  std::vector<std::string> names;
+  std::error_code stop;
+  for (fs::directory_iterator at(options_.folder, stop), end; !stop && at != end;
+       at.increment(stop))
+    if (std::string name = at->path().filename().string();
+        name.starts_with(kBegins) && name.ends_with(kEnds))
+      names.push_back(std::move(name));
+  std::ranges::sort(names);
+  std::error_code ignored;
+  for (size_t i = 0; i + static_cast<size_t>(options_.num_files) < names.size(); ++i)
+    fs::remove(fs::path(options_.folder) / names[i], ignored);
+}
+
+bool RequestDump::takes(const RequestRecord& record) {
+  return !record.choices.empty() && record.handed_on_to.empty();
+}
+
+Result<bool> RequestDump::add(const RequestRecord& record) {
+  if (failed_) return fail(*failed_);
+  if (record.body.empty()) return false;
+  const std::string lines = dump_lines(record, started_);
+  const bool full = bytes_ > 0 && bytes_ + std::ssize(lines) > options_.bytes_of_file;
+  if (full || (options_.requests_of_file > 0 && requests_ >= options_.requests_of_file))
+    HOCKET_TRY_VOID(begin_file());
+  waiting_ += lines;
+  bytes_ += std::ssize(lines);
+  ++requests_;
+  if (waiting_.size() >= kWaitingMax) HOCKET_TRY_VOID(write());
+  return true;
+}
+
+void RequestDump::flush() {
+  const auto written = write();
+  if (!written && !failed_) failed_ = written.error();
+}
+
+Result<void> RequestDump::write() {
+  const std::string text = std::exchange(waiting_, {});
+  for (std::string_view left = text; !left.empty() && file_ >= 0;) {
+    const ssize_t n = ::write(file_, left.data(), left.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail(io_error(options_.folder));
+    left.remove_prefix(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+}  // namespace hocket
