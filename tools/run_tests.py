@@ -5,6 +5,7 @@
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
 (those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
+clients (clients that others wrote, in Python, Node and shell),
 manifests (`deploy/` against the schemas of its readers), packages (what is installed: C library, Python package, man page, site),
 hosts (ranks in processes and hosts of their own, with faults), page (the page in a headless Chromium, and whether its bundle is what its
 source gives).
@@ -21,7 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "manifests", "packages", "page", "hosts")
+PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 LIMIT_S = 900  # one program; a hang is a failure, not a wait
 FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
@@ -162,7 +163,7 @@ def run_pytest(build, tally, part):
     folder = ROOT / "tests" / part
     if not list(folder.glob("test_*.py")):
         return
-    venv = ROOT / "build/venv/bin/python"
+    venv = ROOT / ("build/venv-clients/bin/python" if part == "clients" else "build/venv/bin/python")
     python = venv if venv.is_file() else sys.executable
     environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
     running = Program([python, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", folder], environment)
@@ -361,7 +362,7 @@ def main():
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
-    every = ("unit", "kernels", "golden", "api", "manifests", "packages", "hosts", "page")  # these hold every test once
+    every = ("unit", "kernels", "golden", "api", "clients", "manifests", "packages", "hosts", "page")  # these hold every test once
     wanted = arguments.parts or every
     tally = Tally()
     programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
@@ -378,7 +379,7 @@ def main():
                 run_gtest(program, tally, ":".join(suites))
     if "golden" in wanted:
         run_golden(arguments.build, tally)
-    for part in ("api", "manifests", "packages"):
+    for part in ("api", "clients", "manifests", "packages"):
         if part in wanted:
             run_pytest(arguments.build, tally, part)
     if "hosts" in wanted:
