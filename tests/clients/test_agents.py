@@ -1,4 +1,4 @@
-"""Traffic of coding agents: long system prompts, many tools, results of parallel calls, sessions side by side, and aborts."""
+"""Traffic of coding agents: long system prompts, many tools, results of parallel calls, conversations side by side, and aborts."""
 
 import concurrent.futures
 import copy
@@ -99,7 +99,7 @@ def test_responses(server):
     assert final["usage"]["input_tokens_details"]["cached_tokens"] > 200
 
 
-def test_sessions_side_by_side_answer_as_alone(server):
+def test_conversations_side_by_side_answer_as_alone(server):
     names = ["messages_agent", "responses_agent"] * 6
     together = []
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
