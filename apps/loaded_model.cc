@@ -52,7 +52,10 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
     }
   }
   Engine::Options options{.settings = settings};
-  if (model.tokenizer) options.tokenizer_eos = model.tokenizer->eos_id();
+  if (model.tokenizer) {
+    options.tokenizer_eos = model.tokenizer->eos_id();
+    options.grammars = {.tokenizer = model.tokenizer->handle(), .folder = folder};
+  }
   std::optional<ProgressBar> bar;
   const bool shows = cluster == nullptr || cluster->shows_own_loading();
   const bool draws = settings.observe.log_format == "text" && log::enabled(log::Level::warning);

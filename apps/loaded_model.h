@@ -16,9 +16,9 @@
 namespace hocket {
 
 struct LoadedModel {
-  std::unique_ptr<Engine> engine;
   std::optional<Tokenizer> tokenizer;         // none: the folder has no tokenizer.json
   std::optional<ChatTemplate> chat_template;  // none: the folder has no template
+  std::unique_ptr<Engine> engine;             // uses the tokenizer to its end
 };
 
 // Fills settings.model.model_path with the bundled model's folder when it is empty, and says so in

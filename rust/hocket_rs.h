@@ -80,12 +80,15 @@ int32_t hk_template_render(const HkTemplate*, const char* context, size_t n, con
 void hk_template_free(HkTemplate*);
 
 // ---- grammar ----
+// `ends`: the model's end tokens, one at least. The tokenizer need not outlive the call.
 int32_t hk_grammar_new(const HkTokenizer*, const char* tokenizer_json, size_t n, size_t vocab,
-                       uint32_t eos, HkGrammar** out);
+                       const uint32_t* ends, size_t ends_n, HkGrammar** out);
 void hk_grammar_free(HkGrammar*);
 // kind: "json_schema", "regex" or "lark".
 int32_t hk_matcher_new(const HkGrammar*, const char* kind, size_t kind_n, const char* text,
                        size_t n, HkMatcher** out);
+// In the state of its original, sharing nothing with it.
+int32_t hk_matcher_copy(const HkMatcher*, HkMatcher** out);
 // One bit per token: bit i % 32 of word i / 32.
 int32_t hk_matcher_mask(HkMatcher*, uint32_t* mask, size_t words);
 int32_t hk_matcher_accept(HkMatcher*, uint32_t id);

@@ -24,8 +24,24 @@ impl TokenizerEnv for Vocabulary {
 
 /// One per model: token trie plus slices that make masks cheap.
 pub struct HkGrammar(ParserFactory);
-/// One per answer, with the model's end token.
-pub struct HkMatcher(Matcher, TokenId);
+/// One per answer, or the fresh one that answers are copied from; with the model's end tokens.
+pub struct HkMatcher(Matcher, Arc<[TokenId]>);
+
+/// What one compilation may cost, and one mask: the first is tens of milliseconds, the second a few.
+const MAX_LEXER_STATES: usize = 50_000;
+/// Between the parts of JSON, where the schema says nothing of it. Bounded, for a model that has
+/// nothing to say can write blanks for ever.
+const JSON_BLANKS: &str = r"[ \n\r\t]{0,16}";
+
+fn schema_from(text: &str) -> Result<serde_json::Value, serde_json::Error> {
+    let mut schema: serde_json::Value = serde_json::from_str(text)?;
+    if let Some(root) = schema.as_object_mut() {
+        root.entry("x-guidance").or_insert_with(
+            || serde_json::json!({"whitespace_flexible": true, "whitespace_pattern": JSON_BLANKS}),
+        );
+    }
+    Ok(schema)
+}
 
 /// `vocab` is the width of the logits; ids past the tokenizer's are never allowed.
 #[no_mangle]
@@ -34,7 +50,8 @@ pub unsafe extern "C" fn hk_grammar_new(
     json: *const c_char,
     n: usize,
     vocab: usize,
-    eos: u32,
+    eos: *const u32,
+    eos_n: usize,
     out: *mut *mut HkGrammar,
 ) -> i32 {
     guard(|| {
@@ -45,11 +62,24 @@ pub unsafe extern "C" fn hk_grammar_new(
             return Err(format!("tokenizer has {have} tokens, logits only {vocab}").into());
         }
         words.resize(vocab, vec![]);
-        let trie = TokTrie::from(&TokRxInfo::new(u32::try_from(vocab)?, eos), &words);
+        let ends: Vec<TokenId> = match eos_n {
+            0 => vec![],
+            _ => std::slice::from_raw_parts(eos, eos_n).to_vec(),
+        };
+        let [first, ..] = ends[..] else {
+            return Err("the model has no end token".into());
+        };
+        if let Some(id) = ends.iter().find(|&&id| id as usize >= vocab) {
+            return Err(format!("end token {id} is outside the logits of {vocab}").into());
+        }
+        let info = TokRxInfo::new(u32::try_from(vocab)?, first);
+        let trie = TokTrie::from(&info, &words).with_eos_tokens(&ends);
         let env: TokEnv = Arc::new(Vocabulary { trie, parts: (*t).0.clone() });
         let can = InferenceCapabilities { ff_tokens: true, ..Default::default() };
         let mut factory = ParserFactory::new(&env, can, &SlicedBiasComputer::general_slices())?;
         factory.quiet();
+        factory.limits_mut().max_lexer_states = MAX_LEXER_STATES;
+        factory.limits_mut().verbose_errors = false;
         *out = Box::into_raw(Box::new(HkGrammar(factory)));
         Ok(())
     })
@@ -71,7 +101,7 @@ pub unsafe extern "C" fn hk_matcher_new(
     guard(|| {
         let text = utf8(text, n)?;
         let grammar = match utf8(kind, kind_n)? {
-            "json_schema" => TopLevelGrammar::from_json_schema(serde_json::from_str(text)?),
+            "json_schema" => TopLevelGrammar::from_json_schema(schema_from(text)?),
             "regex" => TopLevelGrammar::from_regex(text),
             "lark" => TopLevelGrammar::from_lark(text.to_string()),
             other => return Err(format!("unknown grammar kind {other}").into()),
@@ -81,7 +111,17 @@ pub unsafe extern "C" fn hk_matcher_new(
         if let Some(e) = matcher.get_error() {
             return Err(e.into());
         }
-        *out = Box::into_raw(Box::new(HkMatcher(matcher, factory.tok_env().eos_token())));
+        let ends = factory.tok_env().tok_trie().eos_tokens().into();
+        *out = Box::into_raw(Box::new(HkMatcher(matcher, ends)));
+        Ok(())
+    })
+}
+/// A copy that shares nothing with its original, so that no answer depends on another's.
+#[no_mangle]
+pub unsafe extern "C" fn hk_matcher_copy(m: *const HkMatcher, out: *mut *mut HkMatcher) -> i32 {
+    guard(|| {
+        let HkMatcher(matcher, ends) = &*m;
+        *out = Box::into_raw(Box::new(HkMatcher(matcher.deep_clone(), ends.clone())));
         Ok(())
     })
 }
@@ -110,7 +150,7 @@ pub unsafe extern "C" fn hk_matcher_accept(m: *mut HkMatcher, id: u32) -> i32 {
         let m = &mut *m;
         // A complete matcher stops by itself and would refuse the end token.
         if m.0.is_stopped() {
-            let end = id == m.1;
+            let end = m.1.contains(&id);
             return end
                 .then_some(())
                 .ok_or("the grammar is complete; only the end may follow".into());
@@ -147,6 +187,7 @@ mod tests {
     const JSON: &str = include_str!("../../tests/golden/tokenizers/qwen2/tokenizer.json");
     const VOCAB: usize = 640;
     const EOS: u32 = 504;
+    const ENDS: [u32; 2] = [EOS, 600];
 
     struct Model(*mut HkTokenizer, *mut HkGrammar);
     impl Model {
@@ -155,7 +196,7 @@ mod tests {
             let (json, n) = (JSON.as_ptr() as *const c_char, JSON.len());
             unsafe {
                 assert_eq!(hk_tokenizer_new(json, n, &mut t), 0);
-                assert_eq!(hk_grammar_new(t, json, n, VOCAB, EOS, &mut g), 0);
+                assert_eq!(hk_grammar_new(t, json, n, VOCAB, ENDS.as_ptr(), ENDS.len(), &mut g), 0);
             }
             Model(t, g)
         }
@@ -178,7 +219,8 @@ mod tests {
             let mut mask = [0u32; VOCAB / 32];
             let all = ids.iter().all(|&id| unsafe {
                 assert_eq!(hk_matcher_mask(m, mask.as_mut_ptr(), mask.len()), 0);
-                assert_eq!(mask[512 / 32..], [0; (VOCAB - 512) / 32]);
+                let past = mask[512 / 32..].iter().map(|w| w.count_ones()).sum::<u32>();
+                assert_eq!(past, mask[600 / 32] >> (600 % 32) & 1);
                 let allowed = mask[id as usize / 32] >> (id % 32) & 1 == 1;
                 let accepted = hk_matcher_accept(m, id) == 0;
                 assert_eq!(allowed, accepted);
@@ -211,6 +253,59 @@ mod tests {
         ] {
             assert!(model.accepts(model.matcher(kind, grammar).unwrap(), good), "{good}");
             assert!(!model.accepts(model.matcher(kind, grammar).unwrap(), bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn all_end_tokens_end() {
+        let model = Model::new();
+        for end in ENDS {
+            let m = model.matcher("regex", "(ab)*").unwrap();
+            let mut mask = [0u32; VOCAB / 32];
+            unsafe {
+                assert_eq!(hk_matcher_mask(m, mask.as_mut_ptr(), mask.len()), 0);
+                assert_eq!(mask[end as usize / 32] >> (end % 32) & 1, 1);
+                assert_eq!(hk_matcher_accept(m, end), 0);
+                let mut state = 0;
+                assert_eq!(hk_matcher_state(m, &mut state), 0);
+                assert_eq!(state & 2, 2);
+                hk_matcher_free(m);
+            }
+        }
+    }
+
+    #[test]
+    fn copies_go_their_own_ways() {
+        let model = Model::new();
+        let original = model.matcher("regex", "yes|no").unwrap();
+        for text in ["yes", "no", "yes"] {
+            let mut copy = null_mut();
+            unsafe { assert_eq!(hk_matcher_copy(original, &mut copy), 0) };
+            assert!(model.accepts(copy, text), "{text}");
+        }
+        assert!(model.accepts(original, "no"));
+    }
+
+    #[test]
+    fn blanks_between_parts_are_bounded() {
+        let model = Model::new();
+        let object = r#"{"type":"object"}"#;
+        let blanks = |n| format!("{{{}\"a\":1}}", " ".repeat(n));
+        assert!(model.accepts(model.matcher("json_schema", object).unwrap(), &blanks(16)));
+        assert!(!model.accepts(model.matcher("json_schema", object).unwrap(), &blanks(17)));
+        // Whoever says it himself has his way.
+        let strict = r#"{"type":"object","x-guidance":{"whitespace_flexible":false}}"#;
+        assert!(!model.accepts(model.matcher("json_schema", strict).unwrap(), &blanks(1)));
+    }
+
+    #[test]
+    fn single_characters_are_matched_in_all_ways() {
+        // Two rules that begin alike: the grammar decides by what follows, not by the longest.
+        let model = Model::new();
+        let lark = "start: (/[a-z]/)+ \"b\" \"c\" | \"a\" \"b\" /[0-9]/\n";
+        for (text, good) in [("abc", true), ("ab1", true), ("abbc", true), ("ab", false)] {
+            let m = model.matcher("lark", lark).unwrap();
+            assert_eq!(model.accepts(m, text), good, "{text}");
         }
     }
 

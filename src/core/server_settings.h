@@ -20,7 +20,8 @@ struct ModelSettings {
       "none";                        // none, int8, int4: of weights that the files hold unquantized
   std::string load_format = "auto";  // auto, dummy
   std::string chat_template;         // file; empty: the model's own
-  uint64_t dummy_seed = 0;           // of --load-format dummy
+  std::string grammar_backend = "llguidance";  // of structured output; none: free text only
+  uint64_t dummy_seed = 0;                     // of --load-format dummy
 };
 
 struct MemorySettings {

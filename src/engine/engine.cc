@@ -4,9 +4,11 @@
 #include <thread>
 
 #include "base/log.h"
+#include "compute/weights/hf_config.h"
 #include "engine/cluster_network.h"
 #include "engine/engine_state.h"
 #include "engine/identity.h"
+#include "engine/input_check.h"
 #include "engine/rank_setup.h"
 #include "engine/scheduler_settings.h"
 
@@ -28,38 +30,6 @@ UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control)
   const std::string host = control.local_host();
   if (ucx.devices.empty() && (host.starts_with("127.") || host == "::1")) ucx.devices = "lo";
   return ucx;
-}
-
-Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
-  if (input.prompt.empty())
-    return fail(error(ErrorCode::invalid_request, "the prompt has no tokens").with_param("prompt"));
-  const int vocab_size = info.model.vocab_size;
-  const auto outside = [&](TokenId token) {
-    return value(token) < 0 || value(token) >= vocab_size;
-  };
-  const auto refuse = [&](TokenId token, const char* param) {
-    return fail(error(ErrorCode::invalid_request, "token {} is outside the vocabulary of {}",
-                      value(token), vocab_size)
-                    .with_param(param));
-  };
-  for (const TokenId token : input.prompt)
-    if (outside(token)) return refuse(token, "prompt");
-  for (const auto& [token, bias] : input.sampling.logit_bias)
-    if (outside(token)) return refuse(token, "logit_bias");
-  for (const TokenId token : input.sampling.allowed_ids)
-    if (outside(token)) return refuse(token, "allowed_token_ids");
-  const int max_new = input.sampling.max_new_tokens;
-  if (max_new < 1)
-    return fail(
-        error(ErrorCode::invalid_request, "max_new_tokens is {}, must be at least 1", max_new)
-            .with_param("max_tokens"));
-  const auto total = static_cast<int64_t>(input.prompt.size()) + max_new;
-  if (total > info.context_length)
-    return fail(error(ErrorCode::context_length_exceeded,
-                      "the prompt has {} tokens and {} more are asked for, but the context is {}",
-                      input.prompt.size(), max_new, info.context_length)
-                    .with_fix("a shorter prompt or a smaller max_tokens"));
-  return {};
 }
 
 }  // namespace
@@ -84,8 +54,32 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
 Result<void> Engine::State::load(Options& options) {
   max_queued_requests = options.settings.memory.max_queued_requests;
   priorities = options.settings.scheduler.enable_priority_scheduling;
-  if (options.cluster) return load_one_of_cluster(options);
-  return options.settings.parallel.ep_size > 1 ? load_together(options) : load_alone(options);
+  HOCKET_TRY_VOID(start_grammars(options));
+  HOCKET_TRY_VOID(options.cluster                         ? load_one_of_cluster(options)
+                  : options.settings.parallel.ep_size > 1 ? load_together(options)
+                                                          : load_alone(options));
+  info.grammar_backend = grammars ? "llguidance" : "none";
+  if (!grammars)
+    info.why_no_grammar = options.grammars ? "it was started with --grammar-backend none"
+                                           : "the model folder has no tokenizer.json";
+  return {};
+}
+
+// First, so that the vocabulary is made while the weights are loaded.
+Result<void> Engine::State::start_grammars(const Options& options) {
+  const std::string& backend = options.settings.model.grammar_backend;
+  if (backend != "llguidance" && backend != "none")
+    return fail(
+        error(ErrorCode::bad_value, "--grammar-backend {} is not one of llguidance, none", backend)
+            .with_param("grammar-backend"));
+  if (!options.grammars || backend == "none") return {};
+  HOCKET_TRY(const ModelConfig model, read_hf_config(options.settings.model.model_path));
+  std::vector<TokenId> ends = model.eos_ids;
+  if (options.tokenizer_eos && std::ranges::find(ends, *options.tokenizer_eos) == ends.end())
+    ends.push_back(*options.tokenizer_eos);
+  grammars = std::make_unique<GrammarCompiler>(GrammarCompiler::Options{
+      .source = *options.grammars, .num_logits = model.vocab_size, .end_ids = std::move(ends)});
+  return {};
 }
 
 Result<void> Engine::State::load_alone(Options& options) {
@@ -173,6 +167,7 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                   .scheduler = std::move(scheduler),
                   .log_interval = options.settings.scheduler.decode_log_interval,
                   .clock = options.clock,
+                  .grammars = grammars.get(),
                   .network = std::move(network),
                   .stall_timeout = options.stall_timeout,
                   .max_delayed_passes =
@@ -339,6 +334,7 @@ EngineStats Engine::stats() const {
   for (const auto& rank : state_->ranks) ranks.push_back(rank->read_stats());
   EngineStats all = add_up(std::move(ranks));
   if (state_->experts) all.experts = state_->experts->balance();
+  if (state_->grammars) all.grammars = state_->grammars->stats();
   all.lost = state_->lost();
   return all;
 }

@@ -24,6 +24,7 @@
 #include "policy/cache/kv_events.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/request.h"
+#include "text/grammar/grammar.h"
 
 namespace hocket {
 
@@ -50,6 +51,8 @@ class Engine {
     const Clock* clock = nullptr;          // null: the real one
     std::function<void(const LoadProgress&)> progress;
     std::optional<TokenId> tokenizer_eos;  // ends answers too, besides those of the model's files
+    // For grammars of answers; its tokenizer outlives the engine. None: free text only.
+    std::optional<GrammarVocabulary::Source> grammars;
     // Of several ranks: one that another waits for so long is lost.
     Duration stall_timeout = std::chrono::seconds(30);
   };

@@ -37,8 +37,10 @@ struct EngineInfo {
   TokenRole prompt_role = TokenRole::prompt;        // generated: --mla-form absorbed
   int num_workers = 1;
   int combine_groups = 1;
-  bool overlap_schedule = false;  // a step's results are handled while the next one computes
-  int context_length = 0;         // tokens, prompt and answer together
+  std::string grammar_backend = "none";  // of structured output: llguidance, none
+  std::string why_no_grammar;            // where it is none
+  bool overlap_schedule = false;         // a step's results are handled while the next one computes
+  int context_length = 0;                // tokens, prompt and answer together
   int max_running_requests = 0;
   int num_pages = 0, page_tokens = 0;
   int64_t max_total_tokens = 0;  // num_pages * page_tokens

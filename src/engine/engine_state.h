@@ -24,6 +24,7 @@ struct Engine::State {
   Result<void> load_alone(Options& options);
   Result<void> load_together(Options& options);
   Result<void> load_one_of_cluster(Options& options);
+  Result<void> start_grammars(const Options& options);
   void make_profiler(const Runner& runner, const RankNetwork* network);
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
@@ -43,6 +44,8 @@ struct Engine::State {
   std::optional<Profiler> profiler;
   std::optional<RecentSteps> recent;
   std::vector<std::unique_ptr<Rank>> ranks;
+  std::unique_ptr<GrammarCompiler> grammars;  // before the ranks, which it wakes, are gone; null:
+                                              // none can be asked for
   EngineInfo info;
   int max_queued_requests = 0;  // of all ranks together
   bool priorities = false;      // of requests: on

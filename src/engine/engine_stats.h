@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "engine/expert_stats.h"
+#include "engine/grammar/grammar_stats.h"
 #include "engine/overlap_stats.h"
 #include "engine/step_log.h"
 #include "engine/step_place.h"
@@ -36,6 +37,7 @@ struct RankStats {
 struct EngineStats : RankStats {
   std::vector<RankStats> ranks;
   std::optional<ExpertBalance> experts;  // none: a dense model
+  std::optional<GrammarStats> grammars;  // none: only free text can be asked for
   std::optional<Error> lost;             // why no request is taken any more: a rank is gone
 };
 

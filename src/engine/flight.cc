@@ -73,6 +73,9 @@ void sample(Flight& flight, const StepTools& tools) {
     for (; n < samples.size() && samples[n].logits_row < begin + count; ++n)
       samples[n].logits_row -= begin;
     tools.sampler.sample(backend, logits, samples.first(n), sampled.first(n), logprobs.first(n));
+    for (size_t i = 0; i < n; ++i)
+      if (samples[i].grammar != nullptr && sampled[i].grammar == GrammarVerdict::goes_on)
+        tools.grammars->compute_ahead(*samples[i].grammar);
     samples = samples.subspan(n), sampled = sampled.subspan(n), logprobs = logprobs.subspan(n);
   }
   flight.end = tools.clock.now();

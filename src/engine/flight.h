@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "compute/forward/forward_batch.h"
 #include "engine/expert_stats.h"
+#include "engine/grammar/rank_grammars.h"
 #include "engine/half_packing.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
@@ -77,6 +78,7 @@ struct StepTools {
   bool is_shadow = false;                // likewise
   Ledger* ledger = nullptr;              // whose step is open; null: nobody books it
   const ExpertStats* experts = nullptr;  // null: a dense model
+  RankGrammars* grammars = nullptr;      // of rows that follow one
 };
 
 // The verb forward. Fills in the tokens that the step before sampled (`before`, empty where there

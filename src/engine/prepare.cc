@@ -114,7 +114,8 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
            .params = &params,
            .prompt = tokens.first(request.prompt_len),
            .generated = tokens.subspan(request.prompt_len),
-           .end_ids = params.ignore_eos ? std::span<const TokenId>() : options.eos_ids});
+           .end_ids = params.ignore_eos ? std::span<const TokenId>() : options.eos_ids,
+           .grammar = params.grammar == nullptr ? nullptr : options.grammars->find(request)});
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "compute/forward/forward_batch.h"
 #include "engine/flight.h"
+#include "engine/grammar/rank_grammars.h"
 #include "engine/half_packing.h"
 #include "policy/scheduler/batch.h"
 
@@ -19,6 +20,7 @@ struct PrepareOptions {
   TokenRole prompt_role = TokenRole::prompt;  // given to prompt tokens
   std::span<const TokenId> eos_ids;           // the model's; outlive the flight
   std::optional<HalfPacking> packing;         // of a step that is played in two halves
+  const RankGrammars* grammars = nullptr;     // of requests that follow one
 };
 
 // Fills `flight` but for what forward() and sample() find. `batch` and its requests are borrowed

@@ -59,8 +59,12 @@ Rank::Rank(Parts parts)
                .clock = network ? &real_clock : &clock,
                .profiler = parts.profiler,
                .recent = parts.recent}),
+      grammars(
+          parts.grammars, [this] { wake(); },
+          static_cast<size_t>(parts.scheduler.max_running_requests)),
+      outside(grammars, lockstep ? &*lockstep : nullptr),
       mixes(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
-      scheduler(with(parts.scheduler, kv_events.get(), lockstep ? &*lockstep : nullptr)),
+      scheduler(with(parts.scheduler, kv_events.get(), &outside)),
       sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
       step_log(parts.log_interval, log_prefix(network.get())),
       commands(command_room(parts.scheduler, network.get())) {

@@ -20,9 +20,11 @@
 #include "engine/engine.h"
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
+#include "engine/grammar/rank_grammars.h"
 #include "engine/lockstep.h"
 #include "engine/network.h"
 #include "engine/prepare.h"
+#include "engine/rank_outside.h"
 #include "engine/rank_overlap.h"
 #include "engine/request_board.h"
 #include "engine/runner.h"
@@ -54,6 +56,7 @@ struct Rank {
     SchedulerOptions scheduler;                 // `outside` and `kv_events` are set by the rank
     int log_interval = 1;                       // StepLog
     const Clock* clock = nullptr;               // null: the real one
+    GrammarCompiler* grammars = nullptr;        // outlives start() to join(); null: free text only
     // Of several ranks; null: the only one.
     std::unique_ptr<RankNetwork> network;
     Duration stall_timeout = AllToAll::Options().stall_timeout;
@@ -130,7 +133,8 @@ struct Rank {
             .plan = lockstep ? lockstep->plan() : Plan{},
             .is_shadow = lockstep && lockstep->is_shadow(),
             .ledger = ledger(),
-            .experts = experts};
+            .experts = experts,
+            .grammars = &grammars};
   }
 
   RealClock real_clock;
@@ -145,6 +149,8 @@ struct Rank {
   ExpertStats* const experts;
   std::optional<Lockstep> lockstep;  // several ranks only
   RankOverlap overlap;
+  RankGrammars grammars;
+  RankOutside outside;
   const bool mixes;                 // prompts and answers in one step
   int64_t pending_prompt_rows = 0;  // after the step before
   Scheduler scheduler;

@@ -82,11 +82,35 @@ void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> 
   if (repetition != 1.0f) std::ranges::for_each(row.prompt, settle);
 }
 
-// Everything before temperature.
-void process(const SampleRow& row, std::span<int32_t> counts, std::span<float> x) {
+void mask_to_grammar(std::span<const uint32_t> allowed, std::span<float> x) {
+  for (size_t begin = 0; begin < x.size(); begin += 32) {
+    const uint32_t word = allowed[begin / 32];
+    if (word == ~uint32_t{0}) continue;
+    const std::span<float> here = x.subspan(begin, std::min<size_t>(32, x.size() - begin));
+    for (size_t i = 0; i < here.size(); ++i)
+      if (!(word >> i & 1)) here[i] = kMasked;
+  }
+}
+
+// Whether anything is left that does not end the answer.
+bool can_go_on(const SampleRow& row, std::span<const float> x) {
+  const auto is = [](std::span<const TokenId> ids, TokenId id) {
+    return std::ranges::find(ids, id) != ids.end();
+  };
+  for (int i = 0; i < std::ssize(x); ++i)
+    if (x[i] != kMasked && !is(row.end_ids, TokenId{i}) && !is(row.params->stop_ids, TokenId{i}))
+      return true;
+  return false;
+}
+
+// Everything before temperature. `allowed`: by the row's grammar, empty without one.
+void process(const SampleRow& row, std::span<const uint32_t> allowed, std::span<int32_t> counts,
+             std::span<float> x) {
   const SamplingParams& p = *row.params;
+  if (!allowed.empty()) mask_to_grammar(allowed, x);
   if (!p.allowed_ids.empty()) mask_to_allowed(p.allowed_ids, x);
-  if (ends_are_masked(row)) {
+  // A text that is whole ends, be it too short.
+  if (ends_are_masked(row) && (allowed.empty() || can_go_on(row, x))) {
     mask(row.end_ids, x);
     mask(p.stop_ids, x);
   }
@@ -134,6 +158,30 @@ int draw(std::span<const float> probabilities, double sum, double u) {
     if (passed > target) break;
   }
   return last;
+}
+
+// What decides beside the logits: parameters, history and the grammar's mask.
+struct Rules {
+  const SampleRow& row;
+  std::span<const uint32_t> allowed;
+};
+
+// The row's token; -1 when every token is masked. best: the argmax of its untouched logits.
+int choose(const Backend& backend, const Rules& rules, int best, std::span<const float> logits,
+           Workspace& work) {
+  const auto& [row, allowed] = rules;
+  const bool greedy = row.params->greedy();
+  if (greedy && untouched(row) && (allowed.empty() || mask_allows(allowed, best))) return best;
+  std::ranges::copy(logits, work.logits.begin());
+  process(row, allowed, work.counts, work.logits);
+  if (greedy) {
+    const int token = argmax(work.logits);
+    return work.logits[token] == kMasked ? -1 : token;
+  }
+  const double sum = filter(backend, *row.params, work);
+  if (sum == 0) return -1;
+  const auto position = static_cast<uint64_t>(row.position());
+  return draw(work.probabilities, sum, uniform_at(row.params->seed, position));
 }
 
 PositionLogprobs make_logprobs(std::span<const float> logits, float logsumexp, TokenId token,
@@ -194,22 +242,20 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     const std::span<const float> untouched_logits(logits.row(row.logits_row), logits.cols);
     out[i] = {.token = TokenId{-1}, .failed = true};
     if (!facts.finite) return;
-    int token = facts.argmax;
-    if (!row.params->greedy() || !untouched(row)) {
-      Workspace& work = *state_->workspaces[worker];
-      std::ranges::copy(untouched_logits, work.logits.begin());
-      process(row, work.counts, work.logits);
-      if (row.params->greedy()) {
-        token = argmax(work.logits);
-        if (work.logits[token] == kMasked) return;
-      } else {
-        const double sum = filter(backend, *row.params, work);
-        if (sum == 0) return;
-        const auto position = static_cast<uint64_t>(row.position());
-        token = draw(work.probabilities, sum, uniform_at(row.params->seed, position));
-      }
+    std::span<const uint32_t> allowed;
+    if (row.grammar != nullptr) {
+      out[i].grammar = GrammarVerdict::failed;
+      allowed = row.grammar->mask();
+      if (allowed.empty()) return;
     }
+    const int token = choose(backend, {row, allowed}, facts.argmax, untouched_logits,
+                             *state_->workspaces[worker]);
+    if (token < 0) return;
     out[i] = {.token = TokenId{token}, .failed = false};
+    if (row.grammar != nullptr) {
+      out[i].grammar = row.grammar->accept(TokenId{token});
+      out[i].failed = out[i].grammar == GrammarVerdict::failed;
+    }
     if (row.params->num_top_logprobs >= 0)
       logprobs[i] = std::make_unique<PositionLogprobs>(make_logprobs(
           untouched_logits, facts.logsumexp, TokenId{token}, row.params->num_top_logprobs));
@@ -229,7 +275,7 @@ Sampler::Distribution Sampler::distribution(Backend& backend, std::span<const fl
   state_->reserve_workers(1);
   Workspace& work = *state_->workspaces[0];
   std::ranges::copy(logits, work.logits.begin());
-  process(row, work.counts, work.logits);
+  process(row, {}, work.counts, work.logits);
   Distribution result;
   result.processed.assign(work.logits.begin(), work.logits.end());
   result.probabilities.assign(logits.size(), 0.0);

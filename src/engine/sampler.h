@@ -2,8 +2,8 @@
 // position), logprobs of the untouched logits. A row's token depends on its logits, parameters and
 // history alone, never on its batch mates.
 //
-//   allowed ids, min_new_tokens, logit_bias, repetition, frequency, presence; then temperature,
-//   min_p, top_k, top_p; argmax ties to the lowest id
+//   grammar, allowed ids, min_new_tokens, logit_bias, repetition, frequency, presence; then
+//   temperature, min_p, top_k, top_p; argmax ties to the lowest id
 //
 // Source: docs/contracts/sampling.md.   Thread: engine; workers split rows.   Allocates nothing
 // after construction, but for logprobs.
@@ -17,6 +17,7 @@
 #include "base/ids.h"
 #include "compute/kernels/backend.h"
 #include "core/sampling_params.h"
+#include "engine/grammar/answer_grammar.h"
 #include "engine/messages.h"
 #include "policy/scheduler/batch.h"
 
@@ -31,6 +32,7 @@ struct SampleRow {
   TokenId newest{-1};                  // >= 0: generated after those of `generated`
   std::span<const TokenId> end_ids;    // the model's, empty with ignore_eos; masked, as
                                        // params->stop_ids are, until min_new_tokens
+  AnswerGrammar* grammar = nullptr;    // that the answer follows, told of the drawn token
 
   int num_generated() const {
     return static_cast<int>(generated.size()) + (value(newest) >= 0 ? 1 : 0);
@@ -48,7 +50,8 @@ class Sampler {
   ~Sampler();
 
   // out[i] belongs to rows[i]; logprobs[i] is filled where params->num_top_logprobs >= 0 (else left
-  // null). Rows whose logits are not finite come out as failed.
+  // null). Rows whose logits are not finite come out as failed, as do those whose grammar leaves
+  // nothing.
   void sample(Backend& backend, View<const float> logits, std::span<const SampleRow> rows,
               std::span<SampledToken> out, std::span<std::unique_ptr<PositionLogprobs>> logprobs);
 
@@ -61,6 +64,7 @@ class Sampler {
   struct Distribution {
     std::vector<double> processed, probabilities;
   };
+  // Without a grammar.
   Distribution distribution(Backend& backend, std::span<const float> logits, const SampleRow& row);
 
  private:

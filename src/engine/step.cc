@@ -123,7 +123,8 @@ PrepareOptions Rank::prepare_options() const {
   return {.page_tokens = info.page_tokens,
           .prompt_role = info.prompt_role,
           .eos_ids = info.model.eos_ids,
-          .packing = lockstep ? overlap.packing(lockstep->plan()) : std::nullopt};
+          .packing = lockstep ? overlap.packing(lockstep->plan()) : std::nullopt,
+          .grammars = &grammars};
 }
 
 // Nothing to run: aborts may have ended the last requests. Idle is when invariants are cheap to
@@ -158,8 +159,10 @@ void Rank::handle(RequestInput& input) {
   const RequestId id = input.id;
   const int from = input.sampling.prompt_logprobs_from;
   const size_t prompt_len = input.prompt.size();
-  if (auto added = scheduler.add(std::move(input)); !added)
+  if (auto added = scheduler.add(std::move(input)); !added) {
+    grammars.forget(id);
     return refuse(id, std::move(added.error()));
+  }
   live.insert(id);
   if (from >= 0) prompt_logprobs[id].resize(prompt_len - std::min<size_t>(from, prompt_len));
 }
@@ -223,8 +226,10 @@ void Rank::reply(Flight& flight) {
 // Those that ended without a token of this step: aborted, failed, refused by memory.
 void Rank::send_finished() {
   if (!scheduler.has_finished()) return;
-  for (const std::unique_ptr<Request>& request : scheduler.take_finished())
+  for (const std::unique_ptr<Request>& request : scheduler.take_finished()) {
     if (live.contains(request->id)) send({.id = request->id, .summary = summarise(*request)});
+    grammars.forget(request->id);  // its last row is done
+  }
 }
 
 std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {

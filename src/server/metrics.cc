@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 
+#include "server/grammar_metrics.h"
 #include "server/metric_snapshot.h"
 #include "server/overlap_view.h"
 
@@ -328,6 +329,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   MetricSnapshot front(state_->front);
   add_totals(front, engine);
   if (engine.experts) add_experts(front, *engine.experts);
+  if (engine.grammars) add_grammars(front, *engine.grammars);
   if (cluster != nullptr) add_cluster(front, *cluster);
   add_http(front, http);
   add_observer(front, observer);

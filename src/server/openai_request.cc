@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/sampling_fields.h"
+#include "server/structure_fields.h"
 
 namespace hocket {
 namespace {
@@ -104,18 +105,6 @@ void read_stream(Fields& fields, GenerationRequest& request) {
   if (auto done = inner.finish(); !done) fields.fail(std::move(done).error());
 }
 
-void read_response_format(Fields& fields) {
-  const Json* format = fields.object("response_format");
-  if (format == nullptr) return;
-  const auto type = format->find("type");
-  if (type != format->end() && *type == "text") return;
-  fields.fail(error(ErrorCode::invalid_request,
-                    "response_format.type {} is not supported yet: answers are free text",
-                    type == format->end() ? "null" : to_text(*type).substr(0, 64))
-                  .with_fix("leave it out and ask for the form in the prompt")
-                  .with_param("response_format"));
-}
-
 void refuse_tools(Fields& fields) {
   const Json* choice = fields.get("tool_choice");
   if (choice != nullptr && *choice == "none") {
@@ -153,7 +142,7 @@ void read_common(Fields& fields, const ServedModel& model, GenerationRequest& re
   read_rid(fields, prompt.rid);
   read_envelope(fields, request);
   read_stream(fields, request);
-  read_response_format(fields);
+  read_response_format(fields, prompt.sampling);
   fields.read("n", prompt.n, 1, kChoicesMax);
   fields.read("add_special_tokens", request.add_special_tokens);
 }

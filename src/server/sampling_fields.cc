@@ -4,6 +4,8 @@
 #include <charconv>
 #include <limits>
 
+#include "server/structure_fields.h"
+
 namespace hocket {
 namespace {
 
@@ -78,11 +80,7 @@ void read_logit_bias(Fields& fields, const ServedModel& model, SamplingParams& s
                       fmt::format("logit_bias names token {} twice", value(twice->first)));
 }
 
-void refuse_structure(Fields& fields) {
-  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag", "guided_json",
-                           "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"})
-    fields.refuse(name, "is not supported yet: answers are free text",
-                  "leave it out and ask for the form in the prompt");
+void refuse_others(Fields& fields) {
   fields.refuse("lora_path", "is not supported: no adapter is loaded");
   fields.refuse("custom_logit_processor", "is not supported");
   fields.refuse("logits_processors", "is not supported");
@@ -148,7 +146,8 @@ void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& 
   fields.read("no_stop_trim", keep_stop);
   request.stop_text = keep_stop ? StopText::keep : StopText::trim;
   fields.ignore({"spaces_between_special_tokens"});
-  refuse_structure(fields);
+  read_structure(fields, s);
+  refuse_others(fields);
 }
 
 void read_rid(Fields& fields, std::string& rid) {

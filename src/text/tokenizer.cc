@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "text/files.h"
@@ -82,6 +84,11 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   t.ends_ = ends.values<uint32_t>();
   t.flags_ = flags.values<uint8_t>();
   t.byte_exact_ = table.byte_exact;
+  for (int32_t i = 0; i < t.vocab_size(); ++i)
+    if (t.is_special(TokenId{i}) && !t.token_bytes(TokenId{i}).empty())
+      t.special_.push_back(TokenId{i});
+  std::ranges::stable_sort(t.special_, std::greater<>(),
+                           [&](TokenId id) { return t.token_bytes(id).size(); });
   if (!config_json.empty()) HOCKET_TRY_VOID(t.read_config(config_json));
   return t;
 }
@@ -155,6 +162,12 @@ std::optional<TokenId> Tokenizer::find(std::string_view spelling) const {
     found = id;
   }
   return found;
+}
+
+std::optional<TokenId> Tokenizer::special_at(std::string_view text) const {
+  for (const TokenId id : special_)
+    if (text.starts_with(token_bytes(id))) return id;
+  return std::nullopt;
 }
 
 std::optional<TokenId> Tokenizer::id_of(std::string_view name) const {

@@ -60,6 +60,8 @@ class Tokenizer {
   bool byte_exact() const { return byte_exact_; }
   // The token that is spelled so; a special one first.
   std::optional<TokenId> find(std::string_view spelling) const;
+  // The longest control token with which `text` begins.
+  std::optional<TokenId> special_at(std::string_view text) const;
 
   std::optional<TokenId> bos_id() const { return id_of("bos_token"); }
   std::optional<TokenId> eos_id() const { return id_of("eos_token"); }
@@ -84,6 +86,7 @@ class Tokenizer {
   std::string bytes_;           // of all tokens, one after the other
   std::vector<uint32_t> ends_;  // token i is bytes_[ends_[i-1], ends_[i])
   std::vector<uint8_t> flags_;
+  std::vector<TokenId> special_;  // longer spellings first
   bool byte_exact_ = false;
   bool add_bos_ = false;
   std::vector<std::pair<std::string, std::string>> named_;

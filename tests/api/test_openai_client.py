@@ -231,7 +231,7 @@ BAD = [
     ({"extra_body": {"model": 5}}, "model"),
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"logit_bias": {"99999": 1}}, "logit_bias"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},

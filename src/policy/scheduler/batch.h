@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/ids.h"
@@ -51,10 +52,19 @@ struct Batch {
   bool empty() const { return slices.empty() && !idle_step; }
 };
 
+// Where a token leaves an answer that follows a grammar.
+enum class GrammarVerdict : uint8_t {
+  goes_on,  // or it follows none
+  ended,    // nothing but an end token may follow
+  failed,   // nothing that is allowed is left
+};
+
 // What the sampler chose for a slice with samples == true, in slice order.
 struct SampledToken {
   TokenId token{-1};
-  bool failed = false;  // the row's logits were not finite: the request ends with an error
+  bool failed = false;  // the row's logits were not finite, or as `grammar` says: the request ends
+                        // with an error
+  GrammarVerdict grammar = GrammarVerdict::goes_on;
 };
 
 }  // namespace hocket

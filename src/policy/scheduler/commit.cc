@@ -64,8 +64,17 @@ void Scheduler::State::fail_request(Request& request, Error why) const {
   request.error = std::move(why);
 }
 
-// The end is tested in this order: no usable token, length, stop token.
+// The end is tested in this order: no usable token, length, the grammar's end, stop token.
 void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
+  if (sampled.failed && sampled.grammar == GrammarVerdict::failed)
+    return fail_request(
+        request,
+        error(ErrorCode::invalid_request,
+              "after {} tokens of the answer nothing is left that the grammar allows, or it is too "
+              "ambiguous to be followed any further",
+              request.generated())
+            .with_fix("a simpler grammar")
+            .with_param(request.sampling.grammar ? request.sampling.grammar->field : ""));
   if (sampled.failed)
     return fail_request(request,
                         error(ErrorCode::bad_logits, "the logits after {} tokens are not finite",
@@ -83,10 +92,13 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
   if (request.group != nullptr) request.group->served += kNewTokenWeight;
 
   const SamplingParams& sampling = request.sampling;
-  const bool ends = contains(sampling.stop_ids, sampled.token) ||
-                    (!sampling.ignore_eos && contains(options.eos_ids, sampled.token));
+  const bool is_eos = contains(options.eos_ids, sampled.token);
+  const bool ends = contains(sampling.stop_ids, sampled.token) || (!sampling.ignore_eos && is_eos);
   if (request.generated() >= sampling.max_new_tokens) {
     request.finish = FinishReason::length;
+  } else if (sampled.grammar == GrammarVerdict::ended) {
+    request.finish = FinishReason::stop;
+    if (ends || is_eos) request.matched_stop = sampled.token;
   } else if (ends && request.generated() >= sampling.min_new_tokens) {
     request.finish = FinishReason::stop;
     request.matched_stop = sampled.token;

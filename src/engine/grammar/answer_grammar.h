@@ -1,0 +1,46 @@
+// One answer's way through its grammar, in step with its tokens: mask, draw, accept, mask, ...
+//
+//   sampling     | mask() draw accept() |                        | mask() draw accept() |
+//   thread masks                          compute_ahead()
+//
+// Whoever comes first computes the next mask, the thread beside the step or the sampling that needs
+// it; the other finds it done, or waits for the rest of it. So masks never depend on timing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/grammar/grammar_stats.h"
+#include "policy/scheduler/batch.h"
+#include "text/grammar/grammar.h"
+
+namespace hocket {
+
+class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
+ public:
+  AnswerGrammar(GrammarMatcher matcher, size_t mask_words, std::shared_ptr<GrammarCounts> counts);
+
+  // Which tokens may come next (mask_allows); empty when the grammar cannot be followed any
+  // further. Valid until accept().   Thread: that which samples the row.
+  std::span<const uint32_t> mask();
+  // The drawn token, which the mask held.   Thread: likewise, after mask().
+  GrammarVerdict accept(TokenId token);
+  // Computes the mask unless it is there or under way.   Thread: any.
+  void compute_ahead();
+
+ private:
+  enum class State : int { stale, under_way, ready };
+  bool take();
+  void compute();
+
+  GrammarMatcher matcher_;
+  std::vector<uint32_t> mask_;
+  bool broken_ = false;  // the matcher gave up
+  std::atomic<State> state_{State::stale};
+  const std::shared_ptr<GrammarCounts> counts_;
+};
+
+}  // namespace hocket

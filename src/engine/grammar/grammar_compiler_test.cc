@@ -1,0 +1,148 @@
+#include "engine/grammar/grammar_compiler.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "base/log.h"
+#include "engine/grammar/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+std::shared_ptr<const GrammarSpec> spec(GrammarKind kind, std::string text) {
+  return std::make_shared<const GrammarSpec>(
+      GrammarSpec{.kind = kind, .text = std::move(text), .field = "regex"});
+}
+
+class Compiler : public ::testing::Test {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+
+  GrammarCompiler::Options options() const {
+    const auto folder = source_dir() / kBundledFolder;
+    return {.source = {tokenizer_.handle(), folder},
+            .num_logits = tokenizer_.vocab_size(),
+            .end_ids = {*tokenizer_.eos_id()}};
+  }
+  Result<std::shared_ptr<AnswerGrammar>> settled(GrammarCompiler& compiler, GrammarKind kind,
+                                                 std::string text) {
+    std::latch done(1);
+    const auto ticket = compiler.order(spec(kind, std::move(text)), [&] { done.count_down(); });
+    done.wait();
+    return ticket->answer();
+  }
+
+  const Tokenizer tokenizer_ = *Tokenizer::load(source_dir() / kBundledFolder);
+};
+
+TEST_F(Compiler, MakesGrammarsAndRemembersThem) {
+  GrammarCompiler compiler(options());
+  for (int i = 0; i < 3; ++i) {
+    const auto made = settled(compiler, GrammarKind::regex, "a|b");
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    EXPECT_FALSE((*made)->mask().empty());
+  }
+  // A text is one thing in each language.
+  EXPECT_FALSE(settled(compiler, GrammarKind::json_schema, "a|b").has_value());
+  const GrammarStats stats = compiler.stats();
+  EXPECT_EQ(stats.num_compiled, 1u);
+  EXPECT_EQ(stats.num_failed, 1u);
+  EXPECT_EQ(stats.num_cache_hits, 2u);
+  EXPECT_EQ(stats.num_cached, 2);
+  EXPECT_GT(stats.vocabulary_seconds, 0);
+  EXPECT_GT(stats.compile_seconds_total, 0);
+  EXPECT_EQ(stats.num_masks_ahead, 3u);
+  EXPECT_EQ(stats.num_masks_late, 0u);
+}
+
+TEST_F(Compiler, RemembersFailuresToo) {
+  GrammarCompiler compiler(options());
+  for (int i = 0; i < 2; ++i) {
+    const auto made = settled(compiler, GrammarKind::regex, "(a");
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(made.error().code, ErrorCode::invalid_request);
+    EXPECT_EQ(made.error().param, "regex");
+  }
+  EXPECT_EQ(compiler.stats().num_failed, 1u);
+  EXPECT_EQ(compiler.stats().num_cache_hits, 1u);
+}
+
+TEST_F(Compiler, ForgetsWhatWasUsedLongestAgo) {
+  GrammarCompiler::Options few = options();
+  few.max_cached = 2;
+  GrammarCompiler compiler(few);
+  for (const char* text : {"a", "b", "a", "c", "a", "b"})
+    ASSERT_TRUE(settled(compiler, GrammarKind::regex, text).has_value());
+  EXPECT_EQ(compiler.stats().num_cache_hits, 2u);  // a, twice; b had to go for c
+  EXPECT_EQ(compiler.stats().num_cached, 2);
+  GrammarCompiler::Options small = options();
+  small.max_cached_bytes = 10;
+  GrammarCompiler tight(small);
+  for (const char* text : {"abcdefghijkl", "abcdefghijkl", "b", "abcdefghijkl"})
+    ASSERT_TRUE(settled(tight, GrammarKind::regex, text).has_value());
+  EXPECT_EQ(tight.stats().num_cache_hits, 1u);
+}
+
+// Who leaves before his turn costs nothing, and who stays waits for a bounded time in a bounded
+// line.
+TEST_F(Compiler, BoundsWhatWaits) {
+  GrammarCompiler::Options tight = options();
+  tight.max_waiting = 2;
+  tight.patience = Duration(0);
+  GrammarCompiler compiler(tight);
+  std::latch begun(1), go_on(1);
+  const auto first = compiler.order(spec(GrammarKind::regex, "a"), [&] {
+    begun.count_down();
+    go_on.wait();
+  });
+  begun.wait();  // its thread is held up
+  EXPECT_TRUE(first->answer().has_value());
+  auto second = compiler.order(spec(GrammarKind::regex, "b"), [] {});
+  const auto late = second->answer();
+  ASSERT_FALSE(late.has_value());
+  EXPECT_EQ(late.error().code, ErrorCode::timed_out);
+  const auto third = compiler.order(spec(GrammarKind::regex, "c"), [] {});
+  const auto fourth = compiler.order(spec(GrammarKind::regex, "d"), [] {});
+  ASSERT_FALSE(fourth->answer().has_value());
+  EXPECT_EQ(fourth->answer().error().code, ErrorCode::queue_full);
+  second.reset();
+  std::latch done(1);
+  const auto fifth = compiler.order(spec(GrammarKind::regex, "e"), [&] { done.count_down(); });
+  go_on.count_down();
+  done.wait();
+  EXPECT_TRUE(third->answer().has_value());
+  EXPECT_TRUE(fifth->answer().has_value());
+  EXPECT_EQ(compiler.stats().num_compiled, 3u);  // a, c, e
+}
+
+TEST_F(Compiler, CountsThoseWhoLeft) {
+  GrammarCompiler compiler(options());
+  std::latch begun(1), go_on(1), done(1);
+  const auto first = compiler.order(spec(GrammarKind::regex, "a"), [&] {
+    begun.count_down();
+    go_on.wait();
+  });
+  begun.wait();
+  (void)compiler.order(spec(GrammarKind::regex, "b"), [] {});
+  const auto last = compiler.order(spec(GrammarKind::regex, "c"), [&] { done.count_down(); });
+  go_on.count_down();
+  done.wait();
+  EXPECT_EQ(compiler.stats().num_cancelled, 1u);
+  EXPECT_EQ(compiler.stats().num_compiled, 2u);
+}
+
+TEST_F(Compiler, SaysWhyThereIsNoVocabulary) {
+  GrammarCompiler::Options none = options();
+  none.source.folder = "/nowhere";
+  GrammarCompiler compiler(none);
+  const auto made = settled(compiler, GrammarKind::regex, "a");
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, ErrorCode::bad_tokenizer);
+}
+
+}  // namespace
+}  // namespace hocket

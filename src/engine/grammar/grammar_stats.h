@@ -1,0 +1,39 @@
+// What grammars of answers cost: counted by any thread, read as a copy.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace hocket {
+
+// Since the start, of all ranks of this process.
+struct GrammarStats {
+  uint64_t num_compiled = 0, num_failed = 0, num_cancelled = 0, num_cache_hits = 0;
+  int num_cached = 0;
+  double vocabulary_seconds = 0;  // to make the trie of tokens; 0: not done yet
+  double compile_seconds_total = 0;
+  uint64_t num_masks_ahead = 0, num_masks_late = 0;  // computed beside a step, and by its sampling
+  double mask_seconds_total = 0;
+};
+
+struct GrammarCounts {
+  std::atomic<uint64_t> num_compiled{0}, num_failed{0}, num_cancelled{0}, num_cache_hits{0};
+  std::atomic<int> num_cached{0};
+  std::atomic<int64_t> vocabulary_ns{0}, compile_ns{0}, mask_ns{0};
+  std::atomic<uint64_t> num_masks_ahead{0}, num_masks_late{0};
+
+  GrammarStats read() const {
+    return {.num_compiled = num_compiled,
+            .num_failed = num_failed,
+            .num_cancelled = num_cancelled,
+            .num_cache_hits = num_cache_hits,
+            .num_cached = num_cached,
+            .vocabulary_seconds = 1e-9 * static_cast<double>(vocabulary_ns),
+            .compile_seconds_total = 1e-9 * static_cast<double>(compile_ns),
+            .num_masks_ahead = num_masks_ahead,
+            .num_masks_late = num_masks_late,
+            .mask_seconds_total = 1e-9 * static_cast<double>(mask_ns)};
+  }
+};
+
+}  // namespace hocket

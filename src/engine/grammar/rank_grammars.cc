@@ -1,0 +1,72 @@
+#include "engine/grammar/rank_grammars.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hocket {
+
+RankGrammars::RankGrammars(GrammarCompiler* compiler, std::function<void()> wake,
+                           size_t max_running)
+    : compiler_(compiler), wake_(std::move(wake)), ahead_(2 * max_running + 1) {
+  if (compiler_ != nullptr) thread_ = std::thread([this] { run(); });
+}
+
+RankGrammars::~RankGrammars() {
+  ahead_.close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void RankGrammars::run() {
+  pthread_setname_np(pthread_self(), "masks");
+  // Behind the workers, but not so far that one of them would wait long for a mask it has begun.
+  constexpr int kNice = 10;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+  while (true) {
+    auto grammar = ahead_.wait_pop(std::chrono::seconds(10));
+    if (grammar)
+      (*grammar)->compute_ahead();
+    else if (ahead_.closed())
+      return;
+  }
+}
+
+Result<bool> RankGrammars::ready(const Request& request) {
+  if (request.sampling.grammar == nullptr) return true;
+  HOCKET_CHECK(compiler_ != nullptr);
+  Following& mine = following_[request.id];
+  if (mine.grammar != nullptr) return true;
+  if (mine.ticket == nullptr) mine.ticket = compiler_->order(request.sampling.grammar, wake_);
+  auto answer = mine.ticket->answer();
+  if (!answer) {
+    forget(request.id);
+    return std::unexpected(std::move(answer).error());
+  }
+  if (*answer == nullptr) return false;
+  mine.grammar = *std::move(answer);
+  mine.ticket.reset();
+  return true;
+}
+
+AnswerGrammar* RankGrammars::find(const Request& request) const {
+  if (request.sampling.grammar == nullptr) return nullptr;
+  const auto found = following_.find(request.id);
+  HOCKET_CHECK(found != following_.end());
+  return found->second.grammar.get();
+}
+
+void RankGrammars::forget(RequestId id) {
+  following_.erase(id);
+}
+
+void RankGrammars::compute_ahead(AnswerGrammar& grammar) {
+  // No room: who draws computes it.
+  [[maybe_unused]] const bool taken = ahead_.push(grammar.shared_from_this());
+}
+
+}  // namespace hocket

@@ -1,0 +1,51 @@
+// The grammars of one rank's requests: who waits for one, who follows one, and the thread that
+// computes masks beside the steps, at a low priority, so that it takes little from the workers;
+// what it has not begun when a token is to be drawn is computed by the worker that draws it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+
+#include "base/mailbox.h"
+#include "engine/grammar/grammar_compiler.h"
+#include "policy/scheduler/request.h"
+
+namespace hocket {
+
+class RankGrammars {
+ public:
+  // compiler: outlives all calls; null: nobody may ask for a grammar. `wake` makes the rank look
+  // whether a grammar is ready.
+  RankGrammars(GrammarCompiler* compiler, std::function<void()> wake, size_t max_running);
+  // Ends the thread.
+  ~RankGrammars();
+  RankGrammars(const RankGrammars&) = delete;
+  RankGrammars& operator=(const RankGrammars&) = delete;
+
+  // As Outside::ready(). The first question of a request orders its grammar.   Thread: engine.
+  Result<bool> ready(const Request& request);
+  // Null: free text. Pre: ready() said so.   Thread: engine.
+  AnswerGrammar* find(const Request& request) const;
+  // The request is over, or was refused; a compilation for it alone is not begun any more.
+  // Thread: engine.
+  void forget(RequestId id);
+  // The mask after the token that was just accepted, some time before it is needed.   Thread: any.
+  void compute_ahead(AnswerGrammar& grammar);
+
+ private:
+  struct Following {
+    std::shared_ptr<GrammarTicket> ticket;  // null once it is answered
+    std::shared_ptr<AnswerGrammar> grammar;
+  };
+  void run();
+
+  GrammarCompiler* const compiler_;
+  const std::function<void()> wake_;
+  std::unordered_map<RequestId, Following> following_;
+  Mailbox<std::shared_ptr<AnswerGrammar>> ahead_;
+  std::thread thread_;
+};
+
+}  // namespace hocket

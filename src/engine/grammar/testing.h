@@ -1,0 +1,77 @@
+// For tests of answers that follow grammars: the bundled model with its tokenizer.
+#pragma once
+
+#include <thread>
+
+#include "engine/service.h"
+#include "text/detokenizer.h"
+
+namespace hocket::testing {
+
+class GrammarModel {
+ public:
+  GrammarModel() : folder_(source_dir() / kBundledFolder), tokenizer_(*Tokenizer::load(folder_)) {}
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  Engine::Options options(const ServerSettings& settings) const {
+    return {.settings = settings,
+            .grammars = GrammarVocabulary::Source{tokenizer_.handle(), folder_}};
+  }
+  std::unique_ptr<Engine> engine(const ServerSettings& settings) const {
+    auto made = Engine::create(options(settings));
+    if (!made) {
+      ADD_FAILURE() << describe(made.error());
+      return nullptr;
+    }
+    return *std::move(made);
+  }
+  std::string text(const Answer& answer) const {
+    std::vector<TokenId> ids;
+    for (const int token : answer.tokens) ids.push_back(TokenId{token});
+    return *tokenizer_.decode(ids, SpecialTokens::skip);
+  }
+
+ private:
+  std::filesystem::path folder_;
+  Tokenizer tokenizer_;
+};
+
+inline RequestInput grammar_input(const std::vector<int>& prompt, GrammarKind kind,
+                                  std::string text, int max_new = 150) {
+  RequestInput input = greedy_input(prompt, max_new);
+  input.sampling.grammar = std::make_shared<const GrammarSpec>(
+      GrammarSpec{.kind = kind, .text = std::move(text), .field = "regex"});
+  return input;
+}
+
+// As run_all(), of an engine whose grammars are compiled meanwhile.
+inline std::vector<Answer> run_patiently(Engine& engine, std::vector<RequestInput> inputs) {
+  Outbox outbox(65536);
+  std::vector<RequestId> ids;
+  std::map<RequestId, Answer> answers;
+  for (RequestInput& input : inputs) {
+    input.id = Engine::next_request_id();
+    ids.push_back(input.id);
+    const auto submitted = engine.submit(std::move(input));
+    EXPECT_TRUE(submitted.has_value()) << describe(submitted.error());
+    if (!submitted) answers[ids.back()].done = true;
+  }
+  const TimePoint deadline = RealClock().now() + 5 * kPatience;
+  const auto all_done = [&] {
+    return std::ranges::all_of(ids, [&](RequestId id) { return answers[id].done; });
+  };
+  while (!all_done() && RealClock().now() < deadline) {
+    if (!engine.step(outbox)) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    collect(outbox, answers);
+  }
+  while (engine.step(outbox)) {  // a row too many may be under way
+  }
+  std::vector<Answer> result;
+  for (const RequestId id : ids) {
+    EXPECT_TRUE(answers[id].done);
+    result.push_back(std::move(answers[id]));
+  }
+  return result;
+}
+
+}  // namespace hocket::testing

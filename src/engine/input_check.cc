@@ -1,0 +1,56 @@
+#include "engine/input_check.h"
+
+namespace hocket {
+namespace {
+
+Result<void> check_grammar(const SamplingParams& sampling, const EngineInfo& info) {
+  if (sampling.grammar == nullptr) return {};
+  const std::string& field = sampling.grammar->field;
+  if (info.grammar_backend == "none")
+    return fail(error(ErrorCode::invalid_request, "this server makes no structured output: {}",
+                      info.why_no_grammar)
+                    .with_fix("leave it out and ask for the form in the prompt")
+                    .with_param(field));
+  if (const size_t bytes = sampling.grammar->text.size(); bytes > kGrammarBytesMax)
+    return fail(error(ErrorCode::invalid_request, "the grammar has {} bytes, at most {} are taken",
+                      bytes, kGrammarBytesMax)
+                    .with_param(field));
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
+  if (input.prompt.empty())
+    return fail(error(ErrorCode::invalid_request, "the prompt has no tokens").with_param("prompt"));
+  const int vocab_size = info.model.vocab_size;
+  const auto outside = [&](TokenId token) {
+    return value(token) < 0 || value(token) >= vocab_size;
+  };
+  const auto refuse = [&](TokenId token, const char* param) {
+    return fail(error(ErrorCode::invalid_request, "token {} is outside the vocabulary of {}",
+                      value(token), vocab_size)
+                    .with_param(param));
+  };
+  for (const TokenId token : input.prompt)
+    if (outside(token)) return refuse(token, "prompt");
+  for (const auto& [token, bias] : input.sampling.logit_bias)
+    if (outside(token)) return refuse(token, "logit_bias");
+  for (const TokenId token : input.sampling.allowed_ids)
+    if (outside(token)) return refuse(token, "allowed_token_ids");
+  HOCKET_TRY_VOID(check_grammar(input.sampling, info));
+  const int max_new = input.sampling.max_new_tokens;
+  if (max_new < 1)
+    return fail(
+        error(ErrorCode::invalid_request, "max_new_tokens is {}, must be at least 1", max_new)
+            .with_param("max_tokens"));
+  const auto total = static_cast<int64_t>(input.prompt.size()) + max_new;
+  if (total > info.context_length)
+    return fail(error(ErrorCode::context_length_exceeded,
+                      "the prompt has {} tokens and {} more are asked for, but the context is {}",
+                      input.prompt.size(), max_new, info.context_length)
+                    .with_fix("a shorter prompt or a smaller max_tokens"));
+  return {};
+}
+
+}  // namespace hocket

@@ -1,0 +1,24 @@
+// Whom a rank's scheduler asks before it decides (policy/scheduler/outside.h): grammars that are
+// being compiled, and the other ranks.   Thread: engine.
+#pragma once
+
+#include "engine/grammar/rank_grammars.h"
+#include "policy/scheduler/outside.h"
+
+namespace hocket {
+
+class RankOutside final : public Outside {
+ public:
+  // Both outlive it; others: null on the only rank.
+  RankOutside(RankGrammars& grammars, Outside* others) : grammars_(grammars), others_(others) {}
+
+  Result<bool> ready(const Request& request) override { return grammars_.ready(request); }
+  bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
+  bool agree(const Batch& mine) override { return others_ != nullptr && others_->agree(mine); }
+
+ private:
+  RankGrammars& grammars_;
+  Outside* const others_;
+};
+
+}  // namespace hocket

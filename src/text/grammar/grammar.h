@@ -1,0 +1,98 @@
+// Grammars for answers (llguidance, in rust/): compiled once, copied for each answer, and asked
+// before each token which ones may come.
+//
+//   GrammarVocabulary --compile--> Grammar --begin--> GrammarMatcher: mask, accept, mask, ...
+//
+// An answer's masks depend on its grammar and its own tokens alone: copies share nothing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "core/grammar.h"
+#include "text/tokenizer.h"
+
+struct HkGrammar;
+struct HkMatcher;
+
+namespace hocket {
+
+// Where an answer stands after a token.
+struct GrammarState {
+  bool may_end = false;  // the text is whole
+  bool ended = false;    // nothing but an end token may follow
+};
+
+// One answer's way through its grammar.   Thread: one at a time.
+class GrammarMatcher {
+ public:
+  // One bit a token, bit i % 32 of word i / 32; an end token where the text may end. Never empty.
+  // Errors: invalid_request when the grammar is too ambiguous to go on with.
+  Result<void> mask(std::span<uint32_t> words);
+  // Errors: invalid_request for a token that the mask does not hold, or as mask().
+  Result<GrammarState> accept(TokenId token);
+  // Tokens that must follow; empty where there is a choice.
+  std::vector<TokenId> forced();
+
+ private:
+  friend class Grammar;
+  struct Free {
+    void operator()(HkMatcher* m) const;
+  };
+  explicit GrammarMatcher(HkMatcher* handle) : handle_(handle) {}
+  std::unique_ptr<HkMatcher, Free> handle_;
+};
+
+// A compiled grammar.   Thread: any.
+class Grammar {
+ public:
+  GrammarMatcher begin() const;
+
+ private:
+  friend class GrammarVocabulary;
+  explicit Grammar(HkMatcher* fresh) : fresh_(fresh) {}
+  mutable std::mutex mutex_;
+  const GrammarMatcher fresh_;
+};
+
+// The vocabulary as grammars see it: a trie of all tokens' bytes. Takes some 5 us a token to make.
+// Thread: any.
+class GrammarVocabulary {
+ public:
+  // What it is made from. The tokenizer outlives create(), not what that makes.
+  struct Source {
+    const HkTokenizer* tokenizer = nullptr;
+    std::filesystem::path folder;  // of tokenizer.json
+  };
+  // num_logits: the width of masks. end_ids: the model's, one at least.
+  // Errors: bad_tokenizer.
+  static Result<GrammarVocabulary> create(const Source& source, int num_logits,
+                                          std::span<const TokenId> end_ids);
+
+  // Errors: invalid_request with the first line of what is wrong, naming spec.field.
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec) const;
+  // Words of a mask.
+  size_t mask_words() const { return mask_words_; }
+
+ private:
+  struct Free {
+    void operator()(HkGrammar* g) const;
+  };
+  GrammarVocabulary(HkGrammar* handle, size_t mask_words)
+      : handle_(handle), mask_words_(mask_words) {}
+  std::unique_ptr<HkGrammar, Free> handle_;
+  size_t mask_words_ = 0;
+};
+
+inline bool mask_allows(std::span<const uint32_t> mask, int id) {
+  return mask[static_cast<size_t>(id) / 32] >> (static_cast<unsigned>(id) % 32) & 1;
+}
+
+}  // namespace hocket

@@ -1,0 +1,114 @@
+#include "text/grammar/lark_writer.h"
+
+#include <fmt/core.h>
+
+#include "text/grammar/spellings.h"
+
+namespace hocket {
+namespace {
+
+// /.../ in Lark: a slash would end it, and so would a line's end.
+std::string between_slashes(std::string_view regex) {
+  std::string out = "/";
+  bool escaped = false;
+  for (const char c : regex) {
+    if (c == '/' && !escaped)
+      out += "\\/";
+    else if (c == '\n')
+      out += escaped ? "n" : "\\n";
+    else
+      out += c;
+    escaped = c == '\\' && !escaped;
+  }
+  return out + '/';
+}
+
+std::string any_of(std::span<const std::string> words) {
+  std::string out;
+  for (const std::string& word : words) {
+    if (!out.empty()) out += '|';
+    out += regex_of_text(word);
+  }
+  return out;
+}
+
+std::string without(std::span<const std::string> words) {
+  if (words.empty()) return "";
+  return fmt::format(" & ~/(?s:.*)({})(?s:.*)/", any_of(words));
+}
+
+}  // namespace
+
+std::string lark_quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      (out += '\\') += c;
+    else if (c == '\n')
+      out += "\\n";
+    else if (byte < 0x20)
+      out += fmt::format("\\u{:04x}", byte);
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+std::string LarkWriter::text(std::string_view text) const {
+  std::string out, plain;
+  const auto flush = [&] {
+    if (!plain.empty()) out += lark_quoted(std::exchange(plain, {})) + ' ';
+  };
+  while (!text.empty()) {
+    const auto id = tokenizer_ == nullptr ? std::nullopt : tokenizer_->special_at(text);
+    if (id) {
+      flush();
+      out += fmt::format("<[{}]> ", value(*id));
+      text.remove_prefix(tokenizer_->token_bytes(*id).size());
+    } else {
+      plain += text.front();
+      text.remove_prefix(1);
+    }
+  }
+  flush();
+  if (out.empty()) return "\"\"";
+  out.pop_back();
+  return out;
+}
+
+std::string LarkWriter::schema(std::string_view json) {
+  return rule(fmt::format("%json {}", embedded_schema(json)));
+}
+
+std::string LarkWriter::regex(std::string_view regex) const {
+  return between_slashes(regex_without_anchors(regex));
+}
+
+std::string LarkWriter::text_without(std::span<const std::string> words) {
+  const std::string name =
+      fmt::format("{}{}", static_cast<char>(letter_ - 'a' + 'A'), num_rules_++);
+  rules_ += fmt::format("{}: /(?s:.*)/{}\n", name, without(words));
+  return name;
+}
+
+// A control token is no text, so free text ends before it by itself.
+std::string LarkWriter::text_up_to(std::string_view end, std::span<const std::string> others) {
+  if (tokenizer_ != nullptr && tokenizer_->special_at(end))
+    return fmt::format("{} {}", text_without(others), text(end));
+  const std::string name = fmt::format("{}{}", letter_, num_rules_++);
+  rules_ += fmt::format("{}[lazy]: /(?s:.*){}/{}\n", name, regex_of_text(end), without(others));
+  return name;
+}
+
+std::string LarkWriter::rule(std::string_view body) {
+  const std::string name = fmt::format("{}{}", letter_, num_rules_++);
+  rules_ += fmt::format("{}: {}\n", name, body);
+  return name;
+}
+
+std::string LarkWriter::finish(std::string_view start) const {
+  return fmt::format("start: {}\n{}", start, rules_);
+}
+
+}  // namespace hocket

@@ -1,0 +1,43 @@
+// Puts a Lark grammar together, rule by rule. Pieces are what a rule's body may hold.
+// Thread: any, one at a time.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "text/tokenizer.h"
+
+namespace hocket {
+
+class LarkWriter {
+ public:
+  // With a tokenizer, control tokens that are spelled in a text stand for themselves; without one,
+  // text is text.
+  // Names of rules begin with `letter`.
+  explicit LarkWriter(const Tokenizer* tokenizer = nullptr, char letter = 't')
+      : tokenizer_(tokenizer), letter_(letter) {}
+
+  // Each returns a piece.
+  std::string text(std::string_view text) const;
+  std::string schema(std::string_view json);
+  std::string regex(std::string_view regex) const;
+  // Any text in which none of these occurs.
+  std::string text_without(std::span<const std::string> words);
+  // Any text up to and with the first `end`, in which none of `others` occurs before it.
+  std::string text_up_to(std::string_view end, std::span<const std::string> others = {});
+  std::string rule(std::string_view body);
+
+  std::string finish(std::string_view start) const;
+
+ private:
+  std::string rules_;
+  int num_rules_ = 0;
+  const Tokenizer* tokenizer_ = nullptr;
+  char letter_ = 't';
+};
+
+// "text" as Lark and JSON quote it.
+std::string lark_quoted(std::string_view text);
+
+}  // namespace hocket
