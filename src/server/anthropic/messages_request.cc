@@ -120,7 +120,9 @@ void read_metadata(Fields& fields, Json& chat) {
 // An answer that the client has begun goes on where it ends.
 void continue_last(Json& chat) {
   const Json& last = chat["messages"].back();
-  if (last["role"] != "assistant" || last.contains("tool_calls") || last["content"] == "") return;
+  if (last["role"] != "assistant" || last.contains("tool_calls") ||
+      last["content"].get_ref<const std::string&>().empty())
+    return;
   chat["continue_final_message"] = true;
   chat["add_generation_prompt"] = false;
 }

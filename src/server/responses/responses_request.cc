@@ -214,9 +214,9 @@ Result<Json> messages_of(const Json& body, const ResponsesContext& context,
 
 Json repeated(const Json& body, const GenerationRequest& request,
               const ResponsesRequest& responses) {
-  const auto said = [&](const char* name, Json otherwise = nullptr) {
+  const auto said = [&](const char* name, const Json& otherwise = nullptr) {
     const auto found = body.find(name);
-    return found == body.end() || found->is_null() ? std::move(otherwise) : *found;
+    return found == body.end() || found->is_null() ? otherwise : *found;
   };
   const SamplingParams& sampling = request.prompts.front().sampling;
   Json text = said("text", Json::object());
