@@ -1,5 +1,5 @@
-// What the server tells about itself: /v1/models, /get_model_info, /get_server_info, /get_load, /v1/loads.
-// Thread: any.
+// What the server tells about itself: /v1/models, /get_model_info, /get_server_info, /get_load,
+// /v1/loads. Thread: any.
 #pragma once
 
 #include <span>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -12,42 +11,14 @@
 #include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/observe/request_story.h"
+#include "server/reply_text.h"
 #include "server/sse.h"
 
 namespace hocket {
 namespace {
 
-constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
-
 TimePoint now() {
   return RealClock().now();
-}
-
-// A choice's way from ids to text. Stop strings act on text, so what they may still swallow is held
-// back; `ends` tells which tokens the text that came through covers.
-struct TextState {
-  std::optional<Detokenizer> detokenizer;  // none without a tokenizer
-  std::optional<StopMatcher> matcher;
-  std::optional<StopRegexSearch> regex;
-  std::vector<size_t> ends;  // of each token's text in the uncut text; kUnknown: not whole yet
-  size_t num_whole = 0;      // tokens whose end is known
-  size_t uncut = 0;          // bytes that came out of the detokenizer
-
-  void grow(std::string_view piece) {
-    uncut += piece.size();
-    if (piece.empty()) return;
-    for (; num_whole < ends.size(); ++num_whole) ends[num_whole] = uncut;
-  }
-};
-
-// Which tokens the text shows; at the end also the one that a stop string cut in the middle.
-void count_shown(const TextState& state, ChoiceAnswer& choice) {
-  size_t& n = choice.num_shown;
-  while (n < state.num_whole && state.ends[n] <= choice.text.size()) ++n;
-  choice.shown_bytes = n == 0 ? 0 : state.ends[n - 1];
-  if (!choice.ended) return;
-  if (n < state.num_whole && choice.shown_bytes < choice.text.size()) ++n;
-  choice.shown_bytes = choice.text.size();
 }
 
 }  // namespace
@@ -274,7 +245,7 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
                              output.summary->matched_stop == output.token;
   if (is_stop_token && job.answer.request.stop_text == StopText::trim) return;
-  text.ends.push_back(kUnknown);
+  text.ends.push_back(kEndUnknown);
   const std::string_view piece = text.detokenizer->step(output.token);
   text.grow(piece);
   if (take_text(job, index, text.matcher->push(piece)) && !output.summary)
