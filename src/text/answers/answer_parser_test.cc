@@ -35,6 +35,16 @@ TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
   EXPECT_EQ(parts_of(events).size(), 2u);
 }
 
+// Found by fuzzing: a call that ended without arguments, and lost what stood there.
+TEST(AnswerParser, ArgumentsThatAreAStringOfNoObjectMakeNoCall) {
+  for (const ToolFormat format : {ToolFormat::json, ToolFormat::llama3_json}) {
+    const std::string text = R"({"name": "now", "arguments": "soon"})";
+    const auto parts = parts_of(events_of(options_of({.format = format}), {text}));
+    ASSERT_EQ(parts.size(), 1u);
+    EXPECT_EQ(parts[0], text_part(text));
+  }
+}
+
 TEST(AnswerParser, WarningsAreFew) {
   AnswerParser parser(options_of({.format = ToolFormat::hermes}));
   std::vector<AnswerEvent> events;

@@ -148,8 +148,8 @@ JsonCallBody::Step JsonCallBody::end_value() {
     return begin_named();
   }
   if (value == Value::arguments) {
-    arguments_whole_ = true;
     if (as_text_) return tell_text_arguments();
+    arguments_whole_ = true;
   }
   return Step::more;
 }
@@ -157,6 +157,7 @@ JsonCallBody::Step JsonCallBody::end_value() {
 JsonCallBody::Step JsonCallBody::tell_text_arguments() {
   auto object = text_ == "null" ? std::string("{}") : object_in(unquoted(text_));
   if (!object) return refuse("its arguments are no object");
+  arguments_whole_ = true;
   text_ = *std::move(object);
   tell_arguments();
   return Step::more;
