@@ -1,105 +1,92 @@
 // hocket doctor: what this machine offers and what to change, one line a fact.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <sys/resource.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
-#include "base/machine.h"
+#include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
+#include "server/http.h"
 
 namespace hocket {
 namespace {
 
-struct Finding {
-  std::string name, value;
-  std::string remedy;  // empty: fine
+struct DoctorOptions {
+  std::string host = "127.0.0.1";
+  int port = 30000;
+  bool json = false;
 };
-
-std::string gb(int64_t bytes) {
-  return fmt::format("{:.1f} GB", static_cast<double>(bytes) / 1e9);
-}
-
-Finding isa_finding(const Machine& machine) {
-  Finding finding{"instruction set", std::string(isa_name(machine.isa)), ""};
-  if (machine.isa == Isa::avx2)
-    finding.remedy = "prompts and batches run several times faster with AVX-512 or AMX";
-  return finding;
-}
-
-Finding huge_page_finding(const Machine& machine) {
-  Finding finding{"huge pages", machine.huge_pages, ""};
-  if (machine.huge_pages == "never")
-    finding.remedy =
-        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled (reads about 6 % faster)";
-  return finding;
-}
-
-Finding file_limit_finding() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  Finding finding{"open files", fmt::format("{}", limit.rlim_cur), ""};
-  if (limit.rlim_cur < 4096) finding.remedy = "ulimit -n 65536, for thousands of clients at once";
-  return finding;
-}
 
 // What ranks in processes of their own reach each other by.
 Finding ucx_finding() {
   const auto end = UcxTransport::create(0, 1, {});
-  if (!end) return {"UCX", end.error().message, end.error().fix};
-  return {"UCX", fmt::format("{}; devices {}", (*end)->describe(), ucx_devices_here()), ""};
+  if (!end) return {"UCX", end.error().message, end.error().fix, Weight::hint};
+  return {"UCX", fmt::format("{}; devices {}", (*end)->describe(), ucx_devices_here()), "",
+          Weight::fine};
 }
 
-std::vector<Finding> examine(const Machine& machine) {
-  std::vector<Finding> findings = {
-      {"processor", machine.cpu_name, ""},
-      isa_finding(machine),
-      {"features", fmt::format("{}", fmt::join(machine.features, " ")), ""},
-      {"cores", fmt::format("{}", machine.num_cores), ""},
-      {"NUMA nodes", fmt::format("{}", machine.num_numa_nodes),
-       machine.num_numa_nodes > 1
-           ? "one rank a node keeps weights local: --cpu-bind with one node's processors"
-           : ""},
-      {"memory",
-       fmt::format("{}, {} available", gb(machine.memory_bytes),
-                   gb(machine.memory_available_bytes)),
-       machine.memory_available_bytes < machine.memory_bytes / 4 ? "other programs hold most of it"
-                                                                 : ""},
-      huge_page_finding(machine),
-      file_limit_finding(),
-  };
-  findings.push_back(ucx_finding());
+// Whether a server could listen where it would.
+Finding port_finding(const DoctorOptions& options) {
+  Finding finding{"port", fmt::format("{} of {} is free", options.port, options.host), "",
+                  Weight::fine};
+  HttpOptions http;
+  http.host = options.host;
+  http.port = options.port;
+  const auto server =
+      HttpServer::create(http, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
+  if (!server) finding = {"port", server.error().message, server.error().fix, Weight::bad};
+  return finding;
+}
+
+Finding isa_finding() {
   const Result<Isa> chosen = choose_isa();
-  findings.push_back({"HOCKET_ISA",
-                      chosen ? std::string(isa_name(*chosen)) : chosen.error().message,
-                      chosen ? "" : chosen.error().fix});
-  return findings;
+  if (!chosen) return {"HOCKET_ISA", chosen.error().message, chosen.error().fix, Weight::bad};
+  Finding finding{"HOCKET_ISA", std::string(isa_name(*chosen)), "", Weight::fine};
+  if (*chosen < detect_isa()) {
+    finding.weight = Weight::slow;
+    finding.remedy = fmt::format("unset HOCKET_ISA: this processor has {}", isa_name(detect_isa()));
+  }
+  return finding;
+}
+
+void print(const Finding& finding, bool json) {
+  if (json) {
+    fmt::print("{}\n", nlohmann::json({{"name", finding.name},
+                                       {"value", finding.value},
+                                       {"weight", weight_name(finding.weight)},
+                                       {"remedy", finding.remedy}})
+                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("{:<16} {}\n", finding.name, finding.value);
+  if (finding.weight != Weight::fine)
+    fmt::print("{:<16}   {}: {}\n", "", weight_name(finding.weight), finding.remedy);
 }
 
 Result<int> examine_machine(const Arguments& arguments) {
-  bool json = false;
+  DoctorOptions options;
   HOCKET_TRY(const bool go,
              parse_flags({.command = "doctor",
                           .about = "what this machine offers, and what to change",
-                          .groups = {{"Output", {{"json", &json, "one object a line", ""}}}},
+                          .groups = {{"Output", {{"json", &options.json, "one object a line", ""}}},
+                                     {"Server",
+                                      {{"host", &options.host, "where it would listen", ""},
+                                       {"port", &options.port, "looked at: is it free", ""}}}},
                           .takes_config = false},
                          arguments));
   if (!go) return 0;
-  for (const Finding& finding : examine(inspect_machine())) {
-    if (json) {
-      fmt::print("{}\n",
-                 nlohmann::json(
-                     {{"name", finding.name}, {"value", finding.value}, {"remedy", finding.remedy}})
-                     .dump());
-      continue;
-    }
-    fmt::print("{:<16} {}\n", finding.name, finding.value);
-    if (!finding.remedy.empty()) fmt::print("{:<16}   fix: {}\n", "", finding.remedy);
+  std::vector<Finding> findings = judge(inspect_machine(), read_host_facts());
+  findings.push_back(port_finding(options));
+  findings.push_back(ucx_finding());
+  findings.push_back(isa_finding());
+  bool works = true;
+  for (const Finding& finding : findings) {
+    print(finding, options.json);
+    works = works && finding.weight != Weight::bad;
   }
-  return 0;
+  return works ? 0 : 1;
 }
 
 }  // namespace

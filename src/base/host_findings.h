@@ -1,0 +1,31 @@
+// What of a machine and its kernel is good for serving, what slows it, what breaks it, and what to
+// do: for `hocket doctor`, and for the start of a server.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/host_facts.h"
+#include "base/machine.h"
+
+namespace hocket {
+
+enum class Weight : uint8_t {
+  fine,
+  hint,  // may matter, or only to some
+  slow,  // serving is slower than it could be
+  bad,   // serving will fail
+};
+std::string_view weight_name(Weight weight);
+
+struct Finding {
+  std::string name, value;
+  std::string remedy;  // empty where it is fine
+  Weight weight = Weight::fine;
+};
+
+// Pure.   Thread: any.
+std::vector<Finding> judge(const Machine& machine, const HostFacts& facts);
+
+}  // namespace hocket
