@@ -48,10 +48,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   request.headers = {{"Authorization", std::string(bytes.substr(0, cut))}};
   const std::string key(bytes.substr(std::min(cut + 1, size)));
   const bool expected = !key.empty() && request.headers[0].second.ends_with(key);
-  if (!key.empty() && authorize(request, key)) HOCKET_CHECK(expected);
+  if (!key.empty() && same_key(given_key(request), key)) HOCKET_CHECK(expected);
   if (!key.empty() && key.front() != ' ') {
     request.headers[0].second = "Bearer " + key;
-    HOCKET_CHECK(authorize(request, key).has_value());
+    HOCKET_CHECK(same_key(given_key(request), key));
   }
   return 0;
 }

@@ -1,0 +1,77 @@
+// What a model may write, in every family: what it says does not depend on where it was cut, each
+// call that ends has arguments that are one JSON object, and without a family nothing is changed.
+//
+// The first byte chooses family and thoughts, the second how long pieces are.
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "text/answers/answer_parser.h"
+
+using namespace hocket;
+
+namespace {
+
+constexpr int kNumFormats = static_cast<int>(ToolFormat::json) + 1;
+
+std::shared_ptr<const std::vector<Tool>> tools() {
+  static const auto some = std::make_shared<const std::vector<Tool>>(std::vector<Tool>{
+      {.name = "f",
+       .description = "",
+       .parameters = R"({"type":"object","properties":{"a":{"type":"integer"},
+           "b":{"type":"string"},"c":{"type":"array"},"d":{"type":["number","null"]}}})",
+       .strict = false},
+      {.name = "get_weather", .description = "", .parameters = "", .strict = false}});
+  return some;
+}
+
+bool is_ascii(std::string_view text) {
+  return std::ranges::none_of(text, [](unsigned char c) { return c >= 128; });
+}
+
+std::vector<AnswerPart> parts_of(const AnswerParser::Options& options, std::string_view text,
+                                 size_t piece) {
+  AnswerParser parser(options);
+  std::vector<AnswerEvent> events;
+  for (size_t at = 0; at < text.size(); at += piece) parser.push(text.substr(at, piece), events);
+  parser.finish(events);
+  HOCKET_CHECK(parser.warnings().size() <= AnswerParser::kWarningsMax);
+  AnswerParts parts;
+  int next = 0;
+  for (const AnswerEvent& event : events) {
+    if (event.kind == AnswerEvent::Kind::call) HOCKET_CHECK(event.call == next++);
+    parts.add(event);
+  }
+  HOCKET_CHECK(parts.num_calls() <= options.calls_max);
+  return parts.parts();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
+  AnswerParser::Options options;
+  options.tools_as = static_cast<ToolFormat>(data[0] % kNumFormats);
+  if (data[0] / kNumFormats % 2 == 1)
+    options.reasoning = {.open = "<think>", .close = "</think>", .implied = false};
+  options.reasoning_open = options.reasoning && data[0] / kNumFormats / 2 % 2 == 1;
+  options.calls_max = data[0] >= 200 ? 1 : AnswerParser::kCallsMax;
+  options.tools = tools();
+
+  const auto whole = parts_of(options, text, text.size() + 1);
+  HOCKET_CHECK((parts_of(options, text, data[1] % 16 + 1) == whole));
+  std::string prose;
+  for (const AnswerPart& part : whole) {
+    if (part.kind == AnswerPart::Kind::text) prose += part.text;
+    // Bytes that are no UTF-8 never come from a detokenizer, and JSON has no place for them.
+    if (part.kind != AnswerPart::Kind::call || !is_ascii(text)) continue;
+    HOCKET_CHECK(nlohmann::json::parse(part.text, nullptr, false).is_object());
+  }
+  if (options.tools_as == ToolFormat::none && !options.reasoning) HOCKET_CHECK(prose == text);
+  return 0;
+}
