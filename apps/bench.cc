@@ -1,5 +1,5 @@
-// hocket bench kernels | one-batch | serving | scheduler | all2all | overlap | peers, or --compare:
-// finds the bench and reads its flags.
+// hocket bench kernels | one-batch | serving | streams | scheduler | all2all | overlap | peers, or
+// --compare: finds the bench and reads its flags.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,12 +19,14 @@
 #include "bench/peers.h"
 #include "bench/scheduler.h"
 #include "bench/serving.h"
+#include "bench/streams.h"
 
 namespace hocket {
 namespace {
 
 constexpr const char* kBenches =
-    "hocket bench kernels | one-batch | serving | scheduler | all2all | overlap | peers, or "
+    "hocket bench kernels | one-batch | serving | streams | scheduler | all2all | overlap | peers, "
+    "or "
     "--compare OLD [NEW]";
 
 // "512,2048" or several values; "": none. Errors: bad_value, naming the flag.
@@ -92,7 +94,7 @@ Result<int> serving(const Arguments& arguments) {
   LoadOptions& load = o.load;
   load.server.port = 0;
   ServerSettings settings;
-  std::string endpoint = "chat", shape;
+  std::string endpoint = "chat", shape, url;
   std::vector<FlagGroup> groups = model_flags(settings);
   groups.push_back(overlap_flags(settings));
   groups.insert(
@@ -101,6 +103,8 @@ Result<int> serving(const Arguments& arguments) {
        {{"host", &load.server.host, "of the server", ""},
         {"port", &load.server.port, "of a running server; 0: serve --model-path in this process",
          ""},
+        {"url", &url, "http://host:port or https://host:port, in place of --host and --port", ""},
+        {"ssl-ca", &load.server.ca_file, "PEM: who vouches for the server, with https", ""},
         {"api-key", &load.server.api_key, "of the server", ""},
         {"endpoint", &endpoint, "chat, completions or generate", ""},
         {"num-prompts", &load.num_prompts, "requests in all", ""},
@@ -124,6 +128,12 @@ Result<int> serving(const Arguments& arguments) {
                                         arguments));
   if (!go) return 0;
   HOCKET_TRY(load.endpoint, parse_endpoint(endpoint));
+  if (!url.empty()) {
+    HOCKET_TRY(const auto there, BlockingHttpClient::read_url(url));
+    load.server.host = there.host;
+    load.server.port = there.port;
+    load.server.tls = there.tls;
+  }
   std::optional<DummyShape> dummy;
   if (!shape.empty()) {
     HOCKET_TRY(dummy, DummyShape::create(shape));
@@ -141,6 +151,25 @@ Result<int> serving(const Arguments& arguments) {
     load.server.port = own->server->port();
   }
   return bench_serving(std::move(o));
+}
+
+Result<int> streams(const Arguments& arguments) {
+  BenchStreamsOptions o;
+  HOCKET_TRY(
+      const bool go,
+      parse_flags({.command = "bench streams",
+                   .about = "streams that wait beside streams that run: memory and first bytes",
+                   .groups = {{"Bench",
+                               {{"model-path", &o.model_path, "the bundled model if absent", ""},
+                                {"idle", &o.num_idle, "streams whose requests wait", ""},
+                                {"busy", &o.num_busy, "clients that ask again and again", ""},
+                                {"seconds", &o.seconds, "of each of the two parts", ""},
+                                {"output-len", &o.output_len, "tokens of a busy answer", ""},
+                                {"json", &o.json, "one object a line", ""}}}},
+                   .takes_config = false},
+                  arguments));
+  if (!go) return 0;
+  return bench_streams(o);
 }
 
 Result<int> scheduler(const Arguments& arguments) {
@@ -296,6 +325,8 @@ int bench(const Arguments& arguments) {
     done = one_batch(rest);
   else if (name == "serving")
     done = serving(rest);
+  else if (name == "streams")
+    done = streams(rest);
   else if (name == "scheduler")
     done = scheduler(rest);
   else if (name == "all2all")

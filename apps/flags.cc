@@ -1,66 +1,21 @@
 #include "apps/flags.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <map>
 #include <string_view>
 
 #include "apps/flag_pages.h"
+#include "apps/foreign_names.h"
 #include "apps/yaml_file.h"
+#include "base/log.h"
 #include "base/nearest.h"
 
 namespace hocket {
 namespace {
-
-// Names from elsewhere, and what they are here.
-const std::map<std::string, std::string, std::less<>>& translations() {
-  static const std::map<std::string, std::string, std::less<>> table = {
-      {"--max-model-len", "--context-length (per request here, never divided by slots)"},
-      {"-c", "--context-length (per request here, never divided by slots)"},
-      {"--ctx-size", "--context-length (per request here, never divided by slots)"},
-      {"--gpu-memory-utilization", "--mem-fraction-static"},
-      {"--max-num-seqs", "--max-running-requests"},
-      {"-np", "--max-running-requests"},
-      {"--parallel", "--max-running-requests"},
-      {"--max-num-batched-tokens", "--chunked-prefill-size"},
-      {"-ctk", "--kv-cache-dtype (keys and values alike)"},
-      {"-ctv", "--kv-cache-dtype (keys and values alike)"},
-      {"--cache-type-k", "--kv-cache-dtype (keys and values alike)"},
-      {"--cache-type-v", "--kv-cache-dtype (keys and values alike)"},
-      {"--quant", "--quantization"},
-      {"--enable-expert-parallel", "--ep-size N"},
-      {"--dp-size", "--ep-size N: each of its ranks takes requests, so the number of both is one"},
-      {"--data-parallel-size",
-       "--ep-size N: each of its ranks takes requests, so the number of both is one"},
-      {"--enable-dp-attention", "--ep-size N: its ranks always attend to requests of their own"},
-      {"--tp-size", "--ep-size N: ranks share experts, and no matrix is cut"},
-      {"--tensor-parallel-size", "--ep-size N: ranks share experts, and no matrix is cut"},
-      {"--moe-a2a-backend",
-       "nothing: rows travel over UCX between processes, in memory between threads; --ucx-tls and "
-       "--ucx-net-devices choose its networks"},
-      {"--log-requests-format", "--log-format, of all lines"},
-      {"--enable-metrics", "nothing: /metrics is always there"},
-      {"--enable-dbo",
-       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
-      {"--dbo-decode-token-threshold",
-       "nothing: --overlap auto measures from how many rows on two halves pay"},
-      {"--dbo-prefill-token-threshold",
-       "nothing: --overlap auto measures from how many rows on two halves pay"},
-      {"--enable_prefill_microbatch_overlap",
-       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
-      {"--enable_decode_microbatch_overlap",
-       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
-      {"-m", "--model-path"},
-      {"--model", "--model-path"},
-      {"-t", "--cpu-bind or --num-threads"},
-      {"--threads", "--cpu-bind or --num-threads"},
-      {"SGLANG_CPU_OMP_THREADS_BIND", "--cpu-bind"},
-      {"VLLM_CPU_OMP_THREADS_BIND", "--cpu-bind"},
-  };
-  return table;
-}
 
 // "--port?" or, where no name is near, `otherwise`.
 std::string suggestion(std::string_view name, const std::vector<std::string>& names,
@@ -91,8 +46,7 @@ Error unknown(const CLI::App& app, const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
   const Error base =
       error(ErrorCode::unknown_flag, "{} is not a flag of hocket {}", name, app.get_name());
-  if (const auto found = translations().find(name); found != translations().end())
-    return Error(base).with_fix(found->second);
+  if (const auto ours = translation_of(name)) return Error(base).with_fix(std::string(*ours));
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
@@ -242,6 +196,21 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "who is forgotten first: lru, lfu, fifo, mru, filo, slru or priority", ""}}};
 }
 
+// A variable that nobody reads looks like a setting that was made.
+void warn_of_variables(const std::vector<FlagGroup>& groups) {
+  std::vector<std::string> known = {"HOCKET_CONFIG", "HOCKET_ISA", "HOCKET_PROFILE_DIR"};
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags) known.push_back(variable_name(flag.name));
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string name(text.substr(0, text.find('=')));
+    if (const auto ours = translation_of(name)) log::warning("{} does nothing: {}", name, *ours);
+    if (!name.starts_with("HOCKET_") || std::ranges::count(known, name) > 0) continue;
+    if (const std::string meant = suggestion(name, known, ""); !meant.empty())
+      log::warning("{} is no setting: {}", name, meant);
+  }
+}
+
 }  // namespace
 
 std::vector<FlagGroup> model_flags(ServerSettings& s) {
@@ -321,9 +290,29 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
        {{"host", &s.http.host, "address to listen on", ""},
         {"port", &s.http.port, "0: any free one", ""},
         {"api-key", &s.http.api_key, "asked for on every route but /health, /livez, /readyz", ""},
+        {"admin-api-key", &s.http.admin_api_key,
+         "what flushing, profiling, aborting all ask for; without one any key will do", ""},
+        {"api-key-file", &s.http.api_key_file,
+         "a key a line: NAME KEY [admin] [requests_per_minute=N] [tokens_per_minute=N] "
+         "[concurrency=N]; SIGHUP reads it again",
+         ""},
+        {"ssl-certfile", &s.http.ssl_certfile,
+         "certificate and its chain, PEM: the port speaks HTTPS; SIGHUP reads it again", ""},
+        {"ssl-keyfile", &s.http.ssl_keyfile, "its key, PEM", ""},
+        {"cors-origins", &s.http.cors_origins,
+         "pages of other origins that may ask: https://a.example,http://localhost:5173 or *", ""},
+        {"max-connections", &s.http.max_connections, "open at once; beyond: 503", ""},
         {"max-body-bytes", &s.http.max_body_bytes, "largest request body", ""},
         {"response-store-mib", &s.http.response_store_mib,
          "memory for answers of /v1/responses that clients may ask for again; 0: none are kept",
+         ""},
+        {"header-timeout", &s.http.header_timeout_s, "seconds for a request's whole head", ""},
+        {"body-timeout", &s.http.body_timeout_s, "seconds for a request's whole body", ""},
+        {"write-timeout", &s.http.write_timeout_s,
+         "seconds for 64 KiB of an answer to leave; a slower client is cut off", ""},
+        {"idle-timeout", &s.http.idle_timeout_s, "seconds between requests of a connection", ""},
+        {"strict", &s.strict,
+         "a setting that the server would change, and a slow path, end the start with an error",
          ""},
         {"shutdown-timeout", &s.http.shutdown_timeout_s,
          "seconds that SIGTERM waits for running requests", ""},
@@ -362,6 +351,7 @@ Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>
   }
   if (const auto extras = app.remaining(); !extras.empty())
     return std::unexpected(unknown(app, extras.front()));
+  if (line.command == "serve") warn_of_variables(line.groups);
   return true;
 }
 

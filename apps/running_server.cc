@@ -1,20 +1,30 @@
 #include "apps/running_server.h"
 
+#include "apps/start_checks.h"
+
 namespace hocket {
 
 Result<RunningServer> start_server(const ServerSettings& settings, ClusterProcess* cluster,
                                    const std::function<void()>& loaded) {
   RunningServer running;
+  ServerSettings effective = settings;
+  StartReport report;
+  report.changes = fit_connections(effective.http);
   HOCKET_TRY(LoadedModel model, load_model(settings, cluster));
   if (loaded) loaded();
+  const EngineInfo& info = model.engine->info();
+  report.slow_paths = find_slow_paths(info, settings);
+  HOCKET_TRY_VOID(tell_or_refuse(info, report, settings));
   running.model = std::make_unique<LoadedModel>(std::move(model));
   running.generator = std::make_unique<EngineGenerator>(*running.model->engine);
   const auto& tokenizer = running.model->tokenizer;
   const auto& chat_template = running.model->chat_template;
-  Server::Options options{.settings = settings,
+  Server::Options options{.settings = effective,
                           .generator = running.generator.get(),
                           .tokenizer = tokenizer ? &*tokenizer : nullptr,
                           .chat_template = chat_template ? &*chat_template : nullptr};
+  options.changes = report.changes;
+  options.slow_paths = report.slow_paths;
   if (cluster != nullptr) {
     options.cluster_token = cluster->token();
     options.internal_host = running.model->engine->cluster()->local_host();

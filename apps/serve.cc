@@ -144,7 +144,9 @@ Result<int> serve_model(const Arguments& arguments) {
   const auto loaded = [&starting] { starting.reset(); };
   HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get(), loaded));
   tell_start(running.model->engine->info(), settings, plan.rank);
-  Readiness readiness(fmt::format("http://{}:{}", settings.http.host, running.server->port()));
+  const char* scheme = settings.http.ssl_certfile.empty() ? "http" : "https";
+  Readiness readiness(
+      fmt::format("{}://{}:{}", scheme, settings.http.host, running.server->port()));
   readiness.tell(*running.generator);
   const auto poll = [&]() -> Result<void> {
     readiness.tell(*running.generator);

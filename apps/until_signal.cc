@@ -18,12 +18,25 @@ constexpr Duration kLastWords = std::chrono::seconds(2);  // for requests to end
 // that started it.
 constexpr Duration kSameSignal = std::chrono::seconds(1);
 
+void reload(Server& server) {
+  if (const Result<void> done = server.reload(); !done)
+    log::error("reload: {}; what was read before goes on", describe(done.error()));
+  else
+    log::info("reload: keys and certificates are read again");
+}
+
+// The terminal that the server was started from has been closed.
+bool hung_up(bool had_terminal) {
+  return had_terminal && isatty(STDIN_FILENO) == 0;
+}
+
 }  // namespace
 
 SignalGuard::SignalGuard() {
   sigemptyset(&set_);
   sigaddset(&set_, SIGTERM);
   sigaddset(&set_, SIGINT);
+  sigaddset(&set_, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);
 }
 
@@ -38,7 +51,8 @@ ExitOnSignal::ExitOnSignal(const SignalGuard& signals, int status, std::string w
     : thread_([&signals, status, why = std::move(why),
                from = RealClock().now() + deaf](const std::stop_token& stop) {
         while (!stop.stop_requested())
-          if (const int signal = signals.wait(0.1); signal != 0 && RealClock().now() >= from) {
+          if (const int signal = signals.wait(0.1);
+              signal != 0 && signal != SIGHUP && RealClock().now() >= from) {
             log::warning("signal {}: {}", signal, why);
             std::_Exit(status);
           }
@@ -47,7 +61,13 @@ ExitOnSignal::ExitOnSignal(const SignalGuard& signals, int status, std::string w
 int serve_until_signal(Server& server, const SignalGuard& signals, double shutdown_seconds,
                        const Meanwhile& meanwhile) {
   int signal = 0;
-  while ((signal = signals.wait(kPollSeconds)) == 0) {
+  const bool had_terminal = isatty(STDIN_FILENO) != 0;
+  while ((signal = signals.wait(kPollSeconds)) == 0 ||
+         (signal == SIGHUP && !hung_up(had_terminal))) {
+    if (signal == SIGHUP) {
+      reload(server);
+      if (meanwhile.on_signal) meanwhile.on_signal(signal);
+    }
     if (const Result<void> alive = server.watchdog(); !alive) {
       log::error("{}", describe(alive.error()));
       if (black_box::write(alive.error().message))

@@ -3,12 +3,16 @@
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <charconv>
 #include <chrono>
 #include <optional>
 
@@ -34,6 +38,44 @@ bool is_stale(const Code& code) {
          code == asio::error::connection_reset || code == asio::error::broken_pipe;
 }
 
+// A socket, plain or under TLS: what Beast reads and writes is compiled once for both.
+class Channel {
+ public:
+  using executor_type = beast::tcp_stream::executor_type;
+  explicit Channel(asio::io_context& io) : tcp(io) {}
+
+  executor_type get_executor() { return tcp.get_executor(); }
+  template <class Buffers, class Token>
+  auto async_read_some(const Buffers& buffers, Token&& token) {
+    return asio::async_initiate<Token, void(Code, size_t)>(
+        [this](auto handler, const Buffers& into) {
+          if (tls)
+            tls->async_read_some(into, std::move(handler));
+          else
+            tcp.async_read_some(into, std::move(handler));
+        },
+        token, buffers);
+  }
+  template <class Buffers, class Token>
+  auto async_write_some(const Buffers& buffers, Token&& token) {
+    return asio::async_initiate<Token, void(Code, size_t)>(
+        [this](auto handler, const Buffers& from) {
+          if (tls)
+            tls->async_write_some(from, std::move(handler));
+          else
+            tcp.async_write_some(from, std::move(handler));
+        },
+        token, buffers);
+  }
+  void close() {
+    tls.reset();
+    tcp.close();
+  }
+
+  beast::tcp_stream tcp;
+  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls;
+};
+
 }  // namespace
 
 struct BlockingHttpClient::State {
@@ -43,7 +85,7 @@ struct BlockingHttpClient::State {
   template <class Start>
   Code wait(Start&& start) {
     Code result;
-    stream.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+    stream.tcp.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
         std::chrono::duration<double>(options.timeout_s)));
     start([&result](const Code& code, auto&&...) { result = code; });
     io.restart();
@@ -57,10 +99,30 @@ struct BlockingHttpClient::State {
     asio::ip::tcp::resolver resolver(io);
     const auto found = resolver.resolve(options.host, std::to_string(options.port), code);
     if (code) return code;
-    code = wait([&](auto done) { stream.async_connect(found, std::move(done)); });
-    if (!code) code = stream.socket().set_option(asio::ip::tcp::no_delay(true), code);
+    code = wait([&](auto done) { stream.tcp.async_connect(found, std::move(done)); });
+    if (!code) code = stream.tcp.socket().set_option(asio::ip::tcp::no_delay(true), code);
+    if (!code && options.tls) code = begin_tls();
     connected = !code;
     return code;
+  }
+  Code begin_tls() {
+    Code code;
+    if (!context) {
+      context.emplace(asio::ssl::context::tls_client);
+      SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+      if (options.ca_file.empty())
+        context->set_default_verify_paths(code);
+      else
+        context->load_verify_file(options.ca_file, code);
+      if (code) return context.reset(), code;
+    }
+    auto& tls = stream.tls.emplace(stream.tcp, *context);
+    tls.set_verify_mode(asio::ssl::verify_peer, code);
+    if (!code) tls.set_verify_callback(asio::ssl::host_name_verification(options.host), code);
+    if (!code) SSL_set_tlsext_host_name(tls.native_handle(), options.host.c_str());
+    if (code) return code;
+    return wait(
+        [&](auto done) { tls.async_handshake(asio::ssl::stream_base::client, std::move(done)); });
   }
   // Sends and reads up to the end of the answer's head.
   Code begin(const Request& request, std::optional<Parser>& parser) {
@@ -93,7 +155,8 @@ struct BlockingHttpClient::State {
 
   Options options;
   asio::io_context io{1};
-  beast::tcp_stream stream;
+  std::optional<asio::ssl::context> context;
+  Channel stream;
   beast::flat_buffer buffer;
   bool connected = false;
 };
@@ -133,6 +196,34 @@ BlockingHttpClient::BlockingHttpClient(Options options)
     : state_(std::make_unique<State>(std::move(options))) {}
 BlockingHttpClient::~BlockingHttpClient() = default;
 BlockingHttpClient::BlockingHttpClient(BlockingHttpClient&&) noexcept = default;
+
+Result<BlockingHttpClient::Options> BlockingHttpClient::read_url(std::string_view url) {
+  Options out;
+  std::string_view rest = url;
+  for (const std::string_view scheme : {"https://", "http://"}) {
+    if (!rest.starts_with(scheme)) continue;
+    rest.remove_prefix(scheme.size());
+    out.tls = scheme == "https://";
+    out.port = out.tls ? 443 : 80;
+    break;
+  }
+  while (rest.ends_with('/')) rest.remove_suffix(1);
+  const size_t colon = rest.find(':', rest.starts_with('[') ? rest.find(']') : 0);
+  out.host = rest.substr(0, colon);
+  if (out.host.starts_with('[') && out.host.ends_with(']'))
+    out.host = out.host.substr(1, out.host.size() - 2);
+  bool good = rest.size() < url.size() && !out.host.empty() && rest.find('/') == rest.npos;
+  if (colon != rest.npos) {
+    const std::string_view port = rest.substr(colon + 1);
+    const auto [end, code] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+    good = good && code == std::errc{} && end == port.data() + port.size() && out.port > 0 &&
+           out.port < 65536;
+  }
+  if (good) return out;
+  return fail(error(ErrorCode::bad_value, "'{}' is not the address of a server", url)
+                  .with_fix("http://127.0.0.1:30000, or https://host:port; no path")
+                  .with_param("url"));
+}
 
 Result<HttpAnswer> BlockingHttpClient::get(std::string_view path) {
   return state_->ask(http::verb::get, path, {}, nullptr);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "server/page/page.h"
 #include "server/request_target.h"
 
 namespace hocket {
@@ -22,22 +21,6 @@ std::string_view given_key(const HttpRequest& request) {
   if (space == bearer.npos || !same_name(bearer.substr(0, space), "bearer"))
     return request.header("x-api-key");
   return bearer.substr(std::min(bearer.find_first_not_of(' ', space), bearer.size()));
-}
-
-Result<PrincipalPtr> authorize(const HttpRequest& request, std::string_view key) {
-  static const auto anybody = std::make_shared<const Principal>();
-  static const auto holder = std::make_shared<const Principal>(Principal{.name = "api-key"});
-  if (key.empty()) return anybody;
-  for (std::string_view open : {"/health", "/livez", "/readyz"})
-    if (request.path == open) return anybody;
-  if (is_page_path(request.path)) return anybody;
-
-  const std::string_view given = given_key(request);
-  if (!given.empty() && same_key(given, key)) return holder;
-  const char* what =
-      given.empty() ? "this server needs an API key" : "this is not the server's API key";
-  return fail(error(ErrorCode::unauthorized, "{}", what)
-                  .with_fix("send Authorization: Bearer KEY, or x-api-key: KEY"));
 }
 
 }  // namespace hocket

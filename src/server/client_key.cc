@@ -20,10 +20,11 @@ uint64_t name_key(std::string_view kind, std::string_view name) {
   return key;
 }
 
-uint64_t client_key(const HttpRequest& request, std::string_view server_key,
-                    std::string_view user) {
+uint64_t client_key(const HttpRequest& request, std::string_view user) {
+  if (request.principal != nullptr && request.principal->alone)
+    return name_key("principal", request.principal->name);
   const std::string_view given = given_key(request);
-  if (!given.empty() && given != server_key) return name_key("key", given);
+  if (!given.empty() && request.who() == Principal().name) return name_key("key", given);
   if (!user.empty()) return name_key("user", user);
   return name_key("address", std::string_view(request.client).substr(0, request.client.rfind(':')));
 }

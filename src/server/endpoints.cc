@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "server/access/codes.h"
+#include "server/access/request_meter.h"
 #include "server/anthropic/messages_request.h"
 #include "server/client_key.h"
 #include "server/error_map.h"
@@ -172,9 +174,11 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   if (!answer) return refuse(answer.error());
   answer->received = arrived;
   GenerationRequest& asked = answer->request;
-  asked.client = request.from_rank ? told_client(request)
-                                   : client_key(request, parts_.settings->http.api_key, asked.user);
+  asked.client = request.from_rank ? told_client(request) : client_key(request, asked.user);
   asked.who = request.who();
+  asked.meter = request.meter;
+  if (asked.meter != nullptr)
+    for (const auto& prompt : answer->prompts) asked.meter->take_tokens(std::ssize(prompt));
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   if (story) story->began(*answer);
   answer->story = story;
@@ -194,15 +198,22 @@ Result<Json> Endpoints::model_named(std::string_view path) const {
                   .with_param("model"));
 }
 
-Result<Json> Endpoints::abort(std::string_view body) {
-  HOCKET_TRY(const Json json, parse_json_object(body));
+// An admin ends anything, others what they have asked for themselves.
+Result<Json> Endpoints::abort(const HttpRequest& asked) {
+  HOCKET_TRY(const Json json, parse_json_object(asked.body));
   HOCKET_TRY(const AbortRequest request, parse_abort(json));
+  const bool is_admin = asked.principal == nullptr || asked.principal->role == Role::admin;
   size_t aborted = 0;
   if (request.all) {
+    if (!is_admin)
+      return fail(
+          error(kForbidden, "abort_all is for an admin's key, and {}'s is a user's", asked.who())
+              .with_fix("{\"rid\": ...} ends one of your own requests")
+              .with_param("abort_all"));
     aborted = parts_.reply->num_live();
     parts_.generator->abort_all();
   } else {
-    aborted = parts_.reply->abort(request.rid);
+    aborted = parts_.reply->abort(request.rid, is_admin ? std::string_view() : asked.who());
   }
   return Json{{"aborted", aborted}};
 }
@@ -225,7 +236,7 @@ Result<Json> Endpoints::flush_cache() {
 void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
                            Together together) {
   if (parts_.door == nullptr || request.from_rank || !here) return respond(*exchange, here);
-  parts_.door->ask_all(request.path, request.body,
+  parts_.door->ask_all(request,
                        [exchange, together, here = *std::move(here)](auto&& there) mutable {
                          respond(*exchange, together(std::move(here), there));
                        });
@@ -248,6 +259,11 @@ Json Endpoints::load() const {
 
 Json Endpoints::server_info() const {
   Json info = server_info_json(parts_.model, *parts_.settings, parts_.generator->stats());
+  if (parts_.changes != nullptr)
+    for (const SettingChange& change : *parts_.changes) info["changes"].push_back(to_json(change));
+  info["slow_paths"] = Json::array();
+  if (parts_.slow_paths != nullptr)
+    for (const SlowPath& path : *parts_.slow_paths) info["slow_paths"].push_back(to_json(path));
   if (parts_.door == nullptr) return info;
   info.update(parts_.door->describe());
   for (Json& rank : info["ranks"]) rank["dp_rank"] = parts_.door->rank();
@@ -272,7 +288,8 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
                           respond_error(*exchange, well.error());
                         else
                           exchange->respond(200, kJsonType, R"({"status":"ok"})");
-                      }});
+                      },
+                      Access::open});
   };
   probe("/livez", [](const Parts&) { return Result<void>(); });
   probe("/readyz", [](const Parts& p) { return p.health->ready(p.generator->stats()); });
@@ -280,21 +297,41 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
     probe(path, [](const Parts& p) { return p.health->healthy(p.generator->stats()); });
 }
 
-void Endpoints::add_profiles(std::vector<Route>& routes) {
-  routes.push_back({"POST", "/configure_logging", RunOn::text,
-                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-                      everywhere(r, e, configure_logging(r.body), configured_together);
-                    },
-                    Access::admin});
-  routes.push_back({"GET, POST", "/start_profile", RunOn::text,
-                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-                      start_profile_everywhere(r, e);
-                    }});
-  routes.push_back({"GET, POST", "/stop_profile", RunOn::text,
-                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-                      everywhere(r, e, stop_profile(parts_.generator->profiler()),
-                                 profiled_together);
-                    }});
+void Endpoints::add_admin(std::vector<Route>& routes) {
+  const auto admin = [&](std::string_view methods, std::string_view path, RunOn where,
+                         auto handle) {
+    routes.push_back(
+        {methods, path, where,
+         [handle](const HttpRequest& r, const Exchange& e, TimePoint) { handle(r, e); },
+         Access::admin});
+  };
+  const auto experts = [&](std::string_view path, auto answer) {
+    admin("GET, POST", path, RunOn::text,
+          [answer](const HttpRequest& r, const Exchange& e) { respond(*e, answer(r)); });
+  };
+  admin("POST", "/configure_logging", RunOn::text, [this](const HttpRequest& r, const Exchange& e) {
+    everywhere(r, e, configure_logging(r.body), configured_together);
+  });
+  admin("GET, POST", "/start_profile", RunOn::text,
+        [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });
+  admin("GET, POST", "/stop_profile", RunOn::text, [this](const HttpRequest& r, const Exchange& e) {
+    everywhere(r, e, stop_profile(parts_.generator->profiler()), profiled_together);
+  });
+  admin("GET, POST", "/flush_cache", RunOn::text, [this](const HttpRequest& r, const Exchange& e) {
+    everywhere(r, e, flush_cache(), flushed_together);
+  });
+  experts("/start_expert_distribution_record", [this](const HttpRequest& r) {
+    return start_expert_record(parts_.generator->expert_stats(), r.body);
+  });
+  experts("/stop_expert_distribution_record", [this](const HttpRequest&) {
+    return stop_expert_record(parts_.generator->expert_stats());
+  });
+  experts("/dump_expert_distribution_record", [this](const HttpRequest&) {
+    return dump_expert_record(parts_.generator->expert_stats());
+  });
+  // Tells the tokens of everybody's prompts.
+  admin("GET", "/kv_events", RunOn::http,
+        [this](const HttpRequest&, const Exchange& exchange) { listen(exchange); });
 }
 
 std::vector<Route> Endpoints::routes() {
@@ -316,21 +353,10 @@ std::vector<Route> Endpoints::routes() {
   generation("/v1/messages", Api::messages);
   responses_.add_routes(routes);
   add_text_routes(routes, parts_.model);
-  routes.push_back({"POST", "/abort_request", RunOn::text,
-                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-                      everywhere(r, e, abort(r.body), aborted_together);
-                    }});
-  routes.push_back({"GET, POST", "/flush_cache", RunOn::text,
-                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-                      everywhere(r, e, flush_cache(), flushed_together);
-                    }});
-  json("GET, POST", "/start_expert_distribution_record", RunOn::text, [this](const HttpRequest& r) {
-    return start_expert_record(parts_.generator->expert_stats(), r.body);
-  });
-  json("GET, POST", "/stop_expert_distribution_record", RunOn::text,
-       [this](const HttpRequest&) { return stop_expert_record(parts_.generator->expert_stats()); });
-  json("GET, POST", "/dump_expert_distribution_record", RunOn::text,
-       [this](const HttpRequest&) { return dump_expert_record(parts_.generator->expert_stats()); });
+  routes.push_back(
+      {"POST", kAbortPath, RunOn::text, [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+         everywhere(r, e, abort(r), aborted_together);
+       }});
   json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return Json{{"object", "list"}, {"data", Json::array({model_card(parts_.model, created_)})}};
   });
@@ -352,9 +378,6 @@ std::vector<Route> Endpoints::routes() {
   json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return overlap_json(parts_.generator->overlap());
   });
-  routes.push_back(
-      {"GET", "/kv_events", RunOn::http,
-       [this](const HttpRequest&, const Exchange& exchange, TimePoint) { listen(exchange); }});
   routes.push_back({"GET", "/metrics", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       ClusterCounts cluster;
@@ -365,7 +388,7 @@ std::vector<Route> Endpoints::routes() {
                                                  parts_.observer->counts(),
                                                  parts_.door != nullptr ? &cluster : nullptr));
                     }});
-  add_profiles(routes);
+  add_admin(routes);
   add_probes(routes);
   add_page(routes);
   return routes;

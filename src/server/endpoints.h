@@ -19,6 +19,9 @@
 
 namespace hocket {
 
+// Ends requests, so it is no request that limits count.
+inline constexpr std::string_view kAbortPath = "/abort_request";
+
 // Borrows everything; owned by the Server.   Thread: any.
 class Endpoints {
  public:
@@ -30,8 +33,10 @@ class Endpoints {
     Metrics* metrics = nullptr;
     Health* health = nullptr;
     Observer* observer = nullptr;
-    KvEventFeed* kv_events = nullptr;  // null: not offered
-    FrontDoor* door = nullptr;         // null: all ranks are in this process
+    const std::vector<SettingChange>* changes = nullptr;  // besides the generator's; null: none
+    const std::vector<SlowPath>* slow_paths = nullptr;    // null: none
+    KvEventFeed* kv_events = nullptr;                     // null: not offered
+    FrontDoor* door = nullptr;                            // null: all ranks are in this process
     ResponseStore* responses = nullptr;
     std::function<HttpCounts()> http_counts;
   };
@@ -46,7 +51,7 @@ class Endpoints {
   // Everything before the generator: parse, template, tokens, fit.
   Result<Answer> prepare(Api api, const HttpRequest& request) const;
   Result<Json> model_named(std::string_view path) const;
-  Result<Json> abort(std::string_view body);
+  Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();
   Result<Json> configure_logging(std::string_view body);
   void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
@@ -59,8 +64,9 @@ class Endpoints {
   Json live() const;
   void listen(const Exchange& exchange);
   void add_probes(std::vector<Route>& routes);
-  void add_profiles(std::vector<Route>& routes);
   void add_page(std::vector<Route>& routes);  // and what it reads
+  // What only admins may ask for.
+  void add_admin(std::vector<Route>& routes);
 
   Parts parts_;
   ResponsesEndpoints responses_;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/access/codes.h"
 #include "server/sse.h"
 
 namespace hocket {
@@ -22,11 +23,13 @@ constexpr Mapping kMappings[] = {
     {ErrorCode::no_tokenizer, 400, "no_tokenizer"},
     {ErrorCode::template_failed, 400, "template_failed"},
     {ErrorCode::unauthorized, 401, "invalid_api_key"},
+    {kForbidden, 403, "forbidden"},
     {ErrorCode::not_found, 404, "not_found"},
     {ErrorCode::method_not_allowed, 405, "method_not_allowed"},
     {ErrorCode::request_timeout, 408, "request_timeout"},
     {ErrorCode::payload_too_large, 413, "payload_too_large"},
     {ErrorCode::queue_full, 429, "queue_full"},
+    {kRateLimited, 429, "rate_limit_exceeded"},
     {ErrorCode::bad_logits, 500, "bad_logits"},
     {ErrorCode::timed_out, 503, "timed_out"},
     {ErrorCode::shutting_down, 503, "shutting_down"},
@@ -46,6 +49,8 @@ std::string_view error_type(int status) {
   switch (status) {
     case 401:
       return "authentication_error";
+    case 403:
+      return "permission_error";
     case 404:
       return "not_found_error";
     case 429:

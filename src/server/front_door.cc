@@ -1,10 +1,12 @@
 #include "server/front_door.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/gate.h"
 #include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/observe/relayed_story.h"
@@ -203,10 +205,14 @@ std::optional<SocketAddress> FrontDoor::address(int rank) const {
   return book_ ? book_->address(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
 }
 
-HttpCall FrontDoor::call_to(const SocketAddress& to, std::string target) const {
-  HttpCall call{.to = to, .target = std::move(target)};
+HttpCall FrontDoor::call_to(const SocketAddress& to, const HttpRequest& asked) const {
+  HttpCall call{.to = to, .target = asked.path};
+  if (!asked.query.empty()) call.target += "?" + asked.query;
+  call.body = asked.body;
   call.headers = {{"X-Hocket-Via", fmt::format("rank {}", rank())}};
   if (!parts_.key.empty()) call.headers.emplace_back("Authorization", "Bearer " + parts_.key);
+  if (asked.principal != nullptr)
+    std::ranges::move(principal_headers(*asked.principal), std::back_inserter(call.headers));
   return call;
 }
 
@@ -214,14 +220,11 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
                      const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
   const auto to = address(rank);
   HOCKET_CHECK(to.has_value());
-  HttpCall call =
-      call_to(*to, request.query.empty() ? request.path : request.path + "?" + request.query);
+  HttpCall call = call_to(*to, request);
   call.method = request.method;
-  call.body = request.body;
   call.headers.emplace_back("Content-Type", "application/json");
-  call.headers.emplace_back(kWhoHeader, request.who());
   call.headers.emplace_back(
-      kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "", "")));
+      kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "")));
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
@@ -312,7 +315,7 @@ void FrontDoor::look() {
   refresh();
 }
 
-void FrontDoor::ask_all(const std::string& target, const std::string& body,
+void FrontDoor::ask_all(const HttpRequest& asked,
                         std::function<void(std::vector<PeerAnswer>&&)> done) {
   auto poll = std::make_shared<Poll>();
   poll->done = std::move(done);
@@ -331,8 +334,7 @@ void FrontDoor::ask_all(const std::string& target, const std::string& body,
   poll->num_open += to.size();
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i]) {
-      HttpCall call = call_to(*to[i], target);
-      call.body = body;
+      HttpCall call = call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", "application/json");
       call.most = kAskAllPatience;
       if (client_->start(std::move(call), std::make_shared<PollSink>(poll, i)) != 0) continue;

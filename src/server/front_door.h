@@ -34,8 +34,6 @@ namespace hocket {
 
 // By which a rank tells another who the client is, as client_key() says it.
 inline constexpr const char* kClientHeader = "X-Hocket-Client";
-// And who: the principal's name.
-inline constexpr const char* kWhoHeader = "X-Hocket-Who";
 
 // What another rank said when all were asked.
 struct PeerAnswer {
@@ -68,9 +66,9 @@ class FrontDoor {
   // Hands a request to `rank`, whatever comes of it; an error where it is not there. False, and
   // nothing done, when that rank is none of ours.
   bool pass_on(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
-  // POSTs to all others; `done` is told what they said within 5 s, here or on the thread forward.
-  void ask_all(const std::string& target, const std::string& body,
-               std::function<void(std::vector<PeerAnswer>&&)> done);
+  // POSTs path and body to all others, in the name of who asked; `done` is told what they said
+  // within 5 s, here or on the thread forward.
+  void ask_all(const HttpRequest& asked, std::function<void(std::vector<PeerAnswer>&&)> done);
   // All prefix caches are empty.
   void forget_prefixes();
 
@@ -101,7 +99,7 @@ class FrontDoor {
   Result<int> choose(const Answer& answer);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
             std::optional<Answer> answer);
-  HttpCall call_to(const SocketAddress& to, std::string target) const;
+  HttpCall call_to(const SocketAddress& to, const HttpRequest& asked) const;
   std::vector<RankLoad> loads();
   std::optional<SocketAddress> address(int rank) const;
   void refuse_more(HttpExchange& exchange) const;
@@ -123,9 +121,5 @@ class FrontDoor {
   std::unique_ptr<PeerBook> book_;
   std::unique_ptr<HttpClient> client_;
 };
-
-// The key of the ports for ranks: hexadecimal HMAC-SHA-256(secret, "hocket http"). Empty for an
-// empty secret.
-std::string rank_key(std::string_view secret);
 
 }  // namespace hocket

@@ -8,6 +8,7 @@
 #include <future>
 
 #include "cluster/test_ranks.h"
+#include "server/access/gate.h"
 #include "server/error_map.h"
 #include "server/test_server.h"
 
@@ -43,7 +44,7 @@ class FrontDoorTest : public Ranks {
   }
   void start_rank_1() {
     HttpOptions options;
-    options.api_key = rank_key(kTestToken);
+    options.admit = [](const HttpRequest& head) { return admit_rank(head, rank_key(kTestToken)); };
     auto server = HttpServer::create(options, [this](HttpRequest&& request, auto exchange) {
       std::lock_guard lock(mutex_);
       held_.push_back({std::move(request), std::move(exchange)});

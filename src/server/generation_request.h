@@ -21,6 +21,8 @@
 
 namespace hocket {
 
+class RequestMeter;
+
 // The model behind the API. Borrowed: outlives every request.
 struct ServedModel {
   const EngineInfo* info = nullptr;
@@ -64,9 +66,10 @@ struct GenerationRequest {
 
   std::optional<int> priority;
   std::string user, routing_key;
-  uint64_t client = 0;                // who asks (client_key.h)
-  std::string who = "anonymous";      // the principal's name: safe to log
-  std::string cache_salt, extra_key;  // both keep prefixes apart
+  uint64_t client = 0;                  // who asks (client_key.h)
+  std::string who = "anonymous";        // the principal's name: safe to log
+  std::shared_ptr<RequestMeter> meter;  // told of its tokens; null: nobody counts
+  std::string cache_salt, extra_key;    // both keep prefixes apart
 };
 
 // The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request.

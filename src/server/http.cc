@@ -103,6 +103,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
     core->lanes.back()->work.emplace(core->lanes.back()->context.get_executor());
   }
   asio::io_context& first = core->lanes.front()->context;
+  if (!core->options.tls.empty()) {
+    HOCKET_TRY(TlsIdentity identity, load_tls_identity(core->options.tls));
+    core->tls = std::move(identity.context);
+  }
   HOCKET_TRY(const tcp::endpoint endpoint, resolve(first, core->options));
   HOCKET_TRY(core->acceptor, listen(first, endpoint));
   core->port = core->acceptor->local_endpoint().port();
@@ -132,8 +136,26 @@ HttpCounts HttpServer::counts() const {
           core_->num_slow};
 }
 
-void HttpServer::stop_accepting() {
+Result<void> HttpServer::reload_tls() {
+  if (core_->options.tls.empty()) return {};
+  HOCKET_TRY(TlsIdentity identity, load_tls_identity(core_->options.tls));
+  std::lock_guard lock(core_->mutex);
+  core_->tls = std::move(identity.context);
+  return {};
+}
+
+void HttpServer::begin_drain() {
   if (core_->draining.exchange(true)) return;
+  for (auto& lane : core_->lanes) {
+    asio::post(lane->context, [&lane = *lane] {
+      for (HttpConnection* connection : lane.connections) close_if_idle(*connection);
+    });
+  }
+}
+
+void HttpServer::stop_accepting() {
+  begin_drain();
+  if (core_->closed.exchange(true)) return;
   std::promise<void> closed;
   asio::post(core_->lanes.front()->context, [&] {
     Code ignored;
@@ -141,7 +163,7 @@ void HttpServer::stop_accepting() {
     closed.set_value();
   });
   closed.get_future().wait();
-  for (auto& lane : core_->lanes) {
+  for (auto& lane : core_->lanes) {  // those that came while it drained
     asio::post(lane->context, [&lane = *lane] {
       for (HttpConnection* connection : lane.connections) close_if_idle(*connection);
     });
@@ -163,6 +185,7 @@ bool HttpServer::stop(Duration patience) {
   }
   for (auto& lane : core_->lanes) lane->thread.join();
   core_->handler = nullptr;
+  core_->options.admit = nullptr;
   core_->options.on_status = nullptr;
   return none_cut;
 }

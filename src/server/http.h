@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,8 +20,11 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "server/access/principal.h"
+#include "server/tls_identity.h"
 
 namespace hocket {
+
+class RequestMeter;
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
@@ -32,7 +36,8 @@ struct HttpRequest {
   std::string body;
   std::string client;      // "127.0.0.1:41234"
   PrincipalPtr principal;  // whose key it carries; null only in requests that no server took
-  bool from_rank = false;  // it came through the port for ranks (the handler's word)
+  std::shared_ptr<RequestMeter> meter;  // told of the tokens; null: nobody counts
+  bool from_rank = false;               // it came through the port for ranks (the handler's word)
 
   // The first header of that name, in any case; empty when there is none.
   std::string_view header(std::string_view name) const;
@@ -79,12 +84,22 @@ class HttpExchange {
   std::shared_ptr<State> state_;
 };
 
+// What is said of a request when its head is known.
+struct HttpAdmission {
+  PrincipalPtr principal;
+  std::shared_ptr<RequestMeter> meter;  // kept until the answer is whole
+  HttpHeaders headers;                  // of its answer, a refusal too
+  std::optional<Error> refusal;
+};
+
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: any free one; HttpServer::port() tells which
   int num_threads = 1;
   std::string thread_name = "http";  // http0, http1, ...
-  std::string api_key;               // empty: none. Else every path needs it but those of auth.h
+  // Asked of each head before its body is read, on an http thread. Null: everybody is let in.
+  std::function<HttpAdmission(const HttpRequest&)> admit;
+  TlsFiles tls;
   int max_connections = 4096;
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 32 << 20;
@@ -115,16 +130,20 @@ struct HttpCore;
 // Owns the threads http0, http1, ...   Thread: any but those.
 class HttpServer {
  public:
-  // Listens and starts. Errors: port_in_use with a fix; bad_value (host); io.
+  // Listens and starts. Errors: port_in_use with a fix; bad_value (host, TLS); io.
   static Result<std::unique_ptr<HttpServer>> create(HttpOptions options, HttpHandler handler);
   // stop() without patience.
   ~HttpServer();
 
   int port() const;
   HttpCounts counts() const;
+  // Reads certificate and key again, for connections from now on. On an error those of before stay.
+  Result<void> reload_tls();
 
-  // New connections are refused from now on and idle ones closed; running answers go on and close
-  // their connections at the end. Waits until the listening socket is closed.
+  // From now on each answer ends its connection, and idle connections are closed; new ones are
+  // taken.
+  void begin_drain();
+  // begin_drain(), and new connections are refused. Waits until the listening socket is closed.
   void stop_accepting();
   // stop_accepting(), waits up to `patience` for the running answers, cuts the rest off (their
   // on_close is called) and ends the threads. True when none was cut off.

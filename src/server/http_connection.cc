@@ -4,6 +4,7 @@
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 // Beast is included here and in http_client.cc only: it costs a gigabyte of compiler.
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -11,7 +12,6 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -19,9 +19,9 @@
 #include <optional>
 
 #include "base/log.h"
-#include "server/auth.h"
 #include "server/error_map.h"
 #include "server/http_exchange.h"
+#include "server/http_wire.h"
 #include "server/request_target.h"
 
 namespace hocket {
@@ -41,14 +41,12 @@ auto into(Code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
 }
 
-HttpRequest to_request(const Parser& parser, const tcp::socket& socket) {
+HttpRequest to_request(const Parser& parser, const HttpWire& wire) {
   HttpRequest request;
   const auto& head = parser.get();
   request.method = head.method() == http::verb::head ? "GET" : std::string(head.method_string());
   for (const auto& field : head) request.headers.emplace_back(field.name_string(), field.value());
-  Code ignored;
-  if (const auto peer = socket.remote_endpoint(ignored); !ignored)
-    request.client = fmt::format("{}:{}", peer.address().to_string(), peer.port());
+  request.client = wire.peer();
   return request;
 }
 
@@ -58,6 +56,16 @@ struct Refusal {
   Error error;
   ErrorForm form = ErrorForm::openai;
 };
+
+// The lines of a head that `headers` are, and of `others` those that it does not name.
+std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {}) {
+  std::string lines;
+  for (const auto& [name, value] : headers) append_header(lines, name, value);
+  for (const auto& [name, value] : others)
+    if (std::ranges::none_of(headers, [&](const auto& h) { return same_name(h.first, name); }))
+      append_header(lines, name, value);
+  return lines;
+}
 
 Refusal refusal(Error e) {
   return {http_status(e.code), std::move(e)};
@@ -71,8 +79,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpConnection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket)
       : core_(std::move(core)),
         lane_(lane),
-        socket_(std::move(socket)),
-        deadline_(lane.context),
+        wire_(std::make_shared<HttpWire>(std::move(socket), core_->tls_now())),
         wake_(lane.context) {
     lane_.connections.insert(this);
   }
@@ -88,8 +95,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   }
   void cut() {
     gone_ = true;
-    Code ignored;
-    socket_.close(ignored);
+    wire_->close();
     wake_.cancel();
   }
 
@@ -102,58 +108,41 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   asio::awaitable<bool> send_all(HttpExchange::State& exchange);
   asio::awaitable<bool> send(std::string_view bytes, HttpExchange::State* exchange);
   asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing);
-  asio::awaitable<void> linger();
   std::optional<Refusal> reading_failed(Code code, std::string_view what) const;
   void watch();
   void look();
   asio::awaitable<void> end_watch();
-  void arm(Duration limit);
-  void disarm() { ++turn_, deadline_.cancel(); }
 
   std::shared_ptr<HttpCore> core_;
   HttpCore::Lane& lane_;
-  tcp::socket socket_;
+  const std::shared_ptr<HttpWire> wire_;
   boost::beast::flat_buffer buffer_;
-  asio::steady_timer deadline_;  // of the operation that runs
-  asio::steady_timer wake_;      // cancelled when the exchange or the watch has news
-  std::string batch_;            // on its way to the socket
-  uint64_t turn_ = 0;            // of deadline_: older ones mean nothing
-  bool timed_out_ = false;
+  asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
+  std::string batch_;        // on its way to the socket
+  HttpAdmission admission_;  // of the request being read
   bool idle_ = false;
   bool gone_ = false;                        // the client has left, or was cut off
   bool watching_ = false;                    // a read is outstanding besides the answer
   HttpExchange::State* exchange_ = nullptr;  // the one being answered
 };
 
-// The operation that runs is cancelled after `limit`; it then finds timed_out_ set.
-void HttpConnection::arm(Duration limit) {
-  timed_out_ = false;
-  deadline_.expires_after(limit);
-  deadline_.async_wait([self = shared_from_this(), turn = ++turn_](Code code) {
-    if (code || turn != self->turn_) return;
-    self->timed_out_ = true;
-    Code ignored;
-    self->socket_.cancel(ignored);
-  });
-}
-
 // Reads while the answer is being made: a close shows at once, pipelined bytes are kept.
 void HttpConnection::watch() {
   if (watching_ || gone_ || buffer_.size() >= kMaxReadAhead) return;
   watching_ = true;
-  socket_.async_read_some(buffer_.prepare(4096),
-                          [self = shared_from_this()](Code code, size_t num_bytes) {
-                            self->watching_ = false;
-                            self->buffer_.commit(num_bytes);
-                            if (code && code != asio::error::operation_aborted) self->gone_ = true;
-                            if (!code && self->exchange_ != nullptr) self->watch();
-                            self->wake_.cancel();
-                          });
+  wire_->async_read_some(buffer_.prepare(4096),
+                         [self = shared_from_this()](Code code, size_t num_bytes) {
+                           self->watching_ = false;
+                           self->buffer_.commit(num_bytes);
+                           if (code && code != asio::error::operation_aborted) self->gone_ = true;
+                           if (!code && self->exchange_ != nullptr) self->watch();
+                           self->wake_.cancel();
+                         });
 }
 
 asio::awaitable<void> HttpConnection::end_watch() {
   Code ignored;
-  if (watching_) socket_.cancel(ignored);
+  if (watching_) wire_->cancel();
   while (watching_) {
     wake_.expires_at(asio::steady_timer::time_point::max());
     co_await wake_.async_wait(into(ignored));
@@ -164,39 +153,26 @@ asio::awaitable<void> HttpConnection::end_watch() {
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange::State* exchange) {
   while (!bytes.empty()) {
     const std::string_view piece = bytes.substr(0, kWritePiece);
-    Code code;
-    arm(core_->options.write_timeout);
-    co_await asio::async_write(socket_, asio::buffer(piece), into(code));
-    disarm();
-    if (code) co_return false;
+    const bool sent = co_await wire_->write(piece, core_->options.write_timeout);
+    if (!sent) co_return false;
     if (exchange != nullptr) exchange->sent(piece.size());
     bytes.remove_prefix(piece.size());
   }
   co_return true;
 }
 
-// Lets the client read our last words: a socket closed over unread bytes would take them back.
-asio::awaitable<void> HttpConnection::linger() {
-  Code code;
-  socket_.shutdown(tcp::socket::shutdown_send, code);
-  char bin[4096];
-  arm(kLinger);
-  while (!code) co_await socket_.async_read_some(asio::buffer(bin), into(code));
-  disarm();
-}
-
 asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framing) {
   framing.keep_alive = false;
+  framing.more = head_lines(admission_.headers, error_headers(refusal.error.code));
   core_->count_status(refusal.status);
-  const std::string bytes =
-      http_answer(framing, refusal.status, "application/json",
-                  error_body(refusal.error, refusal.form), error_headers(refusal.error.code));
+  const std::string bytes = http_answer(framing, refusal.status, "application/json",
+                                        error_body(refusal.error, refusal.form), {});
   co_await send(bytes, nullptr);
 }
 
 std::optional<Refusal> HttpConnection::reading_failed(Code code, std::string_view what) const {
   const HttpOptions& o = core_->options;
-  if (timed_out_) {
+  if (wire_->timed_out()) {
     return refusal(error(ErrorCode::request_timeout, "the request's {} took more than {} s", what,
                          to_seconds(what == "head" ? o.header_timeout : o.body_timeout)));
   }
@@ -220,9 +196,9 @@ asio::awaitable<bool> HttpConnection::wait_for_bytes() {
   if (buffer_.size() > 0) co_return true;
   Code code;
   idle_ = true;
-  arm(core_->draining ? Duration(kLinger) : core_->options.idle_timeout);
-  buffer_.commit(co_await socket_.async_read_some(buffer_.prepare(8192), into(code)));
-  disarm();
+  wire_->arm(core_->draining ? Duration(kLinger) : core_->options.idle_timeout);
+  buffer_.commit(co_await wire_->async_read_some(buffer_.prepare(8192), into(code)));
+  wire_->disarm();
   idle_ = false;
   co_return !code;
 }
@@ -233,21 +209,23 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read_head(Parser& parser
   Code code;
   parser.header_limit(static_cast<uint32_t>(core_->options.max_header_bytes));
   parser.body_limit(static_cast<uint64_t>(core_->options.max_body_bytes));
-  arm(core_->options.header_timeout);
-  co_await http::async_read_header(socket_, buffer_, parser, into(code));
-  disarm();
+  wire_->arm(core_->options.header_timeout);
+  co_await http::async_read_header(*wire_, buffer_, parser, into(code));
+  wire_->disarm();
   if (code) {
     gone_ = true;
     co_return reading_failed(code, "head");
   }
-  request = to_request(parser, socket_);
+  request = to_request(parser, *wire_);
   auto target = parse_request_target(parser.get().target());
   if (!target) co_return refusal(std::move(target).error());
   request.path = std::move(target->path);
   request.query = std::move(target->query);
-  auto allowed = authorize(request, core_->options.api_key);
-  if (!allowed) co_return refusal(std::move(allowed).error());
-  request.principal = *std::move(allowed);
+  if (!core_->options.admit) co_return std::nullopt;
+  admission_ = core_->options.admit(request);
+  request.principal = admission_.principal;
+  request.meter = admission_.meter;
+  if (admission_.refusal) co_return refusal(*std::exchange(admission_.refusal, std::nullopt));
   co_return std::nullopt;
 }
 
@@ -262,21 +240,21 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read_body(Parser& parser
     ~Share() { total -= bytes; }
   } share{core_->body_bytes};
   parser.eager(true);
-  arm(core_->options.body_timeout);
+  wire_->arm(core_->options.body_timeout);
   Code code;
   while (!parser.is_done() && !code) {
     const auto num_bytes =
-        static_cast<int64_t>(co_await http::async_read_some(socket_, buffer_, parser, into(code)));
+        static_cast<int64_t>(co_await http::async_read_some(*wire_, buffer_, parser, into(code)));
     share.bytes += num_bytes;
     if ((core_->body_bytes += num_bytes) > core_->options.max_total_body_bytes) {
-      disarm();
+      wire_->disarm();
       co_return refusal(error(ErrorCode::out_of_memory,
                               "the bodies being received need more than {} bytes together",
                               core_->options.max_total_body_bytes)
                             .with_fix("send it again later"));
     }
   }
-  disarm();
+  wire_->disarm();
   if (!code) co_return std::nullopt;
   gone_ = true;
   co_return reading_failed(code, "body");
@@ -287,6 +265,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   if (!co_await wait_for_bytes()) co_return false;
   Parser parser;
   HttpRequest request;
+  admission_ = {};
   auto refused = co_await read_head(parser, request);
   const auto& head = parser.get();
   HttpFraming framing;
@@ -304,6 +283,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   if (gone_) co_return false;
 
   request.body = std::move(parser.get().body());
+  framing.more = head_lines(admission_.headers);
   if (head.method() == http::verb::options) {
     core_->count_status(204);
     const HttpHeaders allow = {{"Allow", "GET, HEAD, POST, OPTIONS"}};
@@ -318,6 +298,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   auto exchange = std::make_shared<HttpExchange::State>();
   exchange->framing = framing;
   exchange->error_form = error_form_of(request.path);
+  exchange->meter = std::move(admission_.meter);
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the lane's thread may hold the connection, so that it dies there.
   exchange->wake = [core = core_, &lane = lane_, weak = weak_from_this()] {
@@ -372,15 +353,25 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
 }
 
 asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self, Welcome welcome) {
-  if (welcome == Welcome::refuse) {
-    const Error full = error(ErrorCode::queue_full, "all {} connections are in use",
-                             self->core_->options.max_connections);
-    co_await self->refuse({503, full}, {});
+  // Named, since g++ 12 destroys unnamed arguments of a coroutine twice.
+  const HttpFraming framing;
+  const auto greeting = co_await self->wire_->greet(self->core_->options.header_timeout);
+  if (greeting == HttpWire::Greeting::failed) co_return;
+  if (greeting == HttpWire::Greeting::plain) {
+    self->wire_->go_plain();
+    Refusal plain = refusal(error(ErrorCode::invalid_request, "this port speaks HTTPS")
+                                .with_fix("https:// in place of http://"));
+    co_await self->refuse(std::move(plain), framing);
+  } else if (welcome == Welcome::refuse) {
+    Refusal full = refusal(error(ErrorCode::queue_full, "all {} connections are in use",
+                                 self->core_->options.max_connections));
+    full.status = 503;
+    co_await self->refuse(std::move(full), framing);
   } else {
     while (co_await self->serve_one()) {
     }
   }
-  if (self->socket_.is_open()) co_await self->linger();
+  if (self->wire_->is_open()) co_await self->wire_->farewell(kLinger);
 }
 
 void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket,

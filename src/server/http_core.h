@@ -38,14 +38,19 @@ struct HttpCore {
   HttpHandler handler;
   std::vector<std::unique_ptr<Lane>> lanes;
   std::optional<boost::asio::ip::tcp::acceptor> acceptor;
+  std::shared_ptr<boost::asio::ssl::context> tls;  // null: none; under the mutex
   int port = 0;
-  std::atomic<bool> draining{false};
+  std::atomic<bool> draining{false}, closed{false};
   std::atomic<int64_t> body_bytes{0}, num_connections{0}, num_active{0};
   std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_slow{0};
   std::mutex mutex;
   std::condition_variable fewer;  // connections
   bool stopped = false;
 
+  std::shared_ptr<boost::asio::ssl::context> tls_now() {
+    std::lock_guard lock(mutex);
+    return tls;
+  }
   void connection_ended() {
     std::lock_guard lock(mutex);
     --num_connections;

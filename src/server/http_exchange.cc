@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "server/access/request_meter.h"
 #include "server/error_map.h"
 #include "server/request_target.h"
 
@@ -26,6 +27,8 @@ std::string_view reason_phrase(int status) {
       return "Bad Request";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -58,7 +61,7 @@ std::string answer_head(const HttpFraming& framing, int status, std::string_view
   else if (framing.http_1_0)
     append_header(head, "Connection", "keep-alive");
   for (const auto& [name, value] : extra) append_header(head, name, value);
-  return head;
+  return head += framing.more;
 }
 
 }  // namespace
@@ -70,7 +73,7 @@ void append_header(std::string& out, std::string_view name, std::string_view val
   out += "\r\n";
 }
 
-std::string http_answer(HttpFraming framing, int status, std::string_view content_type,
+std::string http_answer(const HttpFraming& framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra) {
   std::string answer = answer_head(framing, status, content_type, extra);
   if (status != 204 && status != 304)
@@ -121,12 +124,17 @@ void HttpExchange::State::ping() {
     fmt::format_to(std::back_inserter(out), "{:x}\r\n{}\r\n", comment.size(), comment);
 }
 
+void HttpExchange::State::end_meter() {
+  if (meter != nullptr) meter->end();
+}
+
 void HttpExchange::State::leave() {
   std::function<void()> call;
   {
     std::lock_guard lock(mutex);
     closed = true;
     call.swap(left);
+    end_meter();
     if (complete) return;
   }
   if (call) call();
@@ -163,6 +171,7 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
     state_->complete = true;
     state_->woken = true;
     unused.swap(state_->left);
+    state_->end_meter();
   }
   state_->wake();
   return true;
@@ -217,6 +226,7 @@ bool HttpExchange::finish() {
     state_->streaming = false;
     state_->complete = true;
     unused.swap(state_->left);
+    state_->end_meter();
   }
   state_->wake();
   return true;

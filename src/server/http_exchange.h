@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -16,12 +17,13 @@ struct HttpFraming {
   bool keep_alive = false;
   bool head_only = false;  // the request was HEAD
   bool http_1_0 = false;   // knows no chunks: a stream ends with the connection
+  std::string more;        // lines of its head, whatever the answer
 };
 
 // `name: value`. Values may quote the client: nothing in them may begin another header.
 void append_header(std::string& out, std::string_view name, std::string_view value);
 // A whole answer: head, then body unless head_only.
-std::string http_answer(HttpFraming framing, int status, std::string_view content_type,
+std::string http_answer(const HttpFraming& framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra);
 
 //   holders (any thread)  -> out -> connection (its http thread) -> socket
@@ -29,10 +31,14 @@ std::string http_answer(HttpFraming framing, int status, std::string_view conten
 struct HttpExchange::State {
   HttpFraming framing;
   ErrorForm error_form = ErrorForm::openai;
+  std::shared_ptr<RequestMeter> meter;  // ends before the client can see the end
   size_t max_buffered_bytes = 0;
   std::function<void()> wake;  // tells the connection to look here; any thread
 
   std::mutex mutex;
+  // Nothing more will be answered.   mutex is held.
+  void end_meter();
+
   std::string out;         // not yet taken by the connection
   size_t unsent = 0;       // taken, not yet sent
   int status = 0;          // 0: nothing answered yet

@@ -118,6 +118,22 @@ TEST_F(HttpStreamTest, DropsAClientThatTakesNoByteOfAWholeAnswer) {
   EXPECT_TRUE(saw_status(499));
 }
 
+TEST_F(HttpStreamTest, DropsAClientThatReadsDropByDrop) {
+  start({.write_timeout = 200ms});
+  TestClient c = client(4096);
+  c.send(get("/hold"));
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  EXPECT_TRUE(exchange->respond(200, "text/plain", std::string(64 << 20, 'x')));
+  std::atomic<bool> cut{false};
+  std::thread reader([&] {  // at most 16 KiB each 20 ms: 64 KiB take longer than they may
+    while (!cut && c.read_some(20ms)) std::this_thread::sleep_for(60ms);
+  });
+  EXPECT_TRUE(saw_status(499));
+  cut = true;
+  reader.join();
+}
+
 TEST_F(HttpStreamTest, AnAnswerThatIsDroppedBecomes500OrACut) {
   start();
   TestClient c = client();

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "server/auth.h"
 #include "server/http_fixture.h"
 
 namespace hocket {
@@ -187,14 +188,43 @@ TEST_F(HttpTest, DropsSlowHeadsAndBodiesAndIdleConnections) {
   EXPECT_TRUE(idle.sees_end(2s));
 }
 
-TEST_F(HttpTest, AsksForTheKeyOnEveryPathButHealth) {
-  start({.api_key = "secret"});
+// Who sends a byte now and then is never silent, and never done.
+TEST_F(HttpTest, DropsHeadsAndBodiesThatDrip) {
+  start({.header_timeout = 200ms, .body_timeout = 200ms});
+  for (const std::string_view begun :
+       {"GET /echo HTTP/1.1\r\n", "POST /echo HTTP/1.1\r\nContent-Length: 1000\r\n\r\n"}) {
+    TestClient c = client();
+    c.send(begun);
+    const auto since = std::chrono::steady_clock::now();
+    TestAnswer answer;
+    while (answer.status == 0 && std::chrono::steady_clock::now() < since + 5s) {
+      c.send(begun.starts_with("GET") ? "X-Y: z\r\n" : "x");
+      answer = c.receive(20ms);
+    }
+    EXPECT_EQ(answer.status, 408) << begun;
+    EXPECT_LT(std::chrono::steady_clock::now() - since, 2s);
+  }
+}
+
+HttpAdmission with_secret(const HttpRequest& request) {
+  HttpAdmission out;
+  out.principal = std::make_shared<const Principal>();
+  out.headers = {{"x-always", "there"}};
+  const bool open = request.path == "/health";
+  if (!open && !same_key(given_key(request), "secret"))
+    out.refusal = error(ErrorCode::unauthorized, "a key is needed");
+  return out;
+}
+
+TEST_F(HttpTest, AsksWhoItIsBeforeTheBody) {
+  start({.admit = with_secret});
   const auto status = [&](std::string_view target, std::string_view header) {
     TestClient c = client();
     c.send(get(target, header));
     const TestAnswer answer = c.receive(500ms);
     const bool challenged = answer.head.find("WWW-Authenticate: Bearer") != std::string::npos;
     EXPECT_EQ(challenged, answer.status == 401);
+    EXPECT_THAT(answer.head, HasSubstr("x-always: there\r\n"));
     return answer.status;
   };
   EXPECT_EQ(status("/echo", ""), 401);
@@ -205,14 +235,12 @@ TEST_F(HttpTest, AsksForTheKeyOnEveryPathButHealth) {
   EXPECT_EQ(status("/health/../echo", ""), 401);
   EXPECT_EQ(status("/echo", "authorization: bearer  secret\r\n"), 200);
   EXPECT_EQ(status("/echo", "X-Api-Key: secret\r\n"), 200);
-  for (const char* open : {"/health", "/livez", "/readyz"}) {
-    TestClient c = client();
-    c.send(get(open));
-    auto exchange = take();
-    ASSERT_TRUE(exchange) << open;
-    exchange->respond(200, "text/plain", "");
-    EXPECT_EQ(c.receive().status, 200);
-  }
+  TestClient probe = client();
+  probe.send(get("/health"));
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  exchange->respond(200, "text/plain", "");
+  EXPECT_EQ(probe.receive().status, 200);
   // Without a key no body is asked for.
   TestClient c = client();
   c.send("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");

@@ -10,6 +10,11 @@
 namespace hocket {
 namespace {
 
+// No secret is told.
+Json set_or_null(const std::string& secret) {
+  return secret.empty() ? Json() : Json("set");
+}
+
 Json settings_json(const ServerSettings& s) {
   const PrefillChoice prefill = choose_prefill(s).value_or(PrefillChoice());
   return {{"model_path", s.model.model_path},
@@ -57,7 +62,18 @@ Json settings_json(const ServerSettings& s) {
           {"decode_log_interval", s.scheduler.decode_log_interval},
           {"host", s.http.host},
           {"port", s.http.port},
-          {"api_key", s.http.api_key.empty() ? Json() : Json("set")},
+          {"api_key", set_or_null(s.http.api_key)},
+          {"admin_api_key", set_or_null(s.http.admin_api_key)},
+          {"api_key_file", s.http.api_key_file},
+          {"ssl_certfile", s.http.ssl_certfile},
+          {"ssl_keyfile", s.http.ssl_keyfile},
+          {"cors_origins", s.http.cors_origins},
+          {"max_connections", s.http.max_connections},
+          {"header_timeout", s.http.header_timeout_s},
+          {"body_timeout", s.http.body_timeout_s},
+          {"write_timeout", s.http.write_timeout_s},
+          {"idle_timeout", s.http.idle_timeout_s},
+          {"strict", s.strict},
           {"shutdown_timeout", s.http.shutdown_timeout_s},
           {"watchdog_timeout", s.http.watchdog_timeout_s},
           {"max_body_bytes", s.http.max_body_bytes},
@@ -219,12 +235,19 @@ Json model_info_json(const ServedModel& model, const ServerSettings& settings) {
           {"preferred_sampling_params", generation_defaults_json(info.generation_defaults)}};
 }
 
+Json to_json(const SettingChange& c) {
+  return {{"flag", c.flag}, {"from", c.from}, {"to", c.to}, {"why", c.why}};
+}
+
+Json to_json(const SlowPath& path) {
+  return {{"what", path.what}, {"why", path.why}, {"fix", path.fix}};
+}
+
 Json server_info_json(const ServedModel& model, const ServerSettings& settings,
                       const EngineStats& stats) {
   const EngineInfo& info = *model.info;
   Json changes = Json::array();
-  for (const SettingChange& c : info.changes)
-    changes.push_back({{"flag", c.flag}, {"from", c.from}, {"to", c.to}, {"why", c.why}});
+  for (const SettingChange& change : info.changes) changes.push_back(to_json(change));
   return {{"version", kVersion},
           {"settings", settings_json(settings)},
           {"changes", std::move(changes)},

@@ -14,6 +14,8 @@ namespace hocket {
 Json model_card(const ServedModel& model, int64_t created);
 Json model_info_json(const ServedModel& model, const ServerSettings& settings);
 // Effective settings (never the key), what the server changed by itself and why, memory, counters.
+Json to_json(const SettingChange& change);
+Json to_json(const SlowPath& path);
 Json server_info_json(const ServedModel& model, const ServerSettings& settings,
                       const EngineStats& stats);
 // Of that, what `hocket simulate` needs to know of the scheduler; for logs of requests. Errors: io.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "server/access/request_meter.h"
 #include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/observe/request_story.h"
@@ -172,13 +173,15 @@ void ReplyService::forget(const Job& job) {
   for (const RequestId id : job.ids) table_.erase(id);
 }
 
-size_t ReplyService::abort(std::string_view rid) {
+size_t ReplyService::abort(std::string_view rid, std::string_view who) {
   std::vector<RequestId> ids;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [id, place] : table_)
-      if (place.job->answer.id == rid || place.job->prompt_of(place.choice).rid == rid)
-        ids.push_back(id);
+    for (const auto& [id, place] : table_) {
+      const Answer& answer = place.job->answer;
+      const bool named = answer.id == rid || place.job->prompt_of(place.choice).rid == rid;
+      if (named && (who.empty() || answer.request.who == who)) ids.push_back(id);
+    }
   }
   for (const RequestId id : ids) options_.generator->abort(id);
   return ids.size();
@@ -234,6 +237,7 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
       options_.metrics->observe_inter_token(t - job.last_token[index]);
   }
   job.last_token[index] = t;
+  if (const auto& meter = job.answer.request.meter) meter->take_tokens(1);
   const bool stopped = std::holds_alternative<std::string>(choice.matched_stop);
   if (stopped || job.prompt_of(index).max_tokens == 0) return;
 

@@ -37,9 +37,9 @@ class ReplyService {
   // Takes a request whose prompts are tokens and fit, hands it to the generator and answers it, be
   // it with an error.   Thread: any.
   void begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
-  // Ends what carries this rid (or answer id) with finish_reason "abort"; how many texts.
-  // Thread: any.
-  size_t abort(std::string_view rid);
+  // Ends what carries this rid (or answer id) with finish_reason "abort", of this principal alone
+  // (empty: of all); how many texts.   Thread: any.
+  size_t abort(std::string_view rid, std::string_view who = {});
   // Texts under way.   Thread: any.
   size_t num_live() const;
   // The oldest of them, `most` at most; and the newest that ended.   Thread: any.

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/gate.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
 #include "server/info_json.h"
@@ -34,8 +35,9 @@ int first_rank(Generator& generator) {
 
 // Without a token, who may not ask this server may not ask as a rank either.
 std::string key_of_ranks(const Server::Options& options) {
-  return rank_key(options.cluster_token.empty() ? options.settings.http.api_key
-                                                : options.cluster_token);
+  const HttpSettings& http = options.settings.http;
+  const std::string& any = http.api_key.empty() ? http.admin_api_key : http.api_key;
+  return rank_key(options.cluster_token.empty() ? any : options.cluster_token);
 }
 
 std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyService& reply) {
@@ -101,6 +103,8 @@ struct Server::State {
                    .metrics = &metrics,
                    .health = &health,
                    .observer = observer.get(),
+                   .changes = &options.changes,
+                   .slow_paths = &options.slow_paths,
                    .kv_events = kv_events.get(),
                    .door = door.get(),
                    .responses = &responses,
@@ -116,6 +120,8 @@ struct Server::State {
   // Requests and answers that are not whole.
   size_t num_under_way() const;
   HttpOptions http_options() const;
+  Result<void> open_gate();
+  PathNeeds needs_of(const HttpRequest& head) const;
   Result<void> open_door();
 
   Options options;
@@ -130,6 +136,7 @@ struct Server::State {
   std::unique_ptr<FrontDoor> door;         // null: all ranks are in this process
   Endpoints endpoints;
   const std::vector<Route> routes;
+  std::unique_ptr<Gate> gate;  // before the port for clients
   std::optional<TextPool> text;
   std::unique_ptr<HttpServer> http, rank_http;       // for clients; for other ranks, with a door
   std::atomic<const HttpServer*> counted = nullptr;  // http, once its threads may see it
@@ -192,9 +199,33 @@ HttpOptions Server::State::http_options() const {
   out.host = settings.host;
   out.port = settings.port;
   out.num_threads = options.num_http_threads;
-  out.api_key = settings.api_key;
+  out.max_connections = settings.max_connections;
   out.max_body_bytes = settings.max_body_bytes;
+  out.header_timeout = from_seconds(settings.header_timeout_s);
+  out.body_timeout = from_seconds(settings.body_timeout_s);
+  out.write_timeout = from_seconds(settings.write_timeout_s);
+  out.idle_timeout = from_seconds(settings.idle_timeout_s);
   return out;
+}
+
+PathNeeds Server::State::needs_of(const HttpRequest& head) const {
+  const auto route = find_route(routes, head.method, head.path);
+  if (!route) return {};
+  const bool works =
+      (*route)->where == RunOn::text && (*route)->access == Access::user && head.method == "POST";
+  const bool ends = head.path == kAbortPath || head.path.ends_with("/cancel");
+  return {.access = (*route)->access, .counted = works && !ends};
+}
+
+Result<void> Server::State::open_gate() {
+  const HttpSettings& settings = options.settings.http;
+  HOCKET_TRY(gate,
+             Gate::create({.keys = {.api_key = settings.api_key,
+                                    .admin_api_key = settings.admin_api_key,
+                                    .file = settings.api_key_file},
+                           .cors_origins = settings.cors_origins,
+                           .needs = [this](const HttpRequest& head) { return needs_of(head); }}));
+  return {};
 }
 
 // A port for the other ranks, with the same routes and a key of its own.
@@ -203,7 +234,9 @@ Result<void> Server::State::open_door() {
   ranks.host = options.internal_host.empty() ? "127.0.0.1" : options.internal_host;
   ranks.port = 0;
   ranks.thread_name = "rank_http";
-  ranks.api_key = key_of_ranks(options);
+  ranks.admit = [key = key_of_ranks(options)](const HttpRequest& head) {
+    return admit_rank(head, key);
+  };
   const HttpHandler take = [this](HttpRequest&& request,
                                   const std::shared_ptr<HttpExchange>& exchange) {
     request.from_rank = true;
@@ -222,9 +255,13 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   HOCKET_TRY(auto observer, make_observer(options));
   auto state = std::make_unique<State>(std::move(options), std::move(observer));
   State& s = *state;
+  HOCKET_TRY_VOID(s.open_gate());
   s.generator.start(s.outbox);
   s.text.emplace(s.options.num_text_threads, kTextWaitingMax);
   HttpOptions http = s.http_options();
+  http.tls = {.certificate = s.options.settings.http.ssl_certfile,
+              .key = s.options.settings.http.ssl_keyfile};
+  http.admit = [&s](const HttpRequest& head) { return s.gate->admit(head); };
   http.on_status = [&s](int status) { s.metrics.count_http(status); };
   s.health.set_loaded();
   std::unique_ptr<Server> server(new Server(std::move(state)));
@@ -253,12 +290,18 @@ Result<void> Server::watchdog() const {
   return state_->health.watchdog(state_->generator.stats());
 }
 
+Result<void> Server::reload() {
+  HOCKET_TRY_VOID(state_->gate->reload());
+  return state_->http->reload_tls();
+}
+
 bool Server::drain(Duration patience) {
   State& s = *state_;
   if (std::exchange(s.drained, true)) return true;
   s.health.set_draining();
-  for (HttpServer* port : {s.http.get(), s.rank_http.get()})
-    if (port != nullptr) port->stop_accepting();
+  // Clients are still told that this server ends; ranks need only find the door closed.
+  if (s.http) s.http->begin_drain();
+  if (s.rank_http) s.rank_http->stop_accepting();
   s.generator.stop_accepting();
   const bool complete = s.wait_idle(patience);
   if (!complete) {

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/server_settings.h"
 #include "server/generation_request.h"
@@ -25,6 +26,9 @@ class Server {
     // Of a service of several processes: what its ranks prove themselves with (empty: nothing), and
     // the address by which they reach this one.
     std::string cluster_token, internal_host;
+    // What is told at /get_server_info besides the generator's own changes.
+    std::vector<SettingChange> changes;
+    std::vector<SlowPath> slow_paths;
     int num_http_threads = 1;
     int num_text_threads = 2;
   };
@@ -35,8 +39,12 @@ class Server {
 
   int port() const;
 
-  // The end, in order: no new connection and no new request; up to `patience` for what runs; then
-  // the rest is aborted and all threads end. True when nothing was aborted.
+  // Reads the files of keys and certificates again. On an error those of before stay.
+  Result<void> reload();
+
+  // The end, in order: no new request (probes are answered, the rest gets shutting_down); up to
+  // `patience` for what runs; then the rest is aborted, no connection is taken any more and all
+  // threads end. True when nothing was aborted.
   // For SIGTERM, patience is settings.http.shutdown_timeout_s.
   bool drain(Duration patience);
 

@@ -112,12 +112,7 @@ class TestClient {
     return ended_;
   }
 
- private:
-  bool fill(size_t n, std::chrono::milliseconds timeout) {
-    while (in_.size() < n)
-      if (!read_some(timeout)) return false;
-    return true;
-  }
+  // Whatever comes next, up to 16 KiB.
   bool read_some(std::chrono::milliseconds timeout) {
     pollfd p{fd_, POLLIN, 0};
     if (poll(&p, 1, static_cast<int>(timeout.count())) <= 0) return false;
@@ -126,6 +121,13 @@ class TestClient {
     ended_ = n <= 0;
     if (n > 0) in_.append(piece, static_cast<size_t>(n));
     return n > 0;
+  }
+
+ private:
+  bool fill(size_t n, std::chrono::milliseconds timeout) {
+    while (in_.size() < n)
+      if (!read_some(timeout)) return false;
+    return true;
   }
 
   int fd_;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster/test_ranks.h"
+#include "server/access/gate.h"
 #include "server/front_door.h"
 #include "server/test_server.h"
 

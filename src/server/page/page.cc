@@ -38,10 +38,6 @@ bool has_tag(std::string_view given, std::string_view etag) {
 
 }  // namespace
 
-bool is_page_path(std::string_view path) {
-  return path == "/" || path.starts_with(kFolder);
-}
-
 void serve_page(const HttpRequest& request, HttpExchange& exchange) {
   const std::string_view path = request.path;
   const std::string_view name = path == "/" ? "index.html" : path.substr(kFolder.size());

@@ -18,9 +18,6 @@ struct PageFile {
 // Constant; index.html is among them.
 std::span<const PageFile> embedded_page();
 
-// Whether a path is the page's. Its files hold no data, so they need no key.
-bool is_page_path(std::string_view path);
-
 // Answers `/` and `/ui/...` with one of the files: 200, or 304 where the client has it already.
 // What carries a hash in its name may be kept for ever, the rest is asked for again each time. A
 // name that is none: not_found.   Thread: any; does not block.

@@ -80,9 +80,8 @@ Result<std::string> body_of(const ResponseStore::Record& record) {
 }  // namespace
 
 ResponsesContext ResponsesEndpoints::context_of(const HttpRequest& request) const {
-  const std::string_view told = request.from_rank ? request.header(kWhoHeader) : "";
   return {.store = parts_.store,
-          .who = told.empty() ? request.who() : told,
+          .who = request.who(),
           .rank = parts_.door == nullptr ? -1 : parts_.door->rank()};
 }
 

@@ -1,0 +1,82 @@
+#include "apps/start_checks.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/host_findings.h"
+#include "base/log.h"
+#include "server/access/key_ring.h"
+
+namespace hocket {
+namespace {
+
+// Files that a server has open besides its connections.
+constexpr rlim_t kOtherFiles = 256;
+
+}  // namespace
+
+std::vector<SettingChange> fit_connections(HttpSettings& http) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  const rlim_t wanted = static_cast<rlim_t>(std::max(http.max_connections, 1)) + kOtherFiles;
+  if (limit.rlim_cur < wanted) {
+    rlimit raised = limit;
+    raised.rlim_cur = std::min(wanted, limit.rlim_max);
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
+  if (limit.rlim_cur >= wanted) return {};
+  const auto room = static_cast<int>(std::max(limit.rlim_cur, kOtherFiles + 1) - kOtherFiles);
+  const std::string from = std::to_string(http.max_connections);
+  http.max_connections = room;
+  return {
+      {.flag = "--max-connections",
+       .from = from,
+       .to = std::to_string(room),
+       .why = fmt::format("this process may open {} files at once (ulimit -n)", limit.rlim_cur)}};
+}
+
+std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings) {
+  std::vector<SlowPath> paths;
+  for (const Finding& finding : judge(inspect_machine(), read_host_facts()))
+    if (finding.weight == Weight::slow)
+      paths.push_back({finding.name, finding.value, finding.remedy});
+  if (info.isa < detect_isa())
+    paths.push_back({"HOCKET_ISA",
+                     fmt::format("{} is used, and this processor has {}", isa_name(info.isa),
+                                 isa_name(detect_isa())),
+                     "unset HOCKET_ISA"});
+#ifndef __OPTIMIZE__
+  paths.push_back(
+      {"build", "this program was built without optimisation", "./hocket build release"});
+#endif
+  const std::string& keys = settings.http.api_key_file;
+  if (!keys.empty() && is_readable_by_others(keys))
+    paths.push_back({"--api-key-file", fmt::format("every user of this host may read {}", keys),
+                     fmt::format("chmod o-r {}", keys)});
+  return paths;
+}
+
+Result<void> tell_or_refuse(const EngineInfo& info, const StartReport& report,
+                            const ServerSettings& settings) {
+  std::string all;
+  const auto line_of = [](const SettingChange& change) {
+    return fmt::format("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
+                       change.why);
+  };
+  const auto tell = [&](const std::string& line) {
+    log::warning("{}", line);
+    all += "\n  " + line;
+  };
+  for (const SettingChange& change : info.changes) all += "\n  " + line_of(change);
+  for (const SettingChange& change : report.changes) tell(line_of(change));
+  for (const SlowPath& path : report.slow_paths)
+    tell(fmt::format("slow: {}: {}; {}", path.what, path.why, path.fix));
+  if (!settings.strict || all.empty()) return {};
+  return fail(error(ErrorCode::bad_value, "--strict, and not all is as it was asked for{}", all)
+                  .with_fix("ask for what is there, change the machine, or leave out --strict"));
+}
+
+}  // namespace hocket

@@ -1,0 +1,140 @@
+#include "server/access/gate.h"
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "server/access/codes.h"
+#include "server/auth.h"
+
+namespace hocket {
+namespace {
+
+constexpr const char* kWhoHeader = "X-Hocket-Who";
+constexpr const char* kRoleHeader = "X-Hocket-Role";
+
+const PrincipalPtr& anybody() {
+  static const auto principal = std::make_shared<const Principal>();
+  return principal;
+}
+
+// Who may not do what admins do.
+const PrincipalPtr& stranger() {
+  static const auto principal = std::make_shared<const Principal>(Principal{.role = Role::user});
+  return principal;
+}
+
+Error no_key(std::string_view given) {
+  const char* what =
+      given.empty() ? "this server needs an API key" : "this is not a key of this server";
+  return error(ErrorCode::unauthorized, "{}", what)
+      .with_fix("send Authorization: Bearer KEY, or x-api-key: KEY");
+}
+
+}  // namespace
+
+Gate::Gate(Options options) : options_(std::move(options)), limits_(options_.clock) {}
+
+Result<std::unique_ptr<Gate>> Gate::create(Options options) {
+  std::unique_ptr<Gate> gate(new Gate(std::move(options)));
+  HOCKET_TRY(gate->origins_, Origins::parse(gate->options_.cors_origins));
+  HOCKET_TRY_VOID(gate->reload());
+  return gate;
+}
+
+Result<void> Gate::reload() {
+  HOCKET_TRY(KeyRing ring, KeyRing::load(options_.keys));
+  auto fresh = std::make_shared<const KeyRing>(std::move(ring));
+  std::lock_guard lock(mutex_);
+  keys_ = std::move(fresh);
+  return {};
+}
+
+std::shared_ptr<const KeyRing> Gate::keys() const {
+  std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+size_t Gate::num_keys() const {
+  return keys()->size();
+}
+
+Result<PrincipalPtr> Gate::identify(const HttpRequest& head, Access access) const {
+  const auto ring = keys();
+  if (ring->empty()) return anybody();
+  if (access == Access::open) return stranger();
+  const std::string_view given = given_key(head);
+  PrincipalPtr who = given.empty() ? nullptr : ring->find(given);
+  if (who == nullptr) return fail(no_key(given));
+  if (access == Access::admin && who->role != Role::admin)
+    return fail(error(kForbidden, "{} is for an admin's key, and {}'s is a user's",
+                      head.path.substr(0, 128), who->name)
+                    .with_fix("send a key of an admin: --admin-api-key, or `admin` in the file of "
+                              "--api-key-file"));
+  return who;
+}
+
+HttpAdmission Gate::admit(const HttpRequest& head) {
+  HttpAdmission out;
+  origins_.add_headers(head, out.headers);
+  if (head.method == "OPTIONS") {
+    out.principal = stranger();
+    return out;
+  }
+  const PathNeeds needs = options_.needs ? options_.needs(head) : PathNeeds{};
+  if (needs.access != Access::open && !origins_.lets_in(head)) {
+    out.refusal = error(kForbidden, "pages of {} may not ask this server",
+                        head.header("origin").substr(0, 128))
+                      .with_fix("--cors-origins with that origin lets them");
+    return out;
+  }
+  auto who = identify(head, needs.access);
+  if (!who) {
+    out.refusal = std::move(who).error();
+    return out;
+  }
+  out.principal = *std::move(who);
+  if (!needs.counted) return out;
+  RateLimits::Admission limited = limits_.begin(*out.principal);
+  out.meter = std::move(limited.meter);
+  out.refusal = std::move(limited.refusal);
+  for (auto& header : limited.headers) out.headers.push_back(std::move(header));
+  return out;
+}
+
+std::string rank_key(std::string_view secret) {
+  if (secret.empty()) return {};
+  constexpr std::string_view kWhat = "hocket http";
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int length = 0;
+  HOCKET_CHECK(HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+                    reinterpret_cast<const unsigned char*>(kWhat.data()), kWhat.size(),
+                    digest.data(), &length) != nullptr);
+  std::string key;
+  for (unsigned int i = 0; i < length; ++i) key += fmt::format("{:02x}", digest[i]);
+  return key;
+}
+
+HttpAdmission admit_rank(const HttpRequest& head, std::string_view key) {
+  HttpAdmission out;
+  const std::string_view given = given_key(head);
+  if (!key.empty() && !same_key(given, key)) {
+    out.refusal = no_key(given);
+    return out;
+  }
+  const std::string_view name = head.header(kWhoHeader);
+  const Role role = head.header(kRoleHeader) == "user" ? Role::user : Role::admin;
+  out.principal = std::make_shared<const Principal>(
+      Principal{.name = name.empty() ? "rank" : std::string(name), .role = role});
+  return out;
+}
+
+HttpHeaders principal_headers(const Principal& principal) {
+  return {{kWhoHeader, principal.name},
+          {kRoleHeader, principal.role == Role::admin ? "admin" : "user"}};
+}
+
+}  // namespace hocket

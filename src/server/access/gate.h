@@ -1,0 +1,64 @@
+// Who is let in, asked of every head before its body is read: the page's origin, the key, what the
+// path asks of it, and how much its owner has used.
+//
+//   origin 403 -> key 401 -> admin's path 403 -> requests, tokens, concurrency 429 -> body
+//
+// Thread: any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "server/access/key_ring.h"
+#include "server/access/origins.h"
+#include "server/access/rate_limits.h"
+#include "server/http.h"
+
+namespace hocket {
+
+// What a path needs of who asks it.
+struct PathNeeds {
+  Access access = Access::user;
+  bool counted = false;  // a request that takes work: it counts for the limits
+};
+
+class Gate {
+ public:
+  struct Options {
+    KeySources keys;
+    std::string cors_origins;
+    std::function<PathNeeds(const HttpRequest&)> needs;
+    std::shared_ptr<const Clock> clock = std::make_shared<RealClock>();
+  };
+  // Errors: those of KeyRing::load and Origins::parse.
+  static Result<std::unique_ptr<Gate>> create(Options options);
+
+  HttpAdmission admit(const HttpRequest& head);
+  // Reads the key file again. On an error the keys stay as they were.
+  Result<void> reload();
+  size_t num_keys() const;
+
+ private:
+  explicit Gate(Options options);
+  std::shared_ptr<const KeyRing> keys() const;
+  // Errors: unauthorized, forbidden.
+  Result<PrincipalPtr> identify(const HttpRequest& head, Access access) const;
+
+  const Options options_;
+  Origins origins_;
+  RateLimits limits_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const KeyRing> keys_;
+};
+
+// The key of the ports for ranks: hexadecimal HMAC-SHA-256(secret, "hocket http"). Empty for an
+// empty secret.
+std::string rank_key(std::string_view secret);
+// That port: one key, nothing counted; who asked is what the other rank says.
+HttpAdmission admit_rank(const HttpRequest& head, std::string_view key);
+// The headers by which a rank says to another who asks.
+HttpHeaders principal_headers(const Principal& principal);
+
+}  // namespace hocket

@@ -1,0 +1,165 @@
+// Who is let in: origins, keys, admins, limits, and keys that change while the server runs.
+#include "server/access/gate.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "server/access/codes.h"
+
+namespace hocket {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Key;
+using testing::Not;
+using testing::Pair;
+
+HttpRequest head(std::string path, HttpHeaders headers = {}, std::string method = "POST") {
+  HttpRequest request;
+  request.method = std::move(method);
+  request.path = std::move(path);
+  request.headers = std::move(headers);
+  request.headers.emplace_back("Host", "llm.example:30000");
+  return request;
+}
+
+std::pair<std::string, std::string> bearer(const std::string& key) {
+  return {"Authorization", "Bearer " + key};
+}
+
+PathNeeds needs_of(const HttpRequest& request) {
+  if (request.path == "/livez") return {.access = Access::open};
+  if (request.path == "/flush_cache") return {.access = Access::admin};
+  return {.access = Access::user, .counted = true};
+}
+
+std::unique_ptr<Gate> make(KeySources keys, std::string origins = "") {
+  auto gate = Gate::create(
+      {.keys = std::move(keys), .cors_origins = std::move(origins), .needs = needs_of});
+  EXPECT_TRUE(gate) << gate.error().message;
+  return *std::move(gate);
+}
+
+ErrorCode refusal(Gate& gate, const HttpRequest& request) {
+  const HttpAdmission admission = gate.admit(request);
+  return admission.refusal ? admission.refusal->code : ErrorCode{};
+}
+
+TEST(Gate, WithoutKeysEverybodyMayDoEverything) {
+  const auto gate = make({});
+  for (const char* path : {"/livez", "/generate", "/flush_cache"}) {
+    const HttpAdmission admission = gate->admit(head(path));
+    EXPECT_FALSE(admission.refusal) << path;
+    EXPECT_EQ(admission.principal->name, "anonymous");
+    EXPECT_EQ(admission.principal->role, Role::admin);
+    EXPECT_TRUE(admission.headers.empty());
+  }
+}
+
+TEST(Gate, AsksForAKeyAndForAnAdmins) {
+  const auto gate = make({.api_key = "user", .admin_api_key = "boss", .file = ""});
+  EXPECT_EQ(refusal(*gate, head("/livez")), ErrorCode{});
+  EXPECT_EQ(gate->admit(head("/livez")).principal->role, Role::user);
+  EXPECT_EQ(refusal(*gate, head("/generate")), ErrorCode::unauthorized);
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("wrong")})), ErrorCode::unauthorized);
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("user")})), ErrorCode{});
+  EXPECT_EQ(refusal(*gate, head("/generate", {{"x-api-key", "boss"}})), ErrorCode{});
+  EXPECT_EQ(refusal(*gate, head("/flush_cache")), ErrorCode::unauthorized);
+  EXPECT_EQ(refusal(*gate, head("/flush_cache", {bearer("user")})), kForbidden);
+  EXPECT_EQ(refusal(*gate, head("/flush_cache", {bearer("boss")})), ErrorCode{});
+  EXPECT_EQ(refusal(*gate, head("/nothing/here", {bearer("nobody")})), ErrorCode::unauthorized);
+}
+
+TEST(Gate, OnlyOwnPagesAndListedOnesMayAsk) {
+  const auto closed = make({});
+  const auto ask = [](const std::string& origin, HttpHeaders more = {}) {
+    more.emplace_back("Origin", origin);
+    return head("/generate", std::move(more));
+  };
+  EXPECT_EQ(refusal(*closed, head("/generate")), ErrorCode{});
+  EXPECT_EQ(refusal(*closed, ask("http://llm.example:30000")), ErrorCode{});
+  EXPECT_EQ(refusal(*closed, ask("https://evil.example")), kForbidden);
+  EXPECT_EQ(refusal(*closed, ask("null")), kForbidden);
+  EXPECT_EQ(refusal(*closed, ask("https://a.example", {{"Sec-Fetch-Site", "same-origin"}})),
+            ErrorCode{});
+  EXPECT_EQ(refusal(*closed, ask("https://a.example", {{"X-Forwarded-Host", "a.example"}})),
+            ErrorCode{});
+  EXPECT_THAT(closed->admit(ask("https://evil.example")).headers,
+              Not(Contains(Key("Access-Control-Allow-Origin"))));
+
+  const auto open = make({}, "https://a.example, http://localhost:5173");
+  EXPECT_EQ(refusal(*open, ask("http://localhost:5173")), ErrorCode{});
+  EXPECT_EQ(refusal(*open, ask("http://localhost:5174")), kForbidden);
+  EXPECT_THAT(open->admit(ask("https://A.example")).headers,
+              Contains(Pair("Access-Control-Allow-Origin", "https://A.example")));
+  EXPECT_THAT(open->admit(head("/generate")).headers, Contains(Pair("Vary", "Origin")));
+  EXPECT_THAT(make({}, "*")->admit(ask("null")).headers,
+              Contains(Pair("Access-Control-Allow-Origin", "*")));
+}
+
+TEST(Gate, APreflightNeedsNoKey) {
+  const auto gate = make({.api_key = "k", .admin_api_key = "", .file = ""}, "https://a.example");
+  HttpHeaders headers = {{"Origin", "https://a.example"},
+                         {"Access-Control-Request-Method", "POST"},
+                         {"Access-Control-Request-Headers", "authorization, x-stainless-os"}};
+  const HttpAdmission asked = gate->admit(head("/generate", headers, "OPTIONS"));
+  EXPECT_FALSE(asked.refusal);
+  EXPECT_THAT(asked.headers,
+              Contains(Pair("Access-Control-Allow-Headers", "authorization, x-stainless-os")));
+  EXPECT_THAT(asked.headers, Contains(Pair("Access-Control-Allow-Methods", HasSubstr("POST"))));
+  // A page that is let in may read why it is refused.
+  const HttpAdmission refused = gate->admit(head("/generate", headers));
+  EXPECT_EQ(refused.refusal->code, ErrorCode::unauthorized);
+  EXPECT_THAT(refused.headers, Contains(Key("Access-Control-Allow-Origin")));
+}
+
+TEST(Gate, RefusesListsThatAreNone) {
+  for (const char* bad : {"a.example", "https://a.example/", "https://", "https://a.example/x"})
+    EXPECT_EQ(Gate::create({.keys = {}, .cors_origins = bad, .needs = {}}).error().param,
+              "cors-origins")
+        << bad;
+}
+
+TEST(Gate, ReadsTheFileAgain) {
+  const std::string file =
+      (std::filesystem::path(testing::TempDir()) / ("hocket_gate_" + std::to_string(getpid())))
+          .string();
+  std::ofstream(file) << "ann old requests_per_minute=1\n";
+  const auto gate = make({.api_key = "", .admin_api_key = "", .file = file});
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), ErrorCode{});
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), kRateLimited);
+
+  std::ofstream(file) << "ann concurrency=1 what is this\n";
+  EXPECT_FALSE(gate->reload());
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), kRateLimited);
+
+  std::ofstream(file) << "ann new requests_per_minute=1\nbob his\n";
+  EXPECT_TRUE(gate->reload());
+  EXPECT_EQ(gate->num_keys(), 2u);
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), ErrorCode::unauthorized);
+  // What ann has used is not forgotten.
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("new")})), kRateLimited);
+  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("his")})), ErrorCode{});
+  std::filesystem::remove(file);
+}
+
+TEST(Gate, RanksAreBelievedWhoAsks) {
+  HttpRequest request = head("/generate", {bearer("rank key")});
+  EXPECT_EQ(admit_rank(request, "rank key").principal->role, Role::admin);
+  for (auto& header : principal_headers({.name = "ann", .role = Role::user}))
+    request.headers.push_back(header);
+  const HttpAdmission told = admit_rank(request, "rank key");
+  EXPECT_EQ(told.principal->name, "ann");
+  EXPECT_EQ(told.principal->role, Role::user);
+  EXPECT_TRUE(admit_rank(request, "another").refusal);
+  EXPECT_FALSE(admit_rank(request, "").refusal);
+  // Not so on the port for clients.
+  EXPECT_EQ(make({})->admit(request).principal->name, "anonymous");
+}
+
+}  // namespace
+}  // namespace hocket

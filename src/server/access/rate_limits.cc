@@ -1,0 +1,120 @@
+#include "server/access/rate_limits.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/access/codes.h"
+#include "server/access/request_meter.h"
+
+namespace hocket {
+namespace {
+
+// A minute's worth at most, filled evenly; may be below zero.
+struct Bucket {
+  double level = 0;
+  bool fresh = true;
+
+  void fill(int64_t per_minute, Duration since) {
+    const auto most = static_cast<double>(per_minute);
+    level = fresh ? most : std::min(most, level + most / 60 * to_seconds(since));
+    fresh = false;
+  }
+  double seconds_until(double wanted, int64_t per_minute) const {
+    return std::max(0.0, (wanted - level) * 60 / static_cast<double>(per_minute));
+  }
+};
+
+void tell(HttpHeaders& headers, std::string_view kind, int64_t limit, double left) {
+  headers.emplace_back(fmt::format("x-ratelimit-limit-{}", kind), std::to_string(limit));
+  headers.emplace_back(fmt::format("x-ratelimit-remaining-{}", kind),
+                       std::to_string(std::max<int64_t>(0, static_cast<int64_t>(left))));
+}
+
+void tell(HttpHeaders& headers, std::string_view kind, int64_t limit, const Bucket& bucket) {
+  tell(headers, kind, limit, bucket.level);
+  headers.emplace_back(
+      fmt::format("x-ratelimit-reset-{}", kind),
+      fmt::format("{:.3f}s", bucket.seconds_until(static_cast<double>(limit), limit)));
+}
+
+Error too_much(const Principal& who, int64_t limit, std::string_view what) {
+  return error(kRateLimited, "{} may use {} {}", who.name, limit, what)
+      .with_fix("try again after the time in Retry-After");
+}
+
+}  // namespace
+
+struct RequestMeter::Account {
+  std::mutex mutex;
+  Bucket requests, tokens;
+  TimePoint filled{};
+  int64_t num_running = 0;
+};
+
+RequestMeter::RequestMeter(std::shared_ptr<Account> account) : account_(std::move(account)) {}
+
+void RequestMeter::end() {
+  if (ended_.exchange(true)) return;
+  std::lock_guard lock(account_->mutex);
+  --account_->num_running;
+}
+
+void RequestMeter::take_tokens(int64_t num_tokens) {
+  std::lock_guard lock(account_->mutex);
+  account_->tokens.level -= static_cast<double>(num_tokens);
+}
+
+RateLimits::Admission RateLimits::begin(const Principal& who) {
+  Admission out;
+  const KeyLimits& limits = who.limits;
+  if (limits == KeyLimits{}) return out;
+  std::shared_ptr<RequestMeter::Account> account;
+  {
+    std::lock_guard lock(mutex_);
+    auto& known = accounts_[who.name];
+    if (known == nullptr) known = std::make_shared<RequestMeter::Account>();
+    account = known;
+  }
+  std::unique_lock lock(account->mutex);
+  const TimePoint now = clock_->now();
+  const Duration since = now - account->filled;
+  account->filled = now;
+  double wait = 0;
+  if (limits.requests_per_minute > 0) {
+    account->requests.fill(limits.requests_per_minute, since);
+    wait = account->requests.seconds_until(1, limits.requests_per_minute);
+    if (wait > 0) out.refusal = too_much(who, limits.requests_per_minute, "requests a minute");
+  }
+  if (limits.tokens_per_minute > 0) {
+    account->tokens.fill(limits.tokens_per_minute, since);
+    const double longer = account->tokens.seconds_until(1, limits.tokens_per_minute);
+    if (longer > wait) {
+      wait = longer;
+      out.refusal = too_much(who, limits.tokens_per_minute, "tokens a minute");
+    }
+  }
+  if (!out.refusal && limits.concurrency > 0 && account->num_running >= limits.concurrency) {
+    wait = 1;
+    out.refusal = too_much(who, limits.concurrency, "requests at once");
+  }
+  if (!out.refusal) {
+    account->requests.level -= 1;
+    ++account->num_running;
+  }
+  if (limits.requests_per_minute > 0)
+    tell(out.headers, "requests", limits.requests_per_minute, account->requests);
+  if (limits.tokens_per_minute > 0)
+    tell(out.headers, "tokens", limits.tokens_per_minute, account->tokens);
+  if (limits.concurrency > 0)
+    tell(out.headers, "concurrency", limits.concurrency,
+         static_cast<double>(limits.concurrency - account->num_running));
+  lock.unlock();
+  if (out.refusal)
+    out.headers.emplace_back("Retry-After",
+                             std::to_string(std::max(1, static_cast<int>(std::ceil(wait)))));
+  else
+    out.meter = std::make_shared<RequestMeter>(std::move(account));
+  return out;
+}
+
+}  // namespace hocket

@@ -1,0 +1,91 @@
+// One client's socket, plain or under TLS: bytes in and out, each wait with a limit. What Beast and
+// Asio need of a stream is at the top. Inside of http_connection.cc.
+// Thread: that of the socket's context.
+#pragma once
+
+// As in http_core.h, before any of Asio.
+#ifdef __SANITIZE_THREAD__
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK
+#endif
+
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace hocket {
+
+class HttpWire : public std::enable_shared_from_this<HttpWire> {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+  using Code = boost::system::error_code;
+  using executor_type = Socket::executor_type;
+
+  // Without `tls` the bytes are plain.
+  HttpWire(Socket socket, std::shared_ptr<boost::asio::ssl::context> tls);
+
+  executor_type get_executor() { return socket_.get_executor(); }
+  template <class Buffers, class Token>
+  auto async_read_some(const Buffers& buffers, Token&& token) {
+    return boost::asio::async_initiate<Token, void(Code, size_t)>(
+        [this](auto handler, const Buffers& into) {
+          if (stream_)
+            stream_->async_read_some(into, std::move(handler));
+          else
+            socket_.async_read_some(into, std::move(handler));
+        },
+        token, buffers);
+  }
+  template <class Buffers, class Token>
+  auto async_write_some(const Buffers& buffers, Token&& token) {
+    return boost::asio::async_initiate<Token, void(Code, size_t)>(
+        [this](auto handler, const Buffers& from) {
+          if (stream_)
+            stream_->async_write_some(from, std::move(handler));
+          else
+            socket_.async_write_some(from, std::move(handler));
+        },
+        token, buffers);
+  }
+
+  // What runs is cancelled after `limit`; timed_out() is true then.
+  void arm(Duration limit);
+  void disarm();
+  bool timed_out() const { return timed_out_; }
+
+  // plain: the client does not speak TLS, and what it says has not been read.
+  enum class Greeting : uint8_t { done, plain, failed };
+  // Nothing to do without TLS.
+  boost::asio::awaitable<Greeting> greet(Duration limit);
+  // From now on as if there were no TLS.
+  void go_plain() { stream_.reset(); }
+  // All of `bytes` within `limit`. False: they could not be sent.
+  boost::asio::awaitable<bool> write(std::string_view bytes, Duration limit);
+  // Lets the client read our last words: a socket closed over unread bytes would take them back.
+  boost::asio::awaitable<void> farewell(Duration limit);
+
+  void cancel();
+  void close();
+  bool is_open() const { return socket_.is_open(); }
+  // "127.0.0.1:41234"; empty when it has left.
+  std::string peer() const;
+
+ private:
+  Socket socket_;
+  std::shared_ptr<boost::asio::ssl::context> tls_;
+  std::optional<boost::asio::ssl::stream<Socket&>> stream_;
+  boost::asio::steady_timer deadline_;
+  uint64_t turn_ = 0;  // of deadline_: older ones mean nothing
+  bool timed_out_ = false;
+};
+
+}  // namespace hocket

@@ -1,0 +1,29 @@
+// What this server shows to prove who it is: a certificate with its chain, and the key to it.
+// TLS 1.2 and 1.3, with forward secrecy only.   Source: RFC 5246, RFC 8446, RFC 9325.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+namespace boost::asio::ssl {
+class context;
+}
+
+namespace hocket {
+
+struct TlsFiles {
+  std::string certificate, key;  // PEM; both empty: no TLS
+  bool empty() const { return certificate.empty() && key.empty(); }
+};
+
+struct TlsIdentity {
+  std::shared_ptr<boost::asio::ssl::context> context;
+  double days_left = 0;  // until the certificate ends; below 0: it has
+};
+
+// Errors: bad_value: one file without the other, a file that is no PEM, a key that does not fit.
+Result<TlsIdentity> load_tls_identity(const TlsFiles& files);
+
+}  // namespace hocket
