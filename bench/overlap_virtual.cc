@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "compute/comm/loopback.h"
+#include "compute/comm/transport_clock.h"
 #include "compute/overlap/search.h"
 #include "compute/overlap/stage_player.h"
 
@@ -14,15 +15,6 @@ namespace {
 
 // What the longest transfer is in memory; the modelled rate follows. 2^-18 of it is the exactness.
 constexpr double kLongestBytes = 256 << 10;
-
-class HubClock final : public Clock {
- public:
-  explicit HubClock(const LoopbackHub& hub) : hub_(hub) {}
-  TimePoint now() const override { return hub_.now(); }
-
- private:
-  const LoopbackHub& hub_;
-};
 
 // Spends the stage times of a rank, and books what it does.
 class BookedWork final : public StageWork {
@@ -129,7 +121,7 @@ Plan VirtualBench::best_of_all() const {
 Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& hub, int rank,
                                            double longest_us) const {
   const std::unique_ptr<Transport> end = hub.join(rank);
-  const HubClock clock(hub);
+  const TransportClock clock(*end);
   Ledger ledger(
       {.num_layers = layers_.num_layers(), .num_ranks = point_.ranks, .exact_arrival = true},
       clock);

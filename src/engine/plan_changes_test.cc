@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compute/comm/testing.h"
+#include "compute/comm/transport_clock.h"
 #include "engine/rank_overlap.h"
 #include "engine/rank_setup.h"
 #include "engine/service.h"
@@ -27,15 +28,6 @@ constexpr int kFastSteps = 150, kSlowSteps = 350;
 constexpr Duration kBeside = 50us;
 constexpr LinkModel kFast{.latency = 5us};
 constexpr LinkModel kSlow{.bytes_per_s = 1e8, .latency = 5us};
-
-class HubClock final : public Clock {
- public:
-  explicit HubClock(const LoopbackHub& hub) : hub_(hub) {}
-  TimePoint now() const override { return hub_.now(); }
-
- private:
-  const LoopbackHub& hub_;
-};
 
 // Of all rows of a rank.
 Duration time_of(Op op) {
@@ -66,7 +58,7 @@ class TimedRank final : public ForwardProbe {
       : hub_(hub),
         end_(end),
         runner_(runner),
-        clock_(hub),
+        clock_(end),
         overlap_({.rank = end.rank(),
                   .num_ranks = kRanks,
                   .layers = {.num_moe = runner.info().model.num_layers},
@@ -153,7 +145,7 @@ class TimedRank final : public ForwardProbe {
   LoopbackHub& hub_;
   Transport& end_;
   Runner& runner_;
-  const HubClock clock_;
+  const TransportClock clock_;
   RankOverlap overlap_;
   Lockstep lockstep_;
   ForwardBatch batch_;

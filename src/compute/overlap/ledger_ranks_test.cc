@@ -10,6 +10,7 @@
 #include "compute/comm/all_to_all.h"
 #include "compute/comm/exchange_testing.h"
 #include "compute/comm/testing.h"
+#include "compute/comm/transport_clock.h"
 #include "compute/overlap/executor.h"
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/order_table.h"
@@ -21,15 +22,6 @@ using namespace std::chrono_literals;
 
 constexpr Duration kLatency = 20us, kAgreement = 72ns;
 constexpr int kHead = 64;
-
-class TransportClock final : public Clock {
- public:
-  explicit TransportClock(const Transport& transport) : transport_(transport) {}
-  TimePoint now() const override { return transport_.now(); }
-
- private:
-  const Transport& transport_;
-};
 
 struct Script {
   const Order* order = &serial_order();

@@ -61,6 +61,11 @@ PlanKind kind_of(const Plan& plan, const OrderTable& orders) {
   return plan.order == 0 && plan.parts == 1 ? PlanKind::none : PlanKind::single_batch;
 }
 
+bool is_common(const Plan& plan, const OrderTable& orders) {
+  return orders.at(plan.order).num_halves == 1 ||
+         (plan.share == kEvenShare && plan.order < orders.found_begin());
+}
+
 std::string_view plan_kind_name(PlanKind kind) {
   static constexpr std::array<std::string_view, 3> kNames = {"none", "single-batch", "two-batch"};
   return kNames[static_cast<size_t>(kind)];

@@ -45,6 +45,8 @@ PlanId id_of(const Plan& plan);
 std::optional<Plan> plan_of(PlanId id, const OrderTable& orders);
 
 PlanKind kind_of(const Plan& plan, const OrderTable& orders);
+// Of one half, or an embedded order in even halves.
+bool is_common(const Plan& plan, const OrderTable& orders);
 std::string_view plan_kind_name(PlanKind kind);  // "none", "single-batch", "two-batch"
 // "none", "single-batch, shared under combine", "two-batch, four-phase, 4 parts, 31 of 64 first".
 std::string describe(const Plan& plan, const OrderTable& orders);

@@ -74,8 +74,8 @@ void Planner::State::name_finalists(PlannerRecord& record, const SearchAnswer& a
   for (const Candidate& best : found.best)
     if (best.step_us > 0) found.finalists[found.num_finalists++] = best;
   for (const PlayedPlan& played : record.played)
-    if (played.ratio.count() >= kFew && !is_common(played.plan) && !has(played.plan) &&
-        found.num_finalists < PlannerRecord::Found::kMostFinalists / 2)
+    if (played.ratio.count() >= kFew && !is_common(played.plan, *options.orders) &&
+        !has(played.plan) && found.num_finalists < PlannerRecord::Found::kMostFinalists / 2)
       found.finalists[found.num_finalists++] = {
           played.plan, predict_step_us(question(size_of(record)), played.plan)};
   while (found.num_finalists < PlannerRecord::Found::kMostFinalists) {

@@ -31,11 +31,6 @@ struct Planner::State {
   }
 
   PlanKind kind(const Plan& plan) const { return kind_of(plan, *options.orders); }
-  // Of one half, or an embedded order in even halves.
-  bool is_common(const Plan& plan) const {
-    return kind(plan) != PlanKind::two_batch ||
-           (plan.share == kEvenShare && plan.order < options.orders->found_begin());
-  }
   bool is_automatic() const { return options.choice.mode == OverlapChoice::Mode::automatic; }
   SearchQuestion question(const Bucket& bucket) const;
   Bucket size_of(const PlannerRecord& record) const;

@@ -206,10 +206,10 @@ bool Searcher::advance(int num_candidates) {
       return true;
     }
     const Plan plan{two_halves_[order_++], parts_, kSearchShares[share_]};
-    const bool is_common = plan.share == kEvenShare && plan.order < orders_.found_begin();
-    const double limit = is_common ? Predictor::kNoLimit : limit_us();
+    const bool common = is_common(plan, orders_);
+    const double limit = common ? Predictor::kNoLimit : limit_us();
     const double step_us = predictor_->step_us(orders_.at(plan.order), limit);
-    if (is_common) answer_.common.push_back({plan, step_us});
+    if (common) answer_.common.push_back({plan, step_us});
     if (step_us < Predictor::kNoLimit) consider({plan, step_us}, PlanKind::two_batch);
   }
   return false;
