@@ -32,14 +32,14 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
     cost.widened_kv_bytes_ = static_cast<double>(cost.kv_bytes_per_token_);
 
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
-  const auto plain = [&](WeightPart part, const char* name) {
-    cost.add_matrix(part, loader.plain_matrix(name, model.vocab_size, model.hidden_size));
-  };
-  plain(WeightPart::embedding, "model.embed_tokens.weight");
+  const int rows = model.vocab_size, cols = model.hidden_size;
+  cost.add_matrix(WeightPart::embedding,
+                  loader.plain_matrix("model.embed_tokens.weight", rows, cols));
   for (int i = 0; i < model.num_layers; ++i)
     cost.add_layer(family->load_layer(model, i, all_experts(model), loader));
   loader.vector("model.norm.weight", model.hidden_size);
-  if (!model.tie_word_embeddings) plain(WeightPart::head, "lm_head.weight");
+  if (!model.tie_word_embeddings)
+    cost.add_matrix(WeightPart::head, loader.head("lm_head.weight", rows, cols));
   HOCKET_TRY_VOID(loader.status());
   cost.add_vectors(loader.bytes());
   if (model.num_mtp_layers > 0) {
@@ -205,12 +205,16 @@ double ModelCost::attention_operations(const PassShape& pass) const {
   return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores);
 }
 
-double ModelCost::head_operations(const PassShape& pass) const {
-  return 2 * pass.outputs * static_cast<double>(part(WeightPart::embedding).parameters);
+Operations ModelCost::head_operations(const PassShape& pass) const {
+  const double count =
+      2 * pass.outputs * static_cast<double>(part(WeightPart::embedding).parameters);
+  if (part(WeightPart::head).format == WeightFormat::int8) return {.integers = count};
+  return {.floats = count};
 }
 
 Operations ModelCost::operations(const PassShape& pass) const {
-  Operations all{.floats = attention_operations(pass) + head_operations(pass)};
+  Operations all = head_operations(pass);
+  all.floats += attention_operations(pass);
   for (const StageSize& stage : stages_) {
     all.floats += pass.rows * stage.of_row.floats;
     all.fp8 += pass.rows * stage.of_row.fp8;

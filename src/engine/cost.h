@@ -95,7 +95,7 @@ class ModelCost {
   Operations operations(const PassShape& pass) const;
   // Of scores and latents alone; of the head alone.
   double attention_operations(const PassShape& pass) const;
-  double head_operations(const PassShape& pass) const;
+  Operations head_operations(const PassShape& pass) const;
   // That reading keys takes as long as, in all layers.
   double kv_bytes(const PassShape& pass) const {
     return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) + widened_kv_bytes_);

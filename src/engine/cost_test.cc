@@ -102,7 +102,8 @@ TEST(Cost, FormatsAreSaid) {
   const ModelCost int4 = cost_of(choice_of(folder, {.model = {.quantization = "int4"}}));
   EXPECT_EQ(plain.part(WeightPart::experts).format, WeightFormat::bf16);
   EXPECT_EQ(int4.part(WeightPart::experts).format, WeightFormat::int4);
-  EXPECT_EQ(int4.part(WeightPart::head).format, WeightFormat::bf16);
+  EXPECT_EQ(int4.part(WeightPart::head).format, WeightFormat::int8);
+  EXPECT_EQ(plain.part(WeightPart::head).format, WeightFormat::bf16);
   EXPECT_EQ(published("deepseek_v3").part(WeightPart::experts).format, WeightFormat::fp8);
   const double share = static_cast<double>(int4.part(WeightPart::experts).bytes) /
                        static_cast<double>(plain.part(WeightPart::experts).bytes);

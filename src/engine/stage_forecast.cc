@@ -149,7 +149,7 @@ double StageForecast::experts_us(double rows) const {
 double StageForecast::beside_us(const Bucket& bucket) const {
   const PassShape pass = pass_of(bucket);
   if (pass.outputs == 0) return 0;
-  return us(head_bytes_, {.floats = cost_.head_operations(pass)});
+  return us(head_bytes_, cost_.head_operations(pass));
 }
 
 LayerCounts StageForecast::layers(const Bucket& bucket) const {

@@ -53,7 +53,7 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
   model.final_norm_ = loader.vector("model.norm.weight", config.hidden_size);
   model.head_ = config.tie_word_embeddings
                     ? model.embedding_
-                    : loader.plain_matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+                    : loader.head("lm_head.weight", config.vocab_size, config.hidden_size);
   HOCKET_TRY_VOID(loader.status());
   return model;
 }

@@ -48,7 +48,7 @@ struct PlacedPart {
 struct Product {
   std::span<const PlacedPart> parts;
   int n = 0, k = 0;
-  enum class Quantized : uint8_t { never, allowed } quantized = Quantized::allowed;
+  enum class Quantized : uint8_t { never, to_int8, allowed } quantized = Quantized::allowed;
   Bias bias = Bias::none;
 };
 
@@ -157,6 +157,10 @@ MatrixFormat WeightLoader::State::format_of(const MatrixReader& reader,
                                             Product::Quantized quantized) const {
   if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
   if (quantized == Product::Quantized::never) return {};
+  if (quantized == Product::Quantized::to_int8) {
+    if (options.quantize == WeightFormat::bf16) return {};
+    return {WeightFormat::int8, whole_group(reader.k())};
+  }
   if (reader.format().is_scaled()) return reader.format();
   if (options.quantize == WeightFormat::int8) return {WeightFormat::int8, whole_group(reader.k())};
   if (options.quantize == WeightFormat::int4) return {WeightFormat::int4, kOnTheFlyInt4Group};
@@ -332,6 +336,12 @@ PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k) {
   const PlacedPart part{name, n, 0, kPanelN};
   return state_->load(
       {.parts = {&part, 1}, .n = n, .k = k, .quantized = Product::Quantized::never});
+}
+
+PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
+  const PlacedPart part{name, n, 0, kPanelN};
+  return state_->load(
+      {.parts = {&part, 1}, .n = n, .k = k, .quantized = Product::Quantized::to_int8});
 }
 
 ExpertWeights WeightLoader::swiglu(const SwigluNames& names, int hidden, int intermediate,

@@ -72,8 +72,10 @@ class WeightLoader {
     int n = 0;
   };
   PackedWeight stacked(std::span<const Part> parts, int k, Bias bias = Bias::none);
-  // A matrix that is never quantized in memory: embedding, head, gate.
+  // A matrix that is never quantized in memory: embedding, gate.
   PackedWeight plain_matrix(const std::string& name, int n, int k);
+  // The output head: int8 where the others are quantized while loading, be it to int4; else plain.
+  PackedWeight head(const std::string& name, int n, int k);
   // gate [i, k], up [i, k], down [k, i] as experts.h wants them.
   struct SwigluNames {
     std::string gate, up, down;
