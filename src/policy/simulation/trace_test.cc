@@ -150,7 +150,8 @@ TEST(Trace, SaysWhichLineIsWrong) {
 TEST(Trace, OfADumpWhatWasMeasuredIsPutTogetherOfItsLines) {
   std::istringstream lines(
       R"({"hocket_log":1,"hocket_dump":1}
-{"timestamp":2000,"input_length":30,"output_length":5,"ttft_ms":300,"e2e_ms":500,"cached_tokens":30,"body":{"x":[1]}}
+{"timestamp":2000,"input_length":30,"output_length":5,"ttft_ms":300,"e2e_ms":500,)"
+      R"("cached_tokens":30,"body":{"x":[1]}}
 {"timestamp":1000,"input_length":10,"output_length":3,"ttft_ms":100,"e2e_ms":500,"cached_tokens":0}
 )");
   const auto trace = read_trace(lines, "test");

@@ -32,7 +32,7 @@ TEST(Messages, ConversationsBecomeChatMessages) {
     "messages":[
       {"role":"user","content":"Weather?"},
       {"role":"assistant","content":[
-        {"type":"thinking","thinking":"a tool","signature":"x"},{"type":"text","text":"Let me look."},
+      {"type":"thinking","thinking":"a tool","signature":"x"},{"type":"text","text":"Let me look."},
         {"type":"tool_use","id":"t1","name":"weather","input":{"city":"Rom"}},
         {"type":"tool_use","id":"t2","name":"weather","input":{}}]},
       {"role":"user","content":[
@@ -43,7 +43,7 @@ TEST(Messages, ConversationsBecomeChatMessages) {
       {"role":"system","content":"Be brief.\n\nBe kind."},
       {"role":"user","content":"Weather?"},
       {"role":"assistant","content":"Let me look.","reasoning_content":"a tool","tool_calls":[
-        {"id":"t1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Rom\"}"}},
+       {"id":"t1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Rom\"}"}},
         {"id":"t2","type":"function","function":{"name":"weather","arguments":"{}"}}]},
       {"role":"tool","tool_call_id":"t1","name":"weather","content":"sunny"},
       {"role":"tool","tool_call_id":"t2","name":"weather","content":"no city"},

@@ -12,12 +12,17 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kFile =
-    R"({"hocket_crash":1,"why":"signal 11 at address 0x8","last_words":"x.cc:3: CHECK failed","thread":"engine1","pid":7,"unix":1700000000,"at_us":20000000,"about":{"version":"0.1.0","rank":1,"ranks":2,"model":"tiny"}}
+    R"({"hocket_crash":1,"why":"signal 11 at address 0x8","last_words":"x.cc:3: CHECK failed",)"
+    R"("thread":"engine1","pid":7,"unix":1700000000,"at_us":20000000,)"
+    R"("about":{"version":"0.1.0","rank":1,"ranks":2,"model":"tiny"}}
 {"at_us":1000000,"request":"began","id":"gen-a","path":"/generate","prompt_tokens":9,"texts":1}
 {"at_us":18000000,"request":"began","id":"gen-b","path":"/generate","prompt_tokens":30,"texts":1}
-{"at_us":2000000,"request":"ended","id":"gen-a","status":499,"code":"client_left","generated":4,"total_ms":1000.0}
-{"at_us":18100000,"step":40,"rank":1,"rows":30,"decode_rows":0,"seqs":1,"running":1,"waiting":0,"used_tokens":30,"took_us":5000}
-{"at_us":19900000,"step":41,"rank":1,"rows":1,"decode_rows":1,"seqs":1,"running":1,"waiting":0,"used_tokens":31,"took_us":1500}
+{"at_us":2000000,"request":"ended","id":"gen-a","status":499,"code":"client_left",)"
+    R"("generated":4,"total_ms":1000.0}
+{"at_us":18100000,"step":40,"rank":1,"rows":30,"decode_rows":0,"seqs":1,"running":1,)"
+    R"("waiting":0,"used_tokens":30,"took_us":5000}
+{"at_us":19900000,"step":41,"rank":1,"rows":1,"decode_rows":1,"seqs":1,"running":1,"waiting":0,)"
+    R"("used_tokens":31,"took_us":1500}
 {"at_us":19950000,"step":42,"rank":1,"ro
 --- backtrace
 hocket(+0x1234)[0x5555]

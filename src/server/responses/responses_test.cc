@@ -28,8 +28,8 @@ std::string prompt_of(const RequestInput& input) {
 TEST(ResponseItems, BecomeChatMessages) {
   EXPECT_EQ(chat_messages(R"([{"role":"developer","content":"Be kind."},
       {"type":"message","role":"user","content":[{"type":"input_text","text":"Weather?"}]},
-      {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"a tool"}]},
-      {"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me look."}]},
+{"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"a tool"}]},
+     {"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me look."}]},
       {"type":"function_call","call_id":"c1","name":"weather","arguments":"{\"city\":\"Rom\"}"},
       {"type":"function_call","call_id":"c2","name":"clock","arguments":"{}"},
       {"type":"function_call","call_id":"c3","name":"clock","arguments":"{","status":"incomplete"},
@@ -41,7 +41,7 @@ TEST(ResponseItems, BecomeChatMessages) {
             json(R"([{"role":"system","content":"Be brief.\n\nBe kind."},
       {"role":"user","content":"Weather?"},
       {"role":"assistant","content":"Let me look.","reasoning_content":"a tool","tool_calls":[
-        {"id":"c1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Rom\"}"}},
+       {"id":"c1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Rom\"}"}},
         {"id":"c2","type":"function","function":{"name":"clock","arguments":"{}"}}]},
       {"role":"tool","tool_call_id":"c1","name":"weather","content":"sunny"},
       {"role":"tool","tool_call_id":"c2","name":"clock","content":"noon"},
