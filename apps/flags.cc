@@ -318,6 +318,7 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
          "seconds that SIGTERM waits for running requests", ""},
         {"watchdog-timeout", &s.http.watchdog_timeout_s,
          "seconds without a step before exit 6; 0: never", ""}}});
+  groups.push_back(answer_flags(s));
   groups.push_back(observe_flags(s));
   return groups;
 }

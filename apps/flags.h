@@ -38,6 +38,8 @@ std::vector<FlagGroup> model_flags(ServerSettings& settings);
 // The part of them that says how exchanges between ranks are hidden.
 FlagGroup overlap_flags(ServerSettings& settings);
 
+// How answers are read.
+FlagGroup answer_flags(ServerSettings& settings);
 // What the server tells of itself and of its requests.
 FlagGroup observe_flags(ServerSettings& settings);
 

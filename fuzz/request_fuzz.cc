@@ -79,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto body = parse_json_object(bytes);
   if (!body) return check_error(body.error()), 0;
   HOCKET_CHECK(parse_json(to_text(*body)).value() == *body);
-  const ServedModel model{&info(), nullptr, nullptr};
+  const ServedModel model{&info(), nullptr, nullptr, nullptr};
   check_generation(parse_chat(*body, model), model);
   check_generation(parse_messages(*body, model), model);
   check_parsed(parse_count_tokens(*body, model));
@@ -87,7 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_generation(parse_responses(*body, model, {.store = &store, .who = "me"}), model);
   check_generation(parse_completions(*body, model), model);
   check_generation(parse_generate(*body, model), model);
-  check_parsed(parse_tokenize(*body));
+  check_parsed(parse_tokenize(*body, model));
   check_parsed(parse_detokenize(*body, model));
   check_parsed(parse_abort(*body));
   return 0;

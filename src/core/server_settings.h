@@ -82,6 +82,13 @@ struct HttpSettings {
   std::string log_level = "info";
 };
 
+// How answers are read (docs/api.md "Tools", "Reasoning").
+struct AnswerSettings {
+  std::string tool_call_parser = "auto";  // auto, or a name of text/answers/answer_format.h
+  std::string reasoning_parser = "auto";
+  std::string reasoning_field = "reasoning_content";  // reasoning_content, reasoning, both
+};
+
 // What the server tells of itself and of its requests (docs/operations.md).
 struct ObserveSettings {
   std::string log_format = "text";  // text, json
@@ -140,6 +147,7 @@ struct ServerSettings {
   MemorySettings memory;
   SchedulerSettings scheduler;
   HttpSettings http;
+  AnswerSettings answers;
   ObserveSettings observe;
   ComputeSettings compute;
   ParallelSettings parallel;

@@ -78,6 +78,11 @@ Json finish_reason_json(FinishReason reason) {
   return nullptr;
 }
 
+int num_calls(const ChoiceAnswer& choice) {
+  return static_cast<int>(
+      std::ranges::count(choice.events, AnswerEvent::Kind::call_end, &AnswerEvent::kind));
+}
+
 Json matched_stop_json(const ChoiceAnswer& choice) {
   if (const auto* id = std::get_if<TokenId>(&choice.matched_stop)) return value(*id);
   if (const auto* text = std::get_if<std::string>(&choice.matched_stop)) return *text;
@@ -93,18 +98,22 @@ Json ids_json(std::span<const TokenId> ids) {
 Json usage_json(const Answer& answer) {
   size_t prompt = 0, completion = 0;
   for (const auto& ids : answer.prompts) prompt += ids.size();
-  int64_t cached = 0;
+  int64_t cached = 0, reasoning = 0;
   std::vector<bool> seen(answer.prompts.size());
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();
+    reasoning += choice.reasoning_tokens;
     // Further choices of a prompt find it in the cache because of the first.
     if (!seen[static_cast<size_t>(choice.prompt)]) cached += choice.cached_tokens;
     seen[static_cast<size_t>(choice.prompt)] = true;
   }
-  return {{"prompt_tokens", prompt},
-          {"completion_tokens", completion},
-          {"total_tokens", prompt + completion},
-          {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  Json usage = {{"prompt_tokens", prompt},
+                {"completion_tokens", completion},
+                {"total_tokens", prompt + completion},
+                {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  if (answer.request.reading.reasoning)
+    usage["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
+  return usage;
 }
 
 Json timings_json(const Answer& answer) {

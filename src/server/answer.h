@@ -34,7 +34,8 @@ struct ChoiceAnswer {
   FinishReason finish = FinishReason::none;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
   int cached_tokens = 0, num_retractions = 0;
-  int rank = 0;  // that computed it
+  int rank = 0;              // that computed it
+  int reasoning_tokens = 0;  // of ids, those of thoughts
   RequestTimes times;
 
   // How much of it a stream has carried already.
@@ -54,6 +55,7 @@ struct ChoiceAnswer {
 struct Answer {
   std::string id;  // "chatcmpl-..."
   int64_t created = 0;
+  uint64_t call_seed = 0;  // ids of calls are a function of it
   ServedModel model;
   GenerationRequest request;
   std::vector<std::vector<TokenId>> prompts;  // ids, beside request.prompts
@@ -111,6 +113,8 @@ double finite_logprob(float logprob);
 size_t num_chars(std::string_view utf8);
 // "stop", "length", "abort"; null while running.
 Json finish_reason_json(FinishReason reason);
+// Calls of tools that are whole.
+int num_calls(const ChoiceAnswer& choice);
 Json matched_stop_json(const ChoiceAnswer& choice);
 Json ids_json(std::span<const TokenId> ids);
 Json usage_json(const Answer& answer);

@@ -32,7 +32,8 @@ TEST(Api, ChatAnswer) {
     "choices":[{"index":0,"message":{"role":"assistant","content":"42","refusal":null},
                 "logprobs":null,"finish_reason":"stop","matched_stop":2041}],
     "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,
-             "prompt_tokens_details":{"cached_tokens":5}}})"));
+             "prompt_tokens_details":{"cached_tokens":5},
+             "completion_tokens_details":{"reasoning_tokens":0}}})"));
 }
 
 TEST(Api, ChatStream) {
@@ -60,7 +61,8 @@ TEST(Api, ChatStream) {
   EXPECT_EQ(stable(last), Json::parse(R"({"object":"chat.completion.chunk","model":"tiny",
       "system_fingerprint":"hocket-0.1.0-bfloat16","choices":[],
       "usage":{"prompt_tokens":9,"completion_tokens":3,"total_tokens":12,
-               "prompt_tokens_details":{"cached_tokens":5}}})"));
+               "prompt_tokens_details":{"cached_tokens":5},
+             "completion_tokens_details":{"reasoning_tokens":0}}})"));
   for (const Json& block : events.blocks) EXPECT_EQ(block["id"], events.blocks[0]["id"]);
 }
 

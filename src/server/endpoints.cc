@@ -115,10 +115,12 @@ Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& mode
     const int num_ids = static_cast<int>(ids.size());
     HOCKET_TRY_VOID(fit_to_context(prompt, num_ids, request, model));
     HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
+    prompt.reasoning_open = reasoning_is_open(prompt, ids, request.reading.reasoning, model);
     answer.prompts.push_back(std::move(ids));
   }
   answer.id = new_answer_id(request);
   answer.created = unix_seconds();
+  answer.call_seed = fresh_seed();
   for (size_t i = 0; i < request.prompts.size(); ++i)
     if (std::string& rid = request.prompts[i].rid; rid.empty())
       rid = request.batch ? fmt::format("{}-{}", answer.id, i) : answer.id;

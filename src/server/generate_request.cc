@@ -4,6 +4,7 @@
 
 #include "server/openai_request.h"
 #include "server/sampling_fields.h"
+#include "server/tool_fields.h"
 
 namespace hocket {
 namespace {
@@ -136,11 +137,11 @@ Result<GenerationRequest> parse_generate(const Json& body, const ServedModel& mo
   return fields.finish_with(std::move(request));
 }
 
-Result<TokenizeRequest> parse_tokenize(const Json& body) {
+Result<TokenizeRequest> parse_tokenize(const Json& body, const ServedModel& model) {
   TokenizeRequest request;
   Fields fields(body);
-  std::string model;
-  fields.read("model", model);
+  std::string name;
+  fields.read("model", name);
   std::string text;
   const bool by_prompt = fields.read("prompt", text);
   const bool by_text = fields.read("text", text);
@@ -149,13 +150,16 @@ Result<TokenizeRequest> parse_tokenize(const Json& body) {
     fields.fail_field("prompt", "give exactly one of prompt, text and messages");
   if (by_messages) {
     ChatInput& chat = request.input.emplace<ChatInput>();
+    AnswerReading reading;  // of no answer
     read_conversation(fields, chat);
+    read_tools(fields, model, reading, chat);
+    read_reasoning(fields, model, reading, chat);
   } else {
     request.input = std::move(text);
   }
   fields.read("add_special_tokens", request.add_special_tokens);
   fields.read("return_token_strs", request.return_token_strs);
-  fields.ignore({"user", "rid", "priority", "tools"});
+  fields.ignore({"user", "rid", "priority"});
   return fields.finish_with(std::move(request));
 }
 

@@ -14,7 +14,7 @@ struct TokenizeRequest {
   bool add_special_tokens = true;
   bool return_token_strs = false;
 };
-Result<TokenizeRequest> parse_tokenize(const Json& body);
+Result<TokenizeRequest> parse_tokenize(const Json& body, const ServedModel& model);
 
 struct DetokenizeRequest {
   std::vector<TokenId> tokens;

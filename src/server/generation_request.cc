@@ -19,7 +19,9 @@ Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, const ServedModel& 
   if (model.chat_template == nullptr)
     return fail(error(ErrorCode::template_failed, "the model has no chat template")
                     .with_fix("start with --chat-template FILE, or use /v1/completions"));
-  HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(chat));
+  ChatInput fitted = chat;
+  fit_calls(fitted, model.formats == nullptr ? TemplateTraits() : model.formats->traits);
+  HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(fitted));
   return model.tokenizer->encode(rendered);
 }
 
@@ -58,6 +60,24 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
   return model.tokenizer->encode(std::get<std::string>(prompt.input),
                                  {.add_special_tokens = request.add_special_tokens});
+}
+
+bool reasoning_is_open(const Prompt& prompt, std::span<const TokenId> ids,
+                       const ReasoningFormat& format, const ServedModel& model) {
+  const auto* chat = std::get_if<ChatInput>(&prompt.input);
+  if (!format || chat == nullptr || model.tokenizer == nullptr) return false;
+  if (chat->continue_final_message) {
+    const auto& last = chat->messages.back();
+    const std::string text = last.contains("content") && last["content"].is_string()
+                                 ? last["content"].get<std::string>()
+                                 : std::string();
+    const size_t open = text.rfind(format.open), close = text.rfind(format.close);
+    return open != std::string::npos && (close == std::string::npos || close < open);
+  }
+  constexpr size_t kTail = 16;  // tokens, in which any mark and blanks behind it fit
+  const auto end = ids.last(std::min(kTail, ids.size()));
+  return begins_with_reasoning(format,
+                               model.tokenizer->decode(end, SpecialTokens::keep).value_or(""));
 }
 
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

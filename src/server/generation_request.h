@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -14,6 +15,9 @@
 #include "base/result.h"
 #include "core/sampling_params.h"
 #include "engine/engine.h"
+#include "server/answer_formats.h"
+#include "text/answers/answer_format.h"
+#include "text/answers/tool.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/stop_matcher.h"
@@ -28,6 +32,7 @@ struct ServedModel {
   const EngineInfo* info = nullptr;
   const Tokenizer* tokenizer = nullptr;         // null: a folder without one
   const ChatTemplate* chat_template = nullptr;  // null: none
+  const AnswerFormats* formats = nullptr;       // null: answers are text and nothing else
 };
 
 enum class Api : uint8_t { chat, completions, generate, responses, messages };
@@ -41,11 +46,25 @@ struct Prompt {
   std::optional<int> max_tokens;                // as asked for; 0: only the prompt is wanted
   bool seeded = false;                          // sampling.seed is the client's
   std::shared_ptr<const StopRegex> stop_regex;  // null: none
+  bool reasoning_open = false;                  // the answer begins with thoughts
   int n = 1;
   std::string rid;  // empty: the answer's id
 };
 
 struct ResponsesRequest;  // responses/responses_request.h
+
+// How the answers of a conversation are read: what of their text is thoughts, what calls of tools.
+struct AnswerReading {
+  ToolFormat tools_as = ToolFormat::none;  // none: calls are text
+  std::shared_ptr<const std::vector<Tool>> tools;
+  ToolChoice choice;
+  bool parallel = true;           // several calls in one answer
+  ReasoningFormat reasoning;      // none: thoughts are text
+  bool include_reasoning = true;  // thoughts are sent at all
+  bool stream_reasoning = true;   // as they come, not when they are whole
+
+  bool plain() const { return tools_as == ToolFormat::none && !reasoning; }
+};
 
 struct GenerationRequest {
   Api api = Api::chat;
@@ -61,6 +80,7 @@ struct GenerationRequest {
   SpecialTokens special = SpecialTokens::skip;
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
+  AnswerReading reading;
 
   std::shared_ptr<const ResponsesRequest> responses;  // what only that API knows
 
@@ -75,6 +95,9 @@ struct GenerationRequest {
 // The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request.
 Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
                                         const ServedModel& model);
+// Whether the answer to these ids begins with thoughts.
+bool reasoning_is_open(const Prompt& prompt, std::span<const TokenId> ids,
+                       const ReasoningFormat& format, const ServedModel& model);
 // Settles max_new_tokens against the context. Errors: invalid_request (no token), and
 // context_length_exceeded with both numbers; nothing is ever cut.
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

@@ -6,6 +6,7 @@
 
 #include "server/sampling_fields.h"
 #include "server/structure_fields.h"
+#include "server/tool_fields.h"
 
 namespace hocket {
 namespace {
@@ -41,21 +42,6 @@ bool read_content(Fields& fields, const std::string& at, const Json& content, Js
   return true;
 }
 
-// Templates print arguments as JSON, so that a string of JSON would be printed with escapes.
-void unpack_arguments(Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  for (Json& call : *calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    Json& function = call["function"];
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
-    if (auto parsed = parse_json(arguments->get_ref<const std::string&>());
-        parsed && parsed->is_object())
-      *arguments = *std::move(parsed);
-  }
-}
-
 bool read_message(Fields& fields, const std::string& at, const Json& message, Json& out) {
   const auto wrong = [&](const std::string& where, std::string text) {
     fields.fail(Error{ErrorCode::invalid_request, std::move(text), {}, where});
@@ -76,12 +62,10 @@ bool read_message(Fields& fields, const std::string& at, const Json& message, Js
   const auto content = message.find("content");
   const bool may_lack = *role == "assistant";
   if (content == message.end() || content->is_null()) {
-    if (may_lack) return unpack_arguments(out), true;
+    if (may_lack) return true;
     return wrong(at + ".content", fmt::format("{}.content is missing", at));
   }
-  if (!read_content(fields, at + ".content", *content, out["content"])) return false;
-  unpack_arguments(out);
-  return true;
+  return read_content(fields, at + ".content", *content, out["content"]);
 }
 
 void read_limit(Fields& fields, Prompt& prompt, int low) {
@@ -103,26 +87,6 @@ void read_stream(Fields& fields, GenerationRequest& request) {
   inner.read("continuous_usage_stats", request.continuous_usage);
   inner.ignore({"include_obfuscation"});
   if (auto done = inner.finish(); !done) fields.fail(std::move(done).error());
-}
-
-void refuse_tools(Fields& fields) {
-  const Json* choice = fields.get("tool_choice");
-  if (choice != nullptr && *choice == "none") {
-    fields.ignore({"tools", "functions", "function_call", "parallel_tool_calls"});
-    return;
-  }
-  constexpr std::string_view kWhy =
-      "is not supported yet: a call would come back as plain text that your client cannot see";
-  fields.refuse(
-      "tools", kWhy,
-      "set \"tool_choice\": \"none\", or pass them as chat_template_kwargs.tools and read "
-      "the calls from the text");
-  fields.refuse("functions", kWhy);
-  fields.ignore({"parallel_tool_calls", "function_call"});
-  if (choice != nullptr && *choice != "auto")
-    fields.fail_field("tool_choice",
-                      "tool_choice must be \"none\" or \"auto\" as long as tools are "
-                      "not supported");
 }
 
 void refuse_media(Fields& fields) {
@@ -216,8 +180,6 @@ void read_conversation(Fields& fields, ChatInput& chat) {
       chat.kwargs.erase("tools");
     }
   }
-  std::string effort;
-  if (fields.read("reasoning_effort", effort)) chat.kwargs["reasoning_effort"] = effort;
   fields.refuse("chat_template", "is not taken from requests", "start with --chat-template FILE");
 }
 
@@ -227,7 +189,10 @@ Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model)
   Fields fields(body);
   Prompt prompt;
   read_common(fields, model, request, prompt);
-  read_conversation(fields, prompt.input.emplace<ChatInput>());
+  ChatInput& chat = prompt.input.emplace<ChatInput>();
+  read_conversation(fields, chat);
+  read_tools(fields, model, request.reading, chat);
+  read_reasoning(fields, model, request.reading, chat);
   bool logprobs = false;
   int top = 0;
   fields.read("logprobs", logprobs);
@@ -235,7 +200,6 @@ Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model)
     fields.fail_field("top_logprobs", "top_logprobs needs \"logprobs\": true");
   if (logprobs) prompt.sampling.num_top_logprobs = top;
   fields.ignore({"verbosity"});
-  refuse_tools(fields);
   refuse_media(fields);
   request.prompts.push_back(std::move(prompt));
   return fields.finish_with(std::move(request));

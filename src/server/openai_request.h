@@ -11,8 +11,7 @@ namespace hocket {
 Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model);
 Result<GenerationRequest> parse_completions(const Json& body, const ServedModel& model);
 
-// `messages` as the template gets them: text parts joined, "developer" called "system", the
-// arguments of earlier tool calls as objects.
+// `messages` as the template gets them: text parts joined, "developer" called "system".
 void read_messages(Fields& fields, Json& out);
 // The fields that shape the prompt of a conversation: messages, chat_template_kwargs, ...
 void read_conversation(Fields& fields, ChatInput& chat);

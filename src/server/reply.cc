@@ -8,11 +8,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "server/access/request_meter.h"
+#include "server/answer_text.h"
 #include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/observe/request_story.h"
-#include "server/reply_text.h"
 #include "server/sse.h"
 
 namespace hocket {
@@ -31,7 +32,7 @@ struct ReplyService::Job {
   std::shared_ptr<HttpExchange> exchange;  // null: nobody waits for it (AnswerForm::accepted)
   std::optional<SseWriter> stream;
   Answer answer;
-  std::vector<TextState> texts;       // beside answer.choices
+  std::vector<AnswerText> texts;      // beside answer.choices
   std::vector<RequestId> ids;         // beside answer.choices; constant
   std::vector<TimePoint> last_token;  // beside answer.choices
   size_t num_ended = 0;
@@ -102,12 +103,7 @@ std::shared_ptr<ReplyService::Job> ReplyService::enter(
       ChoiceAnswer& choice = job->answer.choices.emplace_back();
       choice.index = static_cast<int>(job->answer.choices.size()) - 1;
       choice.prompt = static_cast<int>(p);
-      TextState& text = job->texts.emplace_back();
-      if (const Tokenizer* tokenizer = job->answer.model.tokenizer) {
-        text.detokenizer.emplace(*tokenizer, request.special);
-        text.matcher.emplace(request.prompts[p].sampling.stop, request.stop_text);
-        if (const auto& regex = request.prompts[p].stop_regex) text.regex.emplace(regex);
-      }
+      job->texts.emplace_back(job->answer, job->answer.choices.size() - 1);
       job->ids.push_back(Engine::next_request_id());
     }
   }
@@ -238,62 +234,27 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   }
   job.last_token[index] = t;
   if (const auto& meter = job.answer.request.meter) meter->take_tokens(1);
-  const bool stopped = std::holds_alternative<std::string>(choice.matched_stop);
-  if (stopped || job.prompt_of(index).max_tokens == 0) return;
+  const bool whole =
+      std::holds_alternative<std::string>(choice.matched_stop) || job.texts[index].calls_done();
+  if (whole || job.prompt_of(index).max_tokens == 0) return;
 
   choice.ids.push_back(output.token);
   if (job.prompt_of(index).sampling.num_top_logprobs >= 0)
     choice.logprobs.push_back(output.logprobs ? std::move(*output.logprobs) : PositionLogprobs{});
-  TextState& text = job.texts[index];
-  if (!text.detokenizer) return;
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
                              output.summary->matched_stop == output.token;
   if (is_stop_token && job.answer.request.stop_text == StopText::trim) return;
-  text.ends.push_back(kEndUnknown);
-  const std::string_view piece = text.detokenizer->step(output.token);
-  text.grow(piece);
-  if (take_text(job, index, text.matcher->push(piece)) && !output.summary)
+  if (job.texts[index].add(output.token, choice) && !output.summary)
     options_.generator->complete(job.ids[index]);
-}
-
-// What came through the stop strings; true: the answer ends with it.
-bool ReplyService::take_text(Job& job, size_t index, StopMatcher::Piece&& safe) {
-  TextState& state = job.texts[index];
-  if (state.regex) {
-    if (const auto found = state.regex->push(safe.text)) {
-      grow_text(job, index, safe.text.substr(0, found->kept));
-      job.answer.choices[index].matched_stop = std::string(found->pattern);
-      return true;
-    }
-  }
-  grow_text(job, index, safe.text);
-  if (safe.match) job.answer.choices[index].matched_stop = *std::move(safe.match);
-  return safe.match.has_value();
-}
-
-// What the client may see is longer by this.
-void ReplyService::grow_text(Job& job, size_t index, std::string_view text) {
-  ChoiceAnswer& choice = job.answer.choices[index];
-  choice.text += text;
-  if (!answer_form(job.answer.request.api).tells_events()) return;
-  AnswerEvent piece;
-  piece.text = text;
-  add_event(choice.events, std::move(piece));
 }
 
 void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   ChoiceAnswer& choice = job.answer.choices[index];
-  TextState& text = job.texts[index];
-  if (text.detokenizer && !std::holds_alternative<std::string>(choice.matched_stop)) {
-    const std::string_view piece = text.detokenizer->flush();
-    text.grow(piece);
-    if (!take_text(job, index, text.matcher->push(piece)) &&
-        !take_text(job, index, {text.matcher->flush(), std::nullopt}) && text.regex)
-      if (const auto found = text.regex->finish()) choice.matched_stop = std::string(*found);
-  }
-  for (; text.num_whole < text.ends.size(); ++text.num_whole)
-    text.ends[text.num_whole] = text.uncut;
-  if (std::holds_alternative<std::string>(choice.matched_stop)) {
+  AnswerText& text = job.texts[index];
+  text.finish(choice);
+  for (const std::string& warning : text.warnings())
+    log::warning("answer {}: {}", job.answer.id, warning);
+  if (std::holds_alternative<std::string>(choice.matched_stop) || text.calls_done()) {
     choice.finish = FinishReason::stop;
   } else {
     choice.finish = summary.finish;
@@ -319,7 +280,7 @@ void ReplyService::send(Job& job, size_t index) {
   const AnswerForm& form = answer_form(job.answer.request.api);
   const bool all_ended = job.num_ended == job.answer.choices.size();
   ChoiceAnswer& choice = job.answer.choices[index];
-  count_shown(job.texts[index], choice);
+  job.texts[index].count_shown(choice);
   if (job.stream && !send_blocks(job, form, choice)) return drop_job(job);
   if (!all_ended) return;
   job.over = true;

@@ -62,8 +62,6 @@ class ReplyService {
   void take(RequestOutput&& output);
   void add_token(Job& job, size_t index, RequestOutput& output);
   void end_choice(Job& job, size_t index, RequestSummary& summary);
-  static bool take_text(Job& job, size_t index, StopMatcher::Piece&& safe);
-  static void grow_text(Job& job, size_t index, std::string_view text);
   void send(Job& job, size_t index);
   static bool send_blocks(Job& job, const AnswerForm& form, ChoiceAnswer& choice);
   void fail_job(Job& job, const Error& error);

@@ -76,8 +76,9 @@ Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) 
 
 // Members are in the order of their making; drain() ends them in the order of the data's way.
 struct Server::State {
-  State(Options given, std::unique_ptr<Observer> teller)
+  State(Options given, AnswerFormats chosen, std::unique_ptr<Observer> teller)
       : options(std::move(given)),
+        formats(std::move(chosen)),
         observer(std::move(teller)),
         generator(*options.generator),
         metrics(
@@ -97,7 +98,10 @@ struct Server::State {
                                                       generator.info().page_tokens)),
         door(make_door(options, reply)),
         endpoints({.settings = &options.settings,
-                   .model = {&generator.info(), options.tokenizer, options.chat_template},
+                   .model = {.info = &generator.info(),
+                             .tokenizer = options.tokenizer,
+                             .chat_template = options.chat_template,
+                             .formats = &formats},
                    .generator = &generator,
                    .reply = &reply,
                    .metrics = &metrics,
@@ -125,6 +129,7 @@ struct Server::State {
   Result<void> open_door();
 
   Options options;
+  const AnswerFormats formats;
   const std::unique_ptr<Observer> observer;  // outlives all stories of requests
   Generator& generator;
   Metrics metrics;
@@ -253,7 +258,10 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   if (auto known = parse_metric_compat(options.settings.observe.metrics_compat); !known)
     return fail(known.error());
   HOCKET_TRY(auto observer, make_observer(options));
-  auto state = std::make_unique<State>(std::move(options), std::move(observer));
+  HOCKET_TRY(
+      AnswerFormats formats,
+      choose_answer_formats(options.settings.answers, options.chat_template, options.tokenizer));
+  auto state = std::make_unique<State>(std::move(options), std::move(formats), std::move(observer));
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
   s.generator.start(s.outbox);

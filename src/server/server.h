@@ -32,7 +32,8 @@ class Server {
     int num_http_threads = 1;
     int num_text_threads = 2;
   };
-  // Starts the generator, listens and is ready. Errors: those of HttpServer::create.
+  // Starts the generator, listens and is ready. Errors: those of HttpServer::create and of
+  // choose_answer_formats.
   static Result<std::unique_ptr<Server>> create(Options options);
   // drain() without patience.
   ~Server();

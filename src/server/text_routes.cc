@@ -20,7 +20,7 @@ Json token_strings(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
 }
 
 Result<Json> tokenize(const Json& body, const ServedModel& model) {
-  HOCKET_TRY(TokenizeRequest request, parse_tokenize(body));
+  HOCKET_TRY(TokenizeRequest request, parse_tokenize(body, model));
   GenerationRequest like;
   like.add_special_tokens = request.add_special_tokens;
   Prompt prompt;

@@ -31,7 +31,7 @@ void EventWriter::tell(AnswerEvent::Kind kind) {
 }
 
 void EventWriter::prose(char c) {
-  if (is_blank(c) && blanks_.size() < kBlanksMax) {
+  if (format_ != ToolFormat::none && is_blank(c) && blanks_.size() < kBlanksMax) {
     blanks_ += c;
     return;
   }
