@@ -8,9 +8,9 @@ import ssl
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.request
 
-import httpx
 import openai
 import pytest
 
@@ -89,7 +89,7 @@ def test_https_and_a_new_certificate(start, tmp_path, monkeypatch):
             except OSError:
                 assert time.monotonic() < deadline and process.poll() is None, log.read_text()
                 time.sleep(0.05)
-        client = openai.OpenAI(base_url=url + "/v1", api_key="none", http_client=httpx.Client(verify=context))
+        client = openai.OpenAI(base_url=url + "/v1", api_key="none", http_client=openai.DefaultHttpxClient(verify=context))
         chunks = client.chat.completions.create(model="x", messages=[{"role": "user", "content": "What is 17 + 25?"}], temperature=0, stream=True)
         assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "42"
         with socket.create_connection(("127.0.0.1", port)) as plain:
