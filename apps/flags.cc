@@ -196,21 +196,6 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "who is forgotten first: lru, lfu, fifo, mru, filo, slru or priority", ""}}};
 }
 
-// A variable that nobody reads looks like a setting that was made.
-void warn_of_variables(const std::vector<FlagGroup>& groups) {
-  std::vector<std::string> known = {"HOCKET_CONFIG", "HOCKET_ISA", "HOCKET_PROFILE_DIR"};
-  for (const FlagGroup& group : groups)
-    for (const Flag& flag : group.flags) known.push_back(variable_name(flag.name));
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::string name(text.substr(0, text.find('=')));
-    if (const auto ours = translation_of(name)) log::warning("{} does nothing: {}", name, *ours);
-    if (!name.starts_with("HOCKET_") || std::ranges::count(known, name) > 0) continue;
-    if (const std::string meant = suggestion(name, known, ""); !meant.empty())
-      log::warning("{} is no setting: {}", name, meant);
-  }
-}
-
 }  // namespace
 
 std::vector<FlagGroup> model_flags(ServerSettings& s) {
@@ -352,8 +337,21 @@ Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>
   }
   if (const auto extras = app.remaining(); !extras.empty())
     return std::unexpected(unknown(app, extras.front()));
-  if (line.command == "serve") warn_of_variables(line.groups);
   return true;
+}
+
+void warn_of_variables(const std::vector<FlagGroup>& groups) {
+  std::vector<std::string> known = {"HOCKET_CONFIG", "HOCKET_ISA", "HOCKET_PROFILE_DIR"};
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags) known.push_back(variable_name(flag.name));
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string name(text.substr(0, text.find('=')));
+    if (const auto ours = translation_of(name)) log::warning("{} does nothing: {}", name, *ours);
+    if (!name.starts_with("HOCKET_") || std::ranges::count(known, name) > 0) continue;
+    if (const std::string meant = suggestion(name, known, ""); !meant.empty())
+      log::warning("{} is no setting: {}", name, meant);
+  }
 }
 
 }  // namespace hocket

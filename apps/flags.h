@@ -55,4 +55,8 @@ struct CommandLine {
 // Errors: unknown_flag (with the nearest name or the translation), bad_value, io (the file).
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);
 
+// Warns of each HOCKET_* variable that is near a setting's and none, and of those of other servers:
+// a variable that nobody reads looks like a setting that was made.
+void warn_of_variables(const std::vector<FlagGroup>& flags);
+
 }  // namespace hocket

@@ -121,15 +121,16 @@ class Readiness {
 Result<int> serve_model(const Arguments& arguments) {
   ServerSettings settings;
   settings.parallel.ep_size = 0;  // not given
-  HOCKET_TRY(const bool go, parse_flags({.command = "serve",
-                                         .about = "OpenAI-compatible server",
-                                         .groups = settings_flags(settings)},
-                                        arguments));
+  const std::vector<FlagGroup> flags = settings_flags(settings);
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "serve", .about = "OpenAI-compatible server", .groups = flags},
+                         arguments));
   if (!go) return 0;
   HOCKET_TRY(const log::Level level, log::parse_level(settings.http.log_level));
   log::set_level(level);
   HOCKET_TRY(const log::Format format, log::parse_format(settings.observe.log_format));
   log::set_format(format);
+  warn_of_variables(flags);
   HOCKET_TRY(const LaunchPlan plan, choose_ranks(settings.parallel));
   HOCKET_TRY_VOID(choose_model(settings));
   HOCKET_TRY_VOID(open_black_box(settings, plan));

@@ -232,7 +232,7 @@ BAD = [
     ({"top_logprobs": 3}, "top_logprobs"),
     ({"logit_bias": {"99999": 1}}, "logit_bias"),
     ({"response_format": {"type": "xml"}}, "response_format.type"),
-    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "", "parameters": {}}}]}, "tools[0].function.name"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
      "messages[0].content[0].type"),
