@@ -351,7 +351,7 @@ def run_page(build, tally):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--build", type=lambda folder: Path(folder).resolve(), required=True)
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--seeds", type=int, metavar="N", help="of the simulation; 1500 where it is not given")
     arguments = parser.parse_args()
