@@ -41,7 +41,8 @@ bool is_stale(const Code& code) {
 // A socket, plain or under TLS: what Beast reads and writes is compiled once for both.
 class Channel {
  public:
-  using executor_type = beast::tcp_stream::executor_type;
+  using executor_type =  // NOLINT(readability-identifier-naming): Asio's
+      beast::tcp_stream::executor_type;
   explicit Channel(asio::io_context& io) : tcp(io) {}
 
   executor_type get_executor() { return tcp.get_executor(); }

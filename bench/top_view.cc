@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace hocket {
@@ -47,7 +48,7 @@ class Page {
   }
   std::string bar(double share) const {
     const int width = std::clamp(frame_.columns - kBarRoom, 10, kBarMax);
-    const int full = std::clamp(static_cast<int>(share * width + 0.5), 0, width);
+    const int full = std::clamp(static_cast<int>(std::lround(share * width)), 0, width);
     const std::string filled(static_cast<size_t>(full), '#');
     return "[" + colored(filled, share >= kHigh ? "31" : "32") +
            std::string(static_cast<size_t>(width - full), '.') + "]";

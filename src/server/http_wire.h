@@ -28,7 +28,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
   using Code = boost::system::error_code;
-  using executor_type = Socket::executor_type;
+  using executor_type = Socket::executor_type;  // NOLINT(readability-identifier-naming): Asio's
 
   // Without `tls` the bytes are plain.
   HttpWire(Socket socket, std::shared_ptr<boost::asio::ssl::context> tls);

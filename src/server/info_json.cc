@@ -15,7 +15,7 @@ Json set_or_null(const std::string& secret) {
   return secret.empty() ? Json() : Json("set");
 }
 
-Json settings_json(const ServerSettings& s) {
+Json model_settings(const ServerSettings& s) {
   const PrefillChoice prefill = choose_prefill(s).value_or(PrefillChoice());
   return {{"model_path", s.model.model_path},
           {"tokenizer_path", s.model.tokenizer_path},
@@ -60,7 +60,23 @@ Json settings_json(const ServerSettings& s) {
           {"radix_eviction_policy", s.scheduler.radix_eviction_policy},
           {"kv_events", s.scheduler.kv_events},
           {"decode_log_interval", s.scheduler.decode_log_interval},
-          {"host", s.http.host},
+          {"cpu_bind", s.compute.cpu_bind},
+          {"num_threads", s.compute.num_threads},
+          {"combine_groups", s.compute.combine_groups},
+          {"mla_form", s.compute.mla_form},
+          {"ep_size", s.parallel.ep_size},
+          {"dp_routing", s.parallel.dp_routing},
+          {"ep_link_gbit", s.parallel.ep_link_gbit},
+          {"ep_link_latency_us", s.parallel.ep_link_latency_us},
+          {"overlap", s.parallel.overlap},
+          {"overlap_plan", s.parallel.overlap_plan},
+          {"enable_two_batch_overlap", s.parallel.enable_two_batch_overlap},
+          {"enable_single_batch_overlap", s.parallel.enable_single_batch_overlap},
+          {"tbo_token_distribution_threshold", s.parallel.tbo_token_distribution_threshold}};
+}
+
+Json service_settings(const ServerSettings& s) {
+  return {{"host", s.http.host},
           {"port", s.http.port},
           {"api_key", set_or_null(s.http.api_key)},
           {"admin_api_key", set_or_null(s.http.admin_api_key)},
@@ -89,20 +105,13 @@ Json settings_json(const ServerSettings& s) {
           {"metrics_compat", s.observe.metrics_compat},
           {"tool_call_parser", s.answers.tool_call_parser},
           {"reasoning_parser", s.answers.reasoning_parser},
-          {"reasoning_field", s.answers.reasoning_field},
-          {"cpu_bind", s.compute.cpu_bind},
-          {"num_threads", s.compute.num_threads},
-          {"combine_groups", s.compute.combine_groups},
-          {"mla_form", s.compute.mla_form},
-          {"ep_size", s.parallel.ep_size},
-          {"dp_routing", s.parallel.dp_routing},
-          {"ep_link_gbit", s.parallel.ep_link_gbit},
-          {"ep_link_latency_us", s.parallel.ep_link_latency_us},
-          {"overlap", s.parallel.overlap},
-          {"overlap_plan", s.parallel.overlap_plan},
-          {"enable_two_batch_overlap", s.parallel.enable_two_batch_overlap},
-          {"enable_single_batch_overlap", s.parallel.enable_single_batch_overlap},
-          {"tbo_token_distribution_threshold", s.parallel.tbo_token_distribution_threshold}};
+          {"reasoning_field", s.answers.reasoning_field}};
+}
+
+Json settings_json(const ServerSettings& s) {
+  Json all = model_settings(s);
+  all.update(service_settings(s));
+  return all;
 }
 
 template <class T>

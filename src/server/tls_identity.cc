@@ -32,6 +32,7 @@ Error bad_file(std::string_view what, const std::string& file, const char* flag)
 }
 
 // Of the protocols that a client offers: ours, if it is among them.
+// NOLINTNEXTLINE(readability-function-size): the arguments that OpenSSL gives
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_len,
                     const unsigned char* offered, unsigned int offered_len, void*) {
   static constexpr unsigned char kOurs[] = "\x08http/1.1";

@@ -8,7 +8,7 @@
 #include "base/result.h"
 
 namespace boost::asio::ssl {
-class context;
+class context;  // NOLINT(readability-identifier-naming): Asio's
 }
 
 namespace hocket {

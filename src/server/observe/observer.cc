@@ -150,7 +150,7 @@ Result<Json> Observer::configure(const Json& body) {
   if (!log_level.empty()) log::set_level(*log::parse_level(log_level));
   level_ = static_cast<RequestLogLevel>(level);
   logs_ = logs;
-  const Json now = told();
+  Json now = told();
   log::info("logging: {}", now.dump());
   return now;
 }

@@ -45,6 +45,12 @@ Result<std::string> text_of(const Json& content, const std::string& at) {
   return text;
 }
 
+bool has_text(const Json& message) {
+  const auto content = message.find("content");
+  return content != message.end() && content->is_string() &&
+         !content->get_ref<const std::string&>().empty();
+}
+
 class Conversation {
  public:
   explicit Conversation(Json& out) : out_(out) {}
@@ -123,8 +129,7 @@ class Conversation {
       HOCKET_TRY(text, text_of(*found, fmt::format("{}.{}", at, name)));
     }
     if (text.empty()) return {};
-    if (open_ && (out_.back()["content"] != "" || out_.back().contains("tool_calls")))
-      open_ = false;
+    if (open_ && (has_text(out_.back()) || out_.back().contains("tool_calls"))) open_ = false;
     Json& message = assistant();
     message["reasoning_content"] = message.value("reasoning_content", "") + text;
     return {};

@@ -11,7 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kFunction = "<function=";
+constexpr std::string_view kClose = "</tool_call>", kFunction = "<function=";
 
 class TaggedReader final : public CallReader {
  public:
