@@ -1,5 +1,6 @@
 """What the official client sees: chat, completions, streams, log-probabilities, choices, stops, seeds, errors."""
 
+import contextlib
 import concurrent.futures
 import json
 import time
@@ -350,8 +351,8 @@ def test_sigterm_lets_a_stream_finish(start):
     next(chunks)
     server.process.terminate()
     time.sleep(0.1)
-    with pytest.raises(OSError):
-        server.get("/v1/models", timeout=2)  # nobody new
+    with contextlib.suppress(OSError):  # it may be over already
+        assert server.get("/v1/models", timeout=2)[0] == 503  # nobody new
     reasons = [c.finish_reason for chunk in chunks for c in chunk.choices if c.finish_reason]
     assert reasons == ["length"]
     assert server.process.wait(10) == 0
