@@ -207,6 +207,13 @@ class Cluster:
                 time.sleep(0.02)
         return time.monotonic() - began
 
+    def wait_listening(self, rank, limit_s=10):
+        """Until a rank answers, ready or not."""
+        deadline = time.monotonic() + limit_s
+        while (state := self.readiness(rank))[0] == 0:
+            assert time.monotonic() < deadline, f"rank {rank} does not listen after {limit_s} s: {state}"
+            time.sleep(0.02)
+
     def wait_doors(self, limit_s=10):
         """Until every rank knows where to hand requests on to."""
         deadline = time.monotonic() + limit_s

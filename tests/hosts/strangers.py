@@ -36,6 +36,7 @@ def refused(flags, *words):
         ranks.processes.append(other)
         other.start()
         line = ends_with(other, LOST_RANK_STATUS, *words)
+        ranks.wait_listening(0)  # it may be at its own model still
         assert ranks.readiness(0)[0] == 503 and "rank 1" in ranks.readiness(0)[1], ranks.readiness(0)
         ranks.processes[1].start()
         ranks.wait_ready()
