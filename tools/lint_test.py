@@ -82,6 +82,17 @@ class LintTest(unittest.TestCase):
         self.write("src/c.h", "int d;\n")
         self.assertNotEqual(key, lint.Seen(self.root, seen.folder).key("src/a.cc", "rules"))
 
+    def test_only_files_whose_includes_changed_since_a_commit_are_looked_at(self):
+        self.write("src/a.cc", '#include "b.h"\n')
+        self.write("src/b.h", '#include "c.h"\n')
+        self.write("src/c.h", "int c;\n")
+        self.write("src/d.cc", "int d;\n")
+        untouched = lambda changed: [f for f in ("src/a.cc", "src/d.cc") if lint.Seen(self.root, self.root / "seen", changed).is_untouched(f)]
+        self.assertEqual(untouched({"src/c.h", "README.md"}), ["src/d.cc"])
+        self.assertEqual(untouched({"src/d.cc"}), ["src/a.cc"])
+        self.assertEqual(untouched(set()), ["src/a.cc", "src/d.cc"])
+        self.assertEqual(untouched(None), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -18,7 +18,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +40,8 @@ class Tally:
         self.out = out or sys.stdout
 
     def line(self, text):
-        print(text, file=self.out, flush=True)
+        self.out.write(text + "\n")  # at once: others print too
+        self.out.flush()
 
     def ok(self, name, detail=""):
         self.passed += 1
@@ -49,9 +53,13 @@ class Tally:
 
     def fail(self, name, output="", detail=""):
         self.failed.append(name)
-        for text in output.rstrip().splitlines():
-            self.line("    " + text)
-        self.line(f"FAILED  {name}  {detail}".rstrip())
+        above = [f"    {text}" for text in output.rstrip().splitlines()]
+        self.line("\n".join([*above, f"FAILED  {name}  {detail}".rstrip()]))
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
 
     def close(self):
         for name in self.failed:
@@ -78,10 +86,10 @@ class Program:
             start_new_session=True,
         )
         self.timed_out = False
-        signal.signal(signal.SIGALRM, self._stop)
-        signal.alarm(LIMIT_S)
+        self.limit = threading.Timer(LIMIT_S, self._stop)
+        self.limit.start()
 
-    def _stop(self, *_):
+    def _stop(self):
         self.timed_out = True
         os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -92,7 +100,7 @@ class Program:
     def end(self):
         """The exit status as words, empty when it was 0."""
         status = self.process.wait()
-        signal.alarm(0)
+        self.limit.cancel()
         if self.timed_out:
             return f"killed after {LIMIT_S} s"
         if status < 0:
@@ -349,6 +357,29 @@ def run_page(build, tally):
     return None
 
 
+def jobs_of(build, wanted):
+    """What is to be run: what runs beside each other, the long ones first; and what has servers of its own and runs alone."""
+    beside = []
+    programs = [p for p in build.glob("*_test") if os.access(p, os.X_OK)]
+    for program in sorted(programs, key=lambda p: -p.stat().st_size):
+        kernels = program.name == "kernels_test"
+        if ("kernels" if kernels else "unit") in wanted:
+            beside.append(partial(run_gtest, program))
+        elif not kernels:
+            suites = [SUITES[part] for part in wanted if part in SUITES]
+            if suites:
+                beside.append(partial(run_gtest, program, only=":".join(suites)))
+    if "unit" in wanted:
+        beside += [run_tools, partial(run_rust, build)]
+    if "golden" in wanted:
+        beside.append(partial(run_golden, build))
+    beside += [partial(run_pytest, build, part=part) for part in ("manifests", "packages") if part in wanted]
+    alone = [partial(run_pytest, build, part=part) for part in ("api", "clients") if part in wanted]
+    alone += [partial(run_hosts, build)] if "hosts" in wanted else []
+    alone += [partial(run_page, build)] if "page" in wanted else []
+    return beside, alone
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=lambda folder: Path(folder).resolve(), required=True)
@@ -366,29 +397,20 @@ def main():
     # the page, where the drawn answers of the bundled model are not always those that are likely.
     every = ("unit", "kernels", "golden", "api", "manifests", "packages", "hosts")
     wanted = arguments.parts or every
-    tally = Tally()
-    programs = sorted(p for p in arguments.build.glob("*_test") if os.access(p, os.X_OK))
-    if "unit" in wanted:
-        run_tools(tally)
-        run_rust(arguments.build, tally)
-    for program in programs:
-        kernels = program.name == "kernels_test"
-        if ("kernels" if kernels else "unit") in wanted:
-            run_gtest(program, tally)
-        elif not kernels:
-            suites = [SUITES[part] for part in wanted if part in SUITES]
-            if suites:
-                run_gtest(program, tally, ":".join(suites))
-    if "golden" in wanted:
-        run_golden(arguments.build, tally)
-    for part in ("api", "clients", "manifests", "packages"):
-        if part in wanted:
-            run_pytest(arguments.build, tally, part)
-    if "hosts" in wanted:
-        run_hosts(arguments.build, tally)
-    if "page" in wanted:
-        run_page(arguments.build, tally)
-    return tally.close()
+    beside, alone = jobs_of(arguments.build, wanted)
+    total = Tally()
+
+    def run(job):
+        tally = Tally()
+        job(tally)
+        return tally
+
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        for tally in pool.map(run, beside):
+            total.add(tally)
+    for job in alone:
+        total.add(run(job))
+    return total.close()
 
 
 if __name__ == "__main__":
