@@ -78,6 +78,7 @@ Result<int> one_batch(const Arguments& arguments) {
          "of them, in the same pages for all sequences of a decode", ""},
         {"output-len", &o.output_len, "decode steps of a round", ""},
         {"rounds", &o.rounds, "counted rounds", ""},
+        {"by-operation", &o.by_operation, "also what each operation takes, of the limits too", ""},
         {"json", &o.json, "one object a line", ""}}});
   HOCKET_TRY(const bool go, parse_flags({.command = "bench one-batch",
                                          .about = "prefill and decode of a whole model, no server",

@@ -13,6 +13,7 @@
 #include "base/quantile.h"
 #include "bench/dummy_shape.h"
 #include "bench/limits.h"
+#include "bench/pass_profile.h"
 #include "compute/weights/progress_bar.h"
 #include "engine/cost.h"
 #include "engine/runner.h"
@@ -31,21 +32,14 @@ struct Work {
   double seconds = 0, bytes = 0;
   Operations operations;
   int64_t experts_hit = 0;  // distinct ones, summed over layers and passes
+  int passes = 0;
+  PassProfile profile;
 };
 
-// Counts the distinct experts of each layer's rows.
-class ExpertCounter final : public ForwardProbe {
- public:
-  void after(int, Op op, const Half& half) override {
-    if (op != Op::dispatch_wait) return;
-    const std::span<const int32_t> offsets = half.state.arrived.peek().offsets;
-    for (size_t e = 1; e < offsets.size(); ++e) hit_ += offsets[e] > offsets[e - 1] ? 1 : 0;
-  }
-  int64_t take() { return std::exchange(hit_, 0); }
-
- private:
-  int64_t hit_ = 0;
-};
+// Of all layers.
+int experts_of(const ModelConfig& model) {
+  return model.moe.num_experts * static_cast<int>(std::ranges::count(model.layer_is_moe, true));
+}
 
 // Sequences that grow by random tokens, each in pages of its own but for a shared prefix.
 class Bench {
@@ -57,6 +51,7 @@ class Bench {
         pages_for(options.context_len + options.output_len, runner.info().page_tokens);
     shared_pages_ =
         std::min(options.shared_prefix, options.context_len) / runner.info().page_tokens;
+    experts_all_ = experts_of(runner.info().model);
   }
 
   // The prompt of one sequence in chunks, and the logits of its last row.
@@ -143,16 +138,20 @@ class Bench {
   // batch really has.
   void add(Work& work, PassShape pass) {
     const TimePoint start = RealClock().now();
-    runner_.forward(batch_, {}, &counter_);
+    probe_.begin();
+    runner_.forward(batch_, {}, &probe_);
     const int wanted = static_cast<int>(batch_.output_rows.size());
     const int block = runner_.plan().work.max_logits_rows;
     for (int row = 0; row < wanted; row += block)
       runner_.logits(row, std::min(block, wanted - row));
     work.seconds += to_seconds(RealClock().now() - start);
-    const int64_t hit = counter_.take();
-    work.experts_hit += hit;
-    pass.experts_hit = static_cast<double>(hit);
+    const PassProbe::Found found = probe_.end();
+    work.experts_hit += found.experts_hit;
+    pass.experts_hit = static_cast<double>(found.experts_hit);
     pass.outputs = wanted;
+    ++work.passes;
+    work.profile.add(found.profile);
+    work.profile.add_work(pass, cost_, experts_all_);
     work.bytes += cost_.bytes(pass);
     const Operations operations = cost_.operations(pass);
     work.operations.floats += operations.floats;
@@ -163,11 +162,11 @@ class Bench {
   Runner& runner_;
   const ModelCost& cost_;
   const int chunk_;
-  int pages_per_sequence_ = 0, shared_pages_ = 0;
+  int pages_per_sequence_ = 0, shared_pages_ = 0, experts_all_ = 0;
   std::mt19937 random_{1};
   ForwardBatch batch_;
   std::vector<Sequence> sequences_;
-  ExpertCounter counter_;
+  PassProbe probe_;
 };
 
 struct Case {
@@ -226,6 +225,9 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
   });
   const auto hit = spread_of(
       c.rounds, [&](const Work& w) { return static_cast<double>(w.experts_hit) / steps; });
+  PassProfile profile;
+  int passes = 0;
+  for (const Work& work : c.rounds) profile.add(work.profile), passes += work.passes;
   if (options.json) {
     nlohmann::ordered_json line = c.keys;
     if (c.batch > 0) line["output_len"] = options.output_len;
@@ -240,6 +242,7 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
                  {"peak", limits.peak_name},
                  {"plan_fraction", plan.median},
                  {"experts_hit", hit.median}});
+    if (options.by_operation) line["operations"] = by_operation_json(profile, passes, speed);
     fmt::print("{}\n", line.dump());
   } else {
     fmt::print(
@@ -247,6 +250,7 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
         "{:.3f} of read bandwidth | {:.3f} of {} peak | {:.2f} of plan | {:.0f} of {} experts\n",
         c.name, rate.median, rate.low, rate.high, us.median, us.low, us.high, read.median,
         peak.median, limits.peak_name, plan.median, hit.median, experts_all);
+    if (options.by_operation) fmt::print("{}", by_operation(profile, passes, speed));
   }
 }
 
@@ -373,10 +377,7 @@ Result<void> run(BenchOneBatchOptions& options) {
     }
   }
   print_head(*runner, limits, resident, options.json);
-  const ModelConfig& model = runner->info().model;
-  const int experts_all =
-      model.moe.num_experts * static_cast<int>(std::ranges::count(model.layer_is_moe, true));
-  for (const Case& c : cases) print(c, options, limits, experts_all);
+  for (const Case& c : cases) print(c, options, limits, experts_of(runner->info().model));
   return {};
 }
 

@@ -14,11 +14,12 @@ struct BenchOneBatchOptions {
   std::string shape = "small";
   std::vector<int> input_lens = {512, 2048};
   std::vector<int> batches = {1, 4, 16, 32};
-  int context_len = 128;  // tokens that each sequence holds when decoding begins
-  int shared_prefix = 0;  // of them, in the same pages for all sequences: whole pages
-  int output_len = 32;    // decode steps of a round
-  int rounds = 5;         // counted; one more goes before
-  bool json = false;      // one object a line
+  int context_len = 128;      // tokens that each sequence holds when decoding begins
+  int shared_prefix = 0;      // of them, in the same pages for all sequences: whole pages
+  int output_len = 32;        // decode steps of a round
+  int rounds = 5;             // counted; one more goes before
+  bool json = false;          // one object a line
+  bool by_operation = false;  // what each operation takes, below each case
 };
 
 // One line a case, medians with least and most over the rounds:
