@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs every test, prints each one's name, and closes with `N passed, N failed`; exit 1 when one failed.
 
-    tools/run_tests.py --build BUILD [PART...] [--seeds N]      without a part: all of them but clients and page
+    tools/run_tests.py --build BUILD [PART...] [--seeds N]      without a part: all of them but clients
 
 Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
 (those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
@@ -393,9 +393,8 @@ def main():
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
-    # These hold every test once but those of foreign clients, whose packages take longer to install than all of them to run, and those of
-    # the page, where the drawn answers of the bundled model are not always those that are likely.
-    every = ("unit", "kernels", "golden", "api", "manifests", "packages", "hosts")
+    # These hold every test once but those of foreign clients, whose packages take longer to install than all of them to run.
+    every = ("unit", "kernels", "golden", "api", "manifests", "packages", "page", "hosts")
     wanted = arguments.parts or every
     beside, alone = jobs_of(arguments.build, wanted)
     total = Tally()

@@ -1,5 +1,5 @@
 // The shell: which page, light or dark, the key, the shortcuts.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ChatPage } from "./chat/chat.jsx";
 import { start } from "./chat/talk.js";
 import { ExpertsPage } from "./experts/experts.jsx";
@@ -103,8 +103,9 @@ function HelpDialog({ onClose }) {
 
 const isTyping = (element) => ["INPUT", "TEXTAREA", "SELECT"].includes(element?.tagName) || element?.isContentEditable;
 
-function useShortcuts(showHelp) {
-  useEffect(() => {
+// Here, as in App, the listeners are there before anything is seen: no key that is pressed at once is lost.
+function useShortcuts(showHelp, toComposer) {
+  useLayoutEffect(() => {
     const onKey = (event) => {
       if (event.ctrlKey || event.metaKey) return;
       if (event.altKey) {
@@ -118,8 +119,7 @@ function useShortcuts(showHelp) {
       } else if (isTyping(event.target)) return;
       else if (event.key === "?") showHelp();
       else if (event.key === "/") {
-        go("chat");
-        setTimeout(() => document.getElementById("composer")?.focus(), 0);
+        toComposer();
         event.preventDefault();
       }
     };
@@ -134,7 +134,8 @@ export function App() {
   const [help, setHelp] = useState(false);
   const [turn, setTurn] = useState(0); // a new key: the page begins anew
   const { choice } = useStore(theme);
-  useEffect(() => {
+  const wantsComposer = useRef(false); // as soon as the chat is there
+  useLayoutEffect(() => {
     const onHash = () => setName(nameHere());
     let mayAsk = true; // once, until the user gives one
     const onKey = () => {
@@ -154,10 +155,22 @@ export function App() {
       off();
     };
   }, []);
-  useShortcuts(() => setHelp(true));
+  const focusComposer = () => {
+    const box = document.getElementById("composer");
+    box?.focus();
+    wantsComposer.current = box === null;
+  };
+  useShortcuts(
+    () => setHelp(true),
+    () => {
+      go("chat");
+      focusComposer();
+    },
+  );
   const page = pages.find((p) => p.name === name) ?? pages[0];
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = `${page.title} · hocket`;
+    if (wantsComposer.current) focusComposer();
   }, [page]);
   return (
     <div class="shell">

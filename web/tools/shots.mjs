@@ -1,9 +1,9 @@
 // The pictures of docs/page.md: `node tools/shots.mjs [FOLDER]`, with a server of two ranks over a link of 1 Gbit/s and some traffic.
 import { fileURLToPath } from "node:url";
-import { closeBrowser, openBrowser, openPage, say, startServer } from "../test/harness.mjs";
+import { closeBrowser, onePage, openBrowser, say, startServer } from "../test/harness.mjs";
 
 const folder = process.argv[2] ?? fileURLToPath(new URL("../../docs/img", import.meta.url));
-const server = await startServer("--ep-size", "2", "--num-threads", "1", "--ep-link-gbit", "1", "--ep-link-latency-us", "50", "--max-total-tokens", "16384");
+const server = await startServer(["--ep-size", "2", "--num-threads", "1", "--ep-link-gbit", "1", "--ep-link-latency-us", "50", "--max-total-tokens", "16384"]);
 await openBrowser();
 
 // Readers that come and go: one more after another, each with a prompt of its own length.
@@ -68,12 +68,12 @@ const prepare = {
 let readers = [];
 for (const { name, path, options, traffic } of shots) {
   if (traffic && readers.length === 0) readers = Array.from({ length: 14 }, (_, i) => reader(i));
-  const { page, end } = await openPage(server, path, options);
-  await page.waitForTimeout(1200);
-  await (prepare[name] ?? prepare[name.replace(/-(dark|phone)$/, "")])?.(page);
-  await page.waitForTimeout(300);
-  await page.screenshot({ path: `${folder}/${name}.png` });
-  await end();
+  await onePage(server, { path, ...options }, async (page) => {
+    await page.waitForTimeout(1200);
+    await (prepare[name] ?? prepare[name.replace(/-(dark|phone)$/, "")])?.(page);
+    await page.waitForTimeout(300);
+    await page.screenshot({ path: `${folder}/${name}.png` });
+  });
 }
 going = false;
 await Promise.all(readers);

@@ -23,7 +23,9 @@ async function run(mode, act) {
   const db = await opened;
   if (db === null) return undefined;
   return new Promise((resolve) => {
-    const request = act(db.transaction(STORE, mode).objectStore(STORE));
+    const transaction = db.transaction(STORE, mode);
+    const request = act(transaction.objectStore(STORE));
+    transaction.commit?.(); // now: a page that is left a moment later would undo it
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => resolve(undefined);
   });

@@ -14,7 +14,11 @@ const change = (part) => talk.set((old) => ({ ...old, ...part }));
 export async function load() {
   if (talk.get().loaded) return;
   const kept = await shelf.readAll();
-  talk.set((old) => ({ ...old, loaded: true, all: kept.sort((a, b) => b.changed - a.changed) }));
+  // What was said meanwhile is newer than what was kept.
+  talk.set((old) => {
+    const others = kept.filter((c) => !old.all.some((own) => own.id === c.id));
+    return { ...old, loaded: true, all: [...old.all, ...others.sort((a, b) => b.changed - a.changed)] };
+  });
 }
 
 function keep(conversation) {
