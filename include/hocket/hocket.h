@@ -35,7 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HOCKET_API_VERSION 1
+#define HOCKET_API_VERSION 2
 
 #if defined(__GNUC__)
 #define HOCKET_API __attribute__((visibility("default")))
@@ -70,6 +70,18 @@ enum {
   HOCKET_FAILED = 4     /* see error */
 };
 
+/* The form of an answer's text, and what hocket_request.grammar then holds. Before each token all
+ * that would leave the form are masked, so the answer has it unless max_new_tokens cuts it off. */
+enum {
+  HOCKET_FREE_TEXT = 0,
+  HOCKET_JSON_SCHEMA = 1,   /* a JSON schema; "{}": any JSON */
+  HOCKET_REGEX = 2,         /* of the whole text, in Rust's syntax without look-around */
+  HOCKET_EBNF = 3,          /* as llama.cpp (GBNF) and xgrammar write it; begins at `root` */
+  HOCKET_LARK = 4,          /* as llguidance reads it */
+  HOCKET_CHOICE = 5,        /* a JSON array of texts, of which one is the answer */
+  HOCKET_STRUCTURAL_TAG = 6 /* free text in which triggers begin parts of a form, in JSON */
+};
+
 typedef struct hocket_options hocket_options;
 typedef struct hocket_engine hocket_engine;
 
@@ -96,7 +108,9 @@ typedef struct hocket_info {
   int32_t has_tokenizer, has_chat_template;
 } hocket_info;
 
-/* One request. hocket_request_init fills it; arrays are read before the call returns. */
+#define HOCKET_NO_PRIORITY INT32_MIN
+
+/* One request. hocket_request_init fills it; arrays and texts are read before the call returns. */
 typedef struct hocket_request {
   size_t struct_size;
   const int32_t* prompt;
@@ -118,6 +132,10 @@ typedef struct hocket_request {
   const int32_t* bias_tokens; /* ascending; bias[i] is added to the logit of bias_tokens[i] */
   const float* bias;
   size_t bias_count;
+  /* Since version 2. */
+  const char* grammar;  /* what grammar_kind says; NULL where it is HOCKET_FREE_TEXT */
+  int32_t grammar_kind; /* compiled beside the engine: the request waits for it */
+  int32_t priority;     /* larger first, with the option enable-priority-scheduling */
 } hocket_request;
 
 /* News of a request. Pointers hold until the handler returns. */

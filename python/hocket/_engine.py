@@ -23,7 +23,9 @@ Prompt = Union[str, Sequence[int], Sequence[Message]]  # text as it stands, toke
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, by OpenAI's names. None: as the model's files say; max_tokens: the rest of the context."""
+    """How tokens are chosen, by OpenAI's names. None: as the model's files say; max_tokens: the rest of the context.
+
+    From json_schema on one may be given: the form that the text has. JSON is an object, or its text."""
 
     max_tokens: Optional[int] = None
     min_tokens: Optional[int] = None
@@ -41,6 +43,13 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     logprobs: Optional[int] = None
     skip_special_tokens: bool = True
+    priority: Optional[int] = None  # larger first, with enable_priority_scheduling=True
+    json_schema: Union[str, Mapping[str, Any], None] = None
+    regex: Optional[str] = None
+    ebnf: Optional[str] = None
+    lark: Optional[str] = None
+    choice: Optional[Sequence[str]] = None
+    structural_tag: Union[str, Mapping[str, Any], None] = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,18 @@ def _output(pieces: list[Piece]) -> Output:
 def _ints(values: Iterable[int]) -> Any:
     listed = list(values)
     return (ctypes.c_int32 * len(listed))(*listed)
+
+
+def _form(wanted: Sampling) -> Optional[tuple[int, bytes]]:
+    """The kind of grammar and its text; None: free text."""
+    given = [name for name in lib.GRAMMARS if getattr(wanted, name) is not None]
+    if len(given) > 1:
+        raise TypeError(f"an answer has one form, not both {given[0]} and {given[1]}")
+    if not given:
+        return None
+    value = getattr(wanted, given[0])
+    text = value if isinstance(value, str) else json.dumps(list(value) if given[0] == "choice" else value)
+    return lib.GRAMMARS[given[0]], text.encode()
 
 
 class Stream(Iterator[Piece]):
@@ -378,6 +399,7 @@ class Engine:
             "repetition_penalty": wanted.repetition_penalty,
             "seed": wanted.seed,
             "logprobs": wanted.logprobs,
+            "priority": wanted.priority,
         }
         for name, value in given.items():
             if value is not None:
@@ -392,6 +414,8 @@ class Engine:
         request.bias_tokens = _ints(token for token, _ in bias)
         request.bias = (ctypes.c_float * len(bias))(*(value for _, value in bias))
         request.bias_count = len(bias)
+        if (form := _form(wanted)) is not None:
+            request.grammar_kind, request.grammar = form
         return request
 
     def _begin(self, prompt: Prompt, wanted: Sampling, listener: Listener) -> int:

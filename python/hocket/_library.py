@@ -8,8 +8,9 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64
 from pathlib import Path
 from typing import Any
 
-API_VERSION = 1
+API_VERSION = 2
 NAME = "libhocket.so.0"
+GRAMMARS = {"json_schema": 1, "regex": 2, "ebnf": 3, "lark": 4, "choice": 5, "structural_tag": 6}
 FINISH = {1: "stop", 2: "length", 3: "abort", 4: "error"}
 
 
@@ -71,6 +72,9 @@ class Request(ctypes.Structure):
         ("bias_tokens", POINTER(c_int32)),
         ("bias", POINTER(c_float)),
         ("bias_count", c_size_t),
+        ("grammar", c_char_p),
+        ("grammar_kind", c_int32),
+        ("priority", c_int32),
     ]
 
 

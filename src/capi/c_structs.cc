@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "capi/request_rules.h"
+
 namespace hocket {
 namespace {
 
@@ -69,6 +71,7 @@ hocket_request default_request(const OfflineEngine& engine) {
   r.repetition_penalty = s.repetition_penalty;
   r.seed = s.seed;
   r.logprobs = -1;
+  r.priority = HOCKET_NO_PRIORITY;
   return r;
 }
 
@@ -91,7 +94,11 @@ Result<TextRequest> read_request(const OfflineEngine& engine, const hocket_reque
   s.ignore_eos = r.ignore_eos != 0;
   s.seed = r.seed;
   s.num_top_logprobs = r.logprobs;
+  if (r.priority != HOCKET_NO_PRIORITY) out.priority = r.priority;
   HOCKET_TRY_VOID(read_lists(r, out));
+  if (r.grammar_kind == HOCKET_FREE_TEXT && r.grammar == nullptr) return out;
+  HOCKET_TRY_VOID(need(r.grammar, "grammar"));
+  HOCKET_TRY(s.grammar, read_grammar(r.grammar_kind, r.grammar));
   return out;
 }
 

@@ -40,7 +40,7 @@ Result<void> hand_out(T ours, T* theirs, const char* name) {
 
 std::vector<TokenId> token_ids(const int32_t* ids, size_t count);
 hocket_request default_request(const OfflineEngine& engine);
-// Errors: bad_value.
+// Errors: bad_value; invalid_request (a grammar that is none).
 Result<TextRequest> read_request(const OfflineEngine& engine, const hocket_request* theirs);
 
 // Calls the handler with each event, in the header's words. Keeps what the pointers point to.

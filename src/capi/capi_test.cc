@@ -3,92 +3,18 @@
 #include <gtest/gtest.h>
 #include <hocket/hocket.h>
 
-#include <atomic>
 #include <cmath>
-#include <cstring>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "capi/testing.h"
+
+namespace hocket::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr const char* kModel = HOCKET_SOURCE_DIR "/models/hocket-tiny-qwen3-moe";
-constexpr const char* kSum = R"([{"role": "user", "content": "What is 17 + 25?"}])";
-constexpr const char* kStory =
-    R"([{"role": "user", "content": "Tell me a story about a fox and a lantern."}])";
-
-// What a handler has seen of one request.
-struct Heard {
-  std::string text, stop_text;
-  std::vector<int32_t> tokens;
-  std::vector<float> logprobs;
-  int finish = HOCKET_GOES_ON, num_last = 0, error = 0, cached_tokens = 0, generated_tokens = 0;
-  std::atomic<bool> ended = false;
-};
-
-int hear(const hocket_event* event, void* user) {
-  Heard& heard = *static_cast<Heard*>(user);
-  EXPECT_EQ(heard.num_last, 0) << "an event after the last";
-  EXPECT_EQ(event->struct_size, sizeof *event);
-  EXPECT_EQ(event->text[event->text_length], 0);
-  heard.text.append(event->text, event->text_length);
-  if (event->token >= 0) heard.tokens.push_back(event->token);
-  if (event->token >= 0) heard.logprobs.push_back(event->logprob);
-  if (event->finish == HOCKET_GOES_ON) return 0;
-  heard.finish = event->finish;
-  heard.cached_tokens = event->cached_tokens;
-  heard.generated_tokens = event->generated_tokens;
-  if (event->stop_text != nullptr) heard.stop_text = event->stop_text;
-  heard.error = event->error;
-  ++heard.num_last;
-  heard.ended = true;
-  return 0;
-}
-
-void wait_for(const Heard& heard) {
-  while (!heard.ended) std::this_thread::yield();
-}
-
-class Capi : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    hocket_options* options = hocket_options_new();
-    ASSERT_EQ(hocket_options_set(options, "model-path", kModel), HOCKET_OK);
-    ASSERT_EQ(hocket_options_set(options, "max-total-tokens", "8192"), HOCKET_OK);
-    ASSERT_EQ(hocket_options_set(options, "num-threads", "1"), HOCKET_OK);
-    ASSERT_EQ(hocket_engine_open(options, &engine), HOCKET_OK) << hocket_error_message();
-    hocket_options_free(options);
-  }
-  static void TearDownTestSuite() {
-    EXPECT_EQ(hocket_engine_close(engine), HOCKET_OK);
-    engine = nullptr;
-  }
-
-  // A greedy request for an answer to `messages`; the prompt lives as long as the fixture.
-  hocket_request ask(const char* messages) {
-    hocket_tokens prompt{};
-    EXPECT_EQ(hocket_chat_tokens(engine, messages, nullptr, &prompt), HOCKET_OK)
-        << hocket_error_message();
-    prompts_.emplace_back(prompt.data, prompt.data + prompt.count);
-    hocket_tokens_free(&prompt);
-    hocket_request request{.struct_size = sizeof request};
-    EXPECT_EQ(hocket_request_init(engine, &request), HOCKET_OK);
-    request.prompt = prompts_.back().data();
-    request.prompt_count = prompts_.back().size();
-    request.temperature = 0;
-    request.max_new_tokens = 64;
-    return request;
-  }
-
-  static inline hocket_engine* engine = nullptr;
-
- private:
-  std::vector<std::vector<int32_t>> prompts_;
-};
 
 TEST_F(Capi, AnswersASum) {
   const hocket_request request = ask(kSum);
@@ -364,3 +290,4 @@ TEST(CapiOpen, ClosingEndsWhatRuns) {
 }
 
 }  // namespace
+}  // namespace hocket::testing

@@ -177,6 +177,7 @@ Result<void> OfflineEngine::load(const ServerSettings& settings) {
   if (std::filesystem::exists(folder / "tokenizer.json")) {
     HOCKET_TRY(tokenizer_, Tokenizer::load(folder));
     options.tokenizer_eos = tokenizer_->eos_id();
+    options.grammars = {.tokenizer = tokenizer_->handle(), .folder = folder};
     if (settings.model.chat_template.empty()) {
       HOCKET_TRY(chat_template_, ChatTemplate::load(folder, *tokenizer_));
     } else {
@@ -245,6 +246,7 @@ Result<void> OfflineEngine::submit(RequestId id, TextRequest request, Listener l
   auto taken = engine_->submit({.id = id,
                                 .prompt = std::move(request.prompt),
                                 .sampling = std::move(request.sampling),
+                                .priority = request.priority,
                                 .arrived = RealClock().now()});
   if (!taken) table_->forget(id);
   return taken;

@@ -24,6 +24,7 @@ struct TextRequest {
   std::vector<TokenId> prompt;
   SamplingParams sampling;  // with stop strings; max_new_tokens 0: the rest of the context
   SpecialTokens special = SpecialTokens::skip;
+  std::optional<int> priority;
 };
 
 // How a request ended.

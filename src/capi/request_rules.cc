@@ -1,6 +1,12 @@
 #include "capi/request_rules.h"
 
+#include <hocket/hocket.h>
+
 #include <algorithm>
+
+#include "text/grammar/ebnf.h"
+#include "text/grammar/spellings.h"
+#include "text/grammar/structural_tag.h"
 
 namespace hocket {
 namespace {
@@ -46,7 +52,59 @@ Result<Json> read_json(const char* what, std::string_view text) {
   return parsed;
 }
 
+Result<std::string> choices_as_regex(std::string_view text) {
+  HOCKET_TRY(const Json list, read_json("grammar", text));
+  const auto is_text = [](const Json& one) { return one.is_string(); };
+  if (!list.is_array() || list.empty() || !std::ranges::all_of(list, is_text))
+    return refuse("grammar", "of HOCKET_CHOICE must be an array of at least one text");
+  return regex_of_choices(list.get<std::vector<std::string>>());
+}
+
+Result<GrammarSpec> spell(int kind, std::string_view text) {
+  switch (kind) {
+    case HOCKET_JSON_SCHEMA: {
+      HOCKET_TRY(const Json schema, read_json("grammar", text));
+      if (!schema.is_object() && !schema.is_boolean())
+        return refuse("grammar", "of HOCKET_JSON_SCHEMA must be an object");
+      return GrammarSpec{.kind = GrammarKind::json_schema, .text = std::string(text)};
+    }
+    case HOCKET_REGEX:
+      return GrammarSpec{.kind = GrammarKind::regex, .text = regex_without_anchors(text)};
+    case HOCKET_EBNF: {
+      HOCKET_TRY(std::string lark, lark_of_ebnf(text));
+      return GrammarSpec{.kind = GrammarKind::lark, .text = std::move(lark)};
+    }
+    case HOCKET_LARK:
+      return GrammarSpec{.kind = GrammarKind::lark, .text = std::string(text)};
+    case HOCKET_CHOICE: {
+      HOCKET_TRY(std::string regex, choices_as_regex(text));
+      return GrammarSpec{.kind = GrammarKind::regex, .text = std::move(regex)};
+    }
+    case HOCKET_STRUCTURAL_TAG: {
+      HOCKET_TRY(std::string lark, lark_of_structural_tag(text));
+      return GrammarSpec{.kind = GrammarKind::lark, .text = std::move(lark)};
+    }
+    default:
+      return refuse("grammar_kind",
+                    fmt::format("is {}, which is no HOCKET_JSON_SCHEMA or the like", kind));
+  }
+}
+
 }  // namespace
+
+Result<std::shared_ptr<const GrammarSpec>> read_grammar(int kind, std::string_view text) {
+  if (text.empty()) return refuse("grammar", "is empty");
+  if (text.size() > kGrammarBytesMax)
+    return refuse("grammar",
+                  fmt::format("has {} bytes, at most {} are taken", text.size(), kGrammarBytesMax));
+  auto spelled = spell(kind, text);
+  if (!spelled) {
+    if (!spelled.error().param.empty()) return fail(std::move(spelled).error());
+    return refuse("grammar", "cannot be made one: " + spelled.error().message);
+  }
+  spelled->field = "grammar";
+  return std::make_shared<const GrammarSpec>(*std::move(spelled));
+}
 
 Result<void> check_sampling(const SamplingParams& s, int vocab_size) {
   HOCKET_TRY_VOID(check_range("temperature", s.temperature, 0, 2));

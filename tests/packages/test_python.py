@@ -145,6 +145,73 @@ def test_sampling_and_logprobs(python):
     assert said.split() == ["2", "True", "True", "True", "True", "stop"]
 
 
+def test_answers_have_the_form_that_is_asked_for(python):
+    said = play(
+        python,
+        """
+        schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "ok": {"type": "boolean"}},
+                  "required": ["n", "ok"], "additionalProperties": False}
+        for seed in range(8):
+            made = json.loads(engine.generate(SUM, seed=seed, temperature=1, json_schema=schema).text)
+            assert sorted(made) == ["n", "ok"] and 0 <= made["n"] <= 99, made
+        assert json.loads(engine.generate(SUM, seed=1, json_schema=json.dumps(schema)).text)
+        print(engine.generate(SUM, temperature=2, seed=3, regex="(ab){2}").text)
+        print(engine.generate(SUM, temperature=2, seed=3, ebnf='root ::= "x" [0-9] "y"').text)
+        print(engine.generate(SUM, temperature=2, seed=3, lark='start: "p" "q"').text)
+        print(engine.generate(SUM, temperature=2, seed=3, choice=["a.b (c)"]).text)
+        tag = {"type": "structural_tag", "format": {"type": "const_string", "value": "said"}}
+        print(engine.generate(SUM, temperature=2, seed=3, structural_tag=tag).text)
+        """,
+    ).splitlines()
+    assert re.fullmatch(r"x\dy", said[1])
+    assert [said[0], *said[2:]] == ["abab", "pq", "a.b (c)", "said"]
+
+
+def test_two_forms_and_bad_ones_are_refused(python):
+    said = play(
+        python,
+        """
+        for wishes in ({"regex": "a", "ebnf": "b"}, {"ebnf": "root ::= nothing"}, {"regex": "("}, {"json_schema": {"type": "nothing"}}):
+            try:
+                print(engine.generate(SUM, max_tokens=8, **wishes))
+            except (hocket.HocketError, TypeError) as e:
+                print(type(e).__name__, e)
+        print(engine.generate(SUM, temperature=0).text)
+        """,
+    ).splitlines()
+    assert said[0] == "TypeError an answer has one form, not both regex and ebnf"
+    assert said[1].startswith("HocketError HK100: grammar cannot be made one: ") and "nothing" in said[1]
+    assert said[2].startswith("HocketError HK100: ") and said[3].startswith("HocketError HK100: ")
+    assert said[-1] == "42"
+
+
+def test_a_larger_priority_goes_first(python):
+    """One place, which is taken: of those that wait, the urgent one is answered before those that came earlier."""
+    said = play(
+        python,
+        """
+        small = hocket.Engine(engine_path, max_running_requests=1, max_total_tokens=8192, num_threads=1,
+                              enable_priority_scheduling=True, disable_priority_preemption=True)
+        ended = []
+        async def one(name, **wishes):
+            await small.agenerate(STORY, temperature=0, max_tokens=wishes.pop("max_tokens", 4), ignore_eos=True, **wishes)
+            ended.append(name)
+        async def main():
+            first = asyncio.create_task(one("first", priority=9, max_tokens=1500))
+            await asyncio.sleep(0.1)
+            tasks = [asyncio.create_task(one("none"))]
+            await asyncio.sleep(0.05)
+            tasks += [asyncio.create_task(one("low", priority=1))]
+            await asyncio.sleep(0.05)
+            tasks += [asyncio.create_task(one("high", priority=5))]
+            await asyncio.gather(first, *tasks)
+        asyncio.run(main())
+        print(ended)
+        """.replace("engine_path", repr(str(MODEL))),
+    )
+    assert said.strip() == "['first', 'high', 'low', 'none']"
+
+
 def test_errors_are_exceptions_with_a_remedy(python):
     said = play(
         python,
@@ -207,8 +274,7 @@ def test_options_are_the_flags_of_the_program(python):
     names = run(python, "-c", "import hocket._library as l, itertools\nfor i in itertools.count():\n  n = l.library.hocket_option_name(i)\n"
                 "  if n is None: break\n  print(n.decode())").split()  # fmt: skip
     assert set(names) <= served
-    without = {name for name in flags if "priorit" in name or "grammar" in name}  # requests of the C interface have none
-    missing = {name for name, group in flags.items() if group != "Run"} - set(names) - without
+    missing = {name for name, group in flags.items() if group != "Run"} - set(names)
     assert not missing, f"add to src/capi/options.cc: {missing}"
 
 

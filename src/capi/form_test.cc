@@ -1,0 +1,172 @@
+// Answers of a form, and requests with a priority, through the C interface.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "capi/testing.h"
+
+namespace hocket::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr const char* kSchema =
+    R"({"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},)"
+    R"( "required": ["n"], "additionalProperties": false})";
+
+class CapiForm : public Capi {
+ protected:
+  // What is drawn wildly, but for the form.
+  std::string say(int kind, const char* grammar, uint64_t seed = 3) {
+    hocket_request request = ask(kSum);
+    request.temperature = 2;
+    request.top_p = 1;
+    request.seed = seed;
+    request.grammar_kind = kind;
+    request.grammar = grammar;
+    Heard heard;
+    EXPECT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK)
+        << grammar << ": " << hocket_error_message();
+    EXPECT_EQ(heard.finish, HOCKET_STOP) << grammar;
+    return heard.text;
+  }
+  int refusal(int kind, const char* grammar) {
+    hocket_request request = ask(kSum);
+    request.grammar_kind = kind;
+    request.grammar = grammar;
+    Heard heard;
+    return hocket_generate(engine, &request, hear, &heard);
+  }
+};
+
+TEST_F(CapiForm, IsKeptWhateverIsDrawn) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const Json made = Json::parse(say(HOCKET_JSON_SCHEMA, kSchema, seed));
+    ASSERT_EQ(made.size(), 1u);
+    EXPECT_LE(made.at("n").get<int>(), 99);
+    EXPECT_GE(made.at("n").get<int>(), 0);
+  }
+  EXPECT_EQ(say(HOCKET_REGEX, "^(ab){2}$"), "abab");
+  EXPECT_TRUE(
+      std::regex_match(say(HOCKET_EBNF, "root ::= \"x\" [0-9] \"y\""), std::regex("x[0-9]y")));
+  EXPECT_EQ(say(HOCKET_LARK, "start: \"p\" \"q\""), "pq");
+  EXPECT_EQ(say(HOCKET_CHOICE, "[\"a.b (c)\"]"), "a.b (c)");
+  EXPECT_EQ(
+      say(HOCKET_STRUCTURAL_TAG,
+          R"({"type": "structural_tag", "format": {"type": "const_string", "value": "said"}})"),
+      "said");
+}
+
+TEST_F(CapiForm, WhatIsNoneIsRefusedWithASentence) {
+  EXPECT_EQ(refusal(HOCKET_EBNF, "root ::= nothing"), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("nothing"));
+  EXPECT_EQ(refusal(HOCKET_REGEX, "("), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("grammar"));
+  EXPECT_EQ(refusal(HOCKET_JSON_SCHEMA, "{"), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("is not JSON"));
+  EXPECT_EQ(refusal(HOCKET_JSON_SCHEMA, "7"), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_EQ(refusal(HOCKET_CHOICE, "[]"), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_EQ(refusal(HOCKET_CHOICE, "[1]"), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_EQ(refusal(HOCKET_REGEX, ""), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_EQ(refusal(HOCKET_REGEX, nullptr), HOCKET_ERROR_BAD_VALUE);
+  EXPECT_EQ(refusal(99, "x"), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("grammar_kind is 99"));
+  EXPECT_EQ(refusal(HOCKET_FREE_TEXT, "x"), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_EQ(say(HOCKET_REGEX, "4[2]"), "42") << "the engine goes on";
+}
+
+TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
+  hocket_request request = ask(kSum);
+  request.grammar = "nonsense";
+  request.grammar_kind = 99;
+  request.struct_size = offsetof(hocket_request, grammar);
+  Heard heard;
+  ASSERT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK);
+  EXPECT_EQ(heard.text, "42");
+}
+
+// An engine of one place, with options of its own.
+hocket_engine* narrow_engine(std::vector<std::pair<const char*, const char*>> settings) {
+  hocket_options* options = hocket_options_new();
+  settings.insert(settings.end(), {{"model-path", kModel},
+                                   {"max-total-tokens", "8192"},
+                                   {"max-running-requests", "1"},
+                                   {"num-threads", "1"}});
+  for (const auto& [name, value] : settings)
+    EXPECT_EQ(hocket_options_set(options, name, value), HOCKET_OK) << hocket_error_message();
+  hocket_engine* engine = nullptr;
+  EXPECT_EQ(hocket_engine_open(options, &engine), HOCKET_OK) << hocket_error_message();
+  hocket_options_free(options);
+  return engine;
+}
+
+TEST_F(Capi, AnEngineWithoutGrammarsSaysSo) {
+  hocket_engine* free_text = narrow_engine({{"grammar-backend", "none"}});
+  hocket_request request = ask(kSum);
+  request.grammar_kind = HOCKET_REGEX;
+  request.grammar = "a";
+  Heard heard;
+  EXPECT_EQ(hocket_generate(free_text, &request, hear, &heard), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("no structured output"));
+  EXPECT_EQ(hocket_engine_close(free_text), HOCKET_OK);
+}
+
+TEST_F(Capi, ALargerPriorityGoesFirst) {
+  hocket_engine* narrow = narrow_engine(
+      {{"enable-priority-scheduling", "true"}, {"disable-priority-preemption", "true"}});
+  hocket_request request = ask(kStory);
+  EXPECT_EQ(request.priority, HOCKET_NO_PRIORITY);
+  struct Line {
+    hocket_engine* engine;
+    hocket_request* request;
+    std::string order;
+    std::atomic<int> num_ended = 0;
+    bool is_full = false;
+  } line{.engine = narrow, .request = &request, .order = {}};
+  struct Place {
+    Line* line;
+    char name;
+  };
+  static constexpr auto kNote = [](const hocket_event* event, void* user) {
+    const Place& place = *static_cast<Place*>(user);
+    if (event->finish == HOCKET_GOES_ON) return 0;
+    place.line->order += place.name;
+    ++place.line->num_ended;
+    return 0;
+  };
+  // The first has the only place; at its first token the others come, the least urgent first.
+  Place others[] = {{&line, 'n'}, {&line, '1'}, {&line, '5'}};
+  struct First {
+    Place place;
+    Place* others;
+  } first{.place = {&line, 'f'}, .others = others};
+  const auto begin = [](const hocket_event* event, void* user) {
+    First& f = *static_cast<First*>(user);
+    if (!std::exchange(f.place.line->is_full, true)) {
+      for (int i = 0; i < 3; ++i) {
+        hocket_request next = *f.place.line->request;
+        next.max_new_tokens = 4;
+        next.priority = i == 0 ? HOCKET_NO_PRIORITY : f.others[i].name - '0';
+        const int taken = hocket_submit(f.place.line->engine, &next, kNote, f.others + i, nullptr);
+        EXPECT_EQ(taken, HOCKET_OK);
+        if (taken != HOCKET_OK) ++f.place.line->num_ended;
+      }
+    }
+    return kNote(event, &f.place);
+  };
+  hocket_request longest = request;
+  longest.ignore_eos = 1;
+  longest.max_new_tokens = 400;
+  longest.priority = 9;
+  ASSERT_EQ(hocket_submit(narrow, &longest, begin, &first, nullptr), HOCKET_OK);
+  while (line.num_ended < 4) std::this_thread::yield();
+  EXPECT_EQ(line.order, "f51n");
+  EXPECT_EQ(hocket_engine_close(narrow), HOCKET_OK);
+}
+
+}  // namespace
+}  // namespace hocket::testing
