@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/running_server.h"
+#include "apps/server_address.h"
 #include "base/log.h"
 #include "bench/all2all.h"
 #include "bench/compare_builds.h"
@@ -129,12 +130,7 @@ Result<int> serving(const Arguments& arguments) {
                                         arguments));
   if (!go) return 0;
   HOCKET_TRY(load.endpoint, parse_endpoint(endpoint));
-  if (!url.empty()) {
-    HOCKET_TRY(const auto there, BlockingHttpClient::read_url(url));
-    load.server.host = there.host;
-    load.server.port = there.port;
-    load.server.tls = there.tls;
-  }
+  HOCKET_TRY_VOID(take_url(url, load.server));
   std::optional<DummyShape> dummy;
   if (!shape.empty()) {
     HOCKET_TRY(dummy, DummyShape::create(shape));

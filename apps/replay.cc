@@ -5,6 +5,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/server_address.h"
 #include "base/quantile.h"
 #include "bench/replay.h"
 
@@ -28,17 +29,16 @@ std::vector<std::string> take_files(Arguments& arguments) {
 Result<bool> parse(ReplayFlags& f, Arguments arguments) {
   f.files = take_files(arguments);
   auto& server = f.options.server;
+  std::string url;
   bool in_virtual_time = false;
+  FlagGroup where = server_flags(server, url);
+  where.flags.push_back({"timeout", &server.timeout_s, "seconds of silence", ""});
   HOCKET_TRY(
       const bool goes_on,
       parse_flags(
           {.command = "replay",
            .about = "FILE...: requests of --dump-requests-folder again, each when it was due",
-           .groups = {{"Server",
-                       {{"host", &server.host, "of the server", ""},
-                        {"port", &server.port, "of the server", ""},
-                        {"api-key", &server.api_key, "of the server", ""},
-                        {"timeout", &server.timeout_s, "seconds of silence", ""}}},
+           .groups = {std::move(where),
                       {"Traffic",
                        {{"speed", &f.options.speed, "2: twice as fast as it was", ""},
                         {"max-concurrency", &f.options.max_concurrency,
@@ -57,13 +57,13 @@ Result<bool> parse(ReplayFlags& f, Arguments arguments) {
     return fail(error(ErrorCode::usage, "which dump?").with_fix("hocket replay FILE... --port N"));
   if (!(f.options.speed > 0) || f.options.max_concurrency < 1 || f.options.max_concurrency > 4096)
     return fail(ErrorCode::bad_value, "--speed is above 0, --max-concurrency in 1 to 4096");
+  HOCKET_TRY_VOID(take_url(url, server));
   return true;
 }
 
 void tell(const ReplayFlags& f, const Dump& dump, const ReplayResult& r) {
-  fmt::print("replay   http://{}:{} | {} requests | {:.1f} s, {:g} times as fast as it was\n",
-             f.options.server.host, f.options.server.port, dump.requests.size(), r.seconds,
-             f.options.speed);
+  fmt::print("replay   {} | {} requests | {:.1f} s, {:g} times as fast as it was\n",
+             text_of(f.options.server), dump.requests.size(), r.seconds, f.options.speed);
   if (dump.num_left_out > 0)
     fmt::print("left out {} | their bodies were too large for the dump\n", dump.num_left_out);
   fmt::print("requests {} ok, {} failed | sent at most {:.1f} ms late\n", r.num_ok, r.num_failed,

@@ -7,10 +7,13 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "base/log.h"
+#include "engine/scheduler_settings.h"
 #include "policy/simulation/virtual_run.h"
 
 namespace hocket {
 namespace {
+
+constexpr const char* kAsLogged = "";  // a prefill policy that no flag names, beside a log
 
 struct SimulateFlags {
   std::string trace, step_model, save_step_model, csv;
@@ -19,7 +22,7 @@ struct SimulateFlags {
   SchedulerOptions scheduler;
   int64_t max_total_tokens = 524288;
   bool no_prefix_cache = false;
-  std::string prefill_policy = "prefill-first";
+  std::string prefill_policy = SchedulerSettings().prefill_policy;
   bool mixed_chunk = false;
   double itl_slo_ms = 100;
   std::vector<std::string> policies;
@@ -59,8 +62,8 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
         {"max-chunked-requests", &s.max_chunked_requests,
          "long prompts that share the steps, computed in part at the same time", ""},
         {"prefill-policy", &f.prefill_policy,
-         "prefill-first: running requests wait; mixed: they join; latency: chunks sized for "
-         "--itl-slo-ms",
+         "as of serve: auto, which is latency with half of each step for prompts; prefill-first: "
+         "running requests wait; mixed: they join; latency: chunks sized for --itl-slo-ms",
          ""},
         {"enable-mixed-chunk", &f.mixed_chunk, "--prefill-policy mixed", ""},
         {"itl-slo-ms", &f.itl_slo_ms,
@@ -99,6 +102,23 @@ Result<std::vector<Named>> policies_of(const SimulateFlags& f, const Trace& trac
   return chosen;
 }
 
+// As the server chooses; of a log what it says, unless a flag does. Errors: bad_value.
+Result<void> settle_prefill(SimulateFlags& f) {
+  SchedulerOptions& s = f.scheduler;
+  s.itl_goal = from_seconds(std::clamp(f.itl_slo_ms, 0.0, 1e12) / 1e3);
+  const bool as_logged = f.prefill_policy == kAsLogged;
+  if (as_logged && !f.mixed_chunk) return {};
+  ServerSettings settings;
+  settings.scheduler.prefill_policy =
+      as_logged ? prefill_policy_name(s.prefill_policy) : f.prefill_policy;
+  settings.scheduler.enable_mixed_chunk = f.mixed_chunk;
+  settings.scheduler.chunked_prefill_size = s.chunk_tokens;
+  HOCKET_TRY(const PrefillChoice choice, choose_prefill(settings));
+  s.prefill_policy = choice.policy;
+  s.prompt_share = choice.prompt_share;
+  return {};
+}
+
 // The scheduler's options as the flags say. Errors: bad_value.
 Result<void> complete(SimulateFlags& f) {
   SchedulerOptions& s = f.scheduler;
@@ -110,13 +130,7 @@ Result<void> complete(SimulateFlags& f) {
   if (f.concurrency < 0) return fail(ErrorCode::bad_value, "--max-concurrency is not negative");
   s.num_pages = static_cast<int>(f.max_total_tokens / s.page_tokens);
   s.prefix_cache = !f.no_prefix_cache;
-  HOCKET_TRY(s.prefill_policy, parse_prefill_policy(f.prefill_policy));
-  if (f.mixed_chunk && s.prefill_policy == PrefillPolicy::latency)
-    return fail(error(ErrorCode::bad_value,
-                      "--enable-mixed-chunk and --prefill-policy latency contradict each other")
-                    .with_fix("one of the two: latency mixes, too"));
-  if (f.mixed_chunk) s.prefill_policy = PrefillPolicy::mixed;
-  s.itl_goal = from_seconds(std::clamp(f.itl_slo_ms, 0.0, 1e12) / 1e3);
+  HOCKET_TRY_VOID(settle_prefill(f));
   return check(s);
 }
 
@@ -137,7 +151,8 @@ void print_head(const Trace& trace, const StepModel& model, const SchedulerOptio
       100 * model.residual_median, 100 * model.residual_max);
   std::string prefills(prefill_policy_name(s.prefill_policy));
   if (s.prefill_policy == PrefillPolicy::latency)
-    prefills += fmt::format(", {:g} ms", to_ms(s.itl_goal));
+    prefills +=
+        fmt::format(", {:g} ms, {:g} % for prompts", to_ms(s.itl_goal), 100 * s.prompt_share);
   fmt::print("pool     {} pages of {} tokens | {} running | chunk {} | {}{}\n\n", s.num_pages,
              s.page_tokens, s.max_running_requests, s.chunk_tokens, prefills,
              s.prefix_cache ? "" : " | no prefix cache");
@@ -211,7 +226,7 @@ Result<Trace> choose_traffic(SimulateFlags& f, const Arguments& arguments) {
     f.scheduler = *trace.scheduler;
     f.max_total_tokens = int64_t{f.scheduler.num_pages} * f.scheduler.page_tokens;
     f.no_prefix_cache = !f.scheduler.prefix_cache;
-    if (!f.mixed_chunk) f.prefill_policy = prefill_policy_name(f.scheduler.prefill_policy);
+    f.prefill_policy = kAsLogged;
     if (f.scheduler.itl_goal > Duration(0)) f.itl_slo_ms = to_ms(f.scheduler.itl_goal);
     f.policies.clear();
     HOCKET_TRY_VOID(parse(f, arguments));

@@ -1,17 +1,16 @@
 // hocket top: what a server does, again and again; once where its output is no terminal.
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/live_screen.h"
+#include "apps/server_address.h"
 #include "base/clock.h"
-#include "bench/http_client.h"
 #include "bench/top_view.h"
 
 namespace hocket {
@@ -19,6 +18,7 @@ namespace {
 
 struct TopFlags {
   BlockingHttpClient::Options server{.timeout_s = 5};
+  std::string url;
   double interval_s = 2;
   bool once = false;
 };
@@ -27,10 +27,7 @@ Result<bool> parse(TopFlags& f, const Arguments& arguments) {
   HOCKET_TRY(const bool goes_on,
              parse_flags({.command = "top",
                           .about = "a live view of a server; one look where the output is a file",
-                          .groups = {{"Server",
-                                      {{"host", &f.server.host, "of the server", ""},
-                                       {"port", &f.server.port, "of the server", ""},
-                                       {"api-key", &f.server.api_key, "of the server", ""}}},
+                          .groups = {server_flags(f.server, f.url),
                                      {"View",
                                       {{"interval", &f.interval_s, "seconds between looks", ""},
                                        {"once", &f.once, "one look, and the end", ""}}}},
@@ -38,6 +35,7 @@ Result<bool> parse(TopFlags& f, const Arguments& arguments) {
                          arguments));
   if (goes_on && !(f.interval_s >= 0.1))
     return fail(ErrorCode::bad_value, "--interval is 0.1 seconds at least");
+  HOCKET_TRY_VOID(take_url(f.url, f.server));
   return goes_on;
 }
 
@@ -58,49 +56,54 @@ Result<std::string> title_of(BlockingHttpClient& client, const TopFlags& f) {
     const auto found = info.find(key);
     return found != info.end() && found->is_string() ? found->get<std::string>() : "";
   };
-  return fmt::format("http://{}:{} | {}", f.server.host, f.server.port, text("served_model_name"));
+  return fmt::format("{} | {}", text_of(f.server), text("served_model_name"));
 }
 
-int columns() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
+// A server, looked at again and again.
+class Looker {
+ public:
+  explicit Looker(const TopFlags& f) : flags_(f), client_(f.server) {}
+
+  // What happened since the look before.
+  Result<std::string> look(TopFrame frame) {
+    if (!title_) {
+      HOCKET_TRY(title_, title_of(client_, flags_));
+    }
+    HOCKET_TRY(const std::string text, ask(client_, "/metrics"));
+    HOCKET_TRY(auto samples, parse_metrics(text));
+    MetricView now(std::move(samples));
+    const TimePoint at = RealClock().now();
+    frame.title = *title_;
+    frame.seconds = last_ == TimePoint{} ? 0 : to_seconds(at - last_);
+    std::string page = draw_top(now, before_, frame);
+    before_ = std::move(now);
+    last_ = at;
+    return page;
+  }
+
+ private:
+  const TopFlags& flags_;
+  BlockingHttpClient client_;
+  std::optional<std::string> title_;
+  MetricView before_{{}};
+  TimePoint last_{};
+};
 
 Result<void> watch(const TopFlags& f) {
-  BlockingHttpClient client(f.server);
-  const bool live = isatty(STDOUT_FILENO) == 1 && !f.once;
-  std::optional<std::string> title;
-  MetricView before({});
-  TimePoint last{};
-  while (true) {
-    const auto look = [&]() -> Result<std::string> {
-      if (!title) {
-        HOCKET_TRY(title, title_of(client, f));
-      }
-      HOCKET_TRY(const std::string text, ask(client, "/metrics"));
-      HOCKET_TRY(auto samples, parse_metrics(text));
-      MetricView now(std::move(samples));
-      const TimePoint at = RealClock().now();
-      const TopFrame frame{.title = *title,
-                           .seconds = last == TimePoint{} ? 0 : to_seconds(at - last),
-                           .columns = columns(),
-                           .style = live ? TopFrame::Style::color : TopFrame::Style::plain};
-      std::string page = draw_top(now, before, frame);
-      before = std::move(now);
-      last = at;
-      return page;
-    };
-    Result<std::string> page = look();
-    if (!live) {
-      if (!page) return fail(std::move(page).error());
-      fmt::print("{}", *page);
-      return {};
-    }
-    // A server that is away may come back.
-    fmt::print("\x1b[H\x1b[2J{}\n", page ? *page : describe(page.error()));
-    std::fflush(stdout);
-    std::this_thread::sleep_for(from_seconds(f.interval_s));
+  Looker looker(f);
+  if (isatty(STDOUT_FILENO) == 0 || f.once) {
+    HOCKET_TRY(const std::string page, looker.look({.columns = 0}));
+    fmt::print("{}", page);
+    return {};
   }
+  const LiveScreen screen;
+  do {
+    const LiveScreen::Size size = LiveScreen::size();
+    const Result<std::string> page =
+        looker.look({.columns = size.columns, .rows = size.rows, .style = TopFrame::Style::color});
+    screen.draw(page ? *page : describe(page.error()));  // a server that is away may come back
+  } while (screen.wait(f.interval_s));
+  return {};
 }
 
 }  // namespace

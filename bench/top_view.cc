@@ -4,13 +4,36 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <cstddef>
+#include <vector>
 
 namespace hocket {
 namespace {
 
-constexpr int kBarMax = 40, kBarRoom = 40;  // columns: of a bar, and of what stands beside it
-constexpr double kHigh = 0.9;               // of the KV cache: requests may have to be put back
+constexpr int kBarLeast = 10, kBarMost = 60;  // columns
+constexpr double kHigh = 0.9;                 // of the KV cache: requests may have to be put back
+
+// A line's first `columns` columns; colours take none.
+std::string cut(std::string_view line, int columns) {
+  std::string out;
+  bool colored = false;
+  for (size_t i = 0; i < line.size();) {
+    if (line[i] == '\x1b') {
+      const size_t end = std::min(line.find('m', i), line.size() - 1) + 1;
+      out += line.substr(i, end - i);
+      colored = !line.substr(i, end - i).ends_with("[0m");
+      i = end;
+      continue;
+    }
+    size_t end = i + 1;
+    while (end < line.size() && (line[end] & 0xC0) == 0x80) ++end;  // of one character
+    if (columns-- <= 0) break;
+    out += line.substr(i, end - i);
+    i = end;
+  }
+  if (colored) out += "\x1b[0m";
+  return out;
+}
 
 class Page {
  public:
@@ -19,22 +42,41 @@ class Page {
 
   std::string draw() {
     line("{}", frame_.title);
-    line("{}\n", frame_.seconds > 0 ? fmt::format("over the last {:.1f} s", frame_.seconds)
-                                    : "since the start");
+    line("{}", frame_.seconds > 0 ? fmt::format("over the last {:.1f} s", frame_.seconds)
+                                  : "since the start");
+    line("");
     requests();
     tokens();
     cache();
     latencies();
+    const size_t num_above = lines_.size();
     ranks();
+    const size_t num_with_ranks = lines_.size();
     rest();
-    return std::move(text_);
+    shorten(num_above + 2, num_with_ranks);
+    std::string text;
+    for (const std::string& one : lines_)
+      text += (frame_.columns > 0 ? cut(one, frame_.columns) : one) + '\n';
+    return text;
   }
 
  private:
   template <class... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
-    text_ += '\n';
+    lines_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  // Of many ranks those that have room are shown: lines [first, last).
+  void shorten(size_t first, size_t last) {
+    const auto room = static_cast<size_t>(frame_.rows);
+    if (room == 0 || lines_.size() <= room) return;
+    const size_t too_many = lines_.size() - room + 1;  // one line tells of the others
+    if (too_many >= last - first) {
+      lines_.resize(std::min(lines_.size(), room));
+      return;
+    }
+    const auto end = lines_.begin() + static_cast<std::ptrdiff_t>(last);
+    lines_.insert(lines_.erase(end - static_cast<std::ptrdiff_t>(too_many), end),
+                  fmt::format("... and {} more ranks", too_many));
   }
   double more(std::string_view name) const { return now_.sum(name) - before_.sum(name); }
   // How much of it a second; without a time, how much.
@@ -43,11 +85,10 @@ class Page {
                               : fmt::format("{:.0f}", amount);
   }
   std::string colored(std::string_view text, const char* code) const {
-    if (frame_.style == TopFrame::Style::plain) return std::string(text);
+    if (frame_.style == TopFrame::Style::plain || text.empty()) return std::string(text);
     return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
   }
-  std::string bar(double share) const {
-    const int width = std::clamp(frame_.columns - kBarRoom, 10, kBarMax);
+  std::string bar(double share, int width) const {
     const int full = std::clamp(static_cast<int>(std::lround(share * width)), 0, width);
     const std::string filled(static_cast<size_t>(full), '#');
     return "[" + colored(filled, share >= kHigh ? "31" : "32") +
@@ -68,21 +109,30 @@ class Page {
     const double pages = now_.sum("num_pages"), free = now_.sum("num_free_pages");
     const double cached = now_.sum("num_cached_pages");
     const double used = pages > 0 ? (pages - free - cached) / pages : 0;
-    line("KV pages  {} {:.0f} % used, {:.0f} % cached prefixes, of {:.0f}", bar(used), 100 * used,
-         pages > 0 ? 100 * cached / pages : 0, pages);
+    const std::string beside = fmt::format("{:.0f} % used, {:.0f} % cached prefixes, of {:.0f}",
+                                           100 * used, pages > 0 ? 100 * cached / pages : 0, pages);
+    const int room = frame_.columns - static_cast<int>(beside.size()) - 13;
+    const int width = frame_.columns > 0 ? std::clamp(room, kBarLeast, kBarMost) : kBarMost;
+    line("KV pages  {} {}", bar(used, width), beside);
+  }
+  // Of what did not happen there is no time.
+  static std::string ms(double seconds) {
+    return seconds > 0 ? fmt::format("{:.1f}", 1e3 * seconds) : "-";
   }
   void latencies() {
-    line("\n{:<10}{:>10}{:>10}{:>10}", "ms", "p50", "p90", "p99");
+    line("");
+    line("{:<10}{:>10}{:>10}{:>10}", "ms", "p50", "p90", "p99");
     for (const auto& [name, metric] : {std::pair{"ttft", "time_to_first_token_seconds"},
                                        {"queue", "queue_time_seconds"},
                                        {"itl", "inter_token_latency_seconds"},
                                        {"e2e", "e2e_request_latency_seconds"}})
-      line("{:<10}{:>10.1f}{:>10.1f}{:>10.1f}", name, 1e3 * now_.quantile(metric, 0.5, before_),
-           1e3 * now_.quantile(metric, 0.9, before_), 1e3 * now_.quantile(metric, 0.99, before_));
+      line("{:<10}{:>10}{:>10}{:>10}", name, ms(now_.quantile(metric, 0.5, before_)),
+           ms(now_.quantile(metric, 0.9, before_)), ms(now_.quantile(metric, 0.99, before_)));
   }
   void ranks() {
-    line("\n{:<6}{:>9}{:>9}{:>7}{:>11}{:>10}{:>10}", "rank", "running", "waiting", "KV %",
-         "tokens/s", "step ms", "hidden %");
+    line("");
+    line("{:<6}{:>9}{:>9}{:>7}{:>11}{:>10}{:>10}", "rank", "running", "waiting", "KV %", "tokens/s",
+         "step ms", "hidden %");
     for (const std::string& rank : now_.values("num_running_reqs", "dp_rank")) {
       const auto of = [&](std::string_view name) { return now_.sum(name, "dp_rank", rank); };
       line("{:<6}{:>9.0f}{:>9.0f}{:>7.0f}{:>11.1f}{:>10.2f}{:>10.0f}", rank, of("num_running_reqs"),
@@ -91,7 +141,8 @@ class Page {
     }
   }
   void rest() {
-    line("\nHTTP      {:.0f} connections, {:.0f} requests under way", now_.sum("http_connections"),
+    line("");
+    line("HTTP      {:.0f} connections, {:.0f} requests under way", now_.sum("http_connections"),
          now_.sum("http_active_requests"));
     std::string statuses;
     for (const std::string& status : now_.values("http_requests_total", "status")) {
@@ -108,7 +159,7 @@ class Page {
   const MetricView& now_;
   const MetricView& before_;
   const TopFrame& frame_;
-  std::string text_;
+  std::vector<std::string> lines_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace hocket {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 MetricView view(std::string_view text) {
   auto samples = parse_metrics(text);
@@ -84,6 +85,53 @@ TEST(Top, TellsWhatCameSoFarAtFirst) {
   EXPECT_THAT(page, HasSubstr("3000 prompt, 50 % of them cached | 500 generated"));
   EXPECT_THAT(draw_top(view(kNow), MetricView({}), {.style = TopFrame::Style::color}),
               HasSubstr("\x1b[32m"));
+}
+
+// Columns of each line, colours left out.
+std::vector<size_t> widths(std::string_view page) {
+  std::vector<size_t> found(1, 0);
+  for (size_t i = 0; i < page.size(); ++i) {
+    if (page[i] == '\x1b')
+      i = page.find('m', i);
+    else if (page[i] == '\n')
+      found.push_back(0);
+    else
+      ++found.back();
+  }
+  found.pop_back();  // after the last line end
+  return found;
+}
+
+TEST(Top, NothingIsWiderThanTheScreen) {
+  const std::string long_title(300, 'x');
+  for (const int columns : {1, 20, 80, 120, 200}) {
+    const TopFrame frame{
+        .title = long_title, .seconds = 2, .columns = columns, .style = TopFrame::Style::color};
+    const std::string page = draw_top(view(kNow), view(kBefore), frame);
+    for (const size_t width : widths(page)) EXPECT_LE(width, static_cast<size_t>(columns));
+    EXPECT_EQ(page.rfind("\x1b[0m") > page.rfind("\x1b[31m"), true) << "a colour is ended";
+  }
+  const std::string page = draw_top(view(kNow), view(kBefore), {.title = "here", .columns = 80});
+  EXPECT_THAT(page, HasSubstr("] 50 % used, 30 % cached prefixes, of 100\n"));
+}
+
+TEST(Top, OfManyRanksThoseAreShownThatHaveRoom) {
+  std::string text(kNow);
+  for (int rank = 2; rank < 40; ++rank)
+    text += "hocket:num_running_reqs{dp_rank=\"" + std::to_string(rank) + "\"} 1\n";
+  const auto drawn = [&](int rows) { return draw_top(view(text), view(kBefore), {.rows = rows}); };
+  EXPECT_EQ(widths(drawn(24)).size(), 24u);
+  EXPECT_THAT(drawn(24), HasSubstr("\n1             2"));
+  EXPECT_THAT(drawn(24), HasSubstr(" more ranks\n\nHTTP"));
+  EXPECT_THAT(drawn(24), HasSubstr("no step for"));
+  EXPECT_THAT(drawn(0), HasSubstr("\n39            1"));
+  EXPECT_THAT(drawn(100), Not(HasSubstr("more ranks")));
+  EXPECT_EQ(widths(drawn(5)).size(), 5u);
+}
+
+TEST(Top, WhatDidNotHappenTookNoTime) {
+  EXPECT_THAT(draw_top(view(kNow), view(kNow), {.seconds = 2}),
+              HasSubstr("ttft               -         -         -"));
 }
 
 TEST(Top, AnEmptyServerIsNoTrouble) {

@@ -1,5 +1,5 @@
 """What the server tells of itself: spans that OpenTelemetry's own parser takes, logs, dumps and their replay, the black box, the watchdog,
-`hocket top`, and the board and alerts of deploy/monitoring against the metrics that there are."""
+and the board and alerts of deploy/monitoring against the metrics that there are."""
 
 import base64
 import http.server
@@ -237,17 +237,6 @@ def test_the_watchdog_names_the_stage_and_ends_the_process(start, tmp_path):
     assert re.search(r"error\[HK060\]: the engine has work and made no step for \d+\.\d s: it is in (forward|\w+)", log), log[-2000:]
     (left,) = folder.iterdir()
     assert "why      the engine has work" in hocket("crash", left).stdout
-
-
-def test_top(server):
-    ask(server)
-    page = hocket("top", "--port", server.port)
-    assert page.returncode == 0, page.stderr
-    for part in ("since the start", "0 running, 0 waiting", "KV pages  [", "ttft", "\n0    ", "200: "):
-        assert part in page.stdout, page.stdout
-    assert "\x1b" not in page.stdout
-    away = hocket("top", "--port", "1")
-    assert away.returncode != 0 and "no answer" in away.stderr
 
 
 def names_of(text):
