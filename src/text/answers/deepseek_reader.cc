@@ -15,6 +15,7 @@
 #include "text/answers/json_call.h"
 #include "text/answers/json_copier.h"
 #include "text/answers/mark_finder.h"
+#include "text/answers/prose_scan.h"
 
 namespace hocket {
 namespace {
@@ -27,7 +28,7 @@ constexpr size_t kNameBytesMax = 256;
 class DeepseekReader final : public CallReader {
  public:
   explicit DeepseekReader(CallContext context)
-      : context_(context), finder_({kBeginAll, kBegin}), separator_({kSeparator}) {}
+      : context_(context), prose_(context.writer, {kBeginAll, kBegin}), separator_({kSeparator}) {}
 
   void step(char c) override {
     if (at_ != At::prose && writer().num_kept() >= AnswerParser::kHeldMax)
@@ -54,9 +55,7 @@ class DeepseekReader final : public CallReader {
   }
 
   void finish() override {
-    std::string free;
-    finder_.flush(free);
-    writer().prose(free);
+    prose_.finish();
     if (at_ == At::section && later_) return;
     if (at_ == At::prose || at_ == At::tail) return;
     writer().broken("the answer ends within it");
@@ -80,13 +79,11 @@ class DeepseekReader final : public CallReader {
   }
 
   void take_prose(char c) {
-    std::string free;
-    const int mark = finder_.step(c, free);
-    writer().prose(free);
-    if (mark == MarkFinder::kNone) return;
-    writer().open(finder_.mark(mark));
+    const std::string_view mark = prose_.step(c);
+    if (mark.empty()) return;
+    writer().open(mark);
     later_ = false;
-    go(finder_.mark(mark) == kBegin ? At::head : At::section);
+    go(mark == kBegin ? At::head : At::section);
   }
 
   // Before the first call, between two, or after the last.
@@ -177,7 +174,8 @@ class DeepseekReader final : public CallReader {
 
   CallContext context_;
   At at_ = At::prose;
-  MarkFinder finder_, separator_;
+  ProseScan prose_;
+  MarkFinder separator_;
   std::string held_;  // of a mark or a name
   std::string name_;
   bool later_ = false;  // a call of this section is whole

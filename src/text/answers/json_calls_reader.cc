@@ -11,7 +11,7 @@
 #include "text/answers/blank.h"
 #include "text/answers/call_body.h"
 #include "text/answers/json_call.h"
-#include "text/answers/mark_finder.h"
+#include "text/answers/prose_scan.h"
 
 namespace hocket {
 namespace {
@@ -29,7 +29,7 @@ class JsonCallsReader final : public CallReader {
       : rules_(rules),
         context_(context),
         at_(rules.bare ? At::begin : At::prose),
-        finder_(opening_marks(rules.format)) {}
+        prose_(context.writer, opening_marks(rules.format)) {}
 
   void step(char c) override {
     switch (at_) {
@@ -56,9 +56,7 @@ class JsonCallsReader final : public CallReader {
   }
 
   void finish() override {
-    std::string free;
-    finder_.flush(free);
-    writer().prose(free);
+    prose_.finish();
     if (at_ == At::opened || (at_ == At::item && !later_))
       writer().broken("the answer ends within it");
     if (at_ == At::body && !body_->finish()) writer().broken(body_->why());
@@ -78,12 +76,10 @@ class JsonCallsReader final : public CallReader {
   EventWriter& writer() { return *context_.writer; }
 
   void take_prose(char c) {
-    std::string free;
-    const int mark = finder_.step(c, free);
-    writer().prose(free);
-    if (mark == MarkFinder::kNone) return;
+    const std::string_view mark = prose_.step(c);
+    if (mark.empty()) return;
     names_ = CallNames::any;
-    writer().open(finder_.mark(mark));
+    writer().open(mark);
     at_ = At::opened;
   }
 
@@ -151,7 +147,7 @@ class JsonCallsReader final : public CallReader {
   Rules rules_;
   CallContext context_;
   At at_;
-  MarkFinder finder_;
+  ProseScan prose_;
   CallNames names_ = CallNames::any;
   bool listed_ = false;  // the call stands in a list
   bool later_ = false;   // a call behind this mark is whole

@@ -8,7 +8,7 @@
 #include "text/answers/call_reader.h"
 #include "text/answers/json_call.h"
 #include "text/answers/json_text.h"
-#include "text/answers/mark_finder.h"
+#include "text/answers/prose_scan.h"
 #include "text/answers/python_literal.h"
 
 namespace hocket {
@@ -81,7 +81,8 @@ class ValueEnd {
 
 class PythonicReader final : public CallReader {
  public:
-  explicit PythonicReader(CallContext context) : context_(context), finder_({kStart, kEnd}) {}
+  explicit PythonicReader(CallContext context)
+      : context_(context), prose_(context.writer, {kStart, kEnd}) {}
 
   void step(char c) override {
     if (at_ > At::prose && writer().num_kept() >= AnswerParser::kHeldMax)
@@ -110,9 +111,7 @@ class PythonicReader final : public CallReader {
   }
 
   void finish() override {
-    std::string free;
-    finder_.flush(free);
-    writer().prose(free);
+    prose_.finish();
     const bool between = at_ == At::after || (at_ == At::name && later_ && name_.empty());
     if (at_ > At::prose && !between) writer().broken("the answer ends within it");
   }
@@ -129,11 +128,9 @@ class PythonicReader final : public CallReader {
   }
 
   void take_prose(char c) {
-    std::string free;
-    const int mark = finder_.step(c, free);
-    writer().prose(free);
-    if (mark == MarkFinder::kNone) return;
-    if (finder_.mark(mark) == kEnd) {
+    const std::string_view mark = prose_.step(c);
+    if (mark.empty()) return;
+    if (mark == kEnd) {
       if (writer().num_whole() == 0) writer().prose(kEnd);
       return;
     }
@@ -226,7 +223,7 @@ class PythonicReader final : public CallReader {
 
   CallContext context_;
   At at_ = At::begin;
-  MarkFinder finder_;
+  ProseScan prose_;
   bool marked_ = false;  // behind <|python_start|>
   bool later_ = false;   // a call of this list is whole
   std::string name_, key_, value_;

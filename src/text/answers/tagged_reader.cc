@@ -6,7 +6,7 @@
 #include "text/answers/blank.h"
 #include "text/answers/call_body.h"
 #include "text/answers/json_call.h"
-#include "text/answers/mark_finder.h"
+#include "text/answers/prose_scan.h"
 
 namespace hocket {
 namespace {
@@ -16,7 +16,7 @@ constexpr std::string_view kClose = "</tool_call>", kFunction = "<function=";
 class TaggedReader final : public CallReader {
  public:
   TaggedReader(ToolFormat format, CallContext context)
-      : format_(format), context_(context), finder_(opening_marks(format)) {}
+      : format_(format), context_(context), prose_(context.writer, opening_marks(format)) {}
 
   void step(char c) override {
     switch (at_) {
@@ -38,9 +38,7 @@ class TaggedReader final : public CallReader {
   }
 
   void finish() override {
-    std::string free;
-    finder_.flush(free);
-    writer().prose(free);
+    prose_.finish();
     if (at_ == At::opened) writer().broken("the answer ends within it");
     if (at_ == At::body && !body_->finish()) writer().broken(body_->why());
     if (at_ == At::after && !close_begins_with(held_)) writer().prose(held_);
@@ -52,13 +50,11 @@ class TaggedReader final : public CallReader {
   EventWriter& writer() { return *context_.writer; }
 
   void take_prose(char c) {
-    std::string free;
-    const int mark = finder_.step(c, free);
-    writer().prose(free);
-    if (mark == MarkFinder::kNone) return;
-    writer().open(finder_.mark(mark));
+    const std::string_view mark = prose_.step(c);
+    if (mark.empty()) return;
+    writer().open(mark);
     at_ = At::opened;
-    if (finder_.mark(mark) != kFunction) return;
+    if (mark != kFunction) return;
     body_ = make_xml_body(format_, context_, XmlBegin::name);
     at_ = At::body;
   }
@@ -114,7 +110,7 @@ class TaggedReader final : public CallReader {
   ToolFormat format_;
   CallContext context_;
   At at_ = At::prose;
-  MarkFinder finder_;
+  ProseScan prose_;
   std::unique_ptr<CallBody> body_;
   std::string held_;  // after a call
 };
