@@ -39,6 +39,14 @@ constexpr Mapping kMappings[] = {
     {ErrorCode::watchdog, 503, "engine_stuck"},
 };
 
+constexpr bool all_differ() {
+  for (const Mapping& a : kMappings)
+    for (const Mapping& b : kMappings)
+      if (&a != &b && a.code == b.code) return false;
+  return true;
+}
+static_assert(all_differ(), "a number has two meanings: base/result.h and access/codes.h");
+
 const Mapping& mapping_of(ErrorCode code) {
   for (const Mapping& m : kMappings)
     if (m.code == code) return m;

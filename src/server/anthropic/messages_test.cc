@@ -6,6 +6,7 @@
 #include "server/anthropic/messages_request.h"
 #include "server/anthropic/messages_response.h"
 #include "server/test_server.h"
+#include "server/told_answer.h"
 
 namespace hocket {
 namespace {
@@ -191,39 +192,22 @@ TEST(Messages, AnAnswerThatWasBegunGoesOn) {
 
 // Thoughts, prose and calls, as an answer's parser tells them.
 TEST(Messages, BlocksOfAllKinds) {
-  Answer answer;
-  EngineInfo info;
-  info.served_model_name = "tiny";
-  answer.id = "msg_1";
-  answer.model.info = &info;
-  answer.prompts = {{TokenId{1}, TokenId{2}}};
-  ChoiceAnswer& choice = answer.choices.emplace_back();
-  using Kind = AnswerEvent::Kind;
-  const auto add = [&](Kind kind, std::string text, std::string name = "") {
-    AnswerEvent event;
-    event.kind = kind;
-    event.text = std::move(text);
-    event.name = name;
-    event.id = name.empty() ? "" : "call_" + name;
-    add_event(choice.events, std::move(event));
-  };
-  add(Kind::reasoning, "hm");
-  add(Kind::text, "Look:");
-  add(Kind::call, "", "f");
-  add(Kind::arguments, "{\"a\":");
-  add(Kind::arguments, "1}");
-  add(Kind::call_end, "");
-  choice.finish = FinishReason::stop;
-  choice.ended = true;
-  const Json message = Json::parse(messages_form().whole(answer));
+  ToldAnswer told("msg_1");
+  using Kind = ToldAnswer::Kind;
+  told.add(Kind::reasoning, "hm");
+  told.add(Kind::text, "Look:");
+  told.add(Kind::call, "", "f");
+  told.add(Kind::arguments, "{\"a\":");
+  told.add(Kind::arguments, "1}");
+  told.add(Kind::call_end, "");
+  told.end();
+  const Json message = told.whole(messages_form());
   EXPECT_EQ(message["stop_reason"], "tool_use");
   EXPECT_EQ(message["content"], body(R"([{"type":"thinking","thinking":"hm","signature":""},
       {"type":"text","text":"Look:"},
       {"type":"tool_use","id":"call_f","name":"f","input":{"a":1}}])"));
-  SseReader reader;
   std::string json, types;
-  for (const std::string& event : reader.feed(messages_form().next_block(answer, choice))) {
-    const Json e = Json::parse(event);
+  for (const Json& e : told.streamed(messages_form())) {
     if (e["type"] == "content_block_start")
       types += e["content_block"]["type"].get<std::string>() + " ";
     if (e["type"] == "content_block_delta") json += e["delta"].value("partial_json", "");

@@ -6,6 +6,7 @@
 #include "server/responses/responses_request.h"
 #include "server/responses/responses_response.h"
 #include "server/test_server.h"
+#include "server/told_answer.h"
 
 namespace hocket {
 namespace {
@@ -241,34 +242,20 @@ TEST(Responses, InputIsCounted) {
 
 // Thoughts, prose and calls, as an answer's parser tells them.
 TEST(Responses, ItemsOfAllKinds) {
-  Answer answer;
-  EngineInfo info;
-  answer.id = "resp_1";
-  answer.model.info = &info;
-  answer.prompts = {{TokenId{1}}};
-  answer.request.responses = std::make_shared<ResponsesRequest>(
+  ToldAnswer told("resp_1");
+  told.answer.request.responses = std::make_shared<ResponsesRequest>(
       ResponsesRequest{.id = "resp_1", .repeated = Json::object(), .who = {}, .turns = {}});
-  ChoiceAnswer& choice = answer.choices.emplace_back();
-  using Kind = AnswerEvent::Kind;
-  const auto add = [&](Kind kind, std::string text, std::string name = "") {
-    AnswerEvent event;
-    event.kind = kind;
-    event.text = std::move(text);
-    event.id = name.empty() ? "" : "call_" + name;
-    event.name = std::move(name);
-    add_event(choice.events, std::move(event));
-  };
-  add(Kind::reasoning, "hm");
-  add(Kind::call, "", "f");
-  add(Kind::arguments, "{\"a\":1}");
-  add(Kind::call_end, "");
-  add(Kind::call, "", "g");
-  add(Kind::arguments, "{");
-  add(Kind::call_broken, "");
-  add(Kind::text, "g{");
-  choice.finish = FinishReason::stop;
-  choice.ended = true;
-  const Json output = Json::parse(responses_form().whole(answer))["output"];
+  using Kind = ToldAnswer::Kind;
+  told.add(Kind::reasoning, "hm");
+  told.add(Kind::call, "", "f");
+  told.add(Kind::arguments, "{\"a\":1}");
+  told.add(Kind::call_end, "");
+  told.add(Kind::call, "", "g");
+  told.add(Kind::arguments, "{");
+  told.add(Kind::call_broken, "");
+  told.add(Kind::text, "g{");
+  told.end();
+  const Json output = told.whole(responses_form())["output"];
   EXPECT_EQ(output, json(R"([
     {"id":"rs_1_0","type":"reasoning","status":"completed","summary":[],
      "content":[{"type":"reasoning_text","text":"hm"}]},
@@ -278,10 +265,8 @@ TEST(Responses, ItemsOfAllKinds) {
      "call_id":"call_g","name":"g"},
     {"id":"msg_1_3","type":"message","status":"completed","role":"assistant",
      "content":[{"type":"output_text","text":"g{","annotations":[],"logprobs":[]}]}])"));
-  SseReader reader;
   std::vector<std::string> types;
-  for (const std::string& event : reader.feed(responses_form().next_block(answer, choice))) {
-    const Json e = Json::parse(event);
+  for (const Json& e : told.streamed(responses_form())) {
     if (e["type"] == "response.output_item.done") {
       EXPECT_EQ(e["item"], output[e["output_index"].get<size_t>()]);
     }
