@@ -199,6 +199,17 @@ def test_systemd_reads_the_unit(unit, tmp_path):
     assert "Restrat" in run("systemd-analyze", "verify", "--man=no", copied)[1]
 
 
+@needs("promtool")
+@pytest.mark.parametrize("what, name", [("config", "prometheus.yaml"), ("rules", "alerts.yaml")])
+def test_prometheus_reads_its_files(what, name, tmp_path):
+    monitoring = ROOT / "deploy/monitoring"
+    status, output = run("promtool", "check", what, monitoring / name)
+    assert status == 0, output
+    text = (monitoring / name).read_text(encoding="utf-8")
+    (tmp_path / name).write_text(text.replace("scrape_configs", "scrape_config").replace("expr:", "exp:"), encoding="utf-8")
+    assert run("promtool", "check", what, tmp_path / name)[0] != 0
+
+
 FAKE = {
     "scontrol": "#!/bin/sh\necho h0\necho h1\n",
     # What srun runs, without its own flags; two tasks would be two of these.

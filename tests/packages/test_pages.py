@@ -58,6 +58,32 @@ def test_bash_completes_commands_and_flags(serve_flags):
     assert "one-batch" in complete("hocket bench one")
 
 
+def compared():
+    """Of each row of the tables of docs/comparison.md: what it is about, our cell, and the tests it names as (file, names)."""
+    for line in (ROOT / "docs/comparison.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) != 9 or cells[0].startswith("-") or cells[8] == "Test":
+            continue
+        named = re.findall(r"`([^`]+)`([^`;]*)", cells[8])
+        yield cells[0], cells[1], [(file, re.findall(r"\btest_\w+|\b[A-Z]\w+[A-Z]\w*", names)) for file, names in named]
+
+
+def test_every_claim_of_the_comparison_has_its_test():
+    """What a cell says we have names a test, and the test is there by that name."""
+    files = run("git", "-C", ROOT, "ls-files").split()
+    rows = list(compared())
+    assert len(rows) > 60
+    for about, ours, named in rows:
+        assert named or not ours.startswith(("●", "◐")), f"{about}: which test?"
+        for file, names in named:
+            if file.startswith("hocket "):
+                continue  # a command
+            there = [f for f in files if f"/{f}".endswith(f"/{file}") or f.startswith(f"{file}/")]
+            assert there, f"{about}: there is no {file}"
+            text = "".join((ROOT / f).read_text(encoding="utf-8", errors="ignore") for f in there) if names else ""
+            assert all(name in text for name in names), f"{about}: not all of {names} are in {file}"
+
+
 def site_links():
     spec = importlib.util.spec_from_file_location("site_links", ROOT / "tools/site_links.py")
     module = importlib.util.module_from_spec(spec)
