@@ -37,12 +37,13 @@ def client(server):
 
 
 ASK = {"tools": {"tools": CHAT_TOOLS},
+       "required": {"tools": CHAT_TOOLS, "tool_choice": "required"},
        "thoughts": {"separate_reasoning": True, "chat_template_kwargs": {"enable_thinking": True}},
        "grammar": {"response_format": {"type": "json_object"}}}
 
 
 def offers(server, feature):
-    """Whether the server reads calls of tools, tells thoughts apart, follows grammars: what a build or a flag may leave out."""
+    """Whether the server reads calls of tools, can be told to make one, tells thoughts apart, follows grammars: what a build or a flag may leave out."""
     body = {"messages": [{"role": "user", "content": SUM}], "max_tokens": 60, "temperature": 0, **ASK[feature]}
     status, _, data = server.call("/v1/chat/completions", json.dumps(body).encode())
     if feature == "thoughts":
