@@ -37,7 +37,7 @@ def client(server):
 
 
 ASK = {"tools": {"tools": CHAT_TOOLS},
-       "required": {"tools": CHAT_TOOLS, "tool_choice": "required"},
+       "calls on demand": {"tools": CHAT_TOOLS, "tool_choice": "required"},
        "thoughts": {"separate_reasoning": True, "chat_template_kwargs": {"enable_thinking": True}},
        "grammar": {"response_format": {"type": "json_object"}}}
 

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import CHAT_TOOLS, CITY_SCHEMA, MINUTES_SCHEMA, MODEL_NAME, SUM, TOOLS
 
-pytestmark = pytest.mark.needs("required")
+pytestmark = pytest.mark.needs("calls on demand")
 SCHEMAS = {name: {**schema, "additionalProperties": False} for name, _, schema in TOOLS}
 FUNCTION_TOOLS = [{"type": "function", "name": n, "description": d, "parameters": p} for n, d, p in TOOLS]
 
