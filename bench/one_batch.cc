@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
@@ -21,6 +22,8 @@
 
 namespace hocket {
 namespace {
+
+constexpr int kWarmTokens = 2048;
 
 struct Limits {
   MachineSpeed speed;
@@ -365,13 +368,15 @@ Result<void> run(BenchOneBatchOptions& options) {
   Limits limits;
   // Looked at between passes, since measuring the limits takes memory of its own.
   int64_t resident = resident_bytes("VmHWM:");
-  // Cases and limits take turns, so that all see the same neighbours; round 0 warms up.
+  // Cases and limits take turns, so that all see the same neighbours; round 0 warms up, for which
+  // short prompts do.
   for (int round = 0; round <= options.rounds; ++round) {
     measure_limits(*runner, limits);
     for (Case& c : cases) {
-      const Work work = c.batch == 0
-                            ? bench.prefill(c.input_len)
-                            : bench.decode(c.batch, options.context_len, options.output_len);
+      const int most = round == 0 ? kWarmTokens : std::numeric_limits<int>::max();
+      const Work work = c.batch == 0 ? bench.prefill(std::min(c.input_len, most))
+                                     : bench.decode(c.batch, std::min(options.context_len, most),
+                                                    options.output_len);
       if (round > 0) c.rounds.push_back(work);
       resident = std::max(resident, resident_bytes("VmRSS:"));
     }
