@@ -1,9 +1,9 @@
 #!/bin/sh
 # Debian packages of a built tree: hocket (the server), libhocket0 and libhocket-dev (the C interface).
 #
-#   deploy/deb.sh [-b BUILD] [-o FOLDER]     wants cmake, dpkg-dev, and what `./hocket build` left in BUILD
+#   deploy/deb.sh [-b BUILD] [-o FOLDER] [-z LEVEL]     wants cmake, dpkg-dev, and what `./hocket build` left in BUILD
 #
-#   -b  build/release        -o  where the packages go: build
+#   -b  build/release        -o  where the packages go: build        -z  how hard xz tries, 0 to 9: 2
 #
 # DEBFULLNAME and DEBEMAIL say who answers for them.
 set -eu
@@ -13,10 +13,12 @@ build=$root/build/release out=$root/build
 version=$(sed -n 's/^project(hocket VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH=$epoch
-while getopts b:o: option; do
+level=2
+while getopts b:o:z: option; do
   case $option in
     b) build=$(readlink -f "$OPTARG") ;;
     o) mkdir -p "$OPTARG" && out=$(readlink -f "$OPTARG") ;;
+    z) level=$OPTARG ;;
     *) exit 2 ;;
   esac
 done
@@ -67,7 +69,7 @@ pack() { # package section depends description, and more fields on stdin
     printf 'Description: %s\n' "$4"
   } >"$folder/DEBIAN/control"
   find "$folder" -newermt "@$epoch" -exec touch -h -d "@$epoch" {} +
-  dpkg-deb --root-owner-group -Zxz -z2 --build "$folder" "$out/$1_${version}_amd64.deb" >/dev/null
+  dpkg-deb --root-owner-group -Zxz "-z$level" --build "$folder" "$out/$1_${version}_amd64.deb" >/dev/null
   printf '%-14s %6.1f MB  %s\n' "$1" "$(stat -c %s "$out/$1_${version}_amd64.deb" | awk '{print $1 / 1e6}')" "$out/$1_${version}_amd64.deb"
 }
 
