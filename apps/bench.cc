@@ -1,5 +1,5 @@
-// hocket bench kernels | one-batch | serving | streams | scheduler | all2all | overlap | peers, or
-// --compare: finds the bench and reads its flags.
+// hocket bench kernels | one-batch | serving | streams | scheduler | grammar | all2all | overlap |
+// peers, or --compare: finds the bench and reads its flags.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "bench/all2all.h"
 #include "bench/compare_builds.h"
 #include "bench/dummy_shape.h"
+#include "bench/grammar.h"
 #include "bench/kernels.h"
 #include "bench/one_batch.h"
 #include "bench/overlap.h"
@@ -26,9 +27,8 @@ namespace hocket {
 namespace {
 
 constexpr const char* kBenches =
-    "hocket bench kernels | one-batch | serving | streams | scheduler | all2all | overlap | peers, "
-    "or "
-    "--compare OLD [NEW]";
+    "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | all2all | "
+    "overlap | peers, or --compare OLD [NEW]";
 
 // "512,2048" or several values; "": none. Errors: bad_value, naming the flag.
 template <class Number = int>
@@ -182,6 +182,27 @@ Result<int> scheduler(const Arguments& arguments) {
   return go ? bench_scheduler(o) : 0;
 }
 
+Result<int> grammar(const Arguments& arguments) {
+  BenchGrammarOptions o;
+  std::vector<FlagGroup> groups = model_flags(o.settings);
+  groups.insert(groups.begin(),
+                {"Bench",
+                 {{"schemas", &o.num_schemas, "random ones, compiled and walked through", ""},
+                  {"rows", &o.rows, "answers at a time", ""},
+                  {"output-len", &o.output_len, "tokens of an answer", ""},
+                  {"rounds", &o.rounds, "counted rounds", ""},
+                  {"json", &o.json, "one object a line", ""}}});
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "bench grammar",
+                          .about = "compiling and masks; answers with a schema beside free text",
+                          .groups = std::move(groups)},
+                         arguments));
+  if (!go) return 0;
+  HOCKET_TRY_VOID(choose_model(o.settings));
+  log::set_level(log::Level::warning);
+  return bench_grammar(std::move(o));
+}
+
 Result<int> all2all(const Arguments& arguments) {
   BenchAllToAllOptions o;
   std::vector<std::string> bytes = {"4000", "64000", "500000", "2500000"};
@@ -326,6 +347,8 @@ int bench(const Arguments& arguments) {
     done = streams(rest);
   else if (name == "scheduler")
     done = scheduler(rest);
+  else if (name == "grammar")
+    done = grammar(rest);
   else if (name == "all2all")
     done = all2all(rest);
   else if (name == "overlap")

@@ -11,8 +11,8 @@
 namespace hocket {
 namespace {
 
-constexpr std::array kBenches = {"kernels",   "one-batch", "serving", "streams",
-                                 "scheduler", "all2all",   "overlap", "peers"};
+constexpr std::array kBenches = {"kernels", "one-batch", "serving", "streams", "scheduler",
+                                 "grammar", "all2all",   "overlap", "peers"};
 
 // Commands that take no flags of the table.
 bool takes_flags(const Command& command) {

@@ -32,6 +32,7 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   sum.prompt_tokens_total += s.prompt_tokens_total;
   sum.cached_tokens_total += s.cached_tokens_total;
   sum.generated_tokens_total += s.generated_tokens_total;
+  sum.forced_tokens_total += s.forced_tokens_total;
   sum.itl_chunk_tokens += s.itl_chunk_tokens;
   sum.step_time_error = std::max(sum.step_time_error, s.step_time_error);
 }

@@ -87,6 +87,15 @@ void add_all_rows(const PrepareOptions& options, Flight& flight) {
   for (int i = 0; i < num_slices; ++i) add_rows(i, options, flight);
 }
 
+// A forced token has no logits, so nothing can be said of them; nor is it sought where more than
+// the grammar decides what may come.
+int most_forced(const Request& request, const PrepareOptions& options) {
+  const SamplingParams& params = request.sampling;
+  if (params.grammar == nullptr || params.num_top_logprobs >= 0 || !params.allowed_ids.empty())
+    return 0;
+  return std::min(options.most_forced, params.max_new_tokens - request.generated() - 1);
+}
+
 // Which rows' logits are wanted, and for what. The last prompt token's row has no prompt token
 // after it: it only samples.
 void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& options, Flight& flight) {
@@ -115,7 +124,8 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
            .prompt = tokens.first(request.prompt_len),
            .generated = tokens.subspan(request.prompt_len),
            .end_ids = params.ignore_eos ? std::span<const TokenId>() : options.eos_ids,
-           .grammar = params.grammar == nullptr ? nullptr : options.grammars->find(request)});
+           .grammar = params.grammar == nullptr ? nullptr : options.grammars->find(request),
+           .most_forced = most_forced(request, options)});
   }
 }
 

@@ -21,6 +21,7 @@ struct PrepareOptions {
   std::span<const TokenId> eos_ids;           // the model's; outlive the flight
   std::optional<HalfPacking> packing;         // of a step that is played in two halves
   const RankGrammars* grammars = nullptr;     // of requests that follow one
+  int most_forced = 0;                        // tokens a row, without a step of their own
 };
 
 // Fills `flight` but for what forward() and sample() find. `batch` and its requests are borrowed

@@ -253,7 +253,8 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     if (token < 0) return;
     out[i] = {.token = TokenId{token}, .failed = false};
     if (row.grammar != nullptr) {
-      out[i].grammar = row.grammar->accept(TokenId{token});
+      out[i].grammar = row.grammar->accept(TokenId{token}, row.most_forced);
+      out[i].forced = row.grammar->forced();
       out[i].failed = out[i].grammar == GrammarVerdict::failed;
     }
     if (row.params->num_top_logprobs >= 0)

@@ -33,6 +33,7 @@ struct SampleRow {
   std::span<const TokenId> end_ids;    // the model's, empty with ignore_eos; masked, as
                                        // params->stop_ids are, until min_new_tokens
   AnswerGrammar* grammar = nullptr;    // that the answer follows, told of the drawn token
+  int most_forced = 0;                 // of the tokens that must follow the drawn one, to be taken
 
   int num_generated() const {
     return static_cast<int>(generated.size()) + (value(newest) >= 0 ? 1 : 0);

@@ -7,6 +7,12 @@
 #include "engine/rank.h"
 
 namespace hocket {
+namespace {
+
+// A step for answers stays one, whatever grammars have to say.
+constexpr int kMostForcedTokens = 32;
+
+}  // namespace
 
 bool Rank::step(Outbox& box) {
   outbox = &box;
@@ -124,7 +130,8 @@ PrepareOptions Rank::prepare_options() const {
           .prompt_role = info.prompt_role,
           .eos_ids = info.model.eos_ids,
           .packing = lockstep ? overlap.packing(lockstep->plan()) : std::nullopt,
-          .grammars = &grammars};
+          .grammars = &grammars,
+          .most_forced = info.overlap_schedule ? 0 : kMostForcedTokens};
 }
 
 // Nothing to run: aborts may have ended the last requests. Idle is when invariants are cheap to
@@ -212,10 +219,14 @@ void Rank::reply(Flight& flight) {
     Request& request = *slice.request;
     RequestOutput output{.id = request.id, .token = flight.sampled[i].token};
     output.logprobs = std::move(flight.logprobs[i]);
-    if (request.generated() == 1) {
+    if (request.generated() == 1 + slice.num_forced) {
       if (auto node = prompt_logprobs.extract(request.id); !node.empty())
         output.prompt_logprobs =
             std::make_unique<std::vector<PositionLogprobs>>(std::move(node.mapped()));
+    }
+    for (const TokenId forced : flight.sampled[i].forced.first(slice.num_forced)) {
+      send(std::move(output));
+      output = {.id = request.id, .token = forced};
     }
     if (request.finish != FinishReason::none) output.summary = summarise(request);
     send(std::move(output));
@@ -294,7 +305,7 @@ void Rank::note_step(const Flight& flight, const SchedulerStats& now) const {
   black_box::note(black_box::Ring::steps,
                   R"("step":{},"rank":{},"rows":{},"decode_rows":{},"seqs":{},"running":{},)"
                   R"("waiting":{},"used_tokens":{},"took_us":{:.0f})",
-                  step_log.num_steps(), rank_index(), batch.num_rows, batch.num_decode_rows,
+                  step_log.num_steps(), rank_index(), batch.num_rows, batch.num_answer_rows(),
                   batch.slices.size(), now.num_running, now.num_waiting, now.num_used_tokens,
                   to_us(flight.took()));
 }

@@ -167,6 +167,9 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   out.counter("cached_tokens_total", "Prompt tokens that were not computed again",
               s.cached_tokens_total, {"cache_source", "device"});
   out.counter("generation_tokens_total", "Tokens generated", s.generated_tokens_total);
+  out.counter("grammar_forced_tokens_total",
+              "Tokens that a grammar forced, each of which saved its request a step",
+              s.forced_tokens_total);
   out.counter("num_requests_total", "Requests that ended well", engine.num_requests_finished);
   out.counter("num_aborted_requests_total", "Requests that were aborted",
               engine.num_requests_aborted);

@@ -1,5 +1,6 @@
 """Ranks of one host as processes: the first starts the others, passes signals on, and ends when one of them has ended."""
 
+import concurrent.futures
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import urllib.error
 import urllib.request
 
 import conftest
+import jsonschema
 import pytest
 from conftest import BINARY, MODEL
 
@@ -94,6 +96,40 @@ def test_a_signal_lets_all_ranks_answer_first(two):
     assert re.search(rf"rank 1 \| (listening|ready): http://127.0.0.1:{two.port + 1}\b", log)
     assert log.count("stopped: every request was answered") == 2
     assert gone(other_rank(two), 0.1)
+
+
+def test_answers_by_a_schema_are_those_of_one_process(two, start, monkeypatch):
+    """Eight at once, so that both ranks make some of them."""
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 20}, "quantity_in_stock": {"type": "integer", "minimum": 0, "maximum": 9999}},
+        "required": ["name", "quantity_in_stock"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+
+    def told(server):
+        def one(seed):
+            ask = [{"role": "user", "content": f"What is {seed} + {seed}?"}]
+            body = {"messages": ask, "max_tokens": 200, "temperature": seed % 2, "seed": seed, "response_format": form}
+            status, _, text = server.call("/v1/chat/completions", json.dumps(body).encode())
+            assert status == 200, text
+            choice = json.loads(text)["choices"][0]
+            return choice["finish_reason"], choice["message"]["content"]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            return list(pool.map(one, range(8)))
+
+    together = told(two)
+    assert {reason for reason, _ in together} == {"stop"}
+    for _, text in together:
+        jsonschema.validate(json.loads(text), schema)
+    assert two.metric("grammar_forced_tokens_total") > 0
+    assert "DP1 EP1 Prefill batch" in two.log_path.read_text()
+    monkeypatch.undo()  # ports as they come
+    alone = start("--combine-groups", "2")  # the bits of two ranks
+    assert told(alone) == together
+    two.stop()
 
 
 def test_a_rank_that_ends_ends_its_host(two):

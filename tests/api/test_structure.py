@@ -153,6 +153,35 @@ def test_random_schemas_at_the_same_time(client):
         list(pool.map(one, range(len(schemas))))
 
 
+FORM = {
+    "type": "object",
+    "properties": {"is_there_any_doubt": {"type": "boolean"}, "what_is_to_be_done": {"enum": ["nothing at all", "ask again"]}},
+    "required": ["is_there_any_doubt", "what_is_to_be_done"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("fields", [
+    {}, {"temperature": 1.5, "seed": 2, "n": 3}, {"stop": ["any_d"]}, {"stop": ["zzz", "be_done\": "]}, {"max_tokens": 3},
+    {"max_tokens": 9}, {"max_tokens": 14}, {"frequency_penalty": 1.5}, {"extra_body": {"min_tokens": 30}}, {"stream": True},
+])
+def test_forced_text_is_what_is_drawn_token_by_token(client, server, fields):
+    """Log-probabilities are of logits, so that answers with them have a step for every token."""
+
+    def told(**more):
+        answer = ask(client, response_format=strict(FORM), **{"temperature": 0, **fields, **more})
+        if not fields.get("stream"):
+            return [(choice.message.content, choice.finish_reason) for choice in answer.choices], answer.usage.completion_tokens
+        blocks = [block.choices[0] for block in answer if block.choices]
+        return "".join(block.delta.content or "" for block in blocks), blocks[-1].finish_reason
+
+    before = server.metric("grammar_forced_tokens_total")
+    quick = told()
+    between = server.metric("grammar_forced_tokens_total")
+    assert quick == told(logprobs=True)
+    assert before < between == server.metric("grammar_forced_tokens_total")
+
+
 def test_metrics_and_info(client, server):
     ask(client, extra_body={"regex": "[a-c]{4}"})
     hits = server.metric("grammar_cache_hits_total")

@@ -1,5 +1,6 @@
 #include "engine/grammar/answer_grammar.h"
 
+#include <bit>
 #include <utility>
 
 #include "base/clock.h"
@@ -40,12 +41,38 @@ std::span<const uint32_t> AnswerGrammar::mask() {
   return mask_;
 }
 
-GrammarVerdict AnswerGrammar::accept(TokenId token) {
+// Nobody else touches the matcher before the mask is stale.
+GrammarVerdict AnswerGrammar::accept(TokenId token, int most_forced) {
+  forced_.clear();
+  GrammarVerdict verdict = follow(token);
+  while (verdict == GrammarVerdict::goes_on && std::ssize(forced_) < most_forced) {
+    const std::optional<TokenId> next = only_next();
+    if (!next) break;
+    const GrammarVerdict after = follow(*next);
+    // As without it: the next mask() is empty.
+    if (after == GrammarVerdict::failed) break;
+    forced_.push_back(*next);
+    verdict = after;
+  }
+  state_.store(State::stale, std::memory_order_release);
+  return verdict;
+}
+
+GrammarVerdict AnswerGrammar::follow(TokenId token) {
   const auto state = matcher_.accept(token);
   broken_ = !state.has_value();
-  state_.store(State::stale, std::memory_order_release);
   if (broken_) return GrammarVerdict::failed;
   return state->ended ? GrammarVerdict::ended : GrammarVerdict::goes_on;
+}
+
+// What the text forces is cheap to ask, and mostly nothing; that the mask says so, too, decides.
+std::optional<TokenId> AnswerGrammar::only_next() {
+  const std::vector<TokenId> texts = matcher_.forced();
+  if (texts.empty() || !matcher_.mask(mask_)) return std::nullopt;
+  int num_allowed = 0;
+  for (const uint32_t word : mask_) num_allowed += std::popcount(word);
+  if (num_allowed != 1 || !mask_allows(mask_, value(texts.front()))) return std::nullopt;
+  return texts.front();
 }
 
 }  // namespace hocket

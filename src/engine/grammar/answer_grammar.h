@@ -3,6 +3,9 @@
 //   sampling     | mask() draw accept() |                        | mask() draw accept() |
 //   thread masks                          compute_ahead()
 //
+// Where a token leaves no choice for the next ones, accept() takes these as well, each by the mask
+// that sampling it would have had, so that no pass need be computed for its logits.
+//
 // Whoever comes first computes the next mask, the thread beside the step or the sampling that needs
 // it; the other finds it done, or waits for the rest of it. So masks never depend on timing.
 #pragma once
@@ -10,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,8 +30,11 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   // Which tokens may come next (mask_allows); empty when the grammar cannot be followed any
   // further. Valid until accept().   Thread: that which samples the row.
   std::span<const uint32_t> mask();
-  // The drawn token, which the mask held.   Thread: likewise, after mask().
-  GrammarVerdict accept(TokenId token);
+  // The drawn token, which the mask held, and as many of those that must follow it as `most_forced`
+  // allows. Where it stands after them all.   Thread: likewise, after mask().
+  GrammarVerdict accept(TokenId token, int most_forced = 0);
+  // What the last accept() took beside its token. Valid until the next.   Thread: likewise.
+  std::span<const TokenId> forced() const { return forced_; }
   // Computes the mask unless it is there or under way.   Thread: any.
   void compute_ahead();
 
@@ -35,9 +42,12 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   enum class State : int { stale, under_way, ready };
   bool take();
   void compute();
+  GrammarVerdict follow(TokenId token);
+  std::optional<TokenId> only_next();
 
   GrammarMatcher matcher_;
   std::vector<uint32_t> mask_;
+  std::vector<TokenId> forced_;
   bool broken_ = false;  // the matcher gave up
   std::atomic<State> state_{State::stale};
   const std::shared_ptr<GrammarCounts> counts_;

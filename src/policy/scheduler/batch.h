@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -22,6 +23,7 @@ struct Slice {
   int future = -1;        // >= 0: the token of the only row is not known yet; it is the `future`-th
                           // that the batch before this one samples
   bool accepted = false;  // by commit(): the sampled token is the request's next
+  int num_forced = 0;     // by commit(): so many of the tokens that it forced follow it
 };
 
 // Copy the first `tokens` tokens of page `from` to page `to`, before the forward pass.
@@ -32,10 +34,13 @@ struct PageCopy {
 
 struct Batch {
   ForwardMode mode = ForwardMode::idle;
-  std::vector<Slice> slices;  // chunks first, then decode rows
+  std::vector<Slice> slices;  // chunks first, then answers: those with several rows, then the
+                              // others
   std::vector<PageCopy> copies;
   int num_rows = 0;         // sum of the slices' len
   int num_decode_rows = 0;  // the last slices, a row each
+  // Of answers with several rows, for tokens that a grammar forced.
+  int num_forced_slices = 0, num_forced_rows = 0;
 
   // How things stood when it was made, for logs and counters.
   int64_t cached_tokens = 0;   // that prompts begun in it, or begun again, found in the cache
@@ -48,6 +53,8 @@ struct Batch {
   // this rank (Outside::agree).
   bool idle_step = false;
 
+  int num_answers() const { return num_forced_slices + num_decode_rows; }
+  int num_answer_rows() const { return num_forced_rows + num_decode_rows; }
   // Nothing to run.
   bool empty() const { return slices.empty() && !idle_step; }
 };
@@ -65,6 +72,10 @@ struct SampledToken {
   bool failed = false;  // the row's logits were not finite, or as `grammar` says: the request ends
                         // with an error
   GrammarVerdict grammar = GrammarVerdict::goes_on;
+  // What must follow the token, so that nobody need sample it: next come the rows of all of them at
+  // once. Of those that a grammar ends with, `grammar` is of the last. Borrowed until the commit;
+  // empty in overlapped steps.
+  std::span<const TokenId> forced = {};
 };
 
 }  // namespace hocket

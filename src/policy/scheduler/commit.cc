@@ -34,7 +34,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     if (request.finish != FinishReason::none) continue;  // ended before, or was aborted in flight
 
     const bool was_prefilling = request.state == Request::State::prefilling;
-    if (token != nullptr) accept(request, *token);
+    if (token != nullptr) slice.num_forced = accept_forced(request, *token);
     slice.accepted = token != nullptr && request.finish != FinishReason::error;
     if (was_prefilling && request.finish != FinishReason::error) share(request, end);
   }
@@ -103,6 +103,23 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
     request.finish = FinishReason::stop;
     request.matched_stop = sampled.token;
   }
+}
+
+// The token and those that it forced, up to the end. Returns how many of the latter.
+int Scheduler::State::accept_forced(Request& request, const SampledToken& sampled) {
+  const std::span<const TokenId> forced = sampled.forced;
+  if (forced.empty()) return accept(request, sampled), 0;
+  HOCKET_CHECK((!sampled.failed && request.num_pending == 0));
+  accept(request, {.token = sampled.token});
+  int taken = 0;
+  while (taken < std::ssize(forced) && request.finish == FinishReason::none) {
+    const TokenId token = forced[static_cast<size_t>(taken++)];
+    const bool is_last = taken == std::ssize(forced);
+    accept(request,
+           {.token = token, .grammar = is_last ? sampled.grammar : GrammarVerdict::goes_on});
+  }
+  forced_tokens_total += static_cast<uint64_t>(taken);
+  return taken;
 }
 
 // Hands the whole pages of the first `num_tokens` to the tree, where running and coming requests

@@ -18,7 +18,7 @@ void Scheduler::State::prefill() {
   PrefillBudget budget{.page_tokens = page_tokens(),
                        .chunk_tokens = chunk_tokens(),
                        .max_prefill_tokens = options.max_prefill_tokens,
-                       .num_decode_rows = num_decode_rows(),
+                       .num_decode_rows = num_answer_rows(),
                        .reserved_tokens = running.reserved_tokens(ratio.now()),
                        .nothing_running = running.empty() && leaving.empty(),
                        .max_requests = options.prefill_max_requests,
@@ -49,8 +49,9 @@ StepShape Scheduler::State::decode_shape() const {
   StepShape shape;
   for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding))) {
     if (!request->decodes()) continue;
-    ++shape.decode_rows;
-    shape.keys += keys_of_rows(request->computed_len, 1);
+    const int rows = request->uncomputed();
+    (rows == 1 ? shape.decode_rows : shape.prefill_rows) += rows;
+    shape.keys += keys_of_rows(request->computed_len, rows);
   }
   return shape;
 }
@@ -58,10 +59,11 @@ StepShape Scheduler::State::decode_shape() const {
 // PrefillPolicy::latency: a prompt whose next row is at `begin` gets no more rows than the goal of
 // those who run has time for; the first of a pass gets a page at least.
 void Scheduler::State::pace(PrefillAdder& adder, int begin) {
-  if (decoding.decode_rows == 0) return;
+  if (decoding.keys == 0) return;
   StepShape others = shape_of(*batch);
   const bool first = others.prefill_rows == 0;
   others.decode_rows += decoding.decode_rows;
+  others.prefill_rows += decoding.prefill_rows;
   others.keys += decoding.keys;
   const int rows = times.prefill_rows_within(
       goal, others, begin, {.at_least = first ? page_tokens() : 0, .most = chunk_tokens()});

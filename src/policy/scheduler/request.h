@@ -87,7 +87,8 @@ struct Request {
   int len() const { return static_cast<int>(tokens.size()) + num_pending; }
   // Has rows to come after those in flight, as far as is known.
   bool decodes() const { return finish == FinishReason::none && new_tokens_left() > 0; }
-  // Rows still to compute before a new token can be sampled; 1 while decoding.
+  // Rows still to compute before a new token can be sampled; while decoding 1, and one more for
+  // each token that was forced.
   int uncomputed() const { return len() - computed_len; }
   int new_tokens_left() const { return sampling.max_new_tokens - (len() - prompt_len); }
 

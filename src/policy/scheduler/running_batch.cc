@@ -17,14 +17,16 @@ void RunningBatch::add(std::unique_ptr<Request> request) {
   requests_.push_back(std::move(request));
 }
 
-bool RunningBatch::needs_page(const Request& request) const {
-  return request.decodes() && static_cast<size_t>(request.computed_len) ==
-                                  request.pages.size() * static_cast<size_t>(page_tokens_);
+int RunningBatch::num_pages_needed(const Request& request) const {
+  if (!request.decodes()) return 0;
+  const int held = static_cast<int>(request.pages.size());
+  return std::max(0, pages_for(request.len(), page_tokens_) - held);
 }
 
 int RunningBatch::num_pages_needed() const {
-  return static_cast<int>(std::count_if(requests_.begin(), requests_.end(),
-                                        [this](const auto& r) { return needs_page(*r); }));
+  int sum = 0;
+  for (const auto& request : requests_) sum += num_pages_needed(*request);
+  return sum;
 }
 
 double RunningBatch::reserved_tokens(double ratio) const {

@@ -20,10 +20,9 @@ class RunningBatch {
   int size() const { return static_cast<int>(requests_.size()); }
   bool empty() const { return requests_.empty(); }
 
-  // Pages that the next decode step has to take: one for each request that decodes and whose last
-  // page is full.
+  // Pages that the next decode step has to take, for all that are to decode and for one.
   int num_pages_needed() const;
-  bool needs_page(const Request& request) const;
+  int num_pages_needed(const Request& request) const;
   // What admitted requests may still grow by: the sum of min(new tokens left, 4096) times the
   // ratio.
   double reserved_tokens(double ratio) const;

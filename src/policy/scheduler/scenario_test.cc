@@ -109,7 +109,10 @@ class Scenario {
     const size_t index = position - static_cast<size_t>(request.prompt_len);
     if (index >= says.size()) return {token(name, position), false};
     if (says[index] == "nan") return {TokenId{0}, true};
-    return {TokenId{std::stoi(says[index])}, false};
+    std::vector<TokenId>& forced = forced_.emplace_back();
+    for (size_t i = index + 1; i < says.size() && says[i].starts_with('+'); ++i)
+      forced.push_back(TokenId{std::stoi(says[i])});
+    return {.token = TokenId{std::stoi(says[index])}, .forced = forced};
   }
 
   RequestInput input(const Words& words) {
@@ -204,7 +207,9 @@ class Scenario {
       if (slice.request->state == Request::State::prefilling && slice.future < 0)
         chunks += fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
       else
-        decodes += " " + name;
+        decodes += slice.len == 1 && slice.samples
+                       ? " " + name
+                       : fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
       if (slice.logprobs_from >= 0)
         logprobs += fmt::format(" logprobs {}:{}", name, slice.logprobs_from);
       for (const PageCopy& copy : batch.copies)
@@ -263,6 +268,7 @@ class Scenario {
                                                     {"displaced", s.num_displaced_total},
                                                     {"prompt_tokens", s.prompt_tokens_total},
                                                     {"cached_tokens", s.cached_tokens_total},
+                                                    {"forced", s.forced_tokens_total},
                                                     {"itl_chunk", s.itl_chunk_tokens}};
     if (key == "ratio") return fmt::format("{:.3f}", s.new_token_ratio);
     const auto found = numbers.find(key);
@@ -307,6 +313,7 @@ class Scenario {
   std::unique_ptr<FakeEngine> engine_;
   std::map<std::string, Actor> actors_;
   std::map<std::string, size_t> texts_;
+  std::deque<std::vector<TokenId>> forced_;  // by each sampled token
   std::deque<std::string> events_;
   std::string in_flight_abort_;
 };

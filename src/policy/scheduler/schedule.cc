@@ -88,26 +88,48 @@ void Scheduler::State::begin_batch() {
   batch->slices.clear();
   batch->copies.clear();
   batch->num_rows = 0;
-  batch->num_decode_rows = 0;
+  batch->num_decode_rows = batch->num_forced_slices = batch->num_forced_rows = 0;
   batch->cached_tokens = 0;
   batch->idle_step = false;
   num_decoding = 0;
 }
 
+// Where not all rows of forced tokens have room, the others come later, and none is sampled before
+// the last.
 void Scheduler::State::add_decode_rows() {
+  const auto requests = running.requests().first(static_cast<size_t>(num_decoding));
   const size_t num_prefill = batch->slices.size();
-  for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding)))
-    if (request->decodes()) add_rows(*request, 1);
+  const int num_prefill_rows = batch->num_rows;
+  const auto num_decode =
+      std::ranges::count_if(requests, [](const auto& request) { return request->decodes(); });
+  int spare = num_answer_rows() - static_cast<int>(num_decode);
+  for (const auto& request : requests) {
+    const int more = request->decodes() ? std::min(spare, request->uncomputed() - 1) : 0;
+    if (more == 0) continue;
+    add_rows(*request, 1 + more);
+    spare -= more;
+  }
+  batch->num_forced_slices = static_cast<int>(batch->slices.size() - num_prefill);
+  batch->num_forced_rows = batch->num_rows - num_prefill_rows;
+  size_t next = num_prefill;  // of those with several rows
+  for (const auto& request : requests) {
+    if (next < num_prefill + static_cast<size_t>(batch->num_forced_slices) &&
+        batch->slices[next].request == request.get())
+      ++next;
+    else if (request->decodes())
+      add_rows(*request, 1);
+  }
   if (batch->empty()) return;
-  batch->num_decode_rows = static_cast<int>(batch->slices.size() - num_prefill);
-  batch->mode = num_prefill == 0             ? ForwardMode::decode
-                : batch->num_decode_rows > 0 ? ForwardMode::mixed
-                                             : ForwardMode::extend;
+  batch->num_decode_rows = static_cast<int>(batch->slices.size() - next);
+  batch->mode = num_prefill == 0           ? ForwardMode::decode
+                : batch->num_answers() > 0 ? ForwardMode::mixed
+                                           : ForwardMode::extend;
 }
 
 // From now on rows count as computed, and the tokens that they sample as there.
 void Scheduler::State::launch() {
-  int num_samples = 0;
+  int num_samples = 0, num_done = 0;
+  const auto num_prompts = std::ssize(batch->slices) - batch->num_answers();
   for (const Slice& slice : batch->slices) {
     Request& request = *slice.request;
     request.computed_len = slice.begin + slice.len;
@@ -115,8 +137,9 @@ void Scheduler::State::launch() {
     if (!slice.samples) continue;
     ++request.num_pending;
     request.future = num_samples++;
+    num_done += &slice - batch->slices.data() < num_prompts ? 1 : 0;
   }
-  batch->num_running = running.size() - (num_samples - batch->num_decode_rows);
+  batch->num_running = running.size() - num_done;
   batch->num_waiting = waiting.size();
   batch->pending_tokens = waiting.num_tokens();
   for (const auto& request : chunked) batch->pending_tokens += request->uncomputed();
@@ -154,7 +177,7 @@ void Scheduler::State::take_pages(Request& request, int num_pages) {
   HOCKET_CHECK(pages.take(std::span(request.pages).subspan(held)));
 }
 
-// Takes the pages for one more row of every running request that decodes; returns how many of
+// Takes the pages for the next rows of every running request that decodes; returns how many of
 // `running` were looked at: all, or none.
 int Scheduler::State::prepare_decode() {
   const auto requests = running.requests();
@@ -166,14 +189,21 @@ int Scheduler::State::prepare_decode() {
   }
   if (retract_until_decode_fits() == 0) ratio.decay();
   for (const auto& request : running.requests())
-    if (running.needs_page(*request)) take_pages(*request, 1);
+    if (const int missing = running.num_pages_needed(*request); missing > 0)
+      take_pages(*request, missing);
   return running.size();
 }
 
-int Scheduler::State::num_decode_rows() const {
-  const auto requests = running.requests().first(static_cast<size_t>(num_decoding));
-  return static_cast<int>(
-      std::ranges::count_if(requests, [](const auto& request) { return request->decodes(); }));
+// A row each, and of those for forced tokens as many as there is room for: no step of answers has
+// more rows than requests may run.
+int Scheduler::State::num_answer_rows() const {
+  int num_answers = 0, rows = 0;
+  for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding))) {
+    if (!request->decodes()) continue;
+    ++num_answers;
+    rows += request->uncomputed();
+  }
+  return std::max(num_answers, std::min(rows, options.max_running_requests));
 }
 
 // The tree gives way first, then those in chunks, who have generated nothing yet, the newest first,

@@ -241,6 +241,7 @@ SchedulerStats Scheduler::stats() const {
   stats.prompt_tokens_total = s.prompt_tokens_total;
   stats.cached_tokens_total = s.cached_tokens_total;
   stats.generated_tokens_total = s.generated_tokens_total;
+  stats.forced_tokens_total = s.forced_tokens_total;
   stats.itl_chunk_tokens = s.itl_chunk_tokens;
   if (s.options.prefill_policy == PrefillPolicy::latency) stats.step_time_error = s.times.error();
   return stats;

@@ -84,6 +84,7 @@ struct SchedulerStats {
   uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
   uint64_t num_prefix_waits_total = 0;      // times that a prompt let a pass go for its beginning
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
+  uint64_t forced_tokens_total = 0;  // of those generated, taken without a step of their own
   // PrefillPolicy::latency: prompt tokens that the last pass beside running requests was allowed
   // (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
   int itl_chunk_tokens = 0;
@@ -93,7 +94,7 @@ struct SchedulerStats {
 // What the next schedule() may come to. Asked while a step is under way, it looks past that step's
 // commit; a request that ends there by a token is not foreseen, nor is one that comes.
 struct Prospect {
-  int num_decoding = 0;    // requests that go on, a row each
+  int num_decoding = 0;    // requests that go on, a row each and those of forced tokens
   bool continues = false;  // a prompt in chunks goes on
   bool begins = false;     // a prompt may begin, as far as is known
   double token_usage = 0;  // of the pool

@@ -40,7 +40,7 @@ struct Scheduler::State {
   void lengthen(Slice& slice, int num_rows);
   void take_pages(Request& request, int num_pages);
   int prepare_decode();
-  int num_decode_rows() const;
+  int num_answer_rows() const;
   int retract_until_decode_fits();
   std::unique_ptr<Request> take_newest_chunked();
   void retract_for_memory(std::unique_ptr<Request> request);
@@ -71,6 +71,7 @@ struct Scheduler::State {
   // commit.cc
   void commit(std::span<const SampledToken> sampled);
   void accept(Request& request, const SampledToken& sampled);
+  int accept_forced(Request& request, const SampledToken& sampled);
   void share(Request& request, int num_tokens);
   void release(Request& request);
   void fail_request(Request& request, Error why) const;
@@ -133,6 +134,7 @@ struct Scheduler::State {
   uint64_t retracted_input_total = 0, retracted_output_total = 0;
   uint64_t num_timed_out_total = 0, num_displaced_total = 0, num_prefix_waits_total = 0;
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
+  uint64_t forced_tokens_total = 0;
 };
 
 }  // namespace hocket

@@ -13,45 +13,10 @@
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/outside.h"
+#include "policy/scheduler/simulated_answers.h"
 
 namespace hocket {
 namespace {
-
-constexpr int kVocab = 40;
-constexpr TokenId kEos{3};
-
-// The model: the next token is a hash of all tokens so far, so one wrong token anywhere changes the
-// rest.
-TokenId next_token(std::span<const TokenId> history, uint64_t salt) {
-  uint64_t hash = 0xcbf29ce484222325u + salt;
-  for (TokenId token : history)
-    hash = (hash ^ static_cast<uint64_t>(value(token))) * 0x100000001b3u;
-  return TokenId{static_cast<int>((hash >> 20) % kVocab)};
-}
-
-struct Wanted {
-  RequestInput input;
-  std::vector<TokenId> tokens;  // prompt and answer, computed alone
-  FinishReason finish = FinishReason::length;
-  bool aborted = false;
-  int at_most_before = 0;  // first starts by when this one must have started
-  bool started = false;
-  int num_reported = 0;   // prompt rows whose log-probabilities were asked for
-  int num_not_ready = 0;  // so many times it is not ready when asked
-  bool breaks = false;    // and then it never will be
-};
-
-Wanted alone(const RequestInput& input) {
-  Wanted wanted{.input = input, .tokens = input.prompt};
-  for (int i = 1; i <= input.sampling.max_new_tokens; ++i) {
-    wanted.tokens.push_back(next_token(wanted.tokens, 0));
-    const bool ends = wanted.tokens.back() == kEos && !input.sampling.ignore_eos;
-    if (!ends || i < input.sampling.min_new_tokens || i == input.sampling.max_new_tokens) continue;
-    wanted.finish = FinishReason::stop;
-    break;
-  }
-  return wanted;
-}
 
 class Simulation final : Outside {
  public:
@@ -88,10 +53,14 @@ class Simulation final : Outside {
 
   // Empty when all went well.
   std::string run() {
-    const auto sample = [](const Request&, auto history) {
-      return SampledToken{next_token(history, 0), false};
-    };
     const bool overlapped = pick(0, 1) == 1;
+    const auto sample = [this, overlapped](const Request& request, auto history) {
+      const TokenId token = next_token(history, 0);
+      std::vector<TokenId>& forced = forced_[request.id];
+      forced.clear();
+      if (!overlapped) add_forced(request, history, token, forced);
+      return SampledToken{.token = token, .forced = forced};
+    };
     FakeEngine engine(options_, sample, overlapped);
     engine_ = &engine;
     engine.time_steps([this](const Batch& batch) {
@@ -110,6 +79,7 @@ class Simulation final : Outside {
           problem_ =
               fmt::format("{} rows instead of the {} agreed", batch.num_rows, num_rows_agreed_);
         note_starts(batch);
+        note_answers(batch);
         note_reports(batch);
         if (pick(0, 15) == 0) abort_one();
       });
@@ -131,6 +101,7 @@ class Simulation final : Outside {
   uint64_t num_retracted = 0, num_copied = 0, num_cached_tokens = 0, num_evicted = 0;
   uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0, num_prefix_waits = 0;
   int num_finished = 0, num_refused = 0;
+  uint64_t num_forced = 0, num_cut = 0;
   uint64_t num_held = 0, num_broken = 0, num_skips = 0, num_idle_steps = 0, num_closed = 0;
 
  private:
@@ -160,7 +131,7 @@ class Simulation final : Outside {
   // What was said of this step, while the one before it was under way, has to be true.
   bool agree(const Batch& mine) override {
     ++num_agreements_;
-    const bool prompts = mine.num_rows > mine.num_decode_rows;
+    const bool prompts = mine.num_rows > mine.num_answer_rows();
     if (prompts && !extends_) problem_ = "a prompt in a pass without prompts";
     if (mine.num_rows > 0 && !prompts && foreseen_ && foreseen_->num_decoding == 0)
       problem_ = "answers that were not foreseen";
@@ -176,6 +147,14 @@ class Simulation final : Outside {
     const int num_ahead = engine_->scheduler().stats().num_waiting;
     wanted.at_most_before =
         std::max(wanted.at_most_before, num_started_ + num_ahead + options_.max_overtaken);
+  }
+
+  void note_answers(const Batch& batch) {
+    if (batch.num_answer_rows() > options_.max_running_requests)
+      problem_ = fmt::format("{} rows of answers", batch.num_answer_rows());
+    const auto answers = std::span(batch.slices).last(static_cast<size_t>(batch.num_answers()));
+    num_cut += static_cast<uint64_t>(
+        std::ranges::count_if(answers, [](const Slice& slice) { return !slice.samples; }));
   }
 
   int pick(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
@@ -311,6 +290,7 @@ class Simulation final : Outside {
     if (!engine_->scheduler().flush_cache()) return "the cache could not be emptied";
     const SchedulerStats stats = engine_->scheduler().stats();
     num_retracted = stats.num_retracted_total;
+    num_forced = stats.forced_tokens_total;
     num_evicted = stats.num_evicted_pages_total;
     num_preempted = stats.num_preempted_total;
     if (stats.num_timed_out_total != num_timed_out || stats.num_displaced_total != num_displaced)
@@ -326,7 +306,8 @@ class Simulation final : Outside {
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;
   std::string problem_;
-  std::vector<RequestId> skipped_;  // in this step
+  std::map<RequestId, std::vector<TokenId>> forced_;  // by its newest sample
+  std::vector<RequestId> skipped_;                    // in this step
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;
   // What this rank said of the step to come; of the one being made; and whether any rank said that
   // it has prompts. Not of overlapped steps, which no other rank computes.
@@ -348,6 +329,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   const uint64_t num_seeds = seeds_wanted();
   uint64_t retracted = 0, copied = 0, cached = 0, evicted = 0;
   uint64_t preempted = 0, timed_out = 0, displaced = 0, prefix_waits = 0;
+  uint64_t forced = 0, cut = 0;
   uint64_t held = 0, broken = 0, skips = 0, idle_steps = 0, closed = 0;
   int finished = 0, refused = 0;
   ASSERT_GT(num_seeds, 0u);
@@ -362,6 +344,8 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
     timed_out += simulation.num_timed_out;
     displaced += simulation.num_displaced;
     prefix_waits += simulation.num_prefix_waits;
+    forced += simulation.num_forced;
+    cut += simulation.num_cut;
     held += simulation.num_held;
     broken += simulation.num_broken;
     skips += simulation.num_skips;
@@ -373,9 +357,9 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   fmt::print(
       "{} seeds: {} requests, {} refused, {} retractions, {} preemptions, {} timeouts, {} "
       "displaced, {} copies, {} cached tokens, {} evicted pages; held for {} steps, {} broken, {} "
-      "skips, {} idle steps, {} closed, {} prefix waits\n",
+      "skips, {} idle steps, {} closed, {} prefix waits, {} forced tokens, {} cut rows of them\n",
       num_seeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
-      evicted, held, broken, skips, idle_steps, closed, prefix_waits);
+      evicted, held, broken, skips, idle_steps, closed, prefix_waits, forced, cut);
   // What never happened was not tested; a few seeds cannot show everything.
   if (num_seeds < 200) return;
   const auto in_1500 = [&](uint64_t count) { return count * 1500 / num_seeds; };
@@ -385,6 +369,8 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   EXPECT_GT(in_1500(displaced), 100u);
   EXPECT_GT(in_1500(copied), 2000u);
   EXPECT_GT(in_1500(evicted), 20000u);
+  EXPECT_GT(in_1500(forced), 10000u);
+  EXPECT_GT(in_1500(cut), 1000u);
   EXPECT_GT(in_1500(held), 2000u);
   EXPECT_GT(in_1500(broken), 100u);
   EXPECT_GT(in_1500(skips), 2000u);

@@ -1,0 +1,67 @@
+// What simulated requests are to be answered, each as if it were alone. For tests.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policy/scheduler/request.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+inline constexpr int kVocab = 40;
+inline constexpr TokenId kEos{3};
+
+// The model: the next token is a hash of all tokens so far, so one wrong token anywhere changes the
+// rest.
+inline TokenId next_token(std::span<const TokenId> history, uint64_t salt) {
+  uint64_t hash = 0xcbf29ce484222325u + salt;
+  for (TokenId token : history)
+    hash = (hash ^ static_cast<uint64_t>(value(token))) * 0x100000001b3u;
+  return TokenId{static_cast<int>((hash >> 20) % kVocab)};
+}
+
+struct Wanted {
+  RequestInput input;
+  std::vector<TokenId> tokens;  // prompt and answer, computed alone
+  FinishReason finish = FinishReason::length;
+  bool aborted = false;
+  int at_most_before = 0;  // first starts by when this one must have started
+  bool started = false;
+  int num_reported = 0;   // prompt rows whose log-probabilities were asked for
+  int num_not_ready = 0;  // so many times it is not ready when asked
+  bool breaks = false;    // and then it never will be
+};
+
+// Whether a grammar, that some requests follow, leaves no other token behind these.
+inline bool is_forced(const Request& request, std::span<const TokenId> history) {
+  if (value(request.id) % 3 != 0) return false;
+  return value(next_token(history, 1)) < kVocab * 2 / 3;
+}
+
+inline Wanted alone(const RequestInput& input) {
+  Wanted wanted{.input = input, .tokens = input.prompt};
+  for (int i = 1; i <= input.sampling.max_new_tokens; ++i) {
+    wanted.tokens.push_back(next_token(wanted.tokens, 0));
+    const bool ends = wanted.tokens.back() == kEos && !input.sampling.ignore_eos;
+    if (!ends || i < input.sampling.min_new_tokens || i == input.sampling.max_new_tokens) continue;
+    wanted.finish = FinishReason::stop;
+    break;
+  }
+  return wanted;
+}
+
+// What must follow `token`, which is drawn after `history`; perhaps beyond the end.
+inline void add_forced(const Request& request, std::span<const TokenId> history, TokenId token,
+                       std::vector<TokenId>& forced) {
+  constexpr int kMost = 8;
+  std::vector<TokenId> all(history.begin(), history.end());
+  all.push_back(token);
+  while (std::ssize(forced) < kMost && is_forced(request, all)) {
+    forced.push_back(next_token(all, 0));
+    all.push_back(forced.back());
+  }
+}
+
+}  // namespace hocket
