@@ -1,4 +1,5 @@
-// For tests and benches: random JSON schemas, and a checker of their own, which knows nothing of grammars.
+// For tests and benches: random JSON schemas, and a checker of their own, which knows nothing of
+// grammars.
 #pragma once
 
 #include <algorithm>
