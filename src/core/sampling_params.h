@@ -12,6 +12,14 @@
 
 namespace hocket {
 
+// How long an answer may think: once `tokens` thoughts have come and nothing has ended them, the
+// first of `ends` is written for it. Immutable once it is part of a request.
+struct ThoughtLimit {
+  int tokens = 0;                          // >= 0; those of the marks not counted
+  std::vector<TokenId> open;               // begins them in the answer; empty: the prompt has
+  std::vector<std::vector<TokenId>> ends;  // each ends thoughts; none is empty
+};
+
 // Rules and their order: docs/contracts/sampling.md. Penalties count generated tokens;
 // repetition_penalty also the prompt.
 struct SamplingParams {
@@ -25,6 +33,7 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;  // ascending id
   std::vector<TokenId> allowed_ids;                   // ascending; empty: all
   std::shared_ptr<const GrammarSpec> grammar;         // that the text follows; null: free text
+  std::shared_ptr<const ThoughtLimit> thoughts;       // null: as long as the model likes
 
   uint64_t seed = 0;  // keys the generator together with the token's position
 

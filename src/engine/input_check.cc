@@ -38,6 +38,11 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
     if (outside(token)) return refuse(token, "logit_bias");
   for (const TokenId token : input.sampling.allowed_ids)
     if (outside(token)) return refuse(token, "allowed_token_ids");
+  if (const ThoughtLimit* thoughts = input.sampling.thoughts.get()) {
+    for (const auto& end : thoughts->ends)
+      for (const TokenId token : end)
+        if (outside(token)) return refuse(token, "thinking_budget");
+  }
   HOCKET_TRY_VOID(check_grammar(input.sampling, info));
   const int max_new = input.sampling.max_new_tokens;
   if (max_new < 1)

@@ -9,6 +9,7 @@
 #include "base/mix.h"
 #include "compute/kernels/row_stats.h"
 #include "engine/candidates.h"
+#include "engine/thought_limit.h"
 
 namespace hocket {
 namespace {
@@ -166,10 +167,18 @@ struct Rules {
   std::span<const uint32_t> allowed;
 };
 
+// The token that ends thoughts which are long enough; -1: none need be ended now.
+int thought_end(const SampleRow& row, std::span<const uint32_t> allowed) {
+  if (row.params->thoughts == nullptr) return -1;
+  const int id = value(forced_thought_end(*row.params->thoughts, {row.generated, row.newest}));
+  return id >= 0 && !allowed.empty() && !mask_allows(allowed, id) ? -1 : id;
+}
+
 // The row's token; -1 when every token is masked. best: the argmax of its untouched logits.
 int choose(const Backend& backend, const Rules& rules, int best, std::span<const float> logits,
            Workspace& work) {
   const auto& [row, allowed] = rules;
+  if (const int end = thought_end(row, allowed); end >= 0) return end;
   const bool greedy = row.params->greedy();
   if (greedy && untouched(row) && (allowed.empty() || mask_allows(allowed, best))) return best;
   std::ranges::copy(logits, work.logits.begin());

@@ -1,5 +1,7 @@
 #include "server/answer_formats.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -27,11 +29,24 @@ const char* field_name(ReasoningField field) {
   return "both";
 }
 
+// low 1024, medium 8192, ...
+std::string budgets_in_words() {
+  std::string words;
+  for (const auto& [effort, tokens] : kEffortBudgets)
+    if (tokens >= 0) words += fmt::format("{}{} {}", words.empty() ? "" : ", ", effort, tokens);
+  return words;
+}
+
 void tell(const AnswerFormats& formats) {
   const auto why = [](bool by_flag) { return by_flag ? "by flag" : "by the chat template"; };
   log::info("answers: tool calls as {} ({}), reasoning as {} ({})", tool_format_name(formats.tools),
             why(formats.tools_by_flag), reasoning_format_name(formats.reasoning),
             why(formats.reasoning_by_flag));
+  if (formats.effort_is_budget())
+    log::info(
+        "answers: the chat template has no words for reasoning_effort; it limits the tokens of "
+        "thoughts instead: {}",
+        budgets_in_words());
   if (formats.tools != ToolFormat::none && !formats.traits.shows_tools)
     log::warning(
         "the chat template shows the model no tools: requests with tools are refused; "
@@ -39,6 +54,12 @@ void tell(const AnswerFormats& formats) {
 }
 
 }  // namespace
+
+std::vector<std::string_view> effort_names() {
+  std::vector<std::string_view> names;
+  for (const EffortBudget& one : kEffortBudgets) names.push_back(one.effort);
+  return names;
+}
 
 Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
                                             const ChatTemplate* chat_template,
@@ -64,11 +85,17 @@ Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
 }
 
 Json answer_formats_json(const AnswerFormats& formats) {
+  Json budgets = Json::object();
+  if (formats.effort_is_budget())
+    for (const auto& [effort, tokens] : kEffortBudgets)
+      if (tokens >= 0) budgets[std::string(effort)] = tokens;
   return {{"tool_call_parser", tool_format_name(formats.tools)},
           {"tool_call_parser_from", formats.tools_by_flag ? "flag" : "chat template"},
           {"reasoning_parser", reasoning_format_name(formats.reasoning)},
           {"reasoning_parser_from", formats.reasoning_by_flag ? "flag" : "chat template"},
           {"reasoning_field", field_name(formats.reasoning_field)},
+          {"reasoning_effort_budgets", std::move(budgets)},
+          {"template_tells_reasoning_effort", formats.traits.tells_effort},
           {"template_shows_tools", formats.traits.shows_tools}};
 }
 

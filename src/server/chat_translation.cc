@@ -33,6 +33,7 @@ void pass_extensions(Fields& fields, Json& chat) {
                            "cache_salt",
                            "extra_key",
                            "chat_template_kwargs",
+                           "thinking_budget",
                            "documents",
                            "regex",
                            "ebnf",

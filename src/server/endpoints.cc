@@ -15,6 +15,7 @@
 #include "server/openai_request.h"
 #include "server/overlap_view.h"
 #include "server/profile.h"
+#include "server/structure_settling.h"
 #include "server/text_routes.h"
 
 namespace hocket {
@@ -115,7 +116,7 @@ Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& mode
     const int num_ids = static_cast<int>(ids.size());
     HOCKET_TRY_VOID(fit_to_context(prompt, num_ids, request, model));
     HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
-    prompt.reasoning_open = reasoning_is_open(prompt, ids, request.reading.reasoning, model);
+    HOCKET_TRY_VOID(settle_structure(prompt, ids, request.reading, model));
     answer.prompts.push_back(std::move(ids));
   }
   answer.id = new_answer_id(request);

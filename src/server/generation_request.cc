@@ -62,22 +62,27 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
                                  {.add_special_tokens = request.add_special_tokens});
 }
 
-bool reasoning_is_open(const Prompt& prompt, std::span<const TokenId> ids,
-                       const ReasoningFormat& format, const ServedModel& model) {
+ThoughtsAhead thoughts_ahead(const Prompt& prompt, std::span<const TokenId> ids,
+                             const ServedModel& model) {
   const auto* chat = std::get_if<ChatInput>(&prompt.input);
-  if (!format || chat == nullptr || model.tokenizer == nullptr) return false;
+  if (chat == nullptr || model.tokenizer == nullptr || model.formats == nullptr)
+    return ThoughtsAhead::none;
+  const ReasoningFormat& format = model.formats->reasoning;
+  if (!format) return ThoughtsAhead::none;
   if (chat->continue_final_message) {
     const auto& last = chat->messages.back();
     const std::string text = last.contains("content") && last["content"].is_string()
                                  ? last["content"].get<std::string>()
                                  : std::string();
     const size_t open = text.rfind(format.open), close = text.rfind(format.close);
-    return open != std::string::npos && (close == std::string::npos || close < open);
+    const bool is_open = open != std::string::npos && (close == std::string::npos || close < open);
+    return is_open ? ThoughtsAhead::open : ThoughtsAhead::none;
   }
   constexpr size_t kTail = 16;  // tokens, in which any mark and blanks behind it fit
   const auto end = ids.last(std::min(kTail, ids.size()));
-  return begins_with_reasoning(format,
-                               model.tokenizer->decode(end, SpecialTokens::keep).value_or(""));
+  const std::string text = model.tokenizer->decode(end, SpecialTokens::keep).value_or("");
+  if (begins_with_reasoning(format, text)) return ThoughtsAhead::open;
+  return ends_reasoning(format, text) ? ThoughtsAhead::none : ThoughtsAhead::possible;
 }
 
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

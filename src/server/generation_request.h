@@ -20,6 +20,7 @@
 #include "text/answers/tool.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
+#include "text/grammar/answer_rules.h"
 #include "text/stop_matcher.h"
 #include "text/stop_regex.h"
 
@@ -58,10 +59,11 @@ struct AnswerReading {
   ToolFormat tools_as = ToolFormat::none;  // none: calls are text
   std::shared_ptr<const std::vector<Tool>> tools;
   ToolChoice choice;
-  bool parallel = true;           // several calls in one answer
-  ReasoningFormat reasoning;      // none: thoughts are text
-  bool include_reasoning = true;  // thoughts are sent at all
-  bool stream_reasoning = true;   // as they come, not when they are whole
+  bool parallel = true;                // several calls in one answer
+  ReasoningFormat reasoning;           // none: thoughts are text
+  std::optional<int> thinking_budget;  // tokens; none: as long as the model likes
+  bool include_reasoning = true;       // thoughts are sent at all
+  bool stream_reasoning = true;        // as they come, not when they are whole
 
   bool plain() const { return tools_as == ToolFormat::none && !reasoning; }
 };
@@ -95,9 +97,9 @@ struct GenerationRequest {
 // The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request.
 Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
                                         const ServedModel& model);
-// Whether the answer to these ids begins with thoughts.
-bool reasoning_is_open(const Prompt& prompt, std::span<const TokenId> ids,
-                       const ReasoningFormat& format, const ServedModel& model);
+// Whether the answer to these ids begins with thoughts, as the model writes them.
+ThoughtsAhead thoughts_ahead(const Prompt& prompt, std::span<const TokenId> ids,
+                             const ServedModel& model);
 // Settles max_new_tokens against the context. Errors: invalid_request (no token), and
 // context_length_exceeded with both numbers; nothing is ever cut.
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

@@ -106,6 +106,23 @@ void check_served(Fields& fields, const ServedModel& model) {
                       "start with --chat-template FILE, one that shows tools");
 }
 
+// The template has words for it, or it becomes a number of tokens.
+void take_effort(Fields& fields, const std::string& effort, const ServedModel& model,
+                 AnswerReading& reading, ChatInput& chat) {
+  chat.kwargs["reasoning_effort"] = effort;
+  // What templates without words for effort call it.
+  if (effort == "none")
+    for (const char* name : {"enable_thinking", "thinking"})
+      if (!chat.kwargs.contains(name)) chat.kwargs[name] = false;
+  if (model.formats == nullptr || !model.formats->effort_is_budget()) return;
+  const auto known = std::ranges::find(kEffortBudgets, effort, &EffortBudget::effort);
+  if (known == kEffortBudgets.end())
+    return fields.fail_field("reasoning_effort",
+                             fmt::format("reasoning_effort must be one of {}, not {}",
+                                         fmt::join(effort_names(), ", "), effort.substr(0, 64)));
+  if (known->tokens >= 0) reading.thinking_budget = known->tokens;
+}
+
 }  // namespace
 
 void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading, ChatInput& chat) {
@@ -135,11 +152,6 @@ void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading
                              fmt::format("tool_choice names '{}', which is none of the tools",
                                          choice.name.substr(0, 64)));
   if (tools.empty() || choice.kind == Kind::none) return;
-  if (forced)
-    return fields.fail_field("tool_choice",
-                             "tool_choice that asks for a call is not supported yet: nothing can "
-                             "make the model write one",
-                             "use \"auto\", and ask for the call in the prompt");
   check_served(fields, model);
   if (!fields.ok()) return;
   reading.tools_as = model.formats->tools;
@@ -153,17 +165,12 @@ void read_reasoning(Fields& fields, const ServedModel& model, AnswerReading& rea
   fields.read("separate_reasoning", separate);
   fields.read("stream_reasoning", reading.stream_reasoning);
   fields.read("include_reasoning", reading.include_reasoning);
-  for (const char* name : {"thinking_budget", "max_thinking_tokens"})
-    fields.refuse(name, "is not supported yet: thoughts end where the model ends them",
-                  "use max_tokens, or reasoning_effort where the template knows it");
   if (separate && model.formats != nullptr) reading.reasoning = model.formats->reasoning;
-  std::string effort;
-  if (!fields.read("reasoning_effort", effort)) return;
-  chat.kwargs["reasoning_effort"] = effort;
-  // What templates without words for effort call it.
-  if (effort == "none")
-    for (const char* name : {"enable_thinking", "thinking"})
-      if (!chat.kwargs.contains(name)) chat.kwargs[name] = false;
+  if (std::string effort; fields.read("reasoning_effort", effort))
+    take_effort(fields, effort, model, reading, chat);
+  // Said in tokens, it wins; a model that nobody knows to think has nothing to limit.
+  for (const char* name : {"thinking_budget", "thinking_token_budget", "max_thinking_tokens"})
+    if (int budget = 0; fields.read(name, budget, 0, INT32_MAX)) reading.thinking_budget = budget;
 }
 
 }  // namespace hocket

@@ -95,6 +95,12 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
   question.tools = probe_tools();
   traits.shows_tools = rendered(chat_template, question).contains(kTool);
 
+  const auto with_effort = [&](const char* effort) {
+    question.kwargs["reasoning_effort"] = effort;
+    return rendered(chat_template, question);
+  };
+  traits.tells_effort = with_effort("low") != with_effort("high");
+
   const Json object = {{kKey, kValue}};
   const Json text = std::string("{\"") + kKey + "\": \"" + kValue + "\"}";
   for (const char* id : {kLongId, kShortId}) {

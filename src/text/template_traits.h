@@ -9,6 +9,7 @@ namespace hocket {
 struct TemplateTraits {
   bool shows_tools = false;        // the prompt tells the model of them
   bool arguments_as_text = false;  // of earlier calls: JSON text where others want the object
+  bool tells_effort = false;       // the prompt changes with reasoning_effort
   bool short_ids = false;          // ids of calls have nine letters and digits, or it refuses
 };
 

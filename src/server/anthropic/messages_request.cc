@@ -16,7 +16,8 @@ const FieldNames& names() {
                                     {".function", ""},
                                     {".parameters", ".input_schema"},
                                     {"response_format", "output_config.format"},
-                                    {"reasoning_effort", "output_config.effort"}};
+                                    {"reasoning_effort", "output_config.effort"},
+                                    {"thinking_budget", "thinking.budget_tokens"}};
   return kNames;
 }
 
@@ -76,11 +77,14 @@ void read_thinking(Fields& fields, Json& chat) {
   Fields inner(*thinking, "thinking");
   std::string type;
   inner.read("type", type);
-  inner.ignore({"budget_tokens", "display"});
+  int budget = 0;
+  const bool limited = inner.read("budget_tokens", budget, 1, INT32_MAX);
+  inner.ignore({"display"});
   const bool on = type == "enabled" || type == "adaptive";
   if (!on && type != "disabled")
     inner.fail_field("type", "thinking.type must be enabled, adaptive or disabled");
   if (auto done = inner.finish(); !done) return fields.fail(std::move(done).error());
+  if (limited && on) chat["thinking_budget"] = budget;
   Json& kwargs = chat["chat_template_kwargs"];
   if (kwargs.is_null()) kwargs = Json::object();
   if (kwargs.is_object() && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = on;

@@ -132,53 +132,13 @@ std::span<const std::string_view> reasoning_format_names() {
   return kReasoningNames;
 }
 
-std::optional<CallShape> call_shape(ToolFormat format) {
-  switch (format) {
-    case ToolFormat::hermes:
-      return CallShape{.open = "<tool_call>\n{\"name\": \"",
-                       .middle = "\", \"arguments\": ",
-                       .close = "}\n</tool_call>",
-                       .between = "\n"};
-    case ToolFormat::deepseek_v3:
-      return CallShape{.first = "<｜tool▁calls▁begin｜>",
-                       .open = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-                       .middle = "\n```json\n",
-                       .close = "\n```<｜tool▁call▁end｜>",
-                       .between = "\n",
-                       .last = "<｜tool▁calls▁end｜>"};
-    case ToolFormat::deepseek_v31:
-      return CallShape{.first = "<｜tool▁calls▁begin｜>",
-                       .open = "<｜tool▁call▁begin｜>",
-                       .middle = "<｜tool▁sep｜>",
-                       .close = "<｜tool▁call▁end｜>",
-                       .last = "<｜tool▁calls▁end｜>"};
-    case ToolFormat::llama3_json:
-      return CallShape{
-          .open = "{\"name\": \"", .middle = "\", \"parameters\": ", .close = "}", .between = "; "};
-    case ToolFormat::mistral:
-      return CallShape{.first = "[TOOL_CALLS][",
-                       .open = "{\"name\": \"",
-                       .middle = "\", \"arguments\": ",
-                       .close = "}",
-                       .between = ", ",
-                       .last = "]"};
-    case ToolFormat::json:
-      return CallShape{.first = "[",
-                       .open = "{\"name\": \"",
-                       .middle = "\", \"arguments\": ",
-                       .close = "}",
-                       .between = ", ",
-                       .last = "]"};
-    default:
-      return std::nullopt;
-  }
+bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt) {
+  if (!format || ends_reasoning(format, prompt)) return false;
+  return format.implied || trimmed(prompt).ends_with(format.open);
 }
 
-bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt) {
-  if (!format) return false;
-  const std::string_view end = trimmed(prompt);
-  if (end.ends_with(format.close)) return false;
-  return format.implied || end.ends_with(format.open);
+bool ends_reasoning(const ReasoningFormat& format, std::string_view prompt) {
+  return format && trimmed(prompt).ends_with(format.close);
 }
 
 std::vector<std::string_view> opening_marks(ToolFormat format) {

@@ -50,17 +50,11 @@ std::string_view reasoning_format_name(const ReasoningFormat& format);
 std::span<const std::string_view> tool_format_names();
 std::span<const std::string_view> reasoning_format_names();
 
-// For grammars: a call is spelled open + name + middle + the arguments' JSON + close, and several
-// of them first + call + between + call + last. Nothing where arguments are not written as JSON
-// (qwen3_coder, mimo, glm45, pythonic): there a grammar may ask for ToolFormat::json.
-struct CallShape {
-  std::string_view first = {}, open = {}, middle = {}, close = {}, between = {}, last = {};
-};
-std::optional<CallShape> call_shape(ToolFormat format);
-
 // Whether the answer to this prompt (its end is enough) begins with thoughts: the prompt leaves
 // them open, or they are implied and it does not close them.
 bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt);
+// Whether the prompt closes them, so that the answer has none.
+bool ends_reasoning(const ReasoningFormat& format, std::string_view prompt);
 
 // The marks of both formats. Where they are control tokens, an answer's text must keep them.
 std::vector<std::string_view> marks_of(ToolFormat format);

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "text/answers/call_shape.h"
 #include "text/answers/testing.h"
 
 namespace hocket {
@@ -141,7 +142,7 @@ TEST(AnswerFormat, ShapesOfCallsAreReadBack) {
     EXPECT_EQ(parts[0].name, "now");
     EXPECT_EQ(parts[1].text, R"({"query": "}"})");
   }
-  EXPECT_FALSE(call_shape(ToolFormat::qwen3_coder).has_value());
+  EXPECT_FALSE(call_shape(ToolFormat::none).has_value());
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // What the tests of the parsers share.
 #pragma once
 
+#include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -21,26 +23,22 @@ struct RecordedAnswer {
   bool warns = false;
 };
 
+inline nlohmann::json recorded_file() {
+  return nlohmann::json::parse(
+      std::ifstream(std::string(HOCKET_SOURCE_DIR) + "/tests/answers/recorded.json"));
+}
+
 inline std::shared_ptr<const std::vector<Tool>> recorded_tools() {
-  static const auto tools = std::make_shared<const std::vector<Tool>>(std::vector<Tool>{
-      {.name = "get_weather",
-       .description = "The weather of a city",
-       .parameters = R"({"type":"object","properties":{"city":{"type":"string"},
-           "days":{"type":"integer"},"units":{"enum":["celsius","fahrenheit"]}}})",
-       .strict = false},
-      {.name = "write_file",
-       .description = "Writes a file",
-       .parameters = R"({"type":"object","properties":{"path":{"type":"string"},
-           "content":{"type":"string"},"mode":{"anyOf":[{"type":"string"},{"type":"null"}]}}})",
-       .strict = false},
-      {.name = "search",
-       .description = "Searches",
-       .parameters = R"({"type":"object","$defs":{"flag":{"type":"boolean"}},"properties":{
-           "query":{"type":"string"},"filters":{"type":"object"},"tags":{"type":"array"},
-           "fuzzy":{"$ref":"#/$defs/flag"},"limit":{"type":["number","null"]}}})",
-       .strict = false},
-      {.name = "now", .description = "The time", .parameters = "", .strict = false},
-  });
+  static const auto tools = [] {
+    const nlohmann::json file = recorded_file();
+    auto read = std::make_shared<std::vector<Tool>>();
+    for (const nlohmann::json& tool : file["tools"])
+      read->push_back({.name = tool["name"],
+                       .description = tool["description"],
+                       .parameters = tool["parameters"].is_null() ? "" : tool["parameters"].dump(),
+                       .strict = false});
+    return read;
+  }();
   return tools;
 }
 

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+#include <utility>
+
 #include "text/grammar/spellings.h"
 
 namespace hocket {
@@ -34,10 +37,33 @@ std::string any_of(std::span<const std::string> words) {
 
 std::string without(std::span<const std::string> words) {
   if (words.empty()) return "";
-  return fmt::format(" & ~/(?s:.*)({})(?s:.*)/", any_of(words));
+  return fmt::format(" & ~/{}/", regex_of_texts_with(words));
+}
+
+std::string but_for(const TextForm& form) {
+  std::string out;
+  for (const std::string& regex : form.but_for) out += " & ~" + between_slashes(regex);
+  return out;
+}
+
+// The control token with which `text` begins; some are flagged, others only look so (DeepSeek's).
+// Where two such marks begin alike, only the token itself is sure to be let through whole.
+std::optional<TokenId> control_at(std::string_view text, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return std::nullopt;
+  if (const auto id = tokenizer->special_at(text)) return id;
+  for (const auto& [open, close] :
+       {std::pair<std::string_view, std::string_view>{"<｜", "｜>"}, {"<|", "|>"}}) {
+    const size_t end = text.starts_with(open) ? text.find(close) : text.npos;
+    if (end != text.npos) return tokenizer->find(text.substr(0, end + close.size()));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
+
+std::string regex_of_texts_with(std::span<const std::string> words) {
+  return fmt::format("(?s:.*)({})(?s:.*)", any_of(words));
+}
 
 std::string lark_quoted(std::string_view text) {
   std::string out = "\"";
@@ -61,7 +87,7 @@ std::string LarkWriter::text(std::string_view text) const {
     if (!plain.empty()) out += lark_quoted(std::exchange(plain, {})) + ' ';
   };
   while (!text.empty()) {
-    const auto id = tokenizer_ == nullptr ? std::nullopt : tokenizer_->special_at(text);
+    const auto id = control_at(text, tokenizer_);
     if (id) {
       flush();
       out += fmt::format("<[{}]> ", value(*id));
@@ -85,11 +111,17 @@ std::string LarkWriter::regex(std::string_view regex) const {
   return between_slashes(regex_without_anchors(regex));
 }
 
-std::string LarkWriter::text_without(std::span<const std::string> words) {
+std::string LarkWriter::text_of(const TextForm& form) {
   const std::string name =
       fmt::format("{}{}", static_cast<char>(letter_ - 'a' + 'A'), num_rules_++);
-  rules_ += fmt::format("{}: /(?s:.*)/{}\n", name, without(words));
+  rules_ += fmt::format("{}: {}{}\n", name, between_slashes(form.regex), but_for(form));
   return name;
+}
+
+std::string LarkWriter::text_without(std::span<const std::string> words) {
+  TextForm form{.regex = "(?s:.*)", .but_for = {}};
+  if (!words.empty()) form.but_for.push_back(regex_of_texts_with(words));
+  return text_of(form);
 }
 
 // A control token is no text, so free text ends before it by itself.
@@ -99,6 +131,27 @@ std::string LarkWriter::text_up_to(std::string_view end, std::span<const std::st
   const std::string name = fmt::format("{}{}", letter_, num_rules_++);
   rules_ += fmt::format("{}[lazy]: /(?s:.*){}/{}\n", name, regex_of_text(end), without(others));
   return name;
+}
+
+std::string LarkWriter::text_then(const TextForm& form, std::string_view end) {
+  if (tokenizer_ != nullptr && tokenizer_->special_at(end))
+    return fmt::format("{} {}", text_of(form), text(end));
+  const std::string name = fmt::format("{}{}", letter_, num_rules_++);
+  const std::string whole = fmt::format("(?:{}){}", form.regex, regex_of_text(end));
+  rules_ += fmt::format("{}[lazy]: {}{}\n", name, between_slashes(whole), but_for(form));
+  return name;
+}
+
+std::string LarkWriter::grammar(const GrammarSpec& spec) {
+  switch (spec.kind) {
+    case GrammarKind::json_schema:
+      return schema(spec.text);
+    case GrammarKind::regex:
+      return regex(spec.text);
+    case GrammarKind::lark:
+      break;
+  }
+  return rule(fmt::format("%lark {{\n{}\n}}", spec.text));
 }
 
 std::string LarkWriter::rule(std::string_view body) {

@@ -5,10 +5,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/grammar.h"
 #include "text/tokenizer.h"
 
 namespace hocket {
+
+// Texts that a regex matches, but for those that others match.
+struct TextForm {
+  std::string regex;
+  std::vector<std::string> but_for;
+};
 
 class LarkWriter {
  public:
@@ -26,6 +34,11 @@ class LarkWriter {
   std::string text_without(std::span<const std::string> words);
   // Any text up to and with the first `end`, in which none of `others` occurs before it.
   std::string text_up_to(std::string_view end, std::span<const std::string> others = {});
+  std::string text_of(const TextForm& form);
+  // A text of this form, then `end`, whose first occurrence ends it.
+  std::string text_then(const TextForm& form, std::string_view end);
+  // What another grammar takes as a whole, with names of its own.
+  std::string grammar(const GrammarSpec& spec);
   std::string rule(std::string_view body);
 
   std::string finish(std::string_view start) const;
@@ -37,6 +50,8 @@ class LarkWriter {
   char letter_ = 't';
 };
 
+// A regex of the texts in which one of these occurs.
+std::string regex_of_texts_with(std::span<const std::string> words);
 // "text" as Lark and JSON quote it.
 std::string lark_quoted(std::string_view text);
 

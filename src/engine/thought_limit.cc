@@ -1,0 +1,44 @@
+#include "engine/thought_limit.h"
+
+#include <algorithm>
+
+namespace hocket {
+namespace {
+
+constexpr TokenId kAny{-1};
+// Blanks that may stand before the mark that opens thoughts.
+constexpr size_t kBlanksMax = 2;
+
+bool stands_at(const AnswerSoFar& answer, size_t at, std::span<const TokenId> mark) {
+  if (at + mark.size() > answer.size()) return false;
+  for (size_t i = 0; i < mark.size(); ++i)
+    if (answer[at + i] != mark[i]) return false;
+  return true;
+}
+
+// Where the thoughts begin; beyond the answer where there are none.
+size_t thoughts_begin(const ThoughtLimit& limit, const AnswerSoFar& answer) {
+  for (size_t at = 0; at <= kBlanksMax; ++at)
+    if (stands_at(answer, at, limit.open)) return at + limit.open.size();
+  return answer.size() + 1;
+}
+
+}  // namespace
+
+//   open | thoughts, `tokens` of them | the forced end, token by token | the answer
+TokenId forced_thought_end(const ThoughtLimit& limit, const AnswerSoFar& answer) {
+  const auto tokens = static_cast<size_t>(limit.tokens);
+  const std::vector<TokenId>& end = limit.ends.front();
+  // Most tokens are before the limit, or long behind it: nothing is searched for them.
+  if (answer.size() < limit.open.size() + tokens) return kAny;
+  if (answer.size() >= kBlanksMax + limit.open.size() + tokens + end.size()) return kAny;
+  const size_t begin = thoughts_begin(limit, answer);
+  if (answer.size() < begin + tokens || answer.size() >= begin + tokens + end.size()) return kAny;
+  for (size_t at = begin; at < begin + tokens; ++at)
+    if (std::ranges::any_of(limit.ends,
+                            [&](const auto& mark) { return stands_at(answer, at, mark); }))
+      return kAny;
+  return end[answer.size() - begin - tokens];
+}
+
+}  // namespace hocket

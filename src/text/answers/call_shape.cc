@@ -1,0 +1,89 @@
+#include "text/answers/call_shape.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kName = "{\"name\": \"", kArguments = "\", \"arguments\": ";
+
+constexpr CallShape kHermes = {.open = "<tool_call>\n{\"name\": \"",
+                               .middle = kArguments,
+                               .close = "}\n</tool_call>",
+                               .between = "\n"};
+constexpr CallShape kXml = {.open = "<tool_call>\n<function=",
+                            .middle = ">\n",
+                            .close = "</function>\n</tool_call>",
+                            .between = "\n",
+                            .arguments = ArgumentStyle::lines};
+constexpr CallShape kMimo = {.open = "<tool_call>\n<function=",
+                             .middle = ">\n",
+                             .close = "</function>\n</tool_call>",
+                             .between = "\n",
+                             .arguments = ArgumentStyle::entities};
+constexpr CallShape kGlm = {.open = "<tool_call>",
+                            .middle = "\n",
+                            .close = "</tool_call>",
+                            .between = "\n",
+                            .arguments = ArgumentStyle::arg_keys};
+constexpr CallShape kDeepseekV3 = {.first = "<｜tool▁calls▁begin｜>",
+                                   .open = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+                                   .middle = "\n```json\n",
+                                   .close = "\n```<｜tool▁call▁end｜>",
+                                   .between = "\n",
+                                   .last = "<｜tool▁calls▁end｜>"};
+constexpr CallShape kDeepseekV31 = {.first = "<｜tool▁calls▁begin｜>",
+                                    .open = "<｜tool▁call▁begin｜>",
+                                    .middle = "<｜tool▁sep｜>",
+                                    .close = "<｜tool▁call▁end｜>",
+                                    .last = "<｜tool▁calls▁end｜>"};
+constexpr CallShape kLlama3 = {
+    .open = kName, .middle = "\", \"parameters\": ", .close = "}", .between = "; "};
+constexpr CallShape kPythonic = {.first = "[",
+                                 .middle = "(",
+                                 .close = ")",
+                                 .between = ", ",
+                                 .last = "]",
+                                 .arguments = ArgumentStyle::keywords};
+constexpr CallShape kMistral = {.first = "[TOOL_CALLS][",
+                                .open = kName,
+                                .middle = kArguments,
+                                .close = "}",
+                                .between = ", ",
+                                .last = "]"};
+constexpr CallShape kJson = {
+    .first = "[", .open = kName, .middle = kArguments, .close = "}", .between = ", ", .last = "]"};
+
+}  // namespace
+
+std::optional<CallShape> call_shape(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::hermes:
+      return kHermes;
+    case ToolFormat::qwen3_coder:
+      return kXml;
+    case ToolFormat::mimo:
+      return kMimo;
+    case ToolFormat::glm45:
+      return kGlm;
+    case ToolFormat::deepseek_v3:
+      return kDeepseekV3;
+    case ToolFormat::deepseek_v31:
+      return kDeepseekV31;
+    case ToolFormat::llama3_json:
+      return kLlama3;
+    case ToolFormat::pythonic:
+      return kPythonic;
+    case ToolFormat::mistral:
+      return kMistral;
+    case ToolFormat::json:
+      return kJson;
+    case ToolFormat::none:
+      break;
+  }
+  return std::nullopt;
+}
+
+CallShape named_call_shape() {
+  return {.open = "[TOOL_CALLS]", .middle = "[ARGS]"};
+}
+
+}  // namespace hocket

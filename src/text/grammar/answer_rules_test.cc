@@ -1,0 +1,166 @@
+#include "text/grammar/answer_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "text/answers/answer_parser.h"
+#include "text/grammar/testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::TestVocabulary;
+using Kind = ToolChoice::Kind;
+
+const std::vector<Tool> kTools = {
+    {.name = "add",
+     .description = {},
+     .parameters = R"({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],
+                       "additionalProperties":false})",
+     .strict = true},
+    {.name = "now", .description = {}, .parameters = "", .strict = false}};
+
+const ReasoningFormat kThink = {.open = "<think>", .close = "</think>", .implied = false};
+
+AnswerWish wish_for(ToolFormat format, Kind kind, std::span<const Tool> tools = kTools) {
+  return {.tools = tools,
+          .choice = {.kind = kind, .name = {}},
+          .format = format,
+          .text = nullptr,
+          .reasoning = kThink};
+}
+
+std::shared_ptr<const Grammar> grammar_of(const TestVocabulary& v, const AnswerWish& wish) {
+  const auto made = grammar_of_answer(wish, v.tokenizer());
+  if (!made || *made == nullptr) {
+    ADD_FAILURE() << (made ? "it is free" : made.error().message);
+    return nullptr;
+  }
+  auto grammar = v.vocabulary().compile(**made);
+  if (grammar) return *grammar;
+  ADD_FAILURE() << grammar.error().message << "\n" << (*made)->text;
+  return nullptr;
+}
+
+void expect(const TestVocabulary& v, const AnswerWish& wish, const std::vector<std::string>& good,
+            const std::vector<std::string>& bad) {
+  const auto grammar = grammar_of(v, wish);
+  ASSERT_NE(grammar, nullptr);
+  for (const std::string& text : good) EXPECT_TRUE(v.takes(*grammar, text)) << text;
+  for (const std::string& text : bad) EXPECT_FALSE(v.takes(*grammar, text)) << text;
+}
+
+std::string hermes(const std::string& name, const std::string& arguments) {
+  return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments +
+         "}\n</tool_call>";
+}
+
+GrammarSpec boolean_text() {
+  return {.kind = GrammarKind::json_schema, .text = R"({"type":"boolean"})", .field = "f"};
+}
+
+TEST(AnswerRules, RequiredIsOneCallOrMore) {
+  const TestVocabulary v;
+  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::required);
+  const std::string add = hermes("add", "{\"n\": 1}"), now = hermes("now", "{}");
+  expect(v, wish, {add, now, add + "\n" + now},
+         {"", "I add.", hermes("sub", "{}"), hermes("add", "{}"), hermes("now", "{\"a\": 1}"),
+          add + " and"});
+  wish.parallel = false;
+  expect(v, wish, {add, now}, {add + "\n" + now});
+  wish.text = std::make_shared<const GrammarSpec>(boolean_text());  // of a text that there is not
+  expect(v, wish, {add}, {"true"});
+}
+
+TEST(AnswerRules, NamedIsThatOneOnce) {
+  const TestVocabulary v;
+  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::named);
+  wish.choice.name = "now";
+  const std::string now = hermes("now", "{}");
+  expect(v, wish, {now}, {hermes("add", "{\"n\": 1}"), "", now + "\n" + now});
+  wish.choice.name = "gone";
+  EXPECT_EQ(grammar_of_answer(wish, v.tokenizer()).error().param, "tool_choice");
+}
+
+TEST(AnswerRules, StrictToolsAreFollowedInFreeText) {
+  const TestVocabulary v;
+  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::automatic);
+  const std::string add = hermes("add", "{\"n\": 1}"), now = hermes("now", "{\"any\": [1]}");
+  expect(v, wish, {"", "no call", add, "Let me see.\n" + add, now, add + "\n" + now + "\nDone."},
+         {hermes("add", "{\"n\": \"x\"}"), hermes("sub", "{}"), "<tool_call>", "a <tool_call> b"});
+  const std::vector<Tool> loose = {kTools[1]};
+  wish.tools = loose;
+  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), nullptr);
+  wish.tools = kTools;
+  wish.choice.kind = Kind::none;
+  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), nullptr);
+}
+
+TEST(AnswerRules, BareCallsOfStrictToolsAreToldFromTextByTheirBegin) {
+  const TestVocabulary qwen, llama("llama3");
+  const std::string call = R"({"name": "add", "parameters": {"n": 7}})";
+  expect(llama, wish_for(ToolFormat::llama3_json, Kind::automatic),
+         {"", "It is 7, {so}.\n", "\n7", call, "<|python_tag|>" + call, call + "; " + call},
+         {R"({"name": "add", "parameters": {}})", "{\"a\": 1}", " [1]", "x <|python_tag|>"});
+  expect(qwen, wish_for(ToolFormat::pythonic, Kind::automatic),
+         {"seven", "[add(n=7)]", "[add(n=7), now()]"}, {"[add(n=\"7\")]", "[1]", "[add()]"});
+}
+
+TEST(AnswerRules, ATextOfAFormLeavesRoomForCalls) {
+  const TestVocabulary v, llama("llama3");
+  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::automatic);
+  wish.text = std::make_shared<const GrammarSpec>(boolean_text());
+  const std::string add = hermes("add", "{\"n\": 1}");
+  expect(v, wish, {"true", add, add + "\n" + add}, {"", "yes", hermes("add", "{}"), add + "true"});
+  EXPECT_EQ((*grammar_of_answer(wish, v.tokenizer()))->field, "f");
+  wish.format = ToolFormat::llama3_json;
+  const std::string call = R"({"name": "add", "parameters": {"n": 7}})";
+  expect(llama, wish, {"true", "<|python_tag|>" + call}, {"", call});
+  wish.tools = {};
+  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), wish.text);
+}
+
+TEST(AnswerRules, ThoughtsComeFirst) {
+  const TestVocabulary v;
+  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::required);
+  const std::string now = hermes("now", "{}");
+  wish.thoughts = ThoughtsAhead::open;
+  expect(v, wish, {"hm <b>\n</think>\n\n" + now, "</think>" + now},
+         {now, "</think>\nx", "<tool_call></think>" + now});
+  wish.thoughts = ThoughtsAhead::possible;
+  expect(v, wish, {now, "<think>\nhm\n</think>\n\n" + now, "\n<think></think>" + now},
+         {"hm</think>" + now, "<think>hm" + now});
+  wish.choice.kind = Kind::automatic;
+  expect(v, wish, {"", "\nHi", "<think>x</think>\n\nHi", "<think>x</think>\n" + now + "\n", now},
+         {"<tool_call>Hi"});
+}
+
+TEST(AnswerRules, ThoughtsComeBeforeEveryForm) {
+  const TestVocabulary v;
+  AnswerWish wish = {.choice = {}, .text = nullptr, .reasoning = kThink};
+  const GrammarSpec forms[] = {boolean_text(),
+                               {.kind = GrammarKind::regex, .text = "true|false/?", .field = "f"},
+                               {.kind = GrammarKind::lark,
+                                .text = "start: u0\nu0: \"true\" | \"false\" | \"(\" start \")\"",
+                                .field = "f"}};
+  for (const GrammarSpec& form : forms) {
+    wish.text = std::make_shared<const GrammarSpec>(form);
+    wish.thoughts = ThoughtsAhead::open;
+    expect(v, wish, {"so\n it is</think>true", "</think>\n\nfalse"},
+           {"true", "</think>tru", "x</think> so true"});
+    wish.thoughts = ThoughtsAhead::possible;
+    expect(v, wish, {"true", "<think>\nso\n</think>\n\nfalse"}, {"so</think>true", "<think>true"});
+    wish.thoughts = ThoughtsAhead::none;
+    EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), wish.text);
+  }
+  expect(v,
+         {.choice = {},
+          .text = std::make_shared<const GrammarSpec>(forms[2]),
+          .thoughts = ThoughtsAhead::open,
+          .reasoning = kThink},
+         {"</think>((true))"}, {"</think>((true)"});
+}
+
+}  // namespace
+}  // namespace hocket

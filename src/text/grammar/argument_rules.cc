@@ -1,0 +1,350 @@
+#include "text/grammar/argument_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "text/answers/typed_value.h"
+#include "text/grammar/spellings.h"
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kDepthMax = 16;
+constexpr std::string_view kAnything = "(?s:.*)";
+constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";
+constexpr std::string_view kNoParameters = R"({"type":"object","additionalProperties":false})";
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// How a style writes one argument: before the name, between name and value, after the value. What
+// ends a text is `close`, or where the text says exactly what it is, `exact_close`.
+struct Style {
+  std::string_view open, middle, close, exact_close, after;
+};
+
+Style style_of(ArgumentStyle style) {
+  switch (style) {
+    case ArgumentStyle::lines:
+      return {"<parameter=", ">\n", "</parameter>", "\n</parameter>", "\n"};
+    case ArgumentStyle::entities:
+      return {"<parameter=", ">", "</parameter>", "</parameter>", "\n"};
+    case ArgumentStyle::arg_keys:
+      return {"<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>", "</arg_value>", "\n"};
+    case ArgumentStyle::keywords:
+    case ArgumentStyle::json:
+      break;
+  }
+  return {"", "=", "", "", ""};
+}
+
+// What a parser would take for the end of a text, or cannot be written in it.
+std::vector<std::string> texts_that_end(ArgumentStyle style) {
+  switch (style) {
+    case ArgumentStyle::lines:
+      return {"(?s:.*)\\n<(parameter=|/function>)(?s:.*)", "(?s:.*)[^\\n]</parameter>(?s:.+)",
+              "</parameter>(?s:.+)"};
+    case ArgumentStyle::entities:
+      return {"(?s:.*)<(?s:.*)</parameter>"};
+    default:
+      return {};
+  }
+}
+
+std::string with_entities(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+// A schema of texts as a regex; nothing where it is no plain matter. `exact`: not any text.
+struct TextRegex {
+  std::string regex;
+  bool exact = false;
+};
+
+class ArgumentWriter {
+ public:
+  ArgumentWriter(const Tool& tool, ArgumentStyle style, LarkWriter& lark)
+      : tool_(tool), kind_(style), style_(style_of(style)), lark_(lark) {}
+
+  Result<std::string> any() {
+    const std::string key = lark_.regex(kAnyKey);
+    if (kind_ == ArgumentStyle::keywords) {
+      const std::string one = lark_.rule(fmt::format("{} \"=\" {}", key, lark_.schema("{}")));
+      return fmt::format("({0} (\", \" {0})*)?", one);
+    }
+    const std::string one =
+        lark_.rule(fmt::format("{} {} {} {} {}", lark_.text(style_.open), key,
+                               lark_.text(style_.middle), any_text(), lark_.text(style_.after)));
+    return fmt::format("({})*", one);
+  }
+
+  Result<std::string> of_schema() {
+    const std::string text =
+        tool_.parameters.empty() ? std::string(kNoParameters) : tool_.parameters;
+    root_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    plain_root_ = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!root_.is_object()) return refuse("are no JSON schema of an object");
+    const auto properties = root_.find("properties");
+    for (const char* word : {"$ref", "anyOf", "oneOf", "allOf"})
+      if (root_.contains(word) && properties == root_.end())
+        return refuse(
+            fmt::format("are no list of properties but {}, and this model writes "
+                        "arguments one by one",
+                        word));
+    if (properties == root_.end())
+      return root_.contains("additionalProperties") && root_["additionalProperties"] == false
+                 ? Result<std::string>("")
+                 : any();
+    if (!properties->is_object()) return refuse("have properties that are no object");
+    for (const auto& [name, schema] : properties->items()) {
+      HOCKET_TRY_VOID(add(name, schema));
+    }
+    return kind_ == ArgumentStyle::keywords ? parted_by_commas() : one_after_another();
+  }
+
+ private:
+  struct Argument {
+    std::string rule;
+    bool required = false;
+  };
+
+  std::unexpected<Error> refuse(std::string_view what) const {
+    return fail(error(ErrorCode::invalid_request, "the parameters of the tool {} {}",
+                      tool_.name.substr(0, 64), what)
+                    .with_fix("leave \"strict\" and tool_choice out, or change the schema")
+                    .with_param("tools"));
+  }
+
+  Result<void> add(const std::string& name, const Json& schema) {
+    const bool python = kind_ == ArgumentStyle::keywords;
+    const bool bad = name.empty() || name.size() > 256 ||
+                     name.find_first_of("<>\n=") != name.npos ||
+                     (python && name.find_first_of(" ()[]{},'\"") != name.npos);
+    if (bad) return refuse("have a name that this model cannot write: " + name.substr(0, 64));
+    const auto required = root_.find("required");
+    const bool needed = required != root_.end() && required->is_array() &&
+                        std::ranges::find(*required, Json(name)) != required->end();
+    HOCKET_TRY(const std::string value, value_of(name, schema));
+    const std::string head = fmt::format("{}{}{}", style_.open, name, style_.middle);
+    arguments_.push_back(
+        {lark_.rule(fmt::format("{} {} {}", lark_.text(head), value, lark_.text(style_.after))),
+         needed});
+    return {};
+  }
+
+  std::string one_after_another() const {
+    std::string all;
+    for (const Argument& one : arguments_)
+      all += one.required ? one.rule + " " : fmt::format("({})? ", one.rule);
+    return all;
+  }
+
+  // From the last on: what may follow where something has been written, and where nothing has.
+  std::string parted_by_commas() {
+    std::string behind, first;
+    for (size_t i = arguments_.size(); i-- > 0;) {
+      const auto& [rule, required] = arguments_[i];
+      const std::string then = fmt::format("\", \" {} {}", rule, behind);
+      const std::string begun = fmt::format("{} {}", rule, behind);
+      const std::string otherwise = first.empty() ? "" : " | " + first;
+      first = lark_.rule(
+          required ? begun : fmt::format("({}{}){}", begun, otherwise, first.empty() ? "?" : ""));
+      behind = lark_.rule(required         ? then
+                          : behind.empty() ? fmt::format("({})?", then)
+                                           : fmt::format("({} | {})", then, behind));
+      may_be_none_ &= !required;
+    }
+    if (first.empty()) return "";
+    return may_be_none_ ? fmt::format("({})?", first) : first;
+  }
+
+  std::string any_text() { return text_with({std::string(kAnything), false}); }
+
+  std::string text_with(const TextRegex& text) {
+    return lark_.text_then({text.regex, texts_that_end(kind_)},
+                           text.exact ? style_.exact_close : style_.close);
+  }
+
+  Result<std::string> value_of(const std::string& name, const Json& schema) {
+    if (kind_ == ArgumentStyle::keywords) return python_value(name, schema);
+    const bool glm = kind_ == ArgumentStyle::arg_keys;
+    const ValueKinds unknown = glm ? ValueKinds::any() : ValueKinds::only_string();
+    const ValueKinds kinds = kinds_of(plain_root_, name, unknown);
+    if (kinds == ValueKinds::only_string()) {
+      const auto text = text_regex(schema, 0);
+      if (!text)
+        return refuse(fmt::format("ask of {} what no text without quotes can be held to",
+                                  name.substr(0, 64)));
+      return text_with(*text);
+    }
+    if (kinds == ValueKinds::any() || is_text_or_word(schema)) return any_text();
+    return fmt::format("{} {}", json_value(schema), lark_.text(style_.exact_close));
+  }
+
+  Result<std::string> python_value(const std::string& name, const Json& schema) {
+    const ValueKinds kinds = kinds_of(plain_root_, name, ValueKinds::any());
+    const bool listed = schema.is_object() && (schema.contains("enum") || schema.contains("const"));
+    if (!listed && kinds == ValueKinds{.boolean = true}) return R"(("True" | "False"))";
+    if (!listed && kinds == ValueKinds{.null = true}) return R"("None")";
+    return json_value(schema);
+  }
+
+  // With what its references may point to.
+  std::string json_value(const Json& schema) {
+    Json whole = schema;
+    if (whole.is_object())
+      for (const char* name : {"$defs", "definitions"})
+        if (root_.contains(name) && !whole.contains(name)) whole[name] = root_[name];
+    return lark_.schema(text_of(whole));
+  }
+
+  const Json& resolved(const Json& schema) const {
+    const Json* at = &schema;
+    for (int i = 0; i < kDepthMax && at->is_object() && at->contains("$ref"); ++i) {
+      const Json& ref = (*at)["$ref"];
+      if (!ref.is_string() || !ref.get_ref<const std::string&>().starts_with("#/")) return *at;
+      std::string_view path = std::string_view(ref.get_ref<const std::string&>()).substr(2);
+      const Json* next = &root_;
+      while (true) {
+        const size_t end = std::min(path.find('/'), path.size());
+        const auto found =
+            next->is_object() ? next->find(std::string(path.substr(0, end))) : next->end();
+        if (found == next->end()) return *at;
+        next = &*found;
+        if (end == path.size()) break;
+        path.remove_prefix(end + 1);
+      }
+      at = next;
+    }
+    return *at;
+  }
+
+  std::string written(std::string_view text) const {
+    return regex_of_text(kind_ == ArgumentStyle::entities ? with_entities(text)
+                                                          : std::string(text));
+  }
+
+  std::optional<TextRegex> text_regex(const Json& given, int depth) const {
+    const Json& schema = resolved(given);
+    if (!schema.is_object()) return TextRegex{std::string(kAnything)};
+    if (depth > kDepthMax) return std::nullopt;
+    const auto values =
+        schema.contains("const") ? Json::array({schema["const"]}) : schema.value("enum", Json());
+    if (values.is_array()) return one_of(values);
+    for (const char* word : {"anyOf", "oneOf", "allOf"})
+      if (schema.contains(word)) return alternatives(schema[word], word, depth);
+    const auto pattern = schema.find("pattern");
+    const bool bounded = schema.contains("minLength") || schema.contains("maxLength");
+    if (pattern != schema.end() && pattern->is_string()) {
+      if (bounded) return std::nullopt;
+      return TextRegex{pattern_anywhere(pattern->get_ref<const std::string&>()), true};
+    }
+    if (!bounded) return TextRegex{std::string(kAnything)};
+    const auto bound = [&](const char* name) {
+      const auto found = schema.find(name);
+      return found == schema.end() || !found->is_number_unsigned() ? std::string()
+                                                                   : text_of(*found);
+    };
+    const std::string least = bound("minLength");
+    return TextRegex{
+        fmt::format("(?s:.{{{},{}}})", least.empty() ? "0" : least, bound("maxLength")), true};
+  }
+
+  std::optional<TextRegex> one_of(const Json& values) const {
+    std::string regex;
+    for (const Json& value : values) {
+      if (!value.is_string()) return std::nullopt;
+      regex += fmt::format("{}{}", regex.empty() ? "" : "|",
+                           written(value.get_ref<const std::string&>()));
+    }
+    return TextRegex{regex, true};
+  }
+
+  std::optional<TextRegex> alternatives(const Json& list, std::string_view word, int depth) const {
+    if (!list.is_array() || list.empty() || (word == "allOf" && list.size() > 1))
+      return std::nullopt;
+    TextRegex all;
+    for (const Json& one : list) {
+      auto text = text_regex(one, depth + 1);
+      if (!text) return std::nullopt;
+      if (!text->exact) return text;
+      all.regex += fmt::format("{}(?:{})", all.regex.empty() ? "" : "|", text->regex);
+    }
+    all.exact = true;
+    return all;
+  }
+
+  static std::string pattern_anywhere(std::string_view pattern) {
+    const bool from_start = pattern.starts_with('^');
+    const std::string inner = regex_without_anchors(pattern);
+    const bool to_end = inner.size() + (from_start ? 1 : 0) < pattern.size();
+    return fmt::format("{}(?:{}){}", from_start ? "" : kAnything, inner, to_end ? "" : kAnything);
+  }
+
+  // A text that nothing is said of, or a word beside it (null, true): any text is one of them.
+  bool is_text_or_word(const Json& given) const {
+    const Json& schema = resolved(given);
+    if (!schema.is_object()) return false;
+    for (const char* word : {"enum", "const", "pattern", "minLength", "maxLength", "allOf"})
+      if (schema.contains(word)) return false;
+    const auto is_word = [](const Json& type) {
+      return type == "string" || type == "null" || type == "boolean";
+    };
+    if (const auto type = schema.find("type"); type != schema.end())
+      return type->is_array() ? std::ranges::all_of(*type, is_word) &&
+                                    std::ranges::find(*type, Json("string")) != type->end()
+                              : *type == "string";
+    for (const char* word : {"anyOf", "oneOf"}) {
+      const auto list = schema.find(word);
+      if (list == schema.end() || !list->is_array()) continue;
+      const bool has_text =
+          std::ranges::any_of(*list, [&](const Json& one) { return is_text_or_word(one); });
+      return has_text && std::ranges::all_of(*list, [&](const Json& one) {
+               if (is_text_or_word(one)) return true;
+               const Json& alone = resolved(one);
+               return alone.is_object() && !alone.contains("enum") && !alone.contains("const") &&
+                      alone.contains("type") && is_word(alone["type"]) && alone["type"] != "string";
+             });
+    }
+    return false;
+  }
+
+  const Tool& tool_;
+  ArgumentStyle kind_;
+  Style style_;
+  LarkWriter& lark_;
+  Json root_;
+  nlohmann::json plain_root_;
+  std::vector<Argument> arguments_;
+  bool may_be_none_ = true;
+};
+
+}  // namespace
+
+Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentWill will,
+                                   LarkWriter& lark) {
+  if (style == ArgumentStyle::json) {
+    if (will == ArgumentWill::any) return lark.schema(R"({"type":"object"})");
+    return lark.schema(tool.parameters.empty() ? kNoParameters : tool.parameters);
+  }
+  ArgumentWriter writer(tool, style, lark);
+  return will == ArgumentWill::any ? writer.any() : writer.of_schema();
+}
+
+}  // namespace hocket

@@ -1,0 +1,27 @@
+// The arguments of one tool's calls, as a piece of a grammar, in the style of a family. Their order
+// is the schema's; what it does not name may come only where it names nothing.
+//
+// Values without quotes are what the family's parser gives the type back to: texts follow enum,
+// const, pattern, minLength and maxLength (format is a remark), all else is JSON of its schema.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "text/answers/call_shape.h"
+#include "text/answers/tool.h"
+#include "text/grammar/lark_writer.h"
+
+namespace hocket {
+
+enum class ArgumentWill : uint8_t {
+  schema,  // as the tool's parameters say
+  any,     // any arguments
+};
+
+// Errors: invalid_request, with the tool's name, where the style has no way to write them.
+Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentWill will,
+                                   LarkWriter& lark);
+
+}  // namespace hocket
