@@ -2,9 +2,12 @@
 
 import json
 import re
+import subprocess
 import threading
 
 import pytest
+
+from conftest import BINARY
 
 ONE_PLACE = ("--max-running-requests", "1", "--disable-radix-cache")
 
@@ -110,3 +113,26 @@ def test_log_lines_and_counters(start, overlap):
 def test_a_bad_interval_is_refused(start):
     with pytest.raises(AssertionError, match="--decode-log-interval is 0, must be at least 1"):
         start("--decode-log-interval", "0")
+
+
+def test_simulate_schedules_as_the_server_does(tmp_path):
+    """Its defaults are those of serve; of a log it takes what that server had, unless a flag says otherwise."""
+
+    def hocket(*words):
+        done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def prompts(*words):
+        said = hocket("simulate", "--policies", "fcfs", "--num-requests", 5, *words)
+        return re.search(r"^pool .* \| chunk -?\d+ \| (.*)$", said, re.M).group(1)
+
+    assert prompts() == "latency, 100 ms, 50 % for prompts"
+    assert prompts("--chunked-prefill-size", -1) == "prefill-first"
+    assert prompts("--enable-mixed-chunk") == "mixed"
+    assert prompts("--prefill-policy", "latency", "--itl-slo-ms", 40) == "latency, 40 ms, 0 % for prompts"
+    for number, (flags, logged) in enumerate([((), prompts()), (("--prefill-policy", "prefill-first"), "prefill-first")]):
+        log = tmp_path / f"{number}.jsonl"
+        hocket("bench", "serving", *flags, "--num-prompts", 3, "--random-input-len", 8, "--random-output-len", 4, "--log", log)
+        assert prompts("--trace", log) == logged
+        assert prompts("--trace", log, "--prefill-policy", "mixed") == "mixed"
