@@ -148,7 +148,7 @@ FlagGroup scheduler_flags(ServerSettings& s) {
         "fcfs, lpm, dfs-weight, hrrn, shortest-prefill-first, lof, random, routing-key or fair",
         ""},
        {"chunked-prefill-size", &s.scheduler.chunked_prefill_size,
-        "tokens of a prompt's chunk; -1: whole prompts", ""},
+        "tokens of a prompt's chunk; 0: planned, as the cores need; -1: whole prompts", ""},
        {"max-prefill-tokens", &s.scheduler.max_prefill_tokens, "prompt tokens of one step", ""},
        {"max-chunked-requests", &s.scheduler.max_chunked_requests,
         "long prompts that share the steps, computed in part at the same time", ""},

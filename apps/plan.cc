@@ -275,6 +275,7 @@ Result<Plan> make_plan(const PlanFlags& flags) {
                             .total_bytes = machine.memory_bytes,
                             .available_bytes = machine.memory_available_bytes,
                             .num_workers = workers.num_workers};
+  HOCKET_TRY(question.isa, choose_isa());
   std::string name = describe(machine);
   if (flags.memory_gb > 0) {
     question.total_bytes = question.available_bytes = static_cast<int64_t>(flags.memory_gb * 1e9);

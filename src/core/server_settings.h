@@ -36,7 +36,7 @@ struct MemorySettings {
 
 struct SchedulerSettings {
   std::string schedule_policy = "fcfs";  // policy/scheduler/schedule_policy.h
-  int chunked_prefill_size = 2048;       // tokens; -1: whole prompts
+  int chunked_prefill_size = 0;          // tokens; 0: planned; -1: whole prompts
   int max_prefill_tokens = 16384;
   int max_chunked_requests = 1;
   std::string prefill_policy = "auto";    // auto, prefill-first, mixed, latency

@@ -42,6 +42,7 @@ struct EngineInfo {
   bool overlap_schedule = false;         // a step's results are handled while the next one computes
   int context_length = 0;                // tokens, prompt and answer together
   int max_running_requests = 0;
+  int chunk_tokens = 0;  // of prompts; -1: they are never cut
   int num_pages = 0, page_tokens = 0;
   int64_t max_total_tokens = 0;  // num_pages * page_tokens
   int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;

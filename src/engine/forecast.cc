@@ -188,7 +188,8 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
                                  .scratch = choice.scratch_need(0, page_tokens),
                                  .num_workers = q.num_workers,
                                  .placement = placement ? &*placement : nullptr,
-                                 .combine_groups = choice.combine_groups};
+                                 .combine_groups = choice.combine_groups,
+                                 .isa = q.isa};
   HOCKET_TRY(MemoryPlan sizes, size_memory(memory));
   Forecast f{.choice = choice,
              .cost = std::move(cost),

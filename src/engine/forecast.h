@@ -20,6 +20,7 @@ struct ForecastQuestion {
   int64_t total_bytes = 0, available_bytes = 0;  // of memory
   int num_workers = 1;
   MachineSpeed speed;
+  Isa isa = Isa::amx;
 };
 
 struct DecodeSpeed {

@@ -122,7 +122,7 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
        "plan set", fmt::format("{} orders", OrderTable::builtin().size()),
        fmt::format("{} orders", OrderTable::builtin().size() + 1), "--overlap-plan"},
       {[](ServerSettings& s, const Folder&) { s.scheduler.chunked_prefill_size = 64; }, "plan set",
-       "chunk 2048", "chunk 64", "--chunked-prefill-size"},
+       "chunk 0", "chunk 64", "--chunked-prefill-size"},
       {[](ServerSettings& s, const Folder&) { s.memory.max_running_requests = 8; }, "plan set",
        "running 32", "running 8", "--max-running-requests"},
       {[](ServerSettings& s, const Folder&) { s.parallel.enable_prefill_delayer = true; },

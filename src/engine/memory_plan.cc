@@ -20,11 +20,11 @@ Result<void> check_settings(const ServerSettings& s) {
                       "--page-size {} is not one of 1, 2, 4, 8, 16, 32, 64, 128", page)
                     .with_param("page-size"));
   const int chunk = s.scheduler.chunked_prefill_size;
-  if (chunk != -1 && chunk < page)
+  if (chunk != -1 && chunk != 0 && chunk < page)
     return fail(error(ErrorCode::bad_value,
                       "--chunked-prefill-size {} is below the page size {}: no chunk could be cut",
                       chunk, page)
-                    .with_fix(fmt::format("--chunked-prefill-size {} or more, or -1", page)));
+                    .with_fix(fmt::format("--chunked-prefill-size {} or more, 0 or -1", page)));
   if (chunk != -1 && s.scheduler.max_prefill_tokens < page)
     return fail(error(ErrorCode::bad_value,
                       "--max-prefill-tokens {} is below the page size {}: no chunk could be cut",
@@ -91,7 +91,9 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.context_length = asked > 0 ? asked : q.model.max_position_embeddings;
   plan.max_running_requests =
       s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
-  plan.chunk_tokens = s.scheduler.chunked_prefill_size;
+  plan.chunk_tokens = s.scheduler.chunked_prefill_size != 0 ? s.scheduler.chunked_prefill_size
+                      : q.isa >= Isa::amx || q.placement != nullptr ? kTileChunk
+                                                                    : kLaneChunk;
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
   plan.work = work_limits(plan, prefill.policy);
   plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;

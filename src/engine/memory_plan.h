@@ -47,7 +47,13 @@ struct MemoryQuestion {
   // Of experts over several ranks; null: one rank.
   const Placement* placement = nullptr;
   int combine_groups = 1;
+  Isa isa = Isa::amx;  // what multiplies: a chunk is as long as keeps it busy
 };
+
+// Tokens of a prompt's chunk where none are asked for. Without tiles more rows than kLaneChunk make
+// the products no faster, and shorter chunks give prompts their first tokens sooner; tiles, and
+// exchanges between ranks, want more.
+inline constexpr int kTileChunk = 2048, kLaneChunk = 512;
 
 // Share of the available memory that is planned for when --mem-fraction-static is not given.
 inline constexpr double kDefaultMemoryShare = 0.85;

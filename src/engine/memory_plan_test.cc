@@ -54,6 +54,27 @@ TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
   EXPECT_TRUE(plan->changes.empty());
 }
 
+TEST(MemoryPlan, ChunksAreAsLongAsTheProductsNeed) {
+  const auto chunk = [](Isa isa, int asked) {
+    const ModelConfig m = model();
+    ServerSettings settings;
+    settings.scheduler.chunked_prefill_size = asked;
+    return plan_memory({.settings = settings,
+                        .model = m,
+                        .weight_bytes = kGb,
+                        .page_bytes = 1'000'000,
+                        .total_bytes = 10 * kGb,
+                        .available_bytes = 8 * kGb,
+                        .isa = isa})
+        .value()
+        .chunk_tokens;
+  };
+  EXPECT_EQ(chunk(Isa::avx512, 0), kLaneChunk);
+  EXPECT_EQ(chunk(Isa::amx, 0), kTileChunk);
+  EXPECT_EQ(chunk(Isa::avx512, 1024), 1024);
+  EXPECT_EQ(chunk(Isa::amx, -1), -1);
+}
+
 // Ranks need slots for each other's rows, and room at their experts for the rows of all.
 TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
   ModelConfig m = model();

@@ -153,7 +153,8 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .scratch = choice_.scratch_need(0, settings.memory.page_size),
                                  .num_workers = workers_->size(),
                                  .placement = placement_ ? &*placement_ : nullptr,
-                                 .combine_groups = choice_.combine_groups}));
+                                 .combine_groups = choice_.combine_groups,
+                                 .isa = info_.isa}));
   info_.changes = plan_.changes;
   return {};
 }
@@ -249,6 +250,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.num_workers = workers_->size();
   info_.context_length = plan_.context_length;
   info_.max_running_requests = plan_.max_running_requests;
+  info_.chunk_tokens = plan_.chunk_tokens;
   info_.num_pages = plan_.num_pages;
   info_.page_tokens = settings.memory.page_size;
   info_.max_total_tokens = int64_t{info_.num_pages} * info_.page_tokens;

@@ -200,6 +200,9 @@ Result<Json> scheduler_json(const Json& info) {
          {"max_queued_requests", "chunked_prefill_size", "max_prefill_tokens", "enable_mixed_chunk",
           "schedule_conservativeness", "disable_radix_cache", "schedule_policy"})
       scheduler[key] = set.at(key);
+    // What was planned, where it was.
+    scheduler["chunked_prefill_size"] =
+        info.value("chunk_tokens", set.at("chunked_prefill_size").get<int>());
     // Older servers do not tell these.
     for (const char* key :
          {"prefill_policy", "itl_slo_ms", "prompt_share", "max_chunked_requests",
@@ -274,6 +277,7 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
           {"grammar_backend", info.grammar_backend},
           {"context_length", info.context_length},
           {"max_running_requests", info.max_running_requests},
+          {"chunk_tokens", info.chunk_tokens},
           {"max_total_num_tokens", info.max_total_tokens},
           {"num_pages", info.num_pages},
           {"page_size", info.page_tokens},
