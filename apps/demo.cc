@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "bench/http_client.h"
-#include "server/http.h"
-#include "server/sse.h"
+#include "server/wire/http.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

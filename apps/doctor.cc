@@ -8,7 +8,7 @@
 #include "apps/flags.h"
 #include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
-#include "server/http.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 namespace {

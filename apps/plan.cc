@@ -11,8 +11,8 @@
 #include "apps/loaded_model.h"
 #include "apps/plan_overlap.h"
 #include "bench/limits.h"
-#include "engine/forecast.h"
-#include "engine/rank_setup.h"
+#include "engine/forecast/forecast.h"
+#include "engine/ranks/rank_setup.h"
 #include "engine/runner.h"
 
 namespace hocket {

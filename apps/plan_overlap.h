@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/server_settings.h"
-#include "engine/forecast.h"
-#include "engine/overlap_forecast.h"
+#include "engine/forecast/forecast.h"
+#include "engine/forecast/overlap_forecast.h"
 
 namespace hocket {
 

@@ -6,7 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
-#include "engine/trace_view.h"
+#include "engine/watch/trace_view.h"
 
 namespace hocket {
 namespace {

@@ -16,7 +16,7 @@
 #include <chrono>
 #include <optional>
 
-#include "server/sse.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

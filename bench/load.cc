@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "server/sse.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

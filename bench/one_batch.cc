@@ -16,7 +16,7 @@
 #include "bench/limits.h"
 #include "bench/pass_profile.h"
 #include "compute/weights/progress_bar.h"
-#include "engine/cost.h"
+#include "engine/forecast/cost.h"
 #include "engine/runner.h"
 #include "policy/cache/page_allocator.h"
 

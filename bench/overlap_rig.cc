@@ -6,9 +6,9 @@
 
 #include "bench/overlap_figures.h"
 #include "core/server_settings.h"
-#include "engine/memory_plan.h"
-#include "engine/rank_setup.h"
-#include "engine/stage_forecast.h"
+#include "engine/forecast/memory_plan.h"
+#include "engine/forecast/stage_forecast.h"
+#include "engine/ranks/rank_setup.h"
 
 namespace hocket {
 namespace {

@@ -5,8 +5,8 @@
 //   experts        read those that the rows of all ranks hit: E (1 - (1 - k/E)^rows), spread evenly
 //   a transfer     bytes of the rows that leave a rank / link rate, and a latency
 //
-// Reading and multiplying add up, as measured (engine/cost.h). So halving a decode batch reads the
-// experts twice, while prefill loses little; the free shape loses nothing at all.
+// Reading and multiplying add up, as measured (engine/forecast/cost.h). So halving a decode batch
+// reads the experts twice, while prefill loses little; the free shape loses nothing at all.
 #pragma once
 
 #include <span>

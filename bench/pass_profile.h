@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "compute/overlap/executor.h"
-#include "engine/cost.h"
+#include "engine/forecast/cost.h"
 
 namespace hocket {
 

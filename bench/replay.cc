@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "server/observe/request_record.h"
-#include "server/sse.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/quantile.h"
-#include "server/info_json.h"
+#include "server/views/info_json.h"
 
 namespace hocket {
 namespace {

@@ -19,8 +19,8 @@
 #include "base/check.h"
 #include "server/access/gate.h"
 #include "server/error_map.h"
-#include "server/http.h"
-#include "server/request_target.h"
+#include "server/wire/http.h"
+#include "server/wire/request_target.h"
 
 using namespace hocket;
 

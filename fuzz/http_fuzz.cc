@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/auth.h"
+#include "server/access/auth.h"
 #include "server/error_map.h"
-#include "server/request_target.h"
+#include "server/wire/request_target.h"
 
 using namespace hocket;
 

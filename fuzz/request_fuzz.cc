@@ -9,10 +9,10 @@
 #include "server/anthropic/messages_request.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
-#include "server/generate_request.h"
-#include "server/openai_request.h"
-#include "server/request_target.h"
+#include "server/protocol/generate_request.h"
+#include "server/protocol/openai_request.h"
 #include "server/responses/responses_request.h"
+#include "server/wire/request_target.h"
 
 using namespace hocket;
 

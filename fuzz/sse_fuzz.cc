@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "server/sse.h"
+#include "server/wire/sse.h"
 
 using namespace hocket;
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/openai_request.h"
+#include "server/protocol/openai_request.h"
 #include "text/chat_template.h"
 
 using namespace hocket;

@@ -125,8 +125,9 @@ struct ParallelSettings {
   bool enable_prefill_delayer = false;           // ranks begin prompts together
   int prefill_delayer_max_passes = 30;
 
-  // How exchanges are hidden behind compute (engine/overlap_settings.h). Empty: the first order of
-  // overlap_plan, and without that auto. Else auto, none, single-batch, two-batch, or an order.
+  // How exchanges are hidden behind compute (engine/ranks/overlap_settings.h). Empty: the first
+  // order of overlap_plan, and without that auto. Else auto, none, single-batch, two-batch, or an
+  // order.
   std::string overlap;
   std::string overlap_plan;  // a file of orders beside those that are known
   bool enable_two_batch_overlap = false, enable_single_batch_overlap = false;

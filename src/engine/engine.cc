@@ -5,11 +5,11 @@
 
 #include "base/log.h"
 #include "compute/weights/hf_config.h"
-#include "engine/cluster_network.h"
 #include "engine/engine_state.h"
-#include "engine/identity.h"
 #include "engine/input_check.h"
-#include "engine/rank_setup.h"
+#include "engine/ranks/cluster_network.h"
+#include "engine/ranks/identity.h"
+#include "engine/ranks/rank_setup.h"
 #include "engine/scheduler_settings.h"
 
 namespace hocket {

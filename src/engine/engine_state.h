@@ -9,9 +9,9 @@
 
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
-#include "engine/expert_stats.h"
-#include "engine/loopback_network.h"
 #include "engine/rank.h"
+#include "engine/ranks/loopback_network.h"
+#include "engine/watch/expert_stats.h"
 #include "policy/routing/request_router.h"
 
 namespace hocket {

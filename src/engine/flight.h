@@ -17,11 +17,11 @@
 
 #include "base/clock.h"
 #include "compute/forward/forward_batch.h"
-#include "engine/expert_stats.h"
 #include "engine/grammar/rank_grammars.h"
-#include "engine/half_packing.h"
+#include "engine/ranks/half_packing.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
+#include "engine/watch/expert_stats.h"
 #include "policy/scheduler/batch.h"
 
 namespace hocket {

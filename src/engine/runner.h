@@ -18,9 +18,9 @@
 #include "compute/moe/placement.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
-#include "engine/memory_plan.h"
-#include "engine/model_choice.h"
-#include "engine/overlap_settings.h"
+#include "engine/forecast/memory_plan.h"
+#include "engine/forecast/model_choice.h"
+#include "engine/ranks/overlap_settings.h"
 
 namespace hocket {
 

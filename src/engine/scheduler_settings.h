@@ -4,7 +4,7 @@
 #include "base/result.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
-#include "engine/memory_plan.h"
+#include "engine/forecast/memory_plan.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {

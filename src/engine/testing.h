@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/check/quality.h"
-#include "engine/cost.h"
 #include "engine/engine.h"
+#include "engine/forecast/cost.h"
 
 namespace hocket::testing {
 

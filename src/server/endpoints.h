@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "core/server_settings.h"
-#include "server/answer.h"
-#include "server/front_door.h"
 #include "server/generator.h"
-#include "server/health.h"
-#include "server/kv_event_feed.h"
-#include "server/metrics.h"
 #include "server/observe/observer.h"
+#include "server/protocol/answer.h"
+#include "server/ranks/front_door.h"
 #include "server/reply.h"
 #include "server/responses/responses_endpoints.h"
 #include "server/routes.h"
+#include "server/views/health.h"
+#include "server/views/kv_event_feed.h"
+#include "server/views/metrics.h"
 
 namespace hocket {
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/access/codes.h"
-#include "server/sse.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

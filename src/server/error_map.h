@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "server/http.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 

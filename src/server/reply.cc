@@ -10,11 +10,11 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "server/access/request_meter.h"
-#include "server/answer_text.h"
-#include "server/client_key.h"
 #include "server/error_map.h"
 #include "server/observe/request_story.h"
-#include "server/sse.h"
+#include "server/protocol/answer_text.h"
+#include "server/ranks/client_key.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

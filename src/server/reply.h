@@ -15,11 +15,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "server/answer.h"
 #include "server/generator.h"
-#include "server/http.h"
-#include "server/metrics.h"
 #include "server/page/live_texts.h"
+#include "server/protocol/answer.h"
+#include "server/views/metrics.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "server/http.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 

@@ -12,8 +12,8 @@
 #include "server/access/gate.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
-#include "server/info_json.h"
 #include "server/text_pool.h"
+#include "server/views/info_json.h"
 
 namespace hocket {
 namespace {

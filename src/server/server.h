@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/server_settings.h"
-#include "server/generation_request.h"
 #include "server/generator.h"
+#include "server/protocol/generation_request.h"
 
 namespace hocket {
 

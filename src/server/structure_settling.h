@@ -2,7 +2,7 @@
 // of tools that the request asks for, how long the model may think.   Thread: any.
 #pragma once
 
-#include "server/generation_request.h"
+#include "server/protocol/generation_request.h"
 
 namespace hocket {
 

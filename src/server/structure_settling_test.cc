@@ -7,7 +7,7 @@
 
 #include "server/anthropic/messages_request.h"
 #include "server/endpoints.h"
-#include "server/openai_request.h"
+#include "server/protocol/openai_request.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_request.h"
 #include "server/test_server.h"

@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/json_body.h"
+#include "server/protocol/json_body.h"
 #include "server/server.h"
-#include "server/sse.h"
-#include "server/test_client.h"
+#include "server/wire/sse.h"
+#include "server/wire/test_client.h"
 
 namespace hocket {
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/answer.h"
-#include "server/sse.h"
+#include "server/protocol/answer.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 

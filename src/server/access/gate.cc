@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "server/access/auth.h"
 #include "server/access/codes.h"
-#include "server/auth.h"
 
 namespace hocket {
 namespace {

@@ -14,7 +14,7 @@
 #include "server/access/key_ring.h"
 #include "server/access/origins.h"
 #include "server/access/rate_limits.h"
-#include "server/http.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 

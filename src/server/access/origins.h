@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/http.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 

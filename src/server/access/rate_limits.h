@@ -16,7 +16,7 @@
 #include "base/result.h"
 #include "server/access/principal.h"
 #include "server/access/request_meter.h"
-#include "server/http.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 

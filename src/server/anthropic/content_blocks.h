@@ -5,7 +5,7 @@
 //   tool_calls
 #pragma once
 
-#include "server/json_body.h"
+#include "server/protocol/json_body.h"
 
 namespace hocket {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "server/anthropic/content_blocks.h"
-#include "server/chat_translation.h"
+#include "server/protocol/chat_translation.h"
 
 namespace hocket {
 namespace {

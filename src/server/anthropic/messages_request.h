@@ -3,8 +3,8 @@
 // Source: Anthropic's API reference, version 2023-06-01.
 #pragma once
 
-#include "server/generation_request.h"
-#include "server/json_body.h"
+#include "server/protocol/generation_request.h"
+#include "server/protocol/json_body.h"
 
 namespace hocket {
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "server/part_teller.h"
-#include "server/sse.h"
+#include "server/protocol/part_teller.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

@@ -1,7 +1,7 @@
 // Answers in the form of Anthropic's /v1/messages: content blocks, and the events of its streams.
 #pragma once
 
-#include "server/answer.h"
+#include "server/protocol/answer.h"
 
 namespace hocket {
 

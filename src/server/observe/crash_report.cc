@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "server/json_body.h"
+#include "server/protocol/json_body.h"
 
 namespace hocket {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "core/version.h"
-#include "server/answer.h"
+#include "server/protocol/answer.h"
 
 namespace hocket {
 namespace {

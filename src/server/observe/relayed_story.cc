@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/answer.h"
+#include "server/protocol/answer.h"
 
 namespace hocket {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "server/observe/request_story.h"
-#include "server/relay.h"
+#include "server/ranks/relay.h"
 
 namespace hocket {
 

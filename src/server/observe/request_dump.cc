@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/version.h"
-#include "server/answer.h"
+#include "server/protocol/answer.h"
 
 namespace hocket {
 namespace {

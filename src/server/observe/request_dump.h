@@ -16,8 +16,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "server/json_body.h"
 #include "server/observe/request_record.h"
+#include "server/protocol/json_body.h"
 
 namespace hocket {
 

@@ -6,8 +6,8 @@
 
 #include "base/black_box.h"
 #include "base/mix.h"
-#include "server/answer.h"
 #include "server/error_map.h"
+#include "server/protocol/answer.h"
 
 namespace hocket {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "server/generation_request.h"
+#include "server/protocol/generation_request.h"
 
 namespace hocket {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "server/endpoints.h"
 #include "server/error_map.h"
-#include "server/expert_distribution.h"
 #include "server/page/live_view.h"
 #include "server/page/page.h"
+#include "server/views/expert_distribution.h"
 
 namespace hocket {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/answer.h"
+#include "server/protocol/answer.h"
 
 namespace hocket {
 

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine_stats.h"
-#include "engine/recent_steps.h"
-#include "server/json_body.h"
+#include "engine/watch/engine_stats.h"
+#include "engine/watch/recent_steps.h"
 #include "server/page/live_texts.h"
+#include "server/protocol/json_body.h"
 
 namespace hocket {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "server/http.h"
+#include "server/wire/http.h"
 
 namespace hocket {
 

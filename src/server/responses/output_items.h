@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "server/part_teller.h"
+#include "server/protocol/part_teller.h"
 
 namespace hocket {
 

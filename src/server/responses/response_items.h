@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "server/json_body.h"
+#include "server/protocol/json_body.h"
 
 namespace hocket {
 

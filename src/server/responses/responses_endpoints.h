@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "server/front_door.h"
+#include "server/ranks/front_door.h"
 #include "server/reply.h"
 #include "server/responses/responses_request.h"
 #include "server/routes.h"

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <utility>
 
-#include "server/chat_translation.h"
+#include "server/protocol/chat_translation.h"
 #include "server/responses/response_items.h"
 
 namespace hocket {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/generation_request.h"
-#include "server/json_body.h"
+#include "server/protocol/generation_request.h"
+#include "server/protocol/json_body.h"
 #include "server/responses/response_store.h"
 
 namespace hocket {

@@ -5,7 +5,7 @@
 #include "server/error_map.h"
 #include "server/responses/output_items.h"
 #include "server/responses/responses_request.h"
-#include "server/sse.h"
+#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

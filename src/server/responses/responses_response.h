@@ -1,7 +1,7 @@
 // Answers in the form of OpenAI's /v1/responses: items, and the events of its streams.
 #pragma once
 
-#include "server/answer.h"
+#include "server/protocol/answer.h"
 
 namespace hocket {
 

@@ -1,0 +1,233 @@
+#include "engine/forecast/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compute/overlap/prediction.h"
+#include "policy/cache/page_allocator.h"
+
+namespace hocket {
+namespace {
+
+constexpr double kMatters = 1.05;  // a change that gains less is not worth advising
+constexpr int kShownBatches[] = {1, 8, 32, 128};
+// Values that are advised.
+constexpr int kSmallChunk = 512, kSmallBatch = 32, kShortContext = 1024;
+
+int wanted_batch(const ServerSettings& settings) {
+  return std::max(1, settings.memory.max_running_requests);
+}
+
+// Sequences of the whole context that decode together: as many as wanted, or as fit.
+int running_batch(const ServerSettings& settings, const Forecast& f) {
+  return std::clamp(f.largest_batch, 1, wanted_batch(settings));
+}
+
+double decode_speed(const Forecast& f, int batch, const MachineSpeed& speed) {
+  return f.num_ranks * batch / f.decode_seconds(batch, speed);
+}
+
+void plan_room(const ForecastQuestion& q, Forecast& f) {
+  const int page_tokens = q.settings.memory.page_size;
+  const int64_t pages = f.memory.fitting_pages;
+  f.fitting_tokens = pages * page_tokens;
+  f.largest_context = static_cast<int>(std::min<int64_t>(
+      pages / wanted_batch(q.settings) * page_tokens, f.choice.model.max_position_embeddings));
+  f.largest_batch = static_cast<int>(
+      std::min<int64_t>(pages / pages_for(f.memory.context_length, page_tokens), 1 << 30));
+}
+
+void foretell_speed(const ForecastQuestion& q, Forecast& f) {
+  std::vector<int> batches(std::begin(kShownBatches), std::end(kShownBatches));
+  if (q.settings.memory.max_running_requests > 0)
+    batches.push_back(q.settings.memory.max_running_requests);
+  std::ranges::sort(batches);
+  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+  for (const int batch : batches) {
+    // One sequence stands for what the weights allow, even where the memory does not.
+    const bool fits = int64_t{batch} * f.kv_len <= f.fitting_tokens;
+    if (batch <= f.memory.max_running_requests && (fits || batch == 1))
+      f.decode.push_back({batch, decode_speed(f, batch, q.speed)});
+  }
+  const int chunk = f.memory.chunk_tokens > 0 ? f.memory.chunk_tokens : 2048;
+  f.prefill_len = std::min({chunk, f.memory.max_prefill_tokens, f.memory.context_length});
+  f.prefill_tokens_per_s = f.num_ranks * f.prefill_len / f.prefill_seconds(f.prefill_len, q.speed);
+}
+
+double serial_seconds(const StageForecast& stages, const Bucket& bucket) {
+  const StageTimes times = stages.at(bucket);
+  return 1e-6 * predict({serial_order(), std::span(&times, 1), 1}, stages.layers(bucket)).step_us;
+}
+
+struct Change {
+  std::string flag, value;
+  void (*apply)(ServerSettings& settings, const std::string& value);
+
+  std::string text() const { return fmt::format("{} {}", flag, value); }
+};
+
+// Single changes, from the mildest to the one that costs most.
+std::vector<Change> changes(const ServerSettings& settings, const Forecast& now) {
+  const MemoryPlan& memory = now.memory;
+  std::vector<Change> all;
+  if (memory.chunk_tokens > kSmallChunk || memory.chunk_tokens == -1)
+    all.push_back({"--chunked-prefill-size", std::to_string(kSmallChunk),
+                   [](auto& s, auto& v) { s.scheduler.chunked_prefill_size = std::stoi(v); }});
+  if (memory.max_running_requests > std::max(memory.chunk_tokens, kSmallBatch))
+    all.push_back({"--max-running-requests", std::to_string(kSmallBatch),
+                   [](auto& s, auto& v) { s.memory.max_running_requests = std::stoi(v); }});
+  if (now.choice.kv_dtype != DType::int8)
+    all.push_back(
+        {"--kv-cache-dtype", "int8", [](auto& s, auto& v) { s.memory.kv_cache_dtype = v; }});
+  if (now.choice.dtype == DType::f32)
+    all.push_back({"--dtype", "bfloat16", [](auto& s, auto& v) { s.model.dtype = v; }});
+  const bool unquantized =
+      now.choice.dtype == DType::bf16 && now.choice.model.quant.layout == QuantConfig::Layout::none;
+  const auto quantize = [](ServerSettings& s, const std::string& v) { s.model.quantization = v; };
+  if (unquantized && now.choice.quantize == WeightFormat::bf16)
+    all.push_back({"--quantization", "int8", quantize});
+  const int room = now.largest_context / 1024 * 1024;
+  const int shorter =
+      room >= 1024 && room < memory.context_length ? room : memory.context_length / 2;
+  // Not asked for, the context is lowered without advice.
+  if ((settings.model.context_length > 0 || now.fits()) && shorter >= settings.memory.page_size)
+    all.push_back({"--context-length", std::to_string(shorter),
+                   [](auto& s, auto& v) { s.model.context_length = std::stoi(v); }});
+  if (unquantized && now.choice.quantize != WeightFormat::int4)
+    all.push_back({"--quantization", "int4", quantize});
+  return all;
+}
+
+// Memory that must be available for a start: of the whole context where it was asked for, else of
+// the shortest that is offered.
+int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
+  const int context =
+      settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
+  const int64_t kv = pages_for(context, settings.memory.page_size) * settings.memory.page_size *
+                     f.cost.kv_bytes_per_token();
+  const auto used = static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + kv);
+  return static_cast<int64_t>(std::ceil(used / kDefaultMemoryShare)) + 1;
+}
+
+// What `settings` would do instead of what `now` is.
+std::optional<Advice> weigh(const ForecastQuestion& q, const Forecast& now,
+                            const ServerSettings& settings, std::string flags) {
+  ForecastQuestion changed = q;
+  changed.settings = settings;
+  const Result<Forecast> then = forecast(changed, now.kv_len);
+  if (!then) return std::nullopt;
+  const int batch_before = running_batch(q.settings, now), batch = running_batch(q.settings, *then);
+  return Advice{.flags = std::move(flags),
+                .fits = then->fits(),
+                .needed_bytes = needed_bytes(settings, *then),
+                .batch = batch,
+                .tokens_per_s_before = decode_speed(now, batch_before, q.speed),
+                .tokens_per_s = decode_speed(*then, batch, q.speed)};
+}
+
+// Changes that matter, one upon the other, until it fits or there are no more.
+Advice combine(const ForecastQuestion& q, const Forecast& now) {
+  Advice best{.needed_bytes = needed_bytes(q.settings, now)};
+  ServerSettings settings = q.settings;
+  std::vector<Change> kept;
+  for (const Change& change : changes(q.settings, now)) {
+    ServerSettings more = settings;
+    change.apply(more, change.value);
+    std::vector<Change> tried = kept;
+    std::erase_if(tried, [&](const Change& c) { return c.flag == change.flag; });
+    tried.push_back(change);
+    std::string flags;
+    for (const Change& c : tried) flags += (flags.empty() ? "" : " ") + c.text();
+    const std::optional<Advice> advice = weigh(q, now, more, std::move(flags));
+    if (!advice || static_cast<double>(advice->needed_bytes) * kMatters >
+                       static_cast<double>(best.needed_bytes))
+      continue;
+    best = *advice;
+    settings = more;
+    kept = std::move(tried);
+    if (best.fits) break;
+  }
+  return best;
+}
+
+}  // namespace
+
+double Forecast::decode_seconds(int batch, const MachineSpeed& speed) const {
+  if (!stages) return cost.seconds(cost.decode(batch, kv_len), speed);
+  return serial_seconds(*stages, {Phase::decode, batch, int64_t{batch} * kv_len});
+}
+
+double Forecast::prefill_seconds(int tokens, const MachineSpeed& speed) const {
+  if (!stages) return cost.seconds(cost.prefill(tokens, 0), speed);
+  return serial_seconds(*stages, {Phase::prefill, tokens, int64_t{tokens} * (tokens + 1) / 2});
+}
+
+Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
+  const ParallelSettings& parallel = q.settings.parallel;
+  HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
+  HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
+  int64_t weight_bytes = cost.weight_bytes();
+  std::optional<Placement> placement;
+  if (parallel.ep_size > 1) {
+    HOCKET_TRY(placement, Placement::contiguous(choice.model.moe.num_experts, parallel.ep_size));
+    HOCKET_TRY_VOID(placement->check_groups(choice.combine_groups));
+    const std::span<const int> held = placement->experts_of(0);
+    choice.experts.assign(held.begin(), held.end());
+    HOCKET_TRY(weight_bytes, measure_weights(choice, nullptr));
+  }
+  const int page_tokens = q.settings.memory.page_size;
+  const int64_t page_bytes = choice.kv_shape(page_tokens).page_bytes() * choice.model.num_layers;
+  const MemoryQuestion memory = {.settings = q.settings,
+                                 .model = choice.model,
+                                 .dtype = choice.dtype,
+                                 .dispatch_dtype = choice.dispatch_dtype,
+                                 .weight_bytes = weight_bytes,
+                                 .page_bytes = page_bytes,
+                                 .total_bytes = q.total_bytes,
+                                 .available_bytes = q.available_bytes,
+                                 .scratch = choice.scratch_need(0, page_tokens),
+                                 .num_workers = q.num_workers,
+                                 .placement = placement ? &*placement : nullptr,
+                                 .combine_groups = choice.combine_groups,
+                                 .isa = q.isa};
+  HOCKET_TRY(MemoryPlan sizes, size_memory(memory));
+  Forecast f{.choice = choice,
+             .cost = std::move(cost),
+             .num_ranks = parallel.ep_size,
+             .memory = std::move(sizes)};
+  if (placement)
+    f.stages.emplace(choice, f.cost,
+                     StageQuestion{.speed = q.speed,
+                                   .num_ranks = parallel.ep_size,
+                                   .link = {.gbit_per_s = parallel.ep_link_gbit,
+                                            .latency_us = parallel.ep_link_latency_us}});
+  if (Result<MemoryPlan> planned = plan_memory(memory)) {
+    f.memory = *std::move(planned);
+  } else {
+    f.refusal = std::move(planned).error();
+    // What one request of the whole context would need.
+    f.memory.kv_bytes = pages_for(f.memory.context_length, page_tokens) * page_bytes;
+  }
+  f.kv_len = kv_len > 0 ? std::min(kv_len, f.memory.context_length)
+                        : std::max(1, f.memory.context_length / 2);
+  plan_room(q, f);
+  foretell_speed(q, f);
+  return f;
+}
+
+std::optional<Advice> advise(const ForecastQuestion& q, const Forecast& now) {
+  std::optional<Advice> best;
+  for (const Change& change : changes(q.settings, now)) {
+    ServerSettings settings = q.settings;
+    change.apply(settings, change.value);
+    const std::optional<Advice> advice = weigh(q, now, settings, change.text());
+    if (!advice || !advice->fits) continue;
+    if (!now.fits()) return advice;
+    if (advice->tokens_per_s >= kMatters * advice->tokens_per_s_before &&
+        (!best || advice->tokens_per_s > best->tokens_per_s))
+      best = advice;
+  }
+  return now.fits() ? best : combine(q, now);
+}
+
+}  // namespace hocket

@@ -1,0 +1,62 @@
+// What overlap is foretold to gain, where the answer is known beforehand.
+#include "engine/forecast/overlap_forecast.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::choice_of;
+using testing::cost_of;
+
+std::vector<OverlapPoint> points(const char* folder, const std::vector<double>& links,
+                                 int num_ranks = 2) {
+  const ModelChoice choice = choice_of(folder);
+  const ModelCost cost = cost_of(choice);
+  OverlapQuestion question{.choice = choice,
+                           .cost = cost,
+                           .speed = {100e9, 2e12, 4e12},
+                           .num_ranks = num_ranks,
+                           .decode_rows = {1, 64},
+                           .prefill_rows = {2048}};
+  for (const double gbit : links) question.links.push_back({gbit, 20, 0});
+  return forecast_overlap(question);
+}
+
+TEST(OverlapForecast, BestPlansAreNeverWorseThanNoneAndNeverBetterThanPossible) {
+  const auto all = points("configs/deepseek_v2_lite", {0.2, 1, 10, 100});
+  ASSERT_EQ(all.size(), 12);
+  for (const OverlapPoint& point : all) {
+    SCOPED_TRACE(
+        fmt::format("{} rows, {} Gbit/s: {}", point.bucket.rows, point.link.gbit_per_s, point.why));
+    EXPECT_GE(point.gain(), 0);
+    EXPECT_LE(point.gain(), 0.5);
+    EXPECT_GE(point.step_us, point.lower_bound_us * (1 - 1e-9));
+    EXPECT_GE(point.hidden, 0);
+    EXPECT_LE(point.hidden, 1);
+    EXPECT_FALSE(point.why.empty());
+    EXPECT_EQ(point.gain() > 0, point.plan != Plan{});
+  }
+}
+
+// An exchange about as long as computing is what two halves are for; one that takes no time, or
+// all of it, is not.
+TEST(OverlapForecast, PromptsAreOverlappedWhereTheLinkIsAsSlowAsTheCores) {
+  const auto all = points("configs/deepseek_v2_lite", {0.001, 1, 1e6});
+  const auto prefill = [&](size_t link) { return all.at(3 * link); };
+  EXPECT_GT(prefill(1).gain(), 0.1);
+  EXPECT_EQ(kind_of(prefill(1).plan, OrderTable::builtin()), PlanKind::two_batch);
+  EXPECT_GT(prefill(1).hidden, 0.5);
+  EXPECT_LT(prefill(0).gain(), 0.1);
+  EXPECT_LT(prefill(2).gain(), 0.02);
+}
+
+TEST(OverlapForecast, OneRankHasNothingToOverlap) {
+  EXPECT_TRUE(points("configs/deepseek_v2_lite", {1}, 1).empty());
+  EXPECT_TRUE(points("golden/qwen3", {1}).empty());
+}
+
+}  // namespace
+}  // namespace hocket

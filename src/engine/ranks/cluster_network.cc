@@ -1,0 +1,204 @@
+#include "engine/ranks/cluster_network.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.h"
+#include "compute/comm/ucx_settings.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kPoll = std::chrono::milliseconds(5);
+
+}  // namespace
+
+Result<std::unique_ptr<ClusterNetwork>> ClusterNetwork::create(ControlPlane& control,
+                                                               Options options) {
+  HOCKET_TRY(std::string version, ucx_version());
+  return std::unique_ptr<ClusterNetwork>(
+      new ClusterNetwork(control, std::move(options), std::move(version)));
+}
+
+ClusterNetwork::ClusterNetwork(ControlPlane& control, Options options, std::string version)
+    : control_(control),
+      options_(std::move(options)),
+      version_(std::move(version)),
+      addresses_(static_cast<size_t>(control.self().num_ranks)) {}
+
+std::string ClusterNetwork::describe() const {
+  std::lock_guard lock(mutex_);
+  return transport_ ? transport_->describe()
+                    : fmt::format("ucx {} | {}", version_, ucx_settings(options_.ucx).describe());
+}
+
+std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
+  return fmt::format("addr/{}/{}", epoch, rank);
+}
+
+Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
+  const TimePoint until = RealClock().now() + most;
+  if (refused_) return fail(*refused_);
+  const auto view = control_.wait_whole(most);
+  if (!view) {
+    if (auto failure = control_.failure()) return fail(*std::move(failure));
+    return std::nullopt;
+  }
+  if (transport_ && epoch_ != view->epoch) close();
+  // What fails below fails because somebody has left meanwhile, but for terms that differ.
+  const auto not_yet = [this](const Error& why) -> Result<std::optional<Link>> {
+    log::debug("network: {}", why.message);
+    close();
+    if (refused_) return fail(*refused_);
+    return std::nullopt;
+  };
+  if (!transport_)
+    if (auto opened = open(view->epoch); !opened) {
+      if (opened.error().code != ErrorCode::lost_rank) return fail(std::move(opened).error());
+      return not_yet(opened.error());
+    }
+  const Result<bool> heard = hear_others(until);
+  if (!heard) return not_yet(heard.error());
+  if (!*heard) return std::nullopt;
+  const std::vector<std::span<const std::byte>> places = [this] {
+    std::vector<std::span<const std::byte>> all;
+    for (const std::string& address : addresses_) all.push_back(std::as_bytes(std::span(address)));
+    return all;
+  }();
+  if (auto connected = transport_->connect(places); !connected) {
+    control_.abort(connected.error().message);
+    return not_yet(connected.error());
+  }
+  if (auto entered = control_.enter(epoch_); !entered) return not_yet(entered.error());
+  std::lock_guard lock(mutex_);
+  linked_ = true;
+  return Link{.transport = transport_.get(), .epoch = epoch_};
+}
+
+Result<void> ClusterNetwork::open(uint32_t epoch) {
+  UcxOptions ucx = options_.ucx;
+  ucx.epoch = epoch;
+  HOCKET_TRY(auto transport, UcxTransport::create(rank(), num_ranks(), ucx));
+  if (epoch_ != 0) static_cast<void>(control_.erase(key(epoch_, rank())));
+  const std::span<const std::byte> address = transport->address();
+  std::string place(reinterpret_cast<const char*>(address.data()), address.size());
+  const std::string said = fmt::format("{}\n{}", options_.terms, place);
+  addresses_.assign(static_cast<size_t>(num_ranks()), "");
+  addresses_[static_cast<size_t>(rank())] = std::move(place);
+  {
+    std::lock_guard lock(mutex_);
+    transport_ = std::move(transport);
+    epoch_ = epoch;
+  }
+  const auto known = control_.set(key(epoch, rank()), said);
+  if (known) return {};
+  return fail(ErrorCode::lost_rank, "rank 0 does not take this rank's address: {}",
+              known.error().message);
+}
+
+Result<bool> ClusterNetwork::hear_others(TimePoint until) {
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    std::string& address = addresses_[static_cast<size_t>(rank)];
+    if (!address.empty()) continue;
+    {
+      std::lock_guard lock(mutex_);
+      awaited_ = rank;
+    }
+    const Duration left = until - RealClock().now();
+    const auto said = control_.wait(key(epoch_, rank), std::max(left, Duration{}));
+    if (!said) {
+      if (said.error().code == ErrorCode::timed_out) return false;
+      return fail(said.error());
+    }
+    const size_t end = said->find('\n');
+    if (end == std::string::npos)
+      return fail(ErrorCode::lost_rank, "rank {} does not say where it is", rank);
+    const std::string_view terms = std::string_view(*said).substr(0, end);
+    if (terms != options_.terms) return refuse(rank, terms, until);
+    address = said->substr(end + 1);
+  }
+  std::lock_guard lock(mutex_);
+  awaited_ = -1;
+  return true;
+}
+
+// Rank 0 is right: who differs from it must go, and all others wait for who comes instead.
+Result<bool> ClusterNetwork::refuse(int rank, std::string_view terms, TimePoint until) {
+  if (rank > 0) {
+    std::this_thread::sleep_until(until);
+    return false;
+  }
+  std::lock_guard lock(mutex_);
+  refused_ =
+      error(ErrorCode::lost_rank, "the ranks' messages differ in size: {} has {}, this rank {}",
+            name_of_rank(0), terms, options_.terms)
+          .with_fix(
+              "give all ranks the same --max-running-requests, --chunked-prefill-size and "
+              "--max-prefill-tokens");
+  return fail(*refused_);
+}
+
+std::string ClusterNetwork::name_of_rank(int rank) const {
+  return name_of(control_.view().members[static_cast<size_t>(rank)].identity);
+}
+
+void ClusterNetwork::close() {
+  std::unique_ptr<UcxTransport> gone;
+  std::lock_guard lock(mutex_);
+  linked_ = false;
+  gone = std::move(transport_);
+}
+
+void ClusterNetwork::part() {
+  close();
+}
+
+void ClusterNetwork::lose(int peer, const Error& why) {
+  const TimePoint until = RealClock().now() + options_.verdict;
+  while (control_.aborted().load(std::memory_order_acquire) == 0 && RealClock().now() < until)
+    std::this_thread::sleep_for(kPoll);
+  if (control_.aborted().load(std::memory_order_acquire) != 0) return;
+  if (peer >= 0)
+    control_.report_lost(peer, why.message);
+  else
+    control_.abort(why.message);
+}
+
+std::optional<Error> ClusterNetwork::failure() const {
+  {
+    std::lock_guard lock(mutex_);
+    if (refused_) return refused_;
+  }
+  return control_.failure();
+}
+
+std::optional<Error> ClusterNetwork::lost() const {
+  int awaited = -1;
+  bool leaves_step = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (refused_) return refused_;
+    if (linked_ && control_.aborted().load(std::memory_order_acquire) == 0) return std::nullopt;
+    awaited = awaited_;
+    leaves_step = linked_;
+  }
+  if (auto failure = control_.failure()) return failure;
+  const ClusterView view = control_.view();
+  const Member& self = view.members[static_cast<size_t>(rank())];
+  std::string why = missing(view);
+  if (why.empty() && leaves_step) why = view.why;  // whoever it was is back already
+  if (self.presence != Presence::in && !leaves_step)
+    why = "this rank is being joined to the others";
+  if (why.empty() && awaited >= 0)
+    why = fmt::format("{} is not ready: it loads the model, or leaves its last step",
+                      name_of_rank(awaited));
+  if (why.empty()) why = "the ranks are being joined";
+  return error(ErrorCode::lost_rank, "{}", why).with_fix("ask again after the time in Retry-After");
+}
+
+void ClusterNetwork::wake() {
+  std::lock_guard lock(mutex_);
+  if (transport_) transport_->wake();
+}
+
+}  // namespace hocket

@@ -1,0 +1,269 @@
+#include "engine/ranks/lockstep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/forecast/memory_plan.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kLane = 0;
+// What a step is given before it may count as hung: ten times the last one of its mode and a
+// second, for prompts differ; the first ones meet cold memory.
+constexpr Duration kFirstSteps = std::chrono::seconds(30);
+constexpr Duration kSlack = std::chrono::seconds(1);
+constexpr int kPatience = 10;
+
+bool has_prompts(ForwardMode mode) {
+  return mode == ForwardMode::extend || mode == ForwardMode::mixed;
+}
+
+size_t index_of(ExchangeMode mode) {
+  return mode == ExchangeMode::counted ? 0 : 1;
+}
+
+Phase phase_of(ExchangeMode mode) {
+  return mode == ExchangeMode::counted ? Phase::prefill : Phase::decode;
+}
+
+// Rank 0 plans for all.
+constexpr int kPlanner = 0;
+
+int to_rows(uint32_t number) {
+  return static_cast<int>(std::min<uint32_t>(number, std::numeric_limits<int>::max()));
+}
+
+// Numbers that no clock ever showed teach nothing.
+StepReport sane(StepReport report) {
+  const auto is_time = [](float number) { return std::isfinite(number) && number >= 0; };
+  bool fits = report.phase < kNumPhases && std::ranges::all_of(report.compute_us, is_time);
+  for (const float number : {report.beside_us, report.exposed_us, report.waiting_us, report.step_us,
+                             report.dispatch_busy_us, report.combine_busy_us, report.dispatch_kb,
+                             report.combine_kb, report.latency_us})
+    fits &= is_time(number);
+  if (!fits) report = {};
+  return report;
+}
+
+}  // namespace
+
+Lockstep::Lockstep(int num_ranks, const Options& options)
+    : options_(options),
+      delayer_(options.max_delayed_passes),
+      votes_(static_cast<size_t>(num_ranks)),
+      loads_(static_cast<size_t>(num_ranks)),
+      sizes_(static_cast<size_t>(num_ranks)),
+      reports_(static_cast<size_t>(num_ranks)),
+      parts_(static_cast<size_t>(num_ranks)) {
+  static_assert(sizeof(Word) == kAgreementBytes);
+  // No padding, so that no byte is sent that was not written.
+  static_assert(sizeof(Word) == 36 + sizeof(StepReport));
+}
+
+void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
+  HOCKET_CHECK(static_cast<size_t>(exchange.num_ranks()) == parts_.size());
+  transport_ = &transport;
+  exchange_ = &exchange;
+  pass_ = {};
+  plan_ = {};
+  is_shadow_ = false;
+  std::ranges::fill(sizes_, Size{});
+  std::ranges::fill(reports_, StepReport{});
+  under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
+  leaver_ = -1;
+  error_.reset();
+  liar_ = -1;
+  delayer_ = PrefillDelayer(options_.max_delayed_passes);
+  begun_.reset();
+}
+
+void Lockstep::fail_with(Error why) {
+  if (!error_) error_ = std::move(why);
+  if (options_.pulse != nullptr) options_.pulse->end();
+}
+
+// An error here is one of settle(), too: the exchange keeps it.
+void Lockstep::open(const StepWish& wish) {
+  if (ends_ && options_.pulse != nullptr) options_.pulse->end();
+  if (!error_ && !ends_) static_cast<void>(start(wish));
+}
+
+bool Lockstep::settle(const StepWish& now) {
+  if (error_) return false;
+  note_took();
+  const bool is_early = under_way_;
+  Result<void> heard = hear(now);
+  const bool has_news = has_rows(now.work) || asks_to_end_;
+  if (heard && is_early && has_news && !computes_ && !ends_) heard = hear(now);
+  if (!heard) return fail_with(std::move(heard).error()), false;
+  if (computes_) begun_ = transport_->now();
+  if (options_.pulse != nullptr) {
+    if (computes_)
+      options_.pulse->begin(pass_.step, expected());
+    else
+      options_.pulse->end();
+  }
+  return true;
+}
+
+Result<void> Lockstep::start(const StepWish& wish) {
+  const Prospect& work = wish.work;
+  mine_ = {
+      .rows = static_cast<uint32_t>(work.num_decoding),
+      .begins = work.begins,
+      .continues = work.continues,
+      .ends = asks_to_end_,
+      .shadows = static_cast<uint8_t>(wish.plans[0].is_shadow | wish.plans[1].is_shadow << 1),
+      .votes = work.token_usage < options_.low_usage,
+      .takes_requests = wish.load.takes_requests && !asks_to_end_,
+      .load_requests = wish.load.num_requests,
+      .load_tokens = wish.load.num_tokens,
+      .prompt_step_rows = static_cast<uint32_t>(std::max(0, wish.prompt_step_rows)),
+      .plans = {static_cast<uint32_t>(wish.plans[0].id), static_cast<uint32_t>(wish.plans[1].id)},
+      .report = wish.report};
+  const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
+  std::ranges::fill(parts_, AllToAll::Parts(piece));
+  HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
+  under_way_ = true;
+  return {};
+}
+
+Result<void> Lockstep::hear(const StepWish& now) {
+  if (!under_way_) HOCKET_TRY_VOID(start(now));
+  under_way_ = false;
+  ++pass_.step;
+  HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
+  bool all_end = true;
+  int leaver = -1;
+  Word planner;
+  for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
+    HOCKET_TRY(const Word said, word_of(rank));
+    all_end &= said.ends != 0;
+    if (said.ends != 0 && rank != exchange_->rank()) leaver = rank;
+    if (rank == kPlanner) planner = said;
+    take_in(rank, said);
+  }
+  exchange_->release(kLane, MessageKind::agree);
+  conclude();
+  adopt(planner);
+  if (!computes_) forget_loads();
+  // Who leaves alone says so one agreement before: what others had taken in by then has its turn.
+  ends_ = all_end || (has_asked_ && !computes_);
+  has_asked_ = mine_.ends != 0;
+  leaver_.store(leaver, std::memory_order_relaxed);
+  return {};
+}
+
+Result<Lockstep::Word> Lockstep::word_of(int rank) {
+  Word said = mine_;
+  if (rank == exchange_->rank()) return said;
+  const std::span<const std::byte> bytes = exchange_->from(kLane, MessageKind::agree, rank);
+  if (bytes.size() != sizeof said) {
+    liar_ = rank;
+    return fail(error(ErrorCode::lost_rank,
+                      "rank {} sent {} bytes as its agreement on step {}, not {}", rank,
+                      bytes.size(), pass_.step, sizeof said));
+  }
+  std::memcpy(&said, bytes.data(), sizeof said);
+  return said;
+}
+
+void Lockstep::take_in(int rank, const Word& said) {
+  const auto at = static_cast<size_t>(rank);
+  votes_[at] = {.begins = said.begins != 0,
+                .continues = said.continues != 0,
+                .decodes = said.rows > 0,
+                .starves = (said.votes & 1) != 0};
+  sizes_[at] = {.rows = to_rows(said.rows), .prompt_step_rows = to_rows(said.prompt_step_rows)};
+  reports_[at] = sane(said.report);
+  Load& load = loads_[at];
+  load.takes_requests.store(said.takes_requests != 0, std::memory_order_relaxed);
+  load.num_requests.store(std::max(0, said.load_requests), std::memory_order_relaxed);
+  load.num_tokens.store(std::max(int64_t{0}, said.load_tokens), std::memory_order_relaxed);
+}
+
+// All tables are equal, so all know a plan or none does.
+void Lockstep::adopt(const Word& planner) {
+  const auto phase = static_cast<size_t>(phase_of(pass_.mode));
+  const uint32_t id = planner.plans.at(phase);
+  const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
+  const bool plays = computes_ && plan.has_value();
+  plan_ = plays ? *plan : Plan{};
+  is_shadow_ = plays && (planner.shadows >> phase & 1) != 0;
+  pass_.parts = plan_.parts;
+  if (!computes_ || plan) return;
+  if (num_unknown_plans_++ == 0)
+    log::warning(
+        "rank {} says plan {:#010x}, which is none of {} orders: such steps are played "
+        "without overlap",
+        kPlanner, id, options_.orders->size());
+}
+
+int Lockstep::foresee(Phase phase, const StepWish& mine) const {
+  int most = 0;
+  for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
+    Size size = sizes_[static_cast<size_t>(rank)];
+    if (exchange_ != nullptr && rank == exchange_->rank())
+      size = {.rows = mine.work.num_decoding, .prompt_step_rows = mine.prompt_step_rows};
+    most = std::max(most, phase == Phase::prefill ? size.prompt_step_rows : size.rows);
+  }
+  return most;
+}
+
+// Whoever has no rows has at most requests that end with the step before: what is said next may be
+// long in coming.
+void Lockstep::forget_loads() {
+  for (Load& load : loads_) {
+    load.num_requests.store(0, std::memory_order_relaxed);
+    load.num_tokens.store(0, std::memory_order_relaxed);
+  }
+}
+
+// The same on every rank, for it follows from their words alone.
+void Lockstep::conclude() {
+  const bool allowed = delayer_.allows(votes_);
+  const auto extends = [&](const PrefillVote& v) { return v.continues || (v.begins && allowed); };
+  extends_ = std::ranges::any_of(votes_, extends);
+  computes_ = extends_ || std::ranges::any_of(votes_, &PrefillVote::decodes);
+  may_begin_ = extends_ && allowed;
+  pass_.mode = extends_ ? ExchangeMode::counted : ExchangeMode::slotted;
+}
+
+bool Lockstep::agree(const Batch& mine) {
+  HOCKET_CHECK((computes_ || mine.num_rows == 0));
+  HOCKET_CHECK((extends_ || !has_prompts(mine.mode)));
+  return computes_;
+}
+
+RankLoad Lockstep::heard(int rank) const {
+  const Load& load = loads_.at(static_cast<size_t>(rank));
+  return {.takes_requests = load.takes_requests.load(std::memory_order_relaxed),
+          .num_requests = load.num_requests.load(std::memory_order_relaxed),
+          .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
+}
+
+void Lockstep::note_took() {
+  if (!begun_) return;
+  took_[index_of(pass_.mode)] = transport_->now() - *begun_;
+  begun_.reset();
+}
+
+Duration Lockstep::expected() const {
+  const std::optional<Duration>& last = took_[index_of(pass_.mode)];
+  return last ? kSlack + kPatience * *last : kFirstSteps;
+}
+
+bool Lockstep::called() {
+  return error_ || under_way_ || exchange_->called(kLane, MessageKind::agree);
+}
+
+void Lockstep::wait(Duration most) {
+  if (!called()) transport_->wait(most);
+}
+
+}  // namespace hocket

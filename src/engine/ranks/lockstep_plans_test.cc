@@ -1,0 +1,130 @@
+// How ranks agree on the plan of a step, and tell each other how the last one went.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/log.h"
+#include "engine/ranks/lockstep_testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+// Plans are rank 0's, one for steps with prompts and one for answers, and all play the same.
+TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
+  const Plan slow{.order = 1, .parts = 2}, fast{.order = 3, .parts = 4, .share = 30};
+  on_voices(3, [&](Voice& v) {
+    const auto saying = [&](StepWish wish, PlanProposal prompts, PlanProposal answers) {
+      // What others say counts for nothing.
+      const PlanProposal other{.id = id_of({.order = 2}), .is_shadow = true};
+      if (v.lockstep.rank() == 0)
+        wish.plans = {prompts, answers};
+      else
+        wish.plans = {other, other};
+      return wish;
+    };
+    const PlanProposal none, first{.id = id_of(slow)};
+    const PlanProposal second{.id = id_of(fast), .is_shadow = true};
+    EXPECT_EQ(v.lockstep.plan(), Plan{});
+    ASSERT_TRUE(v.lockstep.settle(saying(kDecode, second, none)));
+    EXPECT_EQ(v.lockstep.plan(), Plan{});
+    EXPECT_EQ(v.lockstep.pass().parts, 1);
+    EXPECT_FALSE(v.lockstep.is_shadow());
+    v.lockstep.open(saying(kDecode, first, second));
+    EXPECT_EQ(v.lockstep.plan(), Plan{});  // until all have heard it
+    ASSERT_TRUE(v.lockstep.settle(saying(kDecode, none, none)));
+    EXPECT_EQ(v.lockstep.plan(), fast);
+    EXPECT_EQ(v.lockstep.pass().parts, 4);
+    EXPECT_TRUE(v.lockstep.is_shadow());
+    // Who begins a prompt may be another than rank 0.
+    const StepWish mine = v.lockstep.rank() == 2 ? kPrompt : kDecode;
+    v.lockstep.open(saying(mine, first, second));
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_EQ(v.lockstep.plan(), slow);
+    EXPECT_EQ(v.lockstep.pass().parts, 2);
+    EXPECT_FALSE(v.lockstep.is_shadow());
+    v.lockstep.open(saying(kNothing, first, second));
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_EQ(v.lockstep.plan(), Plan{});  // nobody has rows
+    EXPECT_EQ(v.lockstep.num_unknown_plans(), 0u);
+  });
+}
+
+TEST(LockstepPlans, AnUnknownPlanIsNoneOnAllRanks) {
+  log::set_level(log::Level::error);
+  on_voices(2, [](Voice& v) {
+    StepWish wish = kDecode;
+    wish.plans.fill({.id = PlanId{0xffff'ffff}, .is_shadow = true});
+    for (uint64_t step = 1; step <= 3; ++step) {
+      ASSERT_TRUE(v.lockstep.settle(wish));
+      EXPECT_EQ(v.lockstep.plan(), Plan{});
+      EXPECT_FALSE(v.lockstep.is_shadow());
+      EXPECT_EQ(v.lockstep.num_unknown_plans(), step);
+    }
+    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    EXPECT_EQ(v.lockstep.num_unknown_plans(), 3u);
+  });
+  log::set_level(log::Level::info);
+}
+
+TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
+  on_voices(3, [](Voice& v) {
+    const int rank = v.lockstep.rank();
+    StepWish wish = kDecode;
+    wish.work.num_decoding = 10 + rank;
+    wish.prompt_step_rows = rank == 1 ? 512 : 0;
+    wish.report = {.rows = 100U + static_cast<uint32_t>(rank), .is_valid = 1, .step_us = 12.5F};
+    ASSERT_TRUE(v.lockstep.settle(wish));
+    ASSERT_EQ(v.lockstep.reports().size(), 3u);
+    for (int other = 0; other < 3; ++other) {
+      const StepReport& heard = v.lockstep.reports()[static_cast<size_t>(other)];
+      EXPECT_EQ(heard.rows, 100U + static_cast<uint32_t>(other));
+      EXPECT_EQ(heard.step_us, 12.5F);
+      EXPECT_EQ(heard.is_valid, 1);
+    }
+    // Of itself a rank knows better by now.
+    StepWish now = kDecode;
+    now.work.num_decoding = 40 - 20 * rank;
+    now.prompt_step_rows = 3;
+    EXPECT_EQ(v.lockstep.foresee(Phase::decode, now), rank == 0 ? 40 : rank == 1 ? 20 : 11);
+    EXPECT_EQ(v.lockstep.foresee(Phase::prefill, now), rank == 1 ? 3 : 512);
+  });
+}
+
+// A word is believed in what it says of its rank, and can do no harm: whatever stands in it, a step
+// has a plan that is in the table, and reports are times.
+TEST(LockstepPlans, WordsOfAnyBytesDoNoHarm) {
+  log::set_level(log::Level::error);
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    on_voices(2, [&](Voice& v) {
+      if (v.lockstep.rank() == 0) {
+        std::mt19937 random(seed);
+        std::array<std::byte, kAgreementBytes> word{};
+        for (std::byte& byte : word) byte = static_cast<std::byte>(random());
+        const std::array<std::span<const std::byte>, 1> piece = {word};
+        const std::array<AllToAll::Parts, 2> parts = {piece, piece};
+        ASSERT_TRUE(v.exchange->start(0, MessageKind::agree, {.step = 1}, parts));
+        ASSERT_TRUE(v.exchange->wait(0, MessageKind::agree, {.step = 1}));
+        return;
+      }
+      ASSERT_TRUE(v.lockstep.settle(kDecode));
+      const Plan plan = v.lockstep.plan();
+      EXPECT_LT(plan.order, OrderTable::builtin().size());
+      EXPECT_EQ(plan_of(id_of(plan), OrderTable::builtin()), plan);
+      EXPECT_EQ(v.lockstep.pass().parts, plan.parts);
+      const StepReport& heard = v.lockstep.reports()[0];
+      EXPECT_LT(heard.phase, kNumPhases);
+      EXPECT_TRUE(std::isfinite(heard.step_us) && heard.step_us >= 0);
+      for (const float time : heard.compute_us) EXPECT_TRUE(std::isfinite(time) && time >= 0);
+      for (const Phase phase : {Phase::prefill, Phase::decode})
+        EXPECT_GE(v.lockstep.foresee(phase, kDecode), 0);
+      EXPECT_GE(v.lockstep.heard(0).num_requests, 0);
+    });
+  }
+  log::set_level(log::Level::info);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,291 @@
+// How ranks agree, over a loopback in virtual time: times are exact.
+#include "engine/ranks/lockstep.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/ranks/lockstep_testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+using std::chrono::microseconds;
+using std::chrono::seconds;
+
+// Steps of 1 ms of forward and `rest` of sampling and answering; how long each takes from the
+// second on.
+Duration step_time(Duration rest) {
+  Duration took{};
+  on_voices(3, [&](Voice& v) {
+    TimePoint before;
+    for (int step = 1; step <= 6; ++step) {
+      ASSERT_TRUE(v.lockstep.settle(kDecode));
+      EXPECT_EQ(v.lockstep.pass().step, static_cast<uint64_t>(step));
+      EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
+      const TimePoint now = v.end.now();
+      if (step > 2 && v.lockstep.rank() == 1) {
+        EXPECT_EQ(took, step == 3 ? Duration{} : now - before);
+      }
+      if (step > 2 && v.lockstep.rank() == 1) took = now - before;
+      before = now;
+      EXPECT_TRUE(v.lockstep.agree(kAnswers));
+      v.spend(microseconds(1000));
+      v.lockstep.open(kDecode);
+      v.spend(rest);
+    }
+    ASSERT_TRUE(v.lockstep.settle(kDecode));
+  });
+  return took;
+}
+
+TEST(Lockstep, TheAgreementIsHiddenBehindSampling) {
+  EXPECT_EQ(step_time(microseconds(500)), microseconds(1500));
+  EXPECT_EQ(step_time(microseconds(200)), microseconds(1200));
+  EXPECT_EQ(step_time(microseconds(50)), microseconds(1200));  // what sampling cannot hide
+}
+
+TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
+  on_voices(3, [](Voice& v) {
+    const int rank = v.lockstep.rank();
+    ASSERT_TRUE(v.lockstep.settle(rank == 2 ? kDecode : kNothing));
+    EXPECT_TRUE(v.lockstep.agree(rank == 2 ? kAnswers : kNobody));
+    v.lockstep.open(kNothing);
+    EXPECT_TRUE(v.lockstep.called());  // to be settled
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_FALSE(v.lockstep.agree(kNobody));
+    EXPECT_EQ(v.lockstep.pass().step, 2u);
+    // A second of sleep, then one of them has work.
+    if (rank == 1) {
+      v.spend(seconds(1));
+      EXPECT_FALSE(v.lockstep.called());
+      ASSERT_TRUE(v.lockstep.settle(kPrompt));
+    } else {
+      v.wait_until_called();
+      ASSERT_TRUE(v.lockstep.settle(kNothing));
+    }
+    EXPECT_EQ(v.lockstep.pass().step, 3u);
+    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
+    EXPECT_TRUE(v.lockstep.agree(kNobody));
+  });
+}
+
+// Work that comes while nobody's step is being agreed on does not wait to be called.
+TEST(Lockstep, WhoHasNewsAfterAnEmptyAgreementSaysSoAtOnce) {
+  on_voices(3, [](Voice& v) {
+    const int rank = v.lockstep.rank();
+    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    v.lockstep.open(kNothing);
+    v.spend(microseconds(300));
+    ASSERT_TRUE(v.lockstep.settle(rank == 0 ? kPrompt : kNothing));
+    if (rank != 0) {
+      EXPECT_FALSE(v.lockstep.agree(kNobody));
+      v.wait_until_called();
+      ASSERT_TRUE(v.lockstep.settle(kNothing));
+    }
+    EXPECT_EQ(v.lockstep.pass().step, 3u);
+    EXPECT_TRUE(v.lockstep.agree(kNobody));
+    EXPECT_TRUE(v.lockstep.may_begin());
+  });
+}
+
+TEST(Lockstep, WhatWasAgreedBinds) {
+  on_voices(2, [](Voice& v) {
+    const bool first = v.lockstep.rank() == 0;
+    ASSERT_TRUE(v.lockstep.settle(first ? kPrompt : kNothing));
+    EXPECT_TRUE(v.lockstep.may_begin());
+    // A prompt comes to rank 1 after its word; that of rank 0 has ended by then.
+    v.lockstep.open(first ? kDecode : kNothing);
+    ASSERT_TRUE(v.lockstep.settle(first ? kNothing : kPrompt));
+    EXPECT_FALSE(v.lockstep.may_begin());
+    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
+    EXPECT_TRUE(v.lockstep.agree(kNobody));  // played without rows
+    v.lockstep.open(first ? kNothing : kPrompt);
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_TRUE(v.lockstep.may_begin());  // anybody now
+    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
+  });
+}
+
+TEST(LockstepDeathTest, ABatchBeyondWhatWasAgreedIsABug) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  LoopbackHub hub(1, {}, LoopbackHub::Time::virtual_time);
+  const auto end = hub.join(0);
+  Voice v(hub, *end);
+  ASSERT_TRUE(v.lockstep.settle(kDecode));
+  EXPECT_DEATH(v.lockstep.agree({.mode = ForwardMode::extend, .num_rows = 3}), "extends_");
+  ASSERT_TRUE(v.lockstep.settle(kNothing));
+  EXPECT_DEATH(v.lockstep.agree(kAnswers), "computes_");
+}
+
+TEST(Lockstep, AllStopWhenAllAskTo) {
+  on_voices(3, [](Voice& v) {
+    const int rank = v.lockstep.rank();
+    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    for (int step = 0; step < 4; ++step) {
+      if (step == rank) v.lockstep.ask_to_end();
+      v.lockstep.open(kDecode);
+      ASSERT_TRUE(v.lockstep.settle(kDecode));
+      EXPECT_EQ(v.lockstep.ends(), step >= 2) << step;
+      for (int other = 0; other < 3; ++other)
+        EXPECT_EQ(v.lockstep.heard(other).takes_requests, other > step);
+      if (v.lockstep.ends()) break;
+    }
+    EXPECT_TRUE(v.lockstep.agree(kAnswers));  // the last step is played
+    const TimePoint posted = v.exchange->times(0, MessageKind::agree).posted;
+    v.spend(microseconds(10));
+    v.lockstep.open(kDecode);  // and nothing begun that nobody would hear
+    EXPECT_EQ(v.exchange->times(0, MessageKind::agree).posted, posted);
+    EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
+  });
+}
+
+TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
+  on_voices(2, [](Voice& v) {
+    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    v.lockstep.open(kNothing);
+    v.lockstep.ask_to_end();
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_TRUE(v.lockstep.ends());
+    EXPECT_EQ(v.lockstep.pass().step, 3u);
+  });
+}
+
+TEST(Lockstep, LoadsOfAllAreHeard) {
+  on_voices(3, [](Voice& v) {
+    const auto wish = [](int rank) {
+      return StepWish{.work = {.num_decoding = 1},
+                      .load = {.takes_requests = rank != 1,
+                               .num_requests = 10 + rank,
+                               .num_tokens = (int64_t{1} << 40) + rank}};
+    };
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(v.lockstep.heard(rank).num_requests, 0);
+    ASSERT_TRUE(v.lockstep.settle(wish(v.lockstep.rank())));
+    for (int rank = 0; rank < 3; ++rank) {
+      const RankLoad heard = v.lockstep.heard(rank);
+      EXPECT_EQ(heard.takes_requests, rank != 1);
+      EXPECT_EQ(heard.num_requests, 10 + rank);
+      EXPECT_EQ(heard.num_tokens, (int64_t{1} << 40) + rank);
+    }
+  });
+}
+
+TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
+  constexpr int kMost = 4;
+  const auto body = [](Voice& v) {
+    const bool first = v.lockstep.rank() == 0;
+    std::vector<bool> begins;
+    for (int step = 0; step < 10; ++step) {
+      ASSERT_TRUE(v.lockstep.settle(first ? kPrompt : kDecode));
+      EXPECT_TRUE(v.lockstep.agree(first ? kNobody : kAnswers));
+      EXPECT_EQ(v.lockstep.pass().mode,
+                v.lockstep.may_begin() ? ExchangeMode::counted : ExchangeMode::slotted);
+      begins.push_back(v.lockstep.may_begin());
+    }
+    EXPECT_EQ(begins, (std::vector<bool>{0, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
+    // One that goes on is counted, and begins for nobody else.
+    ASSERT_TRUE(v.lockstep.settle(first ? kDecode : kChunk));
+    EXPECT_FALSE(v.lockstep.may_begin());
+    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
+  };
+  on_voices(2, {}, body, kMost);
+}
+
+TEST(Lockstep, ThePulseBeatsWithTheSteps) {
+  on_voices(2, [](Voice& v) {
+    const auto state = [&] { return v.pulse.beat().state; };
+    EXPECT_EQ(state(), EngineState::closed);
+    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    EXPECT_EQ(state(), EngineState::computing);
+    EXPECT_EQ(v.pulse.beat().step, 1u);
+    EXPECT_EQ(v.pulse.beat().expected_ms, 30'000u);
+    v.spend(microseconds(70'000));
+    v.lockstep.open(kPrompt);
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_EQ(v.pulse.beat().expected_ms, 30'000u);  // the first of its mode
+    v.spend(microseconds(400'000));
+    v.lockstep.open(kDecode);
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_EQ(v.pulse.beat().step, 3u);
+    EXPECT_EQ(v.pulse.beat().expected_ms, 1'700u);
+    v.lockstep.open(kNothing);
+    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    EXPECT_EQ(state(), EngineState::closed);
+    v.spend(seconds(9));  // sleep is no step
+    ASSERT_TRUE(v.lockstep.settle(kPrompt));
+    EXPECT_EQ(v.pulse.beat().expected_ms, 5'000u);
+    v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 9 is lost"));
+    EXPECT_EQ(state(), EngineState::closed);
+  });
+}
+
+TEST(Lockstep, ALostRankIsNamed) {
+  LoopbackHub hub(2, {}, LoopbackHub::Time::virtual_time);
+  testing::on_ranks(hub, 2, [&](Transport& end) {
+    Voice v(hub, end);
+    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    if (end.rank() == 1) {
+      v.lockstep.open(kDecode);
+      return v.spend(seconds(5));  // hangs
+    }
+    v.spend(microseconds(1));
+    v.lockstep.open(kDecode);
+    ASSERT_TRUE(v.lockstep.settle(kDecode));  // its word was there already
+    v.lockstep.open(kDecode);
+    EXPECT_FALSE(v.lockstep.lost());
+    EXPECT_FALSE(v.lockstep.settle(kDecode));
+    ASSERT_TRUE(v.lockstep.lost());
+    EXPECT_EQ(v.lockstep.lost()->code, ErrorCode::lost_rank);
+    EXPECT_NE(v.lockstep.lost()->message.find("rank 1"), std::string::npos);
+    EXPECT_EQ(v.lockstep.lost_peer(), 1);
+    EXPECT_TRUE(v.lockstep.called());
+    v.lockstep.open(kDecode);
+    EXPECT_FALSE(v.lockstep.settle(kDecode));
+    EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
+  });
+}
+
+TEST(Lockstep, ARebindStartsFromStepOne) {
+  on_voices(2, [](Voice& v) {
+    StepWish planned = kDecode;
+    planned.plans.fill({.id = id_of({.order = 3})});
+    planned.report.is_valid = 1;
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(v.lockstep.settle(planned));
+    EXPECT_NE(v.lockstep.plan(), Plan{});
+    v.lockstep.open(planned);  // under way when the epoch ends
+    v.spend(microseconds(500));
+    v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 1 went away"));
+    v.exchange.reset();
+    v.exchange =
+        *AllToAll::create(v.end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}), .epoch = 2});
+    v.lockstep.rebind(v.end, *v.exchange);
+    EXPECT_EQ(v.lockstep.plan(), Plan{});  // whatever was played before
+    EXPECT_EQ(v.lockstep.reports()[1].is_valid, 0);
+    EXPECT_EQ(v.lockstep.foresee(Phase::decode, kNothing), 0);
+    EXPECT_FALSE(v.lockstep.lost());
+    EXPECT_EQ(v.lockstep.lost_peer(), -1);
+    v.spend(microseconds(500));
+    ASSERT_TRUE(v.lockstep.settle(kPrompt));
+    EXPECT_EQ(v.lockstep.pass().step, 1u);
+    EXPECT_TRUE(v.lockstep.may_begin());
+  });
+}
+
+TEST(Lockstep, AWordOfAnotherLengthIsRefused) {
+  on_voices(2, [](Voice& v) {
+    if (v.lockstep.rank() == 1) {
+      const std::array<std::byte, 8> word{};
+      const std::array<std::span<const std::byte>, 1> piece = {word};
+      const std::array<AllToAll::Parts, 2> parts = {piece, piece};
+      ASSERT_TRUE(v.exchange->start(0, MessageKind::agree, {.step = 1}, parts));
+      ASSERT_TRUE(v.exchange->wait(0, MessageKind::agree, {.step = 1}));
+      return;
+    }
+    EXPECT_FALSE(v.lockstep.settle(kDecode));
+    EXPECT_EQ(v.lockstep.lost()->message,
+              "rank 1 sent 8 bytes as its agreement on step 1, not 128");
+    EXPECT_EQ(v.lockstep.lost_peer(), 1);
+  });
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,57 @@
+// Ranks that agree on steps over a loopback in virtual time, and what they may wish. Tests only.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "compute/comm/testing.h"
+#include "engine/forecast/memory_plan.h"
+#include "engine/ranks/lockstep.h"
+
+namespace hocket::testing {
+
+inline constexpr StepWish kNothing;
+inline constexpr StepWish kDecode{.work = {.num_decoding = 3}, .load = {.num_requests = 3}};
+inline constexpr StepWish kPrompt{.work = {.begins = true}, .load = {.num_requests = 1}};
+inline constexpr StepWish kChunk{.work = {.continues = true}, .load = {.num_requests = 1}};
+
+inline const Batch kAnswers{.mode = ForwardMode::decode, .num_rows = 3, .num_decode_rows = 3};
+inline const Batch kNobody;
+
+// A rank's end of it all.
+struct Voice {
+  explicit Voice(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0)
+      : hub(hub_in),
+        end(end_in),
+        exchange(*AllToAll::create(end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}),
+                                         .epoch = 1,
+                                         .stall_timeout = std::chrono::seconds(1)})),
+        lockstep(end.num_ranks(), {.pulse = &pulse, .max_delayed_passes = max_delayed_passes}) {
+    lockstep.rebind(end, *exchange);
+  }
+  void spend(Duration duration) { hub.spend(end.rank(), duration); }
+  void wait_until_called() {
+    while (!lockstep.called()) lockstep.wait(std::chrono::seconds(1));
+  }
+
+  LoopbackHub& hub;
+  Transport& end;
+  std::unique_ptr<AllToAll> exchange;
+  Pulse pulse;
+  Lockstep lockstep;
+};
+
+inline void on_voices(int num_ranks, LinkModel links, const std::function<void(Voice&)>& body,
+                      int max_delayed_passes = 0) {
+  LoopbackHub hub(num_ranks, links, LoopbackHub::Time::virtual_time);
+  on_ranks(hub, num_ranks, [&](Transport& end) {
+    Voice voice(hub, end, max_delayed_passes);
+    body(voice);
+  });
+}
+
+inline void on_voices(int num_ranks, const std::function<void(Voice&)>& body) {
+  on_voices(num_ranks, {.latency = std::chrono::microseconds(200)}, body);
+}
+
+}  // namespace hocket::testing

@@ -1,0 +1,56 @@
+// The network of ranks that are threads of one process: ends of one hub, and one fate.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/ranks/network.h"
+
+namespace hocket {
+
+// What ends the common work of the ranks of one process ends it for all of them: the first error
+// counts, and every rank tells it.   Thread: any.
+class SharedFate {
+ public:
+  // Whose wait() to end when it comes. Before any thread starts.
+  void bind(std::vector<Transport*> ends) { ends_ = std::move(ends); }
+  // The first call counts.
+  void lose(Error why);
+  std::optional<Error> lost() const;
+  const std::atomic<uint32_t>& flag() const { return lost_; }
+
+ private:
+  std::vector<Transport*> ends_;
+  std::atomic<uint32_t> lost_{0};
+  mutable std::mutex mutex_;
+  std::optional<Error> why_;
+};
+
+// There is one link, and no other after it.
+class LoopbackNetwork final : public RankNetwork {
+ public:
+  // The fate and the hub outlive it.
+  LoopbackNetwork(std::unique_ptr<Transport> end, SharedFate& fate, std::string name);
+
+  int rank() const override { return end_->rank(); }
+  int num_ranks() const override { return end_->num_ranks(); }
+  std::string describe() const override { return name_; }
+  Result<std::optional<Link>> join(Duration most) override;
+  void part() override {}
+  void lose(int peer, const Error& why) override;
+  std::optional<Error> lost() const override { return fate_.lost(); }
+  const std::atomic<uint32_t>& abort() const override { return fate_.flag(); }
+  Pulse& pulse() override { return pulse_; }
+  void wake() override { end_->wake(); }
+  Transport& end() { return *end_; }
+
+ private:
+  const std::unique_ptr<Transport> end_;
+  SharedFate& fate_;
+  const std::string name_;
+  Pulse pulse_;
+};
+
+}  // namespace hocket

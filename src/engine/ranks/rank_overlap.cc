@@ -1,0 +1,141 @@
+#include "engine/ranks/rank_overlap.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "compute/overlap/plan.h"
+
+namespace hocket {
+namespace {
+
+// Keys of a row of answers, while none was seen.
+constexpr double kFirstKeys = 256;
+// Of which halves are packed before anything runs: the usual middle.
+constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 64 * 1024};
+
+}  // namespace
+
+RankOverlap::RankOverlap(const Options& options) : options_(options) {
+  rebind(options.exact_arrival);
+  if (options.prior) keys_a_row_ = keys_a_row(*options.prior, kUsualAnswers);
+  if (options.rank != 0 || options.num_ranks == 1) return;
+  planner_.emplace(Planner::Options{.orders = options.settings->orders.get(),
+                                    .layers = options.layers,
+                                    .prior = options.prior,
+                                    .choice = options.settings->choice,
+                                    .row_tile = options.row_tile,
+                                    .clock = options.clock});
+}
+
+void RankOverlap::rebind(bool exact_arrival) {
+  ledger_.emplace(Ledger::Limits{.num_layers = options_.layers.num_layers(),
+                                 .num_ranks = options_.num_ranks,
+                                 .exact_arrival = exact_arrival},
+                  *options_.clock);
+  is_open_ = false;
+  report_ = {};
+}
+
+void RankOverlap::begin() {
+  if (is_open_) return;
+  ledger_->begin_step(options_.clock->now());
+  is_open_ = true;
+}
+
+void RankOverlap::end() {
+  const TimePoint now = options_.clock->now();
+  account_ = ledger_->end_step(now);
+  if (options_.profiler != nullptr) options_.profiler->note(options_.rank, *ledger_);
+  if (options_.recent != nullptr) options_.recent->note(options_.rank, *ledger_);
+  report_ = account_.report();
+  add_up();
+  ledger_->begin_step(now);
+  is_open_ = true;
+}
+
+void RankOverlap::add_up() {
+  const StepAccount& a = account_;
+  if (!a.has_pass) return;
+  std::lock_guard lock(mutex_);
+  OverlapStats& s = stats_;
+  s.step_seconds += to_seconds(a.took);
+  for (size_t op = 0; op < a.compute.size(); ++op)
+    s.compute_seconds[op] += to_seconds(a.compute[op]);
+  s.beside_seconds += to_seconds(a.beside);
+  s.exposed_seconds += to_seconds(a.exposed);
+  s.waiting_seconds += to_seconds(a.waiting);
+  s.idle_seconds += to_seconds(a.idle);
+  s.hidden_seconds += to_seconds(a.hidden);
+  const PlanKind kind = kind_of(a.plan, *options_.settings->orders);
+  ++s.steps[static_cast<size_t>(kind)];
+  s.shadow_steps += a.is_shadow ? 1 : 0;
+  if (kind == PlanKind::two_batch) s.half_imbalance = a.half_imbalance();
+  s.exact_arrival = a.exact_arrival;
+  last_plans_.at(static_cast<size_t>(a.bucket.phase)) = a.plan;
+}
+
+void RankOverlap::heard(const Lockstep& lockstep) {
+  for (const StepReport& report : lockstep.reports()) {
+    if (report.is_valid == 0 || report.rows == 0) continue;
+    Seen& seen = seen_.at(report.phase);
+    seen = {.rows = static_cast<int>(report.rows),
+            .keys_a_row = static_cast<double>(report.kv_tokens) / report.rows};
+  }
+  if (const uint64_t unknown = lockstep.num_unknown_plans(); unknown != num_unknown_) {
+    num_unknown_ = unknown;
+    std::lock_guard lock(mutex_);
+    stats_.unknown_plans = unknown;
+  }
+  if (!planner_) return;
+  planner_->note(lockstep.reports());
+  // What was asked for and costs is worth a warning; what was chosen is not. A line that nobody
+  // reads is not made: making one allocates.
+  const bool is_automatic = options_.settings->choice.mode == OverlapChoice::Mode::automatic;
+  const log::Level level = is_automatic ? log::Level::info : log::Level::warning;
+  if (!log::enabled(level)) return;
+  if (const auto news = planner_->take_news()) log::line(level, "overlap: {}", *news);
+}
+
+void RankOverlap::tell(const Lockstep& lockstep, StepWish& wish) {
+  if (!lockstep.is_open()) {
+    wish.report = std::exchange(report_, {});
+    for (const Phase phase : {Phase::prefill, Phase::decode})
+      if (planner_)
+        proposed_.at(static_cast<size_t>(phase)) = propose(phase, lockstep.foresee(phase, wish));
+  }
+  wish.plans = proposed_;
+}
+
+// A prompt may come where none is in sight: it is as long as the last one.
+PlanProposal RankOverlap::propose(Phase phase, int rows) {
+  if (proposer_) return proposer_(phase);
+  const Seen& seen = seen_.at(static_cast<size_t>(phase));
+  if (rows == 0) rows = seen.rows;
+  if (rows == 0) return {};
+  const double before = phase == Phase::prefill ? 0.5 * (rows + 1) : kFirstKeys;
+  const double keys = seen.rows > 0 ? seen.keys_a_row : before;
+  const Planner::Choice choice = planner_->choose(
+      {.phase = phase, .rows = rows, .kv_tokens = static_cast<int64_t>(keys * rows)});
+  return {.id = id_of(choice.plan), .is_shadow = choice.is_shadow};
+}
+
+std::optional<HalfPacking> RankOverlap::packing(const Plan& plan) const {
+  if (options_.settings->orders->at(plan.order).num_halves != 2) return std::nullopt;
+  return HalfPacking{.share = plan.share, .row_tile = options_.row_tile, .keys_a_row = keys_a_row_};
+}
+
+OverlapStats RankOverlap::stats() const {
+  std::lock_guard lock(mutex_);
+  OverlapStats copy = stats_;
+  for (size_t phase = 0; phase < copy.plan.size(); ++phase)
+    if (last_plans_[phase])
+      copy.plan[phase] = describe(*last_plans_[phase], *options_.settings->orders);
+  return copy;
+}
+
+std::optional<PlannerState> RankOverlap::planner_state() const {
+  return planner_ ? std::optional(planner_->state()) : std::nullopt;
+}
+
+}  // namespace hocket

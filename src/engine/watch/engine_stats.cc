@@ -1,0 +1,95 @@
+#include "engine/watch/engine_stats.h"
+
+#include <algorithm>
+
+namespace hocket {
+namespace {
+
+void add(const SchedulerStats& s, SchedulerStats& sum) {
+  sum.num_running += s.num_running;
+  sum.num_waiting += s.num_waiting;
+  sum.num_held += s.num_held;
+  sum.num_waiting_tokens += s.num_waiting_tokens;
+  // Weighted before the pages are counted in.
+  const double pages = double{1} * sum.num_pages + s.num_pages;
+  if (pages > 0)
+    sum.token_usage = (sum.token_usage * sum.num_pages + s.token_usage * s.num_pages) / pages;
+  sum.num_pages += s.num_pages;
+  sum.num_free_pages += s.num_free_pages;
+  sum.num_cached_pages += s.num_cached_pages;
+  sum.num_private_pages += s.num_private_pages;
+  sum.num_used_tokens += s.num_used_tokens;
+  sum.new_token_ratio = std::max(sum.new_token_ratio, s.new_token_ratio);
+  sum.num_retracted_total += s.num_retracted_total;
+  sum.num_evicted_pages_total += s.num_evicted_pages_total;
+  sum.retracted_input_total += s.retracted_input_total;
+  sum.retracted_output_total += s.retracted_output_total;
+  sum.num_preempted_total += s.num_preempted_total;
+  sum.num_timed_out_total += s.num_timed_out_total;
+  sum.num_displaced_total += s.num_displaced_total;
+  sum.num_policy_fallbacks_total += s.num_policy_fallbacks_total;
+  sum.num_prefix_waits_total += s.num_prefix_waits_total;
+  sum.prompt_tokens_total += s.prompt_tokens_total;
+  sum.cached_tokens_total += s.cached_tokens_total;
+  sum.generated_tokens_total += s.generated_tokens_total;
+  sum.forced_tokens_total += s.forced_tokens_total;
+  sum.itl_chunk_tokens += s.itl_chunk_tokens;
+  sum.step_time_error = std::max(sum.step_time_error, s.step_time_error);
+}
+
+void add(const StepCounts& s, StepCounts& sum) {
+  sum.num_prefill += s.num_prefill;
+  sum.num_decode += s.num_decode;
+  sum.num_mixed += s.num_mixed;
+  sum.num_idle += s.num_idle;
+  sum.num_overlapped += s.num_overlapped;
+  sum.prefill_compute_tokens += s.prefill_compute_tokens;
+  sum.prefill_cache_tokens += s.prefill_cache_tokens;
+  sum.decode_tokens += s.decode_tokens;
+  sum.num_retracted_lately += s.num_retracted_lately;
+}
+
+void add(const OverlapStats& s, OverlapStats& sum) {
+  const auto steps_of = [](const OverlapStats& o) { return o.steps[0] + o.steps[1] + o.steps[2]; };
+  if (steps_of(s) > 0) sum.exact_arrival = s.exact_arrival && (sum.exact_arrival || !steps_of(sum));
+  sum.step_seconds += s.step_seconds;
+  for (size_t op = 0; op < s.compute_seconds.size(); ++op)
+    sum.compute_seconds[op] += s.compute_seconds[op];
+  sum.beside_seconds += s.beside_seconds;
+  sum.exposed_seconds += s.exposed_seconds;
+  sum.waiting_seconds += s.waiting_seconds;
+  sum.idle_seconds += s.idle_seconds;
+  sum.hidden_seconds += s.hidden_seconds;
+  for (size_t kind = 0; kind < s.steps.size(); ++kind) sum.steps[kind] += s.steps[kind];
+  sum.shadow_steps += s.shadow_steps;
+  sum.unknown_plans += s.unknown_plans;
+  sum.half_imbalance = std::max(sum.half_imbalance, s.half_imbalance);
+  for (size_t phase = 0; phase < s.plan.size(); ++phase)
+    if (sum.plan[phase].empty()) sum.plan[phase] = s.plan[phase];
+}
+
+}  // namespace
+
+EngineStats add_up(std::vector<RankStats> ranks) {
+  EngineStats sum;
+  for (const RankStats& s : ranks) {
+    add(s.scheduler, sum.scheduler);
+    add(s.steps, sum.steps);
+    sum.num_requests_finished += s.num_requests_finished;
+    sum.num_requests_aborted += s.num_requests_aborted;
+    sum.num_requests_failed += s.num_requests_failed;
+    sum.gen_throughput += s.gen_throughput;
+    sum.last_step_seconds = std::max(sum.last_step_seconds, s.last_step_seconds);
+    sum.step_seconds_total += s.step_seconds_total;
+    sum.exchange_wait_seconds_total += s.exchange_wait_seconds_total;
+    sum.agreement_wait_seconds_total += s.agreement_wait_seconds_total;
+    if (s.seconds_since_last_step > sum.seconds_since_last_step) sum.place = s.place;
+    sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
+    sum.busy |= s.busy;
+    add(s.overlap, sum.overlap);
+  }
+  sum.ranks = std::move(ranks);
+  return sum;
+}
+
+}  // namespace hocket

@@ -1,0 +1,162 @@
+#include "engine/watch/expert_stats.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace hocket {
+
+int ExpertRecord::num_kept() const {
+  return static_cast<int>(std::min<uint64_t>(num_steps, passes.size()));
+}
+
+size_t ExpertRecord::slot(int i) const {
+  HOCKET_CHECK((i >= 0 && i < num_kept()));
+  return (num_steps - static_cast<uint64_t>(num_kept() - i)) % passes.size();
+}
+
+std::span<const uint32_t> ExpertRecord::counts_of_pass(int i) const {
+  return std::span(pass_counts).subspan(slot(i) * counts.size(), counts.size());
+}
+
+std::optional<double> balancedness(std::span<const uint64_t> loads) {
+  const uint64_t largest = std::ranges::max(loads);
+  if (largest == 0) return std::nullopt;
+  const uint64_t sum = std::accumulate(loads.begin(), loads.end(), uint64_t{0});
+  return static_cast<double>(sum) / static_cast<double>(loads.size()) /
+         static_cast<double>(largest);
+}
+
+std::optional<double> balancedness(std::span<const uint64_t> loads, int columns) {
+  double sum = 0;
+  int num_loaded = 0;
+  for (; !loads.empty(); loads = loads.subspan(static_cast<size_t>(columns)))
+    if (const auto one = balancedness(loads.first(static_cast<size_t>(columns)))) {
+      sum += *one;
+      ++num_loaded;
+    }
+  if (num_loaded == 0) return std::nullopt;
+  return sum / num_loaded;
+}
+
+ExpertStats::ExpertStats(int num_layers, const Placement& placement, int rank)
+    : placement_(placement),
+      num_layers_(num_layers),
+      rank_(rank),
+      num_counts_(static_cast<size_t>(num_layers) * static_cast<size_t>(placement.num_experts())),
+      rank_tokens_(static_cast<size_t>(placement.num_ranks())) {
+  HOCKET_CHECK(num_counts_ > 0u);
+}
+
+ExpertRecord ExpertStats::empty_record(const Start& how) const {
+  ExpertRecord record{
+      .mode = how.mode, .num_layers = num_layers_, .num_experts = placement_.num_experts()};
+  record.counts.resize(num_counts_);
+  record.rank_counts.resize(static_cast<size_t>(num_layers_) * rank_tokens_.size());
+  if (how.mode == ExpertRecordMode::per_pass) {
+    record.passes.resize(static_cast<size_t>(how.buffer_size));
+    record.pass_counts.resize(record.passes.size() * num_counts_);
+  }
+  return record;
+}
+
+Result<void> ExpertStats::start(const Start& how) {
+  const auto most =
+      static_cast<int>(std::max<int64_t>(1, kMostPassCounts / static_cast<int64_t>(num_counts_)));
+  if (how.buffer_size < 0 || how.buffer_size > most)
+    return fail(error(ErrorCode::invalid_request,
+                      "buffer_size is {}, must be 1 to {}: a pass of this model has {} counts",
+                      how.buffer_size, most, num_counts_)
+                    .with_param("buffer_size"));
+  std::lock_guard one_at_a_time(asking_);
+  how_ = how;
+  if (how_.buffer_size == 0) how_.buffer_size = std::min(kDefaultPasses, most);
+  std::optional<ExpertRecord> fresh = empty_record(how_);
+  if (++last_ == 0) ++last_;
+  std::lock_guard lock(mutex_);
+  kept_.swap(fresh);
+  record_ = last_;
+  return {};
+}
+
+Result<void> ExpertStats::stop() {
+  std::lock_guard one_at_a_time(asking_);
+  std::lock_guard lock(mutex_);
+  if (record_.exchange(0) == 0)
+    return fail(error(ErrorCode::invalid_request, "nothing is being recorded")
+                    .with_fix("POST /start_expert_distribution_record first"));
+  return {};
+}
+
+Result<ExpertRecord> ExpertStats::take() {
+  std::lock_guard one_at_a_time(asking_);
+  // Made before the engine is kept waiting.
+  std::optional<ExpertRecord> record;
+  if (recording()) record = empty_record(how_);
+  {
+    std::lock_guard lock(mutex_);
+    kept_.swap(record);
+  }
+  if (!record)
+    return fail(error(ErrorCode::invalid_request,
+                      "there is no record: none was started, or it was dumped already")
+                    .with_fix("POST /start_expert_distribution_record first"));
+  return *std::move(record);
+}
+
+std::optional<ExpertRecord> ExpertStats::look() const {
+  std::lock_guard lock(mutex_);
+  if (!kept_) return std::nullopt;
+  ExpertRecord sums;
+  sums.mode = kept_->mode;
+  sums.num_layers = kept_->num_layers;
+  sums.num_experts = kept_->num_experts;
+  sums.num_steps = kept_->num_steps;
+  sums.num_tokens = kept_->num_tokens;
+  sums.counts = kept_->counts;
+  sums.rank_counts = kept_->rank_counts;
+  return sums;
+}
+
+ExpertBalance ExpertStats::balance() const {
+  std::lock_guard lock(mutex_);
+  ExpertBalance now{.rank_tokens = rank_tokens_};
+  if (kept_)
+    now.balancedness = hocket::balancedness(kept_->rank_counts, placement_.num_ranks()).value_or(0);
+  return now;
+}
+
+View<uint32_t> ExpertStats::open(ExpertPass& pass) const {
+  HOCKET_CHECK(pass.counts.size() == num_counts_);
+  pass.record = pass.num_tokens > 0 ? record_.load(std::memory_order_relaxed) : 0;
+  if (pass.record == 0) return {};
+  std::ranges::fill(pass.counts, 0);
+  return {pass.counts.data(), num_layers_, placement_.num_experts()};
+}
+
+void ExpertStats::note(const ExpertPass& pass) {
+  if (pass.record == 0) return;
+  std::lock_guard lock(mutex_);
+  if (pass.record != record_) return;
+  ExpertRecord& record = *kept_;
+  const size_t num_ranks = rank_tokens_.size();
+  for (size_t i = 0, layer = 0; i < num_counts_; ++layer)
+    for (int e = 0; e < record.num_experts; ++e, ++i) {
+      const auto home = static_cast<size_t>(placement_.rank_of(e));
+      record.counts[i] += pass.counts[i];
+      record.rank_counts[layer * num_ranks + home] += pass.counts[i];
+      rank_tokens_[home] += pass.counts[i];
+    }
+  if (!record.passes.empty()) {
+    const size_t slot = record.num_steps % record.passes.size();
+    record.passes[slot] = {.rank = pass.rank,
+                           .step = pass.step != 0 ? pass.step : record.num_steps,
+                           .num_tokens = pass.num_tokens};
+    std::ranges::copy(pass.counts,
+                      record.pass_counts.begin() + static_cast<ptrdiff_t>(slot * num_counts_));
+  }
+  ++record.num_steps;
+  record.num_tokens += static_cast<uint64_t>(pass.num_tokens);
+}
+
+}  // namespace hocket

@@ -1,0 +1,27 @@
+#include "engine/watch/request_board.h"
+
+namespace hocket {
+
+void RequestBoard::note(const Scheduler& scheduler, TimePoint now) {
+  if (is_watched(now) && now - last_ >= kPeriod) write(scheduler, now);
+}
+
+void RequestBoard::note_rest(const Scheduler& scheduler, TimePoint now) {
+  if (is_watched(now)) write(scheduler, now);
+}
+
+void RequestBoard::write(const Scheduler& scheduler, TimePoint now) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  num_rows_ = scheduler.glance(rows_);
+  noted_ = last_ = now;
+}
+
+std::vector<RequestGlance> RequestBoard::look(TimePoint now) {
+  watched_until_ = (now + kInterest).time_since_epoch().count();
+  const std::lock_guard lock(mutex_);
+  if (now - noted_ > kInterest) return {};
+  return {rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(num_rows_)};
+}
+
+}  // namespace hocket

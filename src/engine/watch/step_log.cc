@@ -1,0 +1,91 @@
+#include "engine/watch/step_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+// Nothing where nothing was sent.
+std::string overlap_text(const StepTransfers& t) {
+  const double all = to_seconds(t.hidden) + to_seconds(t.exposed);
+  if (all <= 0) return "";
+  return fmt::format(", overlap: {}{:.0f} %", t.hidden_is_bound ? "at most " : "",
+                     100 * to_seconds(t.hidden) / all);
+}
+
+}  // namespace
+
+void StepLog::Rate::add(uint64_t more_tokens, double more_seconds) {
+  tokens += more_tokens;
+  seconds += more_seconds;
+}
+
+double StepLog::Rate::take() {
+  last = static_cast<double>(tokens) / std::max(seconds, 1e-9);
+  tokens = 0;
+  seconds = 0;
+  return last;
+}
+
+void StepLog::count(const Batch& batch) {
+  ++(batch.mode == ForwardMode::decode  ? counts_.num_decode
+     : batch.mode == ForwardMode::idle  ? counts_.num_idle
+     : batch.mode == ForwardMode::mixed ? counts_.num_mixed
+                                        : counts_.num_prefill);
+  if (batch.overlapped) ++counts_.num_overlapped;
+  counts_.prefill_compute_tokens += static_cast<uint64_t>(batch.num_rows - batch.num_answer_rows());
+  counts_.prefill_cache_tokens += static_cast<uint64_t>(batch.cached_tokens);
+  counts_.decode_tokens += static_cast<uint64_t>(batch.num_answer_rows());
+}
+
+void StepLog::line_printed(const SchedulerStats& stats) {
+  const uint64_t told = std::exchange(retracted_told_, stats.num_retracted_total);
+  counts_.num_retracted_lately = static_cast<int>(stats.num_retracted_total - told);
+}
+
+void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took,
+                   std::optional<StepTransfers> transfers) {
+  count(batch);
+  if (batch.mode == ForwardMode::idle) return;
+  uint64_t num_tokens = 0;
+  for (const Slice& slice : batch.slices)
+    if (slice.accepted) num_tokens += static_cast<uint64_t>(1 + slice.num_forced);
+  const Duration passed = last_end_ == TimePoint{} ? took : now - last_end_;
+  lately_.add(num_tokens, to_seconds(passed));
+  since_line_.add(num_tokens, to_seconds(passed));
+  if (lately_.seconds >= 1) lately_.take();
+  const bool pause = stats.num_running == 0 && stats.num_waiting == 0;
+  last_end_ = pause ? TimePoint{} : now;
+
+  const int new_tokens = batch.num_rows - batch.num_answer_rows();
+  if (new_tokens > 0) {
+    log::info(
+        "{}Prefill batch, #new-seq: {}, #new-token: {}, #cached-token: {}, token usage: {:.2f}, "
+        "#running-req: {}, #queue-req: {}, #pending-token: {}, cuda graph: False, "
+        "input throughput (token/s): {:.2f}{}",
+        prefix_, std::ssize(batch.slices) - batch.num_answers(), new_tokens, batch.cached_tokens,
+        stats.token_usage, batch.num_running, batch.num_waiting, batch.pending_tokens,
+        new_tokens / std::max(to_seconds(took), 1e-9),
+        overlap_text(transfers.value_or(StepTransfers{})));
+    line_printed(stats);
+  }
+  if (batch.num_answers() > 0 && transfers) {
+    transfers_since_line_.hidden += transfers->hidden;
+    transfers_since_line_.exposed += transfers->exposed;
+    transfers_since_line_.hidden_is_bound |= transfers->hidden_is_bound;
+  }
+  if (batch.num_answers() > 0 && ++decode_steps_ >= decode_interval_) {
+    decode_steps_ = 0;
+    log::info(
+        "{}Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, cuda graph: False, "
+        "gen throughput (token/s): {:.2f}, #queue-req: {}{}",
+        prefix_, batch.num_answers(), stats.num_used_tokens, stats.token_usage, since_line_.take(),
+        batch.num_waiting, overlap_text(std::exchange(transfers_since_line_, {})));
+    line_printed(stats);
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,146 @@
+#include "server/protocol/answer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "server/anthropic/messages_response.h"
+#include "server/responses/responses_response.h"
+#include "server/wire/request_target.h"
+
+namespace hocket {
+namespace {
+
+double ms_between(TimePoint from, TimePoint to) {
+  if (from == TimePoint{} || to < from) return 0;
+  return std::round(to_ms(to - from) * 1e3) / 1e3;
+}
+
+}  // namespace
+
+const AnswerForm& answer_form(Api api) {
+  switch (api) {
+    case Api::chat:
+      return chat_form();
+    case Api::completions:
+      return completions_form();
+    case Api::responses:
+      return responses_form();
+    case Api::messages:
+      return messages_form();
+    case Api::generate:
+      break;
+  }
+  return generate_form();
+}
+
+void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
+  using Kind = AnswerEvent::Kind;
+  const bool piece =
+      event.kind == Kind::text || event.kind == Kind::reasoning || event.kind == Kind::arguments;
+  if (piece && event.text.empty()) return;
+  if (piece && !events.empty() && events.back().kind == event.kind &&
+      events.back().call == event.call)
+    events.back().text += event.text;
+  else
+    events.push_back(std::move(event));
+}
+
+std::string token_text(const Tokenizer& tokenizer, TokenId id) {
+  const std::string_view bytes = tokenizer.token_bytes(id);
+  if (is_valid_utf8(bytes)) return std::string(bytes);
+  std::string text = "bytes:";
+  for (const unsigned char c : bytes) text += fmt::format("\\x{:02x}", c);
+  return text;
+}
+
+double finite_logprob(float logprob) {
+  return std::isfinite(logprob) ? logprob : -9999.0;
+}
+
+size_t num_chars(std::string_view utf8) {
+  return static_cast<size_t>(
+      std::ranges::count_if(utf8, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
+}
+
+Json finish_reason_json(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::abort:
+    case FinishReason::error:
+      return "abort";
+    case FinishReason::none:
+      break;
+  }
+  return nullptr;
+}
+
+int num_calls(const ChoiceAnswer& choice) {
+  return static_cast<int>(
+      std::ranges::count(choice.events, AnswerEvent::Kind::call_end, &AnswerEvent::kind));
+}
+
+Json matched_stop_json(const ChoiceAnswer& choice) {
+  if (const auto* id = std::get_if<TokenId>(&choice.matched_stop)) return value(*id);
+  if (const auto* text = std::get_if<std::string>(&choice.matched_stop)) return *text;
+  return nullptr;
+}
+
+Json ids_json(std::span<const TokenId> ids) {
+  Json out = Json::array();
+  for (const TokenId id : ids) out.push_back(value(id));
+  return out;
+}
+
+Json usage_json(const Answer& answer) {
+  size_t prompt = 0, completion = 0;
+  for (const auto& ids : answer.prompts) prompt += ids.size();
+  int64_t cached = 0, reasoning = 0;
+  std::vector<bool> seen(answer.prompts.size());
+  for (const ChoiceAnswer& choice : answer.choices) {
+    completion += choice.ids.size();
+    reasoning += choice.reasoning_tokens;
+    // Further choices of a prompt find it in the cache because of the first.
+    if (!seen[static_cast<size_t>(choice.prompt)]) cached += choice.cached_tokens;
+    seen[static_cast<size_t>(choice.prompt)] = true;
+  }
+  Json usage = {{"prompt_tokens", prompt},
+                {"completion_tokens", completion},
+                {"total_tokens", prompt + completion},
+                {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  if (answer.request.reading.reasoning)
+    usage["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
+  return usage;
+}
+
+Json timings_json(const Answer& answer) {
+  const RequestTimes& t = answer.choices[answer.last_ended].times;
+  const double decode = ms_between(t.prefill_done, t.finished);
+  Json out = {{"text_ms", ms_between(answer.received, t.arrived)},
+              {"queue_ms", ms_between(t.arrived, t.first_scheduled)},
+              {"prefill_ms", ms_between(t.first_scheduled, t.prefill_done)},
+              {"decode_ms", decode},
+              {"ttft_ms", ms_between(answer.received, answer.first_token)},
+              {"total_ms", ms_between(answer.received, answer.ended)}};
+  const size_t tokens = answer.choices[answer.last_ended].ids.size();
+  if (tokens > 1 && decode > 0)
+    out["tokens_per_second"] = std::round(static_cast<double>(tokens - 1) / decode * 1e5) / 1e2;
+  return out;
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string prompt_text(const Answer& answer, int prompt) {
+  const auto i = static_cast<size_t>(prompt);
+  if (const auto* text = std::get_if<std::string>(&answer.request.prompts[i].input)) return *text;
+  return answer.model.tokenizer->decode(answer.prompts[i], SpecialTokens::keep).value_or("");
+}
+
+}  // namespace hocket

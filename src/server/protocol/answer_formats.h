@@ -1,0 +1,55 @@
+// How the served model writes calls of tools and thoughts: settled once, at the start.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "core/server_settings.h"
+#include "server/protocol/json_body.h"
+#include "text/answers/answer_format.h"
+#include "text/chat_template.h"
+#include "text/template_traits.h"
+
+namespace hocket {
+
+// What clients of the chat API call the thoughts.
+enum class ReasoningField : uint8_t { reasoning_content, reasoning, both };
+
+// How many tokens of thoughts an effort stands for, where the template has no words for it; -1: as
+// many as the model likes.
+struct EffortBudget {
+  std::string_view effort;
+  int tokens = -1;
+};
+inline constexpr std::array kEffortBudgets = {
+    EffortBudget{"none", 0},      EffortBudget{"minimal", 512}, EffortBudget{"low", 1024},
+    EffortBudget{"medium", 8192}, EffortBudget{"high", 24576},  EffortBudget{"xhigh", -1},
+    EffortBudget{"max", -1},      EffortBudget{"default", -1}};
+std::vector<std::string_view> effort_names();
+
+struct AnswerFormats {
+  ToolFormat tools = ToolFormat::none;
+  ReasoningFormat reasoning;
+  ReasoningField reasoning_field = ReasoningField::reasoning_content;
+  TemplateTraits traits;
+  std::vector<TokenId> kept;               // control tokens that are marks: their text is needed
+  std::optional<TokenId> reasoning_close;  // where the mark is one token
+  bool tools_by_flag = false, reasoning_by_flag = false;
+
+  bool effort_is_budget() const { return reasoning && !traits.tells_effort; }
+};
+
+// `chat_template` and `tokenizer` may be null. Errors: bad_value.
+Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
+                                            const ChatTemplate* chat_template,
+                                            const Tokenizer* tokenizer);
+// For /get_server_info.
+Json answer_formats_json(const AnswerFormats& formats);
+
+}  // namespace hocket

@@ -1,0 +1,192 @@
+// Answers of /v1/chat/completions: message and delta, with thoughts and calls of tools.
+#include <fmt/format.h>
+
+#include "server/protocol/openai_blocks.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kChunk = "chat.completion.chunk";
+
+Json bytes_json(std::string_view bytes) {
+  Json out = Json::array();
+  for (const unsigned char c : bytes) out.push_back(c);
+  return out;
+}
+
+Json logprobs_json(const Answer& answer, const ChoiceAnswer& choice, size_t from) {
+  const Tokenizer& tokenizer = *answer.model.tokenizer;
+  const auto entry = [&](TokenId id, float logprob) {
+    return Json{{"token", token_text(tokenizer, id)},
+                {"logprob", finite_logprob(logprob)},
+                {"bytes", bytes_json(tokenizer.token_bytes(id))}};
+  };
+  Json content = Json::array();
+  for (size_t i = from; i < choice.num_shown; ++i) {
+    const PositionLogprobs& position = choice.logprobs[i];
+    Json one = entry(choice.ids[i], position.logprob);
+    Json& top = one["top_logprobs"] = Json::array();
+    for (const TokenLogprob& t : position.top) top.push_back(entry(t.token, t.logprob));
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+// What the thoughts are called, as a list of names.
+std::vector<std::string_view> reasoning_names(const Answer& answer) {
+  switch (answer.model.formats->reasoning_field) {
+    case ReasoningField::reasoning_content:
+      return {"reasoning_content"};
+    case ReasoningField::reasoning:
+      return {"reasoning"};
+    case ReasoningField::both:
+      break;
+  }
+  return {"reasoning_content", "reasoning"};
+}
+
+// A delta of a piece of text that belongs to this event.
+std::string delta_of(const Answer& answer, const AnswerEvent& event, std::string_view piece) {
+  if (event.kind == AnswerEvent::Kind::arguments)
+    return fmt::format(R"({{"tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}]}})",
+                       event.call, json_string(piece));
+  if (event.kind == AnswerEvent::Kind::text)
+    return fmt::format(R"({{"content":{}}})", json_string(piece));
+  std::string fields;
+  for (const std::string_view name : reasoning_names(answer))
+    fields += fmt::format(R"({}"{}":{})", fields.empty() ? "" : ",", name, json_string(piece));
+  return "{" + fields + "}";
+}
+
+std::string delta_of_call(const AnswerEvent& event) {
+  return fmt::format(R"({{"tool_calls":[{{"index":{},"id":{},"type":"function",)"
+                     R"("function":{{"name":{},"arguments":""}}}}]}})",
+                     event.call, json_string(event.id), json_string(event.name));
+}
+
+// The next delta of what the choice says beyond choice.sent; empty: nothing now.
+std::string next_delta(const Answer& answer, ChoiceAnswer& choice) {
+  using Kind = AnswerEvent::Kind;
+  const AnswerReading& reading = answer.request.reading;
+  auto& sent = choice.sent;
+  const auto pass = [&] {
+    ++sent.events;
+    sent.event_text = 0;
+  };
+  while (sent.events < choice.events.size()) {
+    const AnswerEvent& event = choice.events[sent.events];
+    const bool grows = sent.events + 1 == choice.events.size() && !choice.ended;
+    const bool thought = event.kind == Kind::reasoning;
+    if (event.kind == Kind::call) {
+      pass();
+      return delta_of_call(event);
+    }
+    if (thought && grows && !(reading.include_reasoning && reading.stream_reasoning)) return "";
+    const bool silent = event.kind == Kind::call_end || event.kind == Kind::call_broken ||
+                        (thought && !reading.include_reasoning);
+    const std::string_view piece =
+        silent ? std::string_view() : std::string_view(event.text).substr(sent.event_text);
+    if (!piece.empty()) {
+      sent.event_text = event.text.size();
+      return delta_of(answer, event, piece);
+    }
+    if (grows) return "";
+    pass();
+  }
+  return "";
+}
+
+Json message_json(const Answer& answer, const ChoiceAnswer& choice) {
+  Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  const AnswerReading& reading = answer.request.reading;
+  if (reading.plain()) return message;
+  AnswerParts all;
+  for (const AnswerEvent& event : choice.events) all.add(event);
+  std::string content = all.text_of(AnswerPart::Kind::text);
+  Json calls = Json::array();
+  for (const AnswerPart& part : all.parts())
+    if (part.kind == AnswerPart::Kind::call)
+      calls.push_back({{"id", part.id},
+                       {"type", "function"},
+                       {"function", {{"name", part.name}, {"arguments", part.text}}}});
+  const bool only_calls = content.empty() && !calls.empty();
+  message["content"] = only_calls ? Json() : Json(std::move(content));
+  const std::string thoughts = all.text_of(AnswerPart::Kind::reasoning);
+  if (!thoughts.empty() && reading.include_reasoning)
+    for (const std::string_view name : reasoning_names(answer))
+      message[std::string(name)] = thoughts;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
+}
+
+class ChatForm final : public AnswerForm {
+ public:
+  std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
+    OpenaiPiece piece;
+    piece.content = R"("delta":{})";
+    if (!choice.sent.opening) {
+      choice.sent.opening = true;
+      piece.content = R"("delta":{"role":"assistant","content":""})";
+      if (answer.request.return_token_ids)
+        piece.of_answer = ",\"prompt_token_ids\":" + to_text(ids_json(answer.prompts[0]));
+      return openai_block(answer, choice, kChunk, piece);
+    }
+    const bool news = answer.request.reading.plain() ? add_text(answer, choice, piece)
+                                                     : add_delta(answer, choice, piece);
+    if (!news && (!choice.ended || choice.sent.end)) return "";
+    if (!news) choice.sent.end = true;
+    add_tokens(answer, choice, piece);
+    return openai_block(answer, choice, kChunk, piece);
+  }
+
+  std::string closing_block(const Answer& answer) const override {
+    return openai_usage_block(answer, kChunk);
+  }
+
+  std::string whole(const Answer& answer) const override {
+    Json body = openai_head(answer, "chat.completion");
+    for (const ChoiceAnswer& choice : answer.choices) {
+      Json one = {
+          {"index", choice.index},
+          {"message", message_json(answer, choice)},
+          {"logprobs", wants_logprobs(answer, choice) ? logprobs_json(answer, choice, 0) : Json()},
+          {"finish_reason", openai_finish_reason(choice)},
+          {"matched_stop", matched_stop_json(choice)}};
+      if (answer.request.return_token_ids) one["token_ids"] = ids_json(choice.ids);
+      body["choices"].push_back(std::move(one));
+    }
+    if (answer.request.return_token_ids) body["prompt_token_ids"] = ids_json(answer.prompts[0]);
+    return to_text(openai_closing(answer, std::move(body)));
+  }
+
+ private:
+  // Each adds what is new, and says whether there was anything.
+  static bool add_text(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
+    if (next_part(answer, choice) != StreamPart::text) return false;
+    piece.content = fmt::format(R"("delta":{{"content":{}}})", new_text(answer, choice));
+    return true;
+  }
+  static bool add_delta(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
+    const std::string delta = next_delta(answer, choice);
+    if (!delta.empty()) piece.content = "\"delta\":" + delta;
+    return !delta.empty();
+  }
+  // Tokens whose text is only a part of a mark, or of a call's frame, come with what follows them.
+  static void add_tokens(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
+    if (!has_new_tokens(answer, choice)) return;
+    if (wants_logprobs(answer, choice)) {
+      piece.logprobs = to_text(logprobs_json(answer, choice, choice.sent.logprobs));
+      choice.sent.logprobs = choice.num_shown;
+    }
+    piece.ids = token_ids_note(answer, choice);
+  }
+};
+
+}  // namespace
+
+const AnswerForm& chat_form() {
+  static const ChatForm form;
+  return form;
+}
+
+}  // namespace hocket

@@ -1,0 +1,151 @@
+#include "server/protocol/generation_request.h"
+
+#include <fmt/core.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/mix.h"
+
+namespace hocket {
+namespace {
+
+Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, const ServedModel& model) {
+  if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
+  if (model.chat_template == nullptr)
+    return fail(error(ErrorCode::template_failed, "the model has no chat template")
+                    .with_fix("start with --chat-template FILE, or use /v1/completions"));
+  ChatInput fitted = chat;
+  fit_calls(fitted, model.formats == nullptr ? TemplateTraits() : model.formats->traits);
+  HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(fitted));
+  return model.tokenizer->encode(rendered);
+}
+
+// What an API calls the prompt, the longest answer and the shortest.
+struct PromptFields {
+  const char *prompt, *limit, *least;
+};
+
+PromptFields fields_of(Api api) {
+  switch (api) {
+    case Api::chat:
+    case Api::messages:
+      return {"messages", "max_tokens", "min_tokens"};
+    case Api::responses:
+      return {"input", "max_output_tokens", "min_tokens"};
+    case Api::generate:
+      return {"text", "max_new_tokens", "min_new_tokens"};
+    case Api::completions:
+      break;
+  }
+  return {"prompt", "max_tokens", "min_tokens"};
+}
+
+}  // namespace
+
+Error no_tokenizer_error() {
+  return error(ErrorCode::no_tokenizer,
+               "the model folder has no tokenizer.json, so text cannot be read or written")
+      .with_fix("send token ids to /generate as input_ids, or start with --tokenizer-path DIR");
+}
+
+Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
+                                        const ServedModel& model) {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input)) return *ids;
+  if (const auto* chat = std::get_if<ChatInput>(&prompt.input)) return chat_ids(*chat, model);
+  if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
+  return model.tokenizer->encode(std::get<std::string>(prompt.input),
+                                 {.add_special_tokens = request.add_special_tokens});
+}
+
+ThoughtsAhead thoughts_ahead(const Prompt& prompt, std::span<const TokenId> ids,
+                             const ServedModel& model) {
+  const auto* chat = std::get_if<ChatInput>(&prompt.input);
+  if (chat == nullptr || model.tokenizer == nullptr || model.formats == nullptr)
+    return ThoughtsAhead::none;
+  const ReasoningFormat& format = model.formats->reasoning;
+  if (!format) return ThoughtsAhead::none;
+  if (chat->continue_final_message) {
+    const auto& last = chat->messages.back();
+    const std::string text = last.contains("content") && last["content"].is_string()
+                                 ? last["content"].get<std::string>()
+                                 : std::string();
+    const size_t open = text.rfind(format.open), close = text.rfind(format.close);
+    const bool is_open = open != std::string::npos && (close == std::string::npos || close < open);
+    return is_open ? ThoughtsAhead::open : ThoughtsAhead::none;
+  }
+  constexpr size_t kTail = 16;  // tokens, in which any mark and blanks behind it fit
+  const auto end = ids.last(std::min(kTail, ids.size()));
+  const std::string text = model.tokenizer->decode(end, SpecialTokens::keep).value_or("");
+  if (begins_with_reasoning(format, text)) return ThoughtsAhead::open;
+  return ends_reasoning(format, text) ? ThoughtsAhead::none : ThoughtsAhead::possible;
+}
+
+Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
+                            const ServedModel& model) {
+  const PromptFields names = fields_of(request.api);
+  if (prompt_tokens == 0)
+    return fail(
+        error(ErrorCode::invalid_request, "the prompt has no token").with_param(names.prompt));
+  const int context = model.info->context_length;
+  const int asked = std::max(1, prompt.max_tokens.value_or(1));
+  if (static_cast<int64_t>(prompt_tokens) + asked > context) {
+    if (prompt_tokens >= context || !prompt.max_tokens)
+      return fail(error(ErrorCode::context_length_exceeded,
+                        "the prompt has {} tokens, the context holds {} tokens, prompt and answer "
+                        "together",
+                        prompt_tokens, context)
+                      .with_fix("shorten the prompt")
+                      .with_param(names.prompt));
+    return fail(error(ErrorCode::context_length_exceeded,
+                      "the prompt has {} tokens and {} are asked for, together {}; the context "
+                      "holds {} tokens",
+                      prompt_tokens, asked, static_cast<int64_t>(prompt_tokens) + asked, context)
+                    .with_fix(fmt::format("ask for at most {} tokens", context - prompt_tokens))
+                    .with_param(names.limit));
+  }
+  int rest = context - prompt_tokens;
+  // A pool smaller than the context bounds an open request too, as long as it bounds it above zero.
+  if (const int64_t room = model.info->max_total_tokens - prompt_tokens; room >= 1)
+    rest = static_cast<int>(std::min<int64_t>(rest, room));
+  SamplingParams& sampling = prompt.sampling;
+  sampling.max_new_tokens = prompt.max_tokens ? asked : rest;
+  if (sampling.min_new_tokens > sampling.max_new_tokens)
+    return fail(error(ErrorCode::invalid_request,
+                      "min_tokens {} is more than the limit of {} tokens", sampling.min_new_tokens,
+                      sampling.max_new_tokens)
+                    .with_param(names.least));
+  return {};
+}
+
+CacheNamespace cache_namespace_of(const CacheNames& names) {
+  std::string all;  // each with its length, so that no two lists run together
+  bool any = false;
+  for (const std::string_view name : {names.adapter, names.salt, names.extra_key}) {
+    all += fmt::format("{}:{}", name.size(), name);
+    any |= !name.empty();
+  }
+  if (!any) return {};
+  // Cryptographic, so that nobody can aim at another tenant's namespace.
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  EVP_Digest(all.data(), all.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
+  std::array<uint64_t, 2> halves{};
+  std::memcpy(halves.data(), digest.data(), sizeof halves);
+  return {halves[0], halves[1]};
+}
+
+uint64_t choice_seed(uint64_t seed, int i) {
+  return i == 0 ? seed : mix64(seed + kMixStep * static_cast<uint64_t>(i));
+}
+
+uint64_t fresh_seed() {
+  uint64_t seed = 0;
+  HOCKET_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
+  return seed;
+}
+
+}  // namespace hocket

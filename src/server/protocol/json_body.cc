@@ -1,0 +1,283 @@
+#include "server/protocol/json_body.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/nearest.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kScanKeys = 16;    // objects with more keys get a set to find doubles in
+constexpr size_t kShownBytes = 64;  // of a client's own words, in a message
+
+std::string shortened(std::string_view text) {
+  if (text.size() <= kShownBytes) return std::string(text);
+  return std::string(text.substr(0, kShownBytes)) + "...";
+}
+
+// Builds the tree from the parser's events; nlohmann's own builder keeps the last of two equal
+// keys, knows no depth limit and searches every object from its start.
+class TreeBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  Json tree;
+  std::optional<Error> failure;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool v) override { return add(v); }
+  bool number_integer(number_integer_t v) override { return add(v); }
+  bool number_unsigned(number_unsigned_t v) override { return add(v); }
+  bool number_float(number_float_t v, const string_t&) override { return add(v); }
+  bool string(string_t& v) override { return add(std::move(v)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& v) override {
+    Level& level = levels_.back();
+    const auto& object = level.value->get_ref<const Json::object_t&>();
+    bool twice = false;
+    if (object.size() < kScanKeys) {
+      twice = std::ranges::any_of(object, [&](const auto& entry) { return entry.first == v; });
+    } else {
+      if (level.keys.empty())
+        for (const auto& entry : object) level.keys.insert(entry.first);
+      twice = !level.keys.insert(v).second;
+    }
+    if (twice)
+      return stop(error(ErrorCode::invalid_request, "the field '{}' is given twice", shortened(v))
+                      .with_param(v));
+    level.key = std::move(v);
+    return true;
+  }
+
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& e) override {
+    // Its text is "[json.exception...] parse error at line 1, column 2: syntax error while ...".
+    std::string_view what = e.what();
+    if (const size_t colon = what.find(": "); colon != what.npos) what.remove_prefix(colon + 2);
+    if (what.find("UTF-8") != what.npos)
+      return stop(error(ErrorCode::invalid_request, "the body is not UTF-8 at byte {}", position));
+    std::string plain(what);
+    std::erase_if(plain, [](unsigned char c) { return c < 0x20 || c >= 0x7F; });
+    return stop(
+        error(ErrorCode::invalid_request, "the body is not JSON at byte {}: {}", position, plain));
+  }
+
+ private:
+  struct Level {
+    Json* value;
+    std::string key;
+    std::unordered_set<std::string> keys;
+  };
+
+  bool stop(Error e) {
+    failure = std::move(e);
+    return false;
+  }
+
+  Json* put(Json&& value) {
+    if (levels_.empty()) return tree = std::move(value), &tree;
+    Level& level = levels_.back();
+    if (level.value->is_array()) {
+      auto& array = level.value->get_ref<Json::array_t&>();
+      return &array.emplace_back(std::move(value));
+    }
+    auto& object = static_cast<Json::object_t::Container&>(level.value->get_ref<Json::object_t&>());
+    return &object.emplace_back(std::move(level.key), std::move(value)).second;
+  }
+  bool add(Json value) {
+    put(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (levels_.size() == static_cast<size_t>(kJsonDepthMax))
+      return stop(error(ErrorCode::invalid_request, "the body is nested deeper than {} levels",
+                        kJsonDepthMax));
+    Json* placed = put(std::move(value));
+    levels_.push_back({placed, {}, {}});
+    return true;
+  }
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  std::vector<Level> levels_;
+};
+
+std::string range_text(Fields::Range r) {
+  if (std::isinf(r.high)) return fmt::format("{} {}", r.low_excluded ? "above" : "at least", r.low);
+  return fmt::format("between {}{} and {}", r.low, r.low_excluded ? " (excluded)" : "", r.high);
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text) {
+  TreeBuilder builder;
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.tree);
+  if (builder.failure) return std::unexpected(std::move(*builder.failure));
+  return fail(ErrorCode::invalid_request, "the body is not JSON");
+}
+
+Result<Json> parse_json_object(std::string_view text) {
+  HOCKET_TRY(Json body, parse_json(text));
+  if (!body.is_object())
+    return fail(ErrorCode::invalid_request, "the body must be a JSON object, not {}",
+                type_name(body));
+  return body;
+}
+
+std::string to_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string json_string(std::string_view text) {
+  return to_text(Json(text));
+}
+
+std::string_view type_name(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::number_integer:
+    case Json::value_t::number_unsigned:
+      return "an integer";
+    case Json::value_t::number_float:
+      return "a number with a fraction";
+    default:
+      return "unknown";
+  }
+}
+
+Fields::Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
+  HOCKET_CHECK(object.is_object());
+}
+
+std::string Fields::name_of(std::string_view name) const {
+  return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+}
+
+const Json* Fields::get(std::string_view name) {
+  known_.push_back(name);
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void Fields::fail(Error e) {
+  if (!error_) error_ = std::move(e);
+}
+
+void Fields::fail_field(std::string_view name, std::string message, std::string fix) {
+  fail(Error{ErrorCode::invalid_request, std::move(message), std::move(fix), name_of(name)});
+}
+
+void Fields::wrong_type(std::string_view name, const Json& value, std::string_view wanted) {
+  fail_field(name, fmt::format("{} must be {}, not {}", name_of(name), wanted, type_name(value)));
+}
+
+bool Fields::read(std::string_view name, bool& out) {
+  const Json* value = get(name);
+  if (value == nullptr) return false;
+  if (!value->is_boolean()) return wrong_type(name, *value, "true or false"), false;
+  out = value->get<bool>();
+  return true;
+}
+
+bool Fields::read(std::string_view name, std::string& out) {
+  const Json* value = get(name);
+  if (value == nullptr) return false;
+  if (!value->is_string()) return wrong_type(name, *value, "a string"), false;
+  out = value->get_ref<const std::string&>();
+  return true;
+}
+
+bool Fields::read(std::string_view name, double& out, Range range) {
+  const Json* value = get(name);
+  if (value == nullptr) return false;
+  if (!value->is_number()) return wrong_type(name, *value, "a number"), false;
+  const double v = value->get<double>();
+  const bool low_ok = range.low_excluded ? v > range.low : v >= range.low;
+  if (!low_ok || !(v <= range.high) || !std::isfinite(v)) {
+    fail_field(name, fmt::format("{} must be {}, not {}", name_of(name), range_text(range), v));
+    return false;
+  }
+  out = v;
+  return true;
+}
+
+std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64_t high) {
+  const Json* value = get(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_integer()) return wrong_type(name, *value, "an integer"), std::nullopt;
+  const bool too_big =
+      value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  const int64_t v = too_big ? INT64_MAX : value->get<int64_t>();
+  if (too_big || v < low || v > high) {
+    const std::string shown = to_text(*value);
+    const bool open_end = high >= INT32_MAX && v < low;  // whose end nobody needs to know
+    const std::string range =
+        open_end ? fmt::format("at least {}", low) : fmt::format("between {} and {}", low, high);
+    fail_field(name, fmt::format("{} must be {}, not {}", name_of(name), range, shown));
+    return std::nullopt;
+  }
+  return v;
+}
+
+const Json* Fields::object(std::string_view name) {
+  const Json* value = get(name);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) return wrong_type(name, *value, "an object"), nullptr;
+  return value;
+}
+
+const Json* Fields::array(std::string_view name, size_t size_max) {
+  const Json* value = get(name);
+  if (value == nullptr) return nullptr;
+  if (!value->is_array()) return wrong_type(name, *value, "a list"), nullptr;
+  if (value->size() > size_max) {
+    fail_field(name, fmt::format("{} may hold {} entries, not {}", name_of(name), size_max,
+                                 value->size()));
+    return nullptr;
+  }
+  return value;
+}
+
+void Fields::ignore(std::initializer_list<std::string_view> names) {
+  known_.insert(known_.end(), names);
+}
+
+void Fields::refuse(std::string_view name, std::string_view why, std::string_view fix) {
+  const Json* value = get(name);
+  if (value == nullptr || *value == false || (value->is_array() && value->empty())) return;
+  fail_field(name, fmt::format("{} {}", name_of(name), why), std::string(fix));
+}
+
+Result<void> Fields::finish() {
+  if (error_) return std::unexpected(std::move(*error_));
+  for (const auto& [name, value] : object_.items()) {
+    if (std::ranges::find(known_, std::string_view(name)) != known_.end()) continue;
+    Error unknown = error(ErrorCode::invalid_request, "unknown field '{}'",
+                          path_.empty() ? shortened(name) : name_of(shortened(name)))
+                        .with_param(name_of(name));
+    if (const auto nearest = nearest_name(name, known_))
+      unknown.fix = fmt::format("did you mean '{}'?", *nearest);
+    return std::unexpected(std::move(unknown));
+  }
+  return {};
+}
+
+}  // namespace hocket

@@ -1,0 +1,19 @@
+// Bodies of /v1/chat/completions and /v1/completions to checked requests. Fields: docs/api.md.
+// Every error is 400 and names the field.   Thread: any.   Source: OpenAI's API reference, with
+// the additions of SGLang and vLLM.
+#pragma once
+
+#include "server/protocol/generation_request.h"
+#include "server/protocol/json_body.h"
+
+namespace hocket {
+
+Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model);
+Result<GenerationRequest> parse_completions(const Json& body, const ServedModel& model);
+
+// `messages` as the template gets them: text parts joined, "developer" called "system".
+void read_messages(Fields& fields, Json& out);
+// The fields that shape the prompt of a conversation: messages, chat_template_kwargs, ...
+void read_conversation(Fields& fields, ChatInput& chat);
+
+}  // namespace hocket

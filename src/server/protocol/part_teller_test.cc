@@ -1,0 +1,106 @@
+#include "server/protocol/part_teller.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hocket {
+namespace {
+
+using Kind = AnswerEvent::Kind;
+
+AnswerEvent event(Kind kind, std::string text = {}, int call = 0) {
+  AnswerEvent e;
+  e.kind = kind;
+  e.call = call;
+  e.text = std::move(text);
+  if (kind == Kind::call) e.name = "f", e.id = "call_1";
+  return e;
+}
+
+// What was told, one word a telling: "text{", "ab", "}".
+class Notes final : public PartSink {
+ public:
+  std::string all;
+
+  void begin(const AnswerEvent& first, int index) override {
+    EXPECT_EQ(index, num_begun_++);
+    all += first.kind == Kind::text ? "text{" : first.kind == Kind::call ? "call{" : "think{";
+  }
+  void piece(const AnswerEvent&, int index, std::string_view text) override {
+    EXPECT_EQ(index, num_begun_ - 1);
+    told_ += text;
+    all += text;
+  }
+  void end(const AnswerEvent&, int, std::string_view text, PartEnd how) override {
+    EXPECT_EQ(text, told_);
+    told_.clear();
+    all += how == PartEnd::whole ? "}" : how == PartEnd::broken ? "!" : "...";
+  }
+
+ private:
+  int num_begun_ = 0;
+  std::string told_;
+};
+
+std::vector<AnswerEvent> an_answer() {
+  return {
+      event(Kind::reasoning, "hmm"),    event(Kind::text, "a"),          event(Kind::call),
+      event(Kind::arguments, "{\"x\""), event(Kind::arguments, ":1}"),   event(Kind::call_end),
+      event(Kind::call, "", 1),         event(Kind::call_end, "", 1),    event(Kind::call, "", 2),
+      event(Kind::arguments, "{", 2),   event(Kind::call_broken, "", 2), event(Kind::text, "rest")};
+}
+
+constexpr const char* kTold = "think{hmm}text{a}call{{\"x\":1}}call{}call{{!text{rest}";
+
+TEST(PartTeller, TellsEachPartToItsEnd) {
+  ChoiceAnswer choice;
+  for (AnswerEvent& e : an_answer()) add_event(choice.events, std::move(e));
+  choice.ended = true;
+  Notes notes;
+  tell_all(choice, notes);
+  EXPECT_EQ(notes.all, kTold);
+}
+
+// Whenever it is asked, and however long the pieces are, the same is told.
+TEST(PartTeller, NewsJoinToTheSame) {
+  ChoiceAnswer choice;
+  Notes notes;
+  for (const AnswerEvent& e : an_answer()) {
+    if (e.text.empty()) add_event(choice.events, e);
+    for (const char c : e.text) {
+      AnswerEvent piece = e;
+      piece.text = c;
+      add_event(choice.events, std::move(piece));
+      tell_news(choice, choice.sent, notes);
+      tell_news(choice, choice.sent, notes);
+    }
+  }
+  choice.ended = true;
+  tell_news(choice, choice.sent, notes);
+  tell_news(choice, choice.sent, notes);
+  EXPECT_EQ(notes.all, kTold);
+}
+
+TEST(PartTeller, ACallThatIsCutSaysSo) {
+  ChoiceAnswer choice;
+  add_event(choice.events, event(Kind::call));
+  add_event(choice.events, event(Kind::arguments, "{\"x"));
+  Notes notes;
+  tell_news(choice, choice.sent, notes);
+  EXPECT_EQ(notes.all, "call{{\"x");
+  choice.ended = true;
+  tell_news(choice, choice.sent, notes);
+  EXPECT_EQ(notes.all, "call{{\"x...");
+}
+
+TEST(PartTeller, NothingIsNoPart) {
+  ChoiceAnswer choice;
+  add_event(choice.events, event(Kind::text, ""));
+  choice.ended = true;
+  Notes notes;
+  tell_all(choice, notes);
+  EXPECT_EQ(notes.all, "");
+}
+
+}  // namespace
+}  // namespace hocket

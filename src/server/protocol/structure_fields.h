@@ -1,0 +1,15 @@
+// The fields by which clients ask for structured output, all to one GrammarSpec: OpenAI's
+// response_format, SGLang's json_schema, regex, ebnf and structural_tag, vLLM's structured_outputs
+// and guided_*. A request may hold one of them.
+#pragma once
+
+#include "core/sampling_params.h"
+#include "server/protocol/json_body.h"
+
+namespace hocket {
+
+// All but response_format, which only stands at the top level.
+void read_structure(Fields& fields, SamplingParams& sampling);
+void read_response_format(Fields& fields, SamplingParams& sampling);
+
+}  // namespace hocket

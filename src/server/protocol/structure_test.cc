@@ -1,0 +1,140 @@
+// How structured output is asked for, and what becomes of it.
+#include <gtest/gtest.h>
+
+#include "server/endpoints.h"
+#include "server/protocol/generate_request.h"
+#include "server/protocol/openai_request.h"
+#include "server/test_server.h"
+
+namespace hocket {
+namespace {
+
+Result<GenerationRequest> parsed(Api api, const std::string& fields) {
+  static const FakeGenerator generator;
+  const ServedModel model = {&generator.info(), &bundled_text().tokenizer,
+                             &bundled_text().chat_template};
+  const std::string body =
+      api == Api::chat          ? R"({"messages":[{"role":"user","content":"Hi"}],)" + fields + "}"
+      : api == Api::completions ? R"({"prompt":["Hi","Ho"],)" + fields + "}"
+                                : R"({"text":"Hi","sampling_params":{)" + fields + "}}";
+  HOCKET_TRY(const Json json, parse_json_object(body));
+  return api == Api::chat          ? parse_chat(json, model)
+         : api == Api::completions ? parse_completions(json, model)
+                                   : parse_generate(json, model);
+}
+
+const std::string kSchema = R"({"type":"object","properties":{"n":{"const":1.50}}})";
+
+struct Spelling {
+  std::string fields;
+  GrammarKind kind;
+  std::string text, field;
+};
+
+void expect_all(Api api, const std::string& path, const std::vector<Spelling>& spellings) {
+  for (const Spelling& s : spellings) {
+    const auto request = parsed(api, s.fields);
+    ASSERT_TRUE(request) << s.fields << ": " << request.error().message;
+    for (const Prompt& prompt : request->prompts) {
+      const auto& grammar = prompt.sampling.grammar;
+      ASSERT_NE(grammar, nullptr) << s.fields;
+      EXPECT_EQ(grammar->kind, s.kind) << s.fields;
+      EXPECT_EQ(grammar->text, s.text) << s.fields;
+      EXPECT_EQ(grammar->field, path + s.field) << s.fields;
+      EXPECT_EQ(grammar, request->prompts[0].sampling.grammar);  // all answers share it
+    }
+  }
+}
+
+const std::vector<Spelling> kEverywhere = {
+    {R"("regex":"^a+$")", GrammarKind::regex, "a+", "regex"},
+    {R"("json_schema":)" + json_string(kSchema), GrammarKind::json_schema, kSchema, "json_schema"},
+    {R"("json_schema":{"type":"null"})", GrammarKind::json_schema, R"({"type":"null"})",
+     "json_schema"},
+    {R"("json_schema":"$$ANY$$")", GrammarKind::json_schema, "{}", "json_schema"},
+    {R"("ebnf":"root ::= [a]")", GrammarKind::lark, "start: /(?:[\\x{61}])/\n", "ebnf"},
+    {R"("guided_choice":["a","b.c"])", GrammarKind::regex, "(a|b\\x2Ec)", "guided_choice"},
+    {R"("guided_json":{"type":"null"})", GrammarKind::json_schema, R"({"type":"null"})",
+     "guided_json"},
+    {R"("guided_regex":"x")", GrammarKind::regex, "x", "guided_regex"},
+    {R"("guided_grammar":"start: \"a\"")", GrammarKind::lark, "start: \"a\"", "guided_grammar"},
+    {R"("guided_grammar":"root ::= [a]")", GrammarKind::lark, "start: /(?:[\\x{61}])/\n",
+     "guided_grammar"},
+    {R"("structured_outputs":{"choice":["a"]})", GrammarKind::regex, "(a)",
+     "structured_outputs.choice"},
+    {R"("structured_outputs":{"json":{"type":"null"}})", GrammarKind::json_schema,
+     R"({"type":"null"})", "structured_outputs.json"},
+    {R"("structured_outputs":{"regex":"x"})", GrammarKind::regex, "x", "structured_outputs.regex"},
+    {R"("structured_outputs":{"json_object":true})", GrammarKind::json_schema,
+     R"({"type":"object"})", "structured_outputs.json_object"},
+};
+
+TEST(Structure, IsAskedForInManyWords) {
+  expect_all(Api::chat, "", kEverywhere);
+  expect_all(Api::completions, "", kEverywhere);
+  expect_all(Api::generate, "sampling_params.", {kEverywhere[0], kEverywhere[1], kEverywhere[4]});
+  const std::vector<Spelling> formats = {
+      {R"("response_format":{"type":"json_object"})", GrammarKind::json_schema,
+       R"({"type":"object"})", "response_format.type"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,)"
+       R"("schema":)" +
+           kSchema + "}}",
+       GrammarKind::json_schema, R"({"type":"object","properties":{"n":{"const":1.5}}})",
+       "response_format.json_schema.schema"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"n"}})",
+       GrammarKind::json_schema, R"({"type":"object"})", "response_format.json_schema.schema"}};
+  expect_all(Api::chat, "", formats);
+  expect_all(Api::completions, "", formats);
+  for (const char* tag : {R"("structural_tag":{"format":{"type":"const_string","value":"x"}})",
+                          R"("structural_tag":"{\"format\":{\"type\":\"const_string\",)"
+                          R"(\"value\":\"x\"}}")",
+                          R"("response_format":{"type":"structural_tag",)"
+                          R"("format":{"type":"const_string","value":"x"}})"}) {
+    const auto request = parsed(Api::chat, tag);
+    ASSERT_TRUE(request) << tag << request.error().message;
+    EXPECT_EQ(request->prompts[0].sampling.grammar->text, "start: \"x\"\n") << tag;
+  }
+  for (const char* free :
+       {R"("response_format":{"type":"text"})", R"("regex":null)", R"("response_format":null)"}) {
+    const auto request = parsed(Api::chat, free);
+    ASSERT_TRUE(request) << free;
+    EXPECT_EQ(request->prompts[0].sampling.grammar, nullptr);
+  }
+}
+
+TEST(Structure, IsRefusedWhereItIsNone) {
+  struct Refusal {
+    const char* fields;
+    const char* param;
+    const char* words;
+  };
+  for (const Refusal& r : std::vector<Refusal>{
+           {R"("regex":"")", "regex", "is empty"},
+           {R"("regex":"a","ebnf":"root ::= [a]")", "ebnf", "cannot stand beside regex"},
+           {R"("regex":"a","response_format":{"type":"json_object"})", "response_format.type",
+            "cannot stand beside regex"},
+           {R"("structured_outputs":{"regex":"a","choice":["b"]})", "structured_outputs.choice",
+            "beside structured_outputs.regex"},
+           {R"("json_schema":"{")", "json_schema", "holds no JSON"},
+           {R"("json_schema":5)", "json_schema", "JSON schema"},
+           {R"("ebnf":"root ::= (")", "ebnf", "line 1"},
+           {R"("guided_choice":[])", "guided_choice", "at least one"},
+           {R"("guided_choice":[1])", "guided_choice", "strings"},
+           {R"("structural_tag":{})", "structural_tag", "triggers"},
+           {R"("response_format":{"type":"json_schema"})", "response_format.json_schema",
+            "missing"},
+           {R"("response_format":{"type":"json_schema","json_schema":{"schma":{}}})",
+            "response_format.json_schema.schma", "unknown field"},
+           {R"("structured_outputs":{"whitespace_pattern":" "})",
+            "structured_outputs.whitespace_pattern", "not supported"},
+       }) {
+    const auto request = parsed(Api::chat, r.fields);
+    ASSERT_FALSE(request) << r.fields;
+    EXPECT_EQ(request.error().param, r.param) << r.fields;
+    const std::string said = request.error().message + " | " + request.error().fix;
+    EXPECT_NE(said.find(r.words), std::string::npos) << said;
+  }
+}
+
+}  // namespace
+}  // namespace hocket

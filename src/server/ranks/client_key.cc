@@ -1,0 +1,32 @@
+#include "server/ranks/client_key.h"
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "server/access/auth.h"
+
+namespace hocket {
+
+uint64_t name_key(std::string_view kind, std::string_view name) {
+  if (name.empty()) return 0;
+  const std::string text = std::string(kind) + '\0' + std::string(name);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
+  uint64_t key = 0;
+  std::memcpy(&key, digest.data(), sizeof key);
+  return key;
+}
+
+uint64_t client_key(const HttpRequest& request, std::string_view user) {
+  if (request.principal != nullptr && request.principal->alone)
+    return name_key("principal", request.principal->name);
+  const std::string_view given = given_key(request);
+  if (!given.empty() && request.who() == Principal().name) return name_key("key", given);
+  if (!user.empty()) return name_key("user", user);
+  return name_key("address", std::string_view(request.client).substr(0, request.client.rfind(':')));
+}
+
+}  // namespace hocket

@@ -1,0 +1,393 @@
+#include "server/ranks/front_door.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "server/access/gate.h"
+#include "server/error_map.h"
+#include "server/observe/relayed_story.h"
+#include "server/ranks/client_key.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kAvoid = std::chrono::seconds(1);            // a rank that refused
+constexpr Duration kTellsLate = std::chrono::milliseconds(20);  // a request is in no load before
+constexpr Duration kAskAllPatience = std::chrono::seconds(5);
+constexpr size_t kPeerAnswerMax = 64 << 10;
+// As Engine: a question asked again finds the rank that knows it.
+constexpr int kRoutingBlockTokens = 16;
+
+RankLoad load_of(const Answer& answer) {
+  RankLoad load{.num_requests = 0, .num_tokens = 0};
+  for (size_t i = 0; i < answer.prompts.size(); ++i) {
+    const int n = answer.request.prompts[i].n;
+    load.num_requests += n;
+    load.num_tokens += static_cast<int64_t>(n) * std::ssize(answer.prompts[i]);
+  }
+  return load;
+}
+
+bool same(const RankLoad& a, const RankLoad& b) {
+  return a.takes_requests == b.takes_requests && a.num_requests == b.num_requests &&
+         a.num_tokens == b.num_tokens;
+}
+
+// Why nothing goes on in an epoch that is over.
+Error over(const ClusterView& view) {
+  const std::string why = view.whole() ? view.why : missing(view);
+  return error(ErrorCode::lost_rank, "{}", why.empty() ? "the ranks began anew" : why)
+      .with_fix("ask again after the time in Retry-After");
+}
+
+// All that were asked, and who is told when the last has answered.
+struct Poll {
+  std::mutex mutex;
+  std::vector<PeerAnswer> answers;
+  size_t num_open = 1;  // one is the asker's own
+  std::function<void(std::vector<PeerAnswer>&&)> done;
+
+  void close_one() {
+    {
+      std::lock_guard lock(mutex);
+      if (--num_open > 0) return;
+    }
+    done(std::move(answers));
+  }
+};
+
+class PollSink final : public HttpSink {
+ public:
+  PollSink(std::shared_ptr<Poll> poll, size_t index) : poll_(std::move(poll)), index_(index) {}
+  bool head(int status, HttpHeaders&&) override {
+    status_ = status;
+    return true;
+  }
+  bool body(std::string_view piece) override {
+    body_ += piece;
+    return body_.size() <= kPeerAnswerMax;
+  }
+  void end(HttpEnd how, const std::string& why) override {
+    {
+      std::lock_guard lock(poll_->mutex);
+      PeerAnswer& answer = poll_->answers[index_];
+      if (how == HttpEnd::whole) {
+        answer.status = status_;
+        answer.body = std::move(body_);
+      } else {
+        answer.why = why.empty() ? "the question was given up" : why;
+      }
+    }
+    poll_->close_one();
+  }
+
+ private:
+  const std::shared_ptr<Poll> poll_;
+  const size_t index_;
+  int status_ = 0;
+  std::string body_;
+};
+
+}  // namespace
+
+std::string complaint_of(const PeerAnswer& peer) {
+  const Json said = Json::parse(peer.body, nullptr, false);
+  std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
+  if (peer.status != 0 && said.is_object() && said.contains("error"))
+    why = said["error"].value("message", why);
+  return fmt::format("{}: {}", peer.name, why);
+}
+
+FrontDoor::FrontDoor(Parts parts)
+    : parts_(std::move(parts)),
+      router_(parts_.cluster->self().num_ranks,
+              {.policy = parts_.routing, .block_tokens = kRoutingBlockTokens}),
+      told_(static_cast<size_t>(parts_.cluster->self().num_ranks)),
+      avoid_until_(told_.size()),
+      counts_{.up = std::vector<bool>(told_.size()),
+              .forwarded = std::vector<uint64_t>(told_.size()),
+              .failed = std::vector<uint64_t>(told_.size())} {
+  refresh();
+  client_ = std::make_unique<HttpClient>(
+      HttpClient::Options{.max_calls = parts_.max_forwards, .on_tick = [this] { look(); }});
+}
+
+FrontDoor::~FrontDoor() {
+  stop();
+}
+
+void FrontDoor::open(const HostPort& own) {
+  auto book = std::make_unique<PeerBook>(*parts_.cluster, own);
+  std::lock_guard lock(mutex_);
+  HOCKET_CHECK(book_ == nullptr);
+  book_ = std::move(book);
+}
+
+void FrontDoor::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
+                      Answer answer) {
+  {
+    std::unique_lock lock(mutex_);
+    refresh();
+    const auto rank = choose(answer);
+    const auto story = answer.story;
+    if (!rank) {
+      lock.unlock();
+      if (story) story->failed(rank.error());
+      respond_error(*exchange, rank.error());
+      return;
+    }
+    if (*rank != this->rank()) {
+      if (send(*rank, request, exchange, std::move(answer))) return;
+      lock.unlock();
+      if (story) story->failed(error(ErrorCode::queue_full, "too many are with other ranks"));
+      refuse_more(*exchange);
+      return;
+    }
+  }
+  parts_.reply->begin(exchange, std::move(answer));
+}
+
+void FrontDoor::refuse_more(HttpExchange& exchange) const {
+  respond_error(exchange, error(ErrorCode::queue_full, "{} requests are with other ranks",
+                                client_->num_calls())
+                              .with_fix("try again after the time in Retry-After"));
+}
+
+bool FrontDoor::pass_on(int rank, const HttpRequest& request,
+                        const std::shared_ptr<HttpExchange>& exchange) {
+  std::unique_lock lock(mutex_);
+  refresh();
+  if (rank < 0 || rank >= std::ssize(told_) || rank == this->rank()) return false;
+  if (!view_.whole() || !address(rank)) {
+    const Error why = over(view_);
+    lock.unlock();
+    respond_error(*exchange, why);
+  } else if (!send(rank, request, exchange, std::nullopt)) {
+    lock.unlock();
+    refuse_more(*exchange);
+  }
+  return true;
+}
+
+Result<int> FrontDoor::choose(const Answer& answer) {
+  if (!view_.whole()) return fail(over(view_));
+  const CacheNamespace name = cache_namespace_of(
+      {.adapter = {}, .salt = answer.request.cache_salt, .extra_key = answer.request.extra_key});
+  return router_.choose(name, answer.prompts.front(), loads());
+}
+
+// A request counts here until its rank tells of it: until another load came, and not a moment ago.
+std::vector<RankLoad> FrontDoor::loads() {
+  std::vector<RankLoad> loads = parts_.generator->loads();
+  loads.resize(told_.size());
+  const TimePoint now = RealClock().now();
+  std::vector<bool> news(loads.size());
+  for (size_t r = 0; r < loads.size(); ++r) {
+    news[r] = !same(loads[r], told_[r]);
+    told_[r] = loads[r];
+    if (static_cast<int>(r) == rank()) continue;
+    if (!address(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
+  }
+  for (auto& [ticket, forward] : forwards_) {
+    const auto r = static_cast<size_t>(forward.rank);
+    if (news[r] && now - forward.since >= kTellsLate) forward.heard = true;
+    if (forward.heard) continue;
+    loads[r].num_requests += forward.load.num_requests;
+    loads[r].num_tokens += forward.load.num_tokens;
+  }
+  return loads;
+}
+
+std::optional<SocketAddress> FrontDoor::address(int rank) const {
+  return book_ ? book_->address(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
+}
+
+HttpCall FrontDoor::call_to(const SocketAddress& to, const HttpRequest& asked) const {
+  HttpCall call{.to = to, .target = asked.path};
+  if (!asked.query.empty()) call.target += "?" + asked.query;
+  call.body = asked.body;
+  call.headers = {{"X-Hocket-Via", fmt::format("rank {}", rank())}};
+  if (!parts_.key.empty()) call.headers.emplace_back("Authorization", "Bearer " + parts_.key);
+  if (asked.principal != nullptr)
+    std::ranges::move(principal_headers(*asked.principal), std::back_inserter(call.headers));
+  return call;
+}
+
+bool FrontDoor::send(int rank, const HttpRequest& request,
+                     const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
+  const auto to = address(rank);
+  HOCKET_CHECK(to.has_value());
+  HttpCall call = call_to(*to, request);
+  call.method = request.method;
+  call.headers.emplace_back("Content-Type", "application/json");
+  call.headers.emplace_back(
+      kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "")));
+  for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
+    if (const auto value = request.header(name); !value.empty())
+      call.headers.emplace_back(name, value);
+
+  const auto story = answer ? answer->story : nullptr;
+  add_trace(request, story.get(), call.headers);
+  const RankLoad load = answer ? load_of(*answer) : RankLoad{.num_requests = 0, .num_tokens = 0};
+  const uint64_t ticket = ++last_ticket_;
+  auto relay = std::make_shared<Relay>(
+      exchange, name_of(view_.members[static_cast<size_t>(rank)].identity),
+      [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
+  const uint64_t id = client_->start(std::move(call), relay);
+  if (id == 0) return false;
+  if (story) story->handed_on(name_of(view_.members[static_cast<size_t>(rank)].identity));
+  forwards_.emplace(ticket, Forward{.rank = rank,
+                                    .epoch = view_.epoch,
+                                    .call = id,
+                                    .relay = std::move(relay),
+                                    .answer = std::move(answer),
+                                    .load = load,
+                                    .since = RealClock().now()});
+  ++counts_.forwarded[static_cast<size_t>(rank)];
+  exchange->on_close([this, id] { client_->cancel(id); });
+  return true;
+}
+
+void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
+  std::unique_lock lock(mutex_);
+  const auto found = forwards_.find(ticket);
+  HOCKET_CHECK(found != forwards_.end());
+  const int rank = found->second.rank;
+  const auto index = static_cast<size_t>(rank);
+  if (how == RelayEnd::failed || how == RelayEnd::refused) {
+    ++counts_.failed[index];
+    log::debug("forward: rank {} {}{}{}", rank,
+               how == RelayEnd::failed ? "broke off an answer" : "took no request, this one does",
+               why.empty() ? "" : ": ", why);
+  }
+  if (found->second.answer) tell_relayed(how, *found->second.relay, *found->second.answer);
+  if (how == RelayEnd::refused) {
+    avoid_until_[index] = RealClock().now() + kAvoid;
+    if (!why.empty() && book_) book_->forget(rank);
+    const auto exchange = found->second.relay->exchange();
+    std::optional<Answer> answer = std::move(found->second.answer);
+    lock.unlock();
+    if (answer)
+      parts_.reply->begin(exchange, *std::move(answer));
+    else
+      respond_error(*exchange, error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
+    lock.lock();
+  }
+  forwards_.erase(ticket);
+}
+
+// Who is there has changed: what was begun under another epoch is over.   mutex_ is held.
+void FrontDoor::refresh() {
+  const uint64_t changes = parts_.cluster->num_changes();
+  if (changes == num_changes_) return;
+  num_changes_ = changes;
+  const uint32_t epoch = view_.epoch;
+  view_ = parts_.cluster->view();
+  counts_.epoch = view_.epoch;
+  for (size_t r = 0; r < view_.members.size(); ++r) {
+    const bool up = view_.members[r].presence == Presence::in;
+    if (counts_.up[r] && !up) ++counts_.num_lost;
+    counts_.up[r] = up;
+  }
+  if (view_.epoch != epoch) {  // ranks begin it with empty caches
+    for (size_t r = 0; r < told_.size(); ++r) router_.forget(static_cast<int>(r));
+    std::ranges::fill(avoid_until_, TimePoint{});
+  }
+  if (forwards_.empty() || (view_.whole() && view_.epoch == epoch)) return;
+  const Error why = over(view_);
+  log::warning("forward: {} requests that other ranks had are over: {}", forwards_.size(),
+               why.message);
+  give_up_all(why);
+}
+
+void FrontDoor::give_up_all(const Error& why) {
+  for (const auto& [ticket, forward] : forwards_) {
+    forward.relay->give_up(why);
+    client_->cancel(forward.call);
+  }
+}
+
+void FrontDoor::look() {
+  std::lock_guard lock(mutex_);
+  refresh();
+}
+
+void FrontDoor::ask_all(const HttpRequest& asked,
+                        std::function<void(std::vector<PeerAnswer>&&)> done) {
+  auto poll = std::make_shared<Poll>();
+  poll->done = std::move(done);
+  std::vector<std::optional<SocketAddress>> to;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Member& member : view_.members) {
+      if (member.identity.rank == rank()) continue;
+      const bool there = member.presence == Presence::in;
+      to.push_back(there ? address(member.identity.rank) : std::nullopt);
+      poll->answers.push_back(
+          {.name = name_of(member.identity),
+           .why = there ? "where it takes requests is not known yet" : "it is not there"});
+    }
+  }
+  poll->num_open += to.size();
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i]) {
+      HttpCall call = call_to(*to[i], asked);
+      call.headers.emplace_back("Content-Type", "application/json");
+      call.most = kAskAllPatience;
+      if (client_->start(std::move(call), std::make_shared<PollSink>(poll, i)) != 0) continue;
+      std::lock_guard lock(poll->mutex);
+      poll->answers[i].why = "too many requests are with other ranks";
+    }
+    poll->close_one();
+  }
+  poll->close_one();
+}
+
+void FrontDoor::forget_prefixes() {
+  std::lock_guard lock(mutex_);
+  for (size_t r = 0; r < told_.size(); ++r) router_.forget(static_cast<int>(r));
+}
+
+size_t FrontDoor::num_forwards() const {
+  std::lock_guard lock(mutex_);
+  return forwards_.size();
+}
+
+ClusterCounts FrontDoor::counts() const {
+  std::lock_guard lock(mutex_);
+  ClusterCounts counts = counts_;
+  counts.rank = rank();
+  counts.num_forwards = forwards_.size();
+  return counts;
+}
+
+Json FrontDoor::describe() const {
+  std::lock_guard lock(mutex_);
+  Json peers = Json::array();
+  for (const Member& member : view_.members) {
+    const auto to = address(member.identity.rank);
+    peers.push_back({{"rank", member.identity.rank},
+                     {"host", member.identity.host},
+                     {"there", member.presence == Presence::in},
+                     {"address", to ? Json(to->text()) : Json()}});
+  }
+  return {{"rank", rank()}, {"epoch", view_.epoch}, {"peers", std::move(peers)}};
+}
+
+void FrontDoor::cut_off() {
+  std::lock_guard lock(mutex_);
+  give_up_all(error(ErrorCode::shutting_down, "the server is shutting down"));
+}
+
+void FrontDoor::stop() {
+  cut_off();
+  client_->stop();
+  std::unique_lock lock(mutex_);
+  const auto book = std::move(book_);
+  lock.unlock();
+}
+
+}  // namespace hocket

@@ -1,0 +1,106 @@
+#include "server/ranks/peer_book.h"
+
+#include <pthread.h>
+
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kLook = std::chrono::milliseconds(100);
+constexpr Duration kAskAgain = std::chrono::milliseconds(500);  // for an address that is not there
+
+std::string key_of(int rank) {
+  return fmt::format("http/{}", rank);
+}
+
+// Errors: bad_value; io, of a name that is unknown here.
+Result<SocketAddress> parse_entry(std::string_view text, std::string_view boot_id) {
+  const size_t space = text.find(' ');
+  if (space == std::string_view::npos || text.substr(0, space) != boot_id)
+    return fail(ErrorCode::not_found, "it has not said yet where it takes requests");
+  HOCKET_TRY(const HostPort place, parse_host_port(text.substr(space + 1)));
+  HOCKET_TRY(const auto addresses, resolve(place));
+  return addresses.front();
+}
+
+}  // namespace
+
+PeerBook::PeerBook(ControlPlane& cluster, const HostPort& own)
+    : cluster_(cluster),
+      own_(fmt::format("{} {}", cluster.self().boot_id, to_text(own))),
+      entries_(static_cast<size_t>(cluster.self().num_ranks)) {
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "peers");
+}
+
+PeerBook::~PeerBook() {
+  stop();
+}
+
+void PeerBook::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(stopping_, true)) return;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::optional<SocketAddress> PeerBook::address(const Identity& peer) const {
+  std::lock_guard lock(mutex_);
+  const Entry& entry = entries_[static_cast<size_t>(peer.rank)];
+  return entry.boot_id == peer.boot_id ? entry.address : std::nullopt;
+}
+
+void PeerBook::forget(int rank) {
+  std::lock_guard lock(mutex_);
+  entries_[static_cast<size_t>(rank)].address.reset();
+}
+
+void PeerBook::run() {
+  uint64_t told = 0;  // the change after which this rank said its address; 0: not yet
+  uint64_t seen = 0;  // that `view` is of
+  ClusterView view;
+  for (;;) {
+    const uint64_t changes = cluster_.num_changes();
+    if (changes != told && publish()) told = changes;
+    if (changes != seen) view = cluster_.view(), seen = changes;
+    for (size_t rank = 0; rank < view.members.size(); ++rank)
+      if (static_cast<int>(rank) != cluster_.self().rank &&
+          view.members[rank].presence == Presence::in)
+        look_up(static_cast<int>(rank), view.members[rank].identity);
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, kLook, [this] { return stopping_; })) return;
+  }
+}
+
+bool PeerBook::publish() {
+  const auto said = cluster_.set(key_of(cluster_.self().rank), own_);
+  if (!said) log::debug("peers: not published why=\"{}\"", said.error().message);
+  return said.has_value();
+}
+
+void PeerBook::look_up(int rank, const Identity& identity) {
+  {
+    std::lock_guard lock(mutex_);
+    Entry& entry = entries_[static_cast<size_t>(rank)];
+    if (entry.boot_id != identity.boot_id) entry = {.boot_id = identity.boot_id};
+    const TimePoint now = RealClock().now();
+    if (stopping_ || entry.address || now - entry.asked < kAskAgain) return;
+    entry.asked = now;
+  }
+  const auto said = cluster_.get(key_of(rank));
+  if (!said) return;  // not there yet, or rank 0 is not
+  const auto address = parse_entry(*said, identity.boot_id);
+  if (!address) {
+    if (address.error().code != ErrorCode::not_found)
+      log::warning("peers: {} takes requests at '{}', which is no use here: {}", name_of(identity),
+                   *said, address.error().message);
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  entries_[static_cast<size_t>(rank)].address = *address;
+}
+
+}  // namespace hocket

@@ -1,0 +1,101 @@
+#include "server/ranks/relay.h"
+
+#include <utility>
+
+#include "server/error_map.h"
+#include "server/protocol/json_body.h"
+#include "server/wire/request_target.h"
+
+namespace hocket {
+namespace {
+
+constexpr const char* kAskAgain = "ask again after the time in Retry-After";
+
+bool goes_on(std::string_view name) {
+  for (const std::string_view kept : {"retry-after", "cache-control"})
+    if (same_name(name, kept)) return true;
+  return name.size() > 2 && same_name(name.substr(0, 2), "x-");
+}
+
+bool says_shutting_down(std::string_view body) {
+  const Json json = Json::parse(body, nullptr, false);
+  return json.is_object() && json.contains("error") && json["error"].is_object() &&
+         json["error"].value("code", "") == error_slug(ErrorCode::shutting_down);
+}
+
+}  // namespace
+
+Relay::Relay(std::shared_ptr<HttpExchange> exchange, std::string from,
+             std::function<void(RelayEnd, const std::string&)> ended)
+    : exchange_(std::move(exchange)), from_(std::move(from)), ended_(std::move(ended)) {}
+
+void Relay::give_up(const Error& why) {
+  std::lock_guard lock(mutex_);
+  if (!why_) why_ = why;
+}
+
+bool Relay::head(int status, HttpHeaders&& headers) {
+  status_ = status;
+  for (auto& [name, value] : headers) {
+    if (same_name(name, "content-type"))
+      type_ = value;
+    else if (goes_on(name))
+      kept_.emplace_back(std::move(name), std::move(value));
+  }
+  streaming_ = status == 200 && type_.starts_with("text/event-stream");
+  return !streaming_ || exchange_->start_stream(type_, kept_);
+}
+
+bool Relay::body(std::string_view piece) {
+  held_ += piece;
+  if (!streaming_) return held_.size() <= kWholeMax;
+  const size_t end = held_.rfind("\n\n");
+  if (end == std::string::npos) return held_.size() <= kEventMax;
+  const bool taken = exchange_->write(std::string_view(held_).substr(0, end + 2));
+  held_.erase(0, end + 2);
+  return taken;
+}
+
+void Relay::end(HttpEnd how, const std::string& why) {
+  const RelayEnd ended = exchange_->is_closed() ? RelayEnd::left : finish(how, why);
+  std::exchange(ended_, nullptr)(ended, why);
+}
+
+RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
+  switch (how) {
+    case HttpEnd::whole:
+      return deliver();
+    case HttpEnd::not_connected:
+      return RelayEnd::refused;
+    case HttpEnd::broken:
+      return fail_with(
+          error(ErrorCode::lost_rank, "{} ended before its answer was whole: {}", from_, why)
+              .with_fix(kAskAgain));
+    case HttpEnd::cancelled:
+      break;
+  }
+  std::unique_lock lock(mutex_);
+  const Error given =
+      why_ ? *why_
+           : error(ErrorCode::internal, "{} answers with more than {} bytes {}", from_,
+                   streaming_ ? kEventMax : kWholeMax, streaming_ ? "in one event" : "at once");
+  lock.unlock();
+  return fail_with(given);
+}
+
+RelayEnd Relay::deliver() {
+  if (streaming_) return exchange_->finish() ? RelayEnd::answered : RelayEnd::left;
+  if (status_ == 503 && says_shutting_down(held_)) return RelayEnd::refused;
+  if (status_ == 401)
+    return fail_with(error(ErrorCode::internal, "{} does not take this rank's key", from_)
+                         .with_fix("give all ranks the same --cluster-token-file"));
+  return exchange_->respond(status_, type_, held_, kept_) ? RelayEnd::answered : RelayEnd::left;
+}
+
+RelayEnd Relay::fail_with(const Error& why) {
+  if (!streaming_) return respond_error(*exchange_, why) ? RelayEnd::failed : RelayEnd::left;
+  const std::string last = error_events(why, exchange_->error_form());
+  return exchange_->write(last) && exchange_->finish() ? RelayEnd::failed : RelayEnd::left;
+}
+
+}  // namespace hocket

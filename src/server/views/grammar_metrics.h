@@ -1,0 +1,11 @@
+// What structured output costs, for /metrics.
+#pragma once
+
+#include "engine/grammar/grammar_stats.h"
+#include "server/views/metric_snapshot.h"
+
+namespace hocket {
+
+void add_grammars(MetricSnapshot& out, const GrammarStats& grammars);
+
+}  // namespace hocket

@@ -1,0 +1,99 @@
+#include "server/views/profile.h"
+
+#include <algorithm>
+#include <array>
+
+namespace hocket {
+namespace {
+
+// What says how torch's profiler is to work; there is none here.
+constexpr std::array<std::string_view, 8> kForTorch = {
+    "activities",     "with_stack",     "record_shapes",  "profile_by_stage",
+    "merge_profiles", "profile_prefix", "profile_stages", "profile_memory"};
+
+constexpr size_t kMostIdChars = 64;
+
+Result<void> check_profiler(const Profiler* profiler) {
+  if (profiler == nullptr)
+    return fail(error(ErrorCode::invalid_request,
+                      "steps cannot be profiled while their scheduling overlaps them")
+                    .with_fix("start the server with --disable-overlap-schedule"));
+  return {};
+}
+
+bool is_plain(std::string_view id) {
+  const auto fits = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  return id.size() <= kMostIdChars && !id.starts_with('.') && std::ranges::all_of(id, fits);
+}
+
+struct Asked {
+  Profiler::Start start;
+  std::vector<std::string> ignored;
+};
+
+Result<Asked> parse_start(const Json& json) {
+  Asked asked;
+  Profiler::Start& start = asked.start;
+  Fields fields(json);
+  fields.read("output_dir", start.dir);
+  fields.read("num_steps", start.num_steps, 1, Profiler::kMostSteps);
+  uint64_t start_step = 0;
+  if (fields.read("start_step", start_step, 0, int64_t{1} << 53)) start.start_step = start_step;
+  if (fields.read("profile_id", start.id) && !is_plain(start.id))
+    fields.fail_field("profile_id",
+                      fmt::format("profile_id names files: up to {} letters, digits, '-', '_' and "
+                                  "'.', which does not come first",
+                                  kMostIdChars));
+  for (const std::string_view name : kForTorch)
+    if (const Json* value = fields.get(name); value != nullptr && *value != false)
+      asked.ignored.emplace_back(name);
+  return fields.finish_with(std::move(asked));
+}
+
+Json json_of(const Profiler::Status& status) {
+  Json out = {{"profiling", status.running}, {"files", Json::array({status.file})}};
+  if (!status.running) out["num_steps"] = status.num_steps;
+  return out;
+}
+
+}  // namespace
+
+Result<BegunProfile> start_profile(Profiler* profiler, std::string_view body) {
+  HOCKET_TRY_VOID(check_profiler(profiler));
+  Json json = Json::object();
+  if (!body.empty()) {
+    HOCKET_TRY(json, parse_json_object(body));
+  }
+  HOCKET_TRY(Asked asked, parse_start(json));
+  if (asked.start.id.empty()) asked.start.id = Profiler::fresh_id();
+  HOCKET_TRY(const Profiler::Status status, profiler->start(asked.start));
+  BegunProfile begun{.answer = json_of(status)};
+  begun.answer["num_steps"] =
+      asked.start.num_steps > 0 ? Json(asked.start.num_steps) : Json(nullptr);
+  if (!asked.ignored.empty()) begun.answer["ignored"] = asked.ignored;
+  json["profile_id"] = asked.start.id;
+  begun.others = to_text(json);
+  return begun;
+}
+
+Result<Json> stop_profile(Profiler* profiler) {
+  HOCKET_TRY_VOID(check_profiler(profiler));
+  HOCKET_TRY(const Profiler::Status status, profiler->stop());
+  return json_of(status);
+}
+
+Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there) {
+  for (const PeerAnswer& peer : there) {
+    const Json said = Json::parse(peer.body, nullptr, false);
+    if (peer.status == 200 && said.is_object() && said.contains("files"))
+      for (const Json& file : said["files"]) here["files"].push_back(file);
+    else
+      here["failed"].push_back(complaint_of(peer));
+  }
+  return here;
+}
+
+}  // namespace hocket

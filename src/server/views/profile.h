@@ -1,0 +1,28 @@
+// /start_profile and /stop_profile, as SGLang's: the next steps of all ranks as files for Perfetto,
+// chrome://tracing and `hocket trace`.   Thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/watch/profile.h"
+#include "server/protocol/json_body.h"
+#include "server/ranks/front_door.h"
+
+namespace hocket {
+
+struct BegunProfile {
+  Json answer;         // {"profiling", "files", "num_steps", "ignored"}
+  std::string others;  // the body for other ranks, so that files are called alike
+};
+// profiler: null where nothing can be profiled. Errors: those of Profiler; of a body, as
+// json_body.h.
+Result<BegunProfile> start_profile(Profiler* profiler, std::string_view body);
+// Waits until the file is written, a fraction of a second.
+Result<Json> stop_profile(Profiler* profiler);
+
+// Of this rank and those in other processes: all files, and who has failed.
+Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there);
+
+}  // namespace hocket

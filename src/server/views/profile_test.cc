@@ -1,0 +1,90 @@
+// What callers of the profile endpoints are told, without a model.
+#include "server/views/profile.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+namespace hocket {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ProfileEndpoints : public ::testing::Test {
+ protected:
+  ProfileEndpoints()
+      : dir_(fmt::format("{}hocket-endpoint-{}", ::testing::TempDir(),
+                         ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(dir_);
+  }
+  ~ProfileEndpoints() override { std::filesystem::remove_all(dir_); }
+
+  Json start(Json body) {
+    body["output_dir"] = dir_;
+    const auto begun = start_profile(&profiler_, to_text(body));
+    EXPECT_TRUE(begun.has_value()) << begun.error().message;
+    if (!begun) return {};
+    others_ = Json::parse(begun->others);
+    return begun->answer;
+  }
+  std::string refused(std::string_view body) {
+    const auto answer = start_profile(&profiler_, body);
+    return answer ? "started" : answer.error().param + ": " + answer.error().message;
+  }
+
+  const std::string dir_;
+  Json others_;
+  Profiler profiler_{{.spans_per_step = 10}};
+};
+
+TEST_F(ProfileEndpoints, TheAnswerSaysWhereTheFileWillBeAndWhatIsIgnored) {
+  const Json begun = start({{"num_steps", 5},
+                            {"start_step", 3},
+                            {"profile_id", "x"},
+                            {"activities", {"CPU", "GPU"}},
+                            {"with_stack", false}});
+  EXPECT_EQ(begun, (Json{{"profiling", true},
+                         {"files", {dir_ + "/x-rank0.trace.json"}},
+                         {"num_steps", 5},
+                         {"ignored", {"activities"}}}));
+  EXPECT_THAT(refused("{}"), HasSubstr("a profile runs already"));
+  const auto done = stop_profile(&profiler_);
+  ASSERT_TRUE(done.has_value()) << done.error().message;
+  EXPECT_EQ(*done, (Json{{"profiling", false}, {"files", begun["files"]}, {"num_steps", 0}}));
+  EXPECT_TRUE(std::filesystem::exists(begun["files"][0].get<std::string>()));
+  EXPECT_THAT(stop_profile(&profiler_).error().message, HasSubstr("no profile runs"));
+}
+
+TEST_F(ProfileEndpoints, OtherRanksGetTheSameName) {
+  const Json begun = start(Json::object());
+  EXPECT_EQ(begun["num_steps"], nullptr);
+  const std::string file = begun["files"][0];
+  EXPECT_EQ(file,
+            fmt::format("{}/{}-rank0.trace.json", dir_, others_["profile_id"].get<std::string>()));
+  EXPECT_EQ(others_["output_dir"], dir_);
+}
+
+TEST_F(ProfileEndpoints, RefusesWithTheField) {
+  EXPECT_EQ(refused(R"({"num_steps": 0})"),
+            "num_steps: num_steps must be between 1 and 10000, not 0");
+  EXPECT_THAT(refused(R"({"profile_id": "../x"})"), HasSubstr("profile_id names files"));
+  EXPECT_THAT(refused(R"({"profile_id": ".x"})"), HasSubstr("profile_id names files"));
+  EXPECT_THAT(refused(R"({"output_dir": "/proc/x"})"),
+              HasSubstr("output_dir: cannot write profiles to /proc/x: "));
+  EXPECT_THAT(refused(R"({"output_dirs": "x"})"), HasSubstr("output_dirs"));
+  EXPECT_THAT(start_profile(nullptr, "").error().message, HasSubstr("steps cannot be profiled"));
+}
+
+TEST(ProfiledTogether, AllFilesAndWhoHasFailed) {
+  const auto all = profiled_together(
+      {{"profiling", true}, {"files", {"/tmp/a-rank0"}}},
+      {{.name = "rank 1 (h)", .status = 200, .body = R"({"files": ["/tmp/a-rank1"]})"},
+       {.name = "rank 2 (h)", .status = 0, .why = "it is not there"}});
+  ASSERT_TRUE(all.has_value());
+  EXPECT_THAT((*all)["files"], ElementsAre("/tmp/a-rank0", "/tmp/a-rank1"));
+  EXPECT_THAT((*all)["failed"], ElementsAre("rank 2 (h): it is not there"));
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,368 @@
+#include "server/wire/http_client.h"
+
+// As in http_core.h, before any of Asio.
+#ifdef __SANITIZE_THREAD__
+#define BOOST_ASIO_DISABLE_FENCED_BLOCK
+#endif
+
+// g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+#include "server/wire/http_exchange.h"
+
+namespace hocket {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using Code = boost::system::error_code;
+using Parser = http::response_parser<http::buffer_body>;
+
+constexpr size_t kPiece = 64 << 10;
+constexpr uint32_t kMaxHead = 16 << 10;
+
+auto into(Code& code) {
+  return asio::redirect_error(asio::use_awaitable, code);
+}
+
+tcp::endpoint endpoint_of(const SocketAddress& address) {
+  tcp::endpoint endpoint;
+  endpoint.resize(address.length);
+  std::memcpy(endpoint.data(), &address.storage, address.length);
+  return endpoint;
+}
+
+std::string head_of(const HttpCall& call) {
+  std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n",
+                                 call.method, call.target, call.to.text(), call.body.size());
+  for (const auto& [name, value] : call.headers) append_header(head, name, value);
+  return head += "\r\n";
+}
+
+// One call, from start() to its end. On the thread.
+struct Call {
+  Call(uint64_t number, HttpCall&& asked, std::shared_ptr<HttpSink>&& taker,
+       asio::io_context& context)
+      : id(number),
+        what(std::move(asked)),
+        sink(std::move(taker)),
+        socket(context),
+        deadline(context),
+        whole_deadline(context) {}
+
+  void cut() {
+    Code ignored;
+    socket.close(ignored);
+  }
+
+  const uint64_t id;
+  HttpCall what;
+  const std::shared_ptr<HttpSink> sink;
+  tcp::socket socket;
+  asio::steady_timer deadline;        // of the operation that runs
+  asio::steady_timer whole_deadline;  // of all of it
+  uint64_t turn = 0;                  // of deadline: older ones mean nothing
+  bool cancelled = false;
+  std::string timed_out;  // what took too long
+  std::string why;
+};
+using CallPtr = std::shared_ptr<Call>;
+
+// The operation that runs is given up after `limit`.
+void arm(const CallPtr& call, Duration limit, const char* what) {
+  call->deadline.expires_after(limit);
+  call->deadline.async_wait([call, what, turn = ++call->turn](Code code) {
+    if (code || turn != call->turn) return;
+    call->timed_out = what;
+    call->cut();
+  });
+}
+void disarm(const CallPtr& call) {
+  ++call->turn;
+  call->deadline.cancel();
+}
+
+}  // namespace
+
+struct HttpClient::State {
+  struct Kept {
+    tcp::socket socket;
+    TimePoint since;
+  };
+
+  asio::awaitable<bool> connect(CallPtr call);
+  asio::awaitable<bool> send(CallPtr call);
+  asio::awaitable<HttpEnd> receive(CallPtr call, bool& stale);
+  asio::awaitable<HttpEnd> attempt(CallPtr call);
+  asio::awaitable<void> run(CallPtr call);
+  bool take_kept(Call& call);
+  void keep(Call& call);
+  void tick();
+  void end_all();
+
+  Options options;
+  asio::io_context context{1};
+  std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
+  asio::steady_timer ticker{context};
+  std::unordered_map<uint64_t, CallPtr> calls;
+  std::map<tcp::endpoint, std::deque<Kept>> kept;  // by address, the oldest first
+  bool ending = false;
+
+  std::mutex mutex;  // of the next three
+  bool stopped = false;
+  uint64_t last_id = 0;
+  int64_t body_bytes = 0;
+  std::atomic<size_t> num_calls{0};
+  std::atomic<uint64_t> num_connections{0};
+  std::thread thread;
+};
+
+asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
+  Code code;
+  const tcp::endpoint endpoint = endpoint_of(call->what.to);
+  call->socket = tcp::socket(context);
+  arm(call, options.connect_timeout, "the connection");
+  co_await call->socket.async_connect(endpoint, into(code));
+  disarm(call);
+  if (!code) {
+    call->socket.set_option(tcp::no_delay(true), code);
+    ++num_connections;
+    co_return true;
+  }
+  call->why = call->timed_out.empty()
+                  ? code.message()
+                  : fmt::format("no answer within {:g} s", to_seconds(options.connect_timeout));
+  co_return false;
+}
+
+asio::awaitable<bool> HttpClient::State::send(CallPtr call) {
+  const std::string head = head_of(call->what);
+  Code code;
+  for (std::string_view rest : {std::string_view(head), std::string_view(call->what.body)}) {
+    while (!rest.empty() && !code) {
+      const std::string_view piece = rest.substr(0, kPiece);
+      arm(call, options.write_timeout, "sending the request");
+      co_await asio::async_write(call->socket, asio::buffer(piece), into(code));
+      disarm(call);
+      rest.remove_prefix(piece.size());
+    }
+  }
+  if (code) call->why = code.message();
+  co_return !code;
+}
+
+// stale: the connection had ended before the first byte.
+asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
+  boost::beast::flat_buffer buffer;
+  Parser parser;
+  parser.header_limit(kMaxHead);
+  parser.body_limit(boost::none);
+  parser.eager(true);
+  Code code;
+  co_await http::async_read_header(call->socket, buffer, parser, into(code));
+  if (code) {
+    stale = !parser.got_some() && call->timed_out.empty();
+    call->why = code.message();
+    co_return HttpEnd::broken;
+  }
+  HttpHeaders headers;
+  for (const auto& field : parser.get()) headers.emplace_back(field.name_string(), field.value());
+  if (call->cancelled ||
+      !call->sink->head(static_cast<int>(parser.get().result_int()), std::move(headers)))
+    co_return HttpEnd::cancelled;
+  std::string piece(kPiece, '\0');
+  while (!parser.is_done()) {
+    auto& body = parser.get().body();
+    body.data = piece.data();
+    body.size = piece.size();
+    body.more = true;
+    co_await http::async_read_some(call->socket, buffer, parser, into(code));
+    if (code == http::error::need_buffer) code = {};
+    const size_t num_bytes = piece.size() - parser.get().body().size;
+    if (call->cancelled) co_return HttpEnd::cancelled;
+    if (num_bytes > 0 && !call->sink->body(std::string_view(piece).substr(0, num_bytes)))
+      co_return HttpEnd::cancelled;
+    if (code) {
+      call->why = code.message();
+      co_return HttpEnd::broken;
+    }
+  }
+  if (parser.keep_alive() && buffer.size() == 0) keep(*call);
+  co_return HttpEnd::whole;
+}
+
+asio::awaitable<HttpEnd> HttpClient::State::attempt(CallPtr call) {
+  const bool old = take_kept(*call);
+  for (bool again = false;; again = true) {
+    if (!old || again) {
+      const bool connected = co_await connect(call);
+      if (!connected) co_return HttpEnd::not_connected;
+    }
+    bool stale = false;
+    HttpEnd end = HttpEnd::broken;
+    const bool sent = co_await send(call);
+    // A peer that refuses a long body may have said why before it closed.
+    if (sent || !call->cancelled) end = co_await receive(call, stale);
+    if (end == HttpEnd::broken && stale && old && !again && !call->cancelled) {
+      call->why.clear();
+      continue;
+    }
+    co_return end;
+  }
+}
+
+asio::awaitable<void> HttpClient::State::run(CallPtr call) {
+  if (call->what.most > Duration{}) {
+    call->whole_deadline.expires_after(call->what.most);
+    call->whole_deadline.async_wait([call](Code code) {
+      if (code) return;
+      call->timed_out = "the answer";
+      call->cut();
+    });
+  }
+  HttpEnd end = HttpEnd::cancelled;
+  if (!call->cancelled) end = co_await attempt(call);
+  if (call->cancelled) end = HttpEnd::cancelled;
+  if (end == HttpEnd::broken && !call->timed_out.empty())
+    call->why = fmt::format("{} took too long", call->timed_out);
+  call->whole_deadline.cancel();
+  call->cut();
+  call->sink->end(end, call->why);
+  {
+    std::lock_guard lock(mutex);
+    body_bytes -= static_cast<int64_t>(call->what.body.size());
+  }
+  calls.erase(call->id);
+  --num_calls;
+}
+
+bool HttpClient::State::take_kept(Call& call) {
+  const auto found = kept.find(endpoint_of(call.what.to));
+  if (found == kept.end()) return false;
+  call.socket = std::move(found->second.back().socket);
+  found->second.pop_back();
+  if (found->second.empty()) kept.erase(found);
+  return true;
+}
+
+void HttpClient::State::keep(Call& call) {
+  if (ending) return;
+  std::deque<Kept>& line = kept[endpoint_of(call.what.to)];
+  if (line.size() >= options.max_kept) line.pop_front();
+  line.push_back({.socket = std::move(call.socket), .since = RealClock().now()});
+  call.socket = tcp::socket(context);
+}
+
+void HttpClient::State::tick() {
+  if (ending) return;
+  const TimePoint oldest = RealClock().now() - options.keep;
+  for (auto& [address, line] : kept)
+    while (!line.empty() && line.front().since < oldest) line.pop_front();
+  std::erase_if(kept, [](const auto& line) { return line.second.empty(); });
+  if (options.on_tick) options.on_tick();
+  ticker.expires_after(options.tick);
+  ticker.async_wait([this](Code code) {
+    if (!code) tick();
+  });
+}
+
+void HttpClient::State::end_all() {
+  ending = true;
+  for (const auto& [id, call] : calls) {
+    call->cancelled = true;
+    call->cut();
+  }
+  kept.clear();
+  ticker.cancel();
+  work.reset();
+}
+
+HttpClient::HttpClient(Options options) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.options = std::move(options);
+  s.work.emplace(s.context.get_executor());
+  asio::post(s.context, [&s] { s.tick(); });
+  s.thread = std::thread([&s] {
+    pthread_setname_np(pthread_self(), s.options.thread_name.c_str());
+    s.context.run();
+  });
+}
+
+HttpClient::~HttpClient() {
+  stop();
+}
+
+uint64_t HttpClient::start(HttpCall call, std::shared_ptr<HttpSink> sink) {
+  State& s = *state_;
+  const auto num_bytes = static_cast<int64_t>(call.body.size());
+  std::lock_guard lock(s.mutex);
+  if (s.stopped || s.num_calls >= s.options.max_calls ||
+      s.body_bytes + num_bytes > s.options.max_body_bytes)
+    return 0;
+  s.body_bytes += num_bytes;
+  ++s.num_calls;
+  const uint64_t id = ++s.last_id;
+  auto made = std::make_shared<Call>(id, std::move(call), std::move(sink), s.context);
+  asio::post(s.context, [&s, made = std::move(made)]() mutable {
+    s.calls.emplace(made->id, made);
+    made->cancelled = s.ending;
+    asio::co_spawn(s.context, s.run(std::move(made)), asio::detached);
+  });
+  return id;
+}
+
+void HttpClient::cancel(uint64_t call) {
+  asio::post(state_->context, [&s = *state_, call] {
+    const auto found = s.calls.find(call);
+    if (found == s.calls.end()) return;
+    found->second->cancelled = true;
+    found->second->cut();
+  });
+}
+
+size_t HttpClient::num_calls() const {
+  return state_->num_calls;
+}
+
+uint64_t HttpClient::num_connections_total() const {
+  return state_->num_connections;
+}
+
+void HttpClient::stop() {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (std::exchange(state_->stopped, true)) return;
+    asio::post(state_->context, [&s = *state_] { s.end_all(); });
+  }
+  state_->thread.join();
+}
+
+}  // namespace hocket

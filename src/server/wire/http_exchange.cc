@@ -1,0 +1,256 @@
+#include "server/wire/http_exchange.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <iterator>
+
+#include "base/check.h"
+#include "server/access/request_meter.h"
+#include "server/error_map.h"
+#include "server/wire/request_target.h"
+
+namespace hocket {
+namespace {
+
+std::string_view reason_phrase(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 204:
+      return "No Content";
+    case 304:
+      return "Not Modified";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "";
+  }
+}
+
+std::string answer_head(const HttpFraming& framing, int status, std::string_view content_type,
+                        const HttpHeaders& extra) {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\n", status, reason_phrase(status));
+  append_header(head, "Date",
+                fmt::format("{:%a, %d %b %Y %H:%M:%S GMT}", fmt::gmtime(std::time(nullptr))));
+  if (!content_type.empty()) append_header(head, "Content-Type", content_type);
+  if (!framing.keep_alive)
+    append_header(head, "Connection", "close");
+  else if (framing.http_1_0)
+    append_header(head, "Connection", "keep-alive");
+  for (const auto& [name, value] : extra) append_header(head, name, value);
+  return head += framing.more;
+}
+
+}  // namespace
+
+void append_header(std::string& out, std::string_view name, std::string_view value) {
+  out.append(name).append(": ");
+  std::copy_if(value.begin(), value.end(), std::back_inserter(out),
+               [](unsigned char c) { return c >= 32 && c != 127; });
+  out += "\r\n";
+}
+
+std::string http_answer(const HttpFraming& framing, int status, std::string_view content_type,
+                        std::string_view body, const HttpHeaders& extra) {
+  std::string answer = answer_head(framing, status, content_type, extra);
+  if (status != 204 && status != 304)
+    append_header(answer, "Content-Length", std::to_string(body.size()));
+  answer += "\r\n";
+  if (!framing.head_only) answer += body;
+  return answer;
+}
+
+std::string_view HttpRequest::header(std::string_view name) const {
+  for (const auto& [key, value] : headers)
+    if (same_name(key, name)) return value;
+  return {};
+}
+
+std::string_view HttpRequest::who() const {
+  return principal == nullptr ? std::string_view("anonymous") : principal->name;
+}
+
+HttpExchange::State::Next HttpExchange::State::take(std::string& batch) {
+  std::lock_guard lock(mutex);
+  woken = false;
+  if (slow || cut) return Next::cut;
+  if (out.empty()) return complete ? Next::done : Next::wait;
+  batch.clear();
+  std::swap(batch, out);
+  unsent = batch.size();
+  return Next::send;
+}
+
+void HttpExchange::State::sent(size_t num_bytes) {
+  std::lock_guard lock(mutex);
+  unsent -= num_bytes;
+}
+
+bool HttpExchange::State::is_cut() {
+  std::lock_guard lock(mutex);
+  return slow || cut;
+}
+
+void HttpExchange::State::ping() {
+  constexpr std::string_view comment = ": ping\n\n";
+  std::lock_guard lock(mutex);
+  if (!streaming || !events || framing.head_only || !out.empty()) return;
+  if (framing.http_1_0)
+    out += comment;
+  else
+    fmt::format_to(std::back_inserter(out), "{:x}\r\n{}\r\n", comment.size(), comment);
+}
+
+void HttpExchange::State::end_meter() {
+  if (meter != nullptr) meter->end();
+}
+
+void HttpExchange::State::leave() {
+  std::function<void()> call;
+  {
+    std::lock_guard lock(mutex);
+    closed = true;
+    call.swap(left);
+    end_meter();
+    if (complete) return;
+  }
+  if (call) call();
+}
+
+HttpExchange::HttpExchange(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+HttpExchange::~HttpExchange() {
+  bool answered;
+  std::function<void()> unused;
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->closed || state_->complete) return;
+    unused.swap(state_->left);
+    answered = state_->status != 0;
+    state_->cut = answered;
+  }
+  if (answered)
+    state_->wake();
+  else
+    respond_error(*this, error(ErrorCode::internal, "the request was dropped without an answer"));
+}
+
+bool HttpExchange::respond(int status, std::string_view content_type, std::string_view body,
+                           const HttpHeaders& extra) {
+  std::string answer = http_answer(state_->framing, status, content_type, body, extra);
+  std::function<void()> unused;  // may hold this exchange: dies without the lock
+  {
+    std::lock_guard lock(state_->mutex);
+    HOCKET_CHECK(state_->status == 0);
+    if (state_->closed) return false;
+    state_->status = status;
+    state_->out = std::move(answer);
+    state_->complete = true;
+    state_->woken = true;
+    unused.swap(state_->left);
+    state_->end_meter();
+  }
+  state_->wake();
+  return true;
+}
+
+bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders& extra) {
+  std::string head = answer_head(state_->framing, 200, content_type, extra);
+  if (!state_->framing.http_1_0) append_header(head, "Transfer-Encoding", "chunked");
+  head += "\r\n";
+  {
+    std::lock_guard lock(state_->mutex);
+    HOCKET_CHECK(state_->status == 0);
+    if (state_->closed) return false;
+    state_->status = 200;
+    state_->out = std::move(head);
+    state_->streaming = true;
+    state_->events = content_type.starts_with("text/event-stream");
+    state_->woken = true;
+  }
+  state_->wake();
+  return true;
+}
+
+bool HttpExchange::write(std::string_view bytes) {
+  bool slow = false;
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->closed) return false;
+    HOCKET_CHECK(state_->streaming);
+    if (bytes.empty() || state_->framing.head_only) return true;
+    if (state_->out.size() + state_->unsent + bytes.size() > state_->max_buffered_bytes) {
+      slow = state_->slow = state_->closed = true;
+    } else {
+      if (!state_->framing.http_1_0)
+        fmt::format_to(std::back_inserter(state_->out), "{:x}\r\n", bytes.size());
+      state_->out += bytes;
+      if (!state_->framing.http_1_0) state_->out += "\r\n";
+      if (std::exchange(state_->woken, true)) return true;
+    }
+  }
+  state_->wake();
+  return !slow;
+}
+
+bool HttpExchange::finish() {
+  std::function<void()> unused;
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->closed) return false;
+    HOCKET_CHECK(state_->streaming);
+    if (!state_->framing.http_1_0 && !state_->framing.head_only) state_->out += "0\r\n\r\n";
+    state_->streaming = false;
+    state_->complete = true;
+    unused.swap(state_->left);
+    state_->end_meter();
+  }
+  state_->wake();
+  return true;
+}
+
+void HttpExchange::on_close(std::function<void()> left) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->complete) return;
+    if (!state_->closed) {
+      state_->left = std::move(left);
+      return;
+    }
+  }
+  left();
+}
+
+ErrorForm HttpExchange::error_form() const {
+  return state_->error_form;
+}
+
+bool HttpExchange::is_closed() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->closed;
+}
+
+}  // namespace hocket

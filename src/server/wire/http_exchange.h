@@ -1,0 +1,66 @@
+// What an exchange's holders and its connection share: the bytes on their way out, and how it ends.
+// Inside of http.h and http_client.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "server/wire/http.h"
+
+namespace hocket {
+
+// How an answer is framed: fixed once the request's head is known.
+struct HttpFraming {
+  bool keep_alive = false;
+  bool head_only = false;  // the request was HEAD
+  bool http_1_0 = false;   // knows no chunks: a stream ends with the connection
+  std::string more;        // lines of its head, whatever the answer
+};
+
+// `name: value`. Values may quote the client: nothing in them may begin another header.
+void append_header(std::string& out, std::string_view name, std::string_view value);
+// A whole answer: head, then body unless head_only.
+std::string http_answer(const HttpFraming& framing, int status, std::string_view content_type,
+                        std::string_view body, const HttpHeaders& extra);
+
+//   holders (any thread)  -> out -> connection (its http thread) -> socket
+// Lock order: the mutex is a leaf; wake() and left() are called without it.
+struct HttpExchange::State {
+  HttpFraming framing;
+  ErrorForm error_form = ErrorForm::openai;
+  std::shared_ptr<RequestMeter> meter;  // ends before the client can see the end
+  size_t max_buffered_bytes = 0;
+  std::function<void()> wake;  // tells the connection to look here; any thread
+
+  std::mutex mutex;
+  // Nothing more will be answered.   mutex is held.
+  void end_meter();
+
+  std::string out;         // not yet taken by the connection
+  size_t unsent = 0;       // taken, not yet sent
+  int status = 0;          // 0: nothing answered yet
+  bool streaming = false;  // between start_stream() and finish()
+  bool events = false;     // text/event-stream
+  bool complete = false;   // `out` is the rest of the answer
+  bool cut = false;        // dropped in mid-stream: the connection must end
+  bool slow = false;
+  bool closed = false;  // nothing more is accepted
+  bool woken = false;   // wake() was called and take() has not happened yet
+  std::function<void()> left;
+
+  // The connection's side.
+  enum class Next { send, wait, done, cut };
+  // Moves what is there into `batch` (send), or says what to do.
+  Next take(std::string& batch);
+  void sent(size_t num_bytes);
+  bool is_cut();  // slow or cut
+  // Adds a comment to a quiet event stream.
+  void ping();
+  // The client has left: calls left(). After it the holders change nothing any more.
+  void leave();
+};
+
+}  // namespace hocket

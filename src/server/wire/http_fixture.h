@@ -1,0 +1,78 @@
+// A server on a free port and a handler that the test plays, for tests of the wire.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/wire/http.h"
+#include "server/wire/test_client.h"
+
+namespace hocket {
+
+// Answers /echo at once and hands every other exchange to the test.
+class HttpTest : public testing::Test {
+ protected:
+  void start(HttpOptions options = {}) {
+    options.on_status = [this](int status) {
+      std::lock_guard lock(mutex_);
+      statuses_.push_back(status);
+      news_.notify_all();
+    };
+    auto server = HttpServer::create(std::move(options), [this](HttpRequest&& r, auto exchange) {
+      if (r.path == "/echo") {
+        exchange->respond(200, "text/plain",
+                          r.method + " " + r.path + "?" + r.query + " " + r.body);
+        return;
+      }
+      std::lock_guard lock(mutex_);
+      held_.push_back(std::move(exchange));
+      news_.notify_all();
+    });
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+  }
+  ~HttpTest() override {
+    held_.clear();
+    server_.reset();
+  }
+  TestClient client(int receive_buffer_bytes = 0) {
+    return TestClient(server_->port(), receive_buffer_bytes);
+  }
+  // The oldest exchange that reached the handler; null after 5 s.
+  std::shared_ptr<HttpExchange> take() {
+    std::unique_lock lock(mutex_);
+    if (!news_.wait_for(lock, std::chrono::seconds(5), [&] { return !held_.empty(); }))
+      return nullptr;
+    auto exchange = std::move(held_.front());
+    held_.pop_front();
+    return exchange;
+  }
+  bool saw_status(int status) {
+    std::unique_lock lock(mutex_);
+    return news_.wait_for(lock, std::chrono::seconds(5),
+                          [&] { return std::ranges::count(statuses_, status) > 0; });
+  }
+  static std::string get(std::string_view target, std::string_view headers = "") {
+    return fmt::format("GET {} HTTP/1.1\r\nHost: here\r\n{}\r\n", target, headers);
+  }
+  static std::string post(std::string_view target, std::string_view body,
+                          std::string_view headers = "") {
+    return fmt::format("POST {} HTTP/1.1\r\nHost: here\r\n{}Content-Length: {}\r\n\r\n{}", target,
+                       headers, body.size(), body);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable news_;
+  std::deque<std::shared_ptr<HttpExchange>> held_;
+  std::vector<int> statuses_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace hocket

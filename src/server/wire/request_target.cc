@@ -1,0 +1,70 @@
+#include "server/wire/request_target.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+
+namespace hocket {
+namespace {
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+Result<std::string> percent_decode(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? hex_value(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? hex_value(text[i + 2]) : -1;
+    if (high < 0 || low < 0)
+      return fail(ErrorCode::invalid_request,
+                  "the path has a '%' without two hex digits, at byte {}", i);
+    out += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool is_valid_utf8(std::string_view bytes) {
+  return simdjson::validate_utf8(bytes.data(), bytes.size());
+}
+
+bool same_name(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower(x) == lower(y); });
+}
+
+Result<RequestTarget> parse_request_target(std::string_view target) {
+  if (target == "*") return RequestTarget{"/", ""};
+  for (std::string_view scheme : {"http://", "https://"}) {
+    if (!same_name(target.substr(0, scheme.size()), scheme)) continue;
+    const size_t path = std::min(target.find_first_of("/?", scheme.size()), target.size());
+    return parse_request_target((target.substr(path).starts_with('/') ? "" : "/") +
+                                std::string(target.substr(path)));
+  }
+  if (!target.starts_with('/'))
+    return fail(ErrorCode::invalid_request, "the request's target does not begin with '/'");
+  const size_t mark = std::min(target.find('?'), target.size());
+  HOCKET_TRY(std::string path, percent_decode(target.substr(0, mark)));
+  if (!is_valid_utf8(path)) return fail(ErrorCode::invalid_request, "the path is not valid UTF-8");
+  if (std::any_of(path.begin(), path.end(), [](unsigned char c) { return c < 32 || c == 127; }))
+    return fail(ErrorCode::invalid_request, "the path has a control character");
+  return RequestTarget{std::move(path),
+                       std::string(target.substr(std::min(mark + 1, target.size())))};
+}
+
+}  // namespace hocket
