@@ -184,10 +184,12 @@ Result<int> scheduler(const Arguments& arguments) {
 
 Result<int> grammar(const Arguments& arguments) {
   BenchGrammarOptions o;
+  std::string shape;
   std::vector<FlagGroup> groups = model_flags(o.settings);
   groups.insert(groups.begin(),
                 {"Bench",
-                 {{"schemas", &o.num_schemas, "random ones, compiled and walked through", ""},
+                 {{"shape", &shape, "small or mid: random weights, the bundled model's tokens", ""},
+                  {"schemas", &o.num_schemas, "random ones, compiled and walked through", ""},
                   {"rows", &o.rows, "answers at a time", ""},
                   {"output-len", &o.output_len, "tokens of an answer", ""},
                   {"rounds", &o.rounds, "counted rounds", ""},
@@ -199,6 +201,13 @@ Result<int> grammar(const Arguments& arguments) {
                          arguments));
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(o.settings));
+  std::optional<DummyShape> dummy;
+  if (!shape.empty()) {
+    HOCKET_TRY(dummy, DummyShape::create(shape));
+    o.settings.model.tokenizer_path = o.settings.model.model_path;
+    o.settings.model.model_path = dummy->folder().string();
+    o.settings.model.load_format = "dummy";
+  }
   log::set_level(log::Level::warning);
   return bench_grammar(std::move(o));
 }

@@ -212,7 +212,7 @@ void print_text(const BenchGrammarOptions& options, const Micros& micros,
         kKindNames[k], options.rows, options.output_len, median, quantile(p.tokens_per_s, 0),
         quantile(p.tokens_per_s, 1), median / free_text,
         1e6 * p.step_seconds / static_cast<double>(std::max<uint64_t>(p.num_steps, 1)));
-    if (p.num_ahead + p.num_late > 0)
+    if (k > 0)
       fmt::print(" | {:.0f} % of tokens forced | {:.0f} % of masks beside a step",
                  100 * p.share_forced(), 100 * p.share_ahead());
     fmt::print("\n");
@@ -224,10 +224,14 @@ Result<void> run(const BenchGrammarOptions& options) {
       options.output_len > 2048 || options.rounds < 1)
     return fail(ErrorCode::bad_value,
                 "--schemas and --rounds are 1 or more, --rows 1 to 256, --output-len 2 to 2048");
-  const std::filesystem::path folder = options.settings.model.model_path;
+  const ModelSettings& model = options.settings.model;
+  const std::filesystem::path folder =
+      model.tokenizer_path.empty() ? model.model_path : model.tokenizer_path;
   HOCKET_TRY(const Tokenizer tokenizer, Tokenizer::load(folder));
   const GrammarVocabulary::Source source{tokenizer.handle(), folder};
-  HOCKET_TRY(const auto engine, Engine::create({.settings = options.settings, .grammars = source}));
+  HOCKET_TRY(const auto engine, Engine::create({.settings = options.settings,
+                                                .tokenizer_eos = tokenizer.eos_id(),
+                                                .grammars = source}));
   HOCKET_TRY(const Micros micros, time_grammars(options, source, engine->info()));
   HOCKET_TRY(const std::vector<Pace> paces, time_answers(options, *engine));
   if (options.json)

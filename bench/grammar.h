@@ -7,12 +7,12 @@
 namespace hocket {
 
 struct BenchGrammarOptions {
-  ServerSettings settings;
-  int num_schemas = 200;  // random ones, compiled and walked through
-  int rows = 8;           // answers at a time
-  int output_len = 128;   // tokens of an answer
-  int rounds = 5;         // counted ones, after one that is not
-  bool json = false;      // one object a line
+  ServerSettings settings;  // a tokenizer_path of its own where the model has none
+  int num_schemas = 200;    // random ones, compiled and walked through
+  int rows = 8;             // answers at a time
+  int output_len = 128;     // tokens of an answer
+  int rounds = 5;           // counted ones, after one that is not
+  bool json = false;        // one object a line
 };
 
 // Times of compiling and of masks at p50 and p99; then tokens a second of free text, of text by a
