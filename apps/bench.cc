@@ -209,7 +209,7 @@ Result<int> grammar(const Arguments& arguments) {
     o.settings.model.load_format = "dummy";
   }
   log::set_level(log::Level::warning);
-  return bench_grammar(std::move(o));
+  return bench_grammar(o);
 }
 
 Result<int> all2all(const Arguments& arguments) {

@@ -243,7 +243,7 @@ Result<void> run(const BenchGrammarOptions& options) {
 
 }  // namespace
 
-int bench_grammar(BenchGrammarOptions options) {
+int bench_grammar(const BenchGrammarOptions& options) {
   const Result<void> done = run(options);
   if (done) return 0;
   std::fflush(stdout);

@@ -18,6 +18,6 @@ struct BenchGrammarOptions {
 // Times of compiling and of masks at p50 and p99; then tokens a second of free text, of text by a
 // schema, and of that with log-probabilities, for which every token has a step of its own; and how
 // many masks were computed beside a step. Returns the exit status: 1 where an answer failed.
-int bench_grammar(BenchGrammarOptions options);
+int bench_grammar(const BenchGrammarOptions& options);
 
 }  // namespace hocket
