@@ -1,4 +1,4 @@
-#include "server/structure_settling.h"
+#include "server/protocol/structure_settling.h"
 
 #include <memory>
 #include <utility>

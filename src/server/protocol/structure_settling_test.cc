@@ -1,6 +1,6 @@
 // What requests ask of their answers, once the prompt is known: calls, thoughts before structure,
 // how long the model may think. The three APIs of conversations say it each in its own words.
-#include "server/structure_settling.h"
+#include "server/protocol/structure_settling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
