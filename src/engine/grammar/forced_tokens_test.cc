@@ -21,12 +21,17 @@ constexpr std::string_view kRegex =
     "The quick brown fox jumps over (the lazy dog|a wall of stones) [0-9]{2,4} times, and then "
     "it goes home\\.";
 
+// Its first part is ended by the limit of thoughts, where it has not ended before.
+constexpr std::string_view kThoughts =
+    "[a-z ]{0,60}\\. So it is done: (yes|no), and nothing else is to be said\\.";
+
 enum class Forcing : uint8_t { allowed, prevented };
 
 // Two answers of each kind, with all that ends an answer or changes what is drawn. Logits are
 // wanted of every token whose log-probability is, so asking for these prevents forcing.
 std::vector<RequestInput> forced_traffic(const GrammarModel& model, Forcing forcing) {
   std::vector<RequestInput> inputs;
+  const auto end_ids = *model.tokenizer().encode(". So", {});
   const auto text_ids = *model.tokenizer().encode("fox jumps over", {});
   for (int i = 0; i < 24; ++i) {
     const bool json = i % 3 == 0;
@@ -36,6 +41,12 @@ std::vector<RequestInput> forced_traffic(const GrammarModel& model, Forcing forc
     RequestInput input = grammar_input(random_tokens(300 + prompt, 3 + 7 * (prompt % 5)),
                                        json ? GrammarKind::json_schema : GrammarKind::regex,
                                        std::string(json ? kSchema : kRegex), max_new);
+    if (i % 6 == 4) {
+      input.sampling.grammar = std::make_shared<const GrammarSpec>(
+          GrammarSpec{.kind = GrammarKind::regex, .text = std::string(kThoughts)});
+      input.sampling.thoughts = std::make_shared<const ThoughtLimit>(
+          ThoughtLimit{.tokens = 6, .open = {}, .ends = {end_ids}});
+    }
     if (i % 6 == 5) input = greedy_input(random_tokens(400 + i, 20), 60);
     SamplingParams& p = input.sampling;
     if (i % 2) p.temperature = 0.9, p.seed = static_cast<uint64_t>(i);
