@@ -177,6 +177,21 @@ def test_the_same_budget_in_other_words(server, client):
     assert theirs[0]["type"] == "thinking" and theirs[0]["thinking"] == ours.reasoning_content
 
 
+@pytest.mark.parametrize("flags", [("--ep-size", "2"), ("--disable-overlap-schedule",), ("--chunked-prefill-size", "32")])
+def test_the_same_answers_however_they_are_computed(start, client, flags):
+    other = start(*flags)
+    if "--ep-size" in flags:  # the sums of two ranks, on one
+        client = start("--combine-groups", "2").client()
+
+    def said(asked):
+        thought = ask(asked, tools=[], seed=4, n=2, extra_body={**THINK, "thinking_budget": 9}, max_tokens=60)
+        called = ask(asked, tool_choice=NAMED, seed=4, n=2, extra_body={**THINK, "thinking_budget": 9})
+        return [(c.message.content, getattr(c.message, "reasoning_content", None),
+                 [t.function.arguments for t in c.message.tool_calls or []]) for a in (thought, called) for c in a.choices]
+
+    assert said(other.client()) == said(client)
+
+
 def test_effort_is_told(server):
     answers = json.loads(server.get("/get_server_info")[2])["answers"]
     assert answers["reasoning_effort_budgets"]["low"] == 1024 and not answers["template_tells_reasoning_effort"]

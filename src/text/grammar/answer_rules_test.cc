@@ -73,6 +73,24 @@ TEST(AnswerRules, RequiredIsOneCallOrMore) {
   expect(v, wish, {add}, {"true"});
 }
 
+TEST(AnswerRules, ArgumentsAreThoseThatTheSchemaNames) {
+  const TestVocabulary v;
+  const std::vector<Tool> open = {
+      {.name = "add",
+       .description = {},
+       .parameters = R"({"type":"object","properties":{"n":{"type":"integer"}}})",
+       .strict = false},
+      {.name = "any", .description = {}, .parameters = R"({"type":"object"})", .strict = false},
+      {.name = "more",
+       .description = {},
+       .parameters = R"({"properties":{"n":{}},"additionalProperties":true})",
+       .strict = false}};
+  expect(v, wish_for(ToolFormat::hermes, Kind::required, open),
+         {hermes("add", "{}"), hermes("add", "{\"n\": 1}"), hermes("any", "{\"a\": 1}"),
+          hermes("more", "{\"a\": 1}")},
+         {hermes("add", "{\"a\": 1}"), hermes("add", "{\"n\": 1, \"a\": 1}")});
+}
+
 TEST(AnswerRules, NamedIsThatOneOnce) {
   const TestVocabulary v;
   AnswerWish wish = wish_for(ToolFormat::hermes, Kind::named);

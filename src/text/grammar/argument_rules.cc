@@ -71,7 +71,18 @@ std::string with_entities(std::string_view text) {
   return out;
 }
 
-// A schema of texts as a regex; nothing where it is no plain matter. `exact`: not any text.
+// A tool has the arguments that it names: others come only where the schema says so.
+std::string with_named_properties_only(const std::string& parameters) {
+  Json schema = Json::parse(parameters, nullptr, /*allow_exceptions=*/false);
+  if (!schema.is_object() || !schema.contains("properties")) return parameters;
+  for (const char* word : {"additionalProperties", "patternProperties", "unevaluatedProperties",
+                           "$ref", "allOf", "anyOf", "oneOf"})
+    if (schema.contains(word)) return parameters;
+  schema["additionalProperties"] = false;
+  return text_of(schema);
+}
+
+// Texts of a schema as a regex. `exact`: not any text.
 struct TextRegex {
   std::string regex;
   bool exact = false;
@@ -341,7 +352,8 @@ Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, Argume
                                    LarkWriter& lark) {
   if (style == ArgumentStyle::json) {
     if (will == ArgumentWill::any) return lark.schema(R"({"type":"object"})");
-    return lark.schema(tool.parameters.empty() ? kNoParameters : tool.parameters);
+    if (tool.parameters.empty()) return lark.schema(kNoParameters);
+    return lark.schema(with_named_properties_only(tool.parameters));
   }
   ArgumentWriter writer(tool, style, lark);
   return will == ArgumentWill::any ? writer.any() : writer.of_schema();
