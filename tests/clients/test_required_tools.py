@@ -6,17 +6,22 @@ import anthropic
 import jsonschema
 import pytest
 
-from conftest import CHAT_TOOLS, CITY_SCHEMA, MINUTES_SCHEMA, MODEL_NAME, SUM, TOOLS
+from conftest import MODEL_NAME, SUM
 
 pytestmark = pytest.mark.needs("calls on demand")
-SCHEMAS = {name: {**schema, "additionalProperties": False} for name, _, schema in TOOLS}
-FUNCTION_TOOLS = [{"type": "function", "name": n, "description": d, "parameters": p} for n, d, p in TOOLS]
+# Values have ends, and nothing else is allowed, for a small model that is made to call what it would not may go on for ever: 111111...
+CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"], "additionalProperties": False}
+MINUTES = {"type": "object", "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 600}}, "required": ["minutes"],
+           "additionalProperties": False}
+SCHEMAS = {"get_weather": CITY, "set_timer": MINUTES}
+CHAT_TOOLS = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in SCHEMAS.items()]
+FUNCTION_TOOLS = [{"type": "function", "name": name, "parameters": schema} for name, schema in SCHEMAS.items()]
 
 
 def check(name, arguments):
     """A tool's name, and arguments as its schema has them."""
     assert name in SCHEMAS
-    jsonschema.validate(arguments, {"get_weather": CITY_SCHEMA, "set_timer": MINUTES_SCHEMA}[name])
+    jsonschema.validate(arguments, SCHEMAS[name])
 
 
 def ask(client, choice, **options):
@@ -62,7 +67,7 @@ def test_responses(client, choice, names):
 @pytest.mark.parametrize("choice, names", [({"type": "any"}, set(SCHEMAS)), ({"type": "tool", "name": "set_timer"}, {"set_timer"})])
 def test_messages(server, choice, names):
     claude = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=60)
-    tools = [{"name": n, "description": d, "input_schema": p} for n, d, p in TOOLS]
+    tools = [{"name": name, "input_schema": schema} for name, schema in SCHEMAS.items()]
     answer = claude.messages.create(model=MODEL_NAME, max_tokens=300, tools=tools, tool_choice=choice, messages=[{"role": "user", "content": SUM}],
                                     extra_body={"temperature": 0})
     uses = [block for block in answer.content if block.type == "tool_use"]
@@ -78,6 +83,6 @@ def test_langchain_structured_output(server, responses):
 
     model = ChatOpenAI(model=MODEL_NAME, base_url=server.url + "/v1", api_key="none", temperature=0, max_retries=0, max_tokens=300,
                        use_responses_api=responses)
-    shape = {"title": "Timer", "description": "A timer.", **MINUTES_SCHEMA}
+    shape = {"title": "Timer", "description": "A timer.", **MINUTES}
     made = model.with_structured_output(shape, method="function_calling").invoke(SUM)
-    jsonschema.validate(made, MINUTES_SCHEMA)
+    jsonschema.validate(made, MINUTES)
