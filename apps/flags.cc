@@ -78,7 +78,7 @@ Result<void> apply_file(const std::string& path, const std::vector<FlagGroup>& g
             parsed = text;
           else
             ok = CLI::detail::lexical_cast(text, parsed);
-          if (ok) *target = parsed;
+          if (ok) *target = std::move(parsed);
         },
         flag->target);
     if (!ok) return fail(ErrorCode::bad_value, "{}: {} cannot be {}", path, key, value);

@@ -19,7 +19,7 @@ const std::vector<int> kFewPrefillRows = {2048};
 const std::vector<double> kFewLinks = {1, 10};
 
 template <class T>
-const std::vector<T>& or_else(const std::vector<T>& given, const std::vector<T>& own) {
+std::vector<T> or_else(const std::vector<T>& given, const std::vector<T>& own) {
   return given.empty() ? own : given;
 }
 

@@ -46,6 +46,8 @@ struct SamplingParams {
   int num_top_logprobs = -1;      // -1: no logprobs; 0: the chosen token's; n: and the n best
   int prompt_logprobs_from = -1;  // -1: none; p: log-probabilities of prompt tokens p, p+1, ...
 
+  bool return_routed_experts = false;  // the experts that each token chose come with the answer
+
   bool greedy() const { return temperature < 1e-5; }
 };
 

@@ -41,11 +41,17 @@ void forward(Flight& flight, std::span<const SampledToken> before, const StepToo
     flight.experts.num_tokens = flight.forward.num_rows();
     expert_counts = tools.experts->open(flight.experts);
   }
-  auto done = tools.runner.forward_together(flight.forward, {.id = tools.pass,
-                                                             .plan = tools.plan,
-                                                             .is_shadow = tools.is_shadow,
-                                                             .ledger = tools.ledger,
-                                                             .expert_counts = expert_counts});
+  if (flight.wants_routed) {
+    const ModelConfig& model = tools.runner.info().model;
+    flight.routed.open(flight.forward.num_rows(), model.num_layers, model.moe.top_k);
+  }
+  auto done = tools.runner.forward_together(
+      flight.forward, {.id = tools.pass,
+                       .plan = tools.plan,
+                       .is_shadow = tools.is_shadow,
+                       .ledger = tools.ledger,
+                       .probe = flight.wants_routed ? &flight.routed : nullptr,
+                       .expert_counts = expert_counts});
   flight.lost = done ? std::nullopt : std::optional(std::move(done).error());
 }
 

@@ -22,6 +22,7 @@
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "engine/watch/expert_stats.h"
+#include "engine/watch/routed_rows.h"
 #include "policy/scheduler/batch.h"
 
 namespace hocket {
@@ -54,11 +55,13 @@ struct Flight {
   std::vector<int32_t> row_begins;     // of each slice, its first row
   std::vector<int32_t> keys;           // that each row of answers reads
   HalfPacker packer;
+  bool wants_routed = false;  // some request does
   // Set by forward() and sample().
   std::vector<SampledToken> sampled;                        // one for each of samples
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;  // likewise
   TimePoint begin{}, end{};                                 // of the computing
   ExpertPass experts;                                       // counted where somebody asks
+  RoutedRows routed;                                        // likewise
   // Ranks that computed together are no more: nothing of it may be used.
   std::optional<Error> lost;
 

@@ -1,5 +1,7 @@
 #include "engine/input_check.h"
 
+#include "engine/messages.h"
+
 namespace hocket {
 namespace {
 
@@ -15,6 +17,24 @@ Result<void> check_grammar(const SamplingParams& sampling, const EngineInfo& inf
     return fail(error(ErrorCode::invalid_request, "the grammar has {} bytes, at most {} are taken",
                       bytes, kGrammarBytesMax)
                     .with_param(field));
+  return {};
+}
+
+// Sixteen bits for each expert that a token chose.
+Result<void> check_routed(const RequestInput& input, const EngineInfo& info) {
+  if (!input.sampling.return_routed_experts) return {};
+  const ModelConfig& model = info.model;
+  if (model.moe.num_experts == 0)
+    return fail(error(ErrorCode::invalid_request, "this model has no experts")
+                    .with_param("return_routed_experts"));
+  const auto tokens = static_cast<int64_t>(input.prompt.size()) + input.sampling.max_new_tokens;
+  const int64_t ids = tokens * model.num_layers * model.moe.top_k;
+  if (ids > kRoutedIdsMax)
+    return fail(error(ErrorCode::invalid_request,
+                      "{} tokens choose {} experts, and the ids of {} at most are returned", tokens,
+                      ids, kRoutedIdsMax)
+                    .with_fix("a shorter prompt or a smaller max_new_tokens")
+                    .with_param("return_routed_experts"));
   return {};
 }
 
@@ -44,6 +64,7 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
         if (outside(token)) return refuse(token, "thinking_budget");
   }
   HOCKET_TRY_VOID(check_grammar(input.sampling, info));
+  HOCKET_TRY_VOID(check_routed(input, info));
   const int max_new = input.sampling.max_new_tokens;
   if (max_new < 1)
     return fail(

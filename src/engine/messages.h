@@ -25,6 +25,14 @@ struct PositionLogprobs {
   std::vector<TokenLogprob> top;  // best first, num_top_logprobs of them
 };
 
+// Which experts the tokens of a request chose, prompt and answer: all but the last, which is no
+// one's input.
+struct RoutedExperts {
+  int num_layers = 0, top_k = 0;
+  std::vector<uint16_t> ids;  // [tokens][num_layers][top_k]; 0 in layers without experts
+};
+inline constexpr int64_t kRoutedIdsMax = int64_t{8} << 20;  // of a request
+
 // What the last output of a request carries besides.
 struct RequestSummary {
   FinishReason finish = FinishReason::none;
@@ -34,7 +42,8 @@ struct RequestSummary {
   int cached_tokens = 0;
   int generated_tokens = 0;
   int num_retractions = 0;
-  int rank = 0;  // that computed it
+  int rank = 0;                           // that computed it
+  std::shared_ptr<const RoutedExperts> routed;  // where asked for
   RequestTimes
       times;  // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...
 };

@@ -19,6 +19,7 @@ void clear(Flight& flight) {
   flight.samples.clear();
   flight.prompt_rows.clear();
   flight.row_begins.clear();
+  flight.wants_routed = false;
 }
 
 // Spans will point into the list, so it has its room before the first of them is made.
@@ -87,11 +88,12 @@ void add_all_rows(const PrepareOptions& options, Flight& flight) {
   for (int i = 0; i < num_slices; ++i) add_rows(i, options, flight);
 }
 
-// A forced token has no logits, so nothing can be said of them; nor is it sought where more than
-// the grammar decides what may come.
+// A forced token has no logits, and the last ones no row, so nothing can be said of them; nor is it
+// sought where more than the grammar decides what may come.
 int most_forced(const Request& request, const PrepareOptions& options) {
   const SamplingParams& params = request.sampling;
-  if (params.grammar == nullptr || params.num_top_logprobs >= 0 || !params.allowed_ids.empty())
+  if (params.grammar == nullptr || params.num_top_logprobs >= 0 || !params.allowed_ids.empty() ||
+      params.return_routed_experts)
     return 0;
   return std::min(options.most_forced, params.max_new_tokens - request.generated() - 1);
 }
@@ -156,6 +158,7 @@ void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight) 
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];
     const int row_begin = flight.row_begins[i];
+    flight.wants_routed |= slice.request->sampling.return_routed_experts;
     const int first_sample = static_cast<int>(flight.samples.size());
     add_outputs(slice, row_begin, options, flight);
     if (slice.future < 0) continue;

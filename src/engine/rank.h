@@ -99,6 +99,7 @@ struct Rank {
   void handle(AbortAll& abort);
   void handle(FlushCache& flush);
   void keep_prompt_logprobs(Flight& flight);
+  void keep_routed(const Flight& flight);
   void send(RequestOutput&& output);
   void send_finished();
   void refuse(RequestId id, Error why);
@@ -162,6 +163,7 @@ struct Rank {
   std::array<Flight, ForwardThread::kMaxSteps> flights;
   size_t next_flight = 0;
   std::unordered_map<RequestId, std::vector<PositionLogprobs>> prompt_logprobs;  // being collected
+  std::unordered_map<RequestId, std::vector<uint16_t>> routed;                   // likewise
   bool integrity_unchecked = false;    // requests came since the last check when idle
   std::unordered_set<RequestId> live;  // submitted, not answered
   Outbox* outbox = nullptr;

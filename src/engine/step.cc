@@ -191,6 +191,7 @@ void Rank::handle(FlushCache& flush) {
 void Rank::commit(Flight& flight) {
   at(Verb::commit);
   keep_prompt_logprobs(flight);
+  if (flight.wants_routed) keep_routed(flight);
   const Batch& batch = *flight.batch;
   scheduler.note_duration(batch, flight.took());
   const TimePoint now = clock.now();
@@ -205,6 +206,23 @@ void Rank::keep_prompt_logprobs(Flight& flight) {
     if (kept == prompt_logprobs.end()) continue;  // its request has been answered
     HOCKET_CHECK(static_cast<size_t>(row.index) < kept->second.size());
     kept->second[row.index] = std::move(row.found);
+  }
+}
+
+// A row of an answer that has ended is one too many.
+void Rank::keep_routed(const Flight& flight) {
+  const ModelConfig& model = runner->info().model;
+  const auto ids_of = [&](int rows) {
+    return static_cast<size_t>(rows) * static_cast<size_t>(model.num_layers * model.moe.top_k);
+  };
+  for (size_t i = 0; i < flight.batch->slices.size(); ++i) {
+    const Slice& slice = flight.batch->slices[i];
+    const Request& request = *slice.request;
+    if (!request.sampling.return_routed_experts || !live.contains(request.id)) continue;
+    std::vector<uint16_t>& kept = routed[request.id];
+    kept.resize(std::max(kept.size(), ids_of(slice.begin + slice.len)));
+    std::ranges::copy(flight.routed.rows(flight.row_begins[i], slice.len),
+                      kept.begin() + static_cast<std::ptrdiff_t>(ids_of(slice.begin)));
   }
 }
 
@@ -246,6 +264,7 @@ void Rank::send_finished() {
 std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
   live.erase(request.id);
   prompt_logprobs.erase(request.id);
+  auto chosen = routed.extract(request.id);
   {
     std::lock_guard lock(stats_mutex);
     ++(request.finish == FinishReason::abort   ? stats.num_requests_aborted
@@ -262,6 +281,14 @@ std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
   summary->num_retractions = request.num_retractions;
   summary->rank = rank_index();
   summary->times = request.times;
+  if (!chosen.empty()) {
+    const ModelConfig& model = runner->info().model;
+    const int a_token = model.num_layers * model.moe.top_k;
+    std::vector<uint16_t>& ids = chosen.mapped();
+    ids.resize(std::min(ids.size(), (request.tokens.size() - 1) * static_cast<size_t>(a_token)));
+    summary->routed = std::make_shared<RoutedExperts>(
+        RoutedExperts{model.num_layers, model.moe.top_k, std::move(ids)});
+  }
   return summary;
 }
 

@@ -270,6 +270,7 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   choice.num_retractions = summary.num_retractions;
   choice.rank = summary.rank;
   choice.times = summary.times;
+  choice.routed = std::move(summary.routed);
   job.answer.last_ended = index;
   job.answer.ended = now();
   ++job.num_ended;

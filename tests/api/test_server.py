@@ -1,8 +1,10 @@
 """What has no place in OpenAI's client: SGLang's /generate, tokens, probes, metrics, bad bytes."""
 
+import base64
 import json
 import re
 import socket
+import struct
 import threading
 import time
 
@@ -63,6 +65,24 @@ def test_generate_logprobs(server):
     assert "".join(row[2] for row in meta["input_token_logprobs"]) == "The capital of France is"
     assert len(meta["output_token_logprobs"]) == meta["completion_tokens"]
     assert all(len(top) == 2 for top in meta["output_top_logprobs"])
+
+
+def test_generate_routed_experts(server):
+    """As SGLang's clients read them: 32-bit numbers in base64, [tokens but the last][layers][experts a token]."""
+    def routed(**more):
+        meta = generate(server, text="Once upon a time", return_routed_experts=True,
+                        sampling_params={"temperature": 0, "max_new_tokens": 5, "ignore_eos": True}, **more)["meta_info"]
+        ids = struct.unpack(f"<{len(base64.b64decode(meta['routed_experts'])) // 4}i", base64.b64decode(meta["routed_experts"]))
+        return ids, meta["prompt_tokens"] + meta["completion_tokens"] - 1
+
+    model = json.loads((ROOT / "models/hocket-tiny-qwen3-moe/config.json").read_text())
+    layers, top_k = model["num_hidden_layers"], model["num_experts_per_tok"]
+    ids, tokens = routed()
+    assert len(ids) == tokens * layers * top_k
+    assert all(len(set(ids[i:i + top_k])) == top_k for i in range(0, len(ids), top_k))
+    assert all(0 <= i < model["num_experts"] for i in ids)
+    assert routed(return_logprob=True)[0] == ids
+    assert "routed_experts" not in generate(server, text="Once", sampling_params={"max_new_tokens": 2})["meta_info"]
 
 
 def test_generate_stream(server):

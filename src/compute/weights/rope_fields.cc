@@ -58,7 +58,7 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   std::optional<JsonFields> rope = config.object("rope_parameters");
   if (rope) {
     // Models of several layer types hold one dictionary each; here all layers are of one.
-    if (std::optional<JsonFields> inner = rope->object("full_attention")) rope = inner;
+    if (std::optional<JsonFields> inner = rope->object("full_attention")) rope = std::move(inner);
   } else {
     rope = config.object("rope_scaling");
   }

@@ -101,6 +101,7 @@ struct Request {
   }
   // The tokens that a cached prefix may stand for: never the last, nor rows that have to report.
   std::span<const TokenId> reusable_tokens() const {
+    if (sampling.return_routed_experts) return {};
     const int from = logprobs_from();
     const auto count = from >= 0 ? static_cast<size_t>(from) : tokens.size() - 1;
     return std::span(tokens).first(count);

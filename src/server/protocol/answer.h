@@ -37,6 +37,7 @@ struct ChoiceAnswer {
   int rank = 0;              // that computed it
   int reasoning_tokens = 0;  // of ids, those of thoughts
   RequestTimes times;
+  std::shared_ptr<const RoutedExperts> routed;  // where asked for
 
   // How much of it a stream has carried already.
   struct Sent {

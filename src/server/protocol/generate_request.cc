@@ -98,9 +98,10 @@ Result<GenerationRequest> parse_generate(const Json& body, const ServedModel& mo
   read_inputs(fields, model, request);
   if (!fields.ok()) return std::unexpected(fields.finish().error());
 
-  bool logprobs = false;
+  bool logprobs = false, routed = false;
   int start = -1, top = 0;
   fields.read("return_logprob", logprobs);
+  fields.read("return_routed_experts", routed);
   fields.read("logprob_start_len", start, -1, INT32_MAX);
   fields.read("top_logprobs_num", top, 0, kMaxTopLogprobs);
   fields.read("return_text_in_logprobs", request.logprob_text);
@@ -117,6 +118,7 @@ Result<GenerationRequest> parse_generate(const Json& body, const ServedModel& mo
     Prompt& prompt = request.prompts[i];
     const Json& mine = params == nullptr ? kNone : one_each ? (*params)[i] : *params;
     read_sampling_params(fields, mine, model, request, prompt);
+    prompt.sampling.return_routed_experts = routed;
     if (logprobs) {
       prompt.sampling.num_top_logprobs = top;
       prompt.sampling.prompt_logprobs_from = start;
@@ -131,7 +133,7 @@ Result<GenerationRequest> parse_generate(const Json& body, const ServedModel& mo
   for (const char* name : {"input_embeds", "image_data", "audio_data", "video_data", "modalities"})
     fields.refuse(name, "is not supported: this model reads text only");
   for (const char* name : {"lora_path", "session_params", "return_hidden_states",
-                           "token_ids_logprob", "custom_logit_processor", "return_routed_experts"})
+                           "token_ids_logprob", "custom_logit_processor"})
     fields.refuse(name, "is not supported yet");
   fields.ignore({"background", "conversation_id", "model"});
   return fields.finish_with(std::move(request));

@@ -1,5 +1,7 @@
 // SGLang's /generate: text, output_ids, meta_info. A stream repeats the whole text in every block,
 // as its clients expect.
+#include <openssl/evp.h>
+
 #include <algorithm>
 
 #include "server/protocol/answer.h"
@@ -72,6 +74,19 @@ void add_logprobs(const Answer& answer, const ChoiceAnswer& choice, Json& meta) 
   meta["output_top_logprobs"] = std::move(output_top);
 }
 
+// 32-bit numbers, the lowest byte first, in base64: [tokens][layers][experts a token], as SGLang
+// tells them.
+std::string routed_text(const RoutedExperts& routed) {
+  std::vector<unsigned char> bytes;
+  bytes.reserve(4 * routed.ids.size());
+  for (const uint16_t id : routed.ids)
+    for (const int part : {id & 0xff, id >> 8, 0, 0}) bytes.push_back(static_cast<uint8_t>(part));
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and a zero
+  text.resize(static_cast<size_t>(EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                                  bytes.data(), static_cast<int>(bytes.size()))));
+  return text;
+}
+
 Json choice_json(const Answer& answer, const ChoiceAnswer& choice) {
   const auto p = static_cast<size_t>(choice.prompt);
   const Prompt& prompt = answer.request.prompts[p];
@@ -83,6 +98,7 @@ Json choice_json(const Answer& answer, const ChoiceAnswer& choice) {
   if (choice.ended) {
     meta["e2e_latency"] = to_seconds(std::max(Duration{}, choice.times.finished - answer.received));
     meta["timings"] = timings_json(answer);
+    if (choice.routed != nullptr) meta["routed_experts"] = routed_text(*choice.routed);
   }
   if (prompt.sampling.num_top_logprobs >= 0) add_logprobs(answer, choice, meta);
   return {
