@@ -42,7 +42,7 @@ struct RequestSummary {
   int cached_tokens = 0;
   int generated_tokens = 0;
   int num_retractions = 0;
-  int rank = 0;                           // that computed it
+  int rank = 0;                                 // that computed it
   std::shared_ptr<const RoutedExperts> routed;  // where asked for
   RequestTimes
       times;  // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...
