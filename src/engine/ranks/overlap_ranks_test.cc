@@ -71,12 +71,13 @@ void expect_serves(Service& service, const std::vector<Answer>& want) {
   }
 }
 
-// Every moment of a step is booked once.
+// Every moment of a step is booked once. How little is idle is for ledger_test's clock to say: here
+// others may run on these cores.
 void expect_adds_up(const OverlapStats& s) {
   double sum = s.beside_seconds + s.exposed_seconds + s.waiting_seconds + s.idle_seconds;
   for (const double op : s.compute_seconds) sum += op;
   EXPECT_NEAR(sum, s.step_seconds, 1e-6 * s.step_seconds);
-  EXPECT_LT(s.idle_seconds, 0.01 * s.step_seconds);
+  EXPECT_LT(s.idle_seconds, 0.5 * s.step_seconds);
   EXPECT_GT(s.step_seconds, 0);
 }
 
