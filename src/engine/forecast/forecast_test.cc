@@ -69,6 +69,7 @@ TEST(Forecast, SaysWhatTheEngineUses) {
     q.settings.memory.kv_cache_dtype = c.kv_cache_dtype;
     q.settings.compute.num_threads = 2;
     q.num_workers = 2;
+    q.isa = choose_isa().value();
     const auto runner =
         Runner::create({.settings = q.settings, .progress = {}, .tokenizer_eos = {}});
     ASSERT_TRUE(runner.has_value()) << c.model << describe(runner.error());
