@@ -1,9 +1,7 @@
 // One turn of the engine: intake, schedule, prepare, forward, sample, commit, reply. Always in this
 // order.
 #include <algorithm>
-#include <thread>
 
-#include "base/black_box.h"
 #include "engine/rank.h"
 
 namespace hocket {
@@ -200,32 +198,6 @@ void Rank::commit(Flight& flight) {
   publish(flight, now);  // reads requests that end with reply()
 }
 
-void Rank::keep_prompt_logprobs(Flight& flight) {
-  for (PromptRow& row : flight.prompt_rows) {
-    const auto kept = prompt_logprobs.find(row.request);
-    if (kept == prompt_logprobs.end()) continue;  // its request has been answered
-    HOCKET_CHECK(static_cast<size_t>(row.index) < kept->second.size());
-    kept->second[row.index] = std::move(row.found);
-  }
-}
-
-// A row of an answer that has ended is one too many.
-void Rank::keep_routed(const Flight& flight) {
-  const ModelConfig& model = runner->info().model;
-  const auto ids_of = [&](int rows) {
-    return static_cast<size_t>(rows) * static_cast<size_t>(model.num_layers * model.moe.top_k);
-  };
-  for (size_t i = 0; i < flight.batch->slices.size(); ++i) {
-    const Slice& slice = flight.batch->slices[i];
-    const Request& request = *slice.request;
-    if (!request.sampling.return_routed_experts || !live.contains(request.id)) continue;
-    std::vector<uint16_t>& kept = routed[request.id];
-    kept.resize(std::max(kept.size(), ids_of(slice.begin + slice.len)));
-    std::ranges::copy(flight.routed.rows(flight.row_begins[i], slice.len),
-                      kept.begin() + static_cast<std::ptrdiff_t>(ids_of(slice.begin)));
-  }
-}
-
 void Rank::reply(Flight& flight) {
   at(Verb::reply);
   size_t next = 0;
@@ -250,113 +222,6 @@ void Rank::reply(Flight& flight) {
     send(std::move(output));
   }
   send_finished();
-}
-
-// Those that ended without a token of this step: aborted, failed, refused by memory.
-void Rank::send_finished() {
-  if (!scheduler.has_finished()) return;
-  for (const std::unique_ptr<Request>& request : scheduler.take_finished()) {
-    if (live.contains(request->id)) send({.id = request->id, .summary = summarise(*request)});
-    grammars.forget(request->id);  // its last row is done
-  }
-}
-
-std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
-  live.erase(request.id);
-  prompt_logprobs.erase(request.id);
-  auto chosen = routed.extract(request.id);
-  {
-    std::lock_guard lock(stats_mutex);
-    ++(request.finish == FinishReason::abort   ? stats.num_requests_aborted
-       : request.finish == FinishReason::error ? stats.num_requests_failed
-                                               : stats.num_requests_finished);
-  }
-  auto summary = std::make_unique<RequestSummary>();
-  summary->finish = request.finish;
-  summary->matched_stop = request.matched_stop;
-  summary->error = std::move(request.error);
-  summary->prompt_tokens = request.prompt_len;
-  summary->cached_tokens = request.cached_len;
-  summary->generated_tokens = request.generated();
-  summary->num_retractions = request.num_retractions;
-  summary->rank = rank_index();
-  summary->times = request.times;
-  if (!chosen.empty()) {
-    const ModelConfig& model = runner->info().model;
-    const int a_token = model.num_layers * model.moe.top_k;
-    std::vector<uint16_t>& ids = chosen.mapped();
-    ids.resize(std::min(ids.size(), (request.tokens.size() - 1) * static_cast<size_t>(a_token)));
-    summary->routed = std::make_shared<RoutedExperts>(
-        RoutedExperts{model.num_layers, model.moe.top_k, std::move(ids)});
-  }
-  return summary;
-}
-
-void Rank::refuse(RequestId id, Error why) {
-  auto summary = std::make_unique<RequestSummary>();
-  summary->finish = FinishReason::error;
-  summary->error = std::move(why);
-  {
-    std::lock_guard lock(stats_mutex);
-    ++stats.num_requests_failed;
-  }
-  send({.id = id, .summary = std::move(summary)});
-}
-
-// The reader is always faster than a step; should it fall behind, the step waits for it rather than
-// lose a token.
-void Rank::send(RequestOutput&& output) {
-  while (!outbox->push(output)) {
-    if (outbox->closed()) return;
-    HOCKET_CHECK(threaded.load());
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
-
-// What was handed over stays counted until what became of it is.
-void Rank::publish_load(const SchedulerStats& now) {
-  num_waiting = now.num_waiting;
-  const int requests = now.num_running + now.num_waiting + now.num_held;
-  const int64_t tokens = now.num_waiting_tokens + now.num_running;
-  load_requests += requests - published_requests - new_requests;
-  load_tokens += tokens - published_tokens - new_tokens;
-  published_requests = requests;
-  published_tokens = tokens;
-  new_requests = 0;
-  new_tokens = 0;
-}
-
-// For who wonders, after a crash, what came before.
-void Rank::note_step(const Flight& flight, const SchedulerStats& now) const {
-  const Batch& batch = *flight.batch;
-  black_box::note(black_box::Ring::steps,
-                  R"("step":{},"rank":{},"rows":{},"decode_rows":{},"seqs":{},"running":{},)"
-                  R"("waiting":{},"used_tokens":{},"took_us":{:.0f})",
-                  step_log.num_steps(), rank_index(), batch.num_rows, batch.num_answer_rows(),
-                  batch.slices.size(), now.num_running, now.num_waiting, now.num_used_tokens,
-                  to_us(flight.took()));
-}
-
-void Rank::publish(const Flight& flight, TimePoint now) {
-  const SchedulerStats counts = scheduler.stats();
-  std::optional<StepTransfers> transfers;
-  if (lockstep) {
-    const StepAccount& a = overlap.account();
-    transfers = {a.hidden, a.exposed, a.hidden_is_bound};
-  }
-  step_log.note(*flight.batch, counts, flight.end, flight.took(), transfers);
-  publish_load(counts);
-  board.note(scheduler, now);
-  note_step(flight, counts);
-  last_turn_ns = now.time_since_epoch().count();
-  std::lock_guard lock(stats_mutex);
-  stats.scheduler = counts;
-  stats.steps = step_log.counts();
-  stats.gen_throughput = flight.batch->slices.empty() ? 0 : step_log.gen_throughput();
-  stats.last_step_seconds = to_seconds(flight.took());
-  stats.step_seconds_total += to_seconds(flight.took());
-  stats.exchange_wait_seconds_total = to_seconds(exchange_waited);
-  stats.agreement_wait_seconds_total = to_seconds(agreement_waited);
 }
 
 }  // namespace hocket
