@@ -21,8 +21,7 @@ struct Text {
 
 const Text& bundled() {
   static const Text text = [] {
-    const auto root = std::filesystem::path(__FILE__).parent_path().parent_path();
-    const auto dir = root / "models" / "hocket-tiny-qwen3-moe";
+    const std::filesystem::path dir = BUNDLED_MODEL;
     auto tokenizer = Tokenizer::load(dir);
     HOCKET_CHECK(tokenizer.has_value());
     auto chat = ChatTemplate::load(dir, *tokenizer);
