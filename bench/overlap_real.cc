@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <thread>
 #include <tuple>
 
@@ -22,7 +23,10 @@ namespace {
 using Mode = OverlapRig::Mode;
 constexpr double kRoundsUs = 20e6, kAutoUs = 12e6;  // of a point, at most, but for
 constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
-constexpr double kQuickShare = 0.25;  // of these, by --quick
+constexpr double kLongStepUs = 0.5e6;  // such steps are played less often
+constexpr int kLeastLongSteps = 20;
+constexpr double kLongestStepUs = 6e6;  // longer ones only once
+constexpr double kQuickShare = 0.25;    // of the times, by --quick
 constexpr Duration kLatency = std::chrono::microseconds(20);
 
 struct Sizes {
@@ -71,8 +75,15 @@ class Point {
  public:
   Point(OverlapRig& rig, const BenchOverlapOptions& options) : rig_(rig), options_(options) {}
 
-  Result<PlayedPoint> play(Phase phase, int rows, double gbit) {
+  // Nothing where one step takes too long for all of this.
+  Result<std::optional<PlayedPoint>> play(Phase phase, int rows, double gbit) {
     rig_.set_batch(phase, rows);
+    HOCKET_TRY(const OverlapRig::Played first, rig_.play({}, Mode::live));
+    none_us_ = first.took_us;
+    if (none_us_ > kLongestStepUs) {
+      say_left_out(phase, rows, gbit);
+      return std::nullopt;
+    }
     add_forced(rows);
     HOCKET_TRY_VOID(let_planner_learn());
     HOCKET_TRY_VOID(record());
@@ -85,6 +96,7 @@ class Point {
     const int halves = orders_.at(plan.order).num_halves;
     return {halves, plan.parts, halves == 2 ? plan.share : 0};
   }
+  void say_left_out(Phase phase, int rows, double gbit) const;
   void add_forced(int rows);
   Result<void> let_planner_learn();
   Result<void> record();
@@ -93,6 +105,7 @@ class Point {
   PlayedPoint result(Phase phase, int rows, double gbit) const;
   SixRuns runs_of(const Plan& plan, const Series& live) const;
   double time_share() const { return options_.quick ? kQuickShare : 1; }
+  bool is_long() const { return none_us_ > kLongStepUs; }
 
   OverlapRig& rig_;
   const BenchOverlapOptions& options_;
@@ -103,6 +116,12 @@ class Point {
   Series exchange_;
   double none_us_ = 0, idle_share_ = 0, ledger_share_ = 0, planner_share_ = 0;
 };
+
+void Point::say_left_out(Phase phase, int rows, double gbit) const {
+  if (rig_.rank() == 0)
+    fmt::print(stderr, "left out: {} of {} rows at {:g} Gbit/s, a step takes {:.1f} s\n",
+               phase == Phase::decode ? "decode" : "prefill", rows, gbit, none_us_ / 1e6);
+}
 
 void Point::add_forced(int rows) {
   forced_.push_back({.name = "serial"});
@@ -120,11 +139,13 @@ void Point::add_forced(int rows) {
 
 // The planner plays alone until it had time to settle.
 Result<void> Point::let_planner_learn() {
-  HOCKET_TRY_VOID(rig_.play({}, Mode::live));
-  HOCKET_TRY(const OverlapRig::Played none, rig_.play({}, Mode::live));
-  none_us_ = none.took_us;
+  if (!is_long()) {
+    HOCKET_TRY(const OverlapRig::Played warm, rig_.play({}, Mode::live));
+    none_us_ = warm.took_us;
+  }
   const int by_time = static_cast<int>(kAutoUs * time_share() / none_us_);
-  const int steps = std::min(std::max(by_time, kLeastAutoSteps), std::max(options_.auto_steps, 1));
+  const int least = is_long() ? kLeastLongSteps : kLeastAutoSteps;
+  const int steps = std::min(std::max(by_time, least), std::max(options_.auto_steps, 1));
   double planner_us = 0, all_us = 0;
   for (int step = 0; step < steps; ++step) {
     HOCKET_TRY(const OverlapRig::Played played, rig_.play_planned());
@@ -146,18 +167,15 @@ Result<void> Point::record() {
     HOCKET_TRY_VOID(rig_.play(runs.plan, Mode::record));
     runs.record = rig_.messages().take_record();
   }
-  for (Forced& each : forced_) {
-    HOCKET_TRY(each.kappa, rig_.coverage(each.plan));
-  }
-  HOCKET_TRY(automatic_.kappa, rig_.coverage(automatic_.plan));
   return {};
 }
 
 Result<void> Point::play_rounds() {
   const double runs = static_cast<double>(forced_.size() + 2 * cuts_.size() + 2);
   const int by_time = static_cast<int>(kRoundsUs * time_share() / (runs * none_us_));
-  const int rounds = std::clamp(by_time, kLeastRounds, std::max(options_.rounds, kLeastRounds));
-  for (int round = -1; round < rounds; ++round) HOCKET_TRY_VOID(play_round(round));
+  const int least = is_long() ? 1 : kLeastRounds;
+  const int rounds = std::clamp(by_time, least, std::max(options_.rounds, least));
+  for (int round = is_long() ? 0 : -1; round < rounds; ++round) HOCKET_TRY_VOID(play_round(round));
   return {};
 }
 
@@ -171,9 +189,11 @@ Result<void> Point::play_round(int round) {
     Forced& each = forced_[(i + static_cast<size_t>(round + 1)) % forced_.size()];
     HOCKET_TRY(const auto played, rig_.play(each.plan, Mode::live));
     note(each.live, played);
+    each.kappa = rig_.coverage();
   }
   HOCKET_TRY(const auto planned, rig_.play_planned());
   note(automatic_.live, planned);
+  if (planned.plan == automatic_.plan) automatic_.kappa = rig_.coverage();
   for (auto& [cut, runs] : cuts_) {
     rig_.messages().set_record(std::move(runs.record));
     if (runs.plan == Plan{}) {
@@ -241,8 +261,8 @@ Result<void> play_rank(OverlapRig& rig, const BenchOverlapOptions& options,
     set_link(gbit);
     for (const Phase phase : {Phase::decode, Phase::prefill})
       for (const int rows : phase == Phase::decode ? sizes.decode : sizes.prefill) {
-        HOCKET_TRY(PlayedPoint point, Point(rig, options).play(phase, rows, gbit));
-        if (rig.rank() == 0) report.add(std::move(point));
+        HOCKET_TRY(auto point, Point(rig, options).play(phase, rows, gbit));
+        if (rig.rank() == 0 && point) report.add(*std::move(point));
       }
   }
   return {};

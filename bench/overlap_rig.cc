@@ -63,6 +63,7 @@ Result<void> OverlapRig::load(const Options& options) {
           {.settings = settings, .progress = {}, .tokenizer_eos = std::nullopt, .seat = &seat_}));
   runner_->workers().adopt_caller();
   ledger_ = std::make_unique<Ledger>(ledger_limits(), kClock);
+  ledger_->keep_spans(true);
   HOCKET_TRY(exchange_, runner_->attach({.transport = messages_, .watch = ledger_.get()}));
   if (link_gbit_ == 0) settings.parallel.nnodes = seat_.num_ranks;
   settings.parallel.ep_link_gbit = link_gbit_;
@@ -241,18 +242,12 @@ Result<double> OverlapRig::exchange_us() {
   return us;
 }
 
-Result<double> OverlapRig::coverage(const Plan& plan) {
-  ledger_->keep_spans(true);
-  HOCKET_TRY_VOID(play(plan, Mode::live));
-  const double share = coverage_of(ledger_->spans());
-  ledger_->keep_spans(false);
-  return share;
+double OverlapRig::coverage() const {
+  return coverage_of(ledger_->spans());
 }
 
 Result<double> OverlapRig::booking_us(const Plan& plan) {
-  ledger_->keep_spans(true);
   HOCKET_TRY_VOID(play(plan, Mode::live));
-  ledger_->keep_spans(false);
   constexpr int kTimes = 200;
   Ledger other(ledger_limits(), kClock);
   const TimePoint begin = kClock.now();

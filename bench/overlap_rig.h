@@ -48,8 +48,8 @@ class OverlapRig {
   Result<Played> play_planned();
   // The messages of the recorded pass, which was one of the plan `none`, without computing.
   Result<double> exchange_us();
-  // As play() live, and the coverage of this rank's spans.
-  Result<double> coverage(const Plan& plan);
+  // Of this rank's spans of the last pass.
+  double coverage() const;
   // As play() live; what it took to book that: the same calls over again, on another ledger.
   Result<double> booking_us(const Plan& plan);
 
