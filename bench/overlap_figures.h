@@ -57,6 +57,7 @@ struct PlayedPoint {
   double link_gbit = 0;
   bool free_split = false;                     // stage times that lose nothing when they are halved
   double lower_bound_us = 0;                   // of orders of whole or halved batches; 0: unknown
+  double three_halves_us = 0;                  // three equal ones in turn, predicted; 0: unknown
   double tax_us = 0;                           // of cores that move the bytes; 0 in virtual time
   double idle_share = 0;                       // of steps: what the ledger could not account for
   double ledger_share = 0, planner_share = 0;  // of steps: what booking and planning them takes

@@ -235,6 +235,7 @@ PlayedPoint Point::result(Phase phase, int rows, double gbit) const {
                     .planner_share = planner_share_};
   if (const auto decision = rig_.decision()) {
     point.lower_bound_us = decision->lower_bound_us;
+    point.three_halves_us = decision->three_halves_us;
     point.why = decision->text;
   }
   const auto add = [&](const Forced& each) {

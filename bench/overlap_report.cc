@@ -91,6 +91,7 @@ void OverlapReport::print_json(const PlayedPoint& p) const {
         {"spread_us", row.spread_us}};
     if (row.order == "auto") {
       line["why"] = p.why;
+      line["three_halves_ratio"] = p.three_halves_us / step_of(row);
       for (const OverlapVerdict& v : verdicts_of(p))
         line["goals"].push_back({{"goal", v.goal}, {"value", v.value}, {"met", v.is_met}});
     }

@@ -216,6 +216,7 @@ Result<PlayedPoint> VirtualBench::run() {
   HOCKET_TRY_VOID(add("best", best_of_all(), out));
   HOCKET_TRY_VOID(add("auto", answer.best.plan, out));
   out.lower_bound_us = answer.lower_bound_us;
+  out.three_halves_us = answer.three_halves_us;
   out.why = answer.why;
   return out;
 }
