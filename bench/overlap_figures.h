@@ -8,6 +8,7 @@
 //                 exposed = overlapped - traffic - waiting
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,6 +63,7 @@ struct PlayedPoint {
   double idle_share = 0;                       // of steps: what the ledger could not account for
   double ledger_share = 0, planner_share = 0;  // of steps: what booking and planning them takes
   std::string why;                             // what the search says of its choice
+  std::map<std::string, int> played_by_auto;   // real: in how many rounds it played which plan
   std::vector<OverlapRow> rows_of_orders;  // "serial" is one; "auto" another, where it was played
 
   const OverlapRow* find(std::string_view order) const;

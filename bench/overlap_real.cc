@@ -114,6 +114,7 @@ class Point {
   std::map<Cut, CutRuns> cuts_;
   Forced automatic_{.name = "auto"};
   Series exchange_;
+  std::map<std::string, int> played_by_auto_;
   double none_us_ = 0, idle_share_ = 0, ledger_share_ = 0, planner_share_ = 0;
 };
 
@@ -193,6 +194,7 @@ Result<void> Point::play_round(int round) {
   }
   HOCKET_TRY(const auto planned, rig_.play_planned());
   note(automatic_.live, planned);
+  if (counts) ++played_by_auto_[describe(planned.plan, orders_)];
   if (planned.plan == automatic_.plan) automatic_.kappa = rig_.coverage();
   for (auto& [cut, runs] : cuts_) {
     rig_.messages().set_record(std::move(runs.record));
@@ -237,6 +239,7 @@ PlayedPoint Point::result(Phase phase, int rows, double gbit) const {
     point.lower_bound_us = decision->lower_bound_us;
     point.three_halves_us = decision->three_halves_us;
     point.why = decision->text;
+    point.played_by_auto = played_by_auto_;
   }
   const auto add = [&](const Forced& each) {
     const std::vector<double>& us = each.live.took_us;

@@ -39,6 +39,8 @@ void OverlapReport::print(const PlayedPoint& p) const {
     fmt::print(", tax {:.0f} us, not accounted for {:.2f} %, ledger {:.3f} %, planner {:.3f} %",
                p.tax_us, 100 * p.idle_share, 100 * p.ledger_share, 100 * p.planner_share);
   if (!p.why.empty()) fmt::print("\n  auto: {}", p.why);
+  for (const auto& [plan, rounds] : p.played_by_auto)
+    fmt::print("\n  auto played {} in {} rounds", plan, rounds);
   fmt::print("\n  {:<28} {:>10} {:>7} {:>6} {:>6} {:>7} | {:>8} {:>8} {:>8} {:>8}\n", "order",
              "step us", "serial/", "eta", "kappa", "/bound", "split", "interf", "exposed",
              "waiting");
@@ -91,6 +93,7 @@ void OverlapReport::print_json(const PlayedPoint& p) const {
         {"spread_us", row.spread_us}};
     if (row.order == "auto") {
       line["why"] = p.why;
+      if (!p.played_by_auto.empty()) line["played"] = p.played_by_auto;
       line["three_halves_ratio"] = p.three_halves_us / step_of(row);
       for (const OverlapVerdict& v : verdicts_of(p))
         line["goals"].push_back({{"goal", v.goal}, {"value", v.value}, {"met", v.is_met}});
