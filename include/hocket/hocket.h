@@ -35,7 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HOCKET_API_VERSION 2
+#define HOCKET_API_VERSION 3
 
 #if defined(__GNUC__)
 #define HOCKET_API __attribute__((visibility("default")))
@@ -59,6 +59,14 @@ enum {
   HOCKET_ERROR_NO_TOKENIZER = 109,    /* the folder has none: send and take token ids */
   HOCKET_ERROR_TEMPLATE_FAILED = 110, /* the chat template refused the messages, or there is none */
   HOCKET_ERROR_INTERNAL = 199
+};
+
+/* What of a form comes first: thoughts, free, up to the mark that ends them. The text of the answer
+ * has both, with the marks. */
+enum {
+  HOCKET_NO_THOUGHTS = 0,       /* the form begins at once */
+  HOCKET_THOUGHTS_POSSIBLE = 1, /* if the model writes the mark that opens them */
+  HOCKET_THOUGHTS_OPEN = 2      /* the prompt has opened them */
 };
 
 /* How a request ended; HOCKET_GOES_ON until its last event. */
@@ -136,6 +144,9 @@ typedef struct hocket_request {
   const char* grammar;  /* what grammar_kind says; NULL where it is HOCKET_FREE_TEXT */
   int32_t grammar_kind; /* compiled beside the engine: the request waits for it */
   int32_t priority;     /* larger first, with the option enable-priority-scheduling */
+  /* Since version 3. */
+  int32_t thoughts; /* before what has a form: as hocket_chat_prompt says of the prompt */
+  int32_t reserved; /* 0 */
 } hocket_request;
 
 /* News of a request. Pointers hold until the handler returns. */
@@ -202,6 +213,12 @@ HOCKET_API int hocket_tokenize(const hocket_engine* engine, const char* text, si
  * Control tokens that are spelled in messages are text. */
 HOCKET_API int hocket_chat_tokens(const hocket_engine* engine, const char* messages_json,
                                   const char* extra_json, hocket_tokens* tokens);
+/* The same, and whether an answer that has a form begins with thoughts, for
+ * hocket_request.thoughts: where the prompt leaves them open, and where the model opens them itself
+ * and is expected to (its template is told so, or needs not be). `thoughts` may be NULL. Since
+ * version 3. */
+HOCKET_API int hocket_chat_prompt(const hocket_engine* engine, const char* messages_json,
+                                  const char* extra_json, hocket_tokens* tokens, int32_t* thoughts);
 /* Tokens to text, without control tokens. */
 HOCKET_API int hocket_detokenize(const hocket_engine* engine, const int32_t* tokens, size_t count,
                                  hocket_text* text);

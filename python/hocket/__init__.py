@@ -4,8 +4,8 @@
         print(engine.generate([{"role": "user", "content": "What is 7 + 5?"}], temperature=0).text)
 """
 
-from ._engine import Engine, ModelInfo, Output, Piece, Prompt, Sampling, Stream
+from ._engine import ChatTokens, Engine, ModelInfo, Output, Piece, Prompt, Sampling, Stream
 from ._library import HocketError, version
 
-__all__ = ["Engine", "HocketError", "ModelInfo", "Output", "Piece", "Prompt", "Sampling", "Stream", "version"]
+__all__ = ["ChatTokens", "Engine", "HocketError", "ModelInfo", "Output", "Piece", "Prompt", "Sampling", "Stream", "version"]
 __version__ = "0.1.0"

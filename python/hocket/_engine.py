@@ -21,6 +21,12 @@ Message = Mapping[str, Any]
 Prompt = Union[str, Sequence[int], Sequence[Message]]  # text as it stands, token ids, or a chat
 
 
+class ChatTokens(list[int]):
+    """A chat as the model reads it. It remembers whether an answer that has a form begins with thoughts."""
+
+    thoughts: int = 0  # as the library counts; what is cut from the list or joined to it is a plain list
+
+
 @dataclass(frozen=True)
 class Sampling:
     """How tokens are chosen, by OpenAI's names. None: as the model's files say; max_tokens: the rest of the context.
@@ -291,11 +297,14 @@ class Engine:
         data = text.encode()
         return self._taken(lambda out: library.hocket_tokenize(self._open_handle(), data, len(data), out))
 
-    def chat_tokens(self, messages: Sequence[Message], **extra: Any) -> list[int]:
+    def chat_tokens(self, messages: Sequence[Message], **extra: Any) -> ChatTokens:
         """`extra`: tools, chat_template_kwargs, add_generation_prompt, continue_final_message."""
         words = json.dumps(list(messages)).encode()
         more = json.dumps(extra).encode() if extra else None
-        return self._taken(lambda out: library.hocket_chat_tokens(self._open_handle(), words, more, out))
+        thoughts = ctypes.c_int32()
+        chat = ChatTokens(self._taken(lambda out: library.hocket_chat_prompt(self._open_handle(), words, more, out, ctypes.byref(thoughts))))
+        chat.thoughts = thoughts.value
+        return chat
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         text = lib.Text()
@@ -377,6 +386,8 @@ class Engine:
     def _tokens(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
             return self.tokenize(prompt)
+        if isinstance(prompt, ChatTokens):
+            return prompt
         items = list(prompt)
         if items and isinstance(items[0], Mapping):
             return self.chat_tokens(items)  # type: ignore[arg-type]
@@ -387,6 +398,7 @@ class Engine:
         check(library.hocket_request_init(self._open_handle(), ctypes.byref(request)))
         tokens = self._tokens(prompt)
         request.prompt, request.prompt_count = _ints(tokens), len(tokens)
+        request.thoughts = tokens.thoughts if isinstance(tokens, ChatTokens) else 0
         given = {
             "max_new_tokens": wanted.max_tokens,
             "min_new_tokens": wanted.min_tokens,

@@ -8,7 +8,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64
 from pathlib import Path
 from typing import Any
 
-API_VERSION = 2
+API_VERSION = 3
 NAME = "libhocket.so.0"
 GRAMMARS = {"json_schema": 1, "regex": 2, "ebnf": 3, "lark": 4, "choice": 5, "structural_tag": 6}
 FINISH = {1: "stop", 2: "length", 3: "abort", 4: "error"}
@@ -75,6 +75,8 @@ class Request(ctypes.Structure):
         ("grammar", c_char_p),
         ("grammar_kind", c_int32),
         ("priority", c_int32),
+        ("thoughts", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -117,7 +119,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hocket_engine_close": (c_int, [c_void_p]),
     "hocket_engine_info": (c_int, [c_void_p, POINTER(Info)]),
     "hocket_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(Tokens)]),
-    "hocket_chat_tokens": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(Tokens)]),
+    "hocket_chat_prompt": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(Tokens), POINTER(c_int32)]),
     "hocket_detokenize": (c_int, [c_void_p, POINTER(c_int32), c_size_t, POINTER(Text)]),
     "hocket_tokens_free": (None, [POINTER(Tokens)]),
     "hocket_text_free": (None, [POINTER(Text)]),

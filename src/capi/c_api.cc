@@ -213,16 +213,22 @@ int hocket_tokenize(const hocket_engine* engine, const char* text, size_t length
   });
 }
 
-int hocket_chat_tokens(const hocket_engine* engine, const char* messages_json,
-                       const char* extra_json, hocket_tokens* tokens) {
+int hocket_chat_prompt(const hocket_engine* engine, const char* messages_json,
+                       const char* extra_json, hocket_tokens* tokens, int32_t* thoughts) {
   return guarded([&]() -> Result<void> {
     HOCKET_TRY_VOID(need(engine, "engine"));
     HOCKET_TRY_VOID(need(messages_json, "messages_json"));
     HOCKET_TRY_VOID(need(tokens, "tokens"));
-    HOCKET_TRY(const auto ids, engine->offline->chat_tokens(
-                                   messages_json, extra_json == nullptr ? "" : extra_json));
-    return hand_out(ids, tokens);
+    HOCKET_TRY(const ChatTokens chat, engine->offline->chat_tokens(
+                                          messages_json, extra_json == nullptr ? "" : extra_json));
+    if (thoughts != nullptr) *thoughts = static_cast<int32_t>(chat.thoughts);
+    return hand_out(chat.ids, tokens);
   });
+}
+
+int hocket_chat_tokens(const hocket_engine* engine, const char* messages_json,
+                       const char* extra_json, hocket_tokens* tokens) {
+  return hocket_chat_prompt(engine, messages_json, extra_json, tokens, nullptr);
 }
 
 int hocket_detokenize(const hocket_engine* engine, const int32_t* tokens, size_t count,

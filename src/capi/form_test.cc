@@ -89,6 +89,61 @@ TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
   EXPECT_EQ(heard.text, "42");
 }
 
+class CapiThoughts : public CapiForm {
+ protected:
+  // An answer of two digits, asked for with `extra`, and what came before it.
+  std::string answer(const char* messages, const char* extra, int* told) {
+    hocket_tokens prompt{};
+    int32_t thoughts = -1;
+    Heard heard;
+    EXPECT_EQ(hocket_chat_prompt(engine, messages, extra, &prompt, &thoughts), HOCKET_OK);
+    *told = thoughts;
+    hocket_request request = ask(kSum);
+    request.prompt = prompt.data;
+    request.prompt_count = prompt.count;
+    request.grammar_kind = HOCKET_REGEX;
+    request.grammar = "[0-9]{2}";
+    request.thoughts = thoughts;
+    request.max_new_tokens = 200;
+    EXPECT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK) << hocket_error_message();
+    hocket_tokens_free(&prompt);
+    return heard.text;
+  }
+};
+
+TEST_F(CapiThoughts, ComeBeforeTheFormWhereTheModelIsAskedToThink) {
+  int told = -1;
+  const std::string asked =
+      answer(kSum, R"({"chat_template_kwargs": {"enable_thinking": true}})", &told);
+  EXPECT_EQ(told, HOCKET_THOUGHTS_POSSIBLE);
+  EXPECT_TRUE(std::regex_match(asked, std::regex(R"(\s*<think>[^]*[^\s][^]*</think>\s*[0-9]{2})")))
+      << asked;
+  // The bundled model thinks when asked to.
+  for (const char* extra : {static_cast<const char*>(nullptr),
+                            R"({"chat_template_kwargs": {"enable_thinking": false}})"}) {
+    EXPECT_EQ(answer(kSum, extra, &told), "42");
+    EXPECT_EQ(told, HOCKET_NO_THOUGHTS);
+  }
+}
+
+TEST_F(CapiThoughts, GoOnWhereThePromptLeftThemOpen) {
+  int told = -1;
+  const std::string text = answer(R"([{"role": "user", "content": "What is 17 + 25?"},)"
+                                  R"( {"role": "assistant", "content": "<think>\n17 + 25"}])",
+                                  R"({"continue_final_message": true})", &told);
+  EXPECT_EQ(told, HOCKET_THOUGHTS_OPEN);
+  EXPECT_TRUE(std::regex_match(text, std::regex(R"([^]*</think>\s*[0-9]{2})"))) << text;
+}
+
+TEST_F(CapiThoughts, OfNoneThatThereIsAreRefused) {
+  hocket_request request = ask(kSum);
+  EXPECT_EQ(request.thoughts, HOCKET_NO_THOUGHTS);
+  request.thoughts = 3;
+  Heard heard;
+  EXPECT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("thoughts is 3"));
+}
+
 // An engine of one place, with options of its own.
 hocket_engine* narrow_engine(std::vector<std::pair<const char*, const char*>> settings) {
   hocket_options* options = hocket_options_new();

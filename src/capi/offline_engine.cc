@@ -6,12 +6,14 @@
 #include <atomic>
 #include <mutex>
 #include <random>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "base/log.h"
 #include "capi/request_rules.h"
+#include "text/grammar/answer_rules.h"
 #include "text/stop_matcher.h"
 
 namespace hocket {
@@ -35,8 +37,12 @@ Error no_tokenizer() {
 // its request was handed over until it is erased with its last event.
 class OfflineEngine::Table {
  public:
-  Table(Engine& engine, const Tokenizer* tokenizer)
-      : engine_(engine), tokenizer_(tokenizer), outbox_(outbox_size(engine.info())) {
+  // What is borrowed outlives this.
+  Table(Engine& engine, const Tokenizer* tokenizer, std::span<const TokenId> thought_marks)
+      : engine_(engine),
+        tokenizer_(tokenizer),
+        thought_marks_(thought_marks),
+        outbox_(outbox_size(engine.info())) {
     thread_ = std::thread([this] { run(); });
     pthread_setname_np(thread_.native_handle(), "events");
     engine_.start(outbox_);
@@ -56,7 +62,9 @@ class OfflineEngine::Table {
     auto entry = std::make_unique<Entry>();
     entry->listener = std::move(listener);
     if (tokenizer_ != nullptr) {
-      entry->detokenizer.emplace(*tokenizer_, request.special);
+      const bool thinks = request.thoughts != ThoughtsAhead::none;
+      entry->detokenizer.emplace(*tokenizer_, request.special,
+                                 thinks ? thought_marks_ : std::span<const TokenId>());
       entry->matcher.emplace(request.sampling.stop, StopText::trim);
     }
     std::lock_guard lock(mutex_);
@@ -150,6 +158,7 @@ class OfflineEngine::Table {
 
   Engine& engine_;
   const Tokenizer* const tokenizer_;
+  const std::span<const TokenId> thought_marks_;
   Outbox outbox_;
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;  // of entries_
@@ -184,12 +193,16 @@ Result<void> OfflineEngine::load(const ServerSettings& settings) {
       HOCKET_TRY(chat_template_,
                  ChatTemplate::from_file(settings.model.chat_template, *tokenizer_));
     }
+    HOCKET_TRY(reasoning_, choose_reasoning_format(
+                               settings.answers.reasoning_parser,
+                               chat_template_ ? std::string_view(chat_template_->source()) : ""));
+    thought_marks_ = control_tokens_of(marks_of(reasoning_), *tokenizer_);
   }
   HOCKET_TRY(engine_, Engine::create(std::move(options)));
   for (const SettingChange& change : engine_->info().changes)
     log::warning("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
                  change.why);
-  table_ = std::make_unique<Table>(*engine_, tokenizer());
+  table_ = std::make_unique<Table>(*engine_, tokenizer(), thought_marks_);
   return {};
 }
 
@@ -211,15 +224,19 @@ Result<std::vector<TokenId>> OfflineEngine::tokenize(std::string_view text) cons
   return tokenizer_->encode(text);
 }
 
-Result<std::vector<TokenId>> OfflineEngine::chat_tokens(std::string_view messages_json,
-                                                        std::string_view extra_json) const {
+Result<ChatTokens> OfflineEngine::chat_tokens(std::string_view messages_json,
+                                              std::string_view extra_json) const {
   if (!tokenizer_) return fail(no_tokenizer());
   if (!chat_template_)
     return fail(error(ErrorCode::template_failed, "the model has no chat template")
                     .with_fix("set the option chat-template, or use hocket_tokenize"));
   HOCKET_TRY(const ChatInput input, read_chat(messages_json, extra_json));
   HOCKET_TRY(const RenderedPrompt rendered, chat_template_->render(input));
-  return tokenizer_->encode(rendered);
+  ChatTokens chat;
+  HOCKET_TRY(chat.ids, tokenizer_->encode(rendered));
+  chat.thoughts = thoughts_before_structure(
+      thoughts_ahead(input, chat.ids, reasoning_, *tokenizer_), input, *chat_template_);
+  return chat;
 }
 
 Result<std::string> OfflineEngine::detokenize(std::span<const TokenId> tokens) const {
@@ -227,11 +244,28 @@ Result<std::string> OfflineEngine::detokenize(std::span<const TokenId> tokens) c
   return tokenizer_->decode(tokens, SpecialTokens::skip);
 }
 
+Result<void> OfflineEngine::settle_thoughts(TextRequest& request) const {
+  if (request.thoughts == ThoughtsAhead::none) return {};
+  if (!tokenizer_ || !reasoning_)
+    return fail(error(ErrorCode::invalid_request,
+                      "thoughts are to come first, but nothing tells how this model thinks")
+                    .with_fix("HOCKET_NO_THOUGHTS, or what hocket_chat_prompt says")
+                    .with_param("thoughts"));
+  if (request.sampling.grammar == nullptr) return {};
+  const AnswerWish wish{.choice = {},
+                        .text = request.sampling.grammar,
+                        .thoughts = request.thoughts,
+                        .reasoning = reasoning_};
+  HOCKET_TRY(request.sampling.grammar, grammar_of_answer(wish, *tokenizer_));
+  return {};
+}
+
 // What the caller left open, and what he may not ask for.
 Result<void> OfflineEngine::settle(TextRequest& request) const {
   SamplingParams& sampling = request.sampling;
   HOCKET_TRY_VOID(check_sampling(sampling, info().model.vocab_size));
   if (!tokenizer_ && !sampling.stop.empty()) return fail(no_tokenizer());
+  HOCKET_TRY_VOID(settle_thoughts(request));
   if (sampling.max_new_tokens > 0) return {};
   const auto used = static_cast<int64_t>(request.prompt.size());
   const int64_t room = std::min<int64_t>(info().context_length, info().max_total_tokens) - used;

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "core/server_settings.h"
 #include "engine/engine.h"
+#include "text/answers/thoughts_ahead.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -25,6 +26,13 @@ struct TextRequest {
   SamplingParams sampling;  // with stop strings; max_new_tokens 0: the rest of the context
   SpecialTokens special = SpecialTokens::skip;
   std::optional<int> priority;
+  ThoughtsAhead thoughts = ThoughtsAhead::none;  // that a grammar leaves room for
+};
+
+// A chat as the model reads it.
+struct ChatTokens {
+  std::vector<TokenId> ids;
+  ThoughtsAhead thoughts = ThoughtsAhead::none;  // before an answer that has a form
 };
 
 // How a request ended.
@@ -68,8 +76,7 @@ class OfflineEngine {
   Result<std::vector<TokenId>> tokenize(std::string_view text) const;
   // `messages_json`, `extra_json`: as hocket_chat_tokens has them. Errors: invalid_request,
   // no_tokenizer, template_failed.
-  Result<std::vector<TokenId>> chat_tokens(std::string_view messages_json,
-                                           std::string_view extra_json) const;
+  Result<ChatTokens> chat_tokens(std::string_view messages_json, std::string_view extra_json) const;
   Result<std::string> detokenize(std::span<const TokenId> tokens) const;
 
   // `id`: of Engine::next_request_id(). Errors: invalid_request (sampling out of range), those of
@@ -85,9 +92,12 @@ class OfflineEngine {
   OfflineEngine() = default;
   Result<void> load(const ServerSettings& settings);
   Result<void> settle(TextRequest& request) const;
+  Result<void> settle_thoughts(TextRequest& request) const;
 
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
+  ReasoningFormat reasoning_;
+  std::vector<TokenId> thought_marks_;  // that are control tokens
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Table> table_;  // requests under way, and the thread that tells of them
 };

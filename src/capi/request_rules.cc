@@ -134,6 +134,16 @@ Result<void> check_sampling(const SamplingParams& s, int vocab_size) {
   return check_bias(s);
 }
 
+Result<ThoughtsAhead> read_thoughts(int thoughts) {
+  static_assert(HOCKET_NO_THOUGHTS == static_cast<int>(ThoughtsAhead::none));
+  static_assert(HOCKET_THOUGHTS_POSSIBLE == static_cast<int>(ThoughtsAhead::possible));
+  static_assert(HOCKET_THOUGHTS_OPEN == static_cast<int>(ThoughtsAhead::open));
+  if (thoughts < HOCKET_NO_THOUGHTS || thoughts > HOCKET_THOUGHTS_OPEN)
+    return refuse("thoughts",
+                  fmt::format("is {}, which is no HOCKET_NO_THOUGHTS or the like", thoughts));
+  return static_cast<ThoughtsAhead>(thoughts);
+}
+
 Result<ChatInput> read_chat(std::string_view messages_json, std::string_view extra_json) {
   ChatInput chat;
   HOCKET_TRY(chat.messages, read_json("messages", messages_json));

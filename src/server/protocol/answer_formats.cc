@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "text/answers/thoughts_ahead.h"
 
 namespace hocket {
 namespace {
@@ -75,10 +76,7 @@ Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
   formats.traits = traits_of(*chat_template);
   std::vector<std::string_view> marks = marks_of(formats.tools);
   for (const std::string_view mark : marks_of(formats.reasoning)) marks.push_back(mark);
-  for (const std::string_view mark : marks)
-    if (const auto id = tokenizer->find(mark); id && tokenizer->is_special(*id))
-      formats.kept.push_back(*id);
-  std::ranges::sort(formats.kept);
+  formats.kept = control_tokens_of(marks, *tokenizer);
   if (formats.reasoning) formats.reasoning_close = tokenizer->find(formats.reasoning.close);
   tell(formats);
   return formats;

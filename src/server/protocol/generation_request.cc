@@ -62,29 +62,6 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
                                  {.add_special_tokens = request.add_special_tokens});
 }
 
-ThoughtsAhead thoughts_ahead(const Prompt& prompt, std::span<const TokenId> ids,
-                             const ServedModel& model) {
-  const auto* chat = std::get_if<ChatInput>(&prompt.input);
-  if (chat == nullptr || model.tokenizer == nullptr || model.formats == nullptr)
-    return ThoughtsAhead::none;
-  const ReasoningFormat& format = model.formats->reasoning;
-  if (!format) return ThoughtsAhead::none;
-  if (chat->continue_final_message) {
-    const auto& last = chat->messages.back();
-    const std::string text = last.contains("content") && last["content"].is_string()
-                                 ? last["content"].get<std::string>()
-                                 : std::string();
-    const size_t open = text.rfind(format.open), close = text.rfind(format.close);
-    const bool is_open = open != std::string::npos && (close == std::string::npos || close < open);
-    return is_open ? ThoughtsAhead::open : ThoughtsAhead::none;
-  }
-  constexpr size_t kTail = 16;  // tokens, in which any mark and blanks behind it fit
-  const auto end = ids.last(std::min(kTail, ids.size()));
-  const std::string text = model.tokenizer->decode(end, SpecialTokens::keep).value_or("");
-  if (begins_with_reasoning(format, text)) return ThoughtsAhead::open;
-  return ends_reasoning(format, text) ? ThoughtsAhead::none : ThoughtsAhead::possible;
-}
-
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
                             const ServedModel& model) {
   const PromptFields names = fields_of(request.api);

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -20,7 +19,6 @@
 #include "text/answers/tool.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
-#include "text/grammar/answer_rules.h"
 #include "text/stop_matcher.h"
 #include "text/stop_regex.h"
 
@@ -97,9 +95,6 @@ struct GenerationRequest {
 // The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request.
 Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
                                         const ServedModel& model);
-// Whether the answer to these ids begins with thoughts, as the model writes them.
-ThoughtsAhead thoughts_ahead(const Prompt& prompt, std::span<const TokenId> ids,
-                             const ServedModel& model);
 // Settles max_new_tokens against the context. Errors: invalid_request (no token), and
 // context_length_exceeded with both numbers; nothing is ever cut.
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "text/answers/call_reader.h"
+#include "text/grammar/answer_rules.h"
 
 namespace hocket {
 namespace {
@@ -29,19 +30,10 @@ std::shared_ptr<const ThoughtLimit> limit_of(ThoughtsAhead thoughts, const Answe
   return std::make_shared<const ThoughtLimit>(std::move(limit));
 }
 
-// Whether the model is expected to think though it must open its thoughts itself: asking it to
-// would not change the prompt. A grammar that left room for thoughts where nobody wants any would
-// ask for them.
-bool thinks_unasked(const Prompt& prompt, const ServedModel& model) {
-  const auto* chat = std::get_if<ChatInput>(&prompt.input);
-  if (chat == nullptr || model.chat_template == nullptr) return false;
-  ChatInput question;
-  question.messages = Json::array({{{"role", "user"}, {"content", "Go on."}}});
-  question.kwargs = chat->kwargs;
-  const auto as_it_is = model.chat_template->render(question);
-  for (const char* name : {"enable_thinking", "thinking"}) question.kwargs[name] = true;
-  const auto asked = model.chat_template->render(question);
-  return as_it_is && asked && as_it_is->text() == asked->text();
+// Prompts that are no chat come as their client wrote them: nothing is known of their answers.
+const ChatInput* thinking_chat(const Prompt& prompt, const ServedModel& model) {
+  if (model.formats == nullptr || model.chat_template == nullptr) return nullptr;
+  return std::get_if<ChatInput>(&prompt.input);
 }
 
 }  // namespace
@@ -49,7 +41,10 @@ bool thinks_unasked(const Prompt& prompt, const ServedModel& model) {
 Result<void> settle_structure(Prompt& prompt, std::span<const TokenId> ids,
                               const AnswerReading& reading, const ServedModel& model) {
   if (model.tokenizer == nullptr) return {};
-  const ThoughtsAhead thoughts = thoughts_ahead(prompt, ids, model);
+  const ChatInput* chat = thinking_chat(prompt, model);
+  const ThoughtsAhead thoughts =
+      chat == nullptr ? ThoughtsAhead::none
+                      : thoughts_ahead(*chat, ids, model.formats->reasoning, *model.tokenizer);
   prompt.reasoning_open = thoughts == ThoughtsAhead::open && reading.reasoning;
   SamplingParams& sampling = prompt.sampling;
   sampling.thoughts = limit_of(thoughts, reading, model);
@@ -66,8 +61,8 @@ Result<void> settle_structure(Prompt& prompt, std::span<const TokenId> ids,
                   .reasoning = {}};
   if (reading.tools) wish.tools = *reading.tools;
   if (model.formats != nullptr) wish.reasoning = model.formats->reasoning;
-  if (thoughts == ThoughtsAhead::possible && !thinks_unasked(prompt, model))
-    wish.thoughts = ThoughtsAhead::none;
+  if (chat != nullptr)
+    wish.thoughts = thoughts_before_structure(thoughts, *chat, *model.chat_template);
   HOCKET_TRY(sampling.grammar, grammar_of_answer(wish, *model.tokenizer));
   return {};
 }

@@ -4,24 +4,17 @@
 //   thoughts up to their end mark | calls, or text of the form, or free text with calls in it
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <span>
 
 #include "base/result.h"
 #include "core/grammar.h"
 #include "text/answers/answer_format.h"
+#include "text/answers/thoughts_ahead.h"
 #include "text/answers/tool.h"
 #include "text/tokenizer.h"
 
 namespace hocket {
-
-// Whether the answer begins with thoughts.
-enum class ThoughtsAhead : uint8_t {
-  none,      // the prompt closed them, or the model has none
-  possible,  // where it writes the mark that opens them
-  open,      // the prompt ends within them
-};
 
 struct AnswerWish {
   std::span<const Tool> tools = {};  // none: no calls

@@ -1,0 +1,60 @@
+#include "text/answers/thoughts_ahead.h"
+
+#include <algorithm>
+#include <string>
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool leaves_thoughts_open(const Json& message, const ReasoningFormat& format) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_string()) return false;
+  const auto& text = content->get_ref<const std::string&>();
+  const size_t open = text.rfind(format.open), close = text.rfind(format.close);
+  return open != std::string::npos && (close == std::string::npos || close < open);
+}
+
+// Whether asking the model to think would not change the prompt.
+bool thinks_unasked(const ChatInput& chat, const ChatTemplate& chat_template) {
+  ChatInput question;
+  question.messages = Json::array({{{"role", "user"}, {"content", "Go on."}}});
+  question.kwargs = chat.kwargs;
+  const auto as_it_is = chat_template.render(question);
+  for (const char* name : {"enable_thinking", "thinking"}) question.kwargs[name] = true;
+  const auto asked = chat_template.render(question);
+  return as_it_is && asked && as_it_is->text() == asked->text();
+}
+
+}  // namespace
+
+ThoughtsAhead thoughts_ahead(const ChatInput& chat, std::span<const TokenId> ids,
+                             const ReasoningFormat& format, const Tokenizer& tokenizer) {
+  if (!format) return ThoughtsAhead::none;
+  if (chat.continue_final_message)
+    return leaves_thoughts_open(chat.messages.back(), format) ? ThoughtsAhead::open
+                                                              : ThoughtsAhead::none;
+  constexpr size_t kTail = 16;  // tokens, in which any mark and blanks behind it fit
+  const auto end = ids.last(std::min(kTail, ids.size()));
+  const std::string text = tokenizer.decode(end, SpecialTokens::keep).value_or("");
+  if (begins_with_reasoning(format, text)) return ThoughtsAhead::open;
+  return ends_reasoning(format, text) ? ThoughtsAhead::none : ThoughtsAhead::possible;
+}
+
+ThoughtsAhead thoughts_before_structure(ThoughtsAhead thoughts, const ChatInput& chat,
+                                        const ChatTemplate& chat_template) {
+  const bool unwanted = thoughts == ThoughtsAhead::possible && !thinks_unasked(chat, chat_template);
+  return unwanted ? ThoughtsAhead::none : thoughts;
+}
+
+std::vector<TokenId> control_tokens_of(std::span<const std::string_view> marks,
+                                       const Tokenizer& tokenizer) {
+  std::vector<TokenId> found;
+  for (const std::string_view mark : marks)
+    if (const auto id = tokenizer.find(mark); id && tokenizer.is_special(*id)) found.push_back(*id);
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace hocket
