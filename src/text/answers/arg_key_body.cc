@@ -4,12 +4,15 @@
 //   <arg_key>a</arg_key>
 //   <arg_value>value</arg_value>
 //   </tool_call>
+//
+// An end mark that stands in a value is text of it (value_end.h).
 #include <utility>
 
 #include "text/answers/blank.h"
 #include "text/answers/call_body.h"
 #include "text/answers/mark_finder.h"
 #include "text/answers/typed_arguments.h"
+#include "text/answers/value_end.h"
 
 namespace hocket {
 namespace {
@@ -21,7 +24,10 @@ constexpr size_t kNameBytesMax = 256;
 class ArgKeyBody final : public CallBody {
  public:
   explicit ArgKeyBody(CallContext context)
-      : arguments_(context, ValueKinds::any()), key_end_({kEndKey}), value_end_({kEndValue}) {}
+      : arguments_(context, ValueKinds::any()),
+        key_end_({kEndKey}),
+        value_end_({kEndValue}),
+        end_({kKey, kEndCall}) {}
 
   Step step(char c) override {
     switch (at_) {
@@ -40,6 +46,8 @@ class ArgKeyBody final : public CallBody {
         return Step::more;
       case At::value:
         return take_value(c);
+      case At::ending:
+        return take_end(c);
     }
     return Step::more;
   }
@@ -47,7 +55,7 @@ class ArgKeyBody final : public CallBody {
   bool finish() override { return false; }
 
  private:
-  enum class At : uint8_t { name, between, key, gap, value };
+  enum class At : uint8_t { name, between, key, gap, value, ending };
 
   void go(At at) {
     at_ = at;
@@ -74,28 +82,48 @@ class ArgKeyBody final : public CallBody {
       return go(At::value), Step::more;
     }
     if (either.first.starts_with(held_) || either.second.starts_with(held_)) return Step::more;
-    return fail("something that is no argument stands between its arguments");
+    return fail("something that is no argument follows its name, or no value a key");
   }
 
   Step take_value(char c) {
     std::string free;
     const int mark = value_end_.step(c, free);
-    if (arguments_.is_text() && !free.empty())
-      arguments_.text(free);
-    else
-      held_ += free;
+    add(free);
     if (mark == MarkFinder::kNone) return Step::more;
+    end_.begin(kEndValue);
+    at_ = At::ending;
+    return Step::more;
+  }
+
+  Step take_end(char c) {
+    const ValueEnd::Step taken = end_.step(c);
+    if (taken == ValueEnd::Step::more) return Step::more;
+    if (taken == ValueEnd::Step::text) {
+      at_ = At::value;
+      add(end_.mark());
+      for (const char again : end_.behind()) step(again);
+      return Step::more;
+    }
     if (arguments_.is_text())
       arguments_.end_text();
     else
       arguments_.value(held_);
-    go(At::between);
-    return Step::more;
+    if (end_.follower() == kKey) return go(At::key), Step::more;
+    arguments_.end();
+    return Step::done;
+  }
+
+  void add(std::string_view text) {
+    if (!arguments_.is_text())
+      held_ += text;
+    else if (!text.empty())
+      arguments_.text(text);
   }
 
   TypedArguments arguments_;
   At at_ = At::name;
   MarkFinder key_end_, value_end_;
+  ValueEnd end_;
   std::string held_;  // of a name or mark that is not whole; of a value that must be whole
   std::string key_;
 };

@@ -53,10 +53,48 @@ std::vector<RecordedAnswer> plain_answers() {
   return all;
 }
 
+// Values that hold the mark that ends values: other parsers end them there.
+std::vector<RecordedAnswer> answers_with_marks_in_values() {
+  const auto xml = [](ToolFormat format, const std::string& name, const std::string& parameters) {
+    return RecordedAnswer{
+        .name = "marks in values of " + std::string(tool_format_name(format)),
+        .format = format,
+        .text = "<tool_call>\n<function=" + name + ">\n" + parameters + "</function>\n</tool_call>",
+        .parts = {}};
+  };
+  std::vector<RecordedAnswer> all = {
+      xml(ToolFormat::qwen3_coder, "write_file",
+          "<parameter=path>\na</parameter></parameter>\n<parameter=content>\n"
+          "  <parameter> ends\n</parameter>\n here: </parameter> </tool_x\n</parameter>\n"),
+      xml(ToolFormat::qwen3_coder, "search",
+          "<parameter=query>\n</parameter>\n\n  </\n</parameter>\n"
+          "<parameter=filters>\n{\"lang\": \"</parameter>\"}\n</parameter>\n"),
+      xml(ToolFormat::mimo, "write_file",
+          "<parameter=path>&lt;</parameter>&gt;</parameter><parameter=mode>x</parameter> y"
+          "</parameter>\n")};
+  all[0].parts = {call_part("write_file",
+                            "{\"path\": \"a</parameter>\", \"content\": \"  <parameter> ends\\n"
+                            "</parameter>\\n here: </parameter> </tool_x\"}")};
+  all[1].parts = {call_part("search",
+                            "{\"query\": \"</parameter>\\n\\n  </\", "
+                            "\"filters\": {\"lang\": \"</parameter>\"}}")};
+  all[2].parts = {
+      call_part("write_file", R"({"path": "<</parameter>>", "mode": "x</parameter> y"})")};
+  all.push_back({.name = "marks in values of glm45",
+                 .format = ToolFormat::glm45,
+                 .text = "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>a</arg_value> "
+                         "</arg_valuable></arg_value>\n<arg_key>filters</arg_key>\n"
+                         "<arg_value>{\"lang\": \"</arg_value>\"}</arg_value>\n</tool_call>",
+                 .parts = {call_part("search", R"({"query": "a</arg_value> </arg_valuable>", )"
+                                               R"("filters": {"lang": "</arg_value>"}})")}});
+  return all;
+}
+
 std::vector<RecordedAnswer> all_answers() {
   std::vector<RecordedAnswer> all = recorded_answers();
   EXPECT_GT(all.size(), 50u);
   for (const RecordedAnswer& answer : plain_answers()) all.push_back(answer);
+  for (const RecordedAnswer& answer : answers_with_marks_in_values()) all.push_back(answer);
   return all;
 }
 

@@ -7,13 +7,15 @@
 //   </function>
 //
 // Qwen3-Coder puts line ends around a value, MiMo none, and MiMo writes &lt; for <. An end mark
-// that the model forgot is made up for by the next mark at the beginning of a line.
+// that the model forgot is made up for by the next mark at the beginning of a line; one that stands
+// in the value is text (value_end.h).
 #include <utility>
 
 #include "text/answers/blank.h"
 #include "text/answers/call_body.h"
 #include "text/answers/mark_finder.h"
 #include "text/answers/typed_arguments.h"
+#include "text/answers/value_end.h"
 
 namespace hocket {
 namespace {
@@ -54,7 +56,8 @@ class XmlBody final : public CallBody {
       : format_(format),
         arguments_(context, ValueKinds::only_string()),
         at_(begin == XmlBegin::tag ? At::tag : At::name),
-        finder_(ends_of_value(format)) {}
+        finder_(ends_of_value(format)),
+        end_({kParameter, kEndFunction, kEndCall}) {}
 
   Step step(char c) override {
     switch (at_) {
@@ -71,6 +74,8 @@ class XmlBody final : public CallBody {
         return take_between(c);
       case At::value:
         return take_value(c);
+      case At::ending:
+        return take_end(c);
     }
     return Step::more;
   }
@@ -78,7 +83,7 @@ class XmlBody final : public CallBody {
   bool finish() override { return false; }
 
  private:
-  enum class At : uint8_t { tag, name, between, key, value };
+  enum class At : uint8_t { tag, name, between, key, value, ending };
 
   void go(At at) {
     at_ = at;
@@ -111,7 +116,7 @@ class XmlBody final : public CallBody {
     if (held_ == kEndFunction || held_ == kEndCall) return arguments_.end(), Step::done;
     for (const std::string_view mark : {kParameter, kEndFunction, kEndCall})
       if (mark.starts_with(held_)) return Step::more;
-    return fail("something that is no parameter stands between its parameters");
+    return fail("something that is no parameter follows its name");
   }
 
   Step take_value(char c) {
@@ -119,27 +124,51 @@ class XmlBody final : public CallBody {
       return Step::more;
     std::string free;
     const int mark = finder_.step(c, free);
-    // The value of MiMo is needed whole: it may end with a part of an entity.
-    const bool streams = arguments_.is_text() && format_ != ToolFormat::mimo;
-    if (streams && !free.empty())
-      arguments_.text(free);
-    else
-      held_ += free;
+    add(free);
     if (mark == MarkFinder::kNone) return Step::more;
-    if (streams)
+    const std::string_view found = finder_.mark(mark);
+    if (!found.ends_with(kEndParameter)) return end_value(trimmed(found));
+    end_.begin(found);
+    at_ = At::ending;
+    return Step::more;
+  }
+
+  Step take_end(char c) {
+    const ValueEnd::Step taken = end_.step(c);
+    if (taken == ValueEnd::Step::more) return Step::more;
+    if (taken == ValueEnd::Step::ends) return end_value(end_.follower());
+    at_ = At::value;
+    add(end_.mark());
+    Step last = Step::more;
+    for (const char again : end_.behind()) last = step(again);
+    return last;
+  }
+
+  // The value of MiMo is needed whole: it may end with a part of an entity.
+  bool streams() const { return arguments_.is_text() && format_ != ToolFormat::mimo; }
+
+  void add(std::string_view text) {
+    if (!streams())
+      held_ += text;
+    else if (!text.empty())
+      arguments_.text(text);
+  }
+
+  Step end_value(std::string_view follower) {
+    if (streams())
       arguments_.end_text();
     else
       arguments_.value(format_ == ToolFormat::mimo ? without_entities(held_) : held_);
-    const std::string_view found = finder_.mark(mark);
-    if (found == "\n</function>") return arguments_.end(), Step::done;
-    go(found == "\n<parameter=" ? At::key : At::between);
-    return Step::more;
+    if (follower == kParameter) return go(At::key), Step::more;
+    arguments_.end();
+    return Step::done;
   }
 
   ToolFormat format_;
   TypedArguments arguments_;
   At at_;
   MarkFinder finder_;
+  ValueEnd end_;
   std::string held_;  // of a name or mark that is not whole; of a value that must be whole
   bool first_of_value_ = false;
 };
