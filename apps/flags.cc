@@ -212,6 +212,8 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
          "none, int8 or int4: of weights that the files hold unquantized", ""},
         {"load-format", &s.model.load_format, "auto, or dummy: seeded random weights", ""},
         {"dummy-seed", &s.model.dummy_seed, "seed of --load-format dummy", ""},
+        {"weight-cache", &s.model.weight_cache,
+         "folder that keeps packed weights, so that the next start maps them; none if absent", ""},
         {"chat-template", &s.model.chat_template, "Jinja file; the model's own if absent", ""},
         {"grammar-backend", &s.model.grammar_backend, "llguidance, or none: of structured output",
          ""}}},

@@ -43,6 +43,7 @@ std::vector<Option> make_options() {
       option("quantization", kModel, &Model::quantization),
       option("load-format", kModel, &Model::load_format),
       option("dummy-seed", kModel, &Model::dummy_seed),
+      option("weight-cache", kModel, &Model::weight_cache),
       option("chat-template", kModel, &Model::chat_template),
       option("grammar-backend", kModel, &Model::grammar_backend),
       option("mem-fraction-static", kMemory, &Memory::mem_fraction_static),

@@ -22,6 +22,7 @@ struct ModelSettings {
   std::string chat_template;         // file; empty: the model's own
   std::string grammar_backend = "llguidance";  // of structured output; none: free text only
   uint64_t dummy_seed = 0;                     // of --load-format dummy
+  std::string weight_cache;  // folder that keeps packed weights for the next start; empty: none
 };
 
 struct MemorySettings {

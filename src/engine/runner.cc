@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "compute/kernels/choose.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
@@ -140,13 +141,14 @@ Result<void> Runner::open_files(const ModelSettings& settings) {
 }
 
 Result<void> Runner::make_plan(const ServerSettings& settings) {
-  HOCKET_TRY(const int64_t weight_bytes, measure_weights(choice_, source_.get()));
+  HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, source_.get()));
+  weight_fingerprint_ = weights.fingerprint;
   const KvShape kv = choice_.kv_shape(settings.memory.page_size);
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,
                                  .dtype = choice_.dtype,
                                  .dispatch_dtype = choice_.dispatch_dtype,
-                                 .weight_bytes = weight_bytes,
+                                 .weight_bytes = weights.bytes,
                                  .page_bytes = kv.page_bytes() * choice_.model.num_layers,
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes,
@@ -166,10 +168,68 @@ Result<void> Runner::load_weights(const Options& options) {
   load.bytes = plan_.weight_bytes;
   load.workers = workers_.get();
   load.progress = options.progress;
+  const std::optional<KeptWeights> kept = kept_weights(options.settings.model);
+  if (kept) load.packed = map_weights(*kept);
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
   HOCKET_TRY(model_, load_held(choice_, loader));
   weights_ = loader.take_memory();
   source_.reset();
+  announce_weights(loader);
+  if (kept && !packed_) keep_weights(*kept);
+  return {};
+}
+
+// Where --weight-cache keeps what this rank packs.
+std::optional<Runner::KeptWeights> Runner::kept_weights(const ModelSettings& settings) {
+  if (settings.weight_cache.empty()) return std::nullopt;
+  const auto identity = source_ ? source_->identity() : std::nullopt;
+  if (!identity) {
+    info_.changes.push_back({.flag = "--weight-cache",
+                             .from = settings.weight_cache,
+                             .to = "none",
+                             .why = "random weights are made anew, never kept"});
+    return std::nullopt;
+  }
+  const PackedKey key{weight_fingerprint_, *identity, plan_.weight_bytes};
+  const auto model = std::filesystem::weakly_canonical(settings.model_path).filename().string();
+  return KeptWeights{.folder = settings.weight_cache,
+                     .path = PackedFile::path_in(settings.weight_cache, model, key),
+                     .key = key};
+}
+
+const std::byte* Runner::map_weights(const KeptWeights& kept) {
+  auto opened = PackedFile::open(kept.path, kept.key);
+  if (!opened) {
+    log::info("weights are packed anew, since of {}: {}", kept.path.string(),
+              opened.error().message);
+    return nullptr;
+  }
+  packed_ = *std::move(opened);
+  log::info("weights: {:.2f} GB mapped from {}", packed_->bytes() / 1e9, kept.path.string());
+  return packed_->data();
+}
+
+void Runner::keep_weights(const KeptWeights& kept) {
+  const auto started = std::chrono::steady_clock::now();
+  const auto written = PackedFile::write(kept.path, kept.key,
+                                         {weights_.data(), static_cast<size_t>(weights_.bytes())});
+  if (!written) {
+    const std::string why = fmt::format("{} ({})", written.error().message, written.error().fix);
+    info_.changes.push_back(
+        {.flag = "--weight-cache", .from = kept.folder, .to = "none", .why = why});
+    // Of several ranks, only what rank 0 changed is told at the start.
+    if (seat_ && seat_->rank > 0)
+      log::warning("weights of rank {} are not kept: {}", seat_->rank, why);
+  } else if (*written) {
+    log::info("weights: {:.2f} GB written to {} in {:.1f} s; the next start maps them",
+              weights_.bytes() / 1e9, kept.path.string(),
+              to_seconds(std::chrono::steady_clock::now() - started));
+  } else {
+    log::info("weights: another process is writing {}", kept.path.string());
+  }
+}
+
+void Runner::announce_weights(const WeightLoader& loader) {
   if (const int mixed = loader.num_mixed(); mixed > 0)
     info_.changes.push_back(
         {.flag = "weights",
@@ -182,7 +242,6 @@ Result<void> Runner::load_weights(const Options& options) {
                              .from = from,
                              .to = std::string(dtype_name(choice_.dtype)),
                              .why = "--dtype auto computes in bfloat16 whatever the files hold"});
-  return {};
 }
 
 Result<AllToAll*> Runner::attach(const Meeting& meeting) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "compute/models/model.h"
 #include "compute/moe/dispatcher.h"
 #include "compute/moe/placement.h"
+#include "compute/weights/packed_file.h"
 #include "core/server_settings.h"
 #include "engine/engine_info.h"
 #include "engine/forecast/memory_plan.h"
@@ -102,6 +104,16 @@ class Runner {
   Result<void> open_files(const ModelSettings& settings);
   Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
+  // Of --weight-cache.
+  struct KeptWeights {
+    std::string folder;
+    std::filesystem::path path;
+    PackedKey key;
+  };
+  std::optional<KeptWeights> kept_weights(const ModelSettings& settings);
+  const std::byte* map_weights(const KeptWeights& kept);  // null: they have to be packed
+  void keep_weights(const KeptWeights& kept);
+  void announce_weights(const WeightLoader& loader);
   Result<void> make_memory(int page_tokens);
   ExpertParallelDispatcher::Options dispatcher_options() const;
   void describe(const ServerSettings& settings);
@@ -117,7 +129,9 @@ class Runner {
   std::vector<int> cpus_;  // that the workers are pinned to; empty: any
   std::unique_ptr<WorkerPool> workers_;
   std::optional<Backend> backend_;
-  Buffer weights_;
+  uint64_t weight_fingerprint_ = 0;  // of how the weights are packed
+  Buffer weights_;                   // or, of --weight-cache:
+  std::optional<PackedFile> packed_;
   std::optional<Model> model_;
   std::optional<Placement> placement_;  // several ranks only
   std::unique_ptr<AllToAll> exchange_;  // likewise

@@ -7,9 +7,8 @@
 #include <optional>
 #include <set>
 
-#include "compute/weights/matrix_reader.h"
 #include "compute/weights/matrix_rows.h"
-#include "compute/weights/placed_part.h"
+#include "compute/weights/product.h"
 #include "compute/weights/random_weights.h"
 
 namespace hocket {
@@ -23,37 +22,15 @@ constexpr int kTasksAWorker = 2;
 constexpr int kOnTheFlyInt4Group = 64;
 constexpr std::chrono::milliseconds kProgressEvery{50};
 
-// A product that the model asks for.
-struct Product {
-  std::span<const PlacedPart> parts;
-  int n = 0, k = 0;
-  enum class Quantized : uint8_t { never, to_int8, allowed } quantized = Quantized::allowed;
-  Bias bias = Bias::none;
-};
-
 constexpr bool is_integer(WeightFormat format) {
   return format == WeightFormat::int8 || format == WeightFormat::int4;
-}
-
-Error too_deep(const std::string& name, int k) {
-  return error(ErrorCode::unsupported_model,
-               "{} has {} inputs; products of quantized integers have at most {}", name, k,
-               kIntegerDepthMax)
-      .with_fix("use the model in bfloat16, without --quantization");
-}
-
-Error not_finite(const MatrixReader& reader) {
-  return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(),
-               reader.kind() == MatrixReader::Kind::scaled
-                   ? "a float8 that is not a number"
-                   : "an infinity or NaN, which cannot be quantized")
-      .with_fix("the files are damaged, or were from the start: download them again");
 }
 
 }  // namespace
 
 struct WeightLoader::State {
   bool measuring = true;
+  Fingerprint claimed;
   Options options;
   Buffer memory;
   int64_t used = 0, done = 0;
@@ -63,6 +40,7 @@ struct WeightLoader::State {
   std::chrono::steady_clock::time_point reported;
   std::vector<RowScratch> scratch;  // one a worker
 
+  bool filling() const { return !measuring && options.packed == nullptr; }
   void* take(int64_t bytes);
   void finish_claim();
   void report();
@@ -96,8 +74,11 @@ void* WeightLoader::State::take(int64_t bytes) {
   if (error) return nullptr;
   const int64_t offset = used;
   used += round_up(bytes, kAlignment);
+  claimed.add_all(bytes);
   if (measuring) return nullptr;
-  HOCKET_CHECK(used <= memory.bytes());  // the plan and the loading asked for different things
+  HOCKET_CHECK(used <= options.bytes);  // the plan and the loading asked for different things
+  // What is packed already is only looked at: the views handed out are of const.
+  if (!filling()) return const_cast<std::byte*>(options.packed) + offset;
   return memory.data() + offset;
 }
 
@@ -178,16 +159,17 @@ PackedWeight WeightLoader::State::load(const Product& product) {
   if (mixed) format = MatrixFormat{};
   num_mixed += mixed ? 1 : 0;
   if (is_integer(format->format) && product.k > kIntegerDepthMax) {
-    error = too_deep(product.parts.front().name, product.k);
+    error = too_deep(product);
     return {};
   }
+  describe_to(claimed, product, *format);
+  for (const MatrixReader& reader : readers) note_narrowing(reader, format->format);
   PackedWeight packed = claim(*format, product.n, product.k);
   auto* const bias = product.bias == Bias::none
                          ? nullptr
                          : static_cast<float*>(take(round_up(product.n, kPanelN) * 4));
   packed.bias = bias;
-  if (measuring) return packed;
-  for (size_t i = 0; i < readers.size() && !error; ++i) {
+  for (size_t i = 0; i < readers.size() && filling() && !error; ++i) {
     fill(readers[i], product.parts[i], packed);
     if (bias != nullptr && !error) fill_bias(product.parts[i], bias);
   }
@@ -211,7 +193,6 @@ int WeightLoader::State::at_once(int64_t task_bytes, int tasks) const {
 void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& part,
                                const PackedWeight& to) {
   if (!sound(reader)) return;
-  note_narrowing(reader, to.format);
   const int step = at_once(kPanelN * reader.row_bytes(), part.pieces());
   std::atomic<bool> finite = true;
   for (int begin = 0; begin < part.pieces(); begin += step) {
@@ -260,7 +241,6 @@ void WeightLoader::State::fill_heads(const MatrixReader& reader, const LatentHea
   if (!sound(reader)) return;
   const int heads = static_cast<int>(to.key_up.size());
   const int head_rows = to.key_up[0].n + to.value_up[0].n;
-  note_narrowing(reader, to.key_up[0].format);
   const int step = at_once(head_rows * reader.row_bytes(), heads);
   std::atomic<bool> finite = true;
   for (int begin = 0; begin < heads; begin += step) {
@@ -284,6 +264,7 @@ WeightLoader WeightLoader::measuring(Options options) {
   HOCKET_CHECK(options.dtype == DType::bf16 || options.dtype == DType::f32);
   WeightLoader loader;
   loader.state_->options = std::move(options);
+  describe_to(loader.state_->claimed, loader.state_->options);
   return loader;
 }
 
@@ -292,7 +273,9 @@ Result<WeightLoader> WeightLoader::loading(Options options) {
   State& s = *loader.state_;
   s.measuring = false;
   s.scratch.resize(s.options.workers == nullptr ? 1 : s.options.workers->size());
-  HOCKET_TRY(s.memory, Buffer::allocate(s.options.bytes));
+  if (s.filling()) {
+    HOCKET_TRY(s.memory, Buffer::allocate(s.options.bytes));
+  }
   return loader;
 }
 
@@ -342,9 +325,11 @@ LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads,
   HOCKET_CHECK(heads > 0 && nope > 0 && value > 0 && rank > 0);
   const std::optional<MatrixReader> reader = s.open(name, heads * (nope + value), rank);
   if (!reader) return {};
+  s.claimed.add(name);
+  s.claimed.add_all(heads, nope, value, rank);
   LatentHeadWeights out = s.claim_heads(heads, nope, value, rank);
-  if (s.measuring) return out;
-  s.fill_heads(*reader, out);
+  s.note_narrowing(*reader, out.key_up[0].format);
+  if (s.filling()) s.fill_heads(*reader, out);
   s.finish_claim();
   return out;
 }
@@ -352,20 +337,26 @@ LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads,
 std::span<const float> WeightLoader::vector(const std::string& name, int n) {
   State& s = *state_;
   HOCKET_CHECK(n > 0);
+  s.claimed.add(name);
+  s.claimed.add_all(n);
   auto* out = static_cast<float*>(s.take(int64_t{n} * 4));
   if (s.error) return {};
-  if (s.measuring) {
-    if (s.options.source != nullptr) s.keep(find_plain(*s.options.source, name, {n}));
-    return {};
+  if (s.filling()) {
+    s.read_vector(name, n, out);
+  } else if (s.options.source != nullptr) {
+    s.keep(find_plain(*s.options.source, name, {n}));
   }
-  s.read_vector(name, n, out);
-  if (s.error) return {};
+  if (s.measuring || s.error) return {};
   s.finish_claim();
   return {out, static_cast<size_t>(n)};
 }
 
 int64_t WeightLoader::bytes() const {
   return state_->used;
+}
+
+uint64_t WeightLoader::fingerprint() const {
+  return state_->claimed.value();
 }
 
 Result<void> WeightLoader::status() const {

@@ -54,6 +54,9 @@ class WeightLoader {
     QuantConfig stored;         // what the files hold
     WeightFormat quantize = WeightFormat::bf16;  // int8 or int4: quantize while loading
     int64_t bytes = 0;                           // what measuring found
+    // Loading: what the same calls packed before, by weight_cache.h; nothing is filled, the views
+    // lie in it, and it outlives them. Null: memory is taken and filled.
+    const std::byte* packed = nullptr;
     WorkerPool* workers = nullptr;
     std::function<void(const LoadProgress&)> progress;  // called at most every 50 ms and at the end
   };
@@ -96,7 +99,11 @@ class WeightLoader {
   // Products of which the files hold the parts in different formats: kept in bf16; for the
   // announcement.
   int num_mixed() const;
-  // Gives the memory to the model; the views handed out stay valid while it lives.
+  // Of the calls so far, and of the options that decide what they make of the files: equal for
+  // calls that pack the same tensors in the same way to the same places.
+  uint64_t fingerprint() const;
+  // Gives the memory to the model; the views handed out stay valid while it lives. Empty over
+  // Options::packed.
   Buffer take_memory();
 
  private:

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/nearest.h"
+#include "compute/weights/fingerprint.h"
 #include "compute/weights/json_fields.h"
 
 namespace hocket {
@@ -214,11 +215,18 @@ class ShardedWeights final : public WeightSource {
   void done_with(const StoredTensor& tensor) const override {
     for (const auto& [file, shard] : shards_) shard->done_with(tensor);
   }
+  std::optional<uint64_t> identity() const override {
+    Fingerprint all;
+    all.add(index_);
+    for (const auto& [file, shard] : shards_) all.add(*shard->identity());
+    return all.value();
+  }
 
  private:
   Result<void> add(std::string_view name, std::string_view file);
 
   std::filesystem::path folder_;
+  uint64_t index_ = 0;  // of what stands in the index
   std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>> shards_;
   std::map<std::string, const SafetensorsFile*, std::less<>> shard_of_;
 };
@@ -257,6 +265,9 @@ Result<std::unique_ptr<WeightSource>> ShardedWeights::open(const std::filesystem
     return broken("{} has no weight_map", index.string());
   auto weights = std::make_unique<ShardedWeights>();
   weights->folder_ = folder;
+  Fingerprint read;
+  read.add(text);
+  weights->index_ = read.value();
   for (const simdjson::dom::key_value_pair field : weight_map) {
     std::string_view file;
     if (field.value.get(file) != simdjson::SUCCESS)
@@ -307,6 +318,12 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesy
     return fail(std::move(e));
   }
   opened->header_ = *std::move(header);
+  Fingerprint identity;
+  identity.add(file.filename().string());
+  identity.add_all(info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  identity.add({reinterpret_cast<const char*>(opened->map_),
+                static_cast<size_t>(opened->header_.data_offset)});
+  opened->identity_ = identity.value();
   return opened;
 }
 

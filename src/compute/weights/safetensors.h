@@ -41,6 +41,7 @@ class SafetensorsFile final : public WeightSource {
   bool has(std::string_view name) const override { return header_.tensors.contains(name); }
   std::vector<std::string> names() const override;
   void done_with(const StoredTensor& tensor) const override;
+  std::optional<uint64_t> identity() const override { return identity_; }
 
  private:
   SafetensorsFile() = default;
@@ -48,6 +49,7 @@ class SafetensorsFile final : public WeightSource {
   SafetensorsHeader header_;
   std::byte* map_ = nullptr;
   int64_t bytes_ = 0;
+  uint64_t identity_ = 0;
 };
 
 // A model folder: single file or shards by index. Errors as above; a shard or index entry that is

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,9 @@ class WeightSource {
   virtual std::vector<std::string> names() const = 0;
   // Lets the kernel drop the file pages behind a tensor that has been packed.
   virtual void done_with(const StoredTensor&) const {}
+  // Of the files as they are now, wherever they lie: other contents, another number (by names,
+  // sizes, times of change and headers; contents are not read). Nothing: not of files.
+  virtual std::optional<uint64_t> identity() const { return std::nullopt; }
 };
 
 }  // namespace hocket

@@ -173,7 +173,8 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     HOCKET_TRY_VOID(placement->check_groups(choice.combine_groups));
     const std::span<const int> held = placement->experts_of(0);
     choice.experts.assign(held.begin(), held.end());
-    HOCKET_TRY(weight_bytes, measure_weights(choice, nullptr));
+    HOCKET_TRY(const MeasuredWeights held_weights, measure_weights(choice, nullptr));
+    weight_bytes = held_weights.bytes;
   }
   const int page_tokens = q.settings.memory.page_size;
   const int64_t page_bytes = choice.kv_shape(page_tokens).page_bytes() * choice.model.num_layers;

@@ -170,12 +170,12 @@ Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader) {
   return Model::load(choice.model, choice.experts, loader);
 }
 
-Result<int64_t> measure_weights(const ModelChoice& choice, const WeightSource* source) {
+Result<MeasuredWeights> measure_weights(const ModelChoice& choice, const WeightSource* source) {
   WeightLoader::Options options = choice.loader_options();
   options.source = source;
   WeightLoader loader = WeightLoader::measuring(options);
   HOCKET_TRY_VOID(load_held(choice, loader));
-  return loader.bytes();
+  return MeasuredWeights{loader.bytes(), loader.fingerprint()};
 }
 
 }  // namespace hocket

@@ -38,8 +38,12 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings);
 // The model with the experts of `choice`. Errors: those of Model::load.
 Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader);
 
-// Bytes in memory of the weights that `choice` holds. `source` may be null: then the config says
-// how they are stored. Errors: those of Model::load.
-Result<int64_t> measure_weights(const ModelChoice& choice, const WeightSource* source);
+struct MeasuredWeights {
+  int64_t bytes = 0;         // in memory
+  uint64_t fingerprint = 0;  // of how they are packed (WeightLoader)
+};
+// The weights that `choice` holds. `source` may be null: then the config says how they are stored.
+// Errors: those of Model::load.
+Result<MeasuredWeights> measure_weights(const ModelChoice& choice, const WeightSource* source);
 
 }  // namespace hocket

@@ -24,6 +24,7 @@ Json model_settings(const ServerSettings& s) {
           {"dtype", s.model.dtype},
           {"quantization", s.model.quantization},
           {"load_format", s.model.load_format},
+          {"weight_cache", s.model.weight_cache},
           {"chat_template", s.model.chat_template},
           {"grammar_backend", s.model.grammar_backend},
           {"mem_fraction_static", s.memory.mem_fraction_static},

@@ -1,0 +1,222 @@
+#include "compute/weights/packed_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "compute/tensor/view.h"
+#include "compute/weights/fingerprint.h"
+
+namespace hocket {
+namespace {
+
+// Grows when the same calls of WeightLoader pack the same tensors into other bytes than before:
+// another tile, another rounding. packed_file_test.cc notices.
+constexpr uint64_t kPackingLevel = 1;
+constexpr uint64_t kMagic = 0x0031'5354'5748'4b48;  // "HKHWTS1" in the file
+constexpr int64_t kDataBegin = int64_t{2} << 20;
+// Written at once: where file systems keep large pages, they make them as large as a write.
+constexpr int64_t kWriteBytes = int64_t{8} << 20;
+
+struct Header {
+  uint64_t magic = kMagic;
+  uint64_t level = kPackingLevel;
+  uint64_t packing = 0, source = 0;
+  int64_t data_begin = kDataBegin;
+  int64_t data_bytes = 0;
+  uint64_t sum = 0;  // of the fields before
+
+  uint64_t own_sum() const {
+    Fingerprint fields;
+    fields.add_all(magic, level, packing, source, data_begin, data_bytes);
+    return fields.value();
+  }
+};
+static_assert(std::has_unique_object_representations_v<Header>);
+static_assert(std::endian::native == std::endian::little);
+
+Header header_of(const PackedKey& key) {
+  Header header{.packing = key.packing, .source = key.source, .data_bytes = key.bytes};
+  header.sum = header.own_sum();
+  return header;
+}
+
+// Closed with its scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::string reason() {
+  return std::error_code(errno, std::generic_category()).message();
+}
+
+std::unexpected<Error> cannot(std::string_view what, const std::filesystem::path& path) {
+  const int problem = errno;
+  return fail(error(ErrorCode::io, "cannot {} {}: {}", what, path.string(), reason())
+                  .with_fix(problem == ENOSPC || problem == EDQUOT
+                                ? "make room there, or name another folder"
+                                : "let this user write there, or name another folder"));
+}
+
+std::unexpected<Error> other(std::string_view what) {
+  return fail(ErrorCode::bad_value, "{}", what);
+}
+
+Result<void> check_header(int fd, const PackedKey& key) {
+  struct stat info{};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return other("it is not a file");
+  Header header;
+  if (pread(fd, &header, sizeof header, 0) != ssize_t{sizeof header} || header.magic != kMagic)
+    return other("it does not begin as packed weights do");
+  if (header.sum != header.own_sum()) return other("its header is damaged");
+  if (header.level != kPackingLevel) return other("another version of hocket packed it");
+  if (header.packing != key.packing || header.data_begin != kDataBegin ||
+      header.data_bytes != key.bytes)
+    return other("it holds weights in another form");
+  if (header.source != key.source)
+    return other("the model's files have changed since it was written");
+  if (info.st_size != kDataBegin + key.bytes) return other("it was cut short, or has grown");
+  return {};
+}
+
+Result<void> write_all(int fd, const void* from, int64_t bytes, int64_t offset,
+                       const std::filesystem::path& path) {
+  const auto* data = static_cast<const std::byte*>(from);
+  while (bytes > 0) {
+    const ssize_t written = pwrite(fd, data, std::min(bytes, kWriteBytes), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return cannot("write", path);
+    data += written;
+    bytes -= written;
+    offset += written;
+  }
+  return {};
+}
+
+Result<void> fill_file(int fd, const PackedKey& key, std::span<const std::byte> packed,
+                       const std::filesystem::path& path) {
+  // Room first: a full disk is noticed before gigabytes are written. Not every file system can.
+  if (ftruncate(fd, 0) != 0) return cannot("write", path);
+  if (fallocate(fd, 0, kDataBegin, key.bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+    return cannot("reserve room for", path);
+  HOCKET_TRY_VOID(write_all(fd, packed.data(), std::ssize(packed), kDataBegin, path));
+  const Header header = header_of(key);
+  HOCKET_TRY_VOID(write_all(fd, &header, sizeof header, 0, path));
+  if (fsync(fd) != 0) return cannot("write", path);
+  return {};
+}
+
+// True where `fd` is still what `path` names: whoever had the lock before may have moved it away.
+bool is_still(int fd, const std::filesystem::path& path) {
+  struct stat opened{}, named{};
+  return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+}  // namespace
+
+std::filesystem::path PackedFile::path_in(const std::filesystem::path& folder,
+                                          std::string_view model, const PackedKey& key) {
+  std::string name(model.substr(0, 100));
+  std::ranges::replace(name, '/', '-');
+  return folder / fmt::format("{}-{:016x}.weights", name.empty() ? "model" : name, key.packing);
+}
+
+Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const PackedKey& key) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0)
+    return fail(ErrorCode::io, "{}", errno == ENOENT ? "there is no such file yet" : reason());
+  HOCKET_TRY_VOID(check_header(file.get(), key));
+  // On a boundary of huge pages in memory as in the file, or none could be mapped.
+  const int64_t reserved = key.bytes + kDataBegin;
+  void* start =
+      mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return fail(ErrorCode::io, "cannot map it: {}", reason());
+  const auto begin = reinterpret_cast<uintptr_t>(start);
+  const auto data = static_cast<uintptr_t>(round_up(static_cast<int64_t>(begin), kDataBegin));
+  const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  const auto mapped = round_up(key.bytes, page);
+  void* map = mmap(reinterpret_cast<void*>(data), mapped, PROT_READ, MAP_SHARED | MAP_FIXED,
+                   file.get(), kDataBegin);
+  if (map == MAP_FAILED) {
+    const std::string why = reason();
+    munmap(start, reserved);
+    return fail(ErrorCode::io, "cannot map it: {}", why);
+  }
+  if (data > begin) munmap(start, data - begin);
+  const uintptr_t end = begin + round_up(reserved, page);
+  if (end > data + mapped) munmap(reinterpret_cast<void*>(data + mapped), end - data - mapped);
+  PackedFile packed(static_cast<std::byte*>(map), key.bytes);
+  madvise(map, mapped, MADV_HUGEPAGE);
+  // What is cached is mapped in no time; what is not is read in file order and huge pages, and a
+  // disk that cannot read it says so here. Kernels before 5.14 read page by page later.
+  if (madvise(map, mapped, MADV_POPULATE_READ) != 0 && errno != EINVAL)
+    return fail(ErrorCode::io, "cannot read it: {}", reason());
+  return packed;
+}
+
+Result<bool> PackedFile::write(const std::filesystem::path& path, const PackedKey& key,
+                               std::span<const std::byte> packed) {
+  HOCKET_CHECK(std::ssize(packed) == key.bytes);
+  std::error_code problem;
+  std::filesystem::create_directories(path.parent_path(), problem);
+  if (problem) {
+    errno = problem.value();
+    return cannot("make the folder", path.parent_path());
+  }
+  std::filesystem::path fresh = path;
+  fresh += ".new";
+  const Descriptor file(
+      ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
+  if (file.get() < 0) return cannot("write", fresh);
+  if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return false;
+    return cannot("lock", fresh);
+  }
+  if (!is_still(file.get(), fresh)) return false;
+  if (auto filled = fill_file(file.get(), key, packed, fresh); !filled) {
+    unlink(fresh.c_str());
+    return std::unexpected(std::move(filled).error());
+  }
+  if (rename(fresh.c_str(), path.c_str()) != 0) {
+    const int why = errno;
+    unlink(fresh.c_str());
+    errno = why;
+    return cannot("write", path);
+  }
+  return true;
+}
+
+PackedFile::PackedFile(PackedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+PackedFile& PackedFile::operator=(PackedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PackedFile::~PackedFile() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+}  // namespace hocket

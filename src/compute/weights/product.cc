@@ -1,0 +1,36 @@
+#include "compute/weights/product.h"
+
+namespace hocket {
+
+void describe_to(Fingerprint& out, const Product& product, MatrixFormat format) {
+  out.add_all(product.n, product.k, format.format, format.group, product.quantized, product.bias,
+              product.parts.size());
+  for (const PlacedPart& part : product.parts) {
+    out.add(part.name);
+    out.add_all(part.n, part.row_begin, part.rows_apart);
+  }
+}
+
+void describe_to(Fingerprint& out, const WeightLoader::Options& options) {
+  const QuantConfig& stored = options.stored;
+  out.add_all(options.dtype, options.quantize, stored.layout, stored.group,
+              stored.gptq_zeros_less_1, stored.skipped.size());
+  for (const std::string& module : stored.skipped) out.add(module);
+}
+
+Error too_deep(const Product& product) {
+  return error(ErrorCode::unsupported_model,
+               "{} has {} inputs; products of quantized integers have at most {}",
+               product.parts.front().name, product.k, kIntegerDepthMax)
+      .with_fix("use the model in bfloat16, without --quantization");
+}
+
+Error not_finite(const MatrixReader& reader) {
+  return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(),
+               reader.kind() == MatrixReader::Kind::scaled
+                   ? "a float8 that is not a number"
+                   : "an infinity or NaN, which cannot be quantized")
+      .with_fix("the files are damaged, or were from the start: download them again");
+}
+
+}  // namespace hocket

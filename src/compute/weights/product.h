@@ -1,0 +1,31 @@
+// A product that a model asks for, as the loader packs it: where its parts come from, and what can
+// be wrong with it. Private to the room.   Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "compute/weights/fingerprint.h"
+#include "compute/weights/loader.h"
+#include "compute/weights/matrix_reader.h"
+#include "compute/weights/placed_part.h"
+
+namespace hocket {
+
+struct Product {
+  std::span<const PlacedPart> parts;
+  int n = 0, k = 0;
+  enum class Quantized : uint8_t { never, to_int8, allowed } quantized = Quantized::allowed;
+  Bias bias = Bias::none;
+};
+
+// All that decides how it is packed in `format`.
+void describe_to(Fingerprint& out, const Product& product, MatrixFormat format);
+// Of the options, all that decides what the numbers of the files become.
+void describe_to(Fingerprint& out, const WeightLoader::Options& options);
+
+Error too_deep(const Product& product);
+Error not_finite(const MatrixReader& reader);
+
+}  // namespace hocket
