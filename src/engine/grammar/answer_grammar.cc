@@ -1,6 +1,6 @@
 #include "engine/grammar/answer_grammar.h"
 
-#include <bit>
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -18,10 +18,19 @@ bool AnswerGrammar::take() {
 
 void AnswerGrammar::compute() {
   const TimePoint begin = RealClock().now();
-  if (!broken_) broken_ = !matcher_.mask(mask_);
+  if (const std::optional<TokenId> only = only_next())
+    allow_only(*only);
+  else if (!broken_)
+    broken_ = !matcher_.mask(mask_);
   counts_->mask_ns += (RealClock().now() - begin).count();
   state_.store(State::ready, std::memory_order_release);
   state_.notify_all();
+}
+
+void AnswerGrammar::allow_only(TokenId token) {
+  std::ranges::fill(mask_, 0u);
+  const auto id = static_cast<size_t>(value(token));
+  mask_[id / 32] = 1u << (id % 32);
 }
 
 void AnswerGrammar::compute_ahead() {
@@ -59,20 +68,22 @@ GrammarVerdict AnswerGrammar::accept(TokenId token, int most_forced) {
 }
 
 GrammarVerdict AnswerGrammar::follow(TokenId token) {
+  asked_ =
+      num_followed_ < run_.size() && run_[num_followed_] == token && ++num_followed_ < run_.size();
   const auto state = matcher_.accept(token);
   broken_ = !state.has_value();
   if (broken_) return GrammarVerdict::failed;
-  return state->ended ? GrammarVerdict::ended : GrammarVerdict::goes_on;
+  ended_ = state->ended;
+  return ended_ ? GrammarVerdict::ended : GrammarVerdict::goes_on;
 }
 
-// What the text forces is cheap to ask, and mostly nothing; that the mask says so, too, decides.
+// A function of the tokens so far, however many of them were drawn and how many taken.
 std::optional<TokenId> AnswerGrammar::only_next() {
-  const std::vector<TokenId> texts = matcher_.forced();
-  if (texts.empty() || !matcher_.mask(mask_)) return std::nullopt;
-  int num_allowed = 0;
-  for (const uint32_t word : mask_) num_allowed += std::popcount(word);
-  if (num_allowed != 1 || !mask_allows(mask_, value(texts.front()))) return std::nullopt;
-  return texts.front();
+  if (broken_ || ended_) return std::nullopt;
+  if (!asked_) run_ = matcher_.forced(), num_followed_ = 0;
+  asked_ = true;
+  if (run_.empty()) return std::nullopt;
+  return run_[num_followed_];
 }
 
 }  // namespace hocket

@@ -3,8 +3,9 @@
 //   sampling     | mask() draw accept() |                        | mask() draw accept() |
 //   thread masks                          compute_ahead()
 //
-// Where a token leaves no choice for the next ones, accept() takes these as well, each by the mask
-// that sampling it would have had, so that no pass need be computed for its logits.
+// Where a token leaves no choice for the next ones, the matcher is asked once for all of them: the
+// mask of each is it alone, and accept() takes as many as it may, so that no pass need be computed
+// for their logits.
 //
 // Whoever comes first computes the next mask, the thread beside the step or the sampling that needs
 // it; the other finds it done, or waits for the rest of it. So masks never depend on timing.
@@ -42,13 +43,17 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   enum class State : int { stale, under_way, ready };
   bool take();
   void compute();
+  void allow_only(TokenId token);
   GrammarVerdict follow(TokenId token);
   std::optional<TokenId> only_next();
 
   GrammarMatcher matcher_;
   std::vector<uint32_t> mask_;
   std::vector<TokenId> forced_;
-  bool broken_ = false;  // the matcher gave up
+  std::vector<TokenId> run_;             // without a choice, as the matcher said
+  size_t num_followed_ = 0;              // of run_
+  bool asked_ = false;                   // the rest of run_ is what it says of this place
+  bool ended_ = false, broken_ = false;  // nothing may follow; the matcher gave up
   std::atomic<State> state_{State::stale};
   const std::shared_ptr<GrammarCounts> counts_;
 };

@@ -66,12 +66,7 @@ std::vector<RequestInput> forced_traffic(const GrammarModel& model, Forcing forc
 std::vector<Answer> each_alone(const GrammarModel& model, ServerSettings settings) {
   settings.scheduler.disable_radix_cache = true;
   const auto engine = model.engine(settings);
-  std::vector<Answer> answers;
-  for (RequestInput& input : forced_traffic(model, Forcing::prevented)) {
-    std::vector<RequestInput> one;
-    one.push_back(std::move(input));
-    answers.push_back(std::move(run_patiently(*engine, std::move(one))[0]));
-  }
+  auto answers = run_each_alone(*engine, forced_traffic(model, Forcing::prevented));
   EXPECT_EQ(engine->stats().scheduler.forced_tokens_total, 0u);
   return answers;
 }

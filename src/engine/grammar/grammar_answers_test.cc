@@ -42,14 +42,7 @@ std::vector<RequestInput> mixed_traffic() {
 
 std::vector<Answer> each_alone(const GrammarModel& model, ServerSettings settings) {
   settings.scheduler.disable_radix_cache = true;
-  const auto engine = model.engine(settings);
-  std::vector<Answer> answers;
-  for (RequestInput& input : mixed_traffic()) {
-    std::vector<RequestInput> one;
-    one.push_back(std::move(input));
-    answers.push_back(std::move(run_patiently(*engine, std::move(one))[0]));
-  }
-  return answers;
+  return run_each_alone(*model.engine(settings), mixed_traffic());
 }
 
 void expect_all_same(const std::vector<Answer>& got, const std::vector<Answer>& want) {

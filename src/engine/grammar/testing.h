@@ -74,4 +74,15 @@ inline std::vector<Answer> run_patiently(Engine& engine, std::vector<RequestInpu
   return result;
 }
 
+// One after the other, so that none has company.
+inline std::vector<Answer> run_each_alone(Engine& engine, std::vector<RequestInput> inputs) {
+  std::vector<Answer> answers;
+  for (RequestInput& input : inputs) {
+    std::vector<RequestInput> one;
+    one.push_back(std::move(input));
+    answers.push_back(std::move(run_patiently(engine, std::move(one))[0]));
+  }
+  return answers;
+}
+
 }  // namespace hocket::testing
