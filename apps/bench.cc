@@ -189,6 +189,7 @@ Result<int> grammar(const Arguments& arguments) {
   groups.insert(groups.begin(),
                 {"Bench",
                  {{"shape", &shape, "small or mid: random weights, the bundled model's tokens", ""},
+                  {"masks", &o.only_masks, "only these, of any --tokenizer-path, no answers", ""},
                   {"schemas", &o.num_schemas, "random ones, compiled and walked through", ""},
                   {"rows", &o.rows, "answers at a time", ""},
                   {"output-len", &o.output_len, "tokens of an answer", ""},
@@ -200,7 +201,8 @@ Result<int> grammar(const Arguments& arguments) {
                           .groups = std::move(groups)},
                          arguments));
   if (!go) return 0;
-  HOCKET_TRY_VOID(choose_model(o.settings));
+  if (!o.only_masks || o.settings.model.tokenizer_path.empty())
+    HOCKET_TRY_VOID(choose_model(o.settings));
   std::optional<DummyShape> dummy;
   if (!shape.empty()) {
     HOCKET_TRY(dummy, DummyShape::create(shape));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/child_program.h"
+#include "bench/ending.h"
 #include "bench/peers_figures.h"
 
 namespace hocket {
@@ -93,11 +94,7 @@ Result<bool> run(CompareBuildsOptions o) {
 
 int compare_builds(const CompareBuildsOptions& options) {
   const Result<bool> good = run(options);
-  if (!good) {
-    std::fflush(stdout);
-    fmt::print(stderr, "{}\n", describe(good.error()));
-    return exit_status(good.error().code);
-  }
+  if (!good) return end_with(good.error());
   if (!*good)
     fmt::print(stderr, "a pass is slower than {} of what it was (--least-ratio)\n",
                options.least_ratio);

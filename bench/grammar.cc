@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <span>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/quantile.h"
+#include "bench/ending.h"
 #include "engine/engine.h"
 #include "engine/grammar/random_schemas.h"
 #include "text/tokenizer.h"
@@ -57,11 +59,12 @@ void walk(GrammarMatcher matcher, std::vector<uint32_t>& mask, std::mt19937& ran
 }
 
 Result<Micros> time_grammars(const BenchGrammarOptions& options,
-                             const GrammarVocabulary::Source& source, const EngineInfo& info) {
-  Micros micros{.num_tokens = info.model.vocab_size};
+                             const GrammarVocabulary::Source& source, int num_logits,
+                             std::span<const TokenId> end_ids) {
+  Micros micros{.num_tokens = num_logits};
   TimePoint begin = RealClock().now();
   HOCKET_TRY(const GrammarVocabulary vocabulary,
-             GrammarVocabulary::create(source, info.model.vocab_size, info.model.eos_ids));
+             GrammarVocabulary::create(source, num_logits, end_ids));
   micros.vocabulary = micros_since(begin);
   testing::RandomSchemas schemas(1);
   std::mt19937 random(1);
@@ -167,7 +170,7 @@ Result<std::vector<Pace>> time_answers(const BenchGrammarOptions& options, Engin
   return paces;
 }
 
-void print_json(const Micros& micros, const std::vector<Pace>& paces) {
+void print_json(const Micros& micros) {
   const auto spread = [](const std::vector<double>& us) {
     return Json{{"p50", quantile(us, 0.5)}, {"p99", quantile(us, 0.99)}, {"count", us.size()}};
   };
@@ -177,6 +180,9 @@ void print_json(const Micros& micros, const std::vector<Pace>& paces) {
                           {"compile_us", spread(micros.compile)},
                           {"mask_us", spread(micros.mask)}}
                          .dump());
+}
+
+void print_json(const std::vector<Pace>& paces) {
   for (size_t k = 0; k < paces.size(); ++k) {
     const Pace& p = paces[k];
     fmt::print("{}\n", Json{{"case", kKindNames[k]},
@@ -194,14 +200,16 @@ void print_json(const Micros& micros, const std::vector<Pace>& paces) {
   }
 }
 
-void print_text(const BenchGrammarOptions& options, const Micros& micros,
-                const std::vector<Pace>& paces) {
+void print_text(const Micros& micros) {
   fmt::print("vocabulary  {} tokens | {:.1f} ms, once\n", micros.num_tokens,
              1e-3 * micros.vocabulary);
   fmt::print("compile     {} schemas | p50 {:.0f} us | p99 {:.0f} us\n", micros.compile.size(),
              quantile(micros.compile, 0.5), quantile(micros.compile, 0.99));
   fmt::print("mask        {} masks | p50 {:.1f} us | p99 {:.1f} us\n", micros.mask.size(),
              quantile(micros.mask, 0.5), quantile(micros.mask, 0.99));
+}
+
+void print_text(const BenchGrammarOptions& options, const std::vector<Pace>& paces) {
   const double free_text = quantile(paces[0].tokens_per_s, 0.5);
   for (size_t k = 0; k < paces.size(); ++k) {
     const Pace& p = paces[k];
@@ -229,15 +237,31 @@ Result<void> run(const BenchGrammarOptions& options) {
       model.tokenizer_path.empty() ? model.model_path : model.tokenizer_path;
   HOCKET_TRY(const Tokenizer tokenizer, Tokenizer::load(folder));
   const GrammarVocabulary::Source source{tokenizer.handle(), folder};
+  const auto print = [&](const Micros& micros) {
+    if (options.json)
+      print_json(micros);
+    else
+      print_text(micros);
+  };
+  if (options.only_masks) {
+    const std::optional<TokenId> end = tokenizer.eos_id();
+    if (!end) return fail(ErrorCode::bad_tokenizer, "{} names no end token", folder.string());
+    HOCKET_TRY(const Micros micros,
+               time_grammars(options, source, tokenizer.vocab_size(), std::span(&*end, 1)));
+    print(micros);
+    return {};
+  }
   HOCKET_TRY(const auto engine, Engine::create({.settings = options.settings,
                                                 .tokenizer_eos = tokenizer.eos_id(),
                                                 .grammars = source}));
-  HOCKET_TRY(const Micros micros, time_grammars(options, source, engine->info()));
+  const ModelConfig& shape = engine->info().model;
+  HOCKET_TRY(const Micros micros, time_grammars(options, source, shape.vocab_size, shape.eos_ids));
+  print(micros);
   HOCKET_TRY(const std::vector<Pace> paces, time_answers(options, *engine));
   if (options.json)
-    print_json(micros, paces);
+    print_json(paces);
   else
-    print_text(options, micros, paces);
+    print_text(options, paces);
   return {};
 }
 
@@ -245,10 +269,7 @@ Result<void> run(const BenchGrammarOptions& options) {
 
 int bench_grammar(const BenchGrammarOptions& options) {
   const Result<void> done = run(options);
-  if (done) return 0;
-  std::fflush(stdout);
-  fmt::print(stderr, "{}\n", describe(done.error()));
-  return exit_status(done.error().code);
+  return done ? 0 : end_with(done.error());
 }
 
 }  // namespace hocket

@@ -8,6 +8,7 @@ namespace hocket {
 
 struct BenchGrammarOptions {
   ServerSettings settings;  // a tokenizer_path of its own where the model has none
+  bool only_masks = false;  // of that tokenizer, whatever the model; no answers
   int num_schemas = 200;    // random ones, compiled and walked through
   int rows = 8;             // answers at a time
   int output_len = 128;     // tokens of an answer

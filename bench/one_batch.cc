@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/quantile.h"
 #include "bench/dummy_shape.h"
+#include "bench/ending.h"
 #include "bench/limits.h"
 #include "bench/pass_profile.h"
 #include "compute/weights/progress_bar.h"
@@ -390,10 +391,7 @@ Result<void> run(BenchOneBatchOptions& options) {
 
 int bench_one_batch(BenchOneBatchOptions options) {
   const Result<void> done = run(options);
-  if (done) return 0;
-  std::fflush(stdout);
-  fmt::print(stderr, "{}\n", describe(done.error()));
-  return exit_status(done.error().code);
+  return done ? 0 : end_with(done.error());
 }
 
 }  // namespace hocket

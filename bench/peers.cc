@@ -9,6 +9,7 @@
 #include <set>
 
 #include "bench/child_program.h"
+#include "bench/ending.h"
 #include "bench/peers_figures.h"
 
 namespace hocket {
@@ -328,10 +329,7 @@ class Peers {
 
 int bench_peers(const BenchPeersOptions& options) {
   const Result<void> done = Peers(options).run();
-  if (done) return 0;
-  std::fflush(stdout);
-  fmt::print(stderr, "{}\n", describe(done.error()));
-  return exit_status(done.error().code);
+  return done ? 0 : end_with(done.error());
 }
 
 }  // namespace hocket

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/quantile.h"
+#include "bench/ending.h"
 #include "server/views/info_json.h"
 
 namespace hocket {
@@ -254,10 +255,7 @@ Result<int> run(BenchServingOptions& options) {
 
 int bench_serving(BenchServingOptions options) {
   const Result<int> done = run(options);
-  if (done) return *done;
-  std::fflush(stdout);
-  fmt::print(stderr, "{}\n", describe(done.error()));
-  return exit_status(done.error().code);
+  return done ? *done : end_with(done.error());
 }
 
 }  // namespace hocket
