@@ -19,7 +19,7 @@ void Rank::keep_prompt_logprobs(Flight& flight) {
 void Rank::keep_routed(const Flight& flight) {
   const ModelConfig& model = runner->info().model;
   const auto ids_of = [&](int rows) {
-    return static_cast<size_t>(rows) * static_cast<size_t>(model.num_layers * model.moe.top_k);
+    return num_routed_ids(rows, model.num_layers, model.moe.top_k);
   };
   for (size_t i = 0; i < flight.batch->slices.size(); ++i) {
     const Slice& slice = flight.batch->slices[i];
@@ -63,9 +63,9 @@ std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
   summary->times = request.times;
   if (!chosen.empty()) {
     const ModelConfig& model = runner->info().model;
-    const int a_token = model.num_layers * model.moe.top_k;
+    const int num_rows = static_cast<int>(request.tokens.size()) - 1;
     std::vector<uint16_t>& ids = chosen.mapped();
-    ids.resize(std::min(ids.size(), (request.tokens.size() - 1) * static_cast<size_t>(a_token)));
+    ids.resize(std::min(ids.size(), num_routed_ids(num_rows, model.num_layers, model.moe.top_k)));
     summary->routed = std::make_shared<RoutedExperts>(
         RoutedExperts{model.num_layers, model.moe.top_k, std::move(ids)});
   }

@@ -2,6 +2,7 @@
 // pass.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,6 +10,12 @@
 #include "compute/overlap/executor.h"
 
 namespace hocket {
+
+// Ids that so many rows chose in a model of so many layers: what is kept, and told, of them.
+constexpr size_t num_routed_ids(int num_rows, int num_layers, int top_k) {
+  return static_cast<size_t>(num_rows) * static_cast<size_t>(num_layers) *
+         static_cast<size_t>(top_k);
+}
 
 class RoutedRows final : public ForwardProbe {
  public:
@@ -19,7 +26,7 @@ class RoutedRows final : public ForwardProbe {
   std::span<const uint16_t> rows(int begin, int count) const;
 
  private:
-  size_t row_size() const { return static_cast<size_t>(num_layers_) * static_cast<size_t>(top_k_); }
+  size_t ids_of(int num_rows) const { return num_routed_ids(num_rows, num_layers_, top_k_); }
 
   int num_layers_ = 0, top_k_ = 0;
   std::vector<uint16_t> ids_;

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/outside.h"
-#include "policy/scheduler/simulated_answers.h"
+#include "policy/scheduler/simulated_answers_testing.h"
 
 namespace hocket {
 namespace {

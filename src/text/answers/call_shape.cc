@@ -9,16 +9,13 @@ constexpr CallShape kHermes = {.open = "<tool_call>\n{\"name\": \"",
                                .middle = kArguments,
                                .close = "}\n</tool_call>",
                                .between = "\n"};
-constexpr CallShape kXml = {.open = "<tool_call>\n<function=",
-                            .middle = ">\n",
-                            .close = "</function>\n</tool_call>",
-                            .between = "\n",
-                            .arguments = ArgumentStyle::lines};
-constexpr CallShape kMimo = {.open = "<tool_call>\n<function=",
-                             .middle = ">\n",
-                             .close = "</function>\n</tool_call>",
-                             .between = "\n",
-                             .arguments = ArgumentStyle::entities};
+constexpr CallShape xml_shape(ArgumentStyle arguments) {
+  return {.open = "<tool_call>\n<function=",
+          .middle = ">\n",
+          .close = "</function>\n</tool_call>",
+          .between = "\n",
+          .arguments = arguments};
+}
 constexpr CallShape kGlm = {.open = "<tool_call>",
                             .middle = "\n",
                             .close = "</tool_call>",
@@ -59,9 +56,9 @@ std::optional<CallShape> call_shape(ToolFormat format) {
     case ToolFormat::hermes:
       return kHermes;
     case ToolFormat::qwen3_coder:
-      return kXml;
+      return xml_shape(ArgumentStyle::lines);
     case ToolFormat::mimo:
-      return kMimo;
+      return xml_shape(ArgumentStyle::entities);
     case ToolFormat::glm45:
       return kGlm;
     case ToolFormat::deepseek_v3:

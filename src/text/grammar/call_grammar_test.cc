@@ -179,46 +179,46 @@ TEST(CallGrammar, OfDeepSeekWhereMarksAreTokens) {
          {begin + fenced});
 }
 
+std::string xml_call(const std::string& name, const std::string& parameters) {
+  return "<tool_call>\n<function=" + name + ">\n" + parameters + "</function>\n</tool_call>";
+}
+
 TEST(CallGrammar, OfQwen3Coder) {
   const TestVocabulary v;
-  const auto call = [](const std::string& name, const std::string& parameters) {
-    return "<tool_call>\n<function=" + name + ">\n" + parameters + "</function>\n</tool_call>";
-  };
   const auto p = [](const std::string& name, const std::string& value) {
     return "<parameter=" + name + ">\n" + value + "\n</parameter>\n";
   };
   const std::string least = p("city", "Paris\n<b> & \"x\"") + p("days", "3");
   const std::string least_json = R"({"city":"Paris\n<b> & \"x\"","days":3})";
-  expect(v, ToolFormat::qwen3_coder,
-         {{call("book", least), {least_json}},
-          {call("now", ""), {"{}"}},
-          {call("now", "") + "\n" + call("book", least), {"{}", least_json}},
-          {call("book", least + p("day", "tue/wed") + p("note", "null") + p("code", "FR") +
-                            p("short", "abc") + p("fast", "true") + p("with", "[{\"age\": 7}]")),
-           {R"({"city":"Paris\n<b> & \"x\"","days":3,"day":"tue/wed","note":null,"code":"FR",
+  expect(
+      v, ToolFormat::qwen3_coder,
+      {{xml_call("book", least), {least_json}},
+       {xml_call("now", ""), {"{}"}},
+       {xml_call("now", "") + "\n" + xml_call("book", least), {"{}", least_json}},
+       {xml_call("book", least + p("day", "tue/wed") + p("note", "null") + p("code", "FR") +
+                             p("short", "abc") + p("fast", "true") + p("with", "[{\"age\": 7}]")),
+        {R"({"city":"Paris\n<b> & \"x\"","days":3,"day":"tue/wed","note":null,"code":"FR",
                 "short":"abc","fast":true,"with":[{"age":7}]})"}},
-          {call("book", p("city", "") + p("days", "1") + p("note", "so\n\nso")),
-           {R"({"city":"","days":1,"note":"so\n\nso"})"}}},
-         {call("book", p("city", "Paris")), call("book", p("city", "x") + p("days", "x")),
-          call("book", least + p("day", "sun")), call("book", least + p("code", "fr")),
-          call("book", least + p("short", "abcd")), call("book", least + p("with", "[{}]")),
-          call("book", least + p("more", "x")), call("fly", ""), call("now", p("a", "b")), "Hi"});
+       {xml_call("book", p("city", "") + p("days", "1") + p("note", "so\n\nso")),
+        {R"({"city":"","days":1,"note":"so\n\nso"})"}}},
+      {xml_call("book", p("city", "Paris")), xml_call("book", p("city", "x") + p("days", "x")),
+       xml_call("book", least + p("day", "sun")), xml_call("book", least + p("code", "fr")),
+       xml_call("book", least + p("short", "abcd")), xml_call("book", least + p("with", "[{}]")),
+       xml_call("book", least + p("more", "x")), xml_call("fly", ""), xml_call("now", p("a", "b")),
+       "Hi"});
 }
 
 TEST(CallGrammar, OfMiMo) {
   const TestVocabulary v;
-  const auto call = [](const std::string& name, const std::string& parameters) {
-    return "<tool_call>\n<function=" + name + ">\n" + parameters + "</function>\n</tool_call>";
-  };
   const auto p = [](const std::string& name, const std::string& value) {
     return "<parameter=" + name + ">" + value + "</parameter>\n";
   };
   expect(v, ToolFormat::mimo,
-         {{call("book", p("city", "a &lt; b\n&amp; c") + p("days", "3") + p("day", "mon")),
+         {{xml_call("book", p("city", "a &lt; b\n&amp; c") + p("days", "3") + p("day", "mon")),
            {R"({"city":"a < b\n& c","days":3,"day":"mon"})"}},
-          {call("now", ""), {"{}"}}},
-         {call("book", p("city", "a < b") + p("days", "3")),
-          call("book", p("city", "a") + p("days", "\n3"))});
+          {xml_call("now", ""), {"{}"}}},
+         {xml_call("book", p("city", "a < b") + p("days", "3")),
+          xml_call("book", p("city", "a") + p("days", "\n3"))});
 }
 
 TEST(CallGrammar, OfGlm) {
