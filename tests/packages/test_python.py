@@ -167,6 +167,21 @@ def test_answers_have_the_form_that_is_asked_for(python):
     assert [said[0], *said[2:]] == ["abab", "pq", "a.b (c)", "said"]
 
 
+def test_thoughts_come_before_the_form_where_the_model_is_asked_to_think(python):
+    said = play(
+        python,
+        """
+        for asked in (True, False):
+            chat = engine.chat_tokens(SUM, chat_template_kwargs={"enable_thinking": asked})
+            print(json.dumps(engine.generate(chat, temperature=0, max_tokens=300, regex="[0-9]{2}").text))
+        print(json.dumps(engine.generate(list(chat), temperature=0, regex="[0-9]{2}").text))
+        """,
+    ).splitlines()
+    thought, *plain = map(json.loads, said)
+    assert re.fullmatch(r"\s*<think>.*\S.*</think>\s*[0-9]{2}", thought, re.S), thought
+    assert plain == ["42", "42"]
+
+
 def test_two_forms_and_bad_ones_are_refused(python):
     said = play(
         python,
