@@ -2,7 +2,7 @@
 // itself. So the mark ends a value only where one follows that can stand behind a value; blanks
 // may come between. Until that is certain nothing is told, so text that was told stays so.
 // A value that holds the mark and such a follower cannot be told from its end: there it ends.
-// The parsers that the families' authors publish end a value at its first mark, whatever follows.
+// The parsers of vLLM and SGLang end a value at its first mark, whatever follows.
 #pragma once
 
 #include <cstdint>
