@@ -23,8 +23,9 @@ namespace {
 using Mode = OverlapRig::Mode;
 constexpr double kRoundsUs = 20e6, kAutoUs = 12e6;  // of a point, at most, but for
 constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
-constexpr double kLongStepUs = 0.5e6;  // such steps are played less often
-constexpr int kLeastLongSteps = 20;
+constexpr double kLongStepUs = 0.3e6, kVeryLongStepUs = 1.5e6;  // played less often
+constexpr int kLeastLongSteps = 60;
+constexpr int kMostShadows = 8;         // steps of a burst that are passed over
 constexpr double kLongestStepUs = 6e6;  // longer ones only once
 constexpr double kQuickShare = 0.25;    // of the times, by --quick
 constexpr Duration kLatency = std::chrono::microseconds(20);
@@ -102,6 +103,7 @@ class Point {
   Result<void> record();
   Result<void> play_rounds();
   Result<void> play_round(int round);
+  Result<OverlapRig::Played> play_chosen();
   PlayedPoint result(Phase phase, int rows, double gbit) const;
   SixRuns runs_of(const Plan& plan, const Series& live) const;
   double time_share() const { return options_.quick ? kQuickShare : 1; }
@@ -174,10 +176,20 @@ Result<void> Point::record() {
 Result<void> Point::play_rounds() {
   const double runs = static_cast<double>(forced_.size() + 2 * cuts_.size() + 2);
   const int by_time = static_cast<int>(kRoundsUs * time_share() / (runs * none_us_));
-  const int least = is_long() ? 1 : kLeastRounds;
+  const int least = none_us_ > kVeryLongStepUs ? 1 : kLeastRounds;
   const int rounds = std::clamp(by_time, least, std::max(options_.rounds, least));
   for (int round = is_long() ? 0 : -1; round < rounds; ++round) HOCKET_TRY_VOID(play_round(round));
   return {};
+}
+
+// A step of what the planner has chosen. Shadow runs are one step in a hundred at most, which so
+// few rounds would not show: those are played and not counted.
+Result<OverlapRig::Played> Point::play_chosen() {
+  HOCKET_TRY(auto played, rig_.play_planned());
+  for (int i = 0; i < kMostShadows && played.is_shadow; ++i) {
+    HOCKET_TRY(played, rig_.play_planned());
+  }
+  return played;
 }
 
 // Each round begins with another order, so that none always follows the same one.
@@ -192,7 +204,7 @@ Result<void> Point::play_round(int round) {
     note(each.live, played);
     each.kappa = rig_.coverage();
   }
-  HOCKET_TRY(const auto planned, rig_.play_planned());
+  HOCKET_TRY(const auto planned, play_chosen());
   note(automatic_.live, planned);
   if (counts) ++played_by_auto_[describe(planned.plan, orders_)];
   if (planned.plan == automatic_.plan) automatic_.kappa = rig_.coverage();

@@ -36,10 +36,11 @@ class OverlapRig {
   // Of a pass, over all ranks.
   struct Played {
     Plan plan;
-    double took_us = 0;     // on the slowest, without copying what was remembered
-    double waiting_us = 0;  // for slower ranks, mean over ranks
-    double idle_share = 0;  // here, of the step: what the ledger did not account for
-    double planner_us = 0;  // of play_planned(), here
+    bool is_shadow = false;  // of play_planned(): a finalist's turn
+    double took_us = 0;      // on the slowest, without copying what was remembered
+    double waiting_us = 0;   // for slower ranks, mean over ranks
+    double idle_share = 0;   // here, of the step: what the ledger did not account for
+    double planner_us = 0;   // of play_planned(), here
   };
   // All ranks say the same.   Errors: lost_rank; internal (a plan changed bits).
   using Mode = ReplayTransport::Mode;

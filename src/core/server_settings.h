@@ -1,5 +1,5 @@
 // Every setting a user can give to `serve` (and to the commands that run the engine), with its
-// default. Filled from flags, HOCKET_* variables and a YAML file by apps/settings.cc, in that
+// default. Filled from flags, HOCKET_* variables and a YAML file by apps/flags.cc, in that
 // precedence.
 #pragma once
 
