@@ -30,7 +30,7 @@ struct BenchOverlapOptions {
   std::string devices;   // UCX_NET_DEVICES; empty: the one of this process's address
   double own_gbit = 0;   // of the link that is there; 0: one is modelled, at link_gbit
   int rounds = 7;        // of the six runs, interleaved
-  int auto_steps = 400;  // that the planner has to find its plan
+  int auto_steps = 1000;  // that the planner has to find its plan
 };
 
 // Prints every point, also those that miss a goal, and the goals at the end.

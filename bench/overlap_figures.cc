@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/quantile.h"
 
@@ -113,6 +114,15 @@ const OverlapRow* PlayedPoint::find(std::string_view order) const {
 
 namespace {
 
+// Relative standard error of the median of the rounds, from the width of their middle half.
+double median_error(const OverlapRow& row) {
+  constexpr double kDeviationsOfMiddleHalf = 1.349, kMedianOverMean = 1.2533;
+  if (row.rounds_us.size() < 2) return 0;
+  const double deviation = row.spread_us / kDeviationsOfMiddleHalf;
+  return ratio(kMedianOverMean * deviation, row.runs.overlapped_us) /
+         std::sqrt(static_cast<double>(row.rounds_us.size()));
+}
+
 double median_of_every_second(const std::vector<double>& rounds_us, size_t first) {
   std::vector<double> some;
   for (size_t i = first; i < rounds_us.size(); i += 2) some.push_back(rounds_us[i]);
@@ -144,6 +154,22 @@ double PlayedPoint::auto_over_best() const {
   return ratio(best_us, chosen->runs.overlapped_us);
 }
 
+const OverlapRow* PlayedPoint::best_forced() const {
+  const OverlapRow* best = nullptr;
+  for (const OverlapRow& row : rows_of_orders)
+    if (!is_answer(row.order) &&
+        (best == nullptr || row.runs.overlapped_us < best->runs.overlapped_us))
+      best = &row;
+  return find("auto") != nullptr ? best : nullptr;
+}
+
+double PlayedPoint::error_against(std::string_view order) const {
+  const OverlapRow* chosen = find("auto");
+  const OverlapRow* other = find(order);
+  if (chosen == nullptr || other == nullptr) return 0;
+  return std::hypot(median_error(*chosen), median_error(*other));
+}
+
 double PlayedPoint::auto_over_serial() const {
   const OverlapRow* chosen = find("auto");
   const OverlapRow* serial = find("serial");
@@ -167,7 +193,9 @@ std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point) {
     return all;
   }
   at_least("auto/best forced >= 0.98", point.auto_over_best(), kForcedShare);
+  all.back().error = point.error_against(point.best_forced()->order);
   at_least("auto/serial >= 0.99", point.auto_over_serial(), kSerialShare);
+  all.back().error = point.error_against("serial");
   if (point.link_gbit == kTaxGbit && share >= kTaxFrom && share <= kTaxUpTo) {
     const double limit = std::max(chosen->runs.exchange_us, chosen->runs.compute_us + point.tax_us);
     const double over = ratio(chosen->runs.overlapped_us, limit);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compute/overlap/ledger.h"
@@ -72,6 +73,11 @@ struct PlayedPoint {
   // other way round; for the least of a dozen noisy medians is less than any of them takes.
   double auto_over_best() const;
   double auto_over_serial() const;
+  // One standard error of such a ratio to `order`, by how much the rounds differ; 0 in virtual
+  // time.
+  double error_against(std::string_view order) const;
+  // Whose time auto_over_best() is, if all rounds count; null without auto.
+  const OverlapRow* best_forced() const;
 };
 
 // What a point promises, and whether it holds. Empty where the goal says nothing of the point.
@@ -79,6 +85,7 @@ struct OverlapVerdict {
   std::string goal;  // "auto/best >= 0.99"
   double value = 0;
   bool is_met = false;
+  double error = 0;  // one standard error of the value, where rounds tell it
 };
 std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point);
 

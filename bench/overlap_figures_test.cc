@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace hocket {
 namespace {
 
@@ -48,6 +50,17 @@ TEST(OverlapFigures, EtaIsOfTheExchangeOrOfComputeWhicheverIsLess) {
   wire.overlapped_us = 550;
   EXPECT_LT(figures_of(wire).eta, 0);  // overlap that costs
   EXPECT_EQ(figures_of({}).eta, 0);
+}
+
+TEST(OverlapFigures, ARatioErrsAsTheRoundsOfBothDo) {
+  PlayedPoint p = point("real", 100, 150, 120);
+  EXPECT_EQ(p.error_against("serial"), 0);  // no rounds, nothing known
+  EXPECT_EQ(p.best_forced()->order, "four-phase");
+  for (OverlapRow& row : p.rows_of_orders) {
+    row.rounds_us.assign(16, row.runs.overlapped_us);
+    row.spread_us = 1.349 * 0.04 * row.runs.overlapped_us;  // a deviation of 4 %
+  }
+  EXPECT_NEAR(p.error_against("serial"), std::sqrt(2) * 1.2533 * 0.04 / 4, 1e-9);
 }
 
 TEST(OverlapFigures, CoverageCountsWorkOnceAndNoWaits) {

@@ -21,7 +21,7 @@ namespace hocket {
 namespace {
 
 using Mode = OverlapRig::Mode;
-constexpr double kRoundsUs = 20e6, kAutoUs = 12e6;  // of a point, at most, but for
+constexpr double kRoundsUs = 20e6, kAutoUs = 20e6;  // of a point, at most, but for
 constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
 constexpr double kLongStepUs = 0.3e6, kVeryLongStepUs = 1.5e6;  // played less often
 constexpr int kLeastLongSteps = 60;

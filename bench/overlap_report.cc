@@ -56,8 +56,11 @@ void OverlapReport::print(const PlayedPoint& p) const {
     if (row.plan != row.order) fmt::print(" | {}", row.plan);
     fmt::print("\n");
   }
-  for (const OverlapVerdict& v : verdicts_of(p))
-    fmt::print("  {} {} ({:.3f})\n", v.is_met ? "ok  " : "MISS", v.goal, v.value);
+  for (const OverlapVerdict& v : verdicts_of(p)) {
+    fmt::print("  {} {} ({:.3f}", v.is_met ? "ok  " : "MISS", v.goal, v.value);
+    if (v.error > 0) fmt::print(" +- {:.3f}", v.error);
+    fmt::print(")\n");
+  }
 }
 
 void OverlapReport::print_json(const PlayedPoint& p) const {
@@ -96,7 +99,8 @@ void OverlapReport::print_json(const PlayedPoint& p) const {
       if (!p.played_by_auto.empty()) line["played"] = p.played_by_auto;
       line["three_halves_ratio"] = p.three_halves_us / step_of(row);
       for (const OverlapVerdict& v : verdicts_of(p))
-        line["goals"].push_back({{"goal", v.goal}, {"value", v.value}, {"met", v.is_met}});
+        line["goals"].push_back(
+            {{"goal", v.goal}, {"value", v.value}, {"met", v.is_met}, {"error", v.error}});
     }
     fmt::print("{}\n", line.dump());
   }

@@ -74,7 +74,7 @@ Expected Planner::State::expected(const PlannerRecord& record, const Candidate& 
   const double as_played = record.ratios[index_of(kind(record.plan))].value(1);
   const double of_kind = here.value(near.count() >= kFew ? near.value(1) : as_played);
   if (const MeasuredRatio* own = record.ratio_of(plan))
-    return {us * own->median(), noise(record) / std::sqrt(own->count())};
+    return {us * own->value(of_kind), own->error(noise(record))};
   return {us * of_kind * (is_common(plan, *options.orders) ? 1 : 1 + kUncommonMargin),
           here.error(noise(record))};
 }

@@ -77,7 +77,7 @@ class Planner {
     const Clock* clock = nullptr;  // outlives it
   };
   static constexpr double kMargin = 0.03, kShadowShare = 0.01, kSearchShare = 0.003;
-  static constexpr int kPatience = 3, kMostTrialSteps = 64;
+  static constexpr int kPatience = 3, kMostTrialSteps = 128;
 
   explicit Planner(const Options& options);
   ~Planner();

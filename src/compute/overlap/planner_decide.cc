@@ -14,10 +14,12 @@ constexpr double kSameKindMargin = 0.01;               // errors of one kind are
 constexpr double kKnownMargin = 0.5;                   // of kMargin, where both kinds were measured
 // So many standard errors count for nothing: when plans are compared at leisure, and when one is to
 // be dropped at once.
-constexpr double kErrors = 1, kDropErrors = 2;
+constexpr double kErrors = 1.3, kDropErrors = 2;
 constexpr int kMostPatience = 5;   // kPatience is doubled so often at most
 constexpr int kFresh = 15;         // steps after a change in which one word is enough to drop it
 constexpr int kMeasuredFirst = 2;  // without a prior: what was never tried is not adopted
+
+constexpr int kMostOfKind = 8;  // finalists
 
 using Mode = OverlapChoice::Mode;
 
@@ -63,7 +65,7 @@ void Planner::State::conclude(PlannerRecord& record) {
 }
 
 // The best of each kind, uncommon ones that were measured, then common ones by what they are
-// expected to take.
+// expected to take; of one kind only so many, for many orders of two halves are hardly different.
 void Planner::State::name_finalists(PlannerRecord& record, const SearchAnswer& answer) {
   PlannerRecord::Found& found = record.found;
   found.num_finalists = 0;
@@ -78,11 +80,15 @@ void Planner::State::name_finalists(PlannerRecord& record, const SearchAnswer& a
         !has(played.plan) && found.num_finalists < PlannerRecord::Found::kMostFinalists / 2)
       found.finalists[found.num_finalists++] = {
           played.plan, predict_step_us(question(size_of(record)), played.plan)};
+  const auto num_of = [&](PlanKind of) {
+    return std::ranges::count(record.finalists(), of,
+                              [&](const Candidate& named) { return kind(named.plan); });
+  };
   while (found.num_finalists < PlannerRecord::Found::kMostFinalists) {
     const Candidate* next = nullptr;
     double least = 0;
     for (const Candidate& candidate : answer.common) {
-      if (has(candidate.plan)) continue;
+      if (has(candidate.plan) || num_of(kind(candidate.plan)) >= kMostOfKind) continue;
       const double us = expected(record, candidate).us;
       if (next == nullptr || us < least) next = &candidate, least = us;
     }

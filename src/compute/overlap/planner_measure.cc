@@ -14,10 +14,10 @@ constexpr int kShadowNotes = 4;    // what was proposed is played by then, or wa
 constexpr uint64_t kTrialGap = 2;  // steps as usual between two bursts
 // A plan may be tried if it is expected to be the best but for so many times the error, kMostDoubt
 // at most, the first of its kind but for kDoubtOfKind; known a little, if it is so close; known so
-// well, no more. No errors, no trials.
+// well that its standard error is kWellKnownError, no more. No errors, no trials.
 constexpr double kErrorsInDoubt = 1.5, kMostDoubt = 0.12, kDoubtOfKind = 0.3, kClose = 0.04,
-                 kCertain = 0.005;
-constexpr int kWellKnown = 9;
+                 kCertain = 0.005, kWellKnownError = 0.01;
+constexpr int kLeastWellKnown = 9, kMostWellKnown = 30;
 // What a shadow run may take, as a multiple of what is played: as a rule; of what is hardly known;
 // now and then, so that what was bad once may have become better.
 constexpr double kAffordable = 1.3, kAffordableOnce = 2, kAffordableRarely = 3;
@@ -153,15 +153,18 @@ std::optional<Plan> Planner::State::next_trial(const PlannerRecord& record) cons
   const auto unknown_us = [&](PlanKind of) {
     return best_us * (1 + (record.ratios[index_of(of)].count() < kFew ? kDoubtOfKind : doubts));
   };
+  const double steps = std::pow(noise(record) / kWellKnownError, 2);
+  const int well_known =
+      static_cast<int>(std::clamp<double>(steps, kLeastWellKnown, kMostWellKnown));
   std::optional<Plan> next;
   std::pair<int, double> least;
   for (const Candidate& candidate : record.finalists()) {
-    if (candidate.plan == record.plan || !may_play(record, kind(candidate.plan))) continue;
+    if (candidate.plan == record.plan) continue;
     const MeasuredRatio* own = record.ratio_of(candidate.plan);
     const int known = own != nullptr ? own->count() : 0;
     const double us = expected(record, candidate).us;
     const double limit_us = known < kFew ? unknown_us(kind(candidate.plan)) : close_us;
-    if (known >= kWellKnown || us >= limit_us) continue;
+    if (known >= well_known || us >= limit_us) continue;
     const std::pair score{known / kFew, us};
     if (next && score >= least) continue;
     next = candidate.plan, least = score;

@@ -128,6 +128,20 @@ TEST_F(PlannerTest, WithoutAPriorItBeginsWithNone) {
   }
 }
 
+// It need not wait for a shadow run to learn that halves pay.
+TEST_F(PlannerTest, WithoutAPriorItTriesEachKindSoon) {
+  for (const double gbit : {0.2, 1.0, 2.5, 10.0})
+    for (const double weights : {0.0, 0.4, 0.9})
+      for (const int rows : {2, 16, 64}) {
+        Machine machine;
+        machine.link_gbit = gbit, machine.weights_share = weights;
+        Server server(machine, options(), 0.03);
+        for (int step = 0; step < 200; ++step) server.step(decode(rows));
+        EXPECT_LE(regret(server, decode(rows)), 0.05)
+            << gbit << " Gbit/s, " << weights << ", " << rows << " rows";
+      }
+}
+
 // Where two kinds are as good as each other, noise must not toss plans about.
 TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
   Machine machine;
