@@ -74,20 +74,22 @@ void MeasuredRatio::add(double ratio) {
     const double weight = std::max(0.1, 1.0 / median_.count());  // of one in what is known of all
     if (off < kFar && off * kFar > 1)                            // others are no noise
       spread_ += weight * (1.5 * std::abs(off - 1) - spread_);
-    if (watch_.add(off)) {
+    if (const int since = watch_.add(off); since > 0) {
       median_.clear();
-      for (size_t i = 0; i + 1 < last_.size(); ++i) median_.add(last_[i]);
+      for (int i = since; i > 1; --i) median_.add(*(last_.end() - i));
     }
   }
   median_.add(last_.back());
 }
 
 void RobustLine::add(double x, double y) {
-  if (count_ > 0 && watch_.add(y / at(x))) {  // of what is remembered the last two are left
+  if (count_ > 0 && watch_.add(y / at(x)) > 0) {  // what came since it shifted is left
+    constexpr int kLeft = kShiftRun - 1;
     const auto old = points_;
-    for (int i = 0; i < 2; ++i)
-      points_[static_cast<size_t>(i)] = old[static_cast<size_t>((next_ + kMost - 2 + i) % kMost)];
-    count_ = next_ = 2;
+    for (int i = 0; i < kLeft; ++i)
+      points_[static_cast<size_t>(i)] =
+          old[static_cast<size_t>((next_ + kMost - kLeft + i) % kMost)];
+    count_ = next_ = kLeft;
     ++num_shifts_;
   }
   points_[static_cast<size_t>(next_)] = {x, y};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace hocket {
 
@@ -55,20 +56,22 @@ Line line_through(std::span<const Point> points, bool flat);
 // the same side.
 class ShiftWatch {
  public:
-  static constexpr int kRun = 3;
-  explicit ShiftWatch(double far) : far_(far) {}
-  // ratio: of what is to what was expected. True: it has shifted with the last kRun.
-  bool add(double ratio) {
+  struct Runs {
+    int above, below;  // values in a row
+  };
+  ShiftWatch(double far, Runs runs) : far_(far), runs_(runs) {}
+  // ratio: of what is to what was expected. So many values, this one too, since it shifted, with
+  // the one that proves it; else 0.
+  int add(double ratio) {
     const int side = ratio > far_ ? 1 : ratio * far_ < 1 ? -1 : 0;
     run_ = side == 0 ? 0 : side == side_ ? run_ + 1 : 1;
     side_ = side;
-    if (run_ < kRun) return false;
-    run_ = 0;
-    return true;
+    return side != 0 && run_ >= (side > 0 ? runs_.above : runs_.below) ? std::exchange(run_, 0) : 0;
   }
 
  private:
   double far_;
+  Runs runs_;
   int run_ = 0, side_ = 0;
 };
 
@@ -83,13 +86,13 @@ class RobustLine {
   double at(double x) const { return floor_ + slope_ * x; }
 
  private:
-  static constexpr int kMost = 16;
+  static constexpr int kMost = 16, kShiftRun = 3;
   void fit();
 
   std::array<std::array<double, 2>, kMost> points_{};
   int count_ = 0, next_ = 0;
   double floor_ = 0, slope_ = 0;
-  ShiftWatch watch_{1.4};
+  ShiftWatch watch_{1.4, {kShiftRun, kShiftRun}};
   uint32_t num_shifts_ = 0;
 };
 
@@ -97,7 +100,15 @@ class RobustLine {
 class MeasuredRatio {
  public:
   void add(double ratio);
-  void clear() { median_.clear(), last_ = {}, spread_ = 0; }
+  // The world has changed, or so it seems: the median counts as kGuess measurements from now on,
+  // and for nothing where it was taken in both worlds.
+  void weaken() {
+    const auto median = static_cast<float>(median_.median());
+    const bool is_of_one = median < kFarthest && median * kFarthest > 1;
+    const int kept = is_of_one ? std::min(median_.count(), kGuess) : 0;
+    median_.clear();
+    for (int i = 0; i < kept; ++i) median_.add(median);
+  }
   int count() const { return median_.count(); }
   double median() const { return median_.median(); }  // 0 without values
   // The median, where `otherwise` counts as kGuess measurements.
@@ -111,12 +122,14 @@ class MeasuredRatio {
   double spread() const { return spread_; }
 
  private:
-  static constexpr double kGuess = 2, kFar = 1.25;
+  // A stall makes steps slower, hardly ever faster.
+  static constexpr int kGuess = 2, kSlower = 8, kFaster = 3;
+  static constexpr double kFar = 1.25, kFarthest = 1.5;
 
   RunningMedian<31> median_;
-  std::array<float, ShiftWatch::kRun> last_{};
+  std::array<float, kSlower> last_{};
   double spread_ = 0;
-  ShiftWatch watch_{kFar};
+  ShiftWatch watch_{kFar, {kSlower, kFaster}};
 };
 
 }  // namespace hocket

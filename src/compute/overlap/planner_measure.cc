@@ -48,19 +48,20 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
     }
   }
   fit.note(step, plan, num_halves);
-  if (fit.num_link_shifts() != num_link_shifts) forget_ratios();
+  if (fit.num_link_shifts() != num_link_shifts) weaken_ratios();
   if (plan == record.plan) record.measured.add(step.step_us);
 }
 
-// Links have become others: what was measured before says nothing, and all is to be searched.
-void Planner::State::forget_ratios() {
+// Links have become others, or so it seems: what was measured before says little, and all is to be
+// searched.
+void Planner::State::weaken_ratios() {
   num_link_shifts = fit.num_link_shifts();
   if (std::exchange(shifted_at, num_steps) + kShiftsApart > num_steps) return;
   for (OfPhase& phase : phases)
-    for (MeasuredRatio& ratio : phase.ratios) ratio.clear();
+    for (MeasuredRatio& ratio : phase.ratios) ratio.weaken();
   for (PlannerRecord& record : records) {
-    for (MeasuredRatio& ratio : record.ratios) ratio.clear();
-    for (PlayedPlan& played : record.played) played = {};
+    for (MeasuredRatio& ratio : record.ratios) ratio.weaken();
+    for (PlayedPlan& played : record.played) played.ratio.weaken();
     record.measured.clear();
     record.streak = 0;
     record.interval = 1;

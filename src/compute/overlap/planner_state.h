@@ -56,7 +56,7 @@ struct Planner::State {
 
   void measure(PlannerRecord& record, const StepReport& step, const Plan& plan);
   void drop_if_it_lies(PlannerRecord& record);
-  void forget_ratios();
+  void weaken_ratios();
   std::optional<Plan> shadow_for(PlannerRecord& record, Phase phase);
   void begin_burst(const Plan& plan, Phase phase, bool is_trial);
   std::optional<Plan> runner_up(const PlannerRecord& record);
