@@ -13,11 +13,12 @@ constexpr int kBurst = 4;
 constexpr int kShadowNotes = 4;    // what was proposed is played by then, or was not
 constexpr uint64_t kTrialGap = 2;  // steps as usual between two bursts
 // A plan may be tried if it is expected to be the best but for so many times the error, kMostDoubt
-// at most, the first of its kind but for kDoubtOfKind; known a little, if it is so close; known so
-// well that its standard error is kWellKnownError, no more. No errors, no trials.
+// at most, the first of its kind but for kDoubtOfKind; known by one burst, which a stall may have
+// spoilt, but for as much; known by more, if it is so close; known so well that its standard error
+// is kWellKnownError, no more. No errors, no trials.
 constexpr double kErrorsInDoubt = 1.5, kMostDoubt = 0.12, kDoubtOfKind = 0.3, kClose = 0.04,
                  kCertain = 0.005, kWellKnownError = 0.01;
-constexpr int kLeastWellKnown = 9, kMostWellKnown = 30;
+constexpr int kProven = 2 * (kBurst - 1), kLeastWellKnown = 9, kMostWellKnown = 30;
 // What a shadow run may take, as a multiple of what is played: as a rule; of what is hardly known;
 // now and then, so that what was bad once may have become better.
 constexpr double kAffordable = 1.3, kAffordableOnce = 2, kAffordableRarely = 3;
@@ -164,7 +165,9 @@ std::optional<Plan> Planner::State::next_trial(const PlannerRecord& record) cons
     const MeasuredRatio* own = record.ratio_of(candidate.plan);
     const int known = own != nullptr ? own->count() : 0;
     const double us = expected(record, candidate).us;
-    const double limit_us = known < kFew ? unknown_us(kind(candidate.plan)) : close_us;
+    const double limit_us = known == 0        ? unknown_us(kind(candidate.plan))
+                            : known < kProven ? best_us * (1 + kDoubtOfKind)
+                                              : close_us;
     if (known >= well_known || us >= limit_us) continue;
     const std::pair score{known / kFew, us};
     if (next && score >= least) continue;
