@@ -25,11 +25,11 @@ struct BenchOverlapOptions {
   std::string shape;       // of overlap_shapes(); empty: all
   // Of real runs.
   int num_ranks = 2;
-  int rank = -1;         // of this process, where each is started by hand; -1: all start here
-  std::string addr;      // host:port where rank 0 listens; with `rank`
-  std::string devices;   // UCX_NET_DEVICES; empty: the one of this process's address
-  double own_gbit = 0;   // of the link that is there; 0: one is modelled, at link_gbit
-  int rounds = 7;        // of the six runs, interleaved
+  int rank = -1;          // of this process, where each is started by hand; -1: all start here
+  std::string addr;       // host:port where rank 0 listens; with `rank`
+  std::string devices;    // UCX_NET_DEVICES; empty: the one of this process's address
+  double own_gbit = 0;    // of the link that is there; 0: one is modelled, at link_gbit
+  int rounds = 7;         // of the six runs, interleaved
   int auto_steps = 1000;  // that the planner has to find its plan
 };
 
