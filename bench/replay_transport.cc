@@ -111,6 +111,11 @@ bool ReplayTransport::progress() {
   return below_.progress();
 }
 
+// Traffic wants to be moved meanwhile: a peer may wait for it before it says anything.
+void ReplayTransport::wait(Duration most) {
+  below_.wait(mode_ == Mode::traffic ? std::min(most, kLook) : most);
+}
+
 Result<void> ReplayTransport::move_traffic() {
   traffic_transport_->progress();
   for (size_t i = 0; i < traffic_.size(); ++i) {
@@ -149,6 +154,7 @@ Result<void> ReplayTransport::end_pass() {
     HOCKET_TRY_VOID(move_traffic());
     while (std::ranges::any_of(traffic_, is_busy)) {
       traffic_transport_->wait(kLook);
+      below_.progress();  // the agreement of before may not be away yet
       HOCKET_TRY_VOID(move_traffic());
     }
   }

@@ -60,7 +60,7 @@ class ReplayTransport final : public Transport {
   Result<bool> sent(const Channel& to) override;
   void withdraw() override { below_.withdraw(); }
   bool progress() override;
-  void wait(Duration most) override { below_.wait(most); }
+  void wait(Duration most) override;
   void wake() override { below_.wake(); }
   TimePoint now() const override { return below_.now(); }
 
