@@ -15,8 +15,9 @@ using namespace testing;
 std::vector<RequestInput> mixed_traffic() {
   RandomSchemas schemas(3);
   std::vector<RequestInput> inputs;
-  // Small when they come, together beyond a small pool when they have grown.
-  for (int i = 0; i < 2; ++i)
+  // Small when they come, any two of them beyond a small pool when they have grown; so many that
+  // two meet, whenever grammars are ready.
+  for (int i = 0; i < 5; ++i)
     inputs.push_back(
         grammar_input(random_tokens(2000 + i, 3 + i), GrammarKind::regex, "[a-z ]{600}", 120));
   for (int i = 0; i < 18; ++i) {
