@@ -129,38 +129,36 @@ double median_of_every_second(const std::vector<double>& rounds_us, size_t first
   return quantile(some, 0.5);
 }
 
+// Of those that are no answer of a search; auto where there is none, null where there is neither.
+template <class Time>
+const OverlapRow* fastest_forced(const PlayedPoint& point, Time&& time_us) {
+  const OverlapRow* best = nullptr;
+  for (const OverlapRow& row : point.rows_of_orders)
+    if (!is_answer(row.order) && (best == nullptr || time_us(row) < time_us(*best))) best = &row;
+  return best != nullptr ? best : point.find("auto");
+}
+
 }  // namespace
 
 double PlayedPoint::auto_over_best() const {
   const OverlapRow* chosen = find("auto");
   if (chosen == nullptr) return 0;
-  const auto best_by = [&](const auto& time_us) -> const OverlapRow& {
-    const OverlapRow* best = nullptr;
-    for (const OverlapRow& row : rows_of_orders)
-      if (!is_answer(row.order) && (best == nullptr || time_us(row) < time_us(*best))) best = &row;
-    return best != nullptr ? *best : *chosen;
-  };
   double best_us = 0;
   if (chosen->rounds_us.size() < 2) {
-    const auto overlapped = [](const OverlapRow& row) { return row.runs.overlapped_us; };
-    best_us = best_by(overlapped).runs.overlapped_us;
+    best_us = best_forced()->runs.overlapped_us;
   } else {
     for (const size_t first : {0u, 1u}) {
-      const OverlapRow& best = best_by(
-          [&](const OverlapRow& row) { return median_of_every_second(row.rounds_us, first); });
-      best_us += median_of_every_second(best.rounds_us, 1 - first) / 2;
+      const OverlapRow* best = fastest_forced(*this, [&](const OverlapRow& row) {
+        return median_of_every_second(row.rounds_us, first);
+      });
+      best_us += median_of_every_second(best->rounds_us, 1 - first) / 2;
     }
   }
   return ratio(best_us, chosen->runs.overlapped_us);
 }
 
 const OverlapRow* PlayedPoint::best_forced() const {
-  const OverlapRow* best = nullptr;
-  for (const OverlapRow& row : rows_of_orders)
-    if (!is_answer(row.order) &&
-        (best == nullptr || row.runs.overlapped_us < best->runs.overlapped_us))
-      best = &row;
-  return find("auto") != nullptr ? best : nullptr;
+  return fastest_forced(*this, [](const OverlapRow& row) { return row.runs.overlapped_us; });
 }
 
 double PlayedPoint::error_against(std::string_view order) const {

@@ -76,7 +76,7 @@ struct PlayedPoint {
   // One standard error of such a ratio to `order`, by how much the rounds differ; 0 in virtual
   // time.
   double error_against(std::string_view order) const;
-  // Whose time auto_over_best() is, if all rounds count; null without auto.
+  // Whose time auto_over_best() is, if all rounds count; null without rows.
   const OverlapRow* best_forced() const;
 };
 

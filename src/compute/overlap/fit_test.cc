@@ -61,6 +61,27 @@ TEST(Lines, TheRobustOneForgetsAtOnceWhatHasShifted) {
   EXPECT_NEAR(line.at(20), 400, 1e-6);
 }
 
+TEST(MeasuredRatios, AStallIsForgottenAndAGainBelieved) {
+  MeasuredRatio ratio;
+  for (int i = 0; i < 20; ++i) ratio.add(1);
+  for (int i = 0; i < 5; ++i) ratio.add(2);
+  EXPECT_EQ(ratio.median(), 1);
+  for (int i = 0; i < 3; ++i) ratio.add(0.5);
+  EXPECT_EQ(ratio.median(), 0.5);
+  EXPECT_EQ(ratio.count(), 3);
+  for (int i = 0; i < 8; ++i) ratio.add(1);  // slower for good
+  EXPECT_EQ(ratio.median(), 1);
+}
+
+TEST(MeasuredRatios, WeakenedTheyCountAsAGuess) {
+  MeasuredRatio ratio, of_two_worlds;
+  for (int i = 0; i < 20; ++i) ratio.add(1.25), of_two_worlds.add(3);
+  ratio.weaken(), of_two_worlds.weaken();
+  EXPECT_EQ(ratio.count(), 2);
+  EXPECT_EQ(ratio.median(), 1.25);
+  EXPECT_EQ(of_two_worlds.count(), 0);
+}
+
 TEST(Medians, AreThoseOfTheLastValues) {
   std::mt19937 random(1);
   RunningMedian<5> median;

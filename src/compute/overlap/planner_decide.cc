@@ -18,8 +18,7 @@ constexpr double kErrors = 1.3, kDropErrors = 2;
 constexpr int kMostPatience = 5;   // kPatience is doubled so often at most
 constexpr int kFresh = 15;         // steps after a change in which one word is enough to drop it
 constexpr int kMeasuredFirst = 2;  // without a prior: what was never tried is not adopted
-
-constexpr int kMostOfKind = 8;  // finalists
+constexpr int kMostOfKind = 8;     // finalists
 
 using Mode = OverlapChoice::Mode;
 

@@ -235,22 +235,6 @@ TEST_P(PlannerAmidNoise, FollowsALinkThatChanges) {
   }
 }
 
-// Some slow messages now and then: what was known of plans still holds.
-TEST_P(PlannerAmidNoise, KeepsItsHeadWhereALinkStalls) {
-  Machine machine;
-  machine.weights_share = 0.9, machine.link_gbit = 1;
-  Server server(machine, options(), 0.1, GetParam());
-  double lost = 0;
-  int looks = 0;
-  for (int step = 0; step < 3000; ++step) {
-    machine.link_gbit = step % 300 >= 294 ? 0.25 : 1;
-    server.step(decode(16));
-    machine.link_gbit = 1;
-    if (step >= 300 && step % 25 == 0) lost += regret(server, decode(16)), ++looks;
-  }
-  EXPECT_LE(lost / looks, 0.02);
-}
-
 TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
   const CountingClock clock(std::chrono::microseconds(500));
   const Machine machine;
