@@ -12,9 +12,13 @@ namespace {
 constexpr int kTasksPerWorker = 4;  // so that a worker held up elsewhere costs a quarter of a share
 constexpr int kPanelGroup = 2;      // gate and up
 
-// Weights of one task: some microseconds of reading, so that workers end together.
+// Weights of one task: some microseconds of reading, so that workers end together. Many rows are
+// many microseconds by themselves, and each task prepares them anew: these take more panels.
 constexpr int64_t kTaskBytes = 128 << 10;
 constexpr int kLeastTaskPanels = 4;
+constexpr int kManyRows = 32;
+constexpr int64_t kManyRowsTaskBytes = 512 << 10;
+constexpr int kLeastManyRowsPanels = 8;
 constexpr int kLeastGroup = 32;   // of integer weights
 constexpr int kRouterArrays = 3;  // of numbers an expert (TopKRow)
 
@@ -24,11 +28,14 @@ constexpr int ceil_div(int a, int b) {
 
 }  // namespace
 
-int panels_per_task(int panels, int64_t panel_bytes, int num_workers) {
-  const int tasks = num_workers == 1 ? 1 : num_workers * kTasksPerWorker;
-  const int share = ceil_div(ceil_div(panels, tasks), kPanelGroup) * kPanelGroup;
-  const auto some = static_cast<int>(kTaskBytes / panel_bytes / kPanelGroup) * kPanelGroup;
-  return std::min({share, std::max(some, kLeastTaskPanels), kMaxTaskPanels});
+int panels_per_task(const TaskShape& of) {
+  const bool many = of.rows >= kManyRows;
+  const int tasks = of.num_workers == 1 ? 1 : of.num_workers * kTasksPerWorker;
+  const auto even = [](int panels) { return ceil_div(panels, kPanelGroup) * kPanelGroup; };
+  const auto some = static_cast<int>((many ? kManyRowsTaskBytes : kTaskBytes) / of.panel_bytes);
+  const int least = many ? kLeastManyRowsPanels : kLeastTaskPanels;
+  const int share = std::max(ceil_div(of.panels, tasks), many ? std::min(least, of.panels) : 1);
+  return std::min({even(share), std::max(some / kPanelGroup * kPanelGroup, least), kMaxTaskPanels});
 }
 
 int rows_per_task(int panel_tasks, int rows, int num_workers) {

@@ -13,9 +13,16 @@ namespace hocket {
 // From this many rows on an AMX machine uses tiles; below, the vector body.
 inline constexpr int kTileRows = 8;
 
-// Panels that one task of a product takes: so few that workers end together (neighbour_tasks.h).
-// Even, so that gate and up stay together.
-int panels_per_task(int panels, int64_t panel_bytes, int num_workers);
+// A product of `rows` rows that workers share.
+struct TaskShape {
+  int panels = 0;
+  int64_t panel_bytes = 0;
+  int rows = 0;
+  int num_workers = 0;
+};
+// Panels that one task takes: so few that workers end together (neighbour_tasks.h). Even, so that
+// gate and up stay together.
+int panels_per_task(const TaskShape& of);
 // Rows that one task takes: all, but fewer where the panels alone would leave workers idle.
 int rows_per_task(int panel_tasks, int rows, int num_workers);
 inline constexpr int kMaxTaskPanels = 32;

@@ -28,6 +28,7 @@ struct Pass {
   // Of an expert, in this pass; counted from begin.
   int first_row(int expert) const { return std::clamp(call.offsets[expert], begin, end) - begin; }
   int num_rows(int expert) const { return first_row(expert + 1) - first_row(expert); }
+  int mean_rows() const { return (end - begin) / std::max(num_experts, 1); }
 };
 
 // body(expert, part) for some panels of one expert's product and all its rows. `weight` says which
@@ -36,9 +37,9 @@ template <class Body>
 void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeights::* weight,
                    Body&& body) {
   const PackedWeight& any = pass.call.experts[0].*weight;
-  const int width =
-      std::min(any.panels(), panels_per_task(any.panels() * pass.num_experts, any.panel_bytes(),
-                                             backend.workers().size()));
+  const int width = std::min(any.panels(), panels_per_task({any.panels() * pass.num_experts,
+                                                            any.panel_bytes(), pass.mean_rows(),
+                                                            backend.workers().size()}));
   const int parts = (any.panels() + width - 1) / width;
   run_neighbours(backend.workers(), pass.num_experts * parts, [&](int task, int worker) {
     const int expert = pass.experts[task / parts], panel = task % parts * width;

@@ -25,7 +25,7 @@ void put(const float* from, int count, float* to, Store store) {
 void run_linear(Backend& backend, const ProductRows& x, const PackedWeight& w, View<float> y,
                 Store store) {
   const int rows = static_cast<int>(y.rows), num_workers = backend.workers().size();
-  const int width = panels_per_task(w.panels(), w.panel_bytes(), num_workers);
+  const int width = panels_per_task({w.panels(), w.panel_bytes(), rows, num_workers});
   const int panel_tasks = (w.panels() + width - 1) / width;
   const int height = rows_per_task(panel_tasks, rows, num_workers);
   const int row_tasks = (rows + height - 1) / height;

@@ -107,16 +107,16 @@ TEST(Choose, TasksCoverEverythingAndStayWithinLimits) {
     for (int k_blocks : {1, 16, 64, 512})
       for (int rows : {1, 8, 9, 512})
         for (int num_workers : {1, 2, 16}) {
-          const int width = panels_per_task(panels, k_blocks * 1024, num_workers);
+          const int width = panels_per_task({panels, k_blocks * 1024, rows, num_workers});
           EXPECT_EQ(width % 2, 0);
           EXPECT_GE(width, 2);
           EXPECT_LE(width, kMaxTaskPanels);
           const int tasks = (panels + width - 1) / width;
           const int height = rows_per_task(tasks, rows, num_workers);
           EXPECT_GE(height, 1);
-          // Weights that several row blocks pass over fit into half a MiB of cache.
+          // Weights that several row blocks pass over fit into a MiB of cache.
           if (rows > 8 && k_blocks <= 128) {
-            EXPECT_LE(width * k_blocks, 512);
+            EXPECT_LE(width * k_blocks, 1024);
           }
           // Many rows keep every worker busy, however few the panels.
           if (rows == 512 && num_workers == 2) {

@@ -76,7 +76,7 @@ const ProductKernels& product_kernels(Isa isa) {
 
 int64_t product_scratch_bytes(int rows, int k_blocks) {
   const int64_t k = int64_t{k_blocks} * kBlockK;
-  const int64_t widened = std::min(rows, cpu::kVectorRows) * k * size_of(DType::f32);
+  const int64_t widened = std::min(rows, cpu::rows_together(k_blocks)) * k * size_of(DType::f32);
   // The tail's rows padded to whole tiles, and its results.
   const int64_t tail =
       cpu::kTileBlockRows * (k * size_of(DType::bf16) + 2 * kPanelN * size_of(DType::f32));

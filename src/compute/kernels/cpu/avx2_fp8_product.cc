@@ -15,7 +15,7 @@ constexpr int kAhead = 4 * kTileBytes;  // bytes that weights are fetched ahead
 struct Scratch {
   alignas(64) Bf16 tiles[kPanels][kGroupBlocks * kTileElements];
   alignas(64) float results[kRows][kPanels * kPanelN];
-  alignas(64) std::byte rows[12 << 10];  // of the bf16 body
+  alignas(64) std::byte rows[32 << 10];  // of the bf16 body
 };
 static_assert(sizeof(Scratch) <= kWidenedScratchBytes);
 

@@ -1,10 +1,10 @@
-// Sixteen columns a register. The first rows meet one panel at a time, since one stream is what
-// memory reads fastest; the others find the weights in the cache and meet two panels at a time,
-// which halves what is done for each number of x.
+// Sixteen columns a register. x is widened to fp32 once for all panels, so that each of its numbers
+// costs one broadcasting load and the FMA units do little else. Few rows meet one panel at a time,
+// since one stream is what memory reads fastest. More meet two panels at a time, a chunk of k widened
+// once for all of them; the chunk after it is fetched meanwhile.
 #include <immintrin.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
@@ -13,24 +13,24 @@ namespace hocket::cpu {
 namespace {
 
 // Rows whose sums stay in registers: of one panel, of two.
-constexpr int kStreamRows = 8;
-constexpr int kCachedRows = 6;
-// Rows that pass together, so that their x stays in L2.
-constexpr int kRowsTogether = 96;
+constexpr int kStreamRows = kVectorRows;
+constexpr int kPairRows = 6;
+constexpr int kPair = 2;
+// Blocks of a pair of panels that stay in L1, widened, while rows pass.
+constexpr int kChunkBlocks = 4;
+constexpr int kLine = 64;
 // Blocks ahead that one panel is fetched. A single row gains from staying near.
 template <int R>
 constexpr int kPrefetchBlocks = R == 1 ? 4 : 8;
 
-// The even and the odd number of a pair: of sixteen columns, or one row's for all columns.
+// The even and the odd numbers of sixteen pairs.
 struct Pairs {
   __m512 even, odd;
 };
-inline Pairs split(__m512i both) {
+inline Pairs load_pairs(const Bf16* w) {
+  const __m512i both = _mm512_loadu_si512(w);
   return {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16)),
           _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-0x10000)))};
-}
-inline Pairs load_pairs(const Bf16* w) {
-  return split(_mm512_loadu_si512(w));
 }
 inline Pairs load_pairs(const float* w) {
   const __m512 low = _mm512_loadu_ps(w), high = _mm512_loadu_ps(w + 16);
@@ -38,100 +38,206 @@ inline Pairs load_pairs(const float* w) {
   const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
   return {_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high)};
 }
-inline Pairs broadcast_pair(const Bf16* x) {
-  int32_t both;
-  std::memcpy(&both, x, sizeof both);
-  return split(_mm512_set1_epi32(both));
+inline __m512 load_wide(const Bf16* x) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
-inline Pairs broadcast_pair(const float* x) {
-  return {_mm512_set1_ps(x[0]), _mm512_set1_ps(x[1])};
+inline __m512 load_wide(const float* x) {
+  return _mm512_loadu_ps(x);
 }
 
-// The lines of one pair of k in sixteen columns.
+inline void fetch(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
+}
+
+// x of some rows in groups whose sums stay in registers, [k_blocks][rows of the group][32] each: row
+// r's group begins at r * k.
+struct WideRows {
+  float* x;
+  int64_t k;
+  int rows, most;  // of a group
+
+  // body(first row, count, its x) for each group.
+  template <class Body>
+  void for_each_group(Body&& body) const {
+    const int groups = (rows + most - 1) / most;
+    for (int group = 0, row = 0; group < groups; ++group) {
+      const int end = rows * (group + 1) / groups;
+      body(row, end - row, x + row * k);
+      row = end;
+    }
+  }
+};
+
 template <class T>
-inline void prefetch_pair(const T* w) {
-#pragma GCC unroll 2
-  for (int i = 0; i < 2 * kPanelN; i += 64 / static_cast<int>(sizeof(T)))
-    _mm_prefetch(reinterpret_cast<const char*>(w + i), _MM_HINT_T0);
+WideRows widen_rows(const Product<T>& p, int row, int rows) {
+  const int most = rows <= kStreamRows ? kStreamRows : kPairRows;
+  const WideRows wide = {static_cast<float*>(p.scratch), int64_t{p.k_blocks} * kBlockK, rows, most};
+  wide.for_each_group([&](int first, int count, float* to) {
+    const T* from = p.x + (row + first) * p.x_stride;
+    for (int block = 0; block < p.k_blocks; ++block, from += kBlockK)
+      for (int r = 0; r < count; ++r, to += kBlockK)
+        for (int i = 0; i < kBlockK; i += 16)
+          _mm512_storeu_ps(to + i, load_wide(from + r * p.x_stride + i));
+  });
+  return wide;
 }
 
-// R rows from `row` on by N panels from `panel` on. A single panel is fetched ahead.
-template <int R, int N, class T>
-void multiply(const Product<T>& p, int row, int panel) {
-  const T* x = p.x + row * p.x_stride;
-  const T* w = p.w + panel * p.panel_stride;
+// One panel, fetched ahead, for R rows.
+template <int R, class T>
+void stream(const Product<T>& p, const float* x, const T* w, float* y) {
   const int64_t ahead = std::min(kPrefetchBlocks<R>, p.k_blocks) * int64_t{kTileElements};
-  float* const y = p.y + row * p.y_stride + panel * kPanelN;
-  const auto each = [&](auto&& body) {
+  __m512 c[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-      for (int n = 0; n < N; ++n) body(r, n, y + r * p.y_stride + n * kPanelN);
-  };
-  if (!p.accumulate) each([](int, int, float* to) { _mm512_storeu_ps(to, _mm512_setzero_ps()); });
-  for (int block = 0; block < p.k_blocks; ++block, x += kBlockK, w += kTileElements) {
-    __m512 e[R][N], o[R][N];
-    each([&](int r, int n, float*) { e[r][n] = o[r][n] = _mm512_setzero_ps(); });
+  for (int r = 0; r < R; ++r)
+    c[r] = p.accumulate ? _mm512_loadu_ps(y + r * p.y_stride) : _mm512_setzero_ps();
+  for (int block = 0; block < p.k_blocks; ++block, x += R * kBlockK, w += kTileElements) {
+    __m512 e[R], o[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (int pair = 0; pair < kBlockK / 2; ++pair) {
       const T* const at = w + pair * 2 * kPanelN;
-      if constexpr (N == 1) prefetch_pair(at + ahead);
-      Pairs b[N];
 #pragma GCC unroll 2
-      for (int n = 0; n < N; ++n) b[n] = load_pairs(at + n * p.panel_stride);
+      for (int i = 0; i < 2 * kPanelN; i += kLine / static_cast<int>(sizeof(T)))
+        fetch(at + ahead + i);
+      const Pairs b = load_pairs(at);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const Pairs a = broadcast_pair(x + r * p.x_stride + 2 * pair);
+        const float* const a = x + r * kBlockK + 2 * pair;
+        e[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[0]), b.even, e[r]);
+        o[r] = _mm512_fmadd_ps(_mm512_set1_ps(a[1]), b.odd, o[r]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) c[r] = _mm512_add_ps(c[r], _mm512_add_ps(e[r], o[r]));
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) _mm512_storeu_ps(y + r * p.y_stride, c[r]);
+}
+
+// Some blocks of N panels, widened: [blocks][16 pairs][N][even, odd][16 columns].
+template <int N>
+struct Chunk {
+  alignas(kLine) float w[kChunkBlocks * kBlockK * N * kPanelN];
+  int blocks;
+  bool first;  // sums begin anew
+
+  template <class T>
+  void widen(const T* from, int64_t panel_stride) {
+    for (int pair = 0; pair < blocks * kBlockK / 2; ++pair)
+#pragma GCC unroll 2
+      for (int n = 0; n < N; ++n) {
+        const Pairs b = load_pairs(from + n * panel_stride + pair * 2 * kPanelN);
+        float* const to = w + (pair * N + n) * 2 * kPanelN;
+        _mm512_store_ps(to, b.even);
+        _mm512_store_ps(to + kPanelN, b.odd);
+      }
+  }
+};
+
+// What comes after a chunk: the same blocks of N panels.
+template <class T>
+struct Ahead {
+  const T* w;
+  int64_t panel_stride;
+  int lines = 0, lines_a_block = 0;  // of each panel
+  int line = 0;
+};
+
+// R rows by a chunk. y += its blocks.
+template <int R, int N, class T>
+void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_stride,
+                    Ahead<T>& ahead) {
+  const float* w = chunk.w;
+  for (int block = 0; block < chunk.blocks; ++block, x += R * kBlockK) {
+    for (int end = std::min(ahead.line + ahead.lines_a_block, ahead.lines); ahead.line < end;
+         ++ahead.line)
+#pragma GCC unroll 2
+      for (int n = 0; n < N; ++n)
+        fetch(reinterpret_cast<const char*>(ahead.w + n * ahead.panel_stride) +
+              ahead.line * kLine);
+    __m512 e[R][N], o[R][N];
+    const auto each = [&](auto&& body) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+        for (int n = 0; n < N; ++n) body(r, n, y + r * y_stride + n * kPanelN);
+    };
+    each([&](int r, int n, float*) { e[r][n] = o[r][n] = _mm512_setzero_ps(); });
+#pragma GCC unroll 16
+    for (int pair = 0; pair < kBlockK / 2; ++pair, w += 2 * N * kPanelN) {
+      __m512 even[N], odd[N];
+#pragma GCC unroll 2
+      for (int n = 0; n < N; ++n) {
+        even[n] = _mm512_load_ps(w + n * 2 * kPanelN);
+        odd[n] = _mm512_load_ps(w + n * 2 * kPanelN + kPanelN);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const __m512 a = _mm512_set1_ps(x[r * kBlockK + 2 * pair]);
+        const __m512 b = _mm512_set1_ps(x[r * kBlockK + 2 * pair + 1]);
 #pragma GCC unroll 2
         for (int n = 0; n < N; ++n) {
-          e[r][n] = _mm512_fmadd_ps(a.even, b[n].even, e[r][n]);
-          o[r][n] = _mm512_fmadd_ps(a.odd, b[n].odd, o[r][n]);
+          e[r][n] = _mm512_fmadd_ps(a, even[n], e[r][n]);
+          o[r][n] = _mm512_fmadd_ps(b, odd[n], o[r][n]);
         }
       }
     }
+    const bool anew = chunk.first && block == 0;
     each([&](int r, int n, float* to) {
-      const __m512 sum = _mm512_add_ps(e[r][n], o[r][n]);
-      _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sum));
+      const __m512 before = anew ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
+      _mm512_storeu_ps(to, _mm512_add_ps(before, _mm512_add_ps(e[r][n], o[r][n])));
     });
   }
 }
 
-// body(begin, count) for `rows` rows in even parts of at most `most`.
-template <class Body>
-inline void for_even_parts(int rows, int most, Body&& body) {
-  const int parts = (rows + most - 1) / most;
-  for (int part = 0, begin = 0; part < parts; ++part) {
-    const int end = rows * (part + 1) / parts;
-    body(begin, end - begin);
-    begin = end;
+// All rows of x by N panels from w on.
+template <int N, class T>
+void multiply_panels(const Product<T>& p, const WideRows& x, const T* w, float* y) {
+  Chunk<N> chunk;
+  const int groups = (x.rows + x.most - 1) / x.most;
+  for (int block = 0; block < p.k_blocks; block += chunk.blocks) {
+    chunk.blocks = std::min(kChunkBlocks, p.k_blocks - block);
+    chunk.first = block == 0 && !p.accumulate;
+    chunk.widen(w + int64_t{block} * kTileElements, p.panel_stride);
+    const int next = block + chunk.blocks;
+    Ahead<T> ahead = {next < p.k_blocks ? w + int64_t{next} * kTileElements
+                                        : w + N * p.panel_stride,
+                      p.panel_stride};
+    ahead.lines = chunk.blocks * kTileElements * static_cast<int>(sizeof(T)) / kLine;
+    ahead.lines_a_block = (ahead.lines + groups * chunk.blocks - 1) / (groups * chunk.blocks);
+    x.for_each_group([&](int row, int rows, const float* wide) {
+      with_rows<kPairRows>(rows, [&](auto r) {
+        multiply_chunk<r()>(chunk, wide + int64_t{block} * r() * kBlockK, y + row * p.y_stride,
+                            p.y_stride, ahead);
+      });
+    });
   }
-}
-
-// Rows [row, row + rows) by N panels.
-template <int kMost, int N, class T>
-inline void multiply_rows(const Product<T>& p, int row, int rows, int panel) {
-  for_even_parts(rows, kMost, [&](int begin, int count) {
-    with_rows<kMost>(count, [&](auto r) { multiply<r(), N>(p, row + begin, panel); });
-  });
-}
-
-// How many of the rows stream the weights; parts of one or two rows would be slow.
-int streaming_rows(int rows) {
-  return rows <= kStreamRows ? rows : std::min((rows + 1) / 2, kStreamRows);
 }
 
 template <class T>
 void product(const Product<T>& p) {
-  for_even_parts(p.rows, kRowsTogether, [&](int row, int rows) {
-    const int first = streaming_rows(rows);
+  const int most = rows_together(p.k_blocks), parts = (p.rows + most - 1) / most;
+  for (int part = 0, row = 0; part < parts; ++part) {
+    const int end = p.rows * (part + 1) / parts;
+    const WideRows x = widen_rows(p, row, end - row);
+    const T* w = p.w;
+    float* y = p.y + row * p.y_stride;
     int panel = 0;
-    for (; panel + 2 <= p.panels; panel += 2) {
-      multiply_rows<kStreamRows, 1>(p, row, first, panel);
-      multiply_rows<kStreamRows, 1>(p, row, first, panel + 1);
-      multiply_rows<kCachedRows, 2>(p, row + first, rows - first, panel);
+    if (x.rows > kStreamRows)
+      for (; panel + kPair <= p.panels;
+           panel += kPair, w += kPair * p.panel_stride, y += kPair * kPanelN)
+        multiply_panels<kPair>(p, x, w, y);
+    for (; panel < p.panels; ++panel, w += p.panel_stride, y += kPanelN) {
+      if (x.rows > kStreamRows) {
+        multiply_panels<1>(p, x, w, y);
+      } else {
+        with_rows<kStreamRows>(x.rows, [&](auto r) { stream<r()>(p, x.x, w, y); });
+      }
     }
-    if (panel < p.panels) multiply_rows<kStreamRows, 1>(p, row, rows, panel);
-  });
+    row = end;
+  }
 }
 
 }  // namespace
