@@ -12,9 +12,11 @@ struct GroupColumns {
   __m512i zero;
   __m512 scale;
 };
+inline __m512i load_zeros(const uint8_t* zeros) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros)));
+}
 inline GroupColumns load_group(const uint8_t* zeros, const float* scales) {
-  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros))),
-          _mm512_loadu_ps(scales)};
+  return {load_zeros(zeros), _mm512_loadu_ps(scales)};
 }
 // acc = fma(float(sum - zero * x_sum), x_scale * scale, acc)
 inline __m512 add_group(__m512i sum, const GroupColumns& w, int32_t x_sum, float x_scale,

@@ -16,7 +16,14 @@ namespace {
 constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kHalfQuads = kIntegerBlockK / 8;
 constexpr int kPair = 2;      // panels that many rows meet at once
-constexpr int kPairRows = 6;  // in a block of them
+// Rows in a block of them: the sums of long groups fill registers that those of short ones leave to
+// results.
+template <bool kShort>
+constexpr int kPairRows = kShort ? 6 : 8;
+// Rows from which on int4 is unpacked once for all of them.
+constexpr int kUnpackRows = 24;
+// Blocks whose x_sum is within 16 bits.
+constexpr int kShortGroupBlocks = 0x7fff / (127 * kIntegerBlockK);
 // How far ahead of few rows weights are fetched: bytes, and groups of scales. The best on Zen 5.
 constexpr int kAhead = 4096, kGroupsAhead = 8;
 
@@ -146,15 +153,53 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
   }
 }
 
+// Two panels of the same rows, `..._stride` apart.
+struct PanelPair {
+  Panels at;
+  int64_t lines_stride, columns_stride;
+};
+
+// Sums of a group begin at - zero * x_sum; 16 bits hold the x_sum of a short group.
+template <int R, bool kShort>
+inline void begin_group(const PanelPair& p, int groups, int group, __m512i (&sums)[kPair][R]) {
+  const __m512i none = _mm512_setzero_si512();
+#pragma GCC unroll 2
+  for (int i = 0; i < kPair; ++i) {
+    const __m512i zero = load_zeros(p.at.zeros + i * p.columns_stride + group * kPanelN);
+    const __m512i negative = kShort ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512i x_sum = _mm512_set1_epi32(p.at.x_sums[int64_t{r} * groups + group]);
+      sums[i][r] = kShort ? _mm512_dpwssd_epi32(none, negative, x_sum)
+                          : _mm512_mullo_epi32(negative, x_sum);
+    }
+  }
+}
+// acc = fma(float(sum), x_scale * scale, acc)
+template <int R>
+inline void finish_group(const PanelPair& p, int groups, int group,
+                         const __m512i (&sums)[kPair][R], __m512 (&acc)[kPair][R]) {
+#pragma GCC unroll 2
+  for (int i = 0; i < kPair; ++i) {
+    const __m512 scale = _mm512_loadu_ps(p.at.scales + i * p.columns_stride + group * kPanelN);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512 x_scale = _mm512_set1_ps(p.at.x_scales[int64_t{r} * groups + group]);
+      acc[i][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[i][r]), _mm512_mul_ps(x_scale, scale),
+                                  acc[i][r]);
+    }
+  }
+}
+
 // One block of a pair of panels.
 template <int R, WeightFormat kFormat>
-inline void multiply_pair_block(const int8_t* const (&x)[R], int64_t x_at, const std::byte* tile,
-                                int64_t panel_bytes, __m512i (&sums)[kPair][R]) {
+inline void multiply_pair_block(const int8_t* const (&x)[R], int64_t x_at, const std::byte* lines,
+                                int64_t stride, __m512i (&sums)[kPair][R]) {
   constexpr int kHalves = halves_a_line(kFormat);
 #pragma GCC unroll 16
   for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
-    const __m512i first = _mm512_loadu_si512(tile + q * kLine);
-    const __m512i second = _mm512_loadu_si512(tile + panel_bytes + q * kLine);
+    const __m512i first = _mm512_loadu_si512(lines + q * kLine);
+    const __m512i second = _mm512_loadu_si512(lines + stride + q * kLine);
 #pragma GCC unroll 2
     for (int half = 0; half < kHalves; ++half) {
       const __m512i w[kPair] = {half_of_line<kFormat>(first, half),
@@ -175,59 +220,79 @@ struct Ahead {
   int lines = 0;  // a block
 };
 
-// A pair of panels; groups of whole blocks.
-template <int R, WeightFormat kFormat>
-void multiply_pair(const ScaledProduct<int8_t>& all, const Panels& p, Ahead ahead) {
+// R rows by a pair of panels; groups of whole blocks.
+template <int R, WeightFormat kFormat, bool kShort>
+void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& ahead) {
   const int8_t* x[R];
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) x[r] = p.x + r * all.x_stride;
-  Panels second = p;
-  second.scales += all.groups * kPanelN;
-  second.zeros += all.groups * kPanelN;
+  for (int r = 0; r < R; ++r) x[r] = p.at.x + r * all.x_stride;
   __m512 acc[kPair][R];
   clear(acc);
   for (int group = 0, block = 0; group < all.groups; ++group) {
     __m512i sums[kPair][R];
-    clear(sums);
+    begin_group<R, kShort>(p, all.groups, group, sums);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
       for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch(ahead.from);
       multiply_pair_block<R, kFormat>(x, int64_t{block} * kIntegerBlockK,
-                                      p.w + int64_t{block} * tile_bytes(kFormat), all.panel_bytes,
-                                      sums);
+                                      p.at.w + int64_t{block} * tile_bytes(kFormat),
+                                      p.lines_stride, sums);
     } while (++block < end);
-    end_group(p, all.groups, group, sums[0], acc[0]);
-    end_group(second, all.groups, group, sums[1], acc[1]);
+    finish_group(p, all.groups, group, sums, acc);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    _mm512_storeu_ps(p.y + r * all.y_stride, acc[0][r]);
-    _mm512_storeu_ps(p.y + r * all.y_stride + kPanelN, acc[1][r]);
+    _mm512_storeu_ps(p.at.y + r * all.y_stride, acc[0][r]);
+    _mm512_storeu_ps(p.at.y + r * all.y_stride + kPanelN, acc[1][r]);
   }
 }
 
-// All rows for a pair of panels, in blocks as equal as can be. The next pair is fetched meanwhile,
-// after the last what follows it: most often the next task's.
-template <WeightFormat kFormat>
+// One line for four k.
+void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
+  for (; blocks > 0; --blocks, to += tile_bytes(WeightFormat::int8))
+    for (int q = 0; q < kHalfQuads; ++q, from += kLine) {
+      const __m512i line = _mm512_loadu_si512(from);
+      _mm512_store_si512(to + q * kLine, half_of_line<WeightFormat::int4>(line, 0));
+      _mm512_store_si512(to + (q + kHalfQuads) * kLine, half_of_line<WeightFormat::int4>(line, 1));
+    }
+}
+
+// All rows for the pair of panels from `panel` on, in blocks as equal as can be. The next pair is
+// fetched meanwhile, after the last what follows it: most often the next task's.
+template <WeightFormat kFormat, bool kShort>
 void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
-  const int row_blocks = (p.rows + kPairRows - 1) / kPairRows;
+  constexpr int kMost = kPairRows<kShort>;
+  const int row_blocks = (p.rows + kMost - 1) / kMost;
   const int lines = static_cast<int>(kPair * p.panel_bytes / kLine / p.k_blocks);
   Ahead ahead = {p.w + (panel + kPair) * p.panel_bytes, (lines + row_blocks - 1) / row_blocks};
-  for (int block = 0, row = 0; block < row_blocks; ++block) {
-    const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
-    with_rows<kPairRows>(end - row, [&](auto count) {
-      multiply_pair<count(), kFormat>(p, panels_at(p, row, panel), ahead);
-    });
-    ahead.from += int64_t{ahead.lines} * p.k_blocks * kLine;
-    row = end;
-  }
+  const auto multiply_by = [&]<WeightFormat kLines>(const std::byte* w, int64_t stride) {
+    for (int block = 0, row = 0; block < row_blocks; ++block) {
+      const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
+      PanelPair pair = {panels_at(p, row, panel), stride, int64_t{p.groups} * kPanelN};
+      pair.at.w = w;
+      with_rows<kMost>(end - row, [&](auto count) {
+        multiply_pair<count(), kLines, kShort>(p, pair, ahead);
+      });
+      row = end;
+    }
+  };
+  const std::byte* const w = p.w + panel * p.panel_bytes;
+  if (kFormat == WeightFormat::int8 || p.rows < kUnpackRows)
+    return multiply_by.template operator()<kFormat>(w, p.panel_bytes);
+  auto* const unpacked = static_cast<std::byte*>(p.scratch);
+  unpack_int4(w, int64_t{kPair} * p.k_blocks, unpacked);
+  multiply_by.template operator()<WeightFormat::int8>(
+      unpacked, int64_t{p.k_blocks} * tile_bytes(WeightFormat::int8));
 }
 
 template <WeightFormat kFormat>
 void product(ScaledProduct<int8_t> p) {
   if (p.rows > kVectorRows && p.group_blocks > 0) {
+    const bool is_short = p.group_blocks <= kShortGroupBlocks;
     int panel = 0;
-    for (; panel + kPair <= p.panels; panel += kPair) multiply_all_rows<kFormat>(p, panel);
+    for (; panel + kPair <= p.panels; panel += kPair)
+      is_short ? multiply_all_rows<kFormat, true>(p, panel)
+               : multiply_all_rows<kFormat, false>(p, panel);
     const Panels rest = panels_at(p, 0, panel);
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
