@@ -19,9 +19,11 @@ constexpr int kPair = 2;
 // Blocks of a pair of panels that stay in L1, widened, while rows pass.
 constexpr int kChunkBlocks = 4;
 constexpr int kLine = 64;
-// Blocks ahead that one panel is fetched. A single row gains from staying near.
+// Blocks ahead that one panel is fetched, to L2 and then to L1: the best of those tried.
 template <int R>
-constexpr int kPrefetchBlocks = R == 1 ? 4 : 8;
+constexpr int kFarBlocks = R == 1 ? 4 : 8;
+template <int R>
+constexpr int kNearBlocks = R <= 4 ? 2 : 1;
 
 // The even and the odd numbers of sixteen pairs.
 struct Pairs {
@@ -46,8 +48,9 @@ inline __m512 load_wide(const float* x) {
   return _mm512_loadu_ps(x);
 }
 
+template <_mm_hint kHint>
 inline void fetch(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
+  _mm_prefetch(static_cast<const char*>(line), kHint);
 }
 
 // x of some rows in groups whose sums stay in registers, [k_blocks][rows of the group][32] each: row
@@ -86,7 +89,8 @@ WideRows widen_rows(const Product<T>& p, int row, int rows) {
 // One panel, fetched ahead, for R rows.
 template <int R, class T>
 void stream(const Product<T>& p, const float* x, const T* w, float* y) {
-  const int64_t ahead = std::min(kPrefetchBlocks<R>, p.k_blocks) * int64_t{kTileElements};
+  const int64_t far = std::min(kFarBlocks<R>, p.k_blocks) * int64_t{kTileElements};
+  constexpr int64_t kNear = int64_t{kNearBlocks<R>} * kTileElements;
   __m512 c[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
@@ -99,8 +103,10 @@ void stream(const Product<T>& p, const float* x, const T* w, float* y) {
     for (int pair = 0; pair < kBlockK / 2; ++pair) {
       const T* const at = w + pair * 2 * kPanelN;
 #pragma GCC unroll 2
-      for (int i = 0; i < 2 * kPanelN; i += kLine / static_cast<int>(sizeof(T)))
-        fetch(at + ahead + i);
+      for (int i = 0; i < 2 * kPanelN; i += kLine / static_cast<int>(sizeof(T))) {
+        fetch<_MM_HINT_T1>(at + far + i);
+        fetch<_MM_HINT_T0>(at + kNear + i);
+      }
       const Pairs b = load_pairs(at);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
@@ -155,8 +161,8 @@ void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_s
          ++ahead.line)
 #pragma GCC unroll 2
       for (int n = 0; n < N; ++n)
-        fetch(reinterpret_cast<const char*>(ahead.w + n * ahead.panel_stride) +
-              ahead.line * kLine);
+        fetch<_MM_HINT_T1>(reinterpret_cast<const char*>(ahead.w + n * ahead.panel_stride) +
+                           ahead.line * kLine);
     __m512 e[R][N], o[R][N];
     const auto each = [&](auto&& body) {
 #pragma GCC unroll 8

@@ -24,8 +24,11 @@ constexpr int kPairRows = kShort ? 6 : 8;
 constexpr int kUnpackRows = 24;
 // Blocks whose x_sum is within 16 bits.
 constexpr int kShortGroupBlocks = 0x7fff / (127 * kIntegerBlockK);
-// How far ahead of few rows weights are fetched: bytes, and groups of scales. The best on Zen 5.
-constexpr int kAhead = 4096, kGroupsAhead = 8;
+// How far ahead of few rows weights are fetched: bytes, to L2 and then to L1, and groups of scales.
+// The best of those tried.
+constexpr int kFar = 8192, kGroupsAhead = 8;
+template <WeightFormat kFormat>
+constexpr int kNear = kFormat == WeightFormat::int8 ? 1024 : 2048;
 
 // Lines that numbers of these formats share: two halves of a block, or none.
 constexpr int halves_a_line(WeightFormat format) {
@@ -42,8 +45,9 @@ inline __m512i four_of(const int8_t* x) {
   std::memcpy(&four, x, sizeof four);
   return _mm512_set1_epi32(four);
 }
+template <_mm_hint kHint>
 inline void fetch(const void* from) {
-  _mm_prefetch(static_cast<const char*>(from), _MM_HINT_T0);
+  _mm_prefetch(static_cast<const char*>(from), kHint);
 }
 
 // What one panel or a pair of them multiplies.
@@ -94,7 +98,8 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
   constexpr int kHalves = halves_a_line(kFormat);
 #pragma GCC unroll 16
   for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
-    fetch(tile + kAhead + q * kLine);
+    fetch<_MM_HINT_T1>(tile + kFar + q * kLine);
+    fetch<_MM_HINT_T0>(tile + kNear<kFormat> + q * kLine);
     const __m512i line = _mm512_loadu_si512(tile + q * kLine);
 #pragma GCC unroll 2
     for (int i = 0; i < kHalves; ++i) {
@@ -121,8 +126,8 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panels& p) {
                                p.w + int64_t{block} * tile_bytes(kFormat), sums);
     const bool ends = block + 1 == next_end || block + 1 == all.k_blocks;
     if (all.group_blocks > 0 && !ends) continue;
-    fetch(p.scales + (group + kGroupsAhead) * kPanelN);
-    fetch(p.zeros + (group + kGroupsAhead) * kPanelN);
+    fetch<_MM_HINT_T0>(p.scales + (group + kGroupsAhead) * kPanelN);
+    fetch<_MM_HINT_T0>(p.zeros + (group + kGroupsAhead) * kPanelN);
     if (all.group_blocks == 0) {
       end_group(p, all.groups, group++, sums[0], acc[0]);
       if (group < all.groups) end_group(p, all.groups, group++, sums[1], acc[0]);
@@ -233,7 +238,7 @@ void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& 
     begin_group<R, kShort>(p, all.groups, group, sums);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
-      for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch(ahead.from);
+      for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch<_MM_HINT_T0>(ahead.from);
       multiply_pair_block<R, kFormat>(x, int64_t{block} * kIntegerBlockK,
                                       p.at.w + int64_t{block} * tile_bytes(kFormat),
                                       p.lines_stride, sums);
