@@ -16,7 +16,7 @@ constexpr int kPanelGroup = 2;      // gate and up
 // many microseconds by themselves, and each task prepares them anew: these take more panels.
 constexpr int64_t kTaskBytes = 128 << 10;
 constexpr int kLeastTaskPanels = 4;
-constexpr int kManyRows = 32;
+constexpr int kManyRows = 9;
 constexpr int64_t kManyRowsTaskBytes = 512 << 10;
 constexpr int kLeastManyRowsPanels = 8;
 constexpr int kLeastGroup = 32;   // of integer weights

@@ -147,27 +147,32 @@ TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
   }
 }
 
-// The largest k with the largest numbers: sums that just fit into int32, and their shift to zero.
+// The largest numbers over the largest k, sums that just fit into int32, and over the largest k
+// whose x_sum fits into 16 bits; and their shift to zero.
 TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
-  for (int zero : {0, 255})
-    for (int rows : {1, 9}) {
-      const ScaledCase c{WeightFormat::int8, 0, rows, kIntegerDepthMax, 16};
-      std::mt19937 random(1);
-      const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
-      std::memset(w.memory.data(), 255, w.weight.data_bytes());
-      std::fill_n(const_cast<float*>(w.weight.scales), 16, 1.0f);
-      std::fill_n(const_cast<uint8_t*>(w.weight.zeros), 16, static_cast<uint8_t>(zero));
-      cases::QuantizedRows x = cases::quantized_rows(w.weight, rows, random);
-      std::fill(x.data.begin(), x.data.end(), int8_t{-127});
-      std::fill(x.scales.begin(), x.scales.end(), 1.0f);
-      std::fill(x.sums.begin(), x.sums.end(), -127 * kIntegerDepthMax);
-      std::vector<Isa> isas = cases::vector_isas();
-      isas.push_back(Isa::ref);
-      for (Isa isa : isas)
-        EXPECT_EQ(result(isa, c, product_of(w.weight, x, rows))[0],
-                  static_cast<float>(-127 * kIntegerDepthMax * (255 - zero)))
-            << isa_name(isa);
-    }
+  for (int k : {256, 320, kIntegerDepthMax})
+    for (int zero : {0, 255})
+      for (int rows : {1, 9}) {
+        const ScaledCase c{WeightFormat::int8, 0, rows, k, 32};
+        std::mt19937 random(1);
+        const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+        std::memset(w.memory.data(), 255, w.weight.data_bytes());
+        std::fill_n(const_cast<float*>(w.weight.scales), c.n, 1.0f);
+        std::fill_n(const_cast<uint8_t*>(w.weight.zeros), c.n, static_cast<uint8_t>(zero));
+        cases::QuantizedRows x = cases::quantized_rows(w.weight, rows, random);
+        std::fill(x.data.begin(), x.data.end(), int8_t{-127});
+        std::fill(x.scales.begin(), x.scales.end(), 1.0f);
+        std::fill(x.sums.begin(), x.sums.end(), -127 * k);
+        std::vector<Isa> isas = cases::vector_isas();
+        isas.push_back(Isa::ref);
+        for (Isa isa : isas) {
+          const std::vector<float> y = result(isa, c, product_of(w.weight, x, rows));
+          const auto stride = static_cast<int>(y.size()) / rows;
+          for (int i = 0; i < rows * c.n; ++i)
+            ASSERT_EQ(y[i / c.n * stride + i % c.n], static_cast<float>(-127 * k * (255 - zero)))
+                << isa_name(isa) << " k " << k;
+        }
+      }
 }
 
 }  // namespace

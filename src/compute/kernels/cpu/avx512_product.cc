@@ -1,7 +1,7 @@
 // Sixteen columns a register. x is widened to fp32 once for all panels, so that each of its numbers
 // costs one broadcasting load and the FMA units do little else. Few rows meet one panel at a time,
-// since one stream is what memory reads fastest. More meet two panels at a time, a chunk of k widened
-// once for all of them; the chunk after it is fetched meanwhile.
+// since one stream is what memory reads fastest. More meet two panels at a time, a chunk of k
+// widened once for all of them; the chunk after it is fetched meanwhile.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -53,8 +53,8 @@ inline void fetch(const void* line) {
   _mm_prefetch(static_cast<const char*>(line), kHint);
 }
 
-// x of some rows in groups whose sums stay in registers, [k_blocks][rows of the group][32] each: row
-// r's group begins at r * k.
+// x of some rows in groups whose sums stay in registers, [k_blocks][rows of the group][32] each; a
+// group that begins with row r stands at x + r * k.
 struct WideRows {
   float* x;
   int64_t k;
