@@ -37,9 +37,9 @@ template <class Body>
 void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeights::* weight,
                    Body&& body) {
   const PackedWeight& any = pass.call.experts[0].*weight;
-  const int width = std::min(any.panels(), panels_per_task({any.panels() * pass.num_experts,
-                                                            any.panel_bytes(), pass.mean_rows(),
-                                                            backend.workers().size()}));
+  const int width =
+      std::min(any.panels(), panels_per_task({any.panels() * pass.num_experts, any.panel_bytes(),
+                                              pass.mean_rows(), backend.workers().size()}));
   const int parts = (any.panels() + width - 1) / width;
   run_neighbours(backend.workers(), pass.num_experts * parts, [&](int task, int worker) {
     const int expert = pass.experts[task / parts], panel = task % parts * width;

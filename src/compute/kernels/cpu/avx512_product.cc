@@ -48,9 +48,11 @@ inline __m512 load_wide(const float* x) {
   return _mm512_loadu_ps(x);
 }
 
-template <_mm_hint kHint>
-inline void fetch(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), kHint);
+inline void fetch_far(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
+}
+inline void fetch_near(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
 }
 
 // x of some rows in groups whose sums stay in registers, [k_blocks][rows of the group][32] each; a
@@ -104,8 +106,8 @@ void stream(const Product<T>& p, const float* x, const T* w, float* y) {
       const T* const at = w + pair * 2 * kPanelN;
 #pragma GCC unroll 2
       for (int i = 0; i < 2 * kPanelN; i += kLine / static_cast<int>(sizeof(T))) {
-        fetch<_MM_HINT_T1>(at + far + i);
-        fetch<_MM_HINT_T0>(at + kNear + i);
+        fetch_far(at + far + i);
+        fetch_near(at + kNear + i);
       }
       const Pairs b = load_pairs(at);
 #pragma GCC unroll 8
@@ -161,8 +163,8 @@ void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_s
          ++ahead.line)
 #pragma GCC unroll 2
       for (int n = 0; n < N; ++n)
-        fetch<_MM_HINT_T1>(reinterpret_cast<const char*>(ahead.w + n * ahead.panel_stride) +
-                           ahead.line * kLine);
+        fetch_far(reinterpret_cast<const char*>(ahead.w + n * ahead.panel_stride) +
+                  ahead.line * kLine);
     __m512 e[R][N], o[R][N];
     const auto each = [&](auto&& body) {
 #pragma GCC unroll 8
@@ -208,9 +210,9 @@ void multiply_panels(const Product<T>& p, const WideRows& x, const T* w, float* 
     chunk.first = block == 0 && !p.accumulate;
     chunk.widen(w + int64_t{block} * kTileElements, p.panel_stride);
     const int next = block + chunk.blocks;
-    Ahead<T> ahead = {next < p.k_blocks ? w + int64_t{next} * kTileElements
-                                        : w + N * p.panel_stride,
-                      p.panel_stride};
+    Ahead<T> ahead = {
+        next < p.k_blocks ? w + int64_t{next} * kTileElements : w + N * p.panel_stride,
+        p.panel_stride};
     ahead.lines = chunk.blocks * kTileElements * static_cast<int>(sizeof(T)) / kLine;
     ahead.lines_a_block = (ahead.lines + groups * chunk.blocks - 1) / (groups * chunk.blocks);
     x.for_each_group([&](int row, int rows, const float* wide) {

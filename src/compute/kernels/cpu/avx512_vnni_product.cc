@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kHalfQuads = kIntegerBlockK / 8;
-constexpr int kPair = 2;      // panels that many rows meet at once
+constexpr int kPair = 2;  // panels that many rows meet at once
 // Rows in a block of them: the sums of long groups fill registers that those of short ones leave to
 // results.
 template <bool kShort>
@@ -45,9 +45,11 @@ inline __m512i four_of(const int8_t* x) {
   std::memcpy(&four, x, sizeof four);
   return _mm512_set1_epi32(four);
 }
-template <_mm_hint kHint>
-inline void fetch(const void* from) {
-  _mm_prefetch(static_cast<const char*>(from), kHint);
+inline void fetch_far(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
+}
+inline void fetch_near(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
 }
 
 // What one panel or a pair of them multiplies.
@@ -98,8 +100,8 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
   constexpr int kHalves = halves_a_line(kFormat);
 #pragma GCC unroll 16
   for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
-    fetch<_MM_HINT_T1>(tile + kFar + q * kLine);
-    fetch<_MM_HINT_T0>(tile + kNear<kFormat> + q * kLine);
+    fetch_far(tile + kFar + q * kLine);
+    fetch_near(tile + kNear<kFormat> + q * kLine);
     const __m512i line = _mm512_loadu_si512(tile + q * kLine);
 #pragma GCC unroll 2
     for (int i = 0; i < kHalves; ++i) {
@@ -126,8 +128,8 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panels& p) {
                                p.w + int64_t{block} * tile_bytes(kFormat), sums);
     const bool ends = block + 1 == next_end || block + 1 == all.k_blocks;
     if (all.group_blocks > 0 && !ends) continue;
-    fetch<_MM_HINT_T0>(p.scales + (group + kGroupsAhead) * kPanelN);
-    fetch<_MM_HINT_T0>(p.zeros + (group + kGroupsAhead) * kPanelN);
+    fetch_near(p.scales + (group + kGroupsAhead) * kPanelN);
+    fetch_near(p.zeros + (group + kGroupsAhead) * kPanelN);
     if (all.group_blocks == 0) {
       end_group(p, all.groups, group++, sums[0], acc[0]);
       if (group < all.groups) end_group(p, all.groups, group++, sums[1], acc[0]);
@@ -175,23 +177,23 @@ inline void begin_group(const PanelPair& p, int groups, int group, __m512i (&sum
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m512i x_sum = _mm512_set1_epi32(p.at.x_sums[int64_t{r} * groups + group]);
-      sums[i][r] = kShort ? _mm512_dpwssd_epi32(none, negative, x_sum)
-                          : _mm512_mullo_epi32(negative, x_sum);
+      sums[i][r] =
+          kShort ? _mm512_dpwssd_epi32(none, negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
     }
   }
 }
 // acc = fma(float(sum), x_scale * scale, acc)
 template <int R>
-inline void finish_group(const PanelPair& p, int groups, int group,
-                         const __m512i (&sums)[kPair][R], __m512 (&acc)[kPair][R]) {
+inline void finish_group(const PanelPair& p, int groups, int group, const __m512i (&sums)[kPair][R],
+                         __m512 (&acc)[kPair][R]) {
 #pragma GCC unroll 2
   for (int i = 0; i < kPair; ++i) {
     const __m512 scale = _mm512_loadu_ps(p.at.scales + i * p.columns_stride + group * kPanelN);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m512 x_scale = _mm512_set1_ps(p.at.x_scales[int64_t{r} * groups + group]);
-      acc[i][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[i][r]), _mm512_mul_ps(x_scale, scale),
-                                  acc[i][r]);
+      acc[i][r] =
+          _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[i][r]), _mm512_mul_ps(x_scale, scale), acc[i][r]);
     }
   }
 }
@@ -238,10 +240,10 @@ void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& 
     begin_group<R, kShort>(p, all.groups, group, sums);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
-      for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch<_MM_HINT_T0>(ahead.from);
+      for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch_near(ahead.from);
       multiply_pair_block<R, kFormat>(x, int64_t{block} * kIntegerBlockK,
-                                      p.at.w + int64_t{block} * tile_bytes(kFormat),
-                                      p.lines_stride, sums);
+                                      p.at.w + int64_t{block} * tile_bytes(kFormat), p.lines_stride,
+                                      sums);
     } while (++block < end);
     finish_group(p, all.groups, group, sums, acc);
   }
@@ -275,9 +277,8 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
       PanelPair pair = {panels_at(p, row, panel), stride, int64_t{p.groups} * kPanelN};
       pair.at.w = w;
-      with_rows<kMost>(end - row, [&](auto count) {
-        multiply_pair<count(), kLines, kShort>(p, pair, ahead);
-      });
+      with_rows<kMost>(end - row,
+                       [&](auto count) { multiply_pair<count(), kLines, kShort>(p, pair, ahead); });
       row = end;
     }
   };
