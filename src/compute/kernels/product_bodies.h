@@ -50,7 +50,7 @@ void amx_emulated_product_int4(const ScaledProduct<int8_t>& p);
 // Rows that the vector bodies widen at once, and that the tile bodies keep in tiles.
 inline constexpr int kVectorRows = 8;
 inline constexpr int kTileBlockRows = 32;
-// Rows that avx512_product widens to fp32 at once: as many as stay in L2.
+// Rows that avx512_product widens to fp32 at once: as many as stay in L2, but no fewer than 32.
 constexpr int rows_together(int k_blocks) {
   constexpr int kLeast = 32, kMost = 96, kWideNumbers = 128 << 10;
   const int rows = kWideNumbers / (k_blocks * kBlockK);

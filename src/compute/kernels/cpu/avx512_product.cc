@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "compute/kernels/cpu/fetch.h"
 #include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
 
@@ -46,13 +47,6 @@ inline __m512 load_wide(const Bf16* x) {
 }
 inline __m512 load_wide(const float* x) {
   return _mm512_loadu_ps(x);
-}
-
-inline void fetch_far(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
-}
-inline void fetch_near(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
 }
 
 // x of some rows in groups whose sums stay in registers, [k_blocks][rows of the group][32] each; a

@@ -1,12 +1,14 @@
 // int8 and int4 weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
-// Few rows meet a panel at a time, in the order that memory gives it. More meet two panels, which
-// stay in L1 while the rows pass in blocks whose sums and results both fit into registers.
+// Few rows meet a panel at a time, in the order that memory gives it. More meet two panels, int4
+// unpacked once for many, while the rows pass in blocks whose sums and results both fit into
+// registers.
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "compute/kernels/cpu/avx512_group.h"
+#include "compute/kernels/cpu/fetch.h"
 #include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
 
@@ -44,12 +46,6 @@ inline __m512i four_of(const int8_t* x) {
   int32_t four;
   std::memcpy(&four, x, sizeof four);
   return _mm512_set1_epi32(four);
-}
-inline void fetch_far(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T1);
-}
-inline void fetch_near(const void* line) {
-  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
 }
 
 // What one panel or a pair of them multiplies.
