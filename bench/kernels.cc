@@ -153,7 +153,7 @@ PackedWeight Bench::weight(const LinearShape& shape, int call) const {
   w.data = weights_.data() + call % (kWeightBytes / w.bytes()) * w.bytes();
   if (w.group == 0) return w;
   const std::byte* scales = static_cast<const std::byte*>(w.data) + w.data_bytes();
-  w.scales = reinterpret_cast<const float*>(scales);
+  w.scales = scales;
   if (w.zero_bytes() > 0) w.zeros = reinterpret_cast<const uint8_t*>(scales + w.scale_bytes());
   return w;
 }

@@ -242,6 +242,11 @@ void Runner::announce_weights(const WeightLoader& loader) {
                              .from = from,
                              .to = std::string(dtype_name(choice_.dtype)),
                              .why = "--dtype auto computes in bfloat16 whatever the files hold"});
+  if (loader.scales_narrowed())
+    info_.changes.push_back({.flag = "weights",
+                             .from = "int4 with float32 scales",
+                             .to = "int4 with float16 scales",
+                             .why = "scales of int4 are kept in float16"});
 }
 
 Result<AllToAll*> Runner::attach(const Meeting& meeting) {

@@ -98,6 +98,28 @@ void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed
                     });
 }
 
+float scale_at(WeightFormat format, const std::byte* scales, int64_t at) {
+  scales += at * scale_size(format);
+  if (format == WeightFormat::int4) {
+    uint16_t bits;
+    std::memcpy(&bits, scales, sizeof bits);
+    return f16_to_float(bits);
+  }
+  float scale;
+  std::memcpy(&scale, scales, sizeof scale);
+  return scale;
+}
+
+void store_scale(WeightFormat format, float scale, std::byte* scales, int64_t at) {
+  scales += at * scale_size(format);
+  if (format == WeightFormat::int4) {
+    const uint16_t bits = float_to_f16(scale);
+    std::memcpy(scales, &bits, sizeof bits);
+  } else {
+    std::memcpy(scales, &scale, sizeof scale);
+  }
+}
+
 float fp8_to_float(uint8_t bits) {
   const uint32_t sign = uint32_t{bits & 0x80u} << 24, magnitude = bits & 0x7fu;
   if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);

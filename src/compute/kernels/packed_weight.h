@@ -13,6 +13,8 @@
 //   fp8   e4m3, times the scale of its column and group of 128 k
 //   int8  (number - zero) times the scale of its column and group; numbers 0..255
 //   int4  the same; numbers 0..15
+//
+// Scales are fp32, those of int4 fp16.
 #pragma once
 
 #include <cstdint>
@@ -37,17 +39,20 @@ constexpr int tile_bytes(WeightFormat f) {
          : f == WeightFormat::bf16 || f == WeightFormat::int8 ? 1024
                                                               : 512;
 }
+constexpr int scale_size(WeightFormat f) {
+  return f == WeightFormat::int4 ? 2 : 4;
+}
 
 // Borrowed; owned by the model's weight memory.
 struct PackedWeight {
   const void* data = nullptr;
   WeightFormat format = WeightFormat::bf16;
-  int n = 0, k = 0;                // logical: y[n] = sum over k
-  int group = 0;                   // values of k under one scale: 128 in fp8; 32, 64, 128 or all of
-                                   // them (a multiple of 64) in int8, int4; 0: no scales
-  const float* scales = nullptr;   // [panels][groups][16 columns]
-  const uint8_t* zeros = nullptr;  // int8, int4: [panels][groups][16 columns]
-  const float* bias = nullptr;     // [n], added to every product; or none
+  int n = 0, k = 0;  // logical: y[n] = sum over k
+  int group = 0;     // values of k under one scale: 128 in fp8; 32, 64, 128 or all of
+                     // them (a multiple of 64) in int8, int4; 0: no scales
+  const std::byte* scales = nullptr;  // [panels][groups][16 columns]
+  const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16 columns]
+  const float* bias = nullptr;        // [n], added to every product; or none
 
   int panels() const { return static_cast<int>(round_up(n, kPanelN) / kPanelN); }
   int k_blocks() const { return static_cast<int>(round_up(k, block_k(format)) / block_k(format)); }
@@ -55,12 +60,17 @@ struct PackedWeight {
   int64_t panel_bytes() const { return int64_t{k_blocks()} * tile_bytes(format); }
   // Of the numbers, the scales and the zeros, each padded to 64.
   int64_t data_bytes() const { return panels() * panel_bytes(); }
-  int64_t scale_bytes() const { return int64_t{panels()} * groups() * kPanelN * 4; }
+  int64_t num_scales() const { return int64_t{panels()} * groups() * kPanelN; }
+  int64_t scale_bytes() const { return round_up(num_scales() * scale_size(format), 64); }
   int64_t zero_bytes() const {
-    return format == WeightFormat::fp8 ? 0 : round_up(int64_t{panels()} * groups() * kPanelN, 64);
+    return format == WeightFormat::fp8 ? 0 : round_up(num_scales(), 64);
   }
   int64_t bytes() const { return data_bytes() + scale_bytes() + zero_bytes(); }
 
+  // Of a column, in group g.
+  int64_t scale_index(int64_t column, int64_t g) const {
+    return (column / kPanelN * groups() + g) * kPanelN + column % kPanelN;
+  }
   const std::byte* panel(int p) const {
     return static_cast<const std::byte*>(data) + p * panel_bytes();
   }
@@ -86,6 +96,10 @@ void pack_rows(View<const T> rows, int64_t row_begin, T* packed);
 // (they meet activations of 0).
 void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
 void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
+
+// Scale `at` of a matrix, and storing one there: rounded to the nearest that the format holds.
+float scale_at(WeightFormat format, const std::byte* scales, int64_t at);
+void store_scale(WeightFormat format, float scale, std::byte* scales, int64_t at);
 
 // e4m3 as fp32: exact; 0x7f and 0xff are NaN.
 float fp8_to_float(uint8_t bits);

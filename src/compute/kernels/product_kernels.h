@@ -58,8 +58,8 @@ struct ScaledProduct {
   int k_blocks = 0;
   int group_blocks = 0;  // k-blocks of one group; 0: half a block (groups of 32 in blocks of 64)
   int groups = 0;
-  const float* scales = nullptr;   // [panels][groups][16]
-  const uint8_t* zeros = nullptr;  // int8, int4: [panels][groups][16]
+  const std::byte* scales = nullptr;  // [panels][groups][16], fp16 of int4, else fp32
+  const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16]
   float* y = nullptr;
   int64_t y_stride = 0;
   void* scratch = nullptr;  // scaled_product_scratch_bytes(k), as in Product

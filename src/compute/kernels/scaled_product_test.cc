@@ -31,6 +31,11 @@ void run(Isa isa, WeightFormat format, const ScaledProduct<int8_t>& p) {
   (format == WeightFormat::int8 ? kernels.int8 : kernels.int4)(p);
 }
 
+void set_scales(const PackedWeight& w, float scale) {
+  for (int64_t i = 0; i < w.num_scales(); ++i)
+    store_scale(w.format, scale, const_cast<std::byte*>(w.scales), i);
+}
+
 // All of y by one level, the gaps between its rows included.
 template <class X>
 std::vector<float> result(Isa isa, const ScaledCase& c, ScaledProduct<X> p) {
@@ -98,7 +103,7 @@ TEST_F(ScaledProductTest, EveryFp8NumberIsWidenedExactly) {
       for (int k = 0; k < c.k; ++k)
         w.numbers[n * c.k + k] = static_cast<uint8_t>(k == n % c.k && (n & 0x7f) != 0x7f ? n : 0);
     cases::pack_numbers(View<const uint8_t>(w.numbers.data(), c.n, c.k), 0, w.weight);
-    std::fill_n(const_cast<float*>(w.weight.scales), c.n, 1.0f);
+    set_scales(w.weight, 1.0f);
     auto x = cases::padded_rows<Bf16>(rows, c.k, 0, Values::normal, random);
     std::fill(x.data.begin(), x.data.end(), to_bf16(1.0f));
     std::vector<Isa> isas = cases::vector_isas();
@@ -157,7 +162,7 @@ TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
         std::mt19937 random(1);
         const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
         std::memset(w.memory.data(), 255, w.weight.data_bytes());
-        std::fill_n(const_cast<float*>(w.weight.scales), c.n, 1.0f);
+        set_scales(w.weight, 1.0f);
         std::fill_n(const_cast<uint8_t*>(w.weight.zeros), c.n, static_cast<uint8_t>(zero));
         cases::QuantizedRows x = cases::quantized_rows(w.weight, rows, random);
         std::fill(x.data.begin(), x.data.end(), int8_t{-127});

@@ -33,7 +33,7 @@ ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels)
   p.k_blocks = w.k_blocks();
   p.group_blocks = w.group / block_k(w.format);
   p.groups = w.groups();
-  p.scales = w.scales + first;
+  p.scales = w.scales + first * scale_size(w.format);
   p.zeros = w.zeros == nullptr ? nullptr : w.zeros + first;
   return p;
 }

@@ -27,8 +27,9 @@ inline Bf16 to_bf16(float x) {
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-// IEEE binary16, exact.
+// IEEE binary16: exact, and to nearest even. NaN stays NaN.
 float f16_to_float(uint16_t bits);
+uint16_t float_to_f16(float x);
 
 template <class T>
 T from_float(float x);

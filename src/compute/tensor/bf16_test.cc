@@ -29,6 +29,31 @@ TEST(Bf16, RoundsToNearestEven) {
   EXPECT_TRUE(std::isnan(to_float(to_bf16(std::bit_cast<float>(0x7f800001u)))));
 }
 
+TEST(F16, EveryNumberSurvivesTheWayThere) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float x = f16_to_float(static_cast<uint16_t>(bits));
+    if (std::isnan(x)) {
+      EXPECT_TRUE(std::isnan(f16_to_float(float_to_f16(x))));
+    } else {
+      EXPECT_EQ(float_to_f16(x), bits);
+    }
+  }
+}
+
+// Between two neighbours: to the nearer, at half way to the even one; the last neighbour is 65536.
+TEST(F16, RoundsToNearestEven) {
+  for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
+    const auto next = static_cast<uint16_t>(bits + 1);
+    const float low = f16_to_float(bits), high = next == 0x7c00 ? 65536 : f16_to_float(next);
+    const float middle = (low + high) / 2;
+    ASSERT_EQ(float_to_f16(middle), bits % 2 == 0 ? bits : next);
+    ASSERT_EQ(float_to_f16(std::nextafter(middle, low)), bits);
+    ASSERT_EQ(float_to_f16(-std::nextafter(middle, high)), next | 0x8000);
+  }
+  EXPECT_EQ(float_to_f16(std::numeric_limits<float>::max()), 0x7c00);
+  EXPECT_EQ(float_to_f16(-std::numeric_limits<float>::infinity()), 0xfc00);
+}
+
 TEST(F16, EveryFiniteNumberIsExact) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const int exponent = static_cast<int>(bits >> 10 & 0x1f);

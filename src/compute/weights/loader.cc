@@ -37,6 +37,7 @@ struct WeightLoader::State {
   std::optional<Error> error;
   std::set<std::string> narrowed;
   int num_mixed = 0;
+  bool scales_narrowed = false;
   std::chrono::steady_clock::time_point reported;
   std::vector<RowScratch> scratch;  // one a worker
 
@@ -131,7 +132,7 @@ PackedWeight WeightLoader::State::claim(MatrixFormat format, int n, int k) {
   HOCKET_CHECK(n > 0 && k > 0);
   PackedWeight packed{.format = format.format, .n = n, .k = k, .group = format.group};
   packed.data = take(packed.data_bytes());
-  packed.scales = static_cast<const float*>(take(packed.scale_bytes()));
+  packed.scales = static_cast<const std::byte*>(take(packed.scale_bytes()));
   packed.zeros = static_cast<const uint8_t*>(take(packed.zero_bytes()));
   if (packed.scale_bytes() == 0) packed.scales = nullptr;
   if (packed.zero_bytes() == 0) packed.zeros = nullptr;
@@ -142,6 +143,8 @@ void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightForma
   if (reader.kind() == MatrixReader::Kind::plain && to == WeightFormat::bf16 &&
       reader.stored_type() != StoredType::bf16)
     narrowed.emplace(stored_type_name(reader.stored_type()));
+  scales_narrowed |= reader.kind() == MatrixReader::Kind::scaled && to == WeightFormat::int4 &&
+                     reader.stored_scale_type() == StoredType::f32;
 }
 
 PackedWeight WeightLoader::State::load(const Product& product) {
@@ -366,6 +369,10 @@ Result<void> WeightLoader::status() const {
 
 std::vector<std::string> WeightLoader::narrowed_from() const {
   return {state_->narrowed.begin(), state_->narrowed.end()};
+}
+
+bool WeightLoader::scales_narrowed() const {
+  return state_->scales_narrowed;
 }
 
 int WeightLoader::num_mixed() const {

@@ -96,6 +96,8 @@ class WeightLoader {
   Result<void> status() const;
   // Stored types met that hold more than `dtype` keeps ("float32"); for the announcement.
   std::vector<std::string> narrowed_from() const;
+  // Whether scales of int4 were met in float32, of which float16 is kept; for the announcement.
+  bool scales_narrowed() const;
   // Products of which the files hold the parts in different formats: kept in bf16; for the
   // announcement.
   int num_mixed() const;

@@ -41,9 +41,10 @@ class MatrixReader {
   const std::string& name() const { return name_; }
   int n() const { return n_; }
   int k() const { return k_; }
-  MatrixFormat format() const { return format_; }           // bf16: not quantized
-  StoredType stored_type() const { return numbers_.type; }  // of kind plain
-  int64_t row_bytes() const;                                // of the files, about
+  MatrixFormat format() const { return format_; }                // bf16: not quantized
+  StoredType stored_type() const { return numbers_.type; }       // of kind plain
+  StoredType stored_scale_type() const { return scales_.type; }  // of kind scaled
+  int64_t row_bytes() const;                                     // of the files, about
 
   // What can be wrong inside the data of a quantized matrix: columns out of order.
   // Errors: unsupported_model, wrong_shape.

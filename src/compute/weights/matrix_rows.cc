@@ -1,5 +1,7 @@
 #include "compute/weights/matrix_rows.h"
 
+#include <cmath>
+
 namespace hocket {
 namespace {
 
@@ -12,21 +14,22 @@ bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeigh
   return true;
 }
 
-void pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
+// True where every scale is finite as it is stored.
+bool pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
   auto* const data = static_cast<uint8_t*>(const_cast<void*>(to.data));
   const View<const uint8_t> numbers = rows.numbers;
   if (to.format == WeightFormat::fp8) pack_rows<uint8_t>(numbers, packed_row, data);
   if (to.format == WeightFormat::int8) pack_int8_rows(numbers, packed_row, data);
   if (to.format == WeightFormat::int4) pack_int4_rows(numbers, packed_row, data);
-  const int64_t groups = to.groups();
-  for (int64_t row = 0; row < rows.scales.rows; ++row) {
-    const int64_t n = packed_row + row;
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t at = (n / kPanelN * groups + g) * kPanelN + n % kPanelN;
-      const_cast<float*>(to.scales)[at] = rows.scales.row(row)[g];
+  bool finite = true;
+  for (int64_t row = 0; row < rows.scales.rows; ++row)
+    for (int64_t g = 0; g < to.groups(); ++g) {
+      const int64_t at = to.scale_index(packed_row + row, g);
+      store_scale(to.format, rows.scales.row(row)[g], const_cast<std::byte*>(to.scales), at);
+      finite &= std::isfinite(scale_at(to.format, to.scales, at));
       if (to.zeros != nullptr) const_cast<uint8_t*>(to.zeros)[at] = rows.zeros.row(row)[g];
     }
-  }
+  return finite;
 }
 
 }  // namespace
@@ -68,8 +71,7 @@ bool pack_matrix_rows(const MatrixReader& from, const RowMove& move, const Packe
     from.read(move.row_begin, values);
     if (!quantize_rows(values, scaled)) return false;
   }
-  pack_scaled(scaled, move.packed_row, to);
-  return true;
+  return pack_scaled(scaled, move.packed_row, to);
 }
 
 bool pack_latent_head(const MatrixReader& from, int row_begin, const LatentHead& to,

@@ -14,7 +14,8 @@ template <class T>
                                     RowScratch& scratch);
 
 // `rows` rows from row_begin on to the panels of `to`, from its row packed_row on.
-// False where a quantized number is NaN, or one that shall be quantized is not finite.
+// False where a quantized number is NaN, or one that shall be quantized is not finite, or a scale
+// is not, or is too large for its format.
 struct RowMove {
   int row_begin = 0, rows = 0, packed_row = 0;
 };

@@ -21,7 +21,7 @@ namespace {
 
 // Grows when the same calls of WeightLoader pack the same tensors into other bytes than before:
 // another tile, another rounding. packed_file_test.cc notices.
-constexpr uint64_t kPackingLevel = 1;
+constexpr uint64_t kPackingLevel = 2;
 constexpr uint64_t kMagic = 0x0031'5354'5748'4b48;  // "HKHWTS1" in the file
 constexpr int64_t kDataBegin = int64_t{2} << 20;
 // Written at once: where file systems keep large pages, they make them as large as a write.

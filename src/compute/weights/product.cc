@@ -26,10 +26,12 @@ Error too_deep(const Product& product) {
 }
 
 Error not_finite(const MatrixReader& reader) {
-  return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(),
-               reader.kind() == MatrixReader::Kind::scaled
-                   ? "a float8 that is not a number"
-                   : "an infinity or NaN, which cannot be quantized")
+  const char* what = "an infinity or NaN, or a number too large to be quantized";
+  if (reader.kind() == MatrixReader::Kind::scaled)
+    what = reader.format().format == WeightFormat::fp8
+               ? "a float8 that is not a number, or a scale that is not finite"
+               : "a scale that is not finite, or beyond float16, as which scales of int4 are kept";
+  return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(), what)
       .with_fix("the files are damaged, or were from the start: download them again");
 }
 

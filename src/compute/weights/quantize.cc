@@ -117,7 +117,7 @@ Fit fit_of(const float* x, int count, const Asymmetric& q) {
   return {std::max(miss - gain, 0.0f), along / length};
 }
 
-// Returns the scale.
+// Returns the scale, a float16.
 float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {
   const Extent extent = extent_of(x, count);
   if (extent.amax() < kTiny) {
@@ -139,7 +139,7 @@ float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   }
   store_numbers(x, count, numbers, [&](const Lanes& lanes) { return best.numbers(lanes); });
   *zero = static_cast<uint8_t>(best.zero);
-  return scale;
+  return f16_to_float(float_to_f16(scale));
 }
 
 float quantize_int8_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {

@@ -50,7 +50,7 @@ void dequantize_rows(const ScaledRows& rows, View<float> out);
 //   fp8    scale = amax / 448, nearest even
 //   int8   scale = amax / 127, nearest even, symmetric around 128
 //   int4   asymmetric; of a few widths of the grid, each with the scale of least squares, the one
-//          with the least squared error
+//          with the least squared error; then the scale to the nearest float16
 // Groups whose amax is below 2^-60 become zeros. False where a value is NaN or infinite.
 [[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
 

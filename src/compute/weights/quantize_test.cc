@@ -101,10 +101,26 @@ TEST(Quantize, EveryScaleOfWeightsGivesTheSameRelativeError) {
   const std::vector<float> values = weights_like(2048, 2);
   const double base =
       relative_error(values, RoundTrip(values, 2048, {WeightFormat::int4, 64}).back);
-  for (const float factor : {0x1p-40f, 0x1p40f}) {
+  for (const float factor : {0x1p-5f, 0x1p20f}) {
     std::vector<float> scaled = values;
     for (float& x : scaled) x *= factor;
     EXPECT_EQ(relative_error(scaled, RoundTrip(scaled, 2048, {WeightFormat::int4, 64}).back), base);
+  }
+}
+
+// Where float16 runs out of digits, the error of a weight stays below what its last one leaves
+// open.
+TEST(Quantize, SmallWeightsOfInt4LoseNoMoreThanTheirScales) {
+  for (const float factor : {0x1p-8f, 0x1p-12f, 0x1p-16f, 0x1p-20f}) {
+    std::vector<float> values = weights_like(2048, 3);
+    for (float& x : values) x *= factor;
+    const RoundTrip trip(values, 2048, {WeightFormat::int4, 64});
+    for (int i = 0; i < 2048; ++i) {
+      float widest = 0;
+      for (int j = i / 64 * 64; j < i / 64 * 64 + 64; ++j)
+        widest = std::max(widest, std::abs(values[j]));
+      ASSERT_LE(std::abs(trip.back[i] - values[i]), 0.25f * widest + 15 * 0x1p-25f) << i;
+    }
   }
 }
 

@@ -321,8 +321,39 @@ TEST(StoredFormats, NaNInFloat8IsRefused) {
           load(folder.path(), {.dtype = dtype, .stored = {.layout = Layout::fp8_block}},
                [](WeightLoader& l) { l.matrix("x.weight", 32, 32); });
       ASSERT_FALSE(loaded.status.has_value());
-      EXPECT_EQ(loaded.status.error().message, "x.weight holds a float8 that is not a number");
+      EXPECT_EQ(loaded.status.error().message,
+                "x.weight holds a float8 that is not a number, or a scale that is not finite");
     }
+}
+
+// Kept in float16: to the nearest even, announced where the files hold more.
+TEST(StoredFormats, ScalesOfInt4AreRounded) {
+  const QuantConfig quant{.layout = Layout::packed, .group = 32};
+  const auto folder_of = [](TestFolder& folder, const char* type, const auto& scales) {
+    folder.add("x.weight_packed", "I32", {1, 8}, std::vector<uint32_t>(8));
+    folder.add("x.weight_scale", type, {1, 2}, scales);
+  };
+  const auto load_int4 = [&](TestFolder& folder, PackedWeight& w) {
+    folder.write_file();
+    return load(folder.path(), {.stored = quant},
+                [&](WeightLoader& l) { w = l.matrix("x.weight", 1, 64); });
+  };
+  TestFolder wide, exact, beyond;
+  PackedWeight w;
+  folder_of(wide, "F32", std::vector<float>{1 + 0x1p-11f, 1 + 3 * 0x1p-11f});
+  const Loaded rounded = load_int4(wide, w);
+  ASSERT_TRUE(rounded.status.has_value());
+  EXPECT_EQ(scale_at(w.format, w.scales, 0), 1.0f);
+  EXPECT_EQ(scale_at(w.format, w.scales, kPanelN), 1 + 0x1p-9f);
+  EXPECT_TRUE(rounded.loader->scales_narrowed());
+  folder_of(exact, "F16", std::vector<uint16_t>{0x3c01, 0x0001});
+  const Loaded kept = load_int4(exact, w);
+  ASSERT_TRUE(kept.status.has_value());
+  EXPECT_EQ(scale_at(w.format, w.scales, 0), 1 + 0x1p-10f);
+  EXPECT_EQ(scale_at(w.format, w.scales, kPanelN), 0x1p-24f);
+  EXPECT_FALSE(kept.loader->scales_narrowed());
+  folder_of(beyond, "F32", std::vector<float>{65520, 1});
+  EXPECT_THAT(error_of(beyond, quant, 1, 64), HasSubstr("a scale that is not finite, or beyond"));
 }
 
 TEST(StoredFormats, ColumnsOutOfOrderAreRefused) {

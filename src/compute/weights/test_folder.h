@@ -127,7 +127,9 @@ void add_quantized(TestFolder& folder, const TestMatrix& m);
 struct Unpacked {
   const PackedWeight& w;
   int number(int row, int col) const;
-  float scale(int row, int col) const { return w.scales[group_index(row, col)]; }
+  float scale(int row, int col) const {
+    return scale_at(w.format, w.scales, group_index(row, col));
+  }
   int zero(int row, int col) const { return w.zeros[group_index(row, col)]; }
 
  private:

@@ -36,7 +36,7 @@ struct OwnedWeight {
     weight.n = n;
     memory = *Buffer::allocate(weight.bytes());
     weight.data = memory.data();
-    if (like.scales != nullptr) weight.scales = reinterpret_cast<const float*>(at_scales());
+    if (like.scales != nullptr) weight.scales = at_scales();
     if (like.zeros != nullptr) weight.zeros = reinterpret_cast<const uint8_t*>(at_zeros());
     weight.bias = like.bias == nullptr ? nullptr : bias.data();
   }
@@ -46,8 +46,9 @@ struct OwnedWeight {
   void copy_panel(const PackedWeight& from, int panel, int to) {
     const int64_t numbers = from.groups() * kPanelN;
     std::memcpy(memory.data() + to * from.panel_bytes(), from.panel(panel), from.panel_bytes());
+    const int64_t bytes = numbers * scale_size(from.format);
     if (from.scales != nullptr)
-      std::memcpy(at_scales() + to * numbers * 4, from.scales + panel * numbers, numbers * 4);
+      std::memcpy(at_scales() + to * bytes, from.scales + panel * bytes, bytes);
     if (from.zeros != nullptr)
       std::memcpy(at_zeros() + to * numbers, from.zeros + panel * numbers, numbers);
     if (from.bias != nullptr)

@@ -41,12 +41,11 @@ struct ScaledMatrix {
   // What number (n, k) stands for.
   double value(int n, int k) const {
     const uint8_t number = numbers[int64_t{n} * weight.k + k];
-    const int64_t at =
-        (int64_t{n / kPanelN} * weight.groups() + k / weight.group) * kPanelN + n % kPanelN;
+    const int64_t at = weight.scale_index(n, k / weight.group);
     const double plain = weight.format == WeightFormat::fp8
                              ? static_cast<double>(fp8_to_float(number))
                              : number - weight.zeros[at];
-    return plain * static_cast<double>(weight.scales[at]);
+    return plain * static_cast<double>(scale_at(weight.format, weight.scales, at));
   }
 };
 
@@ -74,16 +73,16 @@ inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random) {
   w.k = c.k;
   w.group = c.group != 0 ? c.group : static_cast<int>(round_up(c.k, kIntegerBlockK));
   m.memory = *Buffer::allocate(w.bytes());
-  auto* scales = reinterpret_cast<float*>(m.memory.data() + w.data_bytes());
-  auto* zeros = reinterpret_cast<uint8_t*>(m.memory.data() + w.data_bytes() + w.scale_bytes());
+  std::byte* const scales = m.memory.data() + w.data_bytes();
+  auto* const zeros = reinterpret_cast<uint8_t*>(scales + w.scale_bytes());
   w.data = m.memory.data();
   w.scales = scales;
   std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < w.scale_bytes() / 4; ++i)
-    scales[i] = random() % 9 == 0 ? 0.0f : normal(random) * 0.03f;
+  for (int64_t i = 0; i < w.num_scales(); ++i)
+    store_scale(w.format, random() % 9 == 0 ? 0.0f : normal(random) * 0.03f, scales, i);
   if (c.format != WeightFormat::fp8) {
     w.zeros = zeros;
-    for (int64_t i = 0; i < w.scale_bytes() / 4; ++i) zeros[i] = random_number(c.format, random);
+    for (int64_t i = 0; i < w.num_scales(); ++i) zeros[i] = random_number(c.format, random);
   }
   m.numbers.resize(int64_t{c.n} * c.k);
   for (uint8_t& number : m.numbers) number = random_number(c.format, random);

@@ -108,11 +108,12 @@ struct Group {
   int first, steps, k_bytes;  // of the tiles' steps along k
 };
 
+template <WeightFormat kFormat>
 void end_group(const ScaledProduct<int8_t>& p, const Group& g, int row, int rows,
                const int32_t* sums) {
   for (int i = 0; i < g.panels; ++i) {
     const int64_t at = (int64_t{g.panel + i} * p.groups + g.group) * kPanelN;
-    const GroupColumns columns = load_group(p.zeros + at, p.scales + at);
+    const GroupColumns columns = load_group<kFormat>(p.zeros, p.scales, at);
     float* y = p.y + row * p.y_stride + (g.panel + i) * kPanelN;
     int64_t x_at = int64_t{row} * p.groups + g.group;
     for (int r = 0; r < rows; ++r, y += p.y_stride, x_at += p.groups) {
@@ -166,7 +167,7 @@ void multiply_group(Tiles& tiles, const ScaledProduct<int8_t>& p, const Scratch&
     step.x_stride = in_tail ? int64_t{p.k_blocks} * kIntegerBlockK : p.x_stride;
     step.fetch = kFormat == WeightFormat::int8 && row == 0;
     multiply(tiles, step, rows, g.panels, scratch.sums);
-    end_group(p, g, row, rows, scratch.sums);
+    end_group<kFormat>(p, g, row, rows, scratch.sums);
   }
 }
 

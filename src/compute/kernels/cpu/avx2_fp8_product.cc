@@ -31,7 +31,8 @@ inline __m256 widen(__m128i words) {
 void add_group(const ScaledProduct<Bf16>& p, const Product<Bf16>& done, int panel, int group,
                float* y) {
   for (int i = 0; i < done.panels; ++i) {
-    const float* scales = p.scales + (int64_t{panel + i} * p.groups + group) * kPanelN;
+    const auto* scales = reinterpret_cast<const float*>(p.scales) +
+                         (int64_t{panel + i} * p.groups + group) * kPanelN;
     for (int column = 0; column < kPanelN; column += 8) {
       const __m256 scale = _mm256_loadu_ps(scales + column);
       const float* from = done.y + i * kPanelN + column;

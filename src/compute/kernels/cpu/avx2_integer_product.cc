@@ -62,8 +62,17 @@ inline void add_half(const int8_t* x, int64_t x_stride, const std::byte* tile, i
   }
 }
 
+// Scales of eight columns from `at` on.
+template <WeightFormat kFormat>
+inline __m256 load_scales(const std::byte* scales, int64_t at) {
+  scales += at * scale_size(kFormat);
+  if constexpr (kFormat == WeightFormat::int4)
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
+  return _mm256_loadu_ps(reinterpret_cast<const float*>(scales));
+}
+
 // y = fma(float(sum - zero * x_sum), x_scale * scale, y), from +0 in the first group.
-template <int R>
+template <int R, WeightFormat kFormat>
 inline void add_group(const ScaledProduct<int8_t>& p, int row, int panel, int group,
                       const __m256i (&sums)[R][2]) {
   const int64_t at = (int64_t{panel} * p.groups + group) * kPanelN;
@@ -71,7 +80,7 @@ inline void add_group(const ScaledProduct<int8_t>& p, int row, int panel, int gr
   for (int h = 0; h < 2; ++h) {
     const auto* zeros = reinterpret_cast<const __m128i*>(p.zeros + at + h * kLanes);
     const __m256i zero = _mm256_cvtepu8_epi32(_mm_loadl_epi64(zeros));
-    const __m256 scale = _mm256_loadu_ps(p.scales + at + h * kLanes);
+    const __m256 scale = load_scales<kFormat>(p.scales, at + h * kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const int64_t x_at = int64_t{row + r} * p.groups + group;
@@ -103,7 +112,7 @@ void multiply(const ScaledProduct<int8_t>& p, int row, int panel) {
       add_half<R, kFormat>(p.x + row * p.x_stride + int64_t{at} * kHalfK, p.x_stride, tile, at % 2,
                            sums);
     }
-    add_group<R>(p, row, panel, group, sums);
+    add_group<R, kFormat>(p, row, panel, group, sums);
   }
 }
 

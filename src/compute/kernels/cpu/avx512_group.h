@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "compute/kernels/packed_weight.h"
+
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
 
@@ -15,8 +17,16 @@ struct GroupColumns {
 inline __m512i load_zeros(const uint8_t* zeros) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros)));
 }
-inline GroupColumns load_group(const uint8_t* zeros, const float* scales) {
-  return {load_zeros(zeros), _mm512_loadu_ps(scales)};
+// `at`: the first of the sixteen among all scales.
+template <WeightFormat kFormat>
+inline __m512 load_scales(const std::byte* scales, int64_t at) {
+  scales += at * scale_size(kFormat);
+  if constexpr (kFormat != WeightFormat::int4) return _mm512_loadu_ps(scales);
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+}
+template <WeightFormat kFormat>
+inline GroupColumns load_group(const uint8_t* zeros, const std::byte* scales, int64_t at) {
+  return {load_zeros(zeros + at), load_scales<kFormat>(scales, at)};
 }
 // acc = fma(float(sum - zero * x_sum), x_scale * scale, acc)
 inline __m512 add_group(__m512i sum, const GroupColumns& w, int32_t x_sum, float x_scale,

@@ -133,7 +133,8 @@ void multiply_rows(const ScaledProduct<Bf16>& p, int row) {
     for (int r = 0; r < R; ++r)
       widen_block(p.x + (row + r) * p.x_stride + block * kBlockK, x + (block * R + r) * kBlockK);
   for (int panel = 0; panel < p.panels; ++panel)
-    multiply<R>({x, p.w + panel * p.panel_bytes, p.scales + int64_t{panel} * p.groups * kPanelN,
+    multiply<R>({x, p.w + panel * p.panel_bytes,
+                 reinterpret_cast<const float*>(p.scales) + int64_t{panel} * p.groups * kPanelN,
                  p.k_blocks, p.group_blocks, p.y + row * p.y_stride + panel * kPanelN, p.y_stride});
 }
 

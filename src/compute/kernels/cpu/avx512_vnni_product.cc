@@ -54,17 +54,18 @@ struct Panels {
   const float* x_scales;
   const int32_t* x_sums;
   const std::byte* w;
-  const float* scales;
+  const std::byte* scales;
   const uint8_t* zeros;
   float* y;
 };
+template <WeightFormat kFormat>
 inline Panels panels_at(const ScaledProduct<int8_t>& p, int row, int panel) {
   const int64_t x_at = int64_t{row} * p.groups, at = int64_t{panel} * p.groups * kPanelN;
   return {.x = p.x + row * p.x_stride,
           .x_scales = p.x_scales + x_at,
           .x_sums = p.x_sums + x_at,
           .w = p.w + panel * p.panel_bytes,
-          .scales = p.scales + at,
+          .scales = p.scales + at * scale_size(kFormat),
           .zeros = p.zeros + at,
           .y = p.y + row * p.y_stride + panel * kPanelN};
 }
@@ -78,10 +79,10 @@ inline void clear(V (&all)[N][R]) {
 }
 
 // acc = fma(float(sum - zero * x_sum), x_scale * scale, acc) for one panel.
-template <int R>
+template <WeightFormat kFormat, int R>
 inline void end_group(const Panels& p, int groups, int group, const __m512i (&sums)[R],
                       __m512 (&acc)[R]) {
-  const GroupColumns columns = load_group(p.zeros + group * kPanelN, p.scales + group * kPanelN);
+  const GroupColumns columns = load_group<kFormat>(p.zeros, p.scales, group * kPanelN);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const int64_t at = int64_t{r} * groups + group;
@@ -124,15 +125,15 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panels& p) {
                                p.w + int64_t{block} * tile_bytes(kFormat), sums);
     const bool ends = block + 1 == next_end || block + 1 == all.k_blocks;
     if (all.group_blocks > 0 && !ends) continue;
-    fetch_near(p.scales + (group + kGroupsAhead) * kPanelN);
+    fetch_near(p.scales + (group + kGroupsAhead) * kPanelN * scale_size(kFormat));
     fetch_near(p.zeros + (group + kGroupsAhead) * kPanelN);
     if (all.group_blocks == 0) {
-      end_group(p, all.groups, group++, sums[0], acc[0]);
-      if (group < all.groups) end_group(p, all.groups, group++, sums[1], acc[0]);
+      end_group<kFormat>(p, all.groups, group++, sums[0], acc[0]);
+      if (group < all.groups) end_group<kFormat>(p, all.groups, group++, sums[1], acc[0]);
     } else {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[1][r]);
-      end_group(p, all.groups, group++, sums[0], acc[0]);
+      end_group<kFormat>(p, all.groups, group++, sums[0], acc[0]);
       next_end += all.group_blocks;
     }
     clear(sums);
@@ -150,7 +151,7 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
       std::memcpy(x + (block * R + r) * kIntegerBlockK,
                   p.x + (row + r) * p.x_stride + block * kIntegerBlockK, kIntegerBlockK);
   for (int panel = 0; panel < p.panels; ++panel) {
-    Panels one = panels_at(p, row, panel);
+    Panels one = panels_at<kFormat>(p, row, panel);
     one.x = x;
     multiply_panel<R, kFormat>(p, one);
   }
@@ -179,12 +180,12 @@ inline void begin_group(const PanelPair& p, int groups, int group, __m512i (&sum
   }
 }
 // acc = fma(float(sum), x_scale * scale, acc)
-template <int R>
+template <WeightFormat kFormat, int R>
 inline void finish_group(const PanelPair& p, int groups, int group, const __m512i (&sums)[kPair][R],
                          __m512 (&acc)[kPair][R]) {
 #pragma GCC unroll 2
   for (int i = 0; i < kPair; ++i) {
-    const __m512 scale = _mm512_loadu_ps(p.at.scales + i * p.columns_stride + group * kPanelN);
+    const __m512 scale = load_scales<kFormat>(p.at.scales, i * p.columns_stride + group * kPanelN);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m512 x_scale = _mm512_set1_ps(p.at.x_scales[int64_t{r} * groups + group]);
@@ -223,8 +224,8 @@ struct Ahead {
   int lines = 0;  // a block
 };
 
-// R rows by a pair of panels; groups of whole blocks.
-template <int R, WeightFormat kFormat, bool kShort>
+// R rows by a pair of panels of kFormat, stored or unpacked to kLines; groups of whole blocks.
+template <int R, WeightFormat kFormat, WeightFormat kLines, bool kShort>
 void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& ahead) {
   const int8_t* x[R];
 #pragma GCC unroll 8
@@ -237,11 +238,11 @@ void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& 
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
       for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch_near(ahead.from);
-      multiply_pair_block<R, kFormat>(x, int64_t{block} * kIntegerBlockK,
-                                      p.at.w + int64_t{block} * tile_bytes(kFormat), p.lines_stride,
-                                      sums);
+      multiply_pair_block<R, kLines>(x, int64_t{block} * kIntegerBlockK,
+                                     p.at.w + int64_t{block} * tile_bytes(kLines), p.lines_stride,
+                                     sums);
     } while (++block < end);
-    finish_group(p, all.groups, group, sums, acc);
+    finish_group<kFormat>(p, all.groups, group, sums, acc);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -271,10 +272,11 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   const auto multiply_by = [&]<WeightFormat kLines>(const std::byte* w, int64_t stride) {
     for (int block = 0, row = 0; block < row_blocks; ++block) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
-      PanelPair pair = {panels_at(p, row, panel), stride, int64_t{p.groups} * kPanelN};
+      PanelPair pair = {panels_at<kFormat>(p, row, panel), stride, int64_t{p.groups} * kPanelN};
       pair.at.w = w;
-      with_rows<kMost>(end - row,
-                       [&](auto count) { multiply_pair<count(), kLines, kShort>(p, pair, ahead); });
+      with_rows<kMost>(end - row, [&](auto count) {
+        multiply_pair<count(), kFormat, kLines, kShort>(p, pair, ahead);
+      });
       row = end;
     }
   };
@@ -295,7 +297,7 @@ void product(ScaledProduct<int8_t> p) {
     for (; panel + kPair <= p.panels; panel += kPair)
       is_short ? multiply_all_rows<kFormat, true>(p, panel)
                : multiply_all_rows<kFormat, false>(p, panel);
-    const Panels rest = panels_at(p, 0, panel);
+    const Panels rest = panels_at<kFormat>(p, 0, panel);
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
   }

@@ -52,7 +52,7 @@ int int4_number(const uint8_t* panel, int k, int column) {
 }
 
 // One column of one row.
-template <class Number>
+template <WeightFormat kFormat, class Number>
 float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number number) {
   const auto* w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
   const int group_k = p.group_blocks == 0 ? kIntegerBlockK / 2 : p.group_blocks * kIntegerBlockK;
@@ -65,16 +65,17 @@ float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number
     const int64_t at = (int64_t{panel} * p.groups + group) * kPanelN + column;
     const int64_t x_at = int64_t{row} * p.groups + group;
     const int32_t s = sum - p.zeros[at] * p.x_sums[x_at];
-    acc = std::fma(static_cast<float>(s), p.x_scales[x_at] * p.scales[at], acc);
+    acc = std::fma(static_cast<float>(s), p.x_scales[x_at] * scale_at(kFormat, p.scales, at), acc);
   }
   return acc;
 }
 
-template <class Number>
+template <WeightFormat kFormat, class Number>
 void integer_product(const ScaledProduct<int8_t>& p, Number number) {
   for (int row = 0; row < p.rows; ++row)
     for (int column = 0; column < p.panels * kPanelN; ++column)
-      p.y[row * p.y_stride + column] = dot(p, row, column / kPanelN, column % kPanelN, number);
+      p.y[row * p.y_stride + column] =
+          dot<kFormat>(p, row, column / kPanelN, column % kPanelN, number);
 }
 
 }  // namespace
@@ -96,17 +97,18 @@ void product_fp8(const ScaledProduct<Bf16>& p) {
         const auto* w = reinterpret_cast<const Fp8*>(p.w + panel * p.panel_bytes);
         add_blocks(p.x + row * p.x_stride + first * kBlockK, w + first * kTileElements,
                    std::min(p.group_blocks, p.k_blocks - static_cast<int>(first)), c);
-        const float* scales = p.scales + (int64_t{panel} * p.groups + group) * kPanelN;
-        for (int i = 0; i < kPanelN; ++i) acc[i] = std::fma(c[i], scales[i], acc[i]);
+        const int64_t at = (int64_t{panel} * p.groups + group) * kPanelN;
+        for (int i = 0; i < kPanelN; ++i)
+          acc[i] = std::fma(c[i], scale_at(WeightFormat::fp8, p.scales, at + i), acc[i]);
       }
       std::copy(acc, acc + kPanelN, p.y + row * p.y_stride + panel * kPanelN);
     }
 }
 void product_int8(const ScaledProduct<int8_t>& p) {
-  integer_product(p, int8_number);
+  integer_product<WeightFormat::int8>(p, int8_number);
 }
 void product_int4(const ScaledProduct<int8_t>& p) {
-  integer_product(p, int4_number);
+  integer_product<WeightFormat::int4>(p, int4_number);
 }
 
 }  // namespace hocket::ref
