@@ -23,7 +23,7 @@ constexpr int kPair = 2;  // panels that many rows meet at once
 template <bool kShort>
 constexpr int kPairRows = kShort ? 6 : 8;
 // Rows from which on int4 is unpacked once for all of them.
-constexpr int kUnpackRows = 24;
+constexpr int kUnpackRows = 48;
 // Blocks whose x_sum is within 16 bits.
 constexpr int kShortGroupBlocks = 0x7fff / (127 * kIntegerBlockK);
 // How far ahead of few rows weights are fetched: bytes, to L2 and then to L1, and groups of scales.
@@ -48,7 +48,11 @@ inline __m512i four_of(const int8_t* x) {
   return _mm512_set1_epi32(four);
 }
 
-// What one panel or a pair of them multiplies.
+inline bool has_short_groups(const ScaledProduct<int8_t>& p) {
+  return p.group_blocks <= kShortGroupBlocks;
+}
+
+// What one panel multiplies.
 struct Panels {
   const int8_t* x;
   const float* x_scales;
@@ -70,23 +74,33 @@ inline Panels panels_at(const ScaledProduct<int8_t>& p, int row, int panel) {
           .y = p.y + row * p.y_stride + panel * kPanelN};
 }
 
-template <class V, int N, int R>
-inline void clear(V (&all)[N][R]) {
-#pragma GCC unroll 2
-  for (int i = 0; i < N; ++i)
+template <class V, int R>
+inline void clear(V (&all)[R]) {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) all[i][r] = V{};
+  for (int r = 0; r < R; ++r) all[r] = V{};
 }
 
-// acc = fma(float(sum - zero * x_sum), x_scale * scale, acc) for one panel.
-template <WeightFormat kFormat, int R>
-inline void end_group(const Panels& p, int groups, int group, const __m512i (&sums)[R],
-                      __m512 (&acc)[R]) {
-  const GroupColumns columns = load_group<kFormat>(p.zeros, p.scales, group * kPanelN);
+// Sums of a group by one panel begin at - zero * x_sum; 16 bits hold the x_sum of a short group.
+template <int R>
+inline void begin_group(const Panels& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
+  const __m512i none = _mm512_setzero_si512(), zero = load_zeros(p.zeros + group * kPanelN);
+  const __m512i negative = is_short ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    const int64_t at = int64_t{r} * groups + group;
-    acc[r] = add_group(sums[r], columns, p.x_sums[at], p.x_scales[at], acc[r]);
+    const __m512i x_sum = _mm512_set1_epi32(p.x_sums[int64_t{r} * groups + group]);
+    sums[r] =
+        is_short ? _mm512_dpwssd_epi32(none, negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
+  }
+}
+// acc = fma(float(sum), x_scale * scale, acc)
+template <WeightFormat kFormat, int R>
+inline void finish_group(const Panels& p, int groups, int group, const __m512i (&sums)[R],
+                         __m512 (&acc)[R]) {
+  const __m512 scale = load_scales<kFormat>(p.scales, group * kPanelN);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const __m512 x_scale = _mm512_set1_ps(p.x_scales[int64_t{r} * groups + group]);
+    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), _mm512_mul_ps(x_scale, scale), acc[r]);
   }
 }
 
@@ -115,31 +129,33 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
 // One panel; x: [k_blocks][R][64].
 template <int R, WeightFormat kFormat>
 void multiply_panel(const ScaledProduct<int8_t>& all, const Panels& p) {
+  const bool are_halves = all.group_blocks == 0, are_short = has_short_groups(all);
   __m512i sums[2][R];
-  __m512 acc[1][R];
+  __m512 acc[R];
   clear(acc);
-  clear(sums);
-  int group = 0, next_end = all.group_blocks;
-  for (int block = 0; block < all.k_blocks; ++block) {
-    multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
-                               p.w + int64_t{block} * tile_bytes(kFormat), sums);
-    const bool ends = block + 1 == next_end || block + 1 == all.k_blocks;
-    if (all.group_blocks > 0 && !ends) continue;
+  for (int group = 0, block = 0; block < all.k_blocks; ++group) {
+    begin_group(p, all.groups, group, are_short, sums[0]);
+    const bool has_second = are_halves && group + 1 < all.groups;
+    if (has_second) {
+      begin_group(p, all.groups, group + 1, are_short, sums[1]);
+    } else {
+      clear(sums[1]);
+    }
+    const int end = std::min(block + std::max(all.group_blocks, 1), all.k_blocks);
+    do {
+      multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
+                                 p.w + int64_t{block} * tile_bytes(kFormat), sums);
+    } while (++block < end);
     fetch_near(p.scales + (group + kGroupsAhead) * kPanelN * scale_size(kFormat));
     fetch_near(p.zeros + (group + kGroupsAhead) * kPanelN);
-    if (all.group_blocks == 0) {
-      end_group<kFormat>(p, all.groups, group++, sums[0], acc[0]);
-      if (group < all.groups) end_group<kFormat>(p, all.groups, group++, sums[1], acc[0]);
-    } else {
+    if (!are_halves)
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[1][r]);
-      end_group<kFormat>(p, all.groups, group++, sums[0], acc[0]);
-      next_end += all.group_blocks;
-    }
-    clear(sums);
+    finish_group<kFormat>(p, all.groups, group, sums[0], acc);
+    if (has_second) finish_group<kFormat>(p, all.groups, ++group, sums[1], acc);
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[0][r]);
+  for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[r]);
 }
 
 // All panels for R rows.
@@ -157,43 +173,12 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
   }
 }
 
-// Two panels of the same rows, `..._stride` apart.
+// Two panels of the same rows; lines of the second begin `lines_stride` bytes behind the first's.
 struct PanelPair {
-  Panels at;
-  int64_t lines_stride, columns_stride;
+  Panels panels[kPair];
+  const std::byte* lines;
+  int64_t lines_stride;
 };
-
-// Sums of a group begin at - zero * x_sum; 16 bits hold the x_sum of a short group.
-template <int R, bool kShort>
-inline void begin_group(const PanelPair& p, int groups, int group, __m512i (&sums)[kPair][R]) {
-  const __m512i none = _mm512_setzero_si512();
-#pragma GCC unroll 2
-  for (int i = 0; i < kPair; ++i) {
-    const __m512i zero = load_zeros(p.at.zeros + i * p.columns_stride + group * kPanelN);
-    const __m512i negative = kShort ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const __m512i x_sum = _mm512_set1_epi32(p.at.x_sums[int64_t{r} * groups + group]);
-      sums[i][r] =
-          kShort ? _mm512_dpwssd_epi32(none, negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
-    }
-  }
-}
-// acc = fma(float(sum), x_scale * scale, acc)
-template <WeightFormat kFormat, int R>
-inline void finish_group(const PanelPair& p, int groups, int group, const __m512i (&sums)[kPair][R],
-                         __m512 (&acc)[kPair][R]) {
-#pragma GCC unroll 2
-  for (int i = 0; i < kPair; ++i) {
-    const __m512 scale = load_scales<kFormat>(p.at.scales, i * p.columns_stride + group * kPanelN);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const __m512 x_scale = _mm512_set1_ps(p.at.x_scales[int64_t{r} * groups + group]);
-      acc[i][r] =
-          _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[i][r]), _mm512_mul_ps(x_scale, scale), acc[i][r]);
-    }
-  }
-}
 
 // One block of a pair of panels.
 template <int R, WeightFormat kFormat>
@@ -229,25 +214,27 @@ template <int R, WeightFormat kFormat, WeightFormat kLines, bool kShort>
 void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& ahead) {
   const int8_t* x[R];
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) x[r] = p.at.x + r * all.x_stride;
+  for (int r = 0; r < R; ++r) x[r] = p.panels[0].x + r * all.x_stride;
   __m512 acc[kPair][R];
-  clear(acc);
+  clear(acc[0]), clear(acc[1]);
   for (int group = 0, block = 0; group < all.groups; ++group) {
     __m512i sums[kPair][R];
-    begin_group<R, kShort>(p, all.groups, group, sums);
+    begin_group(p.panels[0], all.groups, group, kShort, sums[0]);
+    begin_group(p.panels[1], all.groups, group, kShort, sums[1]);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
       for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch_near(ahead.from);
       multiply_pair_block<R, kLines>(x, int64_t{block} * kIntegerBlockK,
-                                     p.at.w + int64_t{block} * tile_bytes(kLines), p.lines_stride,
+                                     p.lines + int64_t{block} * tile_bytes(kLines), p.lines_stride,
                                      sums);
     } while (++block < end);
-    finish_group<kFormat>(p, all.groups, group, sums, acc);
+    finish_group<kFormat>(p.panels[0], all.groups, group, sums[0], acc[0]);
+    finish_group<kFormat>(p.panels[1], all.groups, group, sums[1], acc[1]);
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    _mm512_storeu_ps(p.at.y + r * all.y_stride, acc[0][r]);
-    _mm512_storeu_ps(p.at.y + r * all.y_stride + kPanelN, acc[1][r]);
+    _mm512_storeu_ps(p.panels[0].y + r * all.y_stride, acc[0][r]);
+    _mm512_storeu_ps(p.panels[1].y + r * all.y_stride, acc[1][r]);
   }
 }
 
@@ -272,8 +259,8 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   const auto multiply_by = [&]<WeightFormat kLines>(const std::byte* w, int64_t stride) {
     for (int block = 0, row = 0; block < row_blocks; ++block) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
-      PanelPair pair = {panels_at<kFormat>(p, row, panel), stride, int64_t{p.groups} * kPanelN};
-      pair.at.w = w;
+      const PanelPair pair = {
+          {panels_at<kFormat>(p, row, panel), panels_at<kFormat>(p, row, panel + 1)}, w, stride};
       with_rows<kMost>(end - row, [&](auto count) {
         multiply_pair<count(), kFormat, kLines, kShort>(p, pair, ahead);
       });
@@ -292,11 +279,10 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
 template <WeightFormat kFormat>
 void product(ScaledProduct<int8_t> p) {
   if (p.rows > kVectorRows && p.group_blocks > 0) {
-    const bool is_short = p.group_blocks <= kShortGroupBlocks;
     int panel = 0;
     for (; panel + kPair <= p.panels; panel += kPair)
-      is_short ? multiply_all_rows<kFormat, true>(p, panel)
-               : multiply_all_rows<kFormat, false>(p, panel);
+      has_short_groups(p) ? multiply_all_rows<kFormat, true>(p, panel)
+                          : multiply_all_rows<kFormat, false>(p, panel);
     const Panels rest = panels_at<kFormat>(p, 0, panel);
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
