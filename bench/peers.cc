@@ -248,7 +248,7 @@ class Peers {
     }
     fmt::print("{:<13}", "peak resident");
     for (const Engine* engine : engines())
-      fmt::print(" | {} {:.2f} GB, {:.2f} of the file", engine->name,
+      fmt::print(" | {} {:.2f} GB, {:.3f} of the file", engine->name,
                  static_cast<double>(engine->peak_resident_bytes) / 1e9,
                  static_cast<double>(engine->peak_resident_bytes) / model.file_bytes);
     fmt::print("\n");

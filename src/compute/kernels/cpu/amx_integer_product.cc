@@ -113,13 +113,17 @@ void end_group(const ScaledProduct<int8_t>& p, const Group& g, int row, int rows
                const int32_t* sums) {
   for (int i = 0; i < g.panels; ++i) {
     const int64_t at = (int64_t{g.panel + i} * p.groups + g.group) * kPanelN;
-    const GroupColumns columns = load_group<kFormat>(p.zeros, p.scales, at);
+    const __m512i zero = load_zeros(p.zeros + at);
+    const __m512 scale = load_scales<kFormat>(p.scales, at);
     float* y = p.y + row * p.y_stride + (g.panel + i) * kPanelN;
     int64_t x_at = int64_t{row} * p.groups + g.group;
     for (int r = 0; r < rows; ++r, y += p.y_stride, x_at += p.groups) {
-      const __m512i sum = _mm512_loadu_si512(sums + r * kSumsStride + i * kTile);
+      const __m512i shift = _mm512_mullo_epi32(zero, _mm512_set1_epi32(p.x_sums[x_at]));
+      const __m512i sum =
+          _mm512_sub_epi32(_mm512_loadu_si512(sums + r * kSumsStride + i * kTile), shift);
+      const __m512 both = _mm512_mul_ps(_mm512_set1_ps(p.x_scales[x_at]), scale);
       const __m512 acc = g.group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(y);
-      _mm512_storeu_ps(y, add_group(sum, columns, p.x_sums[x_at], p.x_scales[x_at], acc));
+      _mm512_storeu_ps(y, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, acc));
     }
   }
 }

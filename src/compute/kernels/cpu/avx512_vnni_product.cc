@@ -53,7 +53,7 @@ inline bool has_short_groups(const ScaledProduct<int8_t>& p) {
 }
 
 // What one panel multiplies.
-struct Panels {
+struct Panel {
   const int8_t* x;
   const float* x_scales;
   const int32_t* x_sums;
@@ -63,7 +63,7 @@ struct Panels {
   float* y;
 };
 template <WeightFormat kFormat>
-inline Panels panels_at(const ScaledProduct<int8_t>& p, int row, int panel) {
+inline Panel panel_at(const ScaledProduct<int8_t>& p, int row, int panel) {
   const int64_t x_at = int64_t{row} * p.groups, at = int64_t{panel} * p.groups * kPanelN;
   return {.x = p.x + row * p.x_stride,
           .x_scales = p.x_scales + x_at,
@@ -82,7 +82,7 @@ inline void clear(V (&all)[R]) {
 
 // Sums of a group by one panel begin at - zero * x_sum; 16 bits hold the x_sum of a short group.
 template <int R>
-inline void begin_group(const Panels& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
+inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
   const __m512i none = _mm512_setzero_si512(), zero = load_zeros(p.zeros + group * kPanelN);
   const __m512i negative = is_short ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
 #pragma GCC unroll 8
@@ -94,7 +94,7 @@ inline void begin_group(const Panels& p, int groups, int group, bool is_short, _
 }
 // acc = fma(float(sum), x_scale * scale, acc)
 template <WeightFormat kFormat, int R>
-inline void finish_group(const Panels& p, int groups, int group, const __m512i (&sums)[R],
+inline void finish_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
                          __m512 (&acc)[R]) {
   const __m512 scale = load_scales<kFormat>(p.scales, group * kPanelN);
 #pragma GCC unroll 8
@@ -128,7 +128,7 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
 
 // One panel; x: [k_blocks][R][64].
 template <int R, WeightFormat kFormat>
-void multiply_panel(const ScaledProduct<int8_t>& all, const Panels& p) {
+void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
   const bool are_halves = all.group_blocks == 0, are_short = has_short_groups(all);
   __m512i sums[2][R];
   __m512 acc[R];
@@ -167,7 +167,7 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
       std::memcpy(x + (block * R + r) * kIntegerBlockK,
                   p.x + (row + r) * p.x_stride + block * kIntegerBlockK, kIntegerBlockK);
   for (int panel = 0; panel < p.panels; ++panel) {
-    Panels one = panels_at<kFormat>(p, row, panel);
+    Panel one = panel_at<kFormat>(p, row, panel);
     one.x = x;
     multiply_panel<R, kFormat>(p, one);
   }
@@ -175,7 +175,7 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
 
 // Two panels of the same rows; lines of the second begin `lines_stride` bytes behind the first's.
 struct PanelPair {
-  Panels panels[kPair];
+  Panel panels[kPair];
   const std::byte* lines;
   int64_t lines_stride;
 };
@@ -260,7 +260,7 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
     for (int block = 0, row = 0; block < row_blocks; ++block) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
       const PanelPair pair = {
-          {panels_at<kFormat>(p, row, panel), panels_at<kFormat>(p, row, panel + 1)}, w, stride};
+          {panel_at<kFormat>(p, row, panel), panel_at<kFormat>(p, row, panel + 1)}, w, stride};
       with_rows<kMost>(end - row, [&](auto count) {
         multiply_pair<count(), kFormat, kLines, kShort>(p, pair, ahead);
       });
@@ -283,7 +283,7 @@ void product(ScaledProduct<int8_t> p) {
     for (; panel + kPair <= p.panels; panel += kPair)
       has_short_groups(p) ? multiply_all_rows<kFormat, true>(p, panel)
                           : multiply_all_rows<kFormat, false>(p, panel);
-    const Panels rest = panels_at<kFormat>(p, 0, panel);
+    const Panel rest = panel_at<kFormat>(p, 0, panel);
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
   }
