@@ -38,7 +38,7 @@ LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
 PAGE_SOURCES = tuple(f"web/{name}" for name in ("index.html", "package.json", "package-lock.json", "vite.config.js", "public/", "src/"))
 TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error") + tuple(
-    f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "deprecated-declarations")  # the latter: libstdc++'s own
+    f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "ignored-optimization-argument", "deprecated-declarations")  # the last: libstdc++'s own
 )
 # A C function's conditions are in rust/hocket_rs.h, once for all callers.
 CLIPPY_ARGUMENTS = ["--locked", "--quiet", "--", "-D", "warnings", "-A", "clippy::missing_safety_doc"]
