@@ -50,8 +50,9 @@ void dequantize_rows(const ScaledRows& rows, View<float> out);
 //   fp8    scale = amax / 448, nearest even
 //   int8   scale = amax / 127, nearest even, symmetric around 128
 //   int4   asymmetric; of a few widths of the grid, each with the scale of least squares, the one
-//          with the least squared error; then the scale to the nearest float16
-// Groups whose amax is below 2^-60 become zeros. False where a value is NaN or infinite.
+//          with the least squared error; then the scale to the nearest float16, infinite beyond
+// Groups whose amax is below 2^-60 become zeros, in int4 those whose scale rounds to 0 too. False
+// where a value is NaN or infinite.
 [[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
 
 // To the nearest even e4m3; beyond 448 the largest. x is not NaN.
