@@ -1,0 +1,104 @@
+// How much memory requests hold, from their first byte to the last byte of their answer, whoever
+// holds it: bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
+//
+//   HeldBytes ── RequestMemory (one request) ── its principal's sum ── RequestAccounts (the server)
+//
+// Bytes are taken before the memory is, so that a limit is met and not passed. A connection answers
+// one request at a time: the limit of a request is that of its connection too.
+// Thread: any, all of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "base/result.h"
+#include "server/access/principal.h"
+
+namespace hocket {
+
+struct RequestMemoryLimits {
+  int64_t request_bytes = int64_t{256} << 20;
+  int64_t principal_bytes = int64_t{512} << 20;  // of a client with a key of its own
+  int64_t total_bytes = int64_t{1} << 30;
+};
+
+class RequestAccounts;
+
+// What one request holds. Gives back the rest when it dies.
+class RequestMemory {
+ public:
+  ~RequestMemory();
+  RequestMemory(const RequestMemory&) = delete;
+  RequestMemory& operator=(const RequestMemory&) = delete;
+
+  // Errors, and then nothing is taken: payload_too_large for this request, rate_limited for its
+  // principal, out_of_memory for all requests together. Each names the limit and its flag.
+  Result<void> take(int64_t bytes);
+  // Of what was taken.
+  void give_back(int64_t bytes);
+  int64_t held_bytes() const { return held_bytes_; }
+
+ private:
+  friend class RequestAccounts;
+  using Sum = std::atomic<int64_t>;
+  RequestMemory(std::shared_ptr<RequestAccounts> accounts, PrincipalPtr who,
+                std::shared_ptr<Sum> of_principal);
+
+  const std::shared_ptr<RequestAccounts> accounts_;
+  const PrincipalPtr who_;
+  const std::shared_ptr<Sum> of_principal_;  // null: clients share the key, or there is none
+  std::atomic<int64_t> held_bytes_{0};
+};
+
+// One for a server.
+class RequestAccounts : public std::enable_shared_from_this<RequestAccounts> {
+ public:
+  static std::shared_ptr<RequestAccounts> create(RequestMemoryLimits limits);
+
+  // For a request that was let in.
+  std::shared_ptr<RequestMemory> open(PrincipalPtr who);
+
+  const RequestMemoryLimits& limits() const { return limits_; }
+  int64_t held_bytes() const { return held_bytes_; }
+  int64_t most_held_bytes() const { return most_held_bytes_; }  // since the start
+  uint64_t num_refused() const { return num_refused_; }
+
+ private:
+  friend class RequestMemory;
+  explicit RequestAccounts(RequestMemoryLimits limits) : limits_(limits) {}
+
+  const RequestMemoryLimits limits_;
+  std::atomic<int64_t> held_bytes_{0}, most_held_bytes_{0};
+  std::atomic<uint64_t> num_refused_{0};
+  std::mutex mutex_;
+  // By name; never forgotten, and as many as there are names in key files.
+  std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> principals_;
+};
+
+// A part of what a request holds, given back when this dies. Without a request nobody counts.
+// Thread: one at a time.
+class HeldBytes {
+ public:
+  HeldBytes() = default;
+  explicit HeldBytes(std::shared_ptr<RequestMemory> request) : request_(std::move(request)) {}
+  ~HeldBytes() { release(); }
+  HeldBytes(HeldBytes&& other) noexcept;
+  HeldBytes& operator=(HeldBytes&& other) noexcept;
+
+  // Errors: those of RequestMemory::take; what was held stays held.
+  Result<void> grow(int64_t bytes);
+  // To so many bytes, more or fewer.
+  Result<void> resize(int64_t bytes);
+  void release();
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<RequestMemory> request_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace hocket
