@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 namespace hocket::black_box {
 namespace {
@@ -28,7 +29,6 @@ namespace fs = std::filesystem;
 constexpr std::array kFatal = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr std::string_view kBegins = "hocket-crash-";
 constexpr int kFramesMax = 64;
-constexpr size_t kAlternateStack = 64 << 10;
 
 // turn: 2 n + 1 while event n is being written, 2 n + 2 once it is there; 0: nothing yet.
 struct alignas(64) Slot {
@@ -50,7 +50,7 @@ struct Box {
   TimePoint opened{};
   std::array<char, 512> words{};  // the first last_words()
   std::atomic<bool> spoken{false}, written{false};
-  std::unique_ptr<char[]> stack;
+  AlternateStack stack;  // of the thread that opened the box; others have their own
 };
 std::atomic<Box*> the_box{nullptr};
 
@@ -140,14 +140,9 @@ void on_signal(int number, siginfo_t* info, void*) {
   raise(number);
 }
 
-void watch_signals(Box& box) {
+void watch_signals() {
   void* frames[1];
   backtrace(frames, 1);  // loads what it needs, which a handler must not
-  box.stack = std::make_unique<char[]>(kAlternateStack);
-  stack_t stack{};
-  stack.ss_sp = box.stack.get();
-  stack.ss_size = kAlternateStack;
-  sigaltstack(&stack, nullptr);
   struct sigaction action{};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_ONSTACK;
@@ -188,7 +183,7 @@ Result<void> open(const Options& options) {
       fmt::format("{}/{}{}-{}.jsonl", options.folder, kBegins, std::time(nullptr), getpid());
   box->about = options.about.empty() ? "{}" : options.about;
   box->opened = RealClock().now();
-  watch_signals(*box);
+  watch_signals();
   the_box.store(box, std::memory_order_release);
   return {};
 }

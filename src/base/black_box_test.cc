@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/thread.h"
 
 namespace hocket {
 namespace {
@@ -88,6 +89,26 @@ TEST_F(BlackBox, AFaultInAnotherThreadNamesTheThreadAndStillKills) {
   EXPECT_EQ(left.signal, SIGSEGV);
   EXPECT_THAT(left.text, HasSubstr("\"why\":\"signal 11 "));
   EXPECT_THAT(left.text, HasSubstr("\"thread\":\"engine7\""));
+}
+
+// Uses up a stack of any size: the sum after the call keeps it from becoming a loop.
+[[gnu::noinline]] int descend(volatile int* depth) {
+  volatile char frame[512];
+  frame[0] = static_cast<char>(*depth);
+  *depth = *depth + 1;
+  return *depth < 0 ? 0 : descend(depth) + frame[0];
+}
+
+TEST_F(BlackBox, AStackOverflowOnAnyThreadLeavesAReport) {
+  const Left left = left_by([] {
+    Thread({.name = "text3"}, [] {
+      volatile int depth = 0;
+      descend(&depth);
+    }).join();
+  });
+  EXPECT_EQ(left.signal, SIGSEGV);
+  EXPECT_THAT(left.text, HasSubstr("\"why\":\"signal 11 "));
+  EXPECT_THAT(left.text, HasSubstr("\"thread\":\"text3\""));
 }
 
 TEST_F(BlackBox, WhatIsTooLongIsCutAndWhatNeedsEscapesIsNoHarm) {

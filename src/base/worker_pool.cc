@@ -41,7 +41,8 @@ WorkerPool::WorkerPool(Options options)
   caller_cpu_ = cpu_of(0);
   flush_denormals();
   for (int worker = 1; worker < num_workers_; ++worker)
-    threads_.emplace_back([this, worker, cpu = cpu_of(worker)] { serve(worker, cpu); });
+    threads_.emplace_back(Thread::Options{.name = "worker" + std::to_string(worker)},
+                          [this, worker, cpu = cpu_of(worker)] { serve(worker, cpu); });
 }
 
 void WorkerPool::adopt_caller() {
@@ -53,7 +54,7 @@ WorkerPool::~WorkerPool() {
   stopping_.store(true);
   round_.fetch_add(1);
   round_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread& thread : threads_) thread.join();
 }
 
 void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
@@ -85,7 +86,6 @@ void WorkerPool::work(int worker) {
 }
 
 void WorkerPool::serve(int worker, int cpu) {
-  pthread_setname_np(pthread_self(), ("worker" + std::to_string(worker)).c_str());
   flush_denormals();
   if (cpu >= 0) pin_to(cpu);
   uint32_t seen = 0;

@@ -7,10 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "base/thread.h"
 
 namespace hocket {
 
@@ -64,7 +65,7 @@ class WorkerPool {
   alignas(64) std::atomic<int> busy_{0};
   alignas(64) std::atomic<uint32_t> round_{0};
   std::atomic<bool> stopping_{false};
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace hocket

@@ -1,17 +1,16 @@
 #include "capi/offline_engine.h"
 
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <random>
 #include <span>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "capi/request_rules.h"
 #include "text/grammar/answer_rules.h"
 #include "text/stop_matcher.h"
@@ -43,8 +42,7 @@ class OfflineEngine::Table {
         tokenizer_(tokenizer),
         thought_marks_(thought_marks),
         outbox_(outbox_size(engine.info())) {
-    thread_ = std::thread([this] { run(); });
-    pthread_setname_np(thread_.native_handle(), "events");
+    thread_ = Thread({.name = "events"}, [this] { run(); });
     engine_.start(outbox_);
   }
 
@@ -76,7 +74,7 @@ class OfflineEngine::Table {
     entries_.erase(id);
   }
 
-  bool is_this_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  bool is_this_thread() const { return thread_.is_current(); }
 
  private:
   struct Entry {
@@ -163,7 +161,7 @@ class OfflineEngine::Table {
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;  // of entries_
   std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 Result<std::unique_ptr<OfflineEngine>> OfflineEngine::open(const ServerSettings& settings) {

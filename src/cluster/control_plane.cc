@@ -1,15 +1,14 @@
 #include "cluster/control_plane.h"
 
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mailbox.h"
+#include "base/thread.h"
 #include "cluster/coordinator.h"
 #include "cluster/follower.h"
 
@@ -20,11 +19,11 @@ constexpr size_t kMaxCommands = 1024;
 constexpr Duration kStorePatience = std::chrono::seconds(5);  // beyond what a call itself may take
 
 // No signal of the process is handled on the control thread.
-std::thread start_thread(auto body) {
+Thread start_thread(std::move_only_function<void()> body) {
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
-  std::thread thread(std::move(body));
+  Thread thread({.name = "cluster"}, std::move(body));
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   return thread;
 }
@@ -41,7 +40,7 @@ struct ControlPlane::State {
   std::unique_ptr<ControlRole> role;
   uint16_t port = 0;
   std::atomic<bool> stopping{false};
-  std::thread thread;
+  Thread thread;
 
   State(const ClusterOptions& given, Identity identity)
       : options(given), self(std::move(identity)) {
@@ -56,7 +55,6 @@ struct ControlPlane::State {
   }
 
   void run() {
-    pthread_setname_np(pthread_self(), "cluster");
     while (!stopping.load(std::memory_order_acquire)) {
       const auto events = poller.wait(role->next_deadline());
       const TimePoint now = RealClock().now();

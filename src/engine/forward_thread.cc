@@ -1,12 +1,11 @@
 #include "engine/forward_thread.h"
 
-#include <pthread.h>
-
 #include "base/check.h"
 
 namespace hocket {
 
-ForwardThread::ForwardThread(const StepTools& tools) : tools_(tools), thread_([this] { run(); }) {}
+ForwardThread::ForwardThread(const StepTools& tools)
+    : tools_(tools), thread_({.name = "forward"}, [this] { run(); }) {}
 
 ForwardThread::~ForwardThread() {
   while (num_under_way() > 0) wait();
@@ -33,7 +32,6 @@ Flight& ForwardThread::wait() {
 }
 
 void ForwardThread::run() {
-  pthread_setname_np(pthread_self(), "forward");
   tools_.runner.workers().adopt_caller();
   std::span<const SampledToken> before;
   for (uint32_t next = 0;; ++next) {

@@ -6,8 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <thread>
 
+#include "base/thread.h"
 #include "engine/flight.h"
 
 namespace hocket {
@@ -40,7 +40,7 @@ class ForwardThread {
   alignas(64) std::atomic<uint32_t> num_launched_{0};
   alignas(64) std::atomic<uint32_t> num_done_{0};
   std::atomic<bool> stopping_{false};
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace hocket

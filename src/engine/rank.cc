@@ -1,7 +1,5 @@
 #include "engine/rank.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -81,12 +79,11 @@ Rank::Rank(Parts parts)
 void Rank::start(Outbox& box) {
   HOCKET_CHECK(!threaded.load());
   threaded = true;
-  thread = std::thread([this, &box] { run(box); });
+  thread = Thread({.name = lockstep ? fmt::format("engine{}", rank_index()) : "engine"},
+                  [this, &box] { run(box); });
 }
 
 void Rank::run(Outbox& box) {
-  const std::string name = lockstep ? fmt::format("engine{}", rank_index()) : "engine";
-  pthread_setname_np(pthread_self(), name.c_str());
   if (!forward_thread) runner->workers().adopt_caller();
   outbox = &box;
   if (network) meet();  // at once, where all are here

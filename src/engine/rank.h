@@ -10,13 +10,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <variant>
 #include <vector>
 
 #include "base/mailbox.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
@@ -185,7 +185,7 @@ struct Rank {
   std::atomic<Verb> verb{Verb::rest};
   mutable std::mutex stats_mutex;
   RankStats stats;  // under stats_mutex
-  std::thread thread;
+  Thread thread;
   // Only with overlapped scheduling. Last: it uses the runner, the sampler and the flights.
   std::optional<ForwardThread> forward_thread;
 };

@@ -1,6 +1,5 @@
 #include "server/reply.h"
 
-#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -46,8 +45,7 @@ struct ReplyService::Job {
 ReplyService::ReplyService(Options options) : options_(options) {
   HOCKET_CHECK(options_.generator != nullptr && options_.outbox != nullptr);
   table_.reserve(options_.max_live);
-  thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "reply");
+  thread_ = Thread({.name = "reply"}, [this] { run(); });
 }
 
 ReplyService::~ReplyService() {

@@ -11,10 +11,10 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/thread.h"
 #include "server/generator.h"
 #include "server/page/live_texts.h"
 #include "server/protocol/answer.h"
@@ -73,7 +73,7 @@ class ReplyService {
   std::unordered_map<RequestId, Place> table_;
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace hocket

@@ -1,7 +1,5 @@
 #include "server/text_pool.h"
 
-#include <pthread.h>
-
 #include <chrono>
 #include <optional>
 #include <string>
@@ -9,15 +7,13 @@
 namespace hocket {
 
 TextPool::TextPool(int num_threads, size_t max_waiting) : tasks_(max_waiting) {
-  for (int i = 0; i < num_threads; ++i) {
-    threads_.emplace_back([this] { run(); });
-    pthread_setname_np(threads_.back().native_handle(), ("text" + std::to_string(i)).c_str());
-  }
+  for (int i = 0; i < num_threads; ++i)
+    threads_.emplace_back(Thread::Options{.name = "text" + std::to_string(i)}, [this] { run(); });
 }
 
 TextPool::~TextPool() {
   tasks_.close();
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread& thread : threads_) thread.join();
 }
 
 void TextPool::run() {

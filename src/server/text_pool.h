@@ -4,10 +4,10 @@
 
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/mailbox.h"
+#include "base/thread.h"
 
 namespace hocket {
 
@@ -27,7 +27,7 @@ class TextPool {
 
   Mailbox<Task> tasks_;
   std::mutex reader_;  // held by the thread whose turn it is to wait for a task
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace hocket

@@ -1,7 +1,5 @@
 #include "engine/grammar/grammar_compiler.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include "base/log.h"
@@ -30,7 +28,7 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarTicket::answer() const {
 }
 
 GrammarCompiler::GrammarCompiler(Options options)
-    : options_(std::move(options)), thread_([this] { run(); }) {}
+    : options_(std::move(options)), thread_({.name = "grammar"}, [this] { run(); }) {}
 
 GrammarCompiler::~GrammarCompiler() {
   {
@@ -65,7 +63,6 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
 }
 
 void GrammarCompiler::run() {
-  pthread_setname_np(pthread_self(), "grammar");
   make_vocabulary();
   while (const std::shared_ptr<GrammarTicket> ticket = next()) {
     settle(*ticket, serve(*ticket));

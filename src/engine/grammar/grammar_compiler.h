@@ -17,11 +17,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "engine/grammar/answer_grammar.h"
 #include "engine/grammar/grammar_stats.h"
 #include "text/grammar/grammar.h"
@@ -94,7 +94,7 @@ class GrammarCompiler {
   std::list<Cached> cache_;  // the newest use first
   std::unordered_map<std::string_view, std::list<Cached>::iterator> by_key_;
   size_t cached_bytes_ = 0;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace hocket

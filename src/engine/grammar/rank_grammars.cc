@@ -1,6 +1,5 @@
 #include "engine/grammar/rank_grammars.h"
 
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,7 +13,7 @@ namespace hocket {
 RankGrammars::RankGrammars(GrammarCompiler* compiler, std::function<void()> wake,
                            size_t max_running)
     : compiler_(compiler), wake_(std::move(wake)), ahead_(2 * max_running + 1) {
-  if (compiler_ != nullptr) thread_ = std::thread([this] { run(); });
+  if (compiler_ != nullptr) thread_ = Thread({.name = "masks"}, [this] { run(); });
 }
 
 RankGrammars::~RankGrammars() {
@@ -23,7 +22,6 @@ RankGrammars::~RankGrammars() {
 }
 
 void RankGrammars::run() {
-  pthread_setname_np(pthread_self(), "masks");
   // Behind the workers, but not so far that one of them would wait long for a mask it has begun.
   constexpr int kNice = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);

@@ -5,10 +5,10 @@
 
 #include <functional>
 #include <memory>
-#include <thread>
 #include <unordered_map>
 
 #include "base/mailbox.h"
+#include "base/thread.h"
 #include "engine/grammar/grammar_compiler.h"
 #include "policy/scheduler/request.h"
 
@@ -45,7 +45,7 @@ class RankGrammars {
   const std::function<void()> wake_;
   std::unordered_map<RequestId, Following> following_;
   Mailbox<std::shared_ptr<AnswerGrammar>> ahead_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace hocket

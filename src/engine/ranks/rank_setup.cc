@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <mutex>
-#include <thread>
 
+#include "base/thread.h"
 #include "cluster/member.h"
 #include "cluster/spawn.h"
 #include "engine/scheduler_settings.h"
@@ -132,9 +132,9 @@ Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loadi
   SharedProgress progress(num_ranks, loading.progress);
   std::vector<std::optional<Result<std::unique_ptr<Runner>>>> made(num_ranks);
   {
-    std::vector<std::jthread> threads;
+    std::vector<Thread> threads;
     for (size_t i = 0; i < num_ranks; ++i)
-      threads.emplace_back([&, i] {
+      threads.emplace_back(Thread::Options{.name = fmt::format("load{}", i)}, [&, i] {
         // Memory is where it is first written.
         const bool pins = settings.compute.cpu_bind != "none" && machine.num_numa_nodes > 1;
         if (pins) static_cast<void>(pin_self({.cpus = shares[i].cpus, .nodes = {}}, 1));

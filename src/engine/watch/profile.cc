@@ -1,7 +1,6 @@
 #include "engine/watch/profile.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +11,10 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
-#include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "engine/watch/trace_file.h"
 
 namespace hocket {
@@ -63,7 +62,7 @@ struct Profiler::State {
   bool is_running = false, is_written = false;
   std::atomic<int> num_recording{0};  // ranks; none: the writer begins
   std::string path, failure;
-  std::jthread writer;
+  Thread writer;
 };
 
 std::string Profiler::default_dir() {
@@ -131,8 +130,7 @@ Result<Profiler::Status> Profiler::start(const Start& start) {
   s.is_running = true;
   s.arm(start);
   is_on_.store(true, std::memory_order_release);
-  s.writer = std::jthread([this] {
-    pthread_setname_np(pthread_self(), "profile");
+  s.writer = Thread({.name = "profile"}, [this] {
     State& state = *state_;
     for (int left = 0; (left = state.num_recording.load()) > 0;) state.num_recording.wait(left);
     is_on_.store(false, std::memory_order_release);

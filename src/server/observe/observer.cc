@@ -1,6 +1,5 @@
 #include "server/observe/observer.h"
 
-#include <pthread.h>
 
 #include <chrono>
 #include <utility>
@@ -39,7 +38,7 @@ Result<std::unique_ptr<Observer>> Observer::create(Options options) {
         "requests: prompts and answers are logged; --log-requests-level 1 leaves them out");
   if (!settings.dump_requests_folder.empty())
     HOCKET_TRY_VOID(made->set_dump(settings.dump_requests_folder, 0));
-  made->thread_ = std::thread([o = made.get()] { o->run(); });
+  made->thread_ = Thread({.name = "observe"}, [o = made.get()] { o->run(); });
   return made;
 }
 
@@ -67,7 +66,6 @@ std::shared_ptr<RequestStory> Observer::begin(const HttpRequest& request, TimePo
 }
 
 void Observer::run() {
-  pthread_setname_np(pthread_self(), "observe");
   const auto rest = [this] {
     {
       std::lock_guard lock(mutex_);

@@ -12,8 +12,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
+#include "base/thread.h"
 #include "core/server_settings.h"
 #include "server/observe/observer_counts.h"
 #include "server/observe/request_dump.h"
@@ -64,7 +64,7 @@ class Observer {
   std::string dump_folder_;
   std::atomic<uint64_t> dumped_{0}, not_dumped_{0};
   std::atomic<bool> stopping_{false};
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace hocket

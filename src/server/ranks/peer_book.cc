@@ -1,6 +1,5 @@
 #include "server/ranks/peer_book.h"
 
-#include <pthread.h>
 
 #include "base/log.h"
 
@@ -30,8 +29,7 @@ PeerBook::PeerBook(ControlPlane& cluster, const HostPort& own)
     : cluster_(cluster),
       own_(fmt::format("{} {}", cluster.self().boot_id, to_text(own))),
       entries_(static_cast<size_t>(cluster.self().num_ranks)) {
-  thread_ = std::thread([this] { run(); });
-  pthread_setname_np(thread_.native_handle(), "peers");
+  thread_ = Thread({.name = "peers"}, [this] { run(); });
 }
 
 PeerBook::~PeerBook() {

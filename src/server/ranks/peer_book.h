@@ -11,9 +11,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "base/thread.h"
 #include "cluster/control_plane.h"
 #include "cluster/socket.h"
 
@@ -47,7 +47,7 @@ class PeerBook {
   std::condition_variable changed_;
   std::vector<Entry> entries_;  // by rank
   bool stopping_ = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace hocket

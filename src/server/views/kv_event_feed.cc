@@ -1,9 +1,9 @@
 #include "server/views/kv_event_feed.h"
 
 #include <fmt/core.h>
-#include <pthread.h>
 
 #include <algorithm>
+#include <thread>
 
 namespace hocket {
 namespace {
@@ -40,7 +40,7 @@ std::string kv_event_json(const KvEvent& event, int page_tokens) {
 }
 
 KvEventFeed::KvEventFeed(KvEventChannel& channel, int page_tokens)
-    : channel_(channel), page_tokens_(page_tokens), thread_([this] { run(); }) {}
+    : channel_(channel), page_tokens_(page_tokens), thread_({.name = "kv_events"}, [this] { run(); }) {}
 
 KvEventFeed::~KvEventFeed() {
   stop();
@@ -68,7 +68,6 @@ void KvEventFeed::stop() {
 }
 
 void KvEventFeed::run() {
-  pthread_setname_np(pthread_self(), "kv_events");
   size_t burst = 0;
   while (!stopping_) {
     const auto event = channel_.wait_pop(kIdleWait);

@@ -14,9 +14,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "base/thread.h"
 #include "policy/cache/kv_events.h"
 #include "server/wire/sse.h"
 
@@ -47,7 +47,7 @@ class KvEventFeed {
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;  // of listeners_
   std::vector<std::shared_ptr<HttpExchange>> listeners_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace hocket

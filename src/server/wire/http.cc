@@ -2,7 +2,6 @@
 
 #include "server/wire/http_core.h"
 
-#include <pthread.h>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -113,10 +112,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
   asio::co_spawn(first, accept_loop(core), asio::detached);
   for (size_t i = 0; i < core->lanes.size(); ++i) {
     HttpCore::Lane& lane = *core->lanes[i];
-    lane.thread = std::thread([&lane, name = fmt::format("{}{}", core->options.thread_name, i)] {
-      pthread_setname_np(pthread_self(), name.c_str());
-      lane.context.run();
-    });
+    lane.thread = Thread({.name = fmt::format("{}{}", core->options.thread_name, i)},
+                         [&lane] { lane.context.run(); });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(core)));
 }

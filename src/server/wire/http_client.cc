@@ -9,7 +9,6 @@
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
@@ -32,9 +31,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <unordered_map>
 
+#include "base/thread.h"
 #include "server/wire/http_exchange.h"
 
 namespace hocket {
@@ -142,7 +141,7 @@ struct HttpClient::State {
   int64_t body_bytes = 0;
   std::atomic<size_t> num_calls{0};
   std::atomic<uint64_t> num_connections{0};
-  std::thread thread;
+  Thread thread;
 };
 
 asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
@@ -310,10 +309,7 @@ HttpClient::HttpClient(Options options) : state_(std::make_unique<State>()) {
   s.options = std::move(options);
   s.work.emplace(s.context.get_executor());
   asio::post(s.context, [&s] { s.tick(); });
-  s.thread = std::thread([&s] {
-    pthread_setname_np(pthread_self(), s.options.thread_name.c_str());
-    s.context.run();
-  });
+  s.thread = Thread({.name = s.options.thread_name}, [&s] { s.context.run(); });
 }
 
 HttpClient::~HttpClient() {

@@ -15,10 +15,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <unordered_set>
 #include <vector>
 
+#include "base/thread.h"
 #include "server/wire/http.h"
 
 namespace hocket {
@@ -31,7 +31,7 @@ struct HttpCore {
     boost::asio::io_context context{1};
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
     std::unordered_set<HttpConnection*> connections;  // its own thread only
-    std::thread thread;
+    Thread thread;
   };
 
   HttpOptions options;

@@ -1,0 +1,106 @@
+#include "base/thread.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+#include "base/black_box.h"
+#include "base/check.h"
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kNameBytes = 15;
+constexpr size_t kSignalStackBytes = 64 << 10;
+// Wider than any frame, so that no overflow steps over it into the stack of another thread.
+constexpr size_t kGuardBytes = 1 << 20;
+
+struct Start {
+  Thread::Options options;
+  std::move_only_function<void()> body;
+};
+
+void on_edge(const Thread::Options& options, std::string_view what) {
+  if (options.on_exception) return options.on_exception(what);
+  const std::string words = fmt::format("thread {}: uncaught exception: {}", options.name, what);
+  log::error("{}", words);
+  black_box::last_words(words);
+  std::abort();
+}
+
+void* run(void* given) {
+  const std::unique_ptr<Start> start(static_cast<Start*>(given));
+  pthread_setname_np(pthread_self(), start->options.name.c_str());
+  const AlternateStack signal_stack;
+  try {
+    start->body();
+  } catch (const std::exception& e) {
+    on_edge(start->options, e.what());
+  } catch (...) {
+    on_edge(start->options, "of an unknown type");
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Thread::Thread(Options options, std::move_only_function<void()> body) {
+  options.name.resize(std::min(options.name.size(), kNameBytes));
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setguardsize(&attributes, kGuardBytes);
+  // glibc takes the guard out of the stack.
+  pthread_attr_setstacksize(&attributes, options.stack_bytes + kGuardBytes);
+  auto start = std::make_unique<Start>(std::move(options), std::move(body));
+  const int failure = pthread_create(&handle_, &attributes, run, start.get());
+  pthread_attr_destroy(&attributes);
+  if (failure != 0)
+    throw std::system_error(failure, std::generic_category(),
+                            fmt::format("thread {} cannot be started", start->options.name));
+  static_cast<void>(start.release());  // the thread's
+  joinable_ = true;
+}
+
+Thread::Thread(Thread&& other) noexcept
+    : handle_(other.handle_), joinable_(std::exchange(other.joinable_, false)) {}
+
+Thread& Thread::operator=(Thread&& other) noexcept {
+  if (this == &other) return *this;
+  if (joinable_) join();
+  handle_ = other.handle_;
+  joinable_ = std::exchange(other.joinable_, false);
+  return *this;
+}
+
+Thread::~Thread() {
+  if (joinable_) join();
+}
+
+void Thread::join() {
+  HOCKET_CHECK(joinable_);
+  pthread_join(handle_, nullptr);
+  joinable_ = false;
+}
+
+void Thread::detach() {
+  HOCKET_CHECK(joinable_);
+  pthread_detach(handle_);
+  joinable_ = false;
+}
+
+AlternateStack::AlternateStack()
+    : memory_(std::make_unique_for_overwrite<char[]>(kSignalStackBytes)) {
+  stack_t stack{};
+  stack.ss_sp = memory_.get();
+  stack.ss_size = kSignalStackBytes;
+  sigaltstack(&stack, &before_);
+}
+
+AlternateStack::~AlternateStack() {
+  sigaltstack(&before_, nullptr);
+}
+
+}  // namespace hocket

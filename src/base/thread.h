@@ -1,0 +1,65 @@
+// A thread with a name, a stack of known size and an edge for exceptions. Every thread of hocket is
+// one of these.
+//
+// It has an alternate signal stack, so that a stack overflow leaves a crash report
+// (base/black_box.h).
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace hocket {
+
+// Does not depend on `ulimit -s`.
+inline constexpr size_t kStackBytes = 8 << 20;
+
+class Thread {
+ public:
+  struct Options {
+    std::string name;  // as `top` and the crash report show it: 15 bytes, the rest is cut
+    size_t stack_bytes = kStackBytes;
+    // Called on the thread, which then ends, with the text of an exception that left `body`. Where
+    // it is empty, such an exception is a bug: it is logged and the process ends with SIGABRT.
+    std::function<void(std::string_view what)> on_exception = {};
+  };
+
+  Thread() = default;
+  // Throws std::system_error when the system refuses another thread, as std::thread does.
+  Thread(Options options, std::move_only_function<void()> body);
+  Thread(Thread&& other) noexcept;
+  Thread& operator=(Thread&& other) noexcept;
+  // Joins.
+  ~Thread();
+
+  bool joinable() const { return joinable_; }
+  void join();    // Pre: joinable.
+  void detach();  // Pre: joinable.
+  // Whether the caller is this thread.
+  bool is_current() const { return joinable_ && pthread_equal(handle_, pthread_self()) != 0; }
+
+ private:
+  pthread_t handle_{};
+  bool joinable_ = false;
+};
+
+// Where the calling thread handles signals while this lives, since its own stack may be full.
+// Thread: the one that made it ends it.
+class AlternateStack {
+ public:
+  AlternateStack();
+  ~AlternateStack();
+  AlternateStack(const AlternateStack&) = delete;
+  AlternateStack& operator=(const AlternateStack&) = delete;
+
+ private:
+  const std::unique_ptr<char[]> memory_;
+  stack_t before_{};
+};
+
+}  // namespace hocket

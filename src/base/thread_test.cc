@@ -1,0 +1,77 @@
+#include "base/thread.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+
+namespace hocket {
+namespace {
+
+std::string name_of_this_thread() {
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return name;
+}
+
+TEST(Thread, HasItsNameCutToWhatTheKernelKeeps) {
+  std::string name;
+  Thread({.name = "a name of 20 letters"}, [&] { name = name_of_this_thread(); }).join();
+  EXPECT_EQ(name, "a name of 20 le");
+}
+
+TEST(Thread, HasTheStackThatWasAskedFor) {
+  size_t bytes = 0;
+  Thread thread({.name = "deep", .stack_bytes = 64 << 20}, [&] {
+    pthread_attr_t attributes;
+    pthread_getattr_np(pthread_self(), &attributes);
+    void* stack = nullptr;
+    size_t guard = 0;
+    pthread_attr_getstack(&attributes, &stack, &bytes);
+    pthread_attr_getguardsize(&attributes, &guard);
+    pthread_attr_destroy(&attributes);
+    EXPECT_GE(guard, size_t{1} << 20);
+  });
+  thread.join();
+  EXPECT_GE(bytes, size_t{64} << 20);
+}
+
+TEST(Thread, AnExceptionReachesTheOwner) {
+  std::string told;
+  Thread({.name = "text0", .on_exception = [&](std::string_view what) { told = what; }}, [] {
+    throw std::runtime_error("no more paper");
+  }).join();
+  EXPECT_EQ(told, "no more paper");
+}
+
+TEST(ThreadDeathTest, AnExceptionWithoutAnOwnerEndsTheProcessWithWords) {
+  EXPECT_EXIT(Thread({.name = "text0"}, [] { throw std::bad_alloc(); }).join(),
+              testing::KilledBySignal(SIGABRT), "thread text0: uncaught exception: std::bad_alloc");
+}
+
+TEST(Thread, IsCurrentWithinItselfOnly) {
+  Thread thread;
+  EXPECT_FALSE(thread.joinable());
+  bool inside = false;
+  std::atomic<bool> is_set = false;
+  thread = Thread({.name = "one"}, [&] {
+    is_set.wait(false);
+    inside = thread.is_current();
+  });
+  EXPECT_FALSE(thread.is_current());
+  is_set = true;
+  is_set.notify_one();
+  thread.join();
+  EXPECT_TRUE(inside);
+  EXPECT_FALSE(thread.joinable());
+}
+
+TEST(Thread, IsJoinedWhereItsOwnerEnds) {
+  bool done = false;
+  { const Thread thread({.name = "one"}, [&] { done = true; }); }
+  EXPECT_TRUE(done);
+}
+
+}  // namespace
+}  // namespace hocket
