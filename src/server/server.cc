@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "server/access/gate.h"
+#include "server/access/request_memory.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
 #include "server/text_pool.h"
@@ -38,6 +39,12 @@ std::string key_of_ranks(const Server::Options& options) {
   const HttpSettings& http = options.settings.http;
   const std::string& any = http.api_key.empty() ? http.admin_api_key : http.api_key;
   return rank_key(options.cluster_token.empty() ? any : options.cluster_token);
+}
+
+RequestMemoryLimits memory_limits(const HttpSettings& settings) {
+  return {.request_bytes = int64_t{settings.request_memory_mib} << 20,
+          .principal_bytes = int64_t{settings.key_memory_mib} << 20,
+          .total_bytes = int64_t{settings.total_request_memory_mib} << 20};
 }
 
 std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyService& reply) {
@@ -79,6 +86,7 @@ struct Server::State {
   State(Options given, AnswerFormats chosen, std::unique_ptr<Observer> teller)
       : options(std::move(given)),
         formats(std::move(chosen)),
+        accounts(RequestAccounts::create(memory_limits(options.settings.http))),
         observer(std::move(teller)),
         generator(*options.generator),
         metrics(
@@ -130,6 +138,7 @@ struct Server::State {
 
   Options options;
   const AnswerFormats formats;
+  const std::shared_ptr<RequestAccounts> accounts;
   const std::unique_ptr<Observer> observer;  // outlives all stories of requests
   Generator& generator;
   Metrics metrics;
@@ -204,6 +213,7 @@ HttpOptions Server::State::http_options() const {
   out.host = settings.host;
   out.port = settings.port;
   out.num_threads = options.num_http_threads;
+  out.accounts = accounts;
   out.max_connections = settings.max_connections;
   out.max_body_bytes = settings.max_body_bytes;
   out.header_timeout = from_seconds(settings.header_timeout_s);

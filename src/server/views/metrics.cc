@@ -227,6 +227,14 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
               http.num_refused_total);
   out.counter("http_slow_clients_total", "Streams dropped because the client read too slowly",
               http.num_slow_total);
+  out.gauge("request_memory_bytes", "Memory that requests and their answers hold",
+            static_cast<double>(http.memory_bytes));
+  out.gauge("request_memory_most_bytes", "The most of it since the start",
+            static_cast<double>(http.most_memory_bytes));
+  out.gauge("request_memory_limit_bytes", "What all of them together may hold",
+            static_cast<double>(http.memory_limit_bytes));
+  out.counter("request_memory_refused_total", "What would have passed a limit of it",
+              http.num_memory_refused_total);
 }
 
 void add_observer(MetricSnapshot& out, const ObserverCounts& c) {

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -129,8 +130,18 @@ int HttpServer::port() const {
 }
 
 HttpCounts HttpServer::counts() const {
-  return {core_->num_connections, core_->num_active, core_->num_accepted, core_->num_refused,
-          core_->num_slow};
+  HttpCounts counts{.num_connections = core_->num_connections,
+                    .num_active = core_->num_active,
+                    .num_accepted_total = core_->num_accepted,
+                    .num_refused_total = core_->num_refused,
+                    .num_slow_total = core_->num_slow};
+  if (const auto& accounts = core_->options.accounts) {
+    counts.memory_bytes = accounts->held_bytes();
+    counts.most_memory_bytes = accounts->most_held_bytes();
+    counts.memory_limit_bytes = accounts->limits().total_bytes;
+    counts.num_memory_refused_total = accounts->num_refused();
+  }
+  return counts;
 }
 
 Result<void> HttpServer::reload_tls() {

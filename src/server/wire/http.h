@@ -24,6 +24,9 @@
 
 namespace hocket {
 
+class HeldBytes;
+class RequestAccounts;
+class RequestMemory;
 class RequestMeter;
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -36,8 +39,10 @@ struct HttpRequest {
   std::string body;
   std::string client;      // "127.0.0.1:41234"
   PrincipalPtr principal;  // whose key it carries; null only in requests that no server took
-  std::shared_ptr<RequestMeter> meter;  // told of the tokens; null: nobody counts
-  bool from_rank = false;               // it came through the port for ranks (the handler's word)
+  std::shared_ptr<RequestMeter> meter;    // told of the tokens; null: nobody counts
+  std::shared_ptr<RequestMemory> memory;  // what it and its answer hold; null: nobody counts
+  std::shared_ptr<HeldBytes> held_body;   // the body's part of that
+  bool from_rank = false;                 // it came through the port for ranks (the handler's word)
 
   // The first header of that name, in any case; empty when there is none.
   std::string_view header(std::string_view name) const;
@@ -58,14 +63,16 @@ class HttpExchange {
   HttpExchange(const HttpExchange&) = delete;
   HttpExchange& operator=(const HttpExchange&) = delete;
 
-  // False when the client has left.
+  // False when the client has left. Where requests hold all the memory that they may, the client is
+  // told that instead.
   bool respond(int status, std::string_view content_type, std::string_view body,
                const HttpHeaders& extra = {});
   // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
   // write() carries whole events. False when the client has left.
   bool start_stream(std::string_view content_type, const HttpHeaders& extra = {});
   // False when the client has left, or was too slow and has just been dropped: more than
-  // max_buffered_bytes waited for it.
+  // max_buffered_bytes and the largest write waited for it, or requests hold all the memory that
+  // they may.
   bool write(std::string_view bytes);
   bool finish();
 
@@ -99,12 +106,14 @@ struct HttpOptions {
   std::string thread_name = "http";  // http0, http1, ...
   // Asked of each head before its body is read, on an http thread. Null: everybody is let in.
   std::function<HttpAdmission(const HttpRequest&)> admit;
+  // Opened for each request that was let in, which then counts its body and its answer. Null: nobody
+  // counts.
+  std::shared_ptr<RequestAccounts> accounts;
   TlsFiles tls;
   int max_connections = 4096;
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 32 << 20;
-  int64_t max_total_body_bytes = 256 << 20;  // of all requests being read; beyond it they get 503
-  int64_t max_buffered_bytes = 1 << 20;      // of one stream
+  int64_t max_buffered_bytes = 1 << 20;                // of one stream
   Duration idle_timeout = std::chrono::seconds(75);    // between requests
   Duration header_timeout = std::chrono::seconds(10);  // of a whole head, from its first byte
   Duration body_timeout = std::chrono::seconds(60);    // of a whole body
@@ -120,6 +129,9 @@ struct HttpCounts {
   uint64_t num_accepted_total = 0;
   uint64_t num_refused_total = 0;  // over max_connections
   uint64_t num_slow_total = 0;     // streams dropped for their slowness
+  // Of HttpOptions::accounts.
+  int64_t memory_bytes = 0, most_memory_bytes = 0, memory_limit_bytes = 0;
+  uint64_t num_memory_refused_total = 0;
 };
 
 // Called on an http thread once a request is complete. It must not block: hand the work over.

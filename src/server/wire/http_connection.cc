@@ -103,7 +103,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   asio::awaitable<bool> serve_one();
   asio::awaitable<bool> wait_for_bytes();
   asio::awaitable<std::optional<Refusal>> read_head(Parser& parser, HttpRequest& request);
-  asio::awaitable<std::optional<Refusal>> read_body(Parser& parser);
+  asio::awaitable<std::optional<Refusal>> read_body(Parser& parser, HeldBytes& held);
   asio::awaitable<bool> answer(HttpRequest&& request, HttpFraming framing);
   asio::awaitable<bool> send_all(HttpExchange::State& exchange);
   asio::awaitable<bool> send(std::string_view bytes, HttpExchange::State* exchange);
@@ -229,29 +229,21 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read_head(Parser& parser
   co_return std::nullopt;
 }
 
-asio::awaitable<std::optional<Refusal>> HttpConnection::read_body(Parser& parser) {
+asio::awaitable<std::optional<Refusal>> HttpConnection::read_body(Parser& parser,
+                                                                  HeldBytes& held) {
   if (parser.is_done()) co_return std::nullopt;
   if (same_name(parser.get()[http::field::expect], "100-continue") && buffer_.size() == 0)
     co_await send("HTTP/1.1 100 Continue\r\n\r\n", nullptr);
 
-  struct Share {  // of the memory that all bodies may take
-    std::atomic<int64_t>& total;
-    int64_t bytes = 0;
-    ~Share() { total -= bytes; }
-  } share{core_->body_bytes};
   parser.eager(true);
   wire_->arm(core_->options.body_timeout);
   Code code;
   while (!parser.is_done() && !code) {
     const auto num_bytes =
         static_cast<int64_t>(co_await http::async_read_some(*wire_, buffer_, parser, into(code)));
-    share.bytes += num_bytes;
-    if ((core_->body_bytes += num_bytes) > core_->options.max_total_body_bytes) {
+    if (auto taken = held.grow(num_bytes); !taken) {
       wire_->disarm();
-      co_return refusal(error(ErrorCode::out_of_memory,
-                              "the bodies being received need more than {} bytes together",
-                              core_->options.max_total_body_bytes)
-                            .with_fix("send it again later"));
+      co_return refusal(std::move(taken).error());
     }
   }
   wire_->disarm();
@@ -273,7 +265,9 @@ asio::awaitable<bool> HttpConnection::serve_one() {
   framing.head_only = head.method() == http::verb::head;
   if (!refused && !gone_) {
     framing.keep_alive = head.keep_alive() && !core_->draining;
-    refused = co_await read_body(parser);
+    if (core_->options.accounts) request.memory = core_->options.accounts->open(request.principal);
+    request.held_body = std::make_shared<HeldBytes>(request.memory);
+    refused = co_await read_body(parser, *request.held_body);
   }
   if (refused) {
     refused->form = error_form_of(request.path);
@@ -299,6 +293,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   exchange->framing = framing;
   exchange->error_form = error_form_of(request.path);
   exchange->meter = std::move(admission_.meter);
+  exchange->held = HeldBytes(request.memory);
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the lane's thread may hold the connection, so that it dies there.
   exchange->wake = [core = core_, &lane = lane_, weak = weak_from_this()] {
@@ -321,6 +316,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
     cut();
   }
   co_await end_watch();
+  if (batch_.capacity() > kUncountedBytes) batch_ = {};
   --core_->num_active;
   core_->count_status(whole ? exchange->status : exchange->cut ? 500 : 499);
   if (!whole || gone_ || core_->draining) co_return false;

@@ -41,7 +41,7 @@ struct HttpCore {
   std::shared_ptr<boost::asio::ssl::context> tls;  // null: none; under the mutex
   int port = 0;
   std::atomic<bool> draining{false}, closed{false};
-  std::atomic<int64_t> body_bytes{0}, num_connections{0}, num_active{0};
+  std::atomic<int64_t> num_connections{0}, num_active{0};
   std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_slow{0};
   std::mutex mutex;
   std::condition_variable fewer;  // connections

@@ -99,14 +99,23 @@ HttpExchange::State::Next HttpExchange::State::take(std::string& batch) {
   if (slow || cut) return Next::cut;
   if (out.empty()) return complete ? Next::done : Next::wait;
   batch.clear();
+  if (batch.capacity() > kUncountedBytes) batch = {};
   std::swap(batch, out);
-  unsent = batch.size();
+  taken = unsent = batch.size();
   return Next::send;
+}
+
+Result<void> HttpExchange::State::hold(size_t more) {
+  const size_t waiting = taken + out.size() + more;
+  return held.resize(waiting > kUncountedBytes ? static_cast<int64_t>(waiting) : 0);
 }
 
 void HttpExchange::State::sent(size_t num_bytes) {
   std::lock_guard lock(mutex);
   unsent -= num_bytes;
+  if (unsent > 0) return;
+  taken = 0;
+  (void)hold(0);  // less than before, which always fits
 }
 
 bool HttpExchange::State::is_cut() {
@@ -135,6 +144,8 @@ void HttpExchange::State::leave() {
     closed = true;
     call.swap(left);
     end_meter();
+    out = {};
+    held.release();
     if (complete) return;
   }
   if (call) call();
@@ -166,6 +177,12 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
     std::lock_guard lock(state_->mutex);
     HOCKET_CHECK(state_->status == 0);
     if (state_->closed) return false;
+    if (const auto counted = state_->hold(answer.size()); !counted) {
+      const Error& why = counted.error();
+      status = http_status(why.code);
+      answer = http_answer(state_->framing, status, "application/json",
+                           error_body(why, state_->error_form), error_headers(why.code));
+    }
     state_->status = status;
     state_->out = std::move(answer);
     state_->complete = true;
@@ -202,7 +219,10 @@ bool HttpExchange::write(std::string_view bytes) {
     if (state_->closed) return false;
     HOCKET_CHECK(state_->streaming);
     if (bytes.empty() || state_->framing.head_only) return true;
-    if (state_->out.size() + state_->unsent + bytes.size() > state_->max_buffered_bytes) {
+    // One large write is not a slow client, nor are the small ones behind it.
+    state_->largest = std::max(state_->largest, bytes.size());
+    if (state_->out.size() + state_->unsent > state_->max_buffered_bytes + state_->largest ||
+        !state_->hold(bytes.size())) {
       slow = state_->slow = state_->closed = true;
     } else {
       if (!state_->framing.http_1_0)

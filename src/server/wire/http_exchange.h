@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/access/request_memory.h"
 #include "server/wire/http.h"
 
 namespace hocket {
@@ -26,6 +27,10 @@ void append_header(std::string& out, std::string_view name, std::string_view val
 std::string http_answer(const HttpFraming& framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra);
 
+// So much of an answer may wait uncounted, that probes and errors are told however much requests
+// hold; what connections keep for the next answer is not larger either.
+inline constexpr size_t kUncountedBytes = 16 << 10;
+
 //   holders (any thread)  -> out -> connection (its http thread) -> socket
 // Lock order: the mutex is a leaf; wake() and left() are called without it.
 struct HttpExchange::State {
@@ -38,9 +43,14 @@ struct HttpExchange::State {
   std::mutex mutex;
   // Nothing more will be answered.   mutex is held.
   void end_meter();
+  // Counts what waits and `more`. Errors: those of RequestMemory::take.   mutex is held.
+  Result<void> hold(size_t more);
 
+  HeldBytes held;          // of what waits, where it is more than kUncountedBytes
   std::string out;         // not yet taken by the connection
-  size_t unsent = 0;       // taken, not yet sent
+  size_t taken = 0;        // by the connection; 0 when all of it is sent
+  size_t unsent = 0;       // of that
+  size_t largest = 0;      // of the writes so far
   int status = 0;          // 0: nothing answered yet
   bool streaming = false;  // between start_stream() and finish()
   bool events = false;     // text/event-stream

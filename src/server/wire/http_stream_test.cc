@@ -108,6 +108,22 @@ TEST_F(HttpStreamTest, DropsAClientThatDoesNotReadItsStream) {
   EXPECT_TRUE(c.sees_end(2s));
 }
 
+// Nor are the small ones that follow it.
+TEST_F(HttpStreamTest, ALargeEventIsNotASlowClient) {
+  start();
+  TestClient c = client();
+  c.send(get("/hold"));
+  SseWriter events(take());
+  const std::string large(3 << 20, 'x');
+  EXPECT_TRUE(events.data(large));
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(events.data("a token"));
+  EXPECT_TRUE(events.done());
+  const auto seen = SseReader().feed(c.receive().body);
+  ASSERT_EQ(seen.size(), 102u);
+  EXPECT_EQ(seen[0], large);
+  EXPECT_EQ(server_->counts().num_slow_total, 0u);
+}
+
 TEST_F(HttpStreamTest, DropsAClientThatTakesNoByteOfAWholeAnswer) {
   start({.write_timeout = 100ms});
   TestClient c = client(4096);
