@@ -1,14 +1,18 @@
 #include "base/log.h"
 
 #include <fmt/chrono.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <cmath>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/json_text.h"
+#include "base/log_queue.h"
 
 namespace hocket::log {
 namespace {
@@ -109,14 +113,39 @@ void append_value(std::string& line, const Field::Value& value, Format format) {
   }
 }
 
+// Lines to the queue; the lock is only held while one is formatted.
+class QueueSink final : public spdlog::sinks::sink {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    {
+      const std::lock_guard lock(mutex_);
+      formatter_->format(message, line);
+    }
+    queue().put({line.data(), line.size()});
+  }
+  void flush() override {}
+  void set_pattern(const std::string& text) override {
+    set_formatter(std::make_unique<spdlog::pattern_formatter>(text));
+  }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+    const std::lock_guard lock(mutex_);
+    formatter_ = std::move(formatter);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<spdlog::formatter> formatter_;
+};
+
+// Never destroyed, as the queue.
 spdlog::logger& logger() {
-  static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = spdlog::stderr_logger_mt("hocket");
+  static spdlog::logger& instance = [] -> spdlog::logger& {
+    auto* made = new spdlog::logger("hocket", std::make_shared<QueueSink>());
     made->set_pattern(pattern(""));
-    made->flush_on(spdlog::level::info);
-    return made;
+    return *made;
   }();
-  return *instance;
+  return instance;
 }
 
 }  // namespace
@@ -168,6 +197,22 @@ void write(Level level, std::string_view line) {
   append_json_string(text, line);
   text += '}';
   logger().log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+Writer::Writer(Duration last_wait) : last_wait_(last_wait) {
+  queue().start();
+}
+
+Writer::~Writer() {
+  queue().stop(last_wait_);
+}
+
+int64_t num_lost() {
+  return queue().num_lost();
+}
+
+bool flush(Duration patience) {
+  return queue().flush(patience);
 }
 
 void record(Level level, std::string_view event, std::span<const Field> fields) {

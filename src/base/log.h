@@ -15,6 +15,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace hocket::log {
@@ -33,6 +34,30 @@ void set_format(Format format);
 void set_origin(std::string_view name);
 bool enabled(Level level);
 void write(Level level, std::string_view line);  // Thread: any.
+
+inline constexpr Duration kLastWait = std::chrono::seconds(1);
+
+// While it lives, a thread of its own writes the lines, so that nobody who logs waits for the
+// reader of stderr: lines that find kQueueBytes full (base/log_queue.h) are lost and counted.
+// Before and afterwards, who logs writes. Its end waits for the last lines, at most `last_wait`;
+// where they do not leave in this time, later lines are lost too.
+class Writer {
+ public:
+  explicit Writer(Duration last_wait = kLastWait);
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+ private:
+  const Duration last_wait_;
+};
+
+// Lines that stderr did not take, since the process began.   Thread: any.
+int64_t num_lost();
+// Waits for the lines that are not written yet. False where `patience` was too short.
+bool flush(Duration patience = kLastWait);
+// Writes `text` as it is, unless stderr has no room for it now. Async-signal-safe.
+void write_now(std::string_view text);
 
 // What a record knows of its event.
 struct Field {

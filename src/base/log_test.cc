@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
 #include <functional>
 
 namespace hocket {
@@ -107,6 +112,109 @@ TEST(Log, ARecordInJsonHasItsFieldsAsMembers) {
 TEST(Log, WhatIsNoUtf8IsReplaced) {
   EXPECT_THAT(as_json([] { log::info("{}", "\xC3\x28 \xE4\xBD\xA0 \xED\xA0\x80 \xF0\x9F"); }),
               HasSubstr("\"\\ufffd( 你 \\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\"}"));
+}
+
+// Stderr is a pipe while it lives. Broken pipes are ignored from then on, as main() does.
+class StderrPipe {
+ public:
+  StderrPipe() : before_(dup(STDERR_FILENO)) {
+    std::signal(SIGPIPE, SIG_IGN);
+    EXPECT_EQ(pipe2(ends_.data(), O_CLOEXEC), 0);
+    dup2(ends_[1], STDERR_FILENO);
+    close(ends_[1]);
+  }
+  ~StderrPipe() {
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+    if (ends_[0] >= 0) close(ends_[0]);
+  }
+  void stop_reading() { close(std::exchange(ends_[0], -1)); }
+  // What arrives until `end` does.
+  std::string read_to(std::string_view end) const {
+    std::string text;
+    char piece[4096];
+    for (ssize_t n = 1; n > 0 && !text.contains(end);) {
+      n = read(ends_[0], piece, sizeof piece);
+      text.append(piece, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    }
+    return text;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+  const int before_;
+};
+
+int64_t count(std::string_view text, std::string_view word) {
+  int64_t found = 0;
+  for (size_t at = 0; (at = text.find(word, at)) != text.npos; at += word.size()) ++found;
+  return found;
+}
+
+TEST(LogWriter, WritesAllLinesInTheirOrder) {
+  std::string expected;
+  const std::string text = captured([&] {
+    const log::Writer writer;
+    for (int i = 0; i < 1000; ++i) {
+      log::info("line {}", i);
+      expected += fmt::format("I line {}\n", i);
+    }
+  });
+  std::string got;
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    got += text.substr(text.find("] ", at) + 2, text.find('\n', at) - text.find("] ", at) - 1);
+  EXPECT_EQ(got, expected);
+}
+
+// More than a pipe and the queue hold, while nobody reads: who logs goes on.
+TEST(LogWriter, APausedReaderStopsNobodyAndLearnsHowMuchHeMissed) {
+  constexpr int64_t kLines = 40'000;
+  const int64_t before = log::num_lost();
+  const StderrPipe pipe;
+  const log::Writer writer;
+  for (int64_t i = 0; i < kLines; ++i) log::info("Decode batch, {:40}", i);
+  const int64_t lost = log::num_lost() - before;
+  EXPECT_GT(lost, 0);
+  const std::string text = pipe.read_to("lines are lost");
+  EXPECT_TRUE(text.contains(fmt::format("log: {} lines are lost", lost)));
+  EXPECT_EQ(count(text, "Decode batch"), kLines - lost);
+}
+
+TEST(LogWriter, ItsEndWaitsForAPausedReaderAsLongAsItWasToldTo) {
+  const StderrPipe pipe;
+  {
+    const log::Writer writer(std::chrono::milliseconds(20));
+    for (int i = 0; i < 10'000; ++i) log::info("Decode batch, {:40}", i);
+    EXPECT_FALSE(log::flush(std::chrono::milliseconds(1)));
+    log::write_now("no room\n");
+  }
+  const int64_t lost = log::num_lost();
+  log::info("nobody waits for this one either");
+  EXPECT_EQ(log::num_lost(), lost + 1);
+}
+
+TEST(LogWriter, AReaderWhoLeftEndsNothing) {
+  const int64_t lost = log::num_lost();
+  StderrPipe pipe;
+  pipe.stop_reading();
+  {
+    const log::Writer writer;
+    for (int i = 0; i < 100; ++i) log::info("line {}", i);
+  }
+  log::info("one more");
+  log::write_now("and one that is not counted\n");
+  EXPECT_EQ(log::num_lost() - lost, 101);
+}
+
+TEST(LogWriter, AFullDeviceEndsNothing) {
+  const int64_t lost = log::num_lost();
+  const int before = dup(STDERR_FILENO), full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  dup2(full, STDERR_FILENO);
+  log::info("one");
+  dup2(before, STDERR_FILENO);
+  EXPECT_EQ(log::num_lost() - lost, 1);
+  close(full);
+  close(before);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ void on_edge(const Thread::Options& options, std::string_view what) {
   if (options.on_exception) return options.on_exception(what);
   const std::string words = fmt::format("thread {}: uncaught exception: {}", options.name, what);
   log::error("{}", words);
+  log::flush();
   black_box::last_words(words);
   std::abort();
 }

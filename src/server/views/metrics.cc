@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/log.h"
 #include "server/views/grammar_metrics.h"
 #include "server/views/metric_snapshot.h"
 #include "server/views/overlap_view.h"
@@ -246,6 +247,8 @@ void add_observer(MetricSnapshot& out, const ObserverCounts& c) {
   out.counter("dumped_requests_total", dumped, c.requests_not_dumped, {"outcome", "lost"});
   out.counter("observer_notes_lost_total",
               "Notes on requests for which log, dump and traces had no room", c.notes_lost);
+  out.counter("log_lines_lost_total", "Lines of the log that stderr did not take",
+              static_cast<uint64_t>(log::num_lost()));
 }
 
 }  // namespace

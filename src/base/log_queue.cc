@@ -1,0 +1,143 @@
+#include "base/log_queue.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <utility>
+
+#include "base/log.h"
+
+namespace hocket::log {
+namespace {
+
+// Of one write(2): a pipe takes so many bytes whole, so that lines of several processes do not mix.
+constexpr size_t kPieceBytes = PIPE_BUF;
+
+int64_t lines_in(std::string_view text) {
+  return std::ranges::count(text, '\n');
+}
+
+}  // namespace
+
+Queue& queue() {
+  static Queue& instance = *new Queue;
+  return instance;
+}
+
+void Queue::put(std::string_view line) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (mode_ != Mode::direct) {
+      if (mode_ == Mode::abandoned || line.size() > kQueueBytes - num_bytes_) {
+        ++num_lost_;
+        return;
+      }
+      for (const char c : line) ring_[(first_ + num_bytes_++) % kQueueBytes] = c;
+      arrived_.notify_one();
+      return;
+    }
+  }
+  num_lost_ += lines_in(write_out(line));
+}
+
+void Queue::start() {
+  const std::lock_guard lock(mutex_);
+  if (mode_ == Mode::queued) return;
+  mode_ = Mode::queued;
+  thread_ = Thread({.name = "log"}, [this, turn = ++turn_] { run(turn); });
+}
+
+void Queue::stop(Duration patience) {
+  std::unique_lock lock(mutex_);
+  if (mode_ != Mode::queued) return;
+  const bool all = wait_written(lock, patience);
+  mode_ = all ? Mode::direct : Mode::abandoned;
+  ++turn_;
+  for (; num_bytes_ > 0; --num_bytes_)
+    num_lost_ += ring_[std::exchange(first_, (first_ + 1) % kQueueBytes)] == '\n' ? 1 : 0;
+  num_lost_ += std::exchange(num_writing_, 0);
+  arrived_.notify_one();
+  lock.unlock();
+  if (all)
+    thread_.join();
+  else
+    thread_.detach();
+}
+
+bool Queue::flush(Duration patience) {
+  std::unique_lock lock(mutex_);
+  return mode_ != Mode::queued || wait_written(lock, patience);
+}
+
+bool Queue::wait_written(std::unique_lock<std::mutex>& lock, Duration patience) {
+  return written_.wait_for(lock, patience, [this] { return num_bytes_ == 0 && num_writing_ == 0; });
+}
+
+// The oldest whole lines, or the beginning of one that is longer than a piece.
+std::string_view Queue::take(std::span<char> piece) {
+  size_t count = std::min(num_bytes_, piece.size());
+  for (size_t i = 0; i < count; ++i) piece[i] = ring_[(first_ + i) % kQueueBytes];
+  const std::string_view bytes(piece.data(), count);
+  if (const size_t end = bytes.rfind('\n'); end != bytes.npos) count = end + 1;
+  first_ = (first_ + count) % kQueueBytes;
+  num_bytes_ -= count;
+  return bytes.substr(0, count);
+}
+
+void Queue::run(int turn) {
+  std::array<char, kPieceBytes> piece;
+  int64_t num_told = num_lost_;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    arrived_.wait(lock, [&] { return turn != turn_ || num_bytes_ > 0; });
+    if (turn != turn_) return;
+    const std::string_view lines = take(piece);
+    num_writing_ = std::max<int64_t>(1, lines_in(lines));
+    lock.unlock();
+    const std::string_view rest = write_out(lines);
+    lock.lock();
+    if (turn != turn_) return;
+    num_lost_ += lines_in(rest);
+    // Told where lines arrive and have room: else this one would be lost as well.
+    if (const int64_t lost = num_lost_ - num_told;
+        rest.empty() && lost > 0 && num_bytes_ <= kQueueBytes / 2) {
+      num_told += lost;
+      lock.unlock();
+      warning("log: {} lines are lost: stderr took them too slowly", lost);
+      lock.lock();
+      if (turn != turn_) return;
+    }
+    num_writing_ = 0;
+    if (num_bytes_ == 0) written_.notify_all();
+  }
+}
+
+// What stderr did not take since it failed.
+std::string_view Queue::write_out(std::string_view lines) {
+  while (!lines.empty()) {
+    const ssize_t count = ::write(STDERR_FILENO, lines.data(), lines.size());
+    if (count >= 0) {
+      lines.remove_prefix(static_cast<size_t>(count));
+    } else if (errno == EAGAIN) {
+      pollfd wait{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+      poll(&wait, 1, -1);
+    } else if (errno != EINTR) {
+      break;
+    }
+  }
+  return lines;
+}
+
+void write_now(std::string_view text) {
+  const int before = errno;  // of the code that a signal interrupted
+  pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0)
+    static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+  errno = before;
+}
+
+}  // namespace hocket::log

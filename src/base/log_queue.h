@@ -1,0 +1,58 @@
+// The way of finished lines to stderr. Inside of log.h.
+//
+//   put() -> write(2)                       nothing runs yet, or no more
+//   put() -> ring ... thread `log` -> write(2)   from start() to stop()
+//
+// The ring takes what it has room for; other lines are lost and counted. Its lock is never held
+// during write(2), so a reader of stderr who pauses stops the thread `log` and nobody else.
+// Thread: any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+namespace hocket::log {
+
+inline constexpr size_t kQueueBytes = 1 << 20;
+
+class Queue {
+ public:
+  void put(std::string_view line);
+  void start();
+  // Ends the thread once all is written. After `patience` the thread is left alone, and every line
+  // from then on is lost.
+  void stop(Duration patience);
+  // False: some lines are not written yet.
+  bool flush(Duration patience);
+  int64_t num_lost() const { return num_lost_; }
+
+ private:
+  enum class Mode : uint8_t { direct, queued, abandoned };
+  void run(int turn);
+  std::string_view take(std::span<char> piece);
+  bool wait_written(std::unique_lock<std::mutex>& lock, Duration patience);
+  static std::string_view write_out(std::string_view lines);
+
+  std::mutex mutex_;  // of all but num_lost_
+  std::condition_variable arrived_, written_;
+  Mode mode_ = Mode::direct;
+  int turn_ = 0;  // counts start() and stop(): a thread of an earlier one ends
+  const std::unique_ptr<char[]> ring_ = std::make_unique_for_overwrite<char[]>(kQueueBytes);
+  size_t first_ = 0, num_bytes_ = 0;
+  int64_t num_writing_ = 0;  // lines that the thread has taken
+  Thread thread_;
+  std::atomic<int64_t> num_lost_{0};
+};
+
+// Never destroyed, since a thread may log while the process ends.
+Queue& queue();
+
+}  // namespace hocket::log
