@@ -41,6 +41,8 @@ class ClusterProcess {
   Result<void> watch();
   // To the ranks that this process started.
   void forward_signal(int number);
+  // The time that these may take to end; then they are killed.
+  Duration patience() const { return others_ ? patience_ : Duration{}; }
 
  private:
   ClusterProcess(const LaunchPlan& plan, Arguments arguments)

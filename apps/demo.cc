@@ -141,7 +141,8 @@ Result<int> run_demo(const Arguments& arguments) {
   HOCKET_TRY_VOID(choose_model(settings));
   HOCKET_TRY(settings.http.port, choose_port(settings.http.host, port));
   settings.parallel.ep_size = inspect_machine().num_cores >= 2 ? 2 : 1;
-  const SignalGuard signals;
+  SignalListener signals;
+  const log::Writer log_writer;
   const TimePoint start = RealClock().now();
   HOCKET_TRY(RunningServer running, start_server(settings));
   const double ready_seconds = to_seconds(RealClock().now() - start);
@@ -170,7 +171,9 @@ Result<int> run_demo(const Arguments& arguments) {
   if (once) return running.server->drain(from_seconds(settings.http.shutdown_timeout_s)) ? 0 : 1;
   fmt::print("Serving until Ctrl-C.\n");
   std::fflush(stdout);
-  return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s);
+  const double patience = settings.http.shutdown_timeout_s;
+  signals.hand_over({.end = from_seconds(patience) + kEndMargin});
+  return serve_until_signal(*running.server, signals, patience);
 }
 
 }  // namespace

@@ -2,7 +2,12 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <new>
+#include <system_error>
 
 #include "apps/commands.h"
 #include "base/nearest.h"
@@ -61,12 +66,39 @@ std::span<const Command> commands() {
 
 int report(const Error& e) {
   std::fflush(stdout);
-  fmt::print(stderr, "{}\n", describe(e));
+  std::fputs((describe(e) + "\n").c_str(), stderr);  // throws nothing where nobody reads
   return exit_status(e.code);
 }
 
+namespace {
+
+// A reader who went away has all he wanted.
+int cannot_print(int why) {
+  if (why == EPIPE) return 1;
+  return report(error(ErrorCode::io, "the output cannot be written: {}", std::strerror(why)));
+}
+
+// What no room has caught ends the program with a sentence.
+int dispatch_or_say_why(const Arguments& arguments) {
+  try {
+    const int status = dispatch(arguments);
+    return std::fflush(stdout) == 0 ? status : cannot_print(errno);
+  } catch (const std::bad_alloc&) {
+    return report(error(ErrorCode::out_of_memory, "the memory of this process is used up")
+                      .with_fix("more memory, or arguments and files that ask for less"));
+  } catch (const std::system_error& e) {
+    if (std::ferror(stdout) != 0) return cannot_print(e.code().value());
+    return report(error(ErrorCode::internal, "{}", e.what()));
+  } catch (const std::exception& e) {
+    return report(error(ErrorCode::internal, "{}", e.what()));
+  }
+}
+
+}  // namespace
 }  // namespace hocket
 
 int main(int argc, char** argv) {
-  return hocket::dispatch(hocket::Arguments(argv + 1, argv + argc));
+  // Who reads the output or the log may go: then writing fails, and the process goes on.
+  std::signal(SIGPIPE, SIG_IGN);
+  return hocket::dispatch_or_say_why(hocket::Arguments(argv + 1, argv + argc));
 }

@@ -118,6 +118,15 @@ class Readiness {
   std::optional<bool> ready_;  // as told last
 };
 
+// A rank of a cluster goes on for the others after its own drain (Rank::Parts::farewell).
+SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProcess* cluster) {
+  const Duration drain = from_seconds(http.shutdown_timeout_s);
+  const Duration others = cluster == nullptr ? Duration{} : drain + cluster->patience();
+  const Duration silence = from_seconds(http.watchdog_timeout_s);
+  return {.end = drain + others + kEndMargin,
+          .silence = silence > Duration{} ? silence + kEndMargin : Duration{}};
+}
+
 Result<int> serve_model(const Arguments& arguments) {
   ServerSettings settings;
   settings.parallel.ep_size = 0;  // not given
@@ -134,15 +143,14 @@ Result<int> serve_model(const Arguments& arguments) {
   HOCKET_TRY(const LaunchPlan plan, choose_ranks(settings.parallel));
   HOCKET_TRY_VOID(choose_model(settings));
   HOCKET_TRY_VOID(open_black_box(settings, plan));
-  const SignalGuard signals;
-  std::optional<ExitOnSignal> starting;
-  starting.emplace(signals, 0, "ending before anything was served");
+  SignalListener signals;
+  const log::Writer log_writer;
   std::unique_ptr<ClusterProcess> cluster;  // null: all ranks are in this process
   if (plan.num_ranks > 1 && !plan.in_process) {
     HOCKET_TRY(cluster, ClusterProcess::create(plan, settings, arguments));
   }
   // From then on a signal waits for who heeds the requests, serve_until_signal.
-  const auto loaded = [&starting] { starting.reset(); };
+  const auto loaded = [&] { signals.hand_over(limits_of_end(settings.http, cluster.get())); };
   HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get(), loaded));
   tell_start(running.model->engine->info(), settings, plan.rank);
   const char* scheme = settings.http.ssl_certfile.empty() ? "http" : "https";
@@ -158,7 +166,9 @@ Result<int> serve_model(const Arguments& arguments) {
     if (cluster) cluster->forward_signal(number);
   };
   return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s,
-                            {.poll = poll, .on_signal = on_signal});
+                            {.poll = poll,
+                             .on_signal = on_signal,
+                             .others = cluster ? cluster->patience() : Duration{}});
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 #include "apps/until_signal.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
-#include <utility>
 
 #include "base/black_box.h"
 #include "base/log.h"
@@ -12,11 +11,8 @@
 namespace hocket {
 namespace {
 
-constexpr double kPollSeconds = 0.25;
+constexpr Duration kPoll = std::chrono::milliseconds(250);
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for requests to end with the error
-// A supervisor that signals all processes of a job reaches a rank twice: directly, and by the rank
-// that started it.
-constexpr Duration kSameSignal = std::chrono::seconds(1);
 
 void reload(Server& server) {
   if (const Result<void> done = server.reload(); !done)
@@ -32,63 +28,42 @@ bool hung_up(bool had_terminal) {
 
 }  // namespace
 
-SignalGuard::SignalGuard() {
-  sigemptyset(&set_);
-  sigaddset(&set_, SIGTERM);
-  sigaddset(&set_, SIGINT);
-  sigaddset(&set_, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-}
-
-int SignalGuard::wait(double seconds) const {
-  const auto whole = static_cast<time_t>(seconds);
-  const timespec timeout = {whole, static_cast<long>((seconds - static_cast<double>(whole)) * 1e9)};
-  const int signal = sigtimedwait(&set_, nullptr, &timeout);
-  return signal > 0 ? signal : 0;
-}
-
-ExitOnSignal::ExitOnSignal(const SignalGuard& signals, int status, std::string why, Duration deaf)
-    : thread_([&signals, status, why = std::move(why),
-               from = RealClock().now() + deaf](const std::stop_token& stop) {
-        while (!stop.stop_requested())
-          if (const int signal = signals.wait(0.1);
-              signal != 0 && signal != SIGHUP && RealClock().now() >= from) {
-            log::warning("signal {}: {}", signal, why);
-            std::_Exit(status);
-          }
-      }) {}
-
-int serve_until_signal(Server& server, const SignalGuard& signals, double shutdown_seconds,
+int serve_until_signal(Server& server, SignalListener& signals, double shutdown_seconds,
                        const Meanwhile& meanwhile) {
   int signal = 0;
   const bool had_terminal = isatty(STDIN_FILENO) != 0;
-  while ((signal = signals.wait(kPollSeconds)) == 0 ||
+  while ((signal = signals.wait(kPoll)) == 0 ||
          (signal == SIGHUP && !hung_up(had_terminal))) {
     if (signal == SIGHUP) {
       reload(server);
       if (meanwhile.on_signal) meanwhile.on_signal(signal);
     }
     if (const Result<void> alive = server.watchdog(); !alive) {
+      const int status = exit_status(alive.error().code);
+      signals.end_within(kEndMargin, status);  // should the disk of the black box hang as well
       log::error("{}", describe(alive.error()));
       if (black_box::write(alive.error().message))
         log::error("what came before is in {}: hocket crash reads it", black_box::path());
-      std::_Exit(exit_status(alive.error().code));
+      log::flush();
+      std::_Exit(status);
     }
     if (!meanwhile.poll) continue;
     if (const Result<void> good = meanwhile.poll(); !good) {
+      const int status = exit_status(good.error().code);
+      signals.end_within(kLastWords + meanwhile.others + kEndMargin, status);
       log::error("{}", describe(good.error()));
       server.drain(kLastWords);
-      return exit_status(good.error().code);
+      return status;
     }
   }
   log::info("signal {}: draining, up to {:.0f} s; a second one exits at once", signal,
             shutdown_seconds);
   if (meanwhile.on_signal) meanwhile.on_signal(signal);
-  const ExitOnSignal second(signals, 1, "the second: exiting without waiting for requests",
-                            kSameSignal);
   const bool complete = server.drain(from_seconds(shutdown_seconds));
   log::info("stopped: {}", complete ? "every request was answered" : "some requests were aborted");
-  return complete ? 0 : 1;
+  const int status = complete ? 0 : 1;
+  signals.end_within(meanwhile.others + kEndMargin, status);
+  return status;
 }
 
 }  // namespace hocket

@@ -41,6 +41,7 @@ struct Pipe {
   dup2(nothing, STDIN_FILENO);
   dup2(out.write_end, STDOUT_FILENO);
   dup2(err.write_end, STDERR_FILENO);
+  std::signal(SIGPIPE, SIG_DFL);  // as programs expect it; ours ignores it
   execvp(arguments[0], arguments.data());
   _exit(kNotStarted);
 }

@@ -1,6 +1,7 @@
 // Time as a value that can be injected: real in the server, set by hand in tests and simulation.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -18,8 +19,12 @@ constexpr double to_ms(Duration d) {
 constexpr double to_us(Duration d) {
   return to_seconds(d) * 1e6;
 }
+// Some of them can be added to each other and to a TimePoint.
+inline constexpr double kMostSeconds = 1e9;  // 31 years
+// Of what is longer, that; of what is no number, zero.
 inline Duration from_seconds(double s) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s));
+  const double within = s != s ? 0 : std::clamp(s, -kMostSeconds, kMostSeconds);
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within));
 }
 
 // Thread: any.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace hocket {
 namespace {
 
@@ -30,6 +32,16 @@ TEST(Clock, RealTimeNeverGoesBack) {
 
 TEST(Clock, SecondsGoBothWays) {
   EXPECT_EQ(from_seconds(0.25), 250ms);
+}
+
+TEST(Clock, SecondsBeyondAllMeasureAreVeryMany) {
+  const Duration most = std::chrono::seconds(1'000'000'000);
+  for (const double s : {1e10, 1e308, std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(from_seconds(s), most);
+    EXPECT_EQ(from_seconds(-s), -most);
+    EXPECT_GT(RealClock().now() + 4 * from_seconds(s), RealClock().now());
+  }
+  EXPECT_EQ(from_seconds(std::numeric_limits<double>::quiet_NaN()), 0ms);
 }
 
 }  // namespace
