@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "core/request_bounds.h"
 #include "server/anthropic/messages_request.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
@@ -37,11 +38,8 @@ void check_error(const Error& e) {
 }
 
 void check_sampling(const SamplingParams& s) {
-  HOCKET_CHECK((s.temperature >= 0 && s.temperature <= 2));
-  HOCKET_CHECK((s.top_p > 0 && s.top_p <= 1));
-  HOCKET_CHECK((s.min_p >= 0 && s.min_p <= 1));
+  for (const auto& [field, range, value] : kSamplingNumbers) HOCKET_CHECK(range.holds(s.*value));
   HOCKET_CHECK(s.top_k >= 0);
-  HOCKET_CHECK(s.repetition_penalty > 0);
   HOCKET_CHECK(s.num_top_logprobs <= kMaxTopLogprobs);
   HOCKET_CHECK(std::ranges::is_sorted(s.logit_bias));
   for (const TokenId id : s.stop_ids) HOCKET_CHECK((value(id) >= 0 && value(id) < 2048));

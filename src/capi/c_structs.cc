@@ -19,8 +19,10 @@ Result<void> read_lists(const hocket_request& r, TextRequest& out) {
     HOCKET_TRY_VOID(need(r.stop_texts[i], "stop_texts[]"));
     out.sampling.stop.emplace_back(r.stop_texts[i]);
   }
+  std::vector<LogitBias::Entry> biases;
   for (size_t i = 0; i < r.bias_count; ++i)
-    out.sampling.logit_bias.emplace_back(TokenId{r.bias_tokens[i]}, r.bias[i]);
+    biases.emplace_back(TokenId{r.bias_tokens[i]}, r.bias[i]);
+  out.sampling.logit_bias = LogitBias(std::move(biases));
   return {};
 }
 

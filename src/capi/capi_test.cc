@@ -204,6 +204,7 @@ TEST_F(Capi, WhatCannotBeIsRefusedWithASentence) {
   constexpr int kInvalid = HOCKET_ERROR_INVALID_REQUEST;
   refused([](R& r) { r.temperature = std::nan(""); }, kInvalid, "temperature is nan");
   refused([](R& r) { r.top_p = 0; }, kInvalid, "top_p");
+  refused([](R& r) { r.repetition_penalty = 1e-45; }, kInvalid, "between 0.001 and 1000");
   refused([](R& r) { r.logprobs = 21; }, kInvalid, "logprobs is 21, must be -1 to 20");
   refused([](R& r) { r.min_new_tokens = 65; }, kInvalid, "more than max_new_tokens 64");
   refused([](R& r) { r.prompt_count = 0; }, kInvalid, "no tokens");
@@ -211,6 +212,9 @@ TEST_F(Capi, WhatCannotBeIsRefusedWithASentence) {
   refused([](R& r) { r.max_new_tokens = 1 << 30; }, HOCKET_ERROR_CONTEXT_LENGTH, "context");
   refused([](R& r) { r.struct_size += 8; }, HOCKET_ERROR_BAD_VALUE, "struct_size");
   EXPECT_STREQ(hocket_error_fix(), "the program was built for a newer libhocket");
+  const std::vector<int32_t> ids(1025);
+  refused([&](R& r) { r.stop_tokens = ids.data(), r.stop_token_count = ids.size(); }, kInvalid,
+          "stop_tokens are 1025, at most 1024 may be");
   const int32_t outside = 1 << 30;
   refused([&](R& r) { r.prompt = &outside, r.prompt_count = 1; }, kInvalid, "outside");
   EXPECT_EQ(heard.num_last, 0) << "no event follows an error";
@@ -219,6 +223,11 @@ TEST_F(Capi, WhatCannotBeIsRefusedWithASentence) {
   EXPECT_EQ(hocket_chat_tokens(engine, "[]", nullptr, &tokens), kInvalid);
   EXPECT_EQ(hocket_chat_tokens(engine, kSum, R"({"tool": []})", &tokens), kInvalid);
   EXPECT_THAT(hocket_error_message(), HasSubstr("'tool'"));
+  const std::string deep = std::string(400'000, '[') + std::string(400'000, ']');
+  EXPECT_EQ(hocket_chat_tokens(engine, deep.c_str(), nullptr, &tokens), kInvalid);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("64 levels"));
+  const std::string tools = R"({"tools": )" + deep + "}";
+  EXPECT_EQ(hocket_chat_tokens(engine, kSum, tools.c_str(), &tokens), kInvalid);
   EXPECT_EQ(hocket_tokenize(nullptr, "", 0, &tokens), HOCKET_ERROR_BAD_VALUE);
 }
 

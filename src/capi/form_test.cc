@@ -67,8 +67,13 @@ TEST_F(CapiForm, WhatIsNoneIsRefusedWithASentence) {
   EXPECT_EQ(refusal(HOCKET_REGEX, "("), HOCKET_ERROR_INVALID_REQUEST);
   EXPECT_THAT(hocket_error_message(), HasSubstr("grammar"));
   EXPECT_EQ(refusal(HOCKET_JSON_SCHEMA, "{"), HOCKET_ERROR_INVALID_REQUEST);
-  EXPECT_THAT(hocket_error_message(), HasSubstr("is not JSON"));
+  EXPECT_THAT(hocket_error_message(), HasSubstr("is no JSON"));
   EXPECT_EQ(refusal(HOCKET_JSON_SCHEMA, "7"), HOCKET_ERROR_INVALID_REQUEST);
+  const std::string deep = std::string(400'000, '[') + std::string(400'000, ']');
+  EXPECT_EQ(refusal(HOCKET_CHOICE, deep.c_str()), HOCKET_ERROR_INVALID_REQUEST);
+  const std::string tag = R"({"triggers": )" + deep + "}";
+  EXPECT_EQ(refusal(HOCKET_STRUCTURAL_TAG, tag.c_str()), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("64"));
   EXPECT_EQ(refusal(HOCKET_CHOICE, "[]"), HOCKET_ERROR_INVALID_REQUEST);
   EXPECT_EQ(refusal(HOCKET_CHOICE, "[1]"), HOCKET_ERROR_INVALID_REQUEST);
   EXPECT_EQ(refusal(HOCKET_REGEX, ""), HOCKET_ERROR_INVALID_REQUEST);

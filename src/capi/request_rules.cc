@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/bounded_json.h"
+#include "core/request_bounds.h"
 #include "text/grammar/ebnf.h"
 #include "text/grammar/spellings.h"
 #include "text/grammar/structural_tag.h"
@@ -13,21 +15,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kStopsMax = 64;
-constexpr size_t kStopBytesMax = 1024;
-
-std::unexpected<Error> refuse(const char* field, std::string why) {
+std::unexpected<Error> refuse(std::string_view field, std::string why) {
   return fail(
       error(ErrorCode::invalid_request, "{} {}", field, why).with_param(std::string(field)));
 }
 
-// NaN is in no range.
-Result<void> check_range(const char* field, double given, double least, double most) {
-  if (given >= least && given <= most) return {};
-  return refuse(field, fmt::format("is {}, must be {} to {}", given, least, most));
+Result<void> check_range(std::string_view field, double given, NumberRange range) {
+  if (range.holds(given)) return {};
+  return refuse(field, fmt::format("is {}, must be {}", given, range.text()));
 }
 
-Result<void> check_stops(const SamplingParams& s) {
+Result<void> check_stops(const SamplingParams& s, int vocab_size) {
+  if (s.stop_ids.size() > kStopIdsMax)
+    return refuse("stop_tokens",
+                  fmt::format("are {}, at most {} may be", s.stop_ids.size(), kStopIdsMax));
+  for (const TokenId id : s.stop_ids)
+    if (value(id) < 0 || value(id) >= vocab_size)
+      return refuse("stop_tokens", fmt::format("hold {}, which is outside the vocabulary of {}",
+                                               value(id), vocab_size));
   if (s.stop.size() > kStopsMax)
     return refuse("stop_texts", fmt::format("are {}, at most {} may be", s.stop.size(), kStopsMax));
   for (const std::string& stop : s.stop)
@@ -38,25 +43,28 @@ Result<void> check_stops(const SamplingParams& s) {
 }
 
 Result<void> check_bias(const SamplingParams& s) {
-  for (size_t i = 0; i < s.logit_bias.size(); ++i) {
-    HOCKET_TRY_VOID(check_range("bias", s.logit_bias[i].second, -100, 100));
-    if (i > 0 && s.logit_bias[i].first <= s.logit_bias[i - 1].first)
-      return refuse("bias_tokens", "do not ascend");
-  }
+  for (const auto& [token, bias] : s.logit_bias)
+    HOCKET_TRY_VOID(check_range("bias", bias, kLogitBiasRange));
+  const auto falling = [](const auto& a, const auto& b) { return b.first <= a.first; };
+  if (std::ranges::adjacent_find(s.logit_bias, falling) != s.logit_bias.end())
+    return refuse("bias_tokens", "do not ascend");
   return {};
 }
 
 Result<Json> read_json(const char* what, std::string_view text) {
-  Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return refuse(what, "is not JSON");
+  Json parsed = parse_bounded_json(text);
+  if (parsed.is_discarded())
+    return refuse(what, fmt::format("is no JSON of at most {} levels", kJsonDepthMax));
   return parsed;
 }
 
 Result<std::string> choices_as_regex(std::string_view text) {
   HOCKET_TRY(const Json list, read_json("grammar", text));
   const auto is_text = [](const Json& one) { return one.is_string(); };
-  if (!list.is_array() || list.empty() || !std::ranges::all_of(list, is_text))
-    return refuse("grammar", "of HOCKET_CHOICE must be an array of at least one text");
+  if (!list.is_array() || list.empty() || list.size() > kStructureChoicesMax ||
+      !std::ranges::all_of(list, is_text))
+    return refuse("grammar", fmt::format("of HOCKET_CHOICE must be an array of 1 to {} texts",
+                                         kStructureChoicesMax));
   return regex_of_choices(list.get<std::vector<std::string>>());
 }
 
@@ -107,15 +115,8 @@ Result<std::shared_ptr<const GrammarSpec>> read_grammar(int kind, std::string_vi
 }
 
 Result<void> check_sampling(const SamplingParams& s, int vocab_size) {
-  HOCKET_TRY_VOID(check_range("temperature", s.temperature, 0, 2));
-  HOCKET_TRY_VOID(check_range("min_p", s.min_p, 0, 1));
-  HOCKET_TRY_VOID(check_range("frequency_penalty", s.frequency_penalty, -2, 2));
-  HOCKET_TRY_VOID(check_range("presence_penalty", s.presence_penalty, -2, 2));
-  if (!(s.top_p > 0 && s.top_p <= 1))
-    return refuse("top_p", fmt::format("is {}, must be above 0, at most 1", s.top_p));
-  if (!(s.repetition_penalty > 0))
-    return refuse("repetition_penalty",
-                  fmt::format("is {}, must be above 0", s.repetition_penalty));
+  for (const auto& [field, range, value] : kSamplingNumbers)
+    HOCKET_TRY_VOID(check_range(field, s.*value, range));
   if (s.top_k < 0) return refuse("top_k", "is negative; 0 means all");
   if (s.max_new_tokens < 0)
     return refuse("max_new_tokens", "is negative; 0 means the rest of the context");
@@ -126,11 +127,7 @@ Result<void> check_sampling(const SamplingParams& s, int vocab_size) {
   if (s.num_top_logprobs < -1 || s.num_top_logprobs > kMaxTopLogprobs)
     return refuse("logprobs",
                   fmt::format("is {}, must be -1 to {}", s.num_top_logprobs, kMaxTopLogprobs));
-  for (const TokenId id : s.stop_ids)
-    if (value(id) < 0 || value(id) >= vocab_size)
-      return refuse("stop_tokens", fmt::format("hold {}, which is outside the vocabulary of {}",
-                                               value(id), vocab_size));
-  HOCKET_TRY_VOID(check_stops(s));
+  HOCKET_TRY_VOID(check_stops(s, vocab_size));
   return check_bias(s);
 }
 
@@ -151,11 +148,14 @@ Result<ChatInput> read_chat(std::string_view messages_json, std::string_view ext
   if (!chat.messages.is_array() || chat.messages.empty() ||
       !std::ranges::all_of(chat.messages, is_object))
     return refuse("messages", "must be an array of objects with role and content");
+  if (chat.messages.size() > kMessagesMax)
+    return refuse("messages",
+                  fmt::format("are {}, at most {} may be", chat.messages.size(), kMessagesMax));
   if (extra_json.empty()) return chat;
   HOCKET_TRY(const Json extra, read_json("extra", extra_json));
   if (!extra.is_object()) return refuse("extra", "must be an object");
   for (const auto& [name, given] : extra.items()) {
-    if (name == "tools" && given.is_array())
+    if (name == "tools" && given.is_array() && given.size() <= kToolsMax)
       chat.tools = given;
     else if (name == "chat_template_kwargs" && given.is_object())
       chat.kwargs = given;
@@ -164,7 +164,8 @@ Result<ChatInput> read_chat(std::string_view messages_json, std::string_view ext
     else if (name == "continue_final_message" && given.is_boolean())
       chat.continue_final_message = given.get<bool>();
     else
-      return refuse("extra", fmt::format("has '{}', which is unknown or of a wrong type", name));
+      return refuse("extra", fmt::format("has '{}', which is unknown, too long or of a wrong type",
+                                         name.substr(0, 64)));
   }
   if (chat.continue_final_message) chat.add_generation_prompt = false;
   return chat;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,20 +21,41 @@ struct ThoughtLimit {
   std::vector<std::vector<TokenId>> ends;  // each ends thoughts; none is empty
 };
 
+// What is added to the logits of tokens, in ascending id. The prompts of a batch and their answers
+// share one list.
+class LogitBias {
+ public:
+  using Entry = std::pair<TokenId, float>;
+
+  LogitBias() = default;
+  LogitBias(std::initializer_list<Entry> entries) : LogitBias(std::vector<Entry>(entries)) {}
+  explicit LogitBias(std::vector<Entry> entries) {
+    if (!entries.empty())
+      entries_ = std::make_shared<const std::vector<Entry>>(std::move(entries));
+  }
+
+  bool empty() const { return entries_ == nullptr; }
+  const Entry* begin() const { return empty() ? nullptr : entries_->data(); }
+  const Entry* end() const { return empty() ? nullptr : entries_->data() + entries_->size(); }
+
+ private:
+  std::shared_ptr<const std::vector<Entry>> entries_;  // null: none
+};
+
 // Rules and their order: docs/contracts/sampling.md. Penalties count generated tokens;
-// repetition_penalty also the prompt.
+// repetition_penalty also the prompt. Ranges: core/request_bounds.h.
 struct SamplingParams {
-  double temperature = 1.0;                           // >= 0; below 1e-5 greedy
-  double top_p = 1.0;                                 // (0, 1]
-  int top_k = 0;                                      // 0: all
-  double min_p = 0.0;                                 // [0, 1]
-  double frequency_penalty = 0.0;                     // [-2, 2]
-  double presence_penalty = 0.0;                      // [-2, 2]
-  double repetition_penalty = 1.0;                    // > 0
-  std::vector<std::pair<TokenId, float>> logit_bias;  // ascending id
-  std::vector<TokenId> allowed_ids;                   // ascending; empty: all
-  std::shared_ptr<const GrammarSpec> grammar;         // that the text follows; null: free text
-  std::shared_ptr<const ThoughtLimit> thoughts;       // null: as long as the model likes
+  double temperature = 1.0;  // below 1e-5 greedy
+  double top_p = 1.0;
+  int top_k = 0;  // 0: all
+  double min_p = 0.0;
+  double frequency_penalty = 0.0;
+  double presence_penalty = 0.0;
+  double repetition_penalty = 1.0;
+  LogitBias logit_bias;
+  std::vector<TokenId> allowed_ids;              // ascending; empty: all
+  std::shared_ptr<const GrammarSpec> grammar;    // that the text follows; null: free text
+  std::shared_ptr<const ThoughtLimit> thoughts;  // null: as long as the model likes
 
   uint64_t seed = 0;  // keys the generator together with the token's position
 

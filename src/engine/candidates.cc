@@ -12,7 +12,8 @@ Candidates::Candidates(int vocab_size) {
 }
 
 int Candidates::bucket_of(float probability) {
-  return static_cast<int>(std::bit_cast<uint32_t>(probability) >> (23 - kMantissaBits));
+  const uint32_t bits = std::bit_cast<uint32_t>(probability) >> (23 - kMantissaBits);
+  return static_cast<int>(std::min<uint32_t>(bits, kNumBuckets - 1));
 }
 
 void Candidates::count(std::span<const float> probabilities) {

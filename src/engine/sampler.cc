@@ -16,6 +16,10 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
+// Why a row has no token.
+constexpr int kNothingAllowed = -1;
+constexpr int kNotFinite = -2;
+
 bool has_penalties(const SamplingParams& p) {
   return p.repetition_penalty != 1.0 || p.frequency_penalty != 0.0 || p.presence_penalty != 0.0;
 }
@@ -119,13 +123,22 @@ void process(const SampleRow& row, std::span<const uint32_t> allowed, std::span<
   if (has_penalties(p)) penalise(row, counts, x);
 }
 
+// Whether every logit is a number below infinity, or masked. Rules may make others of finite ones:
+// a small repetition_penalty or temperature overflows.
+bool is_sound(std::span<const float> x) {
+  bool sound = true;
+  for (const float l : x) sound &= l < std::numeric_limits<float>::infinity();
+  return sound;
+}
+
 // Temperature and the filters: fills workspace.probabilities (not normalised; +0 where cut) and
-// returns their sum, or 0 when every token is masked.
+// returns their sum: 0 when every token is masked, NaN when a logit is not finite.
 double filter(const Backend& backend, const SamplingParams& p, Workspace& work) {
   const std::span<float> x = work.logits;
   const auto temperature = static_cast<float>(p.temperature);
   if (temperature != 1.0f)
     for (float& l : x) l /= temperature;
+  if (!is_sound(x)) return std::numeric_limits<double>::quiet_NaN();
   const float max = *std::ranges::max_element(x);
   if (max == kMasked) return 0;
   exp_row(backend, x, max, work.probabilities);
@@ -174,7 +187,7 @@ int thought_end(const SampleRow& row, std::span<const uint32_t> allowed) {
   return id >= 0 && !allowed.empty() && !mask_allows(allowed, id) ? -1 : id;
 }
 
-// The row's token; -1 when every token is masked. best: the argmax of its untouched logits.
+// The row's token, kNothingAllowed or kNotFinite. best: the argmax of its untouched logits.
 int choose(const Backend& backend, const Rules& rules, int best, std::span<const float> logits,
            Workspace& work) {
   const auto& [row, allowed] = rules;
@@ -184,11 +197,13 @@ int choose(const Backend& backend, const Rules& rules, int best, std::span<const
   std::ranges::copy(logits, work.logits.begin());
   process(row, allowed, work.counts, work.logits);
   if (greedy) {
+    if (!is_sound(work.logits)) return kNotFinite;
     const int token = argmax(work.logits);
-    return work.logits[token] == kMasked ? -1 : token;
+    return work.logits[token] == kMasked ? kNothingAllowed : token;
   }
   const double sum = filter(backend, *row.params, work);
-  if (sum == 0) return -1;
+  if (std::isnan(sum)) return kNotFinite;
+  if (sum == 0) return kNothingAllowed;
   const auto position = static_cast<uint64_t>(row.position());
   return draw(work.probabilities, sum, uniform_at(row.params->seed, position));
 }
@@ -259,6 +274,7 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     }
     const int token = choose(backend, {row, allowed}, facts.argmax, untouched_logits,
                              *state_->workspaces[worker]);
+    if (token == kNotFinite) out[i].grammar = GrammarVerdict::goes_on;  // which is not at fault
     if (token < 0) return;
     out[i] = {.token = TokenId{token}, .failed = false};
     if (row.grammar != nullptr) {

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
 
+#include "core/request_bounds.h"
 #include "engine/candidates.h"
 
 namespace hocket {
@@ -179,6 +181,36 @@ TEST_F(SamplerTest, LogitsThatAreNotFiniteFail) {
   EXPECT_FALSE(sample(params).failed);
 }
 
+// Rules that overflow end their own row, whether it draws or takes the best.
+TEST_F(SamplerTest, LogitsThatItsRulesMakeInfiniteFail) {
+  logits_[2] = 3;
+  for (const double temperature : {0.0, 1.0, 0.7}) {
+    SamplingParams params{.temperature = temperature, .top_p = 0.9, .top_k = 50};
+    params.logit_bias = {{TokenId{2}, 100.0f}};
+    params.repetition_penalty = 1e-45;
+    const SampledToken token = sample(params);
+    EXPECT_TRUE(token.failed) << temperature;
+    EXPECT_EQ(token.grammar, GrammarVerdict::goes_on);
+  }
+}
+
+// Every number at both ends of its range, with all filters, on logits of any size that a model has.
+TEST_F(SamplerTest, EveryParameterThatIsTakenGivesAToken) {
+  const auto ends = [](const NumberRange& range) {
+    return std::array{range.low_excluded ? range.low + 1e-9 : range.low, range.high};
+  };
+  for (const float scale : {1.0f, 1e30f, 0.0f}) {
+    for (float& l : logits_) l *= scale;
+    for (uint32_t choice = 0; choice < 1u << kSamplingNumbers.size(); ++choice) {
+      SamplingParams params{.top_k = 3};
+      for (size_t i = 0; i < kSamplingNumbers.size(); ++i)
+        params.*kSamplingNumbers[i].value = ends(kSamplingNumbers[i].range)[choice >> i & 1];
+      params.logit_bias = {{TokenId{1}, -100.0f}, {TokenId{2}, 100.0f}};
+      EXPECT_FALSE(sample(params, {TokenId{3}, TokenId{3}}).failed) << scale << " " << choice;
+    }
+  }
+}
+
 TEST_F(SamplerTest, LogprobsAreOfTheUntouchedLogitsBestFirst) {
   SamplingParams params{.temperature = 0.5, .num_top_logprobs = 20};
   params.logit_bias = {{TokenId{0}, 50.0f}};
@@ -194,6 +226,17 @@ TEST_F(SamplerTest, LogprobsAreOfTheUntouchedLogitsBestFirst) {
   ASSERT_EQ(got->top.size(), 20);
   EXPECT_EQ(logits_[value(got->top[0].token)], *std::ranges::max_element(logits_));
   for (int i = 1; i < 20; ++i) EXPECT_GE(got->top[i - 1].logprob, got->top[i].logprob);
+}
+
+// What is no probability has a bucket too: nothing is written beyond them.
+TEST(CandidatesTest, CountsAnyNumber) {
+  std::vector<float> p = {std::numeric_limits<float>::quiet_NaN(), -1.0f, 2.0f,
+                          std::numeric_limits<float>::infinity(), -0.0f};
+  p.push_back(-std::numeric_limits<float>::quiet_NaN());
+  Candidates candidates(static_cast<int>(p.size()));
+  candidates.count(p);
+  candidates.keep_mass(0.5, p);
+  EXPECT_EQ(p.size(), 6u);
 }
 
 // Against sorting, for every k and many p: cuts at the borders of buckets included.

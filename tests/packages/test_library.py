@@ -36,7 +36,7 @@ def test_a_c_program_gets_the_answer(said):
 
 
 def test_a_c_program_gets_the_error(said):
-    assert "refused: temperature is -1, must be 0 to 2" in said
+    assert "refused: temperature is -1, must be between 0 and 2" in said
 
 
 @pytest.mark.parametrize("compiler, standard", [("cc", "c99"), ("cc", "c11"), ("c++", "c++11"), ("c++", "c++20")])

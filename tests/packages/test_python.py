@@ -244,7 +244,7 @@ def test_errors_are_exceptions_with_a_remedy(python):
         told(lambda: engine.generate(SUM))
         """,
     ).splitlines()
-    assert said[0] == "100 | temperature is 9, must be 0 to 2 | "
+    assert said[0] == "100 | temperature is 9, must be between 0 and 2 | "
     assert said[1].startswith("100 | the prompt has no tokens")
     assert said[2].startswith("20 | ")
     assert said[3] == "3 | contxt-length is not an option | context-length?"

@@ -52,10 +52,12 @@ SamplingParams params_of(const Json& json) {
   p.min_new_tokens = json.value("min_tokens", 0);
   if (json.contains("stop_token_ids")) p.stop_ids = tokens_of(json["stop_token_ids"]);
   if (json.contains("allowed_token_ids")) p.allowed_ids = tokens_of(json["allowed_token_ids"]);
+  std::vector<LogitBias::Entry> biases;
   if (json.contains("logit_bias"))
     for (const auto& [id, bias] : json["logit_bias"].items())
-      p.logit_bias.emplace_back(TokenId{std::stoi(id)}, bias.get<float>());
-  std::ranges::sort(p.logit_bias);
+      biases.emplace_back(TokenId{std::stoi(id)}, bias.get<float>());
+  std::ranges::sort(biases);
+  p.logit_bias = LogitBias(std::move(biases));
   std::ranges::sort(p.allowed_ids);
   return p;
 }

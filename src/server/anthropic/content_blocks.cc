@@ -8,8 +8,6 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kMessagesMax = 16384;
-
 std::unexpected<Error> wrong(const std::string& where, std::string_view what) {
   return fail(error(ErrorCode::invalid_request, "{} {}", where, what).with_param(where));
 }

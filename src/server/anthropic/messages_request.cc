@@ -8,8 +8,6 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kToolsMax = 1024;
-
 const FieldNames& names() {
   static const FieldNames kNames = {{"stop", "stop_sequences"},
                                     {"user", "metadata.user_id"},
@@ -154,7 +152,7 @@ Result<Json> chat_of(const Json& body, Purpose purpose) {
   pass_extensions(fields, chat);
   for (const char* name : {"temperature", "top_p", "top_k", "stream"})
     if (const Json* value = fields.get(name)) chat[name] = *value;
-  if (const Json* stops = fields.array("stop_sequences", 64)) chat["stop"] = *stops;
+  if (const Json* stops = fields.array("stop_sequences", kStopsMax)) chat["stop"] = *stops;
   read_tools(fields, chat);
   read_thinking(fields, chat);
   read_output_config(fields, chat);

@@ -11,8 +11,6 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kMessagesMax = 16384;
-
 bool read_content(Fields& fields, const std::string& at, const Json& content, Json& out) {
   if (content.is_null() || content.is_string()) return out = content, true;
   const auto wrong = [&](const std::string& where, std::string message) {

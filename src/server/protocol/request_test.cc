@@ -1,6 +1,8 @@
 // Every 400: what is refused, which field is named, what is said.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/nearest.h"
 #include "server/endpoints.h"
 #include "server/protocol/generate_request.h"
@@ -59,7 +61,7 @@ TEST(Request, ChatRefusals) {
        {R"("min_p":1.1)", "min_p", "not 1.1"},
        {R"("frequency_penalty":3)", "frequency_penalty", "between -2 and 2, not 3"},
        {R"("presence_penalty":-3)", "presence_penalty", "between -2 and 2, not -3"},
-       {R"("repetition_penalty":0)", "repetition_penalty", "above 0, not 0"},
+       {R"("repetition_penalty":1e-45)", "repetition_penalty", "between 0.001 and 1000, not 1e-45"},
        {R"("max_tokens":0)", "max_tokens", "at least 1, not 0"},
        {R"("max_tokens":-1)", "max_tokens", "not -1"},
        {R"("max_tokens":1.5)", "max_tokens", "must be an integer"},
@@ -235,8 +237,8 @@ TEST(Request, EverySamplingFieldArrives) {
   EXPECT_TRUE(s.ignore_eos);
   EXPECT_EQ(s.stop, (std::vector<std::string>{"x", "yz"}));
   EXPECT_EQ(s.stop_ids, (std::vector{TokenId{5}, TokenId{6}}));
-  EXPECT_EQ(s.logit_bias,
-            (std::vector<std::pair<TokenId, float>>{{TokenId{4}, 2.5f}, {TokenId{30}, -100.f}}));
+  EXPECT_EQ(std::vector(s.logit_bias.begin(), s.logit_bias.end()),
+            (std::vector<LogitBias::Entry>{{TokenId{4}, 2.5f}, {TokenId{30}, -100.f}}));
   EXPECT_EQ(s.num_top_logprobs, 4);
   EXPECT_EQ(p.n, 3);
   EXPECT_EQ(p.rid, "r");
@@ -253,6 +255,48 @@ TEST(Request, EverySamplingFieldArrives) {
   for (const CacheNames& a : names)
     for (const CacheNames& b : names)
       EXPECT_EQ(cache_namespace_of(a) == cache_namespace_of(b), &a == &b) << a.salt << b.salt;
+}
+
+TEST(Request, EveryNumberHasARange) {
+  const auto good = [](std::string_view field, double v) {
+    return prepared(Api::chat, kChat + fmt::format(R"(,"{}":{}}})", field, v)).has_value() &&
+           prepared(Api::generate,
+                    fmt::format(R"({{"text":"x","sampling_params":{{"{}":{}}}}})", field, v))
+               .has_value();
+  };
+  for (const auto& [field, range, value] : kSamplingNumbers) {
+    EXPECT_EQ(good(field, range.low), !range.low_excluded) << field;
+    EXPECT_TRUE(good(field, range.high)) << field;
+    EXPECT_FALSE(good(field, std::nextafter(range.low, -1e9))) << field;
+    EXPECT_FALSE(good(field, std::nextafter(range.high, 1e9))) << field;
+  }
+}
+
+// What 1,024 prompts have in common is read once and kept once.
+TEST(Request, PromptsShareWhatTheyHaveInCommon) {
+  const Json texts = std::vector<std::string>(kPromptsMax, "a");
+  const std::string params = R"({"stop_regex":"\\w{60}x","logit_bias":{"5":1},"regex":"a+"})";
+  const auto one = prepared(
+      Api::generate, fmt::format(R"({{"text":{},"sampling_params":{}}})", texts.dump(), params));
+  ASSERT_TRUE(one) << one.error().message;
+  const auto& prompts = one->request.prompts;
+  for (const Prompt& prompt : prompts) {
+    EXPECT_EQ(prompt.stop_regex, prompts[0].stop_regex);
+    EXPECT_EQ(prompt.sampling.grammar, prompts[0].sampling.grammar);
+    EXPECT_EQ(prompt.sampling.logit_bias.begin(), prompts[0].sampling.logit_bias.begin());
+  }
+  EXPECT_NE(prompts[0].sampling.seed, prompts[1].sampling.seed);
+  Json each = Json::array();
+  for (int i = 0; i < 8; ++i) each.push_back({{"stop_regex", fmt::format("x{}", i % 4)}});
+  const auto body = [&] {
+    return Json{{"text", std::vector<std::string>(each.size(), "a")}, {"sampling_params", each}}
+        .dump();
+  };
+  EXPECT_TRUE(prepared(Api::generate, body()));
+  each.push_back({{"stop_regex", "x4"}});
+  const auto refused = prepared(Api::generate, body());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "sampling_params.stop_regex");
 }
 
 TEST(Request, SeedsOfChoicesDifferAndRepeat) {

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <limits>
 
+#include "core/request_bounds.h"
 #include "server/protocol/structure_fields.h"
 
 namespace hocket {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr size_t kStopIdsMax = 1024;
-constexpr size_t kRidBytesMax = 256;
 
 // A text or a list of texts, none empty.
 struct TextLimits {
@@ -44,22 +41,33 @@ bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
   return true;
 }
 
-void read_stop_regex(Fields& fields, Prompt& prompt) {
+// Prompts with the same patterns share what they are compiled to.
+void read_stop_regex(Fields& fields, GenerationRequest& request, Prompt& prompt) {
   std::vector<std::string> patterns;
   const TextLimits limits{StopRegex::kPatternsMax, StopRegex::kPatternBytesMax};
   if (!read_texts(fields, "stop_regex", limits, patterns) || patterns.empty()) return;
+  auto& compiled = request.stop_regexes;
+  const auto known = std::ranges::find(compiled, patterns, &StopRegex::patterns);
+  if (known != compiled.end()) {
+    prompt.stop_regex = *known;
+    return;
+  }
+  if (compiled.size() == kStopRegexesMax)
+    return fields.fail_field("stop_regex", fmt::format("stop_regex differs between prompts; at "
+                                                       "most {} different ones may be",
+                                                       kStopRegexesMax));
   auto regex = StopRegex::compile(std::move(patterns));
-  if (regex)
-    prompt.stop_regex = *std::move(regex);
-  else
-    fields.fail_field("stop_regex", "stop_regex: " + regex.error().message, regex.error().fix);
+  if (!regex)
+    return fields.fail_field("stop_regex", "stop_regex: " + regex.error().message,
+                             regex.error().fix);
+  prompt.stop_regex = compiled.emplace_back(*std::move(regex));
 }
 
 void read_logit_bias(Fields& fields, const ServedModel& model, SamplingParams& sampling) {
   const Json* bias = fields.object("logit_bias");
   if (bias == nullptr) return;
   const int vocab = model.info->model.vocab_size;
-  auto& out = sampling.logit_bias;
+  std::vector<LogitBias::Entry> out;
   for (const auto& [key, value] : bias->items()) {
     int id = -1;
     const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -67,10 +75,10 @@ void read_logit_bias(Fields& fields, const ServedModel& model, SamplingParams& s
       return fields.fail_field("logit_bias",
                                fmt::format("logit_bias names '{}'; token ids are 0 to {}",
                                            key.substr(0, 32), vocab - 1));
-    if (!value.is_number() || !(value.get<double>() >= -100) || !(value.get<double>() <= 100))
-      return fields.fail_field(
-          "logit_bias",
-          fmt::format("logit_bias of token {} must be a number between -100 and 100", id));
+    if (!value.is_number() || !kLogitBiasRange.holds(value.get<double>()))
+      return fields.fail_field("logit_bias",
+                               fmt::format("logit_bias of token {} must be a number {}", id,
+                                           kLogitBiasRange.text()));
     out.emplace_back(TokenId{id}, value.get<float>());
   }
   std::ranges::sort(out, {}, [](const auto& entry) { return value(entry.first); });
@@ -78,6 +86,7 @@ void read_logit_bias(Fields& fields, const ServedModel& model, SamplingParams& s
   if (twice != out.end())
     fields.fail_field("logit_bias",
                       fmt::format("logit_bias names token {} twice", value(twice->first)));
+  sampling.logit_bias = LogitBias(std::move(out));
 }
 
 void refuse_others(Fields& fields) {
@@ -118,13 +127,8 @@ void read_ids(Fields& fields, std::string_view name, const Json& list, const Ser
 void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& request,
                    Prompt& prompt) {
   SamplingParams& s = prompt.sampling;
-  fields.read("temperature", s.temperature, {0, kTemperatureMax});
-  fields.read("top_p", s.top_p, {0, 1, true});
+  for (const auto& [name, range, value] : kSamplingNumbers) fields.read(name, s.*value, range);
   if (fields.read("top_k", s.top_k, -1, INT32_MAX)) s.top_k = std::max(s.top_k, 0);
-  fields.read("min_p", s.min_p, {0, 1});
-  fields.read("frequency_penalty", s.frequency_penalty, {-2, 2});
-  fields.read("presence_penalty", s.presence_penalty, {-2, 2});
-  fields.read("repetition_penalty", s.repetition_penalty, {0, kInfinity, true});
   read_logit_bias(fields, model, s);
 
   int64_t seed = 0;
@@ -135,7 +139,7 @@ void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& 
 
   fields.read("ignore_eos", s.ignore_eos);
   read_texts(fields, "stop", {kStopsMax, kStopBytesMax}, s.stop);
-  read_stop_regex(fields, prompt);
+  read_stop_regex(fields, request, prompt);
   if (const Json* ids = fields.array("stop_token_ids", kStopIdsMax))
     read_ids(fields, "stop_token_ids", *ids, model, s.stop_ids);
 
@@ -159,11 +163,15 @@ void read_rid(Fields& fields, std::string& rid) {
 void read_envelope(Fields& fields, GenerationRequest& request) {
   if (int priority = 0; fields.read("priority", priority, INT32_MIN, INT32_MAX))
     request.priority = priority;
-  fields.read("user", request.user);
-  fields.read("routing_key", request.routing_key);
-  fields.read("cache_salt", request.cache_salt);
+  const std::pair<const char*, std::string*> names[] = {{"user", &request.user},
+                                                        {"routing_key", &request.routing_key},
+                                                        {"cache_salt", &request.cache_salt},
+                                                        {"extra_key", &request.extra_key}};
+  for (const auto& [name, out] : names)
+    if (fields.read(name, *out) && out->size() > kNameBytesMax)
+      fields.fail_field(name, fmt::format("{} may have {} bytes, not {}", fields.name_of(name),
+                                          kNameBytesMax, out->size()));
   fields.read("return_token_ids", request.return_token_ids);
-  fields.read("extra_key", request.extra_key);
   for (const char* name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
     fields.refuse(name, "is not supported: prompts are computed where answers are");
   fields.ignore({"metadata", "store", "service_tier", "safety_identifier", "request_id",

@@ -7,10 +7,6 @@
 
 namespace hocket {
 
-inline constexpr double kTemperatureMax = 2.0;
-inline constexpr size_t kStopsMax = 64;
-inline constexpr size_t kStopBytesMax = 1024;
-
 // temperature, top_p, top_k, min_p, penalties, logit_bias, seed, ignore_eos, stop, stop_token_ids;
 // refuses those that a later version serves. `prompt.sampling` holds the defaults.
 void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& request,

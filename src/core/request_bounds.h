@@ -1,0 +1,54 @@
+// What a request may hold, and between which numbers: the same for every API, for the C interface
+// and for the fuzzers (docs/contracts/requests.md).   Thread: any.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "core/sampling_params.h"
+
+namespace hocket {
+
+// Holds neither NaN nor, with finite ends, infinity.
+struct NumberRange {
+  double low, high;
+  bool low_excluded = false;
+
+  bool holds(double v) const { return (low_excluded ? v > low : v >= low) && v <= high; }
+  std::string text() const {
+    return fmt::format("between {}{} and {}", low, low_excluded ? " (excluded)" : "", high);
+  }
+};
+
+struct SamplingNumber {
+  std::string_view field;
+  NumberRange range;
+  double SamplingParams::* value;
+};
+
+inline constexpr std::array kSamplingNumbers = {
+    SamplingNumber{"temperature", {0, 2}, &SamplingParams::temperature},
+    SamplingNumber{"top_p", {0, 1, true}, &SamplingParams::top_p},
+    SamplingNumber{"min_p", {0, 1}, &SamplingParams::min_p},
+    SamplingNumber{"frequency_penalty", {-2, 2}, &SamplingParams::frequency_penalty},
+    SamplingNumber{"presence_penalty", {-2, 2}, &SamplingParams::presence_penalty},
+    SamplingNumber{"repetition_penalty", {1e-3, 1e3}, &SamplingParams::repetition_penalty},
+};
+inline constexpr NumberRange kLogitBiasRange = {-100, 100};
+
+inline constexpr size_t kMessagesMax = 16384;
+inline constexpr size_t kToolsMax = 1024;
+inline constexpr size_t kToolNameBytesMax = 256;
+inline constexpr size_t kStructureChoicesMax = 4096;  // of which an answer is one
+inline constexpr size_t kRidBytesMax = 256;
+inline constexpr size_t kNameBytesMax = 4096;  // of user, routing_key, cache_salt, extra_key
+inline constexpr size_t kStopsMax = 64;
+inline constexpr size_t kStopBytesMax = 1024;
+inline constexpr size_t kStopIdsMax = 1024;
+inline constexpr size_t kStopRegexesMax = 4;  // different ones in one request
+
+}  // namespace hocket
