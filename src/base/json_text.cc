@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
+#include <algorithm>
+#include <bitset>
+#include <cstddef>
 #include <iterator>
 
 namespace hocket {
@@ -23,7 +25,48 @@ size_t character_len(std::string_view text) {
   return too_long || surrogate || (lead == 0xF4 && next > 0x8F) ? 0 : len;
 }
 
+// Of a value in a list, of a member of an object: its place in an array that doubles, old and new
+// at once while it moves, and for a member its key's in a set of those known.
+constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
+// Besides its elements, besides its characters: what is allocated for it.
+constexpr int64_t kContainerBytes = 48, kStringBytes = 64;
+
+// The index behind the string that begins at `begin`.
+size_t end_of_string(std::string_view text, size_t begin) {
+  size_t i = begin + 1;
+  while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+  return std::min(i + 1, text.size());
+}
+
 }  // namespace
+
+JsonShape json_shape(std::string_view text) {
+  JsonShape shape;
+  std::bitset<kJsonDepthMax + 1> is_object;  // by level
+  int level = 0;
+  const auto add_element = [&] {
+    shape.tree_bytes += is_object[static_cast<size_t>(level)] ? kMemberBytes : kElementBytes;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      const size_t end = end_of_string(text, i);
+      shape.tree_bytes += kStringBytes + static_cast<int64_t>(end - i);
+      i = end - 1;
+    } else if (c == '[' || c == '{') {
+      shape.depth = std::max(shape.depth, ++level);
+      if (shape.too_deep()) return shape;
+      is_object[static_cast<size_t>(level)] = c == '{';
+      shape.tree_bytes += kContainerBytes;
+      add_element();
+    } else if (c == ']' || c == '}') {
+      level = std::max(level - 1, 0);
+    } else if (c == ',') {
+      add_element();
+    }
+  }
+  return shape;
+}
 
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';

@@ -92,9 +92,17 @@ std::string to_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+constexpr size_t kErrorTextMax = 2048;  // bytes; it may quote what the client sent
+
+std::string shortened(const std::string& text) {
+  return text.size() <= kErrorTextMax ? text : text.substr(0, kErrorTextMax) + "...";
+}
+
 Json error_json(const Error& error, std::string_view type) {
-  const auto text_or_null = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
-  return {{"message", error.message},           {"type", type},
+  const auto text_or_null = [](const std::string& s) {
+    return s.empty() ? Json() : Json(shortened(s));
+  };
+  return {{"message", shortened(error.message)}, {"type", type},
           {"param", text_or_null(error.param)}, {"code", mapping_of(error.code).slug},
           {"hint", text_or_null(error.fix)},    {"doc", "docs/api.md#errors"}};
 }

@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "core/bounded_json.h"
 #include "text/files.h"
 #include "text/rust.h"
 
@@ -137,7 +138,7 @@ Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::filesystem::pa
   const auto file = model_dir / "tokenizer_config.json";
   if (!std::filesystem::exists(file, ignored)) return std::nullopt;
   HOCKET_TRY(const std::string text, read_file(file, ErrorCode::bad_template));
-  const auto config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto config = parse_bounded_json<nlohmann::json>(text);
   if (!config.is_object() || !config.contains("chat_template")) return std::nullopt;
   auto t = from_config(config["chat_template"], tokenizer);
   if (!t) t.error().message = file.string() + ": " + t.error().message;

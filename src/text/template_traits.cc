@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/bounded_json.h"
 #include "text/answers/answer_parser.h"
 
 namespace hocket {
@@ -80,8 +81,7 @@ void fit_call(Json& call, const TemplateTraits& traits) {
     if (!arguments->is_string())
       *arguments = arguments->dump(-1, ' ', false, Json::error_handler_t::replace);
   } else if (arguments->is_string()) {
-    auto object =
-        Json::parse(arguments->get_ref<const std::string&>(), nullptr, /*allow_exceptions=*/false);
+    auto object = parse_bounded_json(arguments->get_ref<const std::string&>());
     if (object.is_object()) *arguments = std::move(object);
   }
 }

@@ -80,6 +80,8 @@ TEST(TemplateTraits, CallsAreFitted) {
   EXPECT_EQ(arguments(fitted(R"({"b": 1, "a": "ä"})", {})), object);
   EXPECT_EQ(arguments(fitted("no JSON", {})), "no JSON");
   EXPECT_EQ(arguments(fitted("[1]", {})), "[1]");
+  const std::string deep = R"({"a":)" + std::string(400'000, '[') + std::string(400'000, ']') + "}";
+  EXPECT_EQ(arguments(fitted(deep, {})), deep) << "too deep to be an object";
   EXPECT_EQ(arguments(fitted(object, {.arguments_as_text = true})), R"({"b":1,"a":"ä"})");
   EXPECT_EQ(arguments(fitted(R"({"b":  1})", {.arguments_as_text = true})), R"({"b":  1})");
   const auto shortened = fitted(object, {.short_ids = true});

@@ -49,7 +49,7 @@ Step step_of(const Json& e) {
 }
 
 void read_event(const std::string& line, Crash& crash) {
-  const Json event = Json::parse(line, nullptr, false);
+  const Json event = parse_bounded_json(line);
   if (!event.is_object()) {
     ++crash.num_broken;
   } else if (event.contains("step")) {
@@ -71,7 +71,7 @@ void read_rest(const std::string& section, const std::string& line, Crash& crash
 Result<Crash> read(std::istream& file) {
   Crash crash;
   std::string line, section;
-  if (std::getline(file, line)) crash.head = Json::parse(line, nullptr, false);
+  if (std::getline(file, line)) crash.head = parse_bounded_json(line);
   if (!crash.head.is_object() || !crash.head.contains("hocket_crash"))
     return fail(error(ErrorCode::bad_value, "this is no file of a black box")
                     .with_fix("a hocket-crash-*.jsonl of --crash-dump-folder"));

@@ -76,7 +76,7 @@ std::string dump_lines(const RequestRecord& record, Duration dump_started) {
       line["stream"] = record.stream;
       if (record.prompts.size() == 1)
         line["seed"] = static_cast<int64_t>(record.prompts.front().sampling.seed);
-      line["body"] = Json::parse(record.body, nullptr, false);
+      line["body"] = parse_bounded_json(record.body);
     }
     lines += to_text(line);
     lines += '\n';

@@ -1,18 +1,19 @@
 #include "server/protocol/json_body.h"
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
 #include "base/nearest.h"
+#include "server/access/request_memory.h"
 
 namespace hocket {
 namespace {
 
 constexpr size_t kScanKeys = 16;    // objects with more keys get a set to find doubles in
 constexpr size_t kShownBytes = 64;  // of a client's own words, in a message
+constexpr std::string_view kLastRead = "last read: ";  // the parser says, and repeats it all
 
 std::string shortened(std::string_view text) {
   if (text.size() <= kShownBytes) return std::string(text);
@@ -51,7 +52,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     }
     if (twice)
       return stop(error(ErrorCode::invalid_request, "the field '{}' is given twice", shortened(v))
-                      .with_param(v));
+                      .with_param(shortened(v)));
     level.key = std::move(v);
     return true;
   }
@@ -65,6 +66,8 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
       return stop(error(ErrorCode::invalid_request, "the body is not UTF-8 at byte {}", position));
     std::string plain(what);
     std::erase_if(plain, [](unsigned char c) { return c < 0x20 || c >= 0x7F; });
+    if (const size_t read = plain.find(kLastRead); read != plain.npos)
+      plain = plain.substr(0, read) + shortened(plain.substr(read));
     return stop(
         error(ErrorCode::invalid_request, "the body is not JSON at byte {}: {}", position, plain));
   }
@@ -111,11 +114,6 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   std::vector<Level> levels_;
 };
 
-std::string range_text(Fields::Range r) {
-  if (std::isinf(r.high)) return fmt::format("{} {}", r.low_excluded ? "above" : "at least", r.low);
-  return fmt::format("between {}{} and {}", r.low, r.low_excluded ? " (excluded)" : "", r.high);
-}
-
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
@@ -131,6 +129,11 @@ Result<Json> parse_json_object(std::string_view text) {
     return fail(ErrorCode::invalid_request, "the body must be a JSON object, not {}",
                 type_name(body));
   return body;
+}
+
+Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copies) {
+  HOCKET_TRY_VOID(held.grow(json_shape(text).tree_bytes * copies));
+  return parse_json_object(text);
 }
 
 std::string to_text(const Json& json) {
@@ -205,14 +208,13 @@ bool Fields::read(std::string_view name, std::string& out) {
   return true;
 }
 
-bool Fields::read(std::string_view name, double& out, Range range) {
+bool Fields::read(std::string_view name, double& out, NumberRange range) {
   const Json* value = get(name);
   if (value == nullptr) return false;
   if (!value->is_number()) return wrong_type(name, *value, "a number"), false;
   const double v = value->get<double>();
-  const bool low_ok = range.low_excluded ? v > range.low : v >= range.low;
-  if (!low_ok || !(v <= range.high) || !std::isfinite(v)) {
-    fail_field(name, fmt::format("{} must be {}, not {}", name_of(name), range_text(range), v));
+  if (!range.holds(v)) {
+    fail_field(name, fmt::format("{} must be {}, not {}", name_of(name), range.text(), v));
     return false;
   }
   out = v;
@@ -270,9 +272,9 @@ Result<void> Fields::finish() {
   if (error_) return std::unexpected(std::move(*error_));
   for (const auto& [name, value] : object_.items()) {
     if (std::ranges::find(known_, std::string_view(name)) != known_.end()) continue;
-    Error unknown = error(ErrorCode::invalid_request, "unknown field '{}'",
-                          path_.empty() ? shortened(name) : name_of(shortened(name)))
-                        .with_param(name_of(name));
+    const std::string shown = name_of(shortened(name));
+    Error unknown =
+        error(ErrorCode::invalid_request, "unknown field '{}'", shown).with_param(shown);
     if (const auto nearest = nearest_name(name, known_))
       unknown.fix = fmt::format("did you mean '{}'?", *nearest);
     return std::unexpected(std::move(unknown));

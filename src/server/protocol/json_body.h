@@ -12,18 +12,26 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/bounded_json.h"
+#include "core/request_bounds.h"
 
 namespace hocket {
 
-using Json = nlohmann::ordered_json;
+class HeldBytes;
 
-inline constexpr int kJsonDepthMax = 64;
+using Json = nlohmann::ordered_json;
 
 // Errors: invalid_request, with the byte at which it goes wrong: not UTF-8, not JSON, a key twice
 // in one object, nested deeper than kJsonDepthMax, a number beyond a double.
 Result<Json> parse_json(std::string_view text);
 // The same for a body, which must be an object.
 Result<Json> parse_json_object(std::string_view text);
+// What holds a conversation at once: the tree, a chat body made of it, what a template is given,
+// and its text.
+inline constexpr int kConversationCopies = 4;
+// The same for a client's body, once `copies` of the tree were taken from its request's account.
+// Errors: those of HeldBytes::grow too.
+Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copies = 1);
 
 // Text of a tree; bytes that are no UTF-8 become U+FFFD.
 std::string to_text(const Json& json);
@@ -47,11 +55,7 @@ class Fields {
     if (v) out = static_cast<Int>(*v);
     return v.has_value();
   }
-  struct Range {
-    double low, high;
-    bool low_excluded = false;
-  };
-  bool read(std::string_view name, double& out, Range range);
+  bool read(std::string_view name, double& out, NumberRange range);
   // The field as it is; null where absent.
   const Json* get(std::string_view name);
   // A field with an object (or, for array(), a list) in it.

@@ -9,7 +9,6 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kChoicesMax = 4096;
 constexpr std::string_view kAnyJson = "$$ANY$$";  // as SGLang's callers spell it
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
 
@@ -50,13 +49,15 @@ class StructureReader {
   }
 
   void choice(std::string_view name) {
-    const Json* list = fields_.array(name, kChoicesMax);
+    const Json* list = fields_.array(name, kStructureChoicesMax);
     if (list == nullptr) return;
     std::vector<std::string> choices;
+    size_t bytes = 0;
     for (const Json& one : *list) {
       if (!one.is_string()) return wrong(name, "must hold strings");
-      choices.push_back(one.get<std::string>());
+      bytes += choices.emplace_back(one.get<std::string>()).size();
     }
+    if (!fits(name, bytes)) return;
     auto regex = regex_of_choices(choices);
     if (!regex) return wrong(name, "must hold at least one string");
     set(GrammarKind::regex, *std::move(regex), name);
@@ -65,8 +66,8 @@ class StructureReader {
   void structural_tag(std::string_view name) {
     const Json* value = fields_.get(name);
     if (value == nullptr) return;
-    converted(name, lark_of_structural_tag(value->is_string() ? value->get<std::string>()
-                                                              : to_text(*value)));
+    const std::string text = value->is_string() ? value->get<std::string>() : to_text(*value);
+    if (fits(name, text.size())) converted(name, lark_of_structural_tag(text));
   }
 
   void object(std::string_view name) {
@@ -79,9 +80,7 @@ class StructureReader {
     std::string field = fields_.name_of(name);
     if (out_.grammar != nullptr)
       return wrong(name, "cannot stand beside " + out_.grammar->field + ": an answer has one form");
-    if (text.size() > kGrammarBytesMax)
-      return wrong(name, fmt::format("comes to {} bytes, at most {} are taken", text.size(),
-                                     kGrammarBytesMax));
+    if (!fits(name, text.size())) return;
     out_.grammar = std::make_shared<const GrammarSpec>(
         GrammarSpec{.kind = kind, .text = std::move(text), .field = std::move(field)});
   }
@@ -100,7 +99,16 @@ class StructureReader {
     std::string text;
     if (!fields_.read(name, text)) return std::nullopt;
     if (text.empty()) return wrong(name, "is empty"), std::nullopt;
+    if (!fits(name, text.size())) return std::nullopt;
     return text;
+  }
+
+  // Asked before anything is made of it, and of what it becomes.
+  bool fits(std::string_view name, size_t bytes) {
+    if (bytes <= kGrammarBytesMax) return true;
+    wrong(name,
+          fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));
+    return false;
   }
 
   Fields& fields_;

@@ -94,7 +94,7 @@ class PollSink final : public HttpSink {
 }  // namespace
 
 std::string complaint_of(const PeerAnswer& peer) {
-  const Json said = Json::parse(peer.body, nullptr, false);
+  const Json said = parse_bounded_json(peer.body);
   std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
   if (peer.status != 0 && said.is_object() && said.contains("error"))
     why = said["error"].value("message", why);

@@ -18,7 +18,7 @@ bool goes_on(std::string_view name) {
 }
 
 bool says_shutting_down(std::string_view body) {
-  const Json json = Json::parse(body, nullptr, false);
+  const Json json = parse_bounded_json(body);
   return json.is_object() && json.contains("error") && json["error"].is_object() &&
          json["error"].value("code", "") == error_slug(ErrorCode::shutting_down);
 }

@@ -87,7 +87,7 @@ Result<Json> stop_profile(Profiler* profiler) {
 
 Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there) {
-    const Json said = Json::parse(peer.body, nullptr, false);
+    const Json said = parse_bounded_json(peer.body);
     if (peer.status == 200 && said.is_object() && said.contains("files"))
       for (const Json& file : said["files"]) here["files"].push_back(file);
     else

@@ -1,10 +1,10 @@
 #include "text/answers/json_call.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "core/bounded_json.h"
 #include "text/answers/blank.h"
 
 namespace hocket {
@@ -12,7 +12,7 @@ namespace {
 
 // What a JSON string says.
 std::string unquoted(const std::string& json) {
-  const auto value = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto value = parse_bounded_json(json);
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/bounded_json.h"
 #include "text/answers/json_text.h"
 
 namespace hocket {
@@ -23,7 +24,7 @@ bool TypedArguments::begin(std::string_view name) {
   if (tool == tools_.end())
     writer_->warn("a call names a function that is none of the tools");
   else
-    parameters_ = nlohmann::json::parse(tool->parameters, nullptr, /*allow_exceptions=*/false);
+    parameters_ = parse_bounded_json<nlohmann::json>(tool->parameters);
   writer_->begin(name);
   return true;
 }

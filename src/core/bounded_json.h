@@ -1,0 +1,19 @@
+// JSON texts to trees, for whoever reads JSON that a client, a peer or a model wrote.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/json_text.h"
+
+namespace hocket {
+
+// A discarded tree where the text is no JSON or nested deeper than kJsonDepthMax: copying,
+// comparing and printing a tree recurse; parsing and dropping it do not.
+template <class Tree = nlohmann::ordered_json>
+Tree parse_bounded_json(std::string_view text) {
+  if (json_shape(text).too_deep()) return Tree(Tree::value_t::discarded);
+  return Tree::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+}  // namespace hocket
