@@ -1,5 +1,7 @@
 #include "engine/input_check.h"
 
+#include <algorithm>
+
 #include "engine/messages.h"
 
 namespace hocket {
@@ -38,6 +40,22 @@ Result<void> check_routed(const RequestInput& input, const EngineInfo& info) {
   return {};
 }
 
+// Of each position: the token's, and those of the best.
+Result<void> check_prompt_logprobs(const RequestInput& input) {
+  const SamplingParams& sampling = input.sampling;
+  if (sampling.prompt_logprobs_from < 0) return {};
+  const int64_t positions =
+      static_cast<int64_t>(input.prompt.size()) - sampling.prompt_logprobs_from;
+  const int64_t logprobs = positions * (1 + std::max(sampling.num_top_logprobs, 0));
+  if (logprobs > kPromptLogprobsMax)
+    return fail(error(ErrorCode::invalid_request,
+                      "{} prompt tokens have {} log-probabilities, and {} at most are returned",
+                      positions, logprobs, kPromptLogprobsMax)
+                    .with_fix("a shorter prompt, a later start or fewer top log-probabilities")
+                    .with_param("logprobs"));
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
@@ -65,6 +83,7 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
   }
   HOCKET_TRY_VOID(check_grammar(input.sampling, info));
   HOCKET_TRY_VOID(check_routed(input, info));
+  HOCKET_TRY_VOID(check_prompt_logprobs(input));
   const int max_new = input.sampling.max_new_tokens;
   if (max_new < 1)
     return fail(

@@ -31,7 +31,8 @@ struct RoutedExperts {
   int num_layers = 0, top_k = 0;
   std::vector<uint16_t> ids;  // [tokens][num_layers][top_k]; 0 in layers without experts
 };
-inline constexpr int64_t kRoutedIdsMax = int64_t{8} << 20;  // of a request
+inline constexpr int64_t kRoutedIdsMax = int64_t{8} << 20;       // of a request
+inline constexpr int64_t kPromptLogprobsMax = int64_t{2} << 20;  // of a prompt
 
 // What the last output of a request carries besides.
 struct RequestSummary {

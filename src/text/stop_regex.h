@@ -5,6 +5,7 @@
 // (`$`, `\b`) is sure of it one character later.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,9 +41,11 @@ class StopRegex {
   std::unique_ptr<HkStopRegex, Free> handle_;
 };
 
-// Owner: one running answer. Thread: one at a time. Memory: about 1 MiB of states at most.
+// Owner: one running answer. Thread: one at a time.
 class StopRegexSearch {
  public:
+  static constexpr int64_t kBytesMax = 1 << 20;  // about: of its states (rust/src/stop_regex.rs)
+
   explicit StopRegexSearch(std::shared_ptr<const StopRegex> regex);
 
   struct Found {

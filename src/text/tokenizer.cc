@@ -4,6 +4,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "core/bounded_json.h"
 #include "text/files.h"
 #include "text/rust.h"
 
@@ -12,6 +13,8 @@ namespace hocket {
 namespace {
 
 constexpr TokenId kNoToken{-1};
+// Texts up to this are encoded without a look at their length.
+constexpr int64_t kShortTextBytes = 64 << 10;
 
 std::string utf8(char32_t c) {
   return {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3F)),
@@ -84,9 +87,12 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   t.ends_ = ends.values<uint32_t>();
   t.flags_ = flags.values<uint8_t>();
   t.byte_exact_ = table.byte_exact;
-  for (int32_t i = 0; i < t.vocab_size(); ++i)
+  for (int32_t i = 0; i < t.vocab_size(); ++i) {
+    if (t.is_known(TokenId{i})) t.spelled_.push_back(TokenId{i});
     if (t.is_special(TokenId{i}) && !t.token_bytes(TokenId{i}).empty())
       t.special_.push_back(TokenId{i});
+  }
+  std::ranges::stable_sort(t.spelled_, {}, [&](TokenId id) { return t.token_bytes(id); });
   std::ranges::stable_sort(t.special_, std::greater<>(),
                            [&](TokenId id) { return t.token_bytes(id).size(); });
   if (!config_json.empty()) HOCKET_TRY_VOID(t.read_config(config_json));
@@ -94,7 +100,7 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
 }
 
 Result<void> Tokenizer::read_config(std::string_view json) {
-  const auto config = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto config = parse_bounded_json<nlohmann::json>(json);
   if (!config.is_object()) {
     return fail(ErrorCode::bad_tokenizer, "tokenizer_config.json is not a JSON object");
   }
@@ -131,6 +137,32 @@ Result<std::vector<TokenId>> Tokenizer::encode(const RenderedPrompt& prompt) con
       {.add_special = false, .special_as_text = false, .mark = static_cast<uint32_t>(prompt.mark)});
 }
 
+// A piece makes about as many tokens as it does within the text; the border costs a few.
+Result<void> Tokenizer::check_length(std::string_view text, int64_t most) const {
+  const auto too_long = [&](int64_t bytes, std::string_view made) {
+    return fail(error(ErrorCode::context_length_exceeded,
+                      "the text has {} bytes, {} of which are {}, and {} tokens have room",
+                      text.size(), bytes, made, most)
+                    .with_fix("shorten the text"));
+  };
+  const int64_t bytes_max = kBytesPerTokenMax * most + kShortTextBytes;
+  if (std::ssize(text) > bytes_max)
+    return too_long(bytes_max, fmt::format("more than {} for a token", kBytesPerTokenMax));
+  const int64_t piece_bytes = 4 * most + kShortTextBytes;
+  if (std::ssize(text) <= piece_bytes) return {};
+  int64_t tokens = 0;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = std::min(text.size(), begin + static_cast<size_t>(piece_bytes));
+    while (end < text.size() && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+    HOCKET_TRY(const std::vector<TokenId> ids,
+               encode(text.substr(begin, end - begin), {.add_special_tokens = false}));
+    tokens += std::ssize(ids);
+    if (tokens > 2 * most)
+      return too_long(static_cast<int64_t>(end), fmt::format("{} tokens", tokens));
+  }
+  return {};
+}
+
 Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, SpecialTokens special) const {
   rust::Buffer text;
   const auto* raw = reinterpret_cast<const uint32_t*>(ids.data());
@@ -154,12 +186,12 @@ std::string_view Tokenizer::token_bytes(TokenId id) const {
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view spelling) const {
+  const auto bytes = [this](TokenId id) { return token_bytes(id); };
+  const auto [first, last] = std::ranges::equal_range(spelled_, spelling, {}, bytes);
   std::optional<TokenId> found;
-  for (int32_t i = 0; i < vocab_size(); ++i) {
-    const TokenId id{i};
-    if (!is_known(id) || token_bytes(id) != spelling) continue;
-    if (is_special(id)) return id;
-    found = id;
+  for (auto id = first; id != last; ++id) {
+    if (is_special(*id)) return *id;
+    found = *id;
   }
   return found;
 }

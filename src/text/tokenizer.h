@@ -47,6 +47,11 @@ class Tokenizer {
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
   // The prompt holds its own bos, so none is added.
   Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt) const;
+  // Tells early of a text that is far too long, so that encode() takes no more time and memory than
+  // for one that fits: it makes more than twice as many tokens as `most`, or has more than
+  // kBytesPerTokenMax bytes for each of them. Errors: context_length_exceeded.
+  Result<void> check_length(std::string_view text, int64_t most) const;
+  static constexpr int64_t kBytesPerTokenMax = 64;  // on average, of any text that means something
   // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
   Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;
 
@@ -87,6 +92,7 @@ class Tokenizer {
   std::vector<uint32_t> ends_;  // token i is bytes_[ends_[i-1], ends_[i])
   std::vector<uint8_t> flags_;
   std::vector<TokenId> special_;  // longer spellings first
+  std::vector<TokenId> spelled_;  // the known ones by spelling, then by id
   bool byte_exact_ = false;
   bool add_bos_ = false;
   std::vector<std::pair<std::string, std::string>> named_;

@@ -66,6 +66,31 @@ TEST(Tokenizer, RefusesInvalidUtf8) {
   EXPECT_THAT(ids.error().message, testing::HasSubstr("byte 2 of 3"));
 }
 
+TEST(Tokenizer, TellsEarlyOfATextThatIsFarTooLong) {
+  const Tokenizer t = load("qwen2");
+  const auto refusal = [&](std::string_view text) {
+    const auto fits = t.check_length(text, 4096);
+    if (fits) return std::string();
+    EXPECT_EQ(fits.error().code, ErrorCode::context_length_exceeded);
+    return fits.error().message;
+  };
+  std::string words;
+  while (words.size() < 300'000) words += "né 7 ";
+  EXPECT_EQ(refusal(""), "");
+  EXPECT_EQ(refusal(std::string_view(words).substr(0, 4 * 4096)), "");
+  EXPECT_THAT(refusal(words), testing::HasSubstr("tokens, and 4096 tokens have room"));
+  EXPECT_THAT(refusal(std::string(64 * 4096 + 65537, ' ')),
+              testing::HasSubstr("more than 64 for a token"));
+  // Few tokens for its bytes: whether it fits is for encode() to say.
+  std::string_view longest;
+  for (int id = 0; id < t.vocab_size(); ++id)
+    if (t.is_special(TokenId{id}) && t.token_bytes(TokenId{id}).size() > longest.size())
+      longest = t.token_bytes(TokenId{id});
+  std::string sparse;
+  while (sparse.size() + longest.size() <= 100'000) sparse += longest;
+  EXPECT_EQ(refusal(sparse), "");
+}
+
 TEST(Tokenizer, IgnoresTruncationAndPaddingOfTheFile) {
   std::string json = *read_file(kGolden / "qwen2/tokenizer.json", ErrorCode::io);
   const auto at = json.find("\"truncation\":");

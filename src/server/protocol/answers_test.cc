@@ -250,6 +250,22 @@ TEST(Answers, BadToolsAreRefused) {
   refused(R"({"functions":[{"name":"f"}]})", "functions");
 }
 
+TEST(Answers, AllowedToolsAreBoundedAndMayBeNonsense) {
+  TestServer server;
+  say(server, "ok");
+  Json body = body_with_tools();
+  Json& choice = body["tool_choice"] = Json::parse(
+      R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}})");
+  Json& list = choice["allowed_tools"]["tools"];
+  for (const char* one : {"1", "{}", R"({"function":1})", R"({"function":{"name":[]}})"})
+    list.push_back(Json::parse(one));
+  server.post("/v1/chat/completions", body);
+  list = std::vector<Json>(1025, Json{{"function", Json::object()}});
+  const Json e = server.post("/v1/chat/completions", body, 400)["error"];
+  EXPECT_EQ(e["param"], "tool_choice");
+  EXPECT_EQ(e["message"], "tool_choice.allowed_tools may name 1024 tools, not 1025");
+}
+
 TEST(Answers, AllowedToolsAloneAreShown) {
   TestServer server;
   say(server, "ok");

@@ -69,6 +69,30 @@ void read_inputs(Fields& fields, const ServedModel& model, GenerationRequest& re
   }
 }
 
+// sampling_params: one object, read once, or one for each prompt.
+void read_all_sampling_params(Fields& fields, const ServedModel& model,
+                              GenerationRequest& request) {
+  static const Json kNone = Json::object();
+  const Json* params = fields.get("sampling_params");
+  if (params != nullptr && params->is_array()) {
+    if (params->size() != request.prompts.size())
+      return fields.fail_field("sampling_params",
+                               fmt::format("sampling_params has {} entries for {} prompts",
+                                           params->size(), request.prompts.size()));
+    for (size_t i = 0; i < request.prompts.size() && fields.ok(); ++i)
+      read_sampling_params(fields, (*params)[i], model, request, request.prompts[i]);
+    return;
+  }
+  Prompt like;
+  read_sampling_params(fields, params == nullptr ? kNone : *params, model, request, like);
+  for (Prompt& prompt : request.prompts) {
+    auto input = std::move(prompt.input);
+    prompt = like;
+    prompt.input = std::move(input);
+    if (!prompt.seeded) prompt.sampling.seed = fresh_seed();
+  }
+}
+
 // rid: one string, or one for each prompt.
 void read_rids(Fields& fields, GenerationRequest& request) {
   const Json* rid = fields.get("rid");
@@ -83,9 +107,11 @@ void read_rids(Fields& fields, GenerationRequest& request) {
     return fields.fail_field("rid", fmt::format("rid has {} entries for {} prompts", rid->size(),
                                                 request.prompts.size()));
   for (size_t i = 0; i < rid->size(); ++i) {
-    if (!(*rid)[i].is_string() || (*rid)[i].get_ref<const std::string&>().empty())
-      return fields.fail_field("rid", "rid must hold strings that are not empty");
-    request.prompts[i].rid = (*rid)[i].get<std::string>();
+    const auto* text = (*rid)[i].get_ptr<const std::string*>();
+    if (text == nullptr || text->empty() || text->size() > kRidBytesMax)
+      return fields.fail_field("rid",
+                               fmt::format("rid must hold strings of 1 to {} bytes", kRidBytesMax));
+    request.prompts[i].rid = *text;
   }
 }
 
@@ -106,18 +132,9 @@ Result<GenerationRequest> parse_generate(const Json& body, const ServedModel& mo
   fields.read("top_logprobs_num", top, 0, kMaxTopLogprobs);
   fields.read("return_text_in_logprobs", request.logprob_text);
   fields.read("stream", request.stream);
-  static const Json kNone = Json::object();
-  const Json* params = fields.get("sampling_params");
-  const bool one_each = params != nullptr && params->is_array();
-  if (one_each && params->size() != request.prompts.size())
-    fields.fail_field("sampling_params",
-                      fmt::format("sampling_params has {} entries for {} prompts", params->size(),
-                                  request.prompts.size()));
+  read_all_sampling_params(fields, model, request);
   size_t answers = 0;
-  for (size_t i = 0; i < request.prompts.size() && fields.ok(); ++i) {
-    Prompt& prompt = request.prompts[i];
-    const Json& mine = params == nullptr ? kNone : one_each ? (*params)[i] : *params;
-    read_sampling_params(fields, mine, model, request, prompt);
+  for (Prompt& prompt : request.prompts) {
     prompt.sampling.return_routed_experts = routed;
     if (logprobs) {
       prompt.sampling.num_top_logprobs = top;

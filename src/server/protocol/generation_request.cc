@@ -14,14 +14,16 @@
 namespace hocket {
 namespace {
 
-Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, const ServedModel& model) {
-  if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
+// `most`: tokens that have room.
+Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most,
+                                      const ServedModel& model) {
   if (model.chat_template == nullptr)
     return fail(error(ErrorCode::template_failed, "the model has no chat template")
                     .with_fix("start with --chat-template FILE, or use /v1/completions"));
   ChatInput fitted = chat;
   fit_calls(fitted, model.formats == nullptr ? TemplateTraits() : model.formats->traits);
   HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(fitted));
+  HOCKET_TRY_VOID(model.tokenizer->check_length(rendered.marked, most));
   return model.tokenizer->encode(rendered);
 }
 
@@ -56,10 +58,19 @@ Error no_tokenizer_error() {
 Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
                                         const ServedModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input)) return *ids;
-  if (const auto* chat = std::get_if<ChatInput>(&prompt.input)) return chat_ids(*chat, model);
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
-  return model.tokenizer->encode(std::get<std::string>(prompt.input),
-                                 {.add_special_tokens = request.add_special_tokens});
+  const int64_t most = std::max<int64_t>(request.most_tokens, model.info->context_length);
+  const auto* chat = std::get_if<ChatInput>(&prompt.input);
+  const auto encoded = [&]() -> Result<std::vector<TokenId>> {
+    if (chat != nullptr) return chat_ids(*chat, most, model);
+    const auto& text = std::get<std::string>(prompt.input);
+    HOCKET_TRY_VOID(model.tokenizer->check_length(text, most));
+    return model.tokenizer->encode(text, {.add_special_tokens = request.add_special_tokens});
+  };
+  auto ids = encoded();
+  if (!ids && ids.error().code == ErrorCode::context_length_exceeded)
+    ids.error().param = fields_of(request.api).prompt;
+  return ids;
 }
 
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

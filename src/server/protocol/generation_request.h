@@ -69,6 +69,7 @@ struct AnswerReading {
 struct GenerationRequest {
   Api api = Api::chat;
   std::vector<Prompt> prompts;
+  std::vector<std::shared_ptr<const StopRegex>> stop_regexes;  // all of the prompts'
   bool batch = false;  // the client sent a list: /generate answers with one
 
   bool stream = false;
@@ -80,6 +81,7 @@ struct GenerationRequest {
   SpecialTokens special = SpecialTokens::skip;
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
+  int64_t most_tokens = 0;  // of a prompt that is only counted; 0: what the context holds
   AnswerReading reading;
 
   std::shared_ptr<const ResponsesRequest> responses;  // what only that API knows
@@ -92,7 +94,8 @@ struct GenerationRequest {
   std::string cache_salt, extra_key;    // both keep prefixes apart
 };
 
-// The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request.
+// The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request;
+// context_length_exceeded where the text is far too long to be encoded.
 Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
                                         const ServedModel& model);
 // Settles max_new_tokens against the context. Errors: invalid_request (no token), and

@@ -2,14 +2,20 @@
 
 #include <utility>
 
+#include "server/access/request_memory.h"
 #include "server/anthropic/messages_request.h"
 #include "server/error_map.h"
 #include "server/protocol/answer.h"
 #include "server/protocol/generate_request.h"
 #include "server/protocol/openai_request.h"
+#include "server/text_pool.h"
 
 namespace hocket {
 namespace {
+
+constexpr int64_t kToldTokenBytes = 128;  // as a number of a tree, with its text
+constexpr int64_t kCountedTokens = 256 << 10;  // /tokenize counts so many, beyond any context too
+constexpr size_t kDetokenizedBytesMax = 8 << 20;
 
 using Parse = Result<GenerationRequest> (*)(const Json& body, const ServedModel& model);
 
@@ -19,16 +25,18 @@ Json token_strings(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   return out;
 }
 
-Result<Json> tokenize(const Json& body, const ServedModel& model) {
+Result<Json> tokenize(const Json& body, const ServedModel& model, HeldBytes& held) {
   HOCKET_TRY(TokenizeRequest request, parse_tokenize(body, model));
   GenerationRequest like;
   like.add_special_tokens = request.add_special_tokens;
+  like.most_tokens = kCountedTokens;
   Prompt prompt;
   if (auto* chat = std::get_if<ChatInput>(&request.input))
     prompt.input = std::move(*chat);
   else
     prompt.input = std::move(std::get<std::string>(request.input));
   HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, like, model));
+  HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kToldTokenBytes));
   Json out = {{"tokens", ids_json(ids)},
               {"count", ids.size()},
               {"max_model_len", model.info->context_length}};
@@ -36,9 +44,18 @@ Result<Json> tokenize(const Json& body, const ServedModel& model) {
   return out;
 }
 
-Result<Json> detokenize(const Json& body, const ServedModel& model) {
+Result<Json> detokenize(const Json& body, const ServedModel& model, HeldBytes& held) {
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
   HOCKET_TRY(const DetokenizeRequest request, parse_detokenize(body, model));
+  size_t bytes = 0;
+  for (const TokenId id : request.tokens) bytes += model.tokenizer->token_bytes(id).size();
+  if (bytes > kDetokenizedBytesMax)
+    return fail(error(ErrorCode::invalid_request,
+                      "tokens come to {} bytes of text, at most {} are made at once", bytes,
+                      kDetokenizedBytesMax)
+                    .with_fix("send fewer tokens a request")
+                    .with_param("tokens"));
+  HOCKET_TRY_VOID(held.grow(4 * static_cast<int64_t>(bytes)));  // twice in the tree, once as text
   HOCKET_TRY(const std::string text, model.tokenizer->decode(request.tokens, request.special));
   return Json{{"text", text}, {"prompt", text}};
 }
@@ -52,7 +69,7 @@ Result<Json> tokenizer_info(const ServedModel& model) {
   return info;
 }
 
-Result<Json> count_tokens(const Json& body, const ServedModel& model) {
+Result<Json> count_tokens(const Json& body, const ServedModel& model, HeldBytes&) {
   HOCKET_TRY(const GenerationRequest request, parse_count_tokens(body, model));
   HOCKET_TRY(const auto ids, prompt_ids(request.prompts.front(), request, model));
   return Json{{"input_tokens", ids.size()}};
@@ -70,14 +87,16 @@ Result<std::string> text_of(const Prompt& prompt, const std::vector<TokenId>& id
 
 // A request as it would be computed: each prompt's text and tokens, and how long the answer may be.
 template <Parse parse>
-Result<Json> render(const Json& body, const ServedModel& model) {
+Result<Json> render(const Json& body, const ServedModel& model, HeldBytes& held) {
   HOCKET_TRY(GenerationRequest request, parse(body, model));
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
   Json prompts = Json::array();
   for (Prompt& prompt : request.prompts) {
+    TextPool::give_way();
     HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     HOCKET_TRY_VOID(fit_to_context(prompt, static_cast<int>(ids.size()), request, model));
     HOCKET_TRY(std::string text, text_of(prompt, ids, model));
+    HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kToldTokenBytes + std::ssize(text)));
     prompts.push_back({{"prompt", std::move(text)},
                        {"token_ids", ids_json(ids)},
                        {"count", ids.size()},
@@ -87,8 +106,8 @@ Result<Json> render(const Json& body, const ServedModel& model) {
   return prompts;
 }
 
-Result<Json> apply_template(const Json& body, const ServedModel& model) {
-  HOCKET_TRY(const Json rendered, render<parse_chat>(body, model));
+Result<Json> apply_template(const Json& body, const ServedModel& model, HeldBytes& held) {
+  HOCKET_TRY(const Json rendered, render<parse_chat>(body, model, held));
   return Json{{"prompt", rendered["prompt"]}};
 }
 
@@ -102,11 +121,13 @@ void add_text_routes(std::vector<Route>& routes, const ServedModel& model) {
       respond_error(exchange, answer.error());
   };
   const auto post = [&](std::string_view path,
-                        Result<Json> (*answer)(const Json&, const ServedModel&)) {
+                        Result<Json> (*answer)(const Json&, const ServedModel&, HeldBytes&)) {
     routes.push_back({"POST", path, RunOn::text,
                       [=](const HttpRequest& request, const auto& exchange, TimePoint) {
-                        const auto body = parse_json_object(request.body);
-                        respond(*exchange, body ? answer(*body, model) : body);
+                        HeldBytes held(request.memory);
+                        const auto body =
+                            parse_json_object(request.body, held, kConversationCopies);
+                        respond(*exchange, body ? answer(*body, model, held) : body);
                       }});
   };
   post("/tokenize", tokenize);

@@ -94,5 +94,31 @@ TEST(StopRegex, WhatIsWrongIsNamed) {
   EXPECT_THAT(complaint(std::string(1025, 'x')), testing::HasSubstr("1024"));
 }
 
+TEST(Detokenize, MakesABoundedText) {
+  TestServer server;
+  const Tokenizer& tokenizer = bundled_text().tokenizer;
+  TokenId longest{0};
+  for (int id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.token_bytes(TokenId{id}).size() > tokenizer.token_bytes(longest).size())
+      longest = TokenId{id};
+  const size_t count = (8 << 20) / tokenizer.token_bytes(longest).size() + 1;
+  const Json body = {{"tokens", std::vector<int>(count, value(longest))}};
+  const Json e = server.post("/detokenize", body, 400)["error"];
+  EXPECT_EQ(e["param"], "tokens");
+  EXPECT_THAT(e["message"].get<std::string>(), testing::HasSubstr("at most 8388608"));
+}
+
+// Beyond the context too, but not without end.
+TEST(Tokenize, CountsABoundedText) {
+  TestServer server;
+  std::string words;
+  while (words.size() < 2'000'000) words += "7 x ";
+  const std::string_view fits = std::string_view(words).substr(0, 100'000);
+  EXPECT_GT(server.post("/tokenize", {{"prompt", fits}})["count"], 4096);
+  const Json e = server.post("/tokenize", {{"prompt", words}}, 400)["error"];
+  EXPECT_EQ(e["code"], "context_length_exceeded");
+  EXPECT_EQ(e["param"], "prompt");
+}
+
 }  // namespace
 }  // namespace hocket

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 namespace hocket {
 namespace {
 
 using Kind = ToolChoice::Kind;
+using Names = std::unordered_set<std::string_view>;
 
 bool read_tool(Fields& fields, const std::string& at, const Json& json, Tool& tool) {
   if (!json.is_object())
@@ -44,15 +47,20 @@ bool is_tool(const std::vector<Tool>& tools, std::string_view name) {
   return std::ranges::any_of(tools, [&](const Tool& tool) { return tool.name == name; });
 }
 
-// {"type": "function", "function": {"name": ...}}
+// The name in {"type": "function", "function": {"name": ...}}; null where there is none.
+const std::string* name_in(const Json& json) {
+  if (!json.is_object()) return nullptr;
+  const auto function = json.find("function");
+  if (function == json.end() || !function->is_object()) return nullptr;
+  const auto name = function->find("name");
+  return name == function->end() ? nullptr : name->get_ptr<const std::string*>();
+}
+
 void read_named(Fields& fields, const Json& choice, ToolChoice& out) {
-  const auto function = choice.find("function");
-  const auto* name = function != choice.end() && function->is_object() && function->contains("name")
-                         ? &(*function)["name"]
-                         : nullptr;
-  if (name == nullptr || !name->is_string())
+  const std::string* name = name_in(choice);
+  if (name == nullptr)
     return fields.fail_field("tool_choice", "tool_choice.function.name must be a string");
-  out = {.kind = Kind::named, .name = name->get<std::string>()};
+  out = {.kind = Kind::named, .name = *name};
 }
 
 bool read_word(const Json& word, ToolChoice& out) {
@@ -62,37 +70,55 @@ bool read_word(const Json& word, ToolChoice& out) {
   return false;
 }
 
-// {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}}: the others are left
-// out.
-void read_allowed(Fields& fields, const Json& choice, ToolChoice& out, Json& tools) {
+// The names in {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}}: the other
+// tools are left out.
+std::optional<Names> read_allowed(Fields& fields, const Json& choice, ToolChoice& out) {
   const auto allowed = choice.find("allowed_tools");
   if (allowed == choice.end() || !allowed->is_object() || !allowed->contains("mode") ||
       !allowed->contains("tools") || !(*allowed)["tools"].is_array() ||
-      !read_word((*allowed)["mode"], out))
-    return fields.fail_field("tool_choice",
-                             "tool_choice.allowed_tools needs a mode and a list of tools");
-  Json kept = Json::array();
-  for (const Json& tool : tools)
-    for (const Json& one : (*allowed)["tools"])
-      if (one.is_object() && one.contains("function") && tool.contains("function") &&
-          one["function"].value("name", Json()) == tool["function"].value("name", Json())) {
-        kept.push_back(tool);
-        break;
-      }
-  tools = std::move(kept);
+      !read_word((*allowed)["mode"], out)) {
+    fields.fail_field("tool_choice", "tool_choice.allowed_tools needs a mode and a list of tools");
+    return std::nullopt;
+  }
+  const Json& list = (*allowed)["tools"];
+  if (list.size() > kToolsMax) {
+    fields.fail_field("tool_choice", fmt::format("tool_choice.allowed_tools may name {} tools, "
+                                                 "not {}",
+                                                 kToolsMax, list.size()));
+    return std::nullopt;
+  }
+  Names names;
+  for (const Json& one : list)
+    if (const std::string* name = name_in(one)) names.insert(*name);
+  return names;
 }
 
-void read_choice(Fields& fields, ToolChoice& out, Json& tools) {
+// The names of the tools that are allowed; nullopt: all.
+std::optional<Names> read_choice(Fields& fields, ToolChoice& out) {
   const Json* choice = fields.get("tool_choice");
-  if (choice == nullptr) return;
-  if (choice->is_object() && choice->contains("type")) {
-    if ((*choice)["type"] == "function") return read_named(fields, *choice, out);
-    if ((*choice)["type"] == "allowed_tools") return read_allowed(fields, *choice, out, tools);
-  } else if (read_word(*choice, out)) {
-    return;
+  if (choice == nullptr || read_word(*choice, out)) return std::nullopt;
+  const auto type = choice->is_object() ? choice->find("type") : choice->end();
+  if (type != choice->end() && *type == "allowed_tools") return read_allowed(fields, *choice, out);
+  if (type != choice->end() && *type == "function")
+    read_named(fields, *choice, out);
+  else
+    fields.fail_field(
+        "tool_choice",
+        "tool_choice must be \"none\", \"auto\", \"required\", or name a function");
+  return std::nullopt;
+}
+
+// Leaves out, of both lists alike, what is not named.
+void keep_named(const Names& names, std::vector<Tool>& read, Json& tools) {
+  std::vector<Tool> kept;
+  Json kept_json = Json::array();
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (!names.contains(read[i].name)) continue;
+    kept.push_back(std::move(read[i]));
+    kept_json.push_back(std::move(tools[i]));
   }
-  fields.fail_field("tool_choice",
-                    "tool_choice must be \"none\", \"auto\", \"required\", or name a function");
+  read = std::move(kept);
+  tools = std::move(kept_json);
 }
 
 void check_served(Fields& fields, const ServedModel& model) {
@@ -132,18 +158,16 @@ void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading
   const Json* given = fields.array("tools", kToolsMax);
   Json tools = given == nullptr ? Json::array() : *given;
   std::vector<Tool> read(tools.size());
+  Names names;
   for (size_t i = 0; i < tools.size(); ++i) {
     if (!read_tool(fields, fmt::format("tools[{}]", i), tools[i], read[i])) return;
-    if (is_tool({read.begin(), read.begin() + static_cast<std::ptrdiff_t>(i)}, read[i].name))
+    if (!names.insert(read[i].name).second)
       return fields.fail_field("tools", fmt::format("tools has '{}' twice", read[i].name));
   }
   ToolChoice& choice = reading.choice;
-  read_choice(fields, choice, tools);
+  const std::optional<Names> allowed = read_choice(fields, choice);
   if (!fields.ok()) return;
-  std::erase_if(read, [&](const Tool& tool) {  // those that are not allowed
-    return std::ranges::none_of(
-        tools, [&](const Json& json) { return json["function"]["name"] == tool.name; });
-  });
+  if (allowed) keep_named(*allowed, read, tools);
   const bool forced = choice.kind == Kind::required || choice.kind == Kind::named;
   if (forced && tools.empty())
     return fields.fail_field("tool_choice", "tool_choice asks for a call, but there are no tools");

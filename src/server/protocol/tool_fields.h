@@ -6,9 +6,6 @@
 
 namespace hocket {
 
-inline constexpr size_t kToolsMax = 1024;
-inline constexpr size_t kToolNameBytesMax = 256;
-
 // tools, tool_choice, parallel_tool_calls: what the template is shown, and how calls are read.
 void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading, ChatInput& chat);
 // separate_reasoning, stream_reasoning, include_reasoning, reasoning_effort, thinking_budget.

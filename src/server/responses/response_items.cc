@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unordered_map>
+
 namespace hocket {
 namespace {
 
@@ -53,7 +55,11 @@ bool has_text(const Json& message) {
 
 class Conversation {
  public:
-  explicit Conversation(Json& out) : out_(out) {}
+  explicit Conversation(Json& out) : out_(out) {
+    for (const Json& message : out)
+      if (const auto calls = message.find("tool_calls"); calls != message.end())
+        for (const Json& call : *calls) names_[call["id"]] = call["function"]["name"];
+  }
 
   Result<void> add(const Json& item, const std::string& at) {
     if (!item.is_object())
@@ -76,7 +82,7 @@ class Conversation {
     HOCKET_TRY(const std::string text, text_of(*content, at + ".content"));
     if (role == "assistant") {
       Json& message = assistant();
-      message["content"] = message["content"].get<std::string>() + text;
+      message["content"].get_ref<std::string&>() += text;
       return {};
     }
     if (role == "developer") role = "system";
@@ -85,7 +91,7 @@ class Conversation {
                    fmt::format("is '{}'; it must be system, developer, user or assistant",
                                role.substr(0, 64)));
     if (role == "system" && out_.size() == 1 && out_[0]["role"] == "system")
-      out_[0]["content"] = out_[0]["content"].get<std::string>() + "\n\n" + text;
+      out_[0]["content"].get_ref<std::string&>().append("\n\n").append(text);
     else
       out_.push_back({{"role", role}, {"content", text}});
     open_ = false;
@@ -98,6 +104,7 @@ class Conversation {
     HOCKET_TRY(std::string id, string_of(item, "call_id", at));
     HOCKET_TRY(std::string name, string_of(item, "name", at));
     HOCKET_TRY(std::string arguments, string_of(item, "arguments", at));
+    names_[id] = name;
     Json& message = assistant();
     if (!message.contains("tool_calls")) message["tool_calls"] = Json::array();
     message["tool_calls"].push_back(
@@ -113,7 +120,7 @@ class Conversation {
     if (output == item.end()) return wrong(at + ".output", "is missing");
     HOCKET_TRY(std::string text, text_of(*output, at + ".output"));
     Json message = {{"role", "tool"}, {"tool_call_id", id}};
-    if (const std::string name = name_of_call(id); !name.empty()) message["name"] = name;
+    if (const auto name = names_.find(id); name != names_.end()) message["name"] = name->second;
     message["content"] = std::move(text);
     out_.push_back(std::move(message));
     open_ = false;
@@ -131,7 +138,9 @@ class Conversation {
     if (text.empty()) return {};
     if (open_ && (has_text(out_.back()) || out_.back().contains("tool_calls"))) open_ = false;
     Json& message = assistant();
-    message["reasoning_content"] = message.value("reasoning_content", "") + text;
+    Json& thoughts = message["reasoning_content"];
+    if (thoughts.is_null()) thoughts = "";
+    thoughts.get_ref<std::string&>() += text;
     return {};
   }
 
@@ -142,16 +151,8 @@ class Conversation {
     return out_.back();
   }
 
-  std::string name_of_call(const std::string& id) const {
-    for (auto message = out_.rbegin(); message != out_.rend(); ++message) {
-      if (!message->contains("tool_calls")) continue;
-      for (const Json& call : (*message)["tool_calls"])
-        if (call["id"] == id) return call["function"]["name"];
-    }
-    return "";
-  }
-
   Json& out_;
+  std::unordered_map<std::string, std::string> names_;  // of tools, by the call's id
   bool open_ = false;  // the last message is the assistant's, and more may belong to it
 };
 

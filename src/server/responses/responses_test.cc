@@ -49,6 +49,31 @@ TEST(ResponseItems, BecomeChatMessages) {
       {"role":"assistant","content":"Sunny.","reasoning_content":"done"}])"));
 }
 
+// The name of a tool is found by its call, whoever of them said it last, in time that does not grow
+// with what was said before.
+TEST(ResponseItems, ManyResultsFindTheirCalls) {
+  constexpr int kCalls = 8000;
+  Json items = Json::array();
+  for (int i = 0; i < kCalls; ++i)
+    items.push_back({{"type", "function_call"},
+                     {"call_id", fmt::format("c{}", i)},
+                     {"name", fmt::format("f{}", i)},
+                     {"arguments", "{}"}});
+  for (int i = 0; i < kCalls; ++i)
+    items.push_back({{"type", "function_call_output"},
+                     {"call_id", fmt::format("c{}", i)},
+                     {"output", "x"}});
+  Json messages = Json::array();
+  ASSERT_TRUE(add_items(items, "input", messages));
+  ASSERT_EQ(messages.size(), 1u + kCalls);
+  for (int i = 0; i < kCalls; ++i)
+    EXPECT_EQ(messages[static_cast<size_t>(i) + 1]["name"], fmt::format("f{}", i));
+  // Of a turn before, too.
+  const Json later = Json::array({items.back()});
+  ASSERT_TRUE(add_items(later, "input", messages));
+  EXPECT_EQ(messages.back()["name"], fmt::format("f{}", kCalls - 1));
+}
+
 TEST(ResponseItems, WhatIsWrongIsNamed) {
   EXPECT_THAT(chat_messages(R"(["x"])").get<std::string>(), testing::StartsWith("input[0]: "));
   EXPECT_THAT(chat_messages(R"([{"type":"item_reference","id":"x"}])").get<std::string>(),

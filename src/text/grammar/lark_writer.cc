@@ -10,6 +10,8 @@
 namespace hocket {
 namespace {
 
+constexpr size_t kControlBytesMax = 256;  // of the spelling of a control token
+
 // /.../ in Lark: a slash would end it, and so would a line's end.
 std::string between_slashes(std::string_view regex) {
   std::string out = "/";
@@ -53,7 +55,8 @@ std::optional<TokenId> control_at(std::string_view text, const Tokenizer* tokeni
   if (const auto id = tokenizer->special_at(text)) return id;
   for (const auto& [open, close] :
        {std::pair<std::string_view, std::string_view>{"<｜", "｜>"}, {"<|", "|>"}}) {
-    const size_t end = text.starts_with(open) ? text.find(close) : text.npos;
+    const size_t end =
+        text.starts_with(open) ? text.substr(0, kControlBytesMax).find(close) : text.npos;
     if (end != text.npos) return tokenizer->find(text.substr(0, end + close.size()));
   }
   return std::nullopt;

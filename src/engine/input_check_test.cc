@@ -1,0 +1,31 @@
+#include "engine/input_check.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/messages.h"
+
+namespace hocket {
+namespace {
+
+TEST(InputCheck, PromptLogprobsAreBounded) {
+  EngineInfo info;
+  info.model.vocab_size = 8;
+  info.context_length = 1 << 21;
+  info.max_total_tokens = 1 << 21;
+  constexpr int kPositions = kPromptLogprobsMax / (1 + kMaxTopLogprobs);
+  RequestInput input;
+  input.prompt.resize(kPositions + 1);
+  input.sampling.max_new_tokens = 1;
+  input.sampling.num_top_logprobs = kMaxTopLogprobs;
+  EXPECT_TRUE(check_input(input, info)) << "none are asked for";
+  input.sampling.prompt_logprobs_from = 1;
+  EXPECT_TRUE(check_input(input, info));
+  input.sampling.prompt_logprobs_from = 0;
+  const Result<void> refused = check_input(input, info);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "logprobs");
+  EXPECT_NE(refused.error().message.find("2097152 at most"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace hocket
