@@ -1,8 +1,11 @@
 // Requests that do not end well, and servers that end: errors, aborts, drains, company.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <latch>
 #include <sstream>
+#include <thread>
 
 #include "core/version.h"
 #include "server/test_server.h"
@@ -52,6 +55,32 @@ TEST(Life, ErrorsAfterTheFirstByteAreBlocks) {
   EXPECT_EQ(events.blocks.back()["error"]["code"], "bad_logits");
   server.generator.late_error.reset();
   EXPECT_EQ(server.stream("/v1/chat/completions", chat_body()).done, true);
+}
+
+// Both text threads are held; what ends requests, what tells and what admins ask for goes on.
+TEST(Life, WhatControlsNeverWaitsForTexts) {
+  TestServer server;
+  std::latch held{1};
+  std::atomic<int> num_holding = 0;
+  server.generator.entering = [&] {
+    ++num_holding;
+    held.wait();
+  };
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.emplace_back(server.server->port());
+    clients.back().send(
+        TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump()));
+  }
+  while (num_holding < 2) std::this_thread::yield();
+  EXPECT_EQ(server.post("/abort_request", {{"rid", "x"}})["aborted"], 0);
+  server.post("/v1/responses/resp_x/cancel", Json::object(), 404);
+  server.post("/flush_cache", Json::object());
+  for (const char* path : {"/livez", "/readyz", "/health", "/metrics", "/v1/loads"})
+    EXPECT_EQ(server.ask("GET", path).status, 200) << path;
+  EXPECT_EQ(server.ask("POST", "/abort_request", std::string(65537, ' ')).status, 413);
+  held.count_down();
+  for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
 }
 
 // A stream that lasts until somebody ends it.

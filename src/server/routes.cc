@@ -15,13 +15,16 @@ bool matches(const Route& route, std::string_view path) {
 
 Result<const Route*> find_route(const std::vector<Route>& routes, std::string_view method,
                                 std::string_view path) {
+  std::string methods;
   for (const Route& route : routes) {
     if (!matches(route, path)) continue;
     if (route.methods.find(method) != std::string_view::npos) return &route;
-    return fail(
-        error(ErrorCode::method_not_allowed, "{} takes {}, not {}", path, route.methods, method)
-            .with_fix(std::string(route.methods)));
+    methods.append(methods.empty() ? "" : ", ").append(route.methods);
   }
+  if (!methods.empty())
+    return fail(error(ErrorCode::method_not_allowed, "{} takes {}, not {}", path.substr(0, 128),
+                      methods, method)
+                    .with_fix(methods));
   std::vector<std::string_view> paths;
   for (const Route& route : routes) paths.push_back(route.path);
   Error unknown = error(ErrorCode::not_found, "there is no {}", path.substr(0, 128));

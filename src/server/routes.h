@@ -16,7 +16,9 @@ namespace hocket {
 
 // http: at once, on the http thread, so that probes are answered whatever waits; it must not block.
 // text: on a thread of the text pool.
-enum class RunOn : uint8_t { http, text };
+// control: on a thread of its own, which no text work holds up: what ends requests, what an admin
+// asks for. Bodies are small there, and so is the work.
+enum class RunOn : uint8_t { http, text, control };
 
 struct Route {
   std::string_view methods;  // "GET", "POST" or "GET, POST"
@@ -28,8 +30,8 @@ struct Route {
   Access access = Access::user;  // who may ask
 };
 
-// The route of a request. Errors: not_found with the nearest path; method_not_allowed with the
-// methods that are.
+// The route of a request; several may share a path. Errors: not_found with the nearest path;
+// method_not_allowed with the methods that are.
 Result<const Route*> find_route(const std::vector<Route>& routes, std::string_view method,
                                 std::string_view path);
 

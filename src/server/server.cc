@@ -19,7 +19,8 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kTextWaitingMax = 256;
+constexpr size_t kTextWaitingMax = 256;        // for a thread of RunOn::text, of RunOn::control
+constexpr size_t kControlBytesMax = 64 << 10;  // of a body that RunOn::control reads
 constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
@@ -151,7 +152,7 @@ struct Server::State {
   Endpoints endpoints;
   const std::vector<Route> routes;
   std::unique_ptr<Gate> gate;  // before the port for clients
-  std::optional<TextPool> text;
+  std::optional<TextPool> text, control;
   std::unique_ptr<HttpServer> http, rank_http;       // for clients; for other ranks, with a door
   std::atomic<const HttpServer*> counted = nullptr;  // http, once its threads may see it
   bool drained = false;
@@ -184,10 +185,15 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   const auto route = find_route(routes, request.method, request.path);
   if (!route) return refuse(*exchange, route.error());
   if ((*route)->where == RunOn::http) return run_route(**route, request, exchange, arrived);
+  const bool controls = (*route)->where == RunOn::control;
+  if (controls && request.body.size() > kControlBytesMax)
+    return refuse(*exchange, error(ErrorCode::payload_too_large,
+                                   "the body has {} bytes, {} takes {}", request.body.size(),
+                                   (*route)->path, kControlBytesMax));
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     run_route(*route, request, exchange, arrived);
   };
-  if (!text->push(std::move(task)))
+  if (!(controls ? control : text)->push(std::move(task)))
     refuse(*exchange, error(ErrorCode::queue_full, "{} requests wait to be read", kTextWaitingMax)
                           .with_fix("try again after the time in Retry-After"));
 }
@@ -228,8 +234,7 @@ PathNeeds Server::State::needs_of(const HttpRequest& head) const {
   if (!route) return {};
   const bool works =
       (*route)->where == RunOn::text && (*route)->access == Access::user && head.method == "POST";
-  const bool ends = head.path == kAbortPath || head.path.ends_with("/cancel");
-  return {.access = (*route)->access, .counted = works && !ends};
+  return {.access = (*route)->access, .counted = works};
 }
 
 Result<void> Server::State::open_gate() {
@@ -275,7 +280,10 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
   s.generator.start(s.outbox);
-  s.text.emplace(s.options.num_text_threads, kTextWaitingMax);
+  s.text.emplace(TextPool::Options{.name = "text",
+                                   .num_threads = s.options.num_text_threads,
+                                   .max_waiting = kTextWaitingMax});
+  s.control.emplace(TextPool::Options{.name = "control", .max_waiting = kTextWaitingMax});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,
               .key = s.options.settings.http.ssl_keyfile};
@@ -338,6 +346,7 @@ bool Server::drain(Duration patience) {
   for (HttpServer* port : {s.http.get(), s.rank_http.get()})
     if (port != nullptr) port->stop(kLastBytesPatience);
   s.text.reset();
+  s.control.reset();
   s.observer->stop();
   return complete;
 }

@@ -77,6 +77,7 @@ class FakeGenerator final : public Generator {
     running_.clear();
   }
   Result<void> submit(RequestInput input) override {
+    if (entering) entering();
     std::lock_guard lock(mutex_);
     if (draining_) return fail(ErrorCode::shutting_down, "the server is shutting down");
     if (refusal) return fail(*refusal);
@@ -127,6 +128,7 @@ class FakeGenerator final : public Generator {
   }
 
   Script script = [](const RequestInput& r) { return r.prompt; };  // an echo
+  std::function<void()> entering;  // called by submit() before all else
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // in place of the third token
   std::atomic<int> pace_us = 20;

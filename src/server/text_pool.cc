@@ -1,14 +1,15 @@
 #include "server/text_pool.h"
 
-#include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace hocket {
 
-TextPool::TextPool(int num_threads, size_t max_waiting) : tasks_(max_waiting) {
-  for (int i = 0; i < num_threads; ++i)
-    threads_.emplace_back(Thread::Options{.name = "text" + std::to_string(i)}, [this] { run(); });
+TextPool::TextPool(const Options& options) : tasks_(options.max_waiting) {
+  for (int i = 0; i < options.num_threads; ++i)
+    threads_.emplace_back(Thread::Options{.name = options.name + std::to_string(i)},
+                          [this] { run(); });
 }
 
 TextPool::~TextPool() {
@@ -16,15 +17,42 @@ TextPool::~TextPool() {
   for (Thread& thread : threads_) thread.join();
 }
 
+namespace {
+
+// Of the task that this thread runs.
+struct Turn {
+  TextPool* pool = nullptr;  // null: it runs none, or one that another has made way for
+  TimePoint began;
+};
+thread_local Turn turn;
+
+}  // namespace
+
+void TextPool::give_way() {
+  if (turn.pool == nullptr || RealClock().now() - turn.began < kTurn) return;
+  TextPool* const pool = std::exchange(turn.pool, nullptr);
+  pool->run_one_that_waits();
+  turn = {.pool = pool, .began = RealClock().now()};
+}
+
+// Whoever holds the lock waits for a task, so there is none.
+void TextPool::run_one_that_waits() {
+  std::optional<Task> task;
+  if (const std::unique_lock reading(reader_, std::try_to_lock); reading) task = tasks_.pop();
+  if (task) (*task)();
+}
+
 void TextPool::run() {
   while (true) {
     std::optional<Task> task;
     {
-      std::lock_guard turn(reader_);
+      std::lock_guard reading(reader_);
       task = tasks_.wait_pop(std::chrono::seconds(1));
       if (!task && tasks_.closed()) return;
     }
-    if (task) (*task)();
+    if (!task) continue;
+    turn = {.pool = this, .began = RealClock().now()};
+    (*task)();
   }
 }
 
