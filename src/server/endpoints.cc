@@ -10,7 +10,6 @@
 #include "server/error_map.h"
 #include "server/protocol/generate_request.h"
 #include "server/protocol/openai_request.h"
-#include "server/protocol/structure_settling.h"
 #include "server/protocol/text_routes.h"
 #include "server/ranks/client_key.h"
 #include "server/views/expert_distribution.h"
@@ -24,47 +23,11 @@ namespace {
 constexpr const char* kJsonType = "application/json";
 constexpr std::string_view kModelsPath = "/v1/models/";
 
-std::string new_answer_id(const GenerationRequest& request) {
-  if (request.responses != nullptr) return request.responses->id;
-  const auto named = [](const char* form) {
-    return fmt::format(fmt::runtime(form), fresh_seed(), fresh_seed());
-  };
-  switch (request.api) {
-    case Api::chat:
-      return named("chatcmpl-{:016x}{:016x}");
-    case Api::completions:
-      return named("cmpl-{:016x}{:016x}");
-    case Api::messages:
-      return named("msg_{:016x}{:016x}");
-    default:
-      return named("gen-{:016x}{:016x}");
-  }
-}
-
 void respond(HttpExchange& exchange, const Result<Json>& answer) {
   if (answer)
     exchange.respond(200, kJsonType, to_text(*answer));
   else
     respond_error(exchange, answer.error());
-}
-
-Result<void> check_text_needs(const GenerationRequest& request, const ServedModel& model) {
-  if (model.tokenizer != nullptr) return {};
-  if (request.api != Api::generate) return fail(no_tokenizer_error());
-  for (const Prompt& prompt : request.prompts)
-    if (!prompt.sampling.stop.empty()) return fail(no_tokenizer_error().with_param("stop"));
-  return {};
-}
-
-// Prompt log-probabilities may begin anywhere in the prompt, not after it.
-Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
-  if (sampling.prompt_logprobs_from > prompt_tokens)
-    return fail(error(ErrorCode::invalid_request,
-                      "logprob_start_len is {}, the prompt has {} tokens",
-                      sampling.prompt_logprobs_from, prompt_tokens)
-                    .with_param("logprob_start_len"));
-  if (sampling.prompt_logprobs_from == prompt_tokens) sampling.prompt_logprobs_from = -1;
-  return {};
 }
 
 // Who asks, in the words of the rank that the client asked (client_key.h).
@@ -78,7 +41,7 @@ uint64_t told_client(const HttpRequest& request) {
 Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
   auto total = here["aborted"].get<size_t>();
   for (const PeerAnswer& peer : there) {
-    const Json said = Json::parse(peer.body, nullptr, false);
+    const Json said = parse_bounded_json(peer.body);
     if (peer.status == 200 && said.is_object())
       total += said.value("aborted", size_t{0});
     else
@@ -107,28 +70,6 @@ Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
 
 }  // namespace
 
-Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model) {
-  HOCKET_TRY_VOID(check_text_needs(request, model));
-  Answer answer;
-  answer.model = model;
-  for (Prompt& prompt : request.prompts) {
-    HOCKET_TRY(std::vector<TokenId> ids, prompt_ids(prompt, request, model));
-    const int num_ids = static_cast<int>(ids.size());
-    HOCKET_TRY_VOID(fit_to_context(prompt, num_ids, request, model));
-    HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
-    HOCKET_TRY_VOID(settle_structure(prompt, ids, request.reading, model));
-    answer.prompts.push_back(std::move(ids));
-  }
-  answer.id = new_answer_id(request);
-  answer.created = unix_seconds();
-  answer.call_seed = fresh_seed();
-  for (size_t i = 0; i < request.prompts.size(); ++i)
-    if (std::string& rid = request.prompts[i].rid; rid.empty())
-      rid = request.batch ? fmt::format("{}-{}", answer.id, i) : answer.id;
-  answer.request = std::move(request);
-  return answer;
-}
-
 Endpoints::Endpoints(Parts parts)
     : parts_(std::move(parts)),
       responses_(
@@ -141,7 +82,12 @@ Endpoints::Endpoints(Parts parts)
       created_(unix_seconds()) {}
 
 Result<Answer> Endpoints::prepare(Api api, const HttpRequest& request) const {
-  HOCKET_TRY(const Json json, parse_json_object(request.body));
+  const bool talks = api != Api::completions && api != Api::generate;
+  HeldBytes held(request.memory);
+  HOCKET_TRY(const Json json,
+             parse_json_object(request.body, held, talks ? kConversationCopies : 1));
+  ResponsesContext context = responses_.context_of(request);
+  context.held = &held;
   const auto parsed = [&] {
     switch (api) {
       case Api::chat:
@@ -149,7 +95,7 @@ Result<Answer> Endpoints::prepare(Api api, const HttpRequest& request) const {
       case Api::completions:
         return parse_completions(json, parts_.model);
       case Api::responses:
-        return parse_responses(json, parts_.model, responses_.context_of(request));
+        return parse_responses(json, parts_.model, context);
       case Api::messages:
         return parse_messages(json, parts_.model);
       case Api::generate:
@@ -158,7 +104,7 @@ Result<Answer> Endpoints::prepare(Api api, const HttpRequest& request) const {
     return parse_generate(json, parts_.model);
   };
   HOCKET_TRY(GenerationRequest asked, parsed());
-  return prepare_answer(std::move(asked), parts_.model);
+  return prepare_answer(std::move(asked), parts_.model, request.memory);
 }
 
 void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
@@ -301,26 +247,26 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
 }
 
 void Endpoints::add_admin(std::vector<Route>& routes) {
-  const auto admin = [&](std::string_view methods, std::string_view path, RunOn where,
-                         auto handle) {
+  const auto admin = [&](std::string_view methods, std::string_view path, auto handle,
+                         RunOn where = RunOn::control) {
     routes.push_back(
         {methods, path, where,
          [handle](const HttpRequest& r, const Exchange& e, TimePoint) { handle(r, e); },
          Access::admin});
   };
   const auto experts = [&](std::string_view path, auto answer) {
-    admin("GET, POST", path, RunOn::text,
+    admin("GET, POST", path,
           [answer](const HttpRequest& r, const Exchange& e) { respond(*e, answer(r)); });
   };
-  admin("POST", "/configure_logging", RunOn::text, [this](const HttpRequest& r, const Exchange& e) {
+  admin("POST", "/configure_logging", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, configure_logging(r.body), configured_together);
   });
-  admin("GET, POST", "/start_profile", RunOn::text,
+  admin("GET, POST", "/start_profile",
         [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });
-  admin("GET, POST", "/stop_profile", RunOn::text, [this](const HttpRequest& r, const Exchange& e) {
+  admin("GET, POST", "/stop_profile", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, stop_profile(parts_.generator->profiler()), profiled_together);
   });
-  admin("GET, POST", "/flush_cache", RunOn::text, [this](const HttpRequest& r, const Exchange& e) {
+  admin("GET, POST", "/flush_cache", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, flush_cache(), flushed_together);
   });
   experts("/start_expert_distribution_record", [this](const HttpRequest& r) {
@@ -333,8 +279,9 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
     return dump_expert_record(parts_.generator->expert_stats());
   });
   // Tells the tokens of everybody's prompts.
-  admin("GET", "/kv_events", RunOn::http,
-        [this](const HttpRequest&, const Exchange& exchange) { listen(exchange); });
+  admin(
+      "GET", "/kv_events",
+      [this](const HttpRequest&, const Exchange& exchange) { listen(exchange); }, RunOn::http);
 }
 
 std::vector<Route> Endpoints::routes() {
@@ -356,10 +303,10 @@ std::vector<Route> Endpoints::routes() {
   generation("/v1/messages", Api::messages);
   responses_.add_routes(routes);
   add_text_routes(routes, parts_.model);
-  routes.push_back(
-      {"POST", kAbortPath, RunOn::text, [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-         everywhere(r, e, abort(r), aborted_together);
-       }});
+  routes.push_back({"POST", "/abort_request", RunOn::control,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+                      everywhere(r, e, abort(r), aborted_together);
+                    }});
   json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return Json{{"object", "list"}, {"data", Json::array({model_card(parts_.model, created_)})}};
   });

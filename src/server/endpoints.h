@@ -9,6 +9,7 @@
 #include "server/generator.h"
 #include "server/observe/observer.h"
 #include "server/protocol/answer.h"
+#include "server/prepare_answer.h"
 #include "server/ranks/front_door.h"
 #include "server/reply.h"
 #include "server/responses/responses_endpoints.h"
@@ -18,9 +19,6 @@
 #include "server/views/metrics.h"
 
 namespace hocket {
-
-// Ends requests, so it is no request that limits count.
-inline constexpr std::string_view kAbortPath = "/abort_request";
 
 // Borrows everything; owned by the Server.   Thread: any.
 class Endpoints {
@@ -72,9 +70,5 @@ class Endpoints {
   ResponsesEndpoints responses_;
   int64_t created_ = 0;  // when this server began, seconds since 1970
 };
-
-// The Answer to a parsed request: prompts to tokens, limits settled, names given.
-// Errors: as prompt_ids and fit_to_context.
-Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model);
 
 }  // namespace hocket

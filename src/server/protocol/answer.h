@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "engine/messages.h"
+#include "server/access/request_memory.h"
 #include "server/protocol/generation_request.h"
 #include "server/protocol/json_body.h"
 #include "text/answers/answer_event.h"
@@ -60,6 +61,7 @@ struct Answer {
   ServedModel model;
   GenerationRequest request;
   std::vector<std::vector<TokenId>> prompts;  // ids, beside request.prompts
+  HeldBytes held;                             // what the prompts take, the generator's copies too
   std::vector<ChoiceAnswer> choices;
   TimePoint received{}, first_token{}, ended{};
   size_t last_ended = 0;                // the choice that ended last

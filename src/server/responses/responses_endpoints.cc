@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "server/access/request_memory.h"
 #include "server/error_map.h"
 
 namespace hocket {
@@ -35,9 +36,11 @@ Error bad_query(std::string_view name, std::string_view must) {
 }
 
 // One page of all items before the output: the newest first unless order=asc.
-Result<std::string> input_page(const ResponseStore::Record& record, std::string_view query) {
+Result<std::string> input_page(const ResponseStore::Record& record, std::string_view query,
+                               HeldBytes held) {
   Json items = Json::array();
   for (const auto& turn : record.turns) {
+    HOCKET_TRY_VOID(held.grow(2 * json_shape(turn->str()).tree_bytes));  // and what it is moved to
     HOCKET_TRY(const Json more, parse_json(turn->str()));
     items.insert(items.end(), more.begin(), more.end());
   }
@@ -96,7 +99,8 @@ bool ResponsesEndpoints::is_elsewhere(const std::string& id, const HttpRequest& 
 void ResponsesEndpoints::create(const HttpRequest& request, const Exchange& exchange,
                                 TimePoint arrived) const {
   if (parts_.door != nullptr && !request.from_rank) {
-    auto body = parse_json_object(request.body);
+    HeldBytes held(request.memory);
+    auto body = parse_json_object(request.body, held);
     if (!body) return respond(*exchange, std::unexpected(std::move(body).error()));
     const auto previous = body->find("previous_response_id");
     if (previous != body->end() && previous->is_string() &&
@@ -116,7 +120,8 @@ Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, cons
     return to_text({{"id", id}, {"object", "response.deleted"}, {"deleted", true}});
   }
   HOCKET_TRY(auto record, find_response(context, id, "response_id"));
-  if (request.method == "GET" && what == "input_items") return input_page(*record, request.query);
+  if (request.method == "GET" && what == "input_items")
+    return input_page(*record, request.query, HeldBytes(request.memory));
   if (request.method == "GET" && what.empty()) {
     if (query_value(request.query, "stream") == "true")
       return fail(error(ErrorCode::invalid_request, "answers that are kept are not streamed")
@@ -141,17 +146,17 @@ Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, cons
 }
 
 Result<std::string> ResponsesEndpoints::count_input(const HttpRequest& request) const {
-  HOCKET_TRY(const Json body, parse_json_object(request.body));
-  HOCKET_TRY(const GenerationRequest asked,
-             parse_responses(body, parts_.model, context_of(request)));
+  HeldBytes held(request.memory);
+  HOCKET_TRY(const Json body, parse_json_object(request.body, held, kConversationCopies));
+  ResponsesContext context = context_of(request);
+  context.held = &held;
+  HOCKET_TRY(const GenerationRequest asked, parse_responses(body, parts_.model, context));
   HOCKET_TRY(const auto ids, prompt_ids(asked.prompts.front(), asked, parts_.model));
   return to_text({{"object", "response.input_tokens"}, {"input_tokens", ids.size()}});
 }
 
 void ResponsesEndpoints::one(const HttpRequest& request, const Exchange& exchange) const {
   const std::string_view below = std::string_view(request.path).substr(kBelow.size());
-  if (request.method == "POST" && below == "input_tokens")
-    return respond(*exchange, count_input(request));
   const size_t slash = below.find('/');
   const std::string id(below.substr(0, slash));
   const std::string_view what = slash == below.npos ? std::string_view() : below.substr(slash + 1);
@@ -164,8 +169,16 @@ void ResponsesEndpoints::add_routes(std::vector<Route>& routes) {
                     [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                       create(r, e, arrived);
                     }});
-  routes.push_back({"GET, POST, DELETE", kBelow, RunOn::text,
-                    [this](const HttpRequest& r, const Exchange& e, TimePoint) { one(r, e); }});
+  routes.push_back({"POST", "/v1/responses/input_tokens", RunOn::text,
+                    [this](const HttpRequest& r, const Exchange& e, TimePoint) {
+                      respond(*e, count_input(r));
+                    }});
+  const auto of_one = [&](std::string_view methods, RunOn where) {
+    routes.push_back({methods, kBelow, where,
+                      [this](const HttpRequest& r, const Exchange& e, TimePoint) { one(r, e); }});
+  };
+  of_one("GET", RunOn::text);
+  of_one("POST, DELETE", RunOn::control);  // POST: what cancels
 }
 
 }  // namespace hocket

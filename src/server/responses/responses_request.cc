@@ -7,13 +7,13 @@
 #include <charconv>
 #include <utility>
 
+#include "server/access/request_memory.h"
 #include "server/protocol/chat_translation.h"
 #include "server/responses/response_items.h"
 
 namespace hocket {
 namespace {
 
-constexpr size_t kToolsMax = 1024;
 constexpr std::string_view kIdPrefix = "resp_";
 
 const FieldNames& names() {
@@ -49,23 +49,21 @@ void read_tools(Fields& fields, Json& chat) {
   }
 }
 
-// {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]}: the others are left
-// out of the prompt.
-void keep_allowed(Fields& fields, const Json& choice, Json& chat) {
+// {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]}.
+void read_allowed(Fields& fields, const Json& choice, Json& chat) {
   const auto allowed = choice.find("tools");
   const auto mode = choice.find("mode");
   if (allowed == choice.end() || !allowed->is_array() || mode == choice.end())
     return fields.fail_field("tool_choice", "tool_choice needs its mode and tools");
-  chat["tool_choice"] = *mode;
-  if (!chat.contains("tools")) return;
-  Json kept = Json::array();
-  for (const Json& tool : chat["tools"])
-    if (std::ranges::any_of(*allowed, [&](const Json& one) {
-          return one.is_object() && one.contains("name") &&
-                 one["name"] == tool["function"].value("name", Json());
-        }))
-      kept.push_back(tool);
-  chat["tools"] = std::move(kept);
+  if (allowed->size() > kToolsMax)
+    return fields.fail_field("tool_choice", fmt::format("tool_choice may name {} tools, not {}",
+                                                        kToolsMax, allowed->size()));
+  Json tools = Json::array();
+  for (const Json& one : *allowed)
+    if (const auto name = one.is_object() ? one.find("name") : one.end(); name != one.end())
+      tools.push_back({{"type", "function"}, {"function", {{"name", *name}}}});
+  chat["tool_choice"] = {{"type", "allowed_tools"},
+                         {"allowed_tools", {{"mode", *mode}, {"tools", std::move(tools)}}}};
 }
 
 void read_tool_choice(Fields& fields, Json& chat) {
@@ -78,7 +76,7 @@ void read_tool_choice(Fields& fields, Json& chat) {
   const auto type = choice->is_object() ? choice->find("type") : choice->end();
   if (!choice->is_object() || type == choice->end())
     return fields.fail_field("tool_choice", "tool_choice must be a string or an object with type");
-  if (*type == "allowed_tools") return keep_allowed(fields, *choice, chat);
+  if (*type == "allowed_tools") return read_allowed(fields, *choice, chat);
   if (*type != "function")
     return fields.fail_field("tool_choice", fmt::format("tool_choice.type {} is not offered",
                                                         to_text(*type).substr(0, 64)));
@@ -201,6 +199,8 @@ Result<Json> messages_of(const Json& body, const ResponsesContext& context,
     return fail(error(ErrorCode::invalid_request, "input is missing").with_param("input"));
   Json before = Json::array();
   for (const auto& turn : responses.turns) {
+    if (context.held != nullptr)
+      HOCKET_TRY_VOID(context.held->grow(kConversationCopies * json_shape(turn->str()).tree_bytes));
     HOCKET_TRY(const Json items, parse_json(turn->str()));
     before.insert(before.end(), items.begin(), items.end());
   }

@@ -31,6 +31,7 @@ struct ResponsesContext {
   ResponseStore* store = nullptr;
   std::string_view who;
   int rank = -1;  // of several processes: ids tell who keeps the answer
+  HeldBytes* held = nullptr;  // grows by the trees of turns before; null: nobody counts
 };
 
 Result<GenerationRequest> parse_responses(const Json& body, const ServedModel& model,

@@ -1,0 +1,52 @@
+// What a request holds is taken from its account before it is there, and given back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/test_server.h"
+
+namespace hocket {
+namespace {
+
+ServerSettings with_mib(int mib) {
+  ServerSettings settings;
+  settings.http.request_memory_mib = mib;
+  return settings;
+}
+
+void expect_refused(TestServer& server, const char* path, const Json& body) {
+  const Json e = server.post(path, body, 413)["error"];
+  EXPECT_EQ(e["code"], "payload_too_large") << path;
+  EXPECT_THAT(e["hint"].get<std::string>(), testing::HasSubstr("--request-memory-mib")) << path;
+}
+
+bool nothing_is_held(TestServer& server) {
+  return server.ask("GET", "/metrics").body.contains("request_memory_bytes 0\n");
+}
+
+TEST(HeldMemory, ATreeIsRefusedBeforeItIsMade) {
+  TestServer server(TestServer::Text::bundled, with_mib(1));
+  const Json lists = std::vector<Json>(10'000, Json::array());
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/generate", "/v1/messages",
+                           "/v1/responses", "/tokenize", "/detokenize", "/apply-template",
+                           "/v1/responses/input_tokens", "/v1/messages/count_tokens"})
+    expect_refused(server, path, {{"metadata", lists}});
+  server.post("/v1/chat/completions", chat_body());
+  EXPECT_TRUE(eventually([&] { return nothing_is_held(server); }));
+}
+
+TEST(HeldMemory, WhatAnswersHaveCopiesOfIsCounted) {
+  TestServer server(TestServer::Text::bundled, with_mib(16));
+  Json body = {{"prompt", "x"}, {"max_tokens", 1}, {"n", 17}};
+  server.post("/v1/completions", body);
+  body["stop_regex"] = "never";  // each answer's text is searched with 1 MiB of states
+  expect_refused(server, "/v1/completions", body);
+  body = {{"prompt", std::vector<int>(4000, 5)}, {"max_tokens", 1}};
+  server.post("/v1/completions", body);
+  Json prompts = std::vector<Json>(1000, body["prompt"]);
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", prompts}}, 413)["error"]["code"],
+            "payload_too_large");
+  EXPECT_TRUE(eventually([&] { return nothing_is_held(server); }));
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,90 @@
+#include "server/prepare_answer.h"
+
+#include <utility>
+
+#include "server/protocol/structure_settling.h"
+#include "server/responses/responses_request.h"
+#include "server/text_pool.h"
+
+namespace hocket {
+namespace {
+
+std::string new_answer_id(const GenerationRequest& request) {
+  if (request.responses != nullptr) return request.responses->id;
+  const auto named = [](const char* form) {
+    return fmt::format(fmt::runtime(form), fresh_seed(), fresh_seed());
+  };
+  switch (request.api) {
+    case Api::chat:
+      return named("chatcmpl-{:016x}{:016x}");
+    case Api::completions:
+      return named("cmpl-{:016x}{:016x}");
+    case Api::messages:
+      return named("msg_{:016x}{:016x}");
+    default:
+      return named("gen-{:016x}{:016x}");
+  }
+}
+
+Result<void> check_text_needs(const GenerationRequest& request, const ServedModel& model) {
+  if (model.tokenizer != nullptr) return {};
+  if (request.api != Api::generate) return fail(no_tokenizer_error());
+  for (const Prompt& prompt : request.prompts)
+    if (!prompt.sampling.stop.empty()) return fail(no_tokenizer_error().with_param("stop"));
+  return {};
+}
+
+// Prompt log-probabilities may begin anywhere in the prompt, not after it.
+Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
+  if (sampling.prompt_logprobs_from > prompt_tokens)
+    return fail(error(ErrorCode::invalid_request,
+                      "logprob_start_len is {}, the prompt has {} tokens",
+                      sampling.prompt_logprobs_from, prompt_tokens)
+                    .with_param("logprob_start_len"));
+  if (sampling.prompt_logprobs_from == prompt_tokens) sampling.prompt_logprobs_from = -1;
+  return {};
+}
+
+// What a prompt holds besides its tokens: its text, what each of its answers has a copy of, what
+// each answer's text is searched with.
+int64_t held_bytes(const Prompt& prompt) {
+  int64_t copied = sizeof(RequestInput);
+  for (const std::string& stop : prompt.sampling.stop)
+    copied += static_cast<int64_t>(sizeof stop + stop.size());
+  copied += std::ssize(prompt.sampling.stop_ids) * static_cast<int64_t>(sizeof(TokenId));
+  if (prompt.stop_regex != nullptr) copied += StopRegexSearch::kBytesMax;
+  const auto* text = std::get_if<std::string>(&prompt.input);
+  return copied * prompt.n + (text == nullptr ? 0 : std::ssize(*text));
+}
+
+}  // namespace
+
+Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model,
+                              std::shared_ptr<RequestMemory> memory) {
+  HOCKET_TRY_VOID(check_text_needs(request, model));
+  Answer answer;
+  answer.model = model;
+  answer.held = HeldBytes(std::move(memory));
+  for (Prompt& prompt : request.prompts) {
+    TextPool::give_way();
+    HOCKET_TRY_VOID(answer.held.grow(held_bytes(prompt)));
+    HOCKET_TRY(std::vector<TokenId> ids, prompt_ids(prompt, request, model));
+    const int num_ids = static_cast<int>(ids.size());
+    const int64_t id_bytes = int64_t{num_ids} * static_cast<int64_t>(sizeof(TokenId));
+    HOCKET_TRY_VOID(answer.held.grow(id_bytes * (1 + prompt.n)));
+    HOCKET_TRY_VOID(fit_to_context(prompt, num_ids, request, model));
+    HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
+    HOCKET_TRY_VOID(settle_structure(prompt, ids, request.reading, model));
+    answer.prompts.push_back(std::move(ids));
+  }
+  answer.id = new_answer_id(request);
+  answer.created = unix_seconds();
+  answer.call_seed = fresh_seed();
+  for (size_t i = 0; i < request.prompts.size(); ++i)
+    if (std::string& rid = request.prompts[i].rid; rid.empty())
+      rid = request.batch ? fmt::format("{}-{}", answer.id, i) : answer.id;
+  answer.request = std::move(request);
+  return answer;
+}
+
+}  // namespace hocket
