@@ -278,7 +278,9 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
         {"port", &s.http.port, "0: any free one", ""},
         {"api-key", &s.http.api_key, "asked for on every route but /health, /livez, /readyz", ""},
         {"admin-api-key", &s.http.admin_api_key,
-         "what flushing, profiling, aborting all ask for; without one any key will do", ""},
+         "what flushing, profiling, aborting all ask for; without one, and without --api-key-file, "
+         "--api-key will do",
+         ""},
         {"api-key-file", &s.http.api_key_file,
          "a key a line: NAME KEY [admin] [requests_per_minute=N] [tokens_per_minute=N] "
          "[concurrency=N]; SIGHUP reads it again",

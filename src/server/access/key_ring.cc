@@ -1,5 +1,6 @@
 #include "server/access/key_ring.h"
 
+#include <fmt/ranges.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <sys/stat.h>
@@ -9,12 +10,14 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <span>
 
 namespace hocket {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
 constexpr std::string_view kHashed = "sha256:";
+constexpr size_t kDigestBytesOfName = 6;
 
 std::vector<std::string_view> words_of(std::string_view line) {
   line = line.substr(0, line.find('#'));
@@ -40,6 +43,11 @@ std::optional<int> hex_digit(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return std::nullopt;
+}
+
+// The same wherever its line stands.
+std::string name_of_bare(std::span<const unsigned char> digest) {
+  return fmt::format("key-{:02x}", fmt::join(digest.first(kDigestBytesOfName), ""));
 }
 
 // The principal's fields besides name and key.
@@ -97,7 +105,9 @@ Result<void> KeyRing::add_line(std::string_view line, int number, std::string_vi
   if (words.empty()) return {};
   const std::string where = fmt::format("{} line {}", file, number);
   Principal principal{.role = Role::user, .alone = true};
-  principal.name = words.size() == 1 ? fmt::format("key-{}", number) : std::string(words[0]);
+  const bool is_bare = words.size() == 1;
+  HOCKET_TRY(const Digest digest, read_key(is_bare ? words[0] : words[1], where));
+  principal.name = is_bare ? name_of_bare(digest) : std::string(words[0]);
   if (!is_name(principal.name))
     return fail(error(ErrorCode::bad_value,
                       "{}: the first word is not a name of letters, digits, '-', '_', '.'", where)
@@ -105,12 +115,15 @@ Result<void> KeyRing::add_line(std::string_view line, int number, std::string_vi
   for (const char* taken : {"anonymous", "api-key", "admin-api-key", "rank"})
     if (principal.name == taken)
       return fail(ErrorCode::bad_value, "{}: the name {} has a meaning of its own", where, taken);
-  const std::string_view key = words.size() == 1 ? words[0] : words[1];
   for (size_t i = 2; i < words.size(); ++i)
     HOCKET_TRY_VOID(read_option(words[i], principal, where));
-  if (!key.starts_with(kHashed)) return add(digest_of(key), std::move(principal), where);
+  return add(digest, std::move(principal), where);
+}
 
-  const std::string_view hex = key.substr(kHashed.size());
+// A key, or its digest in hexadecimal.
+Result<KeyRing::Digest> KeyRing::read_key(std::string_view word, const std::string& where) {
+  if (!word.starts_with(kHashed)) return digest_of(word);
+  const std::string_view hex = word.substr(kHashed.size());
   Digest digest{};
   bool good = hex.size() == 2 * digest.size();
   for (size_t i = 0; good && i < digest.size(); ++i) {
@@ -121,7 +134,7 @@ Result<void> KeyRing::add_line(std::string_view line, int number, std::string_vi
   if (!good)
     return fail(error(ErrorCode::bad_value, "{}: after sha256: come 64 hexadecimal digits", where)
                     .with_fix("printf %s KEY | sha256sum"));
-  return add(digest, std::move(principal), where);
+  return digest;
 }
 
 Result<KeyRing> KeyRing::parse(std::string_view text, std::string_view name) {
@@ -153,26 +166,16 @@ Result<KeyRing> KeyRing::load(const KeySources& sources) {
       return fail(error(ErrorCode::bad_value, "{} has no key", sources.file)
                       .with_fix("one a line: NAME KEY"));
   }
+  const bool is_only_key = sources.file.empty() && sources.admin_api_key.empty();
   if (!sources.api_key.empty())
-    HOCKET_TRY_VOID(ring.add(digest_of(sources.api_key),
-                             Principal{.name = "api-key", .role = Role::user}, "--api-key"));
+    HOCKET_TRY_VOID(
+        ring.add(digest_of(sources.api_key),
+                 Principal{.name = "api-key", .role = is_only_key ? Role::admin : Role::user},
+                 "--api-key"));
   if (!sources.admin_api_key.empty())
     HOCKET_TRY_VOID(ring.add(digest_of(sources.admin_api_key), Principal{.name = "admin-api-key"},
                              "--admin-api-key"));
-  ring.settle_roles();
   return ring;
-}
-
-// Somebody must be able to flush a cache.
-void KeyRing::settle_roles() {
-  if (std::ranges::any_of(entries_,
-                          [](const Entry& e) { return e.principal->role == Role::admin; }))
-    return;
-  for (Entry& entry : entries_) {
-    auto promoted = std::make_shared<Principal>(*entry.principal);
-    promoted->role = Role::admin;
-    entry.principal = std::move(promoted);
-  }
 }
 
 PrincipalPtr KeyRing::find(std::string_view key) const {

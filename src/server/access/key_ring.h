@@ -8,7 +8,11 @@
 //
 // KEY is the key itself, or sha256: and 64 hexadecimal digits. Lines of one NAME are keys of the
 // same client (old and new); what they say besides must be the same. A line with a key alone is
-// named key-LINE.
+// named key- and the first 12 digits of the key's SHA-256, so that its name moves with the key and
+// not with the line.
+//
+// Admins are the admin key and those that the file names so. A shared key that is the only one is
+// an admin's too, for somebody must be able to flush a cache.
 #pragma once
 
 #include <array>
@@ -53,8 +57,8 @@ class KeyRing {
   };
   Result<void> add_line(std::string_view line, int number, std::string_view file);
   Result<void> add(Digest digest, Principal principal, const std::string& where);
-  void settle_roles();
   static Digest digest_of(std::string_view key);
+  static Result<Digest> read_key(std::string_view word, const std::string& where);
 
   std::vector<Entry> entries_;
 };

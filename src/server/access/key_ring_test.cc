@@ -39,7 +39,8 @@ TEST(KeyRing, ReadsNamesRolesAndLimits) {
   EXPECT_TRUE(ann->alone);
   EXPECT_EQ(ring->find("ann-secret-2"), ann);
   EXPECT_EQ(ring->find("root-secret")->role, Role::admin);
-  EXPECT_EQ(ring->find("lonely-secret")->name, "key-7");
+  // printf lonely-secret | sha256sum
+  EXPECT_EQ(ring->find("lonely-secret")->name, "key-9a051a12732a");
   EXPECT_EQ(ring->find("secret")->name, "bob");
   for (const char* wrong : {"", "ann", "ann-secret-", "ann-secret-12", "ANN-SECRET-1",
                             "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"})
@@ -60,7 +61,15 @@ TEST(KeyRing, ComplaintsNameTheLineAndNoKey) {
   EXPECT_THAT(complaint(many), HasSubstr("more than 1000 keys"));
 }
 
-TEST(KeyRing, WithoutAnAdminAllAreAdmins) {
+TEST(KeyRing, ABareKeyKeepsItsNameOnAnyLine) {
+  const auto before = KeyRing::parse("a-secret\n", "keys");
+  const auto after = KeyRing::parse("b-secret\n# moved\na-secret\n", "keys");
+  ASSERT_TRUE(before && after);
+  EXPECT_EQ(after->find("a-secret")->name, before->find("a-secret")->name);
+  EXPECT_NE(after->find("b-secret")->name, before->find("a-secret")->name);
+}
+
+TEST(KeyRing, OnlyASharedKeyThatIsTheOnlyOneIsAnAdminsUnasked) {
   const auto plain = KeyRing::load({.api_key = "k", .admin_api_key = "", .file = ""});
   ASSERT_TRUE(plain);
   EXPECT_EQ(plain->find("k")->role, Role::admin);
@@ -69,6 +78,16 @@ TEST(KeyRing, WithoutAnAdminAllAreAdmins) {
   ASSERT_TRUE(both);
   EXPECT_EQ(both->find("k")->role, Role::user);
   EXPECT_EQ(both->find("a")->role, Role::admin);
+  // Clients that a file tells apart are users, and so is a shared key beside them.
+  const std::string file =
+      (std::filesystem::path(testing::TempDir()) / ("hocket_users_" + std::to_string(getpid())))
+          .string();
+  std::ofstream(file) << "ann ann-key\nbare-key\n";
+  const auto users = KeyRing::load({.api_key = "k", .admin_api_key = "", .file = file});
+  std::filesystem::remove(file);
+  ASSERT_TRUE(users);
+  for (const char* key : {"ann-key", "bare-key", "k"})
+    EXPECT_EQ(users->find(key)->role, Role::user) << key;
   EXPECT_TRUE(KeyRing::load({})->empty());
   EXPECT_FALSE(KeyRing::load({.api_key = "k", .admin_api_key = "k", .file = ""}));
 }
