@@ -30,7 +30,6 @@ class ClusterProcess {
   // For Engine::Options. It starts the others of this host when the engine has met rank 0, so this
   // object outlives the engine.
   ClusterLaunch launch();
-  const std::string& token() const { return control_.token; }
   int rank() const { return plan_.rank; }
 
   // Rank 0 shows the loading of all; a rank that another started shows none.

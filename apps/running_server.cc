@@ -25,10 +25,7 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
                           .chat_template = chat_template ? &*chat_template : nullptr};
   options.changes = report.changes;
   options.slow_paths = report.slow_paths;
-  if (cluster != nullptr) {
-    options.cluster_token = cluster->token();
-    options.internal_host = running.model->engine->cluster()->local_host();
-  }
+  if (cluster != nullptr) options.internal_host = running.model->engine->cluster()->local_host();
   HOCKET_TRY(running.server, Server::create(std::move(options)));
   return running;
 }

@@ -35,13 +35,6 @@ int first_rank(Generator& generator) {
   return generator.cluster() == nullptr ? 0 : generator.cluster()->self().rank;
 }
 
-// Without a token, who may not ask this server may not ask as a rank either.
-std::string key_of_ranks(const Server::Options& options) {
-  const HttpSettings& http = options.settings.http;
-  const std::string& any = http.api_key.empty() ? http.admin_api_key : http.api_key;
-  return rank_key(options.cluster_token.empty() ? any : options.cluster_token);
-}
-
 RequestMemoryLimits memory_limits(const HttpSettings& settings) {
   return {.request_bytes = int64_t{settings.request_memory_mib} << 20,
           .principal_bytes = int64_t{settings.key_memory_mib} << 20,
@@ -58,7 +51,6 @@ std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyServic
                        .generator = &generator,
                        .reply = &reply,
                        .routing = routing.value_or(RoutingPolicy::cache_aware),
-                       .key = key_of_ranks(options),
                        .max_forwards = live_max(options.settings, generator.info())});
 }
 
@@ -248,15 +240,15 @@ Result<void> Server::State::open_gate() {
   return {};
 }
 
-// A port for the other ranks, with the same routes and a key of its own.
+// A port for the other ranks, with the same routes and a key of its own, in every case: who may join
+// the cluster learns it there, and no client's key opens it.
 Result<void> Server::State::open_door() {
+  const std::string key = fresh_rank_key();
   HttpOptions ranks = http_options();
   ranks.host = options.internal_host.empty() ? "127.0.0.1" : options.internal_host;
   ranks.port = 0;
   ranks.thread_name = "rank_http";
-  ranks.admit = [key = key_of_ranks(options)](const HttpRequest& head) {
-    return admit_rank(head, key);
-  };
+  ranks.admit = [key](const HttpRequest& head) { return admit_rank(head, key); };
   const HttpHandler take = [this](HttpRequest&& request,
                                   const std::shared_ptr<HttpExchange>& exchange) {
     request.from_rank = true;
@@ -264,7 +256,7 @@ Result<void> Server::State::open_door() {
   };
   const std::string host = ranks.host;
   HOCKET_TRY(rank_http, HttpServer::create(std::move(ranks), take));
-  door->open({.host = host, .port = static_cast<uint16_t>(rank_http->port())});
+  door->open({.host = host, .port = static_cast<uint16_t>(rank_http->port())}, key);
   return {};
 }
 

@@ -22,8 +22,7 @@
 
 namespace hocket {
 
-inline constexpr const char* kTestToken = "a token of sixteen";  // as in cluster/test_ranks.h
-inline constexpr TokenId kEndToken{2041};                        // <|im_end|> of the bundled model
+inline constexpr TokenId kEndToken{2041};  // <|im_end|> of the bundled model
 
 // A value that the test changes while servers read it.
 template <class T>
@@ -270,7 +269,6 @@ class TestServer {
     Server::Options options;
     options.settings = settings;
     options.generator = &generator;
-    options.cluster_token = kTestToken;
     if (text == Text::bundled) {
       options.tokenizer = &bundled_text().tokenizer;
       options.chat_template = &bundled_text().chat_template;

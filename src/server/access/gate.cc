@@ -1,7 +1,7 @@
 #include "server/access/gate.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <fmt/ranges.h>
+#include <openssl/rand.h>
 
 #include <array>
 #include <utility>
@@ -105,28 +105,21 @@ HttpAdmission Gate::admit(const HttpRequest& head) {
   return out;
 }
 
-std::string rank_key(std::string_view secret) {
-  if (secret.empty()) return {};
-  constexpr std::string_view kWhat = "hocket http";
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int length = 0;
-  HOCKET_CHECK(HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-                    reinterpret_cast<const unsigned char*>(kWhat.data()), kWhat.size(),
-                    digest.data(), &length) != nullptr);
-  std::string key;
-  for (unsigned int i = 0; i < length; ++i) key += fmt::format("{:02x}", digest[i]);
-  return key;
+std::string fresh_rank_key() {
+  std::array<unsigned char, 32> bytes{};
+  HOCKET_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
 HttpAdmission admit_rank(const HttpRequest& head, std::string_view key) {
   HttpAdmission out;
   const std::string_view given = given_key(head);
-  if (!key.empty() && !same_key(given, key)) {
+  if (key.empty() || !same_key(given, key)) {
     out.refusal = no_key(given);
     return out;
   }
   const std::string_view name = head.header(kWhoHeader);
-  const Role role = head.header(kRoleHeader) == "user" ? Role::user : Role::admin;
+  const Role role = head.header(kRoleHeader) == "admin" ? Role::admin : Role::user;
   out.principal = std::make_shared<const Principal>(
       Principal{.name = name.empty() ? "rank" : std::string(name), .role = role});
   return out;

@@ -53,10 +53,11 @@ class Gate {
   std::shared_ptr<const KeyRing> keys_;
 };
 
-// The key of the ports for ranks: hexadecimal HMAC-SHA-256(secret, "hocket http"). Empty for an
-// empty secret.
-std::string rank_key(std::string_view secret);
-// That port: one key, nothing counted; who asked is what the other rank says.
+// A new key for a port for ranks: 64 hexadecimal digits that nobody can guess. Only ranks know it,
+// by way of the cluster's store (ranks/peer_book.h).
+std::string fresh_rank_key();
+// That port: one key, nothing counted; who asked is what the other rank says, and a user where it
+// says nothing.
 HttpAdmission admit_rank(const HttpRequest& head, std::string_view key);
 // The headers by which a rank says to another who asks.
 HttpHeaders principal_headers(const Principal& principal);

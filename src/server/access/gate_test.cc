@@ -147,16 +147,28 @@ TEST(Gate, ReadsTheFileAgain) {
   std::filesystem::remove(file);
 }
 
+TEST(RankKey, IsNewEachTime) {
+  const std::string key = fresh_rank_key();
+  EXPECT_EQ(key.size(), 64u);
+  EXPECT_EQ(key.find_first_not_of("0123456789abcdef"), key.npos);
+  EXPECT_NE(fresh_rank_key(), key);
+}
+
 TEST(Gate, RanksAreBelievedWhoAsks) {
   HttpRequest request = head("/generate", {bearer("rank key")});
-  EXPECT_EQ(admit_rank(request, "rank key").principal->role, Role::admin);
-  for (auto& header : principal_headers({.name = "ann", .role = Role::user}))
-    request.headers.push_back(header);
-  const HttpAdmission told = admit_rank(request, "rank key");
-  EXPECT_EQ(told.principal->name, "ann");
-  EXPECT_EQ(told.principal->role, Role::user);
+  EXPECT_EQ(admit_rank(request, "rank key").principal->role, Role::user);
+  for (const Role role : {Role::user, Role::admin}) {
+    HttpRequest said = request;
+    for (auto& header : principal_headers({.name = "ann", .role = role}))
+      said.headers.push_back(header);
+    const HttpAdmission told = admit_rank(said, "rank key");
+    EXPECT_EQ(told.principal->name, "ann");
+    EXPECT_EQ(told.principal->role, role);
+  }
   EXPECT_TRUE(admit_rank(request, "another").refusal);
-  EXPECT_FALSE(admit_rank(request, "").refusal);
+  EXPECT_TRUE(admit_rank(request, "").refusal);
+  EXPECT_TRUE(admit_rank(head("/generate"), "").refusal);
+  EXPECT_TRUE(admit_rank(head("/generate"), "rank key").refusal);
   // Not so on the port for clients.
   EXPECT_EQ(make({})->admit(request).principal->name, "anonymous");
 }

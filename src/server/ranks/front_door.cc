@@ -119,8 +119,8 @@ FrontDoor::~FrontDoor() {
   stop();
 }
 
-void FrontDoor::open(const HostPort& own) {
-  auto book = std::make_unique<PeerBook>(*parts_.cluster, own);
+void FrontDoor::open(const HostPort& own, std::string_view key) {
+  auto book = std::make_unique<PeerBook>(*parts_.cluster, own, key);
   std::lock_guard lock(mutex_);
   HOCKET_CHECK(book_ == nullptr);
   book_ = std::move(book);
@@ -161,7 +161,7 @@ bool FrontDoor::pass_on(int rank, const HttpRequest& request,
   std::unique_lock lock(mutex_);
   refresh();
   if (rank < 0 || rank >= std::ssize(told_) || rank == this->rank()) return false;
-  if (!view_.whole() || !address(rank)) {
+  if (!view_.whole() || !place(rank)) {
     const Error why = over(view_);
     lock.unlock();
     respond_error(*exchange, why);
@@ -189,7 +189,7 @@ std::vector<RankLoad> FrontDoor::loads() {
     news[r] = !same(loads[r], told_[r]);
     told_[r] = loads[r];
     if (static_cast<int>(r) == rank()) continue;
-    if (!address(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
+    if (!place(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
   }
   for (auto& [ticket, forward] : forwards_) {
     const auto r = static_cast<size_t>(forward.rank);
@@ -201,16 +201,16 @@ std::vector<RankLoad> FrontDoor::loads() {
   return loads;
 }
 
-std::optional<SocketAddress> FrontDoor::address(int rank) const {
-  return book_ ? book_->address(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
+std::optional<PeerPlace> FrontDoor::place(int rank) const {
+  return book_ ? book_->place(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
 }
 
-HttpCall FrontDoor::call_to(const SocketAddress& to, const HttpRequest& asked) const {
-  HttpCall call{.to = to, .target = asked.path};
+HttpCall FrontDoor::call_to(const PeerPlace& to, const HttpRequest& asked) const {
+  HttpCall call{.to = to.address, .target = asked.path};
   if (!asked.query.empty()) call.target += "?" + asked.query;
   call.body = asked.body;
-  call.headers = {{"X-Hocket-Via", fmt::format("rank {}", rank())}};
-  if (!parts_.key.empty()) call.headers.emplace_back("Authorization", "Bearer " + parts_.key);
+  call.headers = {{"X-Hocket-Via", fmt::format("rank {}", rank())},
+                  {"Authorization", "Bearer " + to.key}};
   if (asked.principal != nullptr)
     std::ranges::move(principal_headers(*asked.principal), std::back_inserter(call.headers));
   return call;
@@ -218,7 +218,7 @@ HttpCall FrontDoor::call_to(const SocketAddress& to, const HttpRequest& asked) c
 
 bool FrontDoor::send(int rank, const HttpRequest& request,
                      const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
-  const auto to = address(rank);
+  const auto to = place(rank);
   HOCKET_CHECK(to.has_value());
   HttpCall call = call_to(*to, request);
   call.method = request.method;
@@ -319,13 +319,13 @@ void FrontDoor::ask_all(const HttpRequest& asked,
                         std::function<void(std::vector<PeerAnswer>&&)> done) {
   auto poll = std::make_shared<Poll>();
   poll->done = std::move(done);
-  std::vector<std::optional<SocketAddress>> to;
+  std::vector<std::optional<PeerPlace>> to;
   {
     std::lock_guard lock(mutex_);
     for (const Member& member : view_.members) {
       if (member.identity.rank == rank()) continue;
       const bool there = member.presence == Presence::in;
-      to.push_back(there ? address(member.identity.rank) : std::nullopt);
+      to.push_back(there ? place(member.identity.rank) : std::nullopt);
       poll->answers.push_back(
           {.name = name_of(member.identity),
            .why = there ? "where it takes requests is not known yet" : "it is not there"});
@@ -368,11 +368,11 @@ Json FrontDoor::describe() const {
   std::lock_guard lock(mutex_);
   Json peers = Json::array();
   for (const Member& member : view_.members) {
-    const auto to = address(member.identity.rank);
+    const auto to = place(member.identity.rank);
     peers.push_back({{"rank", member.identity.rank},
                      {"host", member.identity.host},
                      {"there", member.presence == Presence::in},
-                     {"address", to ? Json(to->text()) : Json()}});
+                     {"address", to ? Json(to->address.text()) : Json()}});
   }
   return {{"rank", rank()}, {"epoch", view_.epoch}, {"peers", std::move(peers)}};
 }

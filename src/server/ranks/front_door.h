@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -51,14 +52,14 @@ class FrontDoor {
     Generator* generator = nullptr;
     ReplyService* reply = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
-    std::string key;             // of the ports for ranks; empty: none
     size_t max_forwards = 1024;  // under way; beyond it queue_full
   };
   explicit FrontDoor(Parts parts);
   ~FrontDoor();
 
-  // Other ranks are told that this one is reached at `own`, and theirs are asked for. Once.
-  void open(const HostPort& own);
+  // Other ranks are told that this one is reached at `own` with `key`, and theirs are asked for.
+  // Once.
+  void open(const HostPort& own, std::string_view key);
   // Answers a request whose prompts are tokens and fit, on this rank or another, be it with an
   // error.
   void begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
@@ -99,9 +100,9 @@ class FrontDoor {
   Result<int> choose(const Answer& answer);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
             std::optional<Answer> answer);
-  HttpCall call_to(const SocketAddress& to, const HttpRequest& asked) const;
+  HttpCall call_to(const PeerPlace& to, const HttpRequest& asked) const;
   std::vector<RankLoad> loads();
-  std::optional<SocketAddress> address(int rank) const;
+  std::optional<PeerPlace> place(int rank) const;
   void refuse_more(HttpExchange& exchange) const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void give_up_all(const Error& why);

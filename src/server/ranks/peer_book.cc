@@ -14,20 +14,21 @@ std::string key_of(int rank) {
 }
 
 // Errors: bad_value; io, of a name that is unknown here.
-Result<SocketAddress> parse_entry(std::string_view text, std::string_view boot_id) {
-  const size_t space = text.find(' ');
-  if (space == std::string_view::npos || text.substr(0, space) != boot_id)
+Result<PeerPlace> parse_entry(std::string_view text, std::string_view boot_id) {
+  const size_t space = text.find(' '), last = text.rfind(' ');
+  if (space == text.npos || text.substr(0, space) != boot_id)
     return fail(ErrorCode::not_found, "it has not said yet where it takes requests");
-  HOCKET_TRY(const HostPort place, parse_host_port(text.substr(space + 1)));
+  if (space == last) return fail(ErrorCode::bad_value, "it has told no key");
+  HOCKET_TRY(const HostPort place, parse_host_port(text.substr(space + 1, last - space - 1)));
   HOCKET_TRY(const auto addresses, resolve(place));
-  return addresses.front();
+  return PeerPlace{.address = addresses.front(), .key = std::string(text.substr(last + 1))};
 }
 
 }  // namespace
 
-PeerBook::PeerBook(ControlPlane& cluster, const HostPort& own)
+PeerBook::PeerBook(ControlPlane& cluster, const HostPort& own, std::string_view key)
     : cluster_(cluster),
-      own_(fmt::format("{} {}", cluster.self().boot_id, to_text(own))),
+      own_(fmt::format("{} {} {}", cluster.self().boot_id, to_text(own), key)),
       entries_(static_cast<size_t>(cluster.self().num_ranks)) {
   thread_ = Thread({.name = "peers"}, [this] { run(); });
 }
@@ -45,15 +46,15 @@ void PeerBook::stop() {
   thread_.join();
 }
 
-std::optional<SocketAddress> PeerBook::address(const Identity& peer) const {
+std::optional<PeerPlace> PeerBook::place(const Identity& peer) const {
   std::lock_guard lock(mutex_);
   const Entry& entry = entries_[static_cast<size_t>(peer.rank)];
-  return entry.boot_id == peer.boot_id ? entry.address : std::nullopt;
+  return entry.boot_id == peer.boot_id ? entry.place : std::nullopt;
 }
 
 void PeerBook::forget(int rank) {
   std::lock_guard lock(mutex_);
-  entries_[static_cast<size_t>(rank)].address.reset();
+  entries_[static_cast<size_t>(rank)].place.reset();
 }
 
 void PeerBook::run() {
@@ -85,20 +86,20 @@ void PeerBook::look_up(int rank, const Identity& identity) {
     Entry& entry = entries_[static_cast<size_t>(rank)];
     if (entry.boot_id != identity.boot_id) entry = {.boot_id = identity.boot_id};
     const TimePoint now = RealClock().now();
-    if (stopping_ || entry.address || now - entry.asked < kAskAgain) return;
+    if (stopping_ || entry.place || now - entry.asked < kAskAgain) return;
     entry.asked = now;
   }
   const auto said = cluster_.get(key_of(rank));
   if (!said) return;  // not there yet, or rank 0 is not
-  const auto address = parse_entry(*said, identity.boot_id);
-  if (!address) {
-    if (address.error().code != ErrorCode::not_found)
-      log::warning("peers: {} takes requests at '{}', which is no use here: {}", name_of(identity),
-                   *said, address.error().message);
+  auto place = parse_entry(*said, identity.boot_id);
+  if (!place) {
+    if (place.error().code != ErrorCode::not_found)
+      log::warning("peers: where {} takes requests is no use here: {}", name_of(identity),
+                   place.error().message);
     return;
   }
   std::lock_guard lock(mutex_);
-  entries_[static_cast<size_t>(rank)].address = *address;
+  entries_[static_cast<size_t>(rank)].place = *std::move(place);
 }
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
 // Where the other ranks take requests from this one: the port that each opens besides the clients'
-// one, by way of the store as `http/RANK` = "BOOT-ID HOST:PORT".
+// one, and the key of that port, by way of the store as `http/RANK` = "BOOT-ID HOST:PORT KEY".
 //
 // The boot id tells a rank's old address from that of the process it is now. The store is lost with
 // rank 0, so every change of who is there makes each rank say its own again.
@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/thread.h"
@@ -19,14 +20,19 @@
 
 namespace hocket {
 
+struct PeerPlace {
+  SocketAddress address;
+  std::string key;  // a secret of the ranks
+};
+
 class PeerBook {
  public:
-  // Tells the others that this rank is reached at `own`. Borrows the control plane.
-  PeerBook(ControlPlane& cluster, const HostPort& own);
+  // Tells the others that this rank is reached at `own` with `key`. Borrows the control plane.
+  PeerBook(ControlPlane& cluster, const HostPort& own, std::string_view key);
   ~PeerBook();
 
   // Nothing where it is not known (yet) of this very process.
-  std::optional<SocketAddress> address(const Identity& peer) const;
+  std::optional<PeerPlace> place(const Identity& peer) const;
   // Nobody is there: forgotten, and asked for again.
   void forget(int rank);
   void stop();
@@ -34,7 +40,7 @@ class PeerBook {
  private:
   struct Entry {
     std::string boot_id;
-    std::optional<SocketAddress> address;
+    std::optional<PeerPlace> place;
     TimePoint asked{};
   };
   void run();
