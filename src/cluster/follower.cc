@@ -80,6 +80,11 @@ void Follower::drop_candidate(TimePoint, const std::string& why) {
   candidate_.reset();
 }
 
+void Follower::doubt_candidate(const Error& why, TimePoint now) {
+  if (!was_in_) give_up(why);
+  drop_candidate(now, why.message);
+}
+
 void Follower::on_event(uint64_t token, uint32_t events, TimePoint now) {
   if (current_ && token == current_token_) {
     if ((events & EPOLLOUT) != 0) current_->flush();
@@ -102,7 +107,7 @@ void Follower::read_candidate(TimePoint now) {
       // Another version of hocket: both sides are to know.
       if (message.error().code == ErrorCode::lost_rank) {
         candidate_->connection->send(LeaveMessage{cut_why(message.error().message)});
-        give_up(message.error());
+        return doubt_candidate(message.error(), now);
       }
       return drop_candidate(now, message.error().message);
     }
@@ -124,23 +129,20 @@ void Follower::handle_candidate(const Message& message, TimePoint now) {
   const auto* welcome = std::get_if<WelcomeMessage>(&message);
   const auto* view = std::get_if<ViewMessage>(&message);
   if (candidate_->phase == Phase::hello && hello != nullptr) return answer_hello(*hello, now);
-  if (candidate_->phase == Phase::welcome && welcome != nullptr) {
-    check_welcome(*welcome);
-    if (gave_up_) drop_candidate(now, "rank 0 does not know the cluster token");
-    return;
-  }
+  if (candidate_->phase == Phase::welcome && welcome != nullptr)
+    return check_welcome(*welcome, now);
   if (candidate_->phase == Phase::view && view != nullptr) return promote(view->view, now);
   drop_candidate(now, "what answers is not rank 0 of a hocket cluster");
 }
 
 void Follower::answer_hello(const HelloMessage& hello, TimePoint now) {
-  if (hello.needs_token != !options_.token.empty()) {
-    give_up(error(ErrorCode::unauthorized, "rank 0 at {} runs {} a cluster token, this rank {}",
-                  to_text(options_.init_addr), hello.needs_token ? "with" : "without",
-                  hello.needs_token ? "without" : "with")
-                .with_fix("give all ranks the same --cluster-token-file"));
-    return drop_candidate(now, "a cluster token is missing");
-  }
+  if (hello.needs_token != !options_.token.empty())
+    return doubt_candidate(
+        error(ErrorCode::unauthorized, "rank 0 at {} runs {} a cluster token, this rank {}",
+              to_text(options_.init_addr), hello.needs_token ? "with" : "without",
+              hello.needs_token ? "without" : "with")
+            .with_fix("give all ranks the same --cluster-token-file"),
+        now);
   candidate_->rank_0_nonce = hello.nonce;
   candidate_->nonce = make_nonce();
   candidate_->connection->send(ProofMessage{
@@ -148,14 +150,15 @@ void Follower::answer_hello(const HelloMessage& hello, TimePoint now) {
   candidate_->phase = Phase::welcome;
 }
 
-void Follower::check_welcome(const WelcomeMessage& welcome) {
+void Follower::check_welcome(const WelcomeMessage& welcome, TimePoint now) {
   const Proof expected =
       prove(options_.token, Side::rank_0, candidate_->nonce, candidate_->rank_0_nonce);
   if (!same_proof(welcome.proof, expected))
-    return give_up(error(ErrorCode::unauthorized,
-                         "what answers at {} does not know the cluster token",
-                         to_text(options_.init_addr))
-                       .with_fix("give all ranks the same --cluster-token-file"));
+    return doubt_candidate(
+        error(ErrorCode::unauthorized, "what answers at {} does not know the cluster token",
+              to_text(options_.init_addr))
+            .with_fix("give all ranks the same --cluster-token-file"),
+        now);
   candidate_->connection->send(JoinMessage{.identity = self_,
                                            .last_epoch = view_.epoch,
                                            .resumes = !lost_,
@@ -168,6 +171,7 @@ void Follower::on_refused(const RefusedMessage& refused, TimePoint now) {
             "rank 0 refuses this rank: " + refused.text,
             refused.fix,
             {}};
+  if (!refused.may_retry && candidate_->phase != Phase::view) return doubt_candidate(why, now);
   if (!refused.may_retry) give_up(why);
   drop_candidate(now, why.message);
 }
@@ -183,6 +187,7 @@ void Follower::promote(const ClusterView& view, TimePoint now) {
   if (lost_)
     log::info("cluster: joined rank 0 at {} as {}", to_text(options_.init_addr), name_of(self_));
   lost_ = false;
+  was_in_ = true;
   if (!apply(view)) end_current(now);
 }
 

@@ -4,6 +4,8 @@
 // kernel's next retransmission. Whichever connection rank 0 is heard on last is used.
 // Rank 0 is lost when its connection ended and no new one came within LivenessLimits::reconnect, or
 // when it is silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait.
+// Whoever answers in the place of rank 0 and does not prove itself cannot end a rank that was in:
+// such a rank dials on. One that starts is told at once, since its own token may be the wrong one.
 // Resolving the name of rank 0 may block this thread: that happens only while it is not connected.
 // Thread: the control plane's.
 #pragma once
@@ -43,10 +45,12 @@ class Follower final : public ControlRole {
   void read_candidate(TimePoint now);
   void handle_candidate(const Message& message, TimePoint now);
   void answer_hello(const HelloMessage& hello, TimePoint now);
-  void check_welcome(const WelcomeMessage& welcome);
+  void check_welcome(const WelcomeMessage& welcome, TimePoint now);
   void on_refused(const RefusedMessage& refused, TimePoint now);
   void promote(const ClusterView& view, TimePoint now);
   void drop_candidate(TimePoint now, const std::string& why);
+  // For what it said before it proved that it is rank 0.
+  void doubt_candidate(const Error& why, TimePoint now);
   void read_current(TimePoint now);
   // False: the connection is of no use any more.
   bool handle_current(const Message& message, TimePoint now);
@@ -71,6 +75,7 @@ class Follower final : public ControlRole {
   std::unique_ptr<Candidate> candidate_;
   uint64_t next_token_ = kFirstSessionToken;
   bool lost_ = true;  // rank 0 is, or was never found; lost_since_ is since when
+  bool was_in_ = false;  // it has met a rank 0 that proved itself
   bool gave_up_ = false;
   TimePoint lost_since_, heard_{};
   TimePoint cut_at_ = TimePoint::max();

@@ -135,6 +135,35 @@ TEST_F(StrangersTest, ARankDoesNotTrustARankZeroWithoutTheToken) {
   EXPECT_THAT(refusal.message, HasSubstr("does not know the cluster token"));
 }
 
+TEST_F(StrangersTest, AFalseRankZeroDoesNotEndARankThatWasIn) {
+  expect_a_rank_can_join();
+  planes_[0].reset();
+  EXPECT_TRUE(all_lost(0, {1}));
+  const HelloMessage hello{true, {}};
+  std::string no_token, refuses, no_proof, other_version;
+  append_frame(no_token, HelloMessage{false, {}});
+  append_frame(refuses, RefusedMessage{.may_retry = false, .text = "go away"});
+  append_frame(no_proof, hello);
+  append_frame(no_proof, WelcomeMessage{});
+  append_frame(other_version, hello);
+  other_version[4] = 2;
+  {
+    const auto listener = listen_on(TestProxy::loopback(port_));
+    for (const std::string& bytes : {no_token, refuses, no_proof, other_version}) {
+      pollfd what{listener->get(), POLLIN, 0};
+      ASSERT_EQ(poll(&what, 1, 5000), 1) << "it dials no more";
+      const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+      EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+      char told[256];
+      while (recv(fd.get(), told, sizeof told, 0) > 0) {
+      }
+    }
+  }
+  EXPECT_FALSE(plane(1).failure());
+  start_rank_0(port_);
+  enter_all();
+}
+
 TEST_F(StrangersTest, WithoutATokenOnlyLoopbackIsTaken) {
   ClusterOptions open = options(0);
   open.token.clear();
