@@ -10,6 +10,7 @@
 #include "server/error_map.h"
 #include "server/observe/relayed_story.h"
 #include "server/ranks/client_key.h"
+#include "server/wire/request_target.h"
 
 namespace hocket {
 namespace {
@@ -206,7 +207,7 @@ std::optional<PeerPlace> FrontDoor::place(int rank) const {
 }
 
 HttpCall FrontDoor::call_to(const PeerPlace& to, const HttpRequest& asked) const {
-  HttpCall call{.to = to.address, .target = asked.path};
+  HttpCall call{.to = to.address, .target = encode_path(asked.path)};
   if (!asked.query.empty()) call.target += "?" + asked.query;
   call.body = asked.body;
   call.headers = {{"X-Hocket-Via", fmt::format("rank {}", rank())},

@@ -39,6 +39,19 @@ Result<std::string> percent_decode(std::string_view text) {
 
 }  // namespace
 
+std::string encode_path(std::string_view path) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$&'()*+,;=:@/";
+  std::string out;
+  for (const char c : path) {
+    if (kPlain.find(c) != kPlain.npos)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
 bool is_valid_utf8(std::string_view bytes) {
   return simdjson::validate_utf8(bytes.data(), bytes.size());
 }

@@ -1,4 +1,4 @@
-// The request line's target, and names of headers: what HTTP leaves to us to read.
+// The request line's target, and names of headers: what HTTP leaves to us to read and write.
 // Source: RFC 9112 §3.2, RFC 3986 §2.1.   Thread: any.
 #pragma once
 
@@ -16,6 +16,9 @@ struct RequestTarget {
 
 // Takes "/path?query", "http://host/path?query" and "*".   Errors: invalid_request.
 Result<RequestTarget> parse_request_target(std::string_view target);
+
+// The inverse of what is read: a target for `path`, which parse_request_target() reads as it was.
+std::string encode_path(std::string_view path);
 
 bool is_valid_utf8(std::string_view bytes);
 

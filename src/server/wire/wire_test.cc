@@ -89,6 +89,9 @@ TEST(RequestTarget, IsDecodedAndChecked) {
   EXPECT_EQ(parse_request_target("http://h?q")->query, "q");
   for (const char* bad : {"", "a", "/a%2", "/%", "/%g0", "/%ff", "/%00", "http:/", "ftp://h/a"})
     EXPECT_FALSE(parse_request_target(bad)) << bad;
+  for (const char* path : {"/", "/v1/a b", "/a?b#c", "/100%25", "/mod\xC3\xA9ls/:@&=+$,;!'()*~"})
+    EXPECT_EQ(parse_request_target(encode_path(path))->path, path);
+  EXPECT_EQ(encode_path("/v1/resp_1?%"), "/v1/resp_1%3F%25");
 }
 
 TEST(Sse, WritesLinesThatReadBack) {
