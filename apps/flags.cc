@@ -285,6 +285,10 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
          "a key a line: NAME KEY [admin] [requests_per_minute=N] [tokens_per_minute=N] "
          "[concurrency=N]; SIGHUP reads it again",
          ""},
+        {"share-prefixes", &s.http.share_prefixes,
+         "clients of --api-key-file share cached prefixes: faster, but counts of cached tokens tell "
+         "one how another's prompt begins",
+         ""},
         {"ssl-certfile", &s.http.ssl_certfile,
          "certificate and its chain, PEM: the port speaks HTTPS; SIGHUP reads it again", ""},
         {"ssl-keyfile", &s.http.ssl_keyfile, "its key, PEM", ""},

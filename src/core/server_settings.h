@@ -69,6 +69,7 @@ struct HttpSettings {
   int port = 30000;
   std::string api_key, admin_api_key;
   std::string api_key_file;               // server/access/key_ring.h
+  bool share_prefixes = false;            // between the clients of api_key_file
   std::string ssl_certfile, ssl_keyfile;  // PEM; both empty: no TLS
   std::string cors_origins;               // pages that may ask, besides the server's own
   int max_connections = 4096;

@@ -125,6 +125,10 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   GenerationRequest& asked = answer->request;
   asked.client = request.from_rank ? told_client(request) : client_key(request, asked.user);
   asked.who = request.who();
+  // Counts of cached tokens would tell one client how another's prompts begin.
+  if (request.principal != nullptr && request.principal->alone &&
+      !parts_.settings->http.share_prefixes)
+    asked.cache_owner = asked.who;
   asked.meter = request.meter;
   if (asked.meter != nullptr)
     for (const auto& prompt : answer->prompts) asked.meter->take_tokens(std::ssize(prompt));

@@ -126,8 +126,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
   {
     std::lock_guard lock(job->mutex);
     const GenerationRequest& request = job->answer.request;
-    const CacheNamespace cache_namespace = cache_namespace_of(
-        {.adapter = {}, .salt = request.cache_salt, .extra_key = request.extra_key});
+    const CacheNamespace cache_namespace = cache_namespace_of(request);
     int i = 0;
     for (size_t c = 0; c < job->ids.size(); ++c) {
       const ChoiceAnswer& choice = job->answer.choices[c];

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kWhoHeader = "X-Hocket-Who";
 constexpr const char* kRoleHeader = "X-Hocket-Role";
+constexpr const char* kAloneHeader = "X-Hocket-Alone";
 
 const PrincipalPtr& anybody() {
   static const auto principal = std::make_shared<const Principal>();
@@ -120,14 +121,17 @@ HttpAdmission admit_rank(const HttpRequest& head, std::string_view key) {
   }
   const std::string_view name = head.header(kWhoHeader);
   const Role role = head.header(kRoleHeader) == "admin" ? Role::admin : Role::user;
-  out.principal = std::make_shared<const Principal>(
-      Principal{.name = name.empty() ? "rank" : std::string(name), .role = role});
+  out.principal =
+      std::make_shared<const Principal>(Principal{.name = name.empty() ? "rank" : std::string(name),
+                                                  .role = role,
+                                                  .alone = head.header(kAloneHeader) == "true"});
   return out;
 }
 
 HttpHeaders principal_headers(const Principal& principal) {
   return {{kWhoHeader, principal.name},
-          {kRoleHeader, principal.role == Role::admin ? "admin" : "user"}};
+          {kRoleHeader, principal.role == Role::admin ? "admin" : "user"},
+          {kAloneHeader, principal.alone ? "true" : "false"}};
 }
 
 }  // namespace hocket

@@ -159,11 +159,13 @@ TEST(Gate, RanksAreBelievedWhoAsks) {
   EXPECT_EQ(admit_rank(request, "rank key").principal->role, Role::user);
   for (const Role role : {Role::user, Role::admin}) {
     HttpRequest said = request;
-    for (auto& header : principal_headers({.name = "ann", .role = role}))
+    const bool alone = role == Role::user;
+    for (auto& header : principal_headers({.name = "ann", .role = role, .alone = alone}))
       said.headers.push_back(header);
     const HttpAdmission told = admit_rank(said, "rank key");
     EXPECT_EQ(told.principal->name, "ann");
     EXPECT_EQ(told.principal->role, role);
+    EXPECT_EQ(told.principal->alone, alone);
   }
   EXPECT_TRUE(admit_rank(request, "another").refusal);
   EXPECT_TRUE(admit_rank(request, "").refusal);

@@ -33,15 +33,6 @@ std::vector<TokenBlock> blocks_of(std::span<const TokenId> ids, uint64_t space) 
   return blocks;
 }
 
-uint64_t space_of(const GenerationRequest& request) {
-  uint64_t hash = 0;
-  for (const std::string* name : {&request.cache_salt, &request.extra_key}) {
-    for (const char c : *name) hash = mix64(hash + kMixStep * static_cast<uint8_t>(c));
-    hash = mix64(hash + 1);
-  }
-  return hash;
-}
-
 std::vector<PromptRecord> prompts_of(const Answer& answer) {
   const GenerationRequest& request = answer.request;
   std::vector<PromptRecord> prompts;
@@ -99,7 +90,7 @@ void RequestStory::began(const Answer& answer) {
   record_.tokenized = RealClock().now();
   record_.prompts = prompts_of(answer);
   if (wants_.dump) {
-    const uint64_t space = space_of(answer.request);
+    const uint64_t space = cache_namespace_of(answer.request).low;
     for (size_t i = 0; i < record_.prompts.size(); ++i)
       record_.prompts[i].blocks = blocks_of(answer.prompts[i], space);
   }

@@ -110,12 +110,12 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
   return {};
 }
 
-CacheNamespace cache_namespace_of(const CacheNames& names) {
+CacheNamespace cache_namespace_of(const GenerationRequest& request) {
   std::string all;  // each with its length, so that no two lists run together
   bool any = false;
-  for (const std::string_view name : {names.adapter, names.salt, names.extra_key}) {
-    all += fmt::format("{}:{}", name.size(), name);
-    any |= !name.empty();
+  for (const auto* name : {&request.cache_owner, &request.cache_salt, &request.extra_key}) {
+    all += fmt::format("{}:{}", name->size(), *name);
+    any |= !name->empty();
   }
   if (!any) return {};
   // Cryptographic, so that nobody can aim at another tenant's namespace.

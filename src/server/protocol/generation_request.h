@@ -91,7 +91,9 @@ struct GenerationRequest {
   uint64_t client = 0;                  // who asks (client_key.h)
   std::string who = "anonymous";        // the principal's name: safe to log
   std::shared_ptr<RequestMeter> meter;  // told of its tokens; null: nobody counts
-  std::string cache_salt, extra_key;    // both keep prefixes apart
+  // What keeps prefixes apart: the principal that has its own (empty: they are everybody's), and
+  // what the client says.
+  std::string cache_owner, cache_salt, extra_key;
 };
 
 // The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request;
@@ -102,12 +104,9 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
 // context_length_exceeded with both numbers; nothing is ever cut.
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
                             const ServedModel& model);
-// Whose cached prefixes a request may share: those with the same names, all of them. The common
-// namespace where there are none.
-struct CacheNames {
-  std::string_view adapter, salt, extra_key;
-};
-CacheNamespace cache_namespace_of(const CacheNames& names);
+// Requests share cached prefixes where cache_owner, cache_salt and extra_key are the same, all of
+// them. The common namespace where all are empty.
+CacheNamespace cache_namespace_of(const GenerationRequest& request);
 // Seed of choice i: a function of both, i = 0 the seed itself.
 uint64_t choice_seed(uint64_t seed, int i);
 // A seed nobody chose.

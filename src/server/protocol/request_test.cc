@@ -243,18 +243,23 @@ TEST(Request, EverySamplingFieldArrives) {
   EXPECT_EQ(p.n, 3);
   EXPECT_EQ(p.rid, "r");
   EXPECT_EQ(answer.request.priority, -4);
+}
+
+TEST(Request, PrefixesAreKeptApartByOwnerSaltAndExtraKey) {
   EXPECT_EQ(cache_namespace_of({}), CacheNamespace());
-  const CacheNames names[] = {{.adapter = {}, .salt = "s", .extra_key = {}},
-                              {.adapter = {}, .salt = "t", .extra_key = {}},
-                              {.adapter = {}, .salt = {}, .extra_key = "s"},
-                              {.adapter = "s", .salt = {}, .extra_key = {}},
-                              {.adapter = {}, .salt = "s", .extra_key = "t"},
-                              {.adapter = {}, .salt = "st", .extra_key = {}},
-                              {.adapter = {}, .salt = "s1:t", .extra_key = {}},
-                              {}};
-  for (const CacheNames& a : names)
-    for (const CacheNames& b : names)
-      EXPECT_EQ(cache_namespace_of(a) == cache_namespace_of(b), &a == &b) << a.salt << b.salt;
+  const std::array<std::string, 3> names[] = {{"", "s", ""}, {"", "t", ""},  {"", "", "s"},
+                                              {"s", "", ""}, {"", "s", "t"}, {"", "st", ""},
+                                              {"s", "t", ""}, {"", "s1:t", ""}, {}};
+  const auto space = [](const std::array<std::string, 3>& n) {
+    GenerationRequest request;
+    request.cache_owner = n[0];
+    request.cache_salt = n[1];
+    request.extra_key = n[2];
+    return cache_namespace_of(request);
+  };
+  for (const auto& a : names)
+    for (const auto& b : names)
+      EXPECT_EQ(space(a) == space(b), &a == &b) << a[0] << "," << a[1] << "," << a[2];
 }
 
 TEST(Request, EveryNumberHasARange) {

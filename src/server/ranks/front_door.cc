@@ -175,9 +175,7 @@ bool FrontDoor::pass_on(int rank, const HttpRequest& request,
 
 Result<int> FrontDoor::choose(const Answer& answer) {
   if (!view_.whole()) return fail(over(view_));
-  const CacheNamespace name = cache_namespace_of(
-      {.adapter = {}, .salt = answer.request.cache_salt, .extra_key = answer.request.extra_key});
-  return router_.choose(name, answer.prompts.front(), loads());
+  return router_.choose(cache_namespace_of(answer.request), answer.prompts.front(), loads());
 }
 
 // A request counts here until its rank tells of it: until another load came, and not a moment ago.

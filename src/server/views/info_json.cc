@@ -82,6 +82,7 @@ Json service_settings(const ServerSettings& s) {
           {"api_key", set_or_null(s.http.api_key)},
           {"admin_api_key", set_or_null(s.http.admin_api_key)},
           {"api_key_file", s.http.api_key_file},
+          {"share_prefixes", s.http.share_prefixes},
           {"ssl_certfile", s.http.ssl_certfile},
           {"ssl_keyfile", s.http.ssl_keyfile},
           {"cors_origins", s.http.cors_origins},
