@@ -286,14 +286,18 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
          "[concurrency=N]; SIGHUP reads it again",
          ""},
         {"share-prefixes", &s.http.share_prefixes,
-         "clients of --api-key-file share cached prefixes: faster, but counts of cached tokens tell "
-         "one how another's prompt begins",
+         "clients of --api-key-file share cached prefixes: faster, but counts of cached tokens "
+         "tell one how another's prompt begins",
          ""},
         {"ssl-certfile", &s.http.ssl_certfile,
          "certificate and its chain, PEM: the port speaks HTTPS; SIGHUP reads it again", ""},
         {"ssl-keyfile", &s.http.ssl_keyfile, "its key, PEM", ""},
         {"cors-origins", &s.http.cors_origins,
          "pages of other origins that may ask: https://a.example,http://localhost:5173 or *", ""},
+        {"allowed-hosts", &s.http.allowed_hosts,
+         "names by which the server may be asked besides this machine's own, where it has no key "
+         "or listens on loopback: llm.example,gateway or *",
+         ""},
         {"max-connections", &s.http.max_connections, "open at once; beyond: 503", ""},
         {"max-body-bytes", &s.http.max_body_bytes, "largest request body", ""},
         {"request-memory-mib", &s.http.request_memory_mib,

@@ -128,8 +128,8 @@ StreamClients::~StreamClients() {
 Result<size_t> StreamClients::add(const StreamAsk& ask) {
   const size_t group = state_->groups.size();
   state_->groups.push_back(
-      {fmt::format("POST /generate HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-                   "Content-Length: {}\r\n\r\n{}",
+      {fmt::format("POST /generate HTTP/1.1\r\nHost: localhost\r\n"
+                   "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
                    ask.body.size(), ask.body),
        {}});
   for (int i = 0; i < ask.num_clients; ++i) {

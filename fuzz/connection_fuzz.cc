@@ -42,7 +42,7 @@ void handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange
 
 HttpServer& server() {
   static const std::unique_ptr<Gate> gate =
-      *Gate::create({.keys = {}, .cors_origins = "https://a.example", .needs = nullptr});
+      *Gate::create({.cors_origins = "https://a.example", .allowed_hosts = "*"});
   static const std::unique_ptr<HttpServer> one = [] {
     HttpOptions options;
     options.max_body_bytes = 64 << 10;

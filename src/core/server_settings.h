@@ -72,6 +72,7 @@ struct HttpSettings {
   bool share_prefixes = false;            // between the clients of api_key_file
   std::string ssl_certfile, ssl_keyfile;  // PEM; both empty: no TLS
   std::string cors_origins;               // pages that may ask, besides the server's own
+  std::string allowed_hosts;              // names that Host may have (access/host_names.h)
   int max_connections = 4096;
   double header_timeout_s = 10;  // of a whole head
   double body_timeout_s = 60;    // of a whole body

@@ -236,11 +236,14 @@ Result<void> Server::State::open_gate() {
                                     .admin_api_key = settings.admin_api_key,
                                     .file = settings.api_key_file},
                            .cors_origins = settings.cors_origins,
+                           .allowed_hosts = settings.allowed_hosts,
+                           .host = settings.host,
+                           .tls = !settings.ssl_certfile.empty(),
                            .needs = [this](const HttpRequest& head) { return needs_of(head); }}));
   return {};
 }
 
-// A port for the other ranks, with the same routes and a key of its own, in every case: who may join
+// A port for the other ranks, with the same routes and a key of its own in every case: who may join
 // the cluster learns it there, and no client's key opens it.
 Result<void> Server::State::open_door() {
   const std::string key = fresh_rank_key();

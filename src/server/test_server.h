@@ -261,6 +261,7 @@ class TestServer {
   explicit TestServer(Text text = Text::bundled, ServerSettings settings = {},
                       ControlPlane* cluster = nullptr) {
     settings.http.port = 0;
+    if (settings.http.allowed_hosts.empty()) settings.http.allowed_hosts = "x";
     generator.plane = cluster;
     if (settings.scheduler.kv_events) {
       generator.info_.page_tokens = 2;

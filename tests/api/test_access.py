@@ -93,7 +93,7 @@ def test_https_and_a_new_certificate(start, tmp_path, monkeypatch):
         chunks = client.chat.completions.create(model="x", messages=[{"role": "user", "content": "What is 17 + 25?"}], temperature=0, stream=True)
         assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == "42"
         with socket.create_connection(("127.0.0.1", port)) as plain:
-            plain.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"https://" in plain.recv(4096)
 
         bench = run("bench", "serving", "--url", f"https://127.0.0.1:{port}", "--ssl-ca", str(cert), "--num-prompts", "4", "--random-output-len", "4")

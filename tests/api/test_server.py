@@ -188,16 +188,16 @@ def raw(server, data, timeout=5):
 
 
 def test_huge_content_length(server):
-    assert " 413 " in raw(server, b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+    assert " 413 " in raw(server, b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
 
 
 def test_header_flood(server):
     flood = b"".join(b"X-%d: %s\r\n" % (i, b"a" * 100) for i in range(400))
-    assert " 431 " in raw(server, b"GET /livez HTTP/1.1\r\nHost: x\r\n" + flood + b"\r\n")
+    assert " 431 " in raw(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + flood + b"\r\n")
 
 
 def test_keep_alive(server):
-    request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as s:
         for _ in range(3):
             s.sendall(request)
@@ -215,7 +215,7 @@ def test_readiness_tells_of_the_end(start):
     own = start()
     with socket.create_connection(("127.0.0.1", own.port), timeout=5) as stream:
         body = json.dumps({"text": "Once", "stream": True, "sampling_params": {"max_new_tokens": 300, "ignore_eos": True}}).encode()
-        stream.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        stream.sendall(b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         data = stream.recv(65536)
         own.process.terminate()
         while True:

@@ -121,7 +121,7 @@ def test_a_user_who_presses_escape(server, name):
     body = {**request["body"], "ignore_eos": True}
     body["max_tokens" if name == "messages_agent" else "max_output_tokens"] = 1500
     data = json.dumps(body).encode()
-    head = f"POST {request['path']} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = f"POST {request['path']} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
     for _ in range(12):
         with socket.create_connection(("127.0.0.1", server.port)) as s:
             cut = chance.choice([len(data), len(data), len(data) // 2])

@@ -41,7 +41,10 @@ Gate::Gate(Options options) : options_(std::move(options)), limits_(options_.clo
 
 Result<std::unique_ptr<Gate>> Gate::create(Options options) {
   std::unique_ptr<Gate> gate(new Gate(std::move(options)));
-  HOCKET_TRY(gate->origins_, Origins::parse(gate->options_.cors_origins));
+  const Options& given = gate->options_;
+  HOCKET_TRY(gate->origins_, Origins::parse(given.cors_origins));
+  HOCKET_TRY(gate->names_, HostNames::parse(given.allowed_hosts, given.host));
+  gate->local_ = is_loopback_host(given.host);
   HOCKET_TRY_VOID(gate->reload());
   return gate;
 }
@@ -61,6 +64,10 @@ std::shared_ptr<const KeyRing> Gate::keys() const {
 
 size_t Gate::num_keys() const {
   return keys()->size();
+}
+
+bool Gate::checks_names() const {
+  return !options_.tls && (local_ || keys()->empty());
 }
 
 Result<PrincipalPtr> Gate::identify(const HttpRequest& head, Access access) const {
@@ -86,6 +93,12 @@ HttpAdmission Gate::admit(const HttpRequest& head) {
     return out;
   }
   const PathNeeds needs = options_.needs ? options_.needs(head) : PathNeeds{};
+  if (needs.access != Access::open && checks_names() && !names_.lets_in(head)) {
+    const std::string_view name = name_in_host(head.header("host")).substr(0, 128);
+    out.refusal = error(kForbidden, "this server does not go by the name '{}'", name)
+                      .with_fix(fmt::format("--allowed-hosts {} lets it in", name));
+    return out;
+  }
   if (needs.access != Access::open && !origins_.lets_in(head)) {
     out.refusal = error(kForbidden, "pages of {} may not ask this server",
                         head.header("origin").substr(0, 128))

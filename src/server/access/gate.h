@@ -1,7 +1,8 @@
-// Who is let in, asked of every head before its body is read: the page's origin, the key, what the
-// path asks of it, and how much its owner has used.
+// Who is let in, asked of every head before its body is read: the name by which it asks, the page's
+// origin, the key, what the path asks of it, and how much its owner has used.
 //
-//   origin 403 -> key 401 -> admin's path 403 -> requests, tokens, concurrency 429 -> body
+//   host 403 -> origin 403 -> key 401 -> admin's path 403 -> requests, tokens, concurrency 429
+//   -> body
 //
 // Thread: any.
 #pragma once
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <string>
 
+#include "server/access/host_names.h"
 #include "server/access/key_ring.h"
 #include "server/access/origins.h"
 #include "server/access/rate_limits.h"
@@ -27,12 +29,14 @@ struct PathNeeds {
 class Gate {
  public:
   struct Options {
-    KeySources keys;
-    std::string cors_origins;
-    std::function<PathNeeds(const HttpRequest&)> needs;
+    KeySources keys = {};
+    std::string cors_origins = {}, allowed_hosts = {};
+    std::string host = {};  // what the server listens on
+    bool tls = false;       // browsers check the name against the certificate
+    std::function<PathNeeds(const HttpRequest&)> needs = {};
     std::shared_ptr<const Clock> clock = std::make_shared<RealClock>();
   };
-  // Errors: those of KeyRing::load and Origins::parse.
+  // Errors: those of KeyRing::load, Origins::parse and HostNames::parse.
   static Result<std::unique_ptr<Gate>> create(Options options);
 
   HttpAdmission admit(const HttpRequest& head);
@@ -43,11 +47,16 @@ class Gate {
  private:
   explicit Gate(Options options);
   std::shared_ptr<const KeyRing> keys() const;
+  // Whether what a page of another name asked would be answered: where no key is asked for, or
+  // nobody but this machine's browsers could come.
+  bool checks_names() const;
   // Errors: unauthorized, forbidden.
   Result<PrincipalPtr> identify(const HttpRequest& head, Access access) const;
 
   const Options options_;
   Origins origins_;
+  HostNames names_;
+  bool local_ = false;  // only this machine reaches the port
   RateLimits limits_;
   mutable std::mutex mutex_;
   std::shared_ptr<const KeyRing> keys_;

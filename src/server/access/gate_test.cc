@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -38,8 +39,11 @@ PathNeeds needs_of(const HttpRequest& request) {
 }
 
 std::unique_ptr<Gate> make(KeySources keys, std::string origins = "") {
-  auto gate = Gate::create(
-      {.keys = std::move(keys), .cors_origins = std::move(origins), .needs = needs_of});
+  auto gate = Gate::create({.keys = std::move(keys),
+                            .cors_origins = std::move(origins),
+                            .allowed_hosts = "llm.example",
+                            .host = "127.0.0.1",
+                            .needs = needs_of});
   EXPECT_TRUE(gate) << gate.error().message;
   return *std::move(gate);
 }
@@ -99,6 +103,52 @@ TEST(Gate, OnlyOwnPagesAndListedOnesMayAsk) {
   EXPECT_THAT(open->admit(head("/generate")).headers, Contains(Pair("Vary", "Origin")));
   EXPECT_THAT(make({}, "*")->admit(ask("null")).headers,
               Contains(Pair("Access-Control-Allow-Origin", "*")));
+}
+
+// DNS rebinding: to its browser a page of evil.example that leads here is the server's own.
+TEST(Gate, ANameThatLeadsHereIsNotEnough) {
+  const auto ask = [](const std::string& host, const std::string& path = "/generate") {
+    HttpRequest request = head(path, {{"Host", host}});
+    request.headers.emplace_back("Origin", "http://" + host);
+    return request;
+  };
+  const KeySources none, one = {.api_key = "k", .admin_api_key = "", .file = ""};
+  const auto at = [](const KeySources& keys, const char* host, bool tls) {
+    auto gate = Gate::create({.keys = keys,
+                              .allowed_hosts = "llm.example",
+                              .host = host,
+                              .tls = tls,
+                              .needs = needs_of});
+    EXPECT_TRUE(gate) << gate.error().message;
+    return *std::move(gate);
+  };
+  for (const auto& gate : {at(none, "127.0.0.1", false), at(none, "0.0.0.0", false)}) {
+    const HttpAdmission refused = gate->admit(ask("evil.example:30000", "/flush_cache"));
+    ASSERT_TRUE(refused.refusal);
+    EXPECT_EQ(refused.refusal->code, kForbidden);
+    EXPECT_THAT(refused.refusal->fix, HasSubstr("--allowed-hosts evil.example"));
+    for (const char* evil : {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example",
+                             "llm.example.evil", "notlocalhost", "evil"})
+      EXPECT_EQ(refusal(*gate, ask(evil)), kForbidden) << evil;
+    for (const char* own :
+         {"localhost:30000", "LocalHost.", "app.localhost", "127.0.0.1:30000", "10.1.2.3",
+          "[::1]:30000", "[fe80::1%25eth0]", "llm.example", "LLM.example:443"})
+      EXPECT_EQ(refusal(*gate, ask(own)), ErrorCode{}) << own;
+    std::array<char, 256> machine{};
+    ASSERT_EQ(gethostname(machine.data(), machine.size() - 1), 0);
+    EXPECT_EQ(refusal(*gate, ask(machine.data())), ErrorCode{}) << machine.data();
+    EXPECT_EQ(refusal(*gate, ask("evil.example", "/livez")), ErrorCode{});
+  }
+  const HttpRequest keyed = [&] {
+    HttpRequest request = ask("evil.example");
+    request.headers.push_back(bearer("k"));
+    return request;
+  }();
+  EXPECT_EQ(refusal(*at(one, "127.0.0.1", false), keyed), kForbidden);
+  EXPECT_EQ(refusal(*at(one, "0.0.0.0", false), keyed), ErrorCode{});
+  EXPECT_EQ(refusal(*at(none, "0.0.0.0", true), ask("evil.example")), ErrorCode{});
+  for (const char* bad : {"http://a.example", "a:80", "a/b"})
+    EXPECT_EQ(Gate::create({.allowed_hosts = bad}).error().param, "allowed-hosts") << bad;
 }
 
 TEST(Gate, APreflightNeedsNoKey) {

@@ -12,24 +12,14 @@
 #include <optional>
 #include <span>
 
+#include "server/access/words_of.h"
+
 namespace hocket {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
 constexpr std::string_view kHashed = "sha256:";
 constexpr size_t kDigestBytesOfName = 6;
-
-std::vector<std::string_view> words_of(std::string_view line) {
-  line = line.substr(0, line.find('#'));
-  std::vector<std::string_view> words;
-  for (size_t at = line.find_first_not_of(kBlank); at != line.npos;
-       at = line.find_first_not_of(kBlank, at)) {
-    const size_t end = std::min(line.find_first_of(kBlank, at), line.size());
-    words.push_back(line.substr(at, end - at));
-    at = end;
-  }
-  return words;
-}
 
 bool is_name(std::string_view word) {
   return !word.empty() && word.size() <= 64 && std::ranges::all_of(word, [](char c) {
@@ -101,7 +91,7 @@ Result<void> KeyRing::add(Digest digest, Principal principal, const std::string&
 }
 
 Result<void> KeyRing::add_line(std::string_view line, int number, std::string_view file) {
-  const auto words = words_of(line);
+  const auto words = words_of(line.substr(0, line.find('#')), kBlank);
   if (words.empty()) return {};
   const std::string where = fmt::format("{} line {}", file, number);
   Principal principal{.role = Role::user, .alone = true};

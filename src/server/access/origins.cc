@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "server/access/words_of.h"
 #include "server/wire/request_target.h"
 
 namespace hocket {
@@ -29,12 +30,8 @@ std::string_view host_of(std::string_view origin) {
 }  // namespace
 
 Result<Origins> Origins::parse(std::string_view list) {
-  constexpr std::string_view kBetween = ", \t";
   Origins out;
-  for (size_t at = list.find_first_not_of(kBetween); at != list.npos;
-       at = list.find_first_not_of(kBetween, at)) {
-    const size_t end = std::min(list.find_first_of(kBetween, at), list.size());
-    const std::string_view origin = list.substr(at, end - at);
+  for (const std::string_view origin : words_of(list, ", \t")) {
     if (origin == "*")
       out.all_ = true;
     else if (is_origin(origin))
@@ -44,7 +41,6 @@ Result<Origins> Origins::parse(std::string_view list) {
                       .with_fix("--cors-origins https://host:port,http://localhost:5173 or '*'; "
                                 "no path, no slash at the end")
                       .with_param("cors-origins"));
-    at = end;
   }
   return out;
 }

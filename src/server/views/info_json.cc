@@ -86,6 +86,7 @@ Json service_settings(const ServerSettings& s) {
           {"ssl_certfile", s.http.ssl_certfile},
           {"ssl_keyfile", s.http.ssl_keyfile},
           {"cors_origins", s.http.cors_origins},
+          {"allowed_hosts", s.http.allowed_hosts},
           {"max_connections", s.http.max_connections},
           {"header_timeout", s.http.header_timeout_s},
           {"body_timeout", s.http.body_timeout_s},

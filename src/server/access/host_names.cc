@@ -1,0 +1,80 @@
+#include "server/access/host_names.h"
+
+#include <arpa/inet.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cluster/socket.h"
+#include "server/access/words_of.h"
+#include "server/wire/request_target.h"
+
+namespace hocket {
+namespace {
+
+bool is_address(std::string_view name) {
+  const std::string text(name.substr(0, name.find('%')));  // without an IPv6 zone
+  in6_addr unused{};
+  return inet_pton(AF_INET, text.c_str(), &unused) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &unused) == 1;
+}
+
+bool is_name(std::string_view word) {
+  constexpr std::string_view kChars =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return word.size() <= 253 && word.find_first_not_of(kChars) == word.npos;
+}
+
+std::string machine_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+bool ends_with_name(std::string_view name, std::string_view end) {
+  return name.size() >= end.size() && same_name(name.substr(name.size() - end.size()), end);
+}
+
+}  // namespace
+
+std::string_view name_in_host(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  host = host.substr(0, host.find(':'));
+  if (host.ends_with('.')) host.remove_suffix(1);
+  return host;
+}
+
+Result<HostNames> HostNames::parse(std::string_view list, std::string_view host) {
+  HostNames out;
+  if (const std::string own = machine_name(); !own.empty()) {
+    const std::string first = own.substr(0, own.find('.'));
+    out.names_ = {own, first, first + ".local"};
+  }
+  if (!host.empty()) out.names_.emplace_back(host);
+  for (const std::string_view name : words_of(list, ", \t")) {
+    if (name == "*")
+      out.all_ = true;
+    else if (is_name(name))
+      out.names_.emplace_back(name);
+    else
+      return fail(error(ErrorCode::bad_value, "'{}' is not the name of a host", name)
+                      .with_fix("--allowed-hosts llm.example,gateway or '*'; no scheme, no port")
+                      .with_param("allowed-hosts"));
+  }
+  return out;
+}
+
+bool HostNames::lets_in(const HttpRequest& request) const {
+  const std::string_view name = name_in_host(request.header("host"));
+  return all_ || name.empty() || is_address(name) || same_name(name, "localhost") ||
+         ends_with_name(name, ".localhost") ||
+         std::ranges::any_of(names_, [&](const auto& known) { return same_name(known, name); });
+}
+
+bool is_loopback_host(const std::string& host) {
+  const auto addresses = resolve({.host = host, .port = 0});
+  return addresses && std::ranges::all_of(*addresses, &SocketAddress::is_loopback);
+}
+
+}  // namespace hocket

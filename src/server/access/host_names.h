@@ -1,0 +1,39 @@
+// By which names this server may be asked: what `Host` may say.
+//
+// A page whose name is made to lead to this machine (DNS rebinding) is the server's own page to its
+// browser, and Origin tells nothing. Host does: it has that page's name, and no page can write it.
+// Names that nobody else can lead here are let in: literal addresses, localhost and below, the name
+// of this machine, that of --host, and those that are listed.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "server/wire/http.h"
+
+namespace hocket {
+
+// Constant.   Thread: any.
+class HostNames {
+ public:
+  HostNames() = default;  // literal addresses and localhost
+  // "llm.example, gateway", or "*" for all; `host`: what the server listens on. Errors: bad_value.
+  static Result<HostNames> parse(std::string_view list, std::string_view host);
+
+  // A request without Host, which no browser sends, is let in too.
+  bool lets_in(const HttpRequest& request) const;
+
+ private:
+  bool all_ = false;
+  std::vector<std::string> names_;
+};
+
+// "llm.example" of "LLM.example.:30000": without port, brackets and last dot.
+std::string_view name_in_host(std::string_view host);
+// Whether only this machine reaches what listens on `host`. May block for as long as the resolver
+// does; false where the name is unknown.
+bool is_loopback_host(const std::string& host);
+
+}  // namespace hocket
