@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/start_checks.h"
 #include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
 #include "server/wire/http.h"
@@ -14,8 +15,7 @@ namespace hocket {
 namespace {
 
 struct DoctorOptions {
-  std::string host = "127.0.0.1";
-  int port = 30000;
+  HttpSettings http;
   bool json = false;
 };
 
@@ -28,16 +28,22 @@ Finding ucx_finding() {
 }
 
 // Whether a server could listen where it would.
-Finding port_finding(const DoctorOptions& options) {
-  Finding finding{"port", fmt::format("{} of {} is free", options.port, options.host), "",
-                  Weight::fine};
-  HttpOptions http;
-  http.host = options.host;
-  http.port = options.port;
+Finding port_finding(const HttpSettings& http) {
+  Finding finding{"port", fmt::format("{} of {} is free", http.port, http.host), "", Weight::fine};
+  HttpOptions options;
+  options.host = http.host;
+  options.port = http.port;
   const auto server =
-      HttpServer::create(http, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
+      HttpServer::create(options, [](HttpRequest&&, const std::shared_ptr<HttpExchange>&) {});
   if (!server) finding = {"port", server.error().message, server.error().fix, Weight::bad};
   return finding;
+}
+
+// Who could ask a server there.
+Finding access_finding(const HttpSettings& http) {
+  if (const auto open = open_to_all(http))
+    return {"access", fmt::format("{}: {}", open->what, open->why), open->fix, Weight::slow};
+  return {"access", "whoever has a key, or this machine alone", "", Weight::fine};
 }
 
 Finding isa_finding() {
@@ -72,13 +78,18 @@ Result<int> examine_machine(const Arguments& arguments) {
                           .about = "what this machine offers, and what to change",
                           .groups = {{"Output", {{"json", &options.json, "one object a line", ""}}},
                                      {"Server",
-                                      {{"host", &options.host, "where it would listen", ""},
-                                       {"port", &options.port, "looked at: is it free", ""}}}},
+                                      {{"host", &options.http.host, "where it would listen", ""},
+                                       {"port", &options.http.port, "looked at: is it free", ""},
+                                       {"api-key", &options.http.api_key,
+                                        "looked at: would it ask for one", ""},
+                                       {"api-key-file", &options.http.api_key_file,
+                                        "looked at: would it ask for a key", ""}}}},
                           .takes_config = false},
                          arguments));
   if (!go) return 0;
   std::vector<Finding> findings = judge(inspect_machine(), read_host_facts());
-  findings.push_back(port_finding(options));
+  findings.push_back(port_finding(options.http));
+  findings.push_back(access_finding(options.http));
   findings.push_back(ucx_finding());
   findings.push_back(isa_finding());
   bool works = true;

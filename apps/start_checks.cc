@@ -8,6 +8,7 @@
 
 #include "base/host_findings.h"
 #include "base/log.h"
+#include "server/access/host_names.h"
 #include "server/access/key_ring.h"
 
 namespace hocket {
@@ -38,6 +39,15 @@ std::vector<SettingChange> fit_connections(HttpSettings& http) {
        .why = fmt::format("this process may open {} files at once (ulimit -n)", limit.rlim_cur)}};
 }
 
+std::optional<SlowPath> open_to_all(const HttpSettings& http) {
+  const bool asks_for_key =
+      !http.api_key.empty() || !http.admin_api_key.empty() || !http.api_key_file.empty();
+  if (asks_for_key || is_loopback_host(http.host)) return std::nullopt;
+  return SlowPath{fmt::format("--host {}", http.host),
+                  "no key is asked for: whoever reaches this address may ask and administer",
+                  "set HOCKET_API_KEY or --api-key-file, or listen on --host 127.0.0.1"};
+}
+
 std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings) {
   std::vector<SlowPath> paths;
   for (const Finding& finding : judge(inspect_machine(), read_host_facts()))
@@ -52,6 +62,7 @@ std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettin
   paths.push_back(
       {"build", "this program was built without optimisation", "./hocket build release"});
 #endif
+  if (auto open = open_to_all(settings.http)) paths.push_back(*std::move(open));
   const std::string& keys = settings.http.api_key_file;
   if (!keys.empty() && is_readable_by_others(keys))
     paths.push_back({"--api-key-file", fmt::format("every user of this host may read {}", keys),

@@ -2,6 +2,7 @@
 // changes by itself, and what makes it slower or less safe than it could be.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +19,9 @@ struct StartReport {
 // Before anything is loaded: lets this process open a file for each connection, or lowers
 // http.max_connections to what it may.
 std::vector<SettingChange> fit_connections(HttpSettings& http);
+// Where others than this machine reach a port that asks for no key: whoever does is an admin. May
+// block for as long as the resolver does.
+std::optional<SlowPath> open_to_all(const HttpSettings& http);
 // Of this machine, this build and these settings.
 std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings);
 // Tells of it in the log; load_model has told of the engine's changes. Errors, with

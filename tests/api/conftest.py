@@ -33,7 +33,7 @@ class Server:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log_path
-        command = [BINARY, "serve", "--model-path", str(MODEL), "--host", "127.0.0.1", "--port", str(self.port), *flags]
+        command = [BINARY, "serve", "--model-path", str(MODEL), "--port", str(self.port), *flags]
         with open(log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self.wait_ready()

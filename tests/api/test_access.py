@@ -151,11 +151,41 @@ def test_a_drain_ends_what_runs_and_says_so(start):
     assert server.process.wait(30) == 0
 
 
+def strict(*flags):
+    """A server that may open 512 files, so that it always has something to refuse."""
+    bounded = f"ulimit -n 512; exec {BINARY} serve --model-path {MODEL} --port {free_port()} --strict {' '.join(flags)}"
+    return subprocess.run(["bash", "-c", bounded], capture_output=True, text=True, timeout=60)
+
+
 def test_strict_refuses_what_would_be_changed():
-    bounded = ["bash", "-c", f"ulimit -n 512; exec {BINARY} serve --model-path {MODEL} --port {free_port()} --strict"]
-    ended = subprocess.run(bounded, capture_output=True, text=True, timeout=60)
+    ended = strict()
     assert ended.returncode == 2
     assert "--max-connections 4096 -> 256" in ended.stderr and "error[HK003]" in ended.stderr
+
+
+OPEN = "--host 0.0.0.0: no key is asked for"
+
+
+def test_a_server_that_is_open_to_all_says_so(start):
+    server = start("--host", "0.0.0.0")
+    assert f"slow: {OPEN}" in server.log_path.read_text()
+    assert OPEN.split(":")[0] in [path["what"] for path in json.loads(server.get("/get_server_info")[2])["slow_paths"]]
+    assert "slow" in run("doctor", "--host", "0.0.0.0").stdout.split(OPEN)[1]
+    assert OPEN not in run("doctor", "--host", "0.0.0.0", HOCKET_API_KEY="k").stdout
+    assert OPEN not in run("doctor").stdout
+    refused = strict("--host", "0.0.0.0")
+    assert refused.returncode == 2 and OPEN in refused.stderr
+    for private in (strict("--host", "localhost"), strict("--host", "0.0.0.0", "--api-key", "k")):
+        assert private.returncode == 2 and OPEN not in private.stderr
+
+
+def test_only_own_names_are_answered(start):
+    server = start("--allowed-hosts", "llm.example")
+    for host, status in (("localhost", 200), ("127.0.0.1:1", 200), ("llm.example", 200), ("evil.example", 403)):
+        assert server.get("/v1/models", headers={"Host": host})[0] == status, host
+        assert server.get("/livez", headers={"Host": host})[0] == 200
+    refused = json.loads(server.get("/flush_cache", headers={"Host": "evil.example"})[2])["error"]
+    assert refused["code"] == "forbidden" and "--allowed-hosts evil.example" in refused["hint"]
 
 
 def test_changes_are_told(start):
