@@ -359,7 +359,7 @@ Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>
 }
 
 void warn_of_variables(const std::vector<FlagGroup>& groups) {
-  std::vector<std::string> known = {"HOCKET_CONFIG", "HOCKET_ISA", "HOCKET_PROFILE_DIR"};
+  std::vector<std::string> known = {"HOCKET_CONFIG", "HOCKET_ISA"};
   for (const FlagGroup& group : groups)
     for (const Flag& flag : group.flags) known.push_back(variable_name(flag.name));
   for (char** entry = environ; *entry != nullptr; ++entry) {

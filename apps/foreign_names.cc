@@ -59,6 +59,8 @@ const std::map<std::string_view, std::string_view>& translations() {
       {"--threads", "--cpu-bind or --num-threads"},
       {"SGLANG_CPU_OMP_THREADS_BIND", "--cpu-bind"},
       {"VLLM_CPU_OMP_THREADS_BIND", "--cpu-bind"},
+      {"SGLANG_TORCH_PROFILER_DIR", "--admin-folder"},
+      {"VLLM_TORCH_PROFILER_DIR", "--admin-folder"},
   };
   return table;
 }

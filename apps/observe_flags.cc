@@ -25,6 +25,10 @@ FlagGroup observe_flags(ServerSettings& s) {
         "where the last steps and requests are written when the server crashes or hangs, for "
         "hocket crash",
         ""},
+       {"admin-folder", &o.admin_folder,
+        "where files go that admins ask for while the server runs: profiles, dumped requests; none "
+        "are written if absent",
+        ""},
        {"metrics-compat", &o.metrics_compat,
         "names that /metrics tells besides its own: sglang, vllm, or sglang,vllm", ""}}};
 }

@@ -43,8 +43,8 @@ def text_of(*arguments):
 
 
 def test_a_profile_ends_after_its_steps(start, tmp_path):
-    server = start("--disable-overlap-schedule")
-    told = post(server, "/start_profile", {"output_dir": str(tmp_path), "num_steps": 3, "activities": ["CPU"]})
+    server = start("--disable-overlap-schedule", "--admin-folder", str(tmp_path))
+    told = post(server, "/start_profile", {"output_dir": "here", "num_steps": 3, "activities": ["CPU"]})
     assert told["profiling"] and told["ignored"] == ["activities"]
     generate(server, 12)
     file = tmp_path / told["files"][0]
@@ -61,8 +61,8 @@ def test_a_profile_ends_after_its_steps(start, tmp_path):
 
 
 def test_ranks_of_a_process_are_in_one_file(start, tmp_path):
-    server = start("--ep-size", "2", "--ep-link-gbit", "1")
-    told = post(server, "/start_profile", {"output_dir": str(tmp_path)})
+    server = start("--ep-size", "2", "--ep-link-gbit", "1", "--admin-folder", str(tmp_path))
+    told = post(server, "/start_profile", {})
     assert "runs already" in post(server, "/start_profile", {}, 400)["error"]["message"]
     generate(server, 12)
     done = post(server, "/stop_profile", {})

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -27,7 +26,7 @@ Result<void> check_dir(const std::string& dir) {
   if (!why) return {};
   return fail(error(ErrorCode::io, "cannot write profiles to {}: {}", dir, why.message())
                   .with_param("output_dir")
-                  .with_fix("another output_dir, or HOCKET_PROFILE_DIR"));
+                  .with_fix("another output_dir, or another --admin-folder"));
 }
 
 }  // namespace
@@ -64,12 +63,6 @@ struct Profiler::State {
   std::string path, failure;
   Thread writer;
 };
-
-std::string Profiler::default_dir() {
-  for (const char* name : {"HOCKET_PROFILE_DIR", "SGLANG_TORCH_PROFILER_DIR"})
-    if (const char* dir = std::getenv(name); dir != nullptr && *dir != 0) return dir;
-  return "/tmp";
-}
 
 std::string Profiler::fresh_id() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -119,12 +112,15 @@ Result<Profiler::Status> Profiler::start(const Start& start) {
   if (s.is_running)
     return fail(error(ErrorCode::invalid_request, "a profile runs already, to {}", s.path)
                     .with_fix("/stop_profile ends it"));
-  const std::string dir = start.dir.empty() ? default_dir() : start.dir;
-  HOCKET_TRY_VOID(check_dir(dir));
-  s.path = (std::filesystem::path(dir) / fmt::format("{}-rank{}.trace.json",
-                                                     start.id.empty() ? fresh_id() : start.id,
-                                                     s.options.first_rank))
-               .string();
+  HOCKET_TRY_VOID(check_dir(start.dir));
+  std::string path = fmt::format("{}/{}-rank{}.trace.json", start.dir,
+                                 start.id.empty() ? fresh_id() : start.id, s.options.first_rank);
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(path, ignored))  // which might lead out of the folder
+    return fail(error(ErrorCode::invalid_request, "{} is a link", path)
+                    .with_fix("another profile_id")
+                    .with_param("profile_id"));
+  s.path = std::move(path);
   s.failure.clear();
   s.is_written = false;
   s.is_running = true;

@@ -36,12 +36,10 @@ class Profiler {
 
   static constexpr int kMostSteps = 10'000;
   static constexpr size_t kMostSpans = size_t{1} << 20;  // of a rank
-  // $HOCKET_PROFILE_DIR, else $SGLANG_TORCH_PROFILER_DIR, else /tmp.
-  static std::string default_dir();
   static std::string fresh_id();  // the time
 
   struct Start {
-    std::string dir;                     // empty: default_dir(). Made if it is not there.
+    std::string dir;                     // made if it is not there
     std::string id;                      // begins the names of files; empty: the time
     int num_steps = 0;                   // 1 .. kMostSteps; 0: until stop(), or memory is used up
     std::optional<uint64_t> start_step;  // of the agreement's count; earlier ones: the next step

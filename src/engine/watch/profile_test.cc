@@ -176,15 +176,5 @@ TEST_F(ProfileTest, SpansAreKeptWhileSomebodyProfilesAlone) {
   EXPECT_TRUE(ledgers_[0].spans().empty());
 }
 
-TEST(ProfileDir, IsTheOneOfTheEnvironment) {
-  unsetenv("HOCKET_PROFILE_DIR"), unsetenv("SGLANG_TORCH_PROFILER_DIR");
-  EXPECT_EQ(Profiler::default_dir(), "/tmp");
-  setenv("SGLANG_TORCH_PROFILER_DIR", "/a", 1);
-  EXPECT_EQ(Profiler::default_dir(), "/a");
-  setenv("HOCKET_PROFILE_DIR", "/b", 1);
-  EXPECT_EQ(Profiler::default_dir(), "/b");
-  unsetenv("HOCKET_PROFILE_DIR"), unsetenv("SGLANG_TORCH_PROFILER_DIR");
-}
-
 }  // namespace
 }  // namespace hocket

@@ -6,6 +6,7 @@
 
 #include "base/black_box.h"
 #include "base/log.h"
+#include "server/access/admin_folder.h"
 
 namespace hocket {
 namespace {
@@ -141,6 +142,10 @@ Result<Json> Observer::configure(const Json& body) {
   fields.refuse("log_requests_format", "is that of all lines", "--log-format");
   HOCKET_TRY_VOID(fields.finish());
   if (sets_folder) {
+    if (!folder.empty()) {
+      HOCKET_TRY(folder,
+                 admin_folder(options_.settings.admin_folder, folder, "dump_requests_folder"));
+    }
     if (auto set = set_dump(folder, of_file); !set)
       return fail(error(ErrorCode::invalid_request, "{}", set.error().message)
                       .with_param("dump_requests_folder"));

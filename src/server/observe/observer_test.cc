@@ -125,6 +125,25 @@ TEST(ConfigureLogging, RefusesWhatItDoesNotKnow) {
         << body.dump();
 }
 
+// An admin's key must not be a way to write anywhere.
+TEST(ConfigureLogging, DumpsOnlyBelowTheOperatorsFolder) {
+  const fs::path root = fs::temp_directory_path() / fmt::format("admin-{}", getpid());
+  const Json anywhere = {{"dump_requests_folder", (root / "x").string()}};
+  {
+    TestServer server;
+    const Json refused = server.post("/configure_logging", anywhere, 400)["error"];
+    EXPECT_EQ(refused["param"], "dump_requests_folder");
+    EXPECT_THAT(refused["hint"].get<std::string>(), HasSubstr("--admin-folder"));
+  }
+  ServerSettings settings;
+  settings.observe.admin_folder = root / "below";
+  TestServer server(TestServer::Text::bundled, settings);
+  server.post("/configure_logging", anywhere, 400);
+  server.post("/configure_logging", {{"dump_requests_folder", "../x"}}, 400);
+  EXPECT_FALSE(fs::exists(root / "x"));
+  fs::remove_all(root);
+}
+
 class Dump : public testing::Test {
  protected:
   Dump() : folder_(fs::temp_directory_path() / fmt::format("dump-{}", getpid())) {}
@@ -205,10 +224,14 @@ TEST_F(Dump, FullFilesAreFollowedByOthersAndTheOldestGo) {
 }
 
 TEST_F(Dump, BeginsAndEndsByConfigureLogging) {
-  TestServer server;
+  ServerSettings settings;
+  settings.observe.admin_folder = folder_.parent_path();
+  TestServer server(TestServer::Text::bundled, settings);
   server.post("/v1/chat/completions", secret_body());
-  server.post("/configure_logging",
-              {{"dump_requests_folder", folder_.string()}, {"dump_requests_threshold", 2}});
+  const Json told =
+      server.post("/configure_logging", {{"dump_requests_folder", folder_.filename().string()},
+                                         {"dump_requests_threshold", 2}});
+  EXPECT_EQ(told["dump_requests_folder"], folder_.string());
   for (int i = 0; i < 3; ++i) server.post("/v1/chat/completions", secret_body());
   ASSERT_TRUE(eventually([&] { return files().size() == 2; }));
   EXPECT_EQ(

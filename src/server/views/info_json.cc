@@ -108,6 +108,7 @@ Json service_settings(const ServerSettings& s) {
           {"otlp_traces_endpoint", s.observe.otlp_traces_endpoint},
           {"dump_requests_folder", s.observe.dump_requests_folder},
           {"crash_dump_folder", s.observe.crash_dump_folder},
+          {"admin_folder", s.observe.admin_folder},
           {"metrics_compat", s.observe.metrics_compat},
           {"tool_call_parser", s.answers.tool_call_parser},
           {"reasoning_parser", s.answers.reasoning_parser},

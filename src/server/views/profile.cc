@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "server/access/admin_folder.h"
+
 namespace hocket {
 namespace {
 
@@ -10,8 +12,6 @@ namespace {
 constexpr std::array<std::string_view, 8> kForTorch = {
     "activities",     "with_stack",     "record_shapes",  "profile_by_stage",
     "merge_profiles", "profile_prefix", "profile_stages", "profile_memory"};
-
-constexpr size_t kMostIdChars = 64;
 
 Result<void> check_profiler(const Profiler* profiler) {
   if (profiler == nullptr)
@@ -21,16 +21,9 @@ Result<void> check_profiler(const Profiler* profiler) {
   return {};
 }
 
-bool is_plain(std::string_view id) {
-  const auto fits = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  return id.size() <= kMostIdChars && !id.starts_with('.') && std::ranges::all_of(id, fits);
-}
-
 struct Asked {
-  Profiler::Start start;
+  Profiler::Start start;  // without its folder
+  std::string folder;     // in the operator's
   std::vector<std::string> ignored;
 };
 
@@ -38,15 +31,15 @@ Result<Asked> parse_start(const Json& json) {
   Asked asked;
   Profiler::Start& start = asked.start;
   Fields fields(json);
-  fields.read("output_dir", start.dir);
+  fields.read("output_dir", asked.folder);
   fields.read("num_steps", start.num_steps, 1, Profiler::kMostSteps);
   uint64_t start_step = 0;
   if (fields.read("start_step", start_step, 0, int64_t{1} << 53)) start.start_step = start_step;
-  if (fields.read("profile_id", start.id) && !is_plain(start.id))
+  if (fields.read("profile_id", start.id) && !start.id.empty() && !is_plain_name(start.id))
     fields.fail_field("profile_id",
                       fmt::format("profile_id names files: up to {} letters, digits, '-', '_' and "
                                   "'.', which does not come first",
-                                  kMostIdChars));
+                                  kPlainNameMax));
   for (const std::string_view name : kForTorch)
     if (const Json* value = fields.get(name); value != nullptr && *value != false)
       asked.ignored.emplace_back(name);
@@ -61,13 +54,15 @@ Json json_of(const Profiler::Status& status) {
 
 }  // namespace
 
-Result<BegunProfile> start_profile(Profiler* profiler, std::string_view body) {
+Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_root,
+                                   std::string_view body) {
   HOCKET_TRY_VOID(check_profiler(profiler));
   Json json = Json::object();
   if (!body.empty()) {
     HOCKET_TRY(json, parse_json_object(body));
   }
   HOCKET_TRY(Asked asked, parse_start(json));
+  HOCKET_TRY(asked.start.dir, admin_folder(admin_root, asked.folder, "output_dir"));
   if (asked.start.id.empty()) asked.start.id = Profiler::fresh_id();
   HOCKET_TRY(const Profiler::Status status, profiler->start(asked.start));
   BegunProfile begun{.answer = json_of(status)};

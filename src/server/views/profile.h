@@ -16,9 +16,10 @@ struct BegunProfile {
   Json answer;         // {"profiling", "files", "num_steps", "ignored"}
   std::string others;  // the body for other ranks, so that files are called alike
 };
-// profiler: null where nothing can be profiled. Errors: those of Profiler; of a body, as
-// json_body.h.
-Result<BegunProfile> start_profile(Profiler* profiler, std::string_view body);
+// profiler: null where nothing can be profiled. admin_root: --admin-folder. Errors: those of
+// Profiler and of admin_folder(); of a body, as json_body.h.
+Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_root,
+                                   std::string_view body);
 // Waits until the file is written, a fraction of a second.
 Result<Json> stop_profile(Profiler* profiler);
 

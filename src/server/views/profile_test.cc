@@ -21,15 +21,15 @@ class ProfileEndpoints : public ::testing::Test {
   ~ProfileEndpoints() override { std::filesystem::remove_all(dir_); }
 
   Json start(Json body) {
-    body["output_dir"] = dir_;
-    const auto begun = start_profile(&profiler_, to_text(body));
+    body["output_dir"] = "mine";
+    const auto begun = start_profile(&profiler_, dir_, to_text(body));
     EXPECT_TRUE(begun.has_value()) << begun.error().message;
     if (!begun) return {};
     others_ = Json::parse(begun->others);
     return begun->answer;
   }
   std::string refused(std::string_view body) {
-    const auto answer = start_profile(&profiler_, body);
+    const auto answer = start_profile(&profiler_, dir_, body);
     return answer ? "started" : answer.error().param + ": " + answer.error().message;
   }
 
@@ -45,7 +45,7 @@ TEST_F(ProfileEndpoints, TheAnswerSaysWhereTheFileWillBeAndWhatIsIgnored) {
                             {"activities", {"CPU", "GPU"}},
                             {"with_stack", false}});
   EXPECT_EQ(begun, (Json{{"profiling", true},
-                         {"files", {dir_ + "/x-rank0.trace.json"}},
+                         {"files", {dir_ + "/mine/x-rank0.trace.json"}},
                          {"num_steps", 5},
                          {"ignored", {"activities"}}}));
   EXPECT_THAT(refused("{}"), HasSubstr("a profile runs already"));
@@ -61,8 +61,8 @@ TEST_F(ProfileEndpoints, OtherRanksGetTheSameName) {
   EXPECT_EQ(begun["num_steps"], nullptr);
   const std::string file = begun["files"][0];
   EXPECT_EQ(file,
-            fmt::format("{}/{}-rank0.trace.json", dir_, others_["profile_id"].get<std::string>()));
-  EXPECT_EQ(others_["output_dir"], dir_);
+            dir_ + "/mine/" + others_["profile_id"].get<std::string>() + "-rank0.trace.json");
+  EXPECT_EQ(others_["output_dir"], "mine");
 }
 
 TEST_F(ProfileEndpoints, RefusesWithTheField) {
@@ -70,10 +70,24 @@ TEST_F(ProfileEndpoints, RefusesWithTheField) {
             "num_steps: num_steps must be between 1 and 10000, not 0");
   EXPECT_THAT(refused(R"({"profile_id": "../x"})"), HasSubstr("profile_id names files"));
   EXPECT_THAT(refused(R"({"profile_id": ".x"})"), HasSubstr("profile_id names files"));
-  EXPECT_THAT(refused(R"({"output_dir": "/proc/x"})"),
-              HasSubstr("output_dir: cannot write profiles to /proc/x: "));
+  for (const char* out : {"/tmp", "..", "../x", "a/b", ".x"})
+    EXPECT_THAT(refused(fmt::format(R"({{"output_dir": "{}"}})", out)),
+                HasSubstr("output_dir: output_dir is the name of a folder in --admin-folder"))
+        << out;
   EXPECT_THAT(refused(R"({"output_dirs": "x"})"), HasSubstr("output_dirs"));
-  EXPECT_THAT(start_profile(nullptr, "").error().message, HasSubstr("steps cannot be profiled"));
+  EXPECT_THAT(start_profile(nullptr, dir_, "").error().message,
+              HasSubstr("steps cannot be profiled"));
+}
+
+TEST_F(ProfileEndpoints, IsWrittenOnlyWhereTheOperatorSaid) {
+  const auto nowhere = start_profile(&profiler_, "", R"({"output_dir": "/tmp", "num_steps": 1})");
+  ASSERT_FALSE(nowhere.has_value());
+  EXPECT_EQ(nowhere.error().param, "output_dir");
+  EXPECT_THAT(nowhere.error().fix, HasSubstr("--admin-folder"));
+  // A link in the place of the file would lead out of the folder.
+  std::filesystem::create_directories(dir_);
+  std::filesystem::create_symlink("/tmp/hocket-elsewhere", dir_ + "/x-rank0.trace.json");
+  EXPECT_THAT(refused(R"({"profile_id": "x"})"), HasSubstr("is a link"));
 }
 
 TEST(ProfiledTogether, AllFilesAndWhoHasFailed) {
