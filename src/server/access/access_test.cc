@@ -142,6 +142,27 @@ TEST_F(AccessTest, PromptsAndAnswersTakeTokens) {
               testing::AnyOf(HasSubstr("Retry-After: 33\r\n"), HasSubstr("Retry-After: 32\r\n")));
 }
 
+TEST_F(AccessTest, PrefixesAreSharedBetweenClientsOnlyWhenAskedFor) {
+  for (const bool share : {false, true}) {
+    ServerSettings s = settings();
+    s.http.share_prefixes = share;
+    TestServer server(TestServer::Text::bundled, s);
+    const auto space = [&](const char* key) {
+      EXPECT_EQ(ask(server, "POST", "/generate", {{"text", "hi"}}, key).status, 200);
+      return server.generator.last_seen().cache_namespace;
+    };
+    EXPECT_EQ(space("ann-key"), space("ann-key"));
+    EXPECT_EQ(space("ann-key") == space("root-key"), share);
+    EXPECT_EQ(space("ann-key") == CacheNamespace(), share);
+  }
+  // Nobody is told apart by a key that all share.
+  ServerSettings shared;
+  shared.http.api_key = "k";
+  TestServer server(TestServer::Text::bundled, shared);
+  EXPECT_EQ(ask(server, "POST", "/generate", {{"text", "hi"}}, "k").status, 200);
+  EXPECT_EQ(server.generator.last_seen().cache_namespace, CacheNamespace());
+}
+
 TEST_F(AccessTest, PagesOfOthersMayNotAsk) {
   TestServer server;
   const char* evil = "Origin: https://evil.example\r\n";
