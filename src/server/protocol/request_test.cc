@@ -1,6 +1,7 @@
 // Every 400: what is refused, which field is named, what is said.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "base/nearest.h"
