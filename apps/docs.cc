@@ -1,12 +1,14 @@
 // hocket docs flags | man | completion: pages about the flags of all commands, made from the tables
-// that the commands parse by.
+// that the commands parse by. hocket docs fields: what bodies of requests may hold, as JSON.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 
 #include "apps/commands.h"
+#include "base/log.h"
 #include "core/version.h"
+#include "server/accepted_fields.h"
 
 namespace hocket {
 namespace {
@@ -102,12 +104,18 @@ int completion() {
     fmt::print("      ' ;;\n");
   }
   fmt::print(
-      "    docs) names='flags man completion' ;;\n"
+      "    docs) names='flags man completion fields' ;;\n"
       "  esac\n"
       "  COMPREPLY=($(compgen -W \"$names\" -- \"$word\"))\n"
       "}}\n"
       "complete -o default -F _hocket hocket\n");
   return status;
+}
+
+int fields() {
+  log::set_level(log::Level::off);  // parsers that are tried may have something to say
+  fmt::print("{}\n", to_text(accepted_fields()));
+  return 0;
 }
 
 }  // namespace
@@ -117,8 +125,10 @@ int docs(const Arguments& arguments) {
   if (page == "flags") return flags();
   if (page == "man") return man();
   if (page == "completion") return completion();
-  return report(error(ErrorCode::usage, "hocket docs makes a page: flags, man or completion")
-                    .with_fix("hocket docs flags > docs/flags.md"));
+  if (page == "fields") return fields();
+  return report(
+      error(ErrorCode::usage, "hocket docs makes a page: flags, man, completion or fields")
+          .with_fix("hocket docs flags > docs/flags.md"));
 }
 
 }  // namespace hocket

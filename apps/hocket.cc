@@ -28,7 +28,7 @@ constexpr std::array kCommands = {
     Command{"top", "a live view of a server", top},
     Command{"crash", "what --crash-dump-folder kept of a crash", crash},
     Command{"doctor", "what this machine offers, and what to change", doctor},
-    Command{"docs", "flags | man | completion: pages made from the flags of all commands", docs},
+    Command{"docs", "flags | man | completion | fields: pages made from tables of the code", docs},
     Command{"version", "version, compiler, instruction sets", version},
 };
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "server/access/request_memory.h"
+#include "server/protocol/field_recorder.h"
 
 namespace hocket {
 namespace {
@@ -114,6 +115,20 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   std::vector<Level> levels_;
 };
 
+// Limits that are none are left out.
+Json described(NumberRange r) {
+  Json what = {{"kind", "number"}, {"low", r.low}};
+  if (r.low_excluded) what["low_excluded"] = true;
+  if (std::isfinite(r.high)) what["high"] = r.high;
+  return what;
+}
+
+Json described_list(size_t size_max) {
+  Json what = {{"kind", "list"}};
+  if (size_max < SIZE_MAX) what["entries_max"] = size_max;
+  return what;
+}
+
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
@@ -176,6 +191,8 @@ std::string Fields::name_of(std::string_view name) const {
 
 const Json* Fields::get(std::string_view name) {
   known_.push_back(name);
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), {{"kind", "any"}});
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -193,6 +210,8 @@ void Fields::wrong_type(std::string_view name, const Json& value, std::string_vi
 }
 
 bool Fields::read(std::string_view name, bool& out) {
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), {{"kind", "boolean"}});
   const Json* value = get(name);
   if (value == nullptr) return false;
   if (!value->is_boolean()) return wrong_type(name, *value, "true or false"), false;
@@ -201,6 +220,8 @@ bool Fields::read(std::string_view name, bool& out) {
 }
 
 bool Fields::read(std::string_view name, std::string& out) {
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), {{"kind", "string"}});
   const Json* value = get(name);
   if (value == nullptr) return false;
   if (!value->is_string()) return wrong_type(name, *value, "a string"), false;
@@ -209,6 +230,8 @@ bool Fields::read(std::string_view name, std::string& out) {
 }
 
 bool Fields::read(std::string_view name, double& out, NumberRange range) {
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), described(range));
   const Json* value = get(name);
   if (value == nullptr) return false;
   if (!value->is_number()) return wrong_type(name, *value, "a number"), false;
@@ -222,6 +245,8 @@ bool Fields::read(std::string_view name, double& out, NumberRange range) {
 }
 
 std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64_t high) {
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), {{"kind", "integer"}, {"low", low}, {"high", high}});
   const Json* value = get(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_integer()) return wrong_type(name, *value, "an integer"), std::nullopt;
@@ -240,6 +265,8 @@ std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64
 }
 
 const Json* Fields::object(std::string_view name) {
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), {{"kind", "object"}});
   const Json* value = get(name);
   if (value == nullptr) return nullptr;
   if (!value->is_object()) return wrong_type(name, *value, "an object"), nullptr;
@@ -247,6 +274,8 @@ const Json* Fields::object(std::string_view name) {
 }
 
 const Json* Fields::array(std::string_view name, size_t size_max) {
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), described_list(size_max));
   const Json* value = get(name);
   if (value == nullptr) return nullptr;
   if (!value->is_array()) return wrong_type(name, *value, "a list"), nullptr;
@@ -260,9 +289,13 @@ const Json* Fields::array(std::string_view name, size_t size_max) {
 
 void Fields::ignore(std::initializer_list<std::string_view> names) {
   known_.insert(known_.end(), names);
+  if (auto* recorder = FieldRecorder::current())
+    for (const auto name : names) recorder->note(object_, name_of(name), {{"kind", "ignored"}});
 }
 
 void Fields::refuse(std::string_view name, std::string_view why, std::string_view fix) {
+  if (auto* recorder = FieldRecorder::current())
+    recorder->note(object_, name_of(name), {{"kind", "refused"}});
   const Json* value = get(name);
   if (value == nullptr || *value == false || (value->is_array() && value->empty())) return;
   fail_field(name, fmt::format("{} {}", name_of(name), why), std::string(fix));

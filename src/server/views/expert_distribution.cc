@@ -12,25 +12,6 @@ Result<void> check_experts(const ExpertStats* stats) {
   return {};
 }
 
-Result<ExpertStats::Start> parse_start(std::string_view body) {
-  ExpertStats::Start start;
-  if (body.empty()) return start;
-  HOCKET_TRY(const Json json, parse_json_object(body));
-  Fields fields(json);
-  std::string mode = "stat";
-  fields.read("mode", mode);
-  const bool sized = fields.read("buffer_size", start.buffer_size, 1, 1 << 30);
-  if (mode == "per_pass")
-    start.mode = ExpertRecordMode::per_pass;
-  else if (mode != "stat")
-    fields.fail_field("mode", fmt::format("mode is '{}', must be stat or per_pass", mode));
-  else if (sized)
-    fields.fail_field("buffer_size",
-                      "buffer_size is the number of passes to keep, and stat keeps none",
-                      R"("mode": "per_pass")");
-  return fields.finish_with(start);
-}
-
 // [layers][experts]
 template <class Count>
 Json by_layer(std::span<const Count> counts, int num_experts) {
@@ -88,9 +69,30 @@ Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
 
 }  // namespace
 
+Result<ExpertStats::Start> parse_expert_start(const Json& json) {
+  ExpertStats::Start start;
+  Fields fields(json);
+  std::string mode = "stat";
+  fields.read("mode", mode);
+  const bool sized = fields.read("buffer_size", start.buffer_size, 1, 1 << 30);
+  if (mode == "per_pass")
+    start.mode = ExpertRecordMode::per_pass;
+  else if (mode != "stat")
+    fields.fail_field("mode", fmt::format("mode is '{}', must be stat or per_pass", mode));
+  else if (sized)
+    fields.fail_field("buffer_size",
+                      "buffer_size is the number of passes to keep, and stat keeps none",
+                      R"("mode": "per_pass")");
+  return fields.finish_with(start);
+}
+
 Result<Json> start_expert_record(ExpertStats* stats, std::string_view body) {
   HOCKET_TRY_VOID(check_experts(stats));
-  HOCKET_TRY(const ExpertStats::Start start, parse_start(body));
+  Json json = Json::object();
+  if (!body.empty()) {
+    HOCKET_TRY(json, parse_json_object(body));
+  }
+  HOCKET_TRY(const ExpertStats::Start start, parse_expert_start(json));
   HOCKET_TRY_VOID(stats->start(start));
   return Json{{"recording", true}};
 }

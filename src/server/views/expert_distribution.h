@@ -10,6 +10,9 @@
 
 namespace hocket {
 
+// What a body of /start_expert_distribution_record asks for. Errors: as json_body.h.
+Result<ExpertStats::Start> parse_expert_start(const Json& json);
+
 // `stats`: null for a model without experts, which is invalid_request for all.
 // Other errors: those of ExpertStats; of a body, as json_body.h.
 Result<Json> start_expert_record(ExpertStats* stats, std::string_view body);

@@ -21,14 +21,16 @@ Result<void> check_profiler(const Profiler* profiler) {
   return {};
 }
 
-struct Asked {
-  Profiler::Start start;  // without its folder
-  std::string folder;     // in the operator's
-  std::vector<std::string> ignored;
-};
+Json json_of(const Profiler::Status& status) {
+  Json out = {{"profiling", status.running}, {"files", Json::array({status.file})}};
+  if (!status.running) out["num_steps"] = status.num_steps;
+  return out;
+}
 
-Result<Asked> parse_start(const Json& json) {
-  Asked asked;
+}  // namespace
+
+Result<AskedProfile> parse_start_profile(const Json& json) {
+  AskedProfile asked;
   Profiler::Start& start = asked.start;
   Fields fields(json);
   fields.read("output_dir", asked.folder);
@@ -46,14 +48,6 @@ Result<Asked> parse_start(const Json& json) {
   return fields.finish_with(std::move(asked));
 }
 
-Json json_of(const Profiler::Status& status) {
-  Json out = {{"profiling", status.running}, {"files", Json::array({status.file})}};
-  if (!status.running) out["num_steps"] = status.num_steps;
-  return out;
-}
-
-}  // namespace
-
 Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_root,
                                    std::string_view body) {
   HOCKET_TRY_VOID(check_profiler(profiler));
@@ -61,7 +55,7 @@ Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_
   if (!body.empty()) {
     HOCKET_TRY(json, parse_json_object(body));
   }
-  HOCKET_TRY(Asked asked, parse_start(json));
+  HOCKET_TRY(AskedProfile asked, parse_start_profile(json));
   HOCKET_TRY(asked.start.dir, admin_folder(admin_root, asked.folder, "output_dir"));
   if (asked.start.id.empty()) asked.start.id = Profiler::fresh_id();
   HOCKET_TRY(const Profiler::Status status, profiler->start(asked.start));

@@ -12,6 +12,14 @@
 
 namespace hocket {
 
+struct AskedProfile {
+  Profiler::Start start;  // without its folder
+  std::string folder;     // in the operator's
+  std::vector<std::string> ignored;  // names of fields
+};
+// Errors: as json_body.h.
+Result<AskedProfile> parse_start_profile(const Json& json);
+
 struct BegunProfile {
   Json answer;         // {"profiling", "files", "num_steps", "ignored"}
   std::string others;  // the body for other ranks, so that files are called alike

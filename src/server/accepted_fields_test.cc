@@ -1,0 +1,68 @@
+#include "server/accepted_fields.h"
+
+#include <gtest/gtest.h>
+
+#include "server/protocol/field_recorder.h"
+#include "server/test_server.h"
+
+namespace hocket {
+namespace {
+
+const Json& fields_of(const Json& table, std::string_view path) {
+  for (const Json& one : table)
+    if (one["path"] == path) return one["fields"];
+  ADD_FAILURE() << path;
+  return table;
+}
+
+TEST(AcceptedFields, TellsTheKindAndTheLimitsOfEachField) {
+  const Json table = accepted_fields();
+  const Json& chat = fields_of(table, "/v1/chat/completions");
+  EXPECT_EQ(chat["temperature"], (Json{{"kind", "number"}, {"low", 0.0}, {"high", 2.0}}));
+  EXPECT_EQ(chat["stream"], (Json{{"kind", "boolean"}}));
+  EXPECT_EQ(chat["n"], (Json{{"kind", "integer"}, {"low", 1}, {"high", 64}}));
+  EXPECT_EQ(chat["metadata"], (Json{{"kind", "ignored"}}));
+  EXPECT_EQ(chat["functions"], (Json{{"kind", "refused"}}));
+}
+
+TEST(AcceptedFields, FindsFieldsOfFields) {
+  const Json table = accepted_fields();
+  const Json& chat = fields_of(table, "/v1/chat/completions");
+  for (const char* path : {"stream_options.include_usage", "tools[].function.name",
+                           "response_format.json_schema.schema", "structured_outputs.regex"})
+    EXPECT_TRUE(chat.contains(path)) << path;
+  EXPECT_TRUE(fields_of(table, "/v1/responses").contains("text.format"));
+  EXPECT_TRUE(fields_of(table, "/v1/messages").contains("thinking.budget_tokens"));
+  EXPECT_TRUE(fields_of(table, "/generate").contains("sampling_params.stop_regex"));
+}
+
+// A body that is translated for another parser is read by that one under other names.
+TEST(AcceptedFields, AreThoseOfTheClientsOwnBody) {
+  const Json& messages = fields_of(accepted_fields(), "/v1/messages");
+  EXPECT_FALSE(messages.contains("stop"));
+  EXPECT_EQ(messages["temperature"]["kind"], "number");  // passed on, and checked there
+}
+
+TEST(AcceptedFields, ExamplesAreAnswered) {
+  TestServer server;
+  for (const Json& one : accepted_fields())
+    for (const Json& body : one["examples"]) {
+      const std::string path = one["path"];
+      if (path == "/start_profile" || path.ends_with("_record")) continue;  // the pretended model's
+      const TestAnswer answer = server.ask("POST", path, body.dump());
+      EXPECT_EQ(answer.status, 200) << path << " " << answer.body;
+    }
+}
+
+TEST(FieldRecorder, NotesNothingWhenItIsGone) {
+  const Json body = {{"a", 1}};
+  {
+    const FieldRecorder recorder(body);
+    Fields(body).get("a");
+    EXPECT_EQ(recorder.known().size(), 1u);
+  }
+  EXPECT_EQ(FieldRecorder::current(), nullptr);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,62 @@
+#include "server/protocol/field_recorder.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+thread_local FieldRecorder* recorder = nullptr;
+
+// "tools[3].function" is "tools[].function".
+std::string without_numbers(const std::string& path) {
+  std::string out;
+  for (const char c : path)
+    if (out.empty() || out.back() != '[' || c < '0' || c > '9') out += c;
+  return out;
+}
+
+bool is_any(const Json& what) {
+  return what["kind"] == "any";
+}
+
+}  // namespace
+
+FieldRecorder::FieldRecorder(const Json& body) {
+  HOCKET_CHECK(recorder == nullptr);
+  recorder = this;
+  std::vector<const Json*> left = {&body};
+  while (!left.empty()) {
+    const Json* one = left.back();
+    left.pop_back();
+    if (one->is_object()) objects_.insert(one);
+    if (one->is_structured())
+      for (const Json& inner : *one) left.push_back(&inner);
+  }
+}
+
+FieldRecorder::~FieldRecorder() {
+  recorder = nullptr;
+}
+
+FieldRecorder* FieldRecorder::current() {
+  return recorder;
+}
+
+void FieldRecorder::note(const Json& object, const std::string& path, Json what) {
+  Known& known = objects_.contains(&object) ? of_body_ : of_others_;
+  const auto [field, is_new] = known.try_emplace(without_numbers(path), what);
+  if (!is_new && !is_any(what)) field->second = std::move(what);
+}
+
+FieldRecorder::Known FieldRecorder::known() const {
+  Known known = of_body_;
+  for (auto& [path, what] : known)
+    if (const auto passed_on = of_others_.find(path); is_any(what) && passed_on != of_others_.end())
+      what = passed_on->second;
+  return known;
+}
+
+}  // namespace hocket

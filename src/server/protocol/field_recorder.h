@@ -1,0 +1,38 @@
+// Keeps what parsers ask a body for, for the table of accepted fields (server/accepted_fields.h).
+// A server has none: `Fields` then looks at a null pointer, no more.
+// Thread: the one that made it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_set>
+
+#include "server/protocol/json_body.h"
+
+namespace hocket {
+
+// While it lives, all that `Fields` reads on this thread. One at a time.
+class FieldRecorder {
+ public:
+  // By path, as "tools[].function.name": {"kind": boolean, string, integer, number, object, list,
+  // any, ignored or refused; "low", "high", "low_excluded", "entries_max" where they are limits}.
+  using Known = std::map<std::string, Json>;
+
+  // Fields of other objects, of a body that was translated for one, tell only what kind a field of
+  // `body` has that is passed on as it is.
+  explicit FieldRecorder(const Json& body);
+  ~FieldRecorder();
+  FieldRecorder(const FieldRecorder&) = delete;
+  FieldRecorder& operator=(const FieldRecorder&) = delete;
+
+  static FieldRecorder* current();
+  // `path` of a field of `object`; {"kind": "any"} is kept only where nothing better is known.
+  void note(const Json& object, const std::string& path, Json what);
+  Known known() const;
+
+ private:
+  std::unordered_set<const Json*> objects_;  // of the body
+  Known of_body_, of_others_;
+};
+
+}  // namespace hocket
