@@ -7,8 +7,8 @@ Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own),
 (those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
 clients (clients that others wrote, in Python, Node and shell),
 manifests (`deploy/` against the schemas of its readers), packages (what is installed: C library, Python package, man page, site),
-hosts (ranks in processes and hosts of their own, with faults), page (the page in a headless Chromium, and whether its bundle is what its
-source gives).
+hosts (ranks in processes and hosts of their own, with faults), hostile (clients that mean harm, a minute's sample of them),
+page (the page in a headless Chromium, and whether its bundle is what its source gives).
 """
 
 import argparse
@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts")
+PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
 LIMIT_S = 900  # one program; a hang is a failure, not a wait
 FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
@@ -187,15 +187,15 @@ def run_pytest(build, tally, part):
 HOSTS_LINE = re.compile(r"^(ok|skipped|FAILED) +(\S.*?)(?:  (.*))?$")
 
 
-def read_hosts(lines, tally):
-    """Counts the lines of tests/hosts; what comes before a failed one is its output. Returns what comes after the last."""
+def read_hosts(lines, tally, part="hosts"):
+    """Counts the lines of tests/hosts, and of what prints as they do; what comes before a failed one is its output. Returns what comes after the last."""
     output = []
     for line in lines:
         match = HOSTS_LINE.match(line)
         if not match:
             output.append(line)
             continue
-        verdict, name, detail = match.group(1), f"hosts {match.group(2)}", match.group(3) or ""
+        verdict, name, detail = match.group(1), f"{part} {match.group(2)}", match.group(3) or ""
         if verdict == "ok":
             tally.ok(name, detail)
         elif verdict == "skipped":
@@ -209,12 +209,22 @@ def read_hosts(lines, tally):
 def run_hosts(build, tally):
     environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
     for script in ("equality", "faults", "strangers"):
-        running = Program([sys.executable, ROOT / f"tests/hosts/{script}.py"], environment)
-        failed_before = len(tally.failed)
-        rest = read_hosts(running.lines(), tally)
-        status = running.end()
-        if status and len(tally.failed) == failed_before:
-            tally.fail(f"hosts {script} (the program itself)", "\n".join(rest[-40:]), status)
+        run_script("hosts", [ROOT / f"tests/hosts/{script}.py"], environment, tally)
+
+
+def run_hostile(build, tally):
+    environment = dict(os.environ, HOCKET_BIN=str(build / "hocket"))
+    run_script("hostile", [ROOT / "tests/hostile/hostile.py", "--sample"], environment, tally)
+
+
+def run_script(part, words, environment, tally):
+    """A program of Python that prints as tests/hosts do."""
+    running = Program([sys.executable, *words], environment)
+    failed_before = len(tally.failed)
+    rest = read_hosts(running.lines(), tally, part)
+    status = running.end()
+    if status and len(tally.failed) == failed_before:
+        tally.fail(f"{part} {words[0].stem} (the program itself)", "\n".join(rest[-40:]), status)
 
 
 UNITTEST_LINE = re.compile(r"^(\w+) \((\S+)\)(?:.*)? \.\.\. (ok|FAIL|ERROR|skipped.*)$")
@@ -376,6 +386,7 @@ def jobs_of(build, wanted):
     beside += [partial(run_pytest, build, part=part) for part in ("manifests", "packages") if part in wanted]
     alone = [partial(run_pytest, build, part=part) for part in ("api", "clients") if part in wanted]
     alone += [partial(run_hosts, build)] if "hosts" in wanted else []
+    alone += [partial(run_hostile, build)] if "hostile" in wanted else []
     alone += [partial(run_page, build)] if "page" in wanted else []
     return beside, alone
 
@@ -394,7 +405,7 @@ def main():
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
     # These hold every test once but those of foreign clients, whose packages take longer to install than all of them to run.
-    every = ("unit", "kernels", "golden", "api", "manifests", "packages", "page", "hosts")
+    every = ("unit", "kernels", "golden", "api", "manifests", "packages", "page", "hosts", "hostile")
     wanted = arguments.parts or every
     beside, alone = jobs_of(arguments.build, wanted)
     total = Tally()

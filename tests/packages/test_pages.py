@@ -40,6 +40,15 @@ def test_every_bench_is_on_the_page():
         assert f"## hocket bench {name}\n" in page
 
 
+def test_the_fields_of_every_path_that_takes_a_body_are_told():
+    fields = {one["path"]: one["fields"] for one in json.loads(run(BINARY, "docs", "fields"))}
+    assert fields["/v1/chat/completions"]["n"] == {"kind": "integer", "low": 1, "high": 64}
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8").split("## Rules for all requests")[0]
+    posts = {path for names in re.findall(r"^\| (`/[^|]*) \| [A-Z, ]*POST", page, re.M) for path in re.findall(r"`([^`]+)`", names)}
+    without = {"/tokenizer_info", "/flush_cache", "/stop_profile", "/stop_...", "/dump_expert_distribution_record"}
+    assert posts - without == fields.keys()
+
+
 def complete(line):
     """What bash offers after `line`."""
     words = line.split(" ")

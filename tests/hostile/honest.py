@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""An honest client beside an attack: it streams one answer after the other and remembers its longest pause.
+
+    honest.py PORT        reads words: `go` (answers once a stream runs), `stop` (answers what it saw, as JSON)
+
+A process of its own, so that no pause is that of the attacker's interpreter. Answers are greedy, so all must be equal.
+"""
+
+import json
+import socket
+import sys
+import threading
+import time
+
+BODY = {"prompt": "Once upon a time, there was a cat who", "max_tokens": 400, "temperature": 0, "ignore_eos": True, "stream": True}
+
+
+class Honest:
+    def __init__(self, port):
+        self.port, self.text = port, None  # of the first whole answer
+        self.going = threading.Event()
+        self.begin()
+
+    def begin(self):
+        self.blocks, self.longest, self.wrong = 0, 0.0, ""
+
+    def stream(self):
+        """One answer, or until it is stopped."""
+        asked = json.dumps(BODY).encode()
+        said, got, ended = "", b"", False
+        with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(asked)}\r\n\r\n"
+            connection.sendall(head.encode() + asked)
+            while not ended and self.going.is_set():
+                piece = connection.recv(65536)
+                now = time.monotonic()
+                self.longest, self.last = max(self.longest, now - self.last), now
+                if not piece:
+                    break
+                got += piece
+                while b"\n\n" in got:
+                    event, got = got.split(b"\n\n", 1)
+                    at = event.find(b"data: ")
+                    if at < 0:
+                        continue
+                    data = event[at + 6 :]
+                    if data == b"[DONE]":
+                        ended = True
+                    elif b'"error"' in data[:9]:
+                        raise ValueError(data.decode())
+                    else:
+                        said += json.loads(data)["choices"][0]["text"]
+                        self.blocks += 1
+            if not self.blocks and self.going.is_set():
+                raise ValueError(f"no answer: {got[:300]!r}")
+        if self.going.is_set() and not ended:
+            raise ValueError("a stream broke off")
+        if ended and self.text is None:
+            self.text = said
+        if self.text is not None and not (said == self.text if ended else self.text.startswith(said)):
+            raise ValueError("another answer than before")
+
+    def run(self):
+        self.last = time.monotonic()
+        while self.going.is_set():
+            try:
+                self.stream()
+            except (OSError, ValueError) as why:
+                self.wrong = self.wrong or f"{type(why).__name__}: {why}"
+                time.sleep(0.05)
+
+    def go(self):
+        self.begin()
+        self.going.set()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        self.wait(1)
+
+    def stop(self):
+        self.wait(self.blocks + 2, limit_s=5)  # it still goes on
+        now = time.monotonic()
+        told = {"longest_pause_s": max(self.longest, now - self.last), "blocks": self.blocks, "wrong": self.wrong}
+        self.going.clear()
+        self.thread.join()
+        return told
+
+    def wait(self, blocks, limit_s=20):
+        deadline = time.monotonic() + limit_s
+        while self.blocks < blocks and not self.wrong and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+
+def main():
+    honest = Honest(int(sys.argv[1]))
+    for word in sys.stdin:
+        if word == "go\n":
+            honest.go()
+            print("{}", flush=True)
+        else:
+            print(json.dumps(honest.stop()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

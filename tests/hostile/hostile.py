@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Hostile clients against `hocket serve`, each beside an honest one that streams.
+
+    tests/hostile/hostile.py                      every named case, then 15 s of requests drawn at random
+    tests/hostile/hostile.py --seconds 3600       an hour of them
+    tests/hostile/hostile.py --sample             what CI runs: at most a minute
+    tests/hostile/hostile.py --only WORD          cases with this in their name, and nothing drawn
+    tests/hostile/hostile.py --seed 5 --draw 17   one drawn request again
+    --stack-kib 2048                              the server with a quarter of the usual stack
+
+What must hold of each is in README.md. Exit 1 where something did not.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import files
+import grow
+import own
+import wire
+from asking import ask, judge
+from cases import CHAT, EXACT, GENERATE, POSTS, chat, streams_with_prompt_logprobs
+from server import LIMIT_MIB, MARGIN_MIB, Broken, Server, need
+
+PAUSE_S = 1.0  # of the honest stream, at most
+DRAWN_S = 10  # a drawn request that computes longer is left
+GROUP = 8  # drawn requests beside one honest stream
+
+
+class Field:
+    """A server, the honest client beside it, and what was seen of both. Begins anew when something broke."""
+
+    def __init__(self, given):
+        self.given, self.server, self.honest = given, None, None
+        self.worst_pause_s, self.highest_mib, self.passed, self.failed = 0.0, 0.0, 0, 0
+
+    def ready(self):
+        if self.server is None:
+            self.server = Server(stack_kib=self.given.stack_kib)
+            honest = [sys.executable, Path(__file__).with_name("honest.py"), str(self.server.port)]
+            self.honest = subprocess.Popen(honest, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self.server
+
+    def leave(self, failed):
+        if self.server is None:
+            return
+        self.honest.kill()
+        self.honest.wait()
+        self.server.__exit__(failed)
+        if failed:
+            print(f"    the log is {self.server.log_path}")
+        self.server = self.honest = None
+
+    def say(self, word):
+        self.honest.stdin.write(word + "\n")
+        self.honest.stdin.flush()
+        return json.loads(self.honest.stdout.readline())
+
+    def beside(self, attack):
+        """The attack, with the honest client beside it; then everything must be as before."""
+        server = self.ready()
+        self.say("go")
+        try:
+            remark = attack(server)
+            server.check()
+        finally:
+            told = self.say("stop")
+        server.check()
+        pause = told["longest_pause_s"]
+        self.worst_pause_s = max(self.worst_pause_s, pause)
+        self.highest_mib = max(self.highest_mib, server.highest_mib())
+        need(not told["wrong"], f"the honest client: {told['wrong']}")
+        need(pause <= self.given.pause, f"the honest stream paused for {pause:.2f} s")
+        server.wait_idle()
+        return f"{remark}, pause {pause:.2f} s"
+
+    def case(self, name, attack, repeat=""):
+        """True where it held. `attack` takes a server and returns a remark."""
+        if self.given.only not in name:
+            return True
+        began = time.monotonic()
+        try:
+            remark = attack()
+        except (Broken, OSError, ValueError) as why:
+            self.failed += 1
+            print(f"    {type(why).__name__}: {why}")
+            print(f"    again: {repeat or self.again(f'--only {name!r}')}")
+            self.leave(failed=why)
+            print(f"FAILED  {name}  {time.monotonic() - began:.1f} s", flush=True)
+            return False
+        self.passed += 1
+        print(f"ok      {name}  {time.monotonic() - began:.1f} s, {remark}", flush=True)
+        return True
+
+    def again(self, words):
+        stack = f" --stack-kib {self.given.stack_kib}" if self.given.stack_kib else ""
+        return f"tests/hostile/hostile.py {words}{stack}"
+
+
+def post(path, make, statuses):
+    return lambda server: judge(ask(server, path, make()), statuses)
+
+
+def exact(more, wanted):
+    def attack(server):
+        answer = ask(server, CHAT, chat(**(more | {"max_tokens": 100})))
+        judge(answer, (200,))
+        said = json.loads(answer.text)["choices"][0]["message"]["content"]
+        need(said == wanted, f"said {said!r}, not {wanted!r}")
+        return said
+
+    return attack
+
+
+def many_streams(server):
+    """Its own stream may be slow; it is left after a while."""
+    answer = ask(server, GENERATE, streams_with_prompt_logprobs(), limit_s=8)
+    need(answer.status in (200, 400, 413, 429, 503), f"{answer.status} {answer.why}")
+    return f"{answer.status}, {len(answer.text) >> 20} MiB"
+
+
+def foreign_host(server):
+    answer = ask(server, "/configure_logging", b'{"log_requests":true}', more="X: y\r\n")
+    need(answer.status == 200, f"{answer.status}")
+    with server.connect() as connection:
+        body = b'{"log_requests":false}'
+        connection.sendall(
+            b"POST /configure_logging HTTP/1.1\r\nHost: evil.example:30000\r\nOrigin: http://evil.example:30000\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        return judge(wire.read_answer(connection), (400, 403, 421))
+
+
+def named(field):
+    for name, path, make, statuses in POSTS:
+        yield name, lambda path=path, make=make, statuses=statuses: field.beside(post(path, make, statuses))
+    for name, more, wanted in EXACT:
+        yield name, lambda more=more, wanted=wanted: field.beside(exact(more, wanted))
+    yield "H9 64 streams with all log-probabilities of the prompt", lambda: field.beside(many_streams)
+    yield "H13 a foreign Host", lambda: field.beside(foreign_host)
+    for name, attack in wire.CASES:
+        yield name, lambda attack=attack: field.beside(attack)
+    for name, attack in own.CASES + files.CASES:
+        yield name, lambda attack=attack: attack(field.given.stack_kib)
+
+
+def drawn_request(known, seed, number, told):
+    def attack(server):
+        path, name, body = grow.draw(known, seed, number)
+        told.append(name)
+        answer = ask(server, path, body, limit_s=DRAWN_S)
+        if "TimeoutError" in answer.why or "it still came" in answer.why:
+            return "left"
+        return judge(answer)
+
+    return attack
+
+
+def draw_for(field, seconds, seed):
+    """Drawn requests, several beside one honest stream. A line tells all that were well."""
+    known, number, began, passed = grow.table(), 0, time.monotonic(), 0
+
+    def group(first):
+        for each in range(first, first + GROUP):
+            told = []
+            try:
+                drawn_request(known, seed, each, told)(field.ready())
+                field.server.check()
+            except Broken as why:
+                raise Broken(f"draw {each}, {told[0]}: {why}") from why
+        return ""
+
+    while time.monotonic() - began < seconds:
+        try:
+            field.beside(lambda _, first=number: group(first))
+            passed += GROUP
+        except (Broken, OSError, ValueError) as why:
+            field.failed += 1
+            print(f"    {why}")
+            print(f"    again: {field.again(f'--seed {seed} --draw {number}')} (or one of the {GROUP - 1} after it)")
+            field.leave(failed=why)
+            print(f"FAILED  drawn requests {number} to {number + GROUP - 1}  seed {seed}", flush=True)
+        number += GROUP
+    if passed:
+        field.passed += 1
+        print(f"ok      drawn requests  {time.monotonic() - began:.1f} s, seed {seed}: {passed} of {number} as they should be", flush=True)
+
+
+def end(field):
+    """SIGTERM at the end, while an attack is under way."""
+    server = field.ready()
+    with server.connect() as connection:
+        body = chat(json_schema={"type": "integer", "multipleOf": 99_999_989}).encode()
+        connection.sendall(wire.head_of("POST", CHAT, len(body)) + body)
+        time.sleep(0.2)
+        took = server.end()
+    field.leave(failed=None)
+    return f"ended after {took:.1f} s"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="WORD")
+    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--sample", action="store_true")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--draw", type=int, default=None)
+    parser.add_argument("--stack-kib", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=PAUSE_S, metavar="SECONDS", help="of the honest stream, at most")
+    return parser.parse_args()
+
+
+def main():
+    given = arguments()
+    field = Field(given)
+    seed = int(time.time()) if given.seed is None else given.seed
+    try:
+        if given.draw is not None:
+            for number in range(given.draw, given.draw + GROUP):
+                told = []
+                attack = drawn_request(grow.table(), seed, number, told)
+                field.case(f"draw {number} of seed {seed}", lambda attack=attack: field.beside(attack), field.again(f"--seed {seed} --draw {number}"))
+        else:
+            for name, attack in named(field):
+                field.case(name, attack)
+            if not given.only:
+                draw_for(field, given.seconds, seed)
+            field.case("SIGTERM during an attack", lambda: end(field))
+    finally:
+        field.leave(failed=None)
+    print(f"worst pause {field.worst_pause_s:.2f} s, at most {field.highest_mib:.0f} MiB resident ({LIMIT_MIB} + {MARGIN_MIB} above ready)")
+    return field.failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

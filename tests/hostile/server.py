@@ -1,0 +1,163 @@
+"""`hocket serve` under attack: one process with the bundled model, short timeouts and a stated limit of memory.
+
+What must hold of it whatever clients do is checked here; `Broken` says what did not.
+"""
+
+import collections
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/hosts"))
+
+import client  # noqa: E402
+from cluster import BINARY, MODEL, free_port  # noqa: E402
+
+READY_S = 60
+SHUTDOWN_S = 2  # --shutdown-timeout
+END_S = SHUTDOWN_S + 8  # SIGTERM ends within that, whatever runs
+IDLE_S = 15  # after an attack: until nothing is left of it
+LIMIT_MIB = 512  # --total-request-memory-mib
+# What is not in the account: grammars that are kept, pages that are touched for the first time, what the allocator keeps.
+MARGIN_MIB = 384
+FLAGS = {
+    "--model-path": MODEL,
+    "--max-total-tokens": 32768,
+    "--max-running-requests": 64,
+    "--num-threads": 1,
+    "--cpu-bind": "none",
+    "--header-timeout": 2,
+    "--body-timeout": 4,
+    "--write-timeout": 4,
+    "--idle-timeout": 10,
+    "--shutdown-timeout": SHUTDOWN_S,
+    "--request-memory-mib": 256,
+    "--total-request-memory-mib": LIMIT_MIB,
+}
+
+
+class Broken(Exception):
+    """What should hold of the server does not."""
+
+
+def need(good, what):
+    if not good:
+        raise Broken(what)
+
+
+class Server:
+    """One process. `switches`: flags without a value. Its log stays in `folder` where something was broken."""
+
+    def __init__(self, flags=None, switches=("--kv-events",), stack_kib=0, wait=True, log=None):
+        self.folder = Path(tempfile.mkdtemp(prefix="hocket_hostile_"))
+        self.port = free_port()
+        self.log_path = self.folder / "log"
+        words = FLAGS | {"--port": self.port} | (flags or {})
+        command = ["setpriv", "--pdeathsig", "KILL", "--", BINARY, "serve"]
+        command += [word for flag in words.items() if flag[1] is not None for word in flag] + list(switches)
+        # A shell sets the stack's limit before the program starts: its threads inherit it.
+        limited = f"ulimit -s {stack_kib}; " if stack_kib else ""
+        shell = ["sh", "-c", f'{limited}exec "$@"', "sh"] + [str(word) for word in command]
+        with open(self.log_path, "ab") as own:
+            self.running = subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=own, stderr=own if log is None else log)
+        self.ready_mib = 0
+        if wait:
+            self.wait_ready()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        if self.running.poll() is None:
+            self.running.send_signal(signal.SIGCONT)
+            self.running.kill()
+        self.running.wait()
+        if failed is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def connect(self, timeout=10):
+        return socket.create_connection(("127.0.0.1", self.port), timeout)
+
+    def call(self, path, body=None, timeout=10):
+        return client.call(self.connect, path, body, timeout)
+
+    def alive(self):
+        return self.running.poll() is None
+
+    def wait_ready(self):
+        deadline = time.monotonic() + READY_S
+        while True:
+            need(self.alive(), f"ended with status {self.running.returncode} at its start: {self.last_words()}")
+            try:
+                if self.call("/readyz", timeout=2)[0] == 200:
+                    break
+            except OSError:
+                pass
+            need(time.monotonic() < deadline, f"not ready after {READY_S} s")
+            time.sleep(0.02)
+        self.ready_mib = self.highest_mib()
+
+    def highest_mib(self):
+        """The most memory that was ever resident."""
+        status = Path(f"/proc/{self.running.pid}/status").read_text(encoding="ascii")
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024
+
+    def last_words(self):
+        log = self.log_path.read_text(errors="replace")
+        lines = [line for line in log.splitlines() if " batch, " not in line]
+        return " / ".join(lines[-5:])
+
+    def metrics(self):
+        """Sums by name, without `hocket:`."""
+        status, _, text = self.call("/metrics")
+        need(status == 200, f"/metrics: {status}")
+        values = collections.defaultdict(float)
+        for name, value in re.findall(r"^hocket:(\w+)(?:\{[^}]*\})? (\S+)$", text, re.M):
+            values[name] += float(value)
+        return values
+
+    def check(self):
+        """What must hold at any time."""
+        if not self.alive():
+            status = self.running.returncode
+            died = signal.Signals(-status).name if status < 0 else f"exit {status}"
+            raise Broken(f"the server ended: {died}: {self.last_words()}")
+        high = self.highest_mib()
+        limit = self.ready_mib + LIMIT_MIB + MARGIN_MIB
+        need(high <= limit, f"{high:.0f} MiB were resident; {limit:.0f} = {self.ready_mib:.0f} when ready + {LIMIT_MIB} + {MARGIN_MIB}")
+
+    def left_over(self):
+        """What an idle server still has, as words; "" where it is as it should be."""
+        m = self.metrics()
+        left = {name: m[name] for name in ("num_running_reqs", "num_queue_reqs", "num_grammar_queue_reqs", "num_private_pages")}
+        left["http_active_requests"] = m["http_active_requests"] - 1  # the one that asks
+        left["http_connections"] = m["http_connections"] - 1
+        left["request_memory_bytes"] = m["request_memory_bytes"]
+        left["lost pages"] = m["num_pages"] - m["num_free_pages"] - m["num_cached_pages"] - m["num_private_pages"]
+        return ", ".join(f"{name} {value:.0f}" for name, value in left.items() if value > 0)
+
+    def wait_idle(self):
+        deadline = time.monotonic() + IDLE_S
+        while left := self.left_over():
+            need(time.monotonic() < deadline, f"{IDLE_S} s after the attack there is still: {left}")
+            time.sleep(0.02)
+
+    def end(self):
+        """SIGTERM is obeyed, in bounded time. The seconds it took."""
+        self.running.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        try:
+            status = self.running.wait(END_S)
+        except subprocess.TimeoutExpired:
+            raise Broken(f"still there {END_S} s after SIGTERM: {self.last_words()}") from None
+        need(status in (0, 1), f"SIGTERM ended it with status {status}: {self.last_words()}")
+        return time.monotonic() - began
+
+
