@@ -226,6 +226,31 @@ pub struct HkDetok {
     index: usize,
 }
 
+/// Tokens that may wait for the end of a character, and are decoded again with each that follows.
+const WAITING_MAX: usize = 64;
+
+impl HkDetok {
+    /// What has waited for too long: bytes that no character ends any more are told as they are, and
+    /// tokens without a text are forgotten.
+    fn let_go(&mut self) -> Res<String> {
+        let told = if self.prefix.is_empty() { 0 } else { self.index };
+        if self.ids.len() - told <= WAITING_MAX {
+            return Ok(String::new());
+        }
+        let all = self.parts.tokenizer.decode(&self.ids, self.skip_special)?;
+        // As in hk_detok_flush.
+        let rest = all.strip_prefix(self.prefix.as_str()).unwrap_or("\u{FFFD}").to_string();
+        if rest.is_empty() {
+            self.ids.truncate(told);
+        } else {
+            self.ids.drain(..told);
+            self.prefix = self.parts.tokenizer.decode(&self.ids, self.skip_special)?;
+        }
+        self.index = self.ids.len();
+        Ok(rest)
+    }
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn hk_detok_new(
     t: *const HkTokenizer,
@@ -252,7 +277,11 @@ pub unsafe extern "C" fn hk_detok_step(d: *mut HkDetok, id: u32, out: *mut HkBuf
             &mut d.prefix,
             &mut d.index,
         )?;
-        out.write(text.unwrap_or_default().into());
+        let text = match text {
+            Some(text) => text,
+            None => d.let_go()?,
+        };
+        out.write(text.into());
         Ok(())
     })
 }

@@ -127,9 +127,8 @@ TEST(Tokenizer, MarksVanish) {
   EXPECT_EQ(*t.encode(prompt), want);
 }
 
-// A vocabulary of SentencePiece spellings goes through the library's decoder.
-TEST(Detokenizer, StreamsVocabulariesThatAreNotByteLevel) {
-  const auto t = Tokenizer::from_json(R"({"version": "1.0", "added_tokens": [
+Result<Tokenizer> sentencepiece() {
+  return Tokenizer::from_json(R"({"version": "1.0", "added_tokens": [
       {"id": 0, "content": "</s>", "special": true, "single_word": false, "lstrip": false,
        "rstrip": false, "normalized": false}],
       "decoder": {"type": "Sequence", "decoders": [
@@ -138,7 +137,12 @@ TEST(Detokenizer, StreamsVocabulariesThatAreNotByteLevel) {
         {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
       "model": {"type": "BPE", "vocab": {"</s>": 0, "▁Hi": 1, "▁there": 2, "<0xC3>": 3,
         "<0xA9>": 4}, "merges": [], "byte_fallback": true}})",
-                                      "");
+                              "");
+}
+
+// A vocabulary of SentencePiece spellings goes through the library's decoder.
+TEST(Detokenizer, StreamsVocabulariesThatAreNotByteLevel) {
+  const auto t = sentencepiece();
   ASSERT_TRUE(t.has_value()) << describe(t.error());
   EXPECT_FALSE(t->byte_exact());
   EXPECT_EQ(t->token_bytes(TokenId{2}), " there");
@@ -151,6 +155,30 @@ TEST(Detokenizer, StreamsVocabulariesThatAreNotByteLevel) {
   EXPECT_EQ(d.step(TokenId{0}), "");
   EXPECT_EQ(d.step(TokenId{3}), "");
   EXPECT_EQ(d.flush(), "\xEF\xBF\xBD");
+}
+
+// Neither tokens that are skipped nor bytes that make no character are kept for ever, to be decoded
+// again with each that follows.
+TEST(Detokenizer, WhatHasNoTextIsForgotten) {
+  const auto t = sentencepiece();
+  ASSERT_TRUE(t.has_value()) << describe(t.error());
+  constexpr int kMany = 10'000;
+  for (const int before : {0, 1}) {
+    Detokenizer d(*t, SpecialTokens::skip);
+    std::vector<TokenId> ids;
+    std::string text;
+    const auto step = [&](int id) {
+      ids.push_back(TokenId{id});
+      text += d.step(ids.back());
+    };
+    if (before > 0) step(1);
+    for (int i = 0; i < kMany; ++i) step(0);
+    step(2);
+    for (int i = 0; i < kMany; ++i) step(4);
+    step(2);
+    text += d.flush();
+    EXPECT_TRUE(text == *t->decode(ids, SpecialTokens::skip));
+  }
 }
 
 // Any ids, in and out of the vocabulary: the pieces join to what the library decodes.

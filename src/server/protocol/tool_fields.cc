@@ -8,6 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "text/answers/typed_value.h"
+
 namespace hocket {
 namespace {
 
@@ -179,6 +181,7 @@ void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading
   check_served(fields, model);
   if (!fields.ok()) return;
   reading.tools_as = model.formats->tools;
+  for (Tool& tool : read) tool.kinds = std::make_shared<ParameterKinds>(tool.parameters);
   reading.tools = std::make_shared<const std::vector<Tool>>(std::move(read));
   chat.tools = std::move(tools);
 }

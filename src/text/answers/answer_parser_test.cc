@@ -24,6 +24,31 @@ TEST(AnswerParser, ALongCallBecomesText) {
   EXPECT_THAT(parser.warnings(), ::testing::ElementsAre(::testing::HasSubstr("too long")));
 }
 
+// Each byte is looked at a bounded number of times: by its square this would take hours.
+TEST(AnswerParser, EndlessBlanksCostWhatTheyAreLong) {
+  const std::string blanks(size_t{8} << 20, '\n');
+  const std::string call = R"(<tool_call>{"name": "now", "arguments": {}})";
+  const std::string deepseek =
+      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}";
+  const auto events_behind = [&](const std::string& text, RecordedAnswer answer) {
+    AnswerParser parser(options_of(answer));
+    std::vector<AnswerEvent> events;
+    parser.push(text, events);
+    parser.push(blanks, events);
+    if (answer.format == ToolFormat::hermes) parser.push(std::string(blanks.size(), '}'), events);
+    if (answer.format == ToolFormat::deepseek_v3)
+      parser.push(std::string(blanks.size(), '`'), events);
+    parser.push("x", events);
+    parser.finish(events);
+    return parts_of(events);
+  };
+  EXPECT_EQ(events_behind("", {.format = ToolFormat::none}).size(), 1u);
+  const auto thoughts = events_behind("", {.format = ToolFormat::none, .reasoning_open = true});
+  EXPECT_EQ(thoughts, (std::vector{thought("x")}));
+  EXPECT_EQ(events_behind(call, {.format = ToolFormat::hermes}).size(), 2u);
+  EXPECT_EQ(events_behind(deepseek, {.format = ToolFormat::deepseek_v3}).size(), 2u);
+}
+
 TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
   auto options = options_of({.format = ToolFormat::hermes});
   options.calls_max = 1;

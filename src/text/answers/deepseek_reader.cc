@@ -150,14 +150,17 @@ class DeepseekReader final : public CallReader {
     if (step != JsonCopier::Step::done) return;
     writer().end();
     go(At::tail);
+    num_loose_ = 0;
   }
 
   // The end of the fence and the end mark, both of which may be missing.
   void take_tail(char c) {
     held_ += c;
-    const size_t begin = held_.find_first_not_of(" \t\n\r`");
-    if (begin == std::string::npos) return;
-    const std::string_view rest = std::string_view(held_).substr(begin);
+    if (num_loose_ + 1 == held_.size() && (is_blank(c) || c == '`')) {
+      ++num_loose_;
+      return;
+    }
+    const std::string_view rest = std::string_view(held_).substr(num_loose_);
     if (kEnd.starts_with(rest) && rest != kEnd) return;
     const std::string again = rest == kEnd ? "" : std::exchange(held_, {});
     writer().open("");
@@ -176,7 +179,8 @@ class DeepseekReader final : public CallReader {
   At at_ = At::prose;
   ProseScan prose_;
   MarkFinder separator_;
-  std::string held_;  // of a mark or a name
+  std::string held_;      // of a mark or a name
+  size_t num_loose_ = 0;  // in the tail: blanks and backticks at its beginning
   std::string name_;
   bool later_ = false;  // a call of this section is whole
   JsonCopier copier_;

@@ -49,9 +49,11 @@ void ReasoningSplitter::step(char c, EventWriter& writer, std::string& rest) {
   switch (at_) {
     case At::begin: {
       held_ += c;
-      const size_t text = held_.find_first_not_of(" \t\n\r");
-      if (text == std::string::npos) return;
-      const std::string_view begun = std::string_view(held_).substr(text);
+      if (is_blank(c) && num_blanks_ + 1 == held_.size()) {
+        ++num_blanks_;
+        return;
+      }
+      const std::string_view begun = std::string_view(held_).substr(num_blanks_);
       if (begun == format_.open) {
         held_.clear();
         at_ = At::thoughts;

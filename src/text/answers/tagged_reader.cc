@@ -41,7 +41,6 @@ class TaggedReader final : public CallReader {
     prose_.finish();
     if (at_ == At::opened) writer().broken("the answer ends within it");
     if (at_ == At::body && !body_->finish()) writer().broken(body_->why());
-    if (at_ == At::after && !close_begins_with(held_)) writer().prose(held_);
   }
 
  private:
@@ -75,10 +74,10 @@ class TaggedReader final : public CallReader {
         writer().keep(c);
         return;
       case Step::done:
-        at_ = At::after;
+        go_after();
         return;
       case Step::over:
-        at_ = At::after;
+        go_after();
         return take_after(c);
       case Step::wrong:
         writer().broken(writer().num_kept() < AnswerParser::kHeldMax ? body_->why()
@@ -88,23 +87,26 @@ class TaggedReader final : public CallReader {
     }
   }
 
+  void go_after() {
+    at_ = At::after;
+    held_.clear();
+    num_loose_ = 0;
+  }
+
   // Braces too many, then the end mark, all of which may be missing.
   void take_after(char c) {
     held_ += c;
-    if (close_begins_with(held_)) {
-      if (std::string_view(held_).ends_with(kClose)) {
-        held_.clear();
-        at_ = At::prose;
-      }
+    if (num_loose_ + 1 == held_.size() && (is_blank(c) || c == '}')) {
+      ++num_loose_;
+      return;
+    }
+    const std::string_view mark = std::string_view(held_).substr(num_loose_);
+    if (kClose.starts_with(mark)) {
+      if (mark == kClose) at_ = At::prose;
       return;
     }
     at_ = At::prose;
     for (const char again : std::exchange(held_, {})) take_prose(again);
-  }
-
-  static bool close_begins_with(std::string_view text) {
-    const size_t begin = text.find_first_not_of(" \t\n\r}");
-    return begin == std::string_view::npos || kClose.starts_with(text.substr(begin));
   }
 
   ToolFormat format_;
@@ -112,7 +114,8 @@ class TaggedReader final : public CallReader {
   At at_ = At::prose;
   ProseScan prose_;
   std::unique_ptr<CallBody> body_;
-  std::string held_;  // after a call
+  std::string held_;      // after a call
+  size_t num_loose_ = 0;  // blanks and braces at its beginning
 };
 
 }  // namespace

@@ -2,16 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace hocket {
+
+class ParameterKinds;  // typed_value.h
 
 struct Tool {
   std::string name;
   std::string description;
   std::string parameters;  // a JSON schema of an object, as JSON text; empty: any arguments
   bool strict = false;     // arguments must follow the schema to the letter
+  std::shared_ptr<const ParameterKinds> kinds = nullptr;  // of `parameters`; null: not read yet
 };
 
 struct ToolChoice {

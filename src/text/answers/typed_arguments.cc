@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/bounded_json.h"
 #include "text/answers/json_text.h"
+#include "text/answers/typed_value.h"
 
 namespace hocket {
 namespace {
@@ -24,13 +24,13 @@ bool TypedArguments::begin(std::string_view name) {
   if (tool == tools_.end())
     writer_->warn("a call names a function that is none of the tools");
   else
-    parameters_ = parse_bounded_json<nlohmann::json>(tool->parameters);
+    parameters_ = tool->kinds ? tool->kinds : std::make_shared<ParameterKinds>(tool->parameters);
   writer_->begin(name);
   return true;
 }
 
 void TypedArguments::key(std::string_view key) {
-  kinds_ = kinds_of(parameters_, key, unknown_);
+  kinds_ = parameters_ ? parameters_->of(key, unknown_) : unknown_;
   writer_->arguments(num_keys_ == 0 ? "{" : ", ");
   writer_->arguments(quoted_json(key) + ": ");
   ++num_keys_;

@@ -2,7 +2,7 @@
 // each value of the type that the tool's schema asks for.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -34,7 +34,7 @@ class TypedArguments {
   EventWriter* writer_;
   std::span<const Tool> tools_;
   ValueKinds unknown_, kinds_;
-  nlohmann::json parameters_;
+  std::shared_ptr<const ParameterKinds> parameters_;  // null: no tool has the name
   int num_keys_ = 0;
   bool in_text_ = false;
 };

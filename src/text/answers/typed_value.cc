@@ -1,7 +1,9 @@
 #include "text/answers/typed_value.h"
 
+#include <algorithm>
 #include <optional>
 
+#include "core/bounded_json.h"
 #include "text/answers/blank.h"
 #include "text/answers/json_copier.h"
 #include "text/answers/json_text.h"
@@ -12,7 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kRefsMax = 16;
+constexpr int kRefsMax = 16;        // from one schema to the next
+constexpr int kVisitsMax = 65'536;  // of schemas and values of a document, over all its references
 
 ValueKinds both(ValueKinds a, ValueKinds b) {
   return {a.string || b.string, a.number || b.number, a.boolean || b.boolean,
@@ -37,43 +40,63 @@ ValueKinds kind_named(const Json& name) {
           .null = name == "null"};
 }
 
-// A schema says nothing of types: nullopt.
-std::optional<ValueKinds> kinds_in(const Json& root, const Json& schema, int depth) {
-  if (!schema.is_object() || depth > kRefsMax) return std::nullopt;
-  std::optional<ValueKinds> found;
-  const auto add = [&](std::optional<ValueKinds> more) {
-    if (more) found = found ? both(*found, *more) : *more;
-  };
-  if (const auto type = schema.find("type"); type != schema.end()) {
-    if (type->is_string()) add(kind_named(*type));
-    if (type->is_array())
-      for (const Json& one : *type) add(kind_named(one));
+// Reads the kinds of values that schemas of one document allow.
+class KindFinder {
+ public:
+  explicit KindFinder(const Json& root) : root_(root) {}
+
+  // Nothing where the schema does not tell, or telling would take more than is left of the visits.
+  std::optional<ValueKinds> find(const Json& schema) {
+    const auto found = kinds_in(schema, 0);
+    return num_left_ > 0 ? found : std::nullopt;
+  }
+
+ private:
+  // References may lead to one schema many times over, each time through several others.
+  std::optional<ValueKinds> kinds_in(const Json& schema, int depth) {
+    if (!schema.is_object() || depth > kRefsMax || --num_left_ <= 0) return std::nullopt;
+    std::optional<ValueKinds> found;
+    const auto add = [&](std::optional<ValueKinds> more) {
+      if (more) found = found ? both(*found, *more) : *more;
+    };
+    if (const auto type = schema.find("type"); type != schema.end()) {
+      if (type->is_string()) add(kind_named(*type));
+      if (type->is_array())
+        for (const Json& one : *type)
+          if (--num_left_ > 0) add(kind_named(one));
+      return found;
+    }
+    if (const auto values = schema.find("enum"); values != schema.end() && values->is_array())
+      for (const Json& value : *values)
+        if (--num_left_ > 0) add(kind_of_value(value));
+    if (const auto value = schema.find("const"); value != schema.end()) add(kind_of_value(*value));
+    for (const char* word : {"anyOf", "oneOf", "allOf"})
+      if (const auto list = schema.find(word); list != schema.end() && list->is_array())
+        for (const Json& one : *list) add(kinds_in(one, depth + 1));
+    if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string())
+      if (const Json* to = target_of(ref->get_ref<const std::string&>()))
+        add(kinds_in(*to, depth + 1));
+    if (!found && schema.contains("properties")) add(ValueKinds{.object = true});
+    if (!found && schema.contains("items")) add(ValueKinds{.array = true});
     return found;
   }
-  if (const auto values = schema.find("enum"); values != schema.end() && values->is_array())
-    for (const Json& value : *values) add(kind_of_value(value));
-  if (const auto value = schema.find("const"); value != schema.end()) add(kind_of_value(*value));
-  for (const char* word : {"anyOf", "oneOf", "allOf"})
-    if (const auto list = schema.find(word); list != schema.end() && list->is_array())
-      for (const Json& one : *list) add(kinds_in(root, one, depth + 1));
-  if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string()) {
-    const auto& path = ref->get_ref<const std::string&>();
-    if (path.starts_with("#/")) {
-      // A pointer that is malformed throws, so one is made by hand.
-      const Json* at = &root;
-      for (size_t begin = 2; at != nullptr && begin <= path.size();) {
-        const size_t end = std::min(path.find('/', begin), path.size());
-        const auto next = at->is_object() ? at->find(path.substr(begin, end - begin)) : at->end();
-        at = next == at->end() ? nullptr : &*next;
-        begin = end + 1;
-      }
-      if (at != nullptr) add(kinds_in(root, *at, depth + 1));
+
+  // A pointer that is malformed throws, so one is made by hand.
+  const Json* target_of(const std::string& path) const {
+    if (!path.starts_with("#/")) return nullptr;
+    const Json* at = &root_;
+    for (size_t begin = 2; at != nullptr && begin <= path.size();) {
+      const size_t end = std::min(path.find('/', begin), path.size());
+      const auto next = at->is_object() ? at->find(path.substr(begin, end - begin)) : at->end();
+      at = next == at->end() ? nullptr : &*next;
+      begin = end + 1;
     }
+    return at;
   }
-  if (!found && schema.contains("properties")) add(ValueKinds{.object = true});
-  if (!found && schema.contains("items")) add(ValueKinds{.array = true});
-  return found;
-}
+
+  const Json& root_;
+  int num_left_ = kVisitsMax;
+};
 
 bool allows(ValueKinds kinds, std::string_view json) {
   switch (json.front()) {
@@ -112,7 +135,22 @@ ValueKinds kinds_of(const Json& parameters, std::string_view name, ValueKinds un
   if (properties == parameters.end() || !properties->is_object()) return unknown;
   const auto property = properties->find(std::string(name));
   if (property == properties->end()) return unknown;
-  return kinds_in(parameters, *property, 0).value_or(unknown);
+  return KindFinder(parameters).find(*property).value_or(unknown);
+}
+
+ParameterKinds::ParameterKinds(std::string_view parameters) {
+  const Json schema = parse_bounded_json<Json>(parameters);
+  if (!schema.is_object()) return;
+  const auto properties = schema.find("properties");
+  if (properties == schema.end() || !properties->is_object()) return;
+  KindFinder finder(schema);
+  for (const auto& [name, property] : properties->items())
+    if (const auto kinds = finder.find(property)) kinds_.emplace(name, *kinds);
+}
+
+ValueKinds ParameterKinds::of(std::string_view name, ValueKinds unknown) const {
+  const auto found = kinds_.find(name);
+  return found == kinds_.end() ? unknown : found->second;
 }
 
 std::string typed_json(std::string_view raw, ValueKinds kinds) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -19,8 +20,19 @@ struct ValueKinds {
 };
 
 // Of property `name` of a tool's `parameters`: by type, enum, const, anyOf, oneOf, allOf and $ref
-// within the document. `unknown` where the schema does not tell.
+// within the document. `unknown` where the schema does not tell, or not within kVisitsMax steps.
 ValueKinds kinds_of(const nlohmann::json& parameters, std::string_view name, ValueKinds unknown);
+
+// The same of all properties of a tool's parameters, given as JSON text: read once, so that a call
+// costs what it says and not what its tool's schema is long.
+class ParameterKinds {
+ public:
+  explicit ParameterKinds(std::string_view parameters);
+  ValueKinds of(std::string_view name, ValueKinds unknown) const;
+
+ private:
+  std::map<std::string, ValueKinds, std::less<>> kinds_;  // of those that the schema tells
+};
 
 // `raw` as JSON: the value it spells (JSON, or Python's True, None, lists) where that kind is
 // allowed, else the text itself as a string.

@@ -95,7 +95,9 @@ TEST(TypedValue, FollowsTheSchema) {
       "loop":{"$ref":"#/$defs/loop"},"far":{"$ref":"#/nowhere/x"},"open":{"description":"d"},
       "p":{"properties":{}}}})");
   const auto typed = [&](const char* name, std::string_view raw) {
-    return typed_json(raw, kinds_of(schema, name, ValueKinds::only_string()));
+    const ValueKinds kinds = kinds_of(schema, name, ValueKinds::only_string());
+    EXPECT_EQ(ParameterKinds(schema.dump()).of(name, ValueKinds::only_string()), kinds);
+    return typed_json(raw, kinds);
   };
   EXPECT_EQ(typed("s", "42"), R"("42")");
   EXPECT_EQ(typed("s", " null\n"), R"(" null\n")");
@@ -118,6 +120,21 @@ TEST(TypedValue, FollowsTheSchema) {
   EXPECT_EQ(typed("p", "{}"), "{}");
   EXPECT_EQ(typed_json("", ValueKinds::any()), R"("")");
   EXPECT_EQ(typed_json("free text", ValueKinds::any()), R"("free text")");
+}
+
+// Ten ways from each of sixteen schemas to the next: in all 10^16.
+TEST(TypedValue, ReferencesAreFollowedForAWhileOnly) {
+  nlohmann::json schema = {{"properties", {{"a", {{"$ref", "#/$defs/0"}}}, {"b", {{"type", "null"}}}}}};
+  for (int i = 0; i < 16; ++i)
+    schema["$defs"][std::to_string(i)]["anyOf"] =
+        nlohmann::json(10, {{"$ref", "#/$defs/" + std::to_string(i + 1)}});
+  schema["$defs"]["16"]["type"] = "integer";
+  const ParameterKinds kinds(schema.dump());
+  EXPECT_EQ(kinds.of("a", ValueKinds::any()), ValueKinds::any());
+  EXPECT_EQ(kinds.of("b", ValueKinds::only_string()), ValueKinds::only_string());
+  EXPECT_EQ(kinds_of(schema, "a", ValueKinds::any()), ValueKinds::any());
+  EXPECT_EQ(kinds_of(schema, "b", ValueKinds::any()), ValueKinds{.null = true});
+  EXPECT_EQ(ParameterKinds("no JSON").of("a", ValueKinds::any()), ValueKinds::any());
 }
 
 }  // namespace
