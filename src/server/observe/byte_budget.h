@@ -27,16 +27,19 @@ class ByteBudget {
     ~Share() {
       if (budget_ != nullptr) budget_->left_ += bytes_;
     }
-    // A copy of `text`; empty where the budget has no room for it.
-    std::string keep(ByteBudget& budget, std::string_view text) {
-      const auto size = static_cast<int64_t>(text.size());
-      if ((budget.left_ -= size) < 0) {
-        budget.left_ += size;
-        return {};
+    // False, and nothing taken, where the budget has no room.
+    bool take(ByteBudget& budget, int64_t bytes) {
+      if ((budget.left_ -= bytes) < 0) {
+        budget.left_ += bytes;
+        return false;
       }
       budget_ = &budget;
-      bytes_ += size;
-      return std::string(text);
+      bytes_ += bytes;
+      return true;
+    }
+    // A copy of `text`; empty where the budget has no room for it.
+    std::string keep(ByteBudget& budget, std::string_view text) {
+      return take(budget, static_cast<int64_t>(text.size())) ? std::string(text) : std::string();
     }
 
    private:

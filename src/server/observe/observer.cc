@@ -2,6 +2,7 @@
 
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "base/black_box.h"
@@ -77,14 +78,23 @@ void Observer::run() {
   while (!stopping_) {
     auto note = inbox_.notes.wait_pop(kTick);
     while (note) {
-      take(*note);
+      take_or_lose(*note);
       note = inbox_.notes.pop();
     }
     rest();
   }
-  while (auto note = inbox_.notes.pop()) take(*note);
+  while (auto note = inbox_.notes.pop()) take_or_lose(*note);
   rest();
   if (spans_) spans_->finish(kLastSpans);
+}
+
+// The edge that no exception of a library passes.
+void Observer::take_or_lose(const RequestNote& note) {
+  try {
+    take(note);
+  } catch (const std::exception&) {
+    ++inbox_.num_lost;
+  }
 }
 
 void Observer::take(const RequestNote& note) {

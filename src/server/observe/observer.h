@@ -51,6 +51,7 @@ class Observer {
   explicit Observer(Options options);
   void run();
   void take(const RequestNote& note);
+  void take_or_lose(const RequestNote& note);
   Result<void> set_dump(const std::string& folder, int64_t requests_of_file);
   Json told() const;
 

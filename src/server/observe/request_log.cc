@@ -39,7 +39,7 @@ void add_sampling(std::vector<log::Field>& fields, const PromptRecord& prompt) {
                                {"seed", static_cast<int64_t>(s.seed)},
                                {"seeded", prompt.seeded},
                                {"ignore_eos", s.ignore_eos},
-                               {"stops", static_cast<int64_t>(s.stop.size() + s.stop_ids.size())}});
+                               {"stops", int64_t{prompt.num_stops}}});
 }
 
 // Of several choices: the one that ended last.

@@ -25,7 +25,8 @@ struct TokenBlock {
 struct PromptRecord {
   int num_tokens = 0, n = 1;
   std::string rid;
-  SamplingParams sampling;
+  SamplingParams sampling;         // its numbers: lists and grammars are left out
+  int num_stops = 0;               // texts and tokens
   bool seeded = false;             // by the client
   std::string text;                // only where the log tells prompts
   std::vector<TokenBlock> blocks;  // only where requests are dumped

@@ -33,6 +33,31 @@ std::vector<TokenBlock> blocks_of(std::span<const TokenId> ids, uint64_t space) 
   return blocks;
 }
 
+// Many records wait for the observer's thread, and each of these lists may be a client's megabytes.
+SamplingParams numbers_of(const SamplingParams& all) {
+  SamplingParams numbers;
+  numbers.temperature = all.temperature;
+  numbers.top_p = all.top_p;
+  numbers.top_k = all.top_k;
+  numbers.min_p = all.min_p;
+  numbers.frequency_penalty = all.frequency_penalty;
+  numbers.presence_penalty = all.presence_penalty;
+  numbers.repetition_penalty = all.repetition_penalty;
+  numbers.seed = all.seed;
+  numbers.max_new_tokens = all.max_new_tokens;
+  numbers.min_new_tokens = all.min_new_tokens;
+  numbers.ignore_eos = all.ignore_eos;
+  return numbers;
+}
+
+int64_t bytes_of(const RequestRecord& record) {
+  size_t sum = record.prompts.size() * sizeof(PromptRecord) +
+               record.choices.size() * sizeof(ChoiceRecord);
+  for (const PromptRecord& prompt : record.prompts)
+    sum += prompt.rid.size() + prompt.blocks.size() * sizeof(TokenBlock);
+  return static_cast<int64_t>(sum);
+}
+
 std::vector<PromptRecord> prompts_of(const Answer& answer) {
   const GenerationRequest& request = answer.request;
   std::vector<PromptRecord> prompts;
@@ -41,7 +66,9 @@ std::vector<PromptRecord> prompts_of(const Answer& answer) {
     prompts.push_back({.num_tokens = static_cast<int>(answer.prompts[i].size()),
                        .n = prompt.n,
                        .rid = prompt.rid,
-                       .sampling = prompt.sampling,
+                       .sampling = numbers_of(prompt.sampling),
+                       .num_stops = static_cast<int>(prompt.sampling.stop.size() +
+                                                     prompt.sampling.stop_ids.size()),
                        .seeded = prompt.seeded});
   }
   return prompts;
@@ -65,6 +92,11 @@ ChoiceRecord choice_of(const ChoiceAnswer& choice) {
 }
 
 }  // namespace
+
+void ObserverInbox::push(RequestNote&& note) {
+  const bool fits = note.record.share.take(budget, bytes_of(note.record));
+  if (!fits || !notes.push(std::move(note))) ++num_lost;
+}
 
 uint64_t hash_of_ids(std::span<const TokenId> ids) {
   uint64_t hash = 0;

@@ -37,15 +37,13 @@ struct RequestNote {
 // The way to the observer's thread. What finds no room is counted and lost: nobody waits for it.
 struct ObserverInbox {
   static constexpr size_t kNotesMax = 4096;
-  static constexpr int64_t kBytesMax = 256 << 20;
+  static constexpr int64_t kBytesMax = 256 << 20;  // of bodies, texts and records that wait
 
   Mailbox<RequestNote> notes{kNotesMax};
   ByteBudget budget{kBytesMax};
   std::atomic<uint64_t> num_lost{0};
 
-  void push(RequestNote&& note) {
-    if (!notes.push(std::move(note))) ++num_lost;
-  }
+  void push(RequestNote&& note);
 };
 
 class RequestStory {
