@@ -234,6 +234,7 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
   const uint64_t ticket = ++last_ticket_;
   auto relay = std::make_shared<Relay>(
       exchange, name_of(view_.members[static_cast<size_t>(rank)].identity),
+      Relay::Memory{.of_request = request.memory, .body = request.held_body},
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
   const uint64_t id = client_->start(std::move(call), relay);
   if (id == 0) return false;

@@ -25,9 +25,13 @@ bool says_shutting_down(std::string_view body) {
 
 }  // namespace
 
-Relay::Relay(std::shared_ptr<HttpExchange> exchange, std::string from,
+Relay::Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Memory memory,
              std::function<void(RelayEnd, const std::string&)> ended)
-    : exchange_(std::move(exchange)), from_(std::move(from)), ended_(std::move(ended)) {}
+    : exchange_(std::move(exchange)),
+      from_(std::move(from)),
+      ended_(std::move(ended)),
+      body_(std::move(memory.body)),
+      held_bytes_(std::move(memory.of_request)) {}
 
 void Relay::give_up(const Error& why) {
   std::lock_guard lock(mutex_);
@@ -46,13 +50,28 @@ bool Relay::head(int status, HttpHeaders&& headers) {
   return !streaming_ || exchange_->start_stream(type_, kept_);
 }
 
-bool Relay::body(std::string_view piece) {
+bool Relay::hold(std::string_view piece) {
+  const size_t bytes = held_.size() + piece.size();
+  if (bytes > kHeldMax) return false;
+  if (auto counted = held_bytes_.resize(static_cast<int64_t>(bytes)); !counted) {
+    give_up(counted.error());
+    return false;
+  }
   held_ += piece;
-  if (!streaming_) return held_.size() <= kWholeMax;
-  const size_t end = held_.rfind("\n\n");
-  if (end == std::string::npos) return held_.size() <= kEventMax;
-  const bool taken = exchange_->write(std::string_view(held_).substr(0, end + 2));
-  held_.erase(0, end + 2);
+  return true;
+}
+
+bool Relay::body(std::string_view piece) {
+  // What was held before ends no event, so the end is looked for in what is new.
+  const size_t from = held_.empty() ? 0 : held_.size() - 1;
+  if (!hold(piece)) return false;
+  if (!streaming_) return true;
+  const size_t end = std::string_view(held_).substr(from).rfind("\n\n");
+  if (end == std::string::npos) return true;
+  const size_t whole = from + end + 2;
+  const bool taken = exchange_->write(std::string_view(held_).substr(0, whole));
+  held_.erase(0, whole);
+  (void)held_bytes_.resize(std::ssize(held_));  // fewer
   return taken;
 }
 
@@ -77,8 +96,8 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
   std::unique_lock lock(mutex_);
   const Error given =
       why_ ? *why_
-           : error(ErrorCode::internal, "{} answers with more than {} bytes {}", from_,
-                   streaming_ ? kEventMax : kWholeMax, streaming_ ? "in one event" : "at once");
+           : error(ErrorCode::internal, "{} answers with more than {} bytes {}", from_, kHeldMax,
+                   streaming_ ? "in one event" : "at once");
   lock.unlock();
   return fail_with(given);
 }

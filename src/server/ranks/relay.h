@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "server/access/request_memory.h"
 #include "server/wire/http_client.h"
 
 namespace hocket {
@@ -21,11 +22,15 @@ enum class RelayEnd : uint8_t { answered, refused, failed, left };
 
 class Relay final : public HttpSink {
  public:
-  static constexpr size_t kWholeMax = 256 << 20;  // of an answer that is no stream
-  static constexpr size_t kEventMax = 1 << 20;
+  static constexpr size_t kHeldMax = 256 << 20;  // of an event, or an answer that is no stream
 
+  // What the request holds meanwhile: `body` goes on to the rank; the answer is counted too.
+  struct Memory {
+    std::shared_ptr<RequestMemory> of_request;
+    std::shared_ptr<HeldBytes> body;
+  };
   // `from`: the rank's name, for errors. `ended` is told once, on the thread forward.
-  Relay(std::shared_ptr<HttpExchange> exchange, std::string from,
+  Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Memory memory,
         std::function<void(RelayEnd, const std::string& why)> ended);
 
   // What the client is told when the call is cancelled; before that.   Thread: any.
@@ -39,6 +44,7 @@ class Relay final : public HttpSink {
   void end(HttpEnd how, const std::string& why) override;
 
  private:
+  bool hold(std::string_view piece);
   RelayEnd finish(HttpEnd how, const std::string& why);
   RelayEnd deliver();
   RelayEnd fail_with(const Error& why);
@@ -48,6 +54,8 @@ class Relay final : public HttpSink {
   std::function<void(RelayEnd, const std::string&)> ended_;
   int status_ = 0;
   bool streaming_ = false;
+  const std::shared_ptr<HeldBytes> body_;
+  HeldBytes held_bytes_;
   std::string type_, held_;
   HttpHeaders kept_;
   std::mutex mutex_;  // of what follows
