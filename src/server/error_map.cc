@@ -1,7 +1,10 @@
 #include "server/error_map.h"
 
+#include <exception>
+#include <new>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "server/access/codes.h"
 #include "server/wire/sse.h"
 
@@ -161,7 +164,34 @@ HttpHeaders error_headers(ErrorCode code) {
   }
 }
 
+Error error_of_exception(std::string_view what) {
+  const Error failed = error(ErrorCode::internal, "the server failed on this request");
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    log::error("{} failed: there was no memory", what);
+    return error(ErrorCode::out_of_memory, "the server had no memory left for this request")
+        .with_fix("try again after the time in Retry-After");
+  } catch (const std::exception& e) {
+    log::error("{} failed: {}", what, e.what());
+    return failed;
+  } catch (...) {
+    log::error("{} failed: an exception of an unknown type", what);
+    return failed;
+  }
+}
+
+void fail_by_exception(HttpExchange& exchange, std::string_view what) noexcept {
+  try {
+    respond_error(exchange, error_of_exception(what));
+  } catch (...) {
+  }
+}
+
 bool respond_error(HttpExchange& exchange, const Error& error) {
+  if (exchange.is_streaming())
+    return exchange.write(error_events(error, exchange.error_form())) && exchange.finish();
+  if (exchange.has_begun()) return false;
   return exchange.respond(http_status(error.code), "application/json",
                           error_body(error, exchange.error_form()), error_headers(error.code));
 }

@@ -157,9 +157,8 @@ void run_route(const Route& route, const HttpRequest& request,
                const std::shared_ptr<HttpExchange>& exchange, TimePoint arrived) {
   try {
     route.handle(request, exchange, arrived);
-  } catch (const std::exception& e) {
-    log::error("request failed path={} why=\"{}\"", route.path, e.what());
-    respond_error(*exchange, error(ErrorCode::internal, "the server failed on this request"));
+  } catch (...) {
+    fail_by_exception(*exchange, route.path);
   }
 }
 

@@ -80,6 +80,8 @@ class HttpExchange {
   // finish(): on an http thread, or here at once if it has left already. It must not block.
   void on_close(std::function<void()> left);
   bool is_closed() const;
+  bool has_begun() const;     // respond() or start_stream() was called
+  bool is_streaming() const;  // between start_stream() and finish()
 
   // What its client reads, by the path it asked for.
   ErrorForm error_form() const;

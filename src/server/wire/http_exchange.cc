@@ -268,6 +268,16 @@ ErrorForm HttpExchange::error_form() const {
   return state_->error_form;
 }
 
+bool HttpExchange::has_begun() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->status != 0;
+}
+
+bool HttpExchange::is_streaming() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->streaming;
+}
+
 bool HttpExchange::is_closed() const {
   std::lock_guard lock(state_->mutex);
   return state_->closed;
