@@ -130,6 +130,7 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
       !parts_.settings->http.share_prefixes)
     asked.cache_owner = asked.who;
   asked.meter = request.meter;
+  asked.memory = request.memory;
   if (asked.meter != nullptr)
     for (const auto& prompt : answer->prompts) asked.meter->take_tokens(std::ssize(prompt));
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;

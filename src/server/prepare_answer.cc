@@ -57,6 +57,18 @@ int64_t held_bytes(const Prompt& prompt) {
   return copied * prompt.n + (text == nullptr ? 0 : std::ssize(*text));
 }
 
+// An answer repeats its prompt as text once for each choice; ids are put into text once.
+Result<void> spell_echoes(Answer& answer) {
+  if (!answer.request.echo) return {};
+  for (size_t i = 0; i < answer.prompts.size(); ++i) {
+    const bool by_ids =
+        std::holds_alternative<std::vector<TokenId>>(answer.request.prompts[i].input);
+    answer.echoes.push_back(by_ids ? prompt_text(answer, static_cast<int>(i)) : "");
+    HOCKET_TRY_VOID(answer.held.grow(std::ssize(answer.echoes.back())));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model,
@@ -84,6 +96,7 @@ Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& mode
     if (std::string& rid = request.prompts[i].rid; rid.empty())
       rid = request.batch ? fmt::format("{}-{}", answer.id, i) : answer.id;
   answer.request = std::move(request);
+  HOCKET_TRY_VOID(spell_echoes(answer));
   return answer;
 }
 

@@ -2,12 +2,18 @@
 // stop strings, log-probabilities, blocks of streams, whole answers, times, and the ends of them
 // all.
 //
-//   text thread: begin() -> table -> generator ... outbox -> reply thread -> exchange
+//   text thread: begin() -> table -> generator ... outbox -> jobs -> turns -> exchange
+//
+// The outbox is emptied at once, each output to its job, so that the generator never waits for an
+// answer. Then each job with news has a turn of kTurn. One that needs more goes on in a second line,
+// of which one has a turn after each round of the first: whoever asks for much waits for himself.
 //
 // A client that leaves or is too slow costs nothing more: its requests are aborted at once.
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -25,6 +31,10 @@ namespace hocket {
 
 class ReplyService {
  public:
+  static constexpr Duration kTurn = std::chrono::milliseconds(1);
+  // What one step of a turn does at most: a block, or so many log-probabilities.
+  static constexpr size_t kPositionsAtOnce = 64;
+
   struct Options {
     Generator* generator = nullptr;
     Outbox* outbox = nullptr;
@@ -42,7 +52,8 @@ class ReplyService {
   size_t abort(std::string_view rid, std::string_view who = {});
   // Texts under way.   Thread: any.
   size_t num_live() const;
-  // The oldest of them, `most` at most; and the newest that ended.   Thread: any.
+  // The oldest of them, `most` at most; and the newest that ended. Waits for no answer.
+  // Thread: any.
   std::vector<LiveText> look(size_t most) const;
   std::vector<EndedText> ended() const { return ended_.look(); }
   // Answers what is left with shutting_down and ends the thread. The generator has stopped.
@@ -50,22 +61,35 @@ class ReplyService {
 
  private:
   struct Job;
+  using JobPtr = std::shared_ptr<Job>;
   struct Place {
-    std::shared_ptr<Job> job;
+    JobPtr job;
     size_t choice = 0;
   };
 
-  std::shared_ptr<Job> enter(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
+  // Beginning and ending: reply.cc.
+  Result<void> enter(const JobPtr& job);
+  Result<void> submit(const Job& job);
   void forget(const Job& job);
   void abort_all_of(const Job& job);
+  void fail_job(Job& job, const Error& error);
+  // In a handler of exceptions: the job ends with what was thrown.
+  void fail_by_exception(Job& job);
+  void drop_job(Job& job);
+
+  // The thread: reply_turns.cc.
   void run();
-  void take(RequestOutput&& output);
+  void collect();
+  void hand_out(RequestOutput&& output);
+  void give_turns();
+  void turn(const JobPtr& job);
+  bool step(Job& job);
+  void take(Job& job, size_t index, RequestOutput&& output);
   void add_token(Job& job, size_t index, RequestOutput& output);
   void end_choice(Job& job, size_t index, RequestSummary& summary);
-  void send(Job& job, size_t index);
-  static bool send_blocks(Job& job, const AnswerForm& form, ChoiceAnswer& choice);
-  void fail_job(Job& job, const Error& error);
-  void drop_job(Job& job);
+  void tell(Job& job, size_t index);
+  void send_block(Job& job, const AnswerForm& form, const std::string& block);
+  void finish(Job& job, const AnswerForm& form);
   void observe_end(const RequestSummary& summary);
 
   Options options_;
@@ -73,6 +97,8 @@ class ReplyService {
   std::unordered_map<RequestId, Place> table_;
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
+  // Of the thread: jobs with news, those that used up a turn, those whose lock another holds.
+  std::deque<JobPtr> first_line_, second_line_, locked_;
   Thread thread_;
 };
 

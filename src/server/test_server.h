@@ -96,7 +96,10 @@ class FakeGenerator final : public Generator {
     for (Running& r : running_)
       if (r.input.id == id) r.aborted = true;
   }
-  void complete(RequestId id) override { abort(id); }
+  void complete(RequestId id) override {
+    if (completing) completing();
+    abort(id);
+  }
   void abort_all() override {
     std::lock_guard lock(mutex_);
     for (Running& r : running_) r.aborted = true;
@@ -127,7 +130,8 @@ class FakeGenerator final : public Generator {
   }
 
   Script script = [](const RequestInput& r) { return r.prompt; };  // an echo
-  std::function<void()> entering;  // called by submit() before all else
+  std::function<void()> entering;   // called by submit() before all else; may wait, or throw
+  std::function<void()> completing;  // the same by complete()
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // in place of the third token
   std::atomic<int> pace_us = 20;

@@ -23,7 +23,7 @@ std::string_view name_of(Api api) {
 
 }  // namespace
 
-LiveText live_text(const Answer& answer, size_t choice, RequestId request) {
+LiveText live_text(const Answer& answer, size_t choice, RequestId request, int generated_tokens) {
   const ChoiceAnswer& c = answer.choices[choice];
   const auto prompt = static_cast<size_t>(c.prompt);
   return {.request = request,
@@ -32,10 +32,10 @@ LiveText live_text(const Answer& answer, size_t choice, RequestId request) {
           .api = name_of(answer.request.api),
           .stream = answer.request.stream,
           .prompt_tokens = static_cast<int>(answer.prompts[prompt].size()),
-          .generated_tokens = static_cast<int>(c.ids.size()),
+          .generated_tokens = generated_tokens,
           .max_tokens = answer.request.prompts[prompt].sampling.max_new_tokens,
           .received = answer.received,
-          .has_begun = !c.ids.empty()};
+          .has_begun = generated_tokens > 0};
 }
 
 void EndedTexts::note(const Answer& answer, size_t choice, const RequestSummary& summary) {

@@ -23,7 +23,8 @@ struct LiveText {
   TimePoint received{};
   bool has_begun = false;  // a token came
 };
-LiveText live_text(const Answer& answer, size_t choice, RequestId request);
+// Reads of the answer only what never changes.
+LiveText live_text(const Answer& answer, size_t choice, RequestId request, int generated_tokens);
 
 // One that ended.
 struct EndedText {

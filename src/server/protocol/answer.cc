@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 
 #include "server/anthropic/messages_response.h"
 #include "server/responses/responses_response.h"
@@ -44,6 +45,32 @@ void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
     events.back().text += event.text;
   else
     events.push_back(std::move(event));
+}
+
+bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most) {
+  const auto p = static_cast<size_t>(choice.prompt);
+  const SamplingParams& sampling = answer.request.prompts[p].sampling;
+  if (sampling.num_top_logprobs < 0) return true;
+  if (sampling.prompt_logprobs_from >= 0) {
+    const std::vector<TokenId>& prompt = answer.prompts[p];
+    const auto from = static_cast<size_t>(sampling.prompt_logprobs_from);
+    LogprobColumns& to = choice.prompt_said;
+    for (; from + to.num < prompt.size(); ++to.num, --most) {
+      if (most == 0) return false;
+      const size_t i = from + to.num;
+      const bool known = i > 0 && to.num < choice.prompt_logprobs.size();
+      form.say_position(answer, choice, to, prompt[i],
+                        known ? &choice.prompt_logprobs[to.num] : nullptr);
+    }
+    std::vector<PositionLogprobs>().swap(choice.prompt_logprobs);
+  }
+  const size_t end = std::min(form.num_sayable(choice), choice.logprobs.size());
+  for (LogprobColumns& to = choice.said; to.num < end; ++to.num, --most) {
+    if (most == 0) return false;
+    form.say_position(answer, choice, to, choice.ids[to.num], &choice.logprobs[to.num]);
+    std::vector<TokenLogprob>().swap(choice.logprobs[to.num].top);
+  }
+  return true;
 }
 
 std::string token_text(const Tokenizer& tokenizer, TokenId id) {
@@ -95,6 +122,17 @@ Json ids_json(std::span<const TokenId> ids) {
   return out;
 }
 
+void append_ids(std::string& out, std::span<const TokenId> ids) {
+  for (const TokenId id : ids)
+    fmt::format_to(std::back_inserter(out), "{}{}", out.empty() ? "" : ",", value(id));
+}
+
+std::string ids_text(std::span<const TokenId> ids) {
+  std::string out;
+  append_ids(out, ids);
+  return "[" + out + "]";
+}
+
 Json usage_json(const Answer& answer) {
   size_t prompt = 0, completion = 0;
   for (const auto& ids : answer.prompts) prompt += ids.size();
@@ -140,6 +178,7 @@ int64_t unix_seconds() {
 std::string prompt_text(const Answer& answer, int prompt) {
   const auto i = static_cast<size_t>(prompt);
   if (const auto* text = std::get_if<std::string>(&answer.request.prompts[i].input)) return *text;
+  if (i < answer.echoes.size()) return answer.echoes[i];
   return answer.model.tokenizer->decode(answer.prompts[i], SpecialTokens::keep).value_or("");
 }
 

@@ -13,6 +13,7 @@
 #include "server/access/request_memory.h"
 #include "server/protocol/generation_request.h"
 #include "server/protocol/json_body.h"
+#include "server/protocol/logprob_columns.h"
 #include "text/answers/answer_event.h"
 
 namespace hocket {
@@ -26,10 +27,14 @@ struct ChoiceAnswer {
   std::string text;
   std::vector<AnswerEvent> events;         // what it says, by add_event()
   std::vector<TokenId> ids;                // all generated, the end token too
-  std::vector<PositionLogprobs> logprobs;  // of each id, where asked for
+  std::vector<PositionLogprobs> logprobs;  // of each id, where asked for; empty once said
   size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
   size_t shown_bytes = 0;                  // of `text`, up to the end of those
   std::vector<PositionLogprobs> prompt_logprobs;
+  LogprobColumns said, prompt_said;  // by say_logprobs()
+  size_t said_chars = 0;             // of the tokens in both: text_offset
+  std::string escaped;               // `text` as it stands in a JSON string, where a form keeps it
+  std::string ids_said;              // the same of `ids`, joined by commas
 
   bool ended = false;
   FinishReason finish = FinishReason::none;
@@ -44,7 +49,6 @@ struct ChoiceAnswer {
   struct Sent {
     bool opening = false, end = false;
     size_t text = 0, ids = 0, logprobs = 0;
-    size_t chars = 0;       // characters of the tokens with logprobs, and of the echo: text_offset
     size_t events = 0;      // told whole
     size_t event_text = 0;  // bytes of the next one
     size_t open_part = 0;   // the event that began the part that is open, from 1; 0: none is
@@ -62,6 +66,7 @@ struct Answer {
   GenerationRequest request;
   std::vector<std::vector<TokenId>> prompts;  // ids, beside request.prompts
   HeldBytes held;                             // what the prompts take, the generator's copies too
+  std::vector<std::string> echoes;            // prompts that came as ids, as text to be repeated
   std::vector<ChoiceAnswer> choices;
   TimePoint received{}, first_token{}, ended{};
   size_t last_ended = 0;                // the choice that ended last
@@ -86,6 +91,11 @@ class AnswerForm {
   // The answer in one piece.
   virtual std::string whole(const Answer& answer) const = 0;
 
+  // Adds a position to the columns. `found`: null where there is no log-probability.
+  virtual void say_position(const Answer&, ChoiceAnswer&, LogprobColumns&, TokenId,
+                            const PositionLogprobs* /*found*/) const {}
+  // How many of choice.ids may have their log-probabilities said.
+  virtual size_t num_sayable(const ChoiceAnswer& choice) const { return choice.num_shown; }
   virtual StreamStyle style() const { return StreamStyle::data; }
   // It reads the choices' events, not their text.
   virtual bool tells_events() const { return false; }
@@ -109,6 +119,10 @@ const AnswerForm& generate_form();
 // length is one event whose text grows.
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 
+// Puts log-probabilities that are due into words, `most` positions at most: first those of the
+// prompt, where asked for. False: more are due, and must be said before the next block.
+bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most);
+
 // The token's text; where its bytes are no UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
 std::string token_text(const Tokenizer& tokenizer, TokenId id);
 // -9999 in place of minus infinity, which JSON cannot say.
@@ -120,6 +134,9 @@ Json finish_reason_json(FinishReason reason);
 int num_calls(const ChoiceAnswer& choice);
 Json matched_stop_json(const ChoiceAnswer& choice);
 Json ids_json(std::span<const TokenId> ids);
+// The same as text, without brackets.
+void append_ids(std::string& out, std::span<const TokenId> ids);
+std::string ids_text(std::span<const TokenId> ids);  // with them
 Json usage_json(const Answer& answer);
 // Where the time went, ms: text (parsing, template, tokens), queue, prefill, decode, ttft, total.
 Json timings_json(const Answer& answer);

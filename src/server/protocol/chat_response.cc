@@ -14,22 +14,14 @@ Json bytes_json(std::string_view bytes) {
   return out;
 }
 
-Json logprobs_json(const Answer& answer, const ChoiceAnswer& choice, size_t from) {
-  const Tokenizer& tokenizer = *answer.model.tokenizer;
-  const auto entry = [&](TokenId id, float logprob) {
-    return Json{{"token", token_text(tokenizer, id)},
-                {"logprob", finite_logprob(logprob)},
-                {"bytes", bytes_json(tokenizer.token_bytes(id))}};
-  };
-  Json content = Json::array();
-  for (size_t i = from; i < choice.num_shown; ++i) {
-    const PositionLogprobs& position = choice.logprobs[i];
-    Json one = entry(choice.ids[i], position.logprob);
-    Json& top = one["top_logprobs"] = Json::array();
-    for (const TokenLogprob& t : position.top) top.push_back(entry(t.token, t.logprob));
-    content.push_back(std::move(one));
-  }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
+Json logprob_json(const Tokenizer& tokenizer, TokenId id, float logprob) {
+  return {{"token", token_text(tokenizer, id)},
+          {"logprob", finite_logprob(logprob)},
+          {"bytes", bytes_json(tokenizer.token_bytes(id))}};
+}
+
+std::string logprobs_text(const ChoiceAnswer& choice) {
+  return fmt::format(R"({{"content":{},"refusal":null}})", column_text(choice.said, 0));
 }
 
 // What the thoughts are called, as a list of names.
@@ -128,7 +120,7 @@ class ChatForm final : public AnswerForm {
       choice.sent.opening = true;
       piece.content = R"("delta":{"role":"assistant","content":""})";
       if (answer.request.return_token_ids)
-        piece.of_answer = ",\"prompt_token_ids\":" + to_text(ids_json(answer.prompts[0]));
+        piece.of_answer = ",\"prompt_token_ids\":" + ids_text(answer.prompts[0]);
       return openai_block(answer, choice, kChunk, piece);
     }
     const bool news = answer.request.reading.plain() ? add_text(answer, choice, piece)
@@ -144,19 +136,30 @@ class ChatForm final : public AnswerForm {
   }
 
   std::string whole(const Answer& answer) const override {
-    Json body = openai_head(answer, "chat.completion");
+    std::string choices;
     for (const ChoiceAnswer& choice : answer.choices) {
-      Json one = {
-          {"index", choice.index},
-          {"message", message_json(answer, choice)},
-          {"logprobs", wants_logprobs(answer, choice) ? logprobs_json(answer, choice, 0) : Json()},
-          {"finish_reason", openai_finish_reason(choice)},
-          {"matched_stop", matched_stop_json(choice)}};
-      if (answer.request.return_token_ids) one["token_ids"] = ids_json(choice.ids);
-      body["choices"].push_back(std::move(one));
+      choices += fmt::format(
+          R"({}{{"index":{},"message":{},"logprobs":{},"finish_reason":{},"matched_stop":{})",
+          choices.empty() ? "" : ",", choice.index, to_text(message_json(answer, choice)),
+          wants_logprobs(answer, choice) ? logprobs_text(choice) : "null",
+          to_text(openai_finish_reason(choice)), to_text(matched_stop_json(choice)));
+      if (answer.request.return_token_ids) choices += ",\"token_ids\":" + ids_text(choice.ids);
+      choices += '}';
     }
-    if (answer.request.return_token_ids) body["prompt_token_ids"] = ids_json(answer.prompts[0]);
-    return to_text(openai_closing(answer, std::move(body)));
+    std::string prompt;
+    if (answer.request.return_token_ids)
+      prompt = ",\"prompt_token_ids\":" + ids_text(answer.prompts[0]);
+    return openai_whole(answer, "chat.completion", choices, prompt);
+  }
+
+  void say_position(const Answer& answer, ChoiceAnswer&, LogprobColumns& to, TokenId id,
+                    const PositionLogprobs* found) const override {
+    const Tokenizer& tokenizer = *answer.model.tokenizer;
+    Json one = logprob_json(tokenizer, id, found->logprob);
+    Json& top = one["top_logprobs"] = Json::array();
+    for (const TokenLogprob& t : found->top)
+      top.push_back(logprob_json(tokenizer, t.token, t.logprob));
+    to.add(0, to_text(one));
   }
 
  private:
@@ -175,7 +178,8 @@ class ChatForm final : public AnswerForm {
   static void add_tokens(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
     if (!has_new_tokens(answer, choice)) return;
     if (wants_logprobs(answer, choice)) {
-      piece.logprobs = to_text(logprobs_json(answer, choice, choice.sent.logprobs));
+      piece.logprobs = logprobs_text(choice);
+      choice.said.clear();
       choice.sent.logprobs = choice.num_shown;
     }
     piece.ids = token_ids_note(answer, choice);

@@ -1,5 +1,7 @@
-// SGLang's /generate: text, output_ids, meta_info. A stream repeats the whole text in every block,
-// as its clients expect.
+// SGLang's /generate: text, output_ids, meta_info. A block of a stream repeats all that came before
+// it, as its clients expect; each part is put into words once. Log-probabilities of the prompt, which
+// never change, come with the first block alone.
+#include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -24,54 +26,32 @@ Json finish_json(const ChoiceAnswer& choice) {
   return {{"type", "abort"}, {"message", "the request was aborted"}};
 }
 
-// [logprob, id, text]; the first prompt token has no logprob, and text is null unless wanted.
-class TokenRows {
- public:
-  explicit TokenRows(const Answer& answer)
-      : tokenizer_(answer.request.logprob_text ? answer.model.tokenizer : nullptr) {}
+// Blocks are as far apart as they are long, so that a stream of any length costs its client, its
+// connection and this server so much a token.
+constexpr size_t kBlockBytesPerToken = 32 << 10;
 
-  Json row(TokenId id, const PositionLogprobs* position) const {
-    return Json::array(
-        {position ? Json(finite_logprob(position->logprob)) : Json(), value(id), text(id)});
-  }
-  Json top(const PositionLogprobs* position) const {
-    if (position == nullptr) return nullptr;
-    Json rows = Json::array();
-    for (const TokenLogprob& t : position->top)
-      rows.push_back(Json::array({finite_logprob(t.logprob), value(t.token), text(t.token)}));
-    return rows;
-  }
+// Columns of log-probabilities.
+enum Column : size_t { kRows, kTops };
 
- private:
-  Json text(TokenId id) const { return tokenizer_ ? Json(token_text(*tokenizer_, id)) : Json(); }
-  const Tokenizer* tokenizer_;
-};
+// [logprob, id, text]; text is null unless wanted.
+Json row_json(const Answer& answer, TokenId id, Json logprob) {
+  const Tokenizer* tokenizer = answer.request.logprob_text ? answer.model.tokenizer : nullptr;
+  return Json::array({std::move(logprob), value(id),
+                      tokenizer != nullptr ? Json(token_text(*tokenizer, id)) : Json()});
+}
 
-void add_logprobs(const Answer& answer, const ChoiceAnswer& choice, Json& meta) {
-  const auto p = static_cast<size_t>(choice.prompt);
-  const SamplingParams& sampling = answer.request.prompts[p].sampling;
-  const TokenRows rows(answer);
-  const std::vector<TokenId>& prompt = answer.prompts[p];
-  Json input = Json::array(), input_top = Json::array(), output = Json::array(),
-       output_top = Json::array();
-  if (sampling.prompt_logprobs_from >= 0) {
-    const auto from = static_cast<size_t>(sampling.prompt_logprobs_from);
-    for (size_t i = from; i < prompt.size(); ++i) {
-      const bool known = i > 0 && i - from < choice.prompt_logprobs.size();
-      const PositionLogprobs* position = known ? &choice.prompt_logprobs[i - from] : nullptr;
-      input.push_back(rows.row(prompt[i], position));
-      input_top.push_back(rows.top(position));
-    }
-  }
-  for (size_t i = 0; i < std::min(choice.ids.size(), choice.logprobs.size()); ++i) {
-    output.push_back(rows.row(choice.ids[i], &choice.logprobs[i]));
-    output_top.push_back(rows.top(&choice.logprobs[i]));
-  }
-  meta["input_token_logprobs"] = std::move(input);
-  meta["output_token_logprobs"] = std::move(output);
-  if (sampling.num_top_logprobs == 0) return;
-  meta["input_top_logprobs"] = std::move(input_top);
-  meta["output_top_logprobs"] = std::move(output_top);
+std::string logprobs_text(const ChoiceAnswer& choice, const SamplingParams& sampling) {
+  std::string text;
+  const auto add = [&](std::string_view name, const LogprobColumns& said, Column column) {
+    text += fmt::format(",\"{}\":[", name);
+    text.append(said.lists[column]).append("]");
+  };
+  add("input_token_logprobs", choice.prompt_said, kRows);
+  add("output_token_logprobs", choice.said, kRows);
+  if (sampling.num_top_logprobs == 0) return text;
+  add("input_top_logprobs", choice.prompt_said, kTops);
+  add("output_top_logprobs", choice.said, kTops);
+  return text;
 }
 
 // 32-bit numbers, the lowest byte first, in base64: [tokens][layers][experts a token], as SGLang
@@ -87,7 +67,13 @@ std::string routed_text(const RoutedExperts& routed) {
   return text;
 }
 
-Json choice_json(const Answer& answer, const ChoiceAnswer& choice) {
+bool is_list(const Answer& answer) {
+  return answer.request.batch || answer.choices.size() > 1;
+}
+
+// `escaped`, `ids`: of the choice, as JSON without quotes and brackets.
+std::string choice_text(const Answer& answer, const ChoiceAnswer& choice, std::string_view escaped,
+                        std::string_view ids) {
   const auto p = static_cast<size_t>(choice.prompt);
   const Prompt& prompt = answer.request.prompts[p];
   Json meta = {{"id", prompt.rid},
@@ -100,35 +86,68 @@ Json choice_json(const Answer& answer, const ChoiceAnswer& choice) {
     meta["timings"] = timings_json(answer);
     if (choice.routed != nullptr) meta["routed_experts"] = routed_text(*choice.routed);
   }
-  if (prompt.sampling.num_top_logprobs >= 0) add_logprobs(answer, choice, meta);
-  return {
-      {"text", choice.text}, {"output_ids", ids_json(choice.ids)}, {"meta_info", std::move(meta)}};
+  std::string text = "{\"text\":\"";
+  text.append(escaped).append("\",\"output_ids\":[").append(ids).append("],\"meta_info\":");
+  text += to_text(meta);
+  text.pop_back();
+  if (prompt.sampling.num_top_logprobs >= 0) text += logprobs_text(choice, prompt.sampling);
+  return text += "}}";
+}
+
+// Adds to `escaped` and `ids_said` what is new.
+void escape_news(ChoiceAnswer& choice) {
+  const std::string news = json_string(std::string_view(choice.text).substr(choice.sent.text));
+  choice.escaped.append(news, 1, news.size() - 2);
+  choice.sent.text = choice.text.size();
+  append_ids(choice.ids_said, std::span(choice.ids).subspan(choice.sent.ids));
+  choice.sent.ids = choice.ids.size();
 }
 
 class GenerateForm final : public AnswerForm {
  public:
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
-    const bool news = choice.ids.size() > choice.sent.ids || choice.text.size() > choice.sent.text;
+    const size_t num_new = choice.ids.size() - choice.sent.ids;
+    const bool news = num_new > 0 || choice.text.size() > choice.sent.text;
     if (choice.sent.end || (!news && !choice.ended)) return "";
-    choice.sent.ids = choice.ids.size();
-    choice.sent.text = choice.text.size();
+    const size_t bytes = choice.text.size() + choice.ids_said.size() + choice.said.bytes();
+    const bool far_enough = bytes <= (num_new + 1) * kBlockBytesPerToken;
+    if (choice.sent.opening && !choice.ended && !far_enough) return "";
+    escape_news(choice);
+    choice.sent.opening = true;
     choice.sent.end = choice.ended;
-    Json one = choice_json(answer, choice);
-    if (is_list(answer)) one["index"] = choice.index;
-    return to_text(one);
+    std::string block = choice_text(answer, choice, choice.escaped, choice.ids_said);
+    choice.prompt_said.clear();
+    if (!is_list(answer)) return block;
+    block.pop_back();
+    return block += fmt::format(",\"index\":{}}}", choice.index);
   }
   std::string closing_block(const Answer&) const override { return ""; }
   std::string whole(const Answer& answer) const override {
-    if (!is_list(answer)) return to_text(choice_json(answer, answer.choices.front()));
-    Json all = Json::array();
-    for (const ChoiceAnswer& choice : answer.choices) all.push_back(choice_json(answer, choice));
-    return to_text(all);
+    std::string all;
+    for (const ChoiceAnswer& choice : answer.choices) {
+      const std::string text = json_string(choice.text), ids = ids_text(choice.ids);
+      if (!all.empty()) all += ',';
+      all += choice_text(answer, choice, inside(text), inside(ids));
+    }
+    return is_list(answer) ? "[" + all + "]" : all;
   }
 
- private:
-  static bool is_list(const Answer& answer) {
-    return answer.request.batch || answer.choices.size() > 1;
+  void say_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
+                    const PositionLogprobs* found) const override {
+    const auto p = static_cast<size_t>(choice.prompt);
+    const Json logprob = found != nullptr ? Json(finite_logprob(found->logprob)) : Json();
+    to.add(kRows, to_text(row_json(answer, id, logprob)));
+    if (answer.request.prompts[p].sampling.num_top_logprobs == 0) return;
+    if (found == nullptr) return to.add(kTops, "null");
+    Json rows = Json::array();
+    for (const TokenLogprob& t : found->top)
+      rows.push_back(row_json(answer, t.token, finite_logprob(t.logprob)));
+    to.add(kTops, to_text(rows));
   }
+  size_t num_sayable(const ChoiceAnswer& choice) const override { return choice.ids.size(); }
+
+ private:
+  static std::string_view inside(std::string_view json) { return json.substr(1, json.size() - 2); }
 };
 
 }  // namespace

@@ -63,7 +63,7 @@ std::string token_ids_note(const Answer& answer, ChoiceAnswer& choice) {
   if (!answer.request.return_token_ids) return "";
   const auto fresh = std::span(choice.ids).subspan(choice.sent.ids);
   choice.sent.ids = choice.ids.size();
-  return ",\"token_ids\":" + to_text(ids_json(fresh));
+  return ",\"token_ids\":" + ids_text(fresh);
 }
 
 std::string new_text(const Answer& answer, ChoiceAnswer& choice) {
@@ -87,6 +87,15 @@ Json openai_head(const Answer& answer, std::string_view object) {
           {"model", answer.model.info->served_model_name},
           {"system_fingerprint", system_fingerprint(*answer.model.info)},
           {"choices", Json::array()}};
+}
+
+std::string openai_whole(const Answer& answer, std::string_view object, std::string_view choices,
+                         std::string_view more) {
+  std::string text = to_text(openai_head(answer, object));
+  text.resize(text.size() - std::string_view("]}").size());
+  text.append(choices).append("]").append(more);
+  return text += fmt::format(R"(,"usage":{},"timings":{}}})", to_text(usage_json(answer)),
+                             to_text(timings_json(answer)));
 }
 
 std::string openai_block(const Answer& answer, const ChoiceAnswer& choice, std::string_view object,

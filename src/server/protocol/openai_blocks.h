@@ -32,6 +32,10 @@ bool has_new_tokens(const Answer& answer, const ChoiceAnswer& choice);
 Json openai_head(const Answer& answer, std::string_view object);
 // With usage and timings.
 Json openai_closing(const Answer& answer, Json&& body);
+// The whole answer. `choices`: as JSON, joined by commas; `more`: members behind them, each with a
+// comma before it.
+std::string openai_whole(const Answer& answer, std::string_view object, std::string_view choices,
+                         std::string_view more = {});
 std::string openai_block(const Answer& answer, const ChoiceAnswer& choice, std::string_view object,
                          const OpenaiPiece& piece);
 std::string openai_usage_block(const Answer& answer, std::string_view object);

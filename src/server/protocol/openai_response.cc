@@ -9,40 +9,8 @@
 namespace hocket {
 namespace {
 
-// tokens, token_logprobs, top_logprobs, text_offset: columns that grow token by token.
-class LogprobColumns {
- public:
-  explicit LogprobColumns(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-
-  void add(TokenId id, const PositionLogprobs* position, size_t& chars) {
-    tokens_.push_back(token_text(tokenizer_, id));
-    offsets_.push_back(chars);
-    chars += num_chars(tokenizer_.token_bytes(id));
-    if (position == nullptr) {
-      logprobs_.push_back(nullptr);
-      tops_.push_back(nullptr);
-      return;
-    }
-    logprobs_.push_back(finite_logprob(position->logprob));
-    Json top = Json::object();
-    for (const TokenLogprob& t : position->top) {
-      const std::string text = token_text(tokenizer_, t.token);
-      if (!top.contains(text)) top[text] = finite_logprob(t.logprob);
-    }
-    tops_.push_back(std::move(top));
-  }
-  Json take(int num_top) {
-    return {{"tokens", std::move(tokens_)},
-            {"token_logprobs", std::move(logprobs_)},
-            {"top_logprobs", num_top > 0 ? std::move(tops_) : Json()},
-            {"text_offset", std::move(offsets_)}};
-  }
-
- private:
-  const Tokenizer& tokenizer_;
-  Json tokens_ = Json::array(), logprobs_ = Json::array(), tops_ = Json::array(),
-       offsets_ = Json::array();
-};
+// Columns of log-probabilities.
+enum Column : size_t { kTokens, kLogprobs, kTops, kOffsets };
 
 class CompletionsForm final : public AnswerForm {
  public:
@@ -55,21 +23,22 @@ class CompletionsForm final : public AnswerForm {
       case StreamPart::opening:
         choice.sent.opening = true;
         if (answer.request.return_token_ids)
-          piece.ids = ",\"prompt_token_ids\":" + to_text(ids_json(prompt_ids_of(answer, choice)));
+          piece.ids = ",\"prompt_token_ids\":" + ids_text(prompt_ids_of(answer, choice));
         if (!answer.request.echo && piece.ids.empty()) return next_block(answer, choice);
         if (answer.request.echo) {
           piece.content = "\"text\":" + json_string(prompt_text(answer, choice.prompt));
-          if (wants_logprobs(answer, choice))
-            piece.logprobs = to_text(echo_json(answer, choice, choice.sent.chars));
+          if (wants_logprobs(answer, choice)) {
+            piece.logprobs = logprobs_text(answer, choice, choice.prompt_said, {});
+            choice.prompt_said.clear();
+          }
         }
         break;
       case StreamPart::text:
         piece.content = "\"text\":" + new_text(answer, choice);
         if (wants_logprobs(answer, choice)) {
-          LogprobColumns columns(*answer.model.tokenizer);
-          add_tokens(columns, choice, choice.sent.logprobs, choice.sent.chars);
+          piece.logprobs = logprobs_text(answer, choice, {}, choice.said);
+          choice.said.clear();
           choice.sent.logprobs = choice.num_shown;
-          piece.logprobs = to_text(columns.take(num_top(answer, choice)));
         }
         piece.ids = token_ids_note(answer, choice);
         break;
@@ -85,28 +54,40 @@ class CompletionsForm final : public AnswerForm {
   }
 
   std::string whole(const Answer& answer) const override {
-    Json body = openai_head(answer, kObject);
+    std::string choices;
     for (const ChoiceAnswer& choice : answer.choices) {
-      const bool echo = answer.request.echo;
-      Json one = {{"index", choice.index},
-                  {"text", (echo ? prompt_text(answer, choice.prompt) : "") + choice.text},
-                  {"logprobs", nullptr},
-                  {"finish_reason", finish_reason_json(choice.finish)},
-                  {"matched_stop", matched_stop_json(choice)}};
-      if (wants_logprobs(answer, choice)) {
-        LogprobColumns columns(*answer.model.tokenizer);
-        size_t chars = 0;
-        if (echo) add_prompt(columns, answer, choice, chars);
-        add_tokens(columns, choice, 0, chars);
-        one["logprobs"] = columns.take(num_top(answer, choice));
-      }
-      if (answer.request.return_token_ids) {
-        one["token_ids"] = ids_json(choice.ids);
-        one["prompt_token_ids"] = ids_json(prompt_ids_of(answer, choice));
-      }
-      body["choices"].push_back(std::move(one));
+      const std::string echo = answer.request.echo ? prompt_text(answer, choice.prompt) : "";
+      const std::string logprobs =
+          wants_logprobs(answer, choice)
+              ? logprobs_text(answer, choice, choice.prompt_said, choice.said)
+              : "null";
+      choices += fmt::format(
+          R"({}{{"index":{},"text":{},"logprobs":{},"finish_reason":{},"matched_stop":{})",
+          choices.empty() ? "" : ",", choice.index, json_string(echo + choice.text), logprobs,
+          to_text(finish_reason_json(choice.finish)), to_text(matched_stop_json(choice)));
+      if (answer.request.return_token_ids)
+        choices += ",\"token_ids\":" + ids_text(choice.ids) +
+                   ",\"prompt_token_ids\":" + ids_text(prompt_ids_of(answer, choice));
+      choices += '}';
     }
-    return to_text(openai_closing(answer, std::move(body)));
+    return openai_whole(answer, kObject, choices);
+  }
+
+  void say_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
+                    const PositionLogprobs* found) const override {
+    const Tokenizer& tokenizer = *answer.model.tokenizer;
+    to.add(kTokens, json_string(token_text(tokenizer, id)));
+    to.add(kOffsets, std::to_string(choice.said_chars));
+    choice.said_chars += num_chars(tokenizer.token_bytes(id));
+    to.add(kLogprobs, found != nullptr ? to_text(finite_logprob(found->logprob)) : "null");
+    if (num_top(answer, choice) == 0) return;
+    if (found == nullptr) return to.add(kTops, "null");
+    Json top = Json::object();
+    for (const TokenLogprob& t : found->top) {
+      const std::string text = token_text(tokenizer, t.token);
+      if (!top.contains(text)) top[text] = finite_logprob(t.logprob);
+    }
+    to.add(kTops, to_text(top));
   }
 
  private:
@@ -119,23 +100,14 @@ class CompletionsForm final : public AnswerForm {
   static int num_top(const Answer& answer, const ChoiceAnswer& choice) {
     return answer.request.prompts[static_cast<size_t>(choice.prompt)].sampling.num_top_logprobs;
   }
-  static void add_tokens(LogprobColumns& columns, const ChoiceAnswer& choice, size_t from,
-                         size_t& chars) {
-    for (size_t i = from; i < choice.num_shown; ++i)
-      columns.add(choice.ids[i], &choice.logprobs[i], chars);
-  }
-  static void add_prompt(LogprobColumns& columns, const Answer& answer, const ChoiceAnswer& choice,
-                         size_t& chars) {
-    const std::vector<TokenId>& ids = prompt_ids_of(answer, choice);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const bool known = i > 0 && i < choice.prompt_logprobs.size();
-      columns.add(ids[i], known ? &choice.prompt_logprobs[i] : nullptr, chars);
-    }
-  }
-  static Json echo_json(const Answer& answer, const ChoiceAnswer& choice, size_t& chars) {
-    LogprobColumns columns(*answer.model.tokenizer);
-    add_prompt(columns, answer, choice, chars);
-    return columns.take(num_top(answer, choice));
+  static std::string logprobs_text(const Answer& answer, const ChoiceAnswer& choice,
+                                   const LogprobColumns& first, const LogprobColumns& then) {
+    const std::string tops =
+        num_top(answer, choice) > 0 ? column_text(first, then, kTops) : std::string("null");
+    return fmt::format(
+        R"({{"tokens":{},"token_logprobs":{},"top_logprobs":{},"text_offset":{}}})",
+        column_text(first, then, kTokens), column_text(first, then, kLogprobs), tops,
+        column_text(first, then, kOffsets));
   }
 };
 

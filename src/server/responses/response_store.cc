@@ -9,13 +9,16 @@ constexpr size_t kOverhead = 256;  // of a text and its place
 
 }  // namespace
 
-ResponseStore::Text::Text(std::string text, std::shared_ptr<std::atomic<size_t>> total)
-    : text_(std::move(text)), total_(std::move(total)) {
-  *total_ += text_.size() + kOverhead;
+ResponseStore::Text::Text(std::string text, size_t beside,
+                          std::shared_ptr<std::atomic<size_t>> total)
+    : text_(std::move(text)),
+      bytes_(text_.size() + kOverhead + beside),
+      total_(std::move(total)) {
+  *total_ += bytes_;
 }
 
 ResponseStore::Text::~Text() {
-  *total_ -= text_.size() + kOverhead;
+  *total_ -= bytes_;
 }
 
 void ResponseStore::put(const std::string& id, Record record) {

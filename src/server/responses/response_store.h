@@ -31,7 +31,7 @@ class ResponseStore {
   // A text that counts as long as anybody holds it.
   class Text {
    public:
-    Text(std::string text, std::shared_ptr<std::atomic<size_t>> total);
+    Text(std::string text, size_t beside, std::shared_ptr<std::atomic<size_t>> total);
     ~Text();
     Text(const Text&) = delete;
     Text& operator=(const Text&) = delete;
@@ -39,11 +39,13 @@ class ResponseStore {
 
    private:
     const std::string text_;
+    const size_t bytes_;
     const std::shared_ptr<std::atomic<size_t>> total_;
   };
   using TextPtr = std::shared_ptr<const Text>;
-  TextPtr keep(std::string text) const {
-    return std::make_shared<const Text>(std::move(text), total_);
+  // `beside`: bytes that are kept as long as it, and count too.
+  TextPtr keep(std::string text, size_t beside = 0) const {
+    return std::make_shared<const Text>(std::move(text), beside, total_);
   }
 
   struct Record {

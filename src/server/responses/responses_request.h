@@ -17,7 +17,8 @@ namespace hocket {
 // What only this API knows of a request; its answer needs it.
 struct ResponsesRequest {
   std::string id;      // of the answer
-  Json repeated;       // the answer's members that say what was asked for
+  std::string repeated;  // the answer's members that say what was asked for, as JSON text, each
+                         // with a comma before it
   bool store = false;  // the answer is kept
   bool background = false;
   bool goes_on = false;  // from an answer that is kept

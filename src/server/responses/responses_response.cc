@@ -62,22 +62,27 @@ Json usage(const Answer& answer) {
           {"total_tokens", input + output}};
 }
 
-Json response_json(const Answer& answer, Json output, const Error* why = nullptr) {
-  const std::string_view status = status_of(answer, why);
-  Json response = {{"id", answer.id},
-                   {"object", "response"},
-                   {"created_at", answer.created},
-                   {"status", status},
-                   {"error", error_details(why)},
-                   {"incomplete_details", incomplete_details(answer, status)},
-                   {"model", answer.model.info->served_model_name},
-                   {"output", std::move(output)},
-                   {"usage", usage(answer)}};
-  response.update(asked(answer).repeated);
-  if (status == "in_progress") return response;
-  response["completed_at"] = status == "completed" ? Json(unix_seconds()) : Json();
-  if (why == nullptr) response["timings"] = timings_json(answer);
-  return response;
+// begun: as it was when it began, whatever has come since.
+enum class Told : uint8_t { begun, now };
+
+// `output`: its items, as JSON.
+std::string response_text(const Answer& answer, std::string_view output, Told told,
+                          const Error* why = nullptr) {
+  const bool begun = told == Told::begun;
+  const std::string_view status = begun ? "in_progress" : status_of(answer, why);
+  std::string text = fmt::format(
+      R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":{},)"
+      R"("incomplete_details":{},"model":{},"output":)",
+      json_string(answer.id), answer.created, status, to_text(error_details(why)),
+      to_text(incomplete_details(answer, status)),
+      json_string(answer.model.info->served_model_name));
+  text.append(output).append(",\"usage\":").append(begun ? "null" : to_text(usage(answer)));
+  text.append(asked(answer).repeated);
+  if (status == "in_progress") return text += '}';
+  text += fmt::format(",\"completed_at\":{}",
+                      status == "completed" ? std::to_string(unix_seconds()) : "null");
+  if (why == nullptr) text.append(",\"timings\":").append(to_text(timings_json(answer)));
+  return text += '}';
 }
 
 // Writes events, each with its number.
@@ -91,8 +96,8 @@ class EventWriter final : public PartSink {
         out, type,
         fmt::format(R"({{"type":"{}","sequence_number":{},{}}})", type, num_events_++, rest));
   }
-  void add_response(std::string_view type, const Json& response) {
-    add(type, "\"response\":" + to_text(response));
+  void add_response(std::string_view type, const std::string& response) {
+    add(type, "\"response\":" + response);
   }
 
   void begin(const AnswerEvent& first, int index) override {
@@ -154,19 +159,15 @@ class ResponsesForm final : public AnswerForm {
     EventWriter events(answer, choice.sent.blocks);
     if (!choice.sent.opening) {
       choice.sent.opening = true;
-      Json begun = response_json(answer, Json::array());
-      for (const char* later : {"completed_at", "timings"}) begun.erase(later);
-      begun.update(
-          {{"status", "in_progress"}, {"incomplete_details", nullptr}, {"usage", nullptr}});
+      const std::string begun = response_text(answer, "[]", Told::begun);
       events.add_response("response.created", begun);
       events.add_response("response.in_progress", begun);
     }
     tell_news(choice, choice.sent, events);
     if (choice.ended && !choice.sent.end) {
       choice.sent.end = true;
-      const Json response = response_json(answer, output_items(answer));
-      events.add_response(fmt::format("response.{}", response["status"].get<std::string>()),
-                          response);
+      events.add_response(fmt::format("response.{}", status_of(answer, nullptr)),
+                          response_text(answer, to_text(output_items(answer)), Told::now));
     }
     return std::move(events.out);
   }
@@ -175,19 +176,20 @@ class ResponsesForm final : public AnswerForm {
   std::string failure_block(const Answer& answer, ChoiceAnswer& choice,
                             const Error& why) const override {
     EventWriter events(answer, choice.sent.blocks);
-    events.add_response("response.failed", response_json(answer, output_items(answer), &why));
+    events.add_response("response.failed", response_text(answer, to_text(output_items(answer)),
+                                                         Told::now, &why));
     return std::move(events.out);
   }
 
   std::string whole(const Answer& answer) const override {
-    return to_text(response_json(answer, output_items(answer)));
+    return response_text(answer, to_text(output_items(answer)), Told::now);
   }
 
   std::string accepted(const Answer& answer) const override {
     if (!asked(answer).background) return "";
     ResponseStore& store = *asked(answer).responses;
-    std::string body = to_text(response_json(answer, Json::array()));
-    store.put(answer.id, record_of(answer, store.keep(body), nullptr));
+    std::string body = response_text(answer, "[]", Told::now);
+    store.put(answer.id, record_of(answer, keep_body(answer, body), nullptr));
     return body;
   }
 
@@ -195,9 +197,10 @@ class ResponsesForm final : public AnswerForm {
     const ResponsesRequest& request = asked(answer);
     if (!request.store || (why != nullptr && !request.background)) return;
     ResponseStore& store = *request.responses;
-    const Json output = output_items(answer);
-    auto body = store.keep(to_text(response_json(answer, output, why)));
-    auto record = record_of(answer, std::move(body), why ? nullptr : store.keep(to_text(output)));
+    std::string output = to_text(output_items(answer));
+    auto body = keep_body(answer, response_text(answer, output, Told::now, why));
+    auto record =
+        record_of(answer, std::move(body), why ? nullptr : store.keep(std::move(output)));
     record.running = false;
     if (request.background)
       store.finish(answer.id, std::move(record));
@@ -206,6 +209,12 @@ class ResponsesForm final : public AnswerForm {
   }
 
  private:
+  // Each answer of a long conversation has a list of all turns before it.
+  static ResponseStore::TextPtr keep_body(const Answer& answer, std::string body) {
+    const ResponsesRequest& request = asked(answer);
+    const size_t list = request.turns.size() * sizeof(ResponseStore::TextPtr);
+    return request.responses->keep(std::move(body), list);
+  }
   static ResponseStore::Record record_of(const Answer& answer, ResponseStore::TextPtr body,
                                          ResponseStore::TextPtr output) {
     const ResponsesRequest& request = asked(answer);

@@ -269,7 +269,7 @@ TEST(Responses, InputIsCounted) {
 TEST(Responses, ItemsOfAllKinds) {
   ToldAnswer told("resp_1");
   told.answer.request.responses = std::make_shared<ResponsesRequest>(
-      ResponsesRequest{.id = "resp_1", .repeated = Json::object(), .who = {}, .turns = {}});
+      ResponsesRequest{.id = "resp_1", .repeated = {}, .who = {}, .turns = {}});
   using Kind = ToldAnswer::Kind;
   told.add(Kind::reasoning, "hm");
   told.add(Kind::call, "", "f");

@@ -1,0 +1,40 @@
+// Log-probabilities of an answer's positions as JSON text, in the columns in which an API says
+// them. Each position is put into words once, however many blocks of a stream repeat it.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace hocket {
+
+struct LogprobColumns {
+  std::array<std::string, 4> lists;  // members of each column, joined by commas
+  size_t num = 0;                    // positions said
+
+  void add(size_t column, std::string_view json) {
+    if (!lists[column].empty()) lists[column] += ',';
+    lists[column] += json;
+  }
+  // What was said has been sent.
+  void clear() {
+    for (std::string& list : lists) std::string().swap(list);
+  }
+  size_t bytes() const {
+    size_t sum = 0;
+    for (const std::string& list : lists) sum += list.size();
+    return sum;
+  }
+};
+
+// [a,b,...] of a column; of both, one behind the other.
+inline std::string column_text(const LogprobColumns& columns, size_t column) {
+  return "[" + columns.lists[column] + "]";
+}
+inline std::string column_text(const LogprobColumns& first, const LogprobColumns& then,
+                               size_t column) {
+  const bool both = !first.lists[column].empty() && !then.lists[column].empty();
+  return "[" + first.lists[column] + (both ? "," : "") + then.lists[column] + "]";
+}
+
+}  // namespace hocket

@@ -1,0 +1,106 @@
+#include "server/reply_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/responses/responses_request.h"
+
+namespace hocket {
+namespace {
+
+constexpr int64_t kChoiceBytes = 4096;    // of a choice without any text: its texts, its parser
+constexpr int64_t kHeldStep = 16 << 10;   // taken of the account at once
+constexpr size_t kRoomForNews = 64;       // outputs, the same
+constexpr int64_t kRoutedTextBytes = 16;  // of an expert's number, as bytes and in base64
+
+int64_t num_choices(const Answer& answer) {
+  int64_t sum = 0;
+  for (const Prompt& prompt : answer.request.prompts) sum += prompt.n;
+  return sum;
+}
+
+// Of one position that is not said yet.
+int64_t logprob_bytes(const SamplingParams& sampling) {
+  const auto tops = static_cast<int64_t>(std::max(0, sampling.num_top_logprobs));
+  return static_cast<int64_t>(sizeof(PositionLogprobs)) +
+         tops * static_cast<int64_t>(sizeof(TokenLogprob));
+}
+
+// What one choice of the prompt holds before its first token, besides Answer::held.
+int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
+  const SamplingParams& s = prompt.sampling;
+  int64_t bytes = kChoiceBytes;
+  for (const std::string& stop : s.stop)  // in its matcher, beside numbers
+    bytes += 5 * std::ssize(stop) + 64;
+  if (s.num_top_logprobs >= 0 && s.prompt_logprobs_from >= 0)
+    bytes += (prompt_tokens - s.prompt_logprobs_from) * logprob_bytes(s);
+  return bytes;
+}
+
+}  // namespace
+
+ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, Answer&& given)
+    : exchange(to),
+      answer(std::move(given)),
+      held(answer.request.memory),
+      bytes_of(static_cast<size_t>(num_choices(answer))),
+      generated(bytes_of.size()),
+      held_news(answer.request.memory) {
+  const GenerationRequest& request = answer.request;
+  if (request.stream) stream.emplace(exchange);
+  for (size_t p = 0; p < request.prompts.size(); ++p) {
+    for (int i = 0; i < request.prompts[p].n; ++i) {
+      ChoiceAnswer& choice = answer.choices.emplace_back();
+      choice.index = static_cast<int>(answer.choices.size()) - 1;
+      choice.prompt = static_cast<int>(p);
+      texts.emplace_back(answer, answer.choices.size() - 1);
+      ids.push_back(Engine::next_request_id());
+    }
+  }
+  last_token.resize(ids.size());
+}
+
+int64_t ReplyService::Job::bytes_at_begin() const {
+  int64_t sum = 0;
+  if (answer.request.responses != nullptr)
+    sum += 3 * std::ssize(answer.request.responses->repeated);  // in it, and in two events at once
+  for (size_t p = 0; p < answer.prompts.size(); ++p) {
+    const Prompt& prompt = answer.request.prompts[p];
+    sum += prompt.n * bytes_at_begin_of(prompt, std::ssize(answer.prompts[p]));
+  }
+  return sum;
+}
+
+Result<void> ReplyService::Job::count(size_t index) {
+  const ChoiceAnswer& choice = answer.choices[index];
+  const size_t num_unsaid = choice.logprobs.size() - choice.said.num;
+  // The text also stands in events and in what a parser holds back.
+  size_t sum = 3 * choice.text.size() + choice.escaped.size() + choice.ids_said.size() +
+               choice.ids.size() * (sizeof(TokenId) + sizeof(size_t)) +
+               choice.said.num * sizeof(PositionLogprobs) + choice.said.bytes() +
+               choice.prompt_said.bytes();
+  if (choice.routed != nullptr) sum += choice.routed->ids.size() * kRoutedTextBytes;
+  int64_t now = static_cast<int64_t>(sum) +
+                static_cast<int64_t>(num_unsaid) * logprob_bytes(prompt_of(index).sampling);
+  // Its end is an answer in one piece, beside what it is made of.
+  const bool repeats = !stream || answer.request.responses != nullptr;
+  if (choice.ended && repeats) now *= 2;
+  bytes += now - std::exchange(bytes_of[index], now);
+  if (bytes <= held.bytes()) return {};
+  return held.grow(bytes - held.bytes() + kHeldStep);
+}
+
+void ReplyService::Job::add_news(size_t choice, RequestOutput&& output) {
+  if (refused) return;
+  if (news.size() == room_for_news) {
+    const auto each =
+        static_cast<int64_t>(sizeof(News)) + logprob_bytes(prompt_of(choice).sampling);
+    if (auto room = held_news.grow(static_cast<int64_t>(kRoomForNews) * each); !room)
+      refused = std::move(room).error();
+    else
+      room_for_news += kRoomForNews;
+  }
+  if (!refused) news.push_back({choice, std::move(output)});
+}
+
+}  // namespace hocket
