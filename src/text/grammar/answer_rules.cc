@@ -52,10 +52,16 @@ class AnswerRuleWriter {
     const std::string field = forced                  ? "tool_choice"
                               : wish_.text != nullptr ? wish_.text->field
                                                       : "tools";
+    std::string text = lark_.finish(fmt::format("{} {}", thoughts(), answer));
+    if (text.size() > kGrammarBytesMax)
+      return fail(error(ErrorCode::invalid_request,
+                        "what the answer may hold comes to a grammar of {} bytes, at most {} are "
+                        "taken",
+                        text.size(), kGrammarBytesMax)
+                      .with_fix("fewer or smaller tools")
+                      .with_param(field));
     return std::make_shared<const GrammarSpec>(
-        GrammarSpec{.kind = GrammarKind::lark,
-                    .text = lark_.finish(fmt::format("{} {}", thoughts(), answer)),
-                    .field = field});
+        GrammarSpec{.kind = GrammarKind::lark, .text = std::move(text), .field = field});
   }
 
  private:

@@ -16,6 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kDepthMax = 16;
+// That are looked at for one tool: references may lead round in circles.
+constexpr int kSchemasMax = 65536;
 constexpr std::string_view kAnything = "(?s:.*)";
 constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";
 constexpr std::string_view kNoParameters = R"({"type":"object","additionalProperties":false})";
@@ -125,6 +127,14 @@ class ArgumentWriter {
     if (!properties->is_object()) return refuse("have properties that are no object");
     for (const auto& [name, schema] : properties->items()) {
       HOCKET_TRY_VOID(add(name, schema));
+      if (num_seen_ > kSchemasMax)
+        return refuse(fmt::format("have alternatives and references that lead to more than {} "
+                                  "schemas",
+                                  kSchemasMax));
+      if (lark_.num_bytes() > kGrammarBytesMax)
+        return refuse(fmt::format("come to more than {} bytes, as each property is given all "
+                                  "definitions",
+                                  kGrammarBytesMax));
     }
     return kind_ == ArgumentStyle::keywords ? parted_by_commas() : one_after_another();
   }
@@ -204,7 +214,7 @@ class ArgumentWriter {
                                   name.substr(0, 64)));
       return text_with(*text);
     }
-    if (kinds == ValueKinds::any() || is_text_or_word(schema)) return any_text();
+    if (kinds == ValueKinds::any() || is_text_or_word(schema, 0)) return any_text();
     return fmt::format("{} {}", json_value(schema), lark_.text(style_.exact_close));
   }
 
@@ -254,7 +264,7 @@ class ArgumentWriter {
   std::optional<TextRegex> text_regex(const Json& given, int depth) const {
     const Json& schema = resolved(given);
     if (!schema.is_object()) return TextRegex{std::string(kAnything)};
-    if (depth > kDepthMax) return std::nullopt;
+    if (depth > kDepthMax || ++num_seen_ > kSchemasMax) return std::nullopt;
     const auto values =
         schema.contains("const") ? Json::array({schema["const"]}) : schema.value("enum", Json());
     if (values.is_array()) return one_of(values);
@@ -309,9 +319,9 @@ class ArgumentWriter {
   }
 
   // A text that nothing is said of, or a word beside it (null, true): any text is one of them.
-  bool is_text_or_word(const Json& given) const {
+  bool is_text_or_word(const Json& given, int depth) const {
     const Json& schema = resolved(given);
-    if (!schema.is_object()) return false;
+    if (!schema.is_object() || depth > kDepthMax || ++num_seen_ > kSchemasMax) return false;
     for (const char* word : {"enum", "const", "pattern", "minLength", "maxLength", "allOf"})
       if (schema.contains(word)) return false;
     const auto is_word = [](const Json& type) {
@@ -325,9 +335,9 @@ class ArgumentWriter {
       const auto list = schema.find(word);
       if (list == schema.end() || !list->is_array()) continue;
       const bool has_text =
-          std::ranges::any_of(*list, [&](const Json& one) { return is_text_or_word(one); });
+          std::ranges::any_of(*list, [&](const Json& one) { return is_text_or_word(one, depth + 1); });
       return has_text && std::ranges::all_of(*list, [&](const Json& one) {
-               if (is_text_or_word(one)) return true;
+               if (is_text_or_word(one, depth + 1)) return true;
                const Json& alone = resolved(one);
                return alone.is_object() && !alone.contains("enum") && !alone.contains("const") &&
                       alone.contains("type") && is_word(alone["type"]) && alone["type"] != "string";
@@ -344,6 +354,7 @@ class ArgumentWriter {
   nlohmann::json plain_root_;
   std::vector<Argument> arguments_;
   bool may_be_none_ = true;
+  mutable int num_seen_ = 0;  // schemas
 };
 
 }  // namespace

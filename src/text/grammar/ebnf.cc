@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "core/grammar.h"
 #include "text/grammar/ebnf_tree.h"
 
 namespace hocket {
@@ -14,37 +16,41 @@ using Kind = EbnfNode::Kind;
 constexpr size_t kBytesMax = 2 << 20;       // of what comes out
 constexpr size_t kRegexBytesMax = 1 << 16;  // beyond it, rules are worth their names
 
-// Whether a rule calls itself, in the end, among those that the root needs.
+// Whether a rule calls itself, in the end, among those that the root needs, or is so deep within
+// others that writing it in their place would need too much of the stack.
 class Recursion {
  public:
   explicit Recursion(const EbnfGrammar& grammar)
-      : grammar_(grammar), state_(grammar.rules.size(), State::unseen) {
-    visit_rule(grammar.root);
+      : grammar_(grammar), heights_(grammar.rules.size(), kUnseen) {
+    rule_height(grammar.root);
   }
   bool found() const { return found_; }
 
  private:
-  enum class State : uint8_t { unseen, open, done };
-  void visit_rule(size_t rule) {
-    // Rules call each other as deep as there are rules; the stack does not hold every number.
-    if (found_ || state_[rule] == State::done) return;
-    if (state_[rule] == State::open || ++depth_ > kDepthMax) {
-      found_ = true;
-      return;
-    }
-    state_[rule] = State::open;
-    visit(grammar_.rules[rule].body);
-    state_[rule] = State::done;
-    --depth_;
+  static constexpr int kUnseen = -1, kOpen = -2;
+  static constexpr int kHeightMax = 2048;  // 200 bytes of the stack each
+
+  // How many parts are in one another.
+  int rule_height(size_t rule) {
+    if (heights_[rule] >= 0) return heights_[rule];
+    found_ = found_ || heights_[rule] == kOpen;
+    heights_[rule] = kOpen;
+    const int height = height_of(grammar_.rules[rule].body);
+    return heights_[rule] = height;
   }
-  void visit(const EbnfNode& node) {
-    if (node.kind == Kind::rule) visit_rule(node.rule);
-    for (const EbnfNode& part : node.parts) visit(part);
+  int height_of(const EbnfNode& node) {
+    found_ = found_ || depth_ == kHeightMax;
+    if (found_) return 0;
+    ++depth_;
+    int height = node.kind == Kind::rule ? rule_height(node.rule) : 0;
+    for (const EbnfNode& part : node.parts) height = std::max(height, height_of(part));
+    --depth_;
+    found_ = found_ || height == kHeightMax;
+    return height + 1;
   }
 
-  static constexpr int kDepthMax = 256;
   const EbnfGrammar& grammar_;
-  std::vector<State> state_;
+  std::vector<int> heights_;
   int depth_ = 0;
   bool found_ = false;
 };
@@ -115,6 +121,9 @@ void add_lark(const EbnfNode& node, std::string& out) {
 }  // namespace
 
 Result<std::string> lark_of_ebnf(std::string_view ebnf) {
+  if (ebnf.size() > kGrammarBytesMax)
+    return fail(ErrorCode::invalid_request, "the grammar has {} bytes, at most {} are taken",
+                ebnf.size(), kGrammarBytesMax);
   HOCKET_TRY(const EbnfGrammar grammar, read_ebnf(ebnf));
   if (!Recursion(grammar).found()) {
     std::string regex;

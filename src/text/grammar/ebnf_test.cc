@@ -1,5 +1,6 @@
 #include "text/grammar/ebnf.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -129,6 +130,30 @@ TEST(Ebnf, ReadsAnything) {
   }
   const std::string deep(200'000, '(');
   EXPECT_FALSE(lark_of_ebnf("root ::= " + deep).has_value());
+}
+
+TEST(Ebnf, RefusesWhatWouldGrowTooDeepOrTooLarge) {
+  EXPECT_TRUE(lark_of_ebnf("root ::= \"a\"?+*").has_value());
+  for (const auto& [grammar, want] : std::vector<std::pair<std::string, const char*>>{
+           {"root ::= \"a\"" + std::string(900'000, '+'), "more than 8 repetitions"},
+           {"root ::= \"a\"" + std::string(9, '?'), "more than 8 repetitions"},
+           {"root ::= \"" + std::string(200'000, 'a') + '"', "more than 131072"},
+           {"root ::= " + std::string(200'000, '.'), "more than 131072"},
+           {"root ::= #" + std::string(3'000'000, '+'), "at most 1048576"}}) {
+    const auto lark = lark_of_ebnf(grammar);
+    ASSERT_FALSE(lark.has_value());
+    EXPECT_NE(lark.error().message.find(want), std::string::npos) << lark.error().message;
+  }
+  // Rules in one another, each of them deep in itself, whichever is met first.
+  const std::string open(120, '('), close(120, ')');
+  std::string rules, all;
+  for (int i = 0; i < 3000; ++i) {
+    rules += fmt::format("a{} ::= {}\"x\" a{}{}\n", i, open, i + 1, close);
+    all = fmt::format("a{} ", i) + all;
+  }
+  rules += "a3000 ::= \"y\"\n";
+  EXPECT_TRUE(lark_of_ebnf(rules + "root ::= a0").has_value());
+  EXPECT_TRUE(lark_of_ebnf(rules + "root ::= " + all).has_value());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@ namespace hocket {
 namespace {
 
 constexpr int kDepthMax = 128;
+constexpr int kRepeatsMax = 8;          // behind one another: x?+*
+constexpr size_t kNodesMax = 1 << 17;  // some 150 bytes each
 constexpr int kCountMax = 100'000;
 constexpr char32_t kLastCharacter = 0x10FFFF;
 
@@ -78,6 +80,8 @@ class Reader {
     for (skip_blanks(); !error_ && at_ < text_.size(); skip_blanks()) {
       const char c = text_[at_];
       if (c == '|' || c == ')' || begins_rule()) break;
+      if (++num_nodes_ > kNodesMax)
+        return wrong("it has more than 131072 characters, names and groups"), sequence;
       EbnfNode item = read_item(depth);
       if (!error_) sequence.parts.push_back(repeated(std::move(item)));
     }
@@ -111,6 +115,8 @@ class Reader {
     ++at_;
     while (!error_ && !take("\"")) {
       if (at_ >= text_.size() || text_[at_] == '\n') return wrong("a \" is missing"), sequence;
+      if (++num_nodes_ > kNodesMax)
+        return wrong("it has more than 131072 characters, names and groups"), sequence;
       sequence.parts.push_back(one_character(read_character()));
     }
     if (sequence.parts.size() != 1) return sequence;
@@ -136,9 +142,9 @@ class Reader {
     return set;
   }
 
-  // x, x*, x+, x?, x{2}, x{2,}, x{2,3}; also one behind the other.
+  // x, x*, x+, x?, x{2}, x{2,}, x{2,3}; also some behind one another.
   EbnfNode repeated(EbnfNode item) {
-    while (!error_ && at_ < text_.size()) {
+    for (int num = 0; !error_ && at_ < text_.size(); ++num) {
       int least = 0, most = -1;
       if (take("*")) {
       } else if (take("+")) {
@@ -150,6 +156,7 @@ class Reader {
       } else {
         break;
       }
+      if (num == kRepeatsMax) return wrong("more than 8 repetitions follow one another"), item;
       EbnfNode again{.kind = EbnfNode::Kind::repeat, .ranges = {}, .parts = {}};
       again.least = least;
       again.most = most;
@@ -292,6 +299,7 @@ class Reader {
   const std::string_view text_;
   size_t at_ = 0;
   int line_ = 1;
+  size_t num_nodes_ = 0;
   std::optional<Error> error_;
   EbnfGrammar grammar_;
   std::unordered_map<std::string, size_t> names_;

@@ -41,6 +41,9 @@ class LarkWriter {
   std::string grammar(const GrammarSpec& spec);
   std::string rule(std::string_view body);
 
+  // Of the rules so far.
+  size_t num_bytes() const { return rules_.size(); }
+
   std::string finish(std::string_view start) const;
 
  private:

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/json_text.h"
 #include "text/grammar/lark_writer.h"
 
 namespace hocket {
@@ -15,6 +16,15 @@ using Words = std::vector<std::string>;
 
 constexpr int kDepthMax = 16;
 constexpr size_t kTagsMax = 1024;
+// Each trigger is spelled in the rule of every other one.
+constexpr size_t kTriggersMax = 64;
+constexpr size_t kTriggerBytesMax = 256;
+
+Result<void> check_size(std::string_view text) {
+  if (text.size() <= kGrammarBytesMax) return {};
+  return fail(ErrorCode::invalid_request, "it has {} bytes, at most {} are taken", text.size(),
+              kGrammarBytesMax);
+}
 
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -40,7 +50,7 @@ bool read_flag(const Json& object, const char* name) {
 }
 
 bool is_free_text(const Json& content) {
-  return content.is_object() && content.value("type", "") == "any_text";
+  return content.is_object() && content.contains("type") && content["type"] == "any_text";
 }
 
 // `a b`, `a | b` as one piece.
@@ -144,16 +154,25 @@ class TagReader {
     return fmt::format("({} {} {})", opening, inside, lark_.text(end));
   }
 
+  static Result<Words> read_triggers(const Json& format) {
+    HOCKET_TRY(const Json* const list, read_list(format, "triggers"));
+    if (list->size() > kTriggersMax)
+      return fail(ErrorCode::invalid_request, "triggers are {}, at most {} may be", list->size(),
+                  kTriggersMax);
+    Words triggers;
+    for (const Json& one : *list) {
+      triggers.push_back(one.is_string() ? one.get<std::string>() : std::string());
+      if (triggers.back().empty() || triggers.back().size() > kTriggerBytesMax)
+        return fail(ErrorCode::invalid_request,
+                    "triggers must be strings of 1 to {} bytes", kTriggerBytesMax);
+    }
+    return triggers;
+  }
+
   // Free text; where a trigger has been written, one of its tags goes on.
   Result<std::string> read_triggered(const Json& format) {
-    HOCKET_TRY(const Json* const list, read_list(format, "triggers"));
+    HOCKET_TRY(const Words triggers, read_triggers(format));
     HOCKET_TRY(const Json* const tags, read_list(format, "tags"));
-    Words triggers;
-    for (const Json& trigger : *list) {
-      if (!trigger.is_string() || trigger.get_ref<const std::string&>().empty())
-        return fail(ErrorCode::invalid_request, "triggers must be strings that are not empty");
-      triggers.push_back(trigger.get<std::string>());
-    }
     std::vector<Words> begun(triggers.size());
     for (const Json& tag : *tags) {
       if (!tag.is_object()) return fail(ErrorCode::invalid_request, "a tag must be an object");
@@ -204,6 +223,9 @@ class TagReader {
 }  // namespace
 
 Result<std::string> lark_of_structural_tag(std::string_view json) {
+  HOCKET_TRY_VOID(check_size(json));
+  if (json_shape(json).too_deep())
+    return fail(ErrorCode::invalid_request, "it is nested deeper than {} levels", kJsonDepthMax);
   const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   if (root.is_discarded()) return fail(ErrorCode::invalid_request, "it is not JSON");
   return TagReader().read(root);

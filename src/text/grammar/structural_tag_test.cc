@@ -1,5 +1,6 @@
 #include "text/grammar/structural_tag.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "text/grammar/testing.h"
@@ -72,7 +73,7 @@ TEST(StructuralTag, SaysWhatIsWrong) {
       {"[]", "object"},
       {"{}", "triggers"},
       {R"({"triggers":["<a>"]})", "tags"},
-      {R"({"triggers":[""],"structures":[{"begin":"<a>","schema":{},"end":""}]})", "not empty"},
+      {R"({"triggers":[""],"structures":[{"begin":"<a>","schema":{},"end":""}]})", "1 to 256 bytes"},
       {R"({"triggers":["<b>"],"structures":[{"begin":"<a>","schema":{},"end":""}]})",
        "no trigger begins the tag <a>"},
       {R"({"triggers":["<a>","<b>"],"structures":[{"begin":"<a>","schema":{},"end":""}]})",
@@ -93,6 +94,32 @@ TEST(StructuralTag, SaysWhatIsWrong) {
   std::string deep = R"({"type":"any_text"})";
   for (int i = 0; i < 40; ++i) deep = R"({"type":"or","elements":[)" + deep + "]}";
   EXPECT_FALSE(lark_of_structural_tag(R"({"format":)" + deep + "}").has_value());
+}
+
+TEST(StructuralTag, RefusesWhatIsNestedTooDeepBeforeItIsCopied) {
+  for (const char* begin : {R"({"triggers":)", R"({"format":{"type":"json_schema","json_schema":)",
+                            R"({"triggers":["<a>"],"structures":[{"begin":"<a>","schema":)"}) {
+    const std::string deep = begin + std::string(400'000, '[');
+    const auto cut = lark_of_structural_tag(deep);
+    const auto whole = lark_of_structural_tag(deep + std::string(400'000, ']') + "}");
+    for (const auto* lark : {&cut, &whole}) {
+      ASSERT_FALSE(lark->has_value());
+      EXPECT_NE(lark->error().message.find("deeper than 64 levels"), std::string::npos)
+          << lark->error().message;
+    }
+  }
+}
+
+TEST(StructuralTag, RefusesMoreTriggersThanItWillSpell) {
+  std::string triggers;
+  for (int i = 0; i < 65; ++i) triggers += fmt::format("{}\"<{}>\"", i > 0 ? "," : "", i);
+  const auto lark = lark_of_structural_tag(fmt::format(
+      R"({{"triggers":[{}],"structures":[{{"begin":"<1>","schema":{{}},"end":""}}]}})", triggers));
+  ASSERT_FALSE(lark.has_value());
+  EXPECT_NE(lark.error().message.find("65, at most 64"), std::string::npos) << lark.error().message;
+  EXPECT_FALSE(lark_of_structural_tag(
+                   R"({"format":{"type":"tag","begin":"a","content":{"type":1},"end":"b"}})")
+                   .has_value());
 }
 
 }  // namespace
