@@ -89,6 +89,9 @@ int32_t hk_matcher_new(const HkGrammar*, const char* kind, size_t kind_n, const 
                        size_t n, HkMatcher** out);
 // In the state of its original, sharing nothing with it.
 int32_t hk_matcher_copy(const HkMatcher*, HkMatcher** out);
+// Memory that it holds. It grows with what is asked of it; a matcher that has grown to 64 MiB gives
+// errors only.
+size_t hk_matcher_bytes(const HkMatcher*);
 // One bit per token: bit i % 32 of word i / 32.
 int32_t hk_matcher_mask(HkMatcher*, uint32_t* mask, size_t words);
 int32_t hk_matcher_accept(HkMatcher*, uint32_t id);

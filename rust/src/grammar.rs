@@ -1,4 +1,6 @@
 //! Structured output: a JSON schema, regex or Lark grammar to masks of allowed tokens (llguidance).
+use crate::grammar_bounds::{check_lark, check_schema};
+use crate::held_bytes::held_bytes;
 use crate::*;
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::SlicedBiasComputer;
@@ -16,25 +18,50 @@ impl TokenizerEnv for Vocabulary {
     }
     fn tokenize_bytes(&self, s: &[u8]) -> Vec<TokenId> {
         self.trie.tokenize_with_greedy_fallback(s, |s| {
-            let encoding = self.parts.tokenizer.encode_fast(s, false);
-            encoding.map(|e| e.get_ids().to_vec()).unwrap_or_default()
+            let spelled = |special_as_text| {
+                let how = HkEncode { add_special: false, special_as_text, mark: 0 };
+                let ids = self.parts.encode(s, &how).ok()?;
+                (self.trie.decode_raw(&ids) == s.as_bytes()).then_some(ids)
+            };
+            // A text may hold what spells a control token, or what a normalizer would change.
+            let ids = spelled(false).or_else(|| spelled(true));
+            ids.unwrap_or_else(|| self.trie.greedy_tokenize(s.as_bytes()))
         })
     }
 }
 
 /// One per model: token trie plus slices that make masks cheap.
 pub struct HkGrammar(ParserFactory);
-/// One per answer, or the fresh one that answers are copied from; with the model's end tokens.
-pub struct HkMatcher(Matcher, Arc<[TokenId]>);
+/// One per answer, or the fresh one that answers are copied from.
+pub struct HkMatcher {
+    matcher: Matcher,
+    ends: Arc<[TokenId]>, // of the model
+    bytes: isize,         // that it holds
+}
+impl HkMatcher {
+    /// Every call of the matcher goes through this: what it learns of its grammar, it keeps.
+    fn with<T>(&mut self, f: impl FnOnce(&mut Matcher) -> T) -> Res<T> {
+        if self.bytes > MATCHER_BYTES_MAX {
+            let (have, most) = (self.bytes, MATCHER_BYTES_MAX);
+            return Err(format!("it holds {have} bytes, at most {most} are given to one").into());
+        }
+        let before = held_bytes();
+        let result = f(&mut self.matcher);
+        self.bytes += held_bytes() - before;
+        Ok(result)
+    }
+}
 
-/// What one compilation may cost, and one mask: the first is tens of milliseconds, the second a few.
+/// What a mask may cost is bounded by `ParserLimits`: a few tens of milliseconds.
 const MAX_LEXER_STATES: usize = 50_000;
+const MATCHER_BYTES_MAX: isize = 64 << 20;
 /// Between the parts of JSON, where the schema says nothing of it. Bounded, for a model that has
 /// nothing to say can write blanks for ever.
 const JSON_BLANKS: &str = r"[ \n\r\t]{0,16}";
 
-fn schema_from(text: &str) -> Result<serde_json::Value, serde_json::Error> {
+fn schema_from(text: &str) -> Res<serde_json::Value> {
     let mut schema: serde_json::Value = serde_json::from_str(text)?;
+    check_schema(&schema)?;
     if let Some(root) = schema.as_object_mut() {
         root.entry("x-guidance").or_insert_with(
             || serde_json::json!({"whitespace_flexible": true, "whitespace_pattern": JSON_BLANKS}),
@@ -99,11 +126,15 @@ pub unsafe extern "C" fn hk_matcher_new(
     out: *mut *mut HkMatcher,
 ) -> i32 {
     guard(|| {
+        let before = held_bytes();
         let text = utf8(text, n)?;
         let grammar = match utf8(kind, kind_n)? {
             "json_schema" => TopLevelGrammar::from_json_schema(schema_from(text)?),
             "regex" => TopLevelGrammar::from_regex(text),
-            "lark" => TopLevelGrammar::from_lark(text.to_string()),
+            "lark" => {
+                check_lark(text)?;
+                TopLevelGrammar::from_lark(text.to_string())
+            }
             other => return Err(format!("unknown grammar kind {other}").into()),
         };
         let factory = &(*g).0;
@@ -112,7 +143,10 @@ pub unsafe extern "C" fn hk_matcher_new(
             return Err(e.into());
         }
         let ends = factory.tok_env().tok_trie().eos_tokens().into();
-        *out = Box::into_raw(Box::new(HkMatcher(matcher, ends)));
+        let bytes = held_bytes() - before;
+        let mut made = HkMatcher { matcher, ends, bytes };
+        made.with(|_| ())?;
+        *out = Box::into_raw(Box::new(made));
         Ok(())
     })
 }
@@ -120,8 +154,11 @@ pub unsafe extern "C" fn hk_matcher_new(
 #[no_mangle]
 pub unsafe extern "C" fn hk_matcher_copy(m: *const HkMatcher, out: *mut *mut HkMatcher) -> i32 {
     guard(|| {
-        let HkMatcher(matcher, ends) = &*m;
-        *out = Box::into_raw(Box::new(HkMatcher(matcher.deep_clone(), ends.clone())));
+        let before = held_bytes();
+        let m = &*m;
+        let (matcher, ends) = (m.matcher.deep_clone(), m.ends.clone());
+        let bytes = held_bytes() - before;
+        *out = Box::into_raw(Box::new(HkMatcher { matcher, ends, bytes }));
         Ok(())
     })
 }
@@ -131,9 +168,16 @@ pub unsafe extern "C" fn hk_matcher_free(m: *mut HkMatcher) {
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn hk_matcher_bytes(m: *const HkMatcher) -> usize {
+    let m = &*m;
+    m.bytes.max(0) as usize
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn hk_matcher_mask(m: *mut HkMatcher, mask: *mut u32, words: usize) -> i32 {
     guard(|| {
-        let allowed = (*m).0.compute_mask_or_eos()?;
+        let m = &mut *m;
+        let allowed = m.with(|matcher| matcher.compute_mask_or_eos())??;
         let need = allowed.len().div_ceil(32);
         if words < need {
             return Err(format!("mask needs {need} words, got {words}").into());
@@ -141,6 +185,7 @@ pub unsafe extern "C" fn hk_matcher_mask(m: *mut HkMatcher, mask: *mut u32, word
         let out = std::slice::from_raw_parts_mut(mask, words);
         out[..need].copy_from_slice(&allowed.as_slice()[..need]);
         out[need..].fill(0);
+        m.bytes -= 4 * allowed.as_slice().len() as isize; // freed behind the count
         Ok(())
     })
 }
@@ -149,32 +194,41 @@ pub unsafe extern "C" fn hk_matcher_accept(m: *mut HkMatcher, id: u32) -> i32 {
     guard(|| {
         let m = &mut *m;
         // A complete matcher stops by itself and would refuse the end token.
-        if m.0.is_stopped() {
-            let end = m.1.contains(&id);
+        if m.matcher.is_stopped() {
+            let end = m.ends.contains(&id);
             return end
                 .then_some(())
                 .ok_or("the grammar is complete; only the end may follow".into());
         }
         // The further lines of an error quote the answer.
-        m.0.consume_token(id).map_err(|e| e.to_string().lines().next().unwrap_or("").into())
+        let taken = m.with(|matcher| matcher.consume_token(id))?;
+        taken.map_err(|e| e.to_string().lines().next().unwrap_or("").into())
     })
 }
 #[no_mangle]
 pub unsafe extern "C" fn hk_matcher_rollback(m: *mut HkMatcher, n: usize) -> i32 {
-    guard(|| Ok((*m).0.rollback(n)?))
+    guard(|| {
+        let m = &mut *m;
+        m.with(|matcher| matcher.rollback(n))??;
+        Ok(())
+    })
 }
 #[no_mangle]
 pub unsafe extern "C" fn hk_matcher_forced(m: *mut HkMatcher, out: *mut HkBuf) -> i32 {
     guard(|| {
-        out.write((*m).0.compute_ff_tokens().as_slice().into());
+        let m = &mut *m;
+        let forced = m.with(|matcher| matcher.compute_ff_tokens())?;
+        m.bytes -= 4 * forced.capacity() as isize; // freed behind the count
+        out.write(forced.as_slice().into());
         Ok(())
     })
 }
 #[no_mangle]
 pub unsafe extern "C" fn hk_matcher_state(m: *mut HkMatcher, out: *mut u32) -> i32 {
     guard(|| {
-        let m = &mut (*m).0;
-        *out = m.is_accepting()? as u32 | (m.is_stopped() as u32) << 1;
+        let m = &mut *m;
+        let accepting = m.with(|matcher| matcher.is_accepting())??;
+        *out = accepting as u32 | (m.matcher.is_stopped() as u32) << 1;
         Ok(())
     })
 }
@@ -317,6 +371,121 @@ mod tests {
             [("regex", "(a"), ("json_schema", missing), ("lark", "start: nowhere"), ("yaml", "a")]
         {
             assert!(model.matcher(kind, grammar).is_none(), "{grammar}");
+        }
+    }
+
+    #[test]
+    fn what_spells_a_control_token_is_written_as_text() {
+        let model = Model::new();
+        for text in ["a <|im_end|> b", "<|im_start|>", "x<|im_end|><|im_end|>", "<|im_end|>\u{e9}"]
+        {
+            let schema = serde_json::json!({ "const": text }).to_string();
+            let m = model.matcher("json_schema", &schema).unwrap();
+            let mut written = vec![];
+            for _ in 0..200 {
+                let mut forced = HkBuf { ptr: null_mut(), len: 0, cap: 0 };
+                let mut mask = [0u32; VOCAB / 32];
+                let mut state = 0;
+                unsafe {
+                    assert_eq!(hk_matcher_forced(m, &mut forced), 0);
+                    let first = std::slice::from_raw_parts(forced.ptr, forced.len).chunks(4).next();
+                    let first = first.map(|b| u32::from_ne_bytes(b.try_into().unwrap()));
+                    hk_buf_free(&mut forced);
+                    assert_eq!(hk_matcher_mask(m, mask.as_mut_ptr(), mask.len()), 0);
+                    let any = (0..VOCAB as u32).find(|id| mask[*id as usize / 32] >> (id % 32) & 1 == 1);
+                    let id = first.or(any).unwrap();
+                    assert_eq!(hk_matcher_accept(m, id), 0, "{text}: {id} after {written:?}");
+                    written.push(id);
+                    assert_eq!(hk_matcher_state(m, &mut state), 0);
+                }
+                if state & 2 == 2 {
+                    break;
+                }
+            }
+            unsafe { hk_matcher_free(m) };
+            let said = model.tokenizer().decode(&written, true).unwrap();
+            assert_eq!(said, serde_json::to_string(text).unwrap());
+        }
+    }
+
+    /// A quarter of what a compilation is given.
+    const QUARTER: usize = 64 << 20;
+
+    #[test]
+    fn what_the_bounds_let_through_fits_a_quarter_of_the_stack() {
+        use crate::grammar_bounds::LEVELS_MAX;
+        let model = Model::new();
+        let rules = |n: usize, open: &str, close: &str| {
+            let each = |i| format!("a{i}: {open}a{}{close}\n", i + 1);
+            format!("start: a0\n{}a{n}: \"x\"\n", (0..n).map(each).collect::<String>())
+        };
+        let refs = |n: usize, begin: &str, end: &str| {
+            let each = |i| format!(r##""a{i}":{begin}{{"$ref":"#/$defs/a{}"}}{end},"##, i + 1);
+            let all: String = (0..n).map(each).collect();
+            format!(r##"{{"$ref":"#/$defs/a0","$defs":{{{all}"a{n}":{{"type":"string"}}}}}}"##)
+        };
+        let deep = LEVELS_MAX / 25;
+        for (kind, grammar) in [
+            ("lark", rules(LEVELS_MAX - 2, "", "")),
+            ("lark", rules(LEVELS_MAX - 2, "", "").to_uppercase().replace("START", "start")),
+            ("lark", rules(deep, &"(".repeat(24), &")".repeat(24))),
+            ("lark", rules(deep, &"[".repeat(24), &"]".repeat(24))),
+            ("json_schema", refs(LEVELS_MAX / 2 - 4, "", "")),
+            ("json_schema", refs(LEVELS_MAX / 22 - 4, &r#"{"items":"#.repeat(20), &"}".repeat(20))),
+            ("json_schema", refs(LEVELS_MAX / 5 - 4, r#"{"type":"array","items":{"allOf":["#, "]}}")),
+        ] {
+            let on_it = std::thread::Builder::new().stack_size(QUARTER);
+            std::thread::scope(|scope| {
+                let model = Sendable(&model);
+                let grammar = &grammar;
+                let run = move || {
+                    let Sendable(model) = { model };
+                    let m = model.matcher(kind, grammar).unwrap_or(null_mut());
+                    // Whether it can be made one does not matter here.
+                    Sendable(m)
+                };
+                let made = on_it.spawn_scoped(scope, run).unwrap().join().unwrap();
+                // Masks are computed by threads with usual stacks: a quarter of those, too.
+                let on_usual = std::thread::Builder::new().stack_size(2 << 20);
+                let run = move || {
+                    let Sendable(m) = { made };
+                    let mut mask = [0u32; VOCAB / 32];
+                    if !m.is_null() {
+                        unsafe { hk_matcher_mask(m, mask.as_mut_ptr(), mask.len()) };
+                        unsafe { hk_matcher_free(m) };
+                    }
+                };
+                on_usual.spawn_scoped(scope, run).unwrap().join().unwrap();
+            });
+        }
+    }
+
+    struct Sendable<T>(T);
+    unsafe impl<T> Send for Sendable<T> {}
+
+    #[test]
+    fn bytes_are_those_that_a_matcher_holds() {
+        let model = Model::new();
+        let bytes = |m: *mut HkMatcher| unsafe { hk_matcher_bytes(m) };
+        let small = model.matcher("regex", "a|b").unwrap();
+        let large = model.matcher("json_schema", r#"{"type":"integer","multipleOf":9973}"#).unwrap();
+        assert!(bytes(small) > 1000 && bytes(large) > 1_000_000, "{} {}", bytes(small), bytes(large));
+        let mut copy = null_mut();
+        unsafe {
+            assert_eq!(hk_matcher_copy(large, &mut copy), 0);
+            assert!(bytes(copy) > 500_000, "{}", bytes(copy));
+            let before = bytes(copy);
+            let mut mask = [0u32; VOCAB / 32];
+            for _ in 0..1000 {
+                assert_eq!(hk_matcher_mask(copy, mask.as_mut_ptr(), mask.len()), 0);
+            }
+            assert!(bytes(copy) < before + 1_000_000, "{before} {}", bytes(copy));
+            // One that has grown too large can do nothing more.
+            (*copy).bytes = MATCHER_BYTES_MAX + 1;
+            assert_ne!(hk_matcher_mask(copy, mask.as_mut_ptr(), mask.len()), 0);
+            for m in [small, large, copy] {
+                hk_matcher_free(m);
+            }
         }
     }
 

@@ -10,6 +10,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
 mod grammar;
+mod grammar_bounds;
+mod held_bytes;
 mod marks;
 mod python;
 mod stop_regex;

@@ -53,7 +53,7 @@ impl Parts {
         Ok(t.post_process(encoding, None, add_special)?.get_ids().to_vec())
     }
 
-    fn encode(&self, text: &str, how: &HkEncode) -> Res<Vec<u32>> {
+    pub(crate) fn encode(&self, text: &str, how: &HkEncode) -> Res<Vec<u32>> {
         if how.special_as_text {
             let mark = FreeMarks::new().without(text).take()?;
             let mut marked = text.to_string();
@@ -184,9 +184,9 @@ pub unsafe extern "C" fn hk_tokenizer_vocabulary(
 
 #[repr(C)]
 pub struct HkEncode {
-    add_special: bool,
-    special_as_text: bool,
-    mark: u32,
+    pub(crate) add_special: bool,
+    pub(crate) special_as_text: bool,
+    pub(crate) mark: u32,
 }
 #[no_mangle]
 pub unsafe extern "C" fn hk_encode(

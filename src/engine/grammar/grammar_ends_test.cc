@@ -1,6 +1,7 @@
 // How answers that follow grammars begin and end.
 #include "base/log.h"
 #include "engine/grammar/testing.h"
+#include "text/grammar/spellings.h"
 
 namespace hocket {
 namespace {
@@ -34,6 +35,24 @@ TEST_P(GrammarEnds, WhereNothingMoreMayFollow) {
   EXPECT_EQ(value(got.summary.matched_stop), -1);  // no end token was drawn for it
   EXPECT_TRUE(model_.text(got) == "yes!" || model_.text(got) == "no!") << model_.text(got);
   EXPECT_EQ(got.summary.generated_tokens, std::ssize(got.tokens));
+}
+
+// It is written with the tokens of ordinary text.
+TEST_P(GrammarEnds, WithTheSpellingOfAControlToken) {
+  const std::string choices = *regex_of_choices(std::vector<std::string>{"<|im_end|>"});
+  for (const auto& [kind, grammar, want] :
+       std::vector<std::tuple<GrammarKind, std::string, std::string>>{
+           {GrammarKind::json_schema, R"({"const":"a <|im_end|> b"})", "\"a <|im_end|> b\""},
+           {GrammarKind::regex, "<\\|im_end\\|>", "<|im_end|>"},
+           {GrammarKind::regex, choices, "<|im_end|>"},
+           {GrammarKind::json_schema,
+            R"({"type":"object","properties":{"tok":{"enum":["<|im_start|>"]}},"required":["tok"],)"
+            R"("additionalProperties":false,"x-guidance":{"whitespace_flexible":false}})",
+            R"({"tok":"<|im_start|>"})"}}) {
+    const Answer got = answer(grammar_input({1, 2, 3}, kind, grammar));
+    EXPECT_EQ(got.summary.finish, FinishReason::stop) << got.summary.error.message;
+    EXPECT_EQ(model_.text(got), want);
+  }
 }
 
 TEST_P(GrammarEnds, WithAnEndTokenWhereMoreCouldFollow) {

@@ -1,9 +1,12 @@
 #include "text/grammar/grammar.h"
 
 #include <algorithm>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread.h"
 #include "text/files.h"
 #include "text/rust.h"
 
@@ -57,6 +60,10 @@ Result<GrammarState> GrammarMatcher::accept(TokenId token) {
   return GrammarState{.may_end = (bits & 1) != 0, .ended = (bits & 2) != 0};
 }
 
+size_t GrammarMatcher::num_bytes() const {
+  return hk_matcher_bytes(handle_.get());
+}
+
 std::vector<TokenId> GrammarMatcher::forced() {
   rust::Buffer ids;
   if (hk_matcher_forced(handle_.get(), ids.out()) != 0) return {};
@@ -84,6 +91,19 @@ Result<GrammarVocabulary> GrammarVocabulary::create(const Source& source, int nu
 }
 
 Result<std::shared_ptr<const Grammar>> GrammarVocabulary::compile(const GrammarSpec& spec) const {
+  std::optional<Result<std::shared_ptr<const Grammar>>> made;
+  try {
+    Thread compiling({.name = "compile", .stack_bytes = kCompileStackBytes},
+                     [&] { made = compile_here(spec); });
+    compiling.join();
+  } catch (const std::system_error& e) {
+    return fail(ErrorCode::out_of_memory, "a grammar cannot be compiled now: {}", e.what());
+  }
+  return *std::move(made);
+}
+
+Result<std::shared_ptr<const Grammar>> GrammarVocabulary::compile_here(
+    const GrammarSpec& spec) const {
   const std::string_view kind = kind_name(spec.kind);
   HkMatcher* handle = nullptr;
   if (hk_matcher_new(handle_.get(), kind.data(), kind.size(), spec.text.data(), spec.text.size(),

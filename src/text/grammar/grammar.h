@@ -24,6 +24,10 @@ struct HkMatcher;
 
 namespace hocket {
 
+// Of a compilation: four times what is needed for all that rust/src/grammar_bounds.rs lets through.
+// Address space until it is used.
+inline constexpr size_t kCompileStackBytes = 256 << 20;
+
 // Where an answer stands after a token.
 struct GrammarState {
   bool may_end = false;  // the text is whole
@@ -40,6 +44,8 @@ class GrammarMatcher {
   Result<GrammarState> accept(TokenId token);
   // Tokens that must follow; empty where there is a choice.
   std::vector<TokenId> forced();
+  // Memory that it holds, which grows with what it is asked. At 64 MiB everything else fails.
+  size_t num_bytes() const;
 
  private:
   friend class Grammar;
@@ -54,6 +60,8 @@ class GrammarMatcher {
 class Grammar {
  public:
   GrammarMatcher begin() const;
+  // What it holds, and about what each begin() does.
+  size_t num_bytes() const { return fresh_.num_bytes(); }
 
  private:
   friend class GrammarVocabulary;
@@ -76,7 +84,10 @@ class GrammarVocabulary {
   static Result<GrammarVocabulary> create(const Source& source, int num_logits,
                                           std::span<const TokenId> end_ids);
 
-  // Errors: invalid_request with the first line of what is wrong, naming spec.field.
+  // On a thread of its own, with a stack of kCompileStackBytes. How long it takes, and how much
+  // memory meanwhile, nothing bounds (engine/grammar/grammar_trials.h).
+  // Errors: invalid_request with the first line of what is wrong, naming spec.field; out_of_memory
+  // where there is no such thread.
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec) const;
   // Words of a mask.
   size_t mask_words() const { return mask_words_; }
@@ -87,6 +98,7 @@ class GrammarVocabulary {
   };
   GrammarVocabulary(HkGrammar* handle, size_t mask_words)
       : handle_(handle), mask_words_(mask_words) {}
+  Result<std::shared_ptr<const Grammar>> compile_here(const GrammarSpec& spec) const;
   std::unique_ptr<HkGrammar, Free> handle_;
   size_t mask_words_ = 0;
 };

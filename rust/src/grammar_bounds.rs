@@ -1,0 +1,204 @@
+//! What a grammar may hold, looked at before it is compiled: llguidance follows rules, references and
+//! brackets by recursion, and builds automata as large as the numbers in a schema.
+use crate::Res;
+use serde_json::{Deserializer, Value};
+
+/// Rules with the brackets in them, which may all be in one another; of schemas, the depth of all
+/// that references lead to. The stack of a compilation (src/text/grammar/grammar.h) holds four times
+/// as much as this needs.
+pub const LEVELS_MAX: usize = 16_384;
+/// Brackets in one another, in one rule.
+pub const NESTING_MAX: usize = 64;
+/// Digits of `multipleOf` as a number: an automaton has as many states.
+pub const MULTIPLE_MAX: u64 = 100_000;
+
+pub fn check_lark(text: &str) -> Res<()> {
+    let Nesting { levels, deepest } = nesting(text.as_bytes());
+    if deepest > NESTING_MAX {
+        let why = format!("brackets are {deepest} levels deep, at most {NESTING_MAX} are taken");
+        return Err(why.into());
+    }
+    if levels > LEVELS_MAX {
+        return Err(format!(
+            "its rules and the brackets in them are {levels} levels, at most {LEVELS_MAX} are taken"
+        )
+        .into());
+    }
+    // A piece that is no JSON is no schema either; llguidance says what is wrong with it.
+    for (at, word) in text.match_indices("%json") {
+        let mut json = Deserializer::from_str(&text[at + word.len()..]).into_iter::<Value>();
+        if let Some(Ok(schema)) = json.next() {
+            check_schema(&schema)?;
+        }
+    }
+    Ok(())
+}
+
+struct Nesting {
+    levels: usize,
+    deepest: usize,
+}
+
+/// A definition is a colon behind a name or its attributes; what strings, regexes, comments and
+/// special tokens hold does not count.
+fn nesting(text: &[u8]) -> Nesting {
+    let (mut levels, mut deepest, mut deepest_here, mut depth) = (0, 0, 0, 0_usize);
+    let (mut last, mut at) = (b' ', 0);
+    while at < text.len() {
+        let c = text[at];
+        let ends_a_name = last.is_ascii_alphanumeric() || matches!(last, b'_' | b'-' | b']' | b'}');
+        match c {
+            b'"' | b'<' | b'#' => at = end_of(text, at),
+            b'/' => at = end_of(text, at),
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b':' if ends_a_name => {
+                levels += 1 + deepest_here;
+                deepest_here = 0;
+            }
+            _ => {}
+        }
+        deepest_here = deepest_here.max(depth);
+        deepest = deepest.max(depth);
+        if c != b' ' && c != b'\t' {
+            last = c;
+        }
+        at += 1;
+    }
+    Nesting { levels: levels + deepest_here, deepest }
+}
+
+/// The last byte of what begins at `at`; `at` where nothing ends it.
+fn end_of(text: &[u8], at: usize) -> usize {
+    let comment = text[at] == b'#' || text[at..].starts_with(b"//");
+    let (mut i, end) = match text[at] {
+        _ if comment => (at + 1, b'\n'),
+        b'<' => (at + 1, b'>'),
+        quote => (at + 1, quote),
+    };
+    while i < text.len() {
+        match text[i] {
+            c if c == end => return i,
+            b'\\' if !comment => i += 1,
+            b'\n' if end == b'"' => return at,
+            c if end == b'>' && (c == b'<' || c.is_ascii_whitespace()) => return at,
+            _ => {}
+        }
+        i += 1;
+    }
+    if comment {
+        text.len() - 1
+    } else {
+        at
+    }
+}
+
+/// Pre: no deeper than serde_json reads.
+pub fn check_schema(schema: &Value) -> Res<()> {
+    let (mut refs, mut num_ids, mut todo) = (vec![], 0, vec![schema]);
+    while let Some(value) = todo.pop() {
+        match value {
+            Value::Array(items) => todo.extend(items),
+            Value::Object(fields) => {
+                if let Some(Value::String(to)) = fields.get("$ref") {
+                    refs.push(to.as_str());
+                }
+                num_ids += (fields.contains_key("$id") || fields.contains_key("id")) as usize;
+                if let Some(Value::Number(n)) = fields.get("multipleOf") {
+                    check_multiple(n)?;
+                }
+                todo.extend(fields.values());
+            }
+            _ => {}
+        }
+    }
+    // The same words mean another place below another $id.
+    if num_ids <= 1 {
+        refs.sort_unstable();
+        refs.dedup();
+    }
+    let root = depth(schema);
+    // What is no pointer may name anything.
+    let depth_of = |to: &&str| to.strip_prefix('#').and_then(|p| schema.pointer(p)).map_or(root, depth);
+    let levels = root + refs.iter().map(depth_of).sum::<usize>();
+    if levels > LEVELS_MAX {
+        let n = refs.len();
+        return Err(format!(
+            "its {n} $refs lead to {levels} levels of schemas, at most {LEVELS_MAX} are taken"
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn depth(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+fn check_multiple(n: &serde_json::Number) -> Res<()> {
+    let written = n.as_f64().map_or(String::new(), |f| f.abs().to_string());
+    let digits: String = written.chars().filter(char::is_ascii_digit).collect();
+    match digits.parse::<u64>() {
+        Ok(value) if value <= MULTIPLE_MAX => Ok(()),
+        _ => Err(format!(
+            "multipleOf {n} needs an automaton too large: its digits may be at most {MULTIPLE_MAX}; \
+             leave it out and check the number yourself"
+        )
+        .into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rules_and_their_brackets_are_counted() {
+        let count = |text: &str| nesting(text.as_bytes());
+        assert_eq!(count("start: a\na[lazy] : /(?:x)/\nA.1:\"a: ((\\\"\" -> b c{p}: d\n").levels, 6);
+        assert_eq!(count("a: b // x: (\nb: <[5]> <((>\n# c: ((\n").levels, 2);
+        assert_eq!(count("a: ((b) [c]\nb: c %if not(not(not(x)))\n").deepest, 4);
+        let chain = |n: usize| (0..n).map(|i| format!("a{i}: a{}\n", i + 1)).collect::<String>();
+        assert!(check_lark(&chain(LEVELS_MAX)).is_ok());
+        let why = check_lark(&chain(LEVELS_MAX + 1)).unwrap_err().to_string();
+        assert!(why.contains("16385 levels, at most 16384"), "{why}");
+        let why = check_lark(&format!("start: {}", "(".repeat(65))).unwrap_err().to_string();
+        assert!(why.contains("65 levels deep, at most 64"), "{why}");
+    }
+
+    #[test]
+    fn references_are_followed_once_each() {
+        let chain = |n: usize| {
+            let mut defs = serde_json::Map::new();
+            for i in 0..n {
+                defs.insert(format!("a{i}"), json!({"$ref": format!("#/$defs/a{}", i + 1)}));
+            }
+            defs.insert(format!("a{n}"), json!({"type": "string"}));
+            json!({"$ref": "#/$defs/a0", "$defs": defs})
+        };
+        assert!(check_schema(&chain(8_000)).is_ok());
+        let why = check_schema(&chain(20_000)).unwrap_err().to_string();
+        assert!(why.contains("20001 $refs"), "{why}");
+        assert!(check_lark(&format!("start: %json {}\n", chain(20_000))).is_err());
+        // What they repeat costs nothing.
+        let same = json!({"$defs": {"a": {"type": "string"}},
+                          "anyOf": vec![json!({"$ref": "#/$defs/a"}); 50_000]});
+        assert!(check_schema(&same).is_ok());
+    }
+
+    #[test]
+    fn multiples_are_small() {
+        for good in [json!(7), json!(0.01), json!(100000), json!(-2.5), json!(1.0)] {
+            assert!(check_schema(&json!({"multipleOf": good})).is_ok(), "{good}");
+        }
+        for bad in [json!(999983), json!(4294967295u64), json!(123.4567)] {
+            let why = check_schema(&json!({"items": {"multipleOf": bad}})).unwrap_err().to_string();
+            assert!(why.contains("at most 100000"), "{why}");
+        }
+    }
+}

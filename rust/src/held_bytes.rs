@@ -1,0 +1,43 @@
+//! How many bytes a thread has allocated in this library and not freed, so that what a grammar holds
+//! can be told as the difference of two moments.
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+}
+
+/// Less than nothing where it freed what others allocated.
+pub fn held_bytes() -> isize {
+    HELD.get()
+}
+
+struct Counted;
+
+#[global_allocator]
+static COUNTED: Counted = Counted;
+
+fn count(bytes: isize) {
+    // A thread that ends may have lost it already.
+    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
+}
+
+// SAFETY: all memory is the system's, asked for and given back as it is asked of this.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        System.alloc(layout)
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        System.alloc_zeroed(layout)
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        System.dealloc(memory, layout)
+    }
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        System.realloc(memory, layout, size)
+    }
+}
