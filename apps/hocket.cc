@@ -11,6 +11,7 @@
 
 #include "apps/commands.h"
 #include "base/nearest.h"
+#include "engine/grammar/grammar_trials.h"
 
 namespace hocket {
 namespace {
@@ -46,6 +47,7 @@ int dispatch(const Arguments& arguments) {
     return arguments.empty() ? 2 : 0;
   }
   if (arguments[0] == "--version") return version({});
+  if (arguments[0] == kGrammarTrialsCommand) return serve_grammar_trials();
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) {
     if (command.name == arguments[0])

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "compute/weights/progress_bar.h"
+#include "engine/grammar/grammar_trials.h"
 
 namespace hocket {
 namespace {
@@ -55,6 +56,7 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
   if (model.tokenizer) {
     options.tokenizer_eos = model.tokenizer->eos_id();
     options.grammars = {.tokenizer = model.tokenizer->handle(), .folder = folder};
+    options.grammar_trials = {"/proc/self/exe", std::string(kGrammarTrialsCommand)};
   }
   std::optional<ProgressBar> bar;
   const bool shows = cluster == nullptr || cluster->shows_own_loading();

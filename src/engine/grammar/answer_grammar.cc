@@ -9,7 +9,18 @@ namespace hocket {
 
 AnswerGrammar::AnswerGrammar(GrammarMatcher matcher, size_t mask_words,
                              std::shared_ptr<GrammarCounts> counts)
-    : matcher_(std::move(matcher)), mask_(mask_words), counts_(std::move(counts)) {}
+    : matcher_(std::move(matcher)), mask_(mask_words), counts_(std::move(counts)) {
+  count_bytes();
+}
+
+AnswerGrammar::~AnswerGrammar() {
+  counts_->answer_bytes -= num_bytes_;
+}
+
+void AnswerGrammar::count_bytes() {
+  const auto now = static_cast<int64_t>(matcher_.num_bytes());
+  counts_->answer_bytes += now - std::exchange(num_bytes_, now);
+}
 
 bool AnswerGrammar::take() {
   State stale = State::stale;
@@ -22,6 +33,9 @@ void AnswerGrammar::compute() {
     allow_only(*only);
   else if (!broken_)
     broken_ = !matcher_.mask(mask_);
+  count_bytes();
+  if (num_bytes_ > kSmallAnswerGrammarBytes && counts_->answer_bytes > kAnswerGrammarsBytesMax)
+    broken_ = true;
   counts_->mask_ns += (RealClock().now() - begin).count();
   state_.store(State::ready, std::memory_order_release);
   state_.notify_all();

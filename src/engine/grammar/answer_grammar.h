@@ -24,9 +24,15 @@
 
 namespace hocket {
 
+// What matchers of all answers may hold together. Beyond it no new one is made, and of those there
+// are, the large ones are ended where they grow.
+inline constexpr int64_t kAnswerGrammarsBytesMax = int64_t{1} << 30;
+inline constexpr int64_t kSmallAnswerGrammarBytes = 8 << 20;
+
 class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  public:
   AnswerGrammar(GrammarMatcher matcher, size_t mask_words, std::shared_ptr<GrammarCounts> counts);
+  ~AnswerGrammar();
 
   // Which tokens may come next (mask_allows); empty when the grammar cannot be followed any
   // further. Valid until accept().   Thread: that which samples the row.
@@ -43,6 +49,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   enum class State : int { stale, under_way, ready };
   bool take();
   void compute();
+  void count_bytes();
   void allow_only(TokenId token);
   GrammarVerdict follow(TokenId token);
   std::optional<TokenId> only_next();
@@ -56,6 +63,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   bool ended_ = false, broken_ = false;  // nothing may follow; the matcher gave up
   std::atomic<State> state_{State::stale};
   const std::shared_ptr<GrammarCounts> counts_;
+  int64_t num_bytes_ = 0;  // of the matcher, when they were counted
 };
 
 }  // namespace hocket

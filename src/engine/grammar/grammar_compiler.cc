@@ -11,8 +11,27 @@ TimePoint now() {
   return RealClock().now();
 }
 
-std::string key_of(const GrammarSpec& spec) {
-  return fmt::format("{}:{}", static_cast<int>(spec.kind), spec.text);
+std::string_view too_much(TrialVerdict verdict) {
+  switch (verdict) {
+    case TrialVerdict::fits:
+      break;
+    case TrialVerdict::too_slow:
+      return "takes too long to compile";
+    case TrialVerdict::too_large:
+      return "needs too much memory to compile";
+    case TrialVerdict::crashed:
+      return "cannot be compiled";
+  }
+  std::unreachable();
+}
+
+std::unexpected<Error> refused(const GrammarSpec& spec, TrialVerdict verdict, TrialLimits limits) {
+  return fail(error(ErrorCode::invalid_request,
+                    "{}{}this {}: it is given {:.1f} s of computing and {} MiB", spec.field,
+                    spec.field.empty() ? "" : ": ", too_much(verdict), to_seconds(limits.time),
+                    limits.bytes >> 20)
+                  .with_fix("fewer alternatives, optional properties and repetitions")
+                  .with_param(spec.field));
 }
 
 }  // namespace
@@ -28,15 +47,28 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarTicket::answer() const {
 }
 
 GrammarCompiler::GrammarCompiler(Options options)
-    : options_(std::move(options)), thread_({.name = "grammar"}, [this] { run(); }) {}
+    : options_(std::move(options)), cache_(options_.max_cached, options_.max_cached_bytes) {
+  if (!options_.trials.empty())
+    trials_ = std::make_unique<GrammarTrials>(
+        GrammarTrials::Options{.command = options_.trials,
+                               .folder = options_.source.folder,
+                               .num_logits = options_.num_logits,
+                               .end_ids = options_.end_ids});
+  auto& [quick, slow] = lanes_;
+  quick.limits = options_.quick, quick.max_waiting = options_.max_waiting;
+  slow.limits = options_.slow, slow.max_waiting = options_.max_slow, slow.index = 1;
+  quick.thread = Thread({.name = "grammar"}, [this] { run(lanes_[0]); });
+  slow.thread = Thread({.name = "grammar-slow"}, [this] { run(lanes_[1]); });
+}
 
 GrammarCompiler::~GrammarCompiler() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  arrived_.notify_one();
-  thread_.join();
+  if (trials_) trials_->stop();
+  for (Lane& lane : lanes_) lane.arrived.notify_one();
+  for (Lane& lane : lanes_) lane.thread.join();
 }
 
 std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const GrammarSpec> spec,
@@ -46,28 +78,27 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
   ticket->done_ = std::move(done);
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
-  {
-    const std::lock_guard lock(mutex_);
-    if (waiting_.size() >= options_.max_waiting)
-      std::erase_if(waiting_, [](const auto& one) { return one.expired(); });
-    if (waiting_.size() < options_.max_waiting) {
-      waiting_.push_back(ticket);
-      arrived_.notify_one();
-      return ticket;
-    }
-  }
-  settle(*ticket, fail(error(ErrorCode::queue_full, "{} grammars wait to be compiled already",
-                             options_.max_waiting)
-                           .with_fix("ask again later")));
+  if (!enter(lanes_[0], ticket))
+    settle(*ticket, fail(error(ErrorCode::queue_full, "{} grammars wait to be compiled already",
+                               options_.max_waiting)
+                             .with_fix("ask again later")));
   return ticket;
 }
 
-void GrammarCompiler::run() {
-  make_vocabulary();
-  while (const std::shared_ptr<GrammarTicket> ticket = next()) {
-    settle(*ticket, serve(*ticket));
-    ticket->done_();
-  }
+// False where too many wait there.
+bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
+  const std::lock_guard lock(mutex_);
+  if (lane.waiting.size() >= lane.max_waiting)
+    std::erase_if(lane.waiting, [](const auto& one) { return one.expired(); });
+  if (lane.waiting.size() >= lane.max_waiting) return false;
+  lane.waiting.push_back(ticket);
+  lane.arrived.notify_one();
+  return true;
+}
+
+void GrammarCompiler::run(Lane& lane) {
+  if (lane.index == 0) make_vocabulary();
+  while (const std::shared_ptr<GrammarTicket> ticket = next(lane)) serve(lane, ticket);
 }
 
 void GrammarCompiler::make_vocabulary() {
@@ -83,51 +114,75 @@ void GrammarCompiler::make_vocabulary() {
 }
 
 // Null at the end.
-std::shared_ptr<GrammarTicket> GrammarCompiler::next() {
+std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
   std::unique_lock lock(mutex_);
   while (true) {
-    arrived_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    lane.arrived.wait(lock, [&] { return stopping_ || !lane.waiting.empty(); });
     if (stopping_) return nullptr;
-    auto ticket = waiting_.front().lock();
-    waiting_.pop_front();
+    auto ticket = lane.waiting.front().lock();
+    lane.waiting.pop_front();
     if (ticket != nullptr) return ticket;
     ++counts_->num_cancelled;
   }
 }
 
-Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::serve(const GrammarTicket& ticket) {
-  if (!*vocabulary_)
-    return fail(Error(vocabulary_->error()).with_fix("another tokenizer, or free text"));
-  HOCKET_TRY(const std::shared_ptr<const Grammar> grammar, find_or_compile(*ticket.spec_));
-  auto answer =
-      std::make_shared<AnswerGrammar>(grammar->begin(), (*vocabulary_)->mask_words(), counts_);
-  answer->compute_ahead();
-  return answer;
+void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
+  Result<std::shared_ptr<AnswerGrammar>> answer;
+  if (!*vocabulary_) {
+    answer = fail(Error(vocabulary_->error()).with_fix("another tokenizer, or free text"));
+  } else if (const auto made = find_or_compile(lane, *ticket->spec_)) {
+    answer = *made ? begin(***made) : fail(Error(made->error()));
+  } else {
+    ++counts_->num_too_slow;
+    if (enter(lanes_[1], ticket)) return;
+    answer = fail(error(ErrorCode::queue_full, "{} large grammars wait to be compiled already",
+                        options_.max_slow)
+                      .with_fix("ask again later, or for a smaller grammar")
+                      .with_param(ticket->spec_->field));
+  }
+  settle(*ticket, std::move(answer));
+  ticket->done_();
 }
 
 // What failed is remembered too: clients try again.
-GrammarCompiler::Made GrammarCompiler::find_or_compile(const GrammarSpec& spec) {
-  std::string key = key_of(spec);
-  if (const auto found = by_key_.find(key); found != by_key_.end()) {
-    cache_.splice(cache_.begin(), cache_, found->second);
-    ++counts_->num_cache_hits;
-    return cache_.front().made;
+std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const GrammarSpec& spec) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const MadeGrammar* found = cache_.find(spec)) {
+      ++counts_->num_cache_hits;
+      return *found;
+    }
   }
   const TimePoint begin = now();
-  Made made = (*vocabulary_)->compile(spec);
+  TrialVerdict verdict = TrialVerdict::fits;
+  if (trials_) {
+    const auto tried = trials_->attempt(lane.index, spec, lane.limits);
+    if (!tried) return fail(Error(tried.error()));
+    verdict = *tried;
+    if (verdict == TrialVerdict::too_slow && lane.index == 0) return std::nullopt;
+  }
+  MadeGrammar made =
+      verdict == TrialVerdict::fits ? (*vocabulary_)->compile(spec)
+                                    : MadeGrammar(refused(spec, verdict, lane.limits));
   counts_->compile_ns += (now() - begin).count();
   ++(made ? counts_->num_compiled : counts_->num_failed);
-  cached_bytes_ += key.size();
-  cache_.push_front({.key = std::move(key), .made = made});
-  by_key_.emplace(cache_.front().key, cache_.begin());
-  while (cache_.size() > 1 &&
-         (cache_.size() > options_.max_cached || cached_bytes_ > options_.max_cached_bytes)) {
-    cached_bytes_ -= cache_.back().key.size();
-    by_key_.erase(cache_.back().key);
-    cache_.pop_back();
-  }
-  counts_->num_cached = static_cast<int>(cache_.size());
+  const std::lock_guard lock(mutex_);
+  cache_.keep(spec, made);
+  counts_->num_cached = cache_.num_entries();
   return made;
+}
+
+Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(const Grammar& grammar) {
+  const int64_t held = counts_->answer_bytes;
+  if (held + static_cast<int64_t>(grammar.num_bytes()) > kAnswerGrammarsBytesMax)
+    return fail(error(ErrorCode::out_of_memory,
+                      "the grammars of answers under way hold {} MiB, at most {} may be",
+                      held >> 20, kAnswerGrammarsBytesMax >> 20)
+                    .with_fix("ask again later, or for a smaller grammar or n"));
+  auto answer =
+      std::make_shared<AnswerGrammar>(grammar.begin(), (*vocabulary_)->mask_words(), counts_);
+  answer->compute_ahead();
+  return answer;
 }
 
 void GrammarCompiler::settle(GrammarTicket& ticket, Result<std::shared_ptr<AnswerGrammar>> answer) {

@@ -1,29 +1,32 @@
-// Makes grammars of what requests ask for, on a thread of its own, and copies them for answers.
+// Makes grammars of what requests ask for, on threads of its own, and copies them for answers.
 //
-//   engine threads: order() -> ticket ...... state() ......> answer
-//   thread grammar:            vocabulary once; compile, or the cache; copy; the first mask
+//   engine threads:     order() -> ticket ............................ state() ......> answer
+//   thread grammar:                vocabulary once; the cache, or try and compile; copy; first mask
+//   thread grammar-slow:           likewise, for what the first has tried for too long
 //
-// A ticket that nobody holds any more is not compiled. What a compilation may cost is bounded
-// (rust/src/grammar.rs), so what waits gets its turn; a ticket that waits for too long fails.
+// What nobody knows yet is tried in a process of its own before it is compiled here
+// (grammar_trials.h), so that no text takes more time or memory than a lane gives it. A ticket that
+// nobody holds any more is not compiled; one that waits for too long fails.
 // One for all ranks of a process.   Thread: any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/thread.h"
 #include "engine/grammar/answer_grammar.h"
+#include "engine/grammar/grammar_cache.h"
 #include "engine/grammar/grammar_stats.h"
+#include "engine/grammar/grammar_trials.h"
 #include "text/grammar/grammar.h"
 
 namespace hocket {
@@ -51,50 +54,58 @@ class GrammarCompiler {
     GrammarVocabulary::Source source;  // its tokenizer outlives the compiler
     int num_logits = 0;
     std::vector<TokenId> end_ids;
+    // What serves trials of grammars, as a command; empty: all are compiled untried.
+    std::vector<std::string> trials;
+    TrialLimits quick{.time = std::chrono::milliseconds(100), .bytes = 256 << 20};
+    TrialLimits slow{.time = std::chrono::seconds(3), .bytes = 512 << 20};
     size_t max_waiting = 4096;
+    size_t max_slow = 4;  // that wait for the second thread
     size_t max_cached = 128;
-    size_t max_cached_bytes = 4 << 20;  // of texts; the newest stays whatever its size
+    size_t max_cached_bytes = 256 << 20;  // the newest stays whatever its size
     Duration patience = std::chrono::seconds(30);
   };
   explicit GrammarCompiler(Options options);
-  // After the compilation under way.
+  // After what is compiled now. Trials end at once; what they let through takes as long as they.
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // `done` is called on the compiler's thread once the ticket is settled, if it is still held then.
+  // `done` is called on one of the compiler's threads once the ticket is settled, if it is still held then.
   std::shared_ptr<GrammarTicket> order(std::shared_ptr<const GrammarSpec> spec,
                                        std::function<void()> done);
   GrammarStats stats() const { return counts_->read(); }
 
  private:
-  using Made = Result<std::shared_ptr<const Grammar>>;
-  struct Cached {
-    std::string key;
-    Made made;
+  // A thread, and who waits for it.
+  struct Lane {
+    int index = 0;
+    TrialLimits limits;
+    size_t max_waiting = 0;
+    std::condition_variable arrived;
+    std::deque<std::weak_ptr<GrammarTicket>> waiting;
+    Thread thread;
   };
 
-  void run();
+  void run(Lane& lane);
   void make_vocabulary();
-  std::shared_ptr<GrammarTicket> next();
-  Result<std::shared_ptr<AnswerGrammar>> serve(const GrammarTicket& ticket);
-  Made find_or_compile(const GrammarSpec& spec);
+  bool enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
+  std::shared_ptr<GrammarTicket> next(Lane& lane);
+  void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
+  // Nothing where it takes longer than this lane has time for.
+  std::optional<MadeGrammar> find_or_compile(Lane& lane, const GrammarSpec& spec);
+  Result<std::shared_ptr<AnswerGrammar>> begin(const Grammar& grammar);
   void settle(GrammarTicket& ticket, Result<std::shared_ptr<AnswerGrammar>> answer);
 
   const Options options_;
   const std::shared_ptr<GrammarCounts> counts_ = std::make_shared<GrammarCounts>();
-
-  std::mutex mutex_;  // of the next three
-  std::condition_variable arrived_;
-  std::deque<std::weak_ptr<GrammarTicket>> waiting_;
-  bool stopping_ = false;
-
-  // The thread's own.
+  std::unique_ptr<GrammarTrials> trials_;
+  // Of the first lane's thread, and then of whom it passes tickets to.
   std::optional<Result<GrammarVocabulary>> vocabulary_;
-  std::list<Cached> cache_;  // the newest use first
-  std::unordered_map<std::string_view, std::list<Cached>::iterator> by_key_;
-  size_t cached_bytes_ = 0;
-  Thread thread_;
+
+  std::mutex mutex_;  // of what waits, and of the next two
+  GrammarCache cache_;
+  bool stopping_ = false;
+  std::array<Lane, GrammarTrials::kLanes> lanes_;
 };
 
 }  // namespace hocket

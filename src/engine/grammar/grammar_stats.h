@@ -9,7 +9,9 @@ namespace hocket {
 // Since the start, of all ranks of this process.
 struct GrammarStats {
   uint64_t num_compiled = 0, num_failed = 0, num_cancelled = 0, num_cache_hits = 0;
+  uint64_t num_too_slow = 0;  // for the first lane
   int num_cached = 0;
+  int64_t answer_bytes = 0;  // that matchers of answers hold
   double vocabulary_seconds = 0;  // to make the trie of tokens; 0: not done yet
   double compile_seconds_total = 0;
   uint64_t num_masks_ahead = 0, num_masks_late = 0;  // computed beside a step, and by its sampling
@@ -18,7 +20,9 @@ struct GrammarStats {
 
 struct GrammarCounts {
   std::atomic<uint64_t> num_compiled{0}, num_failed{0}, num_cancelled{0}, num_cache_hits{0};
+  std::atomic<uint64_t> num_too_slow{0};
   std::atomic<int> num_cached{0};
+  std::atomic<int64_t> answer_bytes{0};
   std::atomic<int64_t> vocabulary_ns{0}, compile_ns{0}, mask_ns{0};
   std::atomic<uint64_t> num_masks_ahead{0}, num_masks_late{0};
 
@@ -27,7 +31,9 @@ struct GrammarCounts {
             .num_failed = num_failed,
             .num_cancelled = num_cancelled,
             .num_cache_hits = num_cache_hits,
+            .num_too_slow = num_too_slow,
             .num_cached = num_cached,
+            .answer_bytes = answer_bytes,
             .vocabulary_seconds = 1e-9 * static_cast<double>(vocabulary_ns),
             .compile_seconds_total = 1e-9 * static_cast<double>(compile_ns),
             .num_masks_ahead = num_masks_ahead,
