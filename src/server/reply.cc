@@ -97,9 +97,13 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
     exchange->respond(200, "application/json", accepted);
     return;
   }
-  exchange->on_close([this, weak = std::weak_ptr(job)] {
-    if (const auto left = weak.lock()) abort_all_of(*left);
-  });
+  try {
+    exchange->on_close([this, weak = std::weak_ptr(job)] {
+      if (const auto left = weak.lock()) abort_all_of(*left);
+    });
+  } catch (...) {  // the thread `reply` answers by now
+    abort_all_of(*job);
+  }
 }
 
 Result<void> ReplyService::submit(const Job& job) {

@@ -103,10 +103,6 @@ void ReplyService::take(Job& job, size_t index, RequestOutput&& output) {
   if (value(output.token) >= 0) add_token(job, index, output);
   if (output.summary) {
     const RequestSummary& s = *output.summary;
-    {
-      std::lock_guard lock(mutex_);
-      table_.erase(output.id);
-    }
     ended_.note(job.answer, index, s);
     const bool cut_off =
         s.finish == FinishReason::abort && s.error.code == ErrorCode::shutting_down;
@@ -189,6 +185,9 @@ void ReplyService::tell(Job& job, size_t index) {
   }
   job.telling.reset();
   if (job.num_ended == job.answer.choices.size()) finish(job, form);
+  if (!choice.ended) return;
+  std::lock_guard lock(mutex_);
+  table_.erase(job.ids[index]);
 }
 
 // A block that finds no memory is the answer's failure, and said; a stream that is cut off is not.

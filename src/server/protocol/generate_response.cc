@@ -110,7 +110,7 @@ class GenerateForm final : public AnswerForm {
     const bool news = num_new > 0 || choice.text.size() > choice.sent.text;
     if (choice.sent.end || (!news && !choice.ended)) return "";
     const size_t bytes = choice.text.size() + choice.ids_said.size() + choice.said.bytes();
-    const bool far_enough = bytes <= (num_new + 1) * kBlockBytesPerToken;
+    const bool far_enough = bytes <= num_new * kBlockBytesPerToken;
     if (choice.sent.opening && !choice.ended && !far_enough) return "";
     escape_news(choice);
     choice.sent.opening = true;

@@ -270,10 +270,15 @@ void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
     const auto exchange = found->second.relay->exchange();
     std::optional<Answer> answer = std::move(found->second.answer);
     lock.unlock();
-    if (answer)
-      parts_.reply->begin(exchange, *std::move(answer));
-    else
-      respond_error(*exchange, error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
+    try {
+      if (answer)
+        parts_.reply->begin(exchange, *std::move(answer));
+      else
+        respond_error(*exchange,
+                      error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
+    } catch (...) {
+      fail_by_exception(*exchange, "a request that came back");
+    }
     lock.lock();
   }
   forwards_.erase(ticket);

@@ -57,7 +57,12 @@ bool Relay::hold(std::string_view piece) {
     give_up(counted.error());
     return false;
   }
-  held_ += piece;
+  try {
+    held_ += piece;
+  } catch (...) {
+    give_up(error_of_exception("the answer of " + from_));
+    return false;
+  }
   return true;
 }
 
