@@ -343,6 +343,27 @@ TEST(Traces, ARequestIsASpanWithItsStagesBelow) {
   EXPECT_THAT(root.dump(), Not(HasSubstr("quince")));
 }
 
+// A thousand requests may wait for the observer's thread.
+TEST(RequestStory, WhatWaitsHoldsNumbersAndNoLists) {
+  Answer answer;
+  answer.prompts = {{TokenId{1}}};
+  Prompt& prompt = answer.request.prompts.emplace_back();
+  prompt.sampling.temperature = 0.5;
+  prompt.sampling.stop = {std::string(1000, 'x')};
+  prompt.sampling.stop_ids = std::vector<TokenId>(1000, TokenId{7});
+  prompt.sampling.allowed_ids = prompt.sampling.stop_ids;
+  ObserverInbox inbox;
+  RequestStory(inbox, {.log = true}, {}).began(answer);
+  const auto note = inbox.notes.pop();
+  ASSERT_TRUE(note.has_value());
+  const PromptRecord& told = note->record.prompts.front();
+  EXPECT_EQ(told.sampling.temperature, 0.5);
+  EXPECT_EQ(told.num_stops, 1001);
+  EXPECT_TRUE(told.sampling.stop.empty());
+  EXPECT_TRUE(told.sampling.stop_ids.empty());
+  EXPECT_TRUE(told.sampling.allowed_ids.empty());
+}
+
 TEST(Traces, WhoDoesNotWantSpansGetsNone) {
   TestCollector collector;
   {

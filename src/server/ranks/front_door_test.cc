@@ -149,6 +149,22 @@ TEST_F(FrontDoorTest, StreamsAreRelayedByteByByte) {
   EXPECT_NE(answer.head.find("Cache-Control: no-cache"), std::string::npos);
 }
 
+TEST_F(FrontDoorTest, ALargeEventIsPassedOn) {
+  std::string said;
+  append_sse(said, std::string(3 << 20, 'x'));
+  append_sse(said, kSseDone);
+  TestClient client = ask(stream_);
+  const Asked asked = take();
+  ASSERT_NE(asked.exchange, nullptr);
+  ASSERT_TRUE(asked.exchange->start_stream("text/event-stream"));
+  ASSERT_TRUE(asked.exchange->write(said));
+  ASSERT_TRUE(asked.exchange->finish());
+  const TestAnswer answer = client.receive();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_TRUE(answer.body == said) << answer.body.size() << " bytes of " << said.size();
+  EXPECT_TRUE(eventually([&] { return metric("request_memory_bytes") == 0; }));
+}
+
 TEST_F(FrontDoorTest, EventsArriveWhenTheyAreSaid) {
   TestClient client = ask(stream_);
   const Asked asked = take();

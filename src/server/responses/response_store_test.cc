@@ -41,6 +41,15 @@ TEST(ResponseStore, SharedTurnsCountOnceAndAsLongAsTheyLive) {
   EXPECT_GT(store.counts().bytes, 10000u);  // a request under way holds it
 }
 
+// As the list of turns that each answer of a conversation has.
+TEST(ResponseStore, WhatIsKeptBesideATextCounts) {
+  ResponseStore store({.bytes_max = 5000, .count_max = 100});
+  auto text = store.keep("x", 3000);
+  EXPECT_GT(store.counts().bytes, 3000u);
+  text.reset();
+  EXPECT_EQ(store.counts().bytes, 0u);
+}
+
 TEST(ResponseStore, NothingOutgrowsTheLimit) {
   ResponseStore store({.bytes_max = 5000, .count_max = 2});
   store.put("big", record(store, 6000));

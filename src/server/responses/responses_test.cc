@@ -135,6 +135,24 @@ TEST(Responses, Stream) {
   EXPECT_EQ(server.get("/v1/responses/" + whole["id"].get<std::string>()), whole);
 }
 
+// It stands in three events, each larger than what may wait for a slow client.
+TEST(Responses, AStreamRepeatsWhatWasAskedForHoweverLong) {
+  TestServer server;
+  say(server, "42");
+  const std::string value(1'200'000, 'A');
+  const Events events =
+      server.stream("/v1/responses", {{"input", "Hi"}, {"metadata", {{"x", value}}}});
+  ASSERT_EQ(events.status, 200);
+  int num_repeated = 0;
+  for (const Json& event : events.blocks) {
+    if (!event.contains("response")) continue;
+    ++num_repeated;
+    EXPECT_TRUE(event["response"]["metadata"]["x"] == value);
+  }
+  EXPECT_EQ(num_repeated, 3);
+  EXPECT_EQ(events.blocks.back()["type"], "response.completed");
+}
+
 TEST(Responses, HowAnswersEnd) {
   TestServer server;
   say(server, kSaying);
