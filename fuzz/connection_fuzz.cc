@@ -137,7 +137,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (++turn % 64 != 0) return 0;
   Socket next;
   if (!next.connected()) return 0;
-  next.send("GET /next HTTP/1.1\r\n\r\n");
+  next.send("GET /next HTTP/1.1\r\nHost: h\r\n\r\n");
   std::string answer;
   HOCKET_CHECK(next.receive(answer, 5000));
   HOCKET_CHECK(answer.starts_with("HTTP/1.1 200 "));

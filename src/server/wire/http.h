@@ -108,7 +108,7 @@ struct HttpOptions {
   std::string thread_name = "http";  // http0, http1, ...
   // Asked of each head before its body is read, on an http thread. Null: everybody is let in.
   std::function<HttpAdmission(const HttpRequest&)> admit;
-  // Opened for each request that was let in, which then counts its body and its answer. Null: nobody
+  // One is opened for each request that was let in, for its body and its answer. Null: nobody
   // counts.
   std::shared_ptr<RequestAccounts> accounts;
   TlsFiles tls;

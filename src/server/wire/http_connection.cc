@@ -3,7 +3,6 @@
 // g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
-// Beast is included here and in http_client.cc only: it costs a gigabyte of compiler.
 #include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -12,15 +11,12 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <optional>
 
 #include "base/log.h"
 #include "server/error_map.h"
 #include "server/wire/http_exchange.h"
+#include "server/wire/http_reader.h"
 #include "server/wire/http_wire.h"
 #include "server/wire/request_target.h"
 
@@ -28,34 +24,15 @@ namespace hocket {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
-using Parser = http::request_parser<http::string_body>;
 
-constexpr size_t kMaxReadAhead = 64 << 10;  // pipelined bytes kept while an answer is on its way
-constexpr size_t kWritePiece = 64 << 10;    // what must leave within write_timeout
+constexpr size_t kWritePiece = 64 << 10;  // what must leave within write_timeout
 constexpr auto kLinger = std::chrono::seconds(1);
 
 auto into(Code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
 }
-
-HttpRequest to_request(const Parser& parser, const HttpWire& wire) {
-  HttpRequest request;
-  const auto& head = parser.get();
-  request.method = head.method() == http::verb::head ? "GET" : std::string(head.method_string());
-  for (const auto& field : head) request.headers.emplace_back(field.name_string(), field.value());
-  request.client = wire.peer();
-  return request;
-}
-
-// An answer given here, before any handler.
-struct Refusal {
-  int status;
-  Error error;
-  ErrorForm form = ErrorForm::openai;
-};
 
 // The lines of a head that `headers` are, and of `others` those that it does not name.
 std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {}) {
@@ -67,10 +44,6 @@ std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {
   return lines;
 }
 
-Refusal refusal(Error e) {
-  return {http_status(e.code), std::move(e)};
-}
-
 }  // namespace
 
 // One socket, from accept to close. Everything runs on its lane's thread.
@@ -80,6 +53,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
       : core_(std::move(core)),
         lane_(lane),
         wire_(std::make_shared<HttpWire>(std::move(socket), core_->tls_now())),
+        reader_(wire_, core_->options),
         wake_(lane.context) {
     lane_.connections.insert(this);
   }
@@ -101,14 +75,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   asio::awaitable<bool> serve_one();
-  asio::awaitable<bool> wait_for_bytes();
-  asio::awaitable<std::optional<Refusal>> read_head(Parser& parser, HttpRequest& request);
-  asio::awaitable<std::optional<Refusal>> read_body(Parser& parser, HeldBytes& held);
+  asio::awaitable<std::optional<Refusal>> read(HttpRequest& request, HttpFraming& framing);
+  std::optional<Refusal> admit(HttpRequest& request);
   asio::awaitable<bool> answer(HttpRequest&& request, HttpFraming framing);
   asio::awaitable<bool> send_all(HttpExchange::State& exchange);
   asio::awaitable<bool> send(std::string_view bytes, HttpExchange::State* exchange);
   asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing);
-  std::optional<Refusal> reading_failed(Code code, std::string_view what) const;
   void watch();
   void look();
   asio::awaitable<void> end_watch();
@@ -116,7 +88,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::shared_ptr<HttpCore> core_;
   HttpCore::Lane& lane_;
   const std::shared_ptr<HttpWire> wire_;
-  boost::beast::flat_buffer buffer_;
+  HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
   std::string batch_;        // on its way to the socket
   HttpAdmission admission_;  // of the request being read
@@ -128,16 +100,17 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
 // Reads while the answer is being made: a close shows at once, pipelined bytes are kept.
 void HttpConnection::watch() {
-  if (watching_ || gone_ || buffer_.size() >= kMaxReadAhead) return;
+  if (watching_ || gone_) return;
+  const asio::mutable_buffer room = reader_.room();
+  if (room.size() == 0) return;
+  wire_->async_read_some(room, [self = shared_from_this()](Code code, size_t num_bytes) {
+    self->watching_ = false;
+    self->reader_.add(num_bytes);
+    if (code && code != asio::error::operation_aborted) self->gone_ = true;
+    self->wake_.cancel();
+    if (!code && self->exchange_ != nullptr) self->watch();
+  });
   watching_ = true;
-  wire_->async_read_some(buffer_.prepare(4096),
-                         [self = shared_from_this()](Code code, size_t num_bytes) {
-                           self->watching_ = false;
-                           self->buffer_.commit(num_bytes);
-                           if (code && code != asio::error::operation_aborted) self->gone_ = true;
-                           if (!code && self->exchange_ != nullptr) self->watch();
-                           self->wake_.cancel();
-                         });
 }
 
 asio::awaitable<void> HttpConnection::end_watch() {
@@ -170,120 +143,52 @@ asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framin
   co_await send(bytes, nullptr);
 }
 
-std::optional<Refusal> HttpConnection::reading_failed(Code code, std::string_view what) const {
-  const HttpOptions& o = core_->options;
-  if (wire_->timed_out()) {
-    return refusal(error(ErrorCode::request_timeout, "the request's {} took more than {} s", what,
-                         to_seconds(what == "head" ? o.header_timeout : o.body_timeout)));
+std::optional<Refusal> HttpConnection::admit(HttpRequest& request) {
+  const HttpOptions& options = core_->options;
+  if (options.admit) {
+    admission_ = options.admit(request);
+    request.principal = admission_.principal;
+    request.meter = admission_.meter;
+    if (admission_.refusal) return refusal(*std::exchange(admission_.refusal, std::nullopt));
   }
-  if (code == http::error::body_limit) {
-    return refusal(
-        error(ErrorCode::payload_too_large, "the body is larger than {} bytes", o.max_body_bytes));
-  }
-  if (code == http::error::header_limit || code == http::error::buffer_overflow) {
-    return Refusal{431, error(ErrorCode::payload_too_large, "the head is larger than {} bytes",
-                              o.max_header_bytes)};
-  }
-  if (code == http::error::end_of_stream || code == http::error::partial_message ||
-      code.category() != http::make_error_code(http::error::bad_method).category())
-    return std::nullopt;
-  return refusal(error(ErrorCode::invalid_request, "this is not HTTP/1.1: {} in the {}",
-                       code.message(), what));
+  if (options.accounts) request.memory = options.accounts->open(request.principal);
+  request.held_body = std::make_shared<HeldBytes>(request.memory);
+  return std::nullopt;
 }
 
-// False when the connection ends here.
-asio::awaitable<bool> HttpConnection::wait_for_bytes() {
-  if (buffer_.size() > 0) co_return true;
-  Code code;
-  idle_ = true;
-  wire_->arm(core_->draining ? Duration(kLinger) : core_->options.idle_timeout);
-  buffer_.commit(co_await wire_->async_read_some(buffer_.prepare(8192), into(code)));
-  wire_->disarm();
-  idle_ = false;
-  co_return !code;
-}
-
-// On a refusal, and when gone_, the connection ends.
-asio::awaitable<std::optional<Refusal>> HttpConnection::read_head(Parser& parser,
-                                                                  HttpRequest& request) {
-  Code code;
-  parser.header_limit(static_cast<uint32_t>(core_->options.max_header_bytes));
-  parser.body_limit(static_cast<uint64_t>(core_->options.max_body_bytes));
-  wire_->arm(core_->options.header_timeout);
-  co_await http::async_read_header(*wire_, buffer_, parser, into(code));
-  wire_->disarm();
-  if (code) {
-    gone_ = true;
-    co_return reading_failed(code, "head");
-  }
-  request = to_request(parser, *wire_);
-  auto target = parse_request_target(parser.get().target());
-  if (!target) co_return refusal(std::move(target).error());
-  request.path = std::move(target->path);
-  request.query = std::move(target->query);
-  if (!core_->options.admit) co_return std::nullopt;
-  admission_ = core_->options.admit(request);
-  request.principal = admission_.principal;
-  request.meter = admission_.meter;
-  if (admission_.refusal) co_return refusal(*std::exchange(admission_.refusal, std::nullopt));
-  co_return std::nullopt;
-}
-
-asio::awaitable<std::optional<Refusal>> HttpConnection::read_body(Parser& parser,
-                                                                  HeldBytes& held) {
-  if (parser.is_done()) co_return std::nullopt;
-  if (same_name(parser.get()[http::field::expect], "100-continue") && buffer_.size() == 0)
-    co_await send("HTTP/1.1 100 Continue\r\n\r\n", nullptr);
-
-  parser.eager(true);
-  wire_->arm(core_->options.body_timeout);
-  Code code;
-  while (!parser.is_done() && !code) {
-    const auto num_bytes =
-        static_cast<int64_t>(co_await http::async_read_some(*wire_, buffer_, parser, into(code)));
-    if (auto taken = held.grow(num_bytes); !taken) {
-      wire_->disarm();
-      co_return refusal(std::move(taken).error());
-    }
-  }
-  wire_->disarm();
-  if (!code) co_return std::nullopt;
-  gone_ = true;
-  co_return reading_failed(code, "body");
+asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& request,
+                                                             HttpFraming& framing) {
+  auto refused = co_await reader_.read_head(request, framing, core_->options.header_timeout);
+  if (refused) co_return refused;
+  framing.keep_alive = framing.keep_alive && !core_->draining;
+  refused = admit(request);
+  if (refused) co_return refused;
+  co_return co_await reader_.read_body(request);
 }
 
 // One request and its answer. False when the connection ends with it.
 asio::awaitable<bool> HttpConnection::serve_one() {
-  if (!co_await wait_for_bytes()) co_return false;
-  Parser parser;
+  idle_ = !reader_.has_bytes();
+  const bool begun =
+      co_await reader_.wait(core_->draining ? Duration(kLinger) : core_->options.idle_timeout);
+  idle_ = false;
+  if (!begun) co_return false;
   HttpRequest request;
-  admission_ = {};
-  auto refused = co_await read_head(parser, request);
-  const auto& head = parser.get();
   HttpFraming framing;
-  framing.http_1_0 = head.version() < 11;
-  framing.head_only = head.method() == http::verb::head;
-  if (!refused && !gone_) {
-    framing.keep_alive = head.keep_alive() && !core_->draining;
-    if (core_->options.accounts) request.memory = core_->options.accounts->open(request.principal);
-    request.held_body = std::make_shared<HeldBytes>(request.memory);
-    refused = co_await read_body(parser, *request.held_body);
-  }
+  admission_ = {};
+  auto refused = co_await read(request, framing);
+  if (refused && refused->status == 0) co_return false;
   if (refused) {
     refused->form = error_form_of(request.path);
     co_await refuse(*std::move(refused), framing);
     co_return false;
   }
-  if (gone_) co_return false;
-
-  request.body = std::move(parser.get().body());
   framing.more = head_lines(admission_.headers);
-  if (head.method() == http::verb::options) {
+  if (request.method == "OPTIONS") {
     core_->count_status(204);
     const HttpHeaders allow = {{"Allow", "GET, HEAD, POST, OPTIONS"}};
     const bool sent = co_await send(http_answer(framing, 204, "", "", allow), nullptr);
-    if (!sent) co_return false;
-    co_return framing.keep_alive;
+    co_return sent && framing.keep_alive;
   }
   co_return co_await answer(std::move(request), framing);
 }

@@ -95,7 +95,7 @@ class TlsClient {
     return text;
   }
   std::string echo(std::string_view word) {
-    send(fmt::format("GET /echo?{} HTTP/1.1\r\n\r\n", word));
+    send(fmt::format("GET /echo?{} HTTP/1.1\r\nHost: h\r\n\r\n", word));
     return until(fmt::format("?{} ", word));
   }
   // It ended with a farewell, not with a cut.
@@ -143,7 +143,7 @@ TEST_F(HttpTlsTest, StreamsWhileItListensForTheClientsEnd) {
   start({.tls = files_});
   TlsClient c(server_->port());
   for (int round = 0; round < 3; ++round) {
-    c.send("GET /hold HTTP/1.1\r\n\r\n");
+    c.send("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
     auto exchange = take();
     ASSERT_TRUE(exchange);
     exchange->start_stream("text/event-stream");
@@ -158,7 +158,7 @@ TEST_F(HttpTlsTest, StreamsWhileItListensForTheClientsEnd) {
     EXPECT_GT(all.size(), 200'000u);
   }
   bool left = false;
-  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  c.send("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
   auto exchange = take();
   ASSERT_TRUE(exchange);
   exchange->start_stream("text/event-stream");
@@ -175,7 +175,7 @@ TEST_F(HttpTlsTest, StreamsWhileItListensForTheClientsEnd) {
 TEST_F(HttpTlsTest, EndsWithAFarewell) {
   start({.tls = files_});
   TlsClient c(server_->port());
-  c.send("GET /echo HTTP/1.1\r\nConnection: close\r\n\r\n");
+  c.send("GET /echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
   EXPECT_TRUE(c.sees_farewell());
 }
 

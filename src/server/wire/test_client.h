@@ -97,6 +97,12 @@ class TestClient {
     return answer;
   }
 
+  // Whether bytes or an end wait to be read.
+  bool has_news() const {
+    pollfd p{fd_, POLLIN, 0};
+    return poll(&p, 1, 0) > 0;
+  }
+
   // Bytes up to and with `mark`, and whether it came.
   std::pair<std::string, bool> until(std::string_view mark, std::chrono::milliseconds timeout) {
     size_t at;

@@ -1,0 +1,102 @@
+// What strangers send without an end, on real sockets: nothing is read without a bound.
+#include <gmock/gmock.h>
+
+#include "server/wire/http_fixture.h"
+
+namespace hocket {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+class HttpBoundsTest : public HttpTest {
+ protected:
+  // What is answered to `begin` and then `more`, again and again up to 8 MiB.
+  TestAnswer answer_to_endless(std::string_view begin, std::string_view more) {
+    TestClient c = client();
+    c.send(begin);
+    std::string piece;
+    while (piece.size() < 64 << 10) piece += more;
+    for (int i = 0; i < 128 && !c.has_news(); ++i)
+      if (!c.send(piece)) break;
+    return c.receive();
+  }
+  static std::string chunked(std::string_view method) {
+    return fmt::format("{} /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n",
+                       method);
+  }
+};
+
+TEST_F(HttpBoundsTest, ChunkExtensions) {
+  start();
+  for (const char* method : {"OPTIONS", "GET", "POST"}) {
+    const TestAnswer answer = answer_to_endless(chunked(method) + "1;", "a");
+    EXPECT_EQ(answer.status, 431) << method;
+    EXPECT_THAT(answer.body, HasSubstr("longer than 16384 bytes")) << method;
+  }
+}
+
+TEST_F(HttpBoundsTest, Trailers) {
+  start();
+  EXPECT_EQ(answer_to_endless(chunked("POST") + "0\r\nX: ", "a").status, 431);
+  EXPECT_EQ(answer_to_endless(chunked("POST") + "0\r\n", "X: y\r\n").status, 431);
+}
+
+TEST_F(HttpBoundsTest, HeadersByNumber) {
+  start();
+  const TestAnswer flood = answer_to_endless("GET /echo HTTP/1.1\r\nHost: h\r\n", "X: yyyy\r\n");
+  EXPECT_EQ(flood.status, 431);
+  EXPECT_THAT(flood.body, HasSubstr("more than 128 header fields"));
+  EXPECT_TRUE(saw_status(431));
+  std::string most;
+  for (int i = 0; i < 127; ++i) most += "X: y\r\n";  // Host is one more
+  TestClient c = client();
+  c.send(get("/echo", most));
+  EXPECT_EQ(c.receive().status, 200);
+  c.send(get("/echo", most + "X: y\r\n"));
+  EXPECT_EQ(c.receive().status, 431);
+  EXPECT_TRUE(c.sees_end(3s));
+}
+
+TEST_F(HttpBoundsTest, HeadersBySize) {
+  start({.max_header_bytes = 1000});
+  const TestAnswer long_line = answer_to_endless("GET /echo HTTP/1.1\r\nX: ", "y");
+  EXPECT_EQ(long_line.status, 431);
+  EXPECT_THAT(long_line.body, HasSubstr("larger than 1000 bytes"));
+  EXPECT_EQ(answer_to_endless("GET /", "a").status, 431);
+  // All of it in one piece, or behind another request.
+  TestClient c = client();
+  c.send(get("/echo") + get("/echo", "X: " + std::string(1000, 'y') + "\r\n"));
+  EXPECT_EQ(c.receive().status, 200);
+  EXPECT_EQ(c.receive().status, 431);
+}
+
+// OPTIONS and probes need no key: whoever sends them gets no memory to speak of.
+TEST_F(HttpBoundsTest, BodiesThatNothingNeeds) {
+  start();
+  for (const char* method : {"OPTIONS", "GET", "HEAD", "DELETE"}) {
+    TestClient c = client();
+    c.send(fmt::format("{} /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 8193\r\n\r\n", method));
+    EXPECT_EQ(c.receive(5s, method == std::string_view("HEAD")).status, 413) << method;
+  }
+  const std::string chunk = "400\r\n" + std::string(1024, 'x') + "\r\n";
+  EXPECT_EQ(answer_to_endless(chunked("OPTIONS"), chunk).status, 413);
+  TestClient c = client();
+  c.send("OPTIONS /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 8192\r\n\r\n" +
+         std::string(8192, 'x'));
+  EXPECT_EQ(c.receive().status, 204);
+  c.send(get("/echo"));
+  EXPECT_EQ(c.receive().status, 200);
+}
+
+TEST_F(HttpBoundsTest, TransferCodingsThatNobodyKnows) {
+  start();
+  for (const char* coding : {"gzip", "gzip, chunked"}) {
+    TestClient c = client();
+    c.send(get("/echo", fmt::format("Transfer-Encoding: {}\r\n", coding)));
+    EXPECT_EQ(c.receive().status, 501) << coding;
+  }
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,70 @@
+#include "server/wire/request_head.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/error_map.h"
+#include "server/wire/request_target.h"
+
+namespace hocket {
+namespace {
+
+Error bad_head(std::string_view why) {
+  return error(ErrorCode::invalid_request, "this is not HTTP/1.1: {} in the head", why);
+}
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t';
+}
+
+}  // namespace
+
+Refusal refusal(Error e) {
+  return {.status = http_status(e.code), .error = std::move(e)};
+}
+
+Result<size_t> HeadScan::look(std::string_view bytes) {
+  for (; num_seen_ < bytes.size(); ++num_seen_) {
+    const auto c = static_cast<unsigned char>(bytes[num_seen_]);
+    const bool after_return = num_seen_ > line_begin_ && bytes[num_seen_ - 1] == '\r';
+    if (after_return != (c == '\n')) return fail(bad_head("half of a line's end"));
+    if (c == 127 || (c < 32 && c != '\t' && c != '\r' && c != '\n'))
+      return fail(bad_head("a control character"));
+    if (c != '\n') continue;
+    const std::string_view line = bytes.substr(line_begin_, num_seen_ - 1 - line_begin_);
+    if (line.empty()) return num_seen_ + 1;
+    HOCKET_TRY_VOID(end_line(line));
+    line_begin_ = num_seen_ + 1;
+  }
+  return 0;
+}
+
+Result<void> HeadScan::end_line(std::string_view line) {
+  if (num_lines_ > 0 && is_blank(line.front())) return fail(bad_head("a line that is folded"));
+  if (num_lines_++ < 1 + kMaxHeaderFields) return {};
+  return fail(error(ErrorCode::payload_too_large, "the head has more than {} header fields",
+                    kMaxHeaderFields));
+}
+
+std::optional<Refusal> refused_head(const ParsedHead& head, const HttpHeaders& headers) {
+  if (head.target == "*" && head.method != "OPTIONS")
+    return refusal(error(ErrorCode::invalid_request, "the target '*' is for OPTIONS alone"));
+  const auto num_hosts = std::ranges::count_if(
+      headers, [](const auto& header) { return same_name(header.first, "host"); });
+  if (num_hosts > 1 || (num_hosts == 0 && !head.http_1_0)) {
+    return refusal(
+        error(ErrorCode::invalid_request, "the head has {} Host lines, it needs one", num_hosts));
+  }
+  for (const auto& [name, value] : headers) {
+    if (!same_name(name, "transfer-encoding")) continue;
+    if (head.http_1_0)
+      return refusal(error(ErrorCode::invalid_request, "HTTP/1.0 has no Transfer-Encoding"));
+    if (!same_name(value, "chunked"))
+      return Refusal{.status = 501,
+                     .error = error(ErrorCode::invalid_request,
+                                    "the Transfer-Encoding is not known: only chunked is")};
+  }
+  return std::nullopt;
+}
+
+}  // namespace hocket

@@ -1,0 +1,52 @@
+// What HTTP asks of a head before anybody may believe it: how many bytes and lines it has, which
+// bytes, one Host, a transfer coding that is known. The grammar of its lines is Beast's.
+// Source: RFC 9112 §2.2, §3.2, §5.2, §6.1.   Thread: any.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "base/result.h"
+#include "server/wire/http.h"
+
+namespace hocket {
+
+inline constexpr size_t kMaxHeaderFields = 128;
+
+// An answer given before any handler.
+struct Refusal {
+  int status = 0;  // 0: the client has left, nobody reads an answer
+  Error error = {};
+  ErrorForm form = ErrorForm::openai;
+};
+
+// With the status of the error's code.
+Refusal refusal(Error e);
+
+// Finds the end of one head while its bytes come.
+class HeadScan {
+ public:
+  // How many of `bytes` are the head, its empty line included; 0: it is not whole. `bytes` begin
+  // with those of the call before.
+  // Errors: invalid_request; payload_too_large, more than kMaxHeaderFields lines.
+  Result<size_t> look(std::string_view bytes);
+
+ private:
+  Result<void> end_line(std::string_view line);
+
+  size_t num_seen_ = 0;
+  size_t line_begin_ = 0;
+  size_t num_lines_ = 0;
+};
+
+// What a head's parser knows of it.
+struct ParsedHead {
+  std::string_view method, target;
+  bool http_1_0 = false;
+};
+
+// Whether the fields may stand together. A refusal ends the connection: where the request ends is
+// not known then.
+std::optional<Refusal> refused_head(const ParsedHead& head, const HttpHeaders& headers);
+
+}  // namespace hocket

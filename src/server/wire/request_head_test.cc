@@ -1,0 +1,71 @@
+#include "server/wire/request_head.h"
+
+#include <gtest/gtest.h>
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kHead = "GET / HTTP/1.1\r\nHost: h\r\nX:\ty\r\n\r\n";
+
+TEST(HeadScan, FindsTheEndWhereverTheBytesAreCut) {
+  const std::string bytes = std::string(kHead) + "and a body";
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    HeadScan scan;
+    const auto first = scan.look(std::string_view(bytes).substr(0, cut));
+    ASSERT_TRUE(first);
+    EXPECT_EQ(*first, cut < kHead.size() ? 0 : kHead.size());
+    if (*first == 0) EXPECT_EQ(scan.look(bytes), kHead.size());
+  }
+}
+
+TEST(HeadScan, RefusesWhatNoHeadHas) {
+  for (const std::string_view bad :
+       {"GET / HTTP/1.1\r\nX: y\r\n z\r\n", "GET / HTTP/1.1\r\nX: y\r\n\tz\r\n", "GET / HTTP/1.1\n",
+        "GET / HTTP/1.1\rX", "GET /\x01", "GET /\x7f"}) {
+    const auto refused = HeadScan().look(bad);
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
+  }
+  EXPECT_FALSE(HeadScan().look(std::string_view("GET /\0", 6)));
+}
+
+TEST(HeadScan, TakesSoManyFieldsAndNoMore) {
+  std::string bytes = "GET / HTTP/1.1\r\n";
+  for (size_t i = 0; i < kMaxHeaderFields; ++i) bytes += "X: y\r\n";
+  EXPECT_EQ(HeadScan().look(bytes + "\r\n"), bytes.size() + 2);
+  const auto refused = HeadScan().look(bytes + "X: y\r\n");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::payload_too_large);
+}
+
+int status_of(const ParsedHead& head, const HttpHeaders& headers) {
+  const auto refused = refused_head(head, headers);
+  return refused ? refused->status : 200;
+}
+
+TEST(RefusedHead, OneHostOrNoneOfOldClients) {
+  const ParsedHead now{.method = "GET", .target = "/"};
+  const ParsedHead old{.method = "GET", .target = "/", .http_1_0 = true};
+  EXPECT_EQ(status_of(now, {{"host", "h"}}), 200);
+  EXPECT_EQ(status_of(now, {}), 400);
+  EXPECT_EQ(status_of(now, {{"Host", "h"}, {"HOST", "h"}}), 400);
+  EXPECT_EQ(status_of(old, {}), 200);
+  EXPECT_EQ(status_of(old, {{"Host", "h"}, {"Host", "h"}}), 400);
+}
+
+TEST(RefusedHead, ChunkedIsTheOnlyTransferCoding) {
+  const ParsedHead now{.method = "POST", .target = "/"};
+  const ParsedHead old{.method = "POST", .target = "/", .http_1_0 = true};
+  EXPECT_EQ(status_of(now, {{"Host", "h"}, {"Transfer-Encoding", "Chunked"}}), 200);
+  EXPECT_EQ(status_of(now, {{"Host", "h"}, {"Transfer-Encoding", "gzip, chunked"}}), 501);
+  EXPECT_EQ(status_of(now, {{"Host", "h"}, {"Transfer-Encoding", ""}}), 501);
+  EXPECT_EQ(status_of(old, {{"Transfer-Encoding", "chunked"}}), 400);
+}
+
+TEST(RefusedHead, TheStarIsForOptions) {
+  EXPECT_EQ(status_of({.method = "OPTIONS", .target = "*"}, {{"Host", "h"}}), 200);
+  EXPECT_EQ(status_of({.method = "GET", .target = "*"}, {{"Host", "h"}}), 400);
+}
+
+}  // namespace
+}  // namespace hocket
