@@ -298,7 +298,8 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
          "names by which the server may be asked besides this machine's own, where it has no key "
          "or listens on loopback: llm.example,gateway or *",
          ""},
-        {"max-connections", &s.http.max_connections, "open at once; beyond: 503", ""},
+        {"max-connections", &s.http.max_connections,
+         "open at once; beyond: the one that was idle the longest goes, or 503", ""},
         {"max-body-bytes", &s.http.max_body_bytes, "largest request body", ""},
         {"request-memory-mib", &s.http.request_memory_mib,
          "memory that one request may hold, its body and its answer included; beyond: 413", ""},

@@ -5,6 +5,8 @@
 namespace hocket {
 namespace {
 
+constexpr size_t kQuotedMax = 128;  // bytes of what a client sent, in an error
+
 bool matches(const Route& route, std::string_view path) {
   if (route.path.ends_with('/') && route.path.size() > 1)
     return path.size() > route.path.size() && path.starts_with(route.path);
@@ -22,12 +24,12 @@ Result<const Route*> find_route(const std::vector<Route>& routes, std::string_vi
     methods.append(methods.empty() ? "" : ", ").append(route.methods);
   }
   if (!methods.empty())
-    return fail(error(ErrorCode::method_not_allowed, "{} takes {}, not {}", path.substr(0, 128),
-                      methods, method)
+    return fail(error(ErrorCode::method_not_allowed, "{} takes {}, not {}",
+                      path.substr(0, kQuotedMax), methods, method.substr(0, kQuotedMax))
                     .with_fix(methods));
   std::vector<std::string_view> paths;
   for (const Route& route : routes) paths.push_back(route.path);
-  Error unknown = error(ErrorCode::not_found, "there is no {}", path.substr(0, 128));
+  Error unknown = error(ErrorCode::not_found, "there is no {}", path.substr(0, kQuotedMax));
   if (const auto nearest = nearest_name(path, paths))
     unknown.fix = fmt::format("did you mean {}?", *nearest);
   else

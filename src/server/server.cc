@@ -212,6 +212,7 @@ HttpOptions Server::State::http_options() const {
   out.num_threads = options.num_http_threads;
   out.accounts = accounts;
   out.max_connections = settings.max_connections;
+  out.probes = {"/livez", "/readyz", "/health"};
   out.max_body_bytes = settings.max_body_bytes;
   out.header_timeout = from_seconds(settings.header_timeout_s);
   out.body_timeout = from_seconds(settings.body_timeout_s);

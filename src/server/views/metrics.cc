@@ -226,6 +226,8 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
   out.counter("http_connections_total", "Connections accepted", http.num_accepted_total);
   out.counter("http_refused_connections_total", "Connections over the limit",
               http.num_refused_total);
+  out.counter("http_dropped_connections_total", "Those that only waited, cut off for a newcomer",
+              http.num_dropped_total);
   out.counter("http_slow_clients_total", "Streams dropped because the client read too slowly",
               http.num_slow_total);
   out.gauge("request_memory_bytes", "Memory that requests and their answers hold",

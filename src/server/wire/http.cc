@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "server/access/request_memory.h"
+#include "server/wire/http_exchange.h"
 
 namespace hocket {
 namespace {
@@ -23,33 +24,49 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
-constexpr int kMaxRefusals = 64;  // told so; more than that are just closed
+// On its lane's thread a connection has found its place, or another one has ended for it.
+void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Lane& lane, tcp::socket socket) {
+  ++core->num_accepted;
+  ++core->num_connections;
+  HttpSeat seat(core.get());
+  // Twice: those that were just cut off may not be gone yet.
+  const auto most = core->options.max_connections + 2 * kMaxSpare * core->lanes.size();
+  if (core->num_connections > static_cast<int64_t>(most)) {
+    ++core->num_refused;
+    return;
+  }
+  Code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  asio::post(lane.context, [core, &lane, s = std::move(socket), seat = std::move(seat)]() mutable {
+    start_connection(core, lane, std::move(s), std::move(seat));
+  });
+}
+
+// False when the server takes no more.
+asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane) {
+  tcp::socket socket(lane.context);
+  Code code;
+  co_await core->acceptor->async_accept(socket, asio::redirect_error(asio::use_awaitable, code));
+  if (code == asio::error::operation_aborted) co_return false;
+  if (!code) {
+    hand_over(core, lane, std::move(socket));
+    co_return true;
+  }
+  // Out of file descriptors, most likely: some will come back.
+  log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
+  asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
+  co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
+  co_return true;
+}
 
 asio::awaitable<void> accept_loop(std::shared_ptr<HttpCore> core) {
   for (size_t turn = 0; core->acceptor->is_open(); ++turn) {
-    HttpCore::Lane& lane = *core->lanes[turn % core->lanes.size()];
-    tcp::socket socket(lane.context);
-    Code code;
-    co_await core->acceptor->async_accept(socket, asio::redirect_error(asio::use_awaitable, code));
-    if (code == asio::error::operation_aborted) break;
-    if (code) {  // out of file descriptors, most likely: some will come back
-      log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
-      asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
-      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
-      continue;
+    try {
+      const bool goes_on = co_await accept_one(core, *core->lanes[turn % core->lanes.size()]);
+      if (!goes_on) break;
+    } catch (const std::exception& e) {
+      tell_failure("http_accept_failed", e);
     }
-    ++core->num_accepted;
-    const int64_t num_others = core->num_connections++;
-    const bool refused = num_others >= core->options.max_connections;
-    if (refused) ++core->num_refused;
-    if (num_others >= core->options.max_connections + kMaxRefusals) {
-      core->connection_ended();
-      continue;
-    }
-    socket.set_option(tcp::no_delay(true), code);
-    asio::post(lane.context, [core, &lane, refused, s = std::move(socket)]() mutable {
-      start_connection(core, lane, std::move(s), refused ? Welcome::refuse : Welcome::serve);
-    });
   }
 }
 
@@ -114,7 +131,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
   for (size_t i = 0; i < core->lanes.size(); ++i) {
     HttpCore::Lane& lane = *core->lanes[i];
     lane.thread = Thread({.name = fmt::format("{}{}", core->options.thread_name, i)},
-                         [&lane] { lane.context.run(); });
+                         [&lane] { run_whatever_fails([&lane] { lane.context.run(); }); });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(core)));
 }
@@ -134,6 +151,7 @@ HttpCounts HttpServer::counts() const {
                     .num_active = core_->num_active,
                     .num_accepted_total = core_->num_accepted,
                     .num_refused_total = core_->num_refused,
+                    .num_dropped_total = core_->num_dropped,
                     .num_slow_total = core_->num_slow};
   if (const auto& accounts = core_->options.accounts) {
     counts.memory_bytes = accounts->held_bytes();

@@ -68,7 +68,7 @@ class HttpExchange {
   bool respond(int status, std::string_view content_type, std::string_view body,
                const HttpHeaders& extra = {});
   // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
-  // write() carries whole events. False when the client has left.
+  // write() carries whole events. False when the client has left, or has asked for the head alone.
   bool start_stream(std::string_view content_type, const HttpHeaders& extra = {});
   // False when the client has left, or was too slow and has just been dropped: more than
   // max_buffered_bytes and the largest write waited for it, or requests hold all the memory that
@@ -76,8 +76,9 @@ class HttpExchange {
   bool write(std::string_view bytes);
   bool finish();
 
-  // `left` is called once if the client leaves (closes either direction) before respond() or
-  // finish(): on an http thread, or here at once if it has left already. It must not block.
+  // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
+  // here at once if it has left already. It must not block. A client that closes only its sending
+  // side has not left, but one of HTTP/1.0 has.
   void on_close(std::function<void()> left);
   bool is_closed() const;
   bool has_begun() const;     // respond() or start_stream() was called
@@ -112,7 +113,10 @@ struct HttpOptions {
   // counts.
   std::shared_ptr<RequestAccounts> accounts;
   TlsFiles tls;
+  // A newcomer beyond them takes the place of the one that waits the longest for its client. Where
+  // none waits, it gets 503; but `probes`, a few, are answered.
   int max_connections = 4096;
+  std::vector<std::string> probes;  // paths
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 32 << 20;
   int64_t max_buffered_bytes = 1 << 20;                // of one stream
@@ -120,6 +124,7 @@ struct HttpOptions {
   Duration header_timeout = std::chrono::seconds(10);  // of a whole head, from its first byte
   Duration body_timeout = std::chrono::seconds(60);    // of a whole body
   Duration write_timeout = std::chrono::seconds(30);   // for 64 KiB to leave
+  int64_t min_bytes_per_s = 64 << 10;  // of all that waits, once write_timeout has passed
   Duration ping_interval = std::chrono::seconds(15);
   // Told the status of each request once, on an http thread; 499 for a client that left.
   std::function<void(int status)> on_status;
@@ -130,6 +135,7 @@ struct HttpCounts {
   int64_t num_active = 0;  // requests being answered
   uint64_t num_accepted_total = 0;
   uint64_t num_refused_total = 0;  // over max_connections
+  uint64_t num_dropped_total = 0;  // for a newcomer, since they only waited for their client
   uint64_t num_slow_total = 0;     // streams dropped for their slowness
   // Of HttpOptions::accounts.
   int64_t memory_bytes = 0, most_memory_bytes = 0, memory_limit_bytes = 0;

@@ -1,6 +1,8 @@
 // What strangers send without an end, on real sockets: nothing is read without a bound.
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "server/wire/http_fixture.h"
 
 namespace hocket {
@@ -96,6 +98,46 @@ TEST_F(HttpBoundsTest, TransferCodingsThatNobodyKnows) {
     c.send(get("/echo", fmt::format("Transfer-Encoding: {}\r\n", coding)));
     EXPECT_EQ(c.receive().status, 501) << coding;
   }
+}
+
+// Whoever only waits makes room, the longest so first.
+TEST_F(HttpBoundsTest, IdleStrangersDoNotLockClientsOut) {
+  start({.max_connections = 4});
+  std::vector<TestClient> idle;
+  for (int i = 0; i < 4; ++i) idle.push_back(client());
+  idle[1].send("GET /echo HT");  // half a head is no request
+  while (server_->counts().num_connections < 4) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(150ms);  // those who have just come keep their places
+  std::vector<TestClient> honest;
+  for (int i = 0; i < 2; ++i) {
+    honest.push_back(client());
+    honest.back().send(get("/echo"));
+    EXPECT_EQ(honest.back().receive().status, 200);
+    EXPECT_TRUE(idle[i].sees_end(2s));
+  }
+  EXPECT_EQ(server_->counts().num_dropped_total, 2u);
+  EXPECT_EQ(server_->counts().num_refused_total, 0u);
+}
+
+TEST_F(HttpBoundsTest, ProbesAreAnsweredWhenEveryConnectionIsTaken) {
+  start({.max_connections = 1, .probes = {"/echo"}});
+  TestClient busy = client();
+  busy.send(get("/hold"));
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  // More than are kept beyond the limit, and none of them says anything.
+  std::vector<TestClient> mute;
+  for (int i = 0; i < 200; ++i) mute.push_back(client());
+  TestClient probe = client();
+  probe.send(get("/echo"));
+  const TestAnswer answer = probe.receive();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_THAT(answer.head, HasSubstr("Connection: close"));
+  TestClient other = client();
+  other.send(get("/other"));
+  EXPECT_EQ(other.receive().status, 503);
+  exchange->respond(200, "text/plain", "");
+  EXPECT_EQ(busy.receive().status, 200);
 }
 
 }  // namespace

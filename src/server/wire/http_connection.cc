@@ -11,6 +11,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <list>
 #include <optional>
 
 #include "base/log.h"
@@ -29,6 +30,9 @@ using Code = boost::system::error_code;
 
 constexpr size_t kWritePiece = 64 << 10;  // what must leave within write_timeout
 constexpr auto kLinger = std::chrono::seconds(1);
+// One that has waited for less keeps its place: its request may be on its way.
+constexpr auto kMinWait = std::chrono::milliseconds(100);
+constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 auto into(Code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
@@ -44,36 +48,77 @@ std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {
   return lines;
 }
 
+// Counted while it lives.
+class ActiveRequest {
+ public:
+  explicit ActiveRequest(std::atomic<int64_t>& num_active) : num_active_(num_active) {
+    ++num_active_;
+  }
+  ~ActiveRequest() { --num_active_; }
+  ActiveRequest(const ActiveRequest&) = delete;
+  ActiveRequest& operator=(const ActiveRequest&) = delete;
+
+ private:
+  std::atomic<int64_t>& num_active_;
+};
+
 }  // namespace
 
 // One socket, from accept to close. Everything runs on its lane's thread.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket)
+  HttpConnection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket,
+                 HttpSeat seat, std::list<HttpConnection*>& line)
       : core_(std::move(core)),
         lane_(lane),
+        seat_(std::move(seat)),
+        spare_(&line == &lane.spare),
         wire_(std::make_shared<HttpWire>(std::move(socket), core_->tls_now())),
         reader_(wire_, core_->options),
         wake_(lane.context) {
     lane_.connections.insert(this);
+    stand_in(line);
   }
   ~HttpConnection() {
+    leave_line();
     lane_.connections.erase(this);
-    core_->connection_ended();
   }
 
-  static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self, Welcome welcome);
+  static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self);
 
+  Duration waits() const { return RealClock().now() - waits_since_; }
   void close_if_idle() {
     if (idle_) cut();
   }
   void cut() {
+    leave_line();
     gone_ = true;
     wire_->close();
     wake_.cancel();
   }
 
  private:
+  // Among those of its lane that may be cut off for a newcomer. A spare one always is.
+  void stand_in(std::list<HttpConnection*>& line) {
+    leave_line();
+    line.splice(line.end(), node_);
+    line_ = &line;
+    waits_since_ = RealClock().now();
+  }
+  void leave_line() {
+    if (line_ != nullptr) node_.splice(node_.end(), *line_, in_line_);
+    line_ = nullptr;
+  }
+  void waits_for_client() {
+    if (!spare_ && wire_->is_open()) stand_in(lane_.waiting);
+  }
+  void works() {
+    if (!spare_) leave_line();
+  }
+  Duration patience(Duration usual) const {
+    return spare_ ? std::min<Duration>(usual, kSparePatience) : usual;
+  }
+  asio::awaitable<void> serve();
   asio::awaitable<bool> serve_one();
   asio::awaitable<std::optional<Refusal>> read(HttpRequest& request, HttpFraming& framing);
   std::optional<Refusal> admit(HttpRequest& request);
@@ -82,11 +127,18 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   asio::awaitable<bool> send(std::string_view bytes, HttpExchange::State* exchange);
   asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing);
   void watch();
+  void half_closed();
   void look();
   asio::awaitable<void> end_watch();
 
   std::shared_ptr<HttpCore> core_;
   HttpCore::Lane& lane_;
+  const HttpSeat seat_;
+  const bool spare_;
+  std::list<HttpConnection*> node_{this};  // itself, when it stands in no line
+  const std::list<HttpConnection*>::iterator in_line_ = node_.begin();
+  std::list<HttpConnection*>* line_ = nullptr;
+  TimePoint waits_since_{};
   const std::shared_ptr<HttpWire> wire_;
   HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
@@ -94,6 +146,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpAdmission admission_;  // of the request being read
   bool idle_ = false;
   bool gone_ = false;                        // the client has left, or was cut off
+  bool half_closed_ = false;                 // it sends nothing more, but may read
   bool watching_ = false;                    // a read is outstanding besides the answer
   HttpExchange::State* exchange_ = nullptr;  // the one being answered
 };
@@ -101,16 +154,33 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 // Reads while the answer is being made: a close shows at once, pipelined bytes are kept.
 void HttpConnection::watch() {
   if (watching_ || gone_) return;
+  if (half_closed_) {
+    wire_->async_wait_reset([self = shared_from_this()](Code code) {
+      self->watching_ = false;
+      if (!code) self->gone_ = true;
+      self->wake_.cancel();
+    });
+    watching_ = true;
+    return;
+  }
   const asio::mutable_buffer room = reader_.room();
   if (room.size() == 0) return;
   wire_->async_read_some(room, [self = shared_from_this()](Code code, size_t num_bytes) {
     self->watching_ = false;
     self->reader_.add(num_bytes);
-    if (code && code != asio::error::operation_aborted) self->gone_ = true;
+    if (code == asio::error::eof)
+      self->half_closed();
+    else if (code && code != asio::error::operation_aborted)
+      self->gone_ = true;
     self->wake_.cancel();
     if (!code && self->exchange_ != nullptr) self->watch();
   });
   watching_ = true;
+}
+
+void HttpConnection::half_closed() {
+  half_closed_ = true;
+  if (exchange_ != nullptr && !exchange_->ask()) gone_ = true;
 }
 
 asio::awaitable<void> HttpConnection::end_watch() {
@@ -122,11 +192,17 @@ asio::awaitable<void> HttpConnection::end_watch() {
   }
 }
 
-// `exchange`, if any, learns what has left.
+// `exchange`, if any, learns what has left. False when the client does not read fast enough.
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange::State* exchange) {
+  const HttpOptions& options = core_->options;
+  const TimePoint end =
+      RealClock().now() + options.write_timeout +
+      std::chrono::seconds(static_cast<int64_t>(bytes.size()) / options.min_bytes_per_s);
   while (!bytes.empty()) {
     const std::string_view piece = bytes.substr(0, kWritePiece);
-    const bool sent = co_await wire_->write(piece, core_->options.write_timeout);
+    const Duration limit = std::min<Duration>(options.write_timeout, end - RealClock().now());
+    if (limit <= Duration{}) co_return false;
+    const bool sent = co_await wire_->write(piece, limit);
     if (!sent) co_return false;
     if (exchange != nullptr) exchange->sent(piece.size());
     bytes.remove_prefix(piece.size());
@@ -158,19 +234,29 @@ std::optional<Refusal> HttpConnection::admit(HttpRequest& request) {
 
 asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& request,
                                                              HttpFraming& framing) {
-  auto refused = co_await reader_.read_head(request, framing, core_->options.header_timeout);
+  const HttpOptions& options = core_->options;
+  auto refused = co_await reader_.read_head(request, framing, patience(options.header_timeout));
   if (refused) co_return refused;
-  framing.keep_alive = framing.keep_alive && !core_->draining;
+  framing.keep_alive = framing.keep_alive && !core_->draining && !spare_;
+  if (spare_ && std::ranges::find(options.probes, request.path) == options.probes.end()) {
+    ++core_->num_refused;
+    Refusal full = refusal(error(ErrorCode::queue_full, "all {} connections are in use",
+                                 options.max_connections));
+    full.status = 503;
+    co_return full;
+  }
   refused = admit(request);
   if (refused) co_return refused;
+  if (request.method == "POST") works();
   co_return co_await reader_.read_body(request);
 }
 
 // One request and its answer. False when the connection ends with it.
 asio::awaitable<bool> HttpConnection::serve_one() {
   idle_ = !reader_.has_bytes();
-  const bool begun =
-      co_await reader_.wait(core_->draining ? Duration(kLinger) : core_->options.idle_timeout);
+  waits_for_client();
+  const Duration limit = core_->draining ? Duration(kLinger) : core_->options.idle_timeout;
+  const bool begun = co_await reader_.wait(patience(limit));
   idle_ = false;
   if (!begun) co_return false;
   HttpRequest request;
@@ -206,14 +292,22 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
       if (const auto connection = weak.lock()) connection->look();
     });
   };
-  ++core_->num_active;
+  std::shared_ptr<HttpExchange> holder(new HttpExchange(exchange));
+  works();
+  const ActiveRequest active(core_->num_active);
   exchange_ = exchange.get();
+  if (half_closed_) half_closed();
   try {
-    core_->handler(std::move(request), std::shared_ptr<HttpExchange>(new HttpExchange(exchange)));
+    core_->handler(std::move(request), std::move(holder));
   } catch (const std::exception& e) {
-    log::error("http_handler_failed what=\"{}\"", e.what());
+    tell_failure("http_handler_failed", e);
   }
-  const bool whole = co_await send_all(*exchange);
+  bool whole = false;
+  try {
+    whole = co_await send_all(*exchange);
+  } catch (const std::exception& e) {
+    tell_failure("http_answer_failed", e);
+  }
   exchange_ = nullptr;
   if (!whole) {
     exchange->leave();
@@ -222,7 +316,6 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   }
   co_await end_watch();
   if (batch_.capacity() > kUncountedBytes) batch_ = {};
-  --core_->num_active;
   core_->count_status(whole ? exchange->status : exchange->cut ? 500 : 499);
   if (!whole || gone_ || core_->draining) co_return false;
   co_return framing.keep_alive;
@@ -253,32 +346,47 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
   }
 }
 
-asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self, Welcome welcome) {
+asio::awaitable<void> HttpConnection::serve() {
   // Named, since g++ 12 destroys unnamed arguments of a coroutine twice.
   const HttpFraming framing;
-  const auto greeting = co_await self->wire_->greet(self->core_->options.header_timeout);
+  const auto greeting = co_await wire_->greet(patience(core_->options.header_timeout));
   if (greeting == HttpWire::Greeting::failed) co_return;
   if (greeting == HttpWire::Greeting::plain) {
-    self->wire_->go_plain();
+    wire_->go_plain();
     Refusal plain = refusal(error(ErrorCode::invalid_request, "this port speaks HTTPS")
                                 .with_fix("https:// in place of http://"));
-    co_await self->refuse(std::move(plain), framing);
-  } else if (welcome == Welcome::refuse) {
-    Refusal full = refusal(error(ErrorCode::queue_full, "all {} connections are in use",
-                                 self->core_->options.max_connections));
-    full.status = 503;
-    co_await self->refuse(std::move(full), framing);
+    co_await refuse(std::move(plain), framing);
   } else {
-    while (co_await self->serve_one()) {
+    while (co_await serve_one()) {
     }
   }
-  if (self->wire_->is_open()) co_await self->wire_->farewell(kLinger);
+  waits_for_client();
+  if (wire_->is_open()) co_await wire_->farewell(kLinger);
+}
+
+asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self) {
+  try {
+    co_await self->serve();
+  } catch (const std::exception& e) {  // out of memory, most likely: this connection ends, no more
+    tell_failure("http_connection_failed", e);
+  }
+  self->cut();
 }
 
 void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket,
-                      Welcome welcome) {
-  auto connection = std::make_shared<HttpConnection>(std::move(core), lane, std::move(socket));
-  asio::co_spawn(lane.context, HttpConnection::run(std::move(connection), welcome), asio::detached);
+                      HttpSeat seat) {
+  const bool full = core->num_connections > core->options.max_connections;
+  const bool one_goes =
+      full && !lane.waiting.empty() && lane.waiting.front()->waits() >= kMinWait;
+  if (one_goes) {
+    ++core->num_dropped;
+    lane.waiting.front()->cut();
+  }
+  if (full && !one_goes && lane.spare.size() >= kMaxSpare) lane.spare.front()->cut();
+  auto connection =
+      std::make_shared<HttpConnection>(std::move(core), lane, std::move(socket), std::move(seat),
+                                       full && !one_goes ? lane.spare : lane.waiting);
+  asio::co_spawn(lane.context, HttpConnection::run(std::move(connection)), asio::detached);
 }
 
 void close_if_idle(HttpConnection& connection) {

@@ -12,6 +12,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,7 +31,11 @@ struct HttpCore {
   struct Lane {
     boost::asio::io_context context{1};
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
-    std::unordered_set<HttpConnection*> connections;  // its own thread only
+    // Its own thread only.
+    std::unordered_set<HttpConnection*> connections;
+    // Those that only wait for their client, the longest so first: one goes when a newcomer finds
+    // every place taken. And those beyond max_connections, the oldest first: probes are answered.
+    std::list<HttpConnection*> waiting, spare;
     Thread thread;
   };
 
@@ -42,7 +47,7 @@ struct HttpCore {
   int port = 0;
   std::atomic<bool> draining{false}, closed{false};
   std::atomic<int64_t> num_connections{0}, num_active{0};
-  std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_slow{0};
+  std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_dropped{0}, num_slow{0};
   std::mutex mutex;
   std::condition_variable fewer;  // connections
   bool stopped = false;
@@ -61,10 +66,18 @@ struct HttpCore {
   }
 };
 
+// A connection as it is counted, from accept to its end.
+struct EndConnection {
+  void operator()(HttpCore* core) const { core->connection_ended(); }
+};
+using HttpSeat = std::unique_ptr<HttpCore, EndConnection>;
+
+// Connections beyond max_connections, of one lane.
+inline constexpr size_t kMaxSpare = 64;
+
 // The life of a connection. `core` outlives it; call on the lane's thread.
-enum class Welcome : uint8_t { serve, refuse };  // refuse: answer 503 and close
 void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane,
-                      boost::asio::ip::tcp::socket socket, Welcome welcome);
+                      boost::asio::ip::tcp::socket socket, HttpSeat seat);
 void close_if_idle(HttpConnection& connection);
 void cut_off(HttpConnection& connection);
 

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "server/access/request_meter.h"
 #include "server/error_map.h"
 #include "server/wire/request_target.h"
@@ -67,6 +68,23 @@ std::string answer_head(const HttpFraming& framing, int status, std::string_view
 }
 
 }  // namespace
+
+void tell_failure(const char* event, const std::exception& e) noexcept {
+  try {
+    log::error("{} what=\"{}\"", event, e.what());
+  } catch (...) {  // there is no memory to say so
+  }
+}
+
+void run_whatever_fails(const std::function<void()>& run) {
+  for (;;) {
+    try {
+      return run();
+    } catch (const std::exception& e) {
+      tell_failure("http_thread_failed", e);
+    }
+  }
+}
 
 void append_header(std::string& out, std::string_view name, std::string_view value) {
   out.append(name).append(": ");
@@ -128,11 +146,21 @@ bool HttpExchange::State::is_cut() {
 void HttpExchange::State::ping() {
   constexpr std::string_view comment = ": ping\n\n";
   std::lock_guard lock(mutex);
-  if (!streaming || !events || framing.head_only || !out.empty()) return;
+  if (!streaming || !events || !out.empty()) return;
   if (framing.http_1_0)
     out += comment;
   else
     fmt::format_to(std::back_inserter(out), "{:x}\r\n{}\r\n", comment.size(), comment);
+}
+
+bool HttpExchange::State::ask() {
+  {
+    std::lock_guard lock(mutex);
+    if (framing.http_1_0) return false;
+    if (status == 0) out = "HTTP/1.1 100 Continue\r\n\r\n";  // RFC 9110 §15.2: any number of them
+  }
+  ping();
+  return true;
 }
 
 void HttpExchange::State::end_meter() {
@@ -200,6 +228,7 @@ bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders
   std::string head = answer_head(state_->framing, 200, content_type, extra);
   if (!state_->framing.http_1_0) append_header(head, "Transfer-Encoding", "chunked");
   head += "\r\n";
+  std::function<void()> unused;
   {
     std::lock_guard lock(state_->mutex);
     HOCKET_CHECK(state_->status == 0);
@@ -209,9 +238,15 @@ bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders
     state_->streaming = true;
     state_->events = content_type.starts_with("text/event-stream");
     state_->woken = true;
+    if (state_->framing.head_only) {
+      state_->streaming = false;
+      state_->complete = state_->closed = true;
+      state_->end_meter();
+      unused.swap(state_->left);
+    }
   }
   state_->wake();
-  return true;
+  return !state_->framing.head_only;
 }
 
 bool HttpExchange::write(std::string_view bytes) {
@@ -220,7 +255,7 @@ bool HttpExchange::write(std::string_view bytes) {
     std::lock_guard lock(state_->mutex);
     if (state_->closed) return false;
     HOCKET_CHECK(state_->streaming);
-    if (bytes.empty() || state_->framing.head_only) return true;
+    if (bytes.empty()) return true;
     // One large write is not a slow client, nor are the small ones behind it.
     state_->largest = std::max(state_->largest, bytes.size());
     if (state_->out.size() + state_->unsent > state_->max_buffered_bytes + state_->largest ||
@@ -244,7 +279,7 @@ bool HttpExchange::finish() {
     std::lock_guard lock(state_->mutex);
     if (state_->closed) return false;
     HOCKET_CHECK(state_->streaming);
-    if (!state_->framing.http_1_0 && !state_->framing.head_only) state_->out += "0\r\n\r\n";
+    if (!state_->framing.http_1_0) state_->out += "0\r\n\r\n";
     state_->streaming = false;
     state_->complete = true;
     unused.swap(state_->left);

@@ -2,6 +2,7 @@
 // Inside of http.h and http_client.h.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,12 @@
 #include "server/wire/http.h"
 
 namespace hocket {
+
+// What is thrown on an http thread, out of memory most likely, ends the connection or the call that
+// it served, no more.
+void tell_failure(const char* event, const std::exception& e) noexcept;
+// Calls `run` until it comes back.
+void run_whatever_fails(const std::function<void()>& run);
 
 // How an answer is framed: fixed once the request's head is known.
 struct HttpFraming {
@@ -69,6 +76,9 @@ struct HttpExchange::State {
   bool is_cut();  // slow or cut
   // Adds a comment to a quiet event stream.
   void ping();
+  // The client has closed its sending side. Gives it something to read, if nothing else is on its
+  // way: a client that is gone altogether answers that with a reset. False: it is taken for gone.
+  bool ask();
   // The client has left: calls left(). After it the holders change nothing any more.
   void leave();
 };

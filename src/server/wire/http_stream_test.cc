@@ -42,6 +42,79 @@ TEST_F(HttpStreamTest, NoticesWithin100MsThatAClientHasLeft) {
   EXPECT_TRUE(saw_status(499));
 }
 
+// One that has closed for good answers the question with a reset.
+TEST_F(HttpStreamTest, AClientThatSendsNothingMoreGetsItsAnswer) {
+  start();
+  TestClient whole = client();
+  whole.send(get("/hold"));
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  std::atomic<bool> left{false};
+  exchange->on_close([&] { left = true; });
+  whole.close_sending();
+  EXPECT_EQ(whole.receive().status, 100);  // the server has seen it, and asks
+  exchange->respond(200, "text/plain", "whole");
+  EXPECT_EQ(whole.receive().body, "whole");
+  EXPECT_TRUE(whole.sees_end(2s));
+
+  TestClient stream = client();
+  stream.send(get("/hold"));
+  SseWriter events(take());
+  events.data("1");
+  EXPECT_TRUE(stream.until("data: 1\n\n", 5s).second);
+  stream.close_sending();
+  EXPECT_TRUE(stream.until(": ping\n\n", 5s).second);
+  EXPECT_TRUE(events.data("2"));
+  EXPECT_TRUE(events.done());
+  EXPECT_TRUE(stream.until("data: 2\n\n", 5s).second);
+  EXPECT_TRUE(stream.sees_end(2s));
+  EXPECT_FALSE(left);
+}
+
+// Old clients know no question that is not the answer.
+TEST_F(HttpStreamTest, AnOldClientThatSendsNothingMoreHasLeft) {
+  start();
+  TestClient c = client();
+  c.send("GET /hold HTTP/1.0\r\n\r\n");
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  c.close_sending();
+  EXPECT_TRUE(saw_status(499));
+  EXPECT_TRUE(exchange->is_closed());
+}
+
+TEST_F(HttpStreamTest, HeadOfAStreamEndsAfterItsHead) {
+  start();
+  TestClient c = client();
+  c.send("HEAD /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  EXPECT_FALSE(exchange->start_stream("text/event-stream"));
+  EXPECT_TRUE(exchange->is_closed());
+  EXPECT_FALSE(exchange->write("data: 1\n\n"));
+  EXPECT_EQ(c.receive(5s, true).status, 200);
+  c.send(get("/echo"));
+  EXPECT_EQ(c.receive().status, 200);
+}
+
+TEST_F(HttpStreamTest, WhatIsThrownEndsOneRequest) {
+  start();
+  TestClient c = client();
+  c.send(get("/hold"));
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  exchange->on_close([] { throw std::bad_alloc(); });
+  c.close();
+  const auto since = std::chrono::steady_clock::now();
+  while (server_->counts().num_connections > 0 &&
+         std::chrono::steady_clock::now() < since + 5s)
+    std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(server_->counts().num_active, 0);
+  TestClient next = client();
+  next.send(get("/echo"));
+  EXPECT_EQ(next.receive().status, 200);
+}
+
 TEST_F(HttpStreamTest, CallsOnCloseAtOnceWhenTheClientHasLeftBefore) {
   start();
   TestClient c = client();
@@ -144,6 +217,23 @@ TEST_F(HttpStreamTest, DropsAClientThatReadsDropByDrop) {
   std::atomic<bool> cut{false};
   std::thread reader([&] {  // at most 16 KiB each 20 ms: 64 KiB take longer than they may
     while (!cut && c.read_some(20ms)) std::this_thread::sleep_for(60ms);
+  });
+  EXPECT_TRUE(saw_status(499));
+  cut = true;
+  reader.join();
+}
+
+// Each piece leaves in time, but all of them would take ten times what the rate allows.
+TEST_F(HttpStreamTest, DropsAClientThatReadsAWholeAnswerTooSlowly) {
+  start({.write_timeout = 300ms, .min_bytes_per_s = 1 << 30});
+  TestClient c = client(4096);
+  c.send(get("/hold"));
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  EXPECT_TRUE(exchange->respond(200, "text/plain", std::string(64 << 20, 'x')));
+  std::atomic<bool> cut{false};
+  std::thread reader([&] {  // 16 KiB each 5 ms: 64 KiB in 20 ms
+    while (!cut && c.read_some(20ms)) std::this_thread::sleep_for(5ms);
   });
   EXPECT_TRUE(saw_status(499));
   cut = true;

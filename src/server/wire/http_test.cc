@@ -249,18 +249,24 @@ TEST_F(HttpTest, RefusesAPortThatCannotBe) {
 TEST_F(HttpTest, RefusesConnectionsOverTheLimit) {
   start({.max_connections = 2});
   std::vector<TestClient> clients;
+  std::vector<std::shared_ptr<HttpExchange>> exchanges;
   for (int i = 0; i < 2; ++i) {
     clients.push_back(client());
-    clients.back().send(get("/echo"));
-    EXPECT_EQ(clients.back().receive().status, 200);
+    clients.back().send(get("/hold"));
+    exchanges.push_back(take());
+    ASSERT_TRUE(exchanges.back());
   }
   TestClient third = client();
   third.send(get("/echo"));
-  EXPECT_EQ(third.receive().status, 503);
+  const TestAnswer refused = third.receive();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_THAT(refused.body, HasSubstr("all 2 connections are in use"));
   EXPECT_EQ(server_->counts().num_refused_total, 1u);
   third.close();
-  clients.clear();
-  while (server_->counts().num_connections > 0) std::this_thread::sleep_for(1ms);
+  exchanges[0]->respond(200, "text/plain", "");
+  EXPECT_EQ(clients[0].receive().status, 200);
+  clients.front().close();
+  while (server_->counts().num_connections > 1) std::this_thread::sleep_for(1ms);
   TestClient fourth = client();
   fourth.send(get("/echo"));
   EXPECT_EQ(fourth.receive().status, 200);

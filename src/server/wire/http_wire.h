@@ -57,6 +57,12 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
         token, buffers);
   }
 
+  // Calls `handler` when the client has reset the connection, or after cancel().
+  template <class Handler>
+  void async_wait_reset(Handler&& handler) {
+    socket_.async_wait(Socket::wait_error, std::forward<Handler>(handler));
+  }
+
   // What runs is cancelled after `limit`; timed_out() is true then.
   void arm(Duration limit);
   void disarm();

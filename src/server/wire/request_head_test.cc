@@ -14,7 +14,7 @@ TEST(HeadScan, FindsTheEndWhereverTheBytesAreCut) {
     const auto first = scan.look(std::string_view(bytes).substr(0, cut));
     ASSERT_TRUE(first);
     EXPECT_EQ(*first, cut < kHead.size() ? 0 : kHead.size());
-    if (*first == 0) EXPECT_EQ(scan.look(bytes), kHead.size());
+    EXPECT_EQ(scan.look(bytes), kHead.size());
   }
 }
 

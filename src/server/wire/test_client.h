@@ -44,6 +44,8 @@ class TestClient {
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
+  // Says that no more will be sent; answers may still come.
+  void close_sending() { shutdown(fd_, SHUT_WR); }
   // Gone with a reset instead of a farewell.
   void reset() {
     const linger now{1, 0};
