@@ -34,7 +34,9 @@
 #include <unordered_map>
 
 #include "base/thread.h"
+#include "server/wire/http_call.h"
 #include "server/wire/http_exchange.h"
+#include "server/wire/request_head.h"
 
 namespace hocket {
 namespace {
@@ -44,9 +46,11 @@ namespace http = boost::beast::http;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 using Parser = http::response_parser<http::buffer_body>;
+using Buffer = boost::beast::flat_buffer;
 
 constexpr size_t kPiece = 64 << 10;
-constexpr uint32_t kMaxHead = 16 << 10;
+constexpr size_t kMaxHead = 16 << 10;
+constexpr size_t kReadHead = 4 << 10;
 
 auto into(Code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
@@ -59,54 +63,14 @@ tcp::endpoint endpoint_of(const SocketAddress& address) {
   return endpoint;
 }
 
+using Call = HttpClientCall;
+using CallPtr = std::shared_ptr<Call>;
+
 std::string head_of(const HttpCall& call) {
   std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n",
                                  call.method, call.target, call.to.text(), call.body.size());
   for (const auto& [name, value] : call.headers) append_header(head, name, value);
   return head += "\r\n";
-}
-
-// One call, from start() to its end. On the thread.
-struct Call {
-  Call(uint64_t number, HttpCall&& asked, std::shared_ptr<HttpSink>&& taker,
-       asio::io_context& context)
-      : id(number),
-        what(std::move(asked)),
-        sink(std::move(taker)),
-        socket(context),
-        deadline(context),
-        whole_deadline(context) {}
-
-  void cut() {
-    Code ignored;
-    socket.close(ignored);
-  }
-
-  const uint64_t id;
-  HttpCall what;
-  const std::shared_ptr<HttpSink> sink;
-  tcp::socket socket;
-  asio::steady_timer deadline;        // of the operation that runs
-  asio::steady_timer whole_deadline;  // of all of it
-  uint64_t turn = 0;                  // of deadline: older ones mean nothing
-  bool cancelled = false;
-  std::string timed_out;  // what took too long
-  std::string why;
-};
-using CallPtr = std::shared_ptr<Call>;
-
-// The operation that runs is given up after `limit`.
-void arm(const CallPtr& call, Duration limit, const char* what) {
-  call->deadline.expires_after(limit);
-  call->deadline.async_wait([call, what, turn = ++call->turn](Code code) {
-    if (code || turn != call->turn) return;
-    call->timed_out = what;
-    call->cut();
-  });
-}
-void disarm(const CallPtr& call) {
-  ++call->turn;
-  call->deadline.cancel();
 }
 
 }  // namespace
@@ -119,9 +83,11 @@ struct HttpClient::State {
 
   asio::awaitable<bool> connect(CallPtr call);
   asio::awaitable<bool> send(CallPtr call);
+  asio::awaitable<bool> receive_head(CallPtr call, Buffer& buffer, Parser& parser);
   asio::awaitable<HttpEnd> receive(CallPtr call, bool& stale);
   asio::awaitable<HttpEnd> attempt(CallPtr call);
   asio::awaitable<void> run(CallPtr call);
+  void finish(Call& call, HttpEnd end);
   bool take_kept(Call& call);
   void keep(Call& call);
   void tick();
@@ -178,20 +144,45 @@ asio::awaitable<bool> HttpClient::State::send(CallPtr call) {
   co_return !code;
 }
 
+// False, and call->why, when it does not come whole or is none.
+asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, Buffer& buffer,
+                                                      Parser& parser) {
+  HeadScan scan;
+  Code code;
+  for (;;) {
+    const std::string_view bytes(static_cast<const char*>(buffer.data().data()), buffer.size());
+    const auto length = scan.look(bytes);
+    if (!length || (*length == 0 && bytes.size() >= kMaxHead)) {
+      call->why = length ? fmt::format("its head is larger than {} bytes", kMaxHead)
+                         : length.error().message;
+      co_return false;
+    }
+    if (*length > 0) {
+      const size_t num_read = parser.put(asio::buffer(bytes.substr(0, *length)), code);
+      if (!code) buffer.consume(num_read);
+      if (code) call->why = code.message();
+      co_return !code;
+    }
+    buffer.commit(co_await call->socket.async_read_some(buffer.prepare(kReadHead), into(code)));
+    if (!code) continue;
+    call->why = code.message();
+    co_return false;
+  }
+}
+
 // stale: the connection had ended before the first byte.
 asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
-  boost::beast::flat_buffer buffer;
+  Buffer buffer(kPiece);  // what has no end, as a chunk's extension, is an overflow
   Parser parser;
   parser.header_limit(kMaxHead);
   parser.body_limit(boost::none);
-  parser.eager(true);
-  Code code;
-  co_await http::async_read_header(call->socket, buffer, parser, into(code));
-  if (code) {
-    stale = !parser.got_some() && call->timed_out.empty();
-    call->why = code.message();
+  const bool begun = co_await receive_head(call, buffer, parser);
+  if (!begun) {
+    stale = buffer.size() == 0 && call->timed_out.empty();
     co_return HttpEnd::broken;
   }
+  parser.eager(true);
+  Code code;
   HttpHeaders headers;
   for (const auto& field : parser.get()) headers.emplace_back(field.name_string(), field.value());
   if (call->cancelled ||
@@ -248,18 +239,31 @@ asio::awaitable<void> HttpClient::State::run(CallPtr call) {
     });
   }
   HttpEnd end = HttpEnd::cancelled;
-  if (!call->cancelled) end = co_await attempt(call);
+  try {  // what is thrown ends one call
+    if (!call->cancelled) end = co_await attempt(call);
+  } catch (const std::exception& e) {
+    end = HttpEnd::broken;
+    call->why = e.what();
+  }
   if (call->cancelled) end = HttpEnd::cancelled;
   if (end == HttpEnd::broken && !call->timed_out.empty())
     call->why = fmt::format("{} took too long", call->timed_out);
-  call->whole_deadline.cancel();
-  call->cut();
-  call->sink->end(end, call->why);
+  finish(*call, end);
+}
+
+void HttpClient::State::finish(Call& call, HttpEnd end) {
+  call.whole_deadline.cancel();
+  call.cut();
+  try {
+    call.sink->end(end, call.why);
+  } catch (const std::exception& e) {
+    tell_failure("http_call_failed", e);
+  }
   {
     std::lock_guard lock(mutex);
-    body_bytes -= static_cast<int64_t>(call->what.body.size());
+    body_bytes -= static_cast<int64_t>(call.what.body.size());
   }
-  calls.erase(call->id);
+  calls.erase(call.id);
   --num_calls;
 }
 
@@ -286,11 +290,11 @@ void HttpClient::State::tick() {
   for (auto& [address, line] : kept)
     while (!line.empty() && line.front().since < oldest) line.pop_front();
   std::erase_if(kept, [](const auto& line) { return line.second.empty(); });
-  if (options.on_tick) options.on_tick();
   ticker.expires_after(options.tick);
   ticker.async_wait([this](Code code) {
     if (!code) tick();
   });
+  if (options.on_tick) options.on_tick();
 }
 
 void HttpClient::State::end_all() {
@@ -309,7 +313,9 @@ HttpClient::HttpClient(Options options) : state_(std::make_unique<State>()) {
   s.options = std::move(options);
   s.work.emplace(s.context.get_executor());
   asio::post(s.context, [&s] { s.tick(); });
-  s.thread = Thread({.name = s.options.thread_name}, [&s] { s.context.run(); });
+  s.thread = Thread({.name = s.options.thread_name}, [&s] {
+    run_whatever_fails([&s] { s.context.run(); });
+  });
 }
 
 HttpClient::~HttpClient() {
@@ -323,15 +329,20 @@ uint64_t HttpClient::start(HttpCall call, std::shared_ptr<HttpSink> sink) {
   if (s.stopped || s.num_calls >= s.options.max_calls ||
       s.body_bytes + num_bytes > s.options.max_body_bytes)
     return 0;
-  s.body_bytes += num_bytes;
-  ++s.num_calls;
   const uint64_t id = ++s.last_id;
   auto made = std::make_shared<Call>(id, std::move(call), std::move(sink), s.context);
-  asio::post(s.context, [&s, made = std::move(made)]() mutable {
-    s.calls.emplace(made->id, made);
-    made->cancelled = s.ending;
-    asio::co_spawn(s.context, s.run(std::move(made)), asio::detached);
+  asio::post(s.context, [&s, made = std::move(made)] {
+    try {
+      s.calls.emplace(made->id, made);
+      made->cancelled = s.ending;
+      asio::co_spawn(s.context, s.run(made), asio::detached);
+    } catch (const std::exception& e) {
+      made->why = e.what();
+      s.finish(*made, HttpEnd::broken);
+    }
   });
+  s.body_bytes += num_bytes;
+  ++s.num_calls;
   return id;
 }
 

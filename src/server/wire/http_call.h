@@ -1,0 +1,58 @@
+// One call of an HttpClient, from start() to its end, and the time that its operations may take.
+// Inside of http_client.cc, which says what of Asio comes before.   Thread: forward.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "server/wire/http_client.h"
+
+namespace hocket {
+
+struct HttpClientCall {
+  HttpClientCall(uint64_t number, HttpCall&& asked, std::shared_ptr<HttpSink>&& taker,
+                 boost::asio::io_context& context)
+      : id(number),
+        what(std::move(asked)),
+        sink(std::move(taker)),
+        socket(context),
+        deadline(context),
+        whole_deadline(context) {}
+
+  void cut() {
+    boost::system::error_code ignored;
+    socket.close(ignored);
+  }
+
+  const uint64_t id;
+  HttpCall what;
+  const std::shared_ptr<HttpSink> sink;
+  boost::asio::ip::tcp::socket socket;
+  boost::asio::steady_timer deadline;        // of the operation that runs
+  boost::asio::steady_timer whole_deadline;  // of all of it
+  uint64_t turn = 0;                         // of deadline: older ones mean nothing
+  bool cancelled = false;
+  std::string timed_out;  // what took too long
+  std::string why;
+};
+
+// The operation that runs is given up after `limit`.
+inline void arm(const std::shared_ptr<HttpClientCall>& call, Duration limit, const char* what) {
+  call->deadline.expires_after(limit);
+  call->deadline.async_wait([call, what, turn = ++call->turn](boost::system::error_code code) {
+    if (code || turn != call->turn) return;
+    call->timed_out = what;
+    call->cut();
+  });
+}
+
+inline void disarm(const std::shared_ptr<HttpClientCall>& call) {
+  ++call->turn;
+  call->deadline.cancel();
+}
+
+}  // namespace hocket
