@@ -30,8 +30,8 @@ std::string error_events(const Error& error, ErrorForm form);
 // Retry-After with 429 and 503, WWW-Authenticate with 401.
 HttpHeaders error_headers(ErrorCode code);
 
-// In a handler of exceptions: logs the one that was caught, as the failure of `what`, and gives what
-// to say of it. Its own words, which may quote the request, go to the log alone.
+// In a handler of exceptions: logs the one that was caught, as the failure of `what`, and gives
+// what to say of it. Its own words, which may quote the request, go to the log alone.
 Error error_of_exception(std::string_view what);
 
 // The whole answer; behind a stream that has begun, its last event. False when the client has left

@@ -5,8 +5,8 @@
 //   text thread: begin() -> table -> generator ... outbox -> jobs -> turns -> exchange
 //
 // The outbox is emptied at once, each output to its job, so that the generator never waits for an
-// answer. Then each job with news has a turn of kTurn. One that needs more goes on in a second line,
-// of which one has a turn after each round of the first: whoever asks for much waits for himself.
+// answer. Then each job with news has a turn of kTurn. One that needs more goes on in a second
+// line, of which one has a turn after each round of the first: who asks for much waits for himself.
 //
 // A client that leaves or is too slow costs nothing more: its requests are aborted at once.
 #pragma once

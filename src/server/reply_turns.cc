@@ -184,10 +184,11 @@ void ReplyService::tell(Job& job, size_t index) {
     if (!block.empty()) return send_block(job, form, block);
   }
   job.telling.reset();
+  if (choice.ended) {
+    std::lock_guard lock(mutex_);
+    table_.erase(job.ids[index]);
+  }
   if (job.num_ended == job.answer.choices.size()) finish(job, form);
-  if (!choice.ended) return;
-  std::lock_guard lock(mutex_);
-  table_.erase(job.ids[index]);
 }
 
 // A block that finds no memory is the answer's failure, and said; a stream that is cut off is not.

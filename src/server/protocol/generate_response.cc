@@ -1,6 +1,6 @@
 // SGLang's /generate: text, output_ids, meta_info. A block of a stream repeats all that came before
-// it, as its clients expect; each part is put into words once. Log-probabilities of the prompt, which
-// never change, come with the first block alone.
+// it, as its clients expect; each part is put into words once. Log-probabilities of the prompt,
+// which never change, come with the first block alone.
 #include <fmt/format.h>
 #include <openssl/evp.h>
 

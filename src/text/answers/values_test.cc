@@ -124,7 +124,8 @@ TEST(TypedValue, FollowsTheSchema) {
 
 // Ten ways from each of sixteen schemas to the next: in all 10^16.
 TEST(TypedValue, ReferencesAreFollowedForAWhileOnly) {
-  nlohmann::json schema = {{"properties", {{"a", {{"$ref", "#/$defs/0"}}}, {"b", {{"type", "null"}}}}}};
+  nlohmann::json schema = {
+      {"properties", {{"a", {{"$ref", "#/$defs/0"}}}, {"b", {{"type", "null"}}}}}};
   for (int i = 0; i < 16; ++i)
     schema["$defs"][std::to_string(i)]["anyOf"] =
         nlohmann::json(10, {{"$ref", "#/$defs/" + std::to_string(i + 1)}});
