@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "server/access/request_memory.h"
 #include "server/wire/http_fixture.h"
 
 namespace hocket {
@@ -117,6 +118,27 @@ TEST_F(HttpBoundsTest, IdleStrangersDoNotLockClientsOut) {
   }
   EXPECT_EQ(server_->counts().num_dropped_total, 2u);
   EXPECT_EQ(server_->counts().num_refused_total, 0u);
+}
+
+// A body that drips is no more than waiting; one that comes keeps its place.
+TEST_F(HttpBoundsTest, DrippingBodiesDoNotLockClientsOut) {
+  HttpOptions options{.max_connections = 2};
+  const auto accounts = options.accounts = RequestAccounts::create({});
+  start(options);
+  const std::string half(150'000, 'x');
+  TestClient comes = client();
+  comes.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + half);
+  while (accounts->held_bytes() < 256 << 10) std::this_thread::sleep_for(1ms);  // 128 KiB were read
+  TestClient drips = client();
+  drips.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\nx");
+  while (server_->counts().num_connections < 2) std::this_thread::sleep_for(1ms);
+  std::this_thread::sleep_for(150ms);  // those who have just come keep their places
+  TestClient honest = client();
+  honest.send(get("/echo"));
+  EXPECT_EQ(honest.receive().status, 200);
+  EXPECT_TRUE(drips.sees_end(2s));
+  comes.send(half);
+  EXPECT_EQ(comes.receive().status, 200);
 }
 
 TEST_F(HttpBoundsTest, ProbesAreAnsweredWhenEveryConnectionIsTaken) {

@@ -32,6 +32,7 @@ constexpr size_t kWritePiece = 64 << 10;  // what must leave within write_timeou
 constexpr auto kLinger = std::chrono::seconds(1);
 // One that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
+constexpr uint64_t kBodyProgress = 64 << 10;  // so much of a body keeps it, too
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 auto into(Code& code) {
@@ -47,20 +48,6 @@ std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {
       append_header(lines, name, value);
   return lines;
 }
-
-// Counted while it lives.
-class ActiveRequest {
- public:
-  explicit ActiveRequest(std::atomic<int64_t>& num_active) : num_active_(num_active) {
-    ++num_active_;
-  }
-  ~ActiveRequest() { --num_active_; }
-  ActiveRequest(const ActiveRequest&) = delete;
-  ActiveRequest& operator=(const ActiveRequest&) = delete;
-
- private:
-  std::atomic<int64_t>& num_active_;
-};
 
 }  // namespace
 
@@ -86,7 +73,17 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self);
 
-  Duration waits() const { return RealClock().now() - waits_since_; }
+  bool waits_long() const { return RealClock().now() - waits_since_ >= kMinWait; }
+  // Those whose body comes go back to the end of the line; null where nobody else waits for long.
+  static HttpConnection* longest_waiting(HttpCore::Lane& lane) {
+    for (size_t i = lane.waiting.size(); i > 0; --i) {
+      HttpConnection* const first = lane.waiting.front();
+      if (first->reader_.num_body_bytes() - first->num_read_before_ < kBodyProgress)
+        return first->waits_long() ? first : nullptr;
+      first->stand_in(lane.waiting);
+    }
+    return nullptr;
+  }
   void close_if_idle() {
     if (idle_) cut();
   }
@@ -104,6 +101,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     line.splice(line.end(), node_);
     line_ = &line;
     waits_since_ = RealClock().now();
+    num_read_before_ = reader_.num_body_bytes();
   }
   void leave_line() {
     if (line_ != nullptr) node_.splice(node_.end(), *line_, in_line_);
@@ -138,7 +136,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::list<HttpConnection*> node_{this};  // itself, when it stands in no line
   const std::list<HttpConnection*>::iterator in_line_ = node_.begin();
   std::list<HttpConnection*>* line_ = nullptr;
-  TimePoint waits_since_{};
+  TimePoint waits_since_{};  // and what had been read of bodies then
+  uint64_t num_read_before_ = 0;
   const std::shared_ptr<HttpWire> wire_;
   HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
@@ -247,7 +246,6 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
   }
   refused = admit(request);
   if (refused) co_return refused;
-  if (request.method == "POST") works();
   co_return co_await reader_.read_body(request);
 }
 
@@ -376,16 +374,16 @@ asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self) 
 void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket,
                       HttpSeat seat) {
   const bool full = core->num_connections > core->options.max_connections;
-  const bool one_goes =
-      full && !lane.waiting.empty() && lane.waiting.front()->waits() >= kMinWait;
-  if (one_goes) {
+  HttpConnection* const leaves = full ? HttpConnection::longest_waiting(lane) : nullptr;
+  const bool spare = full && leaves == nullptr;
+  if (leaves != nullptr) {
     ++core->num_dropped;
-    lane.waiting.front()->cut();
+    leaves->cut();
   }
-  if (full && !one_goes && lane.spare.size() >= kMaxSpare) lane.spare.front()->cut();
+  if (spare && lane.spare.size() >= kMaxSpare) lane.spare.front()->cut();
   auto connection =
       std::make_shared<HttpConnection>(std::move(core), lane, std::move(socket), std::move(seat),
-                                       full && !one_goes ? lane.spare : lane.waiting);
+                                       spare ? lane.spare : lane.waiting);
   asio::co_spawn(lane.context, HttpConnection::run(std::move(connection)), asio::detached);
 }
 

@@ -72,6 +72,20 @@ struct EndConnection {
 };
 using HttpSeat = std::unique_ptr<HttpCore, EndConnection>;
 
+// Counted while it lives.
+class ActiveRequest {
+ public:
+  explicit ActiveRequest(std::atomic<int64_t>& num_active) : num_active_(num_active) {
+    ++num_active_;
+  }
+  ~ActiveRequest() { --num_active_; }
+  ActiveRequest(const ActiveRequest&) = delete;
+  ActiveRequest& operator=(const ActiveRequest&) = delete;
+
+ private:
+  std::atomic<int64_t>& num_active_;
+};
+
 // Connections beyond max_connections, of one lane.
 inline constexpr size_t kMaxSpare = 64;
 

@@ -196,7 +196,8 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_into(HttpRequest& reque
     body.more = true;
     Code code;
     co_await http::async_read_some(*wire_, buffer_, parser, into(code));
-    num_bytes = request.body.size() - body.size;
+    const size_t num_before = std::exchange(num_bytes, request.body.size() - body.size);
+    num_body_bytes_ += num_bytes - num_before;
     if (num_bytes > bounds.bytes) co_return body_too_large(bounds.bytes);
     if (code && code != http::error::need_buffer)
       co_return reading_failed(code, "body", bounds.time);

@@ -36,6 +36,7 @@ class HttpReader {
   // Bytes of later requests, which are read while an answer is made. None when `room` is empty.
   boost::asio::mutable_buffer room();
   void add(size_t num_bytes) { buffer_.commit(num_bytes); }
+  uint64_t num_body_bytes() const { return num_body_bytes_; }  // of all bodies so far
   bool has_bytes() const { return buffer_.size() > 0; }
 
  private:
@@ -55,6 +56,7 @@ class HttpReader {
   const HttpOptions& options_;
   boost::beast::flat_buffer buffer_;
   std::unique_ptr<Parsing> parsing_;  // of the request being read
+  uint64_t num_body_bytes_ = 0;
 };
 
 }  // namespace hocket
