@@ -9,6 +9,7 @@ use std::ffi::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
+mod cutting;
 mod grammar;
 mod grammar_bounds;
 mod held_bytes;
@@ -17,6 +18,7 @@ mod python;
 mod stop_regex;
 mod template;
 mod tokenizer;
+mod tokenizer_file;
 pub use grammar::*;
 pub use stop_regex::*;
 pub use template::*;

@@ -1,8 +1,10 @@
 //! Tokenizer and the incremental decoder for tokens that are not plain bytes.
+use crate::cutting::Cutter;
 use crate::marks::{FreeMarks, Guard};
+use crate::tokenizer_file::{check_file, TOKENS_MAX};
 use crate::*;
 use std::sync::Arc;
-use tokenizers::tokenizer::{step_decode_stream, Model, OffsetType, PreTokenizer};
+use tokenizers::tokenizer::{step_decode_stream, OffsetType};
 use tokenizers::{DecoderWrapper, Tokenizer};
 
 pub struct HkTokenizer(pub(crate) Arc<Parts>);
@@ -12,7 +14,11 @@ pub struct Parts {
     special: Guard,
     /// Special tokens, and those that only look so: DeepSeek's role marks are not flagged special.
     pub(crate) control: Guard,
+    cutter: Cutter,
 }
+
+/// A post-processor adds a few tokens to each text.
+const ADDED_BY_PROCESSOR_MAX: usize = 1024;
 
 fn looks_like_control(token: &str) -> bool {
     (token.starts_with("<|") && token.ends_with("|>"))
@@ -20,7 +26,8 @@ fn looks_like_control(token: &str) -> bool {
 }
 
 impl Parts {
-    fn new(json: &[u8]) -> Res<Self> {
+    pub(crate) fn new(json: &[u8]) -> Res<Self> {
+        check_file(json)?;
         let mut tokenizer = Tokenizer::from_bytes(json)?;
         // A file may carry the settings of its last training run; a prompt is never cut or filled.
         tokenizer.with_truncation(None)?;
@@ -34,23 +41,30 @@ impl Parts {
                 .map(|t| t.content.as_str())
         };
         let (special, control) = (Guard::new(special())?, Guard::new(control())?);
-        Ok(Parts { special, control, tokenizer })
+        let cutter = Cutter::new(&tokenizer)?;
+        let parts = Parts { special, control, cutter, tokenizer };
+        let added = parts.encode_marked("", None, true)?.len();
+        if added > ADDED_BY_PROCESSOR_MAX {
+            return Err(format!(
+                "its post_processor adds {added} tokens to each text, the limit is \
+                 {ADDED_BY_PROCESSOR_MAX}"
+            )
+            .into());
+        }
+        Ok(parts)
     }
 
-    /// `Tokenizer::encode`, with the mark taken out once the added tokens have been found.
-    fn encode_marked(&self, text: &str, mark: char, add_special: bool) -> Res<Vec<u32>> {
-        let t = &self.tokenizer;
-        let mut pieces = t.get_added_vocabulary().extract_and_normalize(t.get_normalizer(), text);
-        pieces.normalize(|piece| {
-            piece.filter(|c| c != mark);
-            Ok(())
-        })?;
-        if let Some(pre) = t.get_pre_tokenizer() {
-            pre.pre_tokenize(&mut pieces)?;
-        }
-        pieces.tokenize(|piece| t.get_model().tokenize(piece.get()))?;
+    /// `Tokenizer::encode_fast` within the limits of `Cutter`, with the mark taken out once the
+    /// added tokens have been found.
+    pub(crate) fn encode_marked(
+        &self,
+        text: &str,
+        mark: Option<char>,
+        add_special: bool,
+    ) -> Res<Vec<u32>> {
+        let pieces = self.cutter.cut(&self.tokenizer, text, mark)?;
         let encoding = pieces.into_encoding(None, 0, OffsetType::None)?;
-        Ok(t.post_process(encoding, None, add_special)?.get_ids().to_vec())
+        Ok(self.tokenizer.post_process(encoding, None, add_special)?.get_ids().to_vec())
     }
 
     pub(crate) fn encode(&self, text: &str, how: &HkEncode) -> Res<Vec<u32>> {
@@ -58,14 +72,10 @@ impl Parts {
             let mark = FreeMarks::new().without(text).take()?;
             let mut marked = text.to_string();
             self.special.mark(&mut marked, mark);
-            return self.encode_marked(&marked, mark, how.add_special);
+            return self.encode_marked(&marked, Some(mark), how.add_special);
         }
-        match char::from_u32(how.mark) {
-            Some(mark) if mark != '\0' && text.contains(mark) => {
-                self.encode_marked(text, mark, how.add_special)
-            }
-            _ => Ok(self.tokenizer.encode_fast(text, how.add_special)?.get_ids().to_vec()),
-        }
+        let mark = char::from_u32(how.mark).filter(|&c| c != '\0' && text.contains(c));
+        self.encode_marked(text, mark, how.add_special)
     }
 }
 
@@ -127,8 +137,8 @@ const CONTROL: u8 = 4;
 
 fn vocabulary(t: &Tokenizer) -> Res<HkVocabulary> {
     let size = t.get_vocab(true).values().max().map_or(0, |id| *id as usize + 1);
-    if size > 1 << 24 {
-        return Err(format!("the largest token id is {}, more than 2^24", size - 1).into());
+    if size > TOKENS_MAX {
+        return Err(format!("its largest token id is {}, the limit {TOKENS_MAX}", size - 1).into());
     }
     let byte_exact = t.get_decoder().is_some_and(is_byte_level);
     let table = ByteLevel::new();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "../rust/hocket_rs.h"
@@ -57,6 +58,36 @@ TEST(Tokenizer, RefusesBadFiles) {
   const auto missing = Tokenizer::load("/nonexistent");
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code, ErrorCode::no_tokenizer);
+}
+
+TEST(Tokenizer, RefusesIdsThatNoTableHolds) {
+  std::string json = *read_file(kGolden / "qwen2/tokenizer.json", ErrorCode::io);
+  const auto at = json.find("\"id\":");
+  ASSERT_NE(at, std::string::npos);
+  json.insert(json.find_first_of("0123456789", at), "400000");
+  const auto t = Tokenizer::from_json(json, "");
+  ASSERT_FALSE(t.has_value());
+  EXPECT_EQ(t.error().code, ErrorCode::bad_tokenizer);
+  EXPECT_THAT(t.error().message, testing::HasSubstr("an added token has the id 400000"));
+}
+
+// DeepSeek-V2's pattern, on which Oniguruma alone would take minutes; and one that fails.
+TEST(Tokenizer, PatternsHoldNoThread) {
+  std::string json = *read_file(kGolden / "qwen2/tokenizer.json", ErrorCode::io);
+  auto file = nlohmann::json::parse(json);
+  const auto with = [&](const char* pattern) {
+    file["pre_tokenizer"] = {{"type", "Split"},
+                             {"pattern", {{"Regex", pattern}}},
+                             {"behavior", "Isolated"},
+                             {"invert", false}};
+    auto t = Tokenizer::from_json(file.dump(), "");
+    EXPECT_TRUE(t.has_value()) << describe(t.error());
+    return std::move(*t);
+  };
+  EXPECT_TRUE(with("\\s+$").encode(std::string(250'000, ' ') + "1").has_value());
+  const auto failed = with("(a|a)*$").encode(std::string(2'000, 'a') + "b");
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code, ErrorCode::invalid_request);
 }
 
 TEST(Tokenizer, RefusesInvalidUtf8) {
