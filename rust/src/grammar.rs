@@ -392,7 +392,8 @@ mod tests {
                     let first = first.map(|b| u32::from_ne_bytes(b.try_into().unwrap()));
                     hk_buf_free(&mut forced);
                     assert_eq!(hk_matcher_mask(m, mask.as_mut_ptr(), mask.len()), 0);
-                    let any = (0..VOCAB as u32).find(|id| mask[*id as usize / 32] >> (id % 32) & 1 == 1);
+                    let any =
+                        (0..VOCAB as u32).find(|id| mask[*id as usize / 32] >> (id % 32) & 1 == 1);
                     let id = first.or(any).unwrap();
                     assert_eq!(hk_matcher_accept(m, id), 0, "{text}: {id} after {written:?}");
                     written.push(id);
@@ -432,7 +433,10 @@ mod tests {
             ("lark", rules(deep, &"[".repeat(24), &"]".repeat(24))),
             ("json_schema", refs(LEVELS_MAX / 2 - 4, "", "")),
             ("json_schema", refs(LEVELS_MAX / 22 - 4, &r#"{"items":"#.repeat(20), &"}".repeat(20))),
-            ("json_schema", refs(LEVELS_MAX / 5 - 4, r#"{"type":"array","items":{"allOf":["#, "]}}")),
+            (
+                "json_schema",
+                refs(LEVELS_MAX / 5 - 4, r#"{"type":"array","items":{"allOf":["#, "]}}"),
+            ),
         ] {
             let on_it = std::thread::Builder::new().stack_size(QUARTER);
             std::thread::scope(|scope| {
@@ -468,8 +472,14 @@ mod tests {
         let model = Model::new();
         let bytes = |m: *mut HkMatcher| unsafe { hk_matcher_bytes(m) };
         let small = model.matcher("regex", "a|b").unwrap();
-        let large = model.matcher("json_schema", r#"{"type":"integer","multipleOf":9973}"#).unwrap();
-        assert!(bytes(small) > 1000 && bytes(large) > 1_000_000, "{} {}", bytes(small), bytes(large));
+        let large =
+            model.matcher("json_schema", r#"{"type":"integer","multipleOf":9973}"#).unwrap();
+        assert!(
+            bytes(small) > 1000 && bytes(large) > 1_000_000,
+            "{} {}",
+            bytes(small),
+            bytes(large)
+        );
         let mut copy = null_mut();
         unsafe {
             assert_eq!(hk_matcher_copy(large, &mut copy), 0);

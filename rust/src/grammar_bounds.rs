@@ -1,11 +1,11 @@
-//! What a grammar may hold, looked at before it is compiled: llguidance follows rules, references and
-//! brackets by recursion, and builds automata as large as the numbers in a schema.
+//! What a grammar may hold, looked at before it is compiled: llguidance follows rules, references
+//! and brackets by recursion, and builds automata as large as the numbers in a schema.
 use crate::Res;
 use serde_json::{Deserializer, Value};
 
 /// Rules with the brackets in them, which may all be in one another; of schemas, the depth of all
-/// that references lead to. The stack of a compilation (src/text/grammar/grammar.h) holds four times
-/// as much as this needs.
+/// that references lead to. The stack of a compilation (src/text/grammar/grammar.h) holds four
+/// times as much as this needs.
 pub const LEVELS_MAX: usize = 16_384;
 /// Brackets in one another, in one rule.
 pub const NESTING_MAX: usize = 64;
@@ -119,7 +119,8 @@ pub fn check_schema(schema: &Value) -> Res<()> {
     }
     let root = depth(schema);
     // What is no pointer may name anything.
-    let depth_of = |to: &&str| to.strip_prefix('#').and_then(|p| schema.pointer(p)).map_or(root, depth);
+    let depth_of =
+        |to: &&str| to.strip_prefix('#').and_then(|p| schema.pointer(p)).map_or(root, depth);
     let levels = root + refs.iter().map(depth_of).sum::<usize>();
     if levels > LEVELS_MAX {
         let n = refs.len();
@@ -160,7 +161,10 @@ mod tests {
     #[test]
     fn rules_and_their_brackets_are_counted() {
         let count = |text: &str| nesting(text.as_bytes());
-        assert_eq!(count("start: a\na[lazy] : /(?:x)/\nA.1:\"a: ((\\\"\" -> b c{p}: d\n").levels, 6);
+        assert_eq!(
+            count("start: a\na[lazy] : /(?:x)/\nA.1:\"a: ((\\\"\" -> b c{p}: d\n").levels,
+            6
+        );
         assert_eq!(count("a: b // x: (\nb: <[5]> <((>\n# c: ((\n").levels, 2);
         assert_eq!(count("a: ((b) [c]\nb: c %if not(not(not(x)))\n").deepest, 4);
         let chain = |n: usize| (0..n).map(|i| format!("a{i}: a{}\n", i + 1)).collect::<String>();

@@ -55,8 +55,12 @@ GrammarCompiler::GrammarCompiler(Options options)
                                .num_logits = options_.num_logits,
                                .end_ids = options_.end_ids});
   auto& [quick, slow] = lanes_;
-  quick.limits = options_.quick, quick.max_waiting = options_.max_waiting;
-  slow.limits = options_.slow, slow.max_waiting = options_.max_slow, slow.index = 1;
+  quick.limits = options_.quick;
+  quick.max_waiting = quick.max_of_client = options_.max_waiting;
+  slow.index = 1;
+  slow.limits = options_.slow;
+  slow.max_waiting = options_.max_slow;
+  slow.max_of_client = options_.max_slow / 2;
   quick.thread = Thread({.name = "grammar"}, [this] { run(lanes_[0]); });
   slow.thread = Thread({.name = "grammar-slow"}, [this] { run(lanes_[1]); });
 }
@@ -72,9 +76,11 @@ GrammarCompiler::~GrammarCompiler() {
 }
 
 std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const GrammarSpec> spec,
-                                                      std::function<void()> done) {
+                                                      std::function<void()> done,
+                                                      uint64_t client) {
   auto ticket = std::make_shared<GrammarTicket>();
   ticket->spec_ = std::move(spec);
+  ticket->client_ = client;
   ticket->done_ = std::move(done);
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
@@ -88,12 +94,23 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
 // False where too many wait there.
 bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
   const std::lock_guard lock(mutex_);
-  if (lane.waiting.size() >= lane.max_waiting)
-    std::erase_if(lane.waiting, [](const auto& one) { return one.expired(); });
-  if (lane.waiting.size() >= lane.max_waiting) return false;
-  lane.waiting.push_back(ticket);
+  const auto is_full = [&] {
+    const auto mine = lane.waiting.find(ticket->client_);
+    const size_t num_mine = mine == lane.waiting.end() ? 0 : mine->second.size();
+    return lane.num_waiting >= lane.max_waiting || num_mine >= lane.max_of_client;
+  };
+  if (is_full()) leave_out_expired(lane);
+  if (is_full()) return false;
+  lane.waiting[ticket->client_].push_back(ticket);
+  ++lane.num_waiting;
   lane.arrived.notify_one();
   return true;
+}
+
+void GrammarCompiler::leave_out_expired(Lane& lane) {
+  for (auto& [client, tickets] : lane.waiting)
+    lane.num_waiting -= std::erase_if(tickets, [](const auto& one) { return one.expired(); });
+  std::erase_if(lane.waiting, [](const auto& entry) { return entry.second.empty(); });
 }
 
 void GrammarCompiler::run(Lane& lane) {
@@ -119,8 +136,13 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
   while (true) {
     lane.arrived.wait(lock, [&] { return stopping_ || !lane.waiting.empty(); });
     if (stopping_) return nullptr;
-    auto ticket = lane.waiting.front().lock();
-    lane.waiting.pop_front();
+    auto turn = lane.waiting.upper_bound(lane.last_client);
+    if (turn == lane.waiting.end()) turn = lane.waiting.begin();
+    lane.last_client = turn->first;
+    auto ticket = turn->second.front().lock();
+    turn->second.pop_front();
+    if (turn->second.empty()) lane.waiting.erase(turn);
+    --lane.num_waiting;
     if (ticket != nullptr) return ticket;
     ++counts_->num_cancelled;
   }

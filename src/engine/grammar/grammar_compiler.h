@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +42,7 @@ class GrammarTicket {
  private:
   friend class GrammarCompiler;
   std::shared_ptr<const GrammarSpec> spec_;
+  uint64_t client_ = 0;
   std::function<void()> done_;
   TimePoint asked_{};
   Duration patience_{};
@@ -59,7 +61,7 @@ class GrammarCompiler {
     TrialLimits quick{.time = std::chrono::milliseconds(100), .bytes = 256 << 20};
     TrialLimits slow{.time = std::chrono::seconds(3), .bytes = 512 << 20};
     size_t max_waiting = 4096;
-    size_t max_slow = 4;  // that wait for the second thread
+    size_t max_slow = 8;  // that wait for the second thread; of one client, half as many
     size_t max_cached = 128;
     size_t max_cached_bytes = 256 << 20;  // the newest stays whatever its size
     Duration patience = std::chrono::seconds(30);
@@ -70,9 +72,10 @@ class GrammarCompiler {
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // `done` is called on one of the compiler's threads once the ticket is settled, if it is still held then.
+  // `done` is called on one of the compiler's threads once the ticket is settled, if it is still
+  // held then. Clients take turns, however many grammars one of them waits for.
   std::shared_ptr<GrammarTicket> order(std::shared_ptr<const GrammarSpec> spec,
-                                       std::function<void()> done);
+                                       std::function<void()> done, uint64_t client = 0);
   GrammarStats stats() const { return counts_->read(); }
 
  private:
@@ -80,15 +83,18 @@ class GrammarCompiler {
   struct Lane {
     int index = 0;
     TrialLimits limits;
-    size_t max_waiting = 0;
+    size_t max_waiting = 0, max_of_client = 0;
     std::condition_variable arrived;
-    std::deque<std::weak_ptr<GrammarTicket>> waiting;
+    std::map<uint64_t, std::deque<std::weak_ptr<GrammarTicket>>> waiting;  // by client; none empty
+    size_t num_waiting = 0;
+    uint64_t last_client = 0;  // whose turn it was
     Thread thread;
   };
 
   void run(Lane& lane);
   void make_vocabulary();
   bool enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
+  static void leave_out_expired(Lane& lane);
   std::shared_ptr<GrammarTicket> next(Lane& lane);
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
   // Nothing where it takes longer than this lane has time for.

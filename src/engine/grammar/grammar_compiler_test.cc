@@ -119,6 +119,30 @@ TEST_F(Compiler, BoundsWhatWaits) {
   EXPECT_EQ(compiler.stats().num_compiled, 3u);  // a, c, e
 }
 
+TEST_F(Compiler, ClientsTakeTurns) {
+  GrammarCompiler compiler(options());
+  std::latch begun(1), go_on(1), done(6);
+  const auto first = compiler.order(spec(GrammarKind::regex, "first"), [&] {
+    begun.count_down();
+    go_on.wait();
+  });
+  begun.wait();  // its thread is held up
+  std::string order;
+  std::vector<std::shared_ptr<GrammarTicket>> tickets;
+  for (const auto& [client, name] :
+       {std::pair{1, 'a'}, {1, 'b'}, {1, 'c'}, {2, 'd'}, {3, 'e'}, {2, 'f'}})
+    tickets.push_back(compiler.order(
+        spec(GrammarKind::regex, std::string(1, name)),
+        [&order, &done, name] {
+          order += name;
+          done.count_down();
+        },
+        static_cast<uint64_t>(client)));
+  go_on.count_down();
+  done.wait();
+  EXPECT_EQ(order, "adebfc");
+}
+
 TEST_F(Compiler, CountsThoseWhoLeft) {
   GrammarCompiler compiler(options());
   std::latch begun(1), go_on(1), done(1);

@@ -57,6 +57,7 @@ bool receive_all(int socket, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t got = recv(socket, bytes.data(), bytes.size(), 0);
     if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = ECONNRESET;
     if (got <= 0) return false;
     bytes = bytes.subspan(static_cast<size_t>(got));
   }
@@ -132,6 +133,9 @@ Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::Process::start(
     for (size_t lane = 0; lane < kLanes; ++lane)
       posix_spawn_file_actions_adddup2(&files, theirs[lane],
                                        kFirstSocket + static_cast<int>(lane));
+    // What a library says when memory is short is said of a stranger's grammar.
+    for (int file = 0; file < kFirstSocket; ++file)
+      posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t none, usual;

@@ -39,7 +39,8 @@ Result<bool> RankGrammars::ready(const Request& request) {
   HOCKET_CHECK(compiler_ != nullptr);
   Following& mine = following_[request.id];
   if (mine.grammar != nullptr) return true;
-  if (mine.ticket == nullptr) mine.ticket = compiler_->order(request.sampling.grammar, wake_);
+  if (mine.ticket == nullptr)
+    mine.ticket = compiler_->order(request.sampling.grammar, wake_, request.client);
   auto answer = mine.ticket->answer();
   if (!answer) {
     forget(request.id);

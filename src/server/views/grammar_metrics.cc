@@ -11,9 +11,13 @@ void add_grammars(MetricSnapshot& out, const GrammarStats& grammars) {
         grammars.num_failed);
   count("num_grammars_cancelled_total", "Requests that left before their grammar was looked at",
         grammars.num_cancelled);
+  count("num_grammars_slow_total", "Grammars that went to the second thread, for large ones",
+        grammars.num_too_slow);
   count("grammar_cache_hits_total", "Requests whose grammar was compiled before",
         grammars.num_cache_hits);
   out.gauge("grammar_cache_entries", "Grammars that are kept compiled", grammars.num_cached);
+  out.gauge("grammar_answer_bytes", "Memory that grammars of answers under way hold",
+            static_cast<double>(grammars.answer_bytes));
   out.counter("grammar_compile_seconds_total", "Time in compiling grammars",
               grammars.compile_seconds_total);
   out.gauge("grammar_vocabulary_seconds", "Time it took to make the trie of tokens",

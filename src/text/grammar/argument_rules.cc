@@ -334,10 +334,10 @@ class ArgumentWriter {
     for (const char* word : {"anyOf", "oneOf"}) {
       const auto list = schema.find(word);
       if (list == schema.end() || !list->is_array()) continue;
-      const bool has_text =
-          std::ranges::any_of(*list, [&](const Json& one) { return is_text_or_word(one, depth + 1); });
-      return has_text && std::ranges::all_of(*list, [&](const Json& one) {
-               if (is_text_or_word(one, depth + 1)) return true;
+      const auto is_either = [&](const Json& one) { return is_text_or_word(one, depth + 1); };
+      return std::ranges::any_of(*list, is_either) &&
+             std::ranges::all_of(*list, [&](const Json& one) {
+               if (is_either(one)) return true;
                const Json& alone = resolved(one);
                return alone.is_object() && !alone.contains("enum") && !alone.contains("const") &&
                       alone.contains("type") && is_word(alone["type"]) && alone["type"] != "string";
