@@ -4,6 +4,7 @@ What must hold of it whatever clients do is checked here; `Broken` says what did
 """
 
 import collections
+import contextlib
 import re
 import shutil
 import signal
@@ -41,6 +42,14 @@ FLAGS = {
     "--request-memory-mib": 256,
     "--total-request-memory-mib": LIMIT_MIB,
 }
+
+
+def highest_mib_of(pid):
+    """0 where it has just ended."""
+    with contextlib.suppress(OSError, AttributeError):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024
+    return 0
 
 
 class Broken(Exception):
@@ -105,9 +114,15 @@ class Server:
         self.ready_mib = self.highest_mib()
 
     def highest_mib(self):
-        """The most memory that was ever resident."""
-        status = Path(f"/proc/{self.running.pid}/status").read_text(encoding="ascii")
-        return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024
+        """The most memory that was ever resident, of the process and of those that it has started and that are there."""
+        return sum(highest_mib_of(pid) for pid in [self.running.pid, *self.children()])
+
+    def children(self):
+        pids = []
+        for task in Path(f"/proc/{self.running.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # a thread that has ended
+                pids += task.read_text(encoding="ascii").split()
+        return pids
 
     def last_words(self):
         log = self.log_path.read_text(errors="replace")
@@ -151,13 +166,17 @@ class Server:
 
     def end(self):
         """SIGTERM is obeyed, in bounded time. The seconds it took."""
+        children, began = self.children(), time.monotonic()
         self.running.send_signal(signal.SIGTERM)
-        began = time.monotonic()
         try:
             status = self.running.wait(END_S)
         except subprocess.TimeoutExpired:
             raise Broken(f"still there {END_S} s after SIGTERM: {self.last_words()}") from None
         need(status in (0, 1), f"SIGTERM ended it with status {status}: {self.last_words()}")
-        return time.monotonic() - began
+        took = time.monotonic() - began
+        while left := [pid for pid in children if Path(f"/proc/{pid}").exists()]:
+            need(time.monotonic() - began < END_S, f"processes that it has started are still there: {left}")
+            time.sleep(0.02)
+        return took
 
 
