@@ -1,11 +1,21 @@
 #include "server/responses/response_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hocket {
 namespace {
 
 constexpr size_t kOverhead = 256;  // of a text and its place
+
+// What an answer adds to its conversation: turns before its own are those of other answers too.
+size_t bytes_of(const ResponseStore::Record& record) {
+  size_t bytes = kOverhead;
+  if (record.body != nullptr) bytes += record.body->str().size();
+  if (record.output != nullptr) bytes += record.output->str().size();
+  if (!record.turns.empty()) bytes += record.turns.back()->str().size();
+  return bytes;
+}
 
 }  // namespace
 
@@ -25,10 +35,10 @@ void ResponseStore::put(const std::string& id, Record record) {
   if (!keeps()) return;
   auto kept = std::make_shared<const Record>(std::move(record));
   std::lock_guard lock(mutex_);
-  const auto [place, fresh] = places_.try_emplace(id);
-  if (fresh) place->second.used = used_.insert(used_.end(), id);
-  place->second.record = std::move(kept);
-  used_.splice(used_.end(), used_, place->second.used);
+  if (places_.contains(id)) forget(id);
+  Owner& owner = owners_[kept->who];
+  const auto used = owner.used.insert(owner.used.end(), id);
+  set(places_.emplace(id, Place{nullptr, &owner, used}).first->second, std::move(kept));
   make_room();
 }
 
@@ -37,14 +47,31 @@ void ResponseStore::finish(const std::string& id, Record record) {
   const auto place = places_.find(id);
   if (place == places_.end()) return;
   record.cancelled = place->second.record->cancelled;
-  place->second.record = std::make_shared<const Record>(std::move(record));
+  set(place->second, std::make_shared<const Record>(std::move(record)));
   make_room();
+}
+
+// mutex_ is held.
+void ResponseStore::set(Place& place, RecordPtr record) {
+  if (place.record != nullptr) place.owner->bytes -= bytes_of(*place.record);
+  place.owner->bytes += bytes_of(*record);
+  place.record = std::move(record);
+}
+
+// mutex_ is held. Pre: there is such an answer.
+void ResponseStore::forget(const std::string& id) {
+  const auto place = places_.find(id);
+  Owner& owner = *place->second.owner;
+  owner.bytes -= bytes_of(*place->second.record);
+  owner.used.erase(place->second.used);
+  places_.erase(place);
 }
 
 ResponseStore::Place* ResponseStore::place_of(const std::string& id, std::string_view who) {
   const auto place = places_.find(id);
   if (place == places_.end() || place->second.record->who != who) return nullptr;
-  used_.splice(used_.end(), used_, place->second.used);
+  std::list<std::string>& used = place->second.owner->used;
+  used.splice(used.end(), used, place->second.used);
   return &place->second;
 }
 
@@ -61,7 +88,7 @@ ResponseStore::RecordPtr ResponseStore::cancel(const std::string& id, std::strin
   if (place->record->running) {
     Record changed = *place->record;
     changed.cancelled = true;
-    place->record = std::make_shared<const Record>(std::move(changed));
+    set(*place, std::make_shared<const Record>(std::move(changed)));
   }
   return place->record;
 }
@@ -71,16 +98,16 @@ ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string
   Place* place = place_of(id, who);
   if (place == nullptr) return nullptr;
   RecordPtr record = place->record;
-  used_.erase(place->used);
-  places_.erase(id);
+  forget(id);
   return record;
 }
 
 // mutex_ is held. Texts that requests under way hold go on counting, so that room is made for them.
 void ResponseStore::make_room() {
-  while (!used_.empty() && (places_.size() > limits_.count_max || *total_ > limits_.bytes_max)) {
-    places_.erase(used_.front());
-    used_.pop_front();
+  const auto bytes = [](const auto& owner) { return owner.second.bytes; };
+  while (!places_.empty() && (places_.size() > limits_.count_max || *total_ > limits_.bytes_max)) {
+    const auto most = std::ranges::max_element(owners_, {}, bytes);
+    forget(std::string(most->second.used.front()));
   }
 }
 

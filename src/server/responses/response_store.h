@@ -1,5 +1,5 @@
 // Answers of /v1/responses that clients may ask for again, or go on from. In memory, for as long as
-// there is room: the least recently used leave first.
+// there is room: of the principal that has the most here, the least recently used leave first.
 //
 //   conversation of an answer:  turns of the answer before it .. | its input | its output
 //
@@ -76,17 +76,24 @@ class ResponseStore {
   Counts counts() const;
 
  private:
+  struct Owner {
+    std::list<std::string> used;  // ids, the least recently used first
+    size_t bytes = 0;
+  };
   struct Place {
     RecordPtr record;
+    Owner* owner;
     std::list<std::string>::iterator used;
   };
+  void set(Place& place, RecordPtr record);
+  void forget(const std::string& id);
   Place* place_of(const std::string& id, std::string_view who);
   void make_room();
 
   const Limits limits_;
   const std::shared_ptr<std::atomic<size_t>> total_ = std::make_shared<std::atomic<size_t>>(0);
   mutable std::mutex mutex_;
-  std::list<std::string> used_;  // ids, the least recently used first
+  std::unordered_map<std::string, Owner> owners_;  // by name; as many as there are principals
   std::unordered_map<std::string, Place> places_;
 };
 

@@ -62,6 +62,19 @@ TEST(ResponseStore, NothingOutgrowsTheLimit) {
   EXPECT_EQ(none.find("a", "me"), nullptr);
 }
 
+TEST(ResponseStore, WhoKeepsTheMostMakesRoom) {
+  ResponseStore store({.bytes_max = 10000, .count_max = 100});
+  store.put("mine", record(store, 1000));
+  for (int i = 0; i < 20; ++i) {
+    ResponseStore::Record more = record(store, 1000);
+    more.who = "you";
+    store.put("yours " + std::to_string(i), std::move(more));
+  }
+  EXPECT_NE(store.find("mine", "me"), nullptr);
+  EXPECT_EQ(store.find("yours 0", "you"), nullptr);
+  EXPECT_NE(store.find("yours 19", "you"), nullptr);
+}
+
 TEST(ResponseStore, AnswersAreTheirOwners) {
   ResponseStore store({});
   store.put("a", record(store, 1));
