@@ -1,8 +1,8 @@
 //! Structured output: a JSON schema, regex or Lark grammar to masks of allowed tokens (llguidance).
-use crate::grammar_bounds::{check_lark, check_schema};
+use crate::grammar_bounds::{check_conjunctions, check_lark, check_schema};
 use crate::held_bytes::held_bytes;
 use crate::*;
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
 use std::sync::Arc;
@@ -138,7 +138,12 @@ pub unsafe extern "C" fn hk_matcher_new(
             other => return Err(format!("unknown grammar kind {other}").into()),
         };
         let factory = &(*g).0;
-        let matcher = Matcher::new(factory.create_parser(grammar));
+        let env = Some(factory.tok_env().clone());
+        let (grammar, lexer) =
+            GrammarInit::Serialized(grammar).to_internal(env, factory.limits().clone())?;
+        check_conjunctions(lexer.regex_builder.exprset())?;
+        let init = GrammarInit::Internal(grammar, lexer);
+        let matcher = Matcher::new(factory.create_parser_from_init_default(init));
         if let Some(e) = matcher.get_error() {
             return Err(e.into());
         }
@@ -466,6 +471,36 @@ mod tests {
 
     struct Sendable<T>(T);
     unsafe impl<T> Send for Sendable<T> {}
+
+    /// Such a one stops every answer where it is met, which may be far behind its beginning.
+    #[test]
+    fn conditions_that_explode_are_refused() {
+        let model = Model::new();
+        let classes = |n: u8| {
+            let each = |i: u8| format!("[{}-{}]x{i}", 'a', (b'b' + i) as char);
+            (0..n).map(each).collect::<Vec<_>>().join("|")
+        };
+        let all = |parts: usize, n: u8| {
+            let each = |i| format!("/[pq]{{200}}({}|y{i})+z{{{i}}}!/", classes(n));
+            let each: Vec<_> = (1..=parts).map(each).collect();
+            format!("start: A\nA: {}\n", each.join(" & "))
+        };
+        assert!(model.matcher("lark", &all(5, 24)).is_none());
+        for (kind, good) in [
+            ("lark", all(2, 24)),
+            ("lark", "start: A\nA: /(?s:.*)end/ & ~/.*a.*/ & ~/.*b.*/ & ~/.*c.*/\n".to_string()),
+            (
+                "json_schema",
+                r#"{"type":"string","pattern":"^[a-z]+\\w*-\\d+$","minLength":4,"maxLength":40,
+                    "allOf":[{"pattern":"^[a-z0-9-]*$"}]}"#
+                    .to_string(),
+            ),
+        ] {
+            let m = model.matcher(kind, &good);
+            assert!(m.is_some(), "{good}");
+            unsafe { hk_matcher_free(m.unwrap()) };
+        }
+    }
 
     #[test]
     fn bytes_are_those_that_a_matcher_holds() {

@@ -1,7 +1,9 @@
 //! What a grammar may hold, looked at before it is compiled: llguidance follows rules, references
 //! and brackets by recursion, and builds automata as large as the numbers in a schema.
 use crate::Res;
+use llguidance::derivre::{raw::ExprSet, ExprRef};
 use serde_json::{Deserializer, Value};
+use std::collections::{HashMap, HashSet};
 
 /// Rules with the brackets in them, which may all be in one another; of schemas, the depth of all
 /// that references lead to. The stack of a compilation (src/text/grammar/grammar.h) holds four
@@ -11,6 +13,11 @@ pub const LEVELS_MAX: usize = 16_384;
 pub const NESTING_MAX: usize = 64;
 /// Digits of `multipleOf` as a number: an automaton has as many states.
 pub const MULTIPLE_MAX: u64 = 100_000;
+/// Ways in which the parts of a conjunction (`&`, `allOf`) can go on with the same byte. All are
+/// looked at in one step, which nothing interrupts.
+pub const WAYS_MAX: f64 = 1e6;
+/// Expressions that are looked at to know that.
+const VISITS_MAX: usize = 4_000_000;
 
 pub fn check_lark(text: &str) -> Res<()> {
     let Nesting { levels, deepest } = nesting(text.as_bytes());
@@ -151,6 +158,60 @@ fn check_multiple(n: &serde_json::Number) -> Res<()> {
         )
         .into()),
     }
+}
+
+/// For each byte, how many of the different sets of bytes in an expression hold it.
+type Overlaps = [f64; 256];
+
+/// Derivatives bring no sets of their own but intersections of those that are there, so what holds
+/// of a conjunction holds of all that it becomes.
+pub fn check_conjunctions(exprs: &ExprSet) -> Res<()> {
+    let mut kinds = ExprSet::new(256);
+    let (a, b) = (kinds.mk_byte_literal(b"ab"), kinds.mk_byte_literal(b"cd"));
+    let (and, not) = (kinds.mk_and(&mut vec![a, b]), kinds.mk_not(a));
+    let is = |e: ExprRef, kind: ExprRef| exprs.get_tag(e) == kinds.get_tag(kind);
+
+    let mut conjunctions: HashMap<u32, Overlaps> = HashMap::new();
+    let mut num_visits = 0;
+    // What an expression is made of was made before it.
+    for id in 1..exprs.len() as u32 {
+        let conjunction = ExprRef::new(id);
+        if !is(conjunction, and) {
+            continue;
+        }
+        let mut ways: Overlaps = [1.0; 256];
+        for &part in exprs.get_args(conjunction) {
+            let (mut sets, mut seen, mut todo) = ([0.0; 256], HashSet::new(), vec![part]);
+            let mut single_bytes = 0.0;
+            while let Some(e) = todo.pop() {
+                if !seen.insert(e.as_u32()) {
+                    continue;
+                }
+                num_visits += 1;
+                if is(e, and) {
+                    let known = &conjunctions[&e.as_u32()];
+                    sets.iter_mut().zip(known).for_each(|(n, more)| *n += more);
+                } else if is(e, not) {
+                    // Made of sets that do not overlap.
+                    sets.iter_mut().for_each(|n| *n += 1.0);
+                } else if is(e, ExprRef::ANY_BYTE) {
+                    let set = exprs.get(e);
+                    (0..=255).for_each(|b| sets[b as usize] += set.matches_byte(b) as u8 as f64);
+                } else {
+                    single_bytes = 1.0;
+                    todo.extend_from_slice(exprs.get_args(e));
+                }
+            }
+            ways.iter_mut().zip(sets).for_each(|(n, more)| *n *= more + single_bytes);
+        }
+        if ways.iter().sum::<f64>() > WAYS_MAX || num_visits > VISITS_MAX {
+            return Err("what must hold at once (& or allOf) can go on in too many ways; \
+                        fewer conditions, or fewer different classes of characters in them"
+                .into());
+        }
+        conjunctions.insert(id, ways);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
