@@ -73,19 +73,20 @@ void print(const Finding& finding, bool json) {
 
 Result<int> examine_machine(const Arguments& arguments) {
   DoctorOptions options;
-  HOCKET_TRY(const bool go,
-             parse_flags({.command = "doctor",
-                          .about = "what this machine offers, and what to change",
-                          .groups = {{"Output", {{"json", &options.json, "one object a line", ""}}},
-                                     {"Server",
-                                      {{"host", &options.http.host, "where it would listen", ""},
-                                       {"port", &options.http.port, "looked at: is it free", ""},
-                                       {"api-key", &options.http.api_key,
-                                        "looked at: would it ask for one", ""},
-                                       {"api-key-file", &options.http.api_key_file,
-                                        "looked at: would it ask for a key", ""}}}},
-                          .takes_config = false},
-                         arguments));
+  HOCKET_TRY(
+      const bool go,
+      parse_flags(
+          {.command = "doctor",
+           .about = "what this machine offers, and what to change",
+           .groups = {{"Output", {{"json", &options.json, "one object a line", ""}}},
+                      {"Server",
+                       {{"host", &options.http.host, "where it would listen", ""},
+                        {"port", &options.http.port, "looked at: is it free", ""},
+                        {"api-key", &options.http.api_key, "looked at: would it ask for one", ""},
+                        {"api-key-file", &options.http.api_key_file,
+                         "looked at: would it ask for a key", ""}}}},
+           .takes_config = false},
+          arguments));
   if (!go) return 0;
   std::vector<Finding> findings = judge(inspect_machine(), read_host_facts());
   findings.push_back(port_finding(options.http));

@@ -165,10 +165,9 @@ Result<int> serve_model(const Arguments& arguments) {
     tell_service_manager("STOPPING=1");
     if (cluster) cluster->forward_signal(number);
   };
-  return serve_until_signal(*running.server, signals, settings.http.shutdown_timeout_s,
-                            {.poll = poll,
-                             .on_signal = on_signal,
-                             .others = cluster ? cluster->patience() : Duration{}});
+  return serve_until_signal(
+      *running.server, signals, settings.http.shutdown_timeout_s,
+      {.poll = poll, .on_signal = on_signal, .others = cluster ? cluster->patience() : Duration{}});
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ int serve_until_signal(Server& server, SignalListener& signals, double shutdown_
                        const Meanwhile& meanwhile) {
   int signal = 0;
   const bool had_terminal = isatty(STDIN_FILENO) != 0;
-  while ((signal = signals.wait(kPoll)) == 0 ||
-         (signal == SIGHUP && !hung_up(had_terminal))) {
+  while ((signal = signals.wait(kPoll)) == 0 || (signal == SIGHUP && !hung_up(had_terminal))) {
     if (signal == SIGHUP) {
       reload(server);
       if (meanwhile.on_signal) meanwhile.on_signal(signal);

@@ -38,9 +38,9 @@ void hk_tokenizer_free(HkTokenizer*);
 // The vocabulary as a table. Token i has bytes[ends[i-1], ends[i]) and flags[i].
 enum { HK_TOKEN_KNOWN = 1, HK_TOKEN_SPECIAL = 2, HK_TOKEN_CONTROL = 4 };
 typedef struct {
-  HkBuf bytes;     // what each token adds to the output
-  HkBuf ends;      // uint32 for each id
-  HkBuf flags;     // uint8 for each id
+  HkBuf bytes;      // what each token adds to the output
+  HkBuf ends;       // uint32 for each id
+  HkBuf flags;      // uint8 for each id
   bool byte_exact;  // decoding is nothing but joining these bytes
 } HkVocabulary;
 int32_t hk_tokenizer_vocabulary(const HkTokenizer*, HkVocabulary* out);
@@ -52,10 +52,8 @@ typedef struct {
   bool special_as_text;
   uint32_t mark;
 } HkEncode;
-int32_t hk_encode(const HkTokenizer*, const char* s, size_t n, const HkEncode* how,
-                  HkBuf* out_u32);
-int32_t hk_decode(const HkTokenizer*, const uint32_t* ids, size_t n, bool skip_special,
-                  HkBuf* out);
+int32_t hk_encode(const HkTokenizer*, const char* s, size_t n, const HkEncode* how, HkBuf* out_u32);
+int32_t hk_decode(const HkTokenizer*, const uint32_t* ids, size_t n, bool skip_special, HkBuf* out);
 
 // Incremental decoding where tokens are not plain bytes (see HkVocabulary.byte_exact).
 int32_t hk_detok_new(const HkTokenizer*, bool skip_special, HkDetok** out);

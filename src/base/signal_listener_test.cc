@@ -129,7 +129,9 @@ TEST(SignalListener, APausedLogHindersNoEnd) {
 
 TEST(SignalListener, AfterwardsSignalsEndTheProcessAsTheyDoByDefault) {
   EXPECT_EQ(status_after([] {
-              { const SignalListener signals; }
+              {
+                const SignalListener signals;
+              }
               tell_self(SIGTERM);
             }),
             -1);

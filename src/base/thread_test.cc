@@ -69,7 +69,9 @@ TEST(Thread, IsCurrentWithinItselfOnly) {
 
 TEST(Thread, IsJoinedWhereItsOwnerEnds) {
   bool done = false;
-  { const Thread thread({.name = "one"}, [&] { done = true; }); }
+  {
+    const Thread thread({.name = "one"}, [&] { done = true; });
+  }
   EXPECT_TRUE(done);
 }
 

@@ -1,6 +1,5 @@
 #include "capi/offline_engine.h"
 
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>

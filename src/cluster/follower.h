@@ -74,7 +74,7 @@ class Follower final : public ControlRole {
   uint64_t current_token_ = 0;
   std::unique_ptr<Candidate> candidate_;
   uint64_t next_token_ = kFirstSessionToken;
-  bool lost_ = true;  // rank 0 is, or was never found; lost_since_ is since when
+  bool lost_ = true;     // rank 0 is, or was never found; lost_since_ is since when
   bool was_in_ = false;  // it has met a rank 0 that proved itself
   bool gave_up_ = false;
   TimePoint lost_since_, heard_{};

@@ -30,8 +30,7 @@ class LogitBias {
   LogitBias() = default;
   LogitBias(std::initializer_list<Entry> entries) : LogitBias(std::vector<Entry>(entries)) {}
   explicit LogitBias(std::vector<Entry> entries) {
-    if (!entries.empty())
-      entries_ = std::make_shared<const std::vector<Entry>>(std::move(entries));
+    if (!entries.empty()) entries_ = std::make_shared<const std::vector<Entry>>(std::move(entries));
   }
 
   bool empty() const { return entries_ == nullptr; }

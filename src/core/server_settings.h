@@ -105,7 +105,7 @@ struct ObserveSettings {
   int64_t dump_requests_bytes = 64 << 20;  // of one file
   int dump_requests_files = 16;            // that are kept
   std::string crash_dump_folder;           // empty: no black box
-  std::string admin_folder;  // in which admins may have files written; empty: nowhere
+  std::string admin_folder;                // in which admins may have files written; empty: nowhere
   std::string metrics_compat;              // empty, sglang, vllm, or both with a comma
 };
 

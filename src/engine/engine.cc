@@ -77,11 +77,11 @@ Result<void> Engine::State::start_grammars(const Options& options) {
   std::vector<TokenId> ends = model.eos_ids;
   if (options.tokenizer_eos && std::ranges::find(ends, *options.tokenizer_eos) == ends.end())
     ends.push_back(*options.tokenizer_eos);
-  grammars = std::make_unique<GrammarCompiler>(GrammarCompiler::Options{
-      .source = *options.grammars,
-      .num_logits = model.vocab_size,
-      .end_ids = std::move(ends),
-      .trials = options.grammar_trials});
+  grammars =
+      std::make_unique<GrammarCompiler>(GrammarCompiler::Options{.source = *options.grammars,
+                                                                 .num_logits = model.vocab_size,
+                                                                 .end_ids = std::move(ends),
+                                                                 .trials = options.grammar_trials});
   return {};
 }
 

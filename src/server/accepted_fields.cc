@@ -135,30 +135,29 @@ std::vector<PathOfBodies> paths_of_bodies() {
   const auto logging = [](const Json& body) {
     if (auto observer = Observer::create({})) std::ignore = (*observer)->configure(body);
   };
-  return {
-      {"/v1/chat/completions",
-       {kChat, kChatTools, kChatSchema, kStructuralTag},
-       of_model(parse_chat)},
-      {"/v1/chat/completions/render", {kConversation, kChatTools}, of_model(parse_chat)},
-      {"/apply-template", {kConversation}, of_model(parse_chat)},
-      {"/v1/completions", {kCompletion}, of_model(parse_completions)},
-      {"/v1/completions/render", {kCompletion}, of_model(parse_completions)},
-      {"/v1/responses", {kResponses, kResponsesStream}, responses},
-      {"/v1/messages", {kMessages}, of_model(parse_messages)},
-      {"/v1/messages/count_tokens", {kMessages}, of_model(parse_count_tokens)},
-      {"/generate", {kGenerate, kGenerateIds}, of_model(parse_generate)},
-      {"/tokenize", {kTokenize, kConversation}, of_model(parse_tokenize)},
-      {"/detokenize", {R"({"tokens": [16, 17]})"}, of_model(parse_detokenize)},
-      {"/abort_request",
-       {R"({"rid": "nobody"})"},
-       [](const Json& body) { std::ignore = parse_abort(body); }},
-      {"/configure_logging", {R"({"log_requests": false})"}, logging},
-      {"/start_profile",
-       {R"({"num_steps": 1})"},
-       [](const Json& body) { std::ignore = parse_start_profile(body); }},
-      {"/start_expert_distribution_record",
-       {R"({"mode": "stat"})"},
-       [](const Json& body) { std::ignore = parse_expert_start(body); }}};
+  return {{"/v1/chat/completions",
+           {kChat, kChatTools, kChatSchema, kStructuralTag},
+           of_model(parse_chat)},
+          {"/v1/chat/completions/render", {kConversation, kChatTools}, of_model(parse_chat)},
+          {"/apply-template", {kConversation}, of_model(parse_chat)},
+          {"/v1/completions", {kCompletion}, of_model(parse_completions)},
+          {"/v1/completions/render", {kCompletion}, of_model(parse_completions)},
+          {"/v1/responses", {kResponses, kResponsesStream}, responses},
+          {"/v1/messages", {kMessages}, of_model(parse_messages)},
+          {"/v1/messages/count_tokens", {kMessages}, of_model(parse_count_tokens)},
+          {"/generate", {kGenerate, kGenerateIds}, of_model(parse_generate)},
+          {"/tokenize", {kTokenize, kConversation}, of_model(parse_tokenize)},
+          {"/detokenize", {R"({"tokens": [16, 17]})"}, of_model(parse_detokenize)},
+          {"/abort_request",
+           {R"({"rid": "nobody"})"},
+           [](const Json& body) { std::ignore = parse_abort(body); }},
+          {"/configure_logging", {R"({"log_requests": false})"}, logging},
+          {"/start_profile",
+           {R"({"num_steps": 1})"},
+           [](const Json& body) { std::ignore = parse_start_profile(body); }},
+          {"/start_expert_distribution_record", {R"({"mode": "stat"})"}, [](const Json& body) {
+             std::ignore = parse_expert_start(body);
+           }}};
 }
 
 // `body` with `value` at "a.b": objects are made on the way. A list on the way gets one object.

@@ -198,8 +198,8 @@ void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange,
 
 // The others write files of the same name.
 void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
-  auto begun = start_profile(parts_.generator->profiler(),
-                             parts_.settings->observe.admin_folder, request.body);
+  auto begun = start_profile(parts_.generator->profiler(), parts_.settings->observe.admin_folder,
+                             request.body);
   if (!begun) return respond(*exchange, std::unexpected(std::move(begun).error()));
   HttpRequest others = request;
   others.body = std::move(begun->others);

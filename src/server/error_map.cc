@@ -106,8 +106,8 @@ Json error_json(const Error& error, std::string_view type) {
     return s.empty() ? Json() : Json(shortened(s));
   };
   return {{"message", shortened(error.message)}, {"type", type},
-          {"param", text_or_null(error.param)}, {"code", mapping_of(error.code).slug},
-          {"hint", text_or_null(error.fix)},    {"doc", "docs/api.md#errors"}};
+          {"param", text_or_null(error.param)},  {"code", mapping_of(error.code).slug},
+          {"hint", text_or_null(error.fix)},     {"doc", "docs/api.md#errors"}};
 }
 
 }  // namespace

@@ -178,9 +178,9 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   if ((*route)->where == RunOn::http) return run_route(**route, request, exchange, arrived);
   const bool controls = (*route)->where == RunOn::control;
   if (controls && request.body.size() > kControlBytesMax)
-    return refuse(*exchange, error(ErrorCode::payload_too_large,
-                                   "the body has {} bytes, {} takes {}", request.body.size(),
-                                   (*route)->path, kControlBytesMax));
+    return refuse(*exchange,
+                  error(ErrorCode::payload_too_large, "the body has {} bytes, {} takes {}",
+                        request.body.size(), (*route)->path, kControlBytesMax));
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     run_route(*route, request, exchange, arrived);
   };
@@ -275,9 +275,8 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
   s.generator.start(s.outbox);
-  s.text.emplace(TextPool::Options{.name = "text",
-                                   .num_threads = s.options.num_text_threads,
-                                   .max_waiting = kTextWaitingMax});
+  s.text.emplace(TextPool::Options{
+      .name = "text", .num_threads = s.options.num_text_threads, .max_waiting = kTextWaitingMax});
   s.control.emplace(TextPool::Options{.name = "control", .max_waiting = kTextWaitingMax});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,

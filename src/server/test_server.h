@@ -130,7 +130,7 @@ class FakeGenerator final : public Generator {
   }
 
   Script script = [](const RequestInput& r) { return r.prompt; };  // an echo
-  std::function<void()> entering;   // called by submit() before all else; may wait, or throw
+  std::function<void()> entering;    // called by submit() before all else; may wait, or throw
   std::function<void()> completing;  // the same by complete()
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // in place of the third token

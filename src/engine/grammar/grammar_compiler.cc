@@ -49,11 +49,11 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarTicket::answer() const {
 GrammarCompiler::GrammarCompiler(Options options)
     : options_(std::move(options)), cache_(options_.max_cached, options_.max_cached_bytes) {
   if (!options_.trials.empty())
-    trials_ = std::make_unique<GrammarTrials>(
-        GrammarTrials::Options{.command = options_.trials,
-                               .folder = options_.source.folder,
-                               .num_logits = options_.num_logits,
-                               .end_ids = options_.end_ids});
+    trials_ =
+        std::make_unique<GrammarTrials>(GrammarTrials::Options{.command = options_.trials,
+                                                               .folder = options_.source.folder,
+                                                               .num_logits = options_.num_logits,
+                                                               .end_ids = options_.end_ids});
   auto& [quick, slow] = lanes_;
   quick.limits = options_.quick;
   quick.max_waiting = quick.max_of_client = options_.max_waiting;
@@ -76,8 +76,7 @@ GrammarCompiler::~GrammarCompiler() {
 }
 
 std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const GrammarSpec> spec,
-                                                      std::function<void()> done,
-                                                      uint64_t client) {
+                                                      std::function<void()> done, uint64_t client) {
   auto ticket = std::make_shared<GrammarTicket>();
   ticket->spec_ = std::move(spec);
   ticket->client_ = client;
@@ -183,9 +182,9 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
     verdict = *tried;
     if (verdict == TrialVerdict::too_slow && lane.index == 0) return std::nullopt;
   }
-  MadeGrammar made =
-      verdict == TrialVerdict::fits ? (*vocabulary_)->compile(spec)
-                                    : MadeGrammar(refused(spec, verdict, lane.limits));
+  MadeGrammar made = verdict == TrialVerdict::fits
+                         ? (*vocabulary_)->compile(spec)
+                         : MadeGrammar(refused(spec, verdict, lane.limits));
   counts_->compile_ns += (now() - begin).count();
   ++(made ? counts_->num_compiled : counts_->num_failed);
   const std::lock_guard lock(mutex_);

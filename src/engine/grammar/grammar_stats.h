@@ -11,7 +11,7 @@ struct GrammarStats {
   uint64_t num_compiled = 0, num_failed = 0, num_cancelled = 0, num_cache_hits = 0;
   uint64_t num_too_slow = 0;  // for the first lane
   int num_cached = 0;
-  int64_t answer_bytes = 0;  // that matchers of answers hold
+  int64_t answer_bytes = 0;       // that matchers of answers hold
   double vocabulary_seconds = 0;  // to make the trie of tokens; 0: not done yet
   double compile_seconds_total = 0;
   uint64_t num_masks_ahead = 0, num_masks_late = 0;  // computed beside a step, and by its sampling

@@ -123,16 +123,14 @@ Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::Process::start(
     if (connected) theirs[lane] = fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstSocket + kLanes);
     if (ends[1] >= 0) close(ends[1]);
     connected = connected && theirs[lane] >= 0;
-    if (connected)
-      setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &kAnswerWait, sizeof kAnswerWait);
+    if (connected) setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &kAnswerWait, sizeof kAnswerWait);
   }
   int failure = connected ? 0 : errno;
   if (connected) {
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     for (size_t lane = 0; lane < kLanes; ++lane)
-      posix_spawn_file_actions_adddup2(&files, theirs[lane],
-                                       kFirstSocket + static_cast<int>(lane));
+      posix_spawn_file_actions_adddup2(&files, theirs[lane], kFirstSocket + static_cast<int>(lane));
     // What a library says when memory is short is said of a stranger's grammar.
     for (int file = 0; file < kFirstSocket; ++file)
       posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
@@ -148,8 +146,8 @@ Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::Process::start(
     for (const std::string& word : options.command)
       arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
-    failure = posix_spawn(&process->id_, arguments[0], &files, &attributes, arguments.data(),
-                          environ);
+    failure =
+        posix_spawn(&process->id_, arguments[0], &files, &attributes, arguments.data(), environ);
     if (failure != 0) process->id_ = -1;
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);

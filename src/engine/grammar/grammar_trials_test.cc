@@ -38,8 +38,8 @@ std::string doubling(int levels) {
   for (int i = 0; i < levels; ++i) {
     const std::string next =
         fmt::format(R"({{"type":"object","minProperties":1,"$ref":"#/$defs/a{}"}})", i + 1);
-    defs += fmt::format(R"("a{}":{{"type":"object","properties":{{"l":{},"r":{}}}}},)", i, next,
-                        next);
+    defs +=
+        fmt::format(R"("a{}":{{"type":"object","properties":{{"l":{},"r":{}}}}},)", i, next, next);
   }
   return fmt::format(R"({{"$ref":"#/$defs/a0","$defs":{{{}"a{}":{{"type":"object"}}}}}})", defs,
                      levels);

@@ -36,7 +36,7 @@ class Profiler {
 
   static constexpr int kMostSteps = 10'000;
   static constexpr size_t kMostSpans = size_t{1} << 20;  // of a rank
-  static std::string fresh_id();  // the time
+  static std::string fresh_id();                         // the time
 
   struct Start {
     std::string dir;                     // made if it is not there

@@ -76,11 +76,10 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
             .with_fix("a simpler grammar")
             .with_param(request.sampling.grammar ? request.sampling.grammar->field : ""));
   if (sampled.failed)
-    return fail_request(request,
-                        error(ErrorCode::bad_logits,
-                              "the logits after {} tokens are not finite, or its bias and "
-                              "penalties make them so, or leave no token",
-                              request.tokens.size()));
+    return fail_request(request, error(ErrorCode::bad_logits,
+                                       "the logits after {} tokens are not finite, or its bias and "
+                                       "penalties make them so, or leave no token",
+                                       request.tokens.size()));
   const int id = value(sampled.token);
   if (id < 0 || (options.vocab_size > 0 && id >= options.vocab_size))
     return fail_request(request, error(ErrorCode::bad_logits,

@@ -158,10 +158,9 @@ Result<KeyRing> KeyRing::load(const KeySources& sources) {
   }
   const bool is_only_key = sources.file.empty() && sources.admin_api_key.empty();
   if (!sources.api_key.empty())
-    HOCKET_TRY_VOID(
-        ring.add(digest_of(sources.api_key),
-                 Principal{.name = "api-key", .role = is_only_key ? Role::admin : Role::user},
-                 "--api-key"));
+    HOCKET_TRY_VOID(ring.add(
+        digest_of(sources.api_key),
+        Principal{.name = "api-key", .role = is_only_key ? Role::admin : Role::user}, "--api-key"));
   if (!sources.admin_api_key.empty())
     HOCKET_TRY_VOID(ring.add(digest_of(sources.admin_api_key), Principal{.name = "admin-api-key"},
                              "--admin-api-key"));

@@ -43,23 +43,26 @@ Result<void> RequestMemory::take(int64_t bytes) {
     why = error(ErrorCode::payload_too_large,
                 "this request needs more memory than the {} bytes that one may hold",
                 limits.request_bytes)
-              .with_fix("ask for less at once, or start the server with a larger "
-                        "--request-memory-mib");
+              .with_fix(
+                  "ask for less at once, or start the server with a larger "
+                  "--request-memory-mib");
   } else if (of_principal_ != nullptr &&
              !add_within(*of_principal_, bytes, limits.principal_bytes)) {
     held_bytes_ -= bytes;
     why = error(kRateLimited, "the requests of {} hold nearly all of the {} bytes that they may",
                 who_->name, limits.principal_bytes)
-              .with_fix("try again when some of them are answered, or start the server with a "
-                        "larger --key-memory-mib");
+              .with_fix(
+                  "try again when some of them are answered, or start the server with a "
+                  "larger --key-memory-mib");
   } else if (!add_within(accounts_->held_bytes_, bytes, limits.total_bytes)) {
     held_bytes_ -= bytes;
     if (of_principal_ != nullptr) *of_principal_ -= bytes;
     why = error(ErrorCode::out_of_memory,
                 "all requests together hold nearly all of the {} bytes that they may",
                 limits.total_bytes)
-              .with_fix("try again later, or start the server with a larger "
-                        "--total-request-memory-mib");
+              .with_fix(
+                  "try again later, or start the server with a larger "
+                  "--total-request-memory-mib");
   } else {
     raise_to(accounts_->most_held_bytes_, accounts_->held_bytes_);
     return {};

@@ -15,8 +15,8 @@ PrincipalPtr client(const char* name) {
 }
 
 TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
-  const auto accounts = RequestAccounts::create(
-      {.request_bytes = 100, .principal_bytes = 150, .total_bytes = 220});
+  const auto accounts =
+      RequestAccounts::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 220});
   const auto ann = client("ann");
   const auto first = accounts->open(ann), second = accounts->open(ann);
   const auto other = accounts->open(client("bob"));

@@ -1,6 +1,5 @@
 #include "server/observe/observer.h"
 
-
 #include <chrono>
 #include <exception>
 #include <utility>

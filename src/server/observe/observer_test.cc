@@ -228,9 +228,9 @@ TEST_F(Dump, BeginsAndEndsByConfigureLogging) {
   settings.observe.admin_folder = folder_.parent_path();
   TestServer server(TestServer::Text::bundled, settings);
   server.post("/v1/chat/completions", secret_body());
-  const Json told =
-      server.post("/configure_logging", {{"dump_requests_folder", folder_.filename().string()},
-                                         {"dump_requests_threshold", 2}});
+  const Json told = server.post(
+      "/configure_logging",
+      {{"dump_requests_folder", folder_.filename().string()}, {"dump_requests_threshold", 2}});
   EXPECT_EQ(told["dump_requests_folder"], folder_.string());
   for (int i = 0; i < 3; ++i) server.post("/v1/chat/completions", secret_body());
   ASSERT_TRUE(eventually([&] { return files().size() == 2; }));

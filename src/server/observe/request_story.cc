@@ -51,8 +51,8 @@ SamplingParams numbers_of(const SamplingParams& all) {
 }
 
 int64_t bytes_of(const RequestRecord& record) {
-  size_t sum = record.prompts.size() * sizeof(PromptRecord) +
-               record.choices.size() * sizeof(ChoiceRecord);
+  size_t sum =
+      record.prompts.size() * sizeof(PromptRecord) + record.choices.size() * sizeof(ChoiceRecord);
   for (const PromptRecord& prompt : record.prompts)
     sum += prompt.rid.size() + prompt.blocks.size() * sizeof(TokenBlock);
   return static_cast<int64_t>(sum);

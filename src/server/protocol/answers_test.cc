@@ -254,8 +254,8 @@ TEST(Answers, AllowedToolsAreBoundedAndMayBeNonsense) {
   TestServer server;
   say(server, "ok");
   Json body = body_with_tools();
-  Json& choice = body["tool_choice"] = Json::parse(
-      R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}})");
+  Json& choice = body["tool_choice"] =
+      Json::parse(R"({"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}})");
   Json& list = choice["allowed_tools"]["tools"];
   for (const char* one : {"1", "{}", R"({"function":1})", R"({"function":{"name":[]}})"})
     list.push_back(Json::parse(one));

@@ -89,8 +89,8 @@ struct GenerationRequest {
 
   std::optional<int> priority;
   std::string user, routing_key;
-  uint64_t client = 0;                  // who asks (client_key.h)
-  std::string who = "anonymous";        // the principal's name: safe to log
+  uint64_t client = 0;                    // who asks (client_key.h)
+  std::string who = "anonymous";          // the principal's name: safe to log
   std::shared_ptr<RequestMeter> meter;    // told of its tokens; null: nobody counts
   std::shared_ptr<RequestMemory> memory;  // what it holds; null: nobody counts
   // What keeps prefixes apart: the principal that has its own (empty: they are everybody's), and

@@ -31,8 +31,7 @@ TEST(JsonBody, ATreeTakesNoMoreThanItsTextForetells) {
   for (const std::string& text :
        {"[" + repeated("1,", kTimes) + "1]", "[" + repeated("[],", kTimes) + "[]]",
         "[" + repeated("{},", kTimes) + "{}]", "[" + repeated("\"\",", kTimes) + "\"\"]",
-        "[" + repeated(R"({"a":1},)", kTimes) + "1]",
-        "[" + repeated("[[1]],", kTimes) + "1]",
+        "[" + repeated(R"({"a":1},)", kTimes) + "1]", "[" + repeated("[[1]],", kTimes) + "1]",
         "[" + repeated(R"("a longer text than fits",)", kTimes) + "1]",
         "[" + repeated(R"({"a longer key than fits":{"b":""}},)", kTimes) + "1]", object}) {
     const int64_t before = allocated_bytes();

@@ -104,10 +104,9 @@ class CompletionsForm final : public AnswerForm {
                                    const LogprobColumns& first, const LogprobColumns& then) {
     const std::string tops =
         num_top(answer, choice) > 0 ? column_text(first, then, kTops) : std::string("null");
-    return fmt::format(
-        R"({{"tokens":{},"token_logprobs":{},"top_logprobs":{},"text_offset":{}}})",
-        column_text(first, then, kTokens), column_text(first, then, kLogprobs), tops,
-        column_text(first, then, kOffsets));
+    return fmt::format(R"({{"tokens":{},"token_logprobs":{},"top_logprobs":{},"text_offset":{}}})",
+                       column_text(first, then, kTokens), column_text(first, then, kLogprobs), tops,
+                       column_text(first, then, kOffsets));
   }
 };
 

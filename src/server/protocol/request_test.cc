@@ -248,8 +248,8 @@ TEST(Request, EverySamplingFieldArrives) {
 
 TEST(Request, PrefixesAreKeptApartByOwnerSaltAndExtraKey) {
   EXPECT_EQ(cache_namespace_of({}), CacheNamespace());
-  const std::array<std::string, 3> names[] = {{"", "s", ""}, {"", "t", ""},  {"", "", "s"},
-                                              {"s", "", ""}, {"", "s", "t"}, {"", "st", ""},
+  const std::array<std::string, 3> names[] = {{"", "s", ""},  {"", "t", ""},    {"", "", "s"},
+                                              {"s", "", ""},  {"", "s", "t"},   {"", "st", ""},
                                               {"s", "t", ""}, {"", "s1:t", ""}, {}};
   const auto space = [](const std::array<std::string, 3>& n) {
     GenerationRequest request;

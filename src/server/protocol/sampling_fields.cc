@@ -9,7 +9,6 @@
 namespace hocket {
 namespace {
 
-
 // A text or a list of texts, none empty.
 struct TextLimits {
   size_t count_max, bytes_max;
@@ -76,9 +75,9 @@ void read_logit_bias(Fields& fields, const ServedModel& model, SamplingParams& s
                                fmt::format("logit_bias names '{}'; token ids are 0 to {}",
                                            key.substr(0, 32), vocab - 1));
     if (!value.is_number() || !kLogitBiasRange.holds(value.get<double>()))
-      return fields.fail_field("logit_bias",
-                               fmt::format("logit_bias of token {} must be a number {}", id,
-                                           kLogitBiasRange.text()));
+      return fields.fail_field(
+          "logit_bias",
+          fmt::format("logit_bias of token {} must be a number {}", id, kLogitBiasRange.text()));
     out.emplace_back(TokenId{id}, value.get<float>());
   }
   std::ranges::sort(out, {}, [](const auto& entry) { return value(entry.first); });

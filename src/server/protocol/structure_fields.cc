@@ -106,8 +106,7 @@ class StructureReader {
   // Asked before anything is made of it, and of what it becomes.
   bool fits(std::string_view name, size_t bytes) {
     if (bytes <= kGrammarBytesMax) return true;
-    wrong(name,
-          fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));
+    wrong(name, fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));
     return false;
   }
 

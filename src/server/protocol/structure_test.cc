@@ -138,14 +138,13 @@ TEST(Structure, IsRefusedWhereItIsNone) {
 
 // JSON in a text is no deeper than JSON in a body.
 TEST(Structure, JsonInATextIsNotNestedWithoutEnd) {
-  const std::string deep = R"({\"triggers\":)" + std::string(400'000, '[') +
-                           std::string(400'000, ']') + "}";
+  const std::string deep =
+      R"({\"triggers\":)" + std::string(400'000, '[') + std::string(400'000, ']') + "}";
   for (const char* name : {"structural_tag", "json_schema", "guided_json"}) {
     const auto request = parsed(Api::chat, fmt::format("\"{}\":\"{}\"", name, deep));
     ASSERT_FALSE(request) << name;
     EXPECT_EQ(request.error().param, name);
-    EXPECT_NE(request.error().message.find("64"), std::string::npos)
-        << request.error().message;
+    EXPECT_NE(request.error().message.find("64"), std::string::npos) << request.error().message;
   }
 }
 

@@ -104,9 +104,8 @@ std::optional<Names> read_choice(Fields& fields, ToolChoice& out) {
   if (type != choice->end() && *type == "function")
     read_named(fields, *choice, out);
   else
-    fields.fail_field(
-        "tool_choice",
-        "tool_choice must be \"none\", \"auto\", \"required\", or name a function");
+    fields.fail_field("tool_choice",
+                      "tool_choice must be \"none\", \"auto\", \"required\", or name a function");
   return std::nullopt;
 }
 

@@ -60,7 +60,8 @@ class FrontDoorTest : public Ranks {
   // Rank 0 knows rank 1 at this port.
   void publish(uint16_t port) {
     const std::string place = fmt::format("127.0.0.1:{}", port);
-    ASSERT_TRUE(plane(1).set("http/1", fmt::format("{} {} {}", plane(1).self().boot_id, place, kKeyOfRank1)));
+    ASSERT_TRUE(plane(1).set("http/1",
+                             fmt::format("{} {} {}", plane(1).self().boot_id, place, kKeyOfRank1)));
     ASSERT_TRUE(eventually([&] { return address_of_rank_1() == place; }));
   }
   std::string address_of_rank_1() {

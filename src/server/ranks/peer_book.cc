@@ -1,6 +1,5 @@
 #include "server/ranks/peer_book.h"
 
-
 #include "base/log.h"
 
 namespace hocket {

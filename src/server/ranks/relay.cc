@@ -99,10 +99,9 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
       break;
   }
   std::unique_lock lock(mutex_);
-  const Error given =
-      why_ ? *why_
-           : error(ErrorCode::internal, "{} answers with more than {} bytes {}", from_, kHeldMax,
-                   streaming_ ? "in one event" : "at once");
+  const Error given = why_ ? *why_
+                           : error(ErrorCode::internal, "{} answers with more than {} bytes {}",
+                                   from_, kHeldMax, streaming_ ? "in one event" : "at once");
   lock.unlock();
   return fail_with(given);
 }

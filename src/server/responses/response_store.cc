@@ -21,9 +21,7 @@ size_t bytes_of(const ResponseStore::Record& record) {
 
 ResponseStore::Text::Text(std::string text, size_t beside,
                           std::shared_ptr<std::atomic<size_t>> total)
-    : text_(std::move(text)),
-      bytes_(text_.size() + kOverhead + beside),
-      total_(std::move(total)) {
+    : text_(std::move(text)), bytes_(text_.size() + kOverhead + beside), total_(std::move(total)) {
   *total_ += bytes_;
 }
 

@@ -222,25 +222,25 @@ std::string repeated(const Json& body, const GenerationRequest& request,
   const SamplingParams& sampling = request.prompts.front().sampling;
   Json text = said("text", Json::object());
   if (!text.contains("format")) text["format"] = {{"type", "text"}};
-  std::string members = to_text(
-      {{"background", responses.background},
-       {"instructions", said("instructions")},
-       {"max_output_tokens", said("max_output_tokens")},
-       {"max_tool_calls", said("max_tool_calls")},
-       {"metadata", said("metadata", Json::object())},
-       {"parallel_tool_calls", said("parallel_tool_calls", true)},
-       {"previous_response_id", said("previous_response_id")},
-       {"reasoning", said("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
-       {"service_tier", "default"},
-       {"store", responses.store},
-       {"temperature", sampling.temperature},
-       {"text", std::move(text)},
-       {"tool_choice", said("tool_choice", "auto")},
-       {"tools", said("tools", Json::array())},
-       {"top_logprobs", 0},
-       {"top_p", sampling.top_p},
-       {"truncation", "disabled"},
-       {"user", said("user")}});
+  std::string members =
+      to_text({{"background", responses.background},
+               {"instructions", said("instructions")},
+               {"max_output_tokens", said("max_output_tokens")},
+               {"max_tool_calls", said("max_tool_calls")},
+               {"metadata", said("metadata", Json::object())},
+               {"parallel_tool_calls", said("parallel_tool_calls", true)},
+               {"previous_response_id", said("previous_response_id")},
+               {"reasoning", said("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+               {"service_tier", "default"},
+               {"store", responses.store},
+               {"temperature", sampling.temperature},
+               {"text", std::move(text)},
+               {"tool_choice", said("tool_choice", "auto")},
+               {"tools", said("tools", Json::array())},
+               {"top_logprobs", 0},
+               {"top_p", sampling.top_p},
+               {"truncation", "disabled"},
+               {"user", said("user")}});
   members.front() = ',';
   members.pop_back();
   return members;

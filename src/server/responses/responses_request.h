@@ -16,10 +16,10 @@ namespace hocket {
 
 // What only this API knows of a request; its answer needs it.
 struct ResponsesRequest {
-  std::string id;      // of the answer
+  std::string id;        // of the answer
   std::string repeated;  // the answer's members that say what was asked for, as JSON text, each
                          // with a comma before it
-  bool store = false;  // the answer is kept
+  bool store = false;    // the answer is kept
   bool background = false;
   bool goes_on = false;  // from an answer that is kept
   std::string who;
@@ -31,7 +31,7 @@ struct ResponsesRequest {
 struct ResponsesContext {
   ResponseStore* store = nullptr;
   std::string_view who;
-  int rank = -1;  // of several processes: ids tell who keeps the answer
+  int rank = -1;              // of several processes: ids tell who keeps the answer
   HeldBytes* held = nullptr;  // grows by the trees of turns before; null: nobody counts
 };
 

@@ -70,12 +70,12 @@ std::string response_text(const Answer& answer, std::string_view output, Told to
                           const Error* why = nullptr) {
   const bool begun = told == Told::begun;
   const std::string_view status = begun ? "in_progress" : status_of(answer, why);
-  std::string text = fmt::format(
-      R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":{},)"
-      R"("incomplete_details":{},"model":{},"output":)",
-      json_string(answer.id), answer.created, status, to_text(error_details(why)),
-      to_text(incomplete_details(answer, status)),
-      json_string(answer.model.info->served_model_name));
+  std::string text =
+      fmt::format(R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":{},)"
+                  R"("incomplete_details":{},"model":{},"output":)",
+                  json_string(answer.id), answer.created, status, to_text(error_details(why)),
+                  to_text(incomplete_details(answer, status)),
+                  json_string(answer.model.info->served_model_name));
   text.append(output).append(",\"usage\":").append(begun ? "null" : to_text(usage(answer)));
   text.append(asked(answer).repeated);
   if (status == "in_progress") return text += '}';
@@ -176,8 +176,8 @@ class ResponsesForm final : public AnswerForm {
   std::string failure_block(const Answer& answer, ChoiceAnswer& choice,
                             const Error& why) const override {
     EventWriter events(answer, choice.sent.blocks);
-    events.add_response("response.failed", response_text(answer, to_text(output_items(answer)),
-                                                         Told::now, &why));
+    events.add_response("response.failed",
+                        response_text(answer, to_text(output_items(answer)), Told::now, &why));
     return std::move(events.out);
   }
 
@@ -199,8 +199,7 @@ class ResponsesForm final : public AnswerForm {
     ResponseStore& store = *request.responses;
     std::string output = to_text(output_items(answer));
     auto body = keep_body(answer, response_text(answer, output, Told::now, why));
-    auto record =
-        record_of(answer, std::move(body), why ? nullptr : store.keep(std::move(output)));
+    auto record = record_of(answer, std::move(body), why ? nullptr : store.keep(std::move(output)));
     record.running = false;
     if (request.background)
       store.finish(answer.id, std::move(record));

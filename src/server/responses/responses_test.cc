@@ -60,9 +60,8 @@ TEST(ResponseItems, ManyResultsFindTheirCalls) {
                      {"name", fmt::format("f{}", i)},
                      {"arguments", "{}"}});
   for (int i = 0; i < kCalls; ++i)
-    items.push_back({{"type", "function_call_output"},
-                     {"call_id", fmt::format("c{}", i)},
-                     {"output", "x"}});
+    items.push_back(
+        {{"type", "function_call_output"}, {"call_id", fmt::format("c{}", i)}, {"output", "x"}});
   Json messages = Json::array();
   ASSERT_TRUE(add_items(items, "input", messages));
   ASSERT_EQ(messages.size(), 1u + kCalls);

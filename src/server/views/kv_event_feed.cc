@@ -40,7 +40,9 @@ std::string kv_event_json(const KvEvent& event, int page_tokens) {
 }
 
 KvEventFeed::KvEventFeed(KvEventChannel& channel, int page_tokens)
-    : channel_(channel), page_tokens_(page_tokens), thread_({.name = "kv_events"}, [this] { run(); }) {}
+    : channel_(channel),
+      page_tokens_(page_tokens),
+      thread_({.name = "kv_events"}, [this] { run(); }) {}
 
 KvEventFeed::~KvEventFeed() {
   stop();

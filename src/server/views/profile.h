@@ -13,8 +13,8 @@
 namespace hocket {
 
 struct AskedProfile {
-  Profiler::Start start;  // without its folder
-  std::string folder;     // in the operator's
+  Profiler::Start start;             // without its folder
+  std::string folder;                // in the operator's
   std::vector<std::string> ignored;  // names of fields
 };
 // Errors: as json_body.h.

@@ -60,8 +60,7 @@ TEST_F(ProfileEndpoints, OtherRanksGetTheSameName) {
   const Json begun = start(Json::object());
   EXPECT_EQ(begun["num_steps"], nullptr);
   const std::string file = begun["files"][0];
-  EXPECT_EQ(file,
-            dir_ + "/mine/" + others_["profile_id"].get<std::string>() + "-rank0.trace.json");
+  EXPECT_EQ(file, dir_ + "/mine/" + others_["profile_id"].get<std::string>() + "-rank0.trace.json");
   EXPECT_EQ(others_["output_dir"], "mine");
 }
 

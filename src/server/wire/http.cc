@@ -2,7 +2,6 @@
 
 #include "server/wire/http_core.h"
 
-
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>

@@ -313,9 +313,8 @@ HttpClient::HttpClient(Options options) : state_(std::make_unique<State>()) {
   s.options = std::move(options);
   s.work.emplace(s.context.get_executor());
   asio::post(s.context, [&s] { s.tick(); });
-  s.thread = Thread({.name = s.options.thread_name}, [&s] {
-    run_whatever_fails([&s] { s.context.run(); });
-  });
+  s.thread = Thread({.name = s.options.thread_name},
+                    [&s] { run_whatever_fails([&s] { s.context.run(); }); });
 }
 
 HttpClient::~HttpClient() {

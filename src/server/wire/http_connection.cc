@@ -32,7 +32,7 @@ constexpr size_t kWritePiece = 64 << 10;  // what must leave within write_timeou
 constexpr auto kLinger = std::chrono::seconds(1);
 // One that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
-constexpr uint64_t kBodyProgress = 64 << 10;  // so much of a body keeps it, too
+constexpr uint64_t kBodyProgress = 64 << 10;                  // so much of a body keeps it, too
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 auto into(Code& code) {
@@ -239,8 +239,8 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
   framing.keep_alive = framing.keep_alive && !core_->draining && !spare_;
   if (spare_ && std::ranges::find(options.probes, request.path) == options.probes.end()) {
     ++core_->num_refused;
-    Refusal full = refusal(error(ErrorCode::queue_full, "all {} connections are in use",
-                                 options.max_connections));
+    Refusal full = refusal(
+        error(ErrorCode::queue_full, "all {} connections are in use", options.max_connections));
     full.status = 503;
     co_return full;
   }
@@ -272,7 +272,7 @@ asio::awaitable<bool> HttpConnection::serve_one() {
     core_->count_status(204);
     const HttpHeaders allow = {{"Allow", "GET, HEAD, POST, OPTIONS"}};
     const bool sent = co_await send(http_answer(framing, 204, "", "", allow), nullptr);
-    co_return sent && framing.keep_alive;
+    co_return sent&& framing.keep_alive;
   }
   co_return co_await answer(std::move(request), framing);
 }
@@ -381,9 +381,8 @@ void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp:
     leaves->cut();
   }
   if (spare && lane.spare.size() >= kMaxSpare) lane.spare.front()->cut();
-  auto connection =
-      std::make_shared<HttpConnection>(std::move(core), lane, std::move(socket), std::move(seat),
-                                       spare ? lane.spare : lane.waiting);
+  auto connection = std::make_shared<HttpConnection>(
+      std::move(core), lane, std::move(socket), std::move(seat), spare ? lane.spare : lane.waiting);
   asio::co_spawn(lane.context, HttpConnection::run(std::move(connection)), asio::detached);
 }
 

@@ -129,8 +129,8 @@ std::optional<Refusal> HttpReader::parse_head(HttpRequest& request, HttpFraming&
   Code code;
   buffer_.consume(parser.put(asio::buffer(bytes().substr(0, num_bytes)), code));
   if (code || !parser.is_header_done())
-    return refusal(error(ErrorCode::invalid_request, "this is not HTTP/1.1: {} in the head",
-                         code.message()));
+    return refusal(
+        error(ErrorCode::invalid_request, "this is not HTTP/1.1: {} in the head", code.message()));
   const auto& head = parser.get();
   framing.http_1_0 = head.version() < 11;
   framing.head_only = head.method() == http::verb::head;
@@ -142,10 +142,9 @@ std::optional<Refusal> HttpReader::parse_head(HttpRequest& request, HttpFraming&
   if (!target) return refusal(std::move(target).error());
   request.path = std::move(target->path);
   request.query = std::move(target->query);
-  return refused_head({.method = head.method_string(),
-                       .target = head.target(),
-                       .http_1_0 = framing.http_1_0},
-                      request.headers);
+  return refused_head(
+      {.method = head.method_string(), .target = head.target(), .http_1_0 = framing.http_1_0},
+      request.headers);
 }
 
 asio::awaitable<std::optional<Refusal>> HttpReader::read_body(HttpRequest& request) {

@@ -106,8 +106,7 @@ TEST_F(HttpStreamTest, WhatIsThrownEndsOneRequest) {
   exchange->on_close([] { throw std::bad_alloc(); });
   c.close();
   const auto since = std::chrono::steady_clock::now();
-  while (server_->counts().num_connections > 0 &&
-         std::chrono::steady_clock::now() < since + 5s)
+  while (server_->counts().num_connections > 0 && std::chrono::steady_clock::now() < since + 5s)
     std::this_thread::sleep_for(1ms);
   EXPECT_EQ(server_->counts().num_active, 0);
   TestClient next = client();

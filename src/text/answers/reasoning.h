@@ -38,9 +38,9 @@ class ReasoningSplitter {
   ReasoningFormat format_;
   bool open_;
   At at_ = At::begin;
-  std::string held_;   // at the beginning: what may still be blanks and an open mark
+  std::string held_;       // at the beginning: what may still be blanks and an open mark
   size_t num_blanks_ = 0;  // of held_, from its beginning
-  MarkFinder finder_;  // mark 0 closes, the others begin calls
+  MarkFinder finder_;      // mark 0 closes, the others begin calls
   std::string free_;
   std::string blanks_;  // the thoughts' end so far
   bool thought_ = false;

@@ -128,13 +128,15 @@ class ArgumentWriter {
     for (const auto& [name, schema] : properties->items()) {
       HOCKET_TRY_VOID(add(name, schema));
       if (num_seen_ > kSchemasMax)
-        return refuse(fmt::format("have alternatives and references that lead to more than {} "
-                                  "schemas",
-                                  kSchemasMax));
+        return refuse(
+            fmt::format("have alternatives and references that lead to more than {} "
+                        "schemas",
+                        kSchemasMax));
       if (lark_.num_bytes() > kGrammarBytesMax)
-        return refuse(fmt::format("come to more than {} bytes, as each property is given all "
-                                  "definitions",
-                                  kGrammarBytesMax));
+        return refuse(
+            fmt::format("come to more than {} bytes, as each property is given all "
+                        "definitions",
+                        kGrammarBytesMax));
     }
     return kind_ == ArgumentStyle::keywords ? parted_by_commas() : one_after_another();
   }

@@ -7,7 +7,7 @@ namespace hocket {
 namespace {
 
 constexpr int kDepthMax = 128;
-constexpr int kRepeatsMax = 8;          // behind one another: x?+*
+constexpr int kRepeatsMax = 8;         // behind one another: x?+*
 constexpr size_t kNodesMax = 1 << 17;  // some 150 bytes each
 constexpr int kCountMax = 100'000;
 constexpr char32_t kLastCharacter = 0x10FFFF;

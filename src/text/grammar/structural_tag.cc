@@ -163,8 +163,8 @@ class TagReader {
     for (const Json& one : *list) {
       triggers.push_back(one.is_string() ? one.get<std::string>() : std::string());
       if (triggers.back().empty() || triggers.back().size() > kTriggerBytesMax)
-        return fail(ErrorCode::invalid_request,
-                    "triggers must be strings of 1 to {} bytes", kTriggerBytesMax);
+        return fail(ErrorCode::invalid_request, "triggers must be strings of 1 to {} bytes",
+                    kTriggerBytesMax);
     }
     return triggers;
   }
