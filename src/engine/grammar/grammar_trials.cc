@@ -27,6 +27,7 @@ namespace hocket {
 namespace {
 
 constexpr int kFirstSocket = 3;
+constexpr int kNice = 5;  // among threads that compute all the time: a quarter of a core
 constexpr size_t kSlackBytes = 16 << 20;  // of address space: guards, what malloc reserves
 // Nobody waits for an answer for longer, however busy the machine.
 constexpr timeval kAnswerWait{.tv_sec = 20, .tv_usec = 0};
@@ -295,6 +296,9 @@ int serve_grammar_trials() {
   signal(SIGTERM, SIG_IGN);
   const rlimit no_core{};
   setrlimit(RLIMIT_CORE, &no_core);
+  // Workers go first, and where memory is short, this ends before they do.
+  setpriority(PRIO_PROCESS, 0, kNice);
+  std::ofstream("/proc/self/oom_score_adj") << 1000;
   mallopt(M_ARENA_MAX, 1);  // another reserves address space, which trials have little of
   const auto vocabulary = read_vocabulary(kFirstSocket);
   if (!vocabulary) return 1;
