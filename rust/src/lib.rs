@@ -9,11 +9,15 @@ use std::ffi::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
+mod budget;
 mod cutting;
 mod grammar;
 mod grammar_bounds;
 mod held_bytes;
 mod marks;
+mod nested;
+mod paid;
+mod program;
 mod python;
 mod stop_regex;
 mod template;

@@ -53,6 +53,11 @@ impl FreeMarks {
     }
 }
 
+/// The beginnings and ends of all control tokens, in bytes: some 200 KB in ordinary folders.
+const PARTS_BYTES_MAX: usize = 64 << 20;
+/// Control tokens within one control token: what a text may spell at one place.
+const WITHIN_MAX: usize = 8;
+
 pub struct Guard {
     whole: AhoCorasick,
     heads: HashSet<String>, // proper prefixes
@@ -64,6 +69,11 @@ impl Guard {
     /// A token of one character cannot be broken and is not guarded.
     pub fn new<'a>(tokens: impl Iterator<Item = &'a str>) -> Res<Self> {
         let tokens: Vec<&str> = tokens.filter(|t| t.chars().count() > 1).collect();
+        if tokens.iter().map(|t| t.len() * t.len()).sum::<usize>() > PARTS_BYTES_MAX {
+            return Err(
+                format!("its {} control tokens are too many or too long", tokens.len()).into()
+            );
+        }
         let (mut heads, mut tails) = (HashSet::new(), HashSet::new());
         for t in &tokens {
             for (i, _) in t.char_indices().skip(1) {
@@ -72,7 +82,14 @@ impl Guard {
             }
         }
         let longest = tokens.iter().map(|t| t.len()).max().unwrap_or(0);
-        Ok(Guard { whole: AhoCorasick::new(tokens)?, heads, tails, longest })
+        let whole = AhoCorasick::new(&tokens)?;
+        if let Some(t) =
+            tokens.iter().find(|t| whole.find_overlapping_iter(**t).nth(WITHIN_MAX).is_some())
+        {
+            let text = format!("its control token {t:?} spells more than {WITHIN_MAX} of them");
+            return Err(text.into());
+        }
+        Ok(Guard { whole, heads, tails, longest })
     }
 
     /// Byte offsets where a mark belongs, ascending.
@@ -161,6 +178,17 @@ mod tests {
         assert_eq!(marked("cut <|en \n"), "cut <#|en \n");
         assert_eq!(marked(" d|> rest"), " #d|> rest");
         assert_eq!(marked(""), "");
+    }
+
+    #[test]
+    fn tokens_beyond_the_limits_are_refused() {
+        let refusal = |tokens: &[String]| {
+            Guard::new(tokens.iter().map(|t| t.as_str())).err().expect("is taken").to_string()
+        };
+        let within: Vec<String> = (2..12).map(|n| "a".repeat(n)).collect();
+        assert!(refusal(&within).contains("spells more than 8"));
+        let long: Vec<String> = (0..2000).map(|n| format!("{n:0256}")).collect();
+        assert!(refusal(&long).contains("2000 control tokens"));
     }
 
     #[test]

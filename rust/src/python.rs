@@ -1,4 +1,6 @@
 //! What Python prints: json.dumps, str() and repr() of a template value.
+use crate::budget::make;
+use crate::nested::weight;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State};
 use std::fmt::Write;
@@ -26,7 +28,7 @@ pub fn float(f: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-fn is_float(v: &Value) -> bool {
+pub fn is_float(v: &Value) -> bool {
     v.kind() == ValueKind::Number && !v.is_integer()
 }
 fn as_float(v: &Value) -> f64 {
@@ -102,6 +104,8 @@ fn repr(out: &mut String, v: &Value, depth: usize) -> Result<(), Error> {
 
 /// Prints `{{ value }}` as Python's str().
 pub fn print(out: &mut Output, _: &State, v: &Value) -> Result<(), Error> {
+    // A character takes up to ten in Python's quotes.
+    make(v.as_str().map_or_else(|| weight(v).saturating_mul(4), |text| text.len() as u64))?;
     match v.kind() {
         ValueKind::Seq | ValueKind::Map | ValueKind::Number => {
             let mut text = String::new();
@@ -145,11 +149,13 @@ impl Dumps {
         self.out.push('"');
     }
 
-    fn new_line(&mut self, depth: usize) {
+    fn new_line(&mut self, depth: usize) -> Result<(), Error> {
         if let Some(step) = &self.indent {
+            make((step.len() * depth) as u64)?;
             self.out.push('\n');
             self.out.push_str(&step.repeat(depth));
         }
+        Ok(())
     }
 
     fn number(v: &Value) -> String {
@@ -184,10 +190,10 @@ impl Dumps {
                 let items: Vec<Value> = v.try_iter()?.collect();
                 self.out.push('[');
                 for (i, item) in items.iter().enumerate() {
-                    self.separate(i, depth + 1);
+                    self.separate(i, depth + 1)?;
                     self.value(item, depth + 1)?;
                 }
-                self.close(']', items.len(), depth);
+                self.close(']', items.len(), depth)?;
             }
             ValueKind::Map => {
                 let mut keys: Vec<Value> = v.try_iter()?.collect();
@@ -196,14 +202,14 @@ impl Dumps {
                 }
                 self.out.push('{');
                 for (i, key) in keys.iter().enumerate() {
-                    self.separate(i, depth + 1);
+                    self.separate(i, depth + 1)?;
                     let name = Self::atom(key).unwrap_or_else(|| key.to_string());
                     self.string(&name);
-                    let colon = self.key_separator.clone();
-                    self.out.push_str(&colon);
+                    make(self.key_separator.len() as u64)?;
+                    self.out.push_str(&self.key_separator);
                     self.value(&v.get_item(key)?, depth + 1)?;
                 }
-                self.close('}', keys.len(), depth);
+                self.close('}', keys.len(), depth)?;
             }
             kind => {
                 return Err(Error::new(
@@ -215,18 +221,19 @@ impl Dumps {
         Ok(())
     }
 
-    fn separate(&mut self, index: usize, depth: usize) {
+    fn separate(&mut self, index: usize, depth: usize) -> Result<(), Error> {
         if index > 0 {
-            let comma = self.item_separator.clone();
-            self.out.push_str(&comma);
+            make(self.item_separator.len() as u64)?;
+            self.out.push_str(&self.item_separator);
         }
-        self.new_line(depth);
+        self.new_line(depth)
     }
-    fn close(&mut self, bracket: char, len: usize, depth: usize) {
+    fn close(&mut self, bracket: char, len: usize, depth: usize) -> Result<(), Error> {
         if len > 0 {
-            self.new_line(depth);
+            self.new_line(depth)?;
         }
         self.out.push(bracket);
+        Ok(())
     }
 }
 
@@ -261,6 +268,7 @@ pub fn tojson(
         mark: state.lookup(MARK_VARIABLE).and_then(|m| m.as_str().and_then(|m| m.chars().next())),
     };
     options.assert_all_used()?;
+    make(weight(&v).saturating_mul(if dumps.sort_keys { 8 } else { 2 }))?;
     dumps.value(&v, 0)?;
     Ok(Value::from_safe_string(dumps.out))
 }

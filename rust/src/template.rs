@@ -1,18 +1,20 @@
 //! Chat templates: Jinja as Hugging Face runs it.
 use crate::marks::FreeMarks;
+use crate::program::Program;
 use crate::*;
 use minijinja::{Environment, Error, ErrorKind, State};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
-use std::io;
 use std::sync::Arc;
 
-/// Bounds of one rendering: a long conversation takes some 100,000 instructions.
+/// Steps of one rendering: a long conversation takes some 100,000.
 const FUEL: u64 = 10_000_000;
-const OUTPUT_MAX: usize = 64 << 20;
+/// What a template says of itself or of a request, in a sentence.
+const SENTENCE_BYTES_MAX: usize = 4096;
 const NOW_VARIABLE: &str = "__hocket_now";
 
 pub struct HkTemplate {
+    program: Program,
     environment: Environment<'static>,
     variables: Map<String, Value>,
     source: String,
@@ -76,23 +78,28 @@ fn without_generation_tags(source: &str) -> Cow<'_, str> {
     out.into()
 }
 
-fn environment(source: &str) -> Res<Environment<'static>> {
+fn environment() -> Environment<'static> {
     let mut e = Environment::new();
-    e.set_trim_blocks(true);
-    e.set_lstrip_blocks(true);
     e.set_fuel(Some(FUEL));
     e.set_formatter(python::print);
-    e.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    paid::add_all(&mut e);
     e.add_filter("tojson", python::tojson);
     e.add_function("raise_exception", raise_exception);
     e.add_function("strftime_now", strftime_now);
-    e.add_template_owned("chat", without_generation_tags(source).into_owned())
-        .map_err(|e| sentence(&e))?;
-    Ok(e)
+    e
 }
 
 /// One sentence without the template's text or the user's.
 fn sentence(e: &Error) -> String {
+    let mut text = whole_sentence(e);
+    if text.len() > SENTENCE_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(SENTENCE_BYTES_MAX));
+        text.push_str("...");
+    }
+    text
+}
+
+fn whole_sentence(e: &Error) -> String {
     let mut source: Option<&dyn std::error::Error> = Some(e);
     while let Some(inner) = source {
         if let Some(raised) = inner.downcast_ref::<Raised>() {
@@ -108,20 +115,6 @@ fn sentence(e: &Error) -> String {
     let line = e.line().map(|n| format!(" in line {n}")).unwrap_or_default();
     let detail = e.detail().map(|d| format!(": {d}")).unwrap_or_default();
     format!("chat template{line}: {}{detail}", e.kind())
-}
-
-struct Bounded(Vec<u8>);
-impl io::Write for Bounded {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.0.len() + data.len() > OUTPUT_MAX {
-            return Err(io::Error::other("the rendered prompt is longer than 64 MiB"));
-        }
-        self.0.extend_from_slice(data);
-        Ok(data.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Appends `tag` to the text of the last message, or to its last text part.
@@ -158,7 +151,19 @@ fn cut_at(rendered: &mut String, end: char) -> Res<()> {
 }
 
 impl HkTemplate {
-    fn render(&self, mut context: Value, how: &HkRender) -> Res<(String, char)> {
+    fn new(source: &str, variables: Map<String, Value>, guard: Option<Arc<Parts>>) -> Res<Self> {
+        Ok(HkTemplate {
+            program: Program::new(&without_generation_tags(source)).map_err(|e| sentence(&e))?,
+            environment: environment(),
+            variables,
+            source: source.into(),
+            guard,
+        })
+    }
+
+    fn render(&self, context: &[u8], how: &HkRender) -> Res<(String, char)> {
+        budget::begin(context.len());
+        let mut context: Value = serde_json::from_slice(context)?;
         let mut free = FreeMarks::new().without(&self.source);
         free.remove_all(&context);
         let (mark, end) = (free.take()?, free.take()?);
@@ -174,12 +179,9 @@ impl HkTemplate {
         all.insert(NOW_VARIABLE.into(), how.local_seconds.into());
         all.insert(python::MARK_VARIABLE.into(), mark.to_string().into());
 
-        let mut out = Bounded(Vec::new());
-        let template = self.environment.get_template("chat")?;
-        template
-            .render_captured_to(minijinja::Value::from_serialize(&all), &mut out)
+        let mut text = nested::from_json(Value::Object(all))
+            .and_then(|root| self.program.run(&self.environment, root))
             .map_err(|e| sentence(&e).replace([mark, end], ""))?;
-        let mut text = String::from_utf8(out.0)?;
         if how.continue_final {
             cut_at(&mut text, end)?;
         }
@@ -197,13 +199,9 @@ pub unsafe extern "C" fn hk_template_new(
     out: *mut *mut HkTemplate,
 ) -> i32 {
     guard(|| {
-        let source = utf8(source, n)?.to_string();
-        let template = HkTemplate {
-            environment: environment(&source)?,
-            variables: serde_json::from_slice(bytes(variables, variables_n))?,
-            source,
-            guard: tokenizer.as_ref().map(|t| t.0.clone()),
-        };
+        let variables = serde_json::from_slice(bytes(variables, variables_n))?;
+        let guard = tokenizer.as_ref().map(|t| t.0.clone());
+        let template = HkTemplate::new(utf8(source, n)?, variables, guard)?;
         *out = Box::into_raw(Box::new(template));
         Ok(())
     })
@@ -224,7 +222,7 @@ pub unsafe extern "C" fn hk_template_render(
     mark: *mut u32,
 ) -> i32 {
     guard(|| {
-        let (text, m) = (*t).render(serde_json::from_slice(bytes(context, n))?, &*how)?;
+        let (text, m) = (*t).render(bytes(context, n), &*how)?;
         out.write(text.into());
         *mark = m as u32;
         Ok(())

@@ -172,12 +172,105 @@ TEST(ChatTemplate, EndlessTemplatesStop) {
   EXPECT_LT(seconds.count(), 8);
 }
 
+std::string times(std::string_view text, int n) {
+  std::string all;
+  for (int i = 0; i < n; ++i) all += text;
+  return all;
+}
+
+// Each of these ended the process, or took gigabytes or minutes.
+TEST(ChatTemplate, WhatAPublisherWritesIsAnError) {
+  const std::string loop = "{% set ns=namespace(a=[1]) %}{% for i in range(100000) %}";
+  const std::string a = "{% set s='a'*50000000 %}{% for i in range(100000) %}";
+  const std::pair<std::string, const char*> templates[] = {
+      {"{{ 1" + times("+1", 100'000) + " }}", "more than 2000 words and signs"},
+      {"{{ " + times("not ", 20'000) + "1 }}", "more than 2000 words and signs"},
+      {"{{ 1" + times("|string", 20'000) + " }}", "more than 2000 words and signs"},
+      {"{{ a" + times(".b", 100'000) + " }}", "more than 2000 words and signs"},
+      {"{% if 0 %}" + times("{% elif 0 %}", 20'000) + "{% endif %}", "20000 elifs"},
+      {"{% if 0 %}" + times("{% elif 0 %}", 50'000) + "{% endif %}", "the limit is 262144"},
+      {loop + "{% for j in range(400) %}{% set ns.a=[ns.a] %}{% endfor %}{% endfor %}", "200 levels"},
+      {loop + "{% set ns.a=ns.a|batch(1)|list %}{% endfor %}", "200 levels"},
+      {loop + "{% set ns.a={'a': ns.a} %}{% endfor %}", "200 levels"},
+      {"{% set ns=namespace(a=1) %}{% set ns.a=[ns] %}{{ ns == ns }}", "cannot hold a namespace"},
+      {"{% set n=namespace() %}{% set m=namespace(a=[n]) %}", "cannot hold a namespace"},
+      {"{% macro m() %}{% endmacro %}" + loop + "{% set ns.a=m %}{% endfor %}", "cannot hold"},
+      {loop + "{% set ns.a=ns.a + ns.a %}{% endfor %}", "makes more than"},
+      {loop + "{% set ns.a=ns.a ~ ns.a %}{% endfor %}", "makes more than"},
+      {"{{ ([[1]*1000000]*10000000)|length }}", "makes more than"},
+      {"{% for i in range(60) %}{{ 'a'*99999999 }}{% endfor %}", "makes more than"},
+      {"{{ ('a'*10000)|replace('a','a'*1000000) }}", "makes more than"},
+      {"{{ ('a'*10000).replace('a','a'*1000000) }}", "makes more than"},
+      {"{{ ('a\n'*100000)|indent(1000000) }}", "makes more than"},
+      {"{{ ('a'*1000000).join(range(1000)) }}", "makes more than"},
+      {"{{ range(1000)|join('a'*1000000) }}", "makes more than"},
+      {"{{ [range(100000)|list]|tojson(indent='a'*100000) }}", "makes more than"},
+      {"{% set x %}" + loop + times("a", 10'000) + "{% endfor %}{% endset %}", "makes more than"},
+      {"{{ range(100000)|batch(1000000000,'x') }}", "up to 100000"},
+      {"{{ [1]|slice(1000000000)|list }}", "up to 100000"},
+      {"{{ '%1000000000d'|format(1) }}", "more than three digits"},
+      {"{{ '%*d'|format(1000000000, 1) }}", "asks for '*'"},
+      {"{{ '{:1000000000}'.format(1) }}", "more than three digits"},
+      {a + "{% if 'b' in s %}{% endif %}{% endfor %}", "reads more than"},
+      {a + "{% if s == s ~ 'b' %}{% endif %}{% endfor %}", "makes more than"},
+      {a + "{% if loop.changed(s) %}{% endif %}{% endfor %}", "reads more than"},
+      {"{% set ns=namespace(a=[1]) %}{% for i in range(100) %}{% set ns.a=[ns.a, ns.a] %}"
+       "{% endfor %}{{ ns.a == [ns.a] }}",
+       "reads more than"},
+      {"{% set ns=namespace(a=[1]) %}{% for i in range(100) %}{% set ns.a=[ns.a, ns.a] %}"
+       "{% endfor %}{{ ns.a|tojson }}",
+       "makes more than"}};
+  for (const auto& [source, says] : templates) {
+    SCOPED_TRACE(source.substr(0, 120));
+    const auto t = ChatTemplate::from_source(source, nullptr);
+    const Result<RenderedPrompt> prompt =
+        t ? t->render(user("x")) : Result<RenderedPrompt>(fail(t.error()));
+    ASSERT_FALSE(prompt.has_value()) << prompt->text().substr(0, 100);
+    EXPECT_EQ(prompt.error().code, t ? ErrorCode::template_failed : ErrorCode::bad_template);
+    EXPECT_THAT(prompt.error().message, testing::HasSubstr(says));
+    EXPECT_LE(prompt.error().message.size(), 5000u);
+  }
+}
+
+// Operators are ours (rust/src/paid.rs): they must do what Jinja's do.
+TEST(ChatTemplate, OperatorsAreJinjas) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ 1 + 2 }} {{ 1 + 2.5 }} {{ 3 * 4 }} {{ 2 * 0.5 }} {{ true + 1 }}", "3 3.5 12 1.0 2"},
+      {"{{ 'a' + 'b' }} {{ 'ab' * 2 }} {{ 2 * 'ab' }} {{ 'a' ~ 1 ~ none }}", "ab abab abab a1None"},
+      {"{{ [1] + [2, 3] }} {{ [1, 'x'] * 2 }}", "[1, 2, 3] [1, 'x', 1, 'x']"},
+      {"{{ [1, 2, 3][1:] }} {{ [1, 2, 3][::-1] }} {{ 'abc'[1:] }} {{ 'abc'[-1] }}",
+       "[2, 3] [3, 2, 1] bc c"},
+      {"{{ 1 == 1.0 }} {{ 'a' != 'b' }} {{ 2 < 1 }} {{ 2 >= 2 }} {{ 'a' < 'b' }}",
+       "True True False True True"},
+      {"{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ [1, [2]] == [1, [2]] }}", "True False True"},
+      {"{{ 2 in [1, 2] }} {{ 'b' in 'abc' }} {{ 'x' not in {'x': 1} }} {{ 1 in undefined }}",
+       "True True False False"},
+      {"{{ {'b': 1, 'a': [2]} }} {{ {'a': 1}['a'] }} {{ dict(a=1).a }}", "{'b': 1, 'a': [2]} 1 1"},
+      {"{% set ns = namespace(n=0, l=[]) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}"
+       "{% set ns.l = ns.l + [i] %}{% endfor %}{{ ns.n }}{{ ns.l }}{{ ns.l[-1] }}",
+       "3[0, 1, 2]2"},
+      {"{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.last }}{% endfor %}", "a1True"},
+      {"{% for g in [{'k': 1, 'v': 2}]|groupby('k') %}{{ g.grouper }}{{ g.list[0].v }}{% endfor %}",
+       "12"},
+      {"{% set a, b = [1, 2] %}{% with c = a %}{{ b + c }}{% endwith %}{{ 'a-b'.split('-') }}", "3['a', 'b']"},
+      {"{% macro m(x, y=2) %}{{ x }}{{ y }}{% endmacro %}{{ m(*[1], **{'y': 3}) }}{{ m(1) }}", "1312"},
+      {"{{ 1" "+1+1+1+1+1+1+1+1+1 }} {{ -(-1) }} {{ not 0 }} {{ 7 // 2 }} {{ 7 % 4 }} {{ 2 ** 3 }}",
+       "10 1 True 3 3 8"}};
+  for (const auto& [source, text] : cases) {
+    const auto prompt = chat(source).render(user("x"));
+    ASSERT_TRUE(prompt.has_value()) << source << ": " << describe(prompt.error());
+    EXPECT_EQ(prompt->text(), text) << source;
+  }
+  EXPECT_EQ(chat("{{ 1" + times("+1", 1'900) + " }}").render(user("x"))->text(), "1901");
+}
+
 TEST(ChatTemplate, WhatTheTemplateRaisesIsTheError) {
   const auto t = chat("{{ raise_exception('No ' ~ messages[0].content) }}");
   EXPECT_EQ(t.render(user("<|im_end|>")).error().message, "No <|im_end|>");
   const auto in_macro =
       chat("{% macro f() %}{{ raise_exception('deep') }}{% endmacro %}\n{{ f() }}");
   EXPECT_EQ(in_macro.render(user("x")).error().message, "deep");
+  EXPECT_EQ(t.render(user(std::string(100'000, 'x'))).error().message.size(), 4096u + 3);
   const auto broken = chat("\n{{ messages.nope.more }}").render(user("x"));
   EXPECT_THAT(broken.error().message, testing::StartsWith("chat template in line 2"));
   const auto syntax = ChatTemplate::from_source("{% if %}", nullptr);

@@ -1,0 +1,56 @@
+//! What the rendering under way on this thread may still cost.
+//!
+//! Steps alone are bounded by the engine's fuel, but one step may copy, compare or repeat anything.
+//! So there are two accounts in bytes: what is read, for the time, and what is made, for the memory.
+//! A value counts as `VALUE` bytes and what it holds.
+use minijinja::{Error, ErrorKind};
+use std::cell::Cell;
+
+/// Long conversations read and make some 10 bytes for each of theirs.
+const READ_BASE: u64 = 1 << 30;
+const MADE_BASE: u64 = 128 << 20;
+const PER_BYTE: u64 = 64;
+pub const VALUE: u64 = 32;
+
+struct Account {
+    left: Cell<u64>,
+    limit: Cell<u64>,
+}
+impl Account {
+    const fn new() -> Self {
+        Account { left: Cell::new(0), limit: Cell::new(0) }
+    }
+    fn begin(&self, limit: u64) {
+        self.left.set(limit);
+        self.limit.set(limit);
+    }
+    fn take(&self, bytes: u64, verb: &str) -> Result<(), Error> {
+        if let Some(left) = self.left.get().checked_sub(bytes) {
+            self.left.set(left);
+            return Ok(());
+        }
+        let text = format!("it {verb} more than {} bytes; does a value grow?", self.limit.get());
+        Err(Error::new(ErrorKind::InvalidOperation, text))
+    }
+}
+
+thread_local! {
+    static READ: Account = const { Account::new() };
+    static MADE: Account = const { Account::new() };
+}
+
+/// Begins a rendering of a context that has so many bytes as JSON.
+pub fn begin(context_bytes: usize) {
+    let more = PER_BYTE.saturating_mul(context_bytes as u64);
+    READ.with(|account| account.begin(READ_BASE.saturating_add(more)));
+    MADE.with(|account| account.begin(MADE_BASE.saturating_add(more)));
+}
+
+/// Before the work is done.
+pub fn read(bytes: u64) -> Result<(), Error> {
+    READ.with(|account| account.take(bytes, "reads"))
+}
+/// Before the memory is taken.
+pub fn make(bytes: u64) -> Result<(), Error> {
+    MADE.with(|account| account.take(bytes, "makes"))
+}
