@@ -8,6 +8,7 @@
 #include <deque>
 #include <future>
 
+#include "base/check.h"
 #include "cluster/test_ranks.h"
 #include "server/access/gate.h"
 #include "server/error_map.h"
