@@ -181,8 +181,9 @@ pub fn check_conjunctions(exprs: &ExprSet) -> Res<()> {
         }
         let mut ways: Overlaps = [1.0; 256];
         for &part in exprs.get_args(conjunction) {
-            let (mut sets, mut seen, mut todo) = ([0.0; 256], HashSet::new(), vec![part]);
+            let mut sets: Overlaps = [0.0; 256];
             let mut single_bytes = 0.0;
+            let (mut seen, mut todo) = (HashSet::new(), vec![part]);
             while let Some(e) = todo.pop() {
                 if !seen.insert(e.as_u32()) {
                     continue;
@@ -196,7 +197,9 @@ pub fn check_conjunctions(exprs: &ExprSet) -> Res<()> {
                     sets.iter_mut().for_each(|n| *n += 1.0);
                 } else if is(e, ExprRef::ANY_BYTE) {
                     let set = exprs.get(e);
-                    (0..=255).for_each(|b| sets[b as usize] += set.matches_byte(b) as u8 as f64);
+                    for (byte, n) in (0..=255u8).zip(&mut sets) {
+                        *n += set.matches_byte(byte) as u8 as f64;
+                    }
                 } else {
                     single_bytes = 1.0;
                     todo.extend_from_slice(exprs.get_args(e));
