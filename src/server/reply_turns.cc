@@ -171,7 +171,8 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   observe_end(summary);
 }
 
-// Log-probabilities, then a block; when there is no more of them, the next output has its turn.
+// Puts some log-probabilities into words, or sends one block; when nothing is left, the next output
+// may be looked at.
 void ReplyService::tell(Job& job, size_t index) {
   const AnswerForm& form = answer_form(job.answer.request.api);
   ChoiceAnswer& choice = job.answer.choices[index];
@@ -191,7 +192,8 @@ void ReplyService::tell(Job& job, size_t index) {
   if (job.num_ended == job.answer.choices.size()) finish(job, form);
 }
 
-// A block that finds no memory is the answer's failure, and said; a stream that is cut off is not.
+// Where there is no memory for the block, the stream ends with an error event: the exchange itself
+// could only cut it off.
 void ReplyService::send_block(Job& job, const AnswerForm& form, const std::string& block) {
   if (auto room = HeldBytes(job.answer.request.memory).grow(std::ssize(block)); !room)
     return fail_job(job, room.error());
