@@ -22,6 +22,7 @@
 #include "bench/scheduler.h"
 #include "bench/serving.h"
 #include "bench/streams.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 namespace {
@@ -43,6 +44,7 @@ Result<std::vector<Number>> parse_list(const std::vector<std::string>& values, c
         return fail(
             error(ErrorCode::bad_value, "--{} {} is not a list of numbers as 1,4,16", flag, value)
                 .with_param(flag));
+      HOCKET_TRY_VOID(check_setting(flag, number));
       numbers.push_back(number);
       at = end + 1;
     }

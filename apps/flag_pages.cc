@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "core/setting_ranges.h"
+
 namespace hocket {
 namespace {
 
@@ -79,6 +81,18 @@ std::string words(const CommandLine& line) {
   return fmt::format("{}\n", fmt::join(names, " "));
 }
 
+// [least, most] of a number, null of what is none.
+nlohmann::ordered_json range_json(const Flag& flag) {
+  return std::visit(
+      [&](const auto* target) -> nlohmann::ordered_json {
+        using T = std::remove_cvref_t<decltype(*target)>;
+        if constexpr (!std::is_arithmetic_v<T> || std::is_same_v<T, bool>) return nullptr;
+        const Range range = setting_range<T>(flag.name);
+        return {range.least, range.most};
+      },
+      flag.target);
+}
+
 std::string json(const CommandLine& line) {
   nlohmann::ordered_json flags = nlohmann::ordered_json::array();
   for (const FlagGroup& group : line.groups)
@@ -87,6 +101,7 @@ std::string json(const CommandLine& line) {
                        {"group", group.heading},
                        {"switch", is_switch(flag)},
                        {"default", default_text(flag)},
+                       {"range", range_json(flag)},
                        {"variable", variable_name(flag.name)},
                        {"help", flag.help}});
   return nlohmann::ordered_json{

@@ -13,6 +13,7 @@
 #include "apps/yaml_file.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 namespace {
@@ -83,6 +84,15 @@ Result<void> apply_file(const std::string& path, const std::vector<FlagGroup>& g
         flag->target);
     if (!ok) return fail(ErrorCode::bad_value, "{}: {} cannot be {}", path, key, value);
   }
+  return {};
+}
+
+// Whoever gave it: the command line, a variable or the file.
+Result<void> check_numbers(const std::vector<FlagGroup>& groups) {
+  for (const FlagGroup& group : groups)
+    for (const Flag& flag : group.flags)
+      HOCKET_TRY_VOID(std::visit(
+          [&](const auto* target) { return check_setting(flag.name, *target); }, flag.target));
   return {};
 }
 
@@ -356,6 +366,7 @@ Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>
   }
   if (const auto extras = app.remaining(); !extras.empty())
     return std::unexpected(unknown(app, extras.front()));
+  HOCKET_TRY_VOID(check_numbers(line.groups));
   return true;
 }
 

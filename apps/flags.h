@@ -13,7 +13,8 @@
 
 namespace hocket {
 
-// A bool is a switch that takes no value on the command line.
+// A bool is a switch that takes no value on the command line. The range of a number is in
+// core/setting_ranges.h.
 using FlagTarget = std::variant<int*, int64_t*, uint64_t*, double*, bool*, std::string*,
                                 std::vector<std::string>*>;
 
@@ -52,7 +53,8 @@ struct CommandLine {
 
 // Fills the targets from variables, file and arguments (without program and command name). Prints
 // the help and returns false for --help, and for --help=FORM alone (flag_pages.h).
-// Errors: unknown_flag (with the nearest name or the translation), bad_value, io (the file).
+// Errors: unknown_flag (with the nearest name or the translation), bad_value (also of a number out
+// of its range), io (the file).
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);
 
 // Warns of each HOCKET_* variable that is near a setting's and none, and of those of other servers:

@@ -3,10 +3,12 @@
 #include <charconv>
 #include <functional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/nearest.h"
+#include "core/setting_ranges.h"
 
 namespace hocket {
 namespace {
@@ -126,11 +128,17 @@ Result<void> set_option(ServerSettings& settings, std::string_view name, std::st
   std::vector<std::string_view> names;
   for (const Option& option : options()) {
     if (option.name == name) {
-      const bool read =
-          std::visit([&](auto* target) { return parse(value, *target); }, option.target(settings));
-      if (read) return {};
-      return fail(error(ErrorCode::bad_value, "{} cannot be {}", name, value)
-                      .with_param(std::string(name)));
+      return std::visit(
+          [&](auto* target) -> Result<void> {
+            auto read = *target;
+            if (!parse(value, read))
+              return fail(error(ErrorCode::bad_value, "{} cannot be {}", name, value)
+                              .with_param(std::string(name)));
+            HOCKET_TRY_VOID(check_setting(name, read));
+            *target = std::move(read);
+            return {};
+          },
+          option.target(settings));
     }
     names.emplace_back(option.name);
   }

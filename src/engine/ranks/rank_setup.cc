@@ -18,6 +18,9 @@ constexpr MachineSpeed kCoreSpeed{
 constexpr StageLink kGuessedLink{
     .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
 
+// Of a pretended network: what is slower looks like a rank that is lost.
+constexpr double kSlowestLinkGbit = 0.001, kMostLatencyUs = 1e6;
+
 Error refused(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
 }
@@ -60,8 +63,12 @@ Result<void> check_parallel(const ServerSettings& settings) {
     return fail(refused("ep-size",
                         fmt::format("--ep-size {} is not in 1 to {}", p.ep_size, kMaxRanks),
                         "--ep-size 1"));
-  if (!(p.ep_link_gbit >= 0) || !(p.ep_link_latency_us >= 0) || p.ep_link_latency_us > 1e9)
-    return fail(refused("ep-link-gbit", "--ep-link-gbit and --ep-link-latency-us are 0 or more",
+  const bool has_rate = p.ep_link_gbit == 0 || p.ep_link_gbit >= kSlowestLinkGbit;
+  if (!has_rate || !(p.ep_link_latency_us >= 0 && p.ep_link_latency_us <= kMostLatencyUs))
+    return fail(refused("ep-link-gbit",
+                        fmt::format("--ep-link-gbit is 0, or {} or more, and --ep-link-latency-us "
+                                    "0 to {:.0f}",
+                                    kSlowestLinkGbit, kMostLatencyUs),
                         "--ep-link-gbit 1 --ep-link-latency-us 50"));
   if (p.ep_size == 1) {
     if (p.ep_link_gbit > 0 || p.ep_link_latency_us > 0)

@@ -1,6 +1,7 @@
 #include "policy/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -83,6 +84,11 @@ Result<void> check(const SchedulerOptions& o) {
     return fail(error(ErrorCode::bad_value, "--prefill-policy latency needs a goal above 0 ms")
                     .with_fix("--itl-slo-ms 100")
                     .with_param("--itl-slo-ms"));
+  if (!(std::isfinite(o.conservativeness) && o.conservativeness >= 0))
+    return fail(error(ErrorCode::bad_value,
+                      "--schedule-conservativeness is {}, must be a number of 0 or more",
+                      o.conservativeness)
+                    .with_param("--schedule-conservativeness"));
   if (!(o.prompt_share >= 0 && o.prompt_share < 1))
     return fail(ErrorCode::bad_value, "prompts cannot have {} of a step", o.prompt_share);
   HOCKET_TRY_VOID(at_least("--max-overtaken", o.max_overtaken, 0));

@@ -1,0 +1,113 @@
+// The values that a number among the settings may have, whoever gives it: a flag, a variable, the
+// file, or a program through the C API. Flags of other commands that have the same names mean the
+// same. Thread: any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "base/result.h"
+
+namespace hocket {
+
+// Both included.
+struct Range {
+  double least, most;
+};
+
+struct SettingRange {
+  std::string_view name;
+  Range range;
+};
+
+inline constexpr Range kCount{0, 1e6};    // requests, connections, files
+inline constexpr Range kWait{1e-3, 1e9};  // seconds, where none would let nothing through
+inline constexpr Range kTokens{0, 1e12};  // of a pool
+inline constexpr Range kShare{0, 1};
+inline constexpr Range kSeed{-0x1p63, 0x1p63};
+
+// Those that differ from what default_range() says.
+inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
+    {"mem-fraction-static", kShare},
+    {"max-total-tokens", kTokens},
+    {"max-running-requests", kCount},
+    {"max-queued-requests", kCount},
+    {"max-queued-tokens", kTokens},
+    {"page-size", {1, 128}},
+    {"chunked-prefill-size", {-1, 1e9}},
+    {"max-prefill-tokens", {1, 1e9}},
+    {"max-chunked-requests", {1, 1e6}},
+    {"schedule-conservativeness", {0, 1e6}},
+    {"schedule-seed", kSeed},
+    {"in-batch-prefix-check", {-1, 1e9}},
+    {"num-threads", {0, 4096}},
+    {"combine-groups", {0, 4096}},
+    {"ep-size", {0, 65536}},
+    {"ep-link-gbit", {0, 1e6}},
+    {"ep-link-latency-us", {0, 1e6}},
+    {"nnodes", {0, 65536}},
+    {"node-rank", {-1, 65535}},
+    {"ranks-per-node", {0, 4096}},
+    {"tbo-token-distribution-threshold", kShare},
+    {"port", {0, 65535}},
+    {"max-connections", {1, 1e6}},
+    {"max-body-bytes", {1, 1e12}},
+    {"request-memory-mib", {1, 1e9}},
+    {"key-memory-mib", {1, 1e9}},
+    {"total-request-memory-mib", {1, 1e9}},
+    {"header-timeout", kWait},
+    {"body-timeout", kWait},
+    {"write-timeout", kWait},
+    {"idle-timeout", kWait},
+    {"log-requests-level", {0, 3}},
+    {"dump-requests-bytes", {1, 1e15}},
+    {"dump-requests-files", {1, 1e6}},
+    // Of commands that are no server.
+    {"temperature", {-1, 1e3}},
+    {"top-p", {-1, 1}},
+    {"rank", {-1, 65535}},
+    {"num-ranks", {1, 65536}},
+    {"ranks", {1, 65536}},
+    {"rounds", {1, 1e6}},
+    {"num-requests", {1, 1e7}},
+    {"num-prompts", {1, 1e7}},
+    {"step", {-1, 1e15}},
+    {"steps", kCount},
+    {"timeout", kWait},
+    {"interval", kWait},
+    {"speed", {1e-6, 1e6}},
+});
+
+// So that sums of two stay what the type can hold.
+template <class Number>
+constexpr Range default_range() {
+  if constexpr (std::is_same_v<Number, int64_t>) return {0, 1e15};
+  if constexpr (std::is_same_v<Number, uint64_t>) return {0, 0x1p64};
+  return {0, 1e9};
+}
+
+template <class Number>
+constexpr Range setting_range(std::string_view name) {
+  for (const SettingRange& one : kSettingRanges)
+    if (one.name == name) return one.range;
+  return default_range<Number>();
+}
+
+// Errors: bad_value, with the numbers; not a number is in no range.
+template <class Number>
+Result<void> check_setting(std::string_view name, Number value) {
+  if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>) {
+    const Range range = setting_range<Number>(name);
+    const auto real = static_cast<double>(value);
+    if (!(real >= range.least && real <= range.most))
+      return fail(error(ErrorCode::bad_value, "--{} is {}; {:.15g} to {:.15g} are possible", name,
+                        value, range.least, range.most)
+                      .with_param(std::string(name)));
+  }
+  return {};
+}
+
+}  // namespace hocket
