@@ -87,8 +87,8 @@ nlohmann::ordered_json range_json(const Flag& flag) {
       [&](const auto* target) -> nlohmann::ordered_json {
         using T = std::remove_cvref_t<decltype(*target)>;
         if constexpr (!std::is_arithmetic_v<T> || std::is_same_v<T, bool>) return nullptr;
-        const Range range = setting_range<T>(flag.name);
-        return {range.least, range.most};
+        const NumberRange range = setting_range<T>(flag.name);
+        return {range.low, range.high};
       },
       flag.target);
 }

@@ -2,11 +2,16 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include "base/text_file.h"
+
 namespace hocket {
+
+constexpr size_t kYamlBytesMax = 1 << 20;
 
 Result<std::vector<std::pair<std::string, std::string>>> read_yaml_values(const std::string& path) {
   try {
-    const YAML::Node root = YAML::LoadFile(path);
+    HOCKET_TRY(const std::string text, read_text_file(path, kYamlBytesMax));
+    const YAML::Node root = YAML::Load(text);
     std::vector<std::pair<std::string, std::string>> values;
     if (root.IsNull()) return values;
     if (!root.IsMap()) return fail(ErrorCode::bad_value, "{} is not a map of settings", path);
@@ -17,8 +22,6 @@ Result<std::vector<std::pair<std::string, std::string>>> read_yaml_values(const 
       values.emplace_back(entry.first.as<std::string>(), entry.second.as<std::string>());
     }
     return values;
-  } catch (const YAML::BadFile&) {
-    return fail(ErrorCode::io, "cannot read {}", path);
   } catch (const YAML::Exception& e) {
     return fail(ErrorCode::bad_value, "{}:{}: {}", path, e.mark.line + 1, e.msg);
   }

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/json_text.h"
+#include "base/text_file.h"
 #include "server/observe/request_record.h"
 #include "server/wire/sse.h"
 
@@ -16,6 +18,9 @@ namespace hocket {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// A line has one body. The bytes are those of a file of --dump-requests-bytes, and many times that.
+constexpr size_t kLineBytesMax = 64 << 20, kBytesMax = size_t{2} << 30;
 
 bool is_openai(std::string_view path) {
   return path == "/v1/chat/completions" || path == "/v1/completions";
@@ -74,7 +79,18 @@ Result<void> read_file(const std::string& path, Dump& dump) {
                     .with_fix("a hocket-requests-*.jsonl of --dump-requests-folder"));
   std::map<std::string, size_t> by_id;
   std::string line;
-  for (int row = 1; std::getline(file, line); ++row) {
+  size_t num_bytes = 0;
+  for (int row = 1;; ++row) {
+    const Result<bool> more = next_line(file, line, kLineBytesMax);
+    if (!more)
+      return fail(more.error().code, "line {} of {}: {}", row, path, more.error().message);
+    if (!*more) break;
+    num_bytes += line.size();
+    if (num_bytes > kBytesMax)
+      return fail(ErrorCode::bad_value, "{} has more than {} bytes", path, kBytesMax);
+    if (json_shape(line).too_deep())
+      return fail(ErrorCode::bad_value, "line {} of {} is nested deeper than {}", row, path,
+                  kJsonDepthMax);
     try {
       const Json json = Json::parse(line);
       const bool is_head = json.contains("hocket_log");

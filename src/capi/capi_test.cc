@@ -256,6 +256,13 @@ TEST(CapiOptions, NamesAreThoseOfTheFlags) {
   EXPECT_EQ(hocket_options_set(options, "disable-radix-cache", "true"), HOCKET_OK);
   EXPECT_EQ(hocket_options_set(options, "disable-radix-cache", "maybe"), HOCKET_ERROR_BAD_VALUE);
   EXPECT_EQ(hocket_options_set(nullptr, "dtype", "auto"), HOCKET_ERROR_BAD_VALUE);
+  for (const char* value : {"nan", "inf", "-1"}) {
+    EXPECT_EQ(hocket_options_set(options, "mem-fraction-static", value), HOCKET_ERROR_BAD_VALUE);
+    EXPECT_EQ(hocket_options_set(options, "schedule-conservativeness", value),
+              HOCKET_ERROR_BAD_VALUE);
+  }
+  EXPECT_EQ(hocket_options_set(options, "max-running-requests", "2147483647"),
+            HOCKET_ERROR_BAD_VALUE);
   hocket_options_free(options);
 }
 

@@ -10,38 +10,34 @@
 #include <type_traits>
 
 #include "base/result.h"
+#include "core/request_bounds.h"
 
 namespace hocket {
 
-// Both included.
-struct Range {
-  double least, most;
-};
-
 struct SettingRange {
   std::string_view name;
-  Range range;
+  NumberRange range;
 };
 
-inline constexpr Range kCount{0, 1e6};    // requests, connections, files
-inline constexpr Range kWait{1e-3, 1e9};  // seconds, where none would let nothing through
-inline constexpr Range kTokens{0, 1e12};  // of a pool
-inline constexpr Range kShare{0, 1};
-inline constexpr Range kSeed{-0x1p63, 0x1p63};
+inline constexpr NumberRange kCountRange{0, 1e6};    // requests, connections, files
+inline constexpr NumberRange kWaitRange{1e-3, 1e9};  // seconds, where none would let nothing through
+inline constexpr NumberRange kTokensRange{0, 1e12};  // of a pool
+inline constexpr NumberRange kShareRange{0, 1};
+inline constexpr NumberRange kSeedRange{-0x1p63, 0x1p63};
 
 // Those that differ from what default_range() says.
 inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
-    {"mem-fraction-static", kShare},
-    {"max-total-tokens", kTokens},
-    {"max-running-requests", kCount},
-    {"max-queued-requests", kCount},
-    {"max-queued-tokens", kTokens},
+    {"mem-fraction-static", kShareRange},
+    {"max-total-tokens", kTokensRange},
+    {"max-running-requests", kCountRange},
+    {"max-queued-requests", kCountRange},
+    {"max-queued-tokens", kTokensRange},
     {"page-size", {1, 128}},
     {"chunked-prefill-size", {-1, 1e9}},
     {"max-prefill-tokens", {1, 1e9}},
     {"max-chunked-requests", {1, 1e6}},
     {"schedule-conservativeness", {0, 1e6}},
-    {"schedule-seed", kSeed},
+    {"schedule-seed", kSeedRange},
     {"in-batch-prefix-check", {-1, 1e9}},
     {"num-threads", {0, 4096}},
     {"combine-groups", {0, 4096}},
@@ -51,17 +47,17 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"nnodes", {0, 65536}},
     {"node-rank", {-1, 65535}},
     {"ranks-per-node", {0, 4096}},
-    {"tbo-token-distribution-threshold", kShare},
+    {"tbo-token-distribution-threshold", kShareRange},
     {"port", {0, 65535}},
     {"max-connections", {1, 1e6}},
     {"max-body-bytes", {1, 1e12}},
     {"request-memory-mib", {1, 1e9}},
     {"key-memory-mib", {1, 1e9}},
     {"total-request-memory-mib", {1, 1e9}},
-    {"header-timeout", kWait},
-    {"body-timeout", kWait},
-    {"write-timeout", kWait},
-    {"idle-timeout", kWait},
+    {"header-timeout", kWaitRange},
+    {"body-timeout", kWaitRange},
+    {"write-timeout", kWaitRange},
+    {"idle-timeout", kWaitRange},
     {"log-requests-level", {0, 3}},
     {"dump-requests-bytes", {1, 1e15}},
     {"dump-requests-files", {1, 1e6}},
@@ -73,24 +69,25 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"ranks", {1, 65536}},
     {"rounds", {1, 1e6}},
     {"num-requests", {1, 1e7}},
+    {"max-concurrency", kCountRange},
     {"num-prompts", {1, 1e7}},
     {"step", {-1, 1e15}},
-    {"steps", kCount},
-    {"timeout", kWait},
-    {"interval", kWait},
+    {"steps", kCountRange},
+    {"timeout", kWaitRange},
+    {"interval", kWaitRange},
     {"speed", {1e-6, 1e6}},
 });
 
 // So that sums of two stay what the type can hold.
 template <class Number>
-constexpr Range default_range() {
+constexpr NumberRange default_range() {
   if constexpr (std::is_same_v<Number, int64_t>) return {0, 1e15};
   if constexpr (std::is_same_v<Number, uint64_t>) return {0, 0x1p64};
   return {0, 1e9};
 }
 
 template <class Number>
-constexpr Range setting_range(std::string_view name) {
+constexpr NumberRange setting_range(std::string_view name) {
   for (const SettingRange& one : kSettingRanges)
     if (one.name == name) return one.range;
   return default_range<Number>();
@@ -100,11 +97,9 @@ constexpr Range setting_range(std::string_view name) {
 template <class Number>
 Result<void> check_setting(std::string_view name, Number value) {
   if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>) {
-    const Range range = setting_range<Number>(name);
-    const auto real = static_cast<double>(value);
-    if (!(real >= range.least && real <= range.most))
-      return fail(error(ErrorCode::bad_value, "--{} is {}; {:.15g} to {:.15g} are possible", name,
-                        value, range.least, range.most)
+    const NumberRange range = setting_range<Number>(name);
+    if (!range.holds(static_cast<double>(value)))
+      return fail(error(ErrorCode::bad_value, "--{} is {}, must be {}", name, value, range.text())
                       .with_param(std::string(name)));
   }
   return {};

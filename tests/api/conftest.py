@@ -27,15 +27,15 @@ def free_port():
 
 
 class Server:
-    """One running server; `log` is what it has printed."""
+    """One running server; what it prints is in the file log_path, or goes to `stderr`."""
 
-    def __init__(self, log_path, *flags):
+    def __init__(self, log_path, *flags, stderr=subprocess.STDOUT):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log_path
         command = [BINARY, "serve", "--model-path", str(MODEL), "--port", str(self.port), *flags]
         with open(log_path, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(command, stdout=log, stderr=stderr)
         self.wait_ready()
 
     def wait_ready(self, patience_s=60):
@@ -98,8 +98,8 @@ def start(tmp_path):
     """start("--flag", ...) gives a server of the test's own."""
     running = []
 
-    def begin(*flags):
-        running.append(Server(tmp_path / f"log{len(running)}.txt", *flags))
+    def begin(*flags, **options):
+        running.append(Server(tmp_path / f"log{len(running)}.txt", *flags, **options))
         return running[-1]
 
     yield begin

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
 
+#include "base/clock.h"
+#include "base/text_file.h"
 #include "compute/overlap/op.h"
+#include "core/bounded_json.h"
 
 namespace hocket {
 namespace {
@@ -17,8 +19,12 @@ namespace {
 using nlohmann::json;
 using Kind = TraceSlice::Kind;
 
+constexpr size_t kTraceBytesMax = 256 << 20;
+
+// At most kMostSeconds (base/clock.h), of which several can be added.
 Duration ns_of(double us) {
-  return Duration(std::llround(us * 1000));
+  constexpr double kMostUs = kMostSeconds * 1e6;
+  return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us, -kMostUs, kMostUs) * 1000));
 }
 Duration ns_of(const json& args, const char* name) {
   return ns_of(args.value(name, 0.0));
@@ -65,9 +71,8 @@ TraceSlice slice_of(const json& event, Kind kind) {
 }
 
 Result<json> read_json(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return fail(error(ErrorCode::io, "cannot read {}", path));
-  json trace = json::parse(file, nullptr, false);
+  HOCKET_TRY(const std::string text, read_text_file(path, kTraceBytesMax));
+  auto trace = parse_bounded_json<json>(text);
   if (!trace.is_object() || !trace.contains("traceEvents") ||
       trace.value("/otherData/producer"_json_pointer, "") != "hocket")
     return fail(error(ErrorCode::bad_value, "{} is not a trace of hocket", path)
@@ -77,7 +82,7 @@ Result<json> read_json(const std::string& path) {
 
 std::set<int> ranks_of(const json& trace) {
   std::set<int> ranks;
-  for (const json& event : trace["traceEvents"]) ranks.insert(event.at("pid").get<int>());
+  for (const json& event : trace.at("traceEvents")) ranks.insert(event.at("pid").get<int>());
   return ranks;
 }
 
@@ -92,12 +97,15 @@ double shift_of(const json& first, const json& trace) {
 void drop_loose_arrows(json& events) {
   std::map<std::string, int> ends;  // bit 0: begins, bit 1: ends
   const auto bit = [](const json& event) {
-    return event["ph"] == "s" ? 1 : event["ph"] == "f" ? 2 : 0;
+    const std::string phase = event.value("ph", "");
+    return phase == "s" ? 1 : phase == "f" ? 2 : 0;
   };
   for (const json& event : events)
-    if (bit(event) != 0) ends[event.at("id")] |= bit(event);
+    if (bit(event) != 0) ends[event.at("id").dump()] |= bit(event);
   std::erase_if(events.get_ref<json::array_t&>(),
-                [&](const json& event) { return bit(event) != 0 && ends[event.at("id")] != 3; });
+                [&](const json& event) {
+                  return bit(event) != 0 && ends[event.at("id").dump()] != 3;
+                });
 }
 
 Result<json> put_together(std::span<const std::string> paths) {
@@ -125,25 +133,24 @@ Result<json> put_together(std::span<const std::string> paths) {
     }
   }
   if (all.is_null()) return fail(error(ErrorCode::bad_value, "no trace is given"));
-  drop_loose_arrows(all["traceEvents"]);
   return all;
 }
 
 void add_steps(StepTrace& trace) {
-  const json& events = trace.file["traceEvents"];
+  const json& events = trace.file.at("traceEvents");
   std::map<std::pair<uint64_t, int>, size_t> index;
   for (const json& event : events)
-    if (event["ph"] == "X" && event.value("cat", "") == "step")
+    if (event.value("ph", "") == "X" && event.value("cat", "") == "step")
       trace.steps.push_back(step_of(event));
   std::ranges::sort(trace.steps, {}, [](const RankStep& s) { return std::pair(s.step, s.rank); });
   for (size_t i = 0; i < trace.steps.size(); ++i)
     index[{trace.steps[i].step, trace.steps[i].rank}] = i;
   for (const json& event : events) {
-    if (event["ph"] != "X") continue;
+    if (event.value("ph", "") != "X") continue;
     const auto kind = kind_named(event.value("cat", ""));
     if (!kind) continue;
     const auto found =
-        index.find({event.at("args").at("step").get<uint64_t>(), event["pid"].get<int>()});
+        index.find({event.at("args").at("step").get<uint64_t>(), event.at("pid").get<int>()});
     if (found != index.end()) trace.steps[found->second].slices.push_back(slice_of(event, *kind));
   }
 }
@@ -280,6 +287,7 @@ Result<StepTrace> read_traces(std::span<const std::string> paths) {
   StepTrace trace;
   HOCKET_TRY(trace.file, put_together(paths));
   try {
+    drop_loose_arrows(trace.file.at("traceEvents"));
     add_steps(trace);
   } catch (const json::exception& e) {
     return fail(error(ErrorCode::bad_value, "{} is damaged: {}", paths[0], e.what()));

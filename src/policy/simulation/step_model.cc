@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+
+#include "base/text_file.h"
+#include "core/bounded_json.h"
 
 namespace hocket {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kStepModelBytesMax = 16 << 20;
 
 constexpr size_t kNumTerms = 5;
 using Terms = std::array<double, kNumTerms>;
@@ -172,7 +176,7 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
   try {
     while (std::getline(bench_lines, line)) {
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const Json j = Json::parse(line);
+      const Json j = parse_bounded_json<Json>(line);
       if (!j.contains("case")) {
         model.num_experts = j.at("num_experts").get<int>();
         model.top_k = j.at("top_k").get<int>();
@@ -214,14 +218,14 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
 }
 
 Result<StepModel> read_step_model(const std::string& path) {
-  std::ifstream file(path);
-  if (!file)
-    return fail(error(ErrorCode::io, "the step model {} cannot be read", path)
-                    .with_fix("hocket bench one-batch --json > FILE"));
-  std::stringstream text;
-  text << file.rdbuf();
-  const Json whole = Json::parse(text.str(), nullptr, false);
-  if (!whole.is_object() || !whole.contains("fixed_us")) return fit_step_model(text, path);
+  auto text = read_text_file(path, kStepModelBytesMax);
+  if (!text)
+    return fail(Error(text.error()).with_fix("hocket bench one-batch --json > FILE"));
+  const Json whole = parse_bounded_json<Json>(*text);
+  if (!whole.is_object() || !whole.contains("fixed_us")) {
+    std::istringstream lines(*std::move(text));
+    return fit_step_model(lines, path);
+  }
   try {
     return model_of(whole);
   } catch (const Json::exception& e) {

@@ -7,6 +7,8 @@
 
 #include "base/mix.h"
 #include "base/quantile.h"
+#include "base/text_file.h"
+#include "core/bounded_json.h"
 
 namespace hocket {
 namespace {
@@ -63,7 +65,7 @@ Result<SchedulerOptions> read_scheduler(const Json& j) {
 }
 
 Result<void> read_head(const Json& j, Trace& trace) {
-  trace.concurrency = j.value("max_concurrency", 0);
+  trace.concurrency = std::clamp(j.value("max_concurrency", 0), 0, 1'000'000);
   trace.since = number(j, "request_rate") > 0 ? Trace::Since::due : Trace::Since::sent;
   if (const auto found = j.find("scheduler"); found != j.end()) {
     HOCKET_TRY(trace.scheduler, read_scheduler(*found));
@@ -88,8 +90,13 @@ Result<TraceRequest> read_request(const Json& j, int row) {
   request.due_ms = j.at("timestamp").get<double>();
   request.input_len = j.at("input_length").get<int>();
   request.output_len = j.at("output_length").get<int>();
-  if (request.input_len < 1 || request.output_len < 1 || !(request.due_ms >= 0))
-    return fail(ErrorCode::bad_value, "lengths are at least 1, and timestamp is not negative");
+  for (const int length : {request.input_len, request.output_len})
+    if (length < 1 || length > kTraceTokensMax)
+      return fail(ErrorCode::bad_value, "input_length and output_length are 1 to {}",
+                  kTraceTokensMax);
+  if (!(request.due_ms >= 0 && request.due_ms <= kTraceDueMaxMs))
+    return fail(ErrorCode::bad_value, "timestamp is {} ms, must be 0 to {}", request.due_ms,
+                kTraceDueMaxMs);
   const auto ids = j.value("hash_ids", std::vector<uint64_t>());
   const auto lengths = j.value("hash_lengths", std::vector<int>());
   if (!lengths.empty() && lengths.size() != ids.size())
@@ -165,12 +172,19 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
   std::vector<Told> told;
   bool is_dump = false;
   std::string line;
-  for (int row = 1; std::getline(lines, line); ++row) {
+  size_t num_blocks = 0, num_outputs = 0;
+  for (int row = 1;; ++row) {
+    const Result<bool> more = next_line(lines, line, kTraceLineBytesMax);
+    if (!more)
+      return fail(more.error().code, "line {} of {}: {}", row, name, more.error().message);
+    if (!*more) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     std::string what;
     try {
-      const Json j = Json::parse(line);
-      if (j.contains("hocket_log")) {
+      const Json j = parse_bounded_json<Json>(line);
+      if (j.is_discarded()) {
+        what = "it is no JSON";
+      } else if (j.contains("hocket_log")) {
         is_dump = j.contains("hocket_dump");
         const Result<void> head = read_head(j, trace);
         if (head) continue;
@@ -178,6 +192,13 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
       } else if (Result<TraceRequest> request = read_request(j, row)) {
         if (const auto seen = is_dump ? read_told(j, *request) : std::nullopt)
           told.push_back(*seen);
+        num_blocks += request->blocks.size();
+        num_outputs += static_cast<size_t>(request->output_len);
+        if (num_blocks > kTraceBlocksMax || num_outputs > kTraceOutputsMax ||
+            trace.requests.size() == kTraceRequestsMax)
+          return fail(ErrorCode::bad_value,
+                      "{} has more than {} requests, {} hash_ids or {} tokens of answers", name,
+                      kTraceRequestsMax, kTraceBlocksMax, kTraceOutputsMax);
         trace.requests.push_back(std::move(*request));
         continue;
       } else {
@@ -202,6 +223,12 @@ Result<Trace> make_trace(const SyntheticTraffic& traffic) {
     return fail(ErrorCode::bad_value,
                 "--num-requests, --input-len and --output-len are at least 1; --request-rate and "
                 "--shared-prefix are not negative");
+  const int64_t longest = int64_t{traffic.input_len} + traffic.shared_prefix_len;
+  if (longest > kTraceTokensMax || traffic.output_len > kTraceTokensMax)
+    return fail(ErrorCode::bad_value,
+                "--input-len and --shared-prefix together are {} tokens, --output-len {}; {} are "
+                "the most of each",
+                longest, traffic.output_len, kTraceTokensMax);
   uint64_t state = mix64(traffic.seed + 1);
   const auto draw = [&] {  // in [0, 1)
     return static_cast<double>(mix64(state += kMixStep) >> 11) * 0x1p-53;
@@ -215,6 +242,9 @@ Result<Trace> make_trace(const SyntheticTraffic& traffic) {
   double due_ms = 0;
   for (int i = 0; i < traffic.num_requests; ++i) {
     if (traffic.request_rate > 0) due_ms -= std::log(1 - draw()) / traffic.request_rate * 1e3;
+    if (due_ms > kTraceDueMaxMs)
+      return fail(ErrorCode::bad_value, "--request-rate {} takes more than 31 years",
+                  traffic.request_rate);
     TraceRequest request{.due_ms = due_ms};
     const int own = length(traffic.input_len);
     request.input_len = traffic.shared_prefix_len + own;

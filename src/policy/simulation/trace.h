@@ -25,6 +25,13 @@
 namespace hocket {
 
 inline constexpr int kTraceBlockTokens = 512;
+// Of a file: more is an error.
+inline constexpr size_t kTraceLineBytesMax = 16 << 20;
+inline constexpr size_t kTraceRequestsMax = 10'000'000;
+inline constexpr size_t kTraceBlocksMax = 64 << 20;    // of all requests: 1 GiB
+inline constexpr size_t kTraceOutputsMax = 256 << 20;  // tokens of all answers
+inline constexpr int kTraceTokensMax = 16 << 20;       // of a prompt, and of an answer
+inline constexpr double kTraceDueMaxMs = 1e12;         // 31 years
 
 // What a run was like, for a comparison. Times are ms.
 struct RunFigures {

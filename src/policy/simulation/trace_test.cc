@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <sstream>
@@ -186,6 +187,25 @@ TEST(Trace, SyntheticTrafficFollowsFromItsSeed) {
   }
   EXPECT_EQ(shared_len(trace->requests[0], trace->requests[1]), 40);
   EXPECT_FALSE(make_trace({.num_requests = 0}));
+}
+
+TEST(Trace, SyntheticTrafficHasBounds) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  EXPECT_FALSE(make_trace({.num_requests = 2, .input_len = kMost}));
+  EXPECT_FALSE(make_trace({.num_requests = 2, .output_len = kMost}));
+  EXPECT_FALSE(make_trace({.num_requests = 2, .shared_prefix_len = kMost}));
+  EXPECT_FALSE(make_trace({.num_requests = 2, .request_rate = 1e-300}));
+}
+
+TEST(Trace, WhatNoTimeOrMemoryHoldsIsRefusedWithItsLine) {
+  const std::string good = R"({"timestamp": 0, "input_length": 1, "output_length": 1})";
+  for (const char* line :
+       {R"({"timestamp": 1e15, "input_length": 1, "output_length": 1})",
+        R"({"timestamp": 0, "input_length": 2000000000, "output_length": 1})",
+        R"({"timestamp": 0, "input_length": 1, "output_length": 2000000000})"})
+    EXPECT_TRUE(fault(good + "\n" + line).starts_with("line 2 of test")) << line;
+  EXPECT_TRUE(fault(good + "\n" + std::string(100'000, '[')).starts_with("line 2 of test"));
+  EXPECT_TRUE(fault(std::string(kTraceLineBytesMax + 1, 'x')).starts_with("line 1 of test"));
 }
 
 }  // namespace

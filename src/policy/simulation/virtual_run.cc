@@ -13,15 +13,20 @@ namespace {
 
 // A refused client's pause, as the load generator makes it.
 constexpr Duration kRefusedPause = std::chrono::milliseconds(50);
+constexpr Duration kLongest = std::chrono::years(100);
 
+// At most kMostSeconds (base/clock.h), of which several can be added.
 Duration from_us(double us) {
-  return Duration(std::llround(us * 1e3));
+  constexpr double kMostNs = kMostSeconds * 1e9;
+  return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us * 1e3, -kMostNs, kMostNs)));
 }
 
 class Run {
  public:
   Run(const Trace& trace, const StepModel& model, const SchedulerOptions& options)
-      : trace_(trace), model_(model), scheduler_(options), sent_(trace.requests.size()) {
+      : trace_(trace), model_(model), scheduler_(options),
+        pool_tokens_(int64_t{options.num_pages} * options.page_tokens),
+        sent_(trace.requests.size()) {
     // Clients do not begin in the same instant: the first requests of a log say when.
     const int last = static_cast<int>(trace.requests.size()) - 1;
     for (int i = 0; i < trace.concurrency; ++i)
@@ -33,6 +38,8 @@ class Run {
     TimePoint last_token = now_;
     while (true) {
       send_due();
+      if (now_ - begin() > kLongest)
+        return fail(ErrorCode::bad_value, "the run takes more than 100 years");
       const Batch& batch = scheduler_.schedule(now_);
       if (!batch.empty()) {
         step(batch);
@@ -77,6 +84,11 @@ class Run {
       const TraceRequest& wanted = trace_.requests[i];
       if (trace_.concurrency > 0) free_clients_.pop();
       sent_[i].since = trace_.since == Trace::Since::due ? due(i) : *at;
+      if (wanted.input_len > pool_tokens_) {  // nor need its prompt be made
+        ++result_.num_refused;
+        free_client(*at + kRefusedPause);
+        continue;
+      }
       RequestInput input;
       input.id = RequestId{i};
       input.prompt = prompt_of(wanted);
@@ -134,6 +146,7 @@ class Run {
   const Trace& trace_;
   const StepModel& model_;
   Scheduler scheduler_;
+  const int64_t pool_tokens_;
   TimePoint now_{};
   size_t next_ = 0;  // first request that has not been sent
   std::vector<Sent> sent_;

@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "base/text_file.h"
 #include "server/protocol/json_body.h"
 
 namespace hocket {
@@ -17,6 +18,9 @@ namespace {
 constexpr int kParts = 10;
 constexpr size_t kEndedShown = 10;
 constexpr std::string_view kSection = "--- ";
+// A black box writes some 40,000 lines of at most 256 bytes, and a head.
+constexpr size_t kLineBytesMax = 1 << 20;
+constexpr int kLinesMax = 1'000'000;
 
 struct Step {
   double at_s = 0, took_ms = 0;
@@ -71,12 +75,18 @@ void read_rest(const std::string& section, const std::string& line, Crash& crash
 Result<Crash> read(std::istream& file) {
   Crash crash;
   std::string line, section;
-  if (std::getline(file, line)) crash.head = parse_bounded_json(line);
+  const auto next = [&] { return next_line(file, line, kLineBytesMax); };
+  HOCKET_TRY(bool more, next());
+  if (more) crash.head = parse_bounded_json(line);
   if (!crash.head.is_object() || !crash.head.contains("hocket_crash"))
     return fail(error(ErrorCode::bad_value, "this is no file of a black box")
                     .with_fix("a hocket-crash-*.jsonl of --crash-dump-folder"));
   crash.end_s = seconds_of(crash.head);
-  while (std::getline(file, line)) {
+  for (int row = 1;; ++row) {
+    HOCKET_TRY(more, next());
+    if (!more) break;
+    if (row > kLinesMax)
+      return fail(ErrorCode::bad_value, "it has more than {} lines", kLinesMax);
     if (line.starts_with(kSection))
       section = line.substr(kSection.size());
     else if (section.empty())

@@ -1,0 +1,19 @@
+// Files that somebody else wrote, of which so much and no more is read: a folder, a device or a file
+// of any size is an error and not an exception or all of the memory.   Thread: any.
+#pragma once
+
+#include <istream>
+#include <string>
+
+#include "base/result.h"
+
+namespace hocket {
+
+// The whole file. Errors: io; bad_value where it is longer than `most_bytes`.
+Result<std::string> read_text_file(const std::string& path, size_t most_bytes);
+
+// The next line without its end; false where there is none.
+// Errors: io; bad_value where it is longer than `most_bytes`.
+Result<bool> next_line(std::istream& from, std::string& line, size_t most_bytes);
+
+}  // namespace hocket
