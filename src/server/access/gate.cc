@@ -99,9 +99,10 @@ HttpAdmission Gate::admit(const HttpRequest& head) {
                       .with_fix(fmt::format("--allowed-hosts {} lets it in", name));
     return out;
   }
-  if (needs.access != Access::open && !origins_.lets_in(head)) {
+  if (needs.access != Access::open && !origins_.lets_in(head, needs.access)) {
+    const std::string_view origin = head.header("origin").substr(0, 128);
     out.refusal = error(kForbidden, "pages of {} may not ask this server",
-                        head.header("origin").substr(0, 128))
+                        origin.empty() ? "another site" : origin)
                       .with_fix("--cors-origins with that origin lets them");
     return out;
   }

@@ -95,6 +95,17 @@ TEST(Gate, OnlyOwnPagesAndListedOnesMayAsk) {
   EXPECT_THAT(closed->admit(ask("https://evil.example")).headers,
               Not(Contains(Key("Access-Control-Allow-Origin"))));
 
+  // An image or a link of another page sends no Origin.
+  const auto get = [](std::string path, std::string site) {
+    return head(std::move(path), {{"Sec-Fetch-Site", std::move(site)}}, "GET");
+  };
+  for (const char* site : {"cross-site", "same-site"}) {
+    EXPECT_EQ(refusal(*closed, get("/flush_cache", site)), kForbidden) << site;
+    EXPECT_EQ(refusal(*closed, get("/generate", site)), ErrorCode{}) << site;
+  }
+  for (const char* site : {"same-origin", "none"})
+    EXPECT_EQ(refusal(*closed, get("/flush_cache", site)), ErrorCode{}) << site;
+
   const auto open = make({}, "https://a.example, http://localhost:5173");
   EXPECT_EQ(refusal(*open, ask("http://localhost:5173")), ErrorCode{});
   EXPECT_EQ(refusal(*open, ask("http://localhost:5174")), kForbidden);

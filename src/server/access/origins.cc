@@ -50,11 +50,13 @@ bool Origins::lists(std::string_view origin) const {
                      origins_, [&](const std::string& known) { return same_name(known, origin); });
 }
 
-bool Origins::lets_in(const HttpRequest& request) const {
+bool Origins::lets_in(const HttpRequest& request, Access access) const {
   const std::string_view origin = request.header("origin");
-  if (origin.empty() || lists(origin)) return true;
-  // Written by the browser; no page can.
-  if (request.header("sec-fetch-site") == "same-origin") return true;
+  if (lists(origin)) return true;
+  // Written by the browser; no page can. "none": the user typed the address.
+  const std::string_view site = request.header("sec-fetch-site");
+  if (site == "same-origin") return true;
+  if (origin.empty()) return access != Access::admin || site.empty() || site == "none";
   const std::string_view host = host_of(origin);
   return !host.empty() && (same_name(host, request.header("host")) ||
                            same_name(host, request.header("x-forwarded-host")));

@@ -2,8 +2,10 @@
 //
 // A browser says in `Origin` whose page asks. Without a list the answers to other origins carry no
 // Access-Control header, and, since a page need not read an answer to do harm, their requests are
-// refused. Programs that are no browsers send no Origin and notice nothing.
-// Source: Fetch standard, CORS protocol; RFC 6454.
+// refused. Programs that are no browsers send no Origin and notice nothing. Nor does an image or a
+// link of another page send one; its browser says Sec-Fetch-Site, which counts on admins' paths,
+// where a GET is enough to do harm.
+// Source: Fetch standard, CORS protocol; Fetch Metadata; RFC 6454.
 #pragma once
 
 #include <string>
@@ -22,8 +24,9 @@ class Origins {
   // "https://a.example, http://localhost:5173", or "*" for all. Errors: bad_value.
   static Result<Origins> parse(std::string_view list);
 
-  // Whether the request comes from no page, a page of this server, or one that is listed.
-  bool lets_in(const HttpRequest& request) const;
+  // Whether the request comes from no page, a page of this server, or one that is listed. `access`:
+  // what its path asks for.
+  bool lets_in(const HttpRequest& request, Access access) const;
   // What an answer tells the browser; nothing for pages of other origins.
   void add_headers(const HttpRequest& request, HttpHeaders& headers) const;
 
