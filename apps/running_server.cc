@@ -1,5 +1,7 @@
 #include "apps/running_server.h"
 
+#include <fmt/format.h>
+
 #include "apps/start_checks.h"
 
 namespace hocket {
@@ -14,6 +16,13 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
   if (loaded) loaded();
   const EngineInfo& info = model.engine->info();
   report.slow_paths = find_slow_paths(info, settings);
+  if (model.tokenizer && !model.tokenizer->slow_pattern().empty())
+    report.slow_paths.push_back(
+        {"tokenizer.json",
+         fmt::format("the time of its pattern {} grows with the square of some texts, which are "
+                     "refused when their time is over",
+                     model.tokenizer->slow_pattern()),
+         "ask the model's publisher for a pattern that does not"});
   HOCKET_TRY_VOID(tell_or_refuse(info, report, settings));
   running.model = std::make_unique<LoadedModel>(std::move(model));
   running.generator = std::make_unique<EngineGenerator>(*running.model->engine);

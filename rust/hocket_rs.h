@@ -34,6 +34,8 @@ int32_t hk_test_panic(size_t index);
 // ---- tokenizer ----
 int32_t hk_tokenizer_new(const char* json, size_t n, HkTokenizer** out);
 void hk_tokenizer_free(HkTokenizer*);
+// A pattern of the file on which the time for some texts grows with their square; empty: none.
+int32_t hk_tokenizer_slow_pattern(const HkTokenizer*, HkBuf* out);
 
 // The vocabulary as a table. Token i has bytes[ends[i-1], ends[i]) and flags[i].
 enum { HK_TOKEN_KNOWN = 1, HK_TOKEN_SPECIAL = 2, HK_TOKEN_CONTROL = 4 };

@@ -28,6 +28,9 @@ const SEARCH_RETRIES_MAX: u32 = 4 << 20;
 /// Entries of 40 bytes on the stack of one match.
 const MATCH_STACK_MAX: u32 = 4 << 20;
 const STEPS_MAX: usize = 64;
+/// Runs on which each pattern is tried when a file is read.
+const PROBE_LENGTH: usize = 1024;
+const SHOWN_MAX: usize = 100;
 
 /// The time that this thread has computed.
 fn processor_time() -> Duration {
@@ -111,7 +114,7 @@ impl Search {
             let mut limits = MatchParam::default();
             limits.set_match_stack_limit(MATCH_STACK_MAX);
             if alone && text.len() - place <= SEARCH_BYTES_MAX {
-                limit_retries_of_search(&limits);
+                limit_retries_of_search(&limits, SEARCH_RETRIES_MAX);
                 let end = text.len();
                 match self.0.search_with_param(text, place, end, none, Some(&mut region), limits) {
                     Ok(found) => return Ok(found.and_then(|_| region.pos(0))),
@@ -127,6 +130,20 @@ impl Search {
             }
         }
         Ok(None)
+    }
+
+    /// Backtracks out of proportion to a run of blanks, letters, digits or signs.
+    fn is_slow(&self) -> bool {
+        [" ", "\n", " \n", "a", "1", "!", "中"].iter().any(|run| {
+            ["", "1", "a", "!"].iter().any(|end| {
+                let text = run.repeat(PROBE_LENGTH) + end;
+                let limits = MatchParam::default();
+                limit_retries_of_search(&limits, (32 * text.len()) as u32);
+                let (len, none) = (text.len(), SearchOptions::SEARCH_OPTION_NONE);
+                let found = self.0.search_with_param(text.as_str(), 0, len, none, None, limits);
+                found.is_err()
+            })
+        })
     }
 
     /// All matches, as `onig::Regex::find_iter` gives them: none is empty at the end of another.
@@ -145,9 +162,9 @@ impl Search {
     }
 }
 
-fn limit_retries_of_search(limits: &MatchParam) {
-    let retries = SEARCH_RETRIES_MAX.into();
-    unsafe { onig_sys::onig_set_retry_limit_in_search_of_match_param(limits.as_raw(), retries) };
+fn limit_retries_of_search(limits: &MatchParam, retries: u32) {
+    let (limits, retries) = (limits.as_raw(), retries.into());
+    unsafe { onig_sys::onig_set_retry_limit_in_search_of_match_param(limits, retries) };
 }
 
 /// DeepSeek's folders cut with `\s+$`, which tries every blank of a run as the first one. A match
@@ -156,19 +173,6 @@ fn linear(pattern: &str) -> &str {
     match pattern {
         r"\s+$" => r"(?<!\s)\s+$",
         other => other,
-    }
-}
-
-/// The pattern of a `Split` or `Replace`: a text stands for itself.
-fn search_of(step: &Value) -> Res<Search> {
-    match (step["pattern"]["Regex"].as_str(), step["pattern"]["String"].as_str()) {
-        (Some(regex), _) => Search::new(regex),
-        (_, Some("")) => Err("a pattern of tokenizer.json is the empty text".into()),
-        (_, Some(text)) => {
-            let escape = |c: char| c.is_ascii_punctuation().then_some('\\').into_iter().chain([c]);
-            Search::new(&text.chars().flat_map(escape).collect::<String>())
-        }
-        _ => Err("a step of tokenizer.json has no pattern".into()),
     }
 }
 
@@ -206,6 +210,8 @@ enum Cut {
 pub struct Cutter {
     changes: Vec<Change>,
     cuts: Vec<Cut>,
+    /// A pattern on which some texts take a time that grows with their square, until the limit.
+    pub slow: Option<String>,
 }
 
 struct Changer<'a>(&'a [Change], &'a Meter);
@@ -244,7 +250,7 @@ impl Normalizer for Changer<'_> {
 
 impl Cutter {
     pub fn new(tokenizer: &Tokenizer) -> Res<Self> {
-        let mut cutter = Cutter { changes: Vec::new(), cuts: Vec::new() };
+        let mut cutter = Cutter { changes: Vec::new(), cuts: Vec::new(), slow: None };
         if let Some(normalizer) = tokenizer.get_normalizer() {
             cutter.add_change(normalizer)?;
         }
@@ -261,13 +267,33 @@ impl Cutter {
         Ok(cutter)
     }
 
+    /// The pattern of a `Split` or `Replace`: a text stands for itself.
+    fn search_of(&mut self, step: &Value) -> Res<Search> {
+        match (step["pattern"]["Regex"].as_str(), step["pattern"]["String"].as_str()) {
+            (Some(regex), _) => {
+                let search = Search::new(regex)?;
+                if self.slow.is_none() && search.is_slow() {
+                    self.slow = Some(regex.chars().take(SHOWN_MAX).collect());
+                }
+                Ok(search)
+            }
+            (_, Some("")) => Err("a pattern of tokenizer.json is the empty text".into()),
+            (_, Some(text)) => {
+                let escape =
+                    |c: char| c.is_ascii_punctuation().then_some('\\').into_iter().chain([c]);
+                Search::new(&text.chars().flat_map(escape).collect::<String>())
+            }
+            _ => Err("a step of tokenizer.json has no pattern".into()),
+        }
+    }
+
     fn add_change(&mut self, step: &NormalizerWrapper) -> Res<()> {
         match step {
             NormalizerWrapper::Sequence(all) => {
                 return all.as_ref().iter().try_for_each(|one| self.add_change(one))
             }
             NormalizerWrapper::Replace(replace) => {
-                let search = search_of(&serde_json::to_value(replace)?)?;
+                let search = self.search_of(&serde_json::to_value(replace)?)?;
                 self.changes.push(Change::Replace(search, replace.content.clone()));
             }
             other => self.changes.push(Change::Other(other.clone())),
@@ -281,7 +307,7 @@ impl Cutter {
                 return all.as_ref().iter().try_for_each(|one| self.add_cut(one))
             }
             PreTokenizerWrapper::Split(split) => {
-                let search = search_of(&serde_json::to_value(split)?)?;
+                let search = self.search_of(&serde_json::to_value(split)?)?;
                 let (behavior, invert) = (split.behavior, split.invert);
                 self.cuts.push(Cut::Split { search, behavior, invert });
             }

@@ -54,6 +54,10 @@ impl Parts {
         Ok(parts)
     }
 
+    pub(crate) fn slow_pattern(&self) -> &str {
+        self.cutter.slow.as_deref().unwrap_or_default()
+    }
+
     /// `Tokenizer::encode_fast` within the limits of `Cutter`, with the mark taken out once the
     /// added tokens have been found.
     pub(crate) fn encode_marked(
@@ -179,6 +183,14 @@ pub unsafe extern "C" fn hk_tokenizer_new(
 #[no_mangle]
 pub unsafe extern "C" fn hk_tokenizer_free(t: *mut HkTokenizer) {
     release(t)
+}
+#[no_mangle]
+pub unsafe extern "C" fn hk_tokenizer_slow_pattern(t: *const HkTokenizer, out: *mut HkBuf) -> i32 {
+    guard(|| {
+        let parts = &(*t).0;
+        out.write(parts.slow_pattern().to_string().into());
+        Ok(())
+    })
 }
 #[no_mangle]
 pub unsafe extern "C" fn hk_tokenizer_vocabulary(

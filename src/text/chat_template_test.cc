@@ -345,8 +345,10 @@ TEST_F(ModelFolder, PlacesOfTheTemplate) {
   EXPECT_EQ((*load())->render(user("x"))->text(), "file");
   write("chat_template.jinja", "{{");
   EXPECT_EQ(load().error().code, ErrorCode::bad_template);
-  EXPECT_EQ(ChatTemplate::from_file(dir_ / "no.jinja", tokenizer("qwen2")).error().code,
-            ErrorCode::bad_template);
+  for (const char* no_file : {"no.jinja", "."}) {
+    EXPECT_EQ(ChatTemplate::from_file(dir_ / no_file, tokenizer("qwen2")).error().code,
+              ErrorCode::bad_template);
+  }
 }
 
 }  // namespace

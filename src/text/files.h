@@ -8,7 +8,7 @@
 
 namespace hocket {
 
-// Errors: `code`, naming the file.
+// Errors: `code`, naming the file: it cannot be read, or is larger than 256 MiB.
 Result<std::string> read_file(const std::filesystem::path& file, ErrorCode code);
 
 }  // namespace hocket

@@ -13,6 +13,8 @@ namespace hocket {
 namespace {
 
 constexpr TokenId kNoToken{-1};
+// bos_token and the like: every chat template sees them.
+constexpr size_t kNamedTokenBytesMax = 256;
 // Texts up to this are encoded without a look at their length.
 constexpr int64_t kShortTextBytes = 64 << 10;
 
@@ -79,7 +81,7 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   if (hk_tokenizer_vocabulary(handle, &table) != 0) {
     return fail(ErrorCode::bad_tokenizer, "tokenizer.json: {}", rust::last_error());
   }
-  rust::Buffer bytes, ends, flags;
+  rust::Buffer bytes, ends, flags, slow;
   *bytes.out() = table.bytes;
   *ends.out() = table.ends;
   *flags.out() = table.flags;
@@ -87,6 +89,7 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   t.ends_ = ends.values<uint32_t>();
   t.flags_ = flags.values<uint8_t>();
   t.byte_exact_ = table.byte_exact;
+  if (hk_tokenizer_slow_pattern(handle, slow.out()) == 0) t.slow_pattern_ = slow.text();
   for (int32_t i = 0; i < t.vocab_size(); ++i) {
     if (t.is_known(TokenId{i})) t.spelled_.push_back(TokenId{i});
     if (t.is_special(TokenId{i}) && !t.token_bytes(TokenId{i}).empty())
@@ -111,6 +114,11 @@ Result<void> Tokenizer::read_config(std::string_view json) {
     const auto text =
         token->is_object() && token->contains("content") ? (*token)["content"] : *token;
     if (!text.is_string()) continue;
+    if (const size_t bytes = text.get_ref<const std::string&>().size(); bytes > kNamedTokenBytesMax) {
+      return fail(ErrorCode::bad_tokenizer,
+                  "tokenizer_config.json: {} has {} bytes, the limit is {}", name, bytes,
+                  kNamedTokenBytesMax);
+    }
     named_.emplace_back(name, text.get<std::string>());
     named_ids_.push_back(find(named_.back().second).value_or(kNoToken));
   }

@@ -43,7 +43,8 @@ class Tokenizer {
   // The same from their contents; an empty config is none.
   static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view config_json);
 
-  // Errors: invalid_request where the text is not UTF-8.
+  // Errors: invalid_request where the text is not UTF-8, where a pattern of tokenizer.json fails on
+  // it or is too slow on it, or where its normalizers make too much of it.
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
   // The prompt holds its own bos, so none is added.
   Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt) const;
@@ -54,6 +55,10 @@ class Tokenizer {
   static constexpr int64_t kBytesPerTokenMax = 64;  // on average, of any text that means something
   // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
   Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;
+
+  // A pattern of tokenizer.json on which the time for some texts grows with their square, so that
+  // long ones may be refused; empty: none was found.
+  const std::string& slow_pattern() const { return slow_pattern_; }
 
   // One past the largest id. The model's vocabulary is often wider.
   int vocab_size() const { return static_cast<int>(flags_.size()); }
@@ -93,6 +98,7 @@ class Tokenizer {
   std::vector<uint8_t> flags_;
   std::vector<TokenId> special_;  // longer spellings first
   std::vector<TokenId> spelled_;  // the known ones by spelling, then by id
+  std::string slow_pattern_;
   bool byte_exact_ = false;
   bool add_bos_ = false;
   std::vector<std::pair<std::string, std::string>> named_;

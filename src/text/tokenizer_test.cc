@@ -55,6 +55,10 @@ TEST(Tokenizer, RefusesBadFiles) {
   const auto config = Tokenizer::from_json(good, "[1]");
   ASSERT_FALSE(config.has_value());
   EXPECT_EQ(config.error().code, ErrorCode::bad_tokenizer);
+  const auto named =
+      Tokenizer::from_json(good, R"({"bos_token": ")" + std::string(300, 'x') + R"("})");
+  ASSERT_FALSE(named.has_value());
+  EXPECT_THAT(named.error().message, testing::HasSubstr("bos_token has 300 bytes"));
   const auto missing = Tokenizer::load("/nonexistent");
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code, ErrorCode::no_tokenizer);
@@ -84,6 +88,8 @@ TEST(Tokenizer, PatternsHoldNoThread) {
     EXPECT_TRUE(t.has_value()) << describe(t.error());
     return std::move(*t);
   };
+  EXPECT_EQ(with("\\s+$").slow_pattern(), "");
+  EXPECT_EQ(with("(a|a)*$").slow_pattern(), "(a|a)*$");
   EXPECT_TRUE(with("\\s+$").encode(std::string(250'000, ' ') + "1").has_value());
   const auto failed = with("(a|a)*$").encode(std::string(2'000, 'a') + "b");
   ASSERT_FALSE(failed.has_value());

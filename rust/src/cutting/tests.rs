@@ -149,3 +149,15 @@ fn files_beyond_the_limits_are_refused() {
     refused("post_processor", processor, "adds 2000 tokens");
     refused("model", json!({"max_input_chars_per_word": 5000}), "is 5000");
 }
+
+#[test]
+fn slow_patterns_are_found_at_load() {
+    for (name, json) in tokenizers() {
+        assert_eq!(parts(&json).slow_pattern(), "", "{name}");
+    }
+    let mut json = file("qwen2");
+    for slow in [r"\s+\z", r"\s+(?=\p{P})", r"\p{L}+\s*(?=[\r\n])", r"(\d|\d)*$"] {
+        json["pre_tokenizer"] = split(slow);
+        assert_eq!(parts(&json).slow_pattern(), slow);
+    }
+}
