@@ -250,13 +250,18 @@ class Reader {
     return c;
   }
 
-  // `name ::=` is ahead: the rule before it ends here.
-  bool begins_rule() const {
+  // `name ::=` is ahead: the rule before it ends here. Dots are items and may be in names, so a run
+  // of them is looked at once.
+  bool begins_rule() {
+    if (at_ < no_rule_before_) return false;
     size_t at = at_;
     while (at < text_.size() && is_name(text_[at])) ++at;
     if (at == at_) return false;
+    const size_t end = at;
     while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
-    return text_.substr(at).starts_with("::=");
+    if (text_.substr(at).starts_with("::=")) return true;
+    no_rule_before_ = end;
+    return false;
   }
 
   std::string_view read_name() {
@@ -300,6 +305,7 @@ class Reader {
   size_t at_ = 0;
   int line_ = 1;
   size_t num_nodes_ = 0;
+  size_t no_rule_before_ = 0;
   std::optional<Error> error_;
   EbnfGrammar grammar_;
   std::unordered_map<std::string, size_t> names_;
