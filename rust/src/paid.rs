@@ -203,7 +203,9 @@ fn repeat(a: &Value, b: &Value) -> Answer {
     let times = times.as_usize().ok_or_else(|| {
         wrong("strings, sequences and iterables can only be multiplied with integers")
     })?;
-    make(width(what).saturating_mul(times as u64))?;
+    let once =
+        what.as_str().map_or_else(|| VALUE * what.len().unwrap_or(0) as u64, |t| t.len() as u64);
+    make(once.saturating_mul(times as u64))?;
     match what.as_str() {
         Some(text) => Ok(Value::from(text.repeat(times))),
         None => {
