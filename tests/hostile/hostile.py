@@ -26,6 +26,12 @@ from asking import ask, judge
 from cases import CHAT, EXACT, GENERATE, POSTS, chat, streams_with_prompt_logprobs
 from server import LIMIT_MIB, MARGIN_MIB, Broken, Server, need
 
+# What CI tries, by the beginning of the name: what was worst, and is done in a second or two.
+SAMPLE = (
+    "H1 ", "H2 structural tag", "H3 ", "H4 ", "H5 ", "H7 allowed", "H7 tools", "H8 ", "H10 detokenize", "H11 metadata", "H13 ", "H15 ", "H16 ",
+    "H22 ", "A1 multipleOf 99", "A1 SIGTERM", "A2 ", "A3 ", "A7 ", "A8 ", "A13 odd", "A13 half", "A13 HEAD", "noise", "pipelined", "reset",
+)  # fmt: skip
+SAMPLE_S = 8  # of drawn requests, always the same
 PAUSE_S = 1.0  # of the honest stream, at most
 DRAWN_S = 10  # a drawn request that computes longer is left
 GROUP = 8  # drawn requests beside one honest stream
@@ -217,7 +223,7 @@ def arguments():
 def main():
     given = arguments()
     field = Field(given)
-    seed = int(time.time()) if given.seed is None else given.seed
+    seed = given.seed if given.seed is not None else 1 if given.sample else int(time.time())
     try:
         if given.draw is not None:
             for number in range(given.draw, given.draw + GROUP):
@@ -226,9 +232,10 @@ def main():
                 field.case(f"draw {number} of seed {seed}", lambda attack=attack: field.beside(attack), field.again(f"--seed {seed} --draw {number}"))
         else:
             for name, attack in named(field):
-                field.case(name, attack)
+                if not given.sample or name.startswith(SAMPLE) and name != "pipelined and unread":
+                    field.case(name, attack)
             if not given.only:
-                draw_for(field, given.seconds, seed)
+                draw_for(field, SAMPLE_S if given.sample else given.seconds, seed)
             field.case("SIGTERM during an attack", lambda: end(field))
     finally:
         field.leave(failed=None)

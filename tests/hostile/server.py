@@ -52,6 +52,13 @@ def highest_mib_of(pid):
     return 0
 
 
+def ticks_of(pid):
+    """Hundredths of a second that it has computed; 0 where it has just ended."""
+    with contextlib.suppress(OSError):
+        return sum(map(int, Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()[11:13]))
+    return 0
+
+
 class Broken(Exception):
     """What should hold of the server does not."""
 
@@ -158,9 +165,16 @@ class Server:
         left["lost pages"] = m["num_pages"] - m["num_free_pages"] - m["num_cached_pages"] - m["num_private_pages"]
         return ", ".join(f"{name} {value:.0f}" for name, value in left.items() if value > 0)
 
+    def still_computes(self):
+        """Whether a thread is at work that nobody waits for."""
+        ticks = [sum(map(ticks_of, [self.running.pid, *self.children()]))]
+        time.sleep(0.1)
+        ticks.append(sum(map(ticks_of, [self.running.pid, *self.children()])))
+        return f"{ticks[1] - ticks[0]} of 10 ticks computed" if ticks[1] - ticks[0] > 5 else ""
+
     def wait_idle(self):
         deadline = time.monotonic() + IDLE_S
-        while left := self.left_over():
+        while left := self.left_over() or self.still_computes():
             need(time.monotonic() < deadline, f"{IDLE_S} s after the attack there is still: {left}")
             time.sleep(0.02)
 
