@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "server/protocol/answer.h"
 #include "server/test_server.h"
 
 namespace hocket {
