@@ -24,9 +24,9 @@ TEST(AnswerParser, ALongCallBecomesText) {
   EXPECT_THAT(parser.warnings(), ::testing::ElementsAre(::testing::HasSubstr("too long")));
 }
 
-// Each byte is looked at a bounded number of times: by its square this would take hours.
+// Each byte is looked at a bounded number of times: by its square this would take minutes.
 TEST(AnswerParser, EndlessBlanksCostWhatTheyAreLong) {
-  const std::string blanks(size_t{8} << 20, '\n');
+  const std::string blanks(size_t{1} << 20, '\n');
   const std::string call = R"(<tool_call>{"name": "now", "arguments": {}})";
   const std::string deepseek =
       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}";
