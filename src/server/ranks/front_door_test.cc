@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr const char* kKeyOfRank1 = "the key of rank 1";
+constexpr const char* kKeyOfRank1 = "the-key-of-rank-1";
 
 // Rank 0 is a whole server that finds itself full; rank 1 is a port, behind a link that can fail.
 class FrontDoorTest : public Ranks {
