@@ -156,7 +156,7 @@ fn slow_patterns_are_found_at_load() {
         assert_eq!(parts(&json).slow_pattern(), "", "{name}");
     }
     let mut json = file("qwen2");
-    for slow in [r"\s+\z", r"\s+(?=\p{P})", r"\p{L}+\s*(?=[\r\n])", r"(\d|\d)*$"] {
+    for slow in [r"[\s]+$", r"\p{L}+$", r"(\d|\d)*$"] {
         json["pre_tokenizer"] = split(slow);
         assert_eq!(parts(&json).slow_pattern(), slow);
     }
