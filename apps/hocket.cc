@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "apps/commands.h"
+#include "base/mapped_files.h"
 #include "base/nearest.h"
 #include "engine/grammar/grammar_trials.h"
 
@@ -102,5 +103,6 @@ int dispatch_or_say_why(const Arguments& arguments) {
 int main(int argc, char** argv) {
   // Who reads the output or the log may go: then writing fails, and the process goes on.
   std::signal(SIGPIPE, SIG_IGN);
+  hocket::watch_mapped_files();
   return hocket::dispatch_or_say_why(hocket::Arguments(argv + 1, argv + argc));
 }

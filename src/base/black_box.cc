@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mapped_files.h"
 #include "base/thread.h"
 
 namespace hocket::black_box {
@@ -26,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFatal = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr std::array kFatal = {SIGSEGV, SIGFPE, SIGILL, SIGABRT};  // SIGBUS: mapped_files.h
 constexpr std::string_view kBegins = "hocket-crash-";
 constexpr int kFramesMax = 64;
 
@@ -147,6 +148,7 @@ void watch_signals() {
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_ONSTACK;
   for (const int number : kFatal) sigaction(number, &action, nullptr);
+  watch_mapped_files();
 }
 
 // By name, which begins with the time.

@@ -166,6 +166,7 @@ Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const Pac
   const uintptr_t end = begin + round_up(reserved, page);
   if (end > data + mapped) munmap(reinterpret_cast<void*>(data + mapped), end - data - mapped);
   PackedFile packed(static_cast<std::byte*>(map), key.bytes);
+  packed.named_ = MappedFile(map, static_cast<size_t>(mapped), path.string());
   madvise(map, mapped, MADV_HUGEPAGE);
   // What is cached is mapped in no time; what is not is read in file order and huge pages, and a
   // disk that cannot read it says so here. Kernels before 5.14 read page by page later.
@@ -207,11 +208,14 @@ Result<bool> PackedFile::write(const std::filesystem::path& path, const PackedKe
 }
 
 PackedFile::PackedFile(PackedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      named_(std::move(other.named_)) {}
 
 PackedFile& PackedFile::operator=(PackedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  named_ = std::move(other.named_);
   return *this;
 }
 

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 
+#include "base/mapped_files.h"
 #include "base/result.h"
 
 namespace hocket {
@@ -51,6 +52,7 @@ class PackedFile {
   PackedFile(std::byte* data, int64_t bytes) : data_(data), bytes_(bytes) {}
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
+  MappedFile named_;
 };
 
 }  // namespace hocket

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -389,6 +390,23 @@ TEST(SourceIdentity, FollowsTheFilesNotTheirPlace) {
   const uint64_t both = identity(shards.path());
   fs::last_write_time(shards.path() / "b.safetensors", when);
   EXPECT_NE(identity(shards.path()), both);
+}
+
+// As a fine-tune has them in an image whose times are all the same.
+TEST(SourceIdentity, SeesOtherNumbersInFilesOfEqualSizeAndTime) {
+  TestFolder folder;
+  folder.add("a.weight", "F32", {64, 64}, std::vector<float>(64 * 64, 1));
+  folder.write_file();
+  const auto identity = [&] { return *(*open_model_weights(folder.path()))->identity(); };
+  const fs::path path = folder.path() / "model.safetensors";
+  const uint64_t before = identity();
+  const auto when = fs::last_write_time(path);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-64 * 64 * 2, std::ios::end);
+  file.put('x');
+  file.close();
+  fs::last_write_time(path, when);
+  EXPECT_NE(identity(), before);
 }
 
 }  // namespace

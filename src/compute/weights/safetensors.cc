@@ -23,6 +23,7 @@ namespace {
 constexpr int64_t kHeaderBytesMax = 100'000'000;
 constexpr int64_t kIndexBytesMax = int64_t{256} << 20;
 constexpr size_t kRankMax = 32;
+constexpr int64_t kSampleBytes = 4096;  // of each tensor, for identity()
 constexpr uintptr_t kFaultAround = 64 << 10;  // what the kernel maps around a page that is touched
 constexpr std::string_view kAgain = "the file is damaged or was cut short: download it again";
 
@@ -310,6 +311,7 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesy
     return fail(error(ErrorCode::io, "cannot map {} ({} bytes): {}", file.string(), info.st_size,
                       std::strerror(errno))
                     .with_fix("raise the limit of address space (ulimit -v)"));
+  opened->named_ = MappedFile(opened->map_, static_cast<size_t>(opened->bytes_), file.string());
   auto header =
       parse_safetensors_header({opened->map_, static_cast<size_t>(opened->bytes_)}, opened->bytes_);
   if (!header) {
@@ -325,6 +327,17 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesy
                 static_cast<size_t>(opened->header_.data_offset)});
   opened->identity_ = identity.value();
   return opened;
+}
+
+std::optional<uint64_t> SafetensorsFile::identity() const {
+  Fingerprint all;
+  all.add_all(identity_);
+  for (const auto& [name, entry] : header_.tensors) {
+    const int64_t bytes = entry.end - entry.begin, sampled = std::min(bytes, kSampleBytes);
+    const std::byte* sample = map_ + header_.data_offset + entry.begin + (bytes - sampled) / 2;
+    all.add({reinterpret_cast<const char*>(sample), static_cast<size_t>(sampled)});
+  }
+  return all.value();
 }
 
 SafetensorsFile::~SafetensorsFile() {

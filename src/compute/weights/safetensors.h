@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "base/mapped_files.h"
 #include "base/result.h"
 #include "compute/weights/weight_source.h"
 
@@ -41,7 +42,9 @@ class SafetensorsFile final : public WeightSource {
   bool has(std::string_view name) const override { return header_.tensors.contains(name); }
   std::vector<std::string> names() const override;
   void done_with(const StoredTensor& tensor) const override;
-  std::optional<uint64_t> identity() const override { return identity_; }
+  // Of name, size, time and header, and of a page in the middle of every tensor: files of one shape
+  // may have equal times.
+  std::optional<uint64_t> identity() const override;
 
  private:
   SafetensorsFile() = default;
@@ -49,7 +52,8 @@ class SafetensorsFile final : public WeightSource {
   SafetensorsHeader header_;
   std::byte* map_ = nullptr;
   int64_t bytes_ = 0;
-  uint64_t identity_ = 0;
+  MappedFile named_;
+  uint64_t identity_ = 0;  // without samples of the data
 };
 
 // A model folder: single file or shards by index. Errors as above; a shard or index entry that is
