@@ -37,14 +37,14 @@ TEST(HeldMemory, ATreeIsRefusedBeforeItIsMade) {
 }
 
 TEST(HeldMemory, WhatAnswersHaveCopiesOfIsCounted) {
-  TestServer server(TestServer::Text::bundled, with_mib(16));
-  Json body = {{"prompt", "x"}, {"max_tokens", 1}, {"n", 17}};
+  TestServer server(TestServer::Text::bundled, with_mib(4));
+  Json body = {{"prompt", "x"}, {"max_tokens", 1}, {"n", 5}};
   server.post("/v1/completions", body);
   body["stop_regex"] = "never";  // each answer's text is searched with 1 MiB of states
   expect_refused(server, "/v1/completions", body);
   body = {{"prompt", std::vector<int>(4000, 5)}, {"max_tokens", 1}};
   server.post("/v1/completions", body);
-  Json prompts = std::vector<Json>(1000, body["prompt"]);
+  Json prompts = std::vector<Json>(250, body["prompt"]);
   EXPECT_EQ(server.post("/v1/completions", {{"prompt", prompts}}, 413)["error"]["code"],
             "payload_too_large");
   EXPECT_TRUE(eventually([&] { return nothing_is_held(server); }));

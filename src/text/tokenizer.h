@@ -52,7 +52,7 @@ class Tokenizer {
   // for one that fits: it makes more than twice as many tokens as `most`, or has more than
   // kBytesPerTokenMax bytes for each of them. Errors: context_length_exceeded.
   Result<void> check_length(std::string_view text, int64_t most) const;
-  static constexpr int64_t kBytesPerTokenMax = 64;  // on average, of any text that means something
+  static constexpr int64_t kBytesPerTokenMax = 32;  // on average, of any text that means something
   // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
   Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;
 

@@ -14,7 +14,7 @@ namespace hocket {
 namespace {
 
 constexpr int64_t kToldTokenBytes = 128;       // as a number of a tree, with its text
-constexpr int64_t kCountedTokens = 256 << 10;  // /tokenize counts so many, beyond any context too
+constexpr int64_t kCountedTokens = 64 << 10;  // /tokenize counts so many, beyond any context too
 constexpr size_t kDetokenizedBytesMax = 8 << 20;
 
 using Parse = Result<GenerationRequest> (*)(const Json& body, const ServedModel& model);
@@ -31,10 +31,12 @@ Result<Json> tokenize(const Json& body, const ServedModel& model, HeldBytes& hel
   like.add_special_tokens = request.add_special_tokens;
   like.most_tokens = kCountedTokens;
   Prompt prompt;
-  if (auto* chat = std::get_if<ChatInput>(&request.input))
+  if (auto* chat = std::get_if<ChatInput>(&request.input)) {
     prompt.input = std::move(*chat);
-  else
+  } else {
+    like.api = Api::completions;  // which calls its text a prompt
     prompt.input = std::move(std::get<std::string>(request.input));
+  }
   HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, like, model));
   HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kToldTokenBytes));
   Json out = {{"tokens", ids_json(ids)},
