@@ -74,8 +74,8 @@ TEST(Reply, NobodyWaitsForAnothersLongAnswer) {
   TestServer server;
   server.generator.script = [](const RequestInput&) { return std::vector(20, TokenId{300}); };
   TestClient long_answer(server.server->port());
-  long_answer.send(TestServer::request_text("POST", "/generate", scored_body(4000, 16).dump()));
-  ASSERT_TRUE(eventually([&] { return server.generator.num_seen() == 16; }, seconds(10)));
+  long_answer.send(TestServer::request_text("POST", "/generate", scored_body(4000, 8).dump()));
+  ASSERT_TRUE(eventually([&] { return server.generator.num_seen() == 8; }, seconds(10)));
   Json body = chat_body();
   body["max_tokens"] = 20;
   EXPECT_TRUE(server.stream("/v1/chat/completions", body).done);
