@@ -161,7 +161,7 @@ void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading
   std::vector<Tool> read(tools.size());
   Names names;
   for (size_t i = 0; i < tools.size(); ++i) {
-    if (!read_tool(fields, fmt::format("tools[{}]", i), tools[i], read[i])) return;
+    if (!read_tool(fields, fmt::format("tools[{}]", i), (*given)[i], read[i])) return;
     if (!names.insert(read[i].name).second)
       return fields.fail_field("tools", fmt::format("tools has '{}' twice", read[i].name));
   }
