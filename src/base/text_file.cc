@@ -31,7 +31,7 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
       text.resize(before + static_cast<size_t>(file.gcount()));
     }
   });
-  if (!good) return fail(ErrorCode::io, "{} cannot be read", path);
+  if (!good) return fail(ErrorCode::io, "cannot read {}", path);
   if (text.size() > most_bytes)
     return fail(ErrorCode::bad_value, "{} is longer than {} bytes", path, most_bytes);
   return text;

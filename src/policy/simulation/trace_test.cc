@@ -138,7 +138,7 @@ TEST(Trace, SaysWhichLineIsWrong) {
                 .find("line 2 of test"),
             std::string::npos);
   EXPECT_NE(fault("{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 1}")
-                .find("lengths are at least 1"),
+                .find("input_length and output_length are 1 to"),
             std::string::npos);
   EXPECT_NE(
       fault("{\"timestamp\": 0, \"input_length\": 9, \"output_length\": 1, \"hash_ids\": [1], "
