@@ -82,7 +82,7 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
 template <class Number>
 constexpr NumberRange default_range() {
   if constexpr (std::is_same_v<Number, int64_t>) return {0, 1e15};
-  if constexpr (std::is_same_v<Number, uint64_t>) return {0, 0x1p64};
+  if constexpr (std::is_same_v<Number, uint64_t>) return {0, 0x1p63};  // above: a negative number
   return {0, 1e9};
 }
 

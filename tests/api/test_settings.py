@@ -31,7 +31,7 @@ def refused(ended, name):
 
 def outside(flag):
     least, most = flag["range"]
-    values = ["nan", "inf", "-inf", "x"]
+    values = ["nan"]
     if abs(least) < 1e15:
         values.append(str(int(least) - 1))
     if most < 1e16:
@@ -56,6 +56,8 @@ def test_numbers_of_other_commands_too(command):
 
 
 def test_variables_and_the_file_too(tmp_path):
+    for value in ("inf", "-inf", "1e400", "x"):
+        refused(run("serve", f"--schedule-conservativeness={value}"), "schedule-conservativeness")
     refused(run("serve", HOCKET_SCHEDULE_CONSERVATIVENESS="nan"), "schedule-conservativeness")
     refused(run("serve", HOCKET_MAX_RUNNING_REQUESTS="2147483647"), "max-running-requests")
     (tmp_path / "c.yaml").write_text("idle-timeout: 1e10\n")
