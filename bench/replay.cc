@@ -82,8 +82,7 @@ Result<void> read_file(const std::string& path, Dump& dump) {
   size_t num_bytes = 0;
   for (int row = 1;; ++row) {
     const Result<bool> more = next_line(file, line, kLineBytesMax);
-    if (!more)
-      return fail(more.error().code, "line {} of {}: {}", row, path, more.error().message);
+    if (!more) return fail(more.error().code, "line {} of {}: {}", row, path, more.error().message);
     if (!*more) break;
     num_bytes += line.size();
     if (num_bytes > kBytesMax)

@@ -33,8 +33,8 @@ std::array<std::atomic<const MappedFile::Entry*>, 4096> entries{};
 const MappedFile::Entry* entry_at(const void* address) {
   const auto* at = static_cast<const std::byte*>(address);
   for (const auto& slot : entries)
-    if (const MappedFile::Entry* entry = slot; entry != nullptr && at >= entry->begin &&
-                                               at < entry->end)
+    if (const MappedFile::Entry* entry = slot;
+        entry != nullptr && at >= entry->begin && at < entry->end)
       return entry;
   return nullptr;
 }
@@ -63,9 +63,9 @@ void on_fault(int number, siginfo_t* info, void*) {
 }  // namespace
 
 MappedFile::MappedFile(const void* begin, size_t bytes, std::string path)
-    : entry_(std::make_unique<Entry>(
-          Entry{static_cast<const std::byte*>(begin),
-                static_cast<const std::byte*>(begin) + bytes, std::move(path)})) {
+    : entry_(std::make_unique<Entry>(Entry{static_cast<const std::byte*>(begin),
+                                           static_cast<const std::byte*>(begin) + bytes,
+                                           std::move(path)})) {
   for (auto& slot : entries) {
     const Entry* none = nullptr;
     if (slot.compare_exchange_strong(none, entry_.get())) return;

@@ -24,13 +24,13 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
   const bool good = file.is_open() && reads(file, [&] {
-    for (size_t before = 0; file && before <= most_bytes; before = text.size()) {
-      const size_t count = std::min(kPiece, most_bytes + 1 - before);
-      text.resize(before + count);
-      file.read(text.data() + before, static_cast<std::streamsize>(count));
-      text.resize(before + static_cast<size_t>(file.gcount()));
-    }
-  });
+                      for (size_t before = 0; file && before <= most_bytes; before = text.size()) {
+                        const size_t count = std::min(kPiece, most_bytes + 1 - before);
+                        text.resize(before + count);
+                        file.read(text.data() + before, static_cast<std::streamsize>(count));
+                        text.resize(before + static_cast<size_t>(file.gcount()));
+                      }
+                    });
   if (!good) return fail(ErrorCode::io, "cannot read {}", path);
   if (text.size() > most_bytes)
     return fail(ErrorCode::bad_value, "{} is longer than {} bytes", path, most_bytes);

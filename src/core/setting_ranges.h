@@ -20,7 +20,7 @@ struct SettingRange {
 };
 
 inline constexpr NumberRange kCountRange{0, 1e6};    // requests, connections, files
-inline constexpr NumberRange kWaitRange{1e-3, 1e9};  // seconds, where none would let nothing through
+inline constexpr NumberRange kWaitRange{1e-3, 1e9};  // seconds, where 0 would end all at once
 inline constexpr NumberRange kTokensRange{0, 1e12};  // of a pool
 inline constexpr NumberRange kShareRange{0, 1};
 inline constexpr NumberRange kSeedRange{-0x1p63, 0x1p63};

@@ -189,7 +189,8 @@ TEST(ChatTemplate, WhatAPublisherWritesIsAnError) {
       {"{{ a" + times(".b", 100'000) + " }}", "more than 2000 words and signs"},
       {"{% if 0 %}" + times("{% elif 0 %}", 20'000) + "{% endif %}", "20000 elifs"},
       {"{% if 0 %}" + times("{% elif 0 %}", 50'000) + "{% endif %}", "the limit is 262144"},
-      {loop + "{% for j in range(400) %}{% set ns.a=[ns.a] %}{% endfor %}{% endfor %}", "200 levels"},
+      {loop + "{% for j in range(400) %}{% set ns.a=[ns.a] %}{% endfor %}{% endfor %}",
+       "200 levels"},
       {loop + "{% set ns.a=ns.a|batch(1)|list %}{% endfor %}", "200 levels"},
       {loop + "{% set ns.a={'a': ns.a} %}{% endfor %}", "200 levels"},
       {"{% set ns=namespace(a=1) %}{% set ns.a=[ns] %}{{ ns == ns }}", "cannot hold a namespace"},
@@ -252,9 +253,12 @@ TEST(ChatTemplate, OperatorsAreJinjas) {
       {"{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{{ loop.last }}{% endfor %}", "a1True"},
       {"{% for g in [{'k': 1, 'v': 2}]|groupby('k') %}{{ g.grouper }}{{ g.list[0].v }}{% endfor %}",
        "12"},
-      {"{% set a, b = [1, 2] %}{% with c = a %}{{ b + c }}{% endwith %}{{ 'a-b'.split('-') }}", "3['a', 'b']"},
-      {"{% macro m(x, y=2) %}{{ x }}{{ y }}{% endmacro %}{{ m(*[1], **{'y': 3}) }}{{ m(1) }}", "1312"},
-      {"{{ 1" "+1+1+1+1+1+1+1+1+1 }} {{ -(-1) }} {{ not 0 }} {{ 7 // 2 }} {{ 7 % 4 }} {{ 2 ** 3 }}",
+      {"{% set a, b = [1, 2] %}{% with c = a %}{{ b + c }}{% endwith %}{{ 'a-b'.split('-') }}",
+       "3['a', 'b']"},
+      {"{% macro m(x, y=2) %}{{ x }}{{ y }}{% endmacro %}{{ m(*[1], **{'y': 3}) }}{{ m(1) }}",
+       "1312"},
+      {"{{ 1"
+       "+1+1+1+1+1+1+1+1+1 }} {{ -(-1) }} {{ not 0 }} {{ 7 // 2 }} {{ 7 % 4 }} {{ 2 ** 3 }}",
        "10 1 True 3 3 8"}};
   for (const auto& [source, text] : cases) {
     const auto prompt = chat(source).render(user("x"));

@@ -114,7 +114,8 @@ Result<void> Tokenizer::read_config(std::string_view json) {
     const auto text =
         token->is_object() && token->contains("content") ? (*token)["content"] : *token;
     if (!text.is_string()) continue;
-    if (const size_t bytes = text.get_ref<const std::string&>().size(); bytes > kNamedTokenBytesMax) {
+    if (const size_t bytes = text.get_ref<const std::string&>().size();
+        bytes > kNamedTokenBytesMax) {
       return fail(ErrorCode::bad_tokenizer,
                   "tokenizer_config.json: {} has {} bytes, the limit is {}", name, bytes,
                   kNamedTokenBytesMax);

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kHeaderBytesMax = 100'000'000;
 constexpr int64_t kIndexBytesMax = int64_t{256} << 20;
 constexpr size_t kRankMax = 32;
-constexpr int64_t kSampleBytes = 4096;  // of each tensor, for identity()
+constexpr int64_t kSampleBytes = 4096;        // of each tensor, for identity()
 constexpr uintptr_t kFaultAround = 64 << 10;  // what the kernel maps around a page that is touched
 constexpr std::string_view kAgain = "the file is damaged or was cut short: download it again";
 

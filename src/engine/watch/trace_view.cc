@@ -102,10 +102,9 @@ void drop_loose_arrows(json& events) {
   };
   for (const json& event : events)
     if (bit(event) != 0) ends[event.at("id").dump()] |= bit(event);
-  std::erase_if(events.get_ref<json::array_t&>(),
-                [&](const json& event) {
-                  return bit(event) != 0 && ends[event.at("id").dump()] != 3;
-                });
+  std::erase_if(events.get_ref<json::array_t&>(), [&](const json& event) {
+    return bit(event) != 0 && ends[event.at("id").dump()] != 3;
+  });
 }
 
 Result<json> put_together(std::span<const std::string> paths) {

@@ -219,8 +219,7 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
 
 Result<StepModel> read_step_model(const std::string& path) {
   auto text = read_text_file(path, kStepModelBytesMax);
-  if (!text)
-    return fail(Error(text.error()).with_fix("hocket bench one-batch --json > FILE"));
+  if (!text) return fail(Error(text.error()).with_fix("hocket bench one-batch --json > FILE"));
   const Json whole = parse_bounded_json<Json>(*text);
   if (!whole.is_object() || !whole.contains("fixed_us")) {
     std::istringstream lines(*std::move(text));

@@ -175,8 +175,7 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
   size_t num_blocks = 0, num_outputs = 0;
   for (int row = 1;; ++row) {
     const Result<bool> more = next_line(lines, line, kTraceLineBytesMax);
-    if (!more)
-      return fail(more.error().code, "line {} of {}: {}", row, name, more.error().message);
+    if (!more) return fail(more.error().code, "line {} of {}: {}", row, name, more.error().message);
     if (!*more) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     std::string what;

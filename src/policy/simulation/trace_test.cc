@@ -199,10 +199,9 @@ TEST(Trace, SyntheticTrafficHasBounds) {
 
 TEST(Trace, WhatNoTimeOrMemoryHoldsIsRefusedWithItsLine) {
   const std::string good = R"({"timestamp": 0, "input_length": 1, "output_length": 1})";
-  for (const char* line :
-       {R"({"timestamp": 1e15, "input_length": 1, "output_length": 1})",
-        R"({"timestamp": 0, "input_length": 2000000000, "output_length": 1})",
-        R"({"timestamp": 0, "input_length": 1, "output_length": 2000000000})"})
+  for (const char* line : {R"({"timestamp": 1e15, "input_length": 1, "output_length": 1})",
+                           R"({"timestamp": 0, "input_length": 2000000000, "output_length": 1})",
+                           R"({"timestamp": 0, "input_length": 1, "output_length": 2000000000})"})
     EXPECT_TRUE(fault(good + "\n" + line).starts_with("line 2 of test")) << line;
   EXPECT_TRUE(fault(good + "\n" + std::string(100'000, '[')).starts_with("line 2 of test"));
   EXPECT_TRUE(fault(std::string(kTraceLineBytesMax + 1, 'x')).starts_with("line 1 of test"));

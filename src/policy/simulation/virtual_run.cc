@@ -24,7 +24,9 @@ Duration from_us(double us) {
 class Run {
  public:
   Run(const Trace& trace, const StepModel& model, const SchedulerOptions& options)
-      : trace_(trace), model_(model), scheduler_(options),
+      : trace_(trace),
+        model_(model),
+        scheduler_(options),
         pool_tokens_(int64_t{options.num_pages} * options.page_tokens),
         sent_(trace.requests.size()) {
     // Clients do not begin in the same instant: the first requests of a log say when.

@@ -85,8 +85,7 @@ Result<Crash> read(std::istream& file) {
   for (int row = 1;; ++row) {
     HOCKET_TRY(more, next());
     if (!more) break;
-    if (row > kLinesMax)
-      return fail(ErrorCode::bad_value, "it has more than {} lines", kLinesMax);
+    if (row > kLinesMax) return fail(ErrorCode::bad_value, "it has more than {} lines", kLinesMax);
     if (line.starts_with(kSection))
       section = line.substr(kSection.size());
     else if (section.empty())
