@@ -201,7 +201,8 @@ Json fields_of(const PathOfBodies& one) {
     for (auto& [path, what] : recorder.known()) {
       const auto [field, is_new] = known.try_emplace(path, what);
       if (is_new) unopened.push_back(path);
-      if (field->second["kind"] == "any") field->second = what;
+      const Json& before = field->second["kind"];
+      if (before == "any" || before == "ignored") field->second = what;
     }
   };
   for (const char* example : one.examples) look(Json::parse(example));

@@ -8,7 +8,8 @@
 namespace hocket {
 namespace {
 
-const Json& fields_of(const Json& table, std::string_view path) {
+const Json& fields_of(std::string_view path) {
+  static const Json table = accepted_fields();
   for (const Json& one : table)
     if (one["path"] == path) return one["fields"];
   ADD_FAILURE() << path;
@@ -16,29 +17,28 @@ const Json& fields_of(const Json& table, std::string_view path) {
 }
 
 TEST(AcceptedFields, TellsTheKindAndTheLimitsOfEachField) {
-  const Json table = accepted_fields();
-  const Json& chat = fields_of(table, "/v1/chat/completions");
+  const Json& chat = fields_of("/v1/chat/completions");
   EXPECT_EQ(chat["temperature"], (Json{{"kind", "number"}, {"low", 0.0}, {"high", 2.0}}));
   EXPECT_EQ(chat["stream"], (Json{{"kind", "boolean"}}));
   EXPECT_EQ(chat["n"], (Json{{"kind", "integer"}, {"low", 1}, {"high", 64}}));
   EXPECT_EQ(chat["metadata"], (Json{{"kind", "ignored"}}));
   EXPECT_EQ(chat["functions"], (Json{{"kind", "refused"}}));
+  EXPECT_EQ(fields_of("/v1/responses")["input"], (Json{{"kind", "any"}}));  // of two readers
 }
 
 TEST(AcceptedFields, FindsFieldsOfFields) {
-  const Json table = accepted_fields();
-  const Json& chat = fields_of(table, "/v1/chat/completions");
-  for (const char* path : {"stream_options.include_usage", "tools[].function.name",
-                           "response_format.json_schema.schema", "structured_outputs.regex"})
+  const Json& chat = fields_of("/v1/chat/completions");
+  for (const char* path : {"stream_options.include_usage", "response_format.json_schema.schema",
+                           "structured_outputs.regex"})
     EXPECT_TRUE(chat.contains(path)) << path;
-  EXPECT_TRUE(fields_of(table, "/v1/responses").contains("text.format"));
-  EXPECT_TRUE(fields_of(table, "/v1/messages").contains("thinking.budget_tokens"));
-  EXPECT_TRUE(fields_of(table, "/generate").contains("sampling_params.stop_regex"));
+  EXPECT_TRUE(fields_of("/v1/responses").contains("text.format"));
+  EXPECT_TRUE(fields_of("/v1/messages").contains("thinking.budget_tokens"));
+  EXPECT_TRUE(fields_of("/generate").contains("sampling_params.stop_regex"));
 }
 
 // A body that is translated for another parser is read by that one under other names.
 TEST(AcceptedFields, AreThoseOfTheClientsOwnBody) {
-  const Json& messages = fields_of(accepted_fields(), "/v1/messages");
+  const Json& messages = fields_of("/v1/messages");
   EXPECT_FALSE(messages.contains("stop"));
   EXPECT_EQ(messages["temperature"]["kind"], "number");  // passed on, and checked there
 }

@@ -8,7 +8,7 @@ import json
 import random
 import subprocess
 
-from cluster import BINARY
+from server import BINARY
 
 BODY_BYTES = 31 << 20  # below --max-body-bytes
 HERE = "@@here@@"  # stands for what is grown until the body is text

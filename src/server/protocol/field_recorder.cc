@@ -22,6 +22,11 @@ bool is_any(const Json& what) {
   return what["kind"] == "any";
 }
 
+// How much is known of a field: a parser may leave one to another that reads it.
+int weight(const Json& what) {
+  return what["kind"] == "ignored" ? 0 : is_any(what) ? 1 : 2;
+}
+
 }  // namespace
 
 FieldRecorder::FieldRecorder(const Json& body) {
@@ -48,7 +53,7 @@ FieldRecorder* FieldRecorder::current() {
 void FieldRecorder::note(const Json& object, const std::string& path, Json what) {
   Known& known = objects_.contains(&object) ? of_body_ : of_others_;
   const auto [field, is_new] = known.try_emplace(without_numbers(path), what);
-  if (!is_new && !is_any(what)) field->second = std::move(what);
+  if (!is_new && weight(what) > weight(field->second)) field->second = std::move(what);
 }
 
 FieldRecorder::Known FieldRecorder::known() const {

@@ -68,7 +68,10 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
     return model.tokenizer->encode(text, {.add_special_tokens = request.add_special_tokens});
   };
   auto ids = encoded();
-  if (!ids && ids.error().code == ErrorCode::context_length_exceeded)
+  const auto is_of_the_text = [](ErrorCode code) {
+    return code == ErrorCode::context_length_exceeded || code == ErrorCode::invalid_request;
+  };
+  if (!ids && is_of_the_text(ids.error().code) && ids.error().param.empty())
     ids.error().param = fields_of(request.api).prompt;
   return ids;
 }

@@ -29,6 +29,7 @@ HttpWire::HttpWire(Socket socket, std::shared_ptr<asio::ssl::context> tls)
 }
 
 void HttpWire::arm(Duration limit) {
+  armed_ = true;
   timed_out_ = false;
   deadline_.expires_after(limit);
   deadline_.async_wait([self = shared_from_this(), turn = ++turn_](Code code) {
@@ -40,6 +41,7 @@ void HttpWire::arm(Duration limit) {
 
 void HttpWire::disarm() {
   ++turn_;
+  armed_ = false;
   deadline_.cancel();
 }
 

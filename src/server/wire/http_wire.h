@@ -10,7 +10,9 @@
 
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -38,7 +40,9 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   auto async_read_some(const Buffers& buffers, Token&& token) {
     return boost::asio::async_initiate<Token, void(Code, size_t)>(
         [this](auto handler, const Buffers& into) {
-          if (stream_)
+          if (is_over())
+            refuse(std::move(handler));
+          else if (stream_)
             stream_->async_read_some(into, std::move(handler));
           else
             socket_.async_read_some(into, std::move(handler));
@@ -49,7 +53,9 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   auto async_write_some(const Buffers& buffers, Token&& token) {
     return boost::asio::async_initiate<Token, void(Code, size_t)>(
         [this](auto handler, const Buffers& from) {
-          if (stream_)
+          if (is_over())
+            refuse(std::move(handler));
+          else if (stream_)
             stream_->async_write_some(from, std::move(handler));
           else
             socket_.async_write_some(from, std::move(handler));
@@ -63,7 +69,8 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
     socket_.async_wait(Socket::wait_error, std::forward<Handler>(handler));
   }
 
-  // What runs is cancelled after `limit`; timed_out() is true then.
+  // What runs is cancelled after `limit`, and what begins later, until disarm(): the limit may be
+  // reached between two reads, or two writes. timed_out() is true then.
   void arm(Duration limit);
   void disarm();
   bool timed_out() const { return timed_out_; }
@@ -86,12 +93,20 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   std::string peer() const;
 
  private:
+  bool is_over() const { return armed_ && timed_out_; }
+  template <class Handler>
+  void refuse(Handler handler) {
+    boost::asio::post(get_executor(), [handler = std::move(handler)]() mutable {
+      handler(Code(boost::asio::error::operation_aborted), size_t{0});
+    });
+  }
+
   Socket socket_;
   std::shared_ptr<boost::asio::ssl::context> tls_;
   std::optional<boost::asio::ssl::stream<Socket&>> stream_;
   boost::asio::steady_timer deadline_;
   uint64_t turn_ = 0;  // of deadline_: older ones mean nothing
-  bool timed_out_ = false;
+  bool armed_ = false, timed_out_ = false;
 };
 
 }  // namespace hocket

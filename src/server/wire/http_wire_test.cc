@@ -1,0 +1,48 @@
+#include "server/wire/http_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/write.hpp>
+
+namespace hocket {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+// Somebody who always has more to say is always between two reads.
+TEST(HttpWire, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
+  asio::io_context context;
+  tcp::acceptor door(context, {asio::ip::address_v4::loopback(), 0});
+  tcp::socket client(context);
+  client.connect(door.local_endpoint());
+  const auto wire = std::make_shared<HttpWire>(door.accept(), nullptr);
+  asio::write(client, asio::buffer("more", 4));
+
+  char bytes[8];
+  HttpWire::Code said;
+  size_t num_read = 0;
+  const auto read = [&] {
+    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t count) {
+      said = code;
+      num_read = count;
+    });
+    context.restart();
+    context.run();
+  };
+  wire->arm(Duration(0));
+  context.run();
+  ASSERT_TRUE(wire->timed_out());
+  read();
+  EXPECT_EQ(said, asio::error::operation_aborted);
+  EXPECT_EQ(num_read, 0u);
+
+  wire->disarm();
+  read();
+  EXPECT_FALSE(said);
+  EXPECT_EQ(num_read, 4u);
+}
+
+}  // namespace
+}  // namespace hocket
