@@ -40,7 +40,7 @@ class ClusterProcess {
   Result<void> watch();
   // To the ranks that this process started.
   void forward_signal(int number);
-  // The time that these may take to end; then they are killed.
+  // How long the ranks that this process started may take to end; then they are killed.
   Duration patience() const { return others_ ? patience_ : Duration{}; }
 
  private:

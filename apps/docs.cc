@@ -1,5 +1,5 @@
 // hocket docs flags | man | completion: pages about the flags of all commands, made from the tables
-// that the commands parse by. hocket docs fields: what bodies of requests may hold, as JSON.
+// that the commands parse by. hocket docs fields: the fields of requests' bodies, as JSON.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -113,7 +113,7 @@ int completion() {
 }
 
 int fields() {
-  log::set_level(log::Level::off);  // parsers that are tried may have something to say
+  log::set_level(log::Level::off);  // parsers that are tried may log warnings
   fmt::print("{}\n", to_text(accepted_fields()));
   return 0;
 }

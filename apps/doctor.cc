@@ -39,7 +39,7 @@ Finding port_finding(const HttpSettings& http) {
   return finding;
 }
 
-// Who could ask a server there.
+// Warns if any client can reach a server at that address without a key.
 Finding access_finding(const HttpSettings& http) {
   if (const auto open = open_to_all(http))
     return {"access", fmt::format("{}: {}", open->what, open->why), open->fix, Weight::slow};

@@ -81,7 +81,7 @@ std::string words(const CommandLine& line) {
   return fmt::format("{}\n", fmt::join(names, " "));
 }
 
-// [least, most] of a number, null of what is none.
+// [least, most] of a number; null for a flag that is no number.
 nlohmann::ordered_json range_json(const Flag& flag) {
   return std::visit(
       [&](const auto* target) -> nlohmann::ordered_json {

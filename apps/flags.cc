@@ -87,7 +87,7 @@ Result<void> apply_file(const std::string& path, const std::vector<FlagGroup>& g
   return {};
 }
 
-// Whoever gave it: the command line, a variable or the file.
+// Checks a value of the command line, a variable or the file alike.
 Result<void> check_numbers(const std::vector<FlagGroup>& groups) {
   for (const FlagGroup& group : groups)
     for (const Flag& flag : group.flags)

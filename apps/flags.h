@@ -53,8 +53,8 @@ struct CommandLine {
 
 // Fills the targets from variables, file and arguments (without program and command name). Prints
 // the help and returns false for --help, and for --help=FORM alone (flag_pages.h).
-// Errors: unknown_flag (with the nearest name or the translation), bad_value (also of a number out
-// of its range), io (the file).
+// Errors: unknown_flag (with the nearest name or the translation), bad_value (a number out of its
+// range, too), io (the file).
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);
 
 // Warns of each HOCKET_* variable that is near a setting's and none, and of those of other servers:

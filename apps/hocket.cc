@@ -69,19 +69,19 @@ std::span<const Command> commands() {
 
 int report(const Error& e) {
   std::fflush(stdout);
-  std::fputs((describe(e) + "\n").c_str(), stderr);  // throws nothing where nobody reads
+  std::fputs((describe(e) + "\n").c_str(), stderr);  // does not throw if stderr has no reader
   return exit_status(e.code);
 }
 
 namespace {
 
-// A reader who went away has all he wanted.
+// No message if the reader of a pipe has gone: head and less stop when they have enough.
 int cannot_print(int why) {
   if (why == EPIPE) return 1;
   return report(error(ErrorCode::io, "the output cannot be written: {}", std::strerror(why)));
 }
 
-// What no room has caught ends the program with a sentence.
+// An exception that no room has caught ends the program with an error message.
 int dispatch_or_say_why(const Arguments& arguments) {
   try {
     const int status = dispatch(arguments);
@@ -101,7 +101,7 @@ int dispatch_or_say_why(const Arguments& arguments) {
 }  // namespace hocket
 
 int main(int argc, char** argv) {
-  // Who reads the output or the log may go: then writing fails, and the process goes on.
+  // If the reader of the output or the log goes away, writing fails and the process goes on.
   std::signal(SIGPIPE, SIG_IGN);
   hocket::watch_mapped_files();
   return hocket::dispatch_or_say_why(hocket::Arguments(argv + 1, argv + argc));

@@ -118,7 +118,7 @@ class Readiness {
   std::optional<bool> ready_;  // as told last
 };
 
-// A rank of a cluster goes on for the others after its own drain (Rank::Parts::farewell).
+// After its own drain a rank of a cluster still serves the other ranks (Rank::Parts::farewell).
 SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProcess* cluster) {
   const Duration drain = from_seconds(http.shutdown_timeout_s);
   const Duration others = cluster == nullptr ? Duration{} : drain + cluster->patience();

@@ -19,8 +19,8 @@ struct StartReport {
 // Before anything is loaded: lets this process open a file for each connection, or lowers
 // http.max_connections to what it may.
 std::vector<SettingChange> fit_connections(HttpSettings& http);
-// Where others than this machine reach a port that asks for no key: whoever does is an admin. May
-// block for as long as the resolver does.
+// A warning if other machines can reach the port and the server asks for no key: every client is an
+// admin then. May block for as long as the resolver does.
 std::optional<SlowPath> open_to_all(const HttpSettings& http);
 // Of this machine, this build and these settings.
 std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings);

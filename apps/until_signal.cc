@@ -39,7 +39,7 @@ int serve_until_signal(Server& server, SignalListener& signals, double shutdown_
     }
     if (const Result<void> alive = server.watchdog(); !alive) {
       const int status = exit_status(alive.error().code);
-      signals.end_within(kEndMargin, status);  // should the disk of the black box hang as well
+      signals.end_within(kEndMargin, status);  // in case the disk of the black box hangs as well
       log::error("{}", describe(alive.error()));
       if (black_box::write(alive.error().message))
         log::error("what came before is in {}: hocket crash reads it", black_box::path());

@@ -9,23 +9,23 @@
 
 namespace hocket {
 
-// Beyond the time for requests, for what they need to be cut off and for threads to end. Then the
-// process ends whatever they do.
+// After the time for requests, the time in which they are cut off and threads end. Then the process
+// ends even if some have not.
 inline constexpr Duration kEndMargin = std::chrono::seconds(10);
 
 // What else there is to do while a server serves.   Thread: that of serve_until_signal.
 struct Meanwhile {
   std::function<Result<void>()> poll;  // a few times a second; an error ends the service
   std::function<void(int)> on_signal;  // before the server drains or reloads
-  Duration others{};  // that the ranks which this process started may take to end, after the drain
+  Duration others{};  // how long ranks that this process started may take to end, after the drain
 };
 
-// Serves until a signal, then drains; SIGHUP reads keys and certificates again instead, but for one
-// that says that the terminal was closed. What runs may end within `shutdown_seconds`. `signals`
-// are handed over. Returns 0 after a full drain, 1 when requests had to be aborted, the status of
-// the error that ended the service otherwise: 5 when this rank is lost for good, 6 when the
-// watchdog found the engine hanging. What the caller still has to end may take
-// meanwhile.others + kEndMargin.
+// Serves until a signal, then drains. SIGHUP only reads keys and certificates again, unless it says
+// that the terminal was closed. Requests under way get `shutdown_seconds` to end. Calls
+// signals.hand_over(). Returns 0 after a full drain, 1 when requests had to be aborted, otherwise
+// the status of the error that ended the service: 5 when this rank is lost for good, 6 when the
+// watchdog found the engine hanging. Then the caller has meanwhile.others + kEndMargin to end its
+// own threads and processes.
 int serve_until_signal(Server& server, SignalListener& signals, double shutdown_seconds,
                        const Meanwhile& meanwhile = {});
 

@@ -34,7 +34,7 @@ int32_t hk_test_panic(size_t index);
 // ---- tokenizer ----
 int32_t hk_tokenizer_new(const char* json, size_t n, HkTokenizer** out);
 void hk_tokenizer_free(HkTokenizer*);
-// A pattern of the file on which the time for some texts grows with their square; empty: none.
+// A pattern of the file that takes quadratic time on some texts; empty: none was found.
 int32_t hk_tokenizer_slow_pattern(const HkTokenizer*, HkBuf* out);
 
 // The vocabulary as a table. Token i has bytes[ends[i-1], ends[i]) and flags[i].
@@ -89,8 +89,8 @@ int32_t hk_matcher_new(const HkGrammar*, const char* kind, size_t kind_n, const 
                        size_t n, HkMatcher** out);
 // In the state of its original, sharing nothing with it.
 int32_t hk_matcher_copy(const HkMatcher*, HkMatcher** out);
-// Memory that it holds. It grows with what is asked of it; a matcher that has grown to 64 MiB gives
-// errors only.
+// Bytes that the matcher holds. They grow with its calls; a matcher that holds 64 MiB gives errors
+// only.
 size_t hk_matcher_bytes(const HkMatcher*);
 // One bit per token: bit i % 32 of word i / 32.
 int32_t hk_matcher_mask(HkMatcher*, uint32_t* mask, size_t words);

@@ -19,9 +19,9 @@ constexpr double to_ms(Duration d) {
 constexpr double to_us(Duration d) {
   return to_seconds(d) * 1e6;
 }
-// Some of them can be added to each other and to a TimePoint.
+// The longest Duration of from_seconds(): a few can be added to a TimePoint without overflow.
 inline constexpr double kMostSeconds = 1e9;  // 31 years
-// Of what is longer, that; of what is no number, zero.
+// Clamped to kMostSeconds either way; zero for NaN.
 inline Duration from_seconds(double s) {
   const double within = s != s ? 0 : std::clamp(s, -kMostSeconds, kMostSeconds);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within));

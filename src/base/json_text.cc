@@ -25,10 +25,10 @@ size_t character_len(std::string_view text) {
   return too_long || surrogate || (lead == 0xF4 && next > 0x8F) ? 0 : len;
 }
 
-// Of a value in a list, of a member of an object: its place in an array that doubles, old and new
-// at once while it moves, and for a member its key's in a set of those known.
+// Bytes of a value in a list and of a member of an object: its place in an array that doubles (old
+// and new array exist while it moves), and for a member its key's place in the set of known keys.
 constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
-// Besides its elements, besides its characters: what is allocated for it.
+// Allocated for an array or object besides its elements, and for a string besides its characters.
 constexpr int64_t kContainerBytes = 48, kStringBytes = 64;
 
 // The index behind the string that begins at `begin`.

@@ -1,5 +1,5 @@
-// Text as JSON spells it, for rooms that write a line of JSON without a library; and what a JSON
-// text would be as a tree, before it is one.   Thread: any.
+// Text as JSON spells it, for rooms that write a line of JSON without a library; and how deep and
+// how large a JSON text will be as a tree, told before it is parsed.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ namespace hocket {
 // Appends `text` in quotes, control characters escaped; what is no UTF-8 becomes U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
 
-// What copies, compares or prints a tree calls itself once a level.
+// Copying, comparing and printing a tree recurse once for each level.
 inline constexpr int kJsonDepthMax = 64;
 
 struct JsonShape {
-  int depth = 0;           // of lists and objects in one another; kJsonDepthMax + 1: that or deeper
-  int64_t tree_bytes = 0;  // at most what the tree takes in memory while it is built
+  int depth = 0;           // of nested lists and objects; kJsonDepthMax + 1: that or deeper
+  int64_t tree_bytes = 0;  // upper bound of the tree's memory while it is built
 
   bool too_deep() const { return depth > kJsonDepthMax; }
 };
 
-// In one pass, without a parser. Of a text that is no JSON: of what a parser makes before it sees
-// that.
+// In one pass, without a parser. For a text that is no JSON: the shape of the tree that a parser
+// builds before it finds the mistake.
 JsonShape json_shape(std::string_view text);
 
 }  // namespace hocket

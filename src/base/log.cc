@@ -113,7 +113,7 @@ void append_value(std::string& line, const Field::Value& value, Format format) {
   }
 }
 
-// Lines to the queue; the lock is only held while one is formatted.
+// Puts lines into the queue; the lock is held only while a line is formatted.
 class QueueSink final : public spdlog::sinks::sink {
  public:
   void log(const spdlog::details::log_msg& message) override {

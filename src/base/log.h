@@ -37,10 +37,10 @@ void write(Level level, std::string_view line);  // Thread: any.
 
 inline constexpr Duration kLastWait = std::chrono::seconds(1);
 
-// While it lives, a thread of its own writes the lines, so that nobody who logs waits for the
-// reader of stderr: lines that find kQueueBytes full (base/log_queue.h) are lost and counted.
-// Before and afterwards, who logs writes. Its end waits for the last lines, at most `last_wait`;
-// where they do not leave in this time, later lines are lost too.
+// While it lives, the thread `log` writes the lines, so that no other thread waits for the reader
+// of stderr. Lines that find the queue full (kQueueBytes, base/log_queue.h) are lost and counted.
+// Without a Writer, the thread that logs writes. The destructor waits at most `last_wait` for the
+// last lines; if they are not written by then, later lines are lost too.
 class Writer {
  public:
   explicit Writer(Duration last_wait = kLastWait);

@@ -14,7 +14,7 @@
 namespace hocket::log {
 namespace {
 
-// Of one write(2): a pipe takes so many bytes whole, so that lines of several processes do not mix.
+// Bytes of one write(2). A pipe takes so many at once, so lines of several processes do not mix.
 constexpr size_t kPieceBytes = PIPE_BUF;
 
 int64_t lines_in(std::string_view text) {
@@ -102,7 +102,7 @@ void Queue::run(int turn) {
     lock.lock();
     if (turn != turn_) return;
     num_lost_ += lines_in(rest);
-    // Told where lines arrive and have room: else this one would be lost as well.
+    // Logged only when new lines arrive and have room: else this line would be lost as well.
     if (const int64_t lost = num_lost_ - num_told;
         rest.empty() && lost > 0 && num_bytes_ <= kQueueBytes / 2) {
       num_told += lost;
@@ -116,7 +116,7 @@ void Queue::run(int turn) {
   }
 }
 
-// What stderr did not take since it failed.
+// Returns what stderr did not take, since it failed.
 std::string_view Queue::write_out(std::string_view lines) {
   while (!lines.empty()) {
     const ssize_t count = ::write(STDERR_FILENO, lines.data(), lines.size());

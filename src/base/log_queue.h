@@ -1,6 +1,6 @@
-// The way of finished lines to stderr. Inside of log.h.
+// Carries finished lines to stderr. Internal to log.h.
 //
-//   put() -> write(2)                       nothing runs yet, or no more
+//   put() -> write(2)                            before start() and after stop()
 //   put() -> ring ... thread `log` -> write(2)   from start() to stop()
 //
 // The ring takes what it has room for; other lines are lost and counted. Its lock is never held

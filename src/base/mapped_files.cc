@@ -26,7 +26,7 @@ struct MappedFile::Entry {
 
 namespace {
 
-// Of more files, those that are mapped last have no name.
+// If more files are mapped, SIGBUS in the later ones is reported without a name.
 std::array<std::atomic<const MappedFile::Entry*>, 4096> entries{};
 
 // Async-signal-safe.

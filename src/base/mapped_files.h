@@ -1,5 +1,5 @@
-// Files that are mapped, by name: where one becomes shorter meanwhile, its missing pages fault with
-// SIGBUS, and the process ends with a sentence that names it.   Thread: any.
+// Names of mapped files. If one becomes shorter while it is mapped, reading its missing pages
+// raises SIGBUS, and the process ends with an error that names the file.   Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hocket {
 
-// Says, while it lives, that [begin, begin + bytes) is `path`.
+// While it lives, a SIGBUS in [begin, begin + bytes) is reported as one of `path`.
 class MappedFile {
  public:
   MappedFile();
@@ -23,8 +23,8 @@ class MappedFile {
   std::unique_ptr<Entry> entry_;
 };
 
-// From now on SIGBUS in such a file ends the process with status 3 and the sentence; any other one
-// as before, with what the black box has. A program's own choice: a library leaves signals alone.
+// From now on SIGBUS in such a file ends the process with status 3 and that error; any other SIGBUS
+// ends it as before, after the black box was written. For programs: a library leaves signals alone.
 void watch_mapped_files();
 
 }  // namespace hocket

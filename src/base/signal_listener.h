@@ -1,4 +1,4 @@
-// SIGTERM, SIGINT and SIGHUP, heeded by the thread `signals`, so that the process ends in bounded
+// SIGTERM, SIGINT and SIGHUP, handled by the thread `signals`, so that the process ends in bounded
 // time whatever its other threads do.
 //
 //   SignalListener() ...... a signal but SIGHUP ends the process at once, status 0
@@ -22,7 +22,7 @@ class SignalListener {
  public:
   struct Limits {
     Duration end;        // from the first signal to the end of the process
-    Duration silence{};  // from one wait() to the next, else status 6; zero: as long as it takes
+    Duration silence{};  // allowed between two wait()s, else exit with status 6; zero: no limit
   };
 
   // Blocks the signals in this thread and all that it makes. Make it before any other thread; one
@@ -36,8 +36,8 @@ class SignalListener {
   void hand_over(const Limits& limits);
   // The signal that came, or 0 after `most`.   Thread: one.
   int wait(Duration most);
-  // The process is to end by itself; after `most` it is ended with `status`. A time that was set
-  // before and is over sooner stays.
+  // Ends the process with `status` if it has not ended by itself within `most`. An earlier end that
+  // was set before stays.
   void end_within(Duration most, int status);
 
  private:

@@ -70,7 +70,7 @@ TEST(SignalListener, ASecondOneEndsTheProcessAtOnce) {
               signals.hand_over({.end = 1h});
               tell_self(SIGTERM);
               if (signals.wait(10s) != SIGTERM) _exit(3);
-              tell_self(SIGTERM);  // as one that came by two ways: passed over
+              tell_self(SIGTERM);  // as if it came by two ways: ignored
               const Thread again({.name = "again"}, [] {
                 usleep(1'100'000);
                 tell_self(SIGTERM);

@@ -1,5 +1,5 @@
-// Files that somebody else wrote, of which so much and no more is read: a folder, a device or a
-// file of any size is an error and not an exception or all of the memory.   Thread: any.
+// Reads text files up to a limit. A folder, a device or a file that is too large is an error: it
+// neither throws nor uses up the memory.   Thread: any.
 #pragma once
 
 #include <istream>

@@ -53,7 +53,7 @@ Thread::Thread(Options options, std::move_only_function<void()> body) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setguardsize(&attributes, kGuardBytes);
-  // glibc takes the guard out of the stack.
+  // glibc subtracts the guard from the stack's size.
   pthread_attr_setstacksize(&attributes, options.stack_bytes + kGuardBytes);
   auto start = std::make_unique<Start>(std::move(options), std::move(body));
   const int failure = pthread_create(&handle_, &attributes, run, start.get());
@@ -61,7 +61,7 @@ Thread::Thread(Options options, std::move_only_function<void()> body) {
   if (failure != 0)
     throw std::system_error(failure, std::generic_category(),
                             fmt::format("thread {} cannot be started", start->options.name));
-  static_cast<void>(start.release());  // the thread's
+  static_cast<void>(start.release());  // the thread owns it now
   joinable_ = true;
 }
 

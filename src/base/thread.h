@@ -1,5 +1,5 @@
-// A thread with a name, a stack of known size and an edge for exceptions. Every thread of hocket is
-// one of these.
+// A thread with a name, a stack of known size and a handler for exceptions that leave its function.
+// Every thread of hocket is one of these.
 //
 // It has an alternate signal stack, so that a stack overflow leaves a crash report
 // (base/black_box.h).
@@ -24,8 +24,8 @@ class Thread {
   struct Options {
     std::string name;  // as `top` and the crash report show it: 15 bytes, the rest is cut
     size_t stack_bytes = kStackBytes;
-    // Called on the thread, which then ends, with the text of an exception that left `body`. Where
-    // it is empty, such an exception is a bug: it is logged and the process ends with SIGABRT.
+    // Called on the thread with the text of an exception that left `body`; then the thread ends. If
+    // this is empty, such an exception is a bug: it is logged and the process ends with SIGABRT.
     std::function<void(std::string_view what)> on_exception = {};
   };
 
@@ -48,8 +48,8 @@ class Thread {
   bool joinable_ = false;
 };
 
-// Where the calling thread handles signals while this lives, since its own stack may be full.
-// Thread: the one that made it ends it.
+// While it lives, the calling thread handles signals on this stack, since its own may be full.
+// Thread: made and destroyed on the same one.
 class AlternateStack {
  public:
   AlternateStack();

@@ -4,8 +4,8 @@
 // kernel's next retransmission. Whichever connection rank 0 is heard on last is used.
 // Rank 0 is lost when its connection ended and no new one came within LivenessLimits::reconnect, or
 // when it is silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait.
-// Whoever answers in the place of rank 0 and does not prove itself cannot end a rank that was in:
-// such a rank dials on. One that starts is told at once, since its own token may be the wrong one.
+// A peer that answers at rank 0's address without proof of the token cannot end a rank that was in:
+// such a rank dials on. A rank that starts fails at once, since its own token may be the wrong one.
 // Resolving the name of rank 0 may block this thread: that happens only while it is not connected.
 // Thread: the control plane's.
 #pragma once
@@ -49,7 +49,7 @@ class Follower final : public ControlRole {
   void on_refused(const RefusedMessage& refused, TimePoint now);
   void promote(const ClusterView& view, TimePoint now);
   void drop_candidate(TimePoint now, const std::string& why);
-  // For what it said before it proved that it is rank 0.
+  // Drops it for an error from before it proved to be rank 0; gives up only if never in.
   void doubt_candidate(const Error& why, TimePoint now);
   void read_current(TimePoint now);
   // False: the connection is of no use any more.

@@ -1,4 +1,4 @@
-// JSON texts to trees, for whoever reads JSON that a client, a peer or a model wrote.
+// Parses JSON that a client, a peer or a model wrote.   Thread: any.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,8 +8,8 @@
 
 namespace hocket {
 
-// A discarded tree where the text is no JSON or nested deeper than kJsonDepthMax: copying,
-// comparing and printing a tree recurse; parsing and dropping it do not.
+// Gives a discarded tree if the text is no JSON or is nested deeper than kJsonDepthMax: copying,
+// comparing and printing a tree recurse; parsing and destroying it do not.
 template <class Tree = nlohmann::ordered_json>
 Tree parse_bounded_json(std::string_view text) {
   if (json_shape(text).too_deep()) return Tree(Tree::value_t::discarded);

@@ -1,5 +1,5 @@
-// What a request may hold, and between which numbers: the same for every API, for the C interface
-// and for the fuzzers (docs/contracts/requests.md).   Thread: any.
+// Bounds of the sizes and numbers in a request, the same for every API, for the C interface and for
+// the fuzzers (docs/contracts/requests.md).   Thread: any.
 #pragma once
 
 #include <fmt/core.h>
@@ -43,7 +43,7 @@ inline constexpr NumberRange kLogitBiasRange = {-100, 100};
 inline constexpr size_t kMessagesMax = 16384;
 inline constexpr size_t kToolsMax = 1024;
 inline constexpr size_t kToolNameBytesMax = 256;
-inline constexpr size_t kStructureChoicesMax = 4096;  // of which an answer is one
+inline constexpr size_t kStructureChoicesMax = 4096;  // the answer is one of them
 inline constexpr size_t kRidBytesMax = 256;
 inline constexpr size_t kNameBytesMax = 4096;  // of user, routing_key, cache_salt, extra_key
 inline constexpr size_t kStopsMax = 64;

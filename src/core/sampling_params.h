@@ -21,8 +21,8 @@ struct ThoughtLimit {
   std::vector<std::vector<TokenId>> ends;  // each ends thoughts; none is empty
 };
 
-// What is added to the logits of tokens, in ascending id. The prompts of a batch and their answers
-// share one list.
+// Values that are added to the logits of tokens, in ascending id. The prompts of a batch and their
+// answers share one list.
 class LogitBias {
  public:
   using Entry = std::pair<TokenId, float>;

@@ -1,6 +1,6 @@
-// The values that a number among the settings may have, whoever gives it: a flag, a variable, the
-// file, or a program through the C API. Flags of other commands that have the same names mean the
-// same. Thread: any.
+// The range of each numeric setting, the same for flags, environment variables, the YAML file and
+// the C API. A flag of another command that has the same name has the same range.
+// Thread: any.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ inline constexpr NumberRange kTokensRange{0, 1e12};  // of a pool
 inline constexpr NumberRange kShareRange{0, 1};
 inline constexpr NumberRange kSeedRange{-0x1p63, 0x1p63};
 
-// Those that differ from what default_range() says.
+// Settings whose range is not default_range().
 inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"mem-fraction-static", kShareRange},
     {"max-total-tokens", kTokensRange},
@@ -61,7 +61,7 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"log-requests-level", {0, 3}},
     {"dump-requests-bytes", {1, 1e15}},
     {"dump-requests-files", {1, 1e6}},
-    // Of commands that are no server.
+    // Of commands other than serve.
     {"temperature", {-1, 1e3}},
     {"top-p", {-1, 1}},
     {"rank", {-1, 65535}},
@@ -78,7 +78,7 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"speed", {1e-6, 1e6}},
 });
 
-// So that sums of two stay what the type can hold.
+// For all other settings. The sum of two signed values does not overflow.
 template <class Number>
 constexpr NumberRange default_range() {
   if constexpr (std::is_same_v<Number, int64_t>) return {0, 1e15};
@@ -93,7 +93,7 @@ constexpr NumberRange setting_range(std::string_view name) {
   return default_range<Number>();
 }
 
-// Errors: bad_value, with the numbers; not a number is in no range.
+// Errors: bad_value, with the value and its range; NaN is out of every range.
 template <class Number>
 Result<void> check_setting(std::string_view name, Number value) {
   if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>) {

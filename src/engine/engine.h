@@ -53,8 +53,8 @@ class Engine {
     std::optional<TokenId> tokenizer_eos;  // ends answers too, besides those of the model's files
     // For grammars of answers; its tokenizer outlives the engine. None: free text only.
     std::optional<GrammarVocabulary::Source> grammars;
-    // Where grammars are tried before they are compiled here, as a command (grammar_trials.h).
-    // Empty: they are compiled untried, for clients that are trusted.
+    // The command of the process that tries grammars before they are compiled here
+    // (grammar_trials.h). Empty: they are compiled untried, for clients that are trusted.
     std::vector<std::string> grammar_trials;
     // Of several ranks: one that another waits for so long is lost.
     Duration stall_timeout = std::chrono::seconds(30);

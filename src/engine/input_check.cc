@@ -40,7 +40,7 @@ Result<void> check_routed(const RequestInput& input, const EngineInfo& info) {
   return {};
 }
 
-// Of each position: the token's, and those of the best.
+// For each position: the token's log-probability and those of the top tokens.
 Result<void> check_prompt_logprobs(const RequestInput& input) {
   const SamplingParams& sampling = input.sampling;
   if (sampling.prompt_logprobs_from < 0) return {};

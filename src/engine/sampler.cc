@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-// Why a row has no token.
+// Reasons why a row has no token.
 constexpr int kNothingAllowed = -1;
 constexpr int kNotFinite = -2;
 
@@ -274,7 +274,7 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     }
     const int token = choose(backend, {row, allowed}, facts.argmax, untouched_logits,
                              *state_->workspaces[worker]);
-    if (token == kNotFinite) out[i].grammar = GrammarVerdict::goes_on;  // which is not at fault
+    if (token == kNotFinite) out[i].grammar = GrammarVerdict::goes_on;  // not the grammar's fault
     if (token < 0) return;
     out[i] = {.token = TokenId{token}, .failed = false};
     if (row.grammar != nullptr) {

@@ -51,8 +51,8 @@ class Sampler {
   ~Sampler();
 
   // out[i] belongs to rows[i]; logprobs[i] is filled where params->num_top_logprobs >= 0 (else left
-  // null). Rows whose logits are not finite, or are not once the row's rules were applied, come
-  // out as failed, as do those whose grammar leaves nothing.
+  // null). A row fails if its logits are not finite, before or after its rules are applied, or
+  // if its grammar allows no token.
   void sample(Backend& backend, View<const float> logits, std::span<const SampleRow> rows,
               std::span<SampledToken> out, std::span<std::unique_ptr<PositionLogprobs>> logprobs);
 

@@ -228,7 +228,7 @@ TEST_F(SamplerTest, LogprobsAreOfTheUntouchedLogitsBestFirst) {
   for (int i = 1; i < 20; ++i) EXPECT_GE(got->top[i - 1].logprob, got->top[i].logprob);
 }
 
-// What is no probability has a bucket too: nothing is written beyond them.
+// NaN and infinity fall into a bucket, too: nothing is written out of bounds.
 TEST(CandidatesTest, CountsAnyNumber) {
   std::vector<float> p = {std::numeric_limits<float>::quiet_NaN(), -1.0f, 2.0f,
                           std::numeric_limits<float>::infinity(), -0.0f};

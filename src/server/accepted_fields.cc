@@ -22,7 +22,7 @@ namespace {
 struct PathOfBodies {
   const char* path;
   std::vector<const char*> examples;
-  // Reads a body; whether it was good does not matter, a parser goes on after what is wrong.
+  // Reads a body. Errors do not matter here: a parser goes on after a wrong field.
   std::function<void(const Json&)> parse;
 };
 
@@ -111,7 +111,7 @@ const char* const kConversation = R"({"messages": [{"role": "user", "content": "
 
 const char* const kTokenize = R"({"prompt": "What is 7 + 5?", "return_token_strs": true})";
 
-// Sizes alone: the parsers look at no more of a model.
+// Has only sizes, since parsers read no more of a model.
 const ServedModel& some_model() {
   static const EngineInfo info = [] {
     EngineInfo i;
@@ -179,7 +179,7 @@ Json with(Json body, std::string_view path, const Json& value) {
   return body;
 }
 
-// What a field may hold that its parser would look into. `type` opens more of some objects.
+// Values that make a parser read more fields inside them, as `type` does in some objects.
 std::vector<Json> openings(const Json& what) {
   const Json& kind = what["kind"];
   std::vector<Json> objects = {Json::object()};

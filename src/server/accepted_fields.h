@@ -1,5 +1,5 @@
-// The fields that each path takes, found by giving its own parser bodies and noting what it asks
-// for: a field that a parser learns is in the table without a word here.
+// The fields that each path accepts. The table is made by running each path's parser on examples
+// and recording the fields that it reads, so a new field is in it without a change here.
 // For `hocket docs fields`; `./hocket test hostile` grows each of them.   Thread: any.
 #pragma once
 

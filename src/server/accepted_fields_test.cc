@@ -48,7 +48,7 @@ TEST(AcceptedFields, ExamplesAreAnswered) {
   for (const Json& one : accepted_fields())
     for (const Json& body : one["examples"]) {
       const std::string path = one["path"];
-      if (path == "/start_profile" || path.ends_with("_record")) continue;  // the pretended model's
+      if (path == "/start_profile" || path.ends_with("_record")) continue;  // the fake model's
       const TestAnswer answer = server.ask("POST", path, body.dump());
       EXPECT_EQ(answer.status, 200) << path << " " << answer.body;
     }

@@ -30,15 +30,15 @@ std::string error_events(const Error& error, ErrorForm form);
 // Retry-After with 429 and 503, WWW-Authenticate with 401.
 HttpHeaders error_headers(ErrorCode code);
 
-// In a handler of exceptions: logs the one that was caught, as the failure of `what`, and gives
-// what to say of it. Its own words, which may quote the request, go to the log alone.
+// Pre: inside a catch block. Logs the exception as the failure of `what` and returns the error for
+// the client. The exception's own text, which may quote the request, goes to the log only.
 Error error_of_exception(std::string_view what);
 
-// The whole answer; behind a stream that has begun, its last event. False when the client has left
-// or has an answer.
+// Sends the error as the whole answer, or as the last event of a stream that has begun. False when
+// the client has left or has an answer.
 bool respond_error(HttpExchange& exchange, const Error& error);
-// In a handler of exceptions: the answer is that error. Does not throw; where there is no memory
-// even for this, whoever lets go of the exchange last ends it.
+// Pre: inside a catch block. Answers with that error. Does not throw: without memory for an answer
+// it does nothing, and the exchange ends when its last holder drops it.
 void fail_by_exception(HttpExchange& exchange, std::string_view what) noexcept;
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// How requests end by exceptions, whatever of their answer the client has by then.
+// How a request ends by an exception, before, in or after its answer.
 #include "server/error_map.h"
 
 #include <gmock/gmock.h>

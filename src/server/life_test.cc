@@ -57,7 +57,7 @@ TEST(Life, ErrorsAfterTheFirstByteAreBlocks) {
   EXPECT_EQ(server.stream("/v1/chat/completions", chat_body()).done, true);
 }
 
-// Both text threads are held; what ends requests, what tells and what admins ask for goes on.
+// While both text threads are held, aborts, metrics and admins' requests are still answered.
 TEST(Life, WhatControlsNeverWaitsForTexts) {
   TestServer server;
   std::latch held{1};

@@ -45,8 +45,8 @@ Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
   return {};
 }
 
-// What a prompt holds besides its tokens: its text, what each of its answers has a copy of, what
-// each answer's text is searched with.
+// Bytes that a prompt holds besides its tokens: its text, what each of its answers copies, and the
+// matchers that search each answer's text.
 int64_t held_bytes(const Prompt& prompt) {
   int64_t copied = sizeof(RequestInput);
   for (const std::string& stop : prompt.sampling.stop)  // in its parameters, and in a StopMatcher

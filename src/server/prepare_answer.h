@@ -1,4 +1,4 @@
-// From a parsed request to one that the generator can take.   Thread: any.
+// Makes a parsed request into one that the generator can take.   Thread: any.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace hocket {
 
-// The Answer to a parsed request: prompts to tokens, limits settled, names given. What it and the
-// generator's copies hold is taken from `memory` (null: nobody counts) until the Answer dies.
+// The Answer to a parsed request: prompts as tokens, limits settled, names given. What it and the
+// generator's copies hold is counted in `memory` (null: not at all) until the Answer dies.
 // Errors: as prompt_ids, fit_to_context and RequestMemory::take.
 Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model,
                               std::shared_ptr<RequestMemory> memory = nullptr);

@@ -184,7 +184,7 @@ void ReplyService::drop_job(Job& job) {
 void ReplyService::fail_by_exception(Job& job) {
   try {
     fail_job(job, error_of_exception("answer " + job.answer.id));
-  } catch (...) {  // not even that: whoever lets go of the exchange last cuts it off
+  } catch (...) {  // no memory for that either: its last holder cuts the exchange off
     job.over = true;
     job.stream.reset();
     job.exchange.reset();

@@ -5,8 +5,8 @@
 //   text thread: begin() -> table -> generator ... outbox -> jobs -> turns -> exchange
 //
 // The outbox is emptied at once, each output to its job, so that the generator never waits for an
-// answer. Then each job with news has a turn of kTurn. One that needs more goes on in a second
-// line, of which one has a turn after each round of the first: who asks for much waits for himself.
+// answer. Then each job with new outputs has a turn of kTurn. One that needs more goes to a second
+// line, of which one job has a turn after each round of the first: long work delays itself only.
 //
 // A client that leaves or is too slow costs nothing more: its requests are aborted at once.
 #pragma once
@@ -32,7 +32,7 @@ namespace hocket {
 class ReplyService {
  public:
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
-  // What one step of a turn does at most: a block, or so many log-probabilities.
+  // Log-probabilities of one step of a turn; a step of another kind is one block or one token.
   static constexpr size_t kPositionsAtOnce = 64;
 
   struct Options {
@@ -73,7 +73,7 @@ class ReplyService {
   void forget(const Job& job);
   void abort_all_of(const Job& job);
   void fail_job(Job& job, const Error& error);
-  // In a handler of exceptions: the job ends with what was thrown.
+  // Pre: inside a catch block. Ends the job with the exception as its error.
   void fail_by_exception(Job& job);
   void drop_job(Job& job);
 
@@ -97,7 +97,7 @@ class ReplyService {
   std::unordered_map<RequestId, Place> table_;
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
-  // Of the thread: jobs with news, those that used up a turn, those whose lock another holds.
+  // Of the thread: jobs with new outputs, jobs that used up a turn, jobs locked by another thread.
   std::deque<JobPtr> first_line_, second_line_, locked_;
   Thread thread_;
 };

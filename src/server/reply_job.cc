@@ -9,7 +9,7 @@ namespace hocket {
 namespace {
 
 constexpr int64_t kChoiceBytes = 4096;    // of a choice without any text: its texts, its parser
-constexpr int64_t kHeldStep = 16 << 10;   // taken of the account at once
+constexpr int64_t kHeldStep = 16 << 10;   // counted in the account at once
 constexpr size_t kRoomForNews = 64;       // outputs, the same
 constexpr int64_t kRoutedTextBytes = 16;  // of an expert's number, as bytes and in base64
 
@@ -19,14 +19,14 @@ int64_t num_choices(const Answer& answer) {
   return sum;
 }
 
-// Of one position that is not said yet.
+// Bytes of one position whose log-probabilities are not written yet.
 int64_t logprob_bytes(const SamplingParams& sampling) {
   const auto tops = static_cast<int64_t>(std::max(0, sampling.num_top_logprobs));
   return static_cast<int64_t>(sizeof(PositionLogprobs)) +
          tops * static_cast<int64_t>(sizeof(TokenLogprob));
 }
 
-// What one choice of the prompt holds before its first token, besides Answer::held.
+// Bytes that one choice of the prompt holds before its first token, besides Answer::held.
 int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
   const SamplingParams& s = prompt.sampling;
   int64_t bytes = kChoiceBytes;
@@ -82,7 +82,7 @@ Result<void> ReplyService::Job::count(size_t index) {
   if (choice.routed != nullptr) sum += choice.routed->ids.size() * kRoutedTextBytes;
   int64_t now = static_cast<int64_t>(sum) +
                 static_cast<int64_t>(num_unsaid) * logprob_bytes(prompt_of(index).sampling);
-  // Its end is an answer in one piece, beside what it is made of.
+  // At its end the whole answer exists beside the parts that it is made of.
   const bool repeats = !stream || answer.request.responses != nullptr;
   if (choice.ended && repeats) now *= 2;
   bytes += now - std::exchange(bytes_of[index], now);

@@ -1,7 +1,7 @@
-// One HTTP request under way. Inside of reply.h.
+// One HTTP request under way. Internal to reply.h.
 //
-// Its lock is held by whoever works on it: the text thread that begins it, then the thread `reply`,
-// which never waits for it. What says so is the thread's alone, or never changes.
+// The lock is held by the thread that works on it: the text thread that begins it, then `reply`,
+// which only tries to lock. Members that need no lock say why.
 #pragma once
 
 #include <atomic>
@@ -30,17 +30,17 @@ struct ReplyService::Job {
   Result<void> count(size_t index);
 
   std::mutex mutex;
-  std::shared_ptr<HttpExchange> exchange;  // null: nobody waits for it (AnswerForm::accepted)
+  std::shared_ptr<HttpExchange> exchange;  // null: no client waits (AnswerForm::accepted)
   std::optional<SseWriter> stream;
   Answer answer;                      // request, prompts and what names it never change
   std::vector<AnswerText> texts;      // beside answer.choices
   std::vector<RequestId> ids;         // beside answer.choices; never change
   std::vector<TimePoint> last_token;  // beside answer.choices
   size_t num_ended = 0;
-  std::optional<size_t> telling;  // the choice whose news are not told to the end
-  bool over = false;              // answered, or nobody listens any more
+  std::optional<size_t> telling;  // the choice whose last output is not all sent yet
+  bool over = false;              // answered, or the client has left
   HeldBytes held;
-  int64_t bytes = 0;                        // of it in use
+  int64_t bytes = 0;                        // of `held`, in use
   std::vector<int64_t> bytes_of;            // beside answer.choices: their parts of it
   std::vector<std::atomic<int>> generated;  // beside answer.choices: tokens.   Thread: any
 

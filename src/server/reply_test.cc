@@ -1,5 +1,5 @@
-// What one client asks for costs that client: work, memory and waiting, over real sockets, around a
-// pretend model.
+// Work, memory and waiting that a request causes fall on its own client. Over real sockets, with a
+// fake model.
 #include "server/reply.h"
 
 #include <gmock/gmock.h>
@@ -105,7 +105,7 @@ TEST(Reply, TheLongAnswerOfOneFailsAlone) {
   EXPECT_THAT(stream.body.substr(stream.body.rfind("data: {")),
               testing::AllOf(testing::HasSubstr(R"("code":"payload_too_large")"),
                              testing::EndsWith("data: [DONE]\n\n")));
-  // A stream of news alone needs no more than they are.
+  // A stream whose blocks hold only new text needs no more memory than that text.
   body["max_tokens"] = 300;
   EXPECT_TRUE(server.stream("/v1/chat/completions", body).done);
   say(server, "ok");

@@ -47,7 +47,7 @@ void ReplyService::hand_out(RequestOutput&& output) {
     if (!job.in_line) first_line_.push_back(std::move(place.job));
     job.in_line = true;
   } catch (...) {
-    job.news_lost = true;  // which its next turn says
+    job.news_lost = true;  // its next turn fails the job
   }
 }
 
@@ -78,7 +78,7 @@ void ReplyService::turn(const JobPtr& job) {
   job->in_line = false;
 }
 
-// A small piece of a job's work. False: there is none.
+// Does a small piece of a job's work. False: there was none.
 bool ReplyService::step(Job& job) {
   if (!job.over && job.refused) fail_job(job, *job.refused);
   if (!job.over && job.news_lost) throw std::bad_alloc();

@@ -16,8 +16,8 @@ namespace hocket {
 
 // http: at once, on the http thread, so that probes are answered whatever waits; it must not block.
 // text: on a thread of the text pool.
-// control: on a thread of its own, which no text work holds up: what ends requests, what an admin
-// asks for. Bodies are small there, and so is the work.
+// control: on a thread of its own, which no text work delays: paths that end requests and paths of
+// admins. Their bodies and their work are small.
 enum class RunOn : uint8_t { http, text, control };
 
 struct Route {

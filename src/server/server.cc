@@ -243,8 +243,8 @@ Result<void> Server::State::open_gate() {
   return {};
 }
 
-// A port for the other ranks, with the same routes and a key of its own in every case: who may join
-// the cluster learns it there, and no client's key opens it.
+// A port for the other ranks, with the same routes. It always asks for a key of its own, which only
+// members of the cluster learn; no client's key opens it.
 Result<void> Server::State::open_door() {
   const std::string key = fresh_rank_key();
   HttpOptions ranks = http_options();

@@ -23,7 +23,7 @@ class Server {
     Generator* generator = nullptr;
     const Tokenizer* tokenizer = nullptr;         // null: text endpoints answer no_tokenizer
     const ChatTemplate* chat_template = nullptr;  // null: chat answers template_failed
-    // Of a service of several processes: the address by which they reach this one.
+    // With several processes: the address at which the other ones reach this one.
     std::string internal_host;
     // What is told at /get_server_info besides the generator's own changes.
     std::vector<SettingChange> changes;

@@ -19,9 +19,9 @@ TextPool::~TextPool() {
 
 namespace {
 
-// Of the task that this thread runs.
+// State of the task that this thread runs.
 struct Turn {
-  TextPool* pool = nullptr;  // null: it runs none, or one that another has made way for
+  TextPool* pool = nullptr;  // null: no task, or one that runs inside give_way()
   TimePoint began;
 };
 thread_local Turn turn;
@@ -35,7 +35,7 @@ void TextPool::give_way() {
   turn = {.pool = pool, .began = RealClock().now()};
 }
 
-// Whoever holds the lock waits for a task, so there is none.
+// If another thread has the lock, it waits for a task: then none is waiting.
 void TextPool::run_one_that_waits() {
   std::optional<Task> task;
   if (const std::unique_lock reading(reader_, std::try_to_lock); reading) task = tasks_.pop();

@@ -30,8 +30,8 @@ class TextPool {
   // False, and nothing done, when too many wait.   Thread: any.
   [[nodiscard]] bool push(Task&& task) { return tasks_.push(std::move(task)); }
 
-  // Called by a task between two pieces of its work: when it has had the thread for kTurn and every
-  // thread is busy, one that waits goes first. Nothing elsewhere.
+  // Called by a task between two pieces of its work: if it has had its thread for kTurn and all
+  // threads are busy, runs one waiting task first. Does nothing on threads of no pool.
   static void give_way();
   static constexpr Duration kTurn = std::chrono::milliseconds(100);
 

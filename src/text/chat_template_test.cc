@@ -178,7 +178,7 @@ std::string times(std::string_view text, int n) {
   return all;
 }
 
-// Each of these ended the process, or took gigabytes or minutes.
+// Without bounds each of these ends the process, or takes gigabytes or minutes.
 TEST(ChatTemplate, WhatAPublisherWritesIsAnError) {
   const std::string loop = "{% set ns=namespace(a=[1]) %}{% for i in range(100000) %}";
   const std::string a = "{% set s='a'*50000000 %}{% for i in range(100000) %}";
@@ -233,7 +233,7 @@ TEST(ChatTemplate, WhatAPublisherWritesIsAnError) {
   }
 }
 
-// Operators are ours (rust/src/paid.rs): they must do what Jinja's do.
+// rust/src/paid.rs replaces the operators of minijinja: they must give what Jinja's give.
 TEST(ChatTemplate, OperatorsAreJinjas) {
   const std::pair<const char*, const char*> cases[] = {
       {"{{ 1 + 2 }} {{ 1 + 2.5 }} {{ 3 * 4 }} {{ 2 * 0.5 }} {{ true + 1 }}", "3 3.5 12 1.0 2"},

@@ -15,7 +15,7 @@ namespace {
 constexpr TokenId kNoToken{-1};
 // bos_token and the like: every chat template sees them.
 constexpr size_t kNamedTokenBytesMax = 256;
-// Texts up to this are encoded without a look at their length.
+// Texts of up to so many bytes are encoded without check_length().
 constexpr int64_t kShortTextBytes = 64 << 10;
 
 std::string utf8(char32_t c) {

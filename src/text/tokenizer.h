@@ -48,16 +48,16 @@ class Tokenizer {
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
   // The prompt holds its own bos, so none is added.
   Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt) const;
-  // Tells early of a text that is far too long, so that encode() takes no more time and memory than
-  // for one that fits: it makes more than twice as many tokens as `most`, or has more than
-  // kBytesPerTokenMax bytes for each of them. Errors: context_length_exceeded.
+  // Refuses a text that is far too long before encode() spends time and memory on it: one that
+  // makes more than twice `most` tokens, or has more than kBytesPerTokenMax bytes for each of
+  // `most` tokens. Errors: context_length_exceeded.
   Result<void> check_length(std::string_view text, int64_t most) const;
-  static constexpr int64_t kBytesPerTokenMax = 32;  // on average, of any text that means something
+  static constexpr int64_t kBytesPerTokenMax = 32;  // on average; no ordinary text has as many
   // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
   Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;
 
-  // A pattern of tokenizer.json on which the time for some texts grows with their square, so that
-  // long ones may be refused; empty: none was found.
+  // A pattern of tokenizer.json that takes quadratic time on some texts, so that long ones may be
+  // refused; empty: none was found.
   const std::string& slow_pattern() const { return slow_pattern_; }
 
   // One past the largest id. The model's vocabulary is often wider.

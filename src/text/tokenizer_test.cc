@@ -118,7 +118,7 @@ TEST(Tokenizer, TellsEarlyOfATextThatIsFarTooLong) {
   EXPECT_THAT(refusal(words), testing::HasSubstr("tokens, and 4096 tokens have room"));
   EXPECT_THAT(refusal(std::string(32 * 4096 + 65537, ' ')),
               testing::HasSubstr("more than 32 for a token"));
-  // Few tokens for its bytes: whether it fits is for encode() to say.
+  // It has few tokens for its bytes, so encode() finds whether it fits.
   std::string_view longest;
   for (int id = 0; id < t.vocab_size(); ++id)
     if (t.is_special(TokenId{id}) && t.token_bytes(TokenId{id}).size() > longest.size())

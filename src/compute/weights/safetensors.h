@@ -42,8 +42,8 @@ class SafetensorsFile final : public WeightSource {
   bool has(std::string_view name) const override { return header_.tensors.contains(name); }
   std::vector<std::string> names() const override;
   void done_with(const StoredTensor& tensor) const override;
-  // Of name, size, time and header, and of a page in the middle of every tensor: files of one shape
-  // may have equal times.
+  // A hash of name, size, time of change, header and a page in the middle of every tensor: files of
+  // the same shape may have equal times.
   std::optional<uint64_t> identity() const override;
 
  private:

@@ -24,8 +24,8 @@
 
 namespace hocket {
 
-// What matchers of all answers may hold together. Beyond it no new one is made, and of those there
-// are, the large ones are ended where they grow.
+// Memory that the matchers of all answers may hold together. Beyond it no new matcher is made, and
+// one larger than kSmallAnswerGrammarBytes fails when it grows.
 inline constexpr int64_t kAnswerGrammarsBytesMax = int64_t{1} << 30;
 inline constexpr int64_t kSmallAnswerGrammarBytes = 8 << 20;
 

@@ -22,7 +22,7 @@ const MadeGrammar* GrammarCache::find(const GrammarSpec& spec) {
 
 void GrammarCache::keep(const GrammarSpec& spec, MadeGrammar made) {
   std::string key = key_of(spec);
-  if (by_key_.contains(key)) return;  // two lanes may have made one
+  if (by_key_.contains(key)) return;  // both lanes may have compiled it
   const size_t bytes = key.size() + (made ? (*made)->num_bytes() : 0);
   entries_.push_front({.key = std::move(key), .made = std::move(made), .bytes = bytes});
   by_key_.emplace(entries_.front().key, entries_.begin());

@@ -1,4 +1,4 @@
-// Compiled grammars, and those that could not be, by what was asked: the last used ones.
+// An LRU cache of compiled grammars, and of the errors of specs that could not be compiled.
 // Thread: one at a time.
 #pragma once
 
@@ -15,7 +15,7 @@ using MadeGrammar = Result<std::shared_ptr<const Grammar>>;
 
 class GrammarCache {
  public:
-  // Bytes are those that grammars and their texts hold; the newest entry stays whatever its size.
+  // max_bytes limits grammars and their texts; the newest entry stays whatever its size.
   GrammarCache(size_t max_entries, size_t max_bytes)
       : max_entries_(max_entries), max_bytes_(max_bytes) {}
 

@@ -90,7 +90,7 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
   return ticket;
 }
 
-// False where too many wait there.
+// False if too many tickets wait in that lane.
 bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
   const std::lock_guard lock(mutex_);
   const auto is_full = [&] {

@@ -2,11 +2,11 @@
 //
 //   engine threads:     order() -> ticket ............................ state() ......> answer
 //   thread grammar:                vocabulary once; the cache, or try and compile; copy; first mask
-//   thread grammar-slow:           likewise, for what the first has tried for too long
+//   thread grammar-slow:           likewise, for grammars that are too slow for the first
 //
-// What nobody knows yet is tried in a process of its own before it is compiled here
-// (grammar_trials.h), so that no text takes more time or memory than a lane gives it. A ticket that
-// nobody holds any more is not compiled; one that waits for too long fails.
+// A grammar that is not in the cache is tried in a process of its own before it is compiled here
+// (grammar_trials.h), so that no text takes more time or memory than its lane allows. A ticket that
+// was dropped by its holder is not compiled; one that waits for too long fails.
 // One for all ranks of a process.   Thread: any.
 #pragma once
 
@@ -56,7 +56,7 @@ class GrammarCompiler {
     GrammarVocabulary::Source source;  // its tokenizer outlives the compiler
     int num_logits = 0;
     std::vector<TokenId> end_ids;
-    // What serves trials of grammars, as a command; empty: all are compiled untried.
+    // The command of the process that tries grammars; empty: all are compiled untried.
     std::vector<std::string> trials;
     TrialLimits quick{.time = std::chrono::milliseconds(100), .bytes = 256 << 20};
     TrialLimits slow{.time = std::chrono::seconds(3), .bytes = 512 << 20};
@@ -67,7 +67,7 @@ class GrammarCompiler {
     Duration patience = std::chrono::seconds(30);
   };
   explicit GrammarCompiler(Options options);
-  // After what is compiled now. Trials end at once; what they let through takes as long as they.
+  // Ends trials at once; waits for the compilation under way, which takes as long as its trial.
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
@@ -79,7 +79,7 @@ class GrammarCompiler {
   GrammarStats stats() const { return counts_->read(); }
 
  private:
-  // A thread, and who waits for it.
+  // A thread, and the tickets that wait for it.
   struct Lane {
     int index = 0;
     TrialLimits limits;
@@ -97,7 +97,7 @@ class GrammarCompiler {
   static void leave_out_expired(Lane& lane);
   std::shared_ptr<GrammarTicket> next(Lane& lane);
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
-  // Nothing where it takes longer than this lane has time for.
+  // nullopt if it takes longer than this lane's limit.
   std::optional<MadeGrammar> find_or_compile(Lane& lane, const GrammarSpec& spec);
   Result<std::shared_ptr<AnswerGrammar>> begin(const Grammar& grammar);
   void settle(GrammarTicket& ticket, Result<std::shared_ptr<AnswerGrammar>> answer);
@@ -105,10 +105,10 @@ class GrammarCompiler {
   const Options options_;
   const std::shared_ptr<GrammarCounts> counts_ = std::make_shared<GrammarCounts>();
   std::unique_ptr<GrammarTrials> trials_;
-  // Of the first lane's thread, and then of whom it passes tickets to.
+  // Made by the first lane's thread; the second reads it, after a ticket was passed to it.
   std::optional<Result<GrammarVocabulary>> vocabulary_;
 
-  std::mutex mutex_;  // of what waits, and of the next two
+  std::mutex mutex_;  // of the lanes' queues and of the next two
   GrammarCache cache_;
   bool stopping_ = false;
   std::array<Lane, GrammarTrials::kLanes> lanes_;

@@ -27,17 +27,17 @@ namespace hocket {
 namespace {
 
 constexpr int kFirstSocket = 3;
-constexpr int kNice = 5;  // among threads that compute all the time: a quarter of a core
-constexpr size_t kSlackBytes = 16 << 20;  // of address space: guards, what malloc reserves
-// Nobody waits for an answer for longer, however busy the machine.
+constexpr int kNice = 5;  // beside compute threads that never pause it gets a quarter of a core
+constexpr size_t kSlackBytes = 16 << 20;  // of address space: stack guards, malloc's reserves
+// The longest wait for an answer of the process, however busy the machine is.
 constexpr timeval kAnswerWait{.tv_sec = 20, .tv_usec = 0};
 
-// What is sent first, on lane 0: before the end tokens and the folder.
+// The first message, on lane 0; the end tokens and the folder follow it.
 struct Setup {
   int32_t num_logits = 0;
   uint32_t num_ends = 0, folder_bytes = 0;
 };
-// And for each trial, before the text. The answer is a TrialVerdict.
+// The message of each trial; the text follows it. The answer is a TrialVerdict.
 struct Task {
   uint32_t kind = 0, text_bytes = 0;
   int64_t time_us = 0;
@@ -120,7 +120,7 @@ Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::Process::start(
     std::array<int, 2> ends = {-1, -1};
     connected = connected && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0;
     process->sockets_[lane] = ends[0];
-    // Above those that it becomes.
+    // Above the numbers that it becomes in the child.
     if (connected) theirs[lane] = fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstSocket + kLanes);
     if (ends[1] >= 0) close(ends[1]);
     connected = connected && theirs[lane] >= 0;
@@ -132,7 +132,7 @@ Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::Process::start(
     posix_spawn_file_actions_init(&files);
     for (size_t lane = 0; lane < kLanes; ++lane)
       posix_spawn_file_actions_adddup2(&files, theirs[lane], kFirstSocket + static_cast<int>(lane));
-    // What a library says when memory is short is said of a stranger's grammar.
+    // A library's words when memory is short are about a client's grammar, not for the log.
     for (int file = 0; file < kFirstSocket; ++file)
       posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
     posix_spawnattr_t attributes;
@@ -213,7 +213,7 @@ Result<TrialVerdict> GrammarTrials::attempt(int lane, const GrammarSpec& spec, T
 
 namespace {
 
-// More memory than this process has now.
+// Limits memory to `bytes` more than this process has now.
 void limit_memory(uint64_t bytes) {
   uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
@@ -291,15 +291,15 @@ std::optional<GrammarVocabulary> read_vocabulary(int socket) {
 int serve_grammar_trials() {
   close_range(kFirstSocket + GrammarTrials::kLanes, ~0u, 0);
   prctl(PR_SET_NAME, "grammar-trials");
-  // It ends with who started it, after what is under way there.
+  // The process ends when its parent does, after the trials under way.
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   const rlimit no_core{};
   setrlimit(RLIMIT_CORE, &no_core);
-  // Workers go first, and where memory is short, this ends before they do.
+  // Compute threads have priority; if memory is short, the kernel ends this process first.
   setpriority(PRIO_PROCESS, 0, kNice);
   std::ofstream("/proc/self/oom_score_adj") << 1000;
-  mallopt(M_ARENA_MAX, 1);  // another reserves address space, which trials have little of
+  mallopt(M_ARENA_MAX, 1);  // a second arena reserves address space, of which trials have little
   const auto vocabulary = read_vocabulary(kFirstSocket);
   if (!vocabulary) return 1;
   const pid_t second = fork();

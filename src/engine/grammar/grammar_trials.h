@@ -1,12 +1,12 @@
-// Tries to compile grammars in a process of its own, since nothing ends a compilation from outside
-// but the end of its process: not too much time, nor memory, nor depth.
+// Tries to compile grammars in a process of its own, since a compilation that takes too much time,
+// memory or stack can be stopped only by ending its process.
 //
 //   GrammarCompiler              `hocket grammar-trials`
 //   lane 0 ────── socket ──────> vocabulary; lane 0 ── fork ──> one trial, with limits: compile,
 //   lane 1 ────── socket ──────>             lane 1 ── fork ──> the first forced tokens and mask
 //
-// What comes through is compiled once more by whoever asked. All trials share the memory of one
-// vocabulary. A process that is gone is started again by the next trial.
+// A grammar that passes is compiled once more by the caller. All trials share the memory of one
+// vocabulary. If the process has ended, the next trial starts it again.
 #pragma once
 
 #include <filesystem>
@@ -23,13 +23,13 @@
 
 namespace hocket {
 
-// Of the program `hocket`, for its own use.
+// A command of the program `hocket` that only hocket itself calls.
 inline constexpr std::string_view kGrammarTrialsCommand = "grammar-trials";
 
 enum class TrialVerdict : uint8_t { fits, too_slow, too_large, crashed };
 
 struct TrialLimits {
-  Duration time{};   // of computing, whoever else computes
+  Duration time{};   // processor time of the trial
   size_t bytes = 0;  // beside the vocabulary and the stack
 };
 
@@ -37,7 +37,7 @@ class GrammarTrials {
  public:
   static constexpr int kLanes = 2;
   struct Options {
-    std::vector<std::string> command;  // which calls serve_grammar_trials()
+    std::vector<std::string> command;  // of a program that calls serve_grammar_trials()
     std::filesystem::path folder;      // of tokenizer.json
     int num_logits = 0;
     std::vector<TokenId> end_ids;
@@ -47,7 +47,7 @@ class GrammarTrials {
   GrammarTrials(const GrammarTrials&) = delete;
   GrammarTrials& operator=(const GrammarTrials&) = delete;
 
-  // A grammar that cannot be made one, and says so within the limits, fits.
+  // `fits` also if the compilation fails within the limits: the caller then gets that error.
   // Errors: internal where the process cannot be started or asked.   Thread: one a lane.
   Result<TrialVerdict> attempt(int lane, const GrammarSpec& spec, TrialLimits limits);
   // All attempts fail from now on, those under way at once.   Thread: any.
@@ -63,8 +63,8 @@ class GrammarTrials {
   bool stopped_ = false;
 };
 
-// The other end, for whoever started this process with a lane's socket as each of its file
-// descriptors 3 and 4. The exit status, once they are closed.   Thread: the only one.
+// The main function of that process; file descriptors 3 and 4 are the sockets of the two lanes.
+// Returns the exit status once they are closed.   Thread: the only one.
 int serve_grammar_trials();
 
 }  // namespace hocket

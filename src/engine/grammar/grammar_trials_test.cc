@@ -17,7 +17,7 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-// What this program is when it is started as a command for trials.
+// The main function of this program when it is started to serve trials.
 TEST(GrammarTrialsProcess, DISABLED_Serves) {
   _exit(serve_grammar_trials());
 }
@@ -32,7 +32,7 @@ GrammarSpec spec(GrammarKind kind, std::string text) {
   return {.kind = kind, .text = std::move(text), .field = "response_format"};
 }
 
-// Each schema twice in the next: what is small as text is not as a tree.
+// Each schema stands twice in the next one: a small text, a large tree.
 std::string doubling(int levels) {
   std::string defs;
   for (int i = 0; i < levels; ++i) {
@@ -81,7 +81,7 @@ TEST_F(Trials, EndWhatTakesTooMuch) {
   const TrialLimits little{.time = std::chrono::seconds(10), .bytes = 8 << 20};
   EXPECT_EQ(tried(spec(GrammarKind::json_schema, kSlow), little), TrialVerdict::too_large);
   EXPECT_NE(tried(spec(GrammarKind::json_schema, doubling(40)), limits), TrialVerdict::crashed);
-  // And what comes after is tried as before.
+  // The next grammar is tried as before.
   EXPECT_EQ(tried(spec(GrammarKind::regex, "yes|no"), limits), TrialVerdict::fits);
 }
 
@@ -124,7 +124,7 @@ std::shared_ptr<const GrammarSpec> shared(GrammarKind kind, std::string text) {
   return std::make_shared<const GrammarSpec>(spec(kind, std::move(text)));
 }
 
-// A client's grammar that takes for ever is in nobody's way, and in the end it is refused.
+// A grammar that takes for ever does not delay those of other clients, and is refused in the end.
 TEST_F(Trials, KeepSlowGrammarsOutOfTheWay) {
   GrammarCompiler::Options options = compiler_options();
   options.quick.time = milliseconds(50);

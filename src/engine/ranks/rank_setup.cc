@@ -18,7 +18,7 @@ constexpr MachineSpeed kCoreSpeed{
 constexpr StageLink kGuessedLink{
     .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
 
-// Of a pretended network: what is slower looks like a rank that is lost.
+// Limits of a simulated network: with a slower one a rank would look lost.
 constexpr double kSlowestLinkGbit = 0.001, kMostLatencyUs = 1e6;
 
 Error refused(const char* flag, std::string why, std::string fix) {

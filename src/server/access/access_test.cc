@@ -155,7 +155,7 @@ TEST_F(AccessTest, PrefixesAreSharedBetweenClientsOnlyWhenAskedFor) {
     EXPECT_EQ(space("ann-key") == space("root-key"), share);
     EXPECT_EQ(space("ann-key") == CacheNamespace(), share);
   }
-  // Nobody is told apart by a key that all share.
+  // Clients that share one key are one principal.
   ServerSettings shared;
   shared.http.api_key = "k";
   TestServer server(TestServer::Text::bundled, shared);

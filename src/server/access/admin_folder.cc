@@ -32,7 +32,7 @@ Result<std::string> admin_folder(const std::string& root, std::string_view name,
   std::error_code why, ignored;
   fs::create_directories(root, why);
   if (!why && !name.empty()) fs::create_directory(folder, why);
-  // The operator may have chosen a link, an admin may not have found one.
+  // The operator's own folder may be a link; a folder below it may not.
   const auto found =
       name.empty() ? fs::status(folder, ignored) : fs::symlink_status(folder, ignored);
   if (fs::is_directory(found)) return folder.string();

@@ -1,5 +1,5 @@
-// Where files go that an admin asks for: below one folder, which the operator names at the start
-// (--admin-folder), and nowhere else.   Thread: any.
+// Files that admins ask for (profiles, dumps) are written below one folder, which the operator
+// names at the start (--admin-folder), and nowhere else.   Thread: any.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace hocket {
 
 inline constexpr size_t kPlainNameMax = 64;  // bytes
 
-// Letters, digits, '-', '_' and '.', which does not come first: such a name leads nowhere else.
+// Letters, digits, '-', '_' and '.', the first no '.': such a name cannot lead out of its folder.
 bool is_plain_name(std::string_view name);
 
 // The folder `name` of `root`, made if it is not there; `root` itself where no name is given.

@@ -22,7 +22,7 @@ const PrincipalPtr& anybody() {
   return principal;
 }
 
-// Who may not do what admins do.
+// A principal without an admin's rights.
 const PrincipalPtr& stranger() {
   static const auto principal = std::make_shared<const Principal>(Principal{.role = Role::user});
   return principal;

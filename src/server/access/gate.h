@@ -1,5 +1,5 @@
-// Who is let in, asked of every head before its body is read: the name by which it asks, the page's
-// origin, the key, what the path asks of it, and how much its owner has used.
+// Decides for each head, before its body is read, whether a request is let in: by the name in Host,
+// the page's origin, the key, the role that its path needs, and what the key's owner has used.
 //
 //   host 403 -> origin 403 -> key 401 -> admin's path 403 -> requests, tokens, concurrency 429
 //   -> body
@@ -47,8 +47,8 @@ class Gate {
  private:
   explicit Gate(Options options);
   std::shared_ptr<const KeyRing> keys() const;
-  // Whether what a page of another name asked would be answered: where no key is asked for, or
-  // nobody but this machine's browsers could come.
+  // Whether Host is checked: needed where a page with a rebound name (host_names.h) would be served
+  // otherwise, that is without a key or if only this machine reaches the port.
   bool checks_names() const;
   // Errors: unauthorized, forbidden.
   Result<PrincipalPtr> identify(const HttpRequest& head, Access access) const;
@@ -62,11 +62,11 @@ class Gate {
   std::shared_ptr<const KeyRing> keys_;
 };
 
-// A new key for a port for ranks: 64 hexadecimal digits that nobody can guess. Only ranks know it,
-// by way of the cluster's store (ranks/peer_book.h).
+// A new random key for the port for ranks, 64 hexadecimal digits. Ranks tell it to each other
+// through the cluster's store (ranks/peer_book.h); no client learns it.
 std::string fresh_rank_key();
-// That port: one key, nothing counted; who asked is what the other rank says, and a user where it
-// says nothing.
+// Admission at that port: one key, no limits. The principal is the one that the other rank names,
+// or a plain user if it names none.
 HttpAdmission admit_rank(const HttpRequest& head, std::string_view key);
 // The headers by which a rank says to another who asks.
 HttpHeaders principal_headers(const Principal& principal);

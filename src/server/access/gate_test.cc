@@ -116,7 +116,7 @@ TEST(Gate, OnlyOwnPagesAndListedOnesMayAsk) {
               Contains(Pair("Access-Control-Allow-Origin", "*")));
 }
 
-// DNS rebinding: to its browser a page of evil.example that leads here is the server's own.
+// DNS rebinding: if evil.example resolves to this machine, its page looks like the server's own.
 TEST(Gate, ANameThatLeadsHereIsNotEnough) {
   const auto ask = [](const std::string& host, const std::string& path = "/generate") {
     HttpRequest request = head(path, {{"Host", host}});

@@ -1,9 +1,9 @@
-// By which names this server may be asked: what `Host` may say.
+// The names that `Host` of a request may have.
 //
-// A page whose name is made to lead to this machine (DNS rebinding) is the server's own page to its
-// browser, and Origin tells nothing. Host does: it has that page's name, and no page can write it.
-// Names that nobody else can lead here are let in: literal addresses, localhost and below, the name
-// of this machine, that of --host, and those that are listed.
+// DNS rebinding: a foreign page lets its own name resolve to this machine. Its browser takes it for
+// a page of this server, so Origin does not tell it; Host does, since no script can change that.
+// So only names are let in that a foreign page cannot have: literal addresses, localhost and below,
+// the name of this machine, that of --host, and those that are listed.
 #pragma once
 
 #include <string>

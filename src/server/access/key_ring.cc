@@ -35,7 +35,7 @@ std::optional<int> hex_digit(char c) {
   return std::nullopt;
 }
 
-// The same wherever its line stands.
+// The name does not depend on the line's number.
 std::string name_of_bare(std::span<const unsigned char> digest) {
   return fmt::format("key-{:02x}", fmt::join(digest.first(kDigestBytesOfName), ""));
 }

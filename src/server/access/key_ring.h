@@ -11,8 +11,8 @@
 // named key- and the first 12 digits of the key's SHA-256, so that its name moves with the key and
 // not with the line.
 //
-// Admins are the admin key and those that the file names so. A shared key that is the only one is
-// an admin's too, for somebody must be able to flush a cache.
+// Admins are the holder of the admin key and the clients that the file marks as such. The shared
+// key is an admin's, too, if it is the only one: else no client could flush the cache.
 #pragma once
 
 #include <array>

@@ -53,7 +53,7 @@ bool Origins::lists(std::string_view origin) const {
 bool Origins::lets_in(const HttpRequest& request, Access access) const {
   const std::string_view origin = request.header("origin");
   if (lists(origin)) return true;
-  // Written by the browser; no page can. "none": the user typed the address.
+  // Only the browser can set it. "none": the user typed the address.
   const std::string_view site = request.header("sec-fetch-site");
   if (site == "same-origin") return true;
   if (origin.empty()) return access != Access::admin || site.empty() || site == "none";

@@ -2,9 +2,9 @@
 //
 // A browser says in `Origin` whose page asks. Without a list the answers to other origins carry no
 // Access-Control header, and, since a page need not read an answer to do harm, their requests are
-// refused. Programs that are no browsers send no Origin and notice nothing. Nor does an image or a
-// link of another page send one; its browser says Sec-Fetch-Site, which counts on admins' paths,
-// where a GET is enough to do harm.
+// refused. Programs that are no browsers send no Origin and notice nothing. An image or a link
+// of another page sends no Origin either, but its browser sends Sec-Fetch-Site. That is checked on
+// admins' paths, where a GET is enough to do harm.
 // Source: Fetch standard, CORS protocol; Fetch Metadata; RFC 6454.
 #pragma once
 

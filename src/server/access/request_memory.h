@@ -1,9 +1,9 @@
-// How much memory requests hold, from their first byte to the last byte of their answer, whoever
-// holds it: bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
+// Counts the memory that requests hold, from their first byte to the last byte of their answer:
+// bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
 //
 //   HeldBytes ── RequestMemory (one request) ── its principal's sum ── RequestAccounts (the server)
 //
-// Bytes are taken before the memory is, so that a limit is met and not passed. A connection answers
+// Bytes are counted before they are allocated, so no limit is ever passed. A connection answers
 // one request at a time: the limit of a request is that of its connection too.
 // Thread: any, all of it.
 #pragma once
@@ -75,11 +75,11 @@ class RequestAccounts : public std::enable_shared_from_this<RequestAccounts> {
   std::atomic<int64_t> held_bytes_{0}, most_held_bytes_{0};
   std::atomic<uint64_t> num_refused_{0};
   std::mutex mutex_;
-  // By name; never forgotten, and as many as there are names in key files.
+  // By name. Entries stay, so there are as many as there were names in key files.
   std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> principals_;
 };
 
-// A part of what a request holds, given back when this dies. Without a request nobody counts.
+// A part of what a request holds, given back when this dies. Without a request it counts nothing.
 // Thread: one at a time.
 class HeldBytes {
  public:
@@ -91,7 +91,7 @@ class HeldBytes {
 
   // Errors: those of RequestMemory::take; what was held stays held.
   Result<void> grow(int64_t bytes);
-  // To so many bytes, more or fewer.
+  // Holds `bytes` from now on, more or fewer than before.
   Result<void> resize(int64_t bytes);
   void release();
   int64_t bytes() const { return bytes_; }

@@ -1,4 +1,4 @@
-// The words of a list or a line, which any of `between` keep apart.   Thread: any.
+// Splits a list or a line at the characters of `between`, without empty words.   Thread: any.
 #pragma once
 
 #include <algorithm>

@@ -87,7 +87,7 @@ void Observer::run() {
   if (spans_) spans_->finish(kLastSpans);
 }
 
-// The edge that no exception of a library passes.
+// Catches exceptions of libraries, so that they cost one note and not the thread.
 void Observer::take_or_lose(const RequestNote& note) {
   try {
     take(note);

@@ -19,7 +19,7 @@ Json short_body() {
           {"max_tokens", 40}};
 }
 
-// A port that takes spans, or does not.
+// A fake collector that accepts or refuses spans.
 class TestCollector {
  public:
   explicit TestCollector(int status = 200) {

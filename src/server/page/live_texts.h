@@ -23,7 +23,7 @@ struct LiveText {
   TimePoint received{};
   bool has_begun = false;  // a token came
 };
-// Reads of the answer only what never changes.
+// Reads only members of `answer` that never change.
 LiveText live_text(const Answer& answer, size_t choice, RequestId request, int generated_tokens);
 
 // One that ended.

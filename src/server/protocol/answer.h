@@ -27,7 +27,7 @@ struct ChoiceAnswer {
   std::string text;
   std::vector<AnswerEvent> events;         // what it says, by add_event()
   std::vector<TokenId> ids;                // all generated, the end token too
-  std::vector<PositionLogprobs> logprobs;  // of each id, where asked for; empty once said
+  std::vector<PositionLogprobs> logprobs;  // of each id, if asked for; emptied by say_logprobs()
   size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
   size_t shown_bytes = 0;                  // of `text`, up to the end of those
   std::vector<PositionLogprobs> prompt_logprobs;
@@ -94,7 +94,7 @@ class AnswerForm {
   // Adds a position to the columns. `found`: null where there is no log-probability.
   virtual void say_position(const Answer&, ChoiceAnswer&, LogprobColumns&, TokenId,
                             const PositionLogprobs* /*found*/) const {}
-  // How many of choice.ids may have their log-probabilities said.
+  // How many of choice.ids may have their log-probabilities written by now.
   virtual size_t num_sayable(const ChoiceAnswer& choice) const { return choice.num_shown; }
   virtual StreamStyle style() const { return StreamStyle::data; }
   // It reads the choices' events, not their text.
@@ -119,8 +119,8 @@ const AnswerForm& generate_form();
 // length is one event whose text grows.
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 
-// Puts log-probabilities that are due into words, `most` positions at most: first those of the
-// prompt, where asked for. False: more are due, and must be said before the next block.
+// Writes log-probabilities that are due as JSON text, at most `most` positions: first those of the
+// prompt, if asked for. False: more are due, and must be written before the next block.
 bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most);
 
 // The token's text; where its bytes are no UTF-8, "bytes:\xe2\x96" as OpenAI spells it.

@@ -1,5 +1,5 @@
-// Keeps what parsers ask a body for, for the table of accepted fields (server/accepted_fields.h).
-// A server has none: `Fields` then looks at a null pointer, no more.
+// Records the fields that parsers read of a body, for the table of accepted fields
+// (server/accepted_fields.h). A server has none: there `Fields` looks at a null pointer, no more.
 // Thread: the one that made it.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace hocket {
 
-// While it lives, all that `Fields` reads on this thread. One at a time.
+// While it lives, it records all that `Fields` reads on this thread. One at a time.
 class FieldRecorder {
  public:
   // By path, as "tools[].function.name": {"kind": boolean, string, integer, number, object, list,
   // any, ignored or refused; "low", "high", "low_excluded", "entries_max" where they are limits}.
   using Known = std::map<std::string, Json>;
 
-  // Fields of other objects, of a body that was translated for one, tell only what kind a field of
-  // `body` has that is passed on as it is.
+  // Some parsers translate `body` into the body of another parser. Fields read of that one only
+  // tell the kind of a field of `body` that is passed on unchanged.
   explicit FieldRecorder(const Json& body);
   ~FieldRecorder();
   FieldRecorder(const FieldRecorder&) = delete;

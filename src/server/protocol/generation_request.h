@@ -70,7 +70,7 @@ struct AnswerReading {
 struct GenerationRequest {
   Api api = Api::chat;
   std::vector<Prompt> prompts;
-  std::vector<std::shared_ptr<const StopRegex>> stop_regexes;  // all of the prompts'
+  std::vector<std::shared_ptr<const StopRegex>> stop_regexes;  // of all prompts
   bool batch = false;  // the client sent a list: /generate answers with one
 
   bool stream = false;
@@ -82,7 +82,7 @@ struct GenerationRequest {
   SpecialTokens special = SpecialTokens::skip;
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
-  int64_t most_tokens = 0;  // of a prompt that is only counted; 0: what the context holds
+  int64_t most_tokens = 0;  // of a prompt that is counted, not run; 0: the context
   AnswerReading reading;
 
   std::shared_ptr<const ResponsesRequest> responses;  // what only that API knows
@@ -91,10 +91,10 @@ struct GenerationRequest {
   std::string user, routing_key;
   uint64_t client = 0;                    // who asks (client_key.h)
   std::string who = "anonymous";          // the principal's name: safe to log
-  std::shared_ptr<RequestMeter> meter;    // told of its tokens; null: nobody counts
-  std::shared_ptr<RequestMemory> memory;  // what it holds; null: nobody counts
-  // What keeps prefixes apart: the principal that has its own (empty: they are everybody's), and
-  // what the client says.
+  std::shared_ptr<RequestMeter> meter;    // told of its tokens; null: not counted
+  std::shared_ptr<RequestMemory> memory;  // what it holds; null: not counted
+  // Prefixes are shared only where all three agree: the principal that has its own (empty: shared
+  // by all principals), and two names that the client gives.
   std::string cache_owner, cache_salt, extra_key;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kScanKeys = 16;    // objects with more keys get a set to find doubles in
 constexpr size_t kShownBytes = 64;  // of a client's own words, in a message
-constexpr std::string_view kLastRead = "last read: ";  // the parser says, and repeats it all
+constexpr std::string_view kLastRead = "last read: ";  // the parser quotes all behind it
 
 std::string shortened(std::string_view text) {
   if (text.size() <= kShownBytes) return std::string(text);
@@ -115,7 +115,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   std::vector<Level> levels_;
 };
 
-// Limits that are none are left out.
+// Leaves out limits that are infinite.
 Json described(NumberRange r) {
   Json what = {{"kind", "number"}, {"low", r.low}};
   if (r.low_excluded) what["low_excluded"] = true;

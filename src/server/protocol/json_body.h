@@ -26,11 +26,11 @@ using Json = nlohmann::ordered_json;
 Result<Json> parse_json(std::string_view text);
 // The same for a body, which must be an object.
 Result<Json> parse_json_object(std::string_view text);
-// What holds a conversation at once: the tree, a chat body made of it, what a template is given,
-// and its text.
+// Copies of a conversation that exist at once: the tree, a chat body made of it, the input of the
+// template, and the prompt's text.
 inline constexpr int kConversationCopies = 4;
-// The same for a client's body, once `copies` of the tree were taken from its request's account.
-// Errors: those of HeldBytes::grow too.
+// The same for a client's body. First counts the memory of `copies` trees in `held`.
+// Errors: also those of HeldBytes::grow.
 Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copies = 1);
 
 // Text of a tree; bytes that are no UTF-8 become U+FFFD.

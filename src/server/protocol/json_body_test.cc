@@ -1,4 +1,4 @@
-// Bodies that are made to cost: deep, wide, long, and what is said of them.
+// Bodies that are made to be expensive (deep, wide, long), and their errors.
 #include "server/protocol/json_body.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(JsonBody, ATreeTakesNoMoreThanItsTextForetells) {
   }
 }
 
-// Of a client's own words, a few are repeated.
+// An error repeats only a few of the client's own words.
 TEST(JsonBody, WhatIsSaidOfALongBodyIsShort) {
   const std::string long_word(1 << 20, 'x');
   for (const std::string& body :

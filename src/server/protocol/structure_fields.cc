@@ -103,7 +103,7 @@ class StructureReader {
     return text;
   }
 
-  // Asked before anything is made of it, and of what it becomes.
+  // Checked before anything is made of the text, and again for what it becomes.
   bool fits(std::string_view name, size_t bytes) {
     if (bytes <= kGrammarBytesMax) return true;
     wrong(name, fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));

@@ -13,7 +13,7 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kToldTokenBytes = 128;      // as a number of a tree, with its text
+constexpr int64_t kToldTokenBytes = 128;      // of a token: a number in a tree, and its text
 constexpr int64_t kCountedTokens = 64 << 10;  // /tokenize counts so many, beyond any context too
 constexpr size_t kDetokenizedBytesMax = 8 << 20;
 

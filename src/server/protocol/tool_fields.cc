@@ -109,7 +109,7 @@ std::optional<Names> read_choice(Fields& fields, ToolChoice& out) {
   return std::nullopt;
 }
 
-// Leaves out, of both lists alike, what is not named.
+// Removes tools that are not named, from both lists alike.
 void keep_named(const Names& names, std::vector<Tool>& read, Json& tools) {
   std::vector<Tool> kept;
   Json kept_json = Json::array();

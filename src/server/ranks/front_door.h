@@ -57,8 +57,8 @@ class FrontDoor {
   explicit FrontDoor(Parts parts);
   ~FrontDoor();
 
-  // Other ranks are told that this one is reached at `own` with `key`, and theirs are asked for.
-  // Once.
+  // Tells other ranks that this one is reached at `own` with `key`, and asks for their places. To
+  // be called once.
   void open(const HostPort& own, std::string_view key);
   // Answers a request whose prompts are tokens and fit, on this rank or another, be it with an
   // error.

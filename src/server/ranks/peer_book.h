@@ -31,9 +31,9 @@ class PeerBook {
   PeerBook(ControlPlane& cluster, const HostPort& own, std::string_view key);
   ~PeerBook();
 
-  // Nothing where it is not known (yet) of this very process.
+  // nullopt while it is not known of the process that this rank is now.
   std::optional<PeerPlace> place(const Identity& peer) const;
-  // Nobody is there: forgotten, and asked for again.
+  // The rank did not answer there: forgets its place and asks for it again.
   void forget(int rank);
   void stop();
 

@@ -67,7 +67,7 @@ bool Relay::hold(std::string_view piece) {
 }
 
 bool Relay::body(std::string_view piece) {
-  // What was held before ends no event, so the end is looked for in what is new.
+  // Bytes held before hold no event's end, so only the new ones are searched.
   const size_t from = held_.empty() ? 0 : held_.size() - 1;
   if (!hold(piece)) return false;
   if (!streaming_) return true;

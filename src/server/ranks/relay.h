@@ -24,7 +24,7 @@ class Relay final : public HttpSink {
  public:
   static constexpr size_t kHeldMax = 256 << 20;  // of an event, or an answer that is no stream
 
-  // What the request holds meanwhile: `body` goes on to the rank; the answer is counted too.
+  // What the request holds meanwhile: `body`, sent on to the rank; `of_request` counts the answer.
   struct Memory {
     std::shared_ptr<RequestMemory> of_request;
     std::shared_ptr<HeldBytes> body;

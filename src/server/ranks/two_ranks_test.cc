@@ -122,7 +122,7 @@ TEST_F(TwoRanks, AnAnswerThatIsKeptIsFoundFromAnyRank) {
   EXPECT_EQ(server(0).get(path, 404)["error"]["code"], "not_found");
   server(1).get(path, 404);
   server(0).get("/v1/responses/resp_7_1", 404);  // there is no rank 7
-  // What a path spells with '%' goes to the other rank as it came.
+  // A path with '%' escapes goes to the other rank unchanged.
   for (const char* odd : {"resp_1_a%20b", "resp_1_a%3Fb", "resp_1_%C3%A9%25"})
     EXPECT_EQ(server(0).get(std::string("/v1/responses/") + odd, 404),
               server(1).get(std::string("/v1/responses/") + odd, 404))

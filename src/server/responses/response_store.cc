@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kOverhead = 256;  // of a text and its place
 
-// What an answer adds to its conversation: turns before its own are those of other answers too.
+// Bytes that an answer adds to its conversation; earlier turns are shared with other answers.
 size_t bytes_of(const ResponseStore::Record& record) {
   size_t bytes = kOverhead;
   if (record.body != nullptr) bytes += record.body->str().size();

@@ -1,5 +1,5 @@
 // Answers of /v1/responses that clients may ask for again, or go on from. In memory, for as long as
-// there is room: of the principal that has the most here, the least recently used leave first.
+// there is room; then the principal with the most bytes loses its least recently used ones.
 //
 //   conversation of an answer:  turns of the answer before it .. | its input | its output
 //
@@ -43,7 +43,7 @@ class ResponseStore {
     const std::shared_ptr<std::atomic<size_t>> total_;
   };
   using TextPtr = std::shared_ptr<const Text>;
-  // `beside`: bytes that are kept as long as it, and count too.
+  // `beside`: other bytes that are kept as long as the text and counted with it.
   TextPtr keep(std::string text, size_t beside = 0) const {
     return std::make_shared<const Text>(std::move(text), beside, total_);
   }

@@ -40,7 +40,7 @@ Result<std::string> input_page(const ResponseStore::Record& record, std::string_
                                HeldBytes held) {
   Json items = Json::array();
   for (const auto& turn : record.turns) {
-    HOCKET_TRY_VOID(held.grow(2 * json_shape(turn->str()).tree_bytes));  // and what it is moved to
+    HOCKET_TRY_VOID(held.grow(2 * json_shape(turn->str()).tree_bytes));  // tree and target
     HOCKET_TRY(const Json more, parse_json(turn->str()));
     items.insert(items.end(), more.begin(), more.end());
   }
@@ -178,7 +178,7 @@ void ResponsesEndpoints::add_routes(std::vector<Route>& routes) {
                       [this](const HttpRequest& r, const Exchange& e, TimePoint) { one(r, e); }});
   };
   of_one("GET", RunOn::text);
-  of_one("POST, DELETE", RunOn::control);  // POST: what cancels
+  of_one("POST, DELETE", RunOn::control);  // POST cancels
 }
 
 }  // namespace hocket

@@ -212,7 +212,7 @@ Result<Json> messages_of(const Json& body, const ResponsesContext& context,
   return messages;
 }
 
-// An answer says it up to three times, so it is put into words once.
+// An answer repeats it up to three times, so it is made into text once.
 std::string repeated(const Json& body, const GenerationRequest& request,
                      const ResponsesRequest& responses) {
   const auto said = [&](const char* name, const Json& otherwise = nullptr) {

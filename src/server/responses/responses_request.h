@@ -32,7 +32,7 @@ struct ResponsesContext {
   ResponseStore* store = nullptr;
   std::string_view who;
   int rank = -1;              // of several processes: ids tell who keeps the answer
-  HeldBytes* held = nullptr;  // grows by the trees of turns before; null: nobody counts
+  HeldBytes* held = nullptr;  // counts the trees of earlier turns; null: not counted
 };
 
 Result<GenerationRequest> parse_responses(const Json& body, const ServedModel& model,

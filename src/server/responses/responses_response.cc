@@ -62,7 +62,7 @@ Json usage(const Answer& answer) {
           {"total_tokens", input + output}};
 }
 
-// begun: as it was when it began, whatever has come since.
+// begun: the response as it was at its beginning, without what has come since.
 enum class Told : uint8_t { begun, now };
 
 // `output`: its items, as JSON.

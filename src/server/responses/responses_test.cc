@@ -49,8 +49,8 @@ TEST(ResponseItems, BecomeChatMessages) {
       {"role":"assistant","content":"Sunny.","reasoning_content":"done"}])"));
 }
 
-// The name of a tool is found by its call, whoever of them said it last, in time that does not grow
-// with what was said before.
+// The name of a tool is found by the id of its call, of this turn or an earlier one, in time that
+// does not grow with the conversation.
 TEST(ResponseItems, ManyResultsFindTheirCalls) {
   constexpr int kCalls = 8000;
   Json items = Json::array();

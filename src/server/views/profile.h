@@ -14,7 +14,7 @@ namespace hocket {
 
 struct AskedProfile {
   Profiler::Start start;             // without its folder
-  std::string folder;                // in the operator's
+  std::string folder;                // its name below --admin-folder
   std::vector<std::string> ignored;  // names of fields
 };
 // Errors: as json_body.h.

@@ -23,12 +23,12 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
-// On its lane's thread a connection has found its place, or another one has ended for it.
+// On the lane's thread: gives a connection a place, closing another one if need be.
 void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Lane& lane, tcp::socket socket) {
   ++core->num_accepted;
   ++core->num_connections;
   HttpSeat seat(core.get());
-  // Twice: those that were just cut off may not be gone yet.
+  // Counted twice, since connections that were just cut off may not have ended yet.
   const auto most = core->options.max_connections + 2 * kMaxSpare * core->lanes.size();
   if (core->num_connections > static_cast<int64_t>(most)) {
     ++core->num_refused;
@@ -41,7 +41,7 @@ void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Lane& lane, tcp:
   });
 }
 
-// False when the server takes no more.
+// False when the server accepts no more connections.
 asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane) {
   tcp::socket socket(lane.context);
   Code code;
@@ -51,7 +51,7 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane&
     hand_over(core, lane, std::move(socket));
     co_return true;
   }
-  // Out of file descriptors, most likely: some will come back.
+  // Most likely out of file descriptors: some will be closed soon.
   log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
   asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
   co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));

@@ -39,8 +39,8 @@ struct HttpRequest {
   std::string body;
   std::string client;      // "127.0.0.1:41234"
   PrincipalPtr principal;  // whose key it carries; null only in requests that no server took
-  std::shared_ptr<RequestMeter> meter;    // told of the tokens; null: nobody counts
-  std::shared_ptr<RequestMemory> memory;  // what it and its answer hold; null: nobody counts
+  std::shared_ptr<RequestMeter> meter;    // told of the tokens; null: not counted
+  std::shared_ptr<RequestMemory> memory;  // what it and its answer hold; null: not counted
   std::shared_ptr<HeldBytes> held_body;   // the body's part of that
   bool from_rank = false;                 // it came through the port for ranks (the handler's word)
 
@@ -63,8 +63,8 @@ class HttpExchange {
   HttpExchange(const HttpExchange&) = delete;
   HttpExchange& operator=(const HttpExchange&) = delete;
 
-  // False when the client has left. Where requests hold all the memory that they may, the client is
-  // told that instead.
+  // False when the client has left. If requests hold all the memory that they may, the client gets
+  // that error instead.
   bool respond(int status, std::string_view content_type, std::string_view body,
                const HttpHeaders& extra = {});
   // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
@@ -109,12 +109,12 @@ struct HttpOptions {
   std::string thread_name = "http";  // http0, http1, ...
   // Asked of each head before its body is read, on an http thread. Null: everybody is let in.
   std::function<HttpAdmission(const HttpRequest&)> admit;
-  // One is opened for each request that was let in, for its body and its answer. Null: nobody
-  // counts.
+  // Memory of each request that was let in, its body and its answer, is counted here. Null: not
+  // counted.
   std::shared_ptr<RequestAccounts> accounts;
   TlsFiles tls;
-  // A newcomer beyond them takes the place of the one that waits the longest for its client. Where
-  // none waits, it gets 503; but `probes`, a few, are answered.
+  // Beyond them, a new connection replaces the one that has waited the longest for its client. If
+  // none waits, the new one gets 503, unless it asks for one of `probes`.
   int max_connections = 4096;
   std::vector<std::string> probes;  // paths
   int64_t max_header_bytes = 16 << 10;
@@ -135,7 +135,7 @@ struct HttpCounts {
   int64_t num_active = 0;  // requests being answered
   uint64_t num_accepted_total = 0;
   uint64_t num_refused_total = 0;  // over max_connections
-  uint64_t num_dropped_total = 0;  // for a newcomer, since they only waited for their client
+  uint64_t num_dropped_total = 0;  // while they waited for their client, to make room for a new one
   uint64_t num_slow_total = 0;     // streams dropped for their slowness
   // Of HttpOptions::accounts.
   int64_t memory_bytes = 0, most_memory_bytes = 0, memory_limit_bytes = 0;

@@ -1,4 +1,4 @@
-// What strangers send without an end, on real sockets: nothing is read without a bound.
+// Clients that send without an end, on real sockets: nothing is read without a bound.
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -74,7 +74,7 @@ TEST_F(HttpBoundsTest, HeadersBySize) {
   EXPECT_EQ(c.receive().status, 431);
 }
 
-// OPTIONS and probes need no key: whoever sends them gets no memory to speak of.
+// OPTIONS and probes need no key, so their bodies get almost no memory.
 TEST_F(HttpBoundsTest, BodiesThatNothingNeeds) {
   start();
   for (const char* method : {"OPTIONS", "GET", "HEAD", "DELETE"}) {
@@ -101,7 +101,7 @@ TEST_F(HttpBoundsTest, TransferCodingsThatNobodyKnows) {
   }
 }
 
-// Whoever only waits makes room, the longest so first.
+// A connection that only waits makes room for a new one, the longest waiting first.
 TEST_F(HttpBoundsTest, IdleStrangersDoNotLockClientsOut) {
   start({.max_connections = 4});
   std::vector<TestClient> idle;

@@ -1,5 +1,5 @@
 // One call of an HttpClient, from start() to its end, and the time that its operations may take.
-// Inside of http_client.cc, which says what of Asio comes before.   Thread: forward.
+// Internal to http_client.cc, which sets Asio's macros before.   Thread: forward.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -34,7 +34,7 @@ struct HttpClientCall {
   boost::asio::ip::tcp::socket socket;
   boost::asio::steady_timer deadline;        // of the operation that runs
   boost::asio::steady_timer whole_deadline;  // of all of it
-  uint64_t turn = 0;                         // of deadline: older ones mean nothing
+  uint64_t turn = 0;                         // settings of `deadline`; older ones are void
   bool cancelled = false;
   std::string timed_out;  // what took too long
   std::string why;

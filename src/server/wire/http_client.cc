@@ -144,7 +144,7 @@ asio::awaitable<bool> HttpClient::State::send(CallPtr call) {
   co_return !code;
 }
 
-// False, and call->why, when it does not come whole or is none.
+// False, with call->why set, when the answer is incomplete or not HTTP.
 asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, Buffer& buffer,
                                                       Parser& parser) {
   HeadScan scan;
@@ -172,7 +172,7 @@ asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, Buffer& buff
 
 // stale: the connection had ended before the first byte.
 asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
-  Buffer buffer(kPiece);  // what has no end, as a chunk's extension, is an overflow
+  Buffer buffer(kPiece);  // a part without an end (a chunk's extension) overflows it
   Parser parser;
   parser.header_limit(kMaxHead);
   parser.body_limit(boost::none);
@@ -239,7 +239,7 @@ asio::awaitable<void> HttpClient::State::run(CallPtr call) {
     });
   }
   HttpEnd end = HttpEnd::cancelled;
-  try {  // what is thrown ends one call
+  try {  // an exception ends one call
     if (!call->cancelled) end = co_await attempt(call);
   } catch (const std::exception& e) {
     end = HttpEnd::broken;

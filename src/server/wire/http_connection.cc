@@ -30,9 +30,9 @@ using Code = boost::system::error_code;
 
 constexpr size_t kWritePiece = 64 << 10;  // what must leave within write_timeout
 constexpr auto kLinger = std::chrono::seconds(1);
-// One that has waited for less keeps its place: its request may be on its way.
+// A connection that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
-constexpr uint64_t kBodyProgress = 64 << 10;                  // so much of a body keeps it, too
+constexpr uint64_t kBodyProgress = 64 << 10;                  // of a body: it keeps its place, too
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 auto into(Code& code) {
@@ -74,7 +74,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self);
 
   bool waits_long() const { return RealClock().now() - waits_since_ >= kMinWait; }
-  // Those whose body comes go back to the end of the line; null where nobody else waits for long.
+  // Connections whose body comes go to the end of the line; null if no other waits for long.
   static HttpConnection* longest_waiting(HttpCore::Lane& lane) {
     for (size_t i = lane.waiting.size(); i > 0; --i) {
       HttpConnection* const first = lane.waiting.front();
@@ -95,7 +95,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   }
 
  private:
-  // Among those of its lane that may be cut off for a newcomer. A spare one always is.
+  // Puts it among those of its lane that may be closed for a new one. A spare one always is there.
   void stand_in(std::list<HttpConnection*>& line) {
     leave_line();
     line.splice(line.end(), node_);
@@ -133,7 +133,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpCore::Lane& lane_;
   const HttpSeat seat_;
   const bool spare_;
-  std::list<HttpConnection*> node_{this};  // itself, when it stands in no line
+  std::list<HttpConnection*> node_{this};  // itself, while it is in no line
   const std::list<HttpConnection*>::iterator in_line_ = node_.begin();
   std::list<HttpConnection*>* line_ = nullptr;
   TimePoint waits_since_{};  // and what had been read of bodies then

@@ -33,8 +33,8 @@ struct HttpCore {
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
     // Its own thread only.
     std::unordered_set<HttpConnection*> connections;
-    // Those that only wait for their client, the longest so first: one goes when a newcomer finds
-    // every place taken. And those beyond max_connections, the oldest first: probes are answered.
+    // waiting: those that only wait for their client, the longest first; one is closed when a new
+    // one finds every place taken. spare: those beyond max_connections, for probes, oldest first.
     std::list<HttpConnection*> waiting, spare;
     Thread thread;
   };
@@ -66,13 +66,13 @@ struct HttpCore {
   }
 };
 
-// A connection as it is counted, from accept to its end.
+// Counts a connection, from accept to its end.
 struct EndConnection {
   void operator()(HttpCore* core) const { core->connection_ended(); }
 };
 using HttpSeat = std::unique_ptr<HttpCore, EndConnection>;
 
-// Counted while it lives.
+// Counts a request while it lives.
 class ActiveRequest {
  public:
   explicit ActiveRequest(std::atomic<int64_t>& num_active) : num_active_(num_active) {
@@ -86,7 +86,7 @@ class ActiveRequest {
   std::atomic<int64_t>& num_active_;
 };
 
-// Connections beyond max_connections, of one lane.
+// Connections beyond max_connections that one lane keeps, for probes.
 inline constexpr size_t kMaxSpare = 64;
 
 // The life of a connection. `core` outlives it; call on the lane's thread.

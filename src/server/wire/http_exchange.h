@@ -14,10 +14,10 @@
 
 namespace hocket {
 
-// What is thrown on an http thread, out of memory most likely, ends the connection or the call that
-// it served, no more.
+// Logs an exception of an http thread, out of memory most likely. The caller ends only the
+// connection or the call that it served.
 void tell_failure(const char* event, const std::exception& e) noexcept;
-// Calls `run` until it comes back.
+// Calls `run` again until it returns without an exception.
 void run_whatever_fails(const std::function<void()>& run);
 
 // How an answer is framed: fixed once the request's head is known.
@@ -34,8 +34,8 @@ void append_header(std::string& out, std::string_view name, std::string_view val
 std::string http_answer(const HttpFraming& framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra);
 
-// So much of an answer may wait uncounted, that probes and errors are told however much requests
-// hold; what connections keep for the next answer is not larger either.
+// The first bytes of an answer that wait are not counted, so that probes and errors are sent even
+// if requests hold all memory. A connection keeps no larger buffer for its next answer, either.
 inline constexpr size_t kUncountedBytes = 16 << 10;
 
 //   holders (any thread)  -> out -> connection (its http thread) -> socket
@@ -76,8 +76,8 @@ struct HttpExchange::State {
   bool is_cut();  // slow or cut
   // Adds a comment to a quiet event stream.
   void ping();
-  // The client has closed its sending side. Gives it something to read, if nothing else is on its
-  // way: a client that is gone altogether answers that with a reset. False: it is taken for gone.
+  // Pre: the client has closed its sending side. Sends it something to read if nothing is on its
+  // way: a client that is gone altogether answers with a reset. False: it is taken for gone.
   bool ask();
   // The client has left: calls left(). After it the holders change nothing any more.
   void leave();

@@ -1,5 +1,5 @@
-// What requests hold in memory, on real sockets: counted from a body's first byte until the last of
-// the answer has left, and bounded.
+// Memory of requests, on real sockets: counted from a body's first byte until the last byte of the
+// answer has left, and bounded.
 #include <gmock/gmock.h>
 
 #include <thread>

@@ -25,7 +25,7 @@ constexpr size_t kReadPiece = 4 << 10;       // of heads, and while an answer is
 constexpr size_t kMaxReadAhead = 64 << 10;   // pipelined bytes kept while an answer is on its way
 constexpr size_t kMaxChunkLines = 16 << 10;  // of one chunk, or of the trailers
 constexpr size_t kBodyStep = 64 << 10;
-// Of requests that need no body: OPTIONS and probes, which nobody needs a key for.
+// Bytes of a body that is not needed: OPTIONS and probes are answered without a key.
 constexpr size_t kMaxNeedlessBody = 8 << 10;
 
 auto into(Code& code) {
@@ -173,7 +173,7 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_body(HttpRequest& reque
   co_return refused;
 }
 
-// Into memory that grows with what has come.
+// Reads into memory that grows with the bytes that have come.
 asio::awaitable<std::optional<Refusal>> HttpReader::read_into(HttpRequest& request,
                                                               BodyBounds bounds) {
   auto& parser = parsing_->parser;

@@ -27,10 +27,10 @@ class HttpReader {
 
   // Until bytes of the next request are there. False: none came within `limit`, or the client left.
   boost::asio::awaitable<bool> wait(Duration limit);
-  // All of a request but its body, within `limit`, and how its answer is framed.
+  // Reads all of a request but its body, within `limit`, and finds how its answer is framed.
   boost::asio::awaitable<std::optional<Refusal>> read_head(HttpRequest& request,
                                                            HttpFraming& framing, Duration limit);
-  // Counted in request.held_body before it is read.
+  // Each piece of the body is counted in request.held_body before it is read.
   boost::asio::awaitable<std::optional<Refusal>> read_body(HttpRequest& request);
 
   // Bytes of later requests, which are read while an answer is made. None when `room` is empty.

@@ -42,7 +42,7 @@ TEST_F(HttpStreamTest, NoticesWithin100MsThatAClientHasLeft) {
   EXPECT_TRUE(saw_status(499));
 }
 
-// One that has closed for good answers the question with a reset.
+// A client that has closed both directions answers the comment with a reset.
 TEST_F(HttpStreamTest, AClientThatSendsNothingMoreGetsItsAnswer) {
   start();
   TestClient whole = client();
@@ -52,7 +52,7 @@ TEST_F(HttpStreamTest, AClientThatSendsNothingMoreGetsItsAnswer) {
   std::atomic<bool> left{false};
   exchange->on_close([&] { left = true; });
   whole.close_sending();
-  EXPECT_EQ(whole.receive().status, 100);  // the server has seen it, and asks
+  EXPECT_EQ(whole.receive().status, 100);  // the server saw the half-close and sent it
   exchange->respond(200, "text/plain", "whole");
   EXPECT_EQ(whole.receive().body, "whole");
   EXPECT_TRUE(whole.sees_end(2s));
@@ -71,7 +71,7 @@ TEST_F(HttpStreamTest, AClientThatSendsNothingMoreGetsItsAnswer) {
   EXPECT_FALSE(left);
 }
 
-// Old clients know no question that is not the answer.
+// A client of HTTP/1.0 knows no 100 Continue, so a half-close counts as its end.
 TEST_F(HttpStreamTest, AnOldClientThatSendsNothingMoreHasLeft) {
   start();
   TestClient c = client();
@@ -180,7 +180,7 @@ TEST_F(HttpStreamTest, DropsAClientThatDoesNotReadItsStream) {
   EXPECT_TRUE(c.sees_end(2s));
 }
 
-// Nor are the small ones that follow it.
+// The small writes that follow a large one do not make a client slow, either.
 TEST_F(HttpStreamTest, ALargeEventIsNotASlowClient) {
   start();
   TestClient c = client();

@@ -1,5 +1,5 @@
-// What HTTP asks of a head before anybody may believe it: how many bytes and lines it has, which
-// bytes, one Host, a transfer coding that is known. The grammar of its lines is Beast's.
+// Checks of a request's head that Beast's parser leaves out: how many bytes and lines it has, which
+// bytes they are, one Host, a known transfer coding. Beast parses the lines.
 // Source: RFC 9112 §2.2, §3.2, §5.2, §6.1.   Thread: any.
 #pragma once
 
@@ -39,14 +39,14 @@ class HeadScan {
   size_t num_lines_ = 0;
 };
 
-// What a head's parser knows of it.
+// The start line, as the parser found it.
 struct ParsedHead {
   std::string_view method, target;
   bool http_1_0 = false;
 };
 
-// Whether the fields may stand together. A refusal ends the connection: where the request ends is
-// not known then.
+// nullopt if the fields do not contradict each other. After a refusal the connection is closed,
+// since the end of the request is not known.
 std::optional<Refusal> refused_head(const ParsedHead& head, const HttpHeaders& headers);
 
 }  // namespace hocket

@@ -17,7 +17,7 @@ struct RequestTarget {
 // Takes "/path?query", "http://host/path?query" and "*".   Errors: invalid_request.
 Result<RequestTarget> parse_request_target(std::string_view target);
 
-// The inverse of what is read: a target for `path`, which parse_request_target() reads as it was.
+// The inverse: a target of which parse_request_target() makes `path` again.
 std::string encode_path(std::string_view path);
 
 bool is_valid_utf8(std::string_view bytes);

@@ -24,7 +24,7 @@ TEST(AnswerParser, ALongCallBecomesText) {
   EXPECT_THAT(parser.warnings(), ::testing::ElementsAre(::testing::HasSubstr("too long")));
 }
 
-// Each byte is looked at a bounded number of times: by its square this would take minutes.
+// Each byte is read a bounded number of times: a quadratic parser would take minutes here.
 TEST(AnswerParser, EndlessBlanksCostWhatTheyAreLong) {
   const std::string blanks(size_t{1} << 20, '\n');
   const std::string call = R"(<tool_call>{"name": "now", "arguments": {}})";

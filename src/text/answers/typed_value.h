@@ -23,8 +23,8 @@ struct ValueKinds {
 // within the document. `unknown` where the schema does not tell, or not within kVisitsMax steps.
 ValueKinds kinds_of(const nlohmann::json& parameters, std::string_view name, ValueKinds unknown);
 
-// The same of all properties of a tool's parameters, given as JSON text: read once, so that a call
-// costs what it says and not what its tool's schema is long.
+// The same of all properties of a tool's parameters, given as JSON text. Read once, so that the
+// work for a tool call does not grow with the length of the schema.
 class ParameterKinds {
  public:
   explicit ParameterKinds(std::string_view parameters);

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kDepthMax = 16;
-// That are looked at for one tool: references may lead round in circles.
+// Schemas that are visited for one tool, since references may form cycles.
 constexpr int kSchemasMax = 65536;
 constexpr std::string_view kAnything = "(?s:.*)";
 constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";

@@ -24,8 +24,8 @@ struct HkMatcher;
 
 namespace hocket {
 
-// Of a compilation: four times what is needed for all that rust/src/grammar_bounds.rs lets through.
-// Address space until it is used.
+// Stack of a compilation: four times what the deepest grammar that rust/src/grammar_bounds.rs lets
+// through needs. Only pages that are used take memory.
 inline constexpr size_t kCompileStackBytes = 256 << 20;
 
 // Where an answer stands after a token.
@@ -44,7 +44,7 @@ class GrammarMatcher {
   Result<GrammarState> accept(TokenId token);
   // Tokens that must follow; empty where there is a choice.
   std::vector<TokenId> forced();
-  // Memory that it holds, which grows with what it is asked. At 64 MiB everything else fails.
+  // Memory that it holds, which grows with its calls. From 64 MiB on all other calls fail.
   size_t num_bytes() const;
 
  private:
@@ -60,7 +60,7 @@ class GrammarMatcher {
 class Grammar {
  public:
   GrammarMatcher begin() const;
-  // What it holds, and about what each begin() does.
+  // Memory that it holds; each matcher of begin() holds about as much.
   size_t num_bytes() const { return fresh_.num_bytes(); }
 
  private:
@@ -84,8 +84,8 @@ class GrammarVocabulary {
   static Result<GrammarVocabulary> create(const Source& source, int num_logits,
                                           std::span<const TokenId> end_ids);
 
-  // On a thread of its own, with a stack of kCompileStackBytes. How long it takes, and how much
-  // memory meanwhile, nothing bounds (engine/grammar/grammar_trials.h).
+  // Runs on a thread of its own, with a stack of kCompileStackBytes. Its time and memory are not
+  // bounded here, hence engine/grammar/grammar_trials.h.
   // Errors: invalid_request with the first line of what is wrong, naming spec.field; out_of_memory
   // where there is no such thread.
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec) const;

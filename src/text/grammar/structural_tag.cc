@@ -169,7 +169,7 @@ class TagReader {
     return triggers;
   }
 
-  // Free text; where a trigger has been written, one of its tags goes on.
+  // Free text; once a trigger has been written, one of its tags continues it.
   Result<std::string> read_triggered(const Json& format) {
     HOCKET_TRY(const Words triggers, read_triggers(format));
     HOCKET_TRY(const Json* const tags, read_list(format, "tags"));
