@@ -51,7 +51,7 @@ TEST(SourceIdentity, FollowsTheFilesNotTheirPlace) {
   EXPECT_NE(identity(shards.path()), both);
 }
 
-// As a fine-tune has them in an image whose times are all the same.
+// Like a fine-tuned model in a container image, where all files have the same time of change.
 TEST(SourceIdentity, SeesOtherNumbersInFilesOfEqualSizeAndTime) {
   TestFolder folder;
   folder.add("a.weight", "F32", {64, 64}, std::vector<float>(64 * 64, 1));
