@@ -1,4 +1,4 @@
-"""One request by a client that does as it likes, and whether its answer is one that the server may give."""
+"""Sends one request, however malformed, and judges whether its answer is one that the server may give."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ class Answer:
 
 
 def read_answer(connection, limit_s=ANSWER_S, method="POST"):
-    """The next answer on a socket. `why` says what is missing of it."""
+    """The next answer on a socket. `why` says why it is incomplete."""
     connection.settimeout(limit_s)
     answer = http.client.HTTPResponse(connection, method=method)
     told = Answer()
@@ -49,7 +49,7 @@ def head_of(method, path, length, more=""):
 
 
 def ask(server, path, body, method="POST", limit_s=ANSWER_S, more=""):
-    """Sends all of it, however early the answer comes."""
+    """Sends the whole request, even if the answer comes earlier."""
     body = body if isinstance(body, bytes) else body.encode()
     began = time.monotonic()
     try:
@@ -60,7 +60,7 @@ def ask(server, path, body, method="POST", limit_s=ANSWER_S, more=""):
         try:
             connection.sendall(head_of(method, path, len(body), more) + body)
         except OSError:
-            pass  # the answer came before, and says why
+            pass  # the server answered before it had read all; the answer says why
         answer = read_answer(connection, limit_s, method)
     answer.seconds = time.monotonic() - began
     return answer

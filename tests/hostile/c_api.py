@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Hostile arguments to libhocket.so, in this process: whoever asks through the C API is refused or answered like a client.
+"""Hostile arguments to libhocket.so, in this process. A caller of the C API gets an answer or an error, as a client does.
 
-    c_api.py SEED SECONDS        prints what it did; death by a signal is what its caller looks for
+    c_api.py SEED SECONDS        prints what it did; its caller checks that no signal ended it
 
 HOCKET_LIBRARY names the library. The structs are those of python/hocket.
 """
@@ -66,7 +66,7 @@ class Asked:
         return 0
 
     def wait(self, limit_s=30):
-        """Its end in a word."""
+        """Waits for its last event and returns how it ended, as a word."""
         deadline = time.monotonic() + limit_s
         while self.code == 0 and not self.finish:
             assert time.monotonic() < deadline, f"no last event after {limit_s} s"
@@ -75,7 +75,7 @@ class Asked:
 
 
 def texts(engine, made):
-    """A hostile text as a chat, as its extras, and as a text."""
+    """Sends a hostile text as a chat, as its extra fields, and as a prompt."""
     tokens, text = Tokens(), Text()
     said = json.dumps([{"role": "user", "content": made}]).encode()
     for messages, extra in ((said, None), (made.encode(), None), (b'[{"role":"user","content":"a"}]', made.encode())):

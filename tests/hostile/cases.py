@@ -1,4 +1,4 @@
-"""Requests that once ended, starved or fooled the server, as data: (name, path, body or what makes it, statuses that are right).
+"""Requests that would end, starve or fool a server without bounds, as data: (name, path, body or what makes it, statuses that are right).
 
 A name begins with the number of what was found: H of a review of the code, A of an attack on the server. Without
 statuses a right answer is any but 500, and an error must name what is wrong.
@@ -126,7 +126,7 @@ POSTS = (
     ("A13 an endless number", COMPLETIONS, lambda: '{"seed":' + "1" * BODY_BYTES, (400, 413)),
 )
 
-# Answers that must say just this: each could not be given once.
+# Grammars that spell control tokens: each answer must be exactly this text.
 EXACT = (
     ("A7 a const that spells a control token", {"json_schema": {"const": "a <|im_end|> b"}}, '"a <|im_end|> b"'),
     ("A7 a regex that spells one", {"regex": "<\\|im_end\\|>"}, "<|im_end|>"),

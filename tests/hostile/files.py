@@ -1,6 +1,6 @@
 """Hostile files: folders of models, traces, dumps; and the commands that read them.
 
-What an operator or the publisher of a model gives may be refused with a sentence and a status. It may not end the
+A file of an operator or of a model's publisher may be refused with an error and a status. It may not end the
 program by a signal, take memory without limit, or leave a server that does not answer. A case takes the limit of the
 stack, in KiB (0: the usual), and returns a remark.
 """
@@ -17,13 +17,13 @@ from cases import CHAT, COMPLETIONS, HI
 from server import BINARY, MODEL, Broken, Server, need
 
 STATUSES = range(0, 8)  # of the program: anything but death by a signal
-ADDRESS_KIB = 8 << 20  # of memory that a command may ask for, so that one without limit ends early
-MOST_MIB = 1500  # of a command that reads a hostile file
+ADDRESS_KIB = 8 << 20  # limit of a command's address space, so that one that leaks ends early
+MOST_MIB = 1500  # resident memory of a command that reads a hostile file
 SMALL = json.dumps({"prompt": "a cat", "max_tokens": 3})
 
 
 def run(words, limit_s=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, refused=False):
-    """Status and output of a command that must end by itself, by no signal."""
+    """Runs a command that must end by itself and not by a signal. Returns its status and output."""
     shell = ["sh", "-c", f'ulimit -v {ADDRESS_KIB}; exec "$@"', "sh", str(BINARY)] + [str(word) for word in words]
     shown = " ".join(map(str, words))[:200]
     try:
@@ -41,7 +41,7 @@ def run(words, limit_s=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, ref
 
 @contextlib.contextmanager
 def model_with(**files):
-    """The bundled model, with some files that say something else."""
+    """A copy of the bundled model with some files changed."""
     with tempfile.TemporaryDirectory() as folder:
         for path in MODEL.iterdir():
             if path.name not in files:
@@ -74,7 +74,7 @@ TEMPLATES = {
 
 
 def serves_or_refuses(model, request=SMALL, path=COMPLETIONS, stack=0):
-    """A folder is refused with a sentence, or its server answers; either soon, and with bounded memory."""
+    """The server refuses the folder with an error, or answers requests; either soon and with bounded memory."""
     try:
         server = Server({"--model-path": model}, stack_kib=stack)
     except Broken as why:

@@ -1,6 +1,6 @@
 """Takes a valid request and makes one thing in it extreme: a number, a text, a list, a depth, a chain, a grammar.
 
-What a path takes comes from `hocket docs fields`: a table that the server's own parsers make. Each draw is a number:
+The fields of each path come from `hocket docs fields`, a table made by the server's own parsers. Each draw is a number:
 the same seed and number give the same request.
 """
 
@@ -11,13 +11,13 @@ import subprocess
 from server import BINARY
 
 BODY_BYTES = 31 << 20  # below --max-body-bytes
-HERE = "@@here@@"  # stands for what is grown until the body is text
+HERE = "@@here@@"  # a placeholder for the grown value, until the body is text
 SIZES = (1_000, 30_000, 1_000_000, BODY_BYTES)
 
 NUMBERS = ["0", "-1", "1", "0.5", "1e308", "-1e308", "1e-45", "5e-324", "-0.0", "1e400", "NaN", "Infinity", "-Infinity"]
 NUMBERS += ["2147483647", "2147483648", "-2147483649", "9007199254740993", "9223372036854775807", "9223372036854775808"]
 NUMBERS += ["18446744073709551616", "1" * 5000, "0." + "1" * 5000, "4294967295", "1e5", "64", "1024", "1025"]
-# Repeated to a long text.
+# Pieces that are repeated to a long text.
 PIECES = ["a", " ", "\n", "1", "é", "😀", "\0", '"', "\\", "{", "[", "<", "<|im_end|>", "<|im_start|>user\n", "</think>"]
 PIECES += ["(a|a)*", "[a-z]{1000}", "a?", "\\s+$", "%s", "{{ x }}", "data: [DONE]\n\n", "<tool_call>", "a b ", "\u0301", "A1-_."]
 ELEMENTS = ["1", '"a"', "{}", "[]", "null", "true", '{"type":"text","text":"a"}', '{"function":{}}', "[1]", '["a"]']
@@ -163,7 +163,7 @@ def table():
 
 
 def places(value, path=()):
-    """Of everything inside an example."""
+    """The paths of all values inside an example."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
@@ -190,7 +190,7 @@ def value_at(body, path):
 
 
 def put(body, path, value):
-    """`body` with `value` there; what is not there on the way is made."""
+    """`body` with `value` there; missing objects on the way are made."""
     if not path:
         return value
     key, inner = path[0], None
@@ -205,7 +205,7 @@ def put(body, path, value):
 
 
 def grown(rng, there, kind):
-    """What it is called, and JSON text in place of the value that is there."""
+    """The name of an attack, and the JSON text that replaces the value."""
     size = rng.choice(SIZES)
     piece = rng.choice(PIECES)
     element = json.dumps(rng.choice(there)) if isinstance(there, list) and there else rng.choice(ELEMENTS)

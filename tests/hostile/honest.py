@@ -77,7 +77,7 @@ class Honest:
         self.wait(1)
 
     def stop(self):
-        self.wait(self.blocks + 2, limit_s=5)  # it still goes on
+        self.wait(self.blocks + 2, limit_s=5)  # the stream goes on under attack
         now = time.monotonic()
         told = {"longest_pause_s": max(self.longest, now - self.last), "blocks": self.blocks, "wrong": self.wrong}
         self.going.clear()

@@ -8,7 +8,7 @@
     tests/hostile/hostile.py --seed 5 --draw 17   one drawn request again
     --stack-kib 2048                              the server with a quarter of the usual stack
 
-What must hold of each is in README.md. Exit 1 where something did not.
+README.md says what must hold in each case. Exit status 1 if a case failed.
 """
 
 import argparse
@@ -26,19 +26,19 @@ from asking import ask, judge
 from cases import CHAT, EXACT, GENERATE, POSTS, chat, streams_with_prompt_logprobs
 from server import LIMIT_MIB, MARGIN_MIB, Broken, Server, need
 
-# What CI tries, by the beginning of the name: what was worst, and is done in a second or two.
+# The cases that CI runs, by the beginning of their names: the worst attacks, each of a second or two.
 SAMPLE = (
     "H1 ", "H2 structural tag", "H3 ", "H4 ", "H5 ", "H7 allowed", "H7 tools", "H8 ", "H10 detokenize", "H11 metadata", "H13 ", "H15 ", "H16 ",
     "H22 ", "A1 multipleOf 99", "A1 SIGTERM", "A2 ", "A3 ", "A7 ", "A8 ", "A13 odd", "A13 half", "A13 HEAD", "noise", "pipelined", "reset",
 )  # fmt: skip
 SAMPLE_S = 8  # of drawn requests, always the same
 PAUSE_S = 1.0  # of the honest stream, at most
-DRAWN_S = 10  # a drawn request that computes longer is left
+DRAWN_S = 10  # the client drops a drawn request that takes longer
 GROUP = 8  # drawn requests beside one honest stream
 
 
 class Field:
-    """A server, the honest client beside it, and what was seen of both. Begins anew when something broke."""
+    """A server, the honest client beside it, and results of both. Starts a new pair after a failed case."""
 
     def __init__(self, given):
         self.given, self.server, self.honest = given, None, None
@@ -67,7 +67,7 @@ class Field:
         return json.loads(self.honest.stdout.readline())
 
     def beside(self, attack):
-        """The attack, with the honest client beside it; then everything must be as before."""
+        """Runs the attack while the honest client streams; afterwards the server must be idle again."""
         server = self.ready()
         self.say("go")
         try:
@@ -85,7 +85,7 @@ class Field:
         return f"{remark}, pause {pause:.2f} s"
 
     def case(self, name, attack, repeat=""):
-        """True where it held. `attack` takes a server and returns a remark."""
+        """Runs a case, prints its result and returns True if it passed. `attack` returns a remark."""
         if self.given.only not in name:
             return True
         began = time.monotonic()
@@ -123,7 +123,7 @@ def exact(more, wanted):
 
 
 def many_streams(server):
-    """Its own stream may be slow; it is left after a while."""
+    """The attacker's own stream may be slow, so it stops reading after a while."""
     answer = ask(server, GENERATE, streams_with_prompt_logprobs(), limit_s=8)
     need(answer.status in (200, 400, 413, 429, 503), f"{answer.status} {answer.why}")
     return f"{answer.status}, {len(answer.text) >> 20} MiB"
@@ -167,7 +167,7 @@ def drawn_request(known, seed, number, told):
 
 
 def draw_for(field, seconds, seed):
-    """Drawn requests, several beside one honest stream. A line tells all that were well."""
+    """Sends drawn requests, GROUP of them beside each honest stream. One line counts those that passed."""
     known, number, began, passed = grow.table(), 0, time.monotonic(), 0
 
     def group(first):

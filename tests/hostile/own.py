@@ -60,7 +60,7 @@ def changed_environment(variables):
 
 
 def large_timeouts(stack):
-    """They mean what they say, or are refused: no connection ends at once."""
+    """A very long timeout is honoured or refused; it never overflows to one that ends connections at once."""
     for flag in ("--idle-timeout", "--body-timeout", "--header-timeout", "--write-timeout"):
         try:
             with Server({flag: "1e10"}, stack_kib=stack) as server:
@@ -72,16 +72,16 @@ def large_timeouts(stack):
 
 
 def open_to_all(stack):
-    """A server that the network reaches and that has no key says so at its start, and --strict refuses it."""
+    """A server without a key on a public address warns at its start; with --strict it does not start."""
     with Server({"--host": "0.0.0.0"}, stack_kib=stack) as server:
         log = server.log_path.read_text()
-        need(re.search(r"key", log), f"nothing is said of a key: {server.last_words()}")
+        need(re.search(r"key", log), f"the log does not mention the missing key: {server.last_words()}")
     run(["serve", "--model-path", MODEL, "--port", "0", "--host", "0.0.0.0", "--strict", "--cpu-bind", "none"], refused=True)
     return "announced, refused with --strict"
 
 
 def admin_writes_anywhere(stack):
-    """Files that an admin asks for stay below a folder that the operator named."""
+    """An admin cannot have files written outside --admin-folder."""
     with tempfile.TemporaryDirectory() as folder, Server(stack_kib=stack) as server:
         target = Path(folder) / "made"
         ask(server, "/configure_logging", json.dumps({"dump_requests_folder": str(target)}))
@@ -115,14 +115,14 @@ def ask_with(server, key, path, body):
 
 
 def prefixes_of_others(stack):
-    """No client learns from a count whether another has asked the same."""
+    """The count of cached tokens does not tell a client whether another one has sent the same prompt."""
     prompt = [7 + i % 50 for i in range(400)]
     with tempfile.TemporaryDirectory() as folder:
         keys = keys_file(folder, f"ann {ANN}\nbob {BOB}\nops sk-ops-0123456789abcdef admin\n")
         with Server({"--api-key-file": keys}, stack_kib=stack) as server_of_keys:
             need(asked_by(server_of_keys, ANN, prompt) == 0, "a first prompt is cached")
-            need(asked_by(server_of_keys, ANN, prompt) > 0, "her own second one is not")
-            need(asked_by(server_of_keys, BOB, prompt) == 0, "bob sees that ann asked this")
+            need(asked_by(server_of_keys, ANN, prompt) > 0, "the same client's second prompt is not cached")
+            need(asked_by(server_of_keys, BOB, prompt) == 0, "bob's cached_tokens reveal ann's prompt")
     return "0 of another's tokens"
 
 
@@ -136,7 +136,7 @@ def clients_are_no_admins(stack):
 
 
 def names_of_bare_keys(stack):
-    """A line above does not hand a client's answers to another."""
+    """A line inserted into the key file does not give one client's answers to another."""
     with tempfile.TemporaryDirectory() as folder:
         keys = keys_file(folder, f"{ANN}\n")
         with Server({"--api-key-file": keys}, stack_kib=stack) as server:
@@ -151,11 +151,11 @@ def names_of_bare_keys(stack):
                 time.sleep(0.02)
             need(told.status == 404, f"bob reads ann's answer: {told.status}")
             judge(ask(server, path, b"", "GET", more=f"Authorization: Bearer {ANN}\r\n"), (200,))
-    return "404 for the other, 200 for her"
+    return "404 for bob, 200 for ann"
 
 
 def port_of_ranks(stack):
-    """Without a cluster's token, too, the port between ranks asks for a key."""
+    """The port between ranks asks for a key even with --insecure-cluster."""
     told = subprocess.run([BINARY, "version"], capture_output=True, text=True, check=True).stdout
     if not re.search(r"^ucx \d", told, re.M):
         return "skipped: no UCX here"
@@ -181,7 +181,7 @@ def port_of_ranks(stack):
 
 
 def weights_of_the_cache(stack):
-    """Other weights of the same size, time and name are not taken for those that were packed."""
+    """The weight cache notices other weights in a file of the same name, size and time of change."""
     with tempfile.TemporaryDirectory() as folder, model_with() as model:
         weights, flags = model / "model.safetensors", {"--model-path": model}
         cached = flags | {"--weight-cache": folder}
@@ -199,7 +199,7 @@ def weights_of_the_cache(stack):
         os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
         says(cached)
         begins = 8 + int.from_bytes(data[:8], "little")
-        with open(weights, "r+b") as file:  # each number becomes its neighbour's
+        with open(weights, "r+b") as file:  # shifts all numbers by one place
             file.seek(begins)
             file.write(data[begins + 2 :] + data[begins : begins + 2])
         os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -222,7 +222,7 @@ def reader_of_log_leaves(stack):
 
 
 def reader_of_log_pauses(stack):
-    """A pipe that nobody reads fills up: answers go on, and SIGTERM is obeyed."""
+    """The pipe of the log is full and not read: answers go on, and SIGTERM ends the server."""
     read, write = os.pipe()
     with Server({"--decode-log-interval": 1}, stack_kib=stack, log=write) as server:
         os.close(write)
@@ -275,7 +275,7 @@ def second_signal(stack):
 
 
 def c_api(stack):
-    """The same hostility through the library, in a process of its own."""
+    """Runs c_api.py, the attacks through the library, in a process of its own."""
     library = BINARY.parent / "libhocket.so.0"
     if not library.exists():
         return f"skipped: no {library.name} beside the program"

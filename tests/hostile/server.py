@@ -1,6 +1,6 @@
 """`hocket serve` under attack: one process with the bundled model, short timeouts and a stated limit of memory.
 
-What must hold of it whatever clients do is checked here; `Broken` says what did not.
+Checks what must hold under every attack, and raises `Broken` with what does not.
 """
 
 import collections
@@ -23,10 +23,10 @@ from cluster import BINARY, MODEL, free_port  # noqa: E402
 
 READY_S = 60
 SHUTDOWN_S = 2  # --shutdown-timeout
-END_S = SHUTDOWN_S + 8  # SIGTERM ends within that, whatever runs
+END_S = SHUTDOWN_S + 8  # SIGTERM must end the server within this time, even under attack
 IDLE_S = 15  # after an attack: until nothing is left of it
 LIMIT_MIB = 512  # --total-request-memory-mib
-# What is not in the account: grammars that are kept, pages that are touched for the first time, what the allocator keeps.
+# Memory that is not counted: cached grammars, KV pages used for the first time, free memory that the allocator keeps.
 MARGIN_MIB = 384
 FLAGS = {
     "--model-path": MODEL,
@@ -45,7 +45,7 @@ FLAGS = {
 
 
 def highest_mib_of(pid):
-    """0 where it has just ended."""
+    """The most memory that was ever resident; 0 if the process has just ended."""
     with contextlib.suppress(OSError, AttributeError):
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
         return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) / 1024
@@ -53,14 +53,14 @@ def highest_mib_of(pid):
 
 
 def ticks_of(pid):
-    """Hundredths of a second that it has computed; 0 where it has just ended."""
+    """Processor time in hundredths of a second; 0 if the process has just ended."""
     with contextlib.suppress(OSError):
         return sum(map(int, Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()[11:13]))
     return 0
 
 
 class Broken(Exception):
-    """What should hold of the server does not."""
+    """A property that must hold of the server does not hold."""
 
 
 def need(good, what):
@@ -69,7 +69,7 @@ def need(good, what):
 
 
 class Server:
-    """One process. `switches`: flags without a value. Its log stays in `folder` where something was broken."""
+    """One process. `switches`: flags without a value. Its log stays in `folder` if a check failed."""
 
     def __init__(self, flags=None, switches=("--kv-events",), stack_kib=0, wait=True, log=None):
         self.folder = Path(tempfile.mkdtemp(prefix="hocket_hostile_"))
@@ -121,7 +121,7 @@ class Server:
         self.ready_mib = self.highest_mib()
 
     def highest_mib(self):
-        """The most memory that was ever resident, of the process and of those that it has started and that are there."""
+        """The most memory that was ever resident, of the process and its living children."""
         return sum(highest_mib_of(pid) for pid in [self.running.pid, *self.children()])
 
     def children(self):
@@ -137,7 +137,7 @@ class Server:
         return " / ".join(lines[-5:])
 
     def metrics(self):
-        """Sums by name, without `hocket:`."""
+        """The metrics, summed over labels, by name without `hocket:`."""
         status, _, text = self.call("/metrics")
         need(status == 200, f"/metrics: {status}")
         values = collections.defaultdict(float)
@@ -146,7 +146,7 @@ class Server:
         return values
 
     def check(self):
-        """What must hold at any time."""
+        """Raises Broken if the server has ended or holds too much memory."""
         if not self.alive():
             status = self.running.returncode
             died = signal.Signals(-status).name if status < 0 else f"exit {status}"
@@ -156,17 +156,17 @@ class Server:
         need(high <= limit, f"{high:.0f} MiB were resident; {limit:.0f} = {self.ready_mib:.0f} when ready + {LIMIT_MIB} + {MARGIN_MIB}")
 
     def left_over(self):
-        """What an idle server still has, as words; "" where it is as it should be."""
+        """Requests, connections, memory and pages that an idle server should not have, as text; "" if there are none."""
         m = self.metrics()
         left = {name: m[name] for name in ("num_running_reqs", "num_queue_reqs", "num_grammar_queue_reqs", "num_private_pages")}
-        left["http_active_requests"] = m["http_active_requests"] - 1  # the one that asks
+        left["http_active_requests"] = m["http_active_requests"] - 1  # without this request for /metrics
         left["http_connections"] = m["http_connections"] - 1
         left["request_memory_bytes"] = m["request_memory_bytes"]
         left["lost pages"] = m["num_pages"] - m["num_free_pages"] - m["num_cached_pages"] - m["num_private_pages"]
         return ", ".join(f"{name} {value:.0f}" for name, value in left.items() if value > 0)
 
     def still_computes(self):
-        """Whether a thread is at work that nobody waits for."""
+        """A text if threads still compute though no request is left; else ""."""
         ticks = [sum(map(ticks_of, [self.running.pid, *self.children()]))]
         time.sleep(0.1)
         ticks.append(sum(map(ticks_of, [self.running.pid, *self.children()])))
@@ -179,7 +179,7 @@ class Server:
             time.sleep(0.02)
 
     def end(self):
-        """SIGTERM is obeyed, in bounded time. The seconds it took."""
+        """Ends the server by SIGTERM, which must take bounded time. Returns the seconds it took."""
         children, began = self.children(), time.monotonic()
         self.running.send_signal(signal.SIGTERM)
         try:

@@ -1,7 +1,7 @@
-"""What a client may do to a connection: say too much, too little, too slowly, or nothing.
+"""Attacks on a connection: a client sends too much, too little, too slowly, or nothing.
 
-Each attack takes a server and returns a remark. What has no bound of its own is stopped after WIRE_S: by then the
-server must have ended the connection, which it does for its own limits of time and size.
+Each attack takes a server and returns a remark. An attack without an end is stopped after WIRE_S: by then one of the
+server's limits of time or size must have ended the connection.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ MANY_CONNECTIONS = 4200
 
 
 def pour(server, first, endless, limit_s=WIRE_S):
-    """`first`, then `endless` again and again until the server ends it. What it said, and how much it took."""
+    """Sends `first`, then `endless` again and again until the server ends it. Returns its status and the bytes sent."""
     sent, deadline = 0, time.monotonic() + limit_s
     with server.connect(2) as connection:
         try:
             connection.sendall(first)
             while not select.select([connection], [], [], 0)[0]:  # until it has answered or closed
-                need(time.monotonic() < deadline and sent < POURED_BYTES, f"{sent >> 20} MiB were taken without a word")
+                need(time.monotonic() < deadline and sent < POURED_BYTES, f"{sent >> 20} MiB were accepted without an answer")
                 connection.sendall(endless)
                 sent += len(endless)
                 server.check()
         except TimeoutError:
-            pass  # it does not read on
+            pass  # the server has stopped reading
         except OSError:
-            pass  # it has closed
+            pass  # the server has closed
         answer = read_answer(connection, WIRE_S)
     need(answer.status in (0, 400, 408, 411, 413, 431, 503), f"{answer.status}: {answer.text[:200]!r}")
     return f"{answer.status or 'closed'} after {sent >> 10} KiB"
@@ -54,7 +54,7 @@ def endless_fields(server):
 
 
 def aligned_fields(server):
-    """Fields of 9 bytes, so that each read of 8,192 leaves two bytes, on a start line of 18."""
+    """Fields of 9 bytes after a start line of 18, so that reads of 8,192 bytes end inside a field."""
     fields = b"X: yyyy\r\n" * 910
     return pour(server, b"GET /aa HTTP/1.1\r\n" + fields * 8, fields * 64)
 
@@ -126,7 +126,7 @@ ODD = (
 
 
 def odd_heads(server):
-    """Each is refused; none is taken for something else than it is."""
+    """Each malformed request is refused, and none is read as another request."""
     for more in ODD:
         with server.connect(5) as connection:
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + more)
@@ -184,12 +184,12 @@ def slow_head(server):
             while time.monotonic() < began + WIRE_S:
                 connection.sendall(b"G")
                 time.sleep(0.05)
-            raise Broken(f"a head that comes a byte at a time is waited for longer than {WIRE_S} s")
+            raise Broken(f"the server waits for a head that comes a byte at a time for longer than {WIRE_S} s")
         return f"closed after {time.monotonic() - began:.1f} s"
 
 
 def idle_bodies(server):
-    """Bodies that nobody may have, held open: a stranger's POST beside them is answered."""
+    """Large bodies on paths that need none, held open: another client's POST is still answered."""
     body, kept = b"a" * ((32 << 20) - 1), []
     for method in ("OPTIONS", "OPTIONS", "GET", "OPTIONS", "OPTIONS", "POST", "OPTIONS", "OPTIONS"):
         connection = server.connect(2)
@@ -203,7 +203,7 @@ def idle_bodies(server):
 
 
 def many_requests(server):
-    """Thousands in one breath, answered one after the other, or not more of them read than are bound."""
+    """Thousands of pipelined requests: all are answered, in order, though the server reads only so far ahead."""
     one = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect(10) as connection:
         sender = threading.Thread(target=lambda: connection.sendall(one * 5000))
@@ -229,7 +229,7 @@ def read_answer_kept(connection):
 
 
 def many_unread(server):
-    """The same, and nobody reads: the server stops reading, and gives up in time."""
+    """The same by a client that reads no answers: the server stops reading, and closes in time."""
     one = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect(1) as connection, contextlib.suppress(OSError):
         deadline = time.monotonic() + WIRE_S
@@ -239,7 +239,7 @@ def many_unread(server):
 
 
 def half_closed(server):
-    """A client that has said all it will say still gets its answer, whole or streamed."""
+    """A client that has closed its sending side still gets its answer, whole or streamed."""
     told = []
     for body, end in ((SMALL, b"}"), (SMALL[:-1] + b',"stream":true}', b"data: [DONE]")):
         with server.connect(10) as connection:
@@ -270,7 +270,7 @@ def reset(server):
 
 
 def head_of_stream(server):
-    """HEAD of a stream ends, and the connection takes the next request."""
+    """The answer to HEAD of a stream ends, and the connection takes the next request."""
     with server.connect(5) as connection:
         connection.sendall(b"HEAD /kv_events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         told = read_answer(connection, 3, "HEAD")
@@ -282,7 +282,7 @@ def head_of_stream(server):
 
 
 def many_connections(server):
-    """More than there may be, which say nothing: probes are answered, and soon honest clients are again."""
+    """More silent connections than the limit: probes are answered at once, honest clients soon again."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < MANY_CONNECTIONS + 100:
         return f"only {hard} files may be open here"
@@ -301,7 +301,7 @@ def many_connections(server):
 
 
 def slow_reader(server, body, path="/v1/completions"):
-    """Asks, and reads a few bytes a second."""
+    """Sends a request and reads its answer at a few bytes a second."""
     with server.connect(5) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall(head_of("POST", path, len(body)) + body)
@@ -320,7 +320,7 @@ def slow_stream_readers(server):
 
 
 def slow_answer_readers(server):
-    """Several whole answers of megabytes that nobody reads."""
+    """Several unstreamed answers of megabytes, read very slowly."""
     body = b'{"prompt":[' + b",".join([b'"' + b"a " * 1900 + b'"'] * 1000) + b"]}"
     readers = [threading.Thread(target=slow_reader, args=(server, body, "/v1/completions/render")) for _ in range(4)]
     for reader in readers:
