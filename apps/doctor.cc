@@ -43,7 +43,7 @@ Finding port_finding(const HttpSettings& http) {
 Finding access_finding(const HttpSettings& http) {
   if (const auto open = open_to_all(http))
     return {"access", fmt::format("{}: {}", open->what, open->why), open->fix, Weight::slow};
-  return {"access", "whoever has a key, or this machine alone", "", Weight::fine};
+  return {"access", "only clients with a key, or only this machine", "", Weight::fine};
 }
 
 Finding isa_finding() {

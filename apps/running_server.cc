@@ -19,10 +19,10 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
   if (model.tokenizer && !model.tokenizer->slow_pattern().empty())
     report.slow_paths.push_back(
         {"tokenizer.json",
-         fmt::format("the time of its pattern {} grows with the square of some texts, which are "
-                     "refused when their time is over",
+         fmt::format("its pattern {} takes quadratic time on some texts; texts that take too "
+                     "long are refused",
                      model.tokenizer->slow_pattern()),
-         "ask the model's publisher for a pattern that does not"});
+         "ask the model's publisher for a pattern that takes linear time"});
   HOCKET_TRY_VOID(tell_or_refuse(info, report, settings));
   running.model = std::make_unique<LoadedModel>(std::move(model));
   running.generator = std::make_unique<EngineGenerator>(*running.model->engine);

@@ -44,7 +44,7 @@ std::optional<SlowPath> open_to_all(const HttpSettings& http) {
       !http.api_key.empty() || !http.admin_api_key.empty() || !http.api_key_file.empty();
   if (asks_for_key || is_loopback_host(http.host)) return std::nullopt;
   return SlowPath{fmt::format("--host {}", http.host),
-                  "no key is asked for: whoever reaches this address may ask and administer",
+                  "no key is asked for: every client that reaches this address is an admin",
                   "set HOCKET_API_KEY or --api-key-file, or listen on --host 127.0.0.1"};
 }
 

@@ -95,7 +95,7 @@ HttpAdmission Gate::admit(const HttpRequest& head) {
   const PathNeeds needs = options_.needs ? options_.needs(head) : PathNeeds{};
   if (needs.access != Access::open && checks_names() && !names_.lets_in(head)) {
     const std::string_view name = name_in_host(head.header("host")).substr(0, 128);
-    out.refusal = error(kForbidden, "this server does not go by the name '{}'", name)
+    out.refusal = error(kForbidden, "'{}' in Host is not a name of this server", name)
                       .with_fix(fmt::format("--allowed-hosts {} lets it in", name));
     return out;
   }

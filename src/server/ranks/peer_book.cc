@@ -17,7 +17,7 @@ Result<PeerPlace> parse_entry(std::string_view text, std::string_view boot_id) {
   const size_t space = text.find(' '), last = text.rfind(' ');
   if (space == text.npos || text.substr(0, space) != boot_id)
     return fail(ErrorCode::not_found, "it has not said yet where it takes requests");
-  if (space == last) return fail(ErrorCode::bad_value, "it has told no key");
+  if (space == last) return fail(ErrorCode::bad_value, "it has published no key");
   HOCKET_TRY(const HostPort place, parse_host_port(text.substr(space + 1, last - space - 1)));
   HOCKET_TRY(const auto addresses, resolve(place));
   return PeerPlace{.address = addresses.front(), .key = std::string(text.substr(last + 1))};
@@ -93,7 +93,7 @@ void PeerBook::look_up(int rank, const Identity& identity) {
   auto place = parse_entry(*said, identity.boot_id);
   if (!place) {
     if (place.error().code != ErrorCode::not_found)
-      log::warning("peers: where {} takes requests is no use here: {}", name_of(identity),
+      log::warning("peers: the address of {} cannot be used here: {}", name_of(identity),
                    place.error().message);
     return;
   }

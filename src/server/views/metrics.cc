@@ -226,17 +226,17 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
   out.counter("http_connections_total", "Connections accepted", http.num_accepted_total);
   out.counter("http_refused_connections_total", "Connections over the limit",
               http.num_refused_total);
-  out.counter("http_dropped_connections_total", "Those that only waited, cut off for a newcomer",
+  out.counter("http_dropped_connections_total", "Waiting ones that were closed for a new one",
               http.num_dropped_total);
   out.counter("http_slow_clients_total", "Streams dropped because the client read too slowly",
               http.num_slow_total);
   out.gauge("request_memory_bytes", "Memory that requests and their answers hold",
             static_cast<double>(http.memory_bytes));
-  out.gauge("request_memory_most_bytes", "The most of it since the start",
+  out.gauge("request_memory_most_bytes", "Its maximum since the start",
             static_cast<double>(http.most_memory_bytes));
-  out.gauge("request_memory_limit_bytes", "What all of them together may hold",
+  out.gauge("request_memory_limit_bytes", "Limit of all requests together",
             static_cast<double>(http.memory_limit_bytes));
-  out.counter("request_memory_refused_total", "What would have passed a limit of it",
+  out.counter("request_memory_refused_total", "How often a limit of it was met",
               http.num_memory_refused_total);
 }
 

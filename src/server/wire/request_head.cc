@@ -27,7 +27,7 @@ Result<size_t> HeadScan::look(std::string_view bytes) {
   for (; num_seen_ < bytes.size(); ++num_seen_) {
     const auto c = static_cast<unsigned char>(bytes[num_seen_]);
     const bool after_return = num_seen_ > line_begin_ && bytes[num_seen_ - 1] == '\r';
-    if (after_return != (c == '\n')) return fail(bad_head("half of a line's end"));
+    if (after_return != (c == '\n')) return fail(bad_head("a CR without LF, or LF without CR,"));
     if (c == 127 || (c < 32 && c != '\t' && c != '\r' && c != '\n'))
       return fail(bad_head("a control character"));
     if (c != '\n') continue;
@@ -40,7 +40,7 @@ Result<size_t> HeadScan::look(std::string_view bytes) {
 }
 
 Result<void> HeadScan::end_line(std::string_view line) {
-  if (num_lines_ > 0 && is_blank(line.front())) return fail(bad_head("a line that is folded"));
+  if (num_lines_ > 0 && is_blank(line.front())) return fail(bad_head("a folded line"));
   if (num_lines_++ < 1 + kMaxHeaderFields) return {};
   return fail(error(ErrorCode::payload_too_large, "the head has more than {} header fields",
                     kMaxHeaderFields));
