@@ -124,9 +124,10 @@ struct Told {
 
 std::optional<Told> read_told(const Json& j, const TraceRequest& request) {
   if (!j.contains("e2e_ms") || !j.contains("ttft_ms")) return std::nullopt;
-  return Told{request.due_ms,      number(j, "ttft_ms"),
-              number(j, "e2e_ms"), request.input_len,
-              request.output_len,  static_cast<int>(number(j, "cached_tokens"))};
+  const double cached =
+      std::clamp(number(j, "cached_tokens"), 0.0, static_cast<double>(request.input_len));
+  return Told{request.due_ms,    number(j, "ttft_ms"), number(j, "e2e_ms"),
+              request.input_len, request.output_len,   static_cast<int>(cached)};
 }
 
 // A dump has no gaps between single tokens: each text's mean stands for all of its own.

@@ -168,6 +168,16 @@ TEST(Trace, OfADumpWhatWasMeasuredIsPutTogetherOfItsLines) {
   EXPECT_DOUBLE_EQ(trace->measured->itl_p50_ms, 50);  // 200, 200; 50, 50, 50, 50
 }
 
+TEST(Trace, OfADumpNoMoreIsCachedThanAsked) {
+  const Trace trace = read(
+      R"({"hocket_log":1,"hocket_dump":1}
+{"timestamp":0,"input_length":30,"output_length":5,"ttft_ms":1,"e2e_ms":2,"cached_tokens":1e300}
+{"timestamp":0,"input_length":10,"output_length":5,"ttft_ms":1,"e2e_ms":2,"cached_tokens":-1e300}
+)");
+  ASSERT_TRUE(trace.measured);
+  EXPECT_EQ(trace.measured->cached_share, 0.75);
+}
+
 TEST(Trace, SyntheticTrafficFollowsFromItsSeed) {
   const SyntheticTraffic traffic{.num_requests = 2000,
                                  .request_rate = 50,
