@@ -76,6 +76,8 @@ TEST(Request, ChatRefusals) {
        {R"("stop":"")", "stop", "empty string"},
        {R"("stop":["a",""])", "stop", "empty string"},
        {R"("stop":[1])", "stop", "must hold strings"},
+       {R"("stop_regex":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17])", "stop_regex",
+        "16 strings, not 17"},
        {R"("stop":{})", "stop", "a string or a list"},
        {R"("stop_token_ids":[2048])", "stop_token_ids", "0 to 2047, not 2048"},
        {R"("stop_token_ids":["1"])", "stop_token_ids", "token ids"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 
 #include "core/request_bounds.h"
 #include "server/protocol/structure_fields.h"
@@ -25,18 +26,23 @@ bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
   if (!texts->is_string() && !texts->is_array())
     return wrong(
         fmt::format("{} must be a string or a list of strings, not {}", path, type_name(*texts)));
-  for (const Json& one : texts->is_string() ? Json::array({*texts}) : *texts) {
+  const auto entries = texts->is_string()
+                           ? std::span<const Json>(texts, 1)
+                           : std::span<const Json>(texts->get_ref<const Json::array_t&>());
+  if (entries.size() > limits.count_max)
+    return wrong(
+        fmt::format("{} may hold {} strings, not {}", path, limits.count_max, entries.size()));
+  for (const Json& one : entries) {
     if (!one.is_string())
       return wrong(fmt::format("{} must hold strings, not {}", path, type_name(one)));
-    out.push_back(one.get<std::string>());
-    if (out.back().empty())
+    const auto& text = one.get_ref<const std::string&>();
+    if (text.empty())
       return wrong(fmt::format("{} holds an empty string, which every text contains", path));
-    if (out.back().size() > limits.bytes_max)
+    if (text.size() > limits.bytes_max)
       return wrong(fmt::format("{}: a string may have {} bytes, not {}", path, limits.bytes_max,
-                               out.back().size()));
+                               text.size()));
+    out.push_back(text);
   }
-  if (out.size() > limits.count_max)
-    return wrong(fmt::format("{} may hold {} strings, not {}", path, limits.count_max, out.size()));
   return true;
 }
 
