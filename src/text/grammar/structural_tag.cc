@@ -87,7 +87,16 @@ class TagReader {
     return triggered;
   }
 
+  // Asked before each part: a few triggers make long rules.
+  Result<void> check_written() const {
+    if (lark_.num_bytes() <= kGrammarBytesMax) return {};
+    return fail(ErrorCode::invalid_request,
+                "as a grammar it comes to more than {} bytes; give fewer or shorter triggers",
+                kGrammarBytesMax);
+  }
+
   Result<std::string> read_format(const Json& format, int depth) {
+    HOCKET_TRY_VOID(check_written());
     if (!format.is_object() || depth > kDepthMax)
       return fail(ErrorCode::invalid_request,
                   "a format must be an object, at most {} of them in one another", kDepthMax);
@@ -187,6 +196,7 @@ class TagReader {
     }
     Words parts;
     for (size_t i = 0; i < triggers.size(); ++i) {
+      HOCKET_TRY_VOID(check_written());
       if (begun[i].empty())
         return fail(ErrorCode::invalid_request, "no tag begins with the trigger {}",
                     triggers[i].substr(0, 64));

@@ -118,6 +118,27 @@ TEST(StructuralTag, RefusesMoreTriggersThanItWillSpell) {
       R"({{"triggers":[{}],"structures":[{{"begin":"<1>","schema":{{}},"end":""}}]}})", triggers));
   ASSERT_FALSE(lark.has_value());
   EXPECT_NE(lark.error().message.find("65, at most 64"), std::string::npos) << lark.error().message;
+}
+
+// Each trigger is spelled in the rule of every other one: 64 of 256 bytes come to 1 MiB.
+TEST(StructuralTag, StopsWhereItsGrammarIsTooLong) {
+  std::string triggers, tags;
+  for (int i = 0; i < 64; ++i) {
+    const std::string trigger = fmt::format("<{:0>254}>", i);
+    triggers += fmt::format("{}\"{}\"", i > 0 ? "," : "", trigger);
+    tags += fmt::format(R"({}{{"begin":"{}","content":{{"type":"any_text"}},"end":"x"}})",
+                        i > 0 ? "," : "", trigger);
+  }
+  const std::string one =
+      fmt::format(R"({{"type":"triggered_tags","triggers":[{}],"tags":[{}]}})", triggers, tags);
+  const auto lark = lark_of_structural_tag(
+      fmt::format(R"({{"format":{{"type":"or","elements":[{0},{0},{0}]}}}})", one));
+  ASSERT_FALSE(lark.has_value());
+  EXPECT_NE(lark.error().message.find("more than 1048576 bytes"), std::string::npos)
+      << lark.error().message;
+}
+
+TEST(StructuralTag, RefusesATypeThatIsNoText) {
   EXPECT_FALSE(lark_of_structural_tag(
                    R"({"format":{"type":"tag","begin":"a","content":{"type":1},"end":"b"}})")
                    .has_value());
