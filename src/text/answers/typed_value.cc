@@ -16,6 +16,7 @@ using Json = nlohmann::json;
 
 constexpr int kRefsMax = 16;        // from one schema to the next
 constexpr int kVisitsMax = 65'536;  // of schemas and values of a document, over all its references
+constexpr size_t kRefBytesPerVisit = 64;
 
 ValueKinds both(ValueKinds a, ValueKinds b) {
   return {a.string || b.string, a.number || b.number, a.boolean || b.boolean,
@@ -54,7 +55,7 @@ class KindFinder {
  private:
   // References may lead to one schema many times over, each time through several others.
   std::optional<ValueKinds> kinds_in(const Json& schema, int depth) {
-    if (!schema.is_object() || depth > kRefsMax || --num_left_ <= 0) return std::nullopt;
+    if (--num_left_ <= 0 || depth > kRefsMax || !schema.is_object()) return std::nullopt;
     std::optional<ValueKinds> found;
     const auto add = [&](std::optional<ValueKinds> more) {
       if (more) found = found ? both(*found, *more) : *more;
@@ -73,9 +74,11 @@ class KindFinder {
     for (const char* word : {"anyOf", "oneOf", "allOf"})
       if (const auto list = schema.find(word); list != schema.end() && list->is_array())
         for (const Json& one : *list) add(kinds_in(one, depth + 1));
-    if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string())
-      if (const Json* to = target_of(ref->get_ref<const std::string&>()))
-        add(kinds_in(*to, depth + 1));
+    if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string()) {
+      const auto& path = ref->get_ref<const std::string&>();
+      num_left_ -= static_cast<int>(path.size() / kRefBytesPerVisit);
+      if (const Json* to = num_left_ > 0 ? target_of(path) : nullptr) add(kinds_in(*to, depth + 1));
+    }
     if (!found && schema.contains("properties")) add(ValueKinds{.object = true});
     if (!found && schema.contains("items")) add(ValueKinds{.array = true});
     return found;
@@ -128,15 +131,6 @@ std::optional<std::string> json_in(std::string_view text) {
 }
 
 }  // namespace
-
-ValueKinds kinds_of(const Json& parameters, std::string_view name, ValueKinds unknown) {
-  if (!parameters.is_object()) return unknown;
-  const auto properties = parameters.find("properties");
-  if (properties == parameters.end() || !properties->is_object()) return unknown;
-  const auto property = properties->find(std::string(name));
-  if (property == properties->end()) return unknown;
-  return KindFinder(parameters).find(*property).value_or(unknown);
-}
 
 ParameterKinds::ParameterKinds(std::string_view parameters) {
   const Json schema = parse_bounded_json<Json>(parameters);

@@ -19,15 +19,13 @@ struct ValueKinds {
   bool operator==(const ValueKinds&) const = default;
 };
 
-// Of property `name` of a tool's `parameters`: by type, enum, const, anyOf, oneOf, allOf and $ref
-// within the document. `unknown` where the schema does not tell, or not within kVisitsMax steps.
-ValueKinds kinds_of(const nlohmann::json& parameters, std::string_view name, ValueKinds unknown);
-
-// The same of all properties of a tool's parameters, given as JSON text. Read once, so that the
-// work for a tool call does not grow with the length of the schema.
+// Of the properties of a tool's parameters, given as JSON text: by type, enum, const, anyOf, oneOf,
+// allOf and $ref within the document. Read once, so that the work for a tool call does not grow
+// with the length of the schema.
 class ParameterKinds {
  public:
   explicit ParameterKinds(std::string_view parameters);
+  // `unknown` where the schema does not tell, or not within kVisitsMax steps for all properties.
   ValueKinds of(std::string_view name, ValueKinds unknown) const;
 
  private:

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "text/answers/typed_value.h"
@@ -14,10 +18,13 @@ namespace hocket {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Plain = nlohmann::json;  // finds a key without a search through all keys
 
 constexpr int kDepthMax = 16;
-// Schemas that are visited for one tool, since references may form cycles.
-constexpr int kSchemasMax = 65536;
+// Schemas and references that are visited for one tool, since references may form cycles.
+constexpr size_t kSchemasMax = 65536;
+constexpr size_t kBytesPerSchema = 64;  // so many of a text or a list count as one
+constexpr size_t kBytesPerEntry = 16;
 constexpr std::string_view kAnything = "(?s:.*)";
 constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";
 constexpr std::string_view kNoParameters = R"({"type":"object","additionalProperties":false})";
@@ -62,14 +69,7 @@ std::vector<std::string> texts_that_end(ArgumentStyle style) {
 
 std::string with_entities(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
+  for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
   return out;
 }
 
@@ -111,15 +111,15 @@ class ArgumentWriter {
     const std::string text =
         tool_.parameters.empty() ? std::string(kNoParameters) : tool_.parameters;
     root_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    plain_root_ = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    plain_root_ = Plain::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!root_.is_object()) return refuse("are no JSON schema of an object");
+    kinds_ = tool_.kinds ? tool_.kinds : std::make_shared<ParameterKinds>(text);
+    read_shared();
     const auto properties = root_.find("properties");
     for (const char* word : {"$ref", "anyOf", "oneOf", "allOf"})
       if (root_.contains(word) && properties == root_.end())
-        return refuse(
-            fmt::format("are no list of properties but {}, and this model writes "
-                        "arguments one by one",
-                        word));
+        return refuse(fmt::format(
+            "are no list of properties but {}, and this model writes arguments one by one", word));
     if (properties == root_.end())
       return root_.contains("additionalProperties") && root_["additionalProperties"] == false
                  ? Result<std::string>("")
@@ -127,15 +127,10 @@ class ArgumentWriter {
     if (!properties->is_object()) return refuse("have properties that are no object");
     for (const auto& [name, schema] : properties->items()) {
       HOCKET_TRY_VOID(add(name, schema));
-      if (num_seen_ > kSchemasMax)
-        return refuse(
-            fmt::format("have alternatives and references that lead to more than {} "
-                        "schemas",
-                        kSchemasMax));
+      if (num_seen_ > kSchemasMax) return refuse_so_many();
       if (lark_.num_bytes() > kGrammarBytesMax)
         return refuse(
-            fmt::format("come to more than {} bytes, as each property is given all "
-                        "definitions",
+            fmt::format("come to more than {} bytes, as each property is given all definitions",
                         kGrammarBytesMax));
     }
     return kind_ == ArgumentStyle::keywords ? parted_by_commas() : one_after_another();
@@ -154,20 +149,33 @@ class ArgumentWriter {
                     .with_param("tools"));
   }
 
+  std::unexpected<Error> refuse_so_many() const {
+    return refuse(fmt::format("have alternatives and references that lead to more than {} schemas",
+                              kSchemasMax));
+  }
+
+  // What each property asks of the whole.
+  void read_shared() {
+    for (const char* name : {"$defs", "definitions"})
+      if (const auto found = root_.find(name); found != root_.end())
+        definitions_.emplace_back(name, &*found);
+    const auto required = root_.find("required");
+    if (required == root_.end() || !required->is_array()) return;
+    for (const Json& name : *required)
+      if (name.is_string()) required_.insert(name.get<std::string>());
+  }
+
   Result<void> add(const std::string& name, const Json& schema) {
     const bool python = kind_ == ArgumentStyle::keywords;
     const bool bad = name.empty() || name.size() > 256 ||
                      name.find_first_of("<>\n=") != name.npos ||
                      (python && name.find_first_of(" ()[]{},'\"") != name.npos);
     if (bad) return refuse("have a name that this model cannot write: " + name.substr(0, 64));
-    const auto required = root_.find("required");
-    const bool needed = required != root_.end() && required->is_array() &&
-                        std::ranges::find(*required, Json(name)) != required->end();
     HOCKET_TRY(const std::string value, value_of(name, schema));
     const std::string head = fmt::format("{}{}{}", style_.open, name, style_.middle);
     arguments_.push_back(
         {lark_.rule(fmt::format("{} {} {}", lark_.text(head), value, lark_.text(style_.after))),
-         needed});
+         required_.contains(name)});
     return {};
   }
 
@@ -208,20 +216,22 @@ class ArgumentWriter {
     if (kind_ == ArgumentStyle::keywords) return python_value(name, schema);
     const bool glm = kind_ == ArgumentStyle::arg_keys;
     const ValueKinds unknown = glm ? ValueKinds::any() : ValueKinds::only_string();
-    const ValueKinds kinds = kinds_of(plain_root_, name, unknown);
+    const ValueKinds kinds = kinds_->of(name, unknown);
+    const Plain& plain = plain_root_["properties"][name];
     if (kinds == ValueKinds::only_string()) {
-      const auto text = text_regex(schema, 0);
+      const auto text = text_regex(plain, 0);
+      if (num_seen_ > kSchemasMax) return refuse_so_many();
       if (!text)
         return refuse(fmt::format("ask of {} what no text without quotes can be held to",
                                   name.substr(0, 64)));
       return text_with(*text);
     }
-    if (kinds == ValueKinds::any() || is_text_or_word(schema, 0)) return any_text();
+    if (kinds == ValueKinds::any() || is_text_or_word(plain, 0)) return any_text();
     return fmt::format("{} {}", json_value(schema), lark_.text(style_.exact_close));
   }
 
   Result<std::string> python_value(const std::string& name, const Json& schema) {
-    const ValueKinds kinds = kinds_of(plain_root_, name, ValueKinds::any());
+    const ValueKinds kinds = kinds_->of(name, ValueKinds::any());
     const bool listed = schema.is_object() && (schema.contains("enum") || schema.contains("const"));
     if (!listed && kinds == ValueKinds{.boolean = true}) return R"(("True" | "False"))";
     if (!listed && kinds == ValueKinds{.null = true}) return R"("None")";
@@ -232,18 +242,25 @@ class ArgumentWriter {
   std::string json_value(const Json& schema) {
     Json whole = schema;
     if (whole.is_object())
-      for (const char* name : {"$defs", "definitions"})
-        if (root_.contains(name) && !whole.contains(name)) whole[name] = root_[name];
+      for (const auto& [name, definitions] : definitions_)
+        if (!whole.contains(name)) whole[name] = *definitions;
     return lark_.schema(text_of(whole));
   }
 
-  const Json& resolved(const Json& schema) const {
-    const Json* at = &schema;
+  // Counts a visit, and the bytes that it looks at. False when there were too many.
+  bool may_see(size_t num_bytes = 0) const {
+    num_seen_ += 1 + num_bytes / kBytesPerSchema;
+    return num_seen_ <= kSchemasMax;
+  }
+
+  const Plain& resolved(const Plain& schema) const {
+    const Plain* at = &schema;
     for (int i = 0; i < kDepthMax && at->is_object() && at->contains("$ref"); ++i) {
-      const Json& ref = (*at)["$ref"];
+      const Plain& ref = (*at)["$ref"];
       if (!ref.is_string() || !ref.get_ref<const std::string&>().starts_with("#/")) return *at;
       std::string_view path = std::string_view(ref.get_ref<const std::string&>()).substr(2);
-      const Json* next = &root_;
+      if (!may_see(path.size())) return *at;
+      const Plain* next = &plain_root_;
       while (true) {
         const size_t end = std::min(path.find('/'), path.size());
         const auto found =
@@ -263,47 +280,49 @@ class ArgumentWriter {
                                                           : std::string(text));
   }
 
-  std::optional<TextRegex> text_regex(const Json& given, int depth) const {
-    const Json& schema = resolved(given);
+  std::optional<TextRegex> text_regex(const Plain& given, int depth) const {
+    if (depth > kDepthMax || !may_see()) return std::nullopt;
+    const Plain& schema = resolved(given);
     if (!schema.is_object()) return TextRegex{std::string(kAnything)};
-    if (depth > kDepthMax || ++num_seen_ > kSchemasMax) return std::nullopt;
-    const auto values =
-        schema.contains("const") ? Json::array({schema["const"]}) : schema.value("enum", Json());
-    if (values.is_array()) return one_of(values);
+    if (const auto one = schema.find("const"); one != schema.end()) return one_of({&*one, 1});
+    if (const auto list = schema.find("enum"); list != schema.end() && list->is_array())
+      return one_of(list->get_ref<const Plain::array_t&>());
     for (const char* word : {"anyOf", "oneOf", "allOf"})
       if (schema.contains(word)) return alternatives(schema[word], word, depth);
     const auto pattern = schema.find("pattern");
     const bool bounded = schema.contains("minLength") || schema.contains("maxLength");
     if (pattern != schema.end() && pattern->is_string()) {
-      if (bounded) return std::nullopt;
-      return TextRegex{pattern_anywhere(pattern->get_ref<const std::string&>()), true};
+      const auto& text = pattern->get_ref<const std::string&>();
+      if (bounded || !may_see(text.size())) return std::nullopt;
+      return TextRegex{pattern_anywhere(text), true};
     }
     if (!bounded) return TextRegex{std::string(kAnything)};
     const auto bound = [&](const char* name) {
       const auto found = schema.find(name);
-      return found == schema.end() || !found->is_number_unsigned() ? std::string()
-                                                                   : text_of(*found);
+      return found == schema.end() || !found->is_number_unsigned() ? std::string() : found->dump();
     };
     const std::string least = bound("minLength");
     return TextRegex{
         fmt::format("(?s:.{{{},{}}})", least.empty() ? "0" : least, bound("maxLength")), true};
   }
 
-  std::optional<TextRegex> one_of(const Json& values) const {
+  std::optional<TextRegex> one_of(std::span<const Plain> values) const {
+    if (!may_see(kBytesPerEntry * values.size())) return std::nullopt;
     std::string regex;
-    for (const Json& value : values) {
+    for (const Plain& value : values) {
       if (!value.is_string()) return std::nullopt;
       regex += fmt::format("{}{}", regex.empty() ? "" : "|",
                            written(value.get_ref<const std::string&>()));
     }
+    if (!may_see(regex.size())) return std::nullopt;
     return TextRegex{regex, true};
   }
 
-  std::optional<TextRegex> alternatives(const Json& list, std::string_view word, int depth) const {
+  std::optional<TextRegex> alternatives(const Plain& list, std::string_view word, int depth) const {
     if (!list.is_array() || list.empty() || (word == "allOf" && list.size() > 1))
       return std::nullopt;
     TextRegex all;
-    for (const Json& one : list) {
+    for (const Plain& one : list) {
       auto text = text_regex(one, depth + 1);
       if (!text) return std::nullopt;
       if (!text->exact) return text;
@@ -321,26 +340,28 @@ class ArgumentWriter {
   }
 
   // A text that nothing is said of, or a word beside it (null, true): any text is one of them.
-  bool is_text_or_word(const Json& given, int depth) const {
-    const Json& schema = resolved(given);
-    if (!schema.is_object() || depth > kDepthMax || ++num_seen_ > kSchemasMax) return false;
+  bool is_text_or_word(const Plain& given, int depth) const {
+    if (depth > kDepthMax || !may_see()) return false;
+    const Plain& schema = resolved(given);
+    if (!schema.is_object()) return false;
     for (const char* word : {"enum", "const", "pattern", "minLength", "maxLength", "allOf"})
       if (schema.contains(word)) return false;
-    const auto is_word = [](const Json& type) {
+    const auto is_word = [](const Plain& type) {
       return type == "string" || type == "null" || type == "boolean";
     };
-    if (const auto type = schema.find("type"); type != schema.end())
-      return type->is_array() ? std::ranges::all_of(*type, is_word) &&
-                                    std::ranges::find(*type, Json("string")) != type->end()
-                              : *type == "string";
+    if (const auto type = schema.find("type"); type != schema.end()) {
+      if (!type->is_array()) return *type == "string";
+      return may_see(kBytesPerEntry * type->size()) && std::ranges::all_of(*type, is_word) &&
+             std::ranges::find(*type, Plain("string")) != type->end();
+    }
     for (const char* word : {"anyOf", "oneOf"}) {
       const auto list = schema.find(word);
       if (list == schema.end() || !list->is_array()) continue;
-      const auto is_either = [&](const Json& one) { return is_text_or_word(one, depth + 1); };
+      const auto is_either = [&](const Plain& one) { return is_text_or_word(one, depth + 1); };
       return std::ranges::any_of(*list, is_either) &&
-             std::ranges::all_of(*list, [&](const Json& one) {
+             std::ranges::all_of(*list, [&](const Plain& one) {
                if (is_either(one)) return true;
-               const Json& alone = resolved(one);
+               const Plain& alone = resolved(one);
                return alone.is_object() && !alone.contains("enum") && !alone.contains("const") &&
                       alone.contains("type") && is_word(alone["type"]) && alone["type"] != "string";
              });
@@ -353,10 +374,13 @@ class ArgumentWriter {
   Style style_;
   LarkWriter& lark_;
   Json root_;
-  nlohmann::json plain_root_;
+  Plain plain_root_;
+  std::shared_ptr<const ParameterKinds> kinds_;
+  std::vector<std::pair<const char*, const Json*>> definitions_;
+  std::set<std::string> required_;
   std::vector<Argument> arguments_;
   bool may_be_none_ = true;
-  mutable int num_seen_ = 0;  // schemas
+  mutable size_t num_seen_ = 0;  // schemas
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "text/answers/answer_parser.h"
 #include "text/answers/call_shape.h"
 #include "text/grammar/answer_rules.h"
+#include "text/grammar/argument_rules.h"
 #include "text/grammar/testing.h"
 
 namespace hocket {
@@ -282,6 +283,29 @@ TEST(CallGrammar, ArgumentsPartedByCommasMayBeLeftOut) {
         << chosen;
   for (unsigned chosen = 0; chosen < 4; ++chosen)
     EXPECT_TRUE(v.takes(**grammar, "[g(" + text(chosen, "ab") + ")]")) << chosen;
+}
+
+// What lists come to is bounded for a tool, not for each property that leads to them.
+TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
+  const auto rules = [](json definition, int num_properties) -> Result<std::string> {
+    json schema = {{"$defs", {{"h", std::move(definition)}}}};
+    for (int i = 0; i < num_properties; ++i)
+      schema["properties"][std::to_string(i)]["$ref"] = "#/$defs/h";
+    const Tool tool{.name = "f", .description = {}, .parameters = schema.dump()};
+    LarkWriter lark;
+    HOCKET_TRY(const std::string start,
+               argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark));
+    return lark.finish(start);
+  };
+  const auto long_type = rules({{"type", json(40'000, "integer")}}, 2);
+  ASSERT_TRUE(long_type) << long_type.error().message;
+  EXPECT_NE(long_type->find("%json"), std::string::npos);
+  EXPECT_EQ(long_type->find("%json"), long_type->rfind("%json"));
+  const json dropped = {{"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
+  EXPECT_TRUE(rules(dropped, 1));
+  const auto often = rules(dropped, 9);
+  ASSERT_FALSE(often);
+  EXPECT_TRUE(often.error().message.contains("more than 65536 schemas")) << often.error().message;
 }
 
 TEST(CallGrammar, SaysWhatAFamilyCannotWrite) {
