@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 
 namespace hocket {
 
@@ -19,20 +18,27 @@ TextPool::~TextPool() {
 
 namespace {
 
+// A task that makes way stays on its thread's stack, so there is a bound.
+constexpr int kGivenWayMax = 16;
+
 // State of the task that this thread runs.
 struct Turn {
-  TextPool* pool = nullptr;  // null: no task, or one that runs inside give_way()
+  TextPool* pool = nullptr;  // null: no task
   TimePoint began;
+  int given_way = 0;  // how many tasks have made way for it
 };
 thread_local Turn turn;
 
 }  // namespace
 
 void TextPool::give_way() {
-  if (turn.pool == nullptr || RealClock().now() - turn.began < kTurn) return;
-  TextPool* const pool = std::exchange(turn.pool, nullptr);
-  pool->run_one_that_waits();
-  turn = {.pool = pool, .began = RealClock().now()};
+  if (turn.pool == nullptr || turn.given_way == kGivenWayMax) return;
+  const TimePoint now = RealClock().now();
+  if (now - turn.began < kTurn) return;
+  const Turn mine = turn;
+  turn = {.pool = mine.pool, .began = now, .given_way = mine.given_way + 1};
+  mine.pool->run_one_that_waits();
+  turn = {.pool = mine.pool, .began = RealClock().now(), .given_way = mine.given_way};
 }
 
 // If another thread has the lock, it waits for a task: then none is waiting.
@@ -51,7 +57,7 @@ void TextPool::run() {
       if (!task && tasks_.closed()) return;
     }
     if (!task) continue;
-    turn = {.pool = this, .began = RealClock().now()};
+    turn = {.pool = this, .began = RealClock().now(), .given_way = 0};
     (*task)();
   }
 }

@@ -31,7 +31,8 @@ class TextPool {
   [[nodiscard]] bool push(Task&& task) { return tasks_.push(std::move(task)); }
 
   // Called by a task between two pieces of its work: if it has had its thread for kTurn and all
-  // threads are busy, runs one waiting task first. Does nothing on threads of no pool.
+  // threads are busy, runs one waiting task first, which may do the same. Does nothing on threads
+  // of no pool.
   static void give_way();
   static constexpr Duration kTurn = std::chrono::milliseconds(100);
 

@@ -116,10 +116,11 @@ def one(engine, rng):
 def main():
     seed, seconds = sys.argv[1], float(sys.argv[2])
     library.hocket_set_log_level(b"off")
-    engine, count, deadline = opened(), 0, time.monotonic() + seconds
+    engine, count = opened(), 0
     for kind, text in NAMED:
         Asked(engine, grammar_kind=kind, grammar=text.encode()).wait()
     texts(engine, "[" * 400_000 + "]" * 400_000)
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         one(engine, random.Random(f"{seed}:{count}"))
         count += 1

@@ -46,7 +46,7 @@ class Honest:
                     data = event[at + 6 :]
                     if data == b"[DONE]":
                         ended = True
-                    elif b'"error"' in data[:9]:
+                    elif data.startswith(b'{"error"'):
                         raise ValueError(data.decode())
                     else:
                         said += json.loads(data)["choices"][0]["text"]
@@ -54,7 +54,7 @@ class Honest:
             if not self.blocks and self.going.is_set():
                 raise ValueError(f"no answer: {got[:300]!r}")
         if self.going.is_set() and not ended:
-            raise ValueError("a stream broke off")
+            raise ValueError(f"a stream broke off after {len(said)} characters: {got[-300:]!r}")
         if ended and self.text is None:
             self.text = said
         if self.text is not None and not (said == self.text if ended else self.text.startswith(said)):
