@@ -11,6 +11,25 @@
 namespace hocket {
 namespace {
 
+// Of all tool calls in a conversation. Most templates are given these texts as trees, and no
+// account has counted those.
+constexpr size_t kArgumentsBytesMax = 8 << 20;
+
+size_t bytes_of_arguments(const Json& message) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->is_array()) return 0;
+  size_t bytes = 0;
+  for (const Json& call : *calls) {
+    if (!call.is_object()) continue;
+    const auto function = call.find("function");
+    if (function == call.end() || !function->is_object()) continue;
+    const auto arguments = function->find("arguments");
+    if (arguments != function->end() && arguments->is_string())
+      bytes += arguments->get_ref<const std::string&>().size();
+  }
+  return bytes;
+}
+
 bool read_content(Fields& fields, const std::string& at, const Json& content, Json& out) {
   if (content.is_null() || content.is_string()) return out = content, true;
   const auto wrong = [&](const std::string& where, std::string message) {
@@ -151,11 +170,19 @@ void read_messages(Fields& fields, Json& out) {
   if (!fields.ok()) return;
   if (messages == nullptr || messages->empty())
     return fields.fail_field("messages", "messages must hold at least one message");
+  size_t arguments = 0;
   for (size_t i = 0; i < messages->size(); ++i) {
     Json message;
     if (!read_message(fields, fmt::format("messages[{}]", i), (*messages)[i], message)) return;
+    arguments += bytes_of_arguments(message);
     out.push_back(std::move(message));
   }
+  if (arguments > kArgumentsBytesMax)
+    fields.fail_field("messages",
+                      fmt::format("messages holds {} bytes of arguments of tool calls, at most {} "
+                                  "are taken",
+                                  arguments, kArgumentsBytesMax),
+                      "leave out the oldest tool calls");
 }
 
 void read_conversation(Fields& fields, ChatInput& chat) {

@@ -48,6 +48,20 @@ void expect_refused(Api api, const std::string& head, const std::vector<Refusal>
 const std::string kChat = R"({"messages":[{"role":"user","content":"Hello"}])";
 const std::string kCompletion = R"({"prompt":"Hello")";
 
+// All calls of a conversation count, since each becomes a tree.
+TEST(Request, ArgumentsOfToolCallsAreBounded) {
+  const auto chat = [](size_t bytes) {
+    const Json call = {{"function", {{"name", "f"}, {"arguments", std::string(bytes, ' ')}}}};
+    const Json said = {{"role", "assistant"}, {"tool_calls", Json::array({call})}};
+    return Json{{"messages", Json::array({said, said})}};
+  };
+  EXPECT_TRUE(parse_chat(chat(4 << 20), served()));
+  const auto refused = parse_chat(chat((4 << 20) + 1), served());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "messages");
+  EXPECT_NE(refused.error().message.find("8388610 bytes of arguments"), std::string::npos);
+}
+
 TEST(Request, ChatRefusals) {
   expect_refused(
       Api::chat, kChat,

@@ -27,6 +27,7 @@ class StructureReader {
     }
     const auto& text = value->get_ref<const std::string&>();
     if (text == kAnyJson) return set(GrammarKind::json_schema, "{}", name);
+    if (!fits(name, text.size())) return;
     if (const auto parsed = parse_json(text); !parsed)
       return wrong(name, "holds no JSON: " + parsed.error().message);
     set(GrammarKind::json_schema, text, name);
@@ -94,6 +95,13 @@ class StructureReader {
     fields_.fail_field(name, fmt::format("{} {}", fields_.name_of(name), what));
   }
 
+  // Checked before anything is made of the text, and again for what it becomes.
+  bool fits(std::string_view name, size_t bytes) {
+    if (bytes <= kGrammarBytesMax) return true;
+    wrong(name, fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));
+    return false;
+  }
+
  private:
   std::optional<std::string> string(std::string_view name) {
     std::string text;
@@ -101,13 +109,6 @@ class StructureReader {
     if (text.empty()) return wrong(name, "is empty"), std::nullopt;
     if (!fits(name, text.size())) return std::nullopt;
     return text;
-  }
-
-  // Checked before anything is made of the text, and again for what it becomes.
-  bool fits(std::string_view name, size_t bytes) {
-    if (bytes <= kGrammarBytesMax) return true;
-    wrong(name, fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));
-    return false;
   }
 
   Fields& fields_;
@@ -180,7 +181,8 @@ void read_response_format(Fields& fields, SamplingParams& sampling) {
     else
       inner.fail_field("json_schema", "response_format.json_schema is missing");
   } else if (type == "structural_tag") {
-    reader.converted("type", lark_of_structural_tag(to_text(*format)));
+    if (const std::string text = to_text(*format); reader.fits("type", text.size()))
+      reader.converted("type", lark_of_structural_tag(text));
     inner.ignore({"structures", "triggers", "format"});
   } else if (type != "text") {
     inner.fail_field("type", fmt::format("response_format.type must be text, json_object, "

@@ -148,5 +148,23 @@ TEST(Structure, JsonInATextIsNotNestedWithoutEnd) {
   }
 }
 
+// Nor is it read before its size is known.
+TEST(Structure, JsonInATextIsNoLongerThanAGrammar) {
+  const std::string text = "\"" + std::string(kGrammarBytesMax + 1, '[') + "\"";
+  for (const auto& [fields, param] :
+       {std::pair{R"("json_schema":)" + text, "json_schema"},
+        {R"("guided_json":)" + text, "guided_json"},
+        {R"("structured_outputs":{"json":)" + text + "}", "structured_outputs.json"},
+        {R"("response_format":{"type":"json_schema","json_schema":{"schema":)" + text + "}}",
+         "response_format.json_schema.schema"},
+        {R"("response_format":{"type":"structural_tag","structures":)" + text + "}",
+         "response_format.type"}}) {
+    const auto request = parsed(Api::chat, fields);
+    ASSERT_FALSE(request) << param;
+    EXPECT_EQ(request.error().param, param);
+    EXPECT_NE(request.error().message.find("comes to"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace hocket
