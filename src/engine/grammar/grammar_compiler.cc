@@ -56,7 +56,8 @@ GrammarCompiler::GrammarCompiler(Options options)
                                                                .end_ids = options_.end_ids});
   auto& [quick, slow] = lanes_;
   quick.limits = options_.quick;
-  quick.max_waiting = quick.max_of_client = options_.max_waiting;
+  quick.max_waiting = options_.max_waiting;
+  quick.max_of_client = options_.max_waiting / 2;
   slow.index = 1;
   slow.limits = options_.slow;
   slow.max_waiting = options_.max_slow;
@@ -84,8 +85,9 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
   if (!enter(lanes_[0], ticket))
-    settle(*ticket, fail(error(ErrorCode::queue_full, "{} grammars wait to be compiled already",
-                               options_.max_waiting)
+    settle(*ticket, fail(error(ErrorCode::queue_full,
+                               "{} grammars wait to be compiled already, or {} of this client",
+                               options_.max_waiting, lanes_[0].max_of_client)
                              .with_fix("ask again later")));
   return ticket;
 }

@@ -60,8 +60,8 @@ class GrammarCompiler {
     std::vector<std::string> trials;
     TrialLimits quick{.time = std::chrono::milliseconds(100), .bytes = 256 << 20};
     TrialLimits slow{.time = std::chrono::seconds(3), .bytes = 512 << 20};
-    size_t max_waiting = 4096;
-    size_t max_slow = 8;  // that wait for the second thread; of one client, half as many
+    // That wait for the first thread, for the second; of one client, half as many.
+    size_t max_waiting = 4096, max_slow = 8;
     size_t max_cached = 128;
     size_t max_cached_bytes = 256 << 20;  // the newest stays whatever its size
     Duration patience = std::chrono::seconds(30);

@@ -101,17 +101,20 @@ TEST_F(Compiler, BoundsWhatWaits) {
   });
   begun.wait();  // its thread is held up
   EXPECT_TRUE(first->answer().has_value());
-  auto second = compiler.order(spec(GrammarKind::regex, "b"), [] {});
+  auto second = compiler.order(spec(GrammarKind::regex, "b"), [] {}, 1);
   const auto late = second->answer();
   ASSERT_FALSE(late.has_value());
   EXPECT_EQ(late.error().code, ErrorCode::timed_out);
-  const auto third = compiler.order(spec(GrammarKind::regex, "c"), [] {});
-  const auto fourth = compiler.order(spec(GrammarKind::regex, "d"), [] {});
+  const auto third = compiler.order(spec(GrammarKind::regex, "c"), [] {}, 2);
+  const auto fourth = compiler.order(spec(GrammarKind::regex, "d"), [] {}, 3);
   ASSERT_FALSE(fourth->answer().has_value());
   EXPECT_EQ(fourth->answer().error().code, ErrorCode::queue_full);
   second.reset();
   std::latch done(1);
-  const auto fifth = compiler.order(spec(GrammarKind::regex, "e"), [&] { done.count_down(); });
+  const auto mine = compiler.order(spec(GrammarKind::regex, "f"), [] {}, 2);
+  ASSERT_FALSE(mine->answer().has_value()) << "there is room, but not for more of one client";
+  EXPECT_EQ(mine->answer().error().code, ErrorCode::queue_full);
+  const auto fifth = compiler.order(spec(GrammarKind::regex, "e"), [&] { done.count_down(); }, 3);
   go_on.count_down();
   done.wait();
   EXPECT_TRUE(third->answer().has_value());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/client_name.h"
 
 namespace hocket {
 
@@ -40,7 +41,7 @@ Result<bool> RankGrammars::ready(const Request& request) {
   Following& mine = following_[request.id];
   if (mine.grammar != nullptr) return true;
   if (mine.ticket == nullptr)
-    mine.ticket = compiler_->order(request.sampling.grammar, wake_, request.client);
+    mine.ticket = compiler_->order(request.sampling.grammar, wake_, proven_client(request.client));
   auto answer = mine.ticket->answer();
   if (!answer) {
     forget(request.id);

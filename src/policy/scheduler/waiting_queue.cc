@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/client_name.h"
 
 namespace hocket {
 namespace {
@@ -73,8 +74,8 @@ void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint queued) {
                        [](const Request& a, const Entry& b) { return before(a, *b.request); });
   entries_.insert(behind, Entry{std::move(owned)});
   if (groups_)
-    groups_->push(request,
-                  options_.policy == SchedulePolicy::fair ? request.client : request.routing_key);
+    groups_->push(request, options_.policy == SchedulePolicy::fair ? claimed_client(request.client)
+                                                                   : request.routing_key);
   if (options_.policy == SchedulePolicy::lof) by_length_.insert(by_length(request));
   if (drawn_ != nullptr && request.priority > drawn_->priority) drawn_ = nullptr;
   head_ = nullptr;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/client_name.h"
 #include "server/access/auth.h"
 
 namespace hocket {
@@ -21,12 +22,16 @@ uint64_t name_key(std::string_view kind, std::string_view name) {
 }
 
 uint64_t client_key(const HttpRequest& request, std::string_view user) {
-  if (request.principal != nullptr && request.principal->alone)
-    return name_key("principal", request.principal->name);
+  if (request.principal != nullptr && request.principal->alone) {
+    const uint64_t own = name_key("principal", request.principal->name);
+    return client_name(own, own);
+  }
+  const uint64_t address =
+      name_key("address", std::string_view(request.client).substr(0, request.client.rfind(':')));
   const std::string_view given = given_key(request);
-  if (!given.empty() && request.who() == Principal().name) return name_key("key", given);
-  if (!user.empty()) return name_key("user", user);
-  return name_key("address", std::string_view(request.client).substr(0, request.client.rfind(':')));
+  if (!given.empty() && request.who() == Principal().name)
+    return client_name(address, name_key("key", given));
+  return client_name(address, user.empty() ? address : name_key("user", user));
 }
 
 }  // namespace hocket

@@ -2,8 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include "core/client_name.h"
+
 namespace hocket {
 namespace {
+
+uint64_t claimed(const HttpRequest& request, std::string_view user) {
+  return claimed_client(client_key(request, user));
+}
+
+uint64_t proven(const HttpRequest& request, std::string_view user) {
+  return proven_client(client_key(request, user));
+}
 
 HttpRequest from(std::string client, HttpHeaders headers = {}) {
   HttpRequest request;
@@ -20,19 +30,32 @@ HttpRequest of(const Principal& principal, HttpRequest request) {
 TEST(ClientKey, IsTheOwnKeyElseTheUserElseTheAddress) {
   const HttpRequest plain = from("10.0.0.1:4000");
   const HttpRequest keyed = from("10.0.0.1:4000", {{"Authorization", "Bearer abc"}});
-  EXPECT_EQ(client_key(plain, ""), client_key(from("10.0.0.1:4001"), ""));
-  EXPECT_NE(client_key(plain, ""), client_key(from("10.0.0.2:4000"), ""));
-  EXPECT_EQ(client_key(plain, "ann"), client_key(from("10.0.0.2:1"), "ann"));
-  EXPECT_NE(client_key(plain, "ann"), client_key(plain, "bob"));
-  EXPECT_EQ(client_key(keyed, "ann"), client_key(keyed, "bob"));
-  EXPECT_EQ(client_key(keyed, ""), client_key(from("10.0.0.9:1", {{"x-api-key", "abc"}}), ""));
+  EXPECT_EQ(claimed(plain, ""), claimed(from("10.0.0.1:4001"), ""));
+  EXPECT_NE(claimed(plain, ""), claimed(from("10.0.0.2:4000"), ""));
+  EXPECT_EQ(claimed(plain, "ann"), claimed(from("10.0.0.2:1"), "ann"));
+  EXPECT_NE(claimed(plain, "ann"), claimed(plain, "bob"));
+  EXPECT_EQ(claimed(keyed, "ann"), claimed(keyed, "bob"));
+  EXPECT_EQ(claimed(keyed, ""), claimed(from("10.0.0.9:1", {{"x-api-key", "abc"}}), ""));
 }
 
 TEST(ClientKey, AKeyThatClientsShareTellsNobodyApart) {
   const HttpRequest keyed =
       of({.name = "api-key"}, from("10.0.0.1:4000", {{"Authorization", "Bearer abc"}}));
-  EXPECT_NE(client_key(keyed, "ann"), client_key(keyed, "bob"));
-  EXPECT_EQ(client_key(keyed, ""), client_key(from("10.0.0.1:1"), ""));
+  EXPECT_NE(claimed(keyed, "ann"), claimed(keyed, "bob"));
+  EXPECT_EQ(claimed(keyed, ""), claimed(from("10.0.0.1:1"), ""));
+}
+
+// Else one client could have a thousand turns.
+TEST(ClientKey, NeitherAUserNorAKeyThatNobodyChecksProvesAnything) {
+  const HttpRequest plain = from("10.0.0.1:4000");
+  const HttpRequest keyed = from("10.0.0.1:4001", {{"Authorization", "Bearer abc"}});
+  EXPECT_EQ(proven(plain, "ann"), proven(plain, "bob"));
+  EXPECT_EQ(proven(plain, "ann"), proven(keyed, ""));
+  EXPECT_EQ(proven(plain, ""), proven(of({.name = "api-key"}, keyed), "ann"));
+  EXPECT_NE(proven(plain, "ann"), proven(from("10.0.0.2:4000"), "ann"));
+  const Principal ann{.name = "ann", .alone = true}, bob{.name = "bob", .alone = true};
+  EXPECT_EQ(proven(of(ann, plain), ""), proven(of(ann, from("10.0.0.2:1")), "x"));
+  EXPECT_NE(proven(of(ann, plain), ""), proven(of(bob, plain), ""));
 }
 
 TEST(ClientKey, IsThePrincipalWithAKeyOfItsOwn) {

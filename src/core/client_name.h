@@ -1,0 +1,26 @@
+// Who asks, as one number of two halves.
+//
+//   proven    what the server knows: the client's own key, else the address that it comes from
+//   claimed   what the client says: a key that nobody checks, or its `user`; where it says nothing,
+//             what is proven
+//
+// A client may claim a thousand names, and has one turn for each of what goes by `claimed`.
+// Thread: any.
+#pragma once
+
+#include <cstdint>
+
+namespace hocket {
+
+// Of each, the lower 32 bits.
+constexpr uint64_t client_name(uint64_t proven, uint64_t claimed) {
+  return (proven << 32) | (claimed & UINT32_MAX);
+}
+constexpr uint64_t proven_client(uint64_t name) {
+  return name >> 32;
+}
+constexpr uint64_t claimed_client(uint64_t name) {
+  return name & UINT32_MAX;
+}
+
+}  // namespace hocket
