@@ -32,6 +32,8 @@ UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control)
   return ucx;
 }
 
+constexpr Duration kFlushWait = std::chrono::seconds(5);  // a rank answers after its step
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -318,7 +320,13 @@ bool Engine::flush_cache() {
   if (!s.threaded)
     for (const auto& rank : s.ranks) rank->intake();
   bool flushed = true;
+  const auto deadline = std::chrono::steady_clock::now() + kFlushWait;
   for (size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i].wait_until(deadline) != std::future_status::ready) {
+      log::warning("flush: rank {} has not answered for {:.0f} s", i, to_seconds(kFlushWait));
+      flushed = false;
+      continue;
+    }
     try {
       const bool here = answers[i].get();
       flushed &= here;

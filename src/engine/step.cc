@@ -1,6 +1,7 @@
 // One turn of the engine: intake, schedule, prepare, forward, sample, commit, reply. Always in this
 // order.
 #include <algorithm>
+#include <new>
 
 #include "engine/rank.h"
 
@@ -164,12 +165,23 @@ void Rank::handle(RequestInput& input) {
   const RequestId id = input.id;
   const int from = input.sampling.prompt_logprobs_from;
   const size_t prompt_len = input.prompt.size();
+  const auto forget = [&] {
+    live.erase(id);
+    prompt_logprobs.erase(id);
+  };
+  try {
+    live.insert(id);
+    if (from >= 0) prompt_logprobs[id].resize(prompt_len - std::min<size_t>(from, prompt_len));
+  } catch (const std::bad_alloc&) {
+    forget();
+    return refuse(id, error(ErrorCode::out_of_memory, "no memory is left to take the request in")
+                          .with_fix("ask again later, or for fewer log-probabilities"));
+  }
   if (auto added = scheduler.add(std::move(input)); !added) {
+    forget();
     grammars.forget(id);
     return refuse(id, std::move(added.error()));
   }
-  live.insert(id);
-  if (from >= 0) prompt_logprobs[id].resize(prompt_len - std::min<size_t>(from, prompt_len));
 }
 
 void Rank::handle(AbortRequest& abort) {

@@ -182,9 +182,9 @@ Result<Json> Endpoints::flush_cache() {
     if (parts_.door != nullptr) parts_.door->forget_prefixes();
     return Json{{"flushed", true}};
   }
-  return fail(
-      error(ErrorCode::invalid_request, "the cache is in use: requests are running or waiting")
-          .with_fix("try again when /get_load says num_reqs 0"));
+  return fail(error(ErrorCode::invalid_request,
+                    "the cache is in use: requests run or wait, or the engine does not answer")
+                  .with_fix("try again when /get_load says num_reqs 0"));
 }
 
 void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,

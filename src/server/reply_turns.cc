@@ -52,8 +52,11 @@ void ReplyService::hand_out(RequestOutput&& output) {
 }
 
 void ReplyService::give_turns() {
-  first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
-  locked_.clear();
+  try {
+    first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
+    locked_.clear();
+  } catch (const std::bad_alloc&) {  // they stay for the next round
+  }
   const auto next_of = [this](std::deque<JobPtr>& line) {
     const JobPtr job = std::move(line.front());
     line.pop_front();
@@ -65,8 +68,14 @@ void ReplyService::give_turns() {
 }
 
 void ReplyService::turn(const JobPtr& job) {
-  const std::unique_lock lock(job->mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return locked_.push_back(job);
+  std::unique_lock lock(job->mutex, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    try {
+      return locked_.push_back(job);
+    } catch (const std::bad_alloc&) {  // so it cannot come back later
+      lock.lock();                     // which begin() has for a moment
+    }
+  }
   try {
     const TimePoint end = now() + kTurn;
     while (step(*job))

@@ -67,12 +67,20 @@ std::shared_ptr<RequestStory> Observer::begin(const HttpRequest& request, TimePo
 }
 
 void Observer::run() {
-  const auto rest = [this] {
-    {
-      std::lock_guard lock(mutex_);
-      if (dump_) dump_->flush();
+  const auto guarded = [this](const auto& work) {
+    try {
+      work();
+    } catch (const std::exception&) {
+      ++inbox_.num_lost;
     }
-    if (spans_) spans_->tick();
+  };
+  const auto flush = [this] {
+    std::lock_guard lock(mutex_);
+    if (dump_) dump_->flush();
+  };
+  const auto rest = [&] {
+    guarded(flush);
+    if (spans_) guarded([this] { spans_->tick(); });
   };
   while (!stopping_) {
     auto note = inbox_.notes.wait_pop(kTick);
@@ -84,7 +92,7 @@ void Observer::run() {
   }
   while (auto note = inbox_.notes.pop()) take_or_lose(*note);
   rest();
-  if (spans_) spans_->finish(kLastSpans);
+  if (spans_) guarded([this] { spans_->finish(kLastSpans); });
 }
 
 // Catches exceptions of libraries, so that they cost one note and not the thread.
