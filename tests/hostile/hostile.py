@@ -28,8 +28,9 @@ from server import LIMIT_MIB, MARGIN_MIB, Broken, Server, need
 
 # The cases that CI runs, by the beginning of their names: the worst attacks, each of a second or two.
 SAMPLE = (
-    "H1 ", "H2 structural tag", "H3 ", "H4 ", "H5 ", "H7 allowed", "H7 tools", "H8 ", "H10 detokenize", "H11 metadata", "H13 ", "H15 ", "H16 ",
-    "H22 ", "A1 multipleOf 99", "A1 SIGTERM", "A2 ", "A3 ", "A7 ", "A8 ", "A13 odd", "A13 half", "A13 HEAD", "noise", "pipelined", "reset",
+    "H1 ", "H2 structural tag", "H3 ", "H4 ", "H5 ", "H6 ", "H7 allowed", "H7 tools", "H8 ", "H10 detokenize", "H11 metadata", "H12 ", "H13 ",
+    "H14 ", "H15 ", "H16 ", "H17 ", "H19 ", "H20 ", "H22 ", "A1 multipleOf 99", "A1 SIGTERM", "A2 ", "A3 ", "A5 ", "A7 ", "A8 ", "A12 ",
+    "A13 odd", "A13 half", "A13 HEAD", "chunk extensions", "noise", "pipelined", "reset",
 )  # fmt: skip
 SAMPLE_S = 8  # of drawn requests, always the same
 PAUSE_S = 1.0  # of the honest stream, at most
