@@ -95,7 +95,7 @@ constexpr NumberRange setting_range(std::string_view name) {
 
 // Errors: bad_value, with the value and its range; NaN is out of every range.
 template <class Number>
-Result<void> check_setting(std::string_view name, Number value) {
+Result<void> check_setting(std::string_view name, const Number& value) {
   if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>) {
     const NumberRange range = setting_range<Number>(name);
     if (!range.holds(static_cast<double>(value)))
