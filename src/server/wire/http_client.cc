@@ -181,13 +181,13 @@ asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
     stale = buffer.size() == 0 && call->timed_out.empty();
     co_return HttpEnd::broken;
   }
-  parser.eager(true);
   Code code;
   HttpHeaders headers;
   for (const auto& field : parser.get()) headers.emplace_back(field.name_string(), field.value());
   if (call->cancelled ||
       !call->sink->head(static_cast<int>(parser.get().result_int()), std::move(headers)))
     co_return HttpEnd::cancelled;
+  // Not eager: an eager parser keeps a chunk until it has seen the size of the next one.
   std::string piece(kPiece, '\0');
   while (!parser.is_done()) {
     auto& body = parser.get().body();
