@@ -165,7 +165,7 @@ HttpHeaders error_headers(ErrorCode code) {
 }
 
 Error error_of_exception(std::string_view what) {
-  const Error failed = error(ErrorCode::internal, "the server failed on this request");
+  Error failed = error(ErrorCode::internal, "the server failed on this request");
   try {
     throw;
   } catch (const std::bad_alloc&) {

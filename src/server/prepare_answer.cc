@@ -50,7 +50,7 @@ Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
 int64_t held_bytes(const Prompt& prompt) {
   int64_t copied = sizeof(RequestInput);
   for (const std::string& stop : prompt.sampling.stop)  // in its parameters, and in a StopMatcher
-    copied += static_cast<int64_t>(4 * sizeof stop + 6 * stop.size());
+    copied += static_cast<int64_t>(4 * sizeof(std::string) + 6 * stop.size());
   copied += std::ssize(prompt.sampling.stop_ids) * static_cast<int64_t>(sizeof(TokenId));
   if (prompt.stop_regex != nullptr) copied += StopRegexSearch::kBytesMax;
   const auto* text = std::get_if<std::string>(&prompt.input);
