@@ -55,7 +55,8 @@ void ReplyService::give_turns() {
   try {
     first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
     locked_.clear();
-  } catch (const std::bad_alloc&) {  // they stay for the next round
+  } catch (const std::bad_alloc&) {
+    collect();  // the outbox is emptied all the same; those that are locked stay
   }
   const auto next_of = [this](std::deque<JobPtr>& line) {
     const JobPtr job = std::move(line.front());

@@ -31,7 +31,7 @@ Json finish_json(const ChoiceAnswer& choice) {
 constexpr size_t kBlockBytesPerToken = 32 << 10;
 
 // Columns of log-probabilities.
-enum Column : size_t { kRows, kTops };
+constexpr size_t kRows = 0, kTops = 1;
 
 // [logprob, id, text]; text is null unless wanted.
 Json row_json(const Answer& answer, TokenId id, Json logprob) {
@@ -42,7 +42,7 @@ Json row_json(const Answer& answer, TokenId id, Json logprob) {
 
 std::string logprobs_text(const ChoiceAnswer& choice, const SamplingParams& sampling) {
   std::string text;
-  const auto add = [&](std::string_view name, const LogprobColumns& said, Column column) {
+  const auto add = [&](std::string_view name, const LogprobColumns& said, size_t column) {
     text += fmt::format(",\"{}\":[", name);
     text.append(said.lists[column]).append("]");
   };

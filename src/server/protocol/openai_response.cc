@@ -10,7 +10,7 @@ namespace hocket {
 namespace {
 
 // Columns of log-probabilities.
-enum Column : size_t { kTokens, kLogprobs, kTops, kOffsets };
+constexpr size_t kTokens = 0, kLogprobs = 1, kTops = 2, kOffsets = 3;
 
 class CompletionsForm final : public AnswerForm {
  public:

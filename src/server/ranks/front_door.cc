@@ -97,13 +97,13 @@ class PollSink final : public HttpSink {
 std::string complaint_of(const PeerAnswer& peer) {
   const Json said = parse_bounded_json(peer.body);
   std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
-  if (peer.status != 0 && said.is_object() && said.contains("error"))
+  if (peer.status != 0 && said.is_object() && said.contains("error") && said["error"].is_object())
     why = said["error"].value("message", why);
   return fmt::format("{}: {}", peer.name, why);
 }
 
-FrontDoor::FrontDoor(Parts parts)
-    : parts_(std::move(parts)),
+FrontDoor::FrontDoor(const Parts& parts)
+    : parts_(parts),
       router_(parts_.cluster->self().num_ranks,
               {.policy = parts_.routing, .block_tokens = kRoutingBlockTokens}),
       told_(static_cast<size_t>(parts_.cluster->self().num_ranks)),

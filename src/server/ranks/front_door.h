@@ -54,7 +54,7 @@ class FrontDoor {
     RoutingPolicy routing = RoutingPolicy::cache_aware;
     size_t max_forwards = 1024;  // under way; beyond it queue_full
   };
-  explicit FrontDoor(Parts parts);
+  explicit FrontDoor(const Parts& parts);
   ~FrontDoor();
 
   // Tells other ranks that this one is reached at `own` with `key`, and asks for their places. To
