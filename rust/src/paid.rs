@@ -244,6 +244,7 @@ fn add_operators(e: &mut Environment<'static>) {
     e.add_filter("*", |a: &Value, b: &Value| repeat(a, b));
     e.add_filter("~", |a: &Value, b: &Value| concatenate(a, b));
     e.add_filter("in?", |state: &State, v: &Value, all: &Value| contains(state, all, v));
+    #[allow(clippy::type_complexity)]
     let comparisons: [(&str, fn(&Value, &Value) -> bool); 6] = [
         ("==", |a, b| a == b),
         ("!=", |a, b| a != b),
@@ -358,7 +359,7 @@ fn add_functions(e: &mut Environment<'static>) {
     e.add_function("namespace", move |state: &State, args: Rest<Value>| -> Answer {
         across(&args)?;
         let pairs = args.iter().filter_map(|v| v.as_object()?.try_iter_pairs()).flatten();
-        let values = map(pairs.map(|(k, v)| (k, v)))?;
+        let values = map(pairs)?;
         namespace.call(state, &[still(values)?])
     });
 }

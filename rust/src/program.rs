@@ -297,6 +297,7 @@ fn expr<'a>(e: &Expr<'a>) -> Expr<'a> {
             filter(paid::LIST, slice, vec![], span)
         }
         Expr::UnaryOp(e) => {
+            #[allow(clippy::needless_match)] // it cannot be copied
             let op = match e.op {
                 UnaryOpKind::Not => UnaryOpKind::Not,
                 UnaryOpKind::Neg => UnaryOpKind::Neg,

@@ -93,7 +93,8 @@ fn environment() -> Environment<'static> {
 fn sentence(e: &Error) -> String {
     let mut text = whole_sentence(e);
     if text.len() > SENTENCE_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(SENTENCE_BYTES_MAX));
+        let end = (0..=SENTENCE_BYTES_MAX).rev().find(|&i| text.is_char_boundary(i));
+        text.truncate(end.unwrap_or(0));
         text.push_str("...");
     }
     text

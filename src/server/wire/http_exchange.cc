@@ -72,7 +72,8 @@ std::string answer_head(const HttpFraming& framing, int status, std::string_view
 void tell_failure(const char* event, const std::exception& e) noexcept {
   try {
     log::error("{} what=\"{}\"", event, e.what());
-  } catch (...) {  // there is no memory to say so
+  } catch (...) {
+    return;  // there is no memory to say so
   }
 }
 
