@@ -129,7 +129,7 @@ class StderrPipe {
     if (ends_[0] >= 0) close(ends_[0]);
   }
   void stop_reading() { close(std::exchange(ends_[0], -1)); }
-  // What arrives until `end` does.
+  // Reads until `end` has arrived, and returns all that came.
   std::string read_to(std::string_view end) const {
     std::string text;
     char piece[4096];

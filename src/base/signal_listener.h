@@ -50,7 +50,7 @@ class SignalListener {
   Limits limits_{};
   std::atomic<int> came_ = 0;
   std::counting_semaphore<> arrived_{0};
-  // Of the steady clock; 0: not yet.
+  // In time of the steady clock; 0 means not yet.
   std::atomic<int64_t> last_wait_ns_ = 0, ending_since_ns_ = 0, end_ns_ = 0;
   std::atomic<int> status_ = 1;
   Thread thread_;

@@ -1,4 +1,4 @@
-// Who asks, as one number of two halves.
+// A client as one number of two halves: what is proven of it and what it claims.
 //
 //   proven    what the server knows: the client's own key, else the address that it comes from
 //   claimed   what the client says: a key that nobody checks, or its `user`; where it says nothing,
@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// Of each, the lower 32 bits.
+// Joins the lower 32 bits of each argument.
 constexpr uint64_t client_name(uint64_t proven, uint64_t claimed) {
   return (proven << 32) | (claimed & UINT32_MAX);
 }

@@ -1,4 +1,4 @@
-// What tells one model's files from another's where weights are cached.
+// The identity of a model's files, by which cached weights are found again.
 #include <gtest/gtest.h>
 
 #include <chrono>
