@@ -179,6 +179,7 @@ void HttpConnection::watch() {
 
 void HttpConnection::half_closed() {
   half_closed_ = true;
+  wire_->saw_end();
   if (exchange_ != nullptr && !exchange_->ask()) gone_ = true;
 }
 

@@ -41,7 +41,9 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
     return boost::asio::async_initiate<Token, void(Code, size_t)>(
         [this](auto handler, const Buffers& into) {
           if (is_over())
-            refuse(std::move(handler));
+            refuse(std::move(handler), boost::asio::error::operation_aborted);
+          else if (ended_)
+            refuse(std::move(handler), boost::asio::error::eof);
           else if (stream_)
             stream_->async_read_some(into, std::move(handler));
           else
@@ -54,7 +56,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
     return boost::asio::async_initiate<Token, void(Code, size_t)>(
         [this](auto handler, const Buffers& from) {
           if (is_over())
-            refuse(std::move(handler));
+            refuse(std::move(handler), boost::asio::error::operation_aborted);
           else if (stream_)
             stream_->async_write_some(from, std::move(handler));
           else
@@ -63,6 +65,9 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
         token, buffers);
   }
 
+  // A read came to the end of what the client sends: later ones end at once. Asio would wait for
+  // the end to come again, since the kernel reports it once.
+  void saw_end() { ended_ = true; }
   // Calls `handler` when the client has reset the connection, or after cancel().
   template <class Handler>
   void async_wait_reset(Handler&& handler) {
@@ -95,9 +100,9 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
  private:
   bool is_over() const { return armed_ && timed_out_; }
   template <class Handler>
-  void refuse(Handler handler) {
-    boost::asio::post(get_executor(), [handler = std::move(handler)]() mutable {
-      handler(Code(boost::asio::error::operation_aborted), size_t{0});
+  void refuse(Handler handler, Code why) {
+    boost::asio::post(get_executor(), [why, handler = std::move(handler)]() mutable {
+      handler(why, size_t{0});
     });
   }
 
@@ -106,7 +111,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   std::optional<boost::asio::ssl::stream<Socket&>> stream_;
   boost::asio::steady_timer deadline_;
   uint64_t turn_ = 0;  // of deadline_: older ones mean nothing
-  bool armed_ = false, timed_out_ = false;
+  bool armed_ = false, timed_out_ = false, ended_ = false;
 };
 
 }  // namespace hocket

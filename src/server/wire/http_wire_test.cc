@@ -44,5 +44,31 @@ TEST(HttpWire, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
   EXPECT_EQ(num_read, 4u);
 }
 
+TEST(HttpWire, AnEndThatWasReadIsReadAgain) {
+  asio::io_context context;
+  tcp::acceptor door(context, {asio::ip::address_v4::loopback(), 0});
+  tcp::socket client(context);
+  client.connect(door.local_endpoint());
+  const auto wire = std::make_shared<HttpWire>(door.accept(), nullptr);
+
+  char bytes[8];
+  HttpWire::Code said;
+  const auto begin = [&] {
+    said = {};
+    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t) { said = code; });
+  };
+  begin();
+  context.poll();  // the read waits before the end comes
+  client.shutdown(tcp::socket::shutdown_send);
+  context.restart();
+  context.run();
+  ASSERT_EQ(said, asio::error::eof);
+  wire->saw_end();
+  begin();
+  context.restart();
+  context.run_for(std::chrono::seconds(5));
+  EXPECT_EQ(said, asio::error::eof);
+}
+
 }  // namespace
 }  // namespace hocket
