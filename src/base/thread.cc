@@ -21,6 +21,8 @@ constexpr size_t kGuardBytes = 1 << 20;
 struct Start {
   Thread::Options options;
   std::move_only_function<void()> body;
+  // Whoever starts the thread allocates it, so that the thread itself cannot run out of memory here.
+  AlternateStack::Memory signal_stack = AlternateStack::make_memory();
 };
 
 void on_edge(const Thread::Options& options, std::string_view what) {
@@ -35,7 +37,7 @@ void on_edge(const Thread::Options& options, std::string_view what) {
 void* run(void* given) {
   const std::unique_ptr<Start> start(static_cast<Start*>(given));
   pthread_setname_np(pthread_self(), start->options.name.c_str());
-  const AlternateStack signal_stack;
+  const AlternateStack signal_stack(std::move(start->signal_stack));
   try {
     start->body();
   } catch (const std::exception& e) {
@@ -55,7 +57,7 @@ Thread::Thread(Options options, std::move_only_function<void()> body) {
   pthread_attr_setguardsize(&attributes, kGuardBytes);
   // glibc subtracts the guard from the stack's size.
   pthread_attr_setstacksize(&attributes, options.stack_bytes + kGuardBytes);
-  auto start = std::make_unique<Start>(std::move(options), std::move(body));
+  auto start = std::make_unique<Start>(Start{std::move(options), std::move(body)});
   const int failure = pthread_create(&handle_, &attributes, run, start.get());
   pthread_attr_destroy(&attributes);
   if (failure != 0)
@@ -92,8 +94,11 @@ void Thread::detach() {
   joinable_ = false;
 }
 
-AlternateStack::AlternateStack()
-    : memory_(std::make_unique_for_overwrite<char[]>(kSignalStackBytes)) {
+AlternateStack::Memory AlternateStack::make_memory() {
+  return std::make_unique_for_overwrite<char[]>(kSignalStackBytes);
+}
+
+AlternateStack::AlternateStack(Memory memory) : memory_(std::move(memory)) {
   stack_t stack{};
   stack.ss_sp = memory_.get();
   stack.ss_size = kSignalStackBytes;

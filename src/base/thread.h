@@ -52,13 +52,16 @@ class Thread {
 // Thread: made and destroyed on the same one.
 class AlternateStack {
  public:
-  AlternateStack();
+  using Memory = std::unique_ptr<char[]>;
+  static Memory make_memory();
+
+  explicit AlternateStack(Memory memory = make_memory());
   ~AlternateStack();
   AlternateStack(const AlternateStack&) = delete;
   AlternateStack& operator=(const AlternateStack&) = delete;
 
  private:
-  const std::unique_ptr<char[]> memory_;
+  const Memory memory_;
   stack_t before_{};
 };
 
