@@ -9,6 +9,7 @@ class EngineProbe {
  public:
   // Of rank 0, which plans.
   static RankOverlap& overlap(Engine& engine) { return engine.state_->ranks.front()->overlap; }
+  static Rank& rank(Engine& engine, size_t i) { return *engine.state_->ranks.at(i); }
   // Of several ranks.
   static LoopbackHub& hub(Engine& engine) { return *engine.state_->hub; }
 };

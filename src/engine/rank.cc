@@ -46,7 +46,8 @@ Rank::Rank(Parts parts)
                              network->num_ranks(),
                              Lockstep::Options{.pulse = &network->pulse(),
                                                .max_delayed_passes = parts.max_delayed_passes,
-                                               .orders = runner->overlap().orders.get()})
+                                               .orders = runner->overlap().orders.get(),
+                                               .may_leave_others = network->may_leave_others()})
                        : std::nullopt),
       overlap({.rank = rank_index(),
                .num_ranks = network ? network->num_ranks() : 1,
@@ -106,11 +107,11 @@ void Rank::run(Outbox& box) {
 }
 
 // Several ranks stop together, after the step that they agreed to be the last; unless they cannot
-// agree any more, or this one has gone on for the others for long enough.
+// agree any more, or this one may leave the others and has gone on for them for long enough.
 bool Rank::over() const {
   if (!together()) return stopping;
-  return lockstep->ends() ||
-         (stopping && clock.now().time_since_epoch().count() > stop_by_ns.load());
+  return lockstep->ends() || (stopping && network->may_leave_others() &&
+                              clock.now().time_since_epoch().count() > stop_by_ns.load());
 }
 
 bool Rank::together() const {

@@ -153,7 +153,7 @@ Result<void> Lockstep::hear(const StepWish& now) {
   adopt(planner);
   if (!computes_) forget_loads();
   // Who leaves alone says so one agreement before: what others had taken in by then has its turn.
-  ends_ = all_end || (has_asked_ && !computes_);
+  ends_ = all_end || (options_.may_leave_others && has_asked_ && !computes_);
   has_asked_ = mine_.ends != 0;
   leaver_.store(leaver, std::memory_order_relaxed);
   return {};

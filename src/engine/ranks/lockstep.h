@@ -65,6 +65,7 @@ class Lockstep final : public Outside {
     double low_usage = 0;        // a rank that uses less of its KV pages need not delay; 0: none
     // What plans are made of; equal on all ranks and outlives it.
     const OrderTable* orders = &OrderTable::builtin();
+    bool may_leave_others = true;  // RankNetwork::may_leave_others()
   };
   Lockstep(int num_ranks, const Options& options);
   // A new epoch: steps count from 0, over these. Both outlive all calls until the next rebind().
@@ -84,7 +85,7 @@ class Lockstep final : public Outside {
   bool may_begin() override { return may_begin_; }
   bool agree(const Batch& mine) override;
   // How the step is to be played, and whether this rank stops after it: all have asked to, or it
-  // alone, the others know that, and nobody has rows any more.
+  // alone may, has, the others know that, and nobody has rows any more.
   const PassId& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
   bool is_shadow() const { return is_shadow_; }

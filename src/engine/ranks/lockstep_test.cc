@@ -150,6 +150,21 @@ TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
   });
 }
 
+TEST(Lockstep, WhoMayNotLeaveTheOthersStopsWhenAllAskTo) {
+  on_voices(2, [](Voice& v) {
+    Lockstep lockstep(2, {.may_leave_others = false});
+    lockstep.rebind(v.end, *v.exchange);
+    if (v.end.rank() == 0) lockstep.ask_to_end();
+    for (int step = 1; step <= 3; ++step) {
+      ASSERT_TRUE(lockstep.settle(kNothing));
+      EXPECT_FALSE(lockstep.ends()) << step;
+    }
+    if (v.end.rank() == 1) lockstep.ask_to_end();
+    ASSERT_TRUE(lockstep.settle(kNothing));
+    EXPECT_TRUE(lockstep.ends());
+  });
+}
+
 TEST(Lockstep, LoadsOfAllAreHeard) {
   on_voices(3, [](Voice& v) {
     const auto wish = [](int rank) {

@@ -44,6 +44,8 @@ class LoopbackNetwork final : public RankNetwork {
   const std::atomic<uint32_t>& abort() const override { return fate_.flag(); }
   Pulse& pulse() override { return pulse_; }
   void wake() override { end_->wake(); }
+  // Nobody tells the others. All are asked to stop, one soon after another, and stop together.
+  bool may_leave_others() const override { return false; }
   Transport& end() { return *end_; }
 
  private:

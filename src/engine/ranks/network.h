@@ -54,6 +54,10 @@ class RankNetwork {
   virtual Pulse& pulse() = 0;
   // Ends a join() that waits, and the transport's wait().   Thread: any.
   virtual void wake() = 0;
+
+  // Whether a rank may stop while the others go on: they must learn from the network that it has
+  // left, or they would wait for its next message until the stall timeout.
+  virtual bool may_leave_others() const = 0;
 };
 
 // Passes on to a pulse and to a ledger what the exchange tells, and adds up how long others were

@@ -133,6 +133,21 @@ TEST_F(RanksTest, AStopWithNothingToDoIsPrompt) {
   EXPECT_LT(to_seconds(RealClock().now() - before), 20);
 }
 
+// A thread that stops them one after another may lose its processor in between.
+TEST_F(RanksTest, RanksThatAreAskedToStopOneLongAfterAnotherStopTogether) {
+  Service service(settings_of(kBundled, 4));
+  ASSERT_TRUE(service.works());
+  const auto id = service.submit(greedy_input(random_tokens(5, 30), 4));
+  ASSERT_TRUE(id.has_value());
+  ASSERT_TRUE(service.read_all());  // all have met
+  EngineProbe::rank(service.engine(), 0).ask_to_stop();
+  std::this_thread::sleep_for(milliseconds(500));
+  const TimePoint before = RealClock().now();
+  service.engine().stop();
+  EXPECT_LT(to_seconds(RealClock().now() - before), 20);
+  EXPECT_FALSE(service.engine().stats().lost.has_value());
+}
+
 TEST_F(RanksTest, FlushForgetsOnAllRanksOrOnNone) {
   ServerSettings settings = settings_of(kBundled, 2);
   settings.parallel.dp_routing = "round-robin";
