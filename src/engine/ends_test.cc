@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/log.h"
 #include "compute/weights/safetensors.h"
 #include "engine/testing.h"
 
@@ -34,6 +35,26 @@ ErrorCode refusal(Engine& engine, RequestInput input) {
   if (submitted) return ErrorCode::internal;
   EXPECT_FALSE(submitted.error().message.empty());
   return submitted.error().code;
+}
+
+TEST(EngineAborts, AreDroppedOnceTheMailboxOfARankThatStandsStillIsFull) {
+  log::set_level(log::Level::error);
+  ServerSettings settings = settings_for(kModel);
+  settings.memory.max_queued_requests = 1;
+  const auto engine = make_engine(settings);
+  ASSERT_NE(engine, nullptr);
+  Outbox outbox(1);  // the rank waits for its reader, and there is none
+  engine->start(outbox);
+  RequestInput input = endless(tokens(9), 100);
+  input.id = Engine::next_request_id();
+  ASSERT_TRUE(engine->submit(std::move(input)));
+  while (outbox.size() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto before = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20000; ++i) engine->abort(RequestId{~uint64_t{0}});
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(20));
+  outbox.close();
+  engine->stop();
+  log::set_level(log::Level::info);
 }
 
 // With steps that overlap, and with those that do not.

@@ -9,6 +9,7 @@ namespace hocket {
 namespace {
 
 constexpr int kControlCommands = 4096;  // room for aborts and flushes beside the queued requests
+constexpr Duration kControlWait = std::chrono::seconds(2);
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
 constexpr auto kMeetWait = std::chrono::milliseconds(200);
 
@@ -207,10 +208,33 @@ bool Rank::submit(RequestInput& input) {
   return false;
 }
 
+// Who calls may be the very thread that the rank waits for, as the reader of a full outbox. So the
+// wait has an end, and all who find the mailbox full share it.
 void Rank::push_control(Command command) {
-  while (!commands.push(command) && !commands.closed())
+  while (!commands.push(command)) {
+    if (commands.closed()) return;
+    if (!waits_for_room()) {
+      if (!drops.exchange(true))
+        log::warning(
+            "rank {}: its mailbox has been full for {:.0f} s, so aborts and flushes are dropped "
+            "until it has room, and requests that were to be aborted run to their ends. If it "
+            "does not go on, restart the server",
+            rank_index(), to_seconds(kControlWait));
+      return;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  full_since_ns = 0;
+  drops = false;
   if (network) network->wake();
+}
+
+// Where no thread turns the rank, nobody else would empty the mailbox meanwhile.
+bool Rank::waits_for_room() {
+  const int64_t now = real_clock.now().time_since_epoch().count();
+  int64_t since = 0;
+  if (full_since_ns.compare_exchange_strong(since, now)) since = now;
+  return threaded && Duration(now - since) < kControlWait;
 }
 
 RankLoad Rank::load() const {

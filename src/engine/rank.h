@@ -76,7 +76,8 @@ struct Rank {
   void join();
   // False when the mailbox is full.
   [[nodiscard]] bool submit(RequestInput& input);
-  // Waits for room, which is short: a full mailbox is emptied at the next step.
+  // Waits for room, which is short: a full mailbox is emptied at the next step. A rank whose
+  // mailbox has stayed full for kControlWait stands still: the command is dropped, which is logged.
   void push_control(Command command);
   RankLoad load() const;
   // As the others said with the last step; this rank's own as of then.
@@ -109,6 +110,7 @@ struct Rank {
   void publish_load(const SchedulerStats& now);
   void rest();
   void run(Outbox& outbox);
+  bool waits_for_room();
   bool over() const;
   bool together() const;
   bool has_cause();
@@ -174,6 +176,8 @@ struct Rank {
 
   // Any thread.
   Mailbox<Command> commands;
+  std::atomic<int64_t> full_since_ns{0};  // push_control() found it full; 0: it had room
+  std::atomic<bool> drops{false};         // and said that it drops commands
   std::atomic<int> num_handed_over{0};  // in `commands`
   std::atomic<int> num_waiting{0};      // in the scheduler's queue after the last step
   std::atomic<int> load_requests{0};    // handed over, waiting, running
