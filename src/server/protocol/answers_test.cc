@@ -226,6 +226,18 @@ TEST(Answers, TheFamilyIsChosenByFlag) {
   EXPECT_EQ(info["reasoning_parser"], "none");
 }
 
+// Each takes some hundreds of visits, which one alone may.
+TEST(Answers, AllToolsShareOneBoundOfVisits) {
+  TestServer server;
+  Json body = body_with_tools();
+  const char* circular = R"({"a":{"anyOf":[{"$ref":"#/properties/a"},{"$ref":"#/properties/a"}]}})";
+  for (int i = 0; i < 1000; ++i)
+    body["tools"].push_back(tool_json("f" + std::to_string(i), circular));
+  const Json e = server.post("/v1/chat/completions", body, 400)["error"];
+  EXPECT_EQ(e["param"], "tools") << e.dump();
+  EXPECT_THAT(e["message"].get<std::string>(), ::testing::HasSubstr("more than 65536 schemas"));
+}
+
 TEST(Answers, BadToolsAreRefused) {
   TestServer server;
   const auto refused = [&](const char* fields, const char* param) {

@@ -133,6 +133,21 @@ void check_served(Fields& fields, const ServedModel& model) {
                       "start with --chat-template FILE, one that shows tools");
 }
 
+// Errors: a field that fails where the schemas of all tools together take too many visits.
+void find_kinds(Fields& fields, std::vector<Tool>& tools) {
+  SchemaVisits visits;
+  for (Tool& tool : tools) {
+    tool.kinds = std::make_shared<ParameterKinds>(tool.parameters, visits);
+    if (visits.used_up())
+      return fields.fail_field(
+          "tools",
+          fmt::format("tools: the schemas of their parameters up to '{}' lead to more than {} "
+                      "schemas, over alternatives and references",
+                      tool.name, SchemaVisits::kMax),
+          "fewer tools, or fewer $ref and anyOf that lead to one another");
+  }
+}
+
 // The template has words for it, or it becomes a number of tokens.
 void take_effort(Fields& fields, const std::string& effort, const ServedModel& model,
                  AnswerReading& reading, ChatInput& chat) {
@@ -179,8 +194,9 @@ void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading
   if (tools.empty() || choice.kind == Kind::none) return;
   check_served(fields, model);
   if (!fields.ok()) return;
+  find_kinds(fields, read);
+  if (!fields.ok()) return;
   reading.tools_as = model.formats->tools;
-  for (Tool& tool : read) tool.kinds = std::make_shared<ParameterKinds>(tool.parameters);
   reading.tools = std::make_shared<const std::vector<Tool>>(std::move(read));
   chat.tools = std::move(tools);
 }

@@ -14,9 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kRefsMax = 16;        // from one schema to the next
-constexpr int kVisitsMax = 65'536;  // of schemas and values of a document, over all its references
-constexpr size_t kRefBytesPerVisit = 64;
+constexpr int kRefsMax = 16;  // from one schema to the next
 
 ValueKinds both(ValueKinds a, ValueKinds b) {
   return {a.string || b.string, a.number || b.number, a.boolean || b.boolean,
@@ -44,40 +42,39 @@ ValueKinds kind_named(const Json& name) {
 // Reads the kinds of values that schemas of one document allow.
 class KindFinder {
  public:
-  explicit KindFinder(const Json& root) : root_(root) {}
+  KindFinder(const Json& root, SchemaVisits& visits) : root_(root), visits_(visits) {}
 
   // Nothing where the schema does not tell, or telling would take more than is left of the visits.
   std::optional<ValueKinds> find(const Json& schema) {
     const auto found = kinds_in(schema, 0);
-    return num_left_ > 0 ? found : std::nullopt;
+    return visits_.used_up() ? std::nullopt : found;
   }
 
  private:
   // References may lead to one schema many times over, each time through several others.
   std::optional<ValueKinds> kinds_in(const Json& schema, int depth) {
-    if (--num_left_ <= 0 || depth > kRefsMax || !schema.is_object()) return std::nullopt;
+    if (!visits_.take() || depth > kRefsMax || !schema.is_object()) return std::nullopt;
     std::optional<ValueKinds> found;
     const auto add = [&](std::optional<ValueKinds> more) {
       if (more) found = found ? both(*found, *more) : *more;
     };
     if (const auto type = schema.find("type"); type != schema.end()) {
       if (type->is_string()) add(kind_named(*type));
-      if (type->is_array())
-        for (const Json& one : *type)
-          if (--num_left_ > 0) add(kind_named(one));
+      if (type->is_array() && visits_.take_list(type->size()))
+        for (const Json& one : *type) add(kind_named(one));
       return found;
     }
-    if (const auto values = schema.find("enum"); values != schema.end() && values->is_array())
-      for (const Json& value : *values)
-        if (--num_left_ > 0) add(kind_of_value(value));
+    if (const auto values = schema.find("enum");
+        values != schema.end() && values->is_array() && visits_.take_list(values->size()))
+      for (const Json& value : *values) add(kind_of_value(value));
     if (const auto value = schema.find("const"); value != schema.end()) add(kind_of_value(*value));
     for (const char* word : {"anyOf", "oneOf", "allOf"})
       if (const auto list = schema.find(word); list != schema.end() && list->is_array())
         for (const Json& one : *list) add(kinds_in(one, depth + 1));
     if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string()) {
       const auto& path = ref->get_ref<const std::string&>();
-      num_left_ -= static_cast<int>(path.size() / kRefBytesPerVisit);
-      if (const Json* to = num_left_ > 0 ? target_of(path) : nullptr) add(kinds_in(*to, depth + 1));
+      if (const Json* to = visits_.take(path.size()) ? target_of(path) : nullptr)
+        add(kinds_in(*to, depth + 1));
     }
     if (!found && schema.contains("properties")) add(ValueKinds{.object = true});
     if (!found && schema.contains("items")) add(ValueKinds{.array = true});
@@ -98,7 +95,7 @@ class KindFinder {
   }
 
   const Json& root_;
-  int num_left_ = kVisitsMax;
+  SchemaVisits& visits_;
 };
 
 bool allows(ValueKinds kinds, std::string_view json) {
@@ -133,11 +130,16 @@ std::optional<std::string> json_in(std::string_view text) {
 }  // namespace
 
 ParameterKinds::ParameterKinds(std::string_view parameters) {
+  SchemaVisits visits;
+  *this = ParameterKinds(parameters, visits);
+}
+
+ParameterKinds::ParameterKinds(std::string_view parameters, SchemaVisits& visits) {
   const Json schema = parse_bounded_json<Json>(parameters);
   if (!schema.is_object()) return;
   const auto properties = schema.find("properties");
   if (properties == schema.end() || !properties->is_object()) return;
-  KindFinder finder(schema);
+  KindFinder finder(schema, visits);
   for (const auto& [name, property] : properties->items())
     if (const auto kinds = finder.find(property)) kinds_.emplace(name, *kinds);
 }

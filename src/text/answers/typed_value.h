@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/answers/schema_visits.h"
+
 namespace hocket {
 
 // Which kinds of values a schema allows.
@@ -25,7 +27,10 @@ struct ValueKinds {
 class ParameterKinds {
  public:
   explicit ParameterKinds(std::string_view parameters);
-  // `unknown` where the schema does not tell, or not within kVisitsMax steps for all properties.
+  // Takes what it looks at from `visits`. Once they are used up, kinds are missing: the caller
+  // refuses the tools.
+  ParameterKinds(std::string_view parameters, SchemaVisits& visits);
+  // `unknown` where the schema does not tell, or SchemaVisits::kMax visits did not suffice.
   ValueKinds of(std::string_view name, ValueKinds unknown) const;
 
  private:

@@ -134,5 +134,18 @@ TEST(TypedValue, ReferencesAreFollowedForAWhileOnly) {
   EXPECT_EQ(ParameterKinds("no JSON").of("a", ValueKinds::any()), ValueKinds::any());
 }
 
+TEST(TypedValue, ManySchemasShareTheirVisits) {
+  nlohmann::json circular;  // ten ways back to itself
+  circular["properties"]["a"]["anyOf"] = nlohmann::json(10, {{"$ref", "#/properties/a"}});
+  SchemaVisits visits;
+  const ParameterKinds plain(R"({"properties":{"a":{"type":["integer","null"]}}})", visits);
+  EXPECT_FALSE(visits.used_up());
+  EXPECT_EQ(plain.of("a", ValueKinds::any()), (ValueKinds{.number = true, .null = true}));
+  const ParameterKinds first(circular.dump(), visits);
+  EXPECT_TRUE(visits.used_up());
+  const ParameterKinds late(R"({"properties":{"a":{"type":"integer"}}})", visits);
+  EXPECT_EQ(late.of("a", ValueKinds::any()), ValueKinds::any());
+}
+
 }  // namespace
 }  // namespace hocket

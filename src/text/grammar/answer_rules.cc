@@ -99,7 +99,7 @@ class AnswerRuleWriter {
       HOCKET_TRY(const std::string name, written_name(tool, shape));
       HOCKET_TRY(const std::string arguments,
                  argument_rules(tool, shape.arguments,
-                                free ? ArgumentWill::any : ArgumentWill::schema, lark_));
+                                free ? ArgumentWill::any : ArgumentWill::schema, lark_, visits_));
       const std::string opening = fmt::format("{}{}{}", open, name, shape.middle);
       all += fmt::format("{}{} {} {}", all.empty() ? "" : " | ", lark_.text(opening), arguments,
                          said(shape.close));
@@ -195,6 +195,7 @@ class AnswerRuleWriter {
   const AnswerWish& wish_;
   const Tokenizer& tokenizer_;
   LarkWriter lark_;
+  SchemaVisits visits_;
   std::vector<std::string> marks_;  // that begin calls
 };
 

@@ -21,10 +21,6 @@ using Json = nlohmann::ordered_json;
 using Plain = nlohmann::json;  // finds a key without a search through all keys
 
 constexpr int kDepthMax = 16;
-// Schemas and references that are visited for one tool, since references may form cycles.
-constexpr size_t kSchemasMax = 65536;
-constexpr size_t kBytesPerSchema = 64;  // so many of a text or a list count as one
-constexpr size_t kBytesPerEntry = 16;
 constexpr std::string_view kAnything = "(?s:.*)";
 constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";
 constexpr std::string_view kNoParameters = R"({"type":"object","additionalProperties":false})";
@@ -92,8 +88,8 @@ struct TextRegex {
 
 class ArgumentWriter {
  public:
-  ArgumentWriter(const Tool& tool, ArgumentStyle style, LarkWriter& lark)
-      : tool_(tool), kind_(style), style_(style_of(style)), lark_(lark) {}
+  ArgumentWriter(const Tool& tool, ArgumentStyle style, LarkWriter& lark, SchemaVisits& visits)
+      : tool_(tool), kind_(style), style_(style_of(style)), lark_(lark), visits_(visits) {}
 
   Result<std::string> any() {
     const std::string key = lark_.regex(kAnyKey);
@@ -127,7 +123,7 @@ class ArgumentWriter {
     if (!properties->is_object()) return refuse("have properties that are no object");
     for (const auto& [name, schema] : properties->items()) {
       HOCKET_TRY_VOID(add(name, schema));
-      if (num_seen_ > kSchemasMax) return refuse_so_many();
+      if (visits_.used_up()) return refuse_so_many();
       if (lark_.num_bytes() > kGrammarBytesMax)
         return refuse(
             fmt::format("come to more than {} bytes, as each property is given all definitions",
@@ -150,8 +146,10 @@ class ArgumentWriter {
   }
 
   std::unexpected<Error> refuse_so_many() const {
-    return refuse(fmt::format("have alternatives and references that lead to more than {} schemas",
-                              kSchemasMax));
+    return refuse(fmt::format(
+        "have alternatives and references that lead to more than {} schemas, with all tools "
+        "before it",
+        SchemaVisits::kMax));
   }
 
   // What each property asks of the whole.
@@ -220,7 +218,7 @@ class ArgumentWriter {
     const Plain& plain = plain_root_["properties"][name];
     if (kinds == ValueKinds::only_string()) {
       const auto text = text_regex(plain, 0);
-      if (num_seen_ > kSchemasMax) return refuse_so_many();
+      if (visits_.used_up()) return refuse_so_many();
       if (!text)
         return refuse(fmt::format("ask of {} what no text without quotes can be held to",
                                   name.substr(0, 64)));
@@ -247,19 +245,13 @@ class ArgumentWriter {
     return lark_.schema(text_of(whole));
   }
 
-  // Counts a visit, and the bytes that it looks at. False when there were too many.
-  bool may_see(size_t num_bytes = 0) const {
-    num_seen_ += 1 + num_bytes / kBytesPerSchema;
-    return num_seen_ <= kSchemasMax;
-  }
-
   const Plain& resolved(const Plain& schema) const {
     const Plain* at = &schema;
     for (int i = 0; i < kDepthMax && at->is_object() && at->contains("$ref"); ++i) {
       const Plain& ref = (*at)["$ref"];
       if (!ref.is_string() || !ref.get_ref<const std::string&>().starts_with("#/")) return *at;
       std::string_view path = std::string_view(ref.get_ref<const std::string&>()).substr(2);
-      if (!may_see(path.size())) return *at;
+      if (!visits_.take(path.size())) return *at;
       const Plain* next = &plain_root_;
       while (true) {
         const size_t end = std::min(path.find('/'), path.size());
@@ -281,7 +273,7 @@ class ArgumentWriter {
   }
 
   std::optional<TextRegex> text_regex(const Plain& given, int depth) const {
-    if (depth > kDepthMax || !may_see()) return std::nullopt;
+    if (depth > kDepthMax || !visits_.take()) return std::nullopt;
     const Plain& schema = resolved(given);
     if (!schema.is_object()) return TextRegex{std::string(kAnything)};
     if (const auto one = schema.find("const"); one != schema.end()) return one_of({&*one, 1});
@@ -293,7 +285,7 @@ class ArgumentWriter {
     const bool bounded = schema.contains("minLength") || schema.contains("maxLength");
     if (pattern != schema.end() && pattern->is_string()) {
       const auto& text = pattern->get_ref<const std::string&>();
-      if (bounded || !may_see(text.size())) return std::nullopt;
+      if (bounded || !visits_.take(text.size())) return std::nullopt;
       return TextRegex{pattern_anywhere(text), true};
     }
     if (!bounded) return TextRegex{std::string(kAnything)};
@@ -307,14 +299,14 @@ class ArgumentWriter {
   }
 
   std::optional<TextRegex> one_of(std::span<const Plain> values) const {
-    if (!may_see(kBytesPerEntry * values.size())) return std::nullopt;
+    if (!visits_.take_list(values.size())) return std::nullopt;
     std::string regex;
     for (const Plain& value : values) {
       if (!value.is_string()) return std::nullopt;
       regex += fmt::format("{}{}", regex.empty() ? "" : "|",
                            written(value.get_ref<const std::string&>()));
     }
-    if (!may_see(regex.size())) return std::nullopt;
+    if (!visits_.take(regex.size())) return std::nullopt;
     return TextRegex{regex, true};
   }
 
@@ -341,7 +333,7 @@ class ArgumentWriter {
 
   // A text that nothing is said of, or a word beside it (null, true): any text is one of them.
   bool is_text_or_word(const Plain& given, int depth) const {
-    if (depth > kDepthMax || !may_see()) return false;
+    if (depth > kDepthMax || !visits_.take()) return false;
     const Plain& schema = resolved(given);
     if (!schema.is_object()) return false;
     for (const char* word : {"enum", "const", "pattern", "minLength", "maxLength", "allOf"})
@@ -351,7 +343,7 @@ class ArgumentWriter {
     };
     if (const auto type = schema.find("type"); type != schema.end()) {
       if (!type->is_array()) return *type == "string";
-      return may_see(kBytesPerEntry * type->size()) && std::ranges::all_of(*type, is_word) &&
+      return visits_.take_list(type->size()) && std::ranges::all_of(*type, is_word) &&
              std::ranges::find(*type, Plain("string")) != type->end();
     }
     for (const char* word : {"anyOf", "oneOf"}) {
@@ -380,19 +372,19 @@ class ArgumentWriter {
   std::set<std::string> required_;
   std::vector<Argument> arguments_;
   bool may_be_none_ = true;
-  mutable size_t num_seen_ = 0;  // schemas
+  SchemaVisits& visits_;
 };
 
 }  // namespace
 
 Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentWill will,
-                                   LarkWriter& lark) {
+                                   LarkWriter& lark, SchemaVisits& visits) {
   if (style == ArgumentStyle::json) {
     if (will == ArgumentWill::any) return lark.schema(R"({"type":"object"})");
     if (tool.parameters.empty()) return lark.schema(kNoParameters);
     return lark.schema(with_named_properties_only(tool.parameters));
   }
-  ArgumentWriter writer(tool, style, lark);
+  ArgumentWriter writer(tool, style, lark, visits);
   return will == ArgumentWill::any ? writer.any() : writer.of_schema();
 }
 

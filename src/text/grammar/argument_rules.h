@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "text/answers/call_shape.h"
+#include "text/answers/schema_visits.h"
 #include "text/answers/tool.h"
 #include "text/grammar/lark_writer.h"
 
@@ -20,8 +21,10 @@ enum class ArgumentWill : uint8_t {
   any,     // any arguments
 };
 
-// Errors: invalid_request, with the tool's name, where the style has no way to write them.
+// Takes what it looks at from `visits`, which all tools of a request share. Errors:
+// invalid_request, with the tool's name, where the style has no way to write them or the visits are
+// used up.
 Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentWill will,
-                                   LarkWriter& lark);
+                                   LarkWriter& lark, SchemaVisits& visits);
 
 }  // namespace hocket

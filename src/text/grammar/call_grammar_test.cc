@@ -285,16 +285,21 @@ TEST(CallGrammar, ArgumentsPartedByCommasMayBeLeftOut) {
     EXPECT_TRUE(v.takes(**grammar, "[g(" + text(chosen, "ab") + ")]")) << chosen;
 }
 
+Tool tool_of(const json& schema) {
+  return {.name = "f", .description = {}, .parameters = schema.dump()};
+}
+
 // What lists come to is bounded for a tool, not for each property that leads to them.
 TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
   const auto rules = [](json definition, int num_properties) -> Result<std::string> {
     json schema = {{"$defs", {{"h", std::move(definition)}}}};
     for (int i = 0; i < num_properties; ++i)
       schema["properties"][std::to_string(i)]["$ref"] = "#/$defs/h";
-    const Tool tool{.name = "f", .description = {}, .parameters = schema.dump()};
+    const Tool tool = tool_of(schema);
     LarkWriter lark;
+    SchemaVisits visits;
     HOCKET_TRY(const std::string start,
-               argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark));
+               argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark, visits));
     return lark.finish(start);
   };
   const auto long_type = rules({{"type", json(40'000, "integer")}}, 2);
@@ -306,6 +311,20 @@ TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
   const auto often = rules(dropped, 9);
   ASSERT_FALSE(often);
   EXPECT_TRUE(often.error().message.contains("more than 65536 schemas")) << often.error().message;
+}
+
+TEST(CallGrammar, AllToolsOfARequestShareOneBound) {
+  const json dropped = {{"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
+  const Tool tool = tool_of({{"properties", {{"a", dropped}}}});
+  LarkWriter lark;
+  SchemaVisits visits;
+  const auto add = [&] {
+    return argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark, visits);
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(add()) << i;
+  const auto fifth = add();
+  ASSERT_FALSE(fifth);
+  EXPECT_TRUE(fifth.error().message.contains("with all tools before it")) << fifth.error().message;
 }
 
 TEST(CallGrammar, SaysWhatAFamilyCannotWrite) {
