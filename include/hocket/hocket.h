@@ -187,7 +187,12 @@ HOCKET_API int hocket_set_log_level(const char* level);
 
 /* Settings by the names of the program's flags, as "context-length"; `hocket run --help` lists
  * them. A switch is "true" or "false". Errors: HOCKET_ERROR_BAD_VALUE, which names the nearest
- * option. */
+ * option.
+ *
+ * One is the library's own. "grammar-trials" is the path of the program `hocket`: its processes try
+ * each grammar first, with limits of time and memory, as the server does. Without it a grammar is
+ * compiled in this process, and one that is too expensive takes its time and memory, which nothing
+ * can stop. Whoever takes grammars from strangers sets it. */
 HOCKET_API hocket_options* hocket_options_new(void);
 HOCKET_API int hocket_options_set(hocket_options* options, const char* name, const char* value);
 HOCKET_API void hocket_options_free(hocket_options* options);

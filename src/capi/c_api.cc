@@ -14,7 +14,7 @@
 
 // NOLINTBEGIN(readability-identifier-naming): named by the header
 struct hocket_options {
-  hocket::ServerSettings settings;
+  hocket::EmbeddedSettings settings;
 };
 struct hocket_engine {
   std::unique_ptr<hocket::OfflineEngine> offline;

@@ -84,6 +84,34 @@ TEST_F(CapiForm, WhatIsNoneIsRefusedWithASentence) {
   EXPECT_EQ(say(HOCKET_REGEX, "4[2]"), "42") << "the engine goes on";
 }
 
+// What an engine with this program says to a request with a grammar; HOCKET_OK: an answer.
+int answer_tried_by(const char* program, hocket_request request) {
+  hocket_options* options = hocket_options_new();
+  EXPECT_EQ(hocket_options_set(options, "model-path", kModel), HOCKET_OK);
+  EXPECT_EQ(hocket_options_set(options, "max-total-tokens", "2048"), HOCKET_OK);
+  EXPECT_EQ(hocket_options_set(options, "num-threads", "1"), HOCKET_OK);
+  EXPECT_EQ(hocket_options_set(options, "grammar-trials", program), HOCKET_OK);
+  hocket_engine* tried = nullptr;
+  const int opened = hocket_engine_open(options, &tried);
+  hocket_options_free(options);
+  if (opened != HOCKET_OK) return opened;
+  request.grammar_kind = HOCKET_REGEX;
+  request.grammar = "4[2]";
+  Heard heard;
+  const int said = hocket_generate(tried, &request, hear, &heard);
+  const std::string message = hocket_error_message();
+  EXPECT_EQ(hocket_engine_close(tried), HOCKET_OK);
+  if (said != HOCKET_OK) EXPECT_THAT(message, HasSubstr("the process that tries grammars"));
+  return said;
+}
+
+TEST_F(CapiForm, AProgramTriesGrammarsWhereItIsNamed) {
+  EXPECT_EQ(answer_tried_by("", ask(kSum)), HOCKET_OK);
+  EXPECT_EQ(answer_tried_by("/bin/true", ask(kSum)), HOCKET_ERROR_INTERNAL) << "it tries none";
+  EXPECT_EQ(answer_tried_by("/nowhere/hocket", ask(kSum)), HOCKET_ERROR_BAD_VALUE);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("/nowhere/hocket"));
+}
+
 TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
   hocket_request request = ask(kSum);
   request.grammar = "nonsense";

@@ -1,5 +1,7 @@
 #include "capi/offline_engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -11,6 +13,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "capi/request_rules.h"
+#include "engine/grammar/grammar_trials.h"
 #include "text/grammar/answer_rules.h"
 #include "text/stop_matcher.h"
 
@@ -27,6 +30,19 @@ Error no_tokenizer() {
   return error(ErrorCode::no_tokenizer,
                "the model folder has no tokenizer.json, so text cannot be read or written")
       .with_fix("token ids work; or set the option tokenizer-path");
+}
+
+// Empty without a program.
+Result<std::vector<std::string>> trials_command(const std::string& program) {
+  if (program.empty()) return std::vector<std::string>();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(program, ignored) || access(program.c_str(), X_OK) != 0)
+    return fail(error(ErrorCode::bad_value, "grammar-trials is {}, which is no program that can "
+                                            "be started",
+                      program)
+                    .with_fix("the path of the program hocket, as /usr/bin/hocket")
+                    .with_param("grammar-trials"));
+  return std::vector<std::string>{program, std::string(kGrammarTrialsCommand)};
 }
 
 }  // namespace
@@ -163,7 +179,7 @@ class OfflineEngine::Table {
   Thread thread_;
 };
 
-Result<std::unique_ptr<OfflineEngine>> OfflineEngine::open(const ServerSettings& settings) {
+Result<std::unique_ptr<OfflineEngine>> OfflineEngine::open(const EmbeddedSettings& settings) {
   std::unique_ptr<OfflineEngine> engine(new OfflineEngine);
   HOCKET_TRY_VOID(engine->load(settings));
   return engine;
@@ -171,7 +187,7 @@ Result<std::unique_ptr<OfflineEngine>> OfflineEngine::open(const ServerSettings&
 
 OfflineEngine::~OfflineEngine() = default;
 
-Result<void> OfflineEngine::load(const ServerSettings& settings) {
+Result<void> OfflineEngine::load(const EmbeddedSettings& settings) {
   if (settings.model.model_path.empty())
     return fail(error(ErrorCode::model_not_found, "no model is named")
                     .with_fix("set the option model-path")
@@ -184,6 +200,7 @@ Result<void> OfflineEngine::load(const ServerSettings& settings) {
     HOCKET_TRY(tokenizer_, Tokenizer::load(folder));
     options.tokenizer_eos = tokenizer_->eos_id();
     options.grammars = {.tokenizer = tokenizer_->handle(), .folder = folder};
+    HOCKET_TRY(options.grammar_trials, trials_command(settings.grammar_trials));
     if (settings.model.chat_template.empty()) {
       HOCKET_TRY(chat_template_, ChatTemplate::load(folder, *tokenizer_));
     } else {

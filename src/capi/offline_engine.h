@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "core/server_settings.h"
+#include "capi/options.h"
 #include "engine/engine.h"
 #include "text/answers/thoughts_ahead.h"
 #include "text/chat_template.h"
@@ -59,8 +59,8 @@ class OfflineEngine {
   using Listener = std::move_only_function<bool(const TextEvent&)>;
 
   // Errors: those of Tokenizer::load, ChatTemplate::load and Engine::create; model_not_found
-  // without a path.
-  static Result<std::unique_ptr<OfflineEngine>> open(const ServerSettings& settings);
+  // without a path; bad_value where grammar_trials names no program.
+  static Result<std::unique_ptr<OfflineEngine>> open(const EmbeddedSettings& settings);
   // Cancels what runs, waits for the last events. Not in a listener.
   ~OfflineEngine();
   OfflineEngine(const OfflineEngine&) = delete;
@@ -90,7 +90,7 @@ class OfflineEngine {
   class Table;
 
   OfflineEngine() = default;
-  Result<void> load(const ServerSettings& settings);
+  Result<void> load(const EmbeddedSettings& settings);
   Result<void> settle(TextRequest& request) const;
   Result<void> settle_thoughts(TextRequest& request) const;
 

@@ -17,15 +17,16 @@ using Target = std::variant<int*, int64_t*, uint64_t*, double*, bool*, std::stri
 
 struct Option {
   const char* name;
-  std::function<Target(ServerSettings&)> target;
+  std::function<Target(EmbeddedSettings&)> target;
 };
 
 template <class Part, class T>
 Option option(const char* name, Part ServerSettings::* part, T Part::* field) {
-  return {name, [=](ServerSettings& s) { return Target(&(s.*part.*field)); }};
+  return {name, [=](EmbeddedSettings& s) { return Target(&(s.*part.*field)); }};
 }
 
-// The same as the flags of `hocket run` that say which model and how to compute; tests compare.
+// The same as the flags of `hocket run` that say which model and how to compute, and those that only
+// an embedding program needs; tests compare.
 std::vector<Option> make_options() {
   constexpr auto kModel = &ServerSettings::model;
   constexpr auto kMemory = &ServerSettings::memory;
@@ -48,6 +49,7 @@ std::vector<Option> make_options() {
       option("weight-cache", kModel, &Model::weight_cache),
       option("chat-template", kModel, &Model::chat_template),
       option("grammar-backend", kModel, &Model::grammar_backend),
+      {"grammar-trials", [](EmbeddedSettings& s) { return Target(&s.grammar_trials); }},
       option("mem-fraction-static", kMemory, &Memory::mem_fraction_static),
       option("max-total-tokens", kMemory, &Memory::max_total_tokens),
       option("max-running-requests", kMemory, &Memory::max_running_requests),
@@ -124,7 +126,7 @@ bool parse(std::string_view text, std::string& out) {
 
 }  // namespace
 
-Result<void> set_option(ServerSettings& settings, std::string_view name, std::string_view value) {
+Result<void> set_option(EmbeddedSettings& settings, std::string_view name, std::string_view value) {
   std::vector<std::string_view> names;
   for (const Option& option : options()) {
     if (option.name == name) {

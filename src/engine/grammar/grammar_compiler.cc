@@ -176,6 +176,10 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
       return *found;
     }
   }
+  if (!trials_ && !std::exchange(said_untried_, true))
+    log::info(
+        "grammars are compiled untried, without a limit of time or memory: for strangers' grammars "
+        "set grammar-trials to the program hocket");
   const TimePoint begin = now();
   TrialVerdict verdict = TrialVerdict::fits;
   if (trials_) {

@@ -105,6 +105,7 @@ class GrammarCompiler {
   const Options options_;
   const std::shared_ptr<GrammarCounts> counts_ = std::make_shared<GrammarCounts>();
   std::unique_ptr<GrammarTrials> trials_;
+  bool said_untried_ = false;  // of the first lane's thread: without trials nothing enters another
   // Made by the first lane's thread; the second reads it, after a ticket was passed to it.
   std::optional<Result<GrammarVocabulary>> vocabulary_;
 
