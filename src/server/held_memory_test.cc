@@ -50,5 +50,21 @@ TEST(HeldMemory, WhatAnswersHaveCopiesOfIsCounted) {
   EXPECT_TRUE(eventually([&] { return nothing_is_held(server); }));
 }
 
+TEST(HeldMemory, WhatAnAnswerRepeatsOfItsPromptIsCounted) {
+  TestServer server(TestServer::Text::bundled, with_mib(1));
+  const Json plain = {{"prompt", std::vector<int>(2000, static_cast<int>(kEndToken))},
+                      {"max_tokens", 1},
+                      {"n", 32}};
+  server.post("/v1/completions", plain);
+  for (const char* repeated : {"echo", "return_token_ids"}) {
+    Json body = plain;
+    body[repeated] = true;
+    expect_refused(server, "/v1/completions", body);
+    body["n"] = 1;
+    server.post("/v1/completions", body);
+  }
+  EXPECT_TRUE(eventually([&] { return nothing_is_held(server); }));
+}
+
 }  // namespace
 }  // namespace hocket

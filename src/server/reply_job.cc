@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kChoiceBytes = 4096;    // of a choice without any text: its texts, its parser
 constexpr int64_t kHeldStep = 16 << 10;   // counted in the account at once
 constexpr size_t kRoomForNews = 64;       // outputs, the same
+constexpr int64_t kIdTextBytes = 8;       // of a token's id, as digits and a comma
 constexpr int64_t kRoutedTextBytes = 16;  // of an expert's number, as bytes and in base64
 
 int64_t num_choices(const Answer& answer) {
@@ -35,6 +36,20 @@ int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
   if (s.num_top_logprobs >= 0 && s.prompt_logprobs_from >= 0)
     bytes += (prompt_tokens - s.prompt_logprobs_from) * logprob_bytes(s);
   return bytes;
+}
+
+// Of a prompt that the answer repeats: in its choices, and in the whole that is made of them.
+int64_t repeated_bytes(const Answer& answer, size_t p) {
+  const GenerationRequest& request = answer.request;
+  const Prompt& prompt = request.prompts[p];
+  int64_t bytes = 0;
+  if (request.return_token_ids) bytes += std::ssize(answer.prompts[p]) * kIdTextBytes;
+  if (request.echo) {
+    const auto* text = std::get_if<std::string>(&prompt.input);
+    bytes += std::ssize(text != nullptr ? *text : answer.echoes.at(p));
+  }
+  const bool in_each = request.api == Api::completions && !request.stream;
+  return 2 * bytes * (in_each ? prompt.n : 1);
 }
 
 }  // namespace
@@ -67,6 +82,7 @@ int64_t ReplyService::Job::bytes_at_begin() const {
   for (size_t p = 0; p < answer.prompts.size(); ++p) {
     const Prompt& prompt = answer.request.prompts[p];
     sum += prompt.n * bytes_at_begin_of(prompt, std::ssize(answer.prompts[p]));
+    sum += repeated_bytes(answer, p);
   }
   return sum;
 }

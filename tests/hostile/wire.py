@@ -189,13 +189,14 @@ def slow_head(server):
 
 
 def idle_bodies(server):
-    """Large bodies on paths that need none, held open: another client's POST is still answered."""
+    """Bodies that never end, more of them than there is memory for: another client's POST is still answered."""
     body, kept = b"a" * ((32 << 20) - 1), []
-    for method in ("OPTIONS", "OPTIONS", "GET", "OPTIONS", "OPTIONS", "POST", "OPTIONS", "OPTIONS"):
+    paths = {"GET": "/livez", "POST": "/v1/completions"}
+    for method in ["OPTIONS", "GET", "OPTIONS"] + ["POST"] * 40:
         connection = server.connect(2)
         kept.append(connection)
         with contextlib.suppress(OSError):
-            connection.sendall(head_of(method, "/livez" if method == "GET" else "/", 32 << 20) + body)
+            connection.sendall(head_of(method, paths.get(method, "/"), 32 << 20) + body)
     answer = ask(server, "/v1/completions", SMALL)
     for connection in kept:
         connection.close()

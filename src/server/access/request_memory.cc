@@ -1,5 +1,6 @@
 #include "server/access/request_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -12,7 +13,7 @@ namespace {
 bool add_within(std::atomic<int64_t>& sum, int64_t bytes, int64_t limit) {
   int64_t before = sum;
   do {
-    if (bytes > limit - before) return false;
+    if (bytes > std::max<int64_t>(0, limit - before)) return false;
   } while (!sum.compare_exchange_weak(before, before + bytes));
   return true;
 }
@@ -54,12 +55,15 @@ Result<void> RequestMemory::take(int64_t bytes) {
               .with_fix(
                   "try again when some of them are answered, or start the server with a "
                   "larger --key-memory-mib");
-  } else if (!add_within(accounts_->held_bytes_, bytes, limits.total_bytes)) {
+  } else if (!add_within(accounts_->held_bytes_, bytes,
+                         held_bytes_ <= limits.small_bytes() ? limits.total_bytes
+                                                             : limits.shared_bytes())) {
     held_bytes_ -= bytes;
     if (of_principal_ != nullptr) *of_principal_ -= bytes;
     why = error(ErrorCode::out_of_memory,
-                "all requests together hold nearly all of the {} bytes that they may",
-                limits.total_bytes)
+                "all requests together hold nearly all of the {} bytes that they may, and the "
+                "last quarter is for requests of up to {} bytes",
+                limits.total_bytes, limits.small_bytes())
               .with_fix(
                   "try again later, or start the server with a larger "
                   "--total-request-memory-mib");

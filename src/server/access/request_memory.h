@@ -24,6 +24,13 @@ struct RequestMemoryLimits {
   int64_t request_bytes = int64_t{256} << 20;
   int64_t principal_bytes = int64_t{512} << 20;  // of a client with a key of its own
   int64_t total_bytes = int64_t{1} << 30;
+
+  // A request that holds more than small_bytes() takes only while all together hold no more than
+  // shared_bytes(). The rest of the total is kept for small ones: a few clients with large requests
+  // cannot shut out all others.
+  static constexpr int64_t kSmallPart = 1024;  // of the total, 1 MiB of 1 GiB
+  int64_t small_bytes() const { return total_bytes / kSmallPart; }
+  int64_t shared_bytes() const { return total_bytes - total_bytes / 4; }
 };
 
 class RequestAccounts;
@@ -36,7 +43,8 @@ class RequestMemory {
   RequestMemory& operator=(const RequestMemory&) = delete;
 
   // Errors, and then nothing is taken: payload_too_large for this request, rate_limited for its
-  // principal, out_of_memory for all requests together. Each names the limit and its flag.
+  // principal, out_of_memory for all requests together, of which a request that is not small may
+  // use three quarters. Each names the limit and its flag.
   Result<void> take(int64_t bytes);
   // Of what was taken.
   void give_back(int64_t bytes);

@@ -16,7 +16,7 @@ PrincipalPtr client(const char* name) {
 
 TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
   const auto accounts =
-      RequestAccounts::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 220});
+      RequestAccounts::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 240});
   const auto ann = client("ann");
   const auto first = accounts->open(ann), second = accounts->open(ann);
   const auto other = accounts->open(client("bob"));
@@ -28,12 +28,33 @@ TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
   const auto key = second->take(1);
   ASSERT_FALSE(key);
   EXPECT_EQ(key.error().code, kRateLimited);
-  ASSERT_TRUE(other->take(70));
+  ASSERT_TRUE(other->take(30));
   const auto all = other->take(1);
   ASSERT_FALSE(all);
   EXPECT_EQ(all.error().code, ErrorCode::out_of_memory);
-  EXPECT_EQ(accounts->held_bytes(), 220);
+  EXPECT_EQ(accounts->held_bytes(), 180);
   EXPECT_EQ(accounts->num_refused(), 3U);
+}
+
+TEST(RequestMemory, TheLastQuarterIsForSmallRequests) {
+  const auto accounts = RequestAccounts::create({.total_bytes = 40 << 10});  // small: 40 bytes
+  const auto large = accounts->open(nullptr), small = accounts->open(nullptr);
+  ASSERT_TRUE(large->take(30 << 10));
+  ASSERT_TRUE(large->take(0));
+  ASSERT_TRUE(small->take(39));
+  ASSERT_TRUE(small->take(1));
+  for (RequestMemory* request : {large.get(), small.get()}) {
+    const auto more = request->take(1);
+    ASSERT_FALSE(more);
+    EXPECT_EQ(more.error().code, ErrorCode::out_of_memory);
+    EXPECT_NE(more.error().message.find("up to 40 bytes"), std::string::npos);
+  }
+  std::vector<std::shared_ptr<RequestMemory>> others;
+  for (int i = 0; i < 255; ++i) ASSERT_TRUE(others.emplace_back(accounts->open(nullptr))->take(40));
+  EXPECT_EQ(accounts->held_bytes(), 40 << 10);
+  EXPECT_FALSE(accounts->open(nullptr)->take(1));
+  large->give_back(20 << 10);
+  EXPECT_TRUE(large->take(1));
 }
 
 TEST(RequestMemory, WhatDiesGivesBack) {
@@ -71,7 +92,7 @@ TEST(RequestMemory, AddsUpFromManyThreads) {
       for (int k = 0; k < 2000; ++k) {
         HeldBytes held(accounts->open(who));
         (void)held.grow(400);
-        EXPECT_LE(accounts->held_bytes(), 1000);
+        EXPECT_LE(accounts->held_bytes(), 750);
       }
     });
   threads.clear();

@@ -28,7 +28,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
-constexpr size_t kWritePiece = 64 << 10;  // what must leave within write_timeout
+constexpr size_t kWritePiece = 64 << 10;            // what must leave within write_timeout
+constexpr std::chrono::seconds kBatchTimeMax(300);  // besides write_timeout: memory waits for it
 constexpr auto kLinger = std::chrono::seconds(1);
 // A connection that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
@@ -197,7 +198,8 @@ asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange:
   const HttpOptions& options = core_->options;
   const TimePoint end =
       RealClock().now() + options.write_timeout +
-      std::chrono::seconds(static_cast<int64_t>(bytes.size()) / options.min_bytes_per_s);
+      std::min(kBatchTimeMax,
+               std::chrono::seconds(static_cast<int64_t>(bytes.size()) / options.min_bytes_per_s));
   while (!bytes.empty()) {
     const std::string_view piece = bytes.substr(0, kWritePiece);
     const Duration limit = std::min<Duration>(options.write_timeout, end - RealClock().now());

@@ -134,7 +134,7 @@ Result<void> HttpExchange::State::hold(size_t more) {
 void HttpExchange::State::sent(size_t num_bytes) {
   std::lock_guard lock(mutex);
   unsent -= num_bytes;
-  if (unsent > 0) return;
+  if (unsent > 0) return;  // the batch is one string, which is there to its last byte
   taken = 0;
   (void)hold(0);  // less than before, which always fits
 }

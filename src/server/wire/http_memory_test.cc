@@ -51,7 +51,7 @@ TEST_F(HttpMemoryTest, RefusesABodyForWhichOthersLeaveNoRoom) {
   half.close();
   ASSERT_TRUE(nothing_is_held());
   TestClient later = client();
-  later.send(post("/hold", std::string(90'000, 'y')));
+  later.send(post("/hold", std::string(70'000, 'y')));
   auto exchange = take();
   ASSERT_TRUE(exchange);
   exchange->respond(200, "text/plain", "ok");
