@@ -9,13 +9,27 @@
 namespace hocket {
 namespace {
 
-// Adds `bytes` unless the sum would pass `limit`.
+// Adds `bytes` unless the sum would pass `limit`, which it may have passed already.
 bool add_within(std::atomic<int64_t>& sum, int64_t bytes, int64_t limit) {
   int64_t before = sum;
   do {
     if (bytes > std::max<int64_t>(0, limit - before)) return false;
   } while (!sum.compare_exchange_weak(before, before + bytes));
   return true;
+}
+
+Error all_hold_too_much(int64_t shared, int64_t total) {
+  Error why = shared == total
+                  ? error(ErrorCode::out_of_memory,
+                          "all requests together hold nearly all of the {} bytes that they may",
+                          total)
+                  : error(ErrorCode::out_of_memory,
+                          "all requests together hold nearly {} of the {} bytes that they may, and "
+                          "the rest is kept for smaller requests",
+                          shared, total);
+  return std::move(why).with_fix(
+      "try again later, ask for less at once, or start the server with a larger "
+      "--total-request-memory-mib");
 }
 
 void raise_to(std::atomic<int64_t>& most, int64_t bytes) {
@@ -55,18 +69,11 @@ Result<void> RequestMemory::take(int64_t bytes) {
               .with_fix(
                   "try again when some of them are answered, or start the server with a "
                   "larger --key-memory-mib");
-  } else if (!add_within(accounts_->held_bytes_, bytes,
-                         held_bytes_ <= limits.small_bytes() ? limits.total_bytes
-                                                             : limits.shared_bytes())) {
+  } else if (const int64_t shared = limits.shared_with(held_bytes_);
+             !add_within(accounts_->held_bytes_, bytes, shared)) {
     held_bytes_ -= bytes;
     if (of_principal_ != nullptr) *of_principal_ -= bytes;
-    why = error(ErrorCode::out_of_memory,
-                "all requests together hold nearly all of the {} bytes that they may, and the "
-                "last quarter is for requests of up to {} bytes",
-                limits.total_bytes, limits.small_bytes())
-              .with_fix(
-                  "try again later, or start the server with a larger "
-                  "--total-request-memory-mib");
+    why = all_hold_too_much(shared, limits.total_bytes);
   } else {
     raise_to(accounts_->most_held_bytes_, accounts_->held_bytes_);
     return {};

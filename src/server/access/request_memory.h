@@ -25,12 +25,16 @@ struct RequestMemoryLimits {
   int64_t principal_bytes = int64_t{512} << 20;  // of a client with a key of its own
   int64_t total_bytes = int64_t{1} << 30;
 
-  // A request that holds more than small_bytes() takes only while all together hold no more than
-  // shared_bytes(). The rest of the total is kept for small ones: a few clients with large requests
-  // cannot shut out all others.
-  static constexpr int64_t kSmallPart = 1024;  // of the total, 1 MiB of 1 GiB
+  // What all together may hold when a request takes that then holds `request` bytes: the larger it
+  // is, the more stays free. So large requests cannot shut out middle ones, nor those small ones.
+  // 4,096 connections of small_bytes() each fit in the last quarter: no client fills that.
+  int64_t shared_with(int64_t request) const {
+    if (request <= small_bytes()) return total_bytes;
+    return request <= middle_bytes() ? total_bytes / 4 * 3 : total_bytes / 8 * 5;
+  }
   int64_t small_bytes() const { return total_bytes / kSmallPart; }
-  int64_t shared_bytes() const { return total_bytes - total_bytes / 4; }
+  int64_t middle_bytes() const { return total_bytes / kMiddlePart; }
+  static constexpr int64_t kSmallPart = 16'384, kMiddlePart = 1024;  // 64 KiB, 1 MiB of 1 GiB
 };
 
 class RequestAccounts;
@@ -43,8 +47,8 @@ class RequestMemory {
   RequestMemory& operator=(const RequestMemory&) = delete;
 
   // Errors, and then nothing is taken: payload_too_large for this request, rate_limited for its
-  // principal, out_of_memory for all requests together, of which a request that is not small may
-  // use three quarters. Each names the limit and its flag.
+  // principal, out_of_memory for all requests together (RequestMemoryLimits::shared_with). Each
+  // names the limit and its flag.
   Result<void> take(int64_t bytes);
   // Of what was taken.
   void give_back(int64_t bytes);

@@ -16,7 +16,7 @@ PrincipalPtr client(const char* name) {
 
 TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
   const auto accounts =
-      RequestAccounts::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 240});
+      RequestAccounts::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 288});
   const auto ann = client("ann");
   const auto first = accounts->open(ann), second = accounts->open(ann);
   const auto other = accounts->open(client("bob"));
@@ -36,24 +36,28 @@ TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
   EXPECT_EQ(accounts->num_refused(), 3U);
 }
 
-TEST(RequestMemory, TheLastQuarterIsForSmallRequests) {
-  const auto accounts = RequestAccounts::create({.total_bytes = 40 << 10});  // small: 40 bytes
-  const auto large = accounts->open(nullptr), small = accounts->open(nullptr);
-  ASSERT_TRUE(large->take(30 << 10));
-  ASSERT_TRUE(large->take(0));
-  ASSERT_TRUE(small->take(39));
-  ASSERT_TRUE(small->take(1));
-  for (RequestMemory* request : {large.get(), small.get()}) {
-    const auto more = request->take(1);
-    ASSERT_FALSE(more);
-    EXPECT_EQ(more.error().code, ErrorCode::out_of_memory);
-    EXPECT_NE(more.error().message.find("up to 40 bytes"), std::string::npos);
-  }
-  std::vector<std::shared_ptr<RequestMemory>> others;
-  for (int i = 0; i < 255; ++i) ASSERT_TRUE(others.emplace_back(accounts->open(nullptr))->take(40));
-  EXPECT_EQ(accounts->held_bytes(), 40 << 10);
-  EXPECT_FALSE(accounts->open(nullptr)->take(1));
-  large->give_back(20 << 10);
+TEST(RequestMemory, TheLastParts) {
+  // Of 64 KiB: small requests hold 4 bytes, middle ones 64; large ones share 40 KiB.
+  const auto accounts = RequestAccounts::create({.total_bytes = 64 << 10});
+  const auto large = accounts->open(nullptr);
+  ASSERT_TRUE(large->take(40 << 10));
+  const auto refused = large->take(1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::out_of_memory);
+  EXPECT_NE(refused.error().message.find("kept for smaller requests"), std::string::npos);
+  EXPECT_NE(refused.error().fix.find("--total-request-memory-mib"), std::string::npos);
+  std::vector<std::shared_ptr<RequestMemory>> kept;
+  const auto opens = [&](int64_t bytes) {
+    return kept.emplace_back(accounts->open(nullptr))->take(bytes).has_value();
+  };
+  for (int i = 0; i < 128; ++i) ASSERT_TRUE(opens(64));
+  EXPECT_FALSE(opens(64));
+  EXPECT_FALSE(opens(5));
+  for (int i = 0; i < 4096; ++i) ASSERT_TRUE(opens(4));  // as many as there are connections
+  EXPECT_EQ(accounts->held_bytes(), 64 << 10);
+  EXPECT_FALSE(opens(1));
+  EXPECT_TRUE(large->take(0));
+  large->give_back(30 << 10);
   EXPECT_TRUE(large->take(1));
 }
 
@@ -92,7 +96,7 @@ TEST(RequestMemory, AddsUpFromManyThreads) {
       for (int k = 0; k < 2000; ++k) {
         HeldBytes held(accounts->open(who));
         (void)held.grow(400);
-        EXPECT_LE(accounts->held_bytes(), 750);
+        EXPECT_LE(accounts->held_bytes(), 625);
       }
     });
   threads.clear();

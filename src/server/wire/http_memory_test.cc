@@ -37,7 +37,7 @@ class HttpMemoryTest : public HttpTest {
 };
 
 TEST_F(HttpMemoryTest, RefusesABodyForWhichOthersLeaveNoRoom) {
-  start_within({.total_bytes = 100'000});
+  start_within({.total_bytes = 120'000});
   TestClient half = client();
   half.send("POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 70000\r\n\r\n" +
             std::string(60'000, 'x'));
