@@ -202,8 +202,8 @@ void ReplyService::tell(Job& job, size_t index) {
   if (job.num_ended == job.answer.choices.size()) finish(job, form);
 }
 
-// Where there is no memory for the block, the stream ends with an error event: the exchange itself
-// could only cut it off.
+// Where there is no memory for the block, the stream ends with the error event of its form: the
+// exchange has only the one that all streams of an API share.
 void ReplyService::send_block(Job& job, const AnswerForm& form, const std::string& block) {
   if (auto room = HeldBytes(job.answer.request.memory).grow(std::ssize(block)); !room)
     return fail_job(job, room.error());

@@ -70,9 +70,9 @@ class HttpExchange {
   // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
   // write() carries whole events. False when the client has left, or has asked for the head alone.
   bool start_stream(std::string_view content_type, const HttpHeaders& extra = {});
-  // False when the client has left, or was too slow and has just been dropped: more than
-  // max_buffered_bytes and the largest write waited for it, or requests hold all the memory that
-  // they may.
+  // False when the stream has ended, or ends with this: the client has left; it was too slow, as
+  // more than max_buffered_bytes and the largest write waited for it, and is dropped; or requests
+  // hold all the memory that they may, and the last event says so (other streams are cut off).
   bool write(std::string_view bytes);
   bool finish();
 

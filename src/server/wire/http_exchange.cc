@@ -131,12 +131,30 @@ Result<void> HttpExchange::State::hold(size_t more) {
   return held.resize(waiting > kUncountedBytes ? static_cast<int64_t>(waiting) : 0);
 }
 
+void HttpExchange::State::append(std::string_view bytes) {
+  if (framing.http_1_0)
+    out += bytes;
+  else
+    fmt::format_to(std::back_inserter(out), "{:x}\r\n{}\r\n", bytes.size(), bytes);
+}
+
+void HttpExchange::State::break_off(const Error& why) {
+  closed = true;
+  cut = !events;
+  if (cut) return;
+  append(error_events(why, error_form));
+  if (!framing.http_1_0) out += "0\r\n\r\n";
+  streaming = false;
+  complete = true;
+  end_meter();
+}
+
 void HttpExchange::State::sent(size_t num_bytes) {
   std::lock_guard lock(mutex);
   unsent -= num_bytes;
   if (unsent > 0) return;  // the batch is one string, which is there to its last byte
   taken = 0;
-  (void)hold(0);  // less than before, which always fits
+  (void)hold(0);  // less than before, but for an error of break_off(), which is not counted
 }
 
 bool HttpExchange::State::is_cut() {
@@ -147,11 +165,7 @@ bool HttpExchange::State::is_cut() {
 void HttpExchange::State::ping() {
   constexpr std::string_view comment = ": ping\n\n";
   std::lock_guard lock(mutex);
-  if (!streaming || !events || !out.empty()) return;
-  if (framing.http_1_0)
-    out += comment;
-  else
-    fmt::format_to(std::back_inserter(out), "{:x}\r\n{}\r\n", comment.size(), comment);
+  if (streaming && events && out.empty()) append(comment);
 }
 
 bool HttpExchange::State::ask() {
@@ -251,7 +265,8 @@ bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders
 }
 
 bool HttpExchange::write(std::string_view bytes) {
-  bool slow = false;
+  bool ended = true;
+  std::function<void()> unused;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->closed) return false;
@@ -259,19 +274,19 @@ bool HttpExchange::write(std::string_view bytes) {
     if (bytes.empty()) return true;
     // One large write is not a slow client, nor are the small ones behind it.
     state_->largest = std::max(state_->largest, bytes.size());
-    if (state_->out.size() + state_->unsent > state_->max_buffered_bytes + state_->largest ||
-        !state_->hold(bytes.size())) {
-      slow = state_->slow = state_->closed = true;
+    if (state_->out.size() + state_->unsent > state_->max_buffered_bytes + state_->largest) {
+      state_->slow = state_->closed = true;
+    } else if (const auto counted = state_->hold(bytes.size()); !counted) {
+      state_->break_off(counted.error());
+      if (state_->complete) unused.swap(state_->left);
     } else {
-      if (!state_->framing.http_1_0)
-        fmt::format_to(std::back_inserter(state_->out), "{:x}\r\n", bytes.size());
-      state_->out += bytes;
-      if (!state_->framing.http_1_0) state_->out += "\r\n";
+      ended = false;
+      state_->append(bytes);
       if (std::exchange(state_->woken, true)) return true;
     }
   }
   state_->wake();
-  return !slow;
+  return !ended;
 }
 
 bool HttpExchange::finish() {

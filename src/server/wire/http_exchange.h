@@ -52,6 +52,11 @@ struct HttpExchange::State {
   void end_meter();
   // Counts what waits and `more`. Errors: those of RequestMemory::take.   mutex is held.
   Result<void> hold(size_t more);
+  // Adds a piece of a stream to `out`.   mutex is held.
+  void append(std::string_view bytes);
+  // Ends a stream for which there is no memory: events with `why`, which is not counted, all others
+  // by a cut.   mutex is held.
+  void break_off(const Error& why);
 
   HeldBytes held;          // of what waits, where it is more than kUncountedBytes
   std::string out;         // not yet taken by the connection
@@ -62,7 +67,7 @@ struct HttpExchange::State {
   bool streaming = false;  // between start_stream() and finish()
   bool events = false;     // text/event-stream
   bool complete = false;   // `out` is the rest of the answer
-  bool cut = false;        // dropped in mid-stream: the connection must end
+  bool cut = false;        // ended in mid-stream by the server: the connection must end
   bool slow = false;
   bool closed = false;  // nothing more is accepted
   bool woken = false;   // wake() was called and take() has not happened yet

@@ -108,6 +108,39 @@ TEST_F(HttpMemoryTest, SmallAnswersAreNeverRefused) {
   EXPECT_EQ(SseReader().feed(c.receive().body).size(), 11u);
 }
 
+TEST_F(HttpMemoryTest, AStreamWithoutMemoryEndsWithAnError) {
+  start_within({.request_bytes = 40'000});
+  for (const auto& [path, end] : {std::pair{"/hold", "data: [DONE]\n\n"},
+                                  {"/v1/messages", "docs/api.md#errors\"}}\n\n"}}) {
+    TestClient c = client();
+    c.send(get(path));
+    SseWriter events(take());
+    EXPECT_TRUE(events.data("a token"));
+    EXPECT_FALSE(events.data(std::string(60'000, 'x')));
+    EXPECT_FALSE(events.data("another"));
+    const TestAnswer answer = c.receive();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_THAT(answer.body, testing::StartsWith("data: a token\n\n"));
+    EXPECT_THAT(answer.body, HasSubstr("--request-memory-mib"));
+    EXPECT_THAT(answer.body, testing::EndsWith(end));
+    EXPECT_TRUE(nothing_is_held());
+  }
+}
+
+TEST_F(HttpMemoryTest, AStreamWithoutEventsIsCutOff) {
+  start_within({.request_bytes = 40'000});
+  TestClient c = client();
+  c.send(get("/hold"));
+  auto exchange = take();
+  ASSERT_TRUE(exchange);
+  exchange->start_stream("text/plain");
+  EXPECT_FALSE(exchange->write(std::string(60'000, 'x')));
+  EXPECT_EQ(c.receive().status, 0);
+  EXPECT_TRUE(saw_status(500));
+  EXPECT_EQ(server_->counts().num_slow_total, 0u);
+  EXPECT_TRUE(nothing_is_held());
+}
+
 TEST_F(HttpMemoryTest, AStreamThatNobodyReadsGivesItsMemoryBack) {
   start_within({});
   TestClient c = client(4096);
