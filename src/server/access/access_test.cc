@@ -172,6 +172,14 @@ TEST_F(AccessTest, PagesOfOthersMayNotAsk) {
   EXPECT_EQ(ask(server, "GET", "/livez", nullptr, "", evil).status, 200);
 }
 
+TEST_F(AccessTest, ATargetMayNameNoOtherHostThanHost) {
+  TestServer server;
+  EXPECT_EQ(ask(server, "GET", "http://x/flush_cache", nullptr, "").status, 200);
+  const TestAnswer refused = ask(server, "GET", "http://evil.example/flush_cache", nullptr, "");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("the target is of 'evil.example', and Host is 'x'"));
+}
+
 TEST_F(AccessTest, ADrainingServerSaysSo) {
   TestServer server;
   TestClient running = stream(server, "r1", "");

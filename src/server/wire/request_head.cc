@@ -13,6 +13,16 @@ Error bad_head(std::string_view why) {
   return error(ErrorCode::invalid_request, "this is not HTTP/1.1: {} in the head", why);
 }
 
+// RFC 9112 §3.2.2 puts the target's host in the place of Host, which the gate and the checks of
+// origins read: two different ones are refused. Only HTTP/1.0 has none.
+std::optional<Refusal> refused_host(std::string_view target, std::string_view host) {
+  const std::string_view authority = authority_of(target);
+  if (authority.empty() || same_name(authority, host)) return std::nullopt;
+  return refusal(error(ErrorCode::invalid_request, "the target is of '{}', and Host is '{}'",
+                       authority, host)
+                     .with_fix("send the same host in both, or a target that begins with '/'"));
+}
+
 bool is_blank(char c) {
   return c == ' ' || c == '\t';
 }
@@ -49,12 +59,14 @@ Result<void> HeadScan::end_line(std::string_view line) {
 std::optional<Refusal> refused_head(const ParsedHead& head, const HttpHeaders& headers) {
   if (head.target == "*" && head.method != "OPTIONS")
     return refusal(error(ErrorCode::invalid_request, "the target '*' is for OPTIONS alone"));
-  const auto num_hosts = std::ranges::count_if(
-      headers, [](const auto& header) { return same_name(header.first, "host"); });
+  const auto is_host = [](const auto& header) { return same_name(header.first, "host"); };
+  const auto num_hosts = std::ranges::count_if(headers, is_host);
   if (num_hosts > 1 || (num_hosts == 0 && !head.http_1_0)) {
     return refusal(
         error(ErrorCode::invalid_request, "the head has {} Host lines, it needs one", num_hosts));
   }
+  if (const auto host = std::ranges::find_if(headers, is_host); host != headers.end())
+    if (auto refused = refused_host(head.target, host->second)) return refused;
   for (const auto& [name, value] : headers) {
     if (!same_name(name, "transfer-encoding")) continue;
     if (head.http_1_0)

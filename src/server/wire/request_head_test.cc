@@ -53,6 +53,18 @@ TEST(RefusedHead, OneHostOrNoneOfOldClients) {
   EXPECT_EQ(status_of(old, {{"Host", "h"}, {"Host", "h"}}), 400);
 }
 
+TEST(RefusedHead, TheTargetNamesTheHostOfHost) {
+  const auto status = [](std::string_view target, const char* host) {
+    return status_of({.method = "GET", .target = target}, {{"Host", host}});
+  };
+  for (const char* same : {"http://h:1/a", "HTTP://H:1", "https://user:h@h:1?q", "/http://other/"})
+    EXPECT_EQ(status(same, "h:1"), 200) << same;
+  for (const char* other : {"http://evil/", "http://h/", "http://h:1@evil/", "http://h:1#@evil/"})
+    EXPECT_EQ(status(other, "h:1"), 400) << other;
+  EXPECT_EQ(status("http://evil/", ""), 400);
+  EXPECT_EQ(status_of({.method = "GET", .target = "http://h/", .http_1_0 = true}, {}), 200);
+}
+
 TEST(RefusedHead, ChunkedIsTheOnlyTransferCoding) {
   const ParsedHead now{.method = "POST", .target = "/"};
   const ParsedHead old{.method = "POST", .target = "/", .http_1_0 = true};

@@ -18,6 +18,13 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
+// Where the authority of an absolute target begins; 0: it is of another form.
+size_t begin_of_authority(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (same_name(target.substr(0, scheme.size()), scheme)) return scheme.size();
+  return 0;
+}
+
 Result<std::string> percent_decode(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -61,11 +68,20 @@ bool same_name(std::string_view a, std::string_view b) {
                     [](char x, char y) { return lower(x) == lower(y); });
 }
 
+std::string_view authority_of(std::string_view target) {
+  const size_t begin = begin_of_authority(target);
+  if (begin == 0) return {};
+  std::string_view authority = target.substr(begin);
+  authority = authority.substr(0, authority.find_first_of("/?"));
+  if (const size_t at = authority.rfind('@'); at != authority.npos)
+    authority.remove_prefix(at + 1);
+  return authority;
+}
+
 Result<RequestTarget> parse_request_target(std::string_view target) {
   if (target == "*") return RequestTarget{"/", ""};
-  for (std::string_view scheme : {"http://", "https://"}) {
-    if (!same_name(target.substr(0, scheme.size()), scheme)) continue;
-    const size_t path = std::min(target.find_first_of("/?", scheme.size()), target.size());
+  if (const size_t begin = begin_of_authority(target); begin > 0) {
+    const size_t path = std::min(target.find_first_of("/?", begin), target.size());
     return parse_request_target((target.substr(path).starts_with('/') ? "" : "/") +
                                 std::string(target.substr(path)));
   }

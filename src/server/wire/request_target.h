@@ -17,7 +17,10 @@ struct RequestTarget {
 // Takes "/path?query", "http://host/path?query" and "*".   Errors: invalid_request.
 Result<RequestTarget> parse_request_target(std::string_view target);
 
-// The inverse: a target of which parse_request_target() makes `path` again.
+// "host:1" of "http://user@host:1/path"; empty where the target names no host.
+std::string_view authority_of(std::string_view target);
+
+// The inverse of parse_request_target(): a target of which it makes `path` again.
 std::string encode_path(std::string_view path);
 
 bool is_valid_utf8(std::string_view bytes);
