@@ -64,10 +64,20 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
   } else if (plan_.num_local == plan_.num_ranks) {
     control_.token = make_boot_id() + make_boot_id();
   } else if (p.insecure_cluster) {
-    log::warning(
-        "--insecure-cluster: whoever reaches {} may join this service, read its requests and "
-        "write its answers; --cluster-token-file FILE on all ranks keeps strangers out",
-        to_text(plan_.init_addr));
+    open_to_strangers_ =
+        SlowPath{"--insecure-cluster",
+                 fmt::format("whoever reaches {} may join this service, read its requests and "
+                             "write its answers",
+                             to_text(plan_.init_addr)),
+                 "--cluster-token-file FILE on all ranks keeps strangers out"};
+    // Before the port is open; what else the start finds is told when the model is there.
+    if (settings.strict)
+      return fail(bad("insecure-cluster",
+                      fmt::format("--strict, and with --insecure-cluster {}",
+                                  open_to_strangers_->why))
+                      .with_fix("--cluster-token-file FILE on all ranks, or leave out --strict"));
+    log::warning("slow: {}: {}; {}", open_to_strangers_->what, open_to_strangers_->why,
+                 open_to_strangers_->fix);
   }
   return {};
 }

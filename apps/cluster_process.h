@@ -20,7 +20,8 @@ class ClusterProcess {
  public:
   // This rank's part of the settings: its port, its cores (this thread is pinned to them, so those
   // made from now on are). `arguments`: of serve, for the ranks it starts.
-  // Errors: bad_value, naming the flag; those of read_cluster_token.
+  // Errors: bad_value, naming the flag, with settings.strict also for a service that strangers may
+  // join; those of read_cluster_token.
   static Result<std::unique_ptr<ClusterProcess>> create(const LaunchPlan& plan,
                                                         ServerSettings& settings,
                                                         Arguments arguments);
@@ -31,6 +32,8 @@ class ClusterProcess {
   // object outlives the engine.
   ClusterLaunch launch();
   int rank() const { return plan_.rank; }
+  // Set if whoever reaches rank 0 may join.
+  const std::optional<SlowPath>& open_to_strangers() const { return open_to_strangers_; }
 
   // Rank 0 shows the loading of all; a rank that another started shows none.
   bool shows_own_loading() const { return plan_.rank != 0 && !plan_.spawned(); }
@@ -53,6 +56,7 @@ class ClusterProcess {
   const LaunchPlan plan_;
   const Arguments arguments_;
   ClusterOptions control_;
+  std::optional<SlowPath> open_to_strangers_;
   std::vector<CoreSet> cores_;  // of the ranks of this host; empty: not pinned
   int num_numa_nodes_ = 1;
   Duration patience_{};  // of the end, for the ranks that it started
