@@ -1,5 +1,5 @@
-// Counts the allocations of a test program, to prove that a step makes none. It replaces operator
-// new, so one file of the program includes it, and never a file of a library. Thread: any.
+// Counts the allocations of a test program, to prove that a step makes none, and lets some fail, to
+// prove that this costs one request only. It replaces operator new, so one file of the program includes it, and never a file of a library. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -9,16 +9,26 @@
 
 namespace hocket {
 inline std::atomic<int64_t> num_allocations{0};
+// Of the calling thread: the allocation that fails, once, counted from the next; 0: none.
+inline thread_local int64_t failing_allocation = 0;
+// Larger ones fail.
+inline thread_local size_t most_allocated_bytes = SIZE_MAX;
+
+inline bool allocation_fails(size_t bytes) {
+  return bytes > most_allocated_bytes || (failing_allocation > 0 && --failing_allocation == 0);
+}
 }  // namespace hocket
 
 // noinline: the compiler must not see free() meet what looks like memory of new.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++hocket::num_allocations;
+  if (hocket::allocation_fails(bytes)) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   ++hocket::num_allocations;
+  if (hocket::allocation_fails(bytes)) throw std::bad_alloc();
   const auto align = static_cast<size_t>(alignment);
   if (void* memory = std::aligned_alloc(align, (bytes + align) / align * align)) return memory;
   throw std::bad_alloc();
@@ -26,6 +36,7 @@ inline std::atomic<int64_t> num_allocations{0};
 // The library's own would call the one above; a sanitizer's would not, and then meet our delete.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   ++hocket::num_allocations;
+  if (hocket::allocation_fails(bytes)) return nullptr;
   return std::malloc(bytes == 0 ? 1 : bytes);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {

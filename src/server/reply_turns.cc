@@ -44,10 +44,15 @@ void ReplyService::hand_out(RequestOutput&& output) {
   Job& job = *place.job;
   try {
     job.add_news(place.choice, std::move(output));
-    if (!job.in_line) first_line_.push_back(std::move(place.job));
-    job.in_line = true;
   } catch (...) {
     job.news_lost = true;  // its next turn fails the job
+  }
+  if (job.in_line) return;
+  job.in_line = true;
+  try {
+    first_line_.push_back(place.job);
+  } catch (const std::bad_alloc&) {
+    turn(place.job);  // no news may follow that would bring it into line, so it has its turn now
   }
 }
 

@@ -102,7 +102,13 @@ bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
   };
   if (is_full()) leave_out_expired(lane);
   if (is_full()) return false;
-  lane.waiting[ticket->client_].push_back(ticket);
+  const auto mine = lane.waiting.try_emplace(ticket->client_).first;
+  try {
+    mine->second.push_back(ticket);
+  } catch (...) {  // next() finds no client without a ticket
+    if (mine->second.empty()) lane.waiting.erase(mine);
+    throw;
+  }
   ++lane.num_waiting;
   lane.arrived.notify_one();
   return true;

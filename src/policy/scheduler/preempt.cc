@@ -41,14 +41,21 @@ void Scheduler::State::apply_timeouts() {
   retire_finished();
 }
 
-void Scheduler::State::displace(std::unique_ptr<Request> request) {
-  fail_request(*request, error(ErrorCode::queue_full,
-                               "{} requests wait already, and this one gave its place to a request "
-                               "of larger priority",
-                               options.max_queued_requests)
-                             .with_fix("try again later, or raise --max-queued-requests"));
+// All of a displacement that allocates.
+Error Scheduler::State::prepare_displacement(const Request& worse) {
+  if (finished.size() == finished.capacity()) finished.reserve(2 * finished.size() + 1);
+  Error why = error(ErrorCode::queue_full,
+                    "{} requests wait already, and this one gave its place to a request "
+                    "of larger priority",
+                    options.max_queued_requests)
+                  .with_fix("try again later, or raise --max-queued-requests");
+  log::info("displaced request={} priority={}", value(worse.id), worse.priority);
+  return why;
+}
+
+void Scheduler::State::displace(std::unique_ptr<Request> request, Error why) {
+  fail_request(*request, std::move(why));
   ++num_displaced_total;
-  log::info("displaced request={} priority={}", value(request->id), request->priority);
   retire(std::move(request));
 }
 

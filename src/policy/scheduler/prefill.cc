@@ -1,5 +1,6 @@
 // Who joins a prefill pass: those in chunks, then waiting requests, then whoever can use the rest.
 #include <algorithm>
+#include <new>
 #include <ranges>
 #include <utility>
 
@@ -81,6 +82,10 @@ void Scheduler::State::admit_waiting(PrefillAdder& adder) {
     num_prefix_waits_total += waits ? 1 : 0;
     if (waits || (options.outside != nullptr && !options.outside->may_join(*head))) {
       waiting.skip_head();
+      continue;
+    }
+    if (!reserve_lists(*waiting.head())) {
+      retire(waiting.take_head());
       continue;
     }
     const bool has_slot = num_active() < options.max_running_requests;
@@ -191,6 +196,22 @@ void Scheduler::State::lengthen_chunks(PrefillAdder& adder) {
   });
 }
 
+// Room for all tokens and pages that the request can come to have, which it keeps. False: there is
+// none, and the request ends with that error.
+bool Scheduler::State::reserve_lists(Request& request) {
+  const int most_tokens = request.prompt_len + request.sampling.max_new_tokens;
+  try {
+    request.tokens.reserve(static_cast<size_t>(most_tokens));
+    request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
+    return true;
+  } catch (const std::bad_alloc&) {
+    fail_request(request, error(ErrorCode::out_of_memory,
+                                "no memory is left to keep {} tokens of the request", most_tokens)
+                              .with_fix("ask again later, or set a smaller max_tokens"));
+    return false;
+  }
+}
+
 PrefillCandidate Scheduler::State::candidate(const Request& request, const PrefixMatch& match,
                                              int spare) const {
   return {.total_len = static_cast<int>(request.tokens.size()),
@@ -223,13 +244,11 @@ AddResult Scheduler::State::admit(PrefillAdder& adder) {
   return admission.result;
 }
 
+// Pre: reserve_lists() found room.
 void Scheduler::State::start(PrefixMatch match, int len) {
   std::unique_ptr<Request> owned = waiting.take_head();
   Request& request = *owned;
   waiting.admitted(request, static_cast<int>(request.tokens.size()) - match.len(page_tokens()));
-  const int most_tokens = request.prompt_len + request.sampling.max_new_tokens;
-  request.tokens.reserve(static_cast<size_t>(most_tokens));
-  request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
   request.pages.assign(match.pages.begin(), match.pages.end());
   request.leased_pages = static_cast<int>(match.pages.size());
   request.computed_len = match.len(page_tokens());

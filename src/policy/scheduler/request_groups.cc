@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 
@@ -16,12 +17,13 @@ auto place(const Request& request) {
 }  // namespace
 
 void RequestGroups::push(Request& request, uint64_t key) {
-  auto& owned = groups_[key];
-  if (owned == nullptr) {
-    owned = std::make_unique<RequestGroup>();
-    owned->key = key;
+  auto found = groups_.find(key);
+  if (found == groups_.end()) {
+    auto made = std::make_unique<RequestGroup>();
+    made->key = key;
+    found = groups_.emplace(key, std::move(made)).first;
   }
-  RequestGroup& group = *owned;
+  RequestGroup& group = *found->second;
   if (!group.active()) group.served = std::max(group.served, lowest_served());
   const auto behind =
       std::upper_bound(group.waiting.begin(), group.waiting.end(), &request,

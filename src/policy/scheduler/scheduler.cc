@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -106,20 +107,29 @@ Scheduler::Scheduler(SchedulerOptions options)
 Scheduler::~Scheduler() = default;
 
 Result<void> Scheduler::add(RequestInput input) {
-  State& s = *state_;
+  try {
+    return state_->add(std::move(input));
+  } catch (const std::bad_alloc&) {
+    return fail(error(ErrorCode::out_of_memory, "no memory is left to let the request wait")
+                    .with_fix("ask again later, or send a shorter prompt"));
+  }
+}
+
+// Whatever allocates comes before the request waits, so that it waits or nothing has changed.
+Result<void> Scheduler::State::add(RequestInput input) {
   const auto prompt_len = static_cast<int>(input.prompt.size());
   const int max_new_tokens = input.sampling.max_new_tokens;
   HOCKET_CHECK(prompt_len >= 1);
   HOCKET_CHECK(max_new_tokens >= 1);
   const int64_t most_tokens = int64_t{prompt_len} + max_new_tokens;
-  if (s.options.context_length > 0 && most_tokens > s.options.context_length)
+  if (options.context_length > 0 && most_tokens > options.context_length)
     return fail(error(ErrorCode::context_length_exceeded,
                       "{} prompt tokens and {} new ones are {}; the context holds {}", prompt_len,
-                      max_new_tokens, most_tokens, s.options.context_length)
+                      max_new_tokens, most_tokens, options.context_length)
                     .with_fix("a shorter prompt, or a smaller max_tokens")
                     .with_param("max_tokens"));
   // The last new token is returned but never computed.
-  const int64_t pool_tokens = int64_t{s.options.num_pages} * s.options.page_tokens;
+  const int64_t pool_tokens = int64_t{options.num_pages} * options.page_tokens;
   if (most_tokens - 1 > pool_tokens)
     return fail(
         error(ErrorCode::request_too_big,
@@ -129,14 +139,14 @@ Result<void> Scheduler::add(RequestInput input) {
                           ? fmt::format("max_tokens of at most {}", pool_tokens + 1 - prompt_len)
                           : std::string("a shorter prompt, or more memory for the KV cache"))
             .with_param("max_tokens"));
-  if (input.priority && !s.options.priorities.enabled && s.options.priorities.refuse_when_disabled)
+  if (input.priority && !options.priorities.enabled && options.priorities.refuse_when_disabled)
     return fail(error(ErrorCode::invalid_request,
                       "the request has priority {}, but priorities are off", *input.priority)
                     .with_fix("leave it out, or start with --enable-priority-scheduling")
                     .with_param("priority"));
-  const int priority = priority_of(input, s.options.priorities);
-  const Request* worse = s.options.priorities.enabled ? s.waiting.worse_than(priority) : nullptr;
-  HOCKET_TRY_VOID(s.waiting.check_room(prompt_len, worse));
+  const int priority = priority_of(input, options.priorities);
+  const Request* worse = options.priorities.enabled ? waiting.worse_than(priority) : nullptr;
+  HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
 
   auto request = std::make_unique<Request>();
   request->id = input.id;
@@ -149,16 +159,19 @@ Result<void> Scheduler::add(RequestInput input) {
   request->cache_namespace = input.cache_namespace;
   request->times.arrived = input.arrived;
   bool ready = true;
-  if (s.options.outside != nullptr) {
-    HOCKET_TRY(ready, s.options.outside->ready(*request));
+  if (options.outside != nullptr) {
+    HOCKET_TRY(ready, options.outside->ready(*request));
   }
-  if (worse != nullptr && s.waiting.full()) s.displace(s.waiting.remove(worse->id));
-  if (!ready) {
-    s.waiting.hold(std::move(request), input.arrived);
-    return {};
+  const bool displaces = worse != nullptr && waiting.full();
+  const RequestId displaced = displaces ? worse->id : RequestId{};
+  Error why = displaces ? prepare_displacement(*worse) : Error{};
+  if (ready) {
+    waiting.push(std::move(request), input.arrived, rows_total);
+    full = false;
+  } else {
+    waiting.hold(std::move(request), input.arrived);
   }
-  s.waiting.push(std::move(request), input.arrived, s.rows_total);
-  s.full = false;
+  if (displaces) displace(waiting.remove(displaced), std::move(why));
   return {};
 }
 

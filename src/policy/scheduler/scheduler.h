@@ -117,7 +117,7 @@ class Scheduler {
 
   // Errors: queue_full; invalid_request (a priority while they are refused);
   // context_length_exceeded; request_too_big (can never fit in all pages together); those of
-  // Outside::ready.
+  // Outside::ready; out_of_memory. After an error nothing has changed here.
   Result<void> add(RequestInput input);
   // Takes effect at once: a waiting request is gone; a running one leaves the schedule now and
   // gives its pages back when the step in flight (if any) is committed. Returns false for an

@@ -27,6 +27,9 @@ namespace hocket {
 struct Scheduler::State {
   explicit State(SchedulerOptions scheduler_options);
 
+  // scheduler.cc
+  Result<void> add(RequestInput input);
+
   // schedule.cc
   void schedule();
   void begin_batch();
@@ -52,6 +55,7 @@ struct Scheduler::State {
   bool continue_chunk(PrefillAdder& adder, Request& request, int parts);
   void admit_waiting(PrefillAdder& adder);
   bool prefix_is_under_way(const Request& request) const;
+  bool reserve_lists(Request& request);
   AddResult admit(PrefillAdder& adder);
   PrefillCandidate candidate(const Request& request, const PrefixMatch& match, int spare) const;
   void start(PrefixMatch match, int len);
@@ -65,7 +69,8 @@ struct Scheduler::State {
 
   // preempt.cc
   void apply_timeouts();
-  void displace(std::unique_ptr<Request> request);
+  Error prepare_displacement(const Request& worse);
+  void displace(std::unique_ptr<Request> request, Error why);
   bool preempt_for_head(PrefillAdder& adder);
 
   // commit.cc

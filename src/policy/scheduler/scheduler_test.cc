@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/count_allocations.h"
 #include "base/log.h"
@@ -54,6 +55,83 @@ TEST_P(DecodeStepTest, AllocatesNothing) {
   EXPECT_EQ(num_allocations - before, 0);
   EXPECT_EQ(scheduler.stats().num_running, 4);
   EXPECT_GT(scheduler.stats().num_evicted_pages_total, evicted_before + 10);
+}
+
+// Every allocation of add() fails once: into a queue with room, a full one, and to be held.
+TEST(SchedulerTest, ARequestForWhichThereIsNoMemoryIsRefusedAndChangesNothing) {
+  log::set_level(log::Level::error);
+  for (const auto policy : {SchedulePolicy::fcfs, SchedulePolicy::lof, SchedulePolicy::fair,
+                            SchedulePolicy::routing_key}) {
+    FakeOutside outside;
+    Scheduler scheduler({.num_pages = 64,
+                         .page_tokens = 4,
+                         .max_running_requests = 2,
+                         .max_queued_requests = 2,
+                         .policy = policy,
+                         .priorities = {.enabled = true},
+                         .outside = &outside});
+    const auto add = [&](uint64_t id, int priority) {
+      int num_refused = 0;
+      for (bool refused = true; refused;) {
+        RequestInput input = numbered_input(id, 7, 3);
+        input.priority = priority;
+        input.client = input.routing_key = id;
+        const SchedulerStats before = scheduler.stats();
+        failing_allocation = num_refused + 1;
+        const Result<void> added = scheduler.add(std::move(input));
+        refused = std::exchange(failing_allocation, 0) == 0;
+        ASSERT_EQ(added.has_value(), !refused);
+        if (!refused) break;
+        EXPECT_EQ(added.error().code, ErrorCode::out_of_memory);
+        const SchedulerStats after = scheduler.stats();
+        EXPECT_EQ(after.num_waiting, before.num_waiting);
+        EXPECT_EQ(after.num_held, before.num_held);
+        EXPECT_EQ(after.num_waiting_tokens, before.num_waiting_tokens);
+        EXPECT_EQ(after.num_displaced_total, before.num_displaced_total);
+        EXPECT_EQ(scheduler.has_finished(), before.num_displaced_total > 0);
+        ++num_refused;
+      }
+      EXPECT_GT(num_refused, 0);
+    };
+    add(1, 1);
+    outside.not_ready.insert(RequestId{2});
+    add(2, 1);
+    add(3, 2);  // the first gives way
+    EXPECT_EQ(scheduler.stats().num_displaced_total, 1u);
+    outside.not_ready.clear();
+    std::vector<SampledToken> sampled;
+    while (!scheduler.idle()) {
+      const Batch& batch = scheduler.schedule({});
+      sampled.clear();
+      for (const Slice& slice : batch.slices)
+        if (slice.samples) sampled.push_back({TokenId{7}, false});
+      scheduler.commit(batch, sampled, {});
+    }
+    scheduler.check_integrity();
+    EXPECT_EQ(scheduler.take_finished().size(), 3u);
+  }
+  log::set_level(log::Level::info);
+}
+
+TEST(SchedulerTest, WithoutMemoryForItsTokensARequestEndsAndTheOthersRun) {
+  FakeEngine engine({.num_pages = 1024, .page_tokens = 4},
+                    [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
+  engine.step();
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 4000)));
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 8, 3)));
+  most_allocated_bytes = 12000;
+  engine.step();
+  most_allocated_bytes = SIZE_MAX;
+  EXPECT_EQ(engine.scheduler().stats().num_running, 1);
+  while (engine.step()) {
+  }
+  const auto finished = engine.scheduler().take_finished();
+  ASSERT_EQ(finished.size(), 2u);
+  for (const auto& request : finished) {
+    const bool large = request->id == RequestId{1};
+    EXPECT_EQ(request->finish, large ? FinishReason::error : FinishReason::length);
+    EXPECT_EQ(request->error.code == ErrorCode::out_of_memory, large);
+  }
 }
 
 TEST(SchedulerTest, AGlanceShowsWhereRequestsAre) {

@@ -67,23 +67,30 @@ void WaitingQueue::note_arrival(Request& request, TimePoint queued) {
 
 void WaitingQueue::insert(std::unique_ptr<Request> owned, TimePoint queued) {
   Request& request = *owned;
-  note_arrival(request, queued);
   request.skipped_in = 0;
   const auto behind =
       std::upper_bound(entries_.begin(), entries_.end(), request,
                        [](const Request& a, const Entry& b) { return before(a, *b.request); });
-  entries_.insert(behind, Entry{std::move(owned)});
-  if (groups_)
-    groups_->push(request, options_.policy == SchedulePolicy::fair ? claimed_client(request.client)
-                                                                   : request.routing_key);
-  if (options_.policy == SchedulePolicy::lof) by_length_.insert(by_length(request));
+  const auto place = entries_.insert(behind, Entry{});
+  try {  // a policy has groups or lengths, not both
+    if (groups_)
+      groups_->push(request, options_.policy == SchedulePolicy::fair
+                                 ? claimed_client(request.client)
+                                 : request.routing_key);
+    if (options_.policy == SchedulePolicy::lof) by_length_.insert(by_length(request));
+  } catch (...) {
+    entries_.erase(place);
+    throw;
+  }
+  place->request = std::move(owned);
+  note_arrival(request, queued);
   if (drawn_ != nullptr && request.priority > drawn_->priority) drawn_ = nullptr;
   head_ = nullptr;
 }
 
 void WaitingQueue::hold(std::unique_ptr<Request> request, TimePoint now) {
-  note_arrival(*request, now);
-  held_.push_back(std::move(request));
+  Request& held = *held_.emplace_back(std::move(request));
+  note_arrival(held, now);
 }
 
 std::unique_ptr<Request> WaitingQueue::take_held(int index) {
