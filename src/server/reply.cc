@@ -124,6 +124,7 @@ Result<void> ReplyService::submit(const Job& job) {
     input.routing_key = name_key("routing_key", request.routing_key);
     input.cache_namespace = cache_namespace;
     input.arrived = RealClock().now();
+    input.place_in_request = static_cast<int>(c);
     HOCKET_TRY_VOID(options_.generator->submit(std::move(input)));
   }
   return {};

@@ -30,6 +30,7 @@ struct RequestInput {
   uint64_t routing_key = 0;        // for the policy of that name
   CacheNamespace cache_namespace;  // of adapter, cache_salt and extra_key
   TimePoint arrived{};
+  int place_in_request = 0;  // how many texts of the same client's request come before it
 };
 
 // When a request passed each stage; unset ones are at the epoch. queued: when it last came to wait.
