@@ -215,7 +215,9 @@ HOCKET_API int hocket_tokenize(const hocket_engine* engine, const char* text, si
 /* A chat to tokens, by the model's template, up to where its answer begins. messages_json: an array
  * as of OpenAI's chat. extra_json: NULL, or an object with any of `tools` (array),
  * `chat_template_kwargs` (object), `add_generation_prompt`, `continue_final_message` (booleans).
- * Control tokens that are spelled in messages are text. */
+ * Control tokens that are spelled in messages are text. Sizes are bounded as in the server's
+ * requests (32 MiB of JSON, 64 levels deep); HOCKET_ERROR_CONTEXT_LENGTH where the chat is far
+ * longer than the context. */
 HOCKET_API int hocket_chat_tokens(const hocket_engine* engine, const char* messages_json,
                                   const char* extra_json, hocket_tokens* tokens);
 /* The same, and whether an answer that has a form begins with thoughts, for

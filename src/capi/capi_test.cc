@@ -231,6 +231,25 @@ TEST_F(Capi, WhatCannotBeIsRefusedWithASentence) {
   EXPECT_EQ(hocket_tokenize(nullptr, "", 0, &tokens), HOCKET_ERROR_BAD_VALUE);
 }
 
+TEST_F(Capi, ChatsAreBoundedAsInTheServer) {
+  hocket_tokens tokens{};
+  const std::string long_text(9 << 20, 'x');
+  const auto status_of = [&](const std::string& messages, const char* extra = nullptr) {
+    return hocket_chat_tokens(engine, messages.c_str(), extra, &tokens);
+  };
+  const std::string call = R"([{"role": "user", "content": "a"}, {"role": "assistant",
+      "content": "", "tool_calls": [{"function": {"name": "f", "arguments": ")" +
+                           long_text + R"("}}]}])";
+  EXPECT_EQ(status_of(call), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("arguments of tool calls, at most 8388608"));
+  const std::string blanks(33 << 20, ' ');
+  EXPECT_EQ(status_of(blanks + kSum), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_THAT(hocket_error_message(), HasSubstr("at most 33554432 are taken"));
+  EXPECT_EQ(status_of(kSum, (blanks + "{}").c_str()), HOCKET_ERROR_INVALID_REQUEST);
+  EXPECT_EQ(status_of(R"([{"role": "user", "content": ")" + long_text + R"("}])"),
+            HOCKET_ERROR_CONTEXT_LENGTH);
+}
+
 TEST_F(Capi, AnOlderHeadersStructIsReadAsFarAsItGoes) {
   hocket_request request = ask(kSum);
   Heard heard;

@@ -21,6 +21,7 @@ namespace hocket {
 namespace {
 
 constexpr size_t kOutboxMin = 16384;
+constexpr int64_t kCountedTokens = 64 << 10;  // of a chat, beyond any context too
 
 size_t outbox_size(const EngineInfo& info) {
   return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
@@ -246,6 +247,8 @@ Result<ChatTokens> OfflineEngine::chat_tokens(std::string_view messages_json,
                     .with_fix("set the option chat-template, or use hocket_tokenize"));
   HOCKET_TRY(const ChatInput input, read_chat(messages_json, extra_json));
   HOCKET_TRY(const RenderedPrompt rendered, chat_template_->render(input));
+  const int64_t most = std::max<int64_t>(info().context_length, kCountedTokens);
+  HOCKET_TRY_VOID(tokenizer_->check_length(rendered.marked, most));
   ChatTokens chat;
   HOCKET_TRY(chat.ids, tokenizer_->encode(rendered));
   chat.thoughts = thoughts_before_structure(

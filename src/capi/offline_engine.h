@@ -75,7 +75,7 @@ class OfflineEngine {
   // Errors: no_tokenizer; invalid_request (not UTF-8).
   Result<std::vector<TokenId>> tokenize(std::string_view text) const;
   // `messages_json`, `extra_json`: as hocket_chat_tokens has them. Errors: invalid_request,
-  // no_tokenizer, template_failed.
+  // no_tokenizer, template_failed, context_length_exceeded where it is far longer than the context.
   Result<ChatTokens> chat_tokens(std::string_view messages_json, std::string_view extra_json) const;
   Result<std::string> detokenize(std::span<const TokenId> tokens) const;
 

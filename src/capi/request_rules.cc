@@ -6,9 +6,11 @@
 
 #include "core/bounded_json.h"
 #include "core/request_bounds.h"
+#include "core/server_settings.h"
 #include "text/grammar/ebnf.h"
 #include "text/grammar/spellings.h"
 #include "text/grammar/structural_tag.h"
+#include "text/template_traits.h"
 
 namespace hocket {
 namespace {
@@ -56,6 +58,30 @@ Result<Json> read_json(const char* what, std::string_view text) {
   if (parsed.is_discarded())
     return refuse(what, fmt::format("is no JSON of at most {} levels", kJsonDepthMax));
   return parsed;
+}
+
+// As much of a chat as the server takes in one body.
+Result<Json> read_chat_json(const char* what, std::string_view text) {
+  constexpr int64_t kMost = HttpSettings().max_body_bytes;
+  if (std::ssize(text) > kMost)
+    return refuse(what, fmt::format("has {} bytes, at most {} are taken", text.size(), kMost));
+  return read_json(what, text);
+}
+
+Result<void> check_messages(const Json& messages) {
+  const auto is_object = [](const Json& one) { return one.is_object(); };
+  if (!messages.is_array() || messages.empty() || !std::ranges::all_of(messages, is_object))
+    return refuse("messages", "must be an array of objects with role and content");
+  if (messages.size() > kMessagesMax)
+    return refuse("messages",
+                  fmt::format("are {}, at most {} may be", messages.size(), kMessagesMax));
+  size_t arguments = 0;
+  for (const Json& message : messages) arguments += bytes_of_arguments(message);
+  if (arguments > kArgumentsBytesMax)
+    return refuse("messages", fmt::format("hold {} bytes of arguments of tool calls, at most {} "
+                                          "are taken; leave out the oldest",
+                                          arguments, kArgumentsBytesMax));
+  return {};
 }
 
 Result<std::string> choices_as_regex(std::string_view text) {
@@ -143,16 +169,10 @@ Result<ThoughtsAhead> read_thoughts(int thoughts) {
 
 Result<ChatInput> read_chat(std::string_view messages_json, std::string_view extra_json) {
   ChatInput chat;
-  HOCKET_TRY(chat.messages, read_json("messages", messages_json));
-  const auto is_object = [](const Json& one) { return one.is_object(); };
-  if (!chat.messages.is_array() || chat.messages.empty() ||
-      !std::ranges::all_of(chat.messages, is_object))
-    return refuse("messages", "must be an array of objects with role and content");
-  if (chat.messages.size() > kMessagesMax)
-    return refuse("messages",
-                  fmt::format("are {}, at most {} may be", chat.messages.size(), kMessagesMax));
+  HOCKET_TRY(chat.messages, read_chat_json("messages", messages_json));
+  HOCKET_TRY_VOID(check_messages(chat.messages));
   if (extra_json.empty()) return chat;
-  HOCKET_TRY(const Json extra, read_json("extra", extra_json));
+  HOCKET_TRY(const Json extra, read_chat_json("extra", extra_json));
   if (!extra.is_object()) return refuse("extra", "must be an object");
   for (const auto& [name, given] : extra.items()) {
     if (name == "tools" && given.is_array() && given.size() <= kToolsMax)

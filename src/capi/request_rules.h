@@ -18,7 +18,8 @@ Result<std::shared_ptr<const GrammarSpec>> read_grammar(int kind, std::string_vi
 // `thoughts`: HOCKET_NO_THOUGHTS and the like. Errors: invalid_request.
 Result<ThoughtsAhead> read_thoughts(int thoughts);
 // `messages_json`: an array of objects. `extra_json`: empty, or an object with any of tools,
-// chat_template_kwargs, add_generation_prompt, continue_final_message; others are refused.
+// chat_template_kwargs, add_generation_prompt, continue_final_message; others are refused. Sizes
+// and depths are bounded as in the server's requests. Errors: invalid_request.
 Result<ChatInput> read_chat(std::string_view messages_json, std::string_view extra_json);
 
 }  // namespace hocket

@@ -15,6 +15,12 @@ struct TemplateTraits {
 
 TemplateTraits traits_of(const ChatTemplate& chat_template);
 
+// Of all calls in a conversation. Most templates are given these texts as trees, which nobody
+// counts.
+inline constexpr size_t kArgumentsBytesMax = 8 << 20;
+// Bytes of the arguments that are texts, of the calls in one message. Pre: it is an object.
+size_t bytes_of_arguments(const nlohmann::ordered_json& message);
+
 // The earlier calls of a conversation as the template wants them: arguments as an object or as
 // text, ids that it takes (equal ones stay equal).
 void fit_calls(ChatInput& chat, const TemplateTraits& traits);

@@ -7,28 +7,10 @@
 #include "server/protocol/sampling_fields.h"
 #include "server/protocol/structure_fields.h"
 #include "server/protocol/tool_fields.h"
+#include "text/template_traits.h"
 
 namespace hocket {
 namespace {
-
-// Of all tool calls in a conversation. Most templates are given these texts as trees, and no
-// account has counted those.
-constexpr size_t kArgumentsBytesMax = 8 << 20;
-
-size_t bytes_of_arguments(const Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return 0;
-  size_t bytes = 0;
-  for (const Json& call : *calls) {
-    if (!call.is_object()) continue;
-    const auto function = call.find("function");
-    if (function == call.end() || !function->is_object()) continue;
-    const auto arguments = function->find("arguments");
-    if (arguments != function->end() && arguments->is_string())
-      bytes += arguments->get_ref<const std::string&>().size();
-  }
-  return bytes;
-}
 
 bool read_content(Fields& fields, const std::string& at, const Json& content, Json& out) {
   if (content.is_null() || content.is_string()) return out = content, true;
