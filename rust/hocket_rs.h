@@ -108,7 +108,7 @@ int32_t hk_stop_regex_new(const char* json, size_t n, HkStopRegex** out);
 void hk_stop_regex_free(HkStopRegex*);
 int32_t hk_stop_search_new(const HkStopRegex*, HkStopSearch** out);
 // The text goes on. *pattern: the one whose match ended first (-1: none yet), and then *kept: how
-// many of these bytes come before that end.
+// many of these bytes come before that end. An error where the search takes too much time.
 int32_t hk_stop_search_push(HkStopSearch*, const char* text, size_t n, int32_t* pattern,
                             size_t* kept);
 // The text has ended: the pattern that this end completes (-1: none).

@@ -33,7 +33,7 @@ const PROBE_LENGTH: usize = 1024;
 const SHOWN_MAX: usize = 100;
 
 /// The time that this thread has computed.
-fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)

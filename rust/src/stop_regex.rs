@@ -1,14 +1,24 @@
 //! Regular expressions that end an answer: found byte by byte while the text grows, in linear time.
+use crate::cutting::processor_time;
 use crate::*;
 use regex_automata::hybrid::dfa::{Cache, Config, DFA};
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::nfa::thompson;
 use regex_automata::util::start;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// What a pattern may become, and what a text's states may take.
-const NFA_BYTES_MAX: usize = 1 << 20;
+/// The patterns may become an automaton of this size, since a state of a text that is met for the
+/// first time costs a look at all of it.
+const NFA_BYTES_MAX: usize = 256 << 10;
+/// The states of one text may take this much memory.
 const CACHE_BYTES: usize = 1 << 20;
+/// One answer's search has this much processor time, since one thread searches all answers.
+/// Ordinary patterns soon meet known states, which take some nanoseconds a byte.
+const TIME_BASE: Duration = Duration::from_millis(100);
+const TIME_PER_BYTE: Duration = Duration::from_micros(4);
+/// The processor time is read once for so many bytes, since reading it takes a system call.
+const BYTES_PER_LOOK: usize = 16;
 
 struct Patterns {
     dfa: DFA,
@@ -21,6 +31,8 @@ pub struct HkStopSearch {
     patterns: Arc<Patterns>,
     cache: Cache,
     state: LazyStateID,
+    spent: Duration,
+    allowed: Duration,
 }
 
 fn compile(patterns: &[String]) -> Res<Patterns> {
@@ -31,10 +43,8 @@ fn compile(patterns: &[String]) -> Res<Patterns> {
         .map_err(|e| sentence(&e))?;
     let looks = !dfa.get_nfa().look_set_any().is_empty();
     let patterns = Arc::new(Patterns { dfa, looks });
-    if let Ok(mut search) = HkStopSearch::begin(&patterns) {
-        if search.ended()?.is_some() {
-            return Err("it matches the empty text, with which every text begins".into());
-        }
+    if HkStopSearch::begin(&patterns)?.ended()?.is_some() {
+        return Err("it matches the empty text, with which every text begins".into());
     }
     Ok(Arc::into_inner(patterns).expect("one owner"))
 }
@@ -54,7 +64,8 @@ impl HkStopSearch {
     fn begin(patterns: &Arc<Patterns>) -> Res<Self> {
         let mut cache = patterns.dfa.create_cache();
         let state = patterns.dfa.start_state(&mut cache, &start::Config::new())?;
-        Ok(HkStopSearch { patterns: patterns.clone(), cache, state })
+        let patterns = patterns.clone();
+        Ok(HkStopSearch { patterns, cache, state, spent: Duration::ZERO, allowed: TIME_BASE })
     }
 
     /// The pattern whose match ends where the text ends, were this its end.
@@ -65,10 +76,26 @@ impl HkStopSearch {
 
     /// How much of `text` belongs to an answer that a match ends, and the pattern.
     fn push(&mut self, text: &[u8]) -> Res<Option<(usize, usize)>> {
+        for (n, piece) in text.chunks(BYTES_PER_LOOK).enumerate() {
+            let begin = processor_time();
+            if let Some((kept, id)) = self.step(piece)? {
+                return Ok(Some((n * BYTES_PER_LOOK + kept, id)));
+            }
+            self.spent += processor_time().saturating_sub(begin);
+            self.allowed += TIME_PER_BYTE * piece.len() as u32;
+            if self.spent > self.allowed {
+                let most = self.allowed.as_secs_f64();
+                return Err(format!("it takes more than {most:.1} s on this answer").into());
+            }
+        }
+        Ok(None)
+    }
+
+    fn step(&mut self, text: &[u8]) -> Res<Option<(usize, usize)>> {
         for (i, &byte) in text.iter().enumerate() {
             self.state = self.patterns.dfa.next_state(&mut self.cache, self.state, byte)?;
             if self.state.is_quit() {
-                return Err("a stop_regex cannot be followed through this text".into());
+                return Err("it cannot be followed through this answer".into());
             }
             // A match is seen one byte after its end.
             if self.state.is_match() {
@@ -194,6 +221,24 @@ mod tests {
             assert!(!error.contains('\n'));
         }
         assert!(compile(&[r"\w{500}{500}".to_string()]).is_err());
+    }
+
+    #[test]
+    fn slow_patterns_end_with_an_error() {
+        // Each byte leads to a state that was not met before, of some thousand parts.
+        let pattern = r"a[ab]{200}(?:[ab]?){1500}c";
+        let compiled = Arc::new(compile(&[pattern.to_string()]).unwrap());
+        let mut search = HkStopSearch::begin(&compiled).unwrap();
+        let mut x = 1u32;
+        let text: Vec<u8> = std::iter::repeat_with(|| {
+            x = x.wrapping_mul(1664525).wrapping_add(1013904223);
+            b"ab"[(x >> 16) as usize % 2]
+        })
+        .take(100_000)
+        .collect();
+        let error = text.chunks(4).find_map(|piece| search.push(piece).err()).expect("an error");
+        assert!(error.to_string().contains("s on this answer"), "{error}");
+        assert!(search.spent < search.allowed + Duration::from_millis(100));
     }
 
     #[test]

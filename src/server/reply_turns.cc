@@ -116,6 +116,10 @@ void ReplyService::take(Job& job, size_t index, RequestOutput&& output) {
   ChoiceAnswer& choice = job.answer.choices[index];
   if (output.prompt_logprobs) choice.prompt_logprobs = std::move(*output.prompt_logprobs);
   if (value(output.token) >= 0) add_token(job, index, output);
+  if (job.over) {
+    if (output.summary) observe_end(*output.summary);
+    return;
+  }
   if (output.summary) {
     const RequestSummary& s = *output.summary;
     ended_.note(job.answer, index, s);
@@ -126,6 +130,7 @@ void ReplyService::take(Job& job, size_t index, RequestOutput&& output) {
       return fail_job(job, s.error);
     }
     end_choice(job, index, *output.summary);
+    if (job.over) return;
   }
   job.telling = index;
 }
@@ -153,16 +158,22 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
                              output.summary->matched_stop == output.token;
   if (is_stop_token && job.answer.request.stop_text == StopText::trim) return;
-  if (job.texts[index].add(output.token, choice) && !output.summary)
+  const auto ends = job.texts[index].add(output.token, choice);
+  if (!ends) return fail_job(job, ends.error());
+  if (*ends && !output.summary)
     options_.generator->complete(job.ids[index]);
 }
 
 void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   ChoiceAnswer& choice = job.answer.choices[index];
   AnswerText& text = job.texts[index];
-  text.finish(choice);
+  const auto finished = text.finish(choice);
   for (const std::string& warning : text.warnings())
     log::warning("answer {}: {}", job.answer.id, warning);
+  if (!finished) {
+    observe_end(summary);
+    return fail_job(job, finished.error());
+  }
   if (std::holds_alternative<std::string>(choice.matched_stop) || text.calls_done()) {
     choice.finish = FinishReason::stop;
   } else {

@@ -8,6 +8,16 @@
 
 namespace hocket {
 
+namespace {
+
+std::unexpected<Error> cannot_follow() {
+  return fail(error(ErrorCode::invalid_request, "stop_regex: {}", rust::last_error())
+                  .with_fix("shorter patterns, with smaller numbers in braces and fewer \\w")
+                  .with_param("stop_regex"));
+}
+
+}  // namespace
+
 void StopRegex::Free::operator()(HkStopRegex* r) const {
   hk_stop_regex_free(r);
 }
@@ -38,18 +48,19 @@ StopRegexSearch::StopRegexSearch(std::shared_ptr<const StopRegex> regex)
   HOCKET_CHECK(handle_ != nullptr);
 }
 
-std::optional<StopRegexSearch::Found> StopRegexSearch::push(std::string_view text) {
+Result<std::optional<StopRegexSearch::Found>> StopRegexSearch::push(std::string_view text) {
   int32_t pattern = -1;
   size_t kept = 0;
-  if (hk_stop_search_push(handle_.get(), text.data(), text.size(), &pattern, &kept) != 0 ||
-      pattern < 0)
-    return std::nullopt;
+  if (hk_stop_search_push(handle_.get(), text.data(), text.size(), &pattern, &kept) != 0)
+    return cannot_follow();
+  if (pattern < 0) return std::nullopt;
   return Found{kept, regex_->patterns_[static_cast<size_t>(pattern)]};
 }
 
-std::optional<std::string_view> StopRegexSearch::finish() {
+Result<std::optional<std::string_view>> StopRegexSearch::finish() {
   int32_t pattern = -1;
-  if (hk_stop_search_end(handle_.get(), &pattern) != 0 || pattern < 0) return std::nullopt;
+  if (hk_stop_search_end(handle_.get(), &pattern) != 0) return cannot_follow();
+  if (pattern < 0) return std::nullopt;
   return regex_->patterns_[static_cast<size_t>(pattern)];
 }
 

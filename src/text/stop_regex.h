@@ -52,9 +52,11 @@ class StopRegexSearch {
     size_t kept;  // bytes of the pushed text that come before the match's end
     std::string_view pattern;
   };
-  std::optional<Found> push(std::string_view text);
-  // The text has ended: the pattern that this completes.
-  std::optional<std::string_view> finish();
+  // Errors: invalid_request with the field, where the search takes more processor time than an
+  // answer is given; the answer cannot go on.
+  Result<std::optional<Found>> push(std::string_view text);
+  // The text has ended: the pattern that this completes. Errors: likewise.
+  Result<std::optional<std::string_view>> finish();
 
  private:
   struct Free {

@@ -64,9 +64,10 @@ void AnswerText::read(ChoiceAnswer& choice, size_t end) {
 }
 
 // What came through the stop strings; true: the answer ends with it.
-bool AnswerText::take(StopMatcher::Piece&& safe, ChoiceAnswer& choice) {
+Result<bool> AnswerText::take(StopMatcher::Piece&& safe, ChoiceAnswer& choice) {
   if (regex_) {
-    if (const auto found = regex_->push(safe.text)) {
+    HOCKET_TRY(const auto found, regex_->push(safe.text));
+    if (found) {
       show(safe.text.substr(0, found->kept), choice);
       choice.matched_stop = std::string(found->pattern);
       return true;
@@ -77,13 +78,13 @@ bool AnswerText::take(StopMatcher::Piece&& safe, ChoiceAnswer& choice) {
   return std::holds_alternative<std::string>(choice.matched_stop);
 }
 
-bool AnswerText::add(TokenId id, ChoiceAnswer& choice) {
+Result<bool> AnswerText::add(TokenId id, ChoiceAnswer& choice) {
   if (!detokenizer_) return false;
   const bool was_thinking = parser_ && parser_->in_reasoning();
   ends_.push_back(kUnknown);
   const std::string_view piece = detokenizer_->step(id);
   grow(piece);
-  const bool stopped = take(matcher_->push(piece), choice);
+  HOCKET_TRY(const bool stopped, take(matcher_->push(piece), choice));
   if (parser_) {
     if (by_tokens_) count_shown(choice);
     read(choice, by_tokens_ ? choice.shown_bytes : choice.text.size());
@@ -93,20 +94,28 @@ bool AnswerText::add(TokenId id, ChoiceAnswer& choice) {
   return whole_;
 }
 
-void AnswerText::finish(ChoiceAnswer& choice) {
-  if (detokenizer_ && !whole_) {
-    const std::string_view piece = detokenizer_->flush();
-    grow(piece);
-    if (!take(matcher_->push(piece), choice) && !take({matcher_->flush(), std::nullopt}, choice) &&
-        regex_)
-      if (const auto found = regex_->finish()) choice.matched_stop = std::string(*found);
-  }
+// The text that was held back, and what its end completes.
+Result<void> AnswerText::take_rest(ChoiceAnswer& choice) {
+  const std::string_view piece = detokenizer_->flush();
+  grow(piece);
+  HOCKET_TRY(bool stopped, take(matcher_->push(piece), choice));
+  if (stopped) return {};
+  HOCKET_TRY(stopped, take({matcher_->flush(), std::nullopt}, choice));
+  if (stopped || !regex_) return {};
+  HOCKET_TRY(const auto found, regex_->finish());
+  if (found) choice.matched_stop = std::string(*found);
+  return {};
+}
+
+Result<void> AnswerText::finish(ChoiceAnswer& choice) {
+  if (detokenizer_ && !whole_) HOCKET_TRY_VOID(take_rest(choice));
   for (; num_whole_ < ends_.size(); ++num_whole_) ends_[num_whole_] = uncut_;
-  if (!parser_) return;
+  if (!parser_) return {};
   read(choice, choice.text.size());
   std::vector<AnswerEvent> events;
   parser_->finish(events);
   for (AnswerEvent& event : events) add_event(choice.events, std::move(event));
+  return {};
 }
 
 std::span<const std::string> AnswerText::warnings() const {

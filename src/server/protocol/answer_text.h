@@ -28,10 +28,11 @@ class AnswerText {
   AnswerText(const Answer& answer, size_t index);
 
   // The next token's text, where there is a tokenizer. True: the answer is whole with it, by a stop
-  // string (choice.matched_stop) or by the last call that the request allows.
-  bool add(TokenId id, ChoiceAnswer& choice);
-  // The answer has ended: what was held back.
-  void finish(ChoiceAnswer& choice);
+  // string (choice.matched_stop) or by the last call that the request allows. Errors: those of
+  // StopRegexSearch::push; the answer ends with it.
+  Result<bool> add(TokenId id, ChoiceAnswer& choice);
+  // The answer has ended: what was held back. Errors: likewise.
+  Result<void> finish(ChoiceAnswer& choice);
   // Sets num_shown and shown_bytes.
   void count_shown(ChoiceAnswer& choice) const;
   // The last call that the request allows is whole.
@@ -41,7 +42,8 @@ class AnswerText {
 
  private:
   void grow(std::string_view piece);
-  bool take(StopMatcher::Piece&& safe, ChoiceAnswer& choice);
+  Result<bool> take(StopMatcher::Piece&& safe, ChoiceAnswer& choice);
+  Result<void> take_rest(ChoiceAnswer& choice);
   void show(std::string_view text, ChoiceAnswer& choice);
   void read(ChoiceAnswer& choice, size_t end);
 
