@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mapped_files.h"
 #include "base/thread.h"
 
@@ -137,6 +138,7 @@ void on_signal(int number, siginfo_t* info, void*) {
       fmt::format_to_n(why, sizeof why, "signal {} at address {:#x}", number,
                        number == SIGABRT ? 0 : reinterpret_cast<uintptr_t>(info->si_addr));
   write({why, std::min(done.size, sizeof why)});
+  log::wait_in_signal();
   // The handler is gone (SA_RESETHAND): the signal does now what it would have done.
   raise(number);
 }

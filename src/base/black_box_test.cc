@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/thread.h"
 
 namespace hocket {
@@ -97,6 +98,35 @@ TEST_F(BlackBox, AFaultInAnotherThreadNamesTheThreadAndStillKills) {
   frame[0] = static_cast<char>(*depth);
   *depth = *depth + 1;
   return *depth < 0 ? 0 : descend(depth) + frame[0];
+}
+
+// More than a pipe holds, and nobody reads before the fault.
+TEST_F(BlackBox, LinesThatWaitAreWrittenBeforeTheEnd) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    const auto opened = black_box::open({.folder = folder_});
+    const log::Writer writer;
+    for (int i = 0; i < 10'000; ++i) log::info("line {}", i);
+    if (opened) raise(SIGSEGV);
+    _exit(99);
+  }
+  close(ends[1]);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::string text;
+  char piece[4096];
+  for (ssize_t n; (n = read(ends[0], piece, sizeof piece)) > 0;)
+    text.append(piece, static_cast<size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_TRUE(text.contains(" line 0\n"));
+  EXPECT_TRUE(text.contains(" line 9999\n"));
 }
 
 TEST_F(BlackBox, AStackOverflowOnAnyThreadLeavesAReport) {

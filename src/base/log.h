@@ -56,6 +56,9 @@ class Writer {
 int64_t num_lost();
 // Waits for the lines that are not written yet. False where `patience` was too short.
 bool flush(Duration patience = kLastWait);
+// The same in a handler of a signal that ends the process: the thread `log` goes on writing
+// meanwhile, unless the signal met it or whoever holds the queue's lock. Async-signal-safe.
+void wait_in_signal(Duration patience = kLastWait);
 // Writes `text` as it is, unless stderr has no room for it now. Async-signal-safe.
 void write_now(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <ctime>
 #include <utility>
 
 #include "base/log.h"
@@ -16,6 +17,11 @@ namespace {
 
 // Bytes of one write(2). A pipe takes so many at once, so lines of several processes do not mix.
 constexpr size_t kPieceBytes = PIPE_BUF;
+
+// Bytes of the queue that stderr has not taken yet. Outside of it, since a handler of a signal must
+// not be the first to ask for queue().
+constinit std::atomic<int64_t> num_unwritten{0};
+static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t lines_in(std::string_view text) {
   return std::ranges::count(text, '\n');
@@ -36,6 +42,7 @@ void Queue::put(std::string_view line) {
         ++num_lost_;
         return;
       }
+      num_unwritten += std::ssize(line);
       for (const char c : line) ring_[(first_ + num_bytes_++) % kQueueBytes] = c;
       arrived_.notify_one();
       return;
@@ -60,6 +67,7 @@ void Queue::stop(Duration patience) {
   for (; num_bytes_ > 0; --num_bytes_)
     num_lost_ += ring_[std::exchange(first_, (first_ + 1) % kQueueBytes)] == '\n' ? 1 : 0;
   num_lost_ += std::exchange(num_writing_, 0);
+  num_unwritten = 0;
   arrived_.notify_one();
   lock.unlock();
   if (all)
@@ -101,6 +109,7 @@ void Queue::run(int turn) {
     const std::string_view rest = write_out(lines);
     lock.lock();
     if (turn != turn_) return;
+    num_unwritten -= std::ssize(lines);
     num_lost_ += lines_in(rest);
     // Logged only when new lines arrive and have room: else this line would be lost as well.
     if (const int64_t lost = num_lost_ - num_told;
@@ -130,6 +139,14 @@ std::string_view Queue::write_out(std::string_view lines) {
     }
   }
   return lines;
+}
+
+void wait_in_signal(Duration patience) {
+  constexpr Duration kTick = std::chrono::milliseconds(1);
+  const int before = errno;
+  const timespec tick{.tv_sec = 0, .tv_nsec = kTick.count()};
+  for (; num_unwritten > 0 && patience > Duration{}; patience -= kTick) nanosleep(&tick, nullptr);
+  errno = before;
 }
 
 void write_now(std::string_view text) {

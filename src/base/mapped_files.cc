@@ -46,6 +46,7 @@ void on_fault(int number, siginfo_t* info, void*) {
     const auto done = fmt::format_to_n(text.data(), text.size(), "signal {} at address {:#x}",
                                        number, reinterpret_cast<uintptr_t>(info->si_addr));
     black_box::write({text.data(), std::min(done.size, text.size())});
+    log::wait_in_signal();
     raise(number);  // the handler is gone (SA_RESETHAND)
     return;
   }
@@ -56,6 +57,7 @@ void on_fault(int number, siginfo_t* info, void*) {
       entry->path);
   const std::string_view line(text.data(), std::min(done.size, text.size()));
   black_box::write(line);
+  log::wait_in_signal();
   log::write_now(line);
   _exit(exit_status(ErrorCode::bad_safetensors));
 }
