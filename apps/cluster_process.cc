@@ -72,9 +72,8 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
                  "--cluster-token-file FILE on all ranks keeps strangers out"};
     // Before the port is open; what else the start finds is told when the model is there.
     if (settings.strict)
-      return fail(bad("insecure-cluster",
-                      fmt::format("--strict, and with --insecure-cluster {}",
-                                  open_to_strangers_->why))
+      return fail(bad("insecure-cluster", fmt::format("--strict, and with --insecure-cluster {}",
+                                                      open_to_strangers_->why))
                       .with_fix("--cluster-token-file FILE on all ranks, or leave out --strict"));
     log::warning("slow: {}: {}; {}", open_to_strangers_->what, open_to_strangers_->why,
                  open_to_strangers_->fix);

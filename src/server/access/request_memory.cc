@@ -19,14 +19,14 @@ bool add_within(std::atomic<int64_t>& sum, int64_t bytes, int64_t limit) {
 }
 
 Error all_hold_too_much(int64_t shared, int64_t total) {
-  Error why = shared == total
-                  ? error(ErrorCode::out_of_memory,
-                          "all requests together hold nearly all of the {} bytes that they may",
-                          total)
-                  : error(ErrorCode::out_of_memory,
-                          "all requests together hold nearly {} of the {} bytes that they may, and "
-                          "the rest is kept for smaller requests",
-                          shared, total);
+  Error why =
+      shared == total
+          ? error(ErrorCode::out_of_memory,
+                  "all requests together hold nearly all of the {} bytes that they may", total)
+          : error(ErrorCode::out_of_memory,
+                  "all requests together hold nearly {} of the {} bytes that they may, and "
+                  "the rest is kept for smaller requests",
+                  shared, total);
   return std::move(why).with_fix(
       "try again later, ask for less at once, or start the server with a larger "
       "--total-request-memory-mib");

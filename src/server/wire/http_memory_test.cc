@@ -110,8 +110,8 @@ TEST_F(HttpMemoryTest, SmallAnswersAreNeverRefused) {
 
 TEST_F(HttpMemoryTest, AStreamWithoutMemoryEndsWithAnError) {
   start_within({.request_bytes = 40'000});
-  for (const auto& [path, end] : {std::pair{"/hold", "data: [DONE]\n\n"},
-                                  {"/v1/messages", "docs/api.md#errors\"}}\n\n"}}) {
+  for (const auto& [path, end] :
+       {std::pair{"/hold", "data: [DONE]\n\n"}, {"/v1/messages", "docs/api.md#errors\"}}\n\n"}}) {
     TestClient c = client();
     c.send(get(path));
     SseWriter events(take());

@@ -18,9 +18,9 @@ Error bad_head(std::string_view why) {
 std::optional<Refusal> refused_host(std::string_view target, std::string_view host) {
   const std::string_view authority = authority_of(target);
   if (authority.empty() || same_name(authority, host)) return std::nullopt;
-  return refusal(error(ErrorCode::invalid_request, "the target is of '{}', and Host is '{}'",
-                       authority, host)
-                     .with_fix("send the same host in both, or a target that begins with '/'"));
+  return refusal(
+      error(ErrorCode::invalid_request, "the target is of '{}', and Host is '{}'", authority, host)
+          .with_fix("send the same host in both, or a target that begins with '/'"));
 }
 
 bool is_blank(char c) {

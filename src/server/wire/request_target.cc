@@ -73,8 +73,7 @@ std::string_view authority_of(std::string_view target) {
   if (begin == 0) return {};
   std::string_view authority = target.substr(begin);
   authority = authority.substr(0, authority.find_first_of("/?"));
-  if (const size_t at = authority.rfind('@'); at != authority.npos)
-    authority.remove_prefix(at + 1);
+  if (const size_t at = authority.rfind('@'); at != authority.npos) authority.remove_prefix(at + 1);
   return authority;
 }
 
