@@ -52,7 +52,7 @@ impl HkMatcher {
     }
 }
 
-/// What a mask may cost is bounded by `ParserLimits`: a few tens of milliseconds.
+/// `ParserLimits` bounds what a mask costs: less than 0.1 s (docs/contracts/requests.md).
 const MAX_LEXER_STATES: usize = 50_000;
 const MATCHER_BYTES_MAX: isize = 64 << 20;
 /// Between the parts of JSON, where the schema says nothing of it. Bounded, for a model that has

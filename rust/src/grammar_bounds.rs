@@ -13,9 +13,9 @@ pub const LEVELS_MAX: usize = 16_384;
 pub const NESTING_MAX: usize = 64;
 /// Digits of `multipleOf` as a number: an automaton has as many states.
 pub const MULTIPLE_MAX: u64 = 100_000;
-/// Ways in which the parts of a conjunction (`&`, `allOf`) can go on with the same byte. All are
-/// looked at in one step, which nothing interrupts.
-pub const WAYS_MAX: f64 = 1e6;
+/// The parts of a conjunction (`&`, `allOf`) can go on with the same byte in so many ways. All are
+/// looked at in one step of the lexer, which its fuel does not interrupt: some 0.1 us each.
+pub const WAYS_MAX: f64 = 4e5;
 /// Expressions that are looked at to know that.
 const VISITS_MAX: usize = 4_000_000;
 
@@ -257,6 +257,32 @@ mod tests {
         let same = json!({"$defs": {"a": {"type": "string"}},
                           "anyOf": vec![json!({"$ref": "#/$defs/a"}); 50_000]});
         assert!(check_schema(&same).is_ok());
+    }
+
+    #[test]
+    fn conjunctions_go_on_in_a_bounded_number_of_ways() {
+        // Each part has `classes` different sets that hold the letter z.
+        let ways = |classes: u8, parts: usize| {
+            let mut exprs = ExprSet::new(256);
+            let mut all = vec![];
+            for part in 0..parts {
+                let mut one = ExprRef::EMPTY_STRING;
+                for n in 0..classes {
+                    let mut set = vec![0u32; 8];
+                    let other = part as u8 * classes + n;
+                    for byte in [b'z', 128 + other] {
+                        set[byte as usize / 32] |= 1u32 << (byte % 32);
+                    }
+                    let set = exprs.mk_byte_set(&set);
+                    one = exprs.mk_concat(set, one);
+                }
+                all.push(one);
+            }
+            exprs.mk_and(&mut all);
+            check_conjunctions(&exprs)
+        };
+        assert!(ways(30, 3).is_ok()); // some 30,000
+        assert!(ways(28, 4).is_err()); // some 700,000
     }
 
     #[test]
