@@ -1,4 +1,4 @@
-//! What the rendering under way on this thread may still cost.
+//! This module holds what the rendering under way on this thread may still cost.
 //!
 //! Steps alone are bounded by the engine's fuel, but one step may copy, compare or repeat anything.
 //! So there are two accounts in bytes: what is read, for the time, and what is made, for the memory.
@@ -46,11 +46,11 @@ pub fn begin(context_bytes: usize) {
     MADE.with(|account| account.begin(MADE_BASE.saturating_add(more)));
 }
 
-/// Before the work is done.
+/// Takes `bytes` from the account of reading; callers do so before the work is done.
 pub fn read(bytes: u64) -> Result<(), Error> {
     READ.with(|account| account.take(bytes, "reads"))
 }
-/// Before the memory is taken.
+/// Takes `bytes` from the account of making; callers do so before the memory is taken.
 pub fn make(bytes: u64) -> Result<(), Error> {
     MADE.with(|account| account.take(bytes, "makes"))
 }

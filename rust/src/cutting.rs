@@ -1,5 +1,5 @@
-//! How a tokenizer.json changes and cuts a text before its vocabulary does: the normalizers, the
-//! added tokens, the pre-tokenizers.
+//! A tokenizer.json changes and cuts a text here before its vocabulary does: by the normalizers,
+//! the added tokens, the pre-tokenizers.
 //!
 //! The patterns come from a model's publisher, the text from a client, and Oniguruma backtracks.
 //! So one encoding has a limit of processor time and of how much longer its text may become.
@@ -22,24 +22,25 @@ const TIME_PER_BYTE: Duration = Duration::from_micros(16);
 /// All steps together may make a text so many times longer, and so many bytes. NFKD alone: 11.
 const GROWTH_MAX: usize = 16;
 const GROWTH_BASE: usize = 4096;
-/// In so much text the library searches by itself, unless it backtracks so often.
+/// The library searches in so much text by itself, unless it backtracks so often.
 const SEARCH_BYTES_MAX: usize = 64 << 10;
 const SEARCH_RETRIES_MAX: u32 = 4 << 20;
-/// Entries of 40 bytes on the stack of one match.
+/// The stack of one match has so many entries, of 40 bytes each.
 const MATCH_STACK_MAX: u32 = 4 << 20;
 const STEPS_MAX: usize = 64;
-/// Runs on which each pattern is tried when a file is read.
+/// Each pattern is tried on runs of this length when a file is read.
 const PROBE_LENGTH: usize = 1024;
 const SHOWN_MAX: usize = 100;
 
-/// The time that this thread has computed.
+/// Gives the time that this thread has computed.
 pub fn processor_time() -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-/// What one encoding may use. Its thread alone has it; a normalizer must be `Sync` all the same.
+/// A meter holds what one encoding may use. Its thread alone has it; a normalizer must be `Sync`
+/// all the same.
 struct Meter {
     bytes: usize,
     allowed: Duration,
@@ -146,7 +147,7 @@ impl Search {
         })
     }
 
-    /// All matches, as `onig::Regex::find_iter` gives them: none is empty at the end of another.
+    /// Gives all matches as `onig::Regex::find_iter` does: none is empty at the end of another.
     fn all(&self, text: &str, meter: &Meter) -> Res<Vec<(usize, usize)>> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         let mut from = 0;

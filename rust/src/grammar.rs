@@ -55,8 +55,8 @@ impl HkMatcher {
 /// `ParserLimits` bounds what a mask costs: less than 0.1 s (docs/contracts/requests.md).
 const MAX_LEXER_STATES: usize = 50_000;
 const MATCHER_BYTES_MAX: isize = 64 << 20;
-/// Between the parts of JSON, where the schema says nothing of it. Bounded, for a model that has
-/// nothing to say can write blanks for ever.
+/// These blanks may stand between the parts of JSON where the schema says nothing of it. They are
+/// bounded, since a model that has nothing to say can write blanks for ever.
 const JSON_BLANKS: &str = r"[ \n\r\t]{0,16}";
 
 fn schema_from(text: &str) -> Res<serde_json::Value> {

@@ -1,22 +1,22 @@
-//! What a grammar may hold, looked at before it is compiled: llguidance follows rules, references
-//! and brackets by recursion, and builds automata as large as the numbers in a schema.
+//! These checks look at what a grammar holds before it is compiled: llguidance follows rules,
+//! references and brackets by recursion, and builds automata as large as the numbers in a schema.
 use crate::Res;
 use llguidance::derivre::{raw::ExprSet, ExprRef};
 use serde_json::{Deserializer, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Rules with the brackets in them, which may all be in one another; of schemas, the depth of all
-/// that references lead to. The stack of a compilation (src/text/grammar/grammar.h) holds four
-/// times as much as this needs.
+/// A grammar has so many rules with the brackets in them, which may all be in one another, and the
+/// references of a schema lead so deep in all. The stack of a compilation
+/// (src/text/grammar/grammar.h) holds four times as much as this needs.
 pub const LEVELS_MAX: usize = 16_384;
-/// Brackets in one another, in one rule.
+/// One rule has so many brackets in one another.
 pub const NESTING_MAX: usize = 64;
-/// Digits of `multipleOf` as a number: an automaton has as many states.
+/// The digits of `multipleOf` are at most this number: an automaton has as many states.
 pub const MULTIPLE_MAX: u64 = 100_000;
 /// The parts of a conjunction (`&`, `allOf`) can go on with the same byte in so many ways. All are
 /// looked at in one step of the lexer, which its fuel does not interrupt: some 0.1 us each.
 pub const WAYS_MAX: f64 = 4e5;
-/// Expressions that are looked at to know that.
+/// The check looks at so many expressions, so that it takes little time itself.
 const VISITS_MAX: usize = 4_000_000;
 
 pub fn check_lark(text: &str) -> Res<()> {
@@ -75,7 +75,7 @@ fn nesting(text: &[u8]) -> Nesting {
     Nesting { levels: levels + deepest_here, deepest }
 }
 
-/// The last byte of what begins at `at`; `at` where nothing ends it.
+/// Finds the last byte of what begins at `at`; `at` where nothing ends it.
 fn end_of(text: &[u8], at: usize) -> usize {
     let comment = text[at] == b'#' || text[at..].starts_with(b"//");
     let (mut i, end) = match text[at] {
@@ -160,7 +160,7 @@ fn check_multiple(n: &serde_json::Number) -> Res<()> {
     }
 }
 
-/// For each byte, how many of the different sets of bytes in an expression hold it.
+/// Counts for each byte how many of the different sets of bytes in an expression hold it.
 type Overlaps = [f64; 256];
 
 /// Derivatives bring no sets of their own but intersections of those that are there, so what holds

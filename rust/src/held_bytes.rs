@@ -1,5 +1,5 @@
-//! How many bytes a thread has allocated in this library and not freed, so that what a grammar
-//! holds can be told as the difference of two moments.
+//! Counts the bytes that a thread has allocated in this library and not freed, so that what a
+//! grammar holds can be told as the difference of two moments.
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

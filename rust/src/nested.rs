@@ -1,4 +1,4 @@
-//! Lists and mappings of a chat template, each with the depth and the weight of what it holds.
+//! A list or mapping of a chat template knows the depth and the weight of what it holds.
 //!
 //! Every list and mapping that a template can reach is one of these, so that it is known before the
 //! work how much there is to compare, print, copy or drop. None is lazy, none is deeper than
@@ -51,7 +51,7 @@ pub fn is_changing(v: &Value) -> bool {
     }
 }
 
-/// The units that reading all of `v` costs.
+/// Gives the units that reading all of `v` costs.
 pub fn weight(v: &Value) -> u64 {
     if let Some(text) = v.as_str() {
         return VALUE + text.len() as u64;
@@ -73,7 +73,7 @@ pub fn weight(v: &Value) -> u64 {
     }
 }
 
-/// Of a text its bytes, of a list the places of its items.
+/// Counts the bytes of a text, or the places of a list's items.
 pub fn width(v: &Value) -> u64 {
     match v.as_str() {
         Some(text) => VALUE + text.len() as u64,
@@ -81,7 +81,7 @@ pub fn width(v: &Value) -> u64 {
     }
 }
 
-/// What is made of values: their depth, weight and whether they change.
+/// A holder adds up what is made of values: their depth, their weight, whether they change.
 struct Holder {
     depth: u32,
     weight: u64,
@@ -110,7 +110,7 @@ impl Holder {
     }
 }
 
-/// The list of `items`, paid for one by one.
+/// Makes a list of `items`, and pays for them one by one.
 pub fn list(items: impl IntoIterator<Item = Value>) -> Result<Value, Error> {
     list_of(items, listed)
 }
@@ -140,7 +140,7 @@ pub fn map(pairs: impl IntoIterator<Item = (Value, Value)>) -> Result<Value, Err
     holder.nested(all.into_iter().collect())
 }
 
-/// What the engine made: its lists, also lazy ones, become `Nested`; all else stays.
+/// Turns a list that the engine made, also a lazy one, into `Nested`; all else stays.
 pub fn listed(v: Value) -> Result<Value, Error> {
     match v.kind() {
         ValueKind::Seq | ValueKind::Iterable if nested(&v).is_none() => list(v.try_iter()?),
@@ -148,7 +148,7 @@ pub fn listed(v: Value) -> Result<Value, Error> {
     }
 }
 
-/// A mapping that the engine has just made.
+/// Turns a mapping that the engine has just made into `Nested`.
 pub fn mapped(v: Value) -> Result<Value, Error> {
     match v.as_object().filter(|o| o.repr() == ObjectRepr::Map) {
         Some(object) if nested(&v).is_none() => map(object.try_iter_pairs().into_iter().flatten()),
@@ -156,7 +156,7 @@ pub fn mapped(v: Value) -> Result<Value, Error> {
     }
 }
 
-/// What a request or a model's folder says; serde_json has bounded its depth.
+/// Takes what a request or a model's folder says; serde_json has bounded its depth.
 pub fn from_json(json: serde_json::Value) -> Result<Value, Error> {
     use serde_json::Value as Json;
     Ok(match json {

@@ -1,5 +1,6 @@
-//! What a chat template can call, paid for before it works (budget.rs): the operators, which
-//! program.rs turns into filters, and the engine's filters, tests, functions and methods.
+//! A chat template can call what is here, and pays for it before it works (budget.rs): the
+//! operators, which program.rs turns into filters, and the engine's filters, tests, functions and
+//! methods.
 use crate::budget::{make, read, VALUE};
 use crate::nested::{is_changing, list, list_of, listed, map, mapped, weight, width};
 use minijinja::value::{Rest, Value, ValueKind};
@@ -8,7 +9,7 @@ use std::cmp::Ordering;
 
 type Answer = Result<Value, Error>;
 
-/// Digits of a width in a format, and lists that `batch` and `slice` make.
+/// A width in a format has so many digits, and `batch` and `slice` make so many lists, at most.
 const FORMAT_DIGITS_MAX: usize = 3;
 const LISTS_MAX: u64 = 100_000;
 
@@ -16,7 +17,7 @@ fn wrong(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, text.into())
 }
 
-/// A text that was made, or a list.
+/// Pays for a text that was made, or a list.
 fn made(v: Value) -> Answer {
     if let Some(text) = v.as_str() {
         make(text.len() as u64)?;
@@ -27,11 +28,11 @@ fn made(v: Value) -> Answer {
 fn sum(args: &[Value], cost: fn(&Value) -> u64) -> u64 {
     args.iter().map(cost).fold(0, u64::saturating_add)
 }
-/// The second argument as a text.
+/// Gives an argument as a text; the empty text where it is none.
 fn text_at(args: &[Value], i: usize) -> &str {
     args.get(i).and_then(|v| v.as_str()).unwrap_or_default()
 }
-/// The largest number given, by place or by name.
+/// Gives the largest number of the arguments, by place or by name.
 fn largest(args: &[Value]) -> u64 {
     let named = args.last().filter(|v| v.is_kwargs()).and_then(|v| v.as_object()?.try_iter_pairs());
     let named = named.into_iter().flatten().map(|(_, v)| v);
@@ -55,7 +56,7 @@ fn into(args: &[Value]) -> Result<(), Error> {
 fn often(args: &[Value]) -> Result<(), Error> {
     read(sum(args, weight).saturating_mul(32))
 }
-/// Two values, no further than the smaller one goes.
+/// Compares two values, no further than the smaller one goes.
 fn compared(args: &[Value]) -> Result<(), Error> {
     read(args.iter().map(weight).min().unwrap_or(0))
 }
@@ -91,7 +92,7 @@ fn lines(args: &[Value]) -> Result<(), Error> {
     across(args)?;
     make((1 + text_at(args, 0).matches('\n').count() as u64).saturating_mul(VALUE + largest(args)))
 }
-/// The text between the items, which are those of a list or the characters of a text.
+/// Puts a text between the items, which are those of a list or the characters of a text.
 fn joined(args: &[Value]) -> Result<(), Error> {
     into(args)?;
     let texts = args.iter().filter_map(|v| v.as_str()).map(str::len);
@@ -229,7 +230,7 @@ fn contains(state: &State, container: &Value, value: &Value) -> Answer {
     tests::is_in(state, value, container).map(Value::from)
 }
 
-/// The names under which program.rs calls what follows; no template can spell them.
+/// program.rs calls what follows by these names; no template can spell them.
 pub const READ: &str = "[:]";
 pub const READ_ALL: &str = "#";
 pub const ITEM: &str = "[i]";

@@ -1,6 +1,6 @@
-//! A chat template as a program of the engine in which everything is paid for (budget.rs): its
+//! A chat template becomes a program of the engine in which everything is paid for (budget.rs): its
 //! operators become filters of paid.rs, its own text is printed like any value, and what it stores
-//! is made plain (nested.rs). Needs the engine's machinery, so its version is pinned.
+//! is made plain (nested.rs). This needs the engine's machinery, so its version is pinned.
 use crate::paid;
 use minijinja::machinery::ast::{
     self, BinOpKind, CallArg, CompareOpKind, Expr, Spanned, Stmt, UnaryOpKind,
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 /// The largest templates of the families have 20 KB and 100 words in one statement.
 const SOURCE_BYTES_MAX: usize = 256 << 10;
-/// Words and signs of one statement, and `elif`s of all: each may be a level of the tree.
+/// Each word or sign of a statement, and each `elif` of all, may be a level of the tree.
 const STATEMENT_TOKENS_MAX: usize = 2_000;
 const ELIFS_MAX: usize = 1_000;
-/// What compiling such a tree needs at most; only what is used becomes memory.
+/// Compiling such a tree needs less stack than this; only what is used becomes memory.
 const COMPILE_STACK_BYTES: usize = 64 << 20;
 
 const WHITESPACE: WhitespaceConfig =
@@ -117,7 +117,7 @@ fn maybe<'a>(one: &Option<Expr<'a>>) -> Option<Expr<'a>> {
     one.as_ref().map(expr)
 }
 
-/// A statement of the tree, paid for. Depth: as the tree.
+/// Makes a statement of the tree one that is paid for. It recurses as deep as the tree.
 fn stmt<'a>(s: &Stmt<'a>) -> Stmt<'a> {
     macro_rules! node {
         ($kind:ident, $s:ident, { $($field:ident: $value:expr),* $(,)? }) => {
@@ -219,7 +219,7 @@ fn args_with<'a>(list: &[CallArg<'a>], arg: impl Fn(&Expr<'a>) -> Expr<'a>) -> V
         .collect()
 }
 
-/// What is assigned to: names, lists of names, attributes. Nothing in it is called.
+/// Copies what is assigned to: names, lists of names, attributes. Nothing in it is called.
 fn target<'a>(e: &Expr<'a>) -> Expr<'a> {
     match e {
         Expr::List(l) => {
@@ -276,7 +276,7 @@ fn compare<'a>(c: &ast::Compare<'a>, span: Span) -> Expr<'a> {
     }
 }
 
-/// An expression of the tree, paid for. Depth: as the tree.
+/// Makes an expression of the tree one that is paid for. It recurses as deep as the tree.
 fn expr<'a>(e: &Expr<'a>) -> Expr<'a> {
     let span = e.span();
     macro_rules! node {

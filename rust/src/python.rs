@@ -1,4 +1,4 @@
-//! What Python prints: json.dumps, str() and repr() of a template value.
+//! Prints a template value as Python does: json.dumps, str() and repr().
 use crate::budget::make;
 use crate::nested::weight;
 use minijinja::value::{Kwargs, Value, ValueKind};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Steps of one rendering: a long conversation takes some 100,000.
 const FUEL: u64 = 10_000_000;
-/// What a template says of itself or of a request, in a sentence.
+/// A template may say so much of itself or of a request, in a sentence.
 const SENTENCE_BYTES_MAX: usize = 4096;
 const NOW_VARIABLE: &str = "__hocket_now";
 

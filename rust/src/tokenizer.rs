@@ -252,8 +252,8 @@ pub struct HkDetok {
 const WAITING_MAX: usize = 64;
 
 impl HkDetok {
-    /// What has waited for too long: bytes that no character ends any more are told as they are, and
-    /// tokens without a text are forgotten.
+    /// Lets go what has waited for too long: bytes that no character ends any more are told as they
+    /// are, and tokens without a text are forgotten.
     fn let_go(&mut self) -> Res<String> {
         let told = if self.prefix.is_empty() { 0 } else { self.index };
         if self.ids.len() - told <= WAITING_MAX {
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn hk_detok_step(d: *mut HkDetok, id: u32, out: *mut HkBuf
         Ok(())
     })
 }
-/// What is still held back at the end (a cut character becomes U+FFFD).
+/// Tells what is still held back at the end (a cut character becomes U+FFFD).
 #[no_mangle]
 pub unsafe extern "C" fn hk_detok_flush(d: *mut HkDetok, out: *mut HkBuf) -> i32 {
     guard(|| {
