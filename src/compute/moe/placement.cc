@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
+#include "core/bounded_json.h"
 
 namespace hocket {
 namespace {
@@ -72,8 +73,10 @@ std::expected<std::vector<int>, std::string> read_places(const Json& list, int n
 
 // Of all layers, which must be alike.
 std::expected<std::vector<int>, std::string> read_layers(const std::string& text, int num_experts) {
-  Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (root.is_discarded()) return std::unexpected("it is not JSON");
+  Json root = parse_bounded_json<Json>(text);
+  if (root.is_discarded())
+    return std::unexpected(
+        fmt::format("it is not JSON, or is nested deeper than {} levels", kJsonDepthMax));
   if (root.is_object()) {
     const auto map = root.find(kMapKey);
     if (map == root.end()) return std::unexpected(fmt::format("it has no \"{}\"", kMapKey));

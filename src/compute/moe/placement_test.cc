@@ -103,6 +103,8 @@ TEST_F(PlacementFile, WhatIsNoPlacementIsRefusedByItsFault) {
                  "layers 0 and 2 differ; a placement per layer is not possible yet");
   expect_refused("[[0, 1, 2, 3, 4, 5], 3]", "layers 0 and 1 differ");
   expect_refused(std::string(100'000, '['), "not JSON");
+  expect_refused(std::string(100'000, '[') + std::string(100'000, ']'),
+                 "nested deeper than 64 levels");
   expect_refused(std::string((16 << 20) + 1, ' '), "larger than 16 MB");
 }
 

@@ -4,9 +4,11 @@
 
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "compute/weights/safetensors.h"
+#include "core/bounded_json.h"
 
 namespace hocket {
 namespace {
@@ -16,8 +18,11 @@ using Json = nlohmann::json;
 Result<Json> read_json(const std::filesystem::path& file) {
   std::ifstream in(file);
   if (!in) return fail(ErrorCode::model_not_found, "there is no {}", file.string());
-  Json parsed = Json::parse(in, nullptr, false);
-  if (parsed.is_discarded()) return fail(ErrorCode::bad_config, "{} is not JSON", file.string());
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  Json parsed = parse_bounded_json<Json>(text);
+  if (parsed.is_discarded())
+    return fail(ErrorCode::bad_config, "{} is not JSON, or is nested deeper than {} levels",
+                file.string(), kJsonDepthMax);
   return parsed;
 }
 

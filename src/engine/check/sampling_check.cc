@@ -2,12 +2,14 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "compute/kernels/backend.h"
 #include "compute/kernels/choose.h"
 #include "compute/weights/safetensors.h"
+#include "core/bounded_json.h"
 #include "engine/check/checker.h"
 #include "engine/check/quantity.h"
 #include "engine/sampler.h"
@@ -86,7 +88,11 @@ Result<Cases> read_cases(const std::filesystem::path& folder) {
   HOCKET_TRY(const auto source, SafetensorsFile::open(folder / "reference.safetensors"));
   Cases read;
   try {
-    const Json json = Json::parse(in);
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    const Json json = parse_bounded_json<Json>(text);
+    if (json.is_discarded())
+      return fail(ErrorCode::bad_config, "{} is not JSON, or is nested deeper than {} levels",
+                  file.string(), kJsonDepthMax);
     const Json& tolerance = json.at("tolerance").at("probs");
     read.probabilities = {tolerance.at("atol").get<double>(), tolerance.at("rtol").get<double>()};
     for (const Json& one : json.at("cases"))

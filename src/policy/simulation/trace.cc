@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "base/mix.h"
 #include "base/quantile.h"
@@ -21,6 +24,53 @@ double number(const Json& object, const char* key) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
+// Nothing where it is no whole number, or one that Int does not hold: get<Int>() would make another
+// number of it.
+template <class Int>
+std::optional<Int> whole(const Json& value) {
+  constexpr double kExact = 9007199254740992;  // beyond 2^53 a double is no count
+  const auto fitting = [](auto v) -> std::optional<Int> {
+    if (!std::in_range<Int>(v)) return std::nullopt;
+    return static_cast<Int>(v);
+  };
+  if (value.is_number_unsigned()) return fitting(value.get<uint64_t>());
+  if (value.is_number_integer()) return fitting(value.get<int64_t>());
+  if (!value.is_number_float()) return std::nullopt;
+  const double v = value.get<double>();
+  if (!(std::abs(v) <= kExact) || v != std::trunc(v)) return std::nullopt;
+  return fitting(static_cast<int64_t>(v));
+}
+
+template <class Int>
+Result<Int> read_whole(const Json& value, std::string_view name) {
+  if (const auto number = whole<Int>(value)) return *number;
+  return fail(ErrorCode::bad_value, "{} is {}, must be a whole number from {} to {}", name,
+              value.is_number() ? value.dump() : value.type_name(),
+              std::numeric_limits<Int>::min(), std::numeric_limits<Int>::max());
+}
+
+// What is missing stays as it is.
+template <class Int>
+Result<void> read_if_there(const Json& object, const char* key, Int& to) {
+  const auto found = object.find(key);
+  if (found == object.end()) return {};
+  HOCKET_TRY(to, read_whole<Int>(*found, key));
+  return {};
+}
+
+template <class Int>
+Result<std::vector<Int>> read_list(const Json& object, const char* key) {
+  std::vector<Int> all;
+  const auto found = object.find(key);
+  if (found == object.end()) return all;
+  if (!found->is_array()) return fail(ErrorCode::bad_value, "{} is no list", key);
+  for (const Json& value : *found) {
+    HOCKET_TRY(const Int one, read_whole<Int>(value, key));
+    all.push_back(one);
+  }
+  return all;
+}
+
 // Settings that older logs do not have.
 Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
   const auto seconds = [&](const char* key, double unit = 1) {
@@ -31,32 +81,36 @@ Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
   HOCKET_TRY(o.eviction, parse_eviction_policy(j.value("radix_eviction_policy", "lru")));
   o.itl_goal = seconds("itl_slo_ms", 1e-3);
   o.prompt_share = number(j, "prompt_share");
-  o.max_chunked_requests = j.value("max_chunked_requests", o.max_chunked_requests);
-  o.max_queued_tokens = j.value("max_queued_tokens", o.max_queued_tokens);
-  o.prefill_max_requests = j.value("prefill_max_requests", o.prefill_max_requests);
-  o.max_overtaken = j.value("max_overtaken", o.max_overtaken);
+  HOCKET_TRY_VOID(read_if_there(j, "max_chunked_requests", o.max_chunked_requests));
+  HOCKET_TRY_VOID(read_if_there(j, "max_queued_tokens", o.max_queued_tokens));
+  HOCKET_TRY_VOID(read_if_there(j, "prefill_max_requests", o.prefill_max_requests));
+  HOCKET_TRY_VOID(read_if_there(j, "max_overtaken", o.max_overtaken));
   o.waiting_timeout = seconds("waiting_timeout");
   o.running_timeout = seconds("running_timeout");
-  o.in_batch.most_cached = j.value("in_batch_prefix_check", o.in_batch.most_cached);
-  o.in_batch.least_common = j.value("in_batch_prefix_common", o.in_batch.least_common);
+  HOCKET_TRY_VOID(read_if_there(j, "in_batch_prefix_check", o.in_batch.most_cached));
+  HOCKET_TRY_VOID(read_if_there(j, "in_batch_prefix_common", o.in_batch.least_common));
   PriorityOptions& p = o.priorities;
   p.enabled = j.value("enable_priority_scheduling", p.enabled);
   p.low_values_first = j.value("schedule_low_priority_values_first", p.low_values_first);
   p.preempt = !j.value("disable_priority_preemption", !p.preempt);
-  p.preemption_threshold =
-      j.value("priority_scheduling_preemption_threshold", p.preemption_threshold);
-  o.seed = j.value("schedule_seed", o.seed);
+  HOCKET_TRY_VOID(
+      read_if_there(j, "priority_scheduling_preemption_threshold", p.preemption_threshold));
+  HOCKET_TRY_VOID(read_if_there(j, "schedule_seed", o.seed));
   return check(o);
 }
 
 Result<SchedulerOptions> read_scheduler(const Json& j) {
   SchedulerOptions o;
-  o.num_pages = j.at("num_pages").get<int>();
-  o.page_tokens = j.at("page_size").get<int>();
-  o.max_running_requests = j.at("max_running_requests").get<int>();
-  o.max_queued_requests = j.at("max_queued_requests").get<int>();
-  o.chunk_tokens = j.at("chunked_prefill_size").get<int>();
-  o.max_prefill_tokens = j.at("max_prefill_tokens").get<int>();
+  const std::pair<const char*, int*> counts[] = {
+      {"num_pages", &o.num_pages},
+      {"page_size", &o.page_tokens},
+      {"max_running_requests", &o.max_running_requests},
+      {"max_queued_requests", &o.max_queued_requests},
+      {"chunked_prefill_size", &o.chunk_tokens},
+      {"max_prefill_tokens", &o.max_prefill_tokens}};
+  for (const auto& [key, to] : counts) {
+    HOCKET_TRY(*to, read_whole<int>(j.at(key), key));
+  }
   o.conservativeness = j.at("schedule_conservativeness").get<double>();
   o.prefix_cache = !j.at("disable_radix_cache").get<bool>();
   HOCKET_TRY(o.policy, parse_schedule_policy(j.at("schedule_policy").get<std::string>()));
@@ -65,7 +119,8 @@ Result<SchedulerOptions> read_scheduler(const Json& j) {
 }
 
 Result<void> read_head(const Json& j, Trace& trace) {
-  trace.concurrency = std::clamp(j.value("max_concurrency", 0), 0, 1'000'000);
+  HOCKET_TRY_VOID(read_if_there(j, "max_concurrency", trace.concurrency));
+  trace.concurrency = std::clamp(trace.concurrency, 0, 1'000'000);
   trace.since = number(j, "request_rate") > 0 ? Trace::Since::due : Trace::Since::sent;
   if (const auto found = j.find("scheduler"); found != j.end()) {
     HOCKET_TRY(trace.scheduler, read_scheduler(*found));
@@ -88,8 +143,8 @@ Result<void> read_head(const Json& j, Trace& trace) {
 Result<TraceRequest> read_request(const Json& j, int row) {
   TraceRequest request;
   request.due_ms = j.at("timestamp").get<double>();
-  request.input_len = j.at("input_length").get<int>();
-  request.output_len = j.at("output_length").get<int>();
+  HOCKET_TRY(request.input_len, read_whole<int>(j.at("input_length"), "input_length"));
+  HOCKET_TRY(request.output_len, read_whole<int>(j.at("output_length"), "output_length"));
   for (const int length : {request.input_len, request.output_len})
     if (length < 1 || length > kTraceTokensMax)
       return fail(ErrorCode::bad_value, "input_length and output_length are 1 to {}",
@@ -97,8 +152,8 @@ Result<TraceRequest> read_request(const Json& j, int row) {
   if (!(request.due_ms >= 0 && request.due_ms <= kTraceDueMaxMs))
     return fail(ErrorCode::bad_value, "timestamp is {} ms, must be 0 to {}", request.due_ms,
                 kTraceDueMaxMs);
-  const auto ids = j.value("hash_ids", std::vector<uint64_t>());
-  const auto lengths = j.value("hash_lengths", std::vector<int>());
+  HOCKET_TRY(const auto ids, read_list<uint64_t>(j, "hash_ids"));
+  HOCKET_TRY(const auto lengths, read_list<int>(j, "hash_lengths"));
   if (!lengths.empty() && lengths.size() != ids.size())
     return fail(ErrorCode::bad_value, "{} hash_ids but {} hash_lengths", ids.size(),
                 lengths.size());

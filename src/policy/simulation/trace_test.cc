@@ -207,6 +207,25 @@ TEST(Trace, SyntheticTrafficHasBounds) {
   EXPECT_FALSE(make_trace({.num_requests = 2, .request_rate = 1e-300}));
 }
 
+TEST(Trace, ANumberThatItsFieldDoesNotHoldIsRefusedByName) {
+  const char* const lines[][2] = {
+      {R"({"timestamp": 0, "input_length": 4294967297, "output_length": 1})", "input_length is 42"},
+      {R"({"timestamp": 0, "input_length": 1.5, "output_length": 1})", "input_length is 1.5"},
+      {R"({"timestamp": 0, "input_length": 1, "output_length": 1e300})", "output_length is 1e+300"},
+      {R"({"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [-1]})",
+       "hash_ids is -1"},
+      {R"({"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1],
+           "hash_lengths": [4294967305]})",
+       "hash_lengths is 4294967305"},
+      {R"({"hocket_log": 1, "max_concurrency": 4294967297})", "max_concurrency is 4294967297"}};
+  for (const auto& [line, words] : lines) {
+    std::string one = line;
+    std::erase(one, '\n');
+    EXPECT_NE(fault(one).find(words), std::string::npos) << fault(one);
+  }
+  EXPECT_FALSE(with_setting(", \"max_overtaken\": 4294967297"));
+}
+
 TEST(Trace, WhatNoTimeOrMemoryHoldsIsRefusedWithItsLine) {
   const std::string good = R"({"timestamp": 0, "input_length": 1, "output_length": 1})";
   for (const char* line : {R"({"timestamp": 1e15, "input_length": 1, "output_length": 1})",
