@@ -9,6 +9,7 @@
 #include "compute/weights/hf_families.h"
 #include "compute/weights/json_fields.h"
 #include "compute/weights/quant_config.h"
+#include "core/request_bounds.h"
 
 namespace hocket {
 namespace {
@@ -199,6 +200,19 @@ struct GenerationFile {
   std::vector<int64_t> eos_ids;
 };
 
+// A default is bound by what a request may say, or requests that leave it out would have what none
+// can ask for.
+std::optional<double> sampling_number(JsonFields& fields, std::string_view field) {
+  const NumberRange& range =
+      std::ranges::find(kSamplingNumbers, field, &SamplingNumber::field)->range;
+  const auto value = fields.number_if(field, {range.low, range.high});
+  if (value && !range.holds(*value))
+    fields.refuse(error(ErrorCode::bad_config, "generation_config.json: {} is {}, must be {}",
+                        field, *value, range.text())
+                      .with_fix("change it, or take it out of the file"));
+  return value;
+}
+
 Result<GenerationFile> read_generation_file(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "generation_config.json";
   std::error_code ec;
@@ -206,10 +220,10 @@ Result<GenerationFile> read_generation_file(const std::filesystem::path& folder)
   HOCKET_TRY(const std::string text, read_small_file(file, kConfigBytesMax));
   return with_json<GenerationFile>(text, "generation_config.json", [](JsonFields& fields) {
     GenerationFile out;
-    out.defaults.temperature = fields.number_if("temperature", {0, 100});
-    out.defaults.top_p = fields.number_if("top_p", {0, 1});
-    out.defaults.min_p = fields.number_if("min_p", {0, 1});
-    out.defaults.repetition_penalty = fields.number_if("repetition_penalty", {1e-6, 1e6});
+    out.defaults.temperature = sampling_number(fields, "temperature");
+    out.defaults.top_p = sampling_number(fields, "top_p");
+    out.defaults.min_p = sampling_number(fields, "min_p");
+    out.defaults.repetition_penalty = sampling_number(fields, "repetition_penalty");
     if (fields.has("top_k"))
       out.defaults.top_k = static_cast<int>(fields.integer("top_k", {-1, kVocab.max}));
     out.eos_ids = fields.integers("eos_token_id", kTokenIds);
