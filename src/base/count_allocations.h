@@ -1,8 +1,10 @@
 // Counts the allocations of a test program, to prove that a step makes none, and lets some fail, to
-// prove that this costs one request only. It replaces operator new, so one file of the program includes it, and never a file of a library. Thread: any.
+// prove that this costs one request only. It replaces operator new, so one file of the program
+// includes it, and never a file of a library. Thread: any.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
