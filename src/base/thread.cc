@@ -21,7 +21,8 @@ constexpr size_t kGuardBytes = 1 << 20;
 struct Start {
   Thread::Options options;
   std::move_only_function<void()> body;
-  // Whoever starts the thread allocates it, so that the thread itself cannot run out of memory here.
+  // Whoever starts the thread allocates it, so that the thread itself cannot run out of memory
+  // here.
   AlternateStack::Memory signal_stack = AlternateStack::make_memory();
 };
 

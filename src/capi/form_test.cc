@@ -101,7 +101,9 @@ int answer_tried_by(const char* program, hocket_request request) {
   const int said = hocket_generate(tried, &request, hear, &heard);
   const std::string message = hocket_error_message();
   EXPECT_EQ(hocket_engine_close(tried), HOCKET_OK);
-  if (said != HOCKET_OK) EXPECT_THAT(message, HasSubstr("the process that tries grammars"));
+  if (said != HOCKET_OK) {
+    EXPECT_THAT(message, HasSubstr("the process that tries grammars"));
+  }
   return said;
 }
 

@@ -38,8 +38,9 @@ Result<std::vector<std::string>> trials_command(const std::string& program) {
   if (program.empty()) return std::vector<std::string>();
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(program, ignored) || access(program.c_str(), X_OK) != 0)
-    return fail(error(ErrorCode::bad_value, "grammar-trials is {}, which is no program that can "
-                                            "be started",
+    return fail(error(ErrorCode::bad_value,
+                      "grammar-trials is {}, which is no program that can "
+                      "be started",
                       program)
                     .with_fix("the path of the program hocket, as /usr/bin/hocket")
                     .with_param("grammar-trials"));

@@ -178,10 +178,10 @@ struct Rank {
   Mailbox<Command> commands;
   std::atomic<int64_t> full_since_ns{0};  // push_control() found it full; 0: it had room
   std::atomic<bool> drops{false};         // and said that it drops commands
-  std::atomic<int> num_handed_over{0};  // in `commands`
-  std::atomic<int> num_waiting{0};      // in the scheduler's queue after the last step
-  std::atomic<int> load_requests{0};    // handed over, waiting, running
-  std::atomic<int64_t> load_tokens{0};  // RankLoad::num_tokens of these
+  std::atomic<int> num_handed_over{0};    // in `commands`
+  std::atomic<int> num_waiting{0};        // in the scheduler's queue after the last step
+  std::atomic<int> load_requests{0};      // handed over, waiting, running
+  std::atomic<int64_t> load_tokens{0};    // RankLoad::num_tokens of these
   std::atomic<bool> stopping{false}, threaded{false};
   std::atomic<int64_t> stop_by_ns{0};    // once stopping
   std::atomic<int64_t> last_turn_ns{0};  // end of the last step, or of finding nothing to do

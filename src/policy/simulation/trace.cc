@@ -45,8 +45,8 @@ template <class Int>
 Result<Int> read_whole(const Json& value, std::string_view name) {
   if (const auto number = whole<Int>(value)) return *number;
   return fail(ErrorCode::bad_value, "{} is {}, must be a whole number from {} to {}", name,
-              value.is_number() ? value.dump() : value.type_name(),
-              std::numeric_limits<Int>::min(), std::numeric_limits<Int>::max());
+              value.is_number() ? value.dump() : value.type_name(), std::numeric_limits<Int>::min(),
+              std::numeric_limits<Int>::max());
 }
 
 // What is missing stays as it is.
@@ -101,13 +101,12 @@ Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
 
 Result<SchedulerOptions> read_scheduler(const Json& j) {
   SchedulerOptions o;
-  const std::pair<const char*, int*> counts[] = {
-      {"num_pages", &o.num_pages},
-      {"page_size", &o.page_tokens},
-      {"max_running_requests", &o.max_running_requests},
-      {"max_queued_requests", &o.max_queued_requests},
-      {"chunked_prefill_size", &o.chunk_tokens},
-      {"max_prefill_tokens", &o.max_prefill_tokens}};
+  const std::pair<const char*, int*> counts[] = {{"num_pages", &o.num_pages},
+                                                 {"page_size", &o.page_tokens},
+                                                 {"max_running_requests", &o.max_running_requests},
+                                                 {"max_queued_requests", &o.max_queued_requests},
+                                                 {"chunked_prefill_size", &o.chunk_tokens},
+                                                 {"max_prefill_tokens", &o.max_prefill_tokens}};
   for (const auto& [key, to] : counts) {
     HOCKET_TRY(*to, read_whole<int>(j.at(key), key));
   }

@@ -101,9 +101,8 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   bool is_over() const { return armed_ && timed_out_; }
   template <class Handler>
   void refuse(Handler handler, Code why) {
-    boost::asio::post(get_executor(), [why, handler = std::move(handler)]() mutable {
-      handler(why, size_t{0});
-    });
+    boost::asio::post(get_executor(),
+                      [why, handler = std::move(handler)]() mutable { handler(why, size_t{0}); });
   }
 
   Socket socket_;
