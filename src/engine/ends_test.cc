@@ -225,28 +225,6 @@ TEST_P(EngineEnds, RefusesBeyondTheQueue) {
   EXPECT_EQ(run_one(endless(tokens(5), 3)).tokens.size(), 3);
 }
 
-TEST_P(EngineEnds, OneRequestOfManyTextsLeavesHalfOfTheQueueToOthers) {
-  ServerSettings changed = settings();
-  changed.memory.max_queued_requests = 8;
-  engine_ = make_engine(changed);
-  const auto submit = [&](int place_in_request) -> std::optional<ErrorCode> {
-    RequestInput input = endless(tokens(5), 3);
-    input.id = Engine::next_request_id();
-    input.place_in_request = place_in_request;
-    const auto submitted = engine_->submit(std::move(input));
-    if (submitted) return std::nullopt;
-    return submitted.error().code;
-  };
-  for (int place = 0; place < 4; ++place) EXPECT_EQ(submit(place), std::nullopt);
-  EXPECT_EQ(submit(4), ErrorCode::invalid_request);  // with no room for it at any time
-  EXPECT_EQ(submit(1), ErrorCode::queue_full);       // of another request of several
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(submit(0), std::nullopt);
-  EXPECT_EQ(submit(0), ErrorCode::queue_full);
-  Outbox outbox(64);
-  while (engine_->step(outbox)) {
-  }
-}
-
 TEST_P(EngineEnds, FlushesTheCacheOnlyWhenIdle) {
   run_one(endless(tokens(70), 5));
   EXPECT_EQ(run_one(endless(tokens(70), 5)).summary.cached_tokens, 64);

@@ -228,29 +228,7 @@ std::optional<Error> Engine::State::lost() const {
                name_of(control->view().members[static_cast<size_t>(leaver)].identity));
 }
 
-// Texts of a request behind its first may fill half of the queue, so that no request, nor many
-// together, keep the others out.
-Result<void> Engine::State::check_share(int place_in_request, int queued) const {
-  if (place_in_request == 0) return {};
-  const int share = std::max(1, max_queued_requests / 2);
-  if (place_in_request >= share)
-    return fail(error(ErrorCode::invalid_request,
-                      "the request has more than {} texts (prompts times n), half of the {} that "
-                      "may wait",
-                      share, max_queued_requests)
-                    .with_fix(fmt::format("send at most {} in a request, or start the server with "
-                                          "a larger --max-queued-requests",
-                                          share)));
-  if (queued < share) return {};
-  return fail(error(ErrorCode::queue_full,
-                    "{} texts wait already; those of a request of several may fill half of the "
-                    "queue, {}",
-                    queued, share)
-                  .with_fix("ask again later, send fewer texts in a request, or raise "
-                            "--max-queued-requests"));
-}
-
-// Who does not hold the request passes it over.
+// A rank that does not hold the request passes it over.
 template <class Make>
 void Engine::State::tell_all(Make&& command) {
   for (const auto& rank : ranks) rank->push_control(command());
@@ -295,12 +273,7 @@ Result<void> Engine::submit(RequestInput input) {
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
   for (const auto& rank : s.ranks) queued += rank->num_handed_over + rank->num_waiting;
-  HOCKET_TRY_VOID(s.check_share(input.place_in_request, queued));
-  // With priorities the scheduler decides who has to go.
-  if (queued >= s.max_queued_requests && !s.priorities)
-    return fail(error(ErrorCode::queue_full, "{} requests are waiting already, the limit is {}",
-                      queued, s.max_queued_requests)
-                    .with_fix("ask again later, or raise --max-queued-requests"));
+  HOCKET_TRY_VOID(check_queue(input, queued, s.max_queued_requests, s.priorities));
   int chosen = 0;
   if (s.router) {
     std::lock_guard lock(s.router_mutex);

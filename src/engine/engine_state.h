@@ -30,8 +30,6 @@ struct Engine::State {
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::vector<RankLoad> loads() const;
   std::optional<Error> lost() const;
-  // Errors: invalid_request (never fits), queue_full.
-  Result<void> check_share(int place_in_request, int queued) const;
   template <class Make>
   void tell_all(Make&& command);
 

@@ -60,5 +60,28 @@ TEST(Engine, Float32GivesTheRecordedAnswersToTheLastToken) {
   for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(answers[i].tokens, wanted[i]) << i;
 }
 
+TEST(Engine, OneRequestOfManyTextsLeavesHalfOfTheQueueToOthers) {
+  ServerSettings settings = settings_for(kModel);
+  settings.memory.max_queued_requests = 8;
+  const auto engine = make_engine(settings);
+  ASSERT_NE(engine, nullptr);
+  const auto submit = [&](int place_in_request) -> std::optional<ErrorCode> {
+    RequestInput input = greedy_input({10, 11, 12}, 3);
+    input.id = Engine::next_request_id();
+    input.place_in_request = place_in_request;
+    const auto submitted = engine->submit(std::move(input));
+    if (submitted) return std::nullopt;
+    return submitted.error().code;
+  };
+  for (int place = 0; place < 4; ++place) EXPECT_EQ(submit(place), std::nullopt);
+  EXPECT_EQ(submit(4), ErrorCode::invalid_request);  // with no room for it at any time
+  EXPECT_EQ(submit(1), ErrorCode::queue_full);       // of another request of several
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(submit(0), std::nullopt);
+  EXPECT_EQ(submit(0), ErrorCode::queue_full);
+  Outbox outbox(64);
+  while (engine->step(outbox)) {
+  }
+}
+
 }  // namespace
 }  // namespace hocket

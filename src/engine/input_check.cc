@@ -98,4 +98,29 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
   return {};
 }
 
+Result<void> check_queue(const RequestInput& input, int num_queued, int max_queued,
+                         bool priorities) {
+  const int share = std::max(1, max_queued / 2);
+  if (input.place_in_request > 0 && input.place_in_request >= share)
+    return fail(error(ErrorCode::invalid_request,
+                      "the request has more than {} texts (prompts times n), half of the {} that "
+                      "may wait",
+                      share, max_queued)
+                    .with_fix(fmt::format("send at most {} in a request, or start the server with "
+                                          "a larger --max-queued-requests",
+                                          share)));
+  if (input.place_in_request > 0 && num_queued >= share)
+    return fail(error(ErrorCode::queue_full,
+                      "{} texts wait already; those of a request of several may fill half of the "
+                      "queue, {}",
+                      num_queued, share)
+                    .with_fix("ask again later, send fewer texts in a request, or raise "
+                              "--max-queued-requests"));
+  if (num_queued >= max_queued && !priorities)
+    return fail(error(ErrorCode::queue_full, "{} requests are waiting already, the limit is {}",
+                      num_queued, max_queued)
+                    .with_fix("ask again later, or raise --max-queued-requests"));
+  return {};
+}
+
 }  // namespace hocket

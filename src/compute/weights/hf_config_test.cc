@@ -7,8 +7,6 @@
 #include <fstream>
 #include <map>
 
-#include "core/request_bounds.h"
-
 namespace hocket {
 namespace {
 
@@ -379,25 +377,6 @@ TEST(HfConfig, EosIsTheUnionWithGenerationConfig) {
   EXPECT_THAT(read_generation_defaults(folder.path()).error().message, HasSubstr("top_p"));
   std::filesystem::remove(folder.path() / "generation_config.json");
   EXPECT_FALSE(read_generation_defaults(folder.path())->temperature.has_value());
-}
-
-TEST(HfConfig, ADefaultThatNoRequestMaySetIsRefusedByName) {
-  const Folder folder;
-  folder.write("config.json", config({}));
-  for (const SamplingNumber& one : kSamplingNumbers) {
-    if (one.field == "frequency_penalty" || one.field == "presence_penalty") continue;  // not read
-    const auto written = [&](double number) {
-      folder.write("generation_config.json", fmt::format(R"({{"{}":{}}})", one.field, number));
-      return read_generation_defaults(folder.path());
-    };
-    EXPECT_TRUE(written(one.range.high).has_value()) << one.field;
-    for (const double number : {one.range.low - 1, one.range.high + 1}) {
-      const auto refused = written(number);
-      ASSERT_FALSE(refused.has_value()) << one.field << number;
-      EXPECT_THAT(refused.error().message, HasSubstr(std::string(one.field)));
-    }
-    EXPECT_EQ(written(one.range.low).has_value(), !one.range.low_excluded) << one.field;
-  }
 }
 
 TEST(HfConfig, MissingFilesAreNamed) {
