@@ -106,6 +106,7 @@ Result<void> check_queue(const RequestInput& input, int num_queued, int max_queu
                       "the request has more than {} texts (prompts times n), half of the {} that "
                       "may wait",
                       share, max_queued)
+                    .with_param("prompt")
                     .with_fix(fmt::format("send at most {} in a request, or start the server with "
                                           "a larger --max-queued-requests",
                                           share)));

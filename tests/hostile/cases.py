@@ -63,7 +63,7 @@ def calls_and_results():
     return json.dumps({"max_output_tokens": 2, "input": calls + results})
 
 
-def biases(prompts=1024):
+def biases(prompts=512):
     return json.dumps({"prompt": ["a"] * prompts, "max_tokens": 1, "logit_bias": {str(i): 1 for i in range(2000)}})
 
 
@@ -98,9 +98,9 @@ POSTS = (
     ("H7 allowed tools", CHAT, allowed_tools, (200, 400, 413)),
     ("H7 allowed tools of /v1/responses", RESPONSES, allowed_responses, (200, 400, 413)),
     ("H7 tools with long descriptions", CHAT, long_tools, (400, 413)),
-    ("H7 a regex for each of 1,000 texts", GENERATE, lambda: json.dumps({
-        "text": ["a"] * 1000, "sampling_params": {"stop_regex": ["\\w{60}x"] * 16, "max_new_tokens": 1}}), ()),
-    ("H7 a schema for each of 1,000 texts", GENERATE, lambda: json.dumps({"text": ["a"] * 1000, "sampling_params": {
+    ("H7 a regex for each of 500 texts", GENERATE, lambda: json.dumps({
+        "text": ["a"] * 500, "sampling_params": {"stop_regex": ["\\w{60}x"] * 16, "max_new_tokens": 1}}), ()),
+    ("H7 a schema for each of 500 texts", GENERATE, lambda: json.dumps({"text": ["a"] * 500, "sampling_params": {
         "json_schema": {"enum": ["a" * 900_000]}, "max_new_tokens": 1}}), ()),
     ("H7 a text of 31 MB", COMPLETIONS, lambda: json.dumps({"prompt": "a b " * (BODY_BYTES // 4 - 10)}), (400, 413)),
     ("H7 a text of 31 MB to count", "/tokenize", lambda: json.dumps({"prompt": "a" * (BODY_BYTES - 100)}), ()),
