@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The patterns may become an automaton of this size, since a state of a text that is met for the
 /// first time costs a look at all of it.
-const NFA_BYTES_MAX: usize = 256 << 10;
+const NFA_BYTES_MAX: usize = 1 << 20;
 /// The states of one text may take this much memory.
 const CACHE_BYTES: usize = 1 << 20;
 /// One answer's search has this much processor time, since one thread searches all answers.
