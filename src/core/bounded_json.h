@@ -3,17 +3,23 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <type_traits>
 
 #include "base/json_text.h"
+#include "core/ordered_tree.h"
 
 namespace hocket {
 
 // Gives a discarded tree if the text is no JSON or is nested deeper than kJsonDepthMax: copying,
-// comparing and printing a tree recurse; parsing and destroying it do not.
+// comparing and printing a tree recurse; parsing and destroying it do not. Of equal keys in one
+// object the last counts.
 template <class Tree = nlohmann::ordered_json>
 Tree parse_bounded_json(std::string_view text) {
   if (json_shape(text).too_deep()) return Tree(Tree::value_t::discarded);
-  return Tree::parse(text, nullptr, /*allow_exceptions=*/false);
+  if constexpr (std::is_same_v<Tree, nlohmann::ordered_json>)
+    return parse_ordered(text);
+  else
+    return Tree::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
 }  // namespace hocket

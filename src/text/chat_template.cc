@@ -80,7 +80,7 @@ Json template_messages(const Json& messages) {
   for (const Json& message : messages) {
     Json kept = Json::object();
     for (const auto& [key, value] : message.items()) {
-      if (!value.is_null()) kept[key] = value;
+      if (!value.is_null()) append_field(kept, key, value);
     }
     for (const char* other : {"thinking", "reasoning"}) {
       if (kept.contains("reasoning_content") || !kept.contains(other)) continue;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <unordered_map>
+#include <map>
 
 namespace hocket {
 namespace {
@@ -148,7 +148,7 @@ class Conversation {
   }
 
   Json& out_;
-  std::unordered_map<std::string, std::string> names_;  // of tools, by the call's id
+  std::map<std::string, std::string> names_;  // of tools, by the call's id; hashes can collide
 };
 
 }  // namespace

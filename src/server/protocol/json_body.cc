@@ -1,7 +1,6 @@
 #include "server/protocol/json_body.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -12,8 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kScanKeys = 16;    // objects with more keys get a set to find doubles in
-constexpr size_t kShownBytes = 64;  // of a client's own words, in a message
+constexpr size_t kShownBytes = 64;                     // of a client's own words, in a message
 constexpr std::string_view kLastRead = "last read: ";  // the parser quotes all behind it
 
 std::string shortened(std::string_view text) {
@@ -21,42 +19,10 @@ std::string shortened(std::string_view text) {
   return std::string(text.substr(0, kShownBytes)) + "...";
 }
 
-// Builds the tree from the parser's events; nlohmann's own builder keeps the last of two equal
-// keys, knows no depth limit and searches every object from its start.
-class TreeBuilder final : public nlohmann::json_sax<Json> {
+// Says what is wrong with a body.
+class BodyBuilder final : public OrderedTreeBuilder {
  public:
-  Json tree;
   std::optional<Error> failure;
-
-  bool null() override { return add(nullptr); }
-  bool boolean(bool v) override { return add(v); }
-  bool number_integer(number_integer_t v) override { return add(v); }
-  bool number_unsigned(number_unsigned_t v) override { return add(v); }
-  bool number_float(number_float_t v, const string_t&) override { return add(v); }
-  bool string(string_t& v) override { return add(std::move(v)); }
-  bool binary(binary_t&) override { return false; }
-  bool start_object(size_t) override { return open(Json::object()); }
-  bool start_array(size_t) override { return open(Json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool key(string_t& v) override {
-    Level& level = levels_.back();
-    const auto& object = level.value->get_ref<const Json::object_t&>();
-    bool twice = false;
-    if (object.size() < kScanKeys) {
-      twice = std::ranges::any_of(object, [&](const auto& entry) { return entry.first == v; });
-    } else {
-      if (level.keys.empty())
-        for (const auto& entry : object) level.keys.insert(entry.first);
-      twice = !level.keys.insert(v).second;
-    }
-    if (twice)
-      return stop(error(ErrorCode::invalid_request, "the field '{}' is given twice", shortened(v))
-                      .with_param(shortened(v)));
-    level.key = std::move(v);
-    return true;
-  }
 
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& e) override {
@@ -74,45 +40,19 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  struct Level {
-    Json* value;
-    std::string key;
-    std::unordered_set<std::string> keys;
-  };
-
+  bool may_open(size_t depth) override {
+    return depth < static_cast<size_t>(kJsonDepthMax) ||
+           stop(error(ErrorCode::invalid_request, "the body is nested deeper than {} levels",
+                      kJsonDepthMax));
+  }
+  bool may_repeat(const std::string& key) override {
+    return stop(error(ErrorCode::invalid_request, "the field '{}' is given twice", shortened(key))
+                    .with_param(shortened(key)));
+  }
   bool stop(Error e) {
     failure = std::move(e);
     return false;
   }
-
-  Json* put(Json&& value) {
-    if (levels_.empty()) return tree = std::move(value), &tree;
-    Level& level = levels_.back();
-    if (level.value->is_array()) {
-      auto& array = level.value->get_ref<Json::array_t&>();
-      return &array.emplace_back(std::move(value));
-    }
-    auto& object = static_cast<Json::object_t::Container&>(level.value->get_ref<Json::object_t&>());
-    return &object.emplace_back(std::move(level.key), std::move(value)).second;
-  }
-  bool add(Json value) {
-    put(std::move(value));
-    return true;
-  }
-  bool open(Json value) {
-    if (levels_.size() == static_cast<size_t>(kJsonDepthMax))
-      return stop(error(ErrorCode::invalid_request, "the body is nested deeper than {} levels",
-                        kJsonDepthMax));
-    Json* placed = put(std::move(value));
-    levels_.push_back({placed, {}, {}});
-    return true;
-  }
-  bool close() {
-    levels_.pop_back();
-    return true;
-  }
-
-  std::vector<Level> levels_;
 };
 
 // Leaves out limits that are infinite.
@@ -132,7 +72,7 @@ Json described_list(size_t size_max) {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
-  TreeBuilder builder;
+  BodyBuilder builder;
   if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.tree);
   if (builder.failure) return std::unexpected(std::move(*builder.failure));
   return fail(ErrorCode::invalid_request, "the body is not JSON");

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "text/answers/typed_value.h"
@@ -14,7 +14,7 @@ namespace hocket {
 namespace {
 
 using Kind = ToolChoice::Kind;
-using Names = std::unordered_set<std::string_view>;
+using Names = std::set<std::string_view>;  // hashes can be made to collide
 
 bool read_tool(Fields& fields, const std::string& at, const Json& json, Tool& tool) {
   if (!json.is_object())

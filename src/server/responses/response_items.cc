@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <unordered_map>
+#include <map>
 
 namespace hocket {
 namespace {
@@ -152,7 +152,7 @@ class Conversation {
   }
 
   Json& out_;
-  std::unordered_map<std::string, std::string> names_;  // of tools, by the call's id
+  std::map<std::string, std::string> names_;  // of tools, by the call's id; hashes can collide
   bool open_ = false;  // the last message is the assistant's, and more may belong to it
 };
 

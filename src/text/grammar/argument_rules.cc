@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/ordered_tree.h"
 #include "text/answers/typed_value.h"
 #include "text/grammar/spellings.h"
 
@@ -71,7 +72,7 @@ std::string with_entities(std::string_view text) {
 
 // A tool has the arguments that it names: others come only where the schema says so.
 std::string with_named_properties_only(const std::string& parameters) {
-  Json schema = Json::parse(parameters, nullptr, /*allow_exceptions=*/false);
+  Json schema = parse_ordered(parameters);
   if (!schema.is_object() || !schema.contains("properties")) return parameters;
   for (const char* word : {"additionalProperties", "patternProperties", "unevaluatedProperties",
                            "$ref", "allOf", "anyOf", "oneOf"})
@@ -106,7 +107,7 @@ class ArgumentWriter {
   Result<std::string> of_schema() {
     const std::string text =
         tool_.parameters.empty() ? std::string(kNoParameters) : tool_.parameters;
-    root_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    root_ = parse_ordered(text);
     plain_root_ = Plain::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!root_.is_object()) return refuse("are no JSON schema of an object");
     kinds_ = tool_.kinds ? tool_.kinds : std::make_shared<ParameterKinds>(text);

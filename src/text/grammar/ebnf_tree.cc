@@ -1,7 +1,7 @@
 #include "text/grammar/ebnf_tree.h"
 
 #include <optional>
-#include <unordered_map>
+#include <map>
 
 namespace hocket {
 namespace {
@@ -308,7 +308,7 @@ class Reader {
   size_t no_rule_before_ = 0;
   std::optional<Error> error_;
   EbnfGrammar grammar_;
-  std::unordered_map<std::string, size_t> names_;
+  std::map<std::string, size_t> names_;
 };
 
 }  // namespace

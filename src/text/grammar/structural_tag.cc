@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json_text.h"
+#include "core/ordered_tree.h"
 #include "text/grammar/lark_writer.h"
 
 namespace hocket {
@@ -236,7 +237,7 @@ Result<std::string> lark_of_structural_tag(std::string_view json) {
   HOCKET_TRY_VOID(check_size(json));
   if (json_shape(json).too_deep())
     return fail(ErrorCode::invalid_request, "it is nested deeper than {} levels", kJsonDepthMax);
-  const Json root = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const Json root = parse_ordered(json);
   if (root.is_discarded()) return fail(ErrorCode::invalid_request, "it is not JSON");
   return TagReader().read(root);
 }
