@@ -1,5 +1,7 @@
 #include "server/routes.h"
 
+#include <algorithm>
+
 #include "base/nearest.h"
 
 namespace hocket {
@@ -13,6 +15,17 @@ bool matches(const Route& route, std::string_view path) {
   return route.path == path;
 }
 
+// `methods`: as in Route, "GET, POST".
+bool takes(std::string_view methods, std::string_view method) {
+  constexpr std::string_view kBetween = ", ";
+  while (true) {
+    const size_t end = std::min(methods.find(kBetween), methods.size());
+    if (methods.substr(0, end) == method) return true;
+    if (end == methods.size()) return false;
+    methods.remove_prefix(end + kBetween.size());
+  }
+}
+
 }  // namespace
 
 Result<const Route*> find_route(const std::vector<Route>& routes, std::string_view method,
@@ -20,7 +33,7 @@ Result<const Route*> find_route(const std::vector<Route>& routes, std::string_vi
   std::string methods;
   for (const Route& route : routes) {
     if (!matches(route, path)) continue;
-    if (route.methods.find(method) != std::string_view::npos) return &route;
+    if (takes(route.methods, method)) return &route;
     methods.append(methods.empty() ? "" : ", ").append(route.methods);
   }
   if (!methods.empty())
