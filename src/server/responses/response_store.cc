@@ -100,12 +100,28 @@ ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string
   return record;
 }
 
+// mutex_ is held. Of the owner with the most bytes. Running ones stay, since somebody waits for
+// them while they compute; the engine's queue bounds their number.
+const std::string* ResponseStore::least_used() const {
+  const auto at_rest = [&](const std::string& id) { return !places_.at(id).record->running; };
+  const std::string* found = nullptr;
+  size_t most_bytes = 0;
+  for (const auto& [name, owner] : owners_) {
+    if (found != nullptr && owner.bytes <= most_bytes) continue;
+    const auto first = std::ranges::find_if(owner.used, at_rest);
+    if (first == owner.used.end()) continue;
+    found = &*first;
+    most_bytes = owner.bytes;
+  }
+  return found;
+}
+
 // mutex_ is held. Texts that requests under way hold go on counting, so that room is made for them.
 void ResponseStore::make_room() {
-  const auto bytes = [](const auto& owner) { return owner.second.bytes; };
-  while (!places_.empty() && (places_.size() > limits_.count_max || *total_ > limits_.bytes_max)) {
-    const auto most = std::ranges::max_element(owners_, {}, bytes);
-    forget(std::string(most->second.used.front()));
+  while (places_.size() > limits_.count_max || *total_ > limits_.bytes_max) {
+    const std::string* id = least_used();
+    if (id == nullptr) return;
+    forget(std::string(*id));
   }
 }
 

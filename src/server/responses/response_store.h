@@ -1,5 +1,6 @@
 // Answers of /v1/responses that clients may ask for again, or go on from. In memory, for as long as
-// there is room; then the principal with the most bytes loses its least recently used ones.
+// there is room; then the principal with the most bytes loses its least recently used ones, but
+// none that runs.
 //
 //   conversation of an answer:  turns of the answer before it .. | its input | its output
 //
@@ -88,6 +89,7 @@ class ResponseStore {
   void set(Place& place, RecordPtr record);
   void forget(const std::string& id);
   Place* place_of(const std::string& id, std::string_view who);
+  const std::string* least_used() const;  // null: all run
   void make_room();
 
   const Limits limits_;

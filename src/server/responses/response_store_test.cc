@@ -99,6 +99,22 @@ TEST(ResponseStore, WhatRunsCanBeCancelledAndEnds) {
   EXPECT_EQ(store.find("a", "me"), nullptr);
 }
 
+TEST(ResponseStore, WhatRunsStaysHoweverMuchComes) {
+  ResponseStore store({.bytes_max = 5000, .count_max = 100});
+  auto running = record(store, 1000);
+  running.running = running.background = true;
+  store.put("a", running);
+  for (const char* id : {"b", "c", "d", "e", "f"}) store.put(id, record(store, 1500));
+  EXPECT_NE(store.find("a", "me"), nullptr);
+  EXPECT_EQ(store.find("b", "me"), nullptr);
+  EXPECT_NE(store.find("f", "me"), nullptr);
+  running.running = false;
+  store.finish("a", std::move(running));
+  running = {};
+  for (const char* id : {"g", "h", "i"}) store.put(id, record(store, 1500));
+  EXPECT_EQ(store.find("a", "me"), nullptr);
+}
+
 TEST(ResponseIds, TellTheRank) {
   EXPECT_EQ(rank_of_response(new_response_id(-1)), -1);
   EXPECT_EQ(rank_of_response(new_response_id(0)), 0);
