@@ -94,6 +94,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
     if (!accepted.empty()) job->exchange.reset();
   }
   if (!accepted.empty()) {
+    exchange->leave_meter();
     exchange->respond(200, "application/json", accepted);
     return;
   }
@@ -155,6 +156,7 @@ size_t ReplyService::abort(std::string_view rid, std::string_view who) {
 
 void ReplyService::fail_job(Job& job, const Error& failure) {
   job.over = true;
+  job.end_meter();
   abort_all_of(job);
   forget(job);
   const AnswerForm& form = answer_form(job.answer.request.api);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/access/request_meter.h"
 #include "server/responses/responses_request.h"
 
 namespace hocket {
@@ -104,6 +105,11 @@ Result<void> ReplyService::Job::count(size_t index) {
   bytes += now - std::exchange(bytes_of[index], now);
   if (bytes <= held.bytes()) return {};
   return held.grow(bytes - held.bytes() + kHeldStep);
+}
+
+void ReplyService::Job::end_meter() const {
+  if (const auto& meter = answer.request.meter; meter != nullptr && exchange == nullptr)
+    meter->end();
 }
 
 void ReplyService::Job::add_news(size_t choice, RequestOutput&& output) {

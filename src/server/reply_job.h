@@ -28,6 +28,8 @@ struct ReplyService::Job {
   int64_t bytes_at_begin() const;
   // Counts what this choice holds by now. Errors: those of RequestMemory::take.
   Result<void> count(size_t index);
+  // Where the client was told that it is accepted, the request is under way until here.
+  void end_meter() const;
 
   std::mutex mutex;
   std::shared_ptr<HttpExchange> exchange;  // null: no client waits (AnswerForm::accepted)

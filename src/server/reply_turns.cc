@@ -233,6 +233,7 @@ void ReplyService::finish(Job& job, const AnswerForm& form) {
     if (job.over) return;
   }
   job.over = true;
+  job.end_meter();
   form.ended(job.answer, nullptr);
   if (job.answer.story) {
     const bool left = job.exchange != nullptr && job.exchange->is_closed();

@@ -127,6 +127,22 @@ TEST_F(AccessTest, AnAnswerThatIsReadIsNoLongerUnderWay) {
       [&] { return ask(server, "POST", "/tokenize", {{"text", "hi"}}, "bob-key").status == 200; }));
 }
 
+TEST_F(AccessTest, AnAnswerInTheBackgroundIsUnderWayUntilItEnds) {
+  TestServer server(TestServer::Text::bundled, settings());
+  server.generator.pace_us = 5000;
+  server.generator.script = [](const RequestInput&) {
+    return std::vector<TokenId>(3000, TokenId{5});
+  };
+  const Json body = {{"input", "x"}, {"background", true}};
+  const TestAnswer begun = ask(server, "POST", "/v1/responses", body, "bob-key");
+  ASSERT_EQ(begun.status, 200) << begun.body;
+  EXPECT_EQ(ask(server, "POST", "/v1/responses", body, "bob-key").status, 429);
+  const std::string path = "/v1/responses/" + Json::parse(begun.body)["id"].get<std::string>();
+  EXPECT_EQ(ask(server, "DELETE", path, nullptr, "bob-key").status, 200);
+  EXPECT_TRUE(eventually(
+      [&] { return ask(server, "POST", "/v1/responses", body, "bob-key").status == 200; }));
+}
+
 TEST_F(AccessTest, PromptsAndAnswersTakeTokens) {
   TestServer server(TestServer::Text::bundled, settings());
   server.generator.script = [](const RequestInput&) { return std::vector(200, TokenId{300}); };

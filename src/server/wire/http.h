@@ -76,6 +76,9 @@ class HttpExchange {
   bool write(std::string_view bytes);
   bool finish();
 
+  // The request stays under way after its answer, a receipt: whoever holds its meter ends it.
+  void leave_meter();
+
   // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
   // here at once if it has left already. It must not block. A client that closes only its sending
   // side has not left, but one of HTTP/1.0 has.

@@ -305,6 +305,11 @@ bool HttpExchange::finish() {
   return true;
 }
 
+void HttpExchange::leave_meter() {
+  std::lock_guard lock(state_->mutex);
+  state_->meter.reset();
+}
+
 void HttpExchange::on_close(std::function<void()> left) {
   {
     std::lock_guard lock(state_->mutex);
