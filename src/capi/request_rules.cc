@@ -75,9 +75,7 @@ Result<void> check_messages(const Json& messages) {
   if (messages.size() > kMessagesMax)
     return refuse("messages",
                   fmt::format("are {}, at most {} may be", messages.size(), kMessagesMax));
-  size_t arguments = 0;
-  for (const Json& message : messages) arguments += bytes_of_arguments(message);
-  if (arguments > kArgumentsBytesMax)
+  if (const int64_t arguments = argument_texts(messages).num_bytes; arguments > kArgumentsBytesMax)
     return refuse("messages", fmt::format("hold {} bytes of arguments of tool calls, at most {} "
                                           "are taken; leave out the oldest",
                                           arguments, kArgumentsBytesMax));

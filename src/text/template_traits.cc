@@ -115,19 +115,24 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
   return traits;
 }
 
-size_t bytes_of_arguments(const Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return 0;
-  size_t bytes = 0;
-  for (const Json& call : *calls) {
-    if (!call.is_object()) continue;
-    const auto function = call.find("function");
-    if (function == call.end() || !function->is_object()) continue;
-    const auto arguments = function->find("arguments");
-    if (arguments != function->end() && arguments->is_string())
-      bytes += arguments->get_ref<const std::string&>().size();
+ArgumentTexts argument_texts(const Json& messages) {
+  ArgumentTexts sum;
+  for (const Json& message : messages) {
+    if (!message.is_object()) continue;
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (const Json& call : *calls) {
+      if (!call.is_object()) continue;
+      const auto function = call.find("function");
+      if (function == call.end() || !function->is_object()) continue;
+      const auto arguments = function->find("arguments");
+      if (arguments == function->end() || !arguments->is_string()) continue;
+      const auto& text = arguments->get_ref<const std::string&>();
+      sum.num_bytes += std::ssize(text);
+      sum.tree_bytes += json_shape(text).tree_bytes;
+    }
   }
-  return bytes;
+  return sum;
 }
 
 void fit_calls(ChatInput& chat, const TemplateTraits& traits) {

@@ -15,11 +15,15 @@ struct TemplateTraits {
 
 TemplateTraits traits_of(const ChatTemplate& chat_template);
 
-// Of all calls in a conversation. Most templates are given these texts as trees, which nobody
-// counts.
-inline constexpr size_t kArgumentsBytesMax = 8 << 20;
-// Bytes of the arguments that are texts, of the calls in one message. Pre: it is an object.
-size_t bytes_of_arguments(const nlohmann::ordered_json& message);
+// The arguments of all calls in a conversation that are texts, and the trees that they become where
+// a template wants objects.
+struct ArgumentTexts {
+  int64_t num_bytes = 0;
+  int64_t tree_bytes = 0;  // JsonShape's
+};
+ArgumentTexts argument_texts(const nlohmann::ordered_json& messages);
+// Bytes of such texts in one conversation, at most.
+inline constexpr int64_t kArgumentsBytesMax = 8 << 20;
 
 // The earlier calls of a conversation as the template wants them: arguments as an object or as
 // text, ids that it takes (equal ones stay equal).

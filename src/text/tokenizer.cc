@@ -32,6 +32,14 @@ Result<std::vector<TokenId>> encode_with(const HkTokenizer* t, std::string_view 
   return ids.values<TokenId>();
 }
 
+std::unexpected<Error> too_long(int64_t num_bytes, int64_t bytes, std::string_view made,
+                                int64_t most) {
+  return fail(error(ErrorCode::context_length_exceeded,
+                    "the text has {} bytes, {} of which are {}, and {} tokens have room", num_bytes,
+                    bytes, made, most)
+                  .with_fix("shorten the text"));
+}
+
 }  // namespace
 
 std::string RenderedPrompt::text() const {
@@ -146,17 +154,16 @@ Result<std::vector<TokenId>> Tokenizer::encode(const RenderedPrompt& prompt) con
       {.add_special = false, .special_as_text = false, .mark = static_cast<uint32_t>(prompt.mark)});
 }
 
+Result<void> Tokenizer::check_size(int64_t num_bytes, int64_t most) {
+  const int64_t bytes_max = kBytesPerTokenMax * most + kShortTextBytes;
+  if (num_bytes <= bytes_max) return {};
+  return too_long(num_bytes, bytes_max, fmt::format("more than {} for a token", kBytesPerTokenMax),
+                  most);
+}
+
 // A piece makes about as many tokens as it does within the text; the border costs a few.
 Result<void> Tokenizer::check_length(std::string_view text, int64_t most) const {
-  const auto too_long = [&](int64_t bytes, std::string_view made) {
-    return fail(error(ErrorCode::context_length_exceeded,
-                      "the text has {} bytes, {} of which are {}, and {} tokens have room",
-                      text.size(), bytes, made, most)
-                    .with_fix("shorten the text"));
-  };
-  const int64_t bytes_max = kBytesPerTokenMax * most + kShortTextBytes;
-  if (std::ssize(text) > bytes_max)
-    return too_long(bytes_max, fmt::format("more than {} for a token", kBytesPerTokenMax));
+  HOCKET_TRY_VOID(check_size(std::ssize(text), most));
   const int64_t piece_bytes = 4 * most + kShortTextBytes;
   if (std::ssize(text) <= piece_bytes) return {};
   int64_t tokens = 0;
@@ -167,7 +174,8 @@ Result<void> Tokenizer::check_length(std::string_view text, int64_t most) const 
                encode(text.substr(begin, end - begin), {.add_special_tokens = false}));
     tokens += std::ssize(ids);
     if (tokens > 2 * most)
-      return too_long(static_cast<int64_t>(end), fmt::format("{} tokens", tokens));
+      return too_long(std::ssize(text), static_cast<int64_t>(end), fmt::format("{} tokens", tokens),
+                      most);
   }
   return {};
 }

@@ -52,6 +52,8 @@ class Tokenizer {
   // makes more than twice `most` tokens, or has more than kBytesPerTokenMax bytes for each of
   // `most` tokens. Errors: context_length_exceeded.
   Result<void> check_length(std::string_view text, int64_t most) const;
+  // The second of these alone, of a text that is not made yet.
+  static Result<void> check_size(int64_t num_bytes, int64_t most);
   static constexpr int64_t kBytesPerTokenMax = 32;  // on average; no ordinary text has as many
   // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
   Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;

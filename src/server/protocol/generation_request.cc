@@ -10,18 +10,25 @@
 
 #include "base/check.h"
 #include "base/mix.h"
+#include "server/access/request_memory.h"
+#include "server/protocol/json_body.h"
 
 namespace hocket {
 namespace {
 
-// `most`: tokens that have room.
-Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most,
-                                      const ServedModel& model) {
+// `most`: tokens that have room. What the arguments of calls become as trees is counted in `held`.
+Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most, const ServedModel& model,
+                                      HeldBytes& held) {
   if (model.chat_template == nullptr)
     return fail(error(ErrorCode::template_failed, "the model has no chat template")
                     .with_fix("start with --chat-template FILE, or use /v1/completions"));
+  const TemplateTraits traits = model.formats == nullptr ? TemplateTraits() : model.formats->traits;
+  const ArgumentTexts arguments = argument_texts(chat.messages);
+  HOCKET_TRY_VOID(model.tokenizer->check_size(arguments.num_bytes, most));
+  if (!traits.arguments_as_text)
+    HOCKET_TRY_VOID(held.grow(kConversationCopies * arguments.tree_bytes));
   ChatInput fitted = chat;
-  fit_calls(fitted, model.formats == nullptr ? TemplateTraits() : model.formats->traits);
+  fit_calls(fitted, traits);
   HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(fitted));
   HOCKET_TRY_VOID(model.tokenizer->check_length(rendered.marked, most));
   return model.tokenizer->encode(rendered);
@@ -62,7 +69,10 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
   const int64_t most = std::max<int64_t>(request.most_tokens, model.info->context_length);
   const auto* chat = std::get_if<ChatInput>(&prompt.input);
   const auto encoded = [&]() -> Result<std::vector<TokenId>> {
-    if (chat != nullptr) return chat_ids(*chat, most, model);
+    if (chat != nullptr) {
+      HeldBytes held(request.memory);
+      return chat_ids(*chat, most, model, held);
+    }
     const auto& text = std::get<std::string>(prompt.input);
     HOCKET_TRY_VOID(model.tokenizer->check_length(text, most));
     return model.tokenizer->encode(text, {.add_special_tokens = request.add_special_tokens});

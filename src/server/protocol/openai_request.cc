@@ -152,18 +152,16 @@ void read_messages(Fields& fields, Json& out) {
   if (!fields.ok()) return;
   if (messages == nullptr || messages->empty())
     return fields.fail_field("messages", "messages must hold at least one message");
-  size_t arguments = 0;
   for (size_t i = 0; i < messages->size(); ++i) {
     Json message;
     if (!read_message(fields, fmt::format("messages[{}]", i), (*messages)[i], message)) return;
-    arguments += bytes_of_arguments(message);
     out.push_back(std::move(message));
   }
-  if (arguments > kArgumentsBytesMax)
+  if (const int64_t bytes = argument_texts(out).num_bytes; bytes > kArgumentsBytesMax)
     fields.fail_field("messages",
                       fmt::format("messages holds {} bytes of arguments of tool calls, at most {} "
                                   "are taken",
-                                  arguments, kArgumentsBytesMax),
+                                  bytes, kArgumentsBytesMax),
                       "leave out the oldest tool calls");
 }
 
