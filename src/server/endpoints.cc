@@ -1,6 +1,5 @@
 #include "server/endpoints.h"
 
-#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -28,14 +27,6 @@ void respond(HttpExchange& exchange, const Result<Json>& answer) {
     exchange.respond(200, kJsonType, to_text(*answer));
   else
     respond_error(exchange, answer.error());
-}
-
-// Who asks, in the words of the rank that the client asked (client_key.h).
-uint64_t told_client(const HttpRequest& request) {
-  const std::string_view text = request.header(kClientHeader);
-  uint64_t key = 0;
-  std::from_chars(text.data(), text.data() + text.size(), key);
-  return key;
 }
 
 Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {

@@ -13,13 +13,13 @@
 #include "server/access/request_memory.h"
 #include "server/endpoints.h"
 #include "server/error_map.h"
+#include "server/ranks/client_key.h"
 #include "server/text_pool.h"
 #include "server/views/info_json.h"
 
 namespace hocket {
 namespace {
 
-constexpr size_t kTextWaitingMax = 256;        // for a thread of RunOn::text, of RunOn::control
 constexpr size_t kControlBytesMax = 64 << 10;  // of a body that RunOn::control reads
 constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
@@ -181,12 +181,12 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
     return refuse(*exchange,
                   error(ErrorCode::payload_too_large, "the body has {} bytes, {} takes {}",
                         request.body.size(), (*route)->path, kControlBytesMax));
+  const uint64_t client = proven_asker(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     run_route(*route, request, exchange, arrived);
   };
-  if (!(controls ? control : text)->push(std::move(task)))
-    refuse(*exchange, error(ErrorCode::queue_full, "{} requests wait to be read", kTextWaitingMax)
-                          .with_fix("try again after the time in Retry-After"));
+  if (auto taken = (controls ? control : text)->push(std::move(task), client); !taken)
+    refuse(*exchange, taken.error());
 }
 
 size_t Server::State::num_under_way() const {
@@ -275,9 +275,8 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
   s.generator.start(s.outbox);
-  s.text.emplace(TextPool::Options{
-      .name = "text", .num_threads = s.options.num_text_threads, .max_waiting = kTextWaitingMax});
-  s.control.emplace(TextPool::Options{.name = "control", .max_waiting = kTextWaitingMax});
+  s.text.emplace(TextPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
+  s.control.emplace(TextPool::Options{.name = "control"});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,
               .key = s.options.settings.http.ssl_keyfile};

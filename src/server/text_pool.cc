@@ -1,19 +1,61 @@
 #include "server/text_pool.h"
 
-#include <optional>
 #include <string>
+#include <utility>
 
 namespace hocket {
 
-TextPool::TextPool(const Options& options) : tasks_(options.max_waiting) {
+TextPool::TextPool(const Options& options) : options_(options) {
   for (int i = 0; i < options.num_threads; ++i)
     threads_.emplace_back(Thread::Options{.name = options.name + std::to_string(i)},
                           [this] { run(); });
 }
 
 TextPool::~TextPool() {
-  tasks_.close();
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  arrived_.notify_all();
   for (Thread& thread : threads_) thread.join();
+}
+
+Result<void> TextPool::push(Task&& task, uint64_t client) {
+  const auto full = [](size_t most, std::string_view whose) {
+    return fail(error(ErrorCode::queue_full, "{} requests {}wait to be read", most, whose)
+                    .with_fix("try again after the time in Retry-After"));
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return fail(ErrorCode::shutting_down, "the server is shutting down");
+    const auto mine = waiting_.find(client);
+    if (mine != waiting_.end() && mine->second.size() >= options_.max_of_client)
+      return full(options_.max_of_client, "of this client ");
+    if (num_waiting_ >= options_.max_waiting) return full(options_.max_waiting, "");
+    const auto place = waiting_.try_emplace(client).first;
+    try {
+      place->second.push_back(std::move(task));
+    } catch (...) {  // take() finds no client without a task
+      if (place->second.empty()) waiting_.erase(place);
+      throw;
+    }
+    ++num_waiting_;
+  }
+  arrived_.notify_one();
+  return {};
+}
+
+// The next client's oldest task, if any waits. mutex_ is held.
+std::optional<TextPool::Task> TextPool::take() {
+  if (waiting_.empty()) return std::nullopt;
+  auto turn = waiting_.upper_bound(last_client_);
+  if (turn == waiting_.end()) turn = waiting_.begin();
+  last_client_ = turn->first;
+  std::optional<Task> task = std::move(turn->second.front());
+  turn->second.pop_front();
+  if (turn->second.empty()) waiting_.erase(turn);
+  --num_waiting_;
+  return task;
 }
 
 namespace {
@@ -41,10 +83,13 @@ void TextPool::give_way() {
   turn = {.pool = mine.pool, .began = RealClock().now(), .given_way = mine.given_way};
 }
 
-// If another thread has the lock, it waits for a task: then none is waiting.
+// An idle thread takes what has just come, so a task does not make way where there is one.
 void TextPool::run_one_that_waits() {
   std::optional<Task> task;
-  if (const std::unique_lock reading(reader_, std::try_to_lock); reading) task = tasks_.pop();
+  {
+    const std::lock_guard lock(mutex_);
+    if (num_idle_ == 0) task = take();
+  }
   if (task) (*task)();
 }
 
@@ -52,11 +97,13 @@ void TextPool::run() {
   while (true) {
     std::optional<Task> task;
     {
-      std::lock_guard reading(reader_);
-      task = tasks_.wait_pop(std::chrono::seconds(1));
-      if (!task && tasks_.closed()) return;
+      std::unique_lock lock(mutex_);
+      ++num_idle_;
+      arrived_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      --num_idle_;
+      task = take();
     }
-    if (!task) continue;
+    if (!task) return;
     turn = {.pool = this, .began = RealClock().now(), .given_way = 0};
     (*task)();
   }

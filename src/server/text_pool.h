@@ -1,15 +1,22 @@
 // Threads with a common queue: `text0`, `text1`, ... do what may take a while before the generator
 // sees a request (JSON, templates, tokens), so that the threads that talk to sockets need not.
+//
+// Clients take turns: however many tasks one of them has, another's first waits for one of each.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/mailbox.h"
+#include "base/result.h"
 #include "base/thread.h"
 
 namespace hocket {
@@ -21,14 +28,16 @@ class TextPool {
   struct Options {
     std::string name;  // of its threads, each with a number behind it
     int num_threads = 1;
-    size_t max_waiting = 256;
+    size_t max_waiting = 2048;   // of all clients
+    size_t max_of_client = 256;  // of one, so that eight are needed to fill the queue
   };
   explicit TextPool(const Options& options);
   // Runs what waits, then ends.
   ~TextPool();
 
-  // False, and nothing done, when too many wait.   Thread: any.
-  [[nodiscard]] bool push(Task&& task) { return tasks_.push(std::move(task)); }
+  // Errors, and nothing done: queue_full, which says whether too many tasks of all clients wait or
+  // of this one; shutting_down.   Thread: any.
+  Result<void> push(Task&& task, uint64_t client = 0);
 
   // Called by a task between two pieces of its work: if it has had its thread for kTurn and all
   // threads are busy, runs one waiting task first, which may do the same. Does nothing on threads
@@ -39,9 +48,16 @@ class TextPool {
  private:
   void run();
   void run_one_that_waits();
+  std::optional<Task> take();
 
-  Mailbox<Task> tasks_;
-  std::mutex reader_;  // held by the thread whose turn it is to wait for a task
+  const Options options_;
+  std::mutex mutex_;  // of all below but the threads
+  std::condition_variable arrived_;
+  std::map<uint64_t, std::deque<Task>> waiting_;  // by client; none empty
+  size_t num_waiting_ = 0;
+  uint64_t last_client_ = 0;  // whose turn it was
+  int num_idle_ = 0;          // threads that wait for a task
+  bool closing_ = false;
   std::vector<Thread> threads_;
 };
 

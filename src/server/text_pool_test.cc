@@ -1,8 +1,10 @@
 #include "server/text_pool.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <atomic>
+#include <latch>
+#include <memory>
 #include <thread>
 
 namespace hocket {
@@ -42,6 +44,68 @@ TEST(TextPool, SoDoesATaskThatWasMadeWayFor) {
 
 TEST(TextPool, ElsewhereNobodyWaits) {
   TextPool::give_way();
+}
+
+// A pool of one thread, which is held until release().
+class HeldPool {
+ public:
+  explicit HeldPool(TextPool::Options options = {.name = "test"})
+      : pool_(std::make_unique<TextPool>(options)) {
+    std::atomic<bool> begun = false;
+    EXPECT_TRUE(pool_->push([&] {
+      begun = true;
+      held_.wait();
+    }));
+    while (!begun) std::this_thread::yield();
+  }
+  ~HeldPool() {
+    if (pool_ != nullptr) release();
+  }
+  Result<void> push(uint64_t client) {
+    return pool_->push([this, client] { done_.push_back(client); }, client);
+  }
+  // Whose tasks were run, in their order.
+  std::vector<uint64_t> release() {
+    held_.count_down();
+    pool_.reset();
+    return done_;
+  }
+
+ private:
+  std::latch held_{1};
+  std::vector<uint64_t> done_;
+  std::unique_ptr<TextPool> pool_;
+};
+
+TEST(TextPool, ClientsTakeTurns) {
+  HeldPool pool;
+  for (const uint64_t client : {1, 1, 1, 1, 2, 2, 3}) ASSERT_TRUE(pool.push(client));
+  EXPECT_THAT(pool.release(), testing::ElementsAre(1, 2, 3, 1, 2, 1, 1));
+}
+
+TEST(TextPool, OneClientHasItsShareOfThePlaces) {
+  HeldPool pool({.name = "test", .max_waiting = 5, .max_of_client = 2});
+  for (const uint64_t client : {1, 1, 2}) ASSERT_TRUE(pool.push(client));
+  const auto third = pool.push(1);
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, ErrorCode::queue_full);
+  EXPECT_EQ(third.error().message, "2 requests of this client wait to be read");
+  for (const uint64_t client : {2, 3}) ASSERT_TRUE(pool.push(client));
+  const auto sixth = pool.push(4);
+  ASSERT_FALSE(sixth);
+  EXPECT_EQ(sixth.error().code, ErrorCode::queue_full);
+  EXPECT_EQ(sixth.error().message, "5 requests wait to be read");
+  EXPECT_THAT(pool.release(), testing::ElementsAre(1, 2, 3, 1, 2));
+}
+
+// What has run holds no place.
+TEST(TextPool, PlacesAreGivenBack) {
+  std::atomic<int> num_done = 0;
+  TextPool pool({.name = "test", .max_waiting = 1, .max_of_client = 1});
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(pool.push([&] { ++num_done; }, 7));
+    while (num_done <= i) std::this_thread::yield();
+  }
 }
 
 }  // namespace

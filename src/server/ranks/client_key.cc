@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <string>
 
@@ -32,6 +33,18 @@ uint64_t client_key(const HttpRequest& request, std::string_view user) {
   if (!given.empty() && request.who() == Principal().name)
     return client_name(address, name_key("key", given));
   return client_name(address, user.empty() ? address : name_key("user", user));
+}
+
+uint64_t told_client(const HttpRequest& request) {
+  const std::string_view text = request.header(kClientHeader);
+  uint64_t key = 0;
+  std::from_chars(text.data(), text.data() + text.size(), key);
+  return key;
+}
+
+uint64_t proven_asker(const HttpRequest& request) {
+  const uint64_t told = request.from_rank ? told_client(request) : 0;
+  return proven_client(told != 0 ? told : client_key(request, ""));
 }
 
 }  // namespace hocket

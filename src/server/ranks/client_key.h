@@ -10,6 +10,9 @@
 
 namespace hocket {
 
+// A header in which a rank tells another one client_key() of whom it asks for, in decimal.
+inline constexpr const char* kClientHeader = "X-Hocket-Client";
+
 // A 64-bit name of `name` among those of its kind; 0 for an empty name.
 uint64_t name_key(std::string_view kind, std::string_view name);
 
@@ -17,5 +20,12 @@ uint64_t name_key(std::string_view kind, std::string_view name);
 // the same principal; where the server asks for no key, the key that the client sends all the same;
 // else its `user`, else the address. A key that clients share tells nobody apart.
 uint64_t client_key(const HttpRequest& request, std::string_view user);
+
+// What kClientHeader says; 0 where it says nothing. Only requests of ranks may be asked for it.
+uint64_t told_client(const HttpRequest& request);
+
+// What is proven of a client before its body is read, by the word of the rank that it asked where
+// that was another one.
+uint64_t proven_asker(const HttpRequest& request);
 
 }  // namespace hocket

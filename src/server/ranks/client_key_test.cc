@@ -70,5 +70,16 @@ TEST(ClientKey, KindsDoNotMix) {
   EXPECT_EQ(name_key("user", ""), 0u);
 }
 
+// A client that sends the header of ranks itself stays who it is.
+TEST(ClientKey, OnlyARankTellsForWhomItAsks) {
+  HttpRequest request = from("10.0.0.1:1", {{kClientHeader, std::to_string(client_name(77, 5))}});
+  EXPECT_EQ(proven_asker(request), proven(from("10.0.0.1:2"), ""));
+  request.from_rank = true;
+  EXPECT_EQ(proven_asker(request), 77u);
+  HttpRequest untold = from("10.0.0.1:1");
+  untold.from_rank = true;
+  EXPECT_EQ(proven_asker(untold), proven(untold, ""));
+}
+
 }  // namespace
 }  // namespace hocket

@@ -33,9 +33,6 @@
 
 namespace hocket {
 
-// By which a rank tells another who the client is, as client_key() says it.
-inline constexpr const char* kClientHeader = "X-Hocket-Client";
-
 // What another rank said when all were asked.
 struct PeerAnswer {
   std::string name;  // "rank 1 (h1)"

@@ -12,6 +12,7 @@
 #include "cluster/test_ranks.h"
 #include "server/access/gate.h"
 #include "server/error_map.h"
+#include "server/ranks/client_key.h"
 #include "server/test_server.h"
 
 namespace hocket {
