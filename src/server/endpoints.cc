@@ -100,7 +100,6 @@ Result<Answer> Endpoints::prepare(Api api, const HttpRequest& request) const {
 
 void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
-  if (exchange->is_closed()) return;
   // Ranks in other processes: whether one is lost is known here, before any work and any call.
   auto ready = parts_.door == nullptr ? parts_.health->ready()
                                       : parts_.health->ready(parts_.generator->stats());

@@ -15,7 +15,7 @@
 namespace hocket {
 
 // http: at once, on the http thread, so that probes are answered whatever waits; it must not block.
-// text: on a thread of the text pool.
+// text: on a thread of the text pool; not at all if the client has left by then.
 // control: on a thread of its own, which no text work delays: paths that end requests and paths of
 // admins. Their bodies and their work are small.
 enum class RunOn : uint8_t { http, text, control };
@@ -28,6 +28,10 @@ struct Route {
   std::function<void(const HttpRequest&, const std::shared_ptr<HttpExchange>&, TimePoint arrived)>
       handle;
   Access access = Access::user;  // who may ask
+
+  // Whether its requests count for the limits of a key, whatever their method: those of clients
+  // that take their turn on a text thread.
+  bool takes_work() const { return where == RunOn::text && access == Access::user; }
 };
 
 // The route of a request; several may share a path. Errors: not_found with the nearest path;

@@ -183,6 +183,8 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
                         request.body.size(), (*route)->path, kControlBytesMax));
   const uint64_t client = proven_asker(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
+    // Nobody would read the answer, and what a client wants ended is ended though it has left.
+    if (route->where == RunOn::text && exchange->is_closed()) return;
     run_route(*route, request, exchange, arrived);
   };
   if (auto taken = (controls ? control : text)->push(std::move(task), client); !taken)
@@ -224,9 +226,7 @@ HttpOptions Server::State::http_options() const {
 PathNeeds Server::State::needs_of(const HttpRequest& head) const {
   const auto route = find_route(routes, head.method, head.path);
   if (!route) return {};
-  const bool works =
-      (*route)->where == RunOn::text && (*route)->access == Access::user && head.method == "POST";
-  return {.access = (*route)->access, .counted = works};
+  return {.access = (*route)->access, .counted = (*route)->takes_work()};
 }
 
 Result<void> Server::State::open_gate() {
