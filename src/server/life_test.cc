@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
 #include <latch>
 #include <sstream>
@@ -81,6 +82,40 @@ TEST(Life, WhatControlsNeverWaitsForTexts) {
   EXPECT_EQ(server.ask("POST", "/abort_request", std::string(65537, ' ')).status, 413);
   held.count_down();
   for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
+}
+
+TEST(Life, WhatWaitsForATextThreadEndsWithItsClient) {
+  TestServer server;
+  std::latch held{1};
+  std::atomic<int> num_holding = 0;
+  server.generator.entering = [&] {
+    ++num_holding;
+    held.wait();
+  };
+  const std::string asking =
+      TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump());
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.emplace_back(server.server->port());
+    clients.back().send(asking);
+  }
+  while (num_holding < 2) std::this_thread::yield();
+  TestClient leaving(server.server->port());
+  leaving.send(asking);
+  // The value of the metric whose line has `what`; -1 without such a line.
+  const auto metric = [&](std::string_view what) {
+    const std::string text = server.ask("GET", "/metrics").body;
+    const size_t at = text.find(what);
+    return at == text.npos ? -1 : std::atoi(text.c_str() + text.find("} ", at) + 2);
+  };
+  // All three, and the request that asks for it.
+  EXPECT_TRUE(eventually([&] { return metric("http_active_requests{") == 4; }));
+  leaving.close();
+  EXPECT_TRUE(eventually([&] { return metric("status=\"499\"") == 1; }));
+  held.count_down();
+  for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
+  EXPECT_EQ(server.ask("POST", "/v1/chat/completions", chat_body().dump()).status, 200);
+  EXPECT_EQ(server.generator.num_seen(), 3u);
 }
 
 // A stream that lasts until somebody ends it.
