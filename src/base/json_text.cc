@@ -31,14 +31,13 @@ constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
 // Allocated for an array or object besides its elements, and for a string besides its characters.
 constexpr int64_t kContainerBytes = 48, kStringBytes = 64;
 
-// The index behind the string that begins at `begin`.
-size_t end_of_string(std::string_view text, size_t begin) {
+}  // namespace
+
+size_t end_of_json_string(std::string_view text, size_t begin) {
   size_t i = begin + 1;
   while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
   return std::min(i + 1, text.size());
 }
-
-}  // namespace
 
 JsonShape json_shape(std::string_view text) {
   JsonShape shape;
@@ -50,7 +49,7 @@ JsonShape json_shape(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '"') {
-      const size_t end = end_of_string(text, i);
+      const size_t end = end_of_json_string(text, i);
       shape.tree_bytes += kStringBytes + static_cast<int64_t>(end - i);
       i = end - 1;
     } else if (c == '[' || c == '{') {

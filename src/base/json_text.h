@@ -2,6 +2,7 @@
 // how large a JSON text will be as a tree, told before it is parsed.   Thread: any.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,9 @@ namespace hocket {
 
 // Appends `text` in quotes, control characters escaped; what is no UTF-8 becomes U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
+
+// The index behind the string of a JSON text that begins, with its quote, at `begin`.
+size_t end_of_json_string(std::string_view text, size_t begin);
 
 // Copying, comparing and printing a tree recurse once for each level.
 inline constexpr int kJsonDepthMax = 64;

@@ -7,8 +7,6 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kItemsMax = 16384;
-
 std::unexpected<Error> wrong(const std::string& where, std::string_view what) {
   return fail(error(ErrorCode::invalid_request, "{} {}", where, what).with_param(where));
 }

@@ -13,6 +13,8 @@
 
 namespace hocket {
 
+inline constexpr size_t kItemsMax = 16384;  // of an input
+
 // Appends to the list `out`. What the system says first of all is one message, since many templates
 // read only that one. `at` names the list in errors.
 // Errors: invalid_request, naming the item: "input[2].type".

@@ -1,10 +1,8 @@
 #include "server/responses/responses_endpoints.h"
 
-#include <algorithm>
-#include <charconv>
-
 #include "server/access/request_memory.h"
 #include "server/error_map.h"
+#include "server/responses/input_page.h"
 
 namespace hocket {
 namespace {
@@ -17,59 +15,6 @@ void respond(HttpExchange& exchange, const Result<std::string>& answer) {
     exchange.respond(200, kJsonType, *answer);
   else
     respond_error(exchange, answer.error());
-}
-
-// The value of a query's parameter, as sent: ids and numbers need no escapes.
-std::string_view query_value(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const std::string_view pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const size_t equals = pair.find('=');
-    if (pair.substr(0, equals) == name && equals != pair.npos) return pair.substr(equals + 1);
-  }
-  return {};
-}
-
-Error bad_query(std::string_view name, std::string_view must) {
-  return error(ErrorCode::invalid_request, "{} must be {}", name, must)
-      .with_param(std::string(name));
-}
-
-// One page of all items before the output: the newest first unless order=asc.
-Result<std::string> input_page(const ResponseStore::Record& record, std::string_view query,
-                               HeldBytes held) {
-  Json items = Json::array();
-  for (const auto& turn : record.turns) {
-    HOCKET_TRY_VOID(held.grow(2 * json_shape(turn->str()).tree_bytes));  // tree and target
-    HOCKET_TRY(const Json more, parse_json(turn->str()));
-    items.insert(items.end(), more.begin(), more.end());
-  }
-  size_t limit = 20;
-  if (const auto text = query_value(query, "limit"); !text.empty()) {
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), limit);
-    if (read.ec != std::errc() || read.ptr != text.data() + text.size() || limit < 1 || limit > 100)
-      return fail(bad_query("limit", "between 1 and 100"));
-  }
-  const std::string_view order = query_value(query, "order");
-  if (!order.empty() && order != "asc" && order != "desc")
-    return fail(bad_query("order", "asc or desc"));
-  if (order != "asc") std::reverse(items.begin(), items.end());
-  size_t from = 0;
-  if (const auto after = query_value(query, "after"); !after.empty()) {
-    const auto found = std::ranges::find_if(
-        items, [&](const Json& item) { return item.value("id", "") == after; });
-    if (found == items.end()) return fail(bad_query("after", "the id of an item"));
-    from = static_cast<size_t>(found - items.begin()) + 1;
-  }
-  const size_t end = std::min(items.size(), from + limit);
-  Json page = Json::array();
-  for (size_t i = from; i < end; ++i) page.push_back(items[i]);
-  const auto id_at = [&](size_t i) { return page.empty() ? Json() : page[i].value("id", Json()); };
-  return to_text({{"object", "list"},
-                  {"data", page},
-                  {"first_id", id_at(0)},
-                  {"last_id", id_at(page.empty() ? 0 : page.size() - 1)},
-                  {"has_more", end < items.size()}});
 }
 
 // The response as it stands; one that is being cancelled says so at once.
