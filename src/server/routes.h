@@ -29,9 +29,11 @@ struct Route {
       handle;
   Access access = Access::user;  // who may ask
 
-  // Whether its requests count for the limits of a key, whatever their method: those of clients
-  // that take their turn on a text thread.
-  bool takes_work() const { return where == RunOn::text && access == Access::user; }
+  // Whether its requests count for the limits of a key. Reading does not: a client polls its answer
+  // in the background while that takes the key's only place, and text threads give it its turns.
+  bool takes_work() const {
+    return where == RunOn::text && access == Access::user && methods == "POST";
+  }
 };
 
 // The route of a request; several may share a path. Errors: not_found with the nearest path;
