@@ -13,6 +13,7 @@
 #include "apps/yaml_file.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "base/thread.h"
 #include "core/setting_ranges.h"
 
 namespace hocket {
@@ -371,7 +372,7 @@ Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>
 }
 
 void warn_of_variables(const std::vector<FlagGroup>& groups) {
-  std::vector<std::string> known = {"HOCKET_CONFIG", "HOCKET_ISA"};
+  std::vector<std::string> known = {"HOCKET_CONFIG", "HOCKET_ISA", "HOCKET_STACK_PERCENT"};
   for (const FlagGroup& group : groups)
     for (const Flag& flag : group.flags) known.push_back(variable_name(flag.name));
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -382,6 +383,10 @@ void warn_of_variables(const std::vector<FlagGroup>& groups) {
     if (const std::string meant = suggestion(name, known, ""); !meant.empty())
       log::warning("{} is no setting: {}", name, meant);
   }
+  if (const Result<int> percent = choose_stack_percent(); !percent)
+    log::warning("{}; threads have their whole stacks", percent.error().message);
+  else if (*percent != 100)
+    log::info("threads have {} % of their stacks: HOCKET_STACK_PERCENT", *percent);
 }
 
 }  // namespace hocket

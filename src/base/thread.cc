@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <exception>
 #include <system_error>
@@ -17,6 +18,13 @@ constexpr size_t kNameBytes = 15;
 constexpr size_t kSignalStackBytes = 64 << 10;
 // Wider than any frame, so that no overflow steps over it into the stack of another thread.
 constexpr size_t kGuardBytes = 1 << 20;
+// With less, a thread could not run at all.
+constexpr int kLeastStackPercent = 10;
+
+size_t scaled_stack(size_t bytes) {
+  static const auto percent = static_cast<size_t>(choose_stack_percent().value_or(100));
+  return bytes * percent / 100;
+}
 
 struct Start {
   Thread::Options options;
@@ -51,13 +59,29 @@ void* run(void* given) {
 
 }  // namespace
 
+Result<int> choose_stack_percent() {
+  const char* text = std::getenv("HOCKET_STACK_PERCENT");
+  if (text == nullptr || *text == '\0') return 100;
+  const std::string_view wanted(text);
+  int percent = 0;
+  const auto [end, failure] =
+      std::from_chars(wanted.data(), wanted.data() + wanted.size(), percent);
+  if (failure == std::errc() && end == wanted.data() + wanted.size() &&
+      percent >= kLeastStackPercent && percent <= 100)
+    return percent;
+  return fail(error(ErrorCode::bad_value, "HOCKET_STACK_PERCENT is no integer from {} to 100",
+                    kLeastStackPercent)
+                  .with_fix("unset it")
+                  .with_param("HOCKET_STACK_PERCENT"));
+}
+
 Thread::Thread(Options options, std::move_only_function<void()> body) {
   options.name.resize(std::min(options.name.size(), kNameBytes));
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setguardsize(&attributes, kGuardBytes);
   // glibc subtracts the guard from the stack's size.
-  pthread_attr_setstacksize(&attributes, options.stack_bytes + kGuardBytes);
+  pthread_attr_setstacksize(&attributes, scaled_stack(options.stack_bytes) + kGuardBytes);
   auto start = std::make_unique<Start>(Start{std::move(options), std::move(body)});
   const int failure = pthread_create(&handle_, &attributes, run, start.get());
   pthread_attr_destroy(&attributes);

@@ -14,16 +14,23 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace hocket {
 
 // Does not depend on `ulimit -s`.
 inline constexpr size_t kStackBytes = 8 << 20;
 
+// How much of the stack that it asks for each thread gets, in percent: 100, or what
+// HOCKET_STACK_PERCENT says. For tests: what passes with a quarter has room to spare.
+// Errors: bad_value where that is no integer from 10 to 100; then threads get all of it.
+Result<int> choose_stack_percent();
+
 class Thread {
  public:
   struct Options {
     std::string name;  // as `top` and the crash report show it: 15 bytes, the rest is cut
-    size_t stack_bytes = kStackBytes;
+    size_t stack_bytes = kStackBytes;  // times choose_stack_percent(), as the first thread read it
     // Called on the thread with the text of an exception that left `body`; then the thread ends. If
     // this is empty, such an exception is a bug: it is logged and the process ends with SIGABRT.
     std::function<void(std::string_view what)> on_exception = {};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 
 namespace hocket {
@@ -21,9 +22,12 @@ TEST(Thread, HasItsNameCutToWhatTheKernelKeeps) {
   EXPECT_EQ(name, "a name of 20 le");
 }
 
-TEST(Thread, HasTheStackThatWasAskedFor) {
+constexpr size_t kAskedBytes = 64 << 20;
+
+// Of a thread that asks for kAskedBytes.
+size_t stack_of_a_thread() {
   size_t bytes = 0;
-  Thread thread({.name = "deep", .stack_bytes = 64 << 20}, [&] {
+  Thread thread({.name = "deep", .stack_bytes = kAskedBytes}, [&] {
     pthread_attr_t attributes;
     pthread_getattr_np(pthread_self(), &attributes);
     void* stack = nullptr;
@@ -34,7 +38,36 @@ TEST(Thread, HasTheStackThatWasAskedFor) {
     EXPECT_GE(guard, size_t{1} << 20);
   });
   thread.join();
-  EXPECT_GE(bytes, size_t{64} << 20);
+  return bytes;
+}
+
+TEST(Thread, HasTheStackThatWasAskedFor) {
+  EXPECT_GE(stack_of_a_thread(), kAskedBytes);
+}
+
+// In a process of its own, since the first thread reads it.
+TEST(ThreadDeathTest, HasThePartOfItThatTheEnvironmentSays) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto quarter = [] {
+    setenv("HOCKET_STACK_PERCENT", "25", 1);
+    const size_t bytes = stack_of_a_thread();
+    std::_Exit(bytes >= kAskedBytes / 4 && bytes < kAskedBytes / 2 ? 0 : 1);
+  };
+  EXPECT_EXIT(quarter(), testing::ExitedWithCode(0), "");
+}
+
+TEST(ChooseStackPercent, TakesIntegersFrom10To100) {
+  const auto chosen = [](const char* text) {
+    setenv("HOCKET_STACK_PERCENT", text, 1);
+    return choose_stack_percent().value_or(-1);
+  };
+  EXPECT_EQ(chosen(""), 100);
+  EXPECT_EQ(chosen("10"), 10);
+  EXPECT_EQ(chosen("100"), 100);
+  for (const char* wrong : {"9", "101", "25%", "-25", "a", " 25", "99999999999"})
+    EXPECT_EQ(chosen(wrong), -1) << wrong;
+  unsetenv("HOCKET_STACK_PERCENT");
+  EXPECT_EQ(choose_stack_percent().value_or(-1), 100);
 }
 
 TEST(Thread, AnExceptionReachesTheOwner) {
