@@ -3,11 +3,12 @@
 
     c_api.py SEED SECONDS        prints what it did; its caller checks that no signal ended it
 
-HOCKET_LIBRARY names the library. The structs are those of python/hocket.
+HOCKET_LIBRARY names the library. Under HOSTILE_STACK_KIB its threads must have stacks of that size. The structs are those of python/hocket.
 """
 
 import ctypes
 import json
+import os
 import random
 import sys
 import time
@@ -15,7 +16,7 @@ from ctypes import byref, c_char_p, c_float, c_int32, c_size_t, c_void_p
 
 import grow
 from cases import DEEP_TAG, ebnf_chain, lark_chain
-from server import MODEL, ROOT
+from server import MODEL, ROOT, check_stacks
 
 sys.path.insert(0, str(ROOT / "python"))
 from hocket._library import Handler, Request, Text, Tokens, library  # noqa: E402
@@ -117,6 +118,8 @@ def main():
     seed, seconds = sys.argv[1], float(sys.argv[2])
     library.hocket_set_log_level(b"off")
     engine, count = opened(), 0
+    if stack_kib := int(os.environ.get("HOSTILE_STACK_KIB", "0")):
+        check_stacks(os.getpid(), stack_kib)
     for kind, text in NAMED:
         Asked(engine, grammar_kind=kind, grammar=text.encode()).wait()
     texts(engine, "[" * 400_000 + "]" * 400_000)

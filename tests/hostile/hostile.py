@@ -6,7 +6,7 @@
     tests/hostile/hostile.py --sample             what CI runs: at most a minute
     tests/hostile/hostile.py --only WORD          cases with this in their name, and nothing drawn
     tests/hostile/hostile.py --seed 5 --draw 17   one drawn request again
-    --stack-kib 2048                              the server with a quarter of the usual stack
+    --stack-kib 2048                              the server with a quarter of the usual stacks
 
 README.md says what must hold in each case. Exit status 1 if a case failed.
 """
@@ -24,7 +24,7 @@ import own
 import wire
 from asking import ask, judge
 from cases import CHAT, EXACT, GENERATE, POSTS, chat, streams_with_prompt_logprobs
-from server import LIMIT_MIB, MARGIN_MIB, Broken, Server, need
+from server import LIMIT_MIB, MARGIN_MIB, USUAL_STACK_KIB, Broken, Server, need
 
 # The cases that CI runs, by the beginning of their names: the worst attacks, each of a second or two.
 SAMPLE = (
@@ -209,6 +209,14 @@ def end(field):
     return f"ended after {took:.1f} s"
 
 
+def stack_of_words(text):
+    """A part of the usual stack in whole percent, as the server takes it; so 0.1 of it at least."""
+    kib = int(text)
+    if kib and (kib * 100 % USUAL_STACK_KIB or not 10 <= kib * 100 // USUAL_STACK_KIB <= 100):
+        raise argparse.ArgumentTypeError(f"{kib} KiB are no whole percentage, 10 to 100, of {USUAL_STACK_KIB} KiB: 2048 are")
+    return kib
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD")
@@ -216,7 +224,7 @@ def arguments():
     parser.add_argument("--sample", action="store_true")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--draw", type=int, default=None)
-    parser.add_argument("--stack-kib", type=int, default=0)
+    parser.add_argument("--stack-kib", type=stack_of_words, default=0)
     parser.add_argument("--pause", type=float, default=PAUSE_S, metavar="SECONDS", help="of the honest stream, at most")
     return parser.parse_args()
 

@@ -5,6 +5,7 @@ Checks what must hold under every attack, and raises `Broken` with what does not
 
 import collections
 import contextlib
+import os
 import re
 import shutil
 import signal
@@ -28,6 +29,8 @@ IDLE_S = 15  # after an attack: until nothing is left of it
 LIMIT_MIB = 512  # --total-request-memory-mib
 # Memory that is not counted: cached grammars, KV pages used for the first time, free memory that the allocator keeps.
 MARGIN_MIB = 384
+USUAL_STACK_KIB = 8192  # kStackBytes of base/thread.h
+GUARD_KIB = 1024  # kGuardBytes
 FLAGS = {
     "--model-path": MODEL,
     "--max-total-tokens": 32768,
@@ -59,6 +62,32 @@ def ticks_of(pid):
     return 0
 
 
+def stack_environment(stack_kib):
+    """Variables that give each thread of hocket as large a part of its stack as `stack_kib` is of the usual one."""
+    return {"HOCKET_STACK_PERCENT": str(100 * stack_kib // USUAL_STACK_KIB)} if stack_kib else {}
+
+
+def stacks_of(pid):
+    """The sizes in KiB of all memory that lies directly above a guard, as the stack of a thread does."""
+    sizes, is_guard = [], False
+    for line in Path(f"/proc/{pid}/maps").read_text(encoding="ascii").splitlines():
+        place, rights = line.split()[:2]
+        begins, ends = (int(end, 16) for end in place.split("-"))
+        kib = (ends - begins) >> 10
+        if is_guard and rights.startswith("rw"):
+            sizes.append(kib)
+        is_guard = rights.startswith("---") and kib == GUARD_KIB
+    return sizes
+
+
+def check_stacks(pid, stack_kib):
+    """Threads have stacks of this size, and none of the usual one. A C library may add the guard's size."""
+    sizes = stacks_of(pid)
+    need({stack_kib, stack_kib + GUARD_KIB} & set(sizes), f"no thread has a stack of {stack_kib} KiB: {sizes}")
+    usual = {USUAL_STACK_KIB, USUAL_STACK_KIB + GUARD_KIB}
+    need(stack_kib == USUAL_STACK_KIB or not usual & set(sizes), f"threads have the usual stack: {sizes}")
+
+
 class Broken(Exception):
     """A property that must hold of the server does not hold."""
 
@@ -78,11 +107,13 @@ class Server:
         words = FLAGS | {"--port": self.port} | (flags or {})
         command = ["setpriv", "--pdeathsig", "KILL", "--", BINARY, "serve"]
         command += [word for flag in words.items() if flag[1] is not None for word in flag] + list(switches)
-        # A shell sets the stack's limit before the program starts: its threads inherit it.
+        # The limit is that of the main thread alone; the other threads' stacks are a matter of the program.
         limited = f"ulimit -s {stack_kib}; " if stack_kib else ""
         shell = ["sh", "-c", f'{limited}exec "$@"', "sh"] + [str(word) for word in command]
+        self.stack_kib, environment = stack_kib, os.environ | stack_environment(stack_kib)
         with open(self.log_path, "ab") as own:
-            self.running = subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=own, stderr=own if log is None else log)
+            errors = own if log is None else log
+            self.running = subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=own, stderr=errors, env=environment)
         self.ready_mib = 0
         if wait:
             self.wait_ready()
@@ -118,6 +149,8 @@ class Server:
                 pass
             need(time.monotonic() < deadline, f"not ready after {READY_S} s")
             time.sleep(0.02)
+        if self.stack_kib:
+            check_stacks(self.running.pid, self.stack_kib)
         self.ready_mib = self.highest_mib()
 
     def highest_mib(self):
