@@ -6,6 +6,7 @@ statuses a right answer is any but 500, and an error must name what is wrong.
 
 import json
 
+import colliding
 from grow import BODY_BYTES, ref_chain
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
@@ -72,6 +73,45 @@ def streams_with_prompt_logprobs():
     body = {"input_ids": [5] * 2000, "stream": True, "return_logprob": True, "logprob_start_len": 0, "sampling_params": sampling}
     return json.dumps(body)
 
+
+MANY_KEYS = 40_000
+
+
+def many_keys():
+    return {f"k{i}": 0 for i in range(MANY_KEYS)}
+
+
+def zeros(count=4_000_000):
+    return "[" + ",".join(["0"] * count) + "]"
+
+
+def called(arguments):
+    """A conversation with a call of a tool whose arguments are this text."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    messages = [HI[0], {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
+    return chat(messages=messages)
+
+
+def keys_of_one_hash(count=MANY_KEYS):
+    return dict.fromkeys(colliding.keys(count), 0)
+
+
+def metadata_of_one_hash(path):
+    body = {"input": "hi", "max_output_tokens": 2} if path == RESPONSES else {"messages": HI, "max_tokens": 2}
+    return json.dumps(body | {"metadata": dict.fromkeys(colliding.keys(MANY_KEYS), "")}, ensure_ascii=False)
+
+
+# Work that grows with the product of two sizes takes minutes at these; each must be answered within KEYS_S.
+KEYS_S = 5
+KEYS = (
+    ("H23 metadata with colliding keys", CHAT, lambda: metadata_of_one_hash(CHAT)),
+    ("H23 metadata with colliding keys of /v1/responses", RESPONSES, lambda: metadata_of_one_hash(RESPONSES)),
+    ("H23 40,000 keys beside role in a message", CHAT, lambda: chat(messages=[HI[0] | many_keys()])),
+    ("H23 colliding keys beside role in a message", CHAT, lambda: chat(messages=[HI[0] | keys_of_one_hash()])),
+    ("H23 arguments of a tool call: an object of 40,000 keys", CHAT, lambda: called(json.dumps(many_keys()))),
+    ("H23 arguments of a tool call: colliding keys", CHAT, lambda: called(json.dumps(keys_of_one_hash(MANY_KEYS // 8)))),
+    ("H23 arguments: a list of 4 million zeros", CHAT, lambda: called(zeros())),
+)
 
 POSTS = (
     ("H1 repetition penalty of a denormal", COMPLETIONS, lambda: json.dumps({

@@ -8,6 +8,7 @@ import json
 import random
 import subprocess
 
+import colliding
 from server import BINARY
 
 BODY_BYTES = 31 << 20  # below --max-body-bytes
@@ -32,6 +33,27 @@ def repeated(element, size):
 def keys(value, size):
     count = max(1, size // (len(value) + 12))
     return "{" + ",".join(f'"k{i}":{value}' for i in range(count)) + "}"
+
+
+def more_keys(there, value, size):
+    """An object with all that it had, which stays valid, and many keys besides."""
+    more = keys(value, size)
+    return json.dumps(there)[:-1] + ("," if there else "") + more[1:]
+
+
+def collided(there, value, size):
+    """The same with keys of one hash: at most 40,000, as many as cost minutes where each is compared with all before it."""
+    names = colliding.keys(max(1, min(40_000, size // 300)))
+    more = ",".join(f'"{name}":{value}' for name in names)
+    return json.dumps(there)[:-1] + ("," if there else "") + more + "}"
+
+
+def told_json(rng, value, size):
+    """A text that is JSON itself, as the arguments of a call are."""
+    size //= 2  # its quotes are escaped
+    numbers = "1" if rng.random() < 0.5 else value
+    made = rng.choice((lambda: keys(value, size), lambda: repeated(numbers, size), lambda: collided({}, value, size), lambda: nested(rng, size)))()
+    return json.dumps(made, ensure_ascii=False)
 
 
 def nested(rng, size):
@@ -217,15 +239,21 @@ def grown(rng, there, kind):
         "list": lambda: repeated(element, size),
         "copies": lambda: repeated(json.dumps(there), size),
         "keys": lambda: keys(element, size),
+        "more keys": lambda: more_keys(there if isinstance(there, dict) else {}, element, size),
+        "keys of one hash": lambda: collided(there if isinstance(there, dict) else {}, element, size),
+        "JSON in a text": lambda: told_json(rng, element, size),
         "depth": lambda: nested(rng, size),
         "grammar": lambda: grammar(rng, size),
         "unclosed": lambda: '"' + piece.strip('"\\\n\0') * 1000 if rng.random() < 0.5 else "1" * size,
     }
     weights = dict.fromkeys(ways, 1)
-    for way in {"integer": ("number",), "number": ("number",), "list": ("list", "texts"), "string": ("text", "grammar")}.get(kind, ()):
+    for way in {"integer": ("number",), "number": ("number",), "list": ("list", "texts"), "string": ("text", "grammar", "JSON in a text")}.get(kind, ()):
         weights[way] += 4
     if kind in ("any", "object"):
         weights["grammar"] += 5
+    if isinstance(there, dict):
+        weights["more keys"] += 3
+        weights["keys of one hash"] += 3
     way = rng.choices(list(weights), list(weights.values()))[0]
     return way, ways[way]()
 

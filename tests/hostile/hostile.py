@@ -15,6 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import grow
 import own
 import wire
 from asking import ask, judge
-from cases import CHAT, EXACT, GENERATE, POSTS, chat, streams_with_prompt_logprobs
+from cases import CHAT, COMPLETIONS, EXACT, GENERATE, KEYS, KEYS_S, POSTS, chat, streams_with_prompt_logprobs
 from server import LIMIT_MIB, MARGIN_MIB, USUAL_STACK_KIB, Broken, Server, need
 
 # The cases that CI runs, by the beginning of their names: the worst attacks, each of a second or two.
@@ -34,7 +35,11 @@ SAMPLE = (
 )  # fmt: skip
 SAMPLE_S = 8  # of drawn requests, always the same
 PAUSE_S = 1.0  # of the honest stream, at most
+# Until a small request is answered beside drawn ones, at most. What may hold a text thread the longest is one text:
+# 192 KiB at the 4,096 tokens of the bundled model, which are cut for 0.5 s + 16 s a MB = 3.7 s at most (docs/contracts/requests.md).
+ANSWER_S = 5.0
 DRAWN_S = 10  # the client drops a drawn request that takes longer
+TWINS = 2  # of each drawn request at once: as many as there are text threads, so that none is left for others
 GROUP = 8  # drawn requests beside one honest stream
 
 
@@ -44,6 +49,7 @@ class Field:
     def __init__(self, given):
         self.given, self.server, self.honest = given, None, None
         self.worst_pause_s, self.highest_mib, self.passed, self.failed = 0.0, 0.0, 0, 0
+        self.slowest_s = 0.0  # of the small requests beside drawn ones
 
     def ready(self):
         if self.server is None:
@@ -112,6 +118,26 @@ def post(path, make, statuses):
     return lambda server: judge(ask(server, path, make()), statuses)
 
 
+def many_keys(path, make):
+    """Sent to as many text threads as there are; a small request of another client does not wait for them."""
+
+    def attack(server):
+        answers, body = [], make()
+        twins = [threading.Thread(target=lambda: answers.append(ask(server, path, body))) for _ in range(TWINS)]
+        for twin in twins:
+            twin.start()
+        other = ask(server, COMPLETIONS, wire.SMALL)
+        for twin in twins:
+            twin.join()
+        remarks = [judge(answer, (200, 400, 413)) for answer in answers]
+        slowest = max(answer.seconds for answer in (other, *answers))
+        need(slowest <= KEYS_S, f"answered after {slowest:.1f} s, not {KEYS_S}")
+        judge(other, (200,))
+        return f"{remarks[0]}, {slowest:.1f} s"
+
+    return attack
+
+
 def exact(more, wanted):
     def attack(server):
         answer = ask(server, CHAT, chat(**(more | {"max_tokens": 100})))
@@ -145,6 +171,8 @@ def foreign_host(server):
 def named(field):
     for name, path, make, statuses in POSTS:
         yield name, lambda path=path, make=make, statuses=statuses: field.beside(post(path, make, statuses))
+    for name, path, make in KEYS:
+        yield name, lambda path=path, make=make: field.beside(many_keys(path, make))
     for name, more, wanted in EXACT:
         yield name, lambda more=more, wanted=wanted: field.beside(exact(more, wanted))
     yield "H9 64 streams with all log-probabilities of the prompt", lambda: field.beside(many_streams)
@@ -155,14 +183,36 @@ def named(field):
         yield name, lambda attack=attack: attack(field.given.stack_kib)
 
 
-def drawn_request(known, seed, number, told):
+def answered_meanwhile(field, server, attackers):
+    """While they run, a new client sends one small request after the other: each must be answered in time."""
+    while True:
+        answer = ask(server, COMPLETIONS, wire.SMALL, limit_s=field.given.answer)
+        field.slowest_s = max(field.slowest_s, answer.seconds)
+        need(not answer.why and answer.seconds <= field.given.answer, f"a small request has no answer after {answer.seconds:.1f} s: {answer.why}")
+        judge(answer, (200,))
+        if not any(attacker.is_alive() for attacker in attackers):
+            return
+        time.sleep(0.05)
+
+
+def drawn_request(field, known, seed, number, told):
+    """TWINS of a drawn request at once. They are judged when all have ended, since that may hold up this interpreter."""
+
     def attack(server):
         path, name, body = grow.draw(known, seed, number)
         told.append(name)
-        answer = ask(server, path, body, limit_s=DRAWN_S)
-        if "TimeoutError" in answer.why or "it still came" in answer.why:
-            return "left"
-        return judge(answer)
+        answers = []
+        twins = [threading.Thread(target=lambda: answers.append(ask(server, path, body, limit_s=DRAWN_S))) for _ in range(TWINS)]
+        for twin in twins:
+            twin.start()
+        try:
+            answered_meanwhile(field, server, twins)
+        finally:
+            for twin in twins:
+                twin.join()
+        has_left = [answer for answer in answers if "TimeoutError" in answer.why or "it still came" in answer.why]
+        remarks = [judge(answer) for answer in answers if answer not in has_left]
+        return remarks[0] if remarks else "left"
 
     return attack
 
@@ -175,7 +225,7 @@ def draw_for(field, seconds, seed):
         for each in range(first, first + GROUP):
             told = []
             try:
-                drawn_request(known, seed, each, told)(field.ready())
+                drawn_request(field, known, seed, each, told)(field.ready())
                 field.server.check()
             except Broken as why:
                 raise Broken(f"draw {each}, {told[0]}: {why}") from why
@@ -194,7 +244,8 @@ def draw_for(field, seconds, seed):
         number += GROUP
     if passed:
         field.passed += 1
-        print(f"ok      drawn requests  {time.monotonic() - began:.1f} s, seed {seed}: {passed} of {number} as they should be", flush=True)
+        remark = f"seed {seed}: {passed} of {number} as they should be, others answered within {field.slowest_s:.1f} s"
+        print(f"ok      drawn requests  {time.monotonic() - began:.1f} s, {remark}", flush=True)
 
 
 def end(field):
@@ -226,6 +277,7 @@ def arguments():
     parser.add_argument("--draw", type=int, default=None)
     parser.add_argument("--stack-kib", type=stack_of_words, default=0)
     parser.add_argument("--pause", type=float, default=PAUSE_S, metavar="SECONDS", help="of the honest stream, at most")
+    parser.add_argument("--answer", type=float, default=ANSWER_S, metavar="SECONDS", help="of a small request, at most")
     return parser.parse_args()
 
 
@@ -237,7 +289,7 @@ def main():
         if given.draw is not None:
             for number in range(given.draw, given.draw + GROUP):
                 told = []
-                attack = drawn_request(grow.table(), seed, number, told)
+                attack = drawn_request(field, grow.table(), seed, number, told)
                 field.case(f"draw {number} of seed {seed}", lambda attack=attack: field.beside(attack), field.again(f"--seed {seed} --draw {number}"))
         else:
             for name, attack in named(field):
