@@ -143,6 +143,7 @@ std::vector<PathOfBodies> paths_of_bodies() {
           {"/v1/completions", {kCompletion}, of_model(parse_completions)},
           {"/v1/completions/render", {kCompletion}, of_model(parse_completions)},
           {"/v1/responses", {kResponses, kResponsesStream}, responses},
+          {"/v1/responses/input_tokens", {kResponses}, responses},
           {"/v1/messages", {kMessages}, of_model(parse_messages)},
           {"/v1/messages/count_tokens", {kMessages}, of_model(parse_count_tokens)},
           {"/generate", {kGenerate, kGenerateIds}, of_model(parse_generate)},

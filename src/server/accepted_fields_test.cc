@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string_view>
+
+#include "server/endpoints.h"
 #include "server/protocol/field_recorder.h"
 #include "server/test_server.h"
 
@@ -34,6 +38,23 @@ TEST(AcceptedFields, FindsFieldsOfFields) {
   EXPECT_TRUE(fields_of("/v1/responses").contains("text.format"));
   EXPECT_TRUE(fields_of("/v1/messages").contains("thinking.budget_tokens"));
   EXPECT_TRUE(fields_of("/generate").contains("sampling_params.stop_regex"));
+}
+
+// POSTs whose handlers do not look at the body.
+constexpr std::string_view kWithoutBody[] = {
+    "/flush_cache", "/stop_profile", "/stop_expert_distribution_record",
+    "/dump_expert_distribution_record", "/v1/responses/"};  // a cancel
+
+TEST(AcceptedFields, HasEveryPathWhoseBodyIsRead) {
+  const Json table = accepted_fields();
+  Endpoints endpoints({});  // its routes are not followed
+  for (const Route& route : endpoints.routes()) {
+    if (!route.methods.contains("POST") || std::ranges::contains(kWithoutBody, route.path))
+      continue;
+    EXPECT_TRUE(std::ranges::any_of(table, [&](const Json& one) {
+      return one["path"] == route.path;
+    })) << route.path;
+  }
 }
 
 // A body that is translated for another parser is read by that one under other names.
