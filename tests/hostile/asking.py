@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import time
 
 from server import Broken, need
@@ -10,6 +11,10 @@ ANSWER_S = 30  # until an answer has come whole
 ANSWER_BYTES = 300 << 20
 ENDS = (b"data: [DONE]", b"event: message_stop", b"event: response.completed", b"event: response.incomplete")
 ENDS += (b"event: response.failed", b"event: error", b'data: {"error"')
+
+
+# Words of a refusal that tells a bound, so that it must hold a number.
+OF_BOUNDS = re.compile(r"\b(at most|the limit is|larger than|longer than)\b")
 
 
 class Answer:
@@ -83,6 +88,8 @@ def judge(answer, may=()):
     need(error["message"], f"an error without a message: {shown}")
     if answer.status == 400 and error["code"] == "invalid_request":
         need(error["param"] or "body" in error["message"], f"no field is named: {shown}")
+    if answer.status == 413 or OF_BOUNDS.search(error["message"]):
+        need(re.search(r"\d", error["message"] + str(error.get("hint"))), f"no bound is told: {shown}")
     return f"{answer.status} {error['message'][:110]}"
 
 

@@ -68,8 +68,8 @@ def biases(prompts=512):
     return json.dumps({"prompt": ["a"] * prompts, "max_tokens": 1, "logit_bias": {str(i): 1 for i in range(2000)}})
 
 
-def streams_with_prompt_logprobs():
-    sampling = {"n": 64, "max_new_tokens": 500, "ignore_eos": True}
+def streams_with_prompt_logprobs(tokens):
+    sampling = {"n": 64, "max_new_tokens": tokens, "ignore_eos": True}
     body = {"input_ids": [5] * 2000, "stream": True, "return_logprob": True, "logprob_start_len": 0, "sampling_params": sampling}
     return json.dumps(body)
 

@@ -247,7 +247,8 @@ def grown(rng, there, kind):
         "unclosed": lambda: '"' + piece.strip('"\\\n\0') * 1000 if rng.random() < 0.5 else "1" * size,
     }
     weights = dict.fromkeys(ways, 1)
-    for way in {"integer": ("number",), "number": ("number",), "list": ("list", "texts"), "string": ("text", "grammar", "JSON in a text")}.get(kind, ()):
+    texts = ("text", "grammar", "JSON in a text")
+    for way in {"integer": ("number",), "number": ("number",), "list": ("list", "texts"), "string": texts}.get(kind, ()):
         weights[way] += 4
     if kind in ("any", "object"):
         weights["grammar"] += 5

@@ -30,8 +30,8 @@ from server import LIMIT_MIB, MARGIN_MIB, USUAL_STACK_KIB, Broken, Server, need
 # The cases that CI runs, by the beginning of their names: the worst attacks, each of a second or two.
 SAMPLE = (
     "H1 ", "H2 structural tag", "H3 ", "H4 ", "H5 ", "H6 ", "H7 allowed", "H7 tools", "H8 ", "H10 detokenize", "H11 metadata", "H12 ", "H13 ",
-    "H14 ", "H15 ", "H16 ", "H17 ", "H19 ", "H20 ", "H22 ", "A1 multipleOf 99", "A1 SIGTERM", "A2 ", "A3 ", "A5 ", "A7 ", "A8 ", "A12 ",
-    "A13 odd", "A13 half", "A13 HEAD", "chunk extensions", "noise", "pipelined", "reset",
+    "H14 ", "H15 ", "H16 ", "H17 ", "H19 ", "H20 ", "H22 ", "H23 ", "H24 ", "H25 ", "A1 multipleOf 99", "A1 SIGTERM", "A2 ", "A3 ", "A5 ",
+    "A7 ", "A8 ", "A12 ", "A13 odd", "A13 half", "A13 HEAD", "chunk extensions", "noise", "pipelined", "reset",
 )  # fmt: skip
 SAMPLE_S = 8  # of drawn requests, always the same
 PAUSE_S = 1.0  # of the honest stream, at most
@@ -149,11 +149,20 @@ def exact(more, wanted):
     return attack
 
 
+STREAMED = (200, 400, 413, 429, 503)
+
+
 def many_streams(server):
-    """The attacker's own stream may be slow, so it stops reading after a while."""
-    answer = ask(server, GENERATE, streams_with_prompt_logprobs(), limit_s=8)
-    need(answer.status in (200, 400, 413, 429, 503), f"{answer.status} {answer.why}")
-    return f"{answer.status}, {len(answer.text) >> 20} MiB"
+    """Hundreds of MiB, so the attacker leaves after a while; until then the server must not cut the stream."""
+    answer = ask(server, GENERATE, streams_with_prompt_logprobs(500), limit_s=8)
+    if answer.status == 200 and answer.why.startswith("it still came"):
+        return f"left after {len(answer.text) >> 20} MiB"
+    return judge(answer, STREAMED)
+
+
+def whole_streams(server):
+    """The same with few tokens: whole or refused."""
+    return judge(ask(server, GENERATE, streams_with_prompt_logprobs(4)), STREAMED)
 
 
 def foreign_host(server):
@@ -176,6 +185,7 @@ def named(field):
     for name, more, wanted in EXACT:
         yield name, lambda more=more, wanted=wanted: field.beside(exact(more, wanted))
     yield "H9 64 streams with all log-probabilities of the prompt", lambda: field.beside(many_streams)
+    yield "H9 the same with few tokens, to the end", lambda: field.beside(whole_streams)
     yield "H13 a foreign Host", lambda: field.beside(foreign_host)
     for name, attack in wire.CASES:
         yield name, lambda attack=attack: field.beside(attack)

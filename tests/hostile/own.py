@@ -154,6 +154,25 @@ def names_of_bare_keys(stack):
     return "404 for bob, 200 for ann"
 
 
+def background_counts(stack):
+    """An answer that is made in the background is under way for its key, though no connection waits for it."""
+    long = json.dumps({"input": "a", "background": True, "max_output_tokens": 4000, "ignore_eos": True})
+    with tempfile.TemporaryDirectory() as folder:
+        keys = keys_file(folder, f"ann {ANN} concurrency=1\nbob {BOB} concurrency=1\n")
+        with Server({"--api-key-file": keys}, stack_kib=stack) as server:
+            first = ask_with(server, ANN, RESPONSES, long)
+            judge(first, (200,))
+            judge(ask_with(server, ANN, RESPONSES, long), (429,))
+            judge(ask_with(server, BOB, COMPLETIONS, SMALL), (200,))
+            judge(ask_with(server, ANN, f"{RESPONSES}/{json.loads(first.text)['id']}/cancel", ""), (200,))
+            deadline = time.monotonic() + 5
+            while (answer := ask_with(server, ANN, COMPLETIONS, SMALL)).status == 429:
+                need(time.monotonic() < deadline, "what was cancelled still counts after 5 s")
+                time.sleep(0.02)
+            judge(answer, (200,))
+    return "429, 200 after a cancel"
+
+
 def port_of_ranks(stack):
     """The port between ranks asks for a key even with --insecure-cluster."""
     told = subprocess.run([BINARY, "version"], capture_output=True, text=True, check=True).stdout
@@ -303,4 +322,5 @@ CASES = (
     ("H17 prefixes of others", prefixes_of_others),
     ("H19 weights of the cache", weights_of_the_cache),
     ("H20 names of bare keys", names_of_bare_keys),
+    ("H25 background answers count", background_counts),
 )

@@ -151,6 +151,21 @@ NOISE = (
 )
 
 
+# Parts of the names of methods that these paths take, and of the lists of them.
+PARTS = (
+    ("/v1/completions", ("OST", "T", "POS", "P", "ET")), ("/livez", ("ET", "G", "GE", "T")), ("/get_server_info", ("ET",)),
+    ("/flush_cache", ("OST", "ET", "GE", "POS")), ("/v1/responses/resp_x", ("DELET", "ELETE", "E", "POS")),
+)  # fmt: skip
+
+
+def parts_of_methods(server):
+    for path, methods in PARTS:
+        for method in methods:
+            answer = ask(server, path, b"", method)
+            need(answer.status == 405, f"{method} {path}: {answer.status} {answer.why} {answer.text[:100]!r}")
+    return "405"
+
+
 def noise(server):
     for text in NOISE:
         with server.connect(5) as connection:
@@ -348,6 +363,7 @@ CASES = (
     ("H8 idle bodies", idle_bodies),
     ("A13 odd heads", odd_heads),
     ("noise", noise),
+    ("H24 parts of methods", parts_of_methods),
     ("bodies that never end", half_body),
     ("a head that never ends", slow_head),
     ("pipelined", many_requests),
