@@ -103,6 +103,8 @@ int dispatch_or_say_why(const Arguments& arguments) {
 int main(int argc, char** argv) {
   // If the reader of the output or the log goes away, writing fails and the process goes on.
   std::signal(SIGPIPE, SIG_IGN);
+  // A file that reaches `ulimit -f` fails as on a full disk, with EFBIG.
+  std::signal(SIGXFSZ, SIG_IGN);
   hocket::watch_mapped_files();
   return hocket::dispatch_or_say_why(hocket::Arguments(argv + 1, argv + argc));
 }

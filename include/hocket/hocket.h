@@ -182,7 +182,12 @@ HOCKET_API const char* hocket_error_message(void);
 HOCKET_API const char* hocket_error_fix(void);
 
 /* What the engine writes to stderr: "debug", "info", "warning" (the default here), "error", "off".
- * Of the whole process. */
+ * Of the whole process.
+ *
+ * The library leaves the program's signals as they are. A program whose stderr may be a pipe
+ * ignores SIGPIPE, or the end of its reader ends the program; one that runs below `ulimit -f`
+ * ignores SIGXFSZ, or a file that reaches that limit does. What is written then fails with an
+ * error. */
 HOCKET_API int hocket_set_log_level(const char* level);
 
 /* Settings by the names of the program's flags, as "context-length"; `hocket run --help` lists

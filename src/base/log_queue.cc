@@ -116,7 +116,7 @@ void Queue::run(int turn) {
         rest.empty() && lost > 0 && num_bytes_ <= kQueueBytes / 2) {
       num_told += lost;
       lock.unlock();
-      warning("log: {} lines are lost: stderr took them too slowly", lost);
+      warning("log: {} lines are lost: stderr failed or took them too slowly", lost);
       lock.lock();
       if (turn != turn_) return;
     }

@@ -69,12 +69,16 @@ std::string reason() {
   return std::error_code(errno, std::generic_category()).message();
 }
 
+std::string_view fix_of(int problem) {
+  if (problem == EFBIG) return "a larger limit of a file's size (ulimit -f)";
+  if (problem == ENOSPC || problem == EDQUOT) return "make room there, or name another folder";
+  return "let this user write there, or name another folder";
+}
+
 std::unexpected<Error> cannot(std::string_view what, const std::filesystem::path& path) {
   const int problem = errno;
   return fail(error(ErrorCode::io, "cannot {} {}: {}", what, path.string(), reason())
-                  .with_fix(problem == ENOSPC || problem == EDQUOT
-                                ? "make room there, or name another folder"
-                                : "let this user write there, or name another folder"));
+                  .with_fix(std::string(fix_of(problem))));
 }
 
 std::unexpected<Error> other(std::string_view what) {

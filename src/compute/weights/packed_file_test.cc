@@ -157,6 +157,7 @@ TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
   signal(SIGXFSZ, handler);
   ASSERT_FALSE(full.has_value());
   EXPECT_THAT(full.error().message, HasSubstr(kept.path.string()));
+  EXPECT_THAT(full.error().fix, HasSubstr("ulimit -f"));
   EXPECT_EQ(kept.names().size(), 1u);  // nothing is left beside it
   EXPECT_EQ(why_not(kept.path), "");   // and what was there stays
 }

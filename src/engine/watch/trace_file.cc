@@ -233,7 +233,10 @@ Result<void> write_trace(const std::string& path, const TraceInfo& info,
   const auto failed = [&] {
     const int why = errno;
     std::remove(half_written.c_str());
-    return fail(error(ErrorCode::io, "cannot write {}: {}", path, std::strerror(why)));
+    return fail(error(ErrorCode::io, "cannot write {}: {}", path, std::strerror(why))
+                    .with_fix(why == EFBIG
+                                  ? "fewer steps, or a larger limit of a file's size (ulimit -f)"
+                                  : "another folder, or room on that disk"));
   };
   std::FILE* file = std::fopen(half_written.c_str(), "wx");
   if (file == nullptr) return failed();

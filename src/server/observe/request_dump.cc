@@ -37,8 +37,11 @@ double ms_between(TimePoint from, TimePoint to) {
 }
 
 Error io_error(const std::string& path) {
-  return error(ErrorCode::io, "{} cannot be written: {}", path, std::strerror(errno))
-      .with_fix("another --dump-requests-folder, or room on that disk");
+  const int why = errno;
+  return error(ErrorCode::io, "{} cannot be written: {}", path, std::strerror(why))
+      .with_fix(why == EFBIG
+                    ? "a smaller --dump-requests-bytes, or a larger limit of a file (ulimit -f)"
+                    : "another --dump-requests-folder, or room on that disk");
 }
 
 Json trace_part(const RequestRecord& record, const ChoiceRecord& choice, Duration started) {

@@ -1,0 +1,19 @@
+"""What the process was started with: limits of the shell, and standard files that are closed."""
+
+import resource
+import subprocess
+
+from conftest import BINARY
+
+
+def limited(limit, most):
+    """For preexec_fn: what `ulimit` does in a shell."""
+    return lambda: resource.setrlimit(limit, (most, most))
+
+
+def test_output_that_reaches_the_limit_of_a_file_is_an_error(tmp_path):
+    with open(tmp_path / "man", "wb") as out:
+        done = subprocess.run([BINARY, "docs", "man"], stdout=out, stderr=subprocess.PIPE, text=True, timeout=60,
+                              preexec_fn=limited(resource.RLIMIT_FSIZE, 4096))
+    assert done.returncode > 0, f"ended by signal {-done.returncode}"
+    assert "the output cannot be written: File too large" in done.stderr
