@@ -1,4 +1,5 @@
 // hocket COMMAND [arguments]: finds the command.
+#include <fcntl.h>
 #include <fmt/core.h>
 
 #include <array>
@@ -97,10 +98,22 @@ int dispatch_or_say_why(const Arguments& arguments) {
   }
 }
 
+// Opens /dev/null in the place of a standard file that is closed, else the next file that is opened
+// takes its number, and the log is written into it.
+bool open_standard_files() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;
+  return true;
+}
+
 }  // namespace
 }  // namespace hocket
 
 int main(int argc, char** argv) {
+  if (!hocket::open_standard_files())
+    return hocket::report(hocket::error(hocket::ErrorCode::io,
+                                        "a standard file is closed, and /dev/null cannot be opened")
+                              .with_fix("open stdin, stdout and stderr, or provide /dev/null"));
   // If the reader of the output or the log goes away, writing fails and the process goes on.
   std::signal(SIGPIPE, SIG_IGN);
   // A file that reaches `ulimit -f` fails as on a full disk, with EFBIG.

@@ -27,15 +27,17 @@ def free_port():
 
 
 class Server:
-    """One running server; what it prints is in the file log_path, or goes to `stderr`."""
+    """One running server; what it prints is in the file log_path, or goes to `stderr`.
 
-    def __init__(self, log_path, *flags, stderr=subprocess.STDOUT):
+    preexec_fn runs in the process before the program does."""
+
+    def __init__(self, log_path, *flags, stderr=subprocess.STDOUT, preexec_fn=None):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log_path
         command = [BINARY, "serve", "--model-path", str(MODEL), "--port", str(self.port), *flags]
         with open(log_path, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=stderr)
+            self.process = subprocess.Popen(command, stdout=log, stderr=stderr, preexec_fn=preexec_fn)
         self.wait_ready()
 
     def wait_ready(self, patience_s=60):

@@ -1,5 +1,6 @@
 """What the process was started with: limits of the shell, and standard files that are closed."""
 
+import os
 import resource
 import subprocess
 
@@ -17,3 +18,15 @@ def test_output_that_reaches_the_limit_of_a_file_is_an_error(tmp_path):
                               preexec_fn=limited(resource.RLIMIT_FSIZE, 4096))
     assert done.returncode > 0, f"ended by signal {-done.returncode}"
     assert "the output cannot be written: File too large" in done.stderr
+
+
+def close_standard_files():
+    for number in range(3):
+        os.close(number)
+
+
+def test_closed_standard_files_are_not_given_to_others(start):
+    server = start(preexec_fn=close_standard_files)
+    for number in range(3):
+        assert os.readlink(f"/proc/{server.process.pid}/fd/{number}") == "/dev/null"
+    assert server.stop() == 0
