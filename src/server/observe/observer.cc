@@ -112,26 +112,20 @@ void Observer::take(const RequestNote& note) {
   if (record.trace) spans_->add(record);
   std::lock_guard lock(mutex_);
   if (dump_ == nullptr || !dump_->takes(record)) return;
-  if (const auto written = dump_->add(record); !written) {
-    ++not_dumped_;
-    log::warning("dump: {}; no more requests are dumped", describe(written.error()));
-    dump_.reset();
-    dumps_ = false;
-  } else {
-    ++(*written ? dumped_ : not_dumped_);
-  }
+  dump_->add(record);
 }
 
 Result<void> Observer::set_dump(const std::string& folder, int64_t requests_of_file) {
   std::unique_ptr<RequestDump> dump;
   const ObserveSettings& settings = options_.settings;
   if (!folder.empty()) {
-    HOCKET_TRY(dump, RequestDump::create(
-                         {.folder = folder,
-                          .bytes_of_file = settings.dump_requests_bytes,
-                          .requests_of_file = requests_of_file,
-                          .num_files = settings.dump_requests_files,
-                          .scheduler = options_.scheduler ? options_.scheduler() : Json()}));
+    HOCKET_TRY(
+        dump, RequestDump::create({.folder = folder,
+                                   .bytes_of_file = settings.dump_requests_bytes,
+                                   .requests_of_file = requests_of_file,
+                                   .num_files = settings.dump_requests_files,
+                                   .scheduler = options_.scheduler ? options_.scheduler() : Json()},
+                                  dump_counts_));
     log::warning("requests: they are kept with their prompts in {}, {} files of {} MB at most",
                  folder, settings.dump_requests_files, settings.dump_requests_bytes >> 20);
   }
@@ -184,8 +178,8 @@ Json Observer::told() const {
 
 ObserverCounts Observer::counts() const {
   ObserverCounts counts{.notes_lost = inbox_.num_lost,
-                        .requests_dumped = dumped_,
-                        .requests_not_dumped = not_dumped_};
+                        .requests_dumped = dump_counts_.written,
+                        .requests_not_dumped = dump_counts_.lost};
   if (spans_) {
     counts.spans_sent = spans_->num_sent();
     counts.spans_lost = spans_->num_lost();

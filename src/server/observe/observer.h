@@ -60,10 +60,10 @@ class Observer {
   std::atomic<bool> logs_{false}, dumps_{false};
   std::atomic<RequestLogLevel> level_{RequestLogLevel::sampling};
   std::unique_ptr<SpanSender> spans_;  // null: nothing is traced
+  DumpCounts dump_counts_;
   mutable std::mutex mutex_;           // of what follows
   std::unique_ptr<RequestDump> dump_;  // null: nothing is dumped
   std::string dump_folder_;
-  std::atomic<uint64_t> dumped_{0}, not_dumped_{0};
   std::atomic<bool> stopping_{false};
   Thread thread_;
 };

@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -249,6 +251,68 @@ TEST_F(Dump, AFolderThatCannotBeWrittenStopsTheStart) {
   const auto server = Server::create({.settings = wrong, .generator = &generator});
   ASSERT_FALSE(server);
   EXPECT_EQ(server.error().code, ErrorCode::io);
+}
+
+// A disk that takes nothing for a while: the folder is away.
+TEST_F(Dump, WhileNothingCanBeWrittenAllAreLostAndThenItGoesOn) {
+  RequestRecord record;
+  record.body = "{}";
+  DumpCounts counts;
+  const auto made = RequestDump::create(
+      {.folder = folder_, .requests_of_file = 1, .retry_after = Duration{}}, counts);
+  ASSERT_TRUE(made.has_value()) << made.error().message;
+  RequestDump& dump = **made;
+  const auto add = [&](int times) {
+    for (int i = 0; i < times; ++i) dump.add(record);
+    dump.flush();
+  };
+  testing::internal::CaptureStderr();
+  add(1);
+  EXPECT_EQ(counts.written, 1u);
+  fs::remove_all(folder_);
+  add(3);
+  EXPECT_EQ(counts.written, 1u);
+  EXPECT_EQ(counts.lost, 3u);
+  fs::create_directories(folder_);
+  add(2);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(counts.written, 3u);
+  EXPECT_EQ(counts.lost, 3u);
+  EXPECT_EQ(files().size(), 2u);
+  const size_t told = log.find("dump: requests are lost");
+  ASSERT_NE(told, log.npos);
+  EXPECT_EQ(log.find("dump: requests are lost", told + 1), log.npos) << log;
+  EXPECT_THAT(log, HasSubstr("dump: requests are kept again"));
+}
+
+TEST_F(Dump, AFileThatCouldNotBeWrittenEndsWithAWholeLine) {
+  RequestRecord record;
+  record.body = R"({"x": 1})";
+  record.choices.resize(1);
+  record.prompts.resize(1);
+  DumpCounts counts;
+  {
+    const auto made = RequestDump::create({.folder = folder_}, counts);
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    (*made)->add(record);
+    (*made)->flush();
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit small{.rlim_cur = fs::file_size(files()[0]) + 10, .rlim_max = before.rlim_max};
+    auto* const handler = signal(SIGXFSZ, SIG_IGN);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    (*made)->add(record);
+    (*made)->flush();
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    (*made)->add(record);  // not tried again yet
+  }
+  EXPECT_EQ(counts.written, 1u);
+  EXPECT_EQ(counts.lost, 2u);
+  ASSERT_EQ(files().size(), 1u);
+  const std::vector<Json> lines = lines_of(files()[0]);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1]["body"]["x"], 1);
 }
 
 TEST(RequestStory, WhatWaitsHoldsNumbersAndNoLists) {

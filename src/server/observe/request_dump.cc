@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "core/version.h"
 #include "server/protocol/answer.h"
 
@@ -87,39 +88,49 @@ std::string dump_lines(const RequestRecord& record, Duration dump_started) {
   return lines;
 }
 
-RequestDump::RequestDump(Options options) : options_(std::move(options)), started_(since_1970()) {}
+RequestDump::RequestDump(Options options, DumpCounts& counts)
+    : options_(std::move(options)), counts_(counts), started_(since_1970()) {}
 
 RequestDump::~RequestDump() {
   flush();
-  if (file_ >= 0) close(file_);
+  close_file();
 }
 
-Result<std::unique_ptr<RequestDump>> RequestDump::create(Options options) {
+Result<std::unique_ptr<RequestDump>> RequestDump::create(Options options, DumpCounts& counts) {
   if (options.bytes_of_file < 1 || options.num_files < 1)
     return fail(ErrorCode::bad_value,
                 "--dump-requests-bytes and --dump-requests-files are at least 1");
   std::error_code ignored;
   fs::create_directories(options.folder, ignored);  // where that failed, so does the file
-  std::unique_ptr<RequestDump> made(new RequestDump(std::move(options)));
+  std::unique_ptr<RequestDump> made(new RequestDump(std::move(options), counts));
   HOCKET_TRY_VOID(made->begin_file());
   return made;
 }
 
 Result<void> RequestDump::begin_file() {
   HOCKET_TRY_VOID(write());
-  if (file_ >= 0) close(std::exchange(file_, -1));
+  close_file();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(started_).count();
   const std::string path = fmt::format("{}/{}{}-{}-{:06}{}", options_.folder, kBegins, seconds,
                                        getpid(), num_begun_++, kEnds);
   file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
   if (file_ < 0) return fail(io_error(path));
-  bytes_ = 0;
-  requests_ = 0;
+  bytes_ = requests_ = whole_bytes_ = 0;
   Json head = {{"hocket_log", 1}, {"hocket_dump", 1}, {"version", kVersion}, {"started", seconds}};
   if (!options_.scheduler.is_null()) head["scheduler"] = options_.scheduler;
   waiting_ = to_text(head) + '\n';
+  // An old file goes only for one that can be written.
+  if (auto written = write(); !written) {
+    unlink(path.c_str());
+    close_file();
+    return written;
+  }
   forget_old_files();
   return {};
+}
+
+void RequestDump::close_file() {
+  if (file_ >= 0) close(std::exchange(file_, -1));
 }
 
 // By name, which begins with the time.
@@ -141,33 +152,68 @@ bool RequestDump::takes(const RequestRecord& record) {
   return !record.choices.empty() && record.handed_on_to.empty();
 }
 
-Result<bool> RequestDump::add(const RequestRecord& record) {
-  if (failed_) return fail(*failed_);
-  if (record.body.empty()) return false;
+void RequestDump::add(const RequestRecord& record) {
+  if (record.body.empty() || !can_write()) {
+    ++counts_.lost;
+    return;
+  }
   const std::string lines = dump_lines(record, started_);
   const bool full = bytes_ > 0 && bytes_ + std::ssize(lines) > options_.bytes_of_file;
-  if (full || (options_.requests_of_file > 0 && requests_ >= options_.requests_of_file))
-    HOCKET_TRY_VOID(begin_file());
+  if (full || (options_.requests_of_file > 0 && requests_ >= options_.requests_of_file)) {
+    if (const auto begun = begin_file(); !begun) {
+      ++counts_.lost;
+      return pause(begun.error());
+    }
+  }
   waiting_ += lines;
   bytes_ += std::ssize(lines);
   ++requests_;
-  if (waiting_.size() >= kWaitingMax) HOCKET_TRY_VOID(write());
-  return true;
+  ++num_waiting_;
+  if (waiting_.size() >= kWaitingMax) flush();
 }
 
 void RequestDump::flush() {
-  const auto written = write();
-  if (!written && !failed_) failed_ = written.error();
+  if (const auto written = write(); !written) pause(written.error());
 }
 
+void RequestDump::pause(const Error& why) {
+  close_file();
+  retry_at_ = RealClock().now() + options_.retry_after;
+  if (std::exchange(is_paused_, true)) return;
+  log::warning("dump: requests are lost, and it is tried again every {:.0f} s: {}",
+               to_seconds(options_.retry_after), describe(why));
+}
+
+// Ends a pause if its time is over and a file can be begun.
+bool RequestDump::can_write() {
+  if (!is_paused_) return true;
+  if (RealClock().now() < retry_at_) return false;
+  if (const auto begun = begin_file(); !begun) {
+    pause(begun.error());
+    return false;
+  }
+  is_paused_ = false;
+  log::info("dump: requests are kept again in {}", options_.folder);
+  return true;
+}
+
+// After an error the file ends with the last whole line, so that it can be read.
 Result<void> RequestDump::write() {
   const std::string text = std::exchange(waiting_, {});
+  const uint64_t num_requests = std::exchange(num_waiting_, 0);
   for (std::string_view left = text; !left.empty() && file_ >= 0;) {
     const ssize_t n = ::write(file_, left.data(), left.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail(io_error(options_.folder));
+    if (n <= 0) {
+      Error why = io_error(options_.folder);
+      counts_.lost += num_requests;
+      static_cast<void>(!ftruncate(file_, whole_bytes_));
+      return fail(std::move(why));
+    }
     left.remove_prefix(static_cast<size_t>(n));
   }
+  whole_bytes_ += std::ssize(text);
+  counts_.written += num_requests;
   return {};
 }
 

@@ -8,18 +8,26 @@
 //    "path": "/v1/chat/completions", "seed": 7, "body": {..}}
 //
 // Files are for their owner only (mode 600). A full one is followed by the next, and the oldest of
-// the folder go. Thread: one at a time.
+// the folder go. While nothing can be written requests are lost, and a new file is tried now and
+// then; the log says once that it began and once that it ended. Thread: one at a time.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "server/observe/request_record.h"
 #include "server/protocol/json_body.h"
 
 namespace hocket {
+
+// Requests. Read by any thread.
+struct DumpCounts {
+  std::atomic<uint64_t> written{0}, lost{0};
+};
 
 class RequestDump {
  public:
@@ -29,31 +37,39 @@ class RequestDump {
     int64_t requests_of_file = 0;  // 0: no limit but bytes
     int num_files = 16;
     Json scheduler;  // of the server; null: not told
+    Duration retry_after = std::chrono::seconds(60);
   };
-  // Makes the folder and begins a file. Errors: io, bad_value.
-  static Result<std::unique_ptr<RequestDump>> create(Options options);
+  // Makes the folder and begins a file; `counts` outlive it. Errors: io, bad_value.
+  static Result<std::unique_ptr<RequestDump>> create(Options options, DumpCounts& counts);
   // Writes what is left.
   ~RequestDump();
 
   // It got tokens, here.
   static bool takes(const RequestRecord& record);
-  // False: its body was too large to be kept, so there is nothing to ask again. Errors: io.
-  Result<bool> add(const RequestRecord& record);
-  // To the file. An error shows with the next add().
+  // A request whose body was too large to be kept is lost: there is nothing to ask again.
+  void add(const RequestRecord& record);
+  // To the file.
   void flush();
 
  private:
-  explicit RequestDump(Options options);
+  RequestDump(Options options, DumpCounts& counts);
   Result<void> begin_file();
   void forget_old_files() const;
   Result<void> write();
+  void close_file();
+  void pause(const Error& why);
+  bool can_write();
 
   const Options options_;
+  DumpCounts& counts_;
   const Duration started_;  // since 1970
   int file_ = -1, num_begun_ = 0;
   int64_t bytes_ = 0, requests_ = 0;  // of this file
+  int64_t whole_bytes_ = 0;           // of this file: whole lines that are in it
   std::string waiting_;               // to be written
-  std::optional<Error> failed_;       // flush()'s
+  uint64_t num_waiting_ = 0;          // requests in waiting_
+  bool is_paused_ = false;
+  TimePoint retry_at_{};  // while it is paused
 };
 
 // The lines of one request.
