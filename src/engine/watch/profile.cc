@@ -74,6 +74,7 @@ Profiler::Profiler(Options options) : state_(std::make_unique<State>(std::move(o
 
 Profiler::~Profiler() {
   static_cast<void>(stop());
+  if (state_->writer.joinable()) state_->writer.join();
 }
 
 // Ranks that keep step record the same steps: those after the next, which no rank has begun.
@@ -148,7 +149,7 @@ void Profiler::State::write() {
   if (done)
     log::info("profile of {} steps is in {}", taken.empty() ? 0 : taken[0].steps.size(), path);
   else
-    log::warning("profile is lost: {}", done.error().message);
+    log::warning("profile is lost: {}", describe(done.error()));
   const std::lock_guard lock(mutex);
   is_running = false;
   is_written = done.has_value();
@@ -166,7 +167,11 @@ Result<Profiler::Status> Profiler::stop() {
   }
   s.num_recording = 0;
   s.num_recording.notify_all();
-  s.changed.wait(lock, [&] { return !s.is_running; });
+  if (!s.changed.wait_for(lock, s.options.patience, [&] { return !s.is_running; }))
+    return fail(error(ErrorCode::timed_out, "{} is not written yet after {:.1f} s", s.path,
+                      to_seconds(s.options.patience))
+                    .with_fix("/stop_profile again later; a disk that stays slow needs another "
+                              "--admin-folder"));
   if (!s.failure.empty()) return fail(error(ErrorCode::io, "{}", s.failure));
   return s.look();
 }

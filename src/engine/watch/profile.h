@@ -11,12 +11,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "compute/overlap/ledger.h"
 
@@ -27,9 +29,10 @@ class Profiler {
   struct Options {
     // The ranks of this process: [first_rank, first_rank + num_here) of num_ranks.
     int first_rank = 0, num_here = 1, num_ranks = 1;
-    std::string model;                   // a word for the file
-    const OrderTable* orders = nullptr;  // for names of plans; outlives it; null: numbers
-    size_t spans_per_step = 0;           // Ledger::most_spans
+    std::string model;                            // a word for the file
+    const OrderTable* orders = nullptr;           // for names of plans; outlives it; null: numbers
+    size_t spans_per_step = 0;                    // Ledger::most_spans
+    Duration patience = std::chrono::seconds(5);  // of stop(), for the file
   };
   explicit Profiler(Options options);
   ~Profiler();
@@ -54,8 +57,8 @@ class Profiler {
   // Errors: invalid_request (one runs already, bad numbers), io (nothing can be written there).
   // Thread: any.
   Result<Status> start(const Start& start);
-  // Ends it and waits until the file is written. Errors: invalid_request (none runs), io.
-  // Thread: any.
+  // Ends it and waits until the file is written. Errors: invalid_request (none runs), io;
+  // timed_out, where a disk is slow: the file is still being written. Thread: any.
   Result<Status> stop();
   Status status() const;  // Thread: any.
 
