@@ -26,6 +26,12 @@ TEST(LogitDistance, IsWhatItsDefinitionSays) {
   EXPECT_EQ(found.diff_max, 3);
 }
 
+TEST(Recorded, AFileWithoutAnEndIsRefusedAndSoIsAFolder) {
+  EXPECT_EQ(read_recorded("/dev/zero").error().code, ErrorCode::bad_value);
+  EXPECT_EQ(read_recorded("/").error().code, ErrorCode::io);
+  EXPECT_EQ(read_recorded("/nowhere").error().code, ErrorCode::model_not_found);
+}
+
 TEST(LogitDistance, OfEqualTablesIsNothing) {
   const LogitTable table = {.vocab_size = 3, .values = {1, -7, 2, 0, 0, 9}};
   const LogitDistance found = distance(table, table);

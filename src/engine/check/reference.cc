@@ -3,10 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/text_file.h"
 #include "compute/weights/safetensors.h"
 #include "core/bounded_json.h"
 
@@ -16,9 +15,9 @@ namespace {
 using Json = nlohmann::json;
 
 Result<Json> read_json(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in) return fail(ErrorCode::model_not_found, "there is no {}", file.string());
-  const std::string text(std::istreambuf_iterator<char>(in), {});
+  if (std::error_code ignored; !std::filesystem::exists(file, ignored))
+    return fail(ErrorCode::model_not_found, "there is no {}", file.string());
+  HOCKET_TRY(const std::string text, read_text_file(file.string(), kReferenceBytesMax));
   Json parsed = parse_bounded_json<Json>(text);
   if (parsed.is_discarded())
     return fail(ErrorCode::bad_config, "{} is not JSON, or is nested deeper than {} levels",

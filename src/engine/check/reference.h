@@ -14,6 +14,8 @@
 
 namespace hocket {
 
+inline constexpr size_t kReferenceBytesMax = 64 << 20;
+
 // |got - want| <= atol + rtol * |want|.
 struct Tolerance {
   double atol = 0, rtol = 0;

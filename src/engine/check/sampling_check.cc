@@ -1,17 +1,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/text_file.h"
 #include "compute/kernels/backend.h"
 #include "compute/kernels/choose.h"
 #include "compute/weights/safetensors.h"
 #include "core/bounded_json.h"
 #include "engine/check/checker.h"
 #include "engine/check/quantity.h"
+#include "engine/check/reference.h"
 #include "engine/sampler.h"
 
 namespace hocket {
@@ -83,12 +83,12 @@ struct Cases {
 
 Result<Cases> read_cases(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "reference.json";
-  std::ifstream in(file);
-  if (!in) return fail(ErrorCode::model_not_found, "there is no {}", file.string());
+  if (std::error_code ignored; !std::filesystem::exists(file, ignored))
+    return fail(ErrorCode::model_not_found, "there is no {}", file.string());
+  HOCKET_TRY(const std::string text, read_text_file(file.string(), kReferenceBytesMax));
   HOCKET_TRY(const auto source, SafetensorsFile::open(folder / "reference.safetensors"));
   Cases read;
   try {
-    const std::string text(std::istreambuf_iterator<char>(in), {});
     const Json json = parse_bounded_json<Json>(text);
     if (json.is_discarded())
       return fail(ErrorCode::bad_config, "{} is not JSON, or is nested deeper than {} levels",
