@@ -11,7 +11,7 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
   RunningServer running;
   ServerSettings effective = settings;
   StartReport report;
-  report.changes = fit_connections(effective.http);
+  HOCKET_TRY(report.changes, fit_connections(effective.http, settings.parallel.ep_size));
   HOCKET_TRY(LoadedModel model, load_model(settings, cluster));
   if (loaded) loaded();
   const EngineInfo& info = model.engine->info();

@@ -14,25 +14,36 @@
 namespace hocket {
 namespace {
 
-// Files that a server has open besides its connections.
-constexpr rlim_t kOtherFiles = 256;
+// Files that a server has open besides its connections: those of its threads, logs, dumps and
+// helpers, and the connections to each other rank.
+constexpr rlim_t kOwnFiles = 96, kFilesOfRank = 16;
+// For probes, beyond http.max_connections (docs/contracts/requests.md, "Connections").
+constexpr rlim_t kSpareConnections = 64;
 
 }  // namespace
 
-std::vector<SettingChange> fit_connections(HttpSettings& http) {
+Result<std::vector<SettingChange>> fit_connections(HttpSettings& http, int num_ranks) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
-  const rlim_t wanted = static_cast<rlim_t>(std::max(http.max_connections, 1)) + kOtherFiles;
+  const auto num_others = static_cast<rlim_t>(std::max(num_ranks, 1) - 1);
+  const rlim_t others = kOwnFiles + num_others * kFilesOfRank + kSpareConnections;
+  const rlim_t wanted = static_cast<rlim_t>(std::max(http.max_connections, 1)) + others;
   if (limit.rlim_cur < wanted) {
     rlimit raised = limit;
     raised.rlim_cur = std::min(wanted, limit.rlim_max);
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
   if (limit.rlim_cur >= wanted) return {};
-  const auto room = static_cast<int>(std::max(limit.rlim_cur, kOtherFiles + 1) - kOtherFiles);
+  if (limit.rlim_cur <= others)
+    return fail(error(ErrorCode::bad_value,
+                      "this process may open {} files at once, and a server needs {}: {} for "
+                      "connections of probes, one for a client, and its own",
+                      limit.rlim_cur, others + 1, kSpareConnections)
+                    .with_fix(fmt::format("ulimit -n {}", wanted)));
+  const auto room = static_cast<int>(limit.rlim_cur - others);
   const std::string from = std::to_string(http.max_connections);
   http.max_connections = room;
-  return {
+  return std::vector<SettingChange>{
       {.flag = "--max-connections",
        .from = from,
        .to = std::to_string(room),

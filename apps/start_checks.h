@@ -17,8 +17,9 @@ struct StartReport {
 };
 
 // Before anything is loaded: lets this process open a file for each connection, or lowers
-// http.max_connections to what it may.
-std::vector<SettingChange> fit_connections(HttpSettings& http);
+// http.max_connections to what it may. Errors: bad_value, not even one client would have room
+// beside the connections that are kept for probes.
+Result<std::vector<SettingChange>> fit_connections(HttpSettings& http, int num_ranks);
 // A warning if other machines can reach the port and the server asks for no key: every client is an
 // admin then. May block for as long as the resolver does.
 std::optional<SlowPath> open_to_all(const HttpSettings& http);

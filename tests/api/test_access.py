@@ -160,7 +160,7 @@ def strict(*flags):
 def test_strict_refuses_what_would_be_changed():
     ended = strict()
     assert ended.returncode == 2
-    assert "--max-connections 4096 -> 256" in ended.stderr and "error[HK003]" in ended.stderr
+    assert "--max-connections 4096 -> 352" in ended.stderr and "error[HK003]" in ended.stderr
 
 
 OPEN = "--host 0.0.0.0: no key is asked for"

@@ -4,7 +4,7 @@ import os
 import resource
 import subprocess
 
-from conftest import BINARY
+from conftest import BINARY, MODEL, free_port
 
 
 def limited(limit, most):
@@ -30,3 +30,12 @@ def test_closed_standard_files_are_not_given_to_others(start):
     for number in range(3):
         assert os.readlink(f"/proc/{server.process.pid}/fd/{number}") == "/dev/null"
     assert server.stop() == 0
+
+
+def test_too_few_files_for_probes_and_a_client_stop_the_start(start):
+    command = [BINARY, "serve", "--model-path", str(MODEL), "--port", str(free_port())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limited(resource.RLIMIT_NOFILE, 160))
+    assert done.returncode == 2
+    assert "a server needs 161" in done.stderr and "ulimit -n 4256" in done.stderr
+    server = start(preexec_fn=limited(resource.RLIMIT_NOFILE, 161))
+    assert "--max-connections 4096 -> 1" in server.log_path.read_text()

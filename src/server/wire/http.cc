@@ -52,7 +52,8 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane&
     co_return true;
   }
   // Most likely out of file descriptors: some will be closed soon.
-  log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
+  if (core->tells_accept_failed(RealClock().now()))
+    log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
   asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
   co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
   co_return true;

@@ -51,6 +51,7 @@ struct HttpCore {
   std::mutex mutex;
   std::condition_variable fewer;  // connections
   bool stopped = false;
+  TimePoint next_tell{};  // of accept_failed; the acceptor's thread
 
   std::shared_ptr<boost::asio::ssl::context> tls_now() {
     std::lock_guard lock(mutex);
@@ -60,6 +61,12 @@ struct HttpCore {
     std::lock_guard lock(mutex);
     --num_connections;
     fewer.notify_all();
+  }
+  // Whether a failed accept is told: once a second, since it is tried 20 times as often.
+  bool tells_accept_failed(TimePoint now) {
+    if (now < next_tell) return false;
+    next_tell = now + std::chrono::seconds(1);
+    return true;
   }
   void count_status(int status) {
     if (options.on_status) options.on_status(status);
