@@ -36,10 +36,20 @@ bool ends_with_name(std::string_view name, std::string_view end) {
   return name.size() >= end.size() && same_name(name.substr(name.size() - end.size()), end);
 }
 
+// ":30000", or nothing.
+bool is_port_or_none(std::string_view rest) {
+  return rest.empty() ||
+         (rest.front() == ':' && rest.find_first_not_of("0123456789", 1) == rest.npos);
+}
+
 }  // namespace
 
 std::string_view name_in_host(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  if (host.starts_with('[')) {
+    const size_t end = host.find(']');
+    const bool is_whole = end != host.npos && end > 1 && is_port_or_none(host.substr(end + 1));
+    return is_whole ? host.substr(1, end - 1) : host;
+  }
   host = host.substr(0, host.find(':'));
   if (host.ends_with('.')) host.remove_suffix(1);
   return host;
