@@ -23,6 +23,27 @@ std::optional<Refusal> refused_host(std::string_view target, std::string_view ho
           .with_fix("send the same host in both, or a target that begins with '/'"));
 }
 
+bool has_body(const HttpHeaders& headers) {
+  return std::ranges::any_of(headers, [](const auto& header) {
+    const auto& [name, value] = header;
+    return same_name(name, "transfer-encoding") ||
+           (same_name(name, "content-length") && value.find_first_not_of('0') != value.npos);
+  });
+}
+
+// Bodies are read as they come, so a packed one would be taken for bad JSON.
+std::optional<Refusal> refused_coding(const HttpHeaders& headers) {
+  const bool is_packed = std::ranges::any_of(headers, [](const auto& header) {
+    const auto& [name, value] = header;
+    return same_name(name, "content-encoding") && !value.empty() && !same_name(value, "identity");
+  });
+  if (!is_packed || !has_body(headers)) return std::nullopt;
+  return Refusal{.status = 415,
+                 .error = error(ErrorCode::invalid_request,
+                                "the Content-Encoding is not known: only identity is")
+                              .with_fix("send the body as it is, without Content-Encoding")};
+}
+
 bool is_blank(char c) {
   return c == ' ' || c == '\t';
 }
@@ -76,7 +97,7 @@ std::optional<Refusal> refused_head(const ParsedHead& head, const HttpHeaders& h
                      .error = error(ErrorCode::invalid_request,
                                     "the Transfer-Encoding is not known: only chunked is")};
   }
-  return std::nullopt;
+  return refused_coding(headers);
 }
 
 }  // namespace hocket

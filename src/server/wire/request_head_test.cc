@@ -74,6 +74,22 @@ TEST(RefusedHead, ChunkedIsTheOnlyTransferCoding) {
   EXPECT_EQ(status_of(old, {{"Transfer-Encoding", "chunked"}}), 400);
 }
 
+TEST(RefusedHead, NoContentCodingIsKnown) {
+  const auto status = [](const char* coding, std::pair<const char*, const char*> body) {
+    return status_of({.method = "POST", .target = "/"},
+                     {{"Host", "h"}, {"Content-Encoding", coding}, {body.first, body.second}});
+  };
+  const std::pair length("content-length", "10"), chunked("Transfer-Encoding", "chunked");
+  for (const auto& body : {length, chunked}) {
+    EXPECT_EQ(status("identity", body), 200);
+    EXPECT_EQ(status("Identity", body), 200);
+    EXPECT_EQ(status("", body), 200);
+    for (const char* packed : {"gzip", "br", "identity, gzip"})
+      EXPECT_EQ(status(packed, body), 415);
+  }
+  EXPECT_EQ(status("gzip", {"Content-Length", "0"}), 200);  // nothing to unpack
+}
+
 TEST(RefusedHead, TheStarIsForOptions) {
   EXPECT_EQ(status_of({.method = "OPTIONS", .target = "*"}, {{"Host", "h"}}), 200);
   EXPECT_EQ(status_of({.method = "GET", .target = "*"}, {{"Host", "h"}}), 400);
