@@ -49,7 +49,7 @@ TEST(AcceptedFields, HasEveryPathWhoseBodyIsRead) {
   const Json table = accepted_fields();
   Endpoints endpoints({});  // its routes are not followed
   for (const Route& route : endpoints.routes()) {
-    if (!route.methods.contains("POST") || std::ranges::contains(kWithoutBody, route.path))
+    if (!route.methods.contains("POST") || std::ranges::count(kWithoutBody, route.path) > 0)
       continue;
     EXPECT_TRUE(std::ranges::any_of(table, [&](const Json& one) {
       return one["path"] == route.path;

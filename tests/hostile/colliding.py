@@ -1,10 +1,11 @@
 """Different keys of JSON whose hashes in libstdc++ are equal, so that a table of them costs the square of their number.
 
 std::hash of a text is MurmurHash64A with a seed that anyone can read. A block of 8 bytes is mixed by itself, which can be
-undone, then enters the state by an exclusive or and a multiplication. So two blocks in a row, of which the first changes
+undone; the outcome enters the state by an exclusive or and a multiplication. So two blocks in a row, of which the first changes
 the state by its highest bit alone and the second changes that bit back, leave any state as they found it.
 """
 
+import functools
 import itertools
 import random
 import struct
@@ -48,6 +49,7 @@ def is_plain(block):
     return all(sign >= " " and sign not in '"\\' for sign in text)
 
 
+@functools.cache
 def twins():
     """Two different blocks of plain UTF-8 whose mixed values differ by the highest bit alone, found in some 0.1 s."""
     rng = random.Random(1)
@@ -60,6 +62,7 @@ def twins():
             return one, other
 
 
+@functools.cache
 def keys(count):
     """`count` texts of one length and one hash."""
     one, other = twins()

@@ -255,6 +255,8 @@ def grown(rng, there, kind):
     if isinstance(there, dict):
         weights["more keys"] += 3
         weights["keys of one hash"] += 3
+    if isinstance(there, str) and there.startswith(("{", "[")):
+        weights["JSON in a text"] += 8
     way = rng.choices(list(weights), list(weights.values()))[0]
     return way, ways[way]()
 
