@@ -1,8 +1,8 @@
 """Different keys of JSON whose hashes in libstdc++ are equal, so that a table of them costs the square of their number.
 
 std::hash of a text is MurmurHash64A with a seed that anyone can read. A block of 8 bytes is mixed by itself, which can be
-undone; the outcome enters the state by an exclusive or and a multiplication. So two blocks in a row, of which the first changes
-the state by its highest bit alone and the second changes that bit back, leave any state as they found it.
+undone; the outcome enters the state by an exclusive or and a multiplication. So where the mixed values of two blocks differ by the
+highest bit alone, either of them written twice leads from any state to the same one.
 """
 
 import functools
@@ -15,7 +15,6 @@ MUL = 0xC6A4A7935BD1E995
 UNMUL = pow(MUL, -1, 1 << 64)
 SEED = 0xC70F6907  # of std::hash
 HIGHEST = 1 << 63  # a change of this bit alone stays one, whatever odd number multiplies it
-
 SIGNS = ((0x20, 0x7E), (0x20, 0x7E), (0x80, 0x7FF), (0x800, 0xD7FF), (0x10000, 0x10FFFF))  # UTF-8 of 1 to 4 bytes
 
 
@@ -66,7 +65,7 @@ def twins():
 def keys(count):
     """`count` texts of one length and one hash."""
     one, other = twins()
-    # The second block changes the bit back: it is the same pair.
+    # The second block undoes what the first has changed.
     pieces, pairs = (one + one, other + other), max(1, (count - 1).bit_length())
     made = [b"".join(chosen) for chosen in itertools.islice(itertools.product(pieces, repeat=pairs), count)]
     assert len({hash_bytes(key) for key in made[:100] + made[-100:]}) == 1, "the hashes of keys differ"
