@@ -1,6 +1,6 @@
 // Checks of a request's head that Beast's parser leaves out: how many bytes and lines it has, which
-// bytes they are, one Host, no other host in the target, a known transfer coding and content
-// coding. Beast parses the lines. Source: RFC 9112 §2.2, §3.2, §5.2, §6.1.   Thread: any.
+// bytes they are, one Host, no other host in the target, known codings. Beast parses the lines.
+// Source: RFC 9112 §2.2, §3.2, §5.2, §6.1; RFC 9110 §8.4.   Thread: any.
 #pragma once
 
 #include <cstddef>
