@@ -8,18 +8,31 @@
 namespace hocket {
 
 AnswerGrammar::AnswerGrammar(GrammarMatcher matcher, size_t mask_words,
-                             std::shared_ptr<GrammarCounts> counts)
-    : matcher_(std::move(matcher)), mask_(mask_words), counts_(std::move(counts)) {
+                             std::shared_ptr<GrammarCounts> counts,
+                             std::shared_ptr<std::atomic<int64_t>> client_bytes)
+    : matcher_(std::move(matcher)),
+      mask_(mask_words),
+      counts_(std::move(counts)),
+      client_bytes_(std::move(client_bytes)) {
   count_bytes();
 }
 
 AnswerGrammar::~AnswerGrammar() {
   counts_->answer_bytes -= num_bytes_;
+  if (client_bytes_) *client_bytes_ -= num_bytes_;
 }
 
 void AnswerGrammar::count_bytes() {
   const auto now = static_cast<int64_t>(matcher_.num_bytes());
-  counts_->answer_bytes += now - std::exchange(num_bytes_, now);
+  const int64_t more = now - std::exchange(num_bytes_, now);
+  counts_->answer_bytes += more;
+  if (client_bytes_) *client_bytes_ += more;
+}
+
+bool AnswerGrammar::holds_too_much() const {
+  return num_bytes_ > kSmallAnswerGrammarBytes &&
+         (counts_->answer_bytes > kAnswerGrammarsBytesMax ||
+          (client_bytes_ && *client_bytes_ > kClientGrammarsBytesMax));
 }
 
 bool AnswerGrammar::take() {
@@ -34,8 +47,7 @@ void AnswerGrammar::compute() {
   else if (!broken_)
     broken_ = !matcher_.mask(mask_);
   count_bytes();
-  if (num_bytes_ > kSmallAnswerGrammarBytes && counts_->answer_bytes > kAnswerGrammarsBytesMax)
-    broken_ = true;
+  if (holds_too_much()) broken_ = true;
   counts_->mask_ns += (RealClock().now() - begin).count();
   state_.store(State::ready, std::memory_order_release);
   state_.notify_all();

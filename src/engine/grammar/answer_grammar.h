@@ -24,14 +24,17 @@
 
 namespace hocket {
 
-// Memory that the matchers of all answers may hold together. Beyond it no new matcher is made, and
-// one larger than kSmallAnswerGrammarBytes fails when it grows.
+// Memory that the matchers of all answers may hold together, and those of one client. Beyond it no
+// new matcher is made, and one larger than kSmallAnswerGrammarBytes fails when it grows.
 inline constexpr int64_t kAnswerGrammarsBytesMax = int64_t{1} << 30;
+inline constexpr int64_t kClientGrammarsBytesMax = kAnswerGrammarsBytesMax / 2;
 inline constexpr int64_t kSmallAnswerGrammarBytes = 8 << 20;
 
 class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  public:
-  AnswerGrammar(GrammarMatcher matcher, size_t mask_words, std::shared_ptr<GrammarCounts> counts);
+  // client_bytes: what the matchers of its client hold; null: of no client.
+  AnswerGrammar(GrammarMatcher matcher, size_t mask_words, std::shared_ptr<GrammarCounts> counts,
+                std::shared_ptr<std::atomic<int64_t>> client_bytes = nullptr);
   ~AnswerGrammar();
 
   // Which tokens may come next (mask_allows); empty when the grammar cannot be followed any
@@ -50,6 +53,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   bool take();
   void compute();
   void count_bytes();
+  bool holds_too_much() const;
   void allow_only(TokenId token);
   GrammarVerdict follow(TokenId token);
   std::optional<TokenId> only_next();
@@ -63,6 +67,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   bool ended_ = false, broken_ = false;  // nothing may follow; the matcher gave up
   std::atomic<State> state_{State::stale};
   const std::shared_ptr<GrammarCounts> counts_;
+  const std::shared_ptr<std::atomic<int64_t>> client_bytes_;
   int64_t num_bytes_ = 0;  // of the matcher, when they were counted
 };
 

@@ -160,7 +160,7 @@ void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
   if (!*vocabulary_) {
     answer = fail(Error(vocabulary_->error()).with_fix("another tokenizer, or free text"));
   } else if (const auto made = find_or_compile(lane, *ticket->spec_)) {
-    answer = *made ? begin(***made) : fail(Error(made->error()));
+    answer = *made ? begin(***made, ticket->client_) : fail(Error(made->error()));
   } else {
     ++counts_->num_too_slow;
     if (enter(lanes_[1], ticket)) return;
@@ -205,15 +205,36 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
   return made;
 }
 
-Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(const Grammar& grammar) {
+// What the matchers of a client's answers hold; forgotten with the last of them.
+std::shared_ptr<std::atomic<int64_t>> GrammarCompiler::bytes_of(uint64_t client) {
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<std::atomic<int64_t>>& known = client_bytes_[client];
+  auto bytes = known.lock();
+  if (bytes == nullptr) {
+    known = bytes = std::make_shared<std::atomic<int64_t>>(0);
+    std::erase_if(client_bytes_, [](const auto& entry) { return entry.second.expired(); });
+  }
+  return bytes;
+}
+
+Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(const Grammar& grammar,
+                                                              uint64_t client) {
+  const auto needed = static_cast<int64_t>(grammar.num_bytes());
+  const auto client_bytes = bytes_of(client);
+  if (const int64_t mine = *client_bytes; mine + needed > options_.max_client_bytes)
+    return fail(error(ErrorCode::out_of_memory,
+                      "the grammars of this client's answers under way hold {} MiB, at most {} may "
+                      "be",
+                      mine >> 20, options_.max_client_bytes >> 20)
+                    .with_fix("ask again later, or for a smaller grammar or n"));
   const int64_t held = counts_->answer_bytes;
-  if (held + static_cast<int64_t>(grammar.num_bytes()) > kAnswerGrammarsBytesMax)
+  if (held + needed > kAnswerGrammarsBytesMax)
     return fail(error(ErrorCode::out_of_memory,
                       "the grammars of answers under way hold {} MiB, at most {} may be",
                       held >> 20, kAnswerGrammarsBytesMax >> 20)
                     .with_fix("ask again later, or for a smaller grammar or n"));
-  auto answer =
-      std::make_shared<AnswerGrammar>(grammar.begin(), (*vocabulary_)->mask_words(), counts_);
+  auto answer = std::make_shared<AnswerGrammar>(grammar.begin(), (*vocabulary_)->mask_words(),
+                                                counts_, client_bytes);
   answer->compute_ahead();
   return answer;
 }

@@ -64,6 +64,8 @@ class GrammarCompiler {
     size_t max_waiting = 4096, max_slow = 8;
     size_t max_cached = 128;
     size_t max_cached_bytes = 256 << 20;  // the newest stays whatever its size
+    // Above it the answers of one client get no further matcher.
+    int64_t max_client_bytes = kClientGrammarsBytesMax;
     Duration patience = std::chrono::seconds(30);
   };
   explicit GrammarCompiler(Options options);
@@ -99,7 +101,8 @@ class GrammarCompiler {
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
   // nullopt if it takes longer than this lane's limit.
   std::optional<MadeGrammar> find_or_compile(Lane& lane, const GrammarSpec& spec);
-  Result<std::shared_ptr<AnswerGrammar>> begin(const Grammar& grammar);
+  Result<std::shared_ptr<AnswerGrammar>> begin(const Grammar& grammar, uint64_t client);
+  std::shared_ptr<std::atomic<int64_t>> bytes_of(uint64_t client);
   void settle(GrammarTicket& ticket, Result<std::shared_ptr<AnswerGrammar>> answer);
 
   const Options options_;
@@ -109,8 +112,9 @@ class GrammarCompiler {
   // Made by the first lane's thread; the second reads it, after a ticket was passed to it.
   std::optional<Result<GrammarVocabulary>> vocabulary_;
 
-  std::mutex mutex_;  // of the lanes' queues and of the next two
+  std::mutex mutex_;  // of the lanes' queues and of the next three
   GrammarCache cache_;
+  std::map<uint64_t, std::weak_ptr<std::atomic<int64_t>>> client_bytes_;  // of clients' answers
   bool stopping_ = false;
   std::array<Lane, GrammarTrials::kLanes> lanes_;
 };

@@ -29,9 +29,10 @@ class Compiler : public ::testing::Test {
             .end_ids = {*tokenizer_.eos_id()}};
   }
   Result<std::shared_ptr<AnswerGrammar>> settled(GrammarCompiler& compiler, GrammarKind kind,
-                                                 std::string text) {
+                                                 std::string text, uint64_t client = 0) {
     std::latch done(1);
-    const auto ticket = compiler.order(spec(kind, std::move(text)), [&] { done.count_down(); });
+    const auto ticket =
+        compiler.order(spec(kind, std::move(text)), [&] { done.count_down(); }, client);
     done.wait();
     return ticket->answer();
   }
@@ -85,6 +86,26 @@ TEST_F(Compiler, ForgetsWhatWasUsedLongestAgo) {
   for (const char* text : {"abcdefghijkl", "abcdefghijkl", "b", "abcdefghijkl"})
     ASSERT_TRUE(settled(tight, GrammarKind::regex, text).has_value());
   EXPECT_EQ(tight.stats().num_cache_hits, 1u);
+}
+
+TEST_F(Compiler, OneClientsAnswersHoldNoMoreThanItsShare) {
+  GrammarCompiler::Options shared = options();
+  {
+    GrammarCompiler measuring(options());
+    const auto one = settled(measuring, GrammarKind::regex, "a|b");
+    ASSERT_TRUE(one.has_value());
+    shared.max_client_bytes = measuring.stats().answer_bytes;
+  }
+  GrammarCompiler compiler(shared);
+  auto first = settled(compiler, GrammarKind::regex, "a|b", 1);
+  ASSERT_TRUE(first.has_value()) << first.error().message;
+  const auto second = settled(compiler, GrammarKind::regex, "a|b", 1);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::out_of_memory);
+  EXPECT_TRUE(second.error().message.contains("of this client's answers"));
+  EXPECT_TRUE(settled(compiler, GrammarKind::regex, "a|b", 2).has_value());
+  first->reset();
+  EXPECT_TRUE(settled(compiler, GrammarKind::regex, "a|b", 1).has_value());
 }
 
 // Who leaves before his turn costs nothing, and who stays waits for a bounded time in a bounded
