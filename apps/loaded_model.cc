@@ -54,6 +54,7 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
   }
   Engine::Options options{.settings = settings};
   if (model.tokenizer) {
+    options.tokenizer_size = model.tokenizer->vocab_size();
     options.tokenizer_eos = model.tokenizer->eos_id();
     options.grammars = {.tokenizer = model.tokenizer->handle(), .folder = folder};
     options.grammar_trials = {"/proc/self/exe", std::string(kGrammarTrialsCommand)};

@@ -200,6 +200,7 @@ Result<void> OfflineEngine::load(const EmbeddedSettings& settings) {
   Engine::Options options{.settings = settings};
   if (std::filesystem::exists(folder / "tokenizer.json")) {
     HOCKET_TRY(tokenizer_, Tokenizer::load(folder));
+    options.tokenizer_size = tokenizer_->vocab_size();
     options.tokenizer_eos = tokenizer_->eos_id();
     options.grammars = {.tokenizer = tokenizer_->handle(), .folder = folder};
     HOCKET_TRY(options.grammar_trials, trials_command(settings.grammar_trials));

@@ -61,9 +61,7 @@ Result<void> Engine::State::load(Options& options) {
                   : options.settings.parallel.ep_size > 1 ? load_together(options)
                                                           : load_alone(options));
   info.grammar_backend = grammars ? "llguidance" : "none";
-  if (!grammars)
-    info.why_no_grammar = options.grammars ? "it was started with --grammar-backend none"
-                                           : "the model folder has no tokenizer.json";
+  info.why_no_grammar = why_no_grammar;
   return {};
 }
 
@@ -74,8 +72,14 @@ Result<void> Engine::State::start_grammars(const Options& options) {
     return fail(
         error(ErrorCode::bad_value, "--grammar-backend {} is not one of llguidance, none", backend)
             .with_param("grammar-backend"));
-  if (!options.grammars || backend == "none") return {};
+  if (!options.grammars)
+    why_no_grammar = "the model folder has no tokenizer.json";
+  else if (backend == "none")
+    why_no_grammar = "it was started with --grammar-backend none";
+  if (!why_no_grammar.empty()) return {};
   HOCKET_TRY(const ModelConfig model, read_hf_config(options.settings.model.model_path));
+  why_no_grammar = tell_tokenizer_misfit(options.tokenizer_size, model.vocab_size);
+  if (!why_no_grammar.empty()) return {};
   std::vector<TokenId> ends = model.eos_ids;
   if (options.tokenizer_eos && std::ranges::find(ends, *options.tokenizer_eos) == ends.end())
     ends.push_back(*options.tokenizer_eos);

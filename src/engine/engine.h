@@ -50,6 +50,7 @@ class Engine {
     std::optional<ClusterLaunch> cluster;  // none: all ranks are threads of this process
     const Clock* clock = nullptr;          // null: the real one
     std::function<void(const LoadProgress&)> progress;
+    int tokenizer_size = 0;                // one past its largest id; 0: not known
     std::optional<TokenId> tokenizer_eos;  // ends answers too, besides those of the model's files
     // For grammars of answers; its tokenizer outlives the engine. None: free text only.
     std::optional<GrammarVocabulary::Source> grammars;

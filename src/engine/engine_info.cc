@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/log.h"
+
 namespace hocket {
 
 std::string form_of(const EngineInfo& info) {
@@ -11,6 +13,14 @@ std::string form_of(const EngineInfo& info) {
   if (info.dispatch_dtype == DType::int8) form += "-dispatch-int8";
   if (info.prompt_role == TokenRole::generated) form += "-mla-absorbed";
   return form;
+}
+
+std::string tell_tokenizer_misfit(int tokenizer_size, int vocab_size) {
+  if (tokenizer_size <= vocab_size) return {};
+  std::string why = fmt::format("its tokenizer has {} ids, and the model logits for {}",
+                                tokenizer_size, vocab_size);
+  log::warning("no structured output: {}; use the tokenizer.json of this model", why);
+  return why;
 }
 
 }  // namespace hocket

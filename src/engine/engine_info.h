@@ -59,4 +59,8 @@ struct EngineInfo {
 // "bfloat16-groups-2-dispatch-int8".
 std::string form_of(const EngineInfo& info);
 
+// Why grammars cannot be followed, which the log is told too: a token that they name may have no
+// logit. Empty if all ids of the tokenizer have one.
+std::string tell_tokenizer_misfit(int tokenizer_size, int vocab_size);
+
 }  // namespace hocket

@@ -47,6 +47,7 @@ struct Engine::State {
   std::unique_ptr<GrammarCompiler> grammars;  // before the ranks, which it wakes, are gone; null:
                                               // none can be asked for
   EngineInfo info;
+  std::string why_no_grammar;   // of info, which loading makes
   int max_queued_requests = 0;  // of all ranks together
   bool priorities = false;      // of requests: on
   std::atomic<bool> accepting{true}, threaded{false};

@@ -158,7 +158,12 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
 void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
   Result<std::shared_ptr<AnswerGrammar>> answer;
   if (!*vocabulary_) {
-    answer = fail(Error(vocabulary_->error()).with_fix("another tokenizer, or free text"));
+    // Clients are not told of the server's files; the log has the reason.
+    answer = fail(error(ErrorCode::invalid_request,
+                        "this server makes no structured output: its tokenizer gives no vocabulary "
+                        "for grammars")
+                      .with_fix("leave it out and ask for the form in the prompt")
+                      .with_param(ticket->spec_->field));
   } else if (const auto made = find_or_compile(lane, *ticket->spec_)) {
     answer = *made ? begin(***made, ticket->client_) : fail(Error(made->error()));
   } else {

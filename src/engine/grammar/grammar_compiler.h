@@ -36,7 +36,7 @@ namespace hocket {
 class GrammarTicket {
  public:
   // Null while it waits. Errors: invalid_request, where nothing can be made of the text; timed_out;
-  // queue_full; bad_tokenizer.   Thread: any.
+  // queue_full; out_of_memory.   Thread: any.
   Result<std::shared_ptr<AnswerGrammar>> answer() const;
 
  private:

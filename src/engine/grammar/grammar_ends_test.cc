@@ -147,6 +147,13 @@ TEST(GrammarBackend, IsOffWhereItIsNotThereOrNotWanted) {
   const auto off = model.engine(settings);
   EXPECT_NE(refused(*off).find("--grammar-backend none"), std::string::npos);
   EXPECT_EQ(off->info().grammar_backend, "none");
+  settings.model.grammar_backend = "llguidance";
+  Engine::Options misfit = model.options(settings);
+  misfit.tokenizer_size = 1 << 30;
+  const auto without = Engine::create(std::move(misfit));
+  ASSERT_TRUE(without.has_value()) << without.error().message;
+  EXPECT_EQ((*without)->info().grammar_backend, "none");
+  EXPECT_NE(refused(**without).find("its tokenizer has 1073741824 ids"), std::string::npos);
   settings.model.grammar_backend = "xgrammar";
   const auto unknown = Engine::create(model.options(settings));
   ASSERT_FALSE(unknown.has_value());
