@@ -1,7 +1,7 @@
 #include "text/grammar/ebnf_tree.h"
 
-#include <optional>
 #include <map>
+#include <optional>
 
 namespace hocket {
 namespace {
