@@ -46,8 +46,14 @@ JsonShape json_shape(std::string_view text) {
   const auto add_element = [&] {
     shape.tree_bytes += is_object[static_cast<size_t>(level)] ? kMemberBytes : kElementBytes;
   };
+  int64_t word = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
+    if (std::string_view(" \t\r\n\",:[]{}").find(c) == std::string_view::npos) {
+      shape.word_bytes = std::max(shape.word_bytes, ++word);
+      continue;
+    }
+    word = 0;
     if (c == '"') {
       const size_t end = end_of_json_string(text, i);
       shape.tree_bytes += kStringBytes + static_cast<int64_t>(end - i);

@@ -10,12 +10,14 @@
 
 namespace hocket {
 
-// Gives a discarded tree if the text is no JSON or is nested deeper than kJsonDepthMax: copying,
+// Gives a discarded tree if the text is no JSON, is nested deeper than kJsonDepthMax or
+// has a number of more than kJsonWordMax digits: copying,
 // comparing and printing a tree recurse; parsing and destroying it do not. Of equal keys in one
 // object the last counts.
 template <class Tree = nlohmann::ordered_json>
 Tree parse_bounded_json(std::string_view text) {
-  if (json_shape(text).too_deep()) return Tree(Tree::value_t::discarded);
+  const JsonShape shape = json_shape(text);
+  if (shape.too_deep() || shape.has_endless_word()) return Tree(Tree::value_t::discarded);
   if constexpr (std::is_same_v<Tree, nlohmann::ordered_json>)
     return parse_ordered(text);
   else

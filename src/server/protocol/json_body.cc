@@ -87,7 +87,12 @@ Result<Json> parse_json_object(std::string_view text) {
 }
 
 Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copies) {
-  HOCKET_TRY_VOID(held.grow(json_shape(text).tree_bytes * copies));
+  const JsonShape shape = json_shape(text);
+  if (shape.has_endless_word())
+    return fail(ErrorCode::invalid_request,
+                "the body is not JSON: a number or a word in it has {} bytes, at most {} are read",
+                shape.word_bytes, kJsonWordMax);
+  HOCKET_TRY_VOID(held.grow(shape.tree_bytes * copies));
   return parse_json_object(text);
 }
 
