@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 #include <cstddef>
 #include <iterator>
@@ -28,6 +29,13 @@ size_t character_len(std::string_view text) {
 // Bytes of a value in a list and of a member of an object: its place in an array that doubles (old
 // and new array exist while it moves), and for a member its key's place in the set of known keys.
 constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
+// By character: whether it ends a number or a word.
+constexpr auto kBetweenWords = [] {
+  std::array<bool, 256> ends{};
+  for (const char c : {' ', '\t', '\r', '\n', '"', ',', ':', '[', ']', '{', '}'})
+    ends[static_cast<uint8_t>(c)] = true;
+  return ends;
+}();
 // Allocated for an array or object besides its elements, and for a string besides its characters.
 constexpr int64_t kContainerBytes = 48, kStringBytes = 64;
 
@@ -49,7 +57,7 @@ JsonShape json_shape(std::string_view text) {
   int64_t word = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (std::string_view(" \t\r\n\",:[]{}").find(c) == std::string_view::npos) {
+    if (!kBetweenWords[static_cast<uint8_t>(c)]) {
       shape.word_bytes = std::max(shape.word_bytes, ++word);
       continue;
     }
