@@ -129,7 +129,8 @@ def many_keys(path, make):
         other = ask(server, COMPLETIONS, wire.SMALL)
         for twin in twins:
             twin.join()
-        remarks = [judge(answer, (200, 400, 413)) for answer in answers]
+        # 503: one at a time fits in the memory of all requests, and two may not.
+        remarks = [judge(answer, (200, 400, 413, 503)) for answer in answers]
         slowest = max(answer.seconds for answer in (other, *answers))
         need(slowest <= KEYS_S, f"answered after {slowest:.1f} s, not {KEYS_S}")
         judge(other, (200,))
