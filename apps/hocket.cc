@@ -1,6 +1,7 @@
 // hocket COMMAND [arguments]: finds the command.
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <malloc.h>
 
 #include <array>
 #include <cerrno>
@@ -98,6 +99,10 @@ int dispatch_or_say_why(const Arguments& arguments) {
   }
 }
 
+// Blocks of this size go back to the system as soon as they are freed. By itself glibc keeps ever
+// larger ones, so what clients made the server hold for a moment would stay in memory.
+constexpr int kReturnedBytes = 1 << 20;
+
 // Opens /dev/null in the place of a standard file that is closed, else the next file that is opened
 // takes its number, and the log is written into it.
 bool open_standard_files() {
@@ -118,6 +123,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   // A file that reaches `ulimit -f` fails as on a full disk, with EFBIG.
   std::signal(SIGXFSZ, SIG_IGN);
+  mallopt(M_MMAP_THRESHOLD, hocket::kReturnedBytes);
   hocket::watch_mapped_files();
   return hocket::dispatch_or_say_why(hocket::Arguments(argv + 1, argv + argc));
 }
