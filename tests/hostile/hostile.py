@@ -162,8 +162,8 @@ def many_streams(server):
 
 
 def whole_streams(server):
-    """The same with few tokens: whole or refused."""
-    return judge(ask(server, GENERATE, streams_with_prompt_logprobs(4)), STREAMED)
+    """The same with few tokens: whole or refused. 128,000 rows of prompts are computed for it."""
+    return judge(ask(server, GENERATE, streams_with_prompt_logprobs(4), limit_s=120), STREAMED)
 
 
 def foreign_host(server):
