@@ -11,9 +11,9 @@
 
 namespace hocket {
 inline std::atomic<int64_t> num_allocations{0};
-// Of the calling thread: the allocation that fails, once, counted from the next; 0: none.
+// Lets one allocation of the calling thread fail: the next where it is 1; none where it is 0.
 inline thread_local int64_t failing_allocation = 0;
-// Larger ones fail.
+// Allocations of the calling thread that are larger than this fail.
 inline thread_local size_t most_allocated_bytes = SIZE_MAX;
 
 inline bool allocation_fails(size_t bytes) {

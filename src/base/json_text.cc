@@ -27,7 +27,8 @@ size_t character_len(std::string_view text) {
 }
 
 // Bytes of a value in a list and of a member of an object: its place in an array that doubles (old
-// and new array exist while it moves), and for a member its key's place in the set of known keys.
+// and new array exist while it moves), and for a member its key, and its place in the order in
+// which equal keys are found.
 constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
 // By character: whether it ends a number or a word.
 constexpr auto kBetweenWords = [] {

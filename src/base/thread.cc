@@ -29,8 +29,7 @@ size_t scaled_stack(size_t bytes) {
 struct Start {
   Thread::Options options;
   std::move_only_function<void()> body;
-  // Whoever starts the thread allocates it, so that the thread itself cannot run out of memory
-  // here.
+  // The starter of the thread allocates it, so a failure is the starter's to handle.
   AlternateStack::Memory signal_stack = AlternateStack::make_memory();
 };
 

@@ -24,7 +24,7 @@ TEST(Thread, HasItsNameCutToWhatTheKernelKeeps) {
 
 constexpr size_t kAskedBytes = 64 << 20;
 
-// Of a thread that asks for kAskedBytes.
+// Returns the bytes of stack that a thread gets if it asks for kAskedBytes.
 size_t stack_of_a_thread() {
   size_t bytes = 0;
   Thread thread({.name = "deep", .stack_bytes = kAskedBytes}, [&] {

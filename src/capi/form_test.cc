@@ -84,7 +84,7 @@ TEST_F(CapiForm, WhatIsNoneIsRefusedWithASentence) {
   EXPECT_EQ(say(HOCKET_REGEX, "4[2]"), "42") << "the engine goes on";
 }
 
-// What an engine with this program says to a request with a grammar; HOCKET_OK: an answer.
+// Asks an engine with this trial program for an answer by a grammar, and returns the status.
 int answer_tried_by(const char* program, hocket_request request) {
   hocket_options* options = hocket_options_new();
   EXPECT_EQ(hocket_options_set(options, "model-path", kModel), HOCKET_OK);

@@ -208,8 +208,8 @@ bool Rank::submit(RequestInput& input) {
   return false;
 }
 
-// Who calls may be the very thread that the rank waits for, as the reader of a full outbox. So the
-// wait has an end, and all who find the mailbox full share it.
+// The caller may be the very thread that the rank waits for, as the reader of a full outbox. So the
+// wait has an end, which all callers that find the mailbox full share.
 void Rank::push_control(Command command) {
   while (!commands.push(command)) {
     if (commands.closed()) return;
@@ -229,7 +229,7 @@ void Rank::push_control(Command command) {
   if (network) network->wake();
 }
 
-// Where no thread turns the rank, nobody else would empty the mailbox meanwhile.
+// Without a thread of its own the rank is stepped by its caller, so waiting would be in vain.
 bool Rank::waits_for_room() {
   const int64_t now = real_clock.now().time_since_epoch().count();
   int64_t since = 0;

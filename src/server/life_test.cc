@@ -58,50 +58,52 @@ TEST(Life, ErrorsAfterTheFirstByteAreBlocks) {
   EXPECT_EQ(server.stream("/v1/chat/completions", chat_body()).done, true);
 }
 
+// Two requests hold both text threads of a server, from here to release().
+class HeldTextThreads {
+ public:
+  explicit HeldTextThreads(TestServer& server) {
+    server.generator.entering = [this] {
+      ++num_holding_;
+      held_.wait();
+    };
+    for (int i = 0; i < 2; ++i) {
+      clients_.emplace_back(server.server->port());
+      clients_.back().send(request());
+    }
+    while (num_holding_ < 2) std::this_thread::yield();
+  }
+  static std::string request() {
+    return TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump());
+  }
+  void release() {
+    held_.count_down();
+    for (TestClient& client : clients_) EXPECT_EQ(client.receive().status, 200);
+  }
+
+ private:
+  std::latch held_{1};
+  std::atomic<int> num_holding_ = 0;
+  std::vector<TestClient> clients_;
+};
+
 // While both text threads are held, aborts, metrics and admins' requests are still answered.
 TEST(Life, WhatControlsNeverWaitsForTexts) {
   TestServer server;
-  std::latch held{1};
-  std::atomic<int> num_holding = 0;
-  server.generator.entering = [&] {
-    ++num_holding;
-    held.wait();
-  };
-  std::vector<TestClient> clients;
-  for (int i = 0; i < 2; ++i) {
-    clients.emplace_back(server.server->port());
-    clients.back().send(
-        TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump()));
-  }
-  while (num_holding < 2) std::this_thread::yield();
+  HeldTextThreads held(server);
   EXPECT_EQ(server.post("/abort_request", {{"rid", "x"}})["aborted"], 0);
   server.post("/v1/responses/resp_x/cancel", Json::object(), 404);
   server.post("/flush_cache", Json::object());
   for (const char* path : {"/livez", "/readyz", "/health", "/metrics", "/v1/loads"})
     EXPECT_EQ(server.ask("GET", path).status, 200) << path;
   EXPECT_EQ(server.ask("POST", "/abort_request", std::string(65537, ' ')).status, 413);
-  held.count_down();
-  for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
+  held.release();
 }
 
 TEST(Life, WhatWaitsForATextThreadEndsWithItsClient) {
   TestServer server;
-  std::latch held{1};
-  std::atomic<int> num_holding = 0;
-  server.generator.entering = [&] {
-    ++num_holding;
-    held.wait();
-  };
-  const std::string asking =
-      TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump());
-  std::vector<TestClient> clients;
-  for (int i = 0; i < 2; ++i) {
-    clients.emplace_back(server.server->port());
-    clients.back().send(asking);
-  }
-  while (num_holding < 2) std::this_thread::yield();
+  HeldTextThreads held(server);
   TestClient leaving(server.server->port());
-  leaving.send(asking);
+  leaving.send(HeldTextThreads::request());
   // The value of the metric whose line has `what`; -1 without such a line.
   const auto metric = [&](std::string_view what) {
     const std::string text = server.ask("GET", "/metrics").body;
@@ -112,8 +114,7 @@ TEST(Life, WhatWaitsForATextThreadEndsWithItsClient) {
   EXPECT_TRUE(eventually([&] { return metric("http_active_requests{") == 4; }));
   leaving.close();
   EXPECT_TRUE(eventually([&] { return metric("status=\"499\"") == 1; }));
-  held.count_down();
-  for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
+  held.release();
   EXPECT_EQ(server.ask("POST", "/v1/chat/completions", chat_body().dump()).status, 200);
   EXPECT_EQ(server.generator.num_seen(), 3u);
 }

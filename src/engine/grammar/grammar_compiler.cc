@@ -210,7 +210,8 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
   return made;
 }
 
-// What the matchers of a client's answers hold; forgotten with the last of them.
+// Returns the sum of bytes that the matchers of a client's answers hold; the sum is forgotten with
+// the last of them.
 std::shared_ptr<std::atomic<int64_t>> GrammarCompiler::bytes_of(uint64_t client) {
   const std::lock_guard lock(mutex_);
   std::weak_ptr<std::atomic<int64_t>>& known = client_bytes_[client];

@@ -165,19 +165,6 @@ TEST_F(ProfileTest, RefusesWithAReason) {
   EXPECT_THAT(profiler_.stop().error().fix, HasSubstr(dir_));
 }
 
-TEST_F(ProfileTest, StopWaitsForADiskNoLongerThanItsPatience) {
-  Profiler hasty({.patience = Duration{}});
-  ASSERT_TRUE(hasty.start(into()).has_value());
-  const auto done = hasty.stop();
-  if (!done) {  // the file may be there already
-    EXPECT_EQ(done.error().code, ErrorCode::timed_out);
-    EXPECT_THAT(done.error().message, HasSubstr("is not written yet"));
-    EXPECT_THAT(done.error().fix, HasSubstr("/stop_profile again"));
-  }
-  while (hasty.status().running) std::this_thread::sleep_for(1ms);
-  EXPECT_TRUE(hasty.status().is_written);
-}
-
 TEST_F(ProfileTest, SpansAreKeptWhileSomebodyProfilesAlone) {
   step(0, 1);
   EXPECT_TRUE(ledgers_[0].spans().empty());
