@@ -35,9 +35,10 @@ SAMPLE = (
 )  # fmt: skip
 SAMPLE_S = 8  # of drawn requests, always the same
 PAUSE_S = 1.0  # of the honest stream, at most
-# Until a small request is answered beside drawn ones, at most. What may hold a text thread the longest is one text:
-# 192 KiB at the 4,096 tokens of the bundled model, which are cut for 0.5 s + 16 s a MB = 3.7 s at most (docs/contracts/requests.md).
+# Until the tokens of a small text are counted beside drawn requests, at most. What may hold a text thread the longest is one
+# text: 192 KiB at the 4,096 tokens of the bundled model, which are cut for 0.5 s + 16 s a MB = 3.7 s at most (docs/contracts/requests.md).
 ANSWER_S = 5.0
+COUNT = "/tokenize"
 DRAWN_S = 10  # the client drops a drawn request that takes longer
 TWINS = 2  # of each drawn request at once: as many as there are text threads, so that none is left for others
 GROUP = 8  # drawn requests beside one honest stream
@@ -49,7 +50,7 @@ class Field:
     def __init__(self, given):
         self.given, self.server, self.honest = given, None, None
         self.worst_pause_s, self.highest_mib, self.passed, self.failed = 0.0, 0.0, 0, 0
-        self.slowest_s = 0.0  # of the small requests beside drawn ones
+        self.slowest_s = {COUNT: 0.0, COMPLETIONS: 0.0}  # of the small requests beside drawn ones
 
     def ready(self):
         if self.server is None:
@@ -195,12 +196,18 @@ def named(field):
 
 
 def answered_meanwhile(field, server, attackers):
-    """While they run, a new client sends one small request after the other: each must be answered in time."""
+    """While they run, a new client counts the tokens of a text and completes one, again and again: each in time.
+
+    A text waits for its turn on the text threads alone. A completion waits behind drawn requests in the engine's queue too,
+    which is first come, first served: until they are answered or dropped.
+    """
     while True:
-        answer = ask(server, COMPLETIONS, wire.SMALL, limit_s=field.given.answer)
-        field.slowest_s = max(field.slowest_s, answer.seconds)
-        need(not answer.why and answer.seconds <= field.given.answer, f"a small request has no answer after {answer.seconds:.1f} s: {answer.why}")
-        judge(answer, (200,))
+        count_s = field.given.answer
+        for path, body, limit in ((COUNT, b'{"prompt":"a"}', count_s), (COMPLETIONS, wire.SMALL, count_s + DRAWN_S)):
+            answer = ask(server, path, body, limit_s=limit)
+            field.slowest_s[path] = max(field.slowest_s[path], answer.seconds)
+            need(not answer.why and answer.seconds <= limit, f"a small request has no answer of {path} after {answer.seconds:.1f} s: {answer.why}")
+            judge(answer, (200,))
         if not any(attacker.is_alive() for attacker in attackers):
             return
         time.sleep(0.05)
@@ -255,7 +262,8 @@ def draw_for(field, seconds, seed):
         number += GROUP
     if passed:
         field.passed += 1
-        remark = f"seed {seed}: {passed} of {number} as they should be, others answered within {field.slowest_s:.1f} s"
+        others = f"others' texts counted within {field.slowest_s[COUNT]:.1f} s, completed within {field.slowest_s[COMPLETIONS]:.1f} s"
+        remark = f"seed {seed}: {passed} of {number} as they should be, {others}"
         print(f"ok      drawn requests  {time.monotonic() - began:.1f} s, {remark}", flush=True)
 
 
@@ -288,7 +296,7 @@ def arguments():
     parser.add_argument("--draw", type=int, default=None)
     parser.add_argument("--stack-kib", type=stack_of_words, default=0)
     parser.add_argument("--pause", type=float, default=PAUSE_S, metavar="SECONDS", help="of the honest stream, at most")
-    parser.add_argument("--answer", type=float, default=ANSWER_S, metavar="SECONDS", help="of a small request, at most")
+    parser.add_argument("--answer", type=float, default=ANSWER_S, metavar="SECONDS", help="of a small text to count, at most")
     return parser.parse_args()
 
 
