@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""An honest client beside an attack: it streams one answer after the other and remembers its longest pause.
+"""An honest client beside an attack: it streams one answer after the other, and remembers the longest pause within one
+and the longest wait for the first token of one.
 
     honest.py PORT        reads words: `go` (answers once a stream runs), `stop` (answers what it saw, as JSON)
 
@@ -22,19 +23,29 @@ class Honest:
         self.begin()
 
     def begin(self):
-        self.blocks, self.longest, self.wrong = 0, 0.0, ""
+        self.blocks, self.longest_pause, self.longest_start, self.wrong = 0, 0.0, 0.0, ""
+
+    def note_wait(self):
+        """Counts the time since the last piece of this answer or, where none has come, since it was asked for."""
+        waited = time.monotonic() - self.last
+        if self.has_begun:
+            self.longest_pause = max(self.longest_pause, waited)
+        else:
+            self.longest_start = max(self.longest_start, waited)
 
     def stream(self):
         """One answer, or until it is stopped."""
         asked = json.dumps(BODY).encode()
         said, got, ended = "", b"", False
+        self.last, self.has_begun = time.monotonic(), False
         with socket.create_connection(("127.0.0.1", self.port), 30) as connection:
             head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(asked)}\r\n\r\n"
             connection.sendall(head.encode() + asked)
             while not ended and self.going.is_set():
                 piece = connection.recv(65536)
-                now = time.monotonic()
-                self.longest, self.last = max(self.longest, now - self.last), now
+                self.note_wait()
+                if self.has_begun:
+                    self.last = time.monotonic()
                 if not piece:
                     break
                 got += piece
@@ -43,6 +54,8 @@ class Honest:
                     at = event.find(b"data: ")
                     if at < 0:
                         continue
+                    if not self.has_begun:
+                        self.last, self.has_begun = time.monotonic(), True
                     data = event[at + 6 :]
                     if data == b"[DONE]":
                         ended = True
@@ -61,7 +74,6 @@ class Honest:
             raise ValueError("another answer than before")
 
     def run(self):
-        self.last = time.monotonic()
         while self.going.is_set():
             try:
                 self.stream()
@@ -78,8 +90,8 @@ class Honest:
 
     def stop(self):
         self.wait(self.blocks + 2, limit_s=5)  # the stream goes on under attack
-        now = time.monotonic()
-        told = {"longest_pause_s": max(self.longest, now - self.last), "blocks": self.blocks, "wrong": self.wrong}
+        self.note_wait()
+        told = {"longest_pause_s": self.longest_pause, "longest_start_s": self.longest_start, "blocks": self.blocks, "wrong": self.wrong}
         self.going.clear()
         self.thread.join()
         return told

@@ -49,7 +49,7 @@ class Field:
 
     def __init__(self, given):
         self.given, self.server, self.honest = given, None, None
-        self.worst_pause_s, self.highest_mib, self.passed, self.failed = 0.0, 0.0, 0, 0
+        self.worst_pause_s, self.slowest_start_s, self.highest_mib, self.passed, self.failed = 0.0, 0.0, 0.0, 0, 0
         self.slowest_s = {COUNT: 0.0, COMPLETIONS: 0.0}  # of the small requests beside drawn ones
 
     def ready(self):
@@ -84,11 +84,13 @@ class Field:
         finally:
             told = self.say("stop")
         server.check()
-        pause = told["longest_pause_s"]
+        pause, start, start_max = told["longest_pause_s"], told["longest_start_s"], self.given.answer + DRAWN_S
         self.worst_pause_s = max(self.worst_pause_s, pause)
+        self.slowest_start_s = max(self.slowest_start_s, start)
         self.highest_mib = max(self.highest_mib, server.highest_mib())
         need(not told["wrong"], f"the honest client: {told['wrong']}")
         need(pause <= self.given.pause, f"the honest stream paused for {pause:.2f} s")
+        need(start <= start_max, f"the honest stream began after {start:.2f} s")
         server.wait_idle()
         return f"{remark}, pause {pause:.2f} s"
 
@@ -319,7 +321,10 @@ def main():
             field.case("SIGTERM during an attack", lambda: end(field))
     finally:
         field.leave(failed=None)
-    print(f"worst pause {field.worst_pause_s:.2f} s, at most {field.highest_mib:.0f} MiB resident ({LIMIT_MIB} + {MARGIN_MIB} above ready)")
+    print(
+        f"worst pause {field.worst_pause_s:.2f} s, streams began within {field.slowest_start_s:.2f} s, "
+        f"at most {field.highest_mib:.0f} MiB resident ({LIMIT_MIB} + {MARGIN_MIB} above ready)"
+    )
     return field.failed > 0
 
 
