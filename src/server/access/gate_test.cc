@@ -140,7 +140,8 @@ TEST(Gate, ANameThatLeadsHereIsNotEnough) {
     EXPECT_THAT(refused.refusal->fix, HasSubstr("--allowed-hosts evil.example"));
     for (const char* evil :
          {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "llm.example.evil",
-          "notlocalhost", "evil", "[::1]x", "[::1].evil.example", "[::1]:80x", "[::1", "[]"})
+          "notlocalhost", "evil", "localhost:x", "localhost:80x", "[::1]x", "[::1].evil.example",
+          "[::1]:80x", "[::1", "[]"})
       EXPECT_EQ(refusal(*gate, ask(evil)), kForbidden) << evil;
     for (const char* own :
          {"localhost:30000", "LocalHost.", "app.localhost", "127.0.0.1:30000", "10.1.2.3",

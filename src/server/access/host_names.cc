@@ -50,7 +50,9 @@ std::string_view name_in_host(std::string_view host) {
     const bool is_whole = end != host.npos && end > 1 && is_port_or_none(host.substr(end + 1));
     return is_whole ? host.substr(1, end - 1) : host;
   }
-  host = host.substr(0, host.find(':'));
+  const size_t colon = std::min(host.find(':'), host.size());
+  if (!is_port_or_none(host.substr(colon))) return host;
+  host = host.substr(0, colon);
   if (host.ends_with('.')) host.remove_suffix(1);
   return host;
 }

@@ -30,8 +30,8 @@ class HostNames {
   std::vector<std::string> names_;
 };
 
-// "llm.example" of "LLM.example.:30000": without port, brackets and last dot. All of
-// `host` where it has brackets and is not of that form, which is no name and no address.
+// Returns "llm.example" of "LLM.example.:30000": without port, brackets and last dot. What is not
+// of that form is returned whole, and matches no name.
 std::string_view name_in_host(std::string_view host);
 // Whether only this machine reaches what listens on `host`. May block for as long as the resolver
 // does; false where the name is unknown.
