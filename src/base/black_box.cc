@@ -82,7 +82,7 @@ class Out {
     }
     put("\"");
   }
-  // What a file of the kernel says.
+  // Copies a file of the kernel, such as /proc/self/status.
   void copy(const char* path) {
     const int from = ::open(path, O_RDONLY | O_CLOEXEC);
     if (from < 0) return;

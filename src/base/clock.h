@@ -19,7 +19,8 @@ constexpr double to_ms(Duration d) {
 constexpr double to_us(Duration d) {
   return to_seconds(d) * 1e6;
 }
-// The longest Duration of from_seconds(): a few can be added to a TimePoint without overflow.
+// The longest Duration that from_seconds() returns: several of them can be added to a TimePoint
+// without overflow.
 inline constexpr double kMostSeconds = 1e9;  // 31 years
 // Clamped to kMostSeconds either way; zero for NaN.
 inline Duration from_seconds(double s) {

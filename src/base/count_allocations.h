@@ -11,7 +11,7 @@
 
 namespace hocket {
 inline std::atomic<int64_t> num_allocations{0};
-// Lets one allocation of the calling thread fail: the next where it is 1; none where it is 0.
+// n > 0 lets the n-th next allocation of the calling thread fail; 0 lets none fail.
 inline thread_local int64_t failing_allocation = 0;
 // Allocations of the calling thread that are larger than this fail.
 inline thread_local size_t most_allocated_bytes = SIZE_MAX;

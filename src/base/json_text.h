@@ -1,5 +1,5 @@
-// Text as JSON spells it, for rooms that write a line of JSON without a library; and how deep and
-// how large a JSON text will be as a tree, told before it is parsed.   Thread: any.
+// Writes text as a JSON string, for rooms that write a line of JSON without a library, and finds
+// how deep and how large a JSON text will be as a tree before it is parsed.   Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,13 @@ namespace hocket {
 // Appends `text` in quotes, control characters escaped; what is no UTF-8 becomes U+FFFD.
 void append_json_string(std::string& out, std::string_view text);
 
-// The index behind the string of a JSON text that begins, with its quote, at `begin`.
+// The index behind the closing quote of the JSON string whose opening quote is at `begin`.
 size_t end_of_json_string(std::string_view text, size_t begin);
 
-// Copying, comparing and printing a tree recurse once for each level.
+// Levels of nested lists and objects. Copying, comparing and printing a tree recurse once for each.
 inline constexpr int kJsonDepthMax = 64;
-// Bytes of a number or a word: a parser quotes the whole of one that it cannot read, several times.
+// Bytes of a number or a word such as `true`. nlohmann's parser copies the whole of one that it
+// cannot read into its message several times, which would take memory that nobody counts.
 inline constexpr int64_t kJsonWordMax = 1024;
 
 struct JsonShape {

@@ -40,7 +40,7 @@ std::string pattern(std::string_view origin) {
   return text + (origin.empty() ? "%v" : " | %v");
 }
 
-// How lines are made; set at the start.
+// The form of all lines, set at the start.
 struct Style {
   Format format = Format::text;
   std::string origin;

@@ -30,7 +30,7 @@ void set_level(Level level);
 Result<Format> parse_format(std::string_view name);
 // At the start, before other threads write.
 void set_format(Format format);
-// Of several processes that write to one place: every line says whose it is. "": none.
+// Puts `name` into every line, since several processes may write to one place. "": puts none.
 void set_origin(std::string_view name);
 bool enabled(Level level);
 void write(Level level, std::string_view line);  // Thread: any.
@@ -56,13 +56,14 @@ class Writer {
 int64_t num_lost();
 // Waits for the lines that are not written yet. False where `patience` was too short.
 bool flush(Duration patience = kLastWait);
-// The same in a handler of a signal that ends the process: the thread `log` goes on writing
-// meanwhile, unless the signal met it or whoever holds the queue's lock. Async-signal-safe.
+// The same in a handler of a signal that ends the process. The thread `log` goes on writing
+// meanwhile, unless the handler runs on it, or on a thread that holds the queue's lock: then
+// `patience` passes in vain. Async-signal-safe.
 void wait_in_signal(Duration patience = kLastWait);
 // Writes `text` as it is, unless stderr has no room for it now. Async-signal-safe.
 void write_now(std::string_view text);
 
-// What a record knows of its event.
+// One fact of an event. Its views must hold until record() returns.
 struct Field {
   using Value = std::variant<int64_t, double, bool, std::string_view>;
   std::string_view name;

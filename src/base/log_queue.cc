@@ -18,8 +18,8 @@ namespace {
 // Bytes of one write(2). A pipe takes so many at once, so lines of several processes do not mix.
 constexpr size_t kPieceBytes = PIPE_BUF;
 
-// Bytes of the queue that stderr has not taken yet. Outside of it, since a handler of a signal must
-// not be the first to ask for queue().
+// Bytes of the queue that stderr has not taken yet. This is no member of the queue: a handler of a
+// signal reads it, and must not be the first to call queue(), which allocates.
 constinit std::atomic<int64_t> num_unwritten{0};
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 

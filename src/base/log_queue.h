@@ -41,10 +41,10 @@ class Queue {
   bool wait_written(std::unique_lock<std::mutex>& lock, Duration patience);
   static std::string_view write_out(std::string_view lines);
 
-  std::mutex mutex_;  // of all but num_lost_
+  std::mutex mutex_;  // guards all members but num_lost_
   std::condition_variable arrived_, written_;
   Mode mode_ = Mode::direct;
-  int turn_ = 0;  // counts start() and stop(): a thread of an earlier one ends
+  int turn_ = 0;  // counts start() and stop(): a thread that began with another value ends
   const std::unique_ptr<char[]> ring_ = std::make_unique_for_overwrite<char[]>(kQueueBytes);
   size_t first_ = 0, num_bytes_ = 0;
   int64_t num_writing_ = 0;  // lines that the thread has taken

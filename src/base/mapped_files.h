@@ -23,8 +23,9 @@ class MappedFile {
   std::unique_ptr<Entry> entry_;
 };
 
-// From now on SIGBUS in such a file ends the process with status 3 and that error; any other SIGBUS
-// ends it as before, after the black box was written. For programs: a library leaves signals alone.
+// Handles SIGBUS for the rest of the process. In such a file it ends the process with status 3 and
+// that error; any other SIGBUS ends it by the signal after the black box was written. Only programs
+// call this, since a library leaves signals alone.
 void watch_mapped_files();
 
 }  // namespace hocket

@@ -13,8 +13,8 @@ namespace hocket {
 namespace {
 
 constexpr timespec kTick{.tv_sec = 0, .tv_nsec = 100'000'000};
-// A supervisor that signals all processes of a job reaches a rank twice: directly, and by the rank
-// that started it.
+// A second signal within this time counts as the first: a supervisor that signals all processes of
+// a job reaches a rank twice, directly and through the rank that started it.
 constexpr Duration kSameSignal = std::chrono::seconds(1);
 constexpr Duration kLastLine = std::chrono::milliseconds(200);
 
@@ -26,7 +26,7 @@ std::atomic<int> exit_status_of_alarm = 1;
 
 template <class... Args>
 [[noreturn]] void end_now(int status, fmt::format_string<Args...> why, Args&&... args) {
-  // The kernel ends the process should even this take too long.
+  // If the log hangs, the alarm ends the process after one second.
   exit_status_of_alarm = status;
   std::signal(SIGALRM, [](int) { std::_Exit(exit_status_of_alarm); });
   alarm(1);

@@ -1,11 +1,15 @@
 // SIGTERM, SIGINT and SIGHUP, handled by the thread `signals`, so that the process ends in bounded
 // time whatever its other threads do.
 //
-//   SignalListener() ...... a signal but SIGHUP ends the process at once, status 0
-//   hand_over(limits) ..... the first goes to wait(), and the process ends within limits.end of it,
-//                           status 1; another one, a second later or more, ends it at once
+//   SignalListener() ...... SIGTERM or SIGINT ends the process at once, status 0
+//   hand_over(limits) ..... the first SIGTERM or SIGINT goes to wait(), and the process ends within
+//                           limits.end of it, status 1; another one, a second later or more, ends
+//                           it at once
 //
-// The thread waits for no lock that is held for long, for no log, disk or thread.
+// SIGHUP never ends the process: it does nothing before hand_over(), and goes to wait() after it.
+//
+// The thread `signals` never waits for the log, a disk, another thread or a lock that is held long.
+// Thread: any, unless a function says otherwise.
 #pragma once
 
 #include <signal.h>
@@ -22,13 +26,13 @@ class SignalListener {
  public:
   struct Limits {
     Duration end;        // from the first signal to the end of the process
-    Duration silence{};  // allowed between two wait()s, else exit with status 6; zero: no limit
+    Duration silence{};  // between two wait()s; after more, exit status 6; zero: no limit
   };
 
   // Blocks the signals in this thread and all that it makes. Make it before any other thread; one
   // at a time.
   SignalListener();
-  // From now on the signals do what they do by default.
+  // Ends the thread `signals` and restores the signal mask of the calling thread.
   ~SignalListener();
   SignalListener(const SignalListener&) = delete;
   SignalListener& operator=(const SignalListener&) = delete;
@@ -36,8 +40,8 @@ class SignalListener {
   void hand_over(const Limits& limits);
   // The signal that came, or 0 after `most`.   Thread: one.
   int wait(Duration most);
-  // Ends the process with `status` if it has not ended by itself within `most`. An earlier end that
-  // was set before stays.
+  // Ends the process with `status` if it has not ended by itself within `most`. If an earlier end
+  // was set already, that time stays, with this status.
   void end_within(Duration most, int status);
 
  private:

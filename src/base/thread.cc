@@ -18,7 +18,7 @@ constexpr size_t kNameBytes = 15;
 constexpr size_t kSignalStackBytes = 64 << 10;
 // Wider than any frame, so that no overflow steps over it into the stack of another thread.
 constexpr size_t kGuardBytes = 1 << 20;
-// With less, a thread could not run at all.
+// A thread with less could not even start.
 constexpr int kLeastStackPercent = 10;
 
 size_t scaled_stack(size_t bytes) {

@@ -21,9 +21,9 @@ namespace hocket {
 // Does not depend on `ulimit -s`.
 inline constexpr size_t kStackBytes = 8 << 20;
 
-// How much of the stack that it asks for each thread gets, in percent: 100, or what
-// HOCKET_STACK_PERCENT says. For tests: what passes with a quarter has room to spare.
-// Errors: bad_value where that is no integer from 10 to 100; then threads get all of it.
+// Percent of Options::stack_bytes that each thread gets: 100, or HOCKET_STACK_PERCENT. Tests lower
+// it, since a program that runs with a quarter of its stacks has room to spare.
+// Errors: bad_value where that is no integer from 10 to 100; then threads get 100.   Thread: any.
 Result<int> choose_stack_percent();
 
 class Thread {
