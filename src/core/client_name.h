@@ -4,7 +4,8 @@
 //   claimed   what the client says: a key that nobody checks, or its `user`; where it says nothing,
 //             what is proven
 //
-// A client may claim a thousand names, and has one turn for each of what goes by `claimed`.
+// One client may claim a thousand names. So turns that go by `claimed` can be gained by claiming
+// more names; turns that go by `proven` cannot.
 // Thread: any.
 #pragma once
 

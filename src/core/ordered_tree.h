@@ -11,9 +11,9 @@
 
 namespace hocket {
 
-// Takes the events of nlohmann's parser; `tree` is whole when they have ended. What it does with
-// faults is for a class that derives from it to say: here two equal keys leave the last one's value
-// in the place of the first, and a mistake ends the parsing without a word.
+// Takes the events of nlohmann's parser; `tree` is whole when they have ended. Of two equal keys in
+// one object the last one's value stands in the place of the first. A mistake ends the parsing
+// without a message. A derived class may refuse equal keys, refuse depth and keep a message.
 class OrderedTreeBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
  public:
   using Tree = nlohmann::ordered_json;
@@ -39,6 +39,7 @@ class OrderedTreeBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
  protected:
   // False ends the parsing. depth: how many lists and objects are open already.
   virtual bool may_open(size_t /*depth*/) { return true; }
+  // False ends the parsing. key: the first one that its object has twice.
   virtual bool may_repeat(const std::string& /*key*/) { return true; }
 
  private:
@@ -57,7 +58,7 @@ class OrderedTreeBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
 // A discarded tree if `text` is no JSON.
 nlohmann::ordered_json parse_ordered(std::string_view text);
 
-// Adds a field without looking for another of its name. Pre: `object` is an object without one.
+// Adds a field without a search for its key. Pre: `object` is an object without that key.
 void append_field(nlohmann::ordered_json& object, std::string key, nlohmann::ordered_json value);
 
 }  // namespace hocket

@@ -71,8 +71,8 @@ struct HttpSettings {
   std::string api_key_file;               // server/access/key_ring.h
   bool share_prefixes = false;            // between the clients of api_key_file
   std::string ssl_certfile, ssl_keyfile;  // PEM; both empty: no TLS
-  std::string cors_origins;               // pages that may ask, besides the server's own
-  std::string allowed_hosts;              // names that Host may have (access/host_names.h)
+  std::string cors_origins;               // web pages that may send requests besides its own
+  std::string allowed_hosts;              // further names for Host (access/host_names.h)
   int max_connections = 4096;
   double header_timeout_s = 10;  // of a whole head
   double body_timeout_s = 60;    // of a whole body
@@ -105,7 +105,7 @@ struct ObserveSettings {
   int64_t dump_requests_bytes = 64 << 20;  // of one file
   int dump_requests_files = 16;            // that are kept
   std::string crash_dump_folder;           // empty: no black box
-  std::string admin_folder;                // in which admins may have files written; empty: nowhere
+  std::string admin_folder;                // files that admins ask for go below it; empty: none
   std::string metrics_compat;              // empty, sglang, vllm, or both with a comma
 };
 

@@ -20,8 +20,8 @@ struct SettingRange {
 };
 
 inline constexpr NumberRange kCountRange{0, 1e6};    // requests, connections, files
-inline constexpr NumberRange kWaitRange{1e-3, 1e9};  // seconds, where 0 would end all at once
-inline constexpr NumberRange kTokensRange{0, 1e12};  // of a pool
+inline constexpr NumberRange kWaitRange{1e-3, 1e9};  // seconds; a wait of 0 would end at once
+inline constexpr NumberRange kTokensRange{0, 1e12};  // tokens of a pool
 inline constexpr NumberRange kShareRange{0, 1};
 inline constexpr NumberRange kSeedRange{-0x1p63, 0x1p63};
 
@@ -61,7 +61,7 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"log-requests-level", {0, 3}},
     {"dump-requests-bytes", {1, 1e15}},
     {"dump-requests-files", {1, 1e6}},
-    // Of commands other than serve.
+    // The rest are flags of commands other than serve.
     {"temperature", {-1, 1e3}},
     {"top-p", {-1, 1}},
     {"rank", {-1, 65535}},
@@ -93,7 +93,8 @@ constexpr NumberRange setting_range(std::string_view name) {
   return default_range<Number>();
 }
 
-// Errors: bad_value, with the value and its range; NaN is out of every range.
+// `name`: of the setting, without "--". Errors: bad_value, with the value and its range; NaN is out
+// of every range.
 template <class Number>
 Result<void> check_setting(std::string_view name, const Number& value) {
   if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>) {
