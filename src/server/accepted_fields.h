@@ -8,8 +8,9 @@
 namespace hocket {
 
 // [{"path": "/generate", "examples": [bodies that are answered], "fields": {"text": {"kind": ..}}}]
-// Of a field: FieldRecorder::Known. Messages, items, content blocks and tools are read without
-// Fields, so their fields are not in the table: the examples hold some of each kind.
+// A field is described as in FieldRecorder::Known. Messages, items, content blocks and tools are
+// read without the class Fields, so their fields are not in the table; the examples hold some of
+// each kind.
 Json accepted_fields();
 
 }  // namespace hocket

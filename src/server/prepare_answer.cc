@@ -49,7 +49,7 @@ Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
 // matchers that search each answer's text.
 int64_t held_bytes(const Prompt& prompt) {
   int64_t copied = sizeof(RequestInput);
-  for (const std::string& stop : prompt.sampling.stop)  // in its parameters, and in a StopMatcher
+  for (const std::string& stop : prompt.sampling.stop)  // copied to the parameters and StopMatcher
     copied += static_cast<int64_t>(4 * sizeof(std::string) + 6 * stop.size());
   copied += std::ssize(prompt.sampling.stop_ids) * static_cast<int64_t>(sizeof(TokenId));
   if (prompt.stop_regex != nullptr) copied += StopRegexSearch::kBytesMax;
@@ -57,7 +57,8 @@ int64_t held_bytes(const Prompt& prompt) {
   return copied * prompt.n + (text == nullptr ? 0 : std::ssize(*text));
 }
 
-// An answer repeats its prompt as text once for each choice; ids are put into text once.
+// With `echo` each choice repeats its prompt as text. A prompt that came as ids is decoded once for
+// all of them.
 Result<void> spell_echoes(Answer& answer) {
   if (!answer.request.echo) return {};
   for (size_t i = 0; i < answer.prompts.size(); ++i) {

@@ -7,8 +7,9 @@
 
 namespace hocket {
 
-// The Answer to a parsed request: prompts as tokens, limits settled, names given. What it and the
-// generator's copies hold is counted in `memory` (null: not at all) until the Answer dies.
+// The Answer to a parsed request: its prompts are cut into tokens, its limits are fitted to the
+// context, and it has an id. The bytes that it and the generator's copies hold are counted in
+// `memory` (null: not counted) until the Answer is destroyed.
 // Errors: as prompt_ids, fit_to_context and RequestMemory::take.
 Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model,
                               std::shared_ptr<RequestMemory> memory = nullptr);

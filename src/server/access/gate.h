@@ -20,10 +20,10 @@
 
 namespace hocket {
 
-// What a path needs of who asks it.
+// The conditions of a path.
 struct PathNeeds {
   Access access = Access::user;
-  bool counted = false;  // a request that takes work: it counts for the limits
+  bool counted = false;  // its requests count in the limits of a key (Route::takes_work)
 };
 
 class Gate {
@@ -47,8 +47,8 @@ class Gate {
  private:
   explicit Gate(Options options);
   std::shared_ptr<const KeyRing> keys() const;
-  // Whether Host is checked: needed where a page with a rebound name (host_names.h) would be served
-  // otherwise, that is without a key or if only this machine reaches the port.
+  // True if Host must be checked: without a key, or if only this machine reaches the port, a page
+  // with a rebound name (host_names.h) would be served otherwise.
   bool checks_names() const;
   // Errors: unauthorized, forbidden.
   Result<PrincipalPtr> identify(const HttpRequest& head, Access access) const;
@@ -62,13 +62,13 @@ class Gate {
   std::shared_ptr<const KeyRing> keys_;
 };
 
-// A new random key for the port for ranks, 64 hexadecimal digits. Ranks tell it to each other
-// through the cluster's store (ranks/peer_book.h); no client learns it.
+// A new random key for the port for ranks, 64 hexadecimal digits. Each rank tells its own to the
+// others through the cluster's store (ranks/peer_book.h), so no client learns it.
 std::string fresh_rank_key();
 // Admission at that port: one key, no limits. The principal is the one that the other rank names,
 // or a plain user if it names none.
 HttpAdmission admit_rank(const HttpRequest& head, std::string_view key);
-// The headers by which a rank says to another who asks.
+// The headers by which a rank tells another one which principal asks.
 HttpHeaders principal_headers(const Principal& principal);
 
 }  // namespace hocket

@@ -1,9 +1,10 @@
 // The names that `Host` of a request may have.
 //
 // DNS rebinding: a foreign page lets its own name resolve to this machine. Its browser takes it for
-// a page of this server, so Origin does not tell it; Host does, since no script can change that.
-// So only names are let in that a foreign page cannot have: literal addresses, localhost and below,
-// the name of this machine, that of --host, and those that are listed.
+// a page of this server, so Origin does not show that it is foreign. Host shows it, since no script
+// can change that header. So only names are let in that a foreign page cannot have: literal
+// addresses, localhost and names below it, the name of this machine, that of --host, and those that
+// are listed.
 #pragma once
 
 #include <string>
@@ -30,8 +31,8 @@ class HostNames {
   std::vector<std::string> names_;
 };
 
-// Returns "llm.example" of "LLM.example.:30000": without port, brackets and last dot. What is not
-// of that form is returned whole, and matches no name.
+// The name in a Host header: "LLM.example" of "LLM.example.:30000", without port, brackets and last
+// dot. A value that has not this form is returned as it is; it is neither a name nor an address.
 std::string_view name_in_host(std::string_view host);
 // Whether only this machine reaches what listens on `host`. May block for as long as the resolver
 // does; false where the name is unknown.

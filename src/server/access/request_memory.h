@@ -1,10 +1,12 @@
 // Counts the memory that requests hold, from their first byte to the last byte of their answer:
 // bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
 //
-//   HeldBytes ── RequestMemory (one request) ── its principal's sum ── RequestAccounts (the server)
+//   HeldBytes -> RequestMemory (one request) -> its principal's sum -> RequestAccounts (the server)
 //
-// Bytes are counted before they are allocated, so no limit is ever passed. A connection answers
-// one request at a time: the limit of a request is that of its connection too.
+// Each arrow is a count to which the bytes are added: those of a part of the request, of all of it,
+// of all requests of a client with a key of its own, and of all requests. Bytes are counted before
+// they are allocated, so no limit is ever passed. A connection answers one request at a time, so
+// the limit of a request is that of its connection too.
 // Thread: any, all of it.
 #pragma once
 
@@ -25,9 +27,10 @@ struct RequestMemoryLimits {
   int64_t principal_bytes = int64_t{512} << 20;  // of a client with a key of its own
   int64_t total_bytes = int64_t{1} << 30;
 
-  // What all together may hold when a request takes that then holds `request` bytes: the larger it
-  // is, the more stays free. So large requests cannot shut out middle ones, nor those small ones.
-  // 4,096 connections of small_bytes() each fit in the last quarter: no client fills that.
+  // The limit of all requests' bytes together, for a request that comes to hold `request` bytes:
+  // the larger it is, the lower the limit. So large requests leave room for middle ones, and both
+  // for small ones. 4,096 connections of small_bytes() each fit in the last quarter, so small
+  // requests cannot fill it.
   int64_t shared_with(int64_t request) const {
     if (request <= small_bytes()) return total_bytes;
     return request <= middle_bytes() ? total_bytes / 4 * 3 : total_bytes / 8 * 5;
@@ -39,7 +42,7 @@ struct RequestMemoryLimits {
 
 class RequestAccounts;
 
-// What one request holds. Gives back the rest when it dies.
+// The account of one request. Its destructor gives back what is still held.
 class RequestMemory {
  public:
   ~RequestMemory();
@@ -50,7 +53,7 @@ class RequestMemory {
   // principal, out_of_memory for all requests together (RequestMemoryLimits::shared_with). Each
   // names the limit and its flag.
   Result<void> take(int64_t bytes);
-  // Of what was taken.
+  // Pre: at least as many bytes are held.
   void give_back(int64_t bytes);
   int64_t held_bytes() const { return held_bytes_; }
 
@@ -91,7 +94,8 @@ class RequestAccounts : public std::enable_shared_from_this<RequestAccounts> {
   std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> principals_;
 };
 
-// A part of what a request holds, given back when this dies. Without a request it counts nothing.
+// A part of what a request holds; the destructor gives it back. Without a request, every call
+// succeeds and nothing is counted.
 // Thread: one at a time.
 class HeldBytes {
  public:

@@ -1,5 +1,5 @@
 // Records the fields that parsers read of a body, for the table of accepted fields
-// (server/accepted_fields.h). A server has none: there `Fields` looks at a null pointer, no more.
+// (server/accepted_fields.h). A server that serves has no recorder: `Fields` finds a null pointer.
 // Thread: the one that made it.
 #pragma once
 
@@ -18,8 +18,9 @@ class FieldRecorder {
   // any, ignored or refused; "low", "high", "low_excluded", "entries_max" where they are limits}.
   using Known = std::map<std::string, Json>;
 
-  // Some parsers translate `body` into the body of another parser. Fields read of that one only
-  // tell the kind of a field of `body` that is passed on unchanged.
+  // Some parsers translate `body` into a second body, which another parser reads. A field that is
+  // passed on unchanged gets its kind from that second reading; other fields of the second body
+  // are not recorded.
   explicit FieldRecorder(const Json& body);
   ~FieldRecorder();
   FieldRecorder(const FieldRecorder&) = delete;

@@ -21,8 +21,9 @@ class HeldBytes;
 
 using Json = nlohmann::ordered_json;
 
-// Errors: invalid_request, with the byte at which it goes wrong: not UTF-8, not JSON, a key twice
-// in one object, nested deeper than kJsonDepthMax, a number beyond a double.
+// Errors: invalid_request, with the byte at which the text is not UTF-8 or not JSON, or if a key
+// stands twice in one object, the text is nested deeper than kJsonDepthMax or a number is beyond a
+// double.
 Result<Json> parse_json(std::string_view text);
 // The same for a body, which must be an object.
 Result<Json> parse_json_object(std::string_view text);
@@ -30,7 +31,8 @@ Result<Json> parse_json_object(std::string_view text);
 // template, and the prompt's text.
 inline constexpr int kConversationCopies = 4;
 // The same for a client's body. First counts the memory of `copies` trees in `held`.
-// Errors: also those of HeldBytes::grow.
+// Errors: also those of HeldBytes::grow, and invalid_request for a number or a word of more than
+// kJsonWordMax bytes.
 Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copies = 1);
 
 // Text of a tree; bytes that are no UTF-8 become U+FFFD.
