@@ -70,13 +70,15 @@ class HttpExchange {
   // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
   // write() carries whole events. False when the client has left, or has asked for the head alone.
   bool start_stream(std::string_view content_type, const HttpHeaders& extra = {});
-  // False when the stream has ended, or ends with this: the client has left; it was too slow, as
-  // more than max_buffered_bytes and the largest write waited for it, and is dropped; or requests
-  // hold all the memory that they may, and the last event says so (other streams are cut off).
+  // False when the stream has ended, or ends with this write. A stream ends when the client has
+  // left; when more bytes wait for a slow client than max_buffered_bytes and the largest write, and
+  // the connection is cut; or when requests hold all the memory that they may: then the last event
+  // says so, and a stream that has no events is cut.
   bool write(std::string_view bytes);
   bool finish();
 
-  // The request stays under way after its answer, a receipt: whoever holds its meter ends it.
+  // The answer only confirms that the request was accepted. So the request still counts as under
+  // way after it, until whoever holds the meter ends that.
   void leave_meter();
 
   // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
@@ -97,12 +99,12 @@ class HttpExchange {
   std::shared_ptr<State> state_;
 };
 
-// What is said of a request when its head is known.
+// The decision whether a request is let in, made when its head is known.
 struct HttpAdmission {
   PrincipalPtr principal;
   std::shared_ptr<RequestMeter> meter;  // kept until the answer is whole
-  HttpHeaders headers;                  // of its answer, a refusal too
-  std::optional<Error> refusal;
+  HttpHeaders headers;                  // added to its answer, also to a refusal
+  std::optional<Error> refusal;         // nullopt: the request is let in
 };
 
 struct HttpOptions {
@@ -116,8 +118,8 @@ struct HttpOptions {
   // counted.
   std::shared_ptr<RequestAccounts> accounts;
   TlsFiles tls;
-  // Beyond them, a new connection replaces the one that has waited the longest for its client. If
-  // none waits, the new one gets 503, unless it asks for one of `probes`.
+  // If so many are open, a new connection replaces the one that has waited the longest for its
+  // client. If none waits, the new one gets 503, unless it asks for one of `probes`.
   int max_connections = 4096;
   std::vector<std::string> probes;  // paths
   int64_t max_header_bytes = 16 << 10;

@@ -34,7 +34,7 @@ struct HttpClientCall {
   boost::asio::ip::tcp::socket socket;
   boost::asio::steady_timer deadline;        // of the operation that runs
   boost::asio::steady_timer whole_deadline;  // of all of it
-  uint64_t turn = 0;                         // settings of `deadline`; older ones are void
+  uint64_t turn = 0;  // counts the settings of `deadline`: the handler of an older one does nothing
   bool cancelled = false;
   std::string timed_out;  // what took too long
   std::string why;

@@ -29,18 +29,18 @@ using asio::ip::tcp;
 using Code = boost::system::error_code;
 
 constexpr size_t kWritePiece = 64 << 10;            // what must leave within write_timeout
-constexpr std::chrono::seconds kBatchTimeMax(300);  // besides write_timeout: memory waits for it
+constexpr std::chrono::seconds kBatchTimeMax(300);  // besides write_timeout: the batch is in memory
 constexpr auto kLinger = std::chrono::seconds(1);
 // A connection that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
-constexpr uint64_t kBodyProgress = 64 << 10;                  // of a body: it keeps its place, too
+constexpr uint64_t kBodyProgress = 64 << 10;  // bytes of a body: with more it keeps its place, too
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 auto into(Code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
 }
 
-// The lines of a head that `headers` are, and of `others` those that it does not name.
+// The lines of a head: all of `headers`, and those of `others` whose names `headers` lacks.
 std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {}) {
   std::string lines;
   for (const auto& [name, value] : headers) append_header(lines, name, value);
@@ -75,7 +75,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self);
 
   bool waits_long() const { return RealClock().now() - waits_since_ >= kMinWait; }
-  // Connections whose body comes go to the end of the line; null if no other waits for long.
+  // Moves those whose body makes progress to the end. Null if no other has waited for kMinWait.
   static HttpConnection* longest_waiting(HttpCore::Lane& lane) {
     for (size_t i = lane.waiting.size(); i > 0; --i) {
       HttpConnection* const first = lane.waiting.front();
@@ -96,7 +96,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   }
 
  private:
-  // Puts it among those of its lane that may be closed for a new one. A spare one always is there.
+  // Puts it at the end of a line of its lane, whose first may be closed. A spare one stays there.
   void stand_in(std::list<HttpConnection*>& line) {
     leave_line();
     line.splice(line.end(), node_);
@@ -134,11 +134,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpCore::Lane& lane_;
   const HttpSeat seat_;
   const bool spare_;
-  std::list<HttpConnection*> node_{this};  // itself, while it is in no line
+  std::list<HttpConnection*> node_{this};  // holds this connection while it is in no line
   const std::list<HttpConnection*>::iterator in_line_ = node_.begin();
   std::list<HttpConnection*>* line_ = nullptr;
-  TimePoint waits_since_{};  // and what had been read of bodies then
-  uint64_t num_read_before_ = 0;
+  TimePoint waits_since_{};
+  uint64_t num_read_before_ = 0;  // bytes of bodies that had been read at waits_since_
   const std::shared_ptr<HttpWire> wire_;
   HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
@@ -193,7 +193,7 @@ asio::awaitable<void> HttpConnection::end_watch() {
   }
 }
 
-// `exchange`, if any, learns what has left. False when the client does not read fast enough.
+// Tells `exchange` (may be null) what was sent. False when the client does not read fast enough.
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange::State* exchange) {
   const HttpOptions& options = core_->options;
   const TimePoint end =

@@ -2,7 +2,8 @@
 // http_connection.cc include it.
 #pragma once
 
-// ThreadSanitizer knows no fences; Asio's queues have locks that say the same. Before any of Asio.
+// ThreadSanitizer does not understand fences; the locks of Asio's queues order the same accesses.
+// This must stand before any header of Asio.
 #ifdef __SANITIZE_THREAD__
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
 #endif
@@ -33,8 +34,9 @@ struct HttpCore {
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
     // Its own thread only.
     std::unordered_set<HttpConnection*> connections;
-    // waiting: those that only wait for their client, the longest first; one is closed when a new
-    // one finds every place taken. spare: those beyond max_connections, for probes, oldest first.
+    // waiting: connections that wait for their client, the longest first; if max_connections are
+    // open, the first is closed for a new one. spare: connections beyond max_connections, which may
+    // ask for probes only, the oldest first.
     std::list<HttpConnection*> waiting, spare;
     Thread thread;
   };
@@ -51,7 +53,7 @@ struct HttpCore {
   std::mutex mutex;
   std::condition_variable fewer;  // connections
   bool stopped = false;
-  TimePoint next_tell{};  // of accept_failed; the acceptor's thread
+  TimePoint next_tell{};  // of the line accept_failed; read by the acceptor's thread only
 
   std::shared_ptr<boost::asio::ssl::context> tls_now() {
     std::lock_guard lock(mutex);
@@ -62,7 +64,7 @@ struct HttpCore {
     --num_connections;
     fewer.notify_all();
   }
-  // Whether a failed accept is told: once a second, since it is tried 20 times as often.
+  // True once a second: a failed accept is tried again 20 times a second, and not logged as often.
   bool tells_accept_failed(TimePoint now) {
     if (now < next_tell) return false;
     next_tell = now + std::chrono::seconds(1);
@@ -93,7 +95,7 @@ class ActiveRequest {
   std::atomic<int64_t>& num_active_;
 };
 
-// Connections beyond max_connections that one lane keeps, for probes.
+// Spare connections of one lane: beyond max_connections, for probes.
 inline constexpr size_t kMaxSpare = 64;
 
 // The life of a connection. `core` outlives it; call on the lane's thread.

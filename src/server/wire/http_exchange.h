@@ -17,7 +17,7 @@ namespace hocket {
 // Logs an exception of an http thread, out of memory most likely. The caller ends only the
 // connection or the call that it served.
 void tell_failure(const char* event, const std::exception& e) noexcept;
-// Calls `run` again until it returns without an exception.
+// Calls `run` until it returns without an exception, and logs each exception.
 void run_whatever_fails(const std::function<void()>& run);
 
 // How an answer is framed: fixed once the request's head is known.
@@ -25,7 +25,7 @@ struct HttpFraming {
   bool keep_alive = false;
   bool head_only = false;  // the request was HEAD
   bool http_1_0 = false;   // knows no chunks: a stream ends with the connection
-  std::string more;        // lines of its head, whatever the answer
+  std::string more;        // lines that the head of every answer has, each with its CR LF
 };
 
 // `name: value`. Values may quote the client: nothing in them may begin another header.
@@ -34,8 +34,8 @@ void append_header(std::string& out, std::string_view name, std::string_view val
 std::string http_answer(const HttpFraming& framing, int status, std::string_view content_type,
                         std::string_view body, const HttpHeaders& extra);
 
-// The first bytes of an answer that wait are not counted, so that probes and errors are sent even
-// if requests hold all memory. A connection keeps no larger buffer for its next answer, either.
+// So many waiting bytes of an answer are not counted, so that probes and errors are sent even if
+// requests hold all memory. A connection keeps no larger buffer than this for its next answer.
 inline constexpr size_t kUncountedBytes = 16 << 10;
 
 //   holders (any thread)  -> out -> connection (its http thread) -> socket
@@ -50,18 +50,18 @@ struct HttpExchange::State {
   std::mutex mutex;
   // Nothing more will be answered.   mutex is held.
   void end_meter();
-  // Counts what waits and `more`. Errors: those of RequestMemory::take.   mutex is held.
+  // Counts the bytes that wait, and `more`. Errors: those of RequestMemory::take.   mutex is held.
   Result<void> hold(size_t more);
   // Adds a piece of a stream to `out`.   mutex is held.
   void append(std::string_view bytes);
-  // Ends a stream for which there is no memory: events with `why`, which is not counted, all others
-  // by a cut.   mutex is held.
+  // Ends a stream for which there is no memory: a stream of events with the event `why`, which is
+  // not counted, any other by a cut.   mutex is held.
   void break_off(const Error& why);
 
   HeldBytes held;          // of what waits, where it is more than kUncountedBytes
   std::string out;         // not yet taken by the connection
-  size_t taken = 0;        // by the connection; 0 when all of it is sent
-  size_t unsent = 0;       // of that
+  size_t taken = 0;        // bytes of the connection's batch; 0 when all of it is sent
+  size_t unsent = 0;       // bytes of the batch that are not sent yet
   size_t largest = 0;      // of the writes so far
   int status = 0;          // 0: nothing answered yet
   bool streaming = false;  // between start_stream() and finish()

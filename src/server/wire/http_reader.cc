@@ -25,7 +25,8 @@ constexpr size_t kReadPiece = 4 << 10;       // of heads, and while an answer is
 constexpr size_t kMaxReadAhead = 64 << 10;   // pipelined bytes kept while an answer is on its way
 constexpr size_t kMaxChunkLines = 16 << 10;  // of one chunk, or of the trailers
 constexpr size_t kBodyStep = 64 << 10;
-// Bytes of a body that is not needed: OPTIONS and probes are answered without a key.
+// Bytes of a body that nothing reads, since its method is not POST. The bound is small because
+// OPTIONS and probes are answered without a key.
 constexpr size_t kMaxNeedlessBody = 8 << 10;
 
 auto into(Code& code) {
@@ -125,7 +126,7 @@ std::optional<Refusal> HttpReader::parse_head(HttpRequest& request, HttpFraming&
   parsing_ = std::make_unique<Parsing>();
   auto& parser = parsing_->parser;
   parser.header_limit(static_cast<uint32_t>(options_.max_header_bytes));
-  parser.body_limit(boost::none);  // read_into() counts
+  parser.body_limit(boost::none);  // read_into() has its own limit
   Code code;
   buffer_.consume(parser.put(asio::buffer(bytes().substr(0, num_bytes)), code));
   if (code || !parser.is_header_done())
@@ -173,12 +174,12 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_body(HttpRequest& reque
   co_return refused;
 }
 
-// Reads into memory that grows with the bytes that have come.
+// Reads the body. Its memory doubles as bytes come, so that a Content-Length alone takes none.
 asio::awaitable<std::optional<Refusal>> HttpReader::read_into(HttpRequest& request,
                                                               BodyBounds bounds) {
   auto& parser = parsing_->parser;
   const auto length = parser.content_length();
-  // One byte more shows that chunks do not end where they must.
+  // Room for one byte beyond the limit shows that a chunked body is longer than that.
   const size_t whole = length ? *length : bounds.bytes + 1;
   parser.eager(true);
   size_t num_bytes = 0;

@@ -74,8 +74,8 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
     socket_.async_wait(Socket::wait_error, std::forward<Handler>(handler));
   }
 
-  // What runs is cancelled after `limit`, and what begins later, until disarm(): the limit may be
-  // reached between two reads, or two writes. timed_out() is true then.
+  // After `limit`, cancels the read or write under way, and every one that begins before disarm(),
+  // since the limit may be reached between two of them. timed_out() is true then.
   void arm(Duration limit);
   void disarm();
   bool timed_out() const { return timed_out_; }
@@ -84,7 +84,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   enum class Greeting : uint8_t { done, plain, failed };
   // Nothing to do without TLS.
   boost::asio::awaitable<Greeting> greet(Duration limit);
-  // From now on as if there were no TLS.
+  // Reads and writes plain bytes after this call.
   void go_plain() { stream_.reset(); }
   // All of `bytes` within `limit`. False: they could not be sent.
   boost::asio::awaitable<bool> write(std::string_view bytes, Duration limit);
@@ -109,7 +109,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   std::shared_ptr<boost::asio::ssl::context> tls_;
   std::optional<boost::asio::ssl::stream<Socket&>> stream_;
   boost::asio::steady_timer deadline_;
-  uint64_t turn_ = 0;  // of deadline_: older ones mean nothing
+  uint64_t turn_ = 0;  // counts the settings of deadline_: the handler of an older one does nothing
   bool armed_ = false, timed_out_ = false, ended_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Checks of a request's head that Beast's parser leaves out: how many bytes and lines it has, which
-// bytes they are, one Host, no other host in the target, known codings. Beast parses the lines.
+// Checks of a request's head that Beast's parser leaves out: the number of its bytes and lines, no
+// forbidden byte, exactly one Host, the same host in the target, known codings. Beast parses lines.
 // Source: RFC 9112 §2.2, §3.2, §5.2, §6.1; RFC 9110 §8.4.   Thread: any.
 #pragma once
 
@@ -26,8 +26,8 @@ Refusal refusal(Error e);
 // Finds the end of one head while its bytes come.
 class HeadScan {
  public:
-  // How many of `bytes` are the head, its empty line included; 0: it is not whole. `bytes` begin
-  // with those of the call before.
+  // Returns the number of bytes of the head, its empty line included; 0 if it is not whole yet.
+  // `bytes` begin with those of the call before.
   // Errors: invalid_request; payload_too_large, more than kMaxHeaderFields lines.
   Result<size_t> look(std::string_view bytes);
 
