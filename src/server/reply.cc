@@ -102,7 +102,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
     exchange->on_close([this, weak = std::weak_ptr(job)] {
       if (const auto left = weak.lock()) abort_all_of(*left);
     });
-  } catch (...) {  // the thread `reply` answers by now
+  } catch (...) {  // the thread `reply` may be answering already, so only abort
     abort_all_of(*job);
   }
 }
@@ -187,7 +187,7 @@ void ReplyService::drop_job(Job& job) {
 void ReplyService::fail_by_exception(Job& job) {
   try {
     fail_job(job, error_of_exception("answer " + job.answer.id));
-  } catch (...) {  // no memory for that either: its last holder cuts the exchange off
+  } catch (...) {  // no memory for that either: without a holder the exchange ends by itself
     job.over = true;
     job.stream.reset();
     job.exchange.reset();

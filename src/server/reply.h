@@ -1,12 +1,13 @@
-// From the generator's tokens to answers on the wire. The thread `reply` drains the outbox: text,
-// stop strings, log-probabilities, blocks of streams, whole answers, times, and the ends of them
-// all.
+// Turns the generator's tokens into answers on the wire. The thread `reply` empties the outbox,
+// decodes text, finds stop strings, writes log-probabilities, blocks of streams and whole answers,
+// takes times, and ends each answer.
 //
 //   text thread: begin() -> table -> generator ... outbox -> jobs -> turns -> exchange
 //
 // The outbox is emptied at once, each output to its job, so that the generator never waits for an
 // answer. Then each job with new outputs has a turn of kTurn. One that needs more goes to a second
-// line, of which one job has a turn after each round of the first: long work delays itself only.
+// line, of which one job has a turn after each round of the first: long work delays other long work
+// only.
 //
 // A client that leaves or is too slow costs nothing more: its requests are aborted at once.
 #pragma once
@@ -32,7 +33,8 @@ namespace hocket {
 class ReplyService {
  public:
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
-  // Log-probabilities of one step of a turn; a step of another kind is one block or one token.
+  // Positions whose log-probabilities one step of a turn writes. Other steps are one block, or one
+  // token.
   static constexpr size_t kPositionsAtOnce = 64;
 
   struct Options {
@@ -44,16 +46,16 @@ class ReplyService {
   explicit ReplyService(Options options);
   ~ReplyService();
 
-  // Takes a request whose prompts are tokens and fit, hands it to the generator and answers it, be
-  // it with an error.   Thread: any.
+  // Takes a request whose prompts are tokens and fit the context, hands it to the generator and
+  // answers it; if the generator refuses it, with that error.   Thread: any.
   void begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
-  // Ends what carries this rid (or answer id) with finish_reason "abort", of this principal alone
-  // (empty: of all); how many texts.   Thread: any.
+  // Ends the texts with this rid or answer id, with finish_reason "abort"; only those of the
+  // principal `who`, unless that is empty. Returns how many they were.   Thread: any.
   size_t abort(std::string_view rid, std::string_view who = {});
   // Texts under way.   Thread: any.
   size_t num_live() const;
-  // The oldest of them, `most` at most; and the newest that ended. Waits for no answer.
-  // Thread: any.
+  // The oldest texts under way, at most `most`; and the texts that ended last. Neither waits for a
+  // job's lock.   Thread: any.
   std::vector<LiveText> look(size_t most) const;
   std::vector<EndedText> ended() const { return ended_.look(); }
   // Answers what is left with shutting_down and ends the thread. The generator has stopped.
@@ -93,11 +95,12 @@ class ReplyService {
   void observe_end(const RequestSummary& summary);
 
   Options options_;
-  mutable std::mutex mutex_;  // of the table alone; taken after a job's
+  mutable std::mutex mutex_;  // guards table_ only; locked after a job's mutex, never before it
   std::unordered_map<RequestId, Place> table_;
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
-  // Of the thread: jobs with new outputs, jobs that used up a turn, jobs locked by another thread.
+  // Used by the thread `reply` only: jobs with new outputs, jobs that used up a turn, and jobs that
+  // another thread had locked when their turn came.
   std::deque<JobPtr> first_line_, second_line_, locked_;
   Thread thread_;
 };

@@ -10,8 +10,8 @@ namespace hocket {
 namespace {
 
 constexpr int64_t kChoiceBytes = 4096;    // of a choice without any text: its texts, its parser
-constexpr int64_t kHeldStep = 16 << 10;   // counted in the account at once
-constexpr size_t kRoomForNews = 64;       // outputs, the same
+constexpr int64_t kHeldStep = 16 << 10;   // bytes, counted in the account at once
+constexpr size_t kRoomForNews = 64;       // outputs, counted in the account at once
 constexpr int64_t kIdTextBytes = 8;       // of a token's id, as digits and a comma
 constexpr int64_t kRoutedTextBytes = 16;  // of an expert's number, as bytes and in base64
 
@@ -32,14 +32,15 @@ int64_t logprob_bytes(const SamplingParams& sampling) {
 int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
   const SamplingParams& s = prompt.sampling;
   int64_t bytes = kChoiceBytes;
-  for (const std::string& stop : s.stop)  // in its matcher, beside numbers
+  for (const std::string& stop : s.stop)  // its bytes in the matcher, with a number for each
     bytes += 5 * std::ssize(stop) + 64;
   if (s.num_top_logprobs >= 0 && s.prompt_logprobs_from >= 0)
     bytes += (prompt_tokens - s.prompt_logprobs_from) * logprob_bytes(s);
   return bytes;
 }
 
-// Of a prompt that the answer repeats: in its choices, and in the whole that is made of them.
+// Bytes of a prompt that the answer repeats: once in its choices, and once in the whole answer that
+// is made of them.
 int64_t repeated_bytes(const Answer& answer, size_t p) {
   const GenerationRequest& request = answer.request;
   const Prompt& prompt = request.prompts[p];
@@ -79,7 +80,7 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, Answer&& given)
 int64_t ReplyService::Job::bytes_at_begin() const {
   int64_t sum = 0;
   if (answer.request.responses != nullptr)
-    sum += 3 * std::ssize(answer.request.responses->repeated);  // in it, and in two events at once
+    sum += 3 * std::ssize(answer.request.responses->repeated);  // kept once, and in two events
   for (size_t p = 0; p < answer.prompts.size(); ++p) {
     const Prompt& prompt = answer.request.prompts[p];
     sum += prompt.n * bytes_at_begin_of(prompt, std::ssize(answer.prompts[p]));

@@ -1,7 +1,7 @@
 // One HTTP request under way. Internal to reply.h.
 //
-// The lock is held by the thread that works on it: the text thread that begins it, then `reply`,
-// which only tries to lock. Members that need no lock say why.
+// Its mutex is held by the thread that works on it: the text thread that begins it, then the thread
+// `reply`, which only tries to lock it. Members that need no lock say why.
 #pragma once
 
 #include <atomic>
@@ -24,11 +24,12 @@ struct ReplyService::Job {
   const Prompt& prompt_of(size_t index) const {
     return answer.request.prompts[static_cast<size_t>(answer.choices[index].prompt)];
   }
-  // What is held before the first token, besides Answer::held.
+  // Bytes that the answer holds before its first token, besides Answer::held.
   int64_t bytes_at_begin() const;
-  // Counts what this choice holds by now. Errors: those of RequestMemory::take.
+  // Counts in the account the bytes that this choice holds. Errors: those of RequestMemory::take.
   Result<void> count(size_t index);
-  // Where the client was told that it is accepted, the request is under way until here.
+  // Ends the request's meter if the client was answered when the request was accepted
+  // (HttpExchange::leave_meter). Else the exchange ends it.
   void end_meter() const;
 
   std::mutex mutex;
@@ -42,22 +43,22 @@ struct ReplyService::Job {
   std::optional<size_t> telling;  // the choice whose last output is not all sent yet
   bool over = false;              // answered, or the client has left
   HeldBytes held;
-  int64_t bytes = 0;                        // of `held`, in use
-  std::vector<int64_t> bytes_of;            // beside answer.choices: their parts of it
+  int64_t bytes = 0;                        // in use; `held` grows in larger steps
+  std::vector<int64_t> bytes_of;            // beside answer.choices: the part of each in `bytes`
   std::vector<std::atomic<int>> generated;  // beside answer.choices: tokens.   Thread: any
 
-  // Of the thread `reply`, without the lock.
-  struct News {
+  // The members below are used by the thread `reply` only, without the lock.
+  struct News {  // an output of the generator that waits for the job's turn
     size_t choice;
     RequestOutput output;
   };
   void add_news(size_t choice, RequestOutput&& output);
-  std::deque<News> news;  // not yet looked at
+  std::deque<News> news;
   HeldBytes held_news;
-  size_t room_for_news = 0;      // that held_news has
-  std::optional<Error> refused;  // why it has no more
-  bool news_lost = false;
-  bool in_line = false;
+  size_t room_for_news = 0;      // news that held_news has counted
+  std::optional<Error> refused;  // set: the account has no room for more news
+  bool news_lost = false;        // an allocation failed; the next turn fails the job
+  bool in_line = false;          // in one of the service's three lines
 };
 
 }  // namespace hocket

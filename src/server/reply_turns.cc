@@ -1,4 +1,4 @@
-// The thread `reply`.
+// The turns of ReplyService: all of this runs on the thread `reply`.
 #include <new>
 #include <utility>
 
@@ -10,8 +10,8 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kIdle = std::chrono::milliseconds(200);
-constexpr Duration kLocked = std::chrono::microseconds(200);
+constexpr Duration kIdle = std::chrono::milliseconds(200);    // longest wait for an output
+constexpr Duration kLocked = std::chrono::microseconds(200);  // the same while a job is locked
 
 TimePoint now() {
   return RealClock().now();
@@ -52,7 +52,7 @@ void ReplyService::hand_out(RequestOutput&& output) {
   try {
     first_line_.push_back(place.job);
   } catch (const std::bad_alloc&) {
-    turn(place.job);  // no news may follow that would bring it into line, so it has its turn now
+    turn(place.job);  // it is in no line, and no later output may come to put it there
   }
 }
 
@@ -61,7 +61,7 @@ void ReplyService::give_turns() {
     first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
     locked_.clear();
   } catch (const std::bad_alloc&) {
-    collect();  // the outbox is emptied all the same; those that are locked stay
+    collect();  // the outbox is emptied all the same; jobs in locked_ stay there
   }
   const auto next_of = [this](std::deque<JobPtr>& line) {
     const JobPtr job = std::move(line.front());
@@ -78,8 +78,8 @@ void ReplyService::turn(const JobPtr& job) {
   if (!lock.owns_lock()) {
     try {
       return locked_.push_back(job);
-    } catch (const std::bad_alloc&) {  // so it cannot come back later
-      lock.lock();                     // which begin() has for a moment
+    } catch (const std::bad_alloc&) {  // without memory it cannot come back later, so wait here:
+      lock.lock();                     // begin() holds the lock for a moment only
     }
   }
   try {
@@ -196,8 +196,8 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   observe_end(summary);
 }
 
-// Puts some log-probabilities into words, or sends one block; when nothing is left, the next output
-// may be looked at.
+// Writes some log-probabilities as JSON, or sends one block of the stream. When nothing is left to
+// say, the job may take its next output.
 void ReplyService::tell(Job& job, size_t index) {
   const AnswerForm& form = answer_form(job.answer.request.api);
   ChoiceAnswer& choice = job.answer.choices[index];
@@ -217,8 +217,8 @@ void ReplyService::tell(Job& job, size_t index) {
   if (job.num_ended == job.answer.choices.size()) finish(job, form);
 }
 
-// Where there is no memory for the block, the stream ends with the error event of its form: the
-// exchange has only the one that all streams of an API share.
+// If the account has no room for the block, the stream ends with the error event of its form. That
+// is better than the exchange's own error event, which knows the API only and not this answer.
 void ReplyService::send_block(Job& job, const AnswerForm& form, const std::string& block) {
   if (auto room = HeldBytes(job.answer.request.memory).grow(std::ssize(block)); !room)
     return fail_job(job, room.error());

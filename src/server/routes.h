@@ -1,4 +1,5 @@
-// Which path is answered by what, and what to say of a path nobody knows.
+// Finds the function that answers a path, and the error for a path that is not known.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ struct Route {
       handle;
   Access access = Access::user;  // who may ask
 
-  // Whether its requests count for the limits of a key. Reading does not: a client polls its answer
-  // in the background while that takes the key's only place, and text threads give it its turns.
+  // True if its requests count in the limits of a key. Requests that only read do not count: a
+  // client polls an answer in the background while that answer uses up the key's concurrency.
   bool takes_work() const {
     return where == RunOn::text && access == Access::user && methods == "POST";
   }

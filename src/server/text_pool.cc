@@ -35,7 +35,7 @@ Result<void> TextPool::push(Task&& task, uint64_t client) {
     const auto place = waiting_.try_emplace(client).first;
     try {
       place->second.push_back(std::move(task));
-    } catch (...) {  // take() finds no client without a task
+    } catch (...) {  // take() expects that each client in waiting_ has a task
       if (place->second.empty()) waiting_.erase(place);
       throw;
     }
@@ -60,14 +60,14 @@ std::optional<TextPool::Task> TextPool::take() {
 
 namespace {
 
-// A task that makes way stays on its thread's stack, so there is a bound.
+// A task that gives way stays on its thread's stack, so their number has a bound.
 constexpr int kGivenWayMax = 16;
 
 // State of the task that this thread runs.
 struct Turn {
   TextPool* pool = nullptr;  // null: no task
   TimePoint began;
-  int given_way = 0;  // how many tasks have made way for it
+  int given_way = 0;  // how many tasks below it on this stack gave way
 };
 thread_local Turn turn;
 
@@ -83,7 +83,7 @@ void TextPool::give_way() {
   turn = {.pool = mine.pool, .began = RealClock().now(), .given_way = mine.given_way};
 }
 
-// An idle thread takes what has just come, so a task does not make way where there is one.
+// Does nothing if a thread is idle, since that one takes what has just come.
 void TextPool::run_one_that_waits() {
   std::optional<Task> task;
   {

@@ -1,7 +1,8 @@
 // Threads with a common queue: `text0`, `text1`, ... do what may take a while before the generator
 // sees a request (JSON, templates, tokens), so that the threads that talk to sockets need not.
 //
-// Clients take turns: however many tasks one of them has, another's first waits for one of each.
+// Clients take turns: however many tasks one of them has, the first task of another one waits for
+// at most one task of each client.
 #pragma once
 
 #include <chrono>
@@ -28,8 +29,8 @@ class TextPool {
   struct Options {
     std::string name;  // of its threads, each with a number behind it
     int num_threads = 1;
-    size_t max_waiting = 2048;   // of all clients
-    size_t max_of_client = 256;  // of one, so that eight are needed to fill the queue
+    size_t max_waiting = 2048;   // tasks of all clients
+    size_t max_of_client = 256;  // tasks of one client: at least eight clients fill the queue
   };
   explicit TextPool(const Options& options);
   // Runs what waits, then ends.
@@ -39,9 +40,9 @@ class TextPool {
   // of this one; shutting_down.   Thread: any.
   Result<void> push(Task&& task, uint64_t client = 0);
 
-  // Called by a task between two pieces of its work: if it has had its thread for kTurn and all
-  // threads are busy, runs one waiting task first, which may do the same. Does nothing on threads
-  // of no pool.
+  // A task calls this between two pieces of its work. If the task has had its thread for kTurn and
+  // all threads are busy, runs one waiting task to its end on this thread; that task may do the
+  // same. Does nothing on a thread that belongs to no pool.
   static void give_way();
   static constexpr Duration kTurn = std::chrono::milliseconds(100);
 
@@ -51,7 +52,7 @@ class TextPool {
   std::optional<Task> take();
 
   const Options options_;
-  std::mutex mutex_;  // of all below but the threads
+  std::mutex mutex_;  // guards the members below but threads_
   std::condition_variable arrived_;
   std::map<uint64_t, std::deque<Task>> waiting_;  // by client; none empty
   size_t num_waiting_ = 0;
