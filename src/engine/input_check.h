@@ -1,4 +1,4 @@
-// What no engine can serve, told at once.   Thread: any.
+// Refuses requests that the engine cannot serve, before they wait.   Thread: any.
 #pragma once
 
 #include "base/result.h"
@@ -11,9 +11,10 @@ namespace hocket {
 // none), context_length_exceeded.
 Result<void> check_input(const RequestInput& input, const EngineInfo& info);
 
-// num_queued: requests that wait, at most max_queued. Texts of a request behind its first may fill
-// half of that, so that no request, nor many together, keep the others out. With priorities the
-// scheduler decides which one has to go. Errors: invalid_request (it never fits), queue_full.
+// num_queued: texts that wait, at most max_queued. A text that is not the first of its request is
+// let in while less than half of max_queued wait, so that requests of many texts leave room for
+// others. With priorities the scheduler decides which text makes room. Errors: invalid_request
+// where the request has more texts than could ever wait; queue_full.
 Result<void> check_queue(const RequestInput& input, int num_queued, int max_queued,
                          bool priorities);
 

@@ -3,12 +3,12 @@
 //   sampling     | mask() draw accept() |                        | mask() draw accept() |
 //   thread masks                          compute_ahead()
 //
-// Where a token leaves no choice for the next ones, the matcher is asked once for all of them: the
-// mask of each is it alone, and accept() takes as many as it may, so that no pass need be computed
-// for their logits.
+// Where a token leaves no choice for the next ones, the matcher is asked once for all of these
+// forced tokens. The mask of each allows that token alone, and accept() takes as many of them as it
+// is allowed to, so that no step need be computed for their logits.
 //
-// Whoever comes first computes the next mask, the thread beside the step or the sampling that needs
-// it; the other finds it done, or waits for the rest of it. So masks never depend on timing.
+// The thread `masks` and the sampling that needs the next mask may both ask for it: the first one
+// computes it, the other finds it done or waits for it. So masks never depend on timing.
 #pragma once
 
 #include <atomic>
@@ -24,15 +24,15 @@
 
 namespace hocket {
 
-// Memory that the matchers of all answers may hold together, and those of one client. Beyond it no
-// new matcher is made, and one larger than kSmallAnswerGrammarBytes fails when it grows.
+// Bytes that the matchers of all answers may hold together, and those of one client. Beyond either,
+// no new matcher is made, and one larger than kSmallAnswerGrammarBytes fails when it grows.
 inline constexpr int64_t kAnswerGrammarsBytesMax = int64_t{1} << 30;
 inline constexpr int64_t kClientGrammarsBytesMax = kAnswerGrammarsBytesMax / 2;
 inline constexpr int64_t kSmallAnswerGrammarBytes = 8 << 20;
 
 class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  public:
-  // client_bytes: what the matchers of its client hold; null: of no client.
+  // client_bytes: sum of what the matchers of its client hold; null: not counted by client.
   AnswerGrammar(GrammarMatcher matcher, size_t mask_words, std::shared_ptr<GrammarCounts> counts,
                 std::shared_ptr<std::atomic<int64_t>> client_bytes = nullptr);
   ~AnswerGrammar();
@@ -40,10 +40,11 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   // Which tokens may come next (mask_allows); empty when the grammar cannot be followed any
   // further. Valid until accept().   Thread: that which samples the row.
   std::span<const uint32_t> mask();
-  // The drawn token, which the mask held, and as many of those that must follow it as `most_forced`
-  // allows. Where it stands after them all.   Thread: likewise, after mask().
+  // Takes the drawn token, which the mask allowed, and up to `most_forced` of the tokens that must
+  // follow it. Returns where the grammar stands after all of them. Pre: mask() was called.
+  // Thread: likewise.
   GrammarVerdict accept(TokenId token, int most_forced = 0);
-  // What the last accept() took beside its token. Valid until the next.   Thread: likewise.
+  // The forced tokens that the last accept() took. Valid until the next.   Thread: likewise.
   std::span<const TokenId> forced() const { return forced_; }
   // Computes the mask unless it is there or under way.   Thread: any.
   void compute_ahead();
@@ -61,9 +62,9 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   GrammarMatcher matcher_;
   std::vector<uint32_t> mask_;
   std::vector<TokenId> forced_;
-  std::vector<TokenId> run_;             // without a choice, as the matcher said
-  size_t num_followed_ = 0;              // of run_
-  bool asked_ = false;                   // the rest of run_ is what it says of this place
+  std::vector<TokenId> run_;             // forced tokens that the matcher told
+  size_t num_followed_ = 0;              // tokens of run_ that were taken already
+  bool asked_ = false;                   // the rest of run_ is valid for the present place
   bool ended_ = false, broken_ = false;  // nothing may follow; the matcher gave up
   std::atomic<State> state_{State::stale};
   const std::shared_ptr<GrammarCounts> counts_;

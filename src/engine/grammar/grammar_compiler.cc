@@ -105,7 +105,7 @@ bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
   const auto mine = lane.waiting.try_emplace(ticket->client_).first;
   try {
     mine->second.push_back(ticket);
-  } catch (...) {  // next() finds no client without a ticket
+  } catch (...) {  // next() expects that each client in `waiting` has a ticket
     if (mine->second.empty()) lane.waiting.erase(mine);
     throw;
   }
@@ -137,7 +137,7 @@ void GrammarCompiler::make_vocabulary() {
     log::warning("no structured output: {}", vocabulary_->error().message);
 }
 
-// Null at the end.
+// Waits for the next ticket, by turns of the clients. Null when the compiler ends.
 std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -178,7 +178,8 @@ void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
   ticket->done_();
 }
 
-// What failed is remembered too: clients try again.
+// nullopt if the trial took longer than the first lane allows. The cache keeps errors too, since
+// clients repeat requests that failed.
 std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const GrammarSpec& spec) {
   {
     const std::lock_guard lock(mutex_);

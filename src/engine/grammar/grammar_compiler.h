@@ -1,13 +1,14 @@
-// Makes grammars of what requests ask for, on threads of its own, and copies them for answers.
+// Compiles the grammars that requests ask for, on threads of its own, and copies them for answers.
 //
-//   engine threads:     order() -> ticket ............................ state() ......> answer
+//   engine threads:     order() -> ticket ............................ answer() .....> grammar
 //   thread grammar:                vocabulary once; the cache, or try and compile; copy; first mask
 //   thread grammar-slow:           likewise, for grammars that are too slow for the first
 //
 // A grammar that is not in the cache is tried in a process of its own before it is compiled here
-// (grammar_trials.h), so that no text takes more time or memory than its lane allows. A ticket that
-// was dropped by its holder is not compiled; one that waits for too long fails.
-// One for all ranks of a process.   Thread: any.
+// (grammar_trials.h), so that no text takes more time or memory than its lane allows. A lane is one
+// of the two threads with its queue. A ticket that its holder has dropped is not compiled; one that
+// waits for longer than `patience` fails. One compiler serves all ranks of a process.
+// Thread: any.
 #pragma once
 
 #include <array>
@@ -56,26 +57,28 @@ class GrammarCompiler {
     GrammarVocabulary::Source source;  // its tokenizer outlives the compiler
     int num_logits = 0;
     std::vector<TokenId> end_ids;
-    // The command of the process that tries grammars; empty: all are compiled untried.
+    // The command of the process for trials; empty: grammars are compiled without a trial.
     std::vector<std::string> trials;
     TrialLimits quick{.time = std::chrono::milliseconds(100), .bytes = 256 << 20};
     TrialLimits slow{.time = std::chrono::seconds(3), .bytes = 512 << 20};
-    // That wait for the first thread, for the second; of one client, half as many.
+    // Tickets that may wait for the first thread, and for the second; of one client half as many.
     size_t max_waiting = 4096, max_slow = 8;
     size_t max_cached = 128;
     size_t max_cached_bytes = 256 << 20;  // the newest stays whatever its size
-    // Above it the answers of one client get no further matcher.
+    // Bytes of one client's matchers; above it, its answers get no further matcher.
     int64_t max_client_bytes = kClientGrammarsBytesMax;
     Duration patience = std::chrono::seconds(30);
   };
   explicit GrammarCompiler(Options options);
-  // Ends trials at once; waits for the compilation under way, which takes as long as its trial.
+  // Ends trials at once and waits for a compilation under way, which takes about as long as its
+  // trial did.
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // `done` is called on one of the compiler's threads once the ticket is settled, if it is still
-  // held then. Clients take turns, however many grammars one of them waits for.
+  // `done` is called on one of the compiler's threads once the ticket is settled, unless its holder
+  // has dropped it. It is not called for a ticket that is settled at once, as its lane is full.
+  // Clients take turns, however many grammars one of them waits for.
   std::shared_ptr<GrammarTicket> order(std::shared_ptr<const GrammarSpec> spec,
                                        std::function<void()> done, uint64_t client = 0);
   GrammarStats stats() const { return counts_->read(); }
@@ -108,7 +111,7 @@ class GrammarCompiler {
   const Options options_;
   const std::shared_ptr<GrammarCounts> counts_ = std::make_shared<GrammarCounts>();
   std::unique_ptr<GrammarTrials> trials_;
-  bool said_untried_ = false;  // of the first lane's thread: without trials nothing enters another
+  bool said_untried_ = false;  // used by the first lane's thread: without trials no other one works
   // Made by the first lane's thread; the second reads it, after a ticket was passed to it.
   std::optional<Result<GrammarVocabulary>> vocabulary_;
 

@@ -1,4 +1,4 @@
-// What grammars of answers cost: counted by any thread, read as a copy.
+// Counts what the grammars of answers cost. Any thread counts; readers get a copy.
 #pragma once
 
 #include <atomic>
@@ -9,12 +9,12 @@ namespace hocket {
 // Since the start, of all ranks of this process.
 struct GrammarStats {
   uint64_t num_compiled = 0, num_failed = 0, num_cancelled = 0, num_cache_hits = 0;
-  uint64_t num_too_slow = 0;  // for the first lane
+  uint64_t num_too_slow = 0;  // grammars that went from the first lane to the second
   int num_cached = 0;
-  int64_t answer_bytes = 0;       // that matchers of answers hold
+  int64_t answer_bytes = 0;       // held by the matchers of answers
   double vocabulary_seconds = 0;  // to make the trie of tokens; 0: not done yet
   double compile_seconds_total = 0;
-  uint64_t num_masks_ahead = 0, num_masks_late = 0;  // computed beside a step, and by its sampling
+  uint64_t num_masks_ahead = 0, num_masks_late = 0;  // computed by `masks`; by the sampling itself
   double mask_seconds_total = 0;
 };
 

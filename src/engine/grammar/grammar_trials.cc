@@ -27,7 +27,7 @@ namespace hocket {
 namespace {
 
 constexpr int kFirstSocket = 3;
-constexpr int kNice = 5;  // beside compute threads that never pause it gets a quarter of a core
+constexpr int kNice = 5;  // the process gets a quarter of a core that a compute thread never leaves
 constexpr size_t kSlackBytes = 16 << 20;  // of address space: stack guards, malloc's reserves
 // The longest wait for an answer of the process, however busy the machine is.
 constexpr timeval kAnswerWait{.tv_sec = 20, .tv_usec = 0};
@@ -120,7 +120,7 @@ Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::Process::start(
     std::array<int, 2> ends = {-1, -1};
     connected = connected && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0;
     process->sockets_[lane] = ends[0];
-    // Above the numbers that it becomes in the child.
+    // A number above those that the sockets have in the child, so that dup2 overwrites none.
     if (connected) theirs[lane] = fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstSocket + kLanes);
     if (ends[1] >= 0) close(ends[1]);
     connected = connected && theirs[lane] >= 0;
@@ -132,7 +132,8 @@ Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::Process::start(
     posix_spawn_file_actions_init(&files);
     for (size_t lane = 0; lane < kLanes; ++lane)
       posix_spawn_file_actions_adddup2(&files, theirs[lane], kFirstSocket + static_cast<int>(lane));
-    // A library's words when memory is short are about a client's grammar, not for the log.
+    // The child gets no stderr, since what a library prints when memory is short is about a
+    // client's grammar and not for the log.
     for (int file = 0; file < kFirstSocket; ++file)
       posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
     posix_spawnattr_t attributes;
@@ -193,7 +194,7 @@ Result<TrialVerdict> GrammarTrials::attempt(int lane, const GrammarSpec& spec, T
       .time_us = std::chrono::duration_cast<std::chrono::microseconds>(limits.time).count(),
       .memory_bytes = limits.bytes};
   int failure = 0;
-  // A second time, since the process may have ended between two trials.
+  // Tries twice, since the process may have ended between two trials.
   for (int i = 0; i < 2; ++i) {
     HOCKET_TRY(const std::shared_ptr<Process> process, running());
     TrialVerdict verdict{};
@@ -209,7 +210,7 @@ Result<TrialVerdict> GrammarTrials::attempt(int lane, const GrammarSpec& spec, T
   return cannot("asked", failure);
 }
 
-// ---- the process ----
+// ---- Below runs in the process for trials ----
 
 namespace {
 
@@ -222,7 +223,7 @@ void limit_memory(uint64_t bytes) {
   setrlimit(RLIMIT_AS, &limit);
 }
 
-// SIGPROF ends the process.
+// After `us` of processor time, SIGPROF ends the process.
 void limit_time(int64_t us) {
   const itimerval timer{.it_interval = {},
                         .it_value = {.tv_sec = us / 1'000'000, .tv_usec = us % 1'000'000}};
@@ -248,8 +249,8 @@ TrialVerdict verdict_of(int status) {
   switch (WTERMSIG(status)) {
     case SIGPROF:
       return TrialVerdict::too_slow;
-    case SIGABRT:  // Rust, where memory is short
-    case SIGKILL:  // the kernel, likewise
+    case SIGABRT:  // Rust aborts where memory is short
+    case SIGKILL:  // the kernel kills where memory is short
       return TrialVerdict::too_large;
     default:
       return TrialVerdict::crashed;
@@ -291,7 +292,7 @@ std::optional<GrammarVocabulary> read_vocabulary(int socket) {
 int serve_grammar_trials() {
   close_range(kFirstSocket + GrammarTrials::kLanes, ~0u, 0);
   prctl(PR_SET_NAME, "grammar-trials");
-  // The process ends when its parent does, after the trials under way.
+  // Signals to the process group do not end it: it ends when the sockets close, with its parent.
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   const rlimit no_core{};

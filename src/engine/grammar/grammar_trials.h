@@ -5,8 +5,9 @@
 //   lane 0 ────── socket ──────> vocabulary; lane 0 ── fork ──> one trial, with limits: compile,
 //   lane 1 ────── socket ──────>             lane 1 ── fork ──> the first forced tokens and mask
 //
-// A grammar that passes is compiled once more by the caller. All trials share the memory of one
-// vocabulary. If the process has ended, the next trial starts it again.
+// A trial is one such compilation. If a grammar passes, the caller compiles it once more. All
+// trials share the memory of one vocabulary. If the process has ended, the next trial starts it
+// again.
 #pragma once
 
 #include <filesystem>
@@ -26,11 +27,13 @@ namespace hocket {
 // A command of the program `hocket` that only hocket itself calls.
 inline constexpr std::string_view kGrammarTrialsCommand = "grammar-trials";
 
+// fits: it kept the limits. too_slow: it took too much time. too_large: it took too much memory.
+// crashed: it ended otherwise.
 enum class TrialVerdict : uint8_t { fits, too_slow, too_large, crashed };
 
 struct TrialLimits {
   Duration time{};   // processor time of the trial
-  size_t bytes = 0;  // beside the vocabulary and the stack
+  size_t bytes = 0;  // of memory, besides the vocabulary and the stack
 };
 
 class GrammarTrials {
@@ -47,10 +50,12 @@ class GrammarTrials {
   GrammarTrials(const GrammarTrials&) = delete;
   GrammarTrials& operator=(const GrammarTrials&) = delete;
 
-  // `fits` also if the compilation fails within the limits: the caller then gets that error.
-  // Errors: internal where the process cannot be started or asked.   Thread: one a lane.
+  // Tries `spec` and waits for the verdict, 20 s at most. It is `fits` also if the compilation
+  // fails within the limits: the caller meets that error when it compiles.
+  // Errors: internal where the process cannot be started or asked; shutting_down after stop().
+  // Thread: one for each lane.
   Result<TrialVerdict> attempt(int lane, const GrammarSpec& spec, TrialLimits limits);
-  // All attempts fail from now on, those under way at once.   Thread: any.
+  // Makes the attempts under way fail at once, and all later ones.   Thread: any.
   void stop();
 
  private:

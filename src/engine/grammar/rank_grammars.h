@@ -1,6 +1,7 @@
-// The grammars of one rank's requests: who waits for one, who follows one, and the thread that
-// computes masks beside the steps, at a low priority, so that it takes little from the workers;
-// what it has not begun when a token is to be drawn is computed by the worker that draws it.
+// The grammars of one rank's requests: which requests wait for one, and which follow one. The
+// thread `masks` computes masks beside the steps, at a low priority, so that it takes little from
+// the workers. If it has not begun a mask when a token is to be drawn, the worker that draws
+// computes it.
 #pragma once
 
 #include <functional>
@@ -24,11 +25,11 @@ class RankGrammars {
   RankGrammars(const RankGrammars&) = delete;
   RankGrammars& operator=(const RankGrammars&) = delete;
 
-  // As Outside::ready(). The first question of a request orders its grammar.   Thread: engine.
+  // As Outside::ready(). The first call for a request orders its grammar.   Thread: engine.
   Result<bool> ready(const Request& request);
   // Null: free text. Pre: ready() said so.   Thread: engine.
   AnswerGrammar* find(const Request& request) const;
-  // The request is over, or was refused; a compilation for it alone is not begun any more.
+  // The request has ended or was refused. A compilation that it alone waits for is not begun.
   // Thread: engine.
   void forget(RequestId id);
   // The mask after the token that was just accepted, some time before it is needed.   Thread: any.
