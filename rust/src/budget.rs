@@ -1,7 +1,8 @@
 //! This module holds what the rendering under way on this thread may still cost.
 //!
 //! Steps alone are bounded by the engine's fuel, but one step may copy, compare or repeat anything.
-//! So there are two accounts in bytes: what is read, for the time, and what is made, for the memory.
+//! So there are two accounts in bytes: reading is charged to bound the time, making to bound the
+//! memory.
 //! A value counts as `VALUE` bytes and what it holds.
 use minijinja::{Error, ErrorKind};
 use std::cell::Cell;

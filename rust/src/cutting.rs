@@ -1,5 +1,5 @@
-//! A tokenizer.json changes and cuts a text here before its vocabulary does: by the normalizers,
-//! the added tokens, the pre-tokenizers.
+//! Cuts a text into the pieces that a tokenizer's model then makes into tokens: by the normalizers,
+//! the added tokens and the pre-tokenizers of its tokenizer.json.
 //!
 //! The patterns come from a model's publisher, the text from a client, and Oniguruma backtracks.
 //! So one encoding has a limit of processor time and of how much longer its text may become.
@@ -19,10 +19,11 @@ use tokenizers::{Model, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 /// Processor time of one encoding. Ordinary tokenizers take 0.2 to 5 microseconds a byte.
 const TIME_BASE: Duration = Duration::from_millis(500);
 const TIME_PER_BYTE: Duration = Duration::from_micros(16);
-/// All steps together may make a text so many times longer, and so many bytes. NFKD alone: 11.
+/// All steps together may make a text at most this many times longer, and this many bytes more.
+/// NFKD alone makes some texts 11 times longer.
 const GROWTH_MAX: usize = 16;
 const GROWTH_BASE: usize = 4096;
-/// The library searches in so much text by itself, unless it backtracks so often.
+/// In at most so many bytes the library searches by itself, until it has backtracked so often.
 const SEARCH_BYTES_MAX: usize = 64 << 10;
 const SEARCH_RETRIES_MAX: u32 = 4 << 20;
 /// The stack of one match has so many entries, of 40 bytes each.
@@ -39,8 +40,8 @@ pub fn processor_time() -> Duration {
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-/// A meter holds what one encoding may use. Its thread alone has it; a normalizer must be `Sync`
-/// all the same.
+/// A meter holds the time and the growth that one encoding may use. Only one thread uses it; its
+/// counters are atomic because the library demands that a normalizer is `Sync`.
 struct Meter {
     bytes: usize,
     allowed: Duration,
@@ -103,8 +104,8 @@ impl Search {
         Ok(Search(Regex::new(linear(pattern))?))
     }
 
-    /// The first match that begins at `from` or later. A search in a long text, or one that
-    /// backtracks much, goes on place by place, with a look at the time in between.
+    /// Finds the first match that begins at `from` or later. In a long text, or where the library
+    /// backtracks too often, it tries one place after the other and checks the time in between.
     fn next(&self, text: &str, from: usize, meter: &Meter) -> Res<Option<(usize, usize)>> {
         let none = SearchOptions::SEARCH_OPTION_NONE;
         let mut region = Region::new();
@@ -133,7 +134,8 @@ impl Search {
         Ok(None)
     }
 
-    /// Backtracks out of proportion to a run of blanks, letters, digits or signs.
+    /// True if the pattern backtracks more often than a search in linear time would, in a run of
+    /// blanks, letters, digits or signs.
     fn is_slow(&self) -> bool {
         [" ", "\n", " \n", "a", "1", "!", "中"].iter().any(|run| {
             ["", "1", "a", "!"].iter().any(|end| {
@@ -211,7 +213,7 @@ enum Cut {
 pub struct Cutter {
     changes: Vec<Change>,
     cuts: Vec<Cut>,
-    /// A pattern on which some texts take a time that grows with their square, until the limit.
+    /// The first pattern that takes quadratic time on some texts, which the limit of time refuses.
     pub slow: Option<String>,
 }
 
@@ -238,7 +240,7 @@ impl Changer<'_> {
     }
 }
 impl Normalizer for Changer<'_> {
-    /// The library drops what a normalizer complains of, so that is kept in the meter.
+    /// The library drops errors of a normalizer, so they are kept in the meter.
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         if self.1.failed.get().is_none() {
             if let Err(error) = self.change(text) {
@@ -268,7 +270,7 @@ impl Cutter {
         Ok(cutter)
     }
 
-    /// The pattern of a `Split` or `Replace`: a text stands for itself.
+    /// Compiles the pattern of a `Split` or `Replace`. A `String` is escaped and matches itself.
     fn search_of(&mut self, step: &Value) -> Res<Search> {
         match (step["pattern"]["Regex"].as_str(), step["pattern"]["String"].as_str()) {
             (Some(regex), _) => {
@@ -317,7 +319,7 @@ impl Cutter {
         Ok(())
     }
 
-    /// The pieces of `text`, added tokens found, and `mark` gone from the others.
+    /// Cuts `text` into pieces and tokens. Added tokens are found first; then `mark` is removed.
     pub fn cut(&self, t: &Tokenizer, text: &str, mark: Option<char>) -> Res<PreTokenizedString> {
         let meter = Meter::new(text.len());
         let changer = Changer(&self.changes, &meter);

@@ -5,18 +5,19 @@ use llguidance::derivre::{raw::ExprSet, ExprRef};
 use serde_json::{Deserializer, Value};
 use std::collections::{HashMap, HashSet};
 
-/// A grammar has so many rules with the brackets in them, which may all be in one another, and the
-/// references of a schema lead so deep in all. The stack of a compilation
-/// (src/text/grammar/grammar.h) holds four times as much as this needs.
+/// Levels of recursion, at most: the rules of a Lark grammar and the brackets in them, counted as
+/// if each stood in the one before; or the sum of the depths to which the references of a schema
+/// lead. The stack of a compilation (src/text/grammar/grammar.h) holds four times as many.
 pub const LEVELS_MAX: usize = 16_384;
-/// One rule has so many brackets in one another.
+/// Brackets in one another in one rule, at most.
 pub const NESTING_MAX: usize = 64;
-/// The digits of `multipleOf` are at most this number: an automaton has as many states.
+/// The digits of `multipleOf`, read as one integer, at most: an automaton has as many states.
 pub const MULTIPLE_MAX: u64 = 100_000;
-/// The parts of a conjunction (`&`, `allOf`) can go on with the same byte in so many ways. All are
-/// looked at in one step of the lexer, which its fuel does not interrupt: some 0.1 us each.
+/// Ways in which the parts of a conjunction (`&`, `allOf`) can together go on with the same byte,
+/// at most. One step of the lexer looks at all of them, some 0.1 us each, and its fuel does not
+/// interrupt a step.
 pub const WAYS_MAX: f64 = 4e5;
-/// The check looks at so many expressions, so that it takes little time itself.
+/// Expressions that the check looks at, at most, so that it takes little time itself.
 const VISITS_MAX: usize = 4_000_000;
 
 pub fn check_lark(text: &str) -> Res<()> {
@@ -75,7 +76,8 @@ fn nesting(text: &[u8]) -> Nesting {
     Nesting { levels: levels + deepest_here, deepest }
 }
 
-/// Finds the last byte of what begins at `at`; `at` where nothing ends it.
+/// Returns the index of the last byte of the string, regex, comment or special token that begins at
+/// `at`; `at` itself if it has no end.
 fn end_of(text: &[u8], at: usize) -> usize {
     let comment = text[at] == b'#' || text[at..].starts_with(b"//");
     let (mut i, end) = match text[at] {
@@ -125,7 +127,7 @@ pub fn check_schema(schema: &Value) -> Res<()> {
         refs.dedup();
     }
     let root = depth(schema);
-    // What is no pointer may name anything.
+    // A reference that is no JSON pointer may name any place, so it counts as the whole schema.
     let depth_of =
         |to: &&str| to.strip_prefix('#').and_then(|p| schema.pointer(p)).map_or(root, depth);
     let levels = root + refs.iter().map(depth_of).sum::<usize>();
@@ -173,7 +175,7 @@ pub fn check_conjunctions(exprs: &ExprSet) -> Res<()> {
 
     let mut conjunctions: HashMap<u32, Overlaps> = HashMap::new();
     let mut num_visits = 0;
-    // What an expression is made of was made before it.
+    // The parts of an expression have smaller ids, so `conjunctions` holds them already.
     for id in 1..exprs.len() as u32 {
         let conjunction = ExprRef::new(id);
         if !is(conjunction, and) {
@@ -193,7 +195,7 @@ pub fn check_conjunctions(exprs: &ExprSet) -> Res<()> {
                     let known = &conjunctions[&e.as_u32()];
                     sets.iter_mut().zip(known).for_each(|(n, more)| *n += more);
                 } else if is(e, not) {
-                    // Made of sets that do not overlap.
+                    // The sets of a negation do not overlap, so each byte is in one of them.
                     sets.iter_mut().for_each(|n| *n += 1.0);
                 } else if is(e, ExprRef::ANY_BYTE) {
                     let set = exprs.get(e);

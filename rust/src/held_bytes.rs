@@ -7,7 +7,8 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Less than nothing where it freed what others allocated.
+/// The count of this thread, in bytes. It is negative if the thread freed more than it allocated,
+/// since memory may be freed by another thread.
 pub fn held_bytes() -> isize {
     HELD.get()
 }
@@ -18,7 +19,7 @@ struct Counted;
 static COUNTED: Counted = Counted;
 
 fn count(bytes: isize) {
-    // A thread that ends may have lost it already.
+    // A thread that ends may have destroyed HELD already.
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 

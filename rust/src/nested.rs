@@ -9,7 +9,7 @@ use minijinja::{Error, ErrorKind};
 use std::fmt;
 use std::sync::Arc;
 
-/// Comparing, printing and dropping recurse.
+/// Levels of lists and mappings in one another. Comparing, printing and dropping them recurse.
 pub const DEPTH_MAX: u32 = 200;
 
 pub struct Nested {
@@ -43,7 +43,7 @@ fn nested(v: &Value) -> Option<&Nested> {
     v.downcast_object_ref::<Nested>()
 }
 
-/// Holds, or is, what may change after it was put somewhere.
+/// True if `v` may change after it was stored: it is or holds a namespace, a macro or the like.
 pub fn is_changing(v: &Value) -> bool {
     match nested(v) {
         Some(n) => n.changing,
@@ -156,7 +156,7 @@ pub fn mapped(v: Value) -> Result<Value, Error> {
     }
 }
 
-/// Takes what a request or a model's folder says; serde_json has bounded its depth.
+/// Converts JSON of a request or of a model's folder; serde_json has bounded its depth.
 pub fn from_json(json: serde_json::Value) -> Result<Value, Error> {
     use serde_json::Value as Json;
     Ok(match json {

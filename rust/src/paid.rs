@@ -1,6 +1,6 @@
-//! A chat template can call what is here, and pays for it before it works (budget.rs): the
-//! operators, which program.rs turns into filters, and the engine's filters, tests, functions and
-//! methods.
+//! All that a chat template can call. Each call is charged to the template's accounts (budget.rs)
+//! before it does its work: the operators, which program.rs turns into filters, and the engine's
+//! filters, tests, functions and methods.
 use crate::budget::{make, read, VALUE};
 use crate::nested::{is_changing, list, list_of, listed, map, mapped, weight, width};
 use minijinja::value::{Rest, Value, ValueKind};
@@ -17,7 +17,7 @@ fn wrong(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, text.into())
 }
 
-/// Pays for a text that was made, or a list.
+/// Charges for a text or a list that a call has made.
 fn made(v: Value) -> Answer {
     if let Some(text) = v.as_str() {
         make(text.len() as u64)?;
@@ -39,27 +39,30 @@ fn largest(args: &[Value]) -> u64 {
     args.iter().cloned().chain(named).filter_map(|v| u64::try_from(v).ok()).max().unwrap_or(0)
 }
 
-// ---- what a call costs, before it is made ----
+// ---- Costs: each function charges for one kind of call before it is made ----
 
-/// Reads texts, and of lists one item.
+/// For calls that read their texts, and one item of each list.
 fn texts(args: &[Value]) -> Result<(), Error> {
     read(sum(args, |v| VALUE + v.as_str().map_or(0, str::len) as u64))
 }
-/// Reads texts and goes through lists, not into what they hold.
+/// For calls that read texts and go through lists, but not into the items.
 fn across(args: &[Value]) -> Result<(), Error> {
     read(sum(args, width))
 }
+/// For calls that read their arguments with all that they hold.
 fn into(args: &[Value]) -> Result<(), Error> {
     read(sum(args, weight))
 }
-/// Compares each with some others; prints each with blanks before it.
+/// For calls that read each value several times: sorting compares it with some others, and printing
+/// puts blanks before it.
 fn often(args: &[Value]) -> Result<(), Error> {
     read(sum(args, weight).saturating_mul(32))
 }
-/// Compares two values, no further than the smaller one goes.
+/// For a comparison of two values, which ends with the smaller one.
 fn compared(args: &[Value]) -> Result<(), Error> {
     read(args.iter().map(weight).min().unwrap_or(0))
 }
+/// For a search for a value in a container.
 fn found(args: &[Value]) -> Result<(), Error> {
     let [value, container, ..] = args else { return Ok(()) };
     let items = match container.kind() {
@@ -69,7 +72,7 @@ fn found(args: &[Value]) -> Result<(), Error> {
     let each = weight(value).saturating_mul(items).min(weight(container).saturating_mul(2));
     read(width(container).saturating_add(each))
 }
-/// Trims one of these characters after the other.
+/// For trimming, which compares each character with each of a set.
 fn trimmed(args: &[Value]) -> Result<(), Error> {
     let set = text_at(args, 1).len().max(1) as u64;
     read(args.first().map_or(0, width).saturating_mul(set))
@@ -102,6 +105,7 @@ fn joined(args: &[Value]) -> Result<(), Error> {
     };
     make((items as u64).saturating_mul(between.unwrap_or(0) as u64))
 }
+/// For `batch` and `slice`, which deal a list out into several.
 fn dealt(args: &[Value]) -> Result<(), Error> {
     across(args)?;
     let lists = largest(args);
@@ -110,7 +114,8 @@ fn dealt(args: &[Value]) -> Result<(), Error> {
     }
     make(lists * VALUE)
 }
-/// `'%5d' | format(1)` and `'{:5}'.format(1)`: how wide is said in the text, or by `*`.
+/// For `'%5d' | format(1)` and `'{:5}'.format(1)`: the width stands in the text, or is an argument
+/// where the text has `*`.
 fn formatted(args: &[Value]) -> Result<(), Error> {
     let wide = |rest: &str| {
         let key = rest.strip_prefix('(').and_then(|r| r.split_once(')')).map_or(rest, |(_, r)| r);
@@ -270,7 +275,7 @@ fn add_operators(e: &mut Environment<'static>) {
     e.add_filter(STORE_IN_NAMESPACE, |v: Value| still(listed(v)?));
 }
 
-/// A namespace that held another, or a macro, could lead back to itself.
+/// Refuses a value that may change: a namespace that held one could lead back to itself.
 fn still(v: Value) -> Answer {
     match is_changing(&v) {
         true => Err(wrong("a namespace cannot hold a namespace, a macro or a loop")),

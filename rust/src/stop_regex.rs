@@ -26,7 +26,7 @@ struct Patterns {
 }
 /// The patterns of a request.
 pub struct HkStopRegex(Arc<Patterns>);
-/// How far one text has come.
+/// The state of a search in one text.
 pub struct HkStopSearch {
     patterns: Arc<Patterns>,
     cache: Cache,
@@ -68,13 +68,13 @@ impl HkStopSearch {
         Ok(HkStopSearch { patterns, cache, state, spent: Duration::ZERO, allowed: TIME_BASE })
     }
 
-    /// The pattern whose match ends where the text ends, were this its end.
+    /// The pattern whose match would end here if the text ended here.
     fn ended(&mut self) -> Res<Option<usize>> {
         let end = self.patterns.dfa.next_eoi_state(&mut self.cache, self.state)?;
         Ok(end.is_match().then(|| self.patterns.dfa.match_pattern(&self.cache, end, 0).as_usize()))
     }
 
-    /// How much of `text` belongs to an answer that a match ends, and the pattern.
+    /// If a match ends the answer: the bytes of `text` that belong to the answer, and the pattern.
     fn push(&mut self, text: &[u8]) -> Res<Option<(usize, usize)>> {
         for (n, piece) in text.chunks(BYTES_PER_LOOK).enumerate() {
             let begin = processor_time();

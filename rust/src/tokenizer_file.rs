@@ -6,7 +6,7 @@ use serde_json::Value;
 /// The largest vocabularies have some 262,000 tokens; tables are as long as the largest id.
 pub const TOKENS_MAX: usize = 1 << 24;
 const ADDED_TOKEN_BYTES_MAX: usize = 256;
-/// A step may write so many bytes in place of something, once for each match.
+/// A step may write at most so many bytes in place of each match.
 const WRITTEN_BYTES_MAX: usize = 1024;
 /// Bytes of a pattern, times how often its counted repeats repeat: Oniguruma copies what repeats.
 const PATTERN_SIZE_MAX: usize = 1 << 20;
