@@ -1,4 +1,4 @@
-// Reads a whole small file.
+// Reads a whole small file.   Thread: any.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace hocket {
 
-// Errors: `code`, naming the file: it cannot be read, or is larger than 256 MiB.
+// Errors: `code`, which names the file, where it cannot be read or is larger than 256 MiB.
 Result<std::string> read_file(const std::filesystem::path& file, ErrorCode code);
 
 }  // namespace hocket

@@ -2,7 +2,7 @@
 // time linear in the text, whatever the pattern).
 // The match that ends first wins, and the answer ends with it: the text up to its end is kept. So
 // the result does not depend on where the pieces were cut. A pattern that looks beyond its match
-// (`$`, `\b`) is sure of it one character later.
+// (`$`, `\b`) is found one character later.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ class StopRegex {
 // Owner: one running answer. Thread: one at a time.
 class StopRegexSearch {
  public:
-  static constexpr int64_t kBytesMax = 1 << 20;  // about: of its states (rust/src/stop_regex.rs)
+  // Memory of one search, about: that of its states (rust/src/stop_regex.rs).
+  static constexpr int64_t kBytesMax = 1 << 20;
 
   explicit StopRegexSearch(std::shared_ptr<const StopRegex> regex);
 

@@ -1,5 +1,5 @@
-// What a chat template makes of tools and calls, found out by rendering small conversations: the
-// families differ, and nothing in a template says so.
+// Finds out how a chat template treats tools and calls, by rendering small conversations: templates
+// of different families differ, and nothing in a template tells how.   Thread: any.
 #pragma once
 
 #include "text/chat_template.h"
@@ -15,8 +15,8 @@ struct TemplateTraits {
 
 TemplateTraits traits_of(const ChatTemplate& chat_template);
 
-// The arguments of all calls in a conversation that are texts, and the trees that they become where
-// a template wants objects.
+// Sizes of the arguments of all calls in a conversation that are given as text: of the text, and of
+// the trees that they become where a template wants objects.
 struct ArgumentTexts {
   int64_t num_bytes = 0;
   int64_t tree_bytes = 0;  // JsonShape's

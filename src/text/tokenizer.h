@@ -52,7 +52,7 @@ class Tokenizer {
   // makes more than twice `most` tokens, or has more than kBytesPerTokenMax bytes for each of
   // `most` tokens. Errors: context_length_exceeded.
   Result<void> check_length(std::string_view text, int64_t most) const;
-  // The second of these alone, of a text that is not made yet.
+  // Checks the bytes only, for a text that has not been made yet. Errors: the same.
   static Result<void> check_size(int64_t num_bytes, int64_t most);
   static constexpr int64_t kBytesPerTokenMax = 32;  // on average; no ordinary text has as many
   // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
@@ -70,7 +70,7 @@ class Tokenizer {
   std::string_view token_bytes(TokenId id) const;
   // Decoding is nothing but joining token_bytes (every byte-level vocabulary).
   bool byte_exact() const { return byte_exact_; }
-  // The token that is spelled so; a special one first.
+  // The token with this spelling; if several have it, a special one.
   std::optional<TokenId> find(std::string_view spelling) const;
   // The longest control token with which `text` begins.
   std::optional<TokenId> special_at(std::string_view text) const;

@@ -41,7 +41,7 @@ bool is_known(std::span<const Tool> tools, std::string_view name) {
   return std::ranges::any_of(tools, [&](const Tool& tool) { return tool.name == name; });
 }
 
-// What goes wrong behind whole arguments changes nothing.
+// A mistake after the arguments are whole does not undo the call.
 JsonCallBody::Step JsonCallBody::refuse(std::string_view why) {
   if (!arguments_whole_ || !writer_->begun()) return fail(why);
   end_call();

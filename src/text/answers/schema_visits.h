@@ -12,12 +12,13 @@ class SchemaVisits {
  public:
   static constexpr size_t kMax = 65'536;
 
-  // A visit, and one more for each 64 bytes of a text or 4 entries of a list that it looks at.
-  // False: there were too many.
+  // Counts a visit, and one more for each 64 bytes of a text that it looks at. False: the visits
+  // are used up.
   bool take(size_t num_bytes = 0) {
     num_ += 1 + num_bytes / kBytesPerVisit;
     return !used_up();
   }
+  // The same for a list: one more visit for each 4 entries.
   bool take_list(size_t num_entries) { return take(num_entries * kBytesPerEntry); }
   bool used_up() const { return num_ > kMax; }
 

@@ -1,5 +1,5 @@
-// Values that a model writes without quotes, as <parameter=n>5</parameter>, to JSON of the type
-// that the tool's schema asks for.
+// Converts values that a model writes without quotes, as <parameter=n>5</parameter>, to JSON of the
+// type that the tool's schema asks for.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,12 @@ struct ValueKinds {
   bool operator==(const ValueKinds&) const = default;
 };
 
-// Of the properties of a tool's parameters, given as JSON text: by type, enum, const, anyOf, oneOf,
-// allOf and $ref within the document. Read once, so that the work for a tool call does not grow
-// with the length of the schema.
+// The kinds of values that each property of a tool's parameters allows. They follow from type,
+// enum, const, anyOf, oneOf, allOf and from $ref within the document. The schema is read once, so
+// that the work for a tool call does not grow with its length.
 class ParameterKinds {
  public:
+  // parameters: the schema, as JSON text.
   explicit ParameterKinds(std::string_view parameters);
   // Takes what it looks at from `visits`. Once they are used up, kinds are missing: the caller
   // refuses the tools.

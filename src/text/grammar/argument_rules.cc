@@ -30,8 +30,9 @@ std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// How a style writes one argument: before the name, between name and value, after the value. What
-// ends a text is `close`, or where the text says exactly what it is, `exact_close`.
+// The texts around one argument: `open` before its name, `middle` between name and value, then the
+// end of the value, and `after`. A value ends with `close` if it may be any text, else with
+// `exact_close`.
 struct Style {
   std::string_view open, middle, close, exact_close, after;
 };
@@ -51,7 +52,7 @@ Style style_of(ArgumentStyle style) {
   return {"", "=", "", "", ""};
 }
 
-// What a parser would take for the end of a text, or cannot be written in it.
+// Regexes of texts that cannot be a value: a parser would end them too early or not read them back.
 std::vector<std::string> texts_that_end(ArgumentStyle style) {
   switch (style) {
     case ArgumentStyle::lines:
@@ -81,7 +82,7 @@ std::string with_named_properties_only(const std::string& parameters) {
   return text_of(schema);
 }
 
-// Texts of a schema as a regex. `exact`: not any text.
+// The texts that a schema allows, as a regex. `exact`: it does not allow every text.
 struct TextRegex {
   std::string regex;
   bool exact = false;
@@ -153,7 +154,7 @@ class ArgumentWriter {
         SchemaVisits::kMax));
   }
 
-  // What each property asks of the whole.
+  // Reads the parts of the whole schema that its properties need: definitions and required names.
   void read_shared() {
     for (const char* name : {"$defs", "definitions"})
       if (const auto found = root_.find(name); found != root_.end())
@@ -185,7 +186,8 @@ class ArgumentWriter {
     return all;
   }
 
-  // From the last on: what may follow where something has been written, and where nothing has.
+  // Built from the last argument on. behind: what may follow once an argument has been written.
+  // first: what may come while none has been written.
   std::string parted_by_commas() {
     std::string behind, first;
     for (size_t i = arguments_.size(); i-- > 0;) {
@@ -237,7 +239,7 @@ class ArgumentWriter {
     return json_value(schema);
   }
 
-  // With what its references may point to.
+  // The schema together with the definitions to which its references may point.
   std::string json_value(const Json& schema) {
     Json whole = schema;
     if (whole.is_object())

@@ -1,8 +1,10 @@
-// The arguments of one tool's calls, as a piece of a grammar, in the style of a family. Their order
-// is the schema's; what it does not name may come only where it names nothing.
+// The arguments of one tool's calls, as a piece of a grammar, in the style of a model's family.
+// They come in the order of the schema's properties. Other arguments may come only if the schema
+// names no property at all.
 //
-// Values without quotes are what the family's parser gives the type back to: texts follow enum,
-// const, pattern, minLength and maxLength (format is a remark), all else is JSON of its schema.
+// In some styles values stand without quotes, and the family's parser finds their type from the
+// schema. There a text follows enum, const, pattern, minLength and maxLength (format is ignored),
+// and any other value is JSON that follows its schema.   Thread: any, one for each LarkWriter.
 #pragma once
 
 #include <cstdint>

@@ -13,11 +13,11 @@ namespace {
 
 using Kind = EbnfNode::Kind;
 
-constexpr size_t kBytesMax = 2 << 20;       // of what comes out
-constexpr size_t kRegexBytesMax = 1 << 16;  // beyond it, rules are worth their names
+constexpr size_t kBytesMax = 2 << 20;       // of the Lark grammar that is written
+constexpr size_t kRegexBytesMax = 1 << 16;  // a longer regex is written as named rules instead
 
-// Whether a rule calls itself, in the end, among those that the root needs, or is so deep within
-// others that writing it in their place would need too much of the stack.
+// Finds whether a rule that the root needs calls itself, directly or through others, or is nested
+// so deep in other rules that writing it out in their place would need too much of the stack.
 class Recursion {
  public:
   explicit Recursion(const EbnfGrammar& grammar)
@@ -30,7 +30,7 @@ class Recursion {
   static constexpr int kUnseen = -1, kOpen = -2;
   static constexpr int kHeightMax = 2048;  // 200 bytes of the stack each
 
-  // How many parts are in one another.
+  // Returns how many parts of the rule's body are in one another, those of its rules included.
   int rule_height(size_t rule) {
     if (heights_[rule] >= 0) return heights_[rule];
     found_ = found_ || heights_[rule] == kOpen;

@@ -1,5 +1,5 @@
-// Grammars for answers (llguidance, in rust/): compiled once, copied for each answer, and asked
-// before each token which ones may come.
+// Grammars for answers (llguidance, in rust/). A grammar is compiled once and copied for each
+// answer. The copy, a matcher, tells before each token which tokens may come.
 //
 //   GrammarVocabulary --compile--> Grammar --begin--> GrammarMatcher: mask, accept, mask, ...
 //
@@ -37,7 +37,8 @@ struct GrammarState {
 // One answer's way through its grammar.   Thread: one at a time.
 class GrammarMatcher {
  public:
-  // One bit a token, bit i % 32 of word i / 32; an end token where the text may end. Never empty.
+  // Writes one bit for each token: bit i % 32 of word i / 32 is set if token i may come. End tokens
+  // may come where the text may end. At least one bit is set.
   // Errors: invalid_request when the grammar is too ambiguous to go on with.
   Result<void> mask(std::span<uint32_t> words);
   // Errors: invalid_request for a token that the mask does not hold, or as mask().
@@ -74,7 +75,7 @@ class Grammar {
 // Thread: any.
 class GrammarVocabulary {
  public:
-  // What it is made from. The tokenizer outlives create(), not what that makes.
+  // create() reads both; the vocabulary that it makes does not need the tokenizer.
   struct Source {
     const HkTokenizer* tokenizer = nullptr;
     std::filesystem::path folder;  // of tokenizer.json
@@ -86,10 +87,10 @@ class GrammarVocabulary {
 
   // Runs on a thread of its own, with a stack of kCompileStackBytes. Its time and memory are not
   // bounded here, hence engine/grammar/grammar_trials.h.
-  // Errors: invalid_request with the first line of what is wrong, naming spec.field; out_of_memory
-  // where there is no such thread.
+  // Errors: invalid_request, which names spec.field, with the first line of llguidance's message;
+  // out_of_memory where that thread cannot be started.
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec) const;
-  // Words of a mask.
+  // The length of a mask, in words of 32 bits.
   size_t mask_words() const { return mask_words_; }
 
  private:

@@ -1,4 +1,4 @@
-// Puts a Lark grammar together, rule by rule. Pieces are what a rule's body may hold.
+// Writes a Lark grammar, rule by rule. A piece is a text that may stand in a rule's body.
 // Thread: any, one at a time.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// Texts that a regex matches, but for those that others match.
+// The texts that `regex` matches, without those that any regex of `but_for` matches.
 struct TextForm {
   std::string regex;
   std::vector<std::string> but_for;
@@ -20,9 +20,8 @@ struct TextForm {
 
 class LarkWriter {
  public:
-  // With a tokenizer, control tokens that are spelled in a text stand for themselves; without one,
-  // text is text.
-  // Names of rules begin with `letter`.
+  // With a tokenizer, the spelling of a control token in a text becomes that token in the grammar;
+  // without one, it stays text. Names of rules begin with `letter`.
   explicit LarkWriter(const Tokenizer* tokenizer = nullptr, char letter = 't')
       : tokenizer_(tokenizer), letter_(letter) {}
 
@@ -37,11 +36,11 @@ class LarkWriter {
   std::string text_of(const TextForm& form);
   // A text of this form, then `end`, whose first occurrence ends it.
   std::string text_then(const TextForm& form, std::string_view end);
-  // What another grammar takes as a whole, with names of its own.
+  // A whole other grammar, whose rules have names of their own.
   std::string grammar(const GrammarSpec& spec);
   std::string rule(std::string_view body);
 
-  // Of the rules so far.
+  // Bytes of the rules so far.
   size_t num_bytes() const { return rules_.size(); }
 
   std::string finish(std::string_view start) const;

@@ -136,7 +136,7 @@ class TagReader {
     return pieces;
   }
 
-  // What follows free text would be part of it.
+  // Free text may only come last, since it would swallow whatever follows it.
   Result<std::string> read_sequence(const Json& format, int depth) {
     HOCKET_TRY(const Words pieces, read_elements(format, depth));
     for (size_t i = 0; i + 1 < pieces.size(); ++i) {
