@@ -18,8 +18,9 @@ namespace hocket {
 
 class ClusterProcess {
  public:
-  // This rank's part of the settings: its port, its cores (this thread is pinned to them, so those
-  // made from now on are). `arguments`: of serve, for the ranks it starts.
+  // Changes the settings to this rank's part: its port and its cores. Pins the calling thread to
+  // them, and so all threads that it makes later. `arguments`: those of serve, for the ranks that
+  // this process starts.
   // Errors: bad_value, naming the flag, with settings.strict also for a service that strangers may
   // join; those of read_cluster_token.
   static Result<std::unique_ptr<ClusterProcess>> create(const LaunchPlan& plan,
@@ -43,7 +44,7 @@ class ClusterProcess {
   Result<void> watch();
   // To the ranks that this process started.
   void forward_signal(int number);
-  // How long the ranks that this process started may take to end; then they are killed.
+  // The ranks that this process started may take so long to end; then they are killed.
   Duration patience() const { return others_ ? patience_ : Duration{}; }
 
  private:

@@ -19,7 +19,7 @@ struct DoctorOptions {
   bool json = false;
 };
 
-// What ranks in processes of their own reach each other by.
+// Reports UCX, by which ranks in processes of their own reach each other.
 Finding ucx_finding() {
   const auto end = UcxTransport::create(0, 1, {});
   if (!end) return {"UCX", end.error().message, end.error().fix, Weight::hint};
@@ -27,7 +27,7 @@ Finding ucx_finding() {
           Weight::fine};
 }
 
-// Whether a server could listen where it would.
+// Reports whether a server could listen on this host and port.
 Finding port_finding(const HttpSettings& http) {
   Finding finding{"port", fmt::format("{} of {} is free", http.port, http.host), "", Weight::fine};
   HttpOptions options;

@@ -128,7 +128,7 @@ FlagGroup rank_flags(ServerSettings& s) {
        {"ep-link-latency-us", &s.parallel.ep_link_latency_us, "its latency, microseconds", ""}}};
 }
 
-// Of serving with ranks that are processes.
+// Flags of a service whose ranks are processes.
 std::vector<Flag> process_flags(ParallelSettings& p) {
   return {
       {"nnodes", &p.nnodes, "hosts that serve as one; 0: one, or as a launcher says", ""},

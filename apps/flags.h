@@ -39,9 +39,9 @@ std::vector<FlagGroup> model_flags(ServerSettings& settings);
 // The part of them that says how exchanges between ranks are hidden.
 FlagGroup overlap_flags(ServerSettings& settings);
 
-// How answers are read.
+// Flags for the reading of answers: tool calls and thoughts.
 FlagGroup answer_flags(ServerSettings& settings);
-// What the server tells of itself and of its requests.
+// Flags for logs, traces, dumps and metrics.
 FlagGroup observe_flags(ServerSettings& settings);
 
 struct CommandLine {

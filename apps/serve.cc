@@ -63,7 +63,7 @@ void tell_start(const EngineInfo& info, const ServerSettings& settings, int firs
                       : " (auto: the model runs on CPUs)");
 }
 
-// Of how many ranks this process is one, or has; settings.parallel.ep_size says so from now on.
+// Finds the number of ranks, of which this process is one or runs all, and writes it to p.ep_size.
 Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
   LaunchFlags flags{.dist_init_addr = p.dist_init_addr};
   if (p.nnodes != 0) flags.nnodes = p.nnodes;
@@ -88,7 +88,7 @@ Result<void> open_black_box(const ServerSettings& settings, const LaunchPlan& pl
   return {};
 }
 
-// Tells when the service becomes ready, and when it is no longer: the log, and systemd.
+// Tells the log and systemd when the service becomes ready, and when it stops being ready.
 class Readiness {
  public:
   explicit Readiness(std::string url) : url_(std::move(url)) {}
@@ -149,7 +149,7 @@ Result<int> serve_model(const Arguments& arguments) {
   if (plan.num_ranks > 1 && !plan.in_process) {
     HOCKET_TRY(cluster, ClusterProcess::create(plan, settings, arguments));
   }
-  // From then on a signal waits for who heeds the requests, serve_until_signal.
+  // After loading, a signal does not end the process at once: serve_until_signal() takes it.
   const auto loaded = [&] { signals.hand_over(limits_of_end(settings.http, cluster.get())); };
   HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get(), loaded));
   tell_start(running.model->engine->info(), settings, plan.rank);

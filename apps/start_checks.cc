@@ -14,10 +14,10 @@
 namespace hocket {
 namespace {
 
-// Files that a server has open besides its connections: those of its threads, logs, dumps and
-// helpers, and the connections to each other rank.
+// Files that a server has open besides its clients' connections: its own (threads, logs, dumps,
+// helpers), and those to each other rank.
 constexpr rlim_t kOwnFiles = 96, kFilesOfRank = 16;
-// For probes, beyond http.max_connections (docs/contracts/requests.md, "Connections").
+// Connections for probes, beyond http.max_connections (docs/contracts/requests.md, "Connections").
 constexpr rlim_t kSpareConnections = 64;
 
 }  // namespace

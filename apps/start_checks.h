@@ -1,5 +1,6 @@
-// What a server finds out about its start, tells, and with --strict refuses: settings that it
-// changes by itself, and what makes it slower or less safe than it could be.
+// Checks at the start of a server. They log the settings that the server changed by itself and what
+// makes it slower or less safe than it could be; with --strict any of these is an error.
+// Thread: the main one.
 #pragma once
 
 #include <optional>
@@ -20,13 +21,13 @@ struct StartReport {
 // http.max_connections to what it may. Errors: bad_value, not even one client would have room
 // beside the connections that are kept for probes.
 Result<std::vector<SettingChange>> fit_connections(HttpSettings& http, int num_ranks);
-// A warning if other machines can reach the port and the server asks for no key: every client is an
-// admin then. May block for as long as the resolver does.
+// A warning if other machines can reach the port and the server asks for no key, since every client
+// is an admin then. May block for as long as the resolver of names does.
 std::optional<SlowPath> open_to_all(const HttpSettings& http);
-// Of this machine, this build and these settings.
+// All slow paths of this machine, this build and these settings.
 std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings);
-// Tells of it in the log; load_model has told of the engine's changes. Errors, with
-// settings.strict: bad_value with everything that was found.
+// Logs the report; load_model() has logged the engine's changes already. Errors, with
+// settings.strict: bad_value, which lists the report and the engine's changes.
 Result<void> tell_or_refuse(const EngineInfo& info, const StartReport& report,
                             const ServerSettings& settings);
 

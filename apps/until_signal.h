@@ -9,11 +9,11 @@
 
 namespace hocket {
 
-// After the time for requests, the time in which they are cut off and threads end. Then the process
-// ends even if some have not.
+// The time in which the remaining requests are cut off and threads end, after the time that
+// requests had to end by themselves. Then the process ends even if some threads have not.
 inline constexpr Duration kEndMargin = std::chrono::seconds(10);
 
-// What else there is to do while a server serves.   Thread: that of serve_until_signal.
+// Functions that serve_until_signal() calls while the server serves, on its own thread.
 struct Meanwhile {
   std::function<Result<void>()> poll;  // a few times a second; an error ends the service
   std::function<void(int)> on_signal;  // before the server drains or reloads

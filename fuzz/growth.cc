@@ -56,8 +56,8 @@ bool is_word(char c) {
          c == '.' || c == '-' || c == '$' || c == '#' || c == '/';
 }
 
-// What begins at `at`: up to the bracket or quote that closes it, or the end of a word; else one
-// byte. Brackets in texts are counted too: no matter here.
+// The piece that begins at `at`: up to the bracket or quote that closes it, or to the end of a
+// word; else one byte. Brackets inside quotes are counted too, which does no harm in a mutator.
 Span piece_at(std::string_view text, size_t at) {
   const char first = text[at];
   if (const size_t kind = kOpening.find(first); kind != kOpening.npos) {
@@ -115,7 +115,7 @@ std::string nested(Dice& dice, std::string_view piece, size_t room) {
          times(shell.close, depth, "", room);
 }
 
-// What is between quotes, or the whole, over and over.
+// Repeats the text between the quotes of `piece`, or all of it.
 std::string longer(Dice& dice, std::string_view piece, size_t room) {
   const bool quoted = piece.size() > 2 && piece.front() == '"' && piece.back() == '"';
   const std::string_view inner = quoted ? piece.substr(1, piece.size() - 2) : piece;

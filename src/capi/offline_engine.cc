@@ -279,7 +279,7 @@ Result<void> OfflineEngine::settle_thoughts(TextRequest& request) const {
   return {};
 }
 
-// What the caller left open, and what he may not ask for.
+// Fills in what the caller left open, and refuses what is not allowed.
 Result<void> OfflineEngine::settle(TextRequest& request) const {
   SamplingParams& sampling = request.sampling;
   HOCKET_TRY_VOID(check_sampling(sampling, info().model.vocab_size));

@@ -1,4 +1,4 @@
-// What a caller of the C interface may ask for, and his chats, read.
+// Checks what a caller of the C interface asks for, and reads chats and grammars.   Thread: any.
 #pragma once
 
 #include <string_view>
@@ -13,7 +13,7 @@ namespace hocket {
 // Errors: invalid_request, which names the field.
 Result<void> check_sampling(const SamplingParams& sampling, int vocab_size);
 // `kind`: HOCKET_JSON_SCHEMA and the like; `text`: what that kind holds. Errors: invalid_request.
-// What only the compiler finds wrong ends the request later, with the same code.
+// A mistake that only the compiler of grammars finds ends the request later, with the same code.
 Result<std::shared_ptr<const GrammarSpec>> read_grammar(int kind, std::string_view text);
 // `thoughts`: HOCKET_NO_THOUGHTS and the like. Errors: invalid_request.
 Result<ThoughtsAhead> read_thoughts(int thoughts);

@@ -27,7 +27,8 @@ Follower::~Follower() {
 
 Result<void> Follower::find_address() {
   if (next_address_ < addresses_.size()) return {};
-  // All were tried. A rank 0 that is somewhere else now has another address by the same name.
+  // All addresses were tried. They are resolved again, since a rank 0 that was started on another
+  // host has another address under the same name.
   if (addresses_.empty() || lost_) {
     HOCKET_TRY(addresses_, resolve(options_.init_addr));
   }

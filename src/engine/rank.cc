@@ -165,7 +165,7 @@ bool Rank::has_cause() {
 
 void Rank::nap() {
   if (together()) {
-    // Whose coming was noticed while an agreement was waited for wakes nobody again.
+    // A request that came while an agreement was waited for has used its wake-up already.
     if (commands.size() == 0) lockstep->wait(kIdleWait);
     last_turn_ns = clock.now().time_since_epoch().count();  // to find nothing to do is no silence
     return;

@@ -44,7 +44,7 @@ class RequestGroups {
   explicit RequestGroups(Rank rank) : rank_(rank) {}
 
   // Sets request.group. Once for a new request, and again whenever it comes back to the queue.
-  // Where memory fails, it throws and the request does not wait.
+  // If an allocation fails, throws, and the request does not wait.
   void push(Request& request, uint64_t key);
   // It waits no more.
   void remove(Request& request);

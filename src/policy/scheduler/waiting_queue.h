@@ -68,7 +68,8 @@ class WaitingQueue {
   // null.
   const Request* worse_than(int priority) const;
 
-  // queued: since when it waits. push() and hold() change nothing where memory fails: they throw.
+  // queued: since when it waits. If an allocation fails, push() and hold() throw and change
+  // nothing.
   void push(std::unique_ptr<Request> request, TimePoint queued, uint64_t rows_total);
   // Before all others of its priority, whatever the limits: it has been accepted already.
   void push_retracted(std::unique_ptr<Request> request, TimePoint now);

@@ -21,11 +21,11 @@ uint64_t name_key(std::string_view kind, std::string_view name);
 // else its `user`, else the address. A key that clients share tells nobody apart.
 uint64_t client_key(const HttpRequest& request, std::string_view user);
 
-// What kClientHeader says; 0 where it says nothing. Only requests of ranks may be asked for it.
+// The value of kClientHeader; 0 without it. Only for requests that came through the port for ranks.
 uint64_t told_client(const HttpRequest& request);
 
-// What is proven of a client before its body is read, by the word of the rank that it asked where
-// that was another one.
+// The proven half of a client's name, known before its body is read. If another rank handed the
+// request on, that rank's header tells it.
 uint64_t proven_asker(const HttpRequest& request);
 
 }  // namespace hocket

@@ -24,7 +24,8 @@ class Relay final : public HttpSink {
  public:
   static constexpr size_t kHeldMax = 256 << 20;  // of an event, or an answer that is no stream
 
-  // What the request holds meanwhile: `body`, sent on to the rank; `of_request` counts the answer.
+  // The account of the request. body: bytes of its body, held until they are sent to the rank.
+  // of_request: counts the answer that comes back.
   struct Memory {
     std::shared_ptr<RequestMemory> of_request;
     std::shared_ptr<HeldBytes> body;
@@ -33,10 +34,11 @@ class Relay final : public HttpSink {
   Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Memory memory,
         std::function<void(RelayEnd, const std::string& why)> ended);
 
-  // What the client is told when the call is cancelled; before that.   Thread: any.
+  // Sets the error that the client gets when the call is cancelled. Pre: it is not cancelled yet.
+  // Thread: any.
   void give_up(const Error& why);
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
-  // What the rank answered; 0 before. Thread: forward.
+  // The status of the rank's answer; 0 before it comes.   Thread: forward.
   int status() const { return status_; }
 
   bool head(int status, HttpHeaders&& headers) override;
