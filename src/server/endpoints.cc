@@ -42,7 +42,7 @@ Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
   return here;
 }
 
-// What was set, and who did not.
+// Adds to this rank's answer the ranks that refused the settings.
 Result<Json> configured_together(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there)
     if (peer.status != 200) here["failed"].push_back(complaint_of(peer));
@@ -126,7 +126,7 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   if (story) story->began(*answer);
   answer->story = story;
-  // What a conversation goes on from is kept here, so no other rank can take it.
+  // A conversation that goes on from an earlier answer stays on this rank, which keeps that answer.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (parts_.door != nullptr && !request.from_rank && !stays)
     parts_.door->begin(request, exchange, *std::move(answer));

@@ -7,9 +7,10 @@
 //    "finish": "stop", "ids_hash": "5e1d...", "id": "chatcmpl-...", "choice": 0,
 //    "path": "/v1/chat/completions", "seed": 7, "body": {..}}
 //
-// Files are for their owner only (mode 600). A full one is followed by the next, and the oldest of
-// the folder go. While nothing can be written requests are lost, and a new file is tried now and
-// then; the log says once that it began and once that it ended. Thread: one at a time.
+// Only the owner may read the files (mode 600). A full file is followed by the next, and the oldest
+// files of the folder are deleted. While nothing can be written, as on a full disk, requests are
+// lost and counted, and a new file is tried after each `retry_after`. The log says when that begins
+// and when it ends. Thread: one at a time.
 #pragma once
 
 #include <atomic>
@@ -44,11 +45,11 @@ class RequestDump {
   // Writes what is left.
   ~RequestDump();
 
-  // It got tokens, here.
+  // True if the request got tokens, from this rank: only such a request can be asked again.
   static bool takes(const RequestRecord& record);
   // A request whose body was too large to be kept is lost: there is nothing to ask again.
   void add(const RequestRecord& record);
-  // To the file.
+  // Writes the waiting lines to the file.
   void flush();
 
  private:

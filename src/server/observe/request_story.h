@@ -1,5 +1,6 @@
-// What becomes of one request, told by those who serve it and handed to the observer: when its
-// tokens are known, and when all is over. Whatever is not told by then is told by its end.
+// The story of one request: those who serve it tell what becomes of it, and the observer gets a
+// note when its tokens are known and another when all is over. A story that is destroyed before its
+// end was told is told as a failure of the server.
 //
 //   Endpoints: begin, began | failed -> ReplyService: ended | failed -> the observer's thread
 //
@@ -21,7 +22,8 @@ struct Answer;
 // The status of a request whose client left before the end.
 inline constexpr int kClientLeft = 499;
 
-// What somebody wants to know. texts: of prompts and answers.
+// What the log, the dump, traces and the black box need of each request. texts: the words of
+// prompts and answers.
 struct ObserverWants {
   bool log = false, texts = false, dump = false, trace = false;
   bool black_box = false;
@@ -60,12 +62,12 @@ class RequestStory {
   void failed(const Error& why);
   // The client was told all; or had left, which is 499.
   void ended(const Answer& answer, int status);
-  // Another rank answers; unless it refuses, and began() is followed by ended() after all.
+  // Another rank answers. If that one refuses, this rank answers, and ended() follows after all.
   void handed_on(std::string to);
-  // What the client got from it.
+  // The status that the client got from the other rank.
   void answered_there(int status) { record_.status = status; }
 
-  // What to send along with the request; empty: nothing.
+  // The header traceparent for a request that is handed on; empty: none is sent.
   std::string traceparent() const;
 
  private:
