@@ -21,6 +21,7 @@ class Room:
     name: str
     folder: str
     direct: list
+    holds: str = ""  # the comment behind it
     sees: set = field(default_factory=set)  # itself and everything below it
 
 
@@ -28,7 +29,7 @@ def parse_floors(text):
     """(rooms by name, walls, faults) of a floors.txt."""
     rooms, walls, faults = {}, [], []
     for number, line in enumerate(text.splitlines(), 1):
-        line = line.split("#")[0].strip()
+        line, _, comment = (part.strip() for part in line.partition("#"))
         if not line:
             continue
         kind, _, rest = line.partition(" ")
@@ -40,7 +41,7 @@ def parse_floors(text):
         if kind != "room" or len(words) != 2:
             faults.append(f"tools/floors.txt:{number}: neither a room nor a wall: {line}")
             continue
-        room = Room(words[0], words[1], below.split())
+        room = Room(words[0], words[1], below.split(), comment)
         room.sees = {room.name}
         for name in room.direct:
             if name in rooms:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import check_floors
+import docs_map
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/release"
@@ -296,6 +297,7 @@ def main():
     checks = (
         ("floors", lambda: check_floors.check(ROOT)),
         ("text", lambda: check_text(files)),
+        ("map", lambda: docs_map.check(ROOT)),
         ("scripts", lambda: check_scripts(files)),
         ("page", lambda: check_page(files)),
         ("format", lambda: check_format(files)),

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""The map of rooms in docs/architecture.md, made from tools/floors.txt and the folders under each room.
+
+    tools/docs_map.py            rewrites the block between the two marks in docs/architecture.md (`./hocket docs map`)
+    tools/docs_map.py --check    changes nothing; exit 1 if the block differs from what would be written
+"""
+
+import sys
+from pathlib import Path
+
+import check_floors
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = "docs/architecture.md"
+BEGIN = "<!-- The map of rooms: written by ./hocket docs map -->"
+END = "<!-- The end of the map -->"
+FIX = "./hocket docs map"
+COLUMN = 24  # of the line between the wings, and of what the left wing has before it
+
+
+def levels(rooms):
+    """How many rooms lie one below the other under each room: 0 for one that includes no other."""
+    found = {}
+    for room in rooms.values():  # floors.txt lists them from the ground up
+        found[room.name] = 1 + max((found[name] for name in room.direct), default=-1)
+    return found
+
+
+def rows(rooms, level):
+    """Names of rooms of the same level on one line, the highest level first."""
+    return ["  ".join(room.name for room in rooms if level[room.name] == n) for n in sorted({level[r.name] for r in rooms}, reverse=True)]
+
+
+def drawing(rooms, wings):
+    """The rooms as a house: those that see both wings, the two wings side by side, the ground."""
+    level = levels(rooms)
+    inside = {wing: [r for r in rooms.values() if check_floors.under(r.folder, wing)] for wing in wings}
+    above = [r for r in rooms.values() if all(any(x.name in r.sees for x in inside[wing]) for wing in wings)]
+    ground = [r for r in rooms.values() if r not in above and not any(r in inside[wing] for wing in wings)]
+    left, right = (rows(inside[wing], level) for wing in wings)
+    height = max(len(left), len(right))
+    left, right = ([""] * (height - len(side)) + side for side in (left, right))  # both stand on the ground
+    heads = [wing.rsplit("/", 1)[-1] for wing in wings]
+    between = [f"{heads[0]:<{COLUMN}}|  {heads[1]}"] + [f"  {a:<{COLUMN - 2}}|    {b}".rstrip() for a, b in zip(left, right)]
+    line = "-" * (2 * COLUMN)
+    return [*rows(above, level), line, *between, line, *rows(ground, level)]
+
+
+def sub_folders(root, room):
+    """Folders with sources under a room, by their paths inside it."""
+    parents = {Path(path).parent.relative_to(room.folder).as_posix() for path in check_floors.source_files(root, {room.name: room})}
+    return sorted(parents - {"."})
+
+
+def block(root):
+    """The lines of the map, without the marks."""
+    rooms, walls, _ = check_floors.parse_floors((root / "tools/floors.txt").read_text(encoding="utf-8"))
+    lines = ["", "```", *("  " + line for line in drawing(rooms, walls[0])), "```", ""]
+    lines += ["| Room | Holds | May include, with all that these may |", "|---|---|---|"]
+    for room in reversed(rooms.values()):
+        below = ", ".join(room.direct) or "nothing"
+        lines.append(f"| [{room.name}](../{room.folder}/README.md) | {room.holds} | {below} |")
+    lines += ["", "Sub-folders:", ""]
+    for room in reversed(rooms.values()):
+        if folders := sub_folders(root, room):
+            lines.append(f"* `{room.folder}/`: {', '.join(folders)}")
+    return [*lines, ""]
+
+
+def rewritten(root, text):
+    """`text` of the page with today's map, or None where the marks are missing."""
+    before, begin, rest = text.partition(BEGIN + "\n")
+    _, end, after = rest.partition(END + "\n")
+    return "".join([before, begin, *(line + "\n" for line in block(root)), end, after]) if begin and end else None
+
+
+def check(root):
+    rooms, _, faults = check_floors.parse_floors((root / "tools/floors.txt").read_text(encoding="utf-8"))
+    if faults:
+        return []  # check_floors tells of them
+    unsaid = [f"tools/floors.txt: no comment behind {room.name} says what it holds" for room in rooms.values() if not room.holds]
+    text = (root / PAGE).read_text(encoding="utf-8")
+    made = rewritten(root, text)
+    if made is None:
+        return [*unsaid, f"{PAGE}: lacks the line {BEGIN} or {END}"]
+    return unsaid + ([f"{PAGE}: the map of rooms is out of date; {FIX}"] if made != text else [])
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    if not sys.argv[1:]:
+        page = ROOT / PAGE
+        text = page.read_text(encoding="utf-8")
+        made = rewritten(ROOT, text)
+        if made is not None and made != text:
+            page.write_text(made, encoding="utf-8")
+    faults = check(ROOT)
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
