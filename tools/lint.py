@@ -37,6 +37,8 @@ TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # given to test programs; headers that only 
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
+GUIDES = ("CONTRIBUTING.md", "src/README.md", "docs/architecture.md")  # pages for newcomers: every file that they name exists
+FILE = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)+\.(?:h|cc|rs|py|sh|txt|md|mjs|json)\b")
 PAGE_SOURCES = tuple(f"web/{name}" for name in ("index.html", "package.json", "package-lock.json", "vite.config.js", "public/", "src/"))
 TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error") + tuple(
     f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "ignored-optimization-argument", "deprecated-declarations")  # the last: libstdc++'s own
@@ -152,6 +154,9 @@ def check_text(files, root=ROOT):
             for page in PAGE.findall(line):
                 if not (root / page).is_file():
                     faults.append(f"{name}:{number}: there is no {page}")
+            for file in FILE.findall(line) if name in GUIDES else ():
+                if not any((root / place / file).is_file() for place in ("", "src", path.parent)):
+                    faults.append(f"{name}:{number}: there is no {file}")
             if is_code(name) and len(line) > COLUMNS:
                 faults.append(f"{name}:{number}: {len(line)} columns; the limit is {COLUMNS}")
         limit = KERNEL_LINES if "/kernels/" in name else LINES

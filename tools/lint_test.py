@@ -48,6 +48,14 @@ class LintTest(unittest.TestCase):
         self.write(here, "")
         self.assertEqual(self.faults("src/base/a.cc", f"// Source: {here}."), [])
 
+    def test_files_that_guides_name_exist(self):
+        self.write("src/engine/step.cc", "")
+        self.write("docs/adding.md", "")
+        guide = "CONTRIBUTING.md"
+        self.assertEqual(self.faults(guide, "`engine/step.cc`, src/engine/step.cc, [recipes](docs/adding.md#a-kernel)"), [])
+        self.assertIn("there is no engine/gone.h", self.faults(guide, "`engine/gone.h`")[0])
+        self.assertEqual(self.faults("src/engine/README.md", "`engine/gone.h`"), [])
+
     def test_binary_files_are_passed_over(self):
         (self.root / "blob").write_bytes(b"\xff\xfe/" + b"work/")
         self.assertEqual(lint.check_text(["blob"], self.root), [])
