@@ -31,6 +31,7 @@ TIDIED = ROOT / "tools/tidied.txt"
 TIDY_RULES = (".clang-tidy", "tools/requirements.txt", "cmake/toolchain.cmake")
 CODE_FOLDERS = ("src", "include", "apps", "bench", "fuzz", "tests")
 COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
+PROSE_COLUMNS = 120  # of Markdown; its tables, code and images may be wider
 TELL_S = 10
 TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # given to test programs; headers that only they include may use it
 # Nothing of the place where a file was written may stay in it. Cut in two, so that this file passes too.
@@ -136,6 +137,16 @@ def check_format(files):
     return [f"{path}: not formatted; ./hocket fmt" for path in wrong]
 
 
+def wide_prose(lines):
+    """Numbers and lengths of the lines of Markdown that are wider than PROSE_COLUMNS."""
+    in_fence = False
+    for number, line in enumerate(lines, 1):
+        in_fence ^= line.lstrip().startswith("```")
+        is_prose = not in_fence and not line.startswith(("|", "    ", "![")) and " " in re.sub("`[^`]*`", "", line)
+        if is_prose and len(line) > PROSE_COLUMNS:
+            yield number, len(line)
+
+
 def check_text(files, root=ROOT):
     faults = []
     for name in files:
@@ -159,6 +170,8 @@ def check_text(files, root=ROOT):
                     faults.append(f"{name}:{number}: there is no {file}")
             if is_code(name) and len(line) > COLUMNS:
                 faults.append(f"{name}:{number}: {len(line)} columns; the limit is {COLUMNS}")
+        for number, length in wide_prose(lines) if name.endswith(".md") else ():
+            faults.append(f"{name}:{number}: {length} columns; the limit of prose is {PROSE_COLUMNS}")
         limit = KERNEL_LINES if "/kernels/" in name else LINES
         if is_code(name) and len(lines) > limit:
             faults.append(f"{name}: {len(lines)} lines; the limit is {limit}")

@@ -28,6 +28,11 @@ class LintTest(unittest.TestCase):
     def test_columns_are_counted(self):
         self.assertIn("101 columns", self.faults("src/base/a.cc", "x" * 101)[0])
 
+    def test_prose_is_narrow_and_tables_and_code_need_not_be(self):
+        wide = "a word " * 18
+        self.assertIn("README.md:2: 126 columns", self.faults("README.md", f"# a\n{wide}\n")[0])
+        self.assertEqual(self.faults("README.md", f"| {wide}|\n\n    {wide}\n\n```\n{wide}\n```\n`{wide}`\n"), [])
+
     def test_files_have_an_end_and_kernels_a_later_one(self):
         self.assertIn("401 lines", self.faults("src/base/a.cc", "\n" * 401)[0])
         self.assertEqual(self.faults("src/compute/kernels/a.cc", "\n" * 700), [])
