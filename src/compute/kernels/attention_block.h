@@ -1,7 +1,7 @@
-// Some query rows meet one softmax block: scores, softmax and values in one body, for instruction
-// sets whose product has no tiles of its own. Rows come and probabilities stay widened to fp32, so
-// that nothing is widened twice.   Private to attention; thread: any worker, FTZ and DAZ set.
-// Bits: those of attention.h.
+// A body for one softmax block: scores, softmax and values of some query rows, for instruction sets
+// whose product has no tiles of its own. Queries and probabilities stay in fp32, so no number is
+// widened twice.   Private to attention; thread: any worker, FTZ and DAZ set. Bits: those of
+// attention.h.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace hocket {
 
-// Rows that a body takes at a time: the block's keys stay near while they pass.
+// Rows that one call of a body takes; the block's keys stay in cache while they are processed.
 inline constexpr int kBlockRows = 16;
-// Keys of a block, 32 at a time: two panels of keys, one k-block of values.
+// Units of 32 keys in a block. A unit is two panels of keys and one k-block of values.
 inline constexpr int kBlockUnits = kSoftmaxBlock / kBlockK;
 
 template <class T>
@@ -23,14 +23,14 @@ struct BlockRows {
   const float* q = nullptr;  // [rows][k_blocks * 32], rows q_stride apart
   int64_t q_stride = 0;
   int k_blocks = 0;
-  const int* visible = nullptr;  // [rows] keys that a row sees, 1..128, never falling
+  const int* visible = nullptr;  // [rows] keys that a row sees, 1..128, non-decreasing
   float scale = 1;
-  // Where each unit's tiles begin; those behind the last row's visible keys are not read.
+  // Start of each unit's tiles. Units beyond the last row's visible keys are not read.
   const T* keys[kBlockUnits] = {};
-  int64_t key_stride = 0;  // from panel to panel of 16 keys
+  int64_t key_stride = 0;  // from one panel of 16 keys to the next
   const T* values[kBlockUnits] = {};
-  int64_t value_stride = 0;  // from panel to panel of 16 dims
-  // The next block's keys, to be brought near as this block's values are; null: neither is.
+  int64_t value_stride = 0;  // from one panel of 16 dims to the next
+  // Keys of the next block. The body prefetches them and this block's values; if null, neither.
   const T* const* next_keys = nullptr;
   int v_panels = 0;
   float* scores = nullptr;  // scratch: [kBlockRows][128]
@@ -47,7 +47,7 @@ void avx512_attention_block_bf16(const BlockRows<Bf16>& b);
 void avx512_attention_block_f32(const BlockRows<float>& b);
 }  // namespace cpu
 
-// The body for items of so many rows; null: they run by products.
+// Returns the body for items of `rows` query rows; null if such items run by separate products.
 template <class T>
 BlockBody<T> block_body(Isa isa, int rows) {
   if (isa < Isa::avx512) return nullptr;

@@ -1,6 +1,6 @@
-// How attention runs over any source of keys: the rows of one item (a task and some heads) against
-// their keys, block by block in the order of attention.h. attention_run.h shares the items among
-// the workers.   Private to the operations; thread: any worker, with scratch of its own.
+// Attention of one item (a task and some heads) over any source of keys: its rows meet their keys
+// block by block in the order of attention.h. attention_run.h shares the items among the workers.
+// Private to the operations; thread: any worker, with scratch of its own.
 //
 // A Source holds the keys that some heads of a sequence share. A softmax block [block, block_end)
 // is first loaded, then read as tiles:
@@ -9,8 +9,8 @@
 //   TileRun<T> keys(int token, int block_end);     token: block, or where the last run ended
 //   TileRun<T> values(int token, int block_end);
 //
-// A Sources makes them, for item `index` of a task, in scratch of the same size each time (measured
-// without memory):
+// A Sources object makes the Source for item `index` of a task. Its scratch has the same size each
+// time; a Layout without memory measures it:
 //
 //   Source source(const AttentionSequence& sequence, int index, Layout& scratch) const;
 #pragma once
@@ -32,10 +32,10 @@ namespace hocket {
 // Query rows (tokens times heads) that meet a block at a time: enough to reuse its tiles, few
 // enough to stay in cache.
 inline constexpr int kQueryRows = 64;
-// Query rows of one task over pages whose tiles must be made first.
+// Query rows of one task if the tiles of its pages must be made first.
 inline constexpr int kMadeQueryRows = 256;
-// Tiles for the tokens up to `end`: of keys, whole panels of 16; of values, for each panel of 16
-// dims whole k-blocks of 32.
+// Tiles of the tokens up to `end`: keys are whole panels of 16 tokens; values are, for each panel
+// of 16 dims, whole k-blocks of 32 tokens.
 template <class T>
 struct TileRun {
   const T* tiles = nullptr;
@@ -43,16 +43,16 @@ struct TileRun {
   int end = 0;
 };
 
-// What all items of one run have in common. An item is a task and `group` neighbouring heads (fewer
-// at the end) that share keys.
+// The fields that all items of one run share. An item is a task and `group` neighbouring heads
+// (fewer at the end) that share keys.
 template <class T>
 struct AttentionForm {
   View<T> q;          // [rows, num_heads * q_dim]
   View<T> out;        // [rows, num_heads * out_dim]
-  int num_heads = 0;  // of queries
+  int num_heads = 0;  // query heads
   int group = 1;
   int q_dim = 0;                   // a multiple of 32
-  int value_dim = 0, out_dim = 0;  // out has zeros behind value_dim
+  int value_dim = 0, out_dim = 0;  // out_dim >= value_dim; the rest of out is zero
   float scale = 1;
   int rows_max = 0;  // query rows of the largest item
 
@@ -60,7 +60,7 @@ struct AttentionForm {
   int items_per_task() const { return (num_heads + group - 1) / group; }
 };
 
-// The running softmax of some rows.
+// The running softmax of some query rows.
 struct SoftmaxState {
   float* m = nullptr;  // [rows]
   float* l = nullptr;  // [rows]
@@ -78,11 +78,11 @@ struct SoftmaxState {
   }
 };
 
-// One worker's scratch for an item; query rows are [sequence][token][head of the group].
+// One worker's scratch for an item. Query rows are ordered [sequence][token][head of the group].
 template <class T>
 struct ItemScratch {
-  T* q = nullptr;           // [rows][q_dim], where they are gathered
-  float* q_wide = nullptr;  // [rows][q_dim], where a block has a body
+  T* q = nullptr;           // [rows][q_dim], used if rows must be gathered
+  float* q_wide = nullptr;  // [rows][q_dim], used if a block has a body
   T* p = nullptr;           // [kQueryRows][kSoftmaxBlock]
   float* scores = nullptr;  // [kQueryRows][kSoftmaxBlock]
   SoftmaxState all, next;
@@ -102,15 +102,15 @@ struct ItemScratch {
   }
 };
 
-// One item. Query rows are counted from the item's first.
+// The computation of one item. Query rows are counted from the item's first row.
 template <class T, class Sources>
 class ItemRun {
  public:
   struct Place {
     const AttentionPlan& plan;
     const AttentionPlan::Task& task;
-    int index = 0;  // of the item in its task
-    Layout layout;  // behind ItemScratch
+    int index = 0;  // index of the item in its task
+    Layout layout;  // scratch that follows ItemScratch
   };
   ItemRun(const Backend& backend, const AttentionForm<T>& form, const ItemScratch<T>& scratch,
           const Sources& sources, const Place& place)
@@ -128,7 +128,9 @@ class ItemRun {
     set_queries();
   }
 
-  // The segment from key `begin` on, for the rows that see it.
+  // Computes the segment that starts at key `begin`, for the rows that see it:
+  //   keys     begin ... shared_keys ... begin + 1024
+  //   rows     | of all members  | of each member |
   void run_segment(int begin, const SoftmaxState& state) {
     const int v_dim = form_.v_dim(), end = begin + kAttentionSegment;
     std::fill(state.m, state.m + num_rows_, -std::numeric_limits<float>::infinity());
@@ -146,7 +148,7 @@ class ItemRun {
     });
   }
 
-  // all = all and then the segment from `begin` on, for the rows that see it.
+  // Merges the segment that starts at key `begin` into `all`, for the rows that see it.
   void merge(int begin, const SoftmaxState& all, const SoftmaxState& next) {
     const int v_dim = form_.v_dim();
     for_members([&](const Member& member) {
@@ -189,21 +191,21 @@ class ItemRun {
   using Source = decltype(std::declval<const Sources&>().source(
       std::declval<const AttentionSequence&>(), 0, std::declval<Layout&>()));
 
-  // Neighbouring tokens of one sequence: of the task's only one, or of one of those that share a
+  // Neighbouring tokens of one sequence: the task's only sequence, or one of those that share a
   // prefix.
   struct Member {
     const AttentionSequence* sequence = nullptr;
-    int64_t row_begin = 0;  // in the batch
+    int64_t row_begin = 0;  // row in the batch
     int num_tokens = 0, first_position = 0;
     int query_row = 0;
 
     int num_keys() const { return first_position + num_tokens; }
   };
-  // Query rows that meet a block together.
+  // Query rows [begin, end) that meet a block together.
   struct Rows {
     int begin, end;
   };
-  // Of a block.
+  // The key range [begin, end) of one block, in tokens.
   struct Keys {
     int begin, end;
   };
@@ -229,18 +231,19 @@ class ItemRun {
   int end_of(const Member& member) const {
     return member.query_row + member.num_tokens * num_heads_;
   }
-  // The first row that sees key `token`; those after it do too.
+  // Returns the first query row that sees key `token`; all rows after it see it too.
   int first_row(const Member& member, int token) const {
     const int tokens = std::clamp(token - member.first_position, 0, member.num_tokens);
     return member.query_row + tokens * num_heads_;
   }
-  // Keys of the block from `block` on that a row sees.
+  // Returns how many keys of the block that starts at `block` a row sees, at most 128.
   int visible(const Member& member, int row, int block) const {
     const int token = (row - member.query_row) / num_heads_;
     return std::min(member.first_position + token + 1 - block, kSoftmaxBlock);
   }
 
-  // Rows of one token or of one head lie evenly spaced in q; others are gathered.
+  // Sets q_ to the rows in place where they are evenly spaced (one token or one head); otherwise
+  // gathers them.
   void set_queries() {
     const int64_t first_column = int64_t{head_begin_} * form_.q_dim;
     const int64_t columns = int64_t{num_heads_} * form_.q_dim;
@@ -266,12 +269,13 @@ class ItemRun {
     });
   }
 
-  static void widen(const T* from, int64_t n, float* to) {  // n: a multiple of 32
+  // n: a multiple of 32.
+  static void widen(const T* from, int64_t n, float* to) {
     for (int64_t i = 0; i < n; i += kBlockK)
       for (int j = 0; j < kBlockK; ++j) to[i + j] = to_float(from[i + j]);
   }
 
-  // The blocks of [begin, end), for the member's rows.
+  // Runs the blocks of [begin, end) for the member's rows.
   void run_blocks(const Member& member, int begin, int end, const SoftmaxState& state) {
     if (begin >= end) return;
     Layout layout = place_.layout;
@@ -292,7 +296,7 @@ class ItemRun {
     }
   }
 
-  // One block by the body for this instruction set.
+  // Runs one block with the body for this instruction set.
   void run_body(Source& source, const Member& member, Keys keys, const SoftmaxState& state) {
     const int v_dim = form_.v_dim(), block = keys.begin;
     int seen[kBlockRows];
@@ -327,10 +331,10 @@ class ItemRun {
       b.l = state.l + row;
       b.o = state.o + int64_t{row} * v_dim;
       body_(b);
-      b.next_keys = nullptr;  // the first rows have brought them near
+      b.next_keys = nullptr;  // the body's first call has prefetched them
     }
   }
-  // Where each 32 keys of a block begin; returns the stride of their panels.
+  // Finds the start of each unit of 32 keys of a block. Returns the stride of their panels.
   static int64_t set_keys(Source& source, Keys keys, const T** units) {
     int64_t stride = 0;
     for (int token = keys.begin; token < keys.end;) {
@@ -413,7 +417,7 @@ class ItemRun {
   const Place place_;
   const int head_begin_, num_heads_, num_rows_;
   const BlockBody<T> body_;
-  const T* q_ = nullptr;  // where body_ is null
+  const T* q_ = nullptr;  // set only if body_ is null
   int64_t q_stride_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// All items of some tasks, shared among the workers. An item is a task and some heads that share
-// keys (attention_item.h).
+// Runs all items of some tasks, shared among the workers. An item is a task and some heads that
+// share keys (attention_item.h).
 //
 // Private to the operations; thread: engine.
 #pragma once
@@ -12,19 +12,19 @@
 
 namespace hocket {
 
-// Prompt tokens of a task over latents: their heads' keys and values come from products, which pay
-// when many rows meet them.
+// Prompt tokens of one task over latents. Keys and values come from products for each head, so many
+// rows should share them.
 inline constexpr int kExpandedTokens = 1024;
-// States of kQueryRows rows that a worker's scratch has room for when workers share a task's
-// segments.
+// Scratch for split runs: states of kQueryRows rows that each worker's scratch can hold while
+// workers share the segments of a task.
 inline constexpr int kSharedStates = 8;
 
-// Segments of keys that the rows of a task see.
+// Returns the number of key segments that the rows of a task see.
 inline int num_segments(const AttentionPlan& plan, const AttentionPlan::Task& task) {
   return (plan.num_keys(task) - 1) / kAttentionSegment + 1;
 }
 
-// All items of some tasks.
+// One run of all items of some tasks.
 template <class T, class Sources>
 class BatchRun {
  public:
@@ -40,7 +40,7 @@ class BatchRun {
   void run() {
     if (!run_split()) run_whole();
   }
-  // What a worker needs for any tasks.
+  // Returns the scratch bytes that one worker needs for any tasks.
   static int64_t scratch_bytes(const AttentionForm<T>& form, const Sources& sources) {
     return item_bytes(form, sources) + shared_bytes(form);
   }
@@ -48,16 +48,18 @@ class BatchRun {
  private:
   using Item = ItemRun<T, Sources>;
 
-  // One worker takes all segments of an item.
+  // Each item runs on one worker, with all its segments.
   void run_whole() {
     backend_.workers().run(num_items(), [&](int index, int worker) {
       with_item(index, worker, [](Item& item) { item.run_all_segments(); });
     });
   }
 
-  // Long contexts with few items: workers share the segments, whose states wait in all workers'
-  // scratch and are then merged in order. Returns false, having done nothing, where that would not
-  // fill more workers or has no room.
+  // For long contexts with few items: workers share the segments, keep the states in the scratch of
+  // all workers, then merge them in order. Returns false and does nothing if that would not occupy
+  // more workers or the scratch is too small.
+  //   unit   0 1 2 | 3 4 | 5 ...      item 0 has 3 segments, item 1 has 2, ...
+  //   state  in the scratch of worker unit % num_workers
   bool run_split() {
     const int num_workers = backend_.workers().size();
     if (num_workers == 1 || num_items() >= 4 * num_workers) return false;
@@ -95,7 +97,7 @@ class BatchRun {
     return true;
   }
 
-  // The segments of all items are units, numbered through.
+  // The segments of all items are numbered in sequence; such a number is a unit.
   struct Segment {
     int item, begin;
   };

@@ -1,4 +1,4 @@
-// Tiles of one softmax block, made in a worker's scratch where the pages hold something else.
+// Tiles of one softmax block, made in a worker's scratch if the pages do not hold such tiles.
 //
 //   keys    [8 panels of 16 keys][q_dim / 32][tile]
 //   values  [v_dim / 16 panels][4 k-blocks of 32 keys][tile]
@@ -34,8 +34,8 @@ struct BlockTiles {
     return {values, kValueBlocks * kTileElements, block_end};
   }
 
-  // Rows of 32 tokens from `token` on, `stride` elements apart: q_dim numbers of each as keys,
-  // v_dim as values.
+  // Packs the rows of 32 tokens from `token` on, which are `stride` elements apart: the first q_dim
+  // numbers of each as keys, the first v_dim as values.
   void pack_keys(int token, const T* rows, int64_t stride) const;
   void pack_values(int token, const T* rows, int64_t stride) const;
 };
@@ -44,7 +44,7 @@ struct BlockTiles {
 void dequantize(const int8_t* q, int64_t n, const float* scales, Bf16* x);
 void dequantize(const int8_t* q, int64_t n, const float* scales, float* x);
 
-// x[i] = round(q[i] * scale).   n: any; q and x need hold no more.
+// x[i] = round(q[i] * scale) for any n; reads and writes nothing past n.
 template <class T>
 void dequantize_row(const int8_t* q, int64_t n, float scale, T* x) {
   float lanes[kBlockK];

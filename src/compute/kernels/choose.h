@@ -1,4 +1,4 @@
-// Picks bodies by speed alone: all of them give the same bits.
+// Chooses bodies and task sizes by speed alone, since all bodies give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,40 +10,40 @@
 
 namespace hocket {
 
-// From this many rows on an AMX machine uses tiles; below, the vector body.
+// An AMX machine uses tiles from this many rows on, and the vector body below.
 inline constexpr int kTileRows = 8;
 
-// A product of `rows` rows that workers share.
+// The shape of a product that workers share.
 struct TaskShape {
   int panels = 0;
   int64_t panel_bytes = 0;
   int rows = 0;
   int num_workers = 0;
 };
-// Panels that one task takes: so few that workers end together (neighbour_tasks.h). Even, so that
-// gate and up stay together.
+// Returns the panels that one task takes: few enough that workers end together (neighbour_tasks.h),
+// and an even number, so that gate and up stay together.
 int panels_per_task(const TaskShape& of);
-// Rows that one task takes: all, but fewer where the panels alone would leave workers idle.
+// Returns the rows that one task takes: all, or fewer if the panels alone would leave workers idle.
 int rows_per_task(int panel_tasks, int rows, int num_workers);
 inline constexpr int kMaxTaskPanels = 32;
-// fp32 results that a task keeps in scratch between a product and what follows it, at most.
+// fp32 results that a task keeps in scratch for its next operation, at most.
 inline constexpr int kTaskResults = 64 * kMaxTaskPanels * kPanelN;
 
-// Rows quantized for integer weights that one worker's scratch holds: so many that weights read
-// once are used by all of them, so few that they stay in its cache. And their bytes.
+// Rows, quantized for integer weights, that one worker's scratch holds: enough to reuse the weights
+// that were read, few enough to stay in cache. quantized_bytes() returns their bytes.
 inline constexpr int kQuantizedRows = 128;
 int64_t quantized_bytes(int k, int groups);
 
 struct ScratchNeed {
-  int max_rows = 0;  // of one step, of all ranks whose rows come to the experts here
+  int max_rows = 0;  // rows of one step, from all ranks that send rows here
   int max_k = 0;     // largest inner dimension of any product
   int num_heads = 0;
   KvShape kv;
-  DType dtype = DType::bf16;  // of activations
-  MlaConfig mla;              // of models with latents
+  DType dtype = DType::bf16;  // type of activations
+  MlaConfig mla;              // set for models with latents
   int num_experts = 0;
 };
-// What Backend::create must reserve for each worker.
+// Returns the bytes that Backend::create must reserve for each worker.
 int64_t scratch_bytes_for(const ScratchNeed& need);
 
 }  // namespace hocket

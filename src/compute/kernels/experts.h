@@ -1,7 +1,7 @@
-// SwiGLU MLPs over rows sorted by expert: y = down( silu(gate x) * up x ), the middle rounded to
-// the activation type. Products and biases are those of linear.h: gate, up and down have their bias
-// before silu, the product of gate and up, and the rounding of y. A dense MLP is the case of one
-// expert.
+// SwiGLU MLPs over rows sorted by expert: y = down( silu(gate x) * up x ), with the product of silu
+// and up rounded to the activation type. Products and biases are those of linear.h: gate's bias is
+// added before silu, up's before the multiplication, down's before y is rounded. A dense MLP is the
+// case of one expert.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace hocket {
 
-// gate_up: panels alternate gate, up, gate, up, ... (n = 2 * round_up(intermediate, 32)), so that
-// one task holds both; so does its bias. Of any format; all experts of a call have those of the
-// first, and its groups.
+// The panels of gate_up alternate gate, up, gate, up, ... (n = 2 * round_up(intermediate, 32)), so
+// one task holds both; the bias has the same order. Any format, but all experts of a call have the
+// format and the scale groups of the first.
 struct ExpertWeights {
   PackedWeight gate_up;  // k = hidden
   PackedWeight down;     // n = hidden, k = intermediate
 };
 
-// Shapes: x [rows, hidden]; offsets [num_experts + 1]: rows offsets[e] up to offsets[e + 1] are of
+// Shapes: x [rows, hidden]; offsets [num_experts + 1]: rows [offsets[e], offsets[e + 1]) belong to
 // expert e, perhaps none; middle [>= rows, intermediate] scratch of the activation type; y [rows,
 // hidden] of the activation type (each row rounded) or fp32.   Errors: none; shapes are checked.
 // Thread: engine; workers take (expert, panels).   Bits: equal in every body.

@@ -1,5 +1,5 @@
-// Multi-head latent attention over pages that hold one latent a token (kv_layout.h, kind latent).
-// Two forms, chosen by the role of a row's token, never by the batch:
+// Multi-head latent attention over pages that hold one latent per token (kv_layout.h, kind latent).
+// It has two forms; the role of a row's token chooses the form, never the batch:
 //
 //   prompt      expanded   key of head h = [ round(key_up[h] . c) | rope part ], value of head h =
 //                          round(value_up[h] . c); ordinary attention over them
@@ -8,8 +8,8 @@
 //                          value_dim numbers are the value; y = round(o / l + 0);
 //                          out = round(value_up[h] . y)
 //
-// Each arrow is a canonical product; softmax blocks, segments and their merging are those of
-// attention.h.   Source: docs/contracts/arithmetic.md, "latent attention".
+// Each dot is a canonical product; softmax blocks, segments and merging are those of attention.h.
+// Source: docs/contracts/arithmetic.md, "latent attention".
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@
 
 namespace hocket {
 
-// Matrices of a layer's heads, [num_heads] each.
+// Matrices of a layer, one per head: [num_heads] each.
 struct LatentHeads {
   std::span<const PackedWeight> key_up;      // n = nope_dim, k = kv_rank
   std::span<const PackedWeight> value_up;    // n = value_dim, k = kv_rank
@@ -27,8 +27,8 @@ struct LatentHeads {
 
 // Shapes: q [rows, num_heads * round_up(nope_dim + rope_dim, 32)], a head's [nope | rope | zeros];
 // q_absorbed [rows, num_heads * kv.shape.row_elements()] and y_absorbed [rows, num_heads *
-// kv.shape.rope_offset()] are scratch for generated rows (no rows where all are prompts' is fine);
-// out [rows, num_heads * value_dim]. All of one type.
+// kv.shape.rope_offset()] are scratch for generated rows (they may have no rows if all rows are
+// prompt rows); out [rows, num_heads * value_dim]. All have one type.
 struct LatentAttentionCall {
   MatrixView q;
   KvLayer kv;
@@ -42,11 +42,11 @@ struct LatentAttentionCall {
 // Errors: none; shapes are checked.   Thread: engine; workers take (task, head).
 // Bits: equal in every body.
 void latent_attention(Backend& backend, const LatentAttentionCall& call);
-// Scratch one worker needs.
+// latent_attention_scratch_bytes() returns the scratch bytes that one worker needs.
 struct LatentShape {
   int num_heads = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
   KvShape kv;
-  DType dtype = DType::bf16;  // of activations
+  DType dtype = DType::bf16;  // type of activations
 };
 int64_t latent_attention_scratch_bytes(const LatentShape& shape);
 

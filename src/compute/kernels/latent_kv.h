@@ -1,7 +1,7 @@
-// From the fp32 projections of a latent-attention layer to what attention reads: the latent's norm,
-// the rotation of the shared key part and of each head's query part, one rounding; the latent row
-// is stored into its page. In int8 pages c and the key part are one group each of QuantizeRow, of
-// their fp32 numbers, and the rounding falls away.
+// Turns the fp32 projections of a latent-attention layer into the inputs of attention: norms the
+// latent, rotates the shared key part and each head's query part, rounds once, and stores the
+// latent row into its page. In int8 pages, c and the key part are quantized straight from fp32, one
+// QuantizeRow group each, without that rounding.
 #pragma once
 
 #include <span>
@@ -13,9 +13,10 @@
 namespace hocket {
 
 // Shapes: q [rows, num_heads * (nope_dim + rope_dim)] fp32; latent [rows, kv_rank + rope_dim] fp32,
-// c before its norm, then the key part before its rotation; kv_norm [kv_rank]; cos, sin [rows,
-// rope_dim / 2]; slots [rows], each its own; q_out [rows, num_heads * round_up(nope_dim + rope_dim,
-// 32)], heads padded with zeros, of the type of the pages unless they hold int8; kv of kind latent.
+// with c before its norm, then the key part before its rotation; kv_norm [kv_rank]; cos, sin [rows,
+// rope_dim / 2]; slots [rows], all different; q_out [rows, num_heads * round_up(nope_dim +
+// rope_dim, 32)], heads padded with zeros, of the type of the pages unless they hold int8; kv of
+// kind latent.
 struct LatentKvCall {
   View<const float> q, latent;
   int num_heads = 0, nope_dim = 0;

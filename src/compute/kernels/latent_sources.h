@@ -1,6 +1,6 @@
-// Where latent attention finds its keys: tiles made of latent rows, as they are (absorbed) or after
-// a head's products (expanded).   Private to latent_attention.cc; see attention_item.h for what a
-// Source is.
+// The sources of keys of latent attention: they make tiles from latent rows, either as they are
+// (absorbed) or after a head's products (expanded).   Private to latent_attention.cc;
+// attention_item.h says what a Source must do.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@
 
 namespace hocket {
 
-// Latent rows as activations, 32 tokens at a time.
+// Gives latent rows as activations, 32 tokens at a time.
 template <class T>
 struct LatentRows {
   const KvLayer& kv;
   std::span<const PageId> pages;
-  T* rows = nullptr;  // where they do not lie so: [32][row_elements]
+  T* rows = nullptr;  // [32][row_elements], empty if rows are read in place
 
   void lay(Layout& scratch) {
     rows = scratch.array<T>(gathers() ? kBlockK * kv.shape.row_elements() : 0);
   }
-  // The row of `token`, a multiple of 32; those after it follow row_elements() apart. Behind the
-  // last page stand zeros.
+  // Returns the row of `token`, a multiple of 32; the next 31 rows follow, row_elements() apart.
+  // Rows beyond the last page are zero.
   const T* from(int token) const {
     const int page_tokens = kv.shape.page_tokens;
     if (!gathers()) return kv.latent<T>(pages[token / page_tokens], token % page_tokens);
@@ -57,7 +57,7 @@ struct LatentRows {
   }
 };
 
-// Absorbed: the row is the key of all heads, its first numbers are the value.
+// Absorbed form: the row is the key of all heads, and its first numbers are the value.
 template <class T>
 struct AbsorbedSource {
   LatentRows<T> latents;
@@ -89,16 +89,16 @@ struct AbsorbedSources {
   }
 };
 
-// Dims of a head.
+// Dims of a head before padding.
 struct HeadDims {
   int nope = 0, rope = 0, value = 0;
   int q_dim() const { return static_cast<int>(round_up(nope + rope, kBlockK)); }
   int v_dim() const { return static_cast<int>(round_up(value, kPanelN)); }
-  // Results of a token's product with key_up or value_up.
+  // Results per token of the product with key_up or value_up.
   int up_dim() const { return static_cast<int>(round_up(std::max(nope, value), kPanelN)); }
 };
 
-// Expanded: a head's keys and values are products of the latents, 32 tokens at a time.
+// Expanded form: a head's keys and values are products of the latents, 32 tokens at a time.
 template <class T>
 struct ExpandedSource {
   LatentRows<T> latents;
@@ -166,7 +166,7 @@ struct ExpandedSources {
   const KvLayer& kv;
   const ActivationKernels<T>& kernels;
   const ProductKernels& products;
-  LatentHeads heads;  // none where only measured
+  LatentHeads heads;  // empty if only scratch is measured
   HeadDims dims;
 
   ExpandedSource<T> source(const AttentionSequence& sequence, int head, Layout& scratch) const {

@@ -1,13 +1,13 @@
-// y = x . w (+ w's bias, one addition an element); with Store::add, y + that (one more).
+// y = x . w (+ w's bias, one addition per element); with Store::add, y + that (one more).
 //
 //   bf16, f32    the canonical product
 //   fp8          canonical within each group of k, then its scale
 //   int8, int4   rows of x are quantized by w's groups; sums are exact, then scales
 //
-// product_kernels.h says each in full.
-// Shapes: x [rows, k] of activation_dtype(w.format), padding readable and zero; w packed, of any
-// format; y [rows, n] fp32; rows >= 0.   Errors: none; shapes are checked.
-// Thread: engine; workers split column panels.   Bits: equal in every body.
+// product_kernels.h defines each in full. Shapes: x [rows, k] of activation_dtype(w.format),
+// padding readable and zero; w packed, of any format; y [rows, n] fp32; rows >= 0.   Errors: none;
+// shapes are checked. Thread: engine; workers split panels, and rows where panels are few.   Bits:
+// equal in every body.
 #pragma once
 
 #include "compute/kernels/backend.h"

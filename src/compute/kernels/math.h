@@ -1,10 +1,10 @@
 // exp, log, sigmoid, silu, sine and cosine: one polynomial each, for any number of lanes, so that
-// scalar and vector bodies agree in every bit. Every rounding is explicit: fma where written,
-// nowhere else.
+// scalar and vector bodies agree in every bit. Every rounding is explicit: an fma is used where it
+// is written and nowhere else.
 //
 // Accuracy (math_test.cc): exp, log, silu, sin, cos within 2 ulp, sigmoid 2.1; sin and cos where
-// |x| <= 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN.
-// Source: docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
+// |x| <= 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN. Source:
+// docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
 //
 // V is a struct of fp32 lanes, local to the unit that uses it: its functions must not be shared
 // between units compiled for different instruction sets. It has  V::all(float),
@@ -16,11 +16,11 @@
 
 namespace hocket::math {
 
-// Adding this rounds to an integer, which then stands in the low bits.
+// Adding this constant rounds a number to an integer, which then is in the low bits of the sum.
 inline constexpr float kRoundToInt = 0x1.8p23f;
 inline constexpr float kInfinity = __builtin_inff();
 
-// exp where x <= 88.7 or NaN.
+// Returns exp(x) for x <= 88.7 or NaN.
 template <class V>
 [[gnu::always_inline]] inline V exp_not_large(V x) {
   const V t = fma(x, V::all(0x1.715476p+0f), V::all(kRoundToInt));  // n = round(x / ln 2)
@@ -42,7 +42,7 @@ template <class V>
   return select(V::all(88.72283f) < x, V::all(kInfinity), exp_not_large(x));
 }
 
-// x >= 0; log(0) = -inf.
+// Returns log(x) for x >= 0; log(0) = -inf.
 template <class V>
 [[gnu::always_inline]] inline V log(V x) {
   // x = 2^k * (1 + f), 1 + f in [sqrt(1/2), sqrt(2));  s = f / (2 + f);
@@ -84,8 +84,8 @@ template <class V>
 [[gnu::always_inline]] inline SinCos<V> sin_cos(V x) {
   const V t = fma(x, V::all(0x1.45f306p-1f), V::all(kRoundToInt));  // n = round(x / (pi/2))
   const V n = t - V::all(kRoundToInt);
-  // pi/2 in three parts. The first step is exact: both sides are multiples of 2^-23, their
-  // difference is below 1.
+  // pi/2 is subtracted in three parts. The first step is exact: both sides are multiples of 2^-23,
+  // and their difference is below 1.
   V r = fma(n, V::all(-0x1.921fb6p+0f), x);
   r = fma(n, V::all(0x1.777a5cp-25f), r);
   r = fma(n, V::all(0x1.ee59dap-50f), r);
@@ -100,7 +100,7 @@ template <class V>
   c = fma(c, z, V::all(-0x1.6c16bep-10f));
   c = fma(c, z, V::all(0x1.555556p-5f));
   c = fma(z * z, c, fma(z, V::all(-0.5f), V::all(1)));
-  // The quadrant n mod 4 swaps them and sets the signs.
+  // The quadrant n mod 4 decides if sine and cosine are swapped, and their signs.
   const auto even = shift_left<30>(t) == V::all(0);  // bit 0 as 2.0, bit 1 as the sign of a zero
   const V flip_sin = shift_left<30>(and_bits(t, V::all_bits(2)));
   const V flip_cos = shift_left<30>(and_bits(add_bits(t, V::all_bits(1)), V::all_bits(2)));

@@ -1,6 +1,9 @@
-// Deals tasks whose neighbours read neighbouring memory: each worker has a run of them, so that it
-// reads one stream, and one that has finished its own takes the last task of the longest run. So
-// tasks may be small, and all workers end together.
+// Deals out tasks whose neighbours read neighbouring memory: each worker has a run of tasks, so it
+// reads one stream. A worker that has finished its run takes the last task of the longest run, so
+// tasks may be small and all workers end together.
+//
+//   run of worker 0   0 1 2 3 4 5        run of worker 1   6 7 8 9 10 11
+//   worker 0 takes    0 1 2 ...          a worker without tasks takes 11, 10, ...
 #pragma once
 
 #include <algorithm>
@@ -26,7 +29,8 @@ class NeighbourTasks {
     }
   }
 
-  // The next task of a run, or of another; -1 when none is left.   Thread: any.
+  // Returns the next task of `run`, or else one of another run; -1 when none is left.   Thread:
+  // any.
   int take(int run) {
     std::atomic<uint64_t>& own = runs_[run].tasks;
     uint64_t tasks = own.load(std::memory_order_relaxed);
@@ -37,7 +41,7 @@ class NeighbourTasks {
   }
 
  private:
-  // Tasks [low half, high half).
+  // The tasks [low half, high half) that are left in a run.
   struct alignas(64) Run {
     std::atomic<uint64_t> tasks;
   };

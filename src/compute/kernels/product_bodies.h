@@ -15,7 +15,8 @@ void product_int4(const ScaledProduct<int8_t>& p);
 
 namespace hocket::cpu {
 
-// Weights are widened in registers; AVX2 widens some rows at a time to fp32 in scratch.
+// The vector bodies widen rows to fp32 in scratch. Weights are widened in registers; AVX-512 widens
+// them once for all rows where there are more than kVectorRows.
 void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);
@@ -23,23 +24,23 @@ void avx512_product_f32(const Product<float>& p);
 void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
 
 // Widens the weights of some panels and one group to bf16 in scratch, then multiplies them with all
-// rows, which so share what widening costs.
+// rows, so that the rows share the cost of widening.
 struct Widening {
-  void (*tile)(const std::byte* from, Bf16* to);  // one tile of fp8
+  void (*tile)(const std::byte* from, Bf16* to);  // widens one tile of fp8
   void (*bf16)(const Product<Bf16>&);
 };
 void widened_product_fp8(const ScaledProduct<Bf16>& p, const Widening& by);
 void avx2_widen_tile(const std::byte* from, Bf16* to);
 void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to);
 
-// Numbers of 8 bits times numbers of 8 bits into int32 sums of a group.
+// Products of 8-bit numbers into int32 sums, one sum per group.
 void avx2_product_int8(const ScaledProduct<int8_t>& p);
 void avx2_product_int4(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p);
 
-// 2 x 2 tiles of 16 x 16; any number of rows, best from kTileRows on. The emulated bodies run the
-// same code on a software tile unit.
+// Result blocks of 2 x 2 tiles of 16 x 16, for any number of rows, best from kTileRows on. The
+// emulated bodies run the same code on a software tile unit.
 void amx_product_bf16(const Product<Bf16>& p);
 void amx_product_int8(const ScaledProduct<int8_t>& p);
 void amx_product_int4(const ScaledProduct<int8_t>& p);
@@ -47,16 +48,17 @@ void amx_emulated_product_bf16(const Product<Bf16>& p);
 void amx_emulated_product_int8(const ScaledProduct<int8_t>& p);
 void amx_emulated_product_int4(const ScaledProduct<int8_t>& p);
 
-// Rows that the vector bodies widen at once, and that the tile bodies keep in tiles.
+// kVectorRows: rows that a vector body multiplies with one panel at a time. kTileBlockRows: rows of
+// one block of result tiles.
 inline constexpr int kVectorRows = 8;
 inline constexpr int kTileBlockRows = 32;
-// Rows that avx512_product widens to fp32 at once: as many as stay in L2, but no fewer than 32.
+// Returns the rows that avx512_product widens to fp32 at once: as many as stay in L2, but 32..96.
 constexpr int rows_together(int k_blocks) {
   constexpr int kLeast = 32, kMost = 96, kWideNumbers = 128 << 10;
   const int rows = kWideNumbers / (k_blocks * kBlockK);
   return rows < kLeast ? kLeast : rows < kMost ? rows : kMost;
 }
-// The widened weights of fp8, their results, and the scratch of their product.
+// Scratch for fp8: the widened weights, their results, and the scratch of their product.
 inline constexpr int64_t kWidenedScratchBytes = 64 << 10;
 
 }  // namespace hocket::cpu

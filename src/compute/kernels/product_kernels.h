@@ -1,5 +1,5 @@
-// The canonical product, one body an instruction set: everything that multiplies matrices is built
-// from it.
+// The canonical product, with one body per instruction set: everything that multiplies matrices is
+// built from it.
 //
 //   for each k-block of 32, ascending:   e = o = +0
 //     for p in 0..15:  e = fma(a[2p], b[2p], e);   o = fma(a[2p+1], b[2p+1], o)
@@ -16,9 +16,9 @@
 
 namespace hocket {
 
-// y[rows, panels * 16] = (accumulate ? y : 0) + x[rows, k_blocks * 32] . w
-// w: `panels` panels, panel_stride elements apart, each k_blocks tiles. x rows are x_stride
-// elements apart and readable to whole blocks. rows >= 0. y may have any stride >= panels * 16.
+// y[rows, panels * 16] = (accumulate ? y : 0) + x[rows, k_blocks * 32] . w w has `panels` panels,
+// panel_stride elements apart, of k_blocks tiles each. Rows of x are x_stride elements apart and
+// readable to whole blocks. rows >= 0. y may have any stride >= panels * 16.
 template <class T>
 struct Product {
   const T* x = nullptr;
@@ -31,20 +31,21 @@ struct Product {
   float* y = nullptr;
   int64_t y_stride = 0;
   bool accumulate = false;
-  void* scratch = nullptr;  // product_scratch_bytes(rows, k_blocks) of the calling worker's own,
-                            // 64-byte aligned
+  // The calling worker's own product_scratch_bytes(rows, k_blocks) bytes, 64-byte aligned.
+  void* scratch = nullptr;
 };
 
-// y[rows, panels * 16] = x . w for weights under scales (packed_weight.h), `groups` ascending:
+// y[rows, panels * 16] = x . w for weights under scales (packed_weight.h), groups ascending, from
+// acc = +0:
 //
 //   fp8         p = canonical product of the group's k-blocks, from +0
 //               acc = fma(p, scale, acc)
 //   int8, int4  s = sum of x * number - zero * x_sum, exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
 //
-// from acc = +0. fp8: x bf16. int8, int4: x int8 as QuantizeRow makes it (row_kernels.h), rows
-// padded to 64, with scales and sums in as many groups. Source: docs/contracts/arithmetic.md,
-// "integers", "fp8".
+// fp8: x is bf16. int8, int4: x is int8 as QuantizeRow makes it (row_kernels.h), with rows padded
+// to 64 and a scale and a sum for each group. Source: docs/contracts/arithmetic.md, "integers",
+// "fp8".
 template <class X>
 struct ScaledProduct {
   const X* x = nullptr;
@@ -53,16 +54,16 @@ struct ScaledProduct {
   const int32_t* x_sums = nullptr;  // int8: [rows][groups]
   int rows = 0;
   const std::byte* w = nullptr;
-  int64_t panel_bytes = 0;  // from panel to panel
+  int64_t panel_bytes = 0;  // from one panel to the next
   int panels = 0;
   int k_blocks = 0;
-  int group_blocks = 0;  // k-blocks of one group; 0: half a block (groups of 32 in blocks of 64)
+  int group_blocks = 0;  // k-blocks in a group; 0: half a block (groups of 32 in blocks of 64)
   int groups = 0;
-  const std::byte* scales = nullptr;  // [panels][groups][16], fp16 of int4, else fp32
+  const std::byte* scales = nullptr;  // [panels][groups][16], fp16 for int4, else fp32
   const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16]
   float* y = nullptr;
   int64_t y_stride = 0;
-  void* scratch = nullptr;  // scaled_product_scratch_bytes(k), as in Product
+  void* scratch = nullptr;  // scaled_product_scratch_bytes(k) bytes, as in Product
 };
 
 struct ProductKernels {
@@ -83,10 +84,10 @@ struct ProductKernels {
   }
 };
 
-// The bodies of a level. amx and amx_emulated use tiles from a number of rows on and the vector
-// body below it.
+// Returns the bodies of a level. amx and amx_emulated use tiles from kTileRows rows on and the
+// vector body below.
 const ProductKernels& product_kernels(Isa isa);
-// Enough for any body, and any format.
+// Scratch bytes that are enough for every body and every format.
 int64_t product_scratch_bytes(int rows, int k_blocks);
 int64_t scaled_product_scratch_bytes(int k);
 

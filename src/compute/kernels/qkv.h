@@ -1,6 +1,6 @@
-// From the fp32 projections of a layer to what attention reads: per-head RMSNorm of q and k (where
-// the model has it), rotation, one rounding; k and v are stored into their pages, as int8 with one
-// scale a token and head where those hold int8 (kv_layout.h).
+// Turns the fp32 projections of a layer into the inputs of attention: per-head RMSNorm of q and k
+// (if the model has it), rotation, one rounding. k and v are stored into their pages; in int8 pages
+// with one scale per token and head (kv_layout.h).
 #pragma once
 
 #include <span>
@@ -12,8 +12,9 @@
 namespace hocket {
 
 // Shapes: qkv [rows, (num_heads + 2 kv_heads) * head_dim] fp32, q heads, then k, then v; norms
-// [head_dim] or empty; cos, sin [rows, rotary_dim / 2]; slots [rows]; q out [rows, num_heads *
-// round_up(head_dim, 32)], heads padded with zeros, of the type of the pages unless they hold int8.
+// [head_dim] or empty; cos, sin [rows, rotary_dim / 2]; slots [rows]; q, the output, [rows,
+// num_heads * round_up(head_dim, 32)], heads padded with zeros, of the type of the pages unless
+// they hold int8.
 struct QkvCall {
   View<const float> qkv;
   int num_heads = 0;

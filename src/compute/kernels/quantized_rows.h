@@ -1,11 +1,11 @@
-// Rows of activations as int8, each with one scale: what dispatch gives to experts where it is
-// told to round (--dispatch-dtype int8).
+// Rows of activations as int8, with one scale each: dispatch sends them to experts under
+// --dispatch-dtype int8.
 //
 //   a row of n   | n numbers, int8 | zeros | scale, fp32 |   quantized_columns(n) bytes
 //
 // amax = largest |x| of the row; scale = amax / 127; number = x * (127 / amax), to nearest even;
-// back, x = round(number * scale). Tiny rows are zero, and those with a NaN or infinity are all NaN
-// when they are back, as QuantizeRow says.   Source: docs/contracts/arithmetic.md, "dispatch".
+// dequantized, x = round(number * scale). Tiny rows become zero; a row with a NaN or an infinity
+// comes back as all NaN, as QuantizeRow says.   Source: docs/contracts/arithmetic.md, "dispatch".
 // Thread: engine; workers split rows.
 #pragma once
 
@@ -21,7 +21,7 @@ constexpr int64_t quantized_columns(int64_t n) {
 
 // Shapes: x [rows, n]; out [rows, quantized_columns(n)] int8.
 void quantize_rows(Backend& backend, MatrixView x, MatrixView out);
-// out[i, :] = the row that begins at rows[i].
+// out[i, :] = the row that starts at rows[i].
 void dequantize_rows(Backend& backend, std::span<const std::byte* const> rows, MatrixView out);
 // out[i, :] = x[rows[i], :].   Shapes: x [any, quantized_columns(n)] int8, out [rows.size(), n].
 void dequantize_rows(Backend& backend, MatrixView x, std::span<const int32_t> rows, MatrixView out);

@@ -1,4 +1,4 @@
-// Rotary embedding: frequencies of every scaling, and the angles of one step's rows.
+// Rotary embedding: frequencies for every kind of scaling, and the angles of one step's rows.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ struct RopeFrequencies {
   std::vector<float> inv_freq;  // [rotary_dim / 2]
   float attention_factor = 1;   // multiplies cos and sin
 };
-// default, linear, llama3 and yarn. Errors: none; the config was validated.
+// Supports default, linear, llama3 and yarn scaling. Errors: none; the config was validated before.
 // Source: docs/contracts/arithmetic.md, "rope".
 RopeFrequencies rope_frequencies(const RopeConfig& config);
 

@@ -1,14 +1,14 @@
-// Expert choice. A score for each expert (softmax over all of them, or sigmoid of each); a choice
-// score = score + correction bias, where the model has one (NaN and -inf: the lowest finite
-// number); with groups, only the experts of the best top_groups groups stay (group score: best
-// choice score, or sum of the two best; ties: lower group). The k largest choice scores win (ties:
-// lower id). Weights are their scores, divided by their sum (in slot order, plus 1e-20 for sigmoid)
-// where the model says so, times the scaling factor. A row with a NaN logit gets weights of NaN,
-// and still k different experts.
+// Chooses experts. Each expert gets a score (softmax over all of them, or sigmoid of each) and a
+// choice score = score + correction bias, if the model has one (NaN and -inf count as the lowest
+// finite number). With groups, only the experts of the best top_groups groups stay (group score:
+// best choice score, or sum of the two best; ties: lower group). The k largest choice scores win
+// (ties: lower id). Weights are their scores, divided by their sum (in slot order, plus 1e-20 for
+// sigmoid) if the model says so, times the scaling factor. A row with a NaN logit gets weights of
+// NaN, and still k different experts.
 //
 // Shapes: logits [rows, E] fp32; bias [E] or empty; ids, weights [rows, k], slots in falling choice
-// score.   Errors: none; shapes are checked.   Thread: engine; workers split rows.
-// Source: docs/contracts/arithmetic.md, "experts".
+// score.   Errors: none; shapes are checked.   Thread: engine; workers split rows. Source:
+// docs/contracts/arithmetic.md, "experts".
 #pragma once
 
 #include <span>

@@ -11,7 +11,8 @@ class Backend;
 
 namespace hocket::ref {
 extern const RowKernels kRows;
-// attention() and latent_attention() as their contracts say it, one query and one key at a time.
+// attention() and latent_attention() as their contracts define them, one query and one key at a
+// time.
 void attention(Backend& backend, const AttentionCall& call);
 void latent_attention(Backend& backend, const LatentAttentionCall& call);
 }  // namespace hocket::ref

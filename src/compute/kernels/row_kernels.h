@@ -1,6 +1,6 @@
-// The row bodies, one table an instruction set: everything but the canonical product that touches
-// numbers. The operations (norm.h, attention.h, ...) split the work and call these; all tables give
-// the same bits.
+// The row bodies, one table per instruction set: all arithmetic except the canonical product. The
+// operations (norm.h, attention.h, ...) split the work and call these; all tables give the same
+// bits.
 //
 // Sums over a row run in 16 lanes (element i in lane i mod 16), then the tree 8-4-2-1; exp, log,
 // sin, cos are those of math.h. "round" is to nearest even in bf16 and nothing in fp32. Pointers
@@ -20,9 +20,9 @@ namespace hocket {
 struct RowStats;  // row_stats.h
 
 // One head of q or k: v = norm ? (x * inv) * norm : x, with inv as in rms_norm; then the rotation
-// of v[0, rotary_dim), pair i of which is (a, b) = (i, i + rotary_dim / 2) in half style, (2i, 2i +
-// 1) interleaved:  y[a] = fma(v[a], cos[i], -(v[b] * sin[i])), y[b] = fma(v[b], cos[i], v[a] *
-// sin[i]); the rest passes; one rounding.
+// of v[0, rotary_dim). Pair i is (a, b) = (i, i + rotary_dim / 2) in half style, (2i, 2i + 1)
+// interleaved:  y[a] = fma(v[a], cos[i], -(v[b] * sin[i])), y[b] = fma(v[b], cos[i], v[a] *
+// sin[i]). Other elements are not rotated. One rounding at the end.
 template <class T>
 struct HeadRow {
   const float* x = nullptr;  // [dim]
@@ -41,7 +41,7 @@ struct HeadRow {
 // multiple of 32;  l = fma(l, alpha, sum16(p)).
 template <class T>
 struct SoftmaxRow {
-  const float* scores = nullptr;  // canonical(q, k); anything from `visible` on
+  const float* scores = nullptr;  // canonical(q, k); undefined from `visible` on
   int visible = 0;                // 1..128
   float scale = 1;
   float* m = nullptr;  // in and out; -inf before a segment's first block
@@ -49,8 +49,8 @@ struct SoftmaxRow {
   T* p = nullptr;      // [round_up(visible, 32)]
 };
 
-// A segment's state joins that of the segments before it:  m' = max(m, m_next);  a = exp(m - m');
-// b = exp(m_next - m'); l = fma(l_next, b, l * a);  o = fma(o_next, b, o * a).
+// Merges a segment's state into that of the segments before it:  m' = max(m, m_next); a = exp(m -
+// m');  b = exp(m_next - m'); l = fma(l_next, b, l * a);  o = fma(o_next, b, o * a).
 struct SegmentMerge {
   float* m = nullptr;
   float* l = nullptr;
@@ -69,30 +69,30 @@ struct CombineRow {
   const uint8_t* closes = nullptr;  // [num_slots] 1 at the last slot of a group
   int num_slots = 0;
   int64_t cols = 0;
-  const float* shared = nullptr;  // [cols], or none
+  const float* shared = nullptr;  // [cols], or null
   float* residual = nullptr;      // [cols]
 };
 
-// A choice score that is no number or below this counts as this, so that -inf stands only for the
-// chosen and the excluded.
+// A choice score that is NaN or below this counts as this, so that -inf marks only experts that are
+// already chosen or excluded.
 inline constexpr float kLeastChoice = std::numeric_limits<float>::lowest();
-// Added to the sum of the chosen sigmoid scores, which may be 0.
+// Added to the sum of the chosen sigmoid scores, because that sum may be 0.
 inline constexpr float kSigmoidSumFloor = 1e-20f;
 
-// Rules: router.h.
+// router.h gives the rules.
 struct TopKRow {
   const float* logits = nullptr;   // [num_experts]
-  const float* bias = nullptr;     // [num_experts], or none
+  const float* bias = nullptr;     // [num_experts], or null
   const MoeConfig* moe = nullptr;  // num_experts, top_k, score, groups, norm, scaling
   float* scratch = nullptr;        // [3 * num_experts]
   int32_t* ids = nullptr;          // [top_k]
   float* weights = nullptr;        // [top_k]
 };
 
-// Numbers of one row as int8, group by group of `group` numbers (the last may be shorter):
+// Quantizes one row to int8, `group` numbers at a time (the last group may be shorter):
 //   amax = largest |x|;  scale = amax / 127;  q = round_to_nearest_even(x * (127 / amax))
 // A group whose amax is below 2^-100 is all zero with scale 0; one that holds NaN or infinity has
-// the scale NaN and q 0. q is written as zero up to `padded`.
+// scale NaN and q 0. q is zero from n up to `padded`.
 inline constexpr float kQuantizeMin = 0x1p-100f;
 template <class T>
 struct QuantizeRow {
@@ -102,7 +102,7 @@ struct QuantizeRow {
   int64_t padded = 0;       // >= n
   int8_t* q = nullptr;      // [padded]
   float* scales = nullptr;  // [groups]
-  int32_t* sums = nullptr;  // [groups] sums of q; or none
+  int32_t* sums = nullptr;  // [groups] sums of q; or null
 };
 
 // The bodies that write activations of type T.
@@ -125,14 +125,14 @@ struct ActivationKernels {
 };
 
 struct RowKernels {
-  Isa isa;  // of these bodies: ref, avx2 or avx512
+  Isa isa;  // level of these bodies: ref, avx2 or avx512
   ActivationKernels<Bf16> bf16;
   ActivationKernels<float> f32;
   // o *= alpha.
   void (*scale)(float alpha, int64_t n, float* o);
   void (*merge)(const SegmentMerge& merge);
-  // a = float(position) * inv_freq[i];  cos[i] = cos(a) * factor;  sin[i] = sin(a) * factor.
-  // out: cos [n], then sin [n].
+  // a = float(position) * inv_freq[i];  cos[i] = cos(a) * factor;  sin[i] = sin(a) * factor. out[0]
+  // is cos [n], out[1] is sin [n].
   void (*angles)(float position, const float* inv_freq, int n, float factor, float* const out[2]);
   void (*top_k)(const TopKRow& row);
   void (*row_stats)(const float* x, int64_t n, RowStats* stats);
@@ -149,7 +149,7 @@ struct RowKernels {
   }
 };
 
-// The bodies of a level; amx and amx_emulated use those of avx512.
+// Returns the bodies of a level; amx and amx_emulated use those of avx512.
 const RowKernels& row_kernels(Isa isa);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// Splits the rows of an operation among the workers: ranges worth waking a worker for, a few for
-// each.
+// Splits the rows of an operation among the workers, into a few ranges for each worker that are
+// large enough to be worth waking it.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 
 namespace hocket {
 
-// Calls body(begin, end, worker) for ranges that cover [0, rows); a row is `row_elements` of work.
+// Calls body(begin, end, worker) for ranges that cover [0, rows). A row costs `row_elements` of
+// work.
 template <class Body>
 void for_row_ranges(Backend& backend, int64_t rows, int64_t row_elements, Body&& body) {
   constexpr int64_t kMinElements = 8192;

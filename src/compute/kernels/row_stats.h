@@ -1,4 +1,4 @@
-// Facts about rows of logits that the sampler needs, in the canonical order (16 lanes, tree).
+// Statistics of rows of logits that the sampler needs, in the canonical order (16 lanes, tree).
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@ namespace hocket {
 
 struct RowStats {
   float max = 0;
-  int argmax = 0;  // lowest index of the largest
+  int argmax = 0;  // lowest index of the largest entry
   float logsumexp = 0;
   // False if any entry is NaN or +inf, or all are -inf; the other fields are then undefined.
   bool finite = false;

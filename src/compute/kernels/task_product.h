@@ -1,4 +1,4 @@
-// A product in the parts that workers take: some rows by some panels, with weights of any format.
+// Parts of a product that workers take: some rows by some panels, with weights of any format.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-// All rows of x by some panels of w. Where it goes is left open.
+// Describes the product of all rows of x and some panels of w. The caller sets the destination.
 template <class T>
 Product<T> product_of(View<const T> x, const PackedWeight& w, int panel, int panels) {
   Product<T> p;
@@ -22,7 +22,7 @@ Product<T> product_of(View<const T> x, const PackedWeight& w, int panel, int pan
   p.k_blocks = w.k_blocks();
   return p;
 }
-// The same for weights under scales; the rows are left open too.
+// The same for weights under scales; the caller sets the rows, too.
 template <class X>
 ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels) {
   const int64_t first = int64_t{panel} * w.groups() * kPanelN;
@@ -38,24 +38,25 @@ ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels)
   return p;
 }
 
-// Rows ready to meet weights of one format: as they are, or, where the weights are integers,
-// quantized once into the scratch of all workers, kQuantizedRows in each.
+// Rows that are ready to be multiplied with weights of one format: as they are, or, for integer
+// weights, quantized once into the scratch of all workers, kQuantizedRows in each.
 class ProductRows {
  public:
   struct Part {
     int row, rows, panel, panels, worker;
   };
 
-  // Rows that are ready at one time.
+  // Returns how many rows can be ready at one time.
   static int most(const Backend& backend, WeightFormat format);
-  // x [at most most(), w.k] of the activation type. All workers quantize. Weights of the same k,
-  // format and group may be multiplied. Scratch is taken until the last product.
+  // x [at most most(), w.k] of the activation type. All workers quantize. The rows may then be
+  // multiplied with any weights of the same k, format and group. The scratch stays in use until the
+  // last product.
   ProductRows(const Backend& backend, MatrixView x, const PackedWeight& w);
 
   // y [part.rows, part.panels * 16] = product + bias.   Thread: worker part.worker.
   void multiply(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
-  // The same into scratch, some rows at a time: then(row, rows, results), results [rows,
-  // part.panels * 16] for rows from `row` on.
+  // Multiplies into scratch, some rows at a time, and calls then(row, rows, results) for each;
+  // results [rows, part.panels * 16] are those of the rows from `row` on.
   template <class Then>
   void multiply_then(const PackedWeight& w, Part part, Then&& then) const {
     HOCKET_CHECK(part.panels <= kMaxTaskPanels);
@@ -70,7 +71,7 @@ class ProductRows {
   }
 
  private:
-  // Quantized rows in one worker's scratch.
+  // The quantized rows in one worker's scratch.
   struct Quantized {
     int8_t* numbers;  // [kQuantizedRows][k padded]
     float* scales;    // [kQuantizedRows][groups]
@@ -89,9 +90,9 @@ class ProductRows {
   static constexpr int64_t kResultBytes = int64_t{kTaskResults} * sizeof(float);
   const Backend* backend_;
   MatrixView x_;
-  int group_ = 0, groups_ = 0;  // of quantized rows
+  int group_ = 0, groups_ = 0;  // quantization groups of the rows
   int64_t padded_k_ = 0;
-  int64_t results_at_ = 0;  // in a worker's scratch: after its quantized rows
+  int64_t results_at_ = 0;  // offset in a worker's scratch, after its quantized rows
 };
 
 }  // namespace hocket

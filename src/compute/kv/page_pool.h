@@ -1,10 +1,10 @@
-// Where the bytes of keys and values are: one buffer for all layers, cut into pages by
-// kernels/kv_layout.h. Which page holds what is policy/cache's business; here a page is a number.
+// The memory of keys and values: one buffer for all layers, cut into pages as kernels/kv_layout.h
+// describes. policy/cache knows which tokens a page holds; here a page is only a number.
 //
 //   layer 0: page 0, page 1, ... | layer 1: page 0, page 1, ... | ...
 //
 // A page id means the same page in every layer. Invariant: a page is cleared before its first token
-// is written, so that padding is zero and every number in it is finite.   Thread: engine; workers
+// is written, so its padding is zero and every number in it is finite.   Thread: engine; workers
 // split layers.
 #pragma once
 
@@ -18,15 +18,15 @@
 
 namespace hocket {
 
-// A page to copy, and where to.
+// One copy of a whole page, in all layers.
 struct PagePair {
   PageId from = kNoPage, to = kNoPage;
 };
 
 class PagePool {
  public:
-  // Memory is reserved whole and touched page by page.
-  // Errors: out_of_memory.
+  // Reserves all of the memory at once; the kernel backs a page when it is first written. Errors:
+  // out_of_memory.
   static Result<PagePool> create(const KvShape& shape, int num_layers, int num_pages);
 
   KvLayer layer(int layer) const;
@@ -35,9 +35,9 @@ class PagePool {
   int num_pages() const { return num_pages_; }
   int64_t bytes() const { return memory_.bytes(); }
 
-  // Sets every number of the pages to +0, in all layers. Allocates nothing.
+  // Sets all bytes of the pages to zero, in all layers. Allocates nothing.
   void clear_pages(WorkerPool& workers, std::span<const PageId> pages);
-  // Copies whole pages in all layers, in the order given. Allocates nothing.
+  // Copies whole pages in all layers, in the given order. Allocates nothing.
   void copy_pages(WorkerPool& workers, std::span<const PagePair> copies);
 
  private:

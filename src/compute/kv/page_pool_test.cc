@@ -22,7 +22,7 @@ PagePool make_pool() {
   return *std::move(pool);
 }
 
-// Every byte of a page holds a number of its own layer and page.
+// The byte value that fills one page of one layer; each page of each layer has its own.
 std::byte mark(int layer, int page) {
   return std::byte(1 + layer * kPages + page);
 }
@@ -55,7 +55,7 @@ TEST(PagePool, BytesAreWhatTheShapeSays) {
   EXPECT_EQ(shape.page_bytes(), 32 * (576 + 2 * 4));
 }
 
-// Everything a token has lies inside its page, behind what the token before it has.
+// The keys, values and scales of a head lie inside its page, one after another.
 TEST(PagePool, ScalesStandBehindTheNumbers) {
   const PagePool pool = make_pool();
   const KvLayer layer = pool.layer(1);

@@ -19,9 +19,10 @@ uint16_t float_to_f16(float x) {
   uint32_t code;
   if (magnitude > 0x7f800000u) {
     code = 0x7e00;
-  } else if (magnitude >= 0x477ff000u) {  // from halfway beyond 65504 on
+  } else if (magnitude >= 0x477ff000u) {  // from halfway between 65504 and 65536 on
     code = 0x7c00;
-  } else if (magnitude < 0x38800000u) {  // subnormal: multiples of 2^-24, the last bits of 0.5 + x
+  } else if (magnitude < 0x38800000u) {
+    // Subnormal: multiples of 2^-24, which are the last bits of 0.5 + x.
     code = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   } else {
     code = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;

@@ -20,14 +20,15 @@ inline float to_float(float x) {
   return x;
 }
 
-// Round to nearest even; NaN stays NaN.
+// Rounds to the nearest bf16, ties to even; a NaN stays a NaN.
 inline Bf16 to_bf16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((u >> 16) | 0x40u)};
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-// IEEE binary16: exact, and to nearest even. NaN stays NaN.
+// Conversions of IEEE binary16 bits: to fp32 exactly; from fp32 to the nearest value, ties to even.
+// A NaN stays a NaN.
 float f16_to_float(uint16_t bits);
 uint16_t float_to_f16(float x);
 

@@ -20,9 +20,9 @@ TEST(Bf16, EveryNumberSurvivesTheWayThere) {
 }
 
 TEST(Bf16, RoundsToNearestEven) {
-  EXPECT_EQ(to_float(to_bf16(1.0f + 0x1p-8f)), 1.0f);                       // half: to even
-  EXPECT_EQ(to_float(to_bf16(1.0f + 3 * 0x1p-8f)), 1.0f + 0x1p-6f);         // half: to even, up
-  EXPECT_EQ(to_float(to_bf16(1.0f + 0x1p-8f + 0x1p-20f)), 1.0f + 0x1p-7f);  // above half
+  EXPECT_EQ(to_float(to_bf16(1.0f + 0x1p-8f)), 1.0f);                       // halfway: to even
+  EXPECT_EQ(to_float(to_bf16(1.0f + 3 * 0x1p-8f)), 1.0f + 0x1p-6f);         // halfway: to even, up
+  EXPECT_EQ(to_float(to_bf16(1.0f + 0x1p-8f + 0x1p-20f)), 1.0f + 0x1p-7f);  // above halfway
   EXPECT_EQ(to_float(to_bf16(-1.0f - 0x1p-9f)), -1.0f);
   EXPECT_EQ(to_float(to_bf16(std::numeric_limits<float>::max())),
             std::numeric_limits<float>::infinity());
@@ -40,7 +40,8 @@ TEST(F16, EveryNumberSurvivesTheWayThere) {
   }
 }
 
-// Between two neighbours: to the nearer, at half way to the even one; the last neighbour is 65536.
+// A value between two neighbours rounds to the nearer one, a value halfway to the even one; the
+// last neighbour is 65536.
 TEST(F16, RoundsToNearestEven) {
   for (uint16_t bits = 0; bits < 0x7c00; ++bits) {
     const auto next = static_cast<uint16_t>(bits + 1);

@@ -16,7 +16,8 @@ std::atomic<int64_t> bytes_in_use{0};
 Result<Buffer> Buffer::allocate(int64_t bytes) {
   if (bytes == 0) return Buffer();
   HOCKET_CHECK(bytes > 0);
-  // Over-reserve so that the part in use starts on a huge page; untouched address space is free.
+  // Reserves more than needed so that the used part can start on a huge page; untouched address
+  // space costs nothing.
   const int64_t reserved = bytes >= kHugePage ? round_up(bytes, kHugePage) + kHugePage : bytes;
   void* start = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

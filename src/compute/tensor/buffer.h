@@ -1,5 +1,6 @@
-// The only owner of big memory: zeroed, 64-byte aligned, on 2 MiB pages where the kernel allows,
-// never moved. Everything big is made at start; the step borrows.
+// A Buffer owns big memory; nothing else does. The memory is zeroed, 64-byte aligned, on 2 MiB
+// pages where the kernel allows it, and never moves. All buffers are allocated at start; a step
+// only borrows views of them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace hocket {
 class Buffer {
  public:
   Buffer() = default;
-  // Errors: out_of_memory, with the size and what is free.
+  // Errors: out_of_memory, with the size in GB.
   static Result<Buffer> allocate(int64_t bytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -28,11 +29,11 @@ class Buffer {
   int64_t bytes_ = 0;
 };
 
-// Bytes of all live buffers of this process.
+// Returns the bytes of all live buffers of this process.
 int64_t buffer_bytes_in_use();
 
-// Lays matrices out one after another, each row padded to whole k-blocks and each matrix to 64
-// bytes. Run once without memory to learn the size (bytes()), then once with it.
+// Lays out matrices one after another, with each row padded to whole k-blocks and each matrix to 64
+// bytes. Run it once without memory to learn the size (bytes()), then once with the memory.
 class Layout {
  public:
   Layout() = default;

@@ -1,5 +1,5 @@
-// Borrowed row-major matrices. A view dies with the step; it owns nothing.
-// Rows are `stride` elements apart (stride >= cols), so a range of rows or columns is a view too.
+// Borrowed row-major matrices. A view owns nothing and is valid until the step ends. Rows are
+// `stride` elements apart (stride >= cols), so a range of rows or columns is a view too.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ struct View {
   }
 };
 
-// A view whose element type is known only at run time: activations are bf16, or float32 on request.
+// A view whose element type is known only at run time: bf16 activations, or fp32 on request.
 struct MatrixView {
   void* data = nullptr;
   DType dtype = DType::bf16;
@@ -47,7 +47,7 @@ struct MatrixView {
     return {const_cast<std::remove_const_t<T>*>(v.data), dtype_of<std::remove_const_t<T>>, v.rows,
             v.cols, v.stride};
   }
-  // Bug if the element type is another.
+  // The element type must be T; a mismatch is a bug and aborts.
   template <class T>
   View<T> as() const {
     HOCKET_CHECK(dtype == dtype_of<std::remove_const_t<T>>);
@@ -69,7 +69,7 @@ void with_dtype(DType dtype, F&& f) {
   f(float{});
 }
 
-// Rows are padded with zeros to whole k-blocks of the canonical product.
+// Length of a k-block of the canonical product. Rows are padded with zeros to whole k-blocks.
 inline constexpr int kBlockK = 32;
 constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;

@@ -33,8 +33,7 @@ inline std::vector<AttentionCase> attention_cases() {
   };
 }
 
-// Pages in random order, filled with noise everywhere a token may stand, and the queries of all
-// rows.
+// Pages in random order, with random numbers in every token slot, and the queries of all rows.
 template <class T>
 struct AttentionBatch {
   KvLayer kv;
@@ -48,7 +47,7 @@ struct AttentionBatch {
   int64_t q_cols() const { return num_heads * round_up(kv.shape.key_dim, kBlockK); }
   int64_t out_cols() const { return int64_t{num_heads} * kv.shape.value_dim; }
   MatrixView q_view() { return MatrixView::of(View<T>(q.data(), num_rows, q_cols())); }
-  // One token's key and value, written where the layout says.
+  // Writes random numbers as one token's key and value, where the layout puts them.
   void write_token(PageId page, int offset, int head, std::mt19937& random) {
     const KvShape& shape = kv.shape;
     for (int d = 0; d < shape.key_dim; ++d)
@@ -59,7 +58,7 @@ struct AttentionBatch {
     std::uniform_real_distribution<float> step(0.01f, 0.03f);
     for (int i : {0, shape.page_tokens}) kv.scales(page, head)[i + offset] = step(random);
   }
-  // What a number of a key or value is to attention.
+  // Return a number of a key or value as attention reads it.
   float key(PageId page, int offset, int head, int d) const {
     return number(page, head, kv.shape.key_offset(offset, d), offset);
   }

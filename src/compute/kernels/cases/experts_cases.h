@@ -11,17 +11,17 @@ namespace hocket::cases {
 
 struct ExpertsCase {
   int hidden, intermediate;
-  std::vector<int> rows;  // of each expert
+  std::vector<int> rows;  // rows of each expert
 };
 
 inline std::vector<ExpertsCase> experts_cases() {
   return {
       {64, 32, {1}},
-      {96, 40, {0, 3, 0, 1, 17}},            // the middle is padded
-      {40, 100, {9, 0, 0, 8, 33, 2, 1, 0}},  // no whole panels anywhere
+      {96, 40, {0, 3, 0, 1, 17}},            // intermediate needs padding
+      {40, 100, {9, 0, 0, 8, 33, 2, 1, 0}},  // no dimension fills whole panels
       {128, 192, {70, 0, 5, 64}},
       {128, 96, {0, 0, 0}},
-      {32, 1100, {2, 70}},  // several tasks an expert, results in pieces
+      {32, 1100, {2, 70}},  // several tasks per expert, results in pieces
   };
 }
 
@@ -31,7 +31,7 @@ struct OwnedWeight {
   std::vector<float> bias;
   PackedWeight weight;
 
-  // Room for n rows like those of `like`.
+  // Allocates room for n rows in the format of `like`.
   OwnedWeight(int n, const PackedWeight& like) : bias(n), weight(like) {
     weight.n = n;
     memory = *Buffer::allocate(weight.bytes());
@@ -61,7 +61,7 @@ struct OwnedWeight {
   std::byte* at_zeros() const { return at_scales() + weight.scale_bytes(); }
 };
 
-// group as in ScaledCase. With a bias.
+// Makes a random matrix with a bias; group is as in ScaledCase.
 inline OwnedWeight random_weight(WeightFormat format, int group, int n, int k,
                                  std::mt19937& random) {
   const auto owned = [&](const Buffer& memory, PackedWeight weight) {
@@ -83,7 +83,7 @@ inline OwnedWeight random_weight(WeightFormat format, int group, int n, int k,
   return owned(m.memory, m.weight);
 }
 
-// Experts with gate and up as matrices of their own too.
+// Experts, with gate and up also as separate matrices.
 struct Experts {
   std::vector<OwnedWeight> gate, up, gate_up, down;
   std::vector<ExpertWeights> weights;

@@ -19,8 +19,8 @@ struct LatentAttentionCase {
   std::vector<Sequence> sequences;
 };
 
-// Small heads (padding everywhere), and those of real models; contexts about the borders of tiles,
-// blocks and segments.
+// Small heads (padding everywhere), and those of real models; context lengths around the borders of
+// tiles, blocks and segments.
 inline std::vector<LatentAttentionCase> latent_attention_cases() {
   using enum TokenRole;
   return {
@@ -36,13 +36,13 @@ inline std::vector<LatentAttentionCase> latent_attention_cases() {
   };
 }
 
-// Matrices of one head, as rows and packed.
+// Matrices of one head, as plain rows and packed.
 template <class T>
 struct LatentHead {
   PackedMatrix<T> key_up, value_up, key_absorb;
 };
 
-// Pages in random order, noise in every token of them, and the queries of all rows.
+// Pages in random order, with random numbers in every token slot, and the queries of all rows.
 template <class T>
 struct LatentAttentionBatch {
   LatentAttentionCase shape;
@@ -68,7 +68,7 @@ struct LatentAttentionBatch {
             .dtype = dtype_of<T>};
   }
 
-  // What number `dim` of a token's row is to attention.
+  // Returns number `dim` of a token's row as attention reads it.
   float number(PageId page, int offset, int64_t dim) const {
     if (kv.shape.dtype != DType::int8) return to_float(kv.latent<T>(page, offset)[dim]);
     const int part = dim < kv.shape.rope_offset() ? 0 : 1;
@@ -96,7 +96,7 @@ struct LatentAttentionBatch {
   }
 };
 
-// A matrix with rows of unit size, as in a model.
+// Packs rows of a matrix; the rows have about unit size, as in a model.
 template <class T>
 PackedMatrix<T> latent_matrix(std::vector<T> rows, int n, int k) {
   PackedMatrix<T> m;

@@ -17,8 +17,8 @@ struct LinearCase {
   int rows, k, n;
 };
 
-// Every count of rows up to two tile blocks and some, every width of a group of panels with its
-// rest, k with padding.
+// Every count of rows up to two tile blocks and some more, every width of a group of panels with a
+// remainder, and k with padding.
 inline std::vector<LinearCase> linear_cases() {
   std::vector<LinearCase> list;
   for (int rows = 0; rows <= 40; ++rows) list.push_back({rows, 96, 48});
@@ -35,7 +35,7 @@ enum class Values : uint8_t { normal, tiny, subnormal, heavy_tails, cancelling }
 inline constexpr Values kAllValues[] = {Values::normal, Values::tiny, Values::subnormal,
                                         Values::heavy_tails, Values::cancelling};
 
-// tiny: products about the least normal number; subnormal: products and some operands below it.
+// tiny: products near the least normal number; subnormal: products and some operands below it.
 template <class T>
 void fill(Values kind, std::mt19937& random, std::span<T> out) {
   std::normal_distribution<float> normal;
@@ -65,7 +65,7 @@ template <class T>
 inline constexpr WeightFormat format_of =
     dtype_of<T> == DType::f32 ? WeightFormat::f32 : WeightFormat::bf16;
 
-// A matrix and what it is when packed.
+// A matrix as plain rows and packed.
 template <class T>
 struct PackedMatrix {
   std::vector<T> rows;  // [n, k]
@@ -106,7 +106,7 @@ PaddedRows<T> padded_rows(int rows, int k, int gap, Values kind, std::mt19937& r
   return m;
 }
 
-// The levels above ref that this machine can run.
+// Returns the levels above ref that this machine can run.
 inline std::vector<Isa> vector_isas() {
   std::vector<Isa> isas;
   for (Isa isa : {Isa::avx2, Isa::avx512, Isa::amx})

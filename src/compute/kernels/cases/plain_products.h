@@ -1,5 +1,5 @@
-// Products of any weight format by ref, all rows and columns at once, nothing fused and nothing
-// split: what operations are compared with.
+// Products of any weight format by ref, all rows and columns at once, with nothing fused or split:
+// tests compare operations with them.
 #pragma once
 
 #include "compute/kernels/cases/scaled_cases.h"
@@ -28,7 +28,7 @@ inline void plain_integers(View<const Bf16> x, const PackedWeight& w, ScaledProd
   (w.format == WeightFormat::int8 ? ref.int8 : ref.int4)(p);
 }
 
-// [rows, n] of x . w + bias.
+// Returns x . w + bias as [rows, n].
 inline std::vector<float> plain_product(MatrixView x, const PackedWeight& w) {
   const int columns = w.panels() * kPanelN, rows = static_cast<int>(x.rows);
   std::vector<float> whole(int64_t{rows} * columns + 1), y(int64_t{rows} * w.n);

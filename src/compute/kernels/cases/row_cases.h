@@ -9,7 +9,7 @@
 
 namespace hocket::cases {
 
-// Below, at and above whole blocks of 16, and the sizes of real models.
+// Lengths below, at and above whole blocks of 16, and those of real models.
 inline constexpr int kRowLengths[] = {1,  2,  7,  15,  16,  17,  31,  32,   33,
                                       63, 64, 80, 127, 128, 500, 512, 1031, 4096};
 
@@ -20,7 +20,7 @@ inline std::vector<float> random_row(int64_t n, float size, std::mt19937& random
   return row;
 }
 
-// What arithmetic treats in its own way: zeros, numbers about the least normal one, the edges of
+// Numbers with arithmetic of their own: zeros, numbers near the least normal one, the limits of
 // exp, infinities.
 inline constexpr float kSpecials[] = {0.0f,
                                       -0.0f,
@@ -53,7 +53,7 @@ void on_every_backend(Body&& body) {
     for (int num_workers : {1, 3}) run(isa, num_workers);
 }
 
-// Whether all runs gave the bits of the first.
+// Returns true if the result has the bits of the first one.
 template <class T>
 class SameBits {
  public:

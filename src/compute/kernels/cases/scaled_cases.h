@@ -10,11 +10,11 @@ namespace hocket::cases {
 
 struct ScaledCase {
   WeightFormat format;
-  int group;  // 0: one over all k
+  int group;  // 0: one group over all k
   int rows, k, n;
 };
 
-// Every format and group, every count of rows that a body treats in its own way, k that ends inside
+// Every format and group, every count of rows that a body treats differently, k that ends inside
 // blocks and groups, n inside panels.
 inline std::vector<ScaledCase> scaled_cases() {
   std::vector<ScaledCase> list;
@@ -31,14 +31,14 @@ inline std::vector<ScaledCase> scaled_cases() {
   return list;
 }
 
-// A matrix of numbers as they are stored, and what it is when packed.
+// A matrix as stored numbers and packed.
 struct ScaledMatrix {
   std::vector<uint8_t> numbers;  // [n, k]
   Buffer memory;
   std::vector<float> bias;  // [n]
-  PackedWeight weight;      // without the bias
+  PackedWeight weight;      // has no bias
 
-  // What number (n, k) stands for.
+  // Returns the value that number (n, k) stands for.
   double value(int n, int k) const {
     const uint8_t number = numbers[int64_t{n} * weight.k + k];
     const int64_t at = weight.scale_index(n, k / weight.group);
@@ -64,7 +64,7 @@ inline void pack_numbers(View<const uint8_t> rows, int64_t row_begin, const Pack
   pack_rows<uint8_t>(rows, row_begin, to);
 }
 
-// One in nine scales is zero.
+// Makes a random matrix in which one of nine scales is zero.
 inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random) {
   ScaledMatrix m;
   PackedWeight& w = m.weight;
@@ -92,7 +92,7 @@ inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random) {
   return m;
 }
 
-// Rows of int8 as quantizing leaves them: padding zero, noise between rows.
+// Rows of int8 as quantizing leaves them: padding is zero, with noise between rows.
 struct QuantizedRows {
   std::vector<int8_t> data;
   int64_t stride = 0;

@@ -1,4 +1,4 @@
-// What the numbers of a group mean, sixteen columns at a time.
+// Loads the zeros and scales of a group, sixteen columns at a time.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@ namespace {  // compiled for several instruction sets: nothing may be shared bet
 inline __m512i load_zeros(const uint8_t* zeros) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros)));
 }
-// `at`: the first of the sixteen among all scales.
+// `at` is the index of the first of the sixteen among all scales.
 template <WeightFormat kFormat>
 inline __m512 load_scales(const std::byte* scales, int64_t at) {
   scales += at * scale_size(kFormat);

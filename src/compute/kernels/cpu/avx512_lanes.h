@@ -1,5 +1,5 @@
-// Sixteen fp32 lanes in a 512-bit register: what the row bodies and attention are written in (V of
-// rows.inl.h and math.h).
+// Sixteen fp32 lanes in a 512-bit register: the type V (rows.inl.h, math.h) of the row bodies and
+// of attention.
 #pragma once
 
 #include <immintrin.h>

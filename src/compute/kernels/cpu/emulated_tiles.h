@@ -1,7 +1,7 @@
-// A tile unit in plain code, with the layout and the arithmetic of the hardware's: eight tiles of
-// 16 rows x 64 bytes; a product of bf16 keeps two sums a column, of even and of odd k, and adds
-// them at the end; a product of bytes is exact. Source: docs/contracts/arithmetic.md, "the
-// canonical product"; Intel SDM, TDPBF16PS, TDPBSUD. FTZ and DAZ are the thread's.
+// A tile unit in plain code, with the layout and the arithmetic of the hardware: eight tiles of 16
+// rows x 64 bytes. A bf16 product keeps two sums per column, for even and for odd k, and adds them
+// at the end; a product of bytes is exact. Source: docs/contracts/arithmetic.md, "the canonical
+// product"; Intel SDM, TDPBF16PS, TDPBSUD. The thread sets FTZ and DAZ.
 #pragma once
 
 #include <cmath>
@@ -12,10 +12,10 @@ namespace hocket::cpu {
 namespace {  // compiled for a higher instruction set than other units: nothing may be shared with
              // them
 
-// Tiles 0 to 3 for results, 4 and 5 for rows, 6 and 7 for weights.
+// Tiles 0 to 3 hold results, 4 and 5 rows, 6 and 7 weights.
 class EmulatedTiles {
  public:
-  // k_bytes: of k in one product, 64 or less.
+  // k_bytes: bytes of k in one product, at most 64.
   void configure(int k_bytes) { k_bytes_ = k_bytes; }
   void release() { k_bytes_ = 0; }
 

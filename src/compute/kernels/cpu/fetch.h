@@ -1,4 +1,4 @@
-// Lines of memory asked for before they are read: far ahead into L2, near into L1.
+// Prefetches of cache lines: far ahead into L2, near into L1.
 #pragma once
 
 #include <immintrin.h>

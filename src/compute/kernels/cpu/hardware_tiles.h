@@ -1,5 +1,5 @@
-// The tile unit of the processor: tiles 0 to 3 for results, 4 and 5 for rows, 6 and 7 for weights.
-// Assembly instead of intrinsics: g++ 12's neither take a tile number that is a template parameter
+// The tile unit of the processor: tiles 0 to 3 hold results, 4 and 5 rows, 6 and 7 weights. It uses
+// assembly because the intrinsics of g++ 12 do not take a tile number that is a template parameter,
 // nor tell the compiler which memory they read.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace {  // compiled for a higher instruction set than other units: nothing 
 
 class HardwareTiles {
  public:
-  // k_bytes: of k in one product, 64 or less.
+  // k_bytes: bytes of k in one product, at most 64.
   void configure(int k_bytes) {
     struct alignas(64) Config {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};

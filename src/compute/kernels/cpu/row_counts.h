@@ -13,7 +13,7 @@ inline void with_rows(int rows, Body&& body) {
   body(std::integral_constant<int, R>());
 }
 
-// body(count, row) with count an integral constant, for `rows` rows, at most kMost at a time.
+// Calls body(count, row) for blocks of at most kMost rows; count is an integral constant.
 template <int kMost, class Body>
 inline void for_each_rows(int rows, Body&& body) {
   for (int row = 0; row < rows; row += kMost)

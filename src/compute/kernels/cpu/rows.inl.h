@@ -1,8 +1,8 @@
-// The row bodies for 16 lanes V, as row_kernels.h says. A unit for one instruction set defines V in
-// an anonymous namespace and takes Rows<V>::table(): nothing here may be emitted as a shared
-// symbol, so no inline function of other headers is called.
+// The row bodies for 16 lanes V, as row_kernels.h defines them. A unit for one instruction set
+// defines V in an anonymous namespace and takes Rows<V>::table(): nothing here may be emitted as a
+// shared symbol, so no inline function of other headers is called.
 //
-// V has what math.h asks for and (T: float or Bf16; n lanes only, where given):
+// V must have all that math.h asks for, and (T: float or Bf16; with n, only the first n lanes):
 //   V::load(const T*), V::load(const T*, int n, float fill);  store(T*), store(T*, int n), exact
 //   for Bf16 after rounded<T>(); max(a, b) = a > b ? a : b;  sqrt;  sum(), largest(): the tree
 //   8-4-2-1;  first();  keep(n, fill);  first_equal(V): a lane, or 16.
@@ -21,16 +21,16 @@ namespace hocket::cpu {
 
 template <class V>
 struct Rows {
-  struct Whole {};  // all 16 lanes, where a number of lanes would stand
+  struct Whole {};  // stands for a count of lanes: all 16
 
-  // Calls f(i, lanes) for the blocks of 16 of [0, n); lanes is Whole or, at the end, a number.
+  // Calls f(i, lanes) for the blocks of 16 of [0, n); lanes is Whole or, at the end, a count.
   template <class F>
   static void blocks(int64_t n, F&& f) {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) f(i, Whole{});
     if (i < n) f(i, static_cast<int>(n - i));
   }
-  // As above, with one function for whole blocks and one for the last.
+  // Like above, with one function for whole blocks and one for the last.
   template <class F, class G>
   static void blocks(int64_t n, F&& whole, G&& last) {
     int64_t i = 0;
@@ -108,7 +108,7 @@ struct Rows {
     };
     const int64_t half = row.rotary_dim / 2, rest = row.rotary_dim;
     if (row.style == RopeConfig::Style::interleaved) {
-      // Neighbours swapped and cos, sin doubled: a turns in the even lanes, b in the odd ones.
+      // Neighbours are swapped, and cos and sin doubled: even lanes compute a, odd lanes b.
       blocks(rest, [&](int64_t i, auto lanes) {
         const V v = value(i, lanes);
         const V cos = load_doubled(row.cos + i / 2, lanes);
@@ -189,10 +189,10 @@ struct Rows {
     }
     __builtin_memset(row.q + row.n, 0, row.padded - row.n);
   }
-  // Returns the sum of q.
+  // Returns the sum of the group's q.
   template <class T>
   static int32_t quantize_group(const T* x, int64_t n, int8_t* q, float* scale) {
-    // |x| as an integer orders as the numbers do, NaN on top.
+    // |x| as an integer has the order of the numbers, with NaN on top.
     V magnitude = V::all(0);
     blocks(n, [&](int64_t i, auto lanes) {
       magnitude = max_bits(and_bits(load(x + i, lanes), V::all_bits(0x7fffffffu)), magnitude);
@@ -259,7 +259,7 @@ struct Rows {
     });
     return largest.largest();
   }
-  // Lowest index of an element equal to `value`, or n.
+  // Returns the lowest index of an element equal to `value`, or n.
   static int64_t find(const float* x, int64_t n, float value) {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
@@ -270,7 +270,7 @@ struct Rows {
       if (x[i] == value) return i;
     return n;
   }
-  // p = exp(x - max), p null: not stored. Returns the sum.
+  // p = exp(x - max); p may be null. Returns the sum.
   static float exp_sum(const float* x, int64_t n, float max_x, float* p) {
     V sum = V::all(0);
     blocks(
@@ -299,12 +299,12 @@ struct Rows {
     stats->logsumexp = largest + math::log(V::all(sum)).first();
   }
 
-  // Scores into p; returns a sum of them, NaN if a logit spoils them.
+  // Writes the scores into p. Returns a sum of them, which is NaN if a logit makes a score NaN.
   static float scores(const TopKRow& row, float* p) {
     const int n = row.moe->num_experts;
     const bool softmax = row.moe->score == MoeConfig::Score::softmax;
     const float sum = softmax ? exp_sum(row.logits, n, row_max(row.logits, n), p) : 1;
-    V spoiled = V::all(sum);  // NaN from the first NaN on
+    V spoiled = V::all(sum);  // NaN after the first NaN score
     blocks(n, [&](int64_t i, auto lanes) {
       const V q =
           softmax ? load(p + i, lanes) / V::all(sum) : math::sigmoid(load(row.logits + i, lanes));
@@ -323,7 +323,7 @@ struct Rows {
     choice[at] = best;
     return best + second;
   }
-  // The choice scores of all but the best groups become -inf.
+  // Sets the choice scores of all but the best groups to -inf.
   static void exclude_groups(const MoeConfig& moe, float* choice, float* groups) {
     const int size = moe.num_experts / moe.num_groups;
     for (int g = 0; g < moe.num_groups; ++g) {

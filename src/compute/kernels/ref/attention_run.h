@@ -1,6 +1,7 @@
-// The definition of attention.h, for keys of any kind: one query, one key and one number at a time.
+// The definition of attention.h in code, for any kind of keys: one query, one key and one number at
+// a time.
 //
-// Keys give numbers as fp32, and the type T that probabilities are rounded to:
+// Keys give numbers as fp32; T is the type that probabilities are rounded to:
 //
 //   void load(int begin, int end);   before a softmax block is read
 //   float key(int token, int dim);  float value(int token, int dim);
@@ -15,7 +16,7 @@
 
 namespace hocket::ref {
 
-// The canonical product of a(0), ..., a(k - 1) and b(0), ..., b(k - 1), added to c.
+// Returns c plus the canonical product of a(0), ..., a(k - 1) and b(0), ..., b(k - 1).
 template <class A, class B>
 float product(int k, float c, A&& a, B&& b) {
   for (int block = 0; block < k; block += kBlockK) {
@@ -36,11 +37,11 @@ struct State {
   float* o;  // [value_dim]
 };
 
-// Some queries of one head, of neighbouring tokens.
+// Some queries of one head, for neighbouring tokens.
 template <class T, class Keys>
 struct Queries {
   Keys keys;
-  const T* q = nullptr;  // of the first; those after it stand q_stride apart
+  const T* q = nullptr;  // the first query; the others follow q_stride apart
   int64_t q_stride = 0;
   T* out = nullptr;
   int64_t out_stride = 0;
@@ -48,7 +49,7 @@ struct Queries {
   int key_dim = 0, value_dim = 0;
   float scale = 1;
 
-  // What run() needs, in floats: two states a query.
+  // Returns the floats of scratch that run() needs: two states per query.
   int64_t scratch_floats() const { return num * 2 * state_floats(); }
 
   void run(float* scratch) {
@@ -86,7 +87,7 @@ struct Queries {
   }
 
   void add_block(int query, int block, const State& state) {
-    // Keys that the query sees; the others have probability +0.
+    // The query sees this many keys; the others have probability +0.
     const int visible = std::min(first_position + query + 1 - block, kSoftmaxBlock);
     const T* const row = q + query * q_stride;
     float s[kSoftmaxBlock], p[kSoftmaxBlock] = {}, lanes[16] = {};

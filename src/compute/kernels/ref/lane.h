@@ -1,4 +1,4 @@
-// One lane for the functions of math.h.
+// A single fp32 lane for the functions of math.h.
 #pragma once
 
 #include <bit>
