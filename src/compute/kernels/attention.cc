@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-// Pages that hold activations: their tiles are read as they lie.
+// A source over pages that hold activations; their tiles are read in place.
 template <class T>
 struct PageSource {
   const KvLayer& kv;
@@ -32,7 +32,7 @@ struct PageSource {
   }
 };
 
-// Pages of int8: a block's tiles are made of round(q * scale).
+// A source over int8 pages; it makes the tiles of a block from round(q * scale).
 template <class T>
 struct Int8Source {
   const KvLayer& kv;
@@ -58,14 +58,14 @@ struct Int8Source {
  private:
   void load_keys(const int8_t* q, const float* scales, int token) const {
     for (int panel = 0; panel < kBlockK; panel += kPanelN) {
-      float of_lane[2 * kPanelN];  // every pair of d has the keys' scales
+      float of_lane[2 * kPanelN];  // each pair of dims takes the scales of 16 keys
       for (int i = 0; i < 2 * kPanelN; ++i) of_lane[i] = scales[panel + i / 2];
       dequantize(q, int64_t{kPanelN} * tiles.q_dim, of_lane, tiles.key_panel(token + panel));
       q += int64_t{kPanelN} * tiles.q_dim;
     }
   }
   void load_values(const int8_t* q, const float* scales, int token) const {
-    float of_lane[kTileElements];  // every dim has the scales of a pair of keys
+    float of_lane[kTileElements];  // each dim takes the scales of a pair of keys
     for (int i = 0; i < kTileElements; ++i) of_lane[i] = scales[i / (2 * kPanelN) * 2 + i % 2];
     for (int panel = 0; panel < tiles.v_dim / kPanelN; ++panel, q += kTileElements) {
       T* const tile = tiles.value_tile(token, panel);
@@ -75,7 +75,7 @@ struct Int8Source {
   }
 };
 
-// Pages of few tokens: a block's tiles are gathered from their rows.
+// A source over pages of few tokens; it gathers the tiles of a block from their rows.
 template <class T>
 struct RowSource {
   const KvLayer& kv;
@@ -101,8 +101,8 @@ struct RowSource {
   TileRun<T> values(int, int block_end) const { return tiles.value_run(block_end); }
 
  private:
-  // `dim` numbers of each of 32 tokens; those of a page begin at `begin` of the head, their scales
-  // at `scales`. Behind the last page stand zeros.
+  // Gathers `dim` numbers of each of 32 tokens. In a page of the head, the numbers begin at `begin`
+  // and their scales at `scales`. Rows beyond the last page are zero.
   void gather(int token, int dim, int64_t begin, int scales) const {
     const int page_tokens = kv.shape.page_tokens;
     const int end = static_cast<int>(pages.size()) * page_tokens;
@@ -165,7 +165,7 @@ AttentionForm<T> form_of(int num_heads, const KvShape& shape) {
   return form;
 }
 
-// Calls f(form, sources) with those of the pages' kind.
+// Calls f(form, sources) with the sources for this kind of pages.
 template <class T, class F>
 auto with_sources(const AttentionForm<T>& form, const KvLayer& kv, F&& f) {
   if (kv.shape.in_rows()) return f(RowSources<T>{kv, form.q_dim, form.v_dim()});
@@ -200,7 +200,7 @@ int64_t attention_scratch_bytes(int num_heads, const KvShape& shape) {
       return BatchRun<T, std::decay_t<decltype(sources)>>::scratch_bytes(form, sources);
     });
   };
-  // int8 pages are read as either type.
+  // int8 pages may be read as either type.
   return std::max(shape.dtype == DType::f32 ? 0 : bytes(Bf16{}),
                   shape.dtype == DType::bf16 ? 0 : bytes(float{}));
 }

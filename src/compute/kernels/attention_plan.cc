@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// Tokens of a task at most.
+// Returns the most tokens that one task takes.
 int task_tokens(const AttentionSequence& sequence, int group, const KvShape& shape) {
   if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt)
     return kExpandedTokens;
@@ -15,21 +15,22 @@ int task_tokens(const AttentionSequence& sequence, int group, const KvShape& sha
   return std::max(1, (made ? kMadeQueryRows : kQueryRows) / group);
 }
 
-// Whether rows are so few that those of several sequences make one task.
+// Returns true if the sequence has so few rows that several such sequences may make one task.
 bool may_share(const AttentionSequence& sequence, int group, const KvShape& shape) {
   if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt) return false;
   return sequence.first_position >= kSoftmaxBlock &&
          2 * sequence.num_rows <= task_tokens(sequence, group, shape);
 }
 
-// First keys, in whole softmax blocks, that stand in the same pages and that all rows of both see.
+// Returns the leading keys, in whole softmax blocks, that are in the same pages of both sequences
+// and that all rows of both see.
 int shared_keys(const AttentionSequence& a, const AttentionSequence& b, int page_tokens) {
   const int64_t same = std::ranges::mismatch(a.pages, b.pages).in1 - a.pages.begin();
   const int64_t seen = std::min(a.first_position, b.first_position);
   return static_cast<int>(std::min(seen, same * page_tokens) / kSoftmaxBlock * kSoftmaxBlock);
 }
 
-// One build.
+// One call of AttentionPlan::build.
 class Cut {
  public:
   Cut(AttentionPlan& plan, int group, const KvShape& shape)
@@ -41,7 +42,9 @@ class Cut {
     members.clear();
     for (int s = 0; s < std::ssize(plan_.sequences); ++s)
       may_share(plan_.sequences[s], group_, shape_) ? members.push_back(s) : add_one(s);
-    // Neighbours then share most.
+    // Sorted by pages, neighbours share the most keys:
+    //   members   a a a b b b b c
+    //   tasks     |-----|-------| c     each run has its own number of shared keys
     std::ranges::sort(members, [&](int a, int b) {
       return std::ranges::lexicographical_compare(plan_.sequences[a].pages,
                                                   plan_.sequences[b].pages);
@@ -58,7 +61,8 @@ class Cut {
           {.sequence = s, .row_begin = row, .num_rows = std::min(step, num_rows - row)});
   }
 
-  // Members from `begin` on for as long as one more saves reading; returns their end.
+  // Makes tasks of the members from `begin` on, as long as one more member saves reading. Returns
+  // their end.
   int add_run(int begin) {
     const std::vector<int>& members = plan_.members;
     int keys = 0, end = begin + 1, rows = plan_.sequences[members[begin]].num_rows;
@@ -68,7 +72,7 @@ class Cut {
       int with_next = shared_keys(last, next, shape_.page_tokens);
       if (end > begin + 1) with_next = std::min(with_next, keys);
       if (with_next == 0 || (end - begin) * with_next < (end - begin - 1) * keys) break;
-      // The next and the one behind it save more as a task of their own.
+      // Stop if the next member shares more with the one after it, in a task of their own.
       if (end + 1 < std::ssize(members) &&
           shared_keys(next, plan_.sequences[members[end + 1]], shape_.page_tokens) > 2 * with_next)
         break;
@@ -79,8 +83,8 @@ class Cut {
     return end;
   }
 
-  // Tasks of members [begin, end) with so many rows in all: as large as leaves no worker idle, of
-  // about the same size.
+  // Cuts members [begin, end), which have `rows` rows in all, into tasks of about the same size, as
+  // large as possible without leaving a worker idle.
   void add_tasks(int begin, int end, int rows, int keys) {
     const std::vector<int>& members = plan_.members;
     const int most = std::clamp(rows * shape_.num_heads / (2 * plan_.num_workers), 1,
@@ -114,8 +118,8 @@ void AttentionPlan::reserve(int max_sequences, int max_rows) {
 void AttentionPlan::build(int num_heads, const KvShape& shape) {
   HOCKET_CHECK(shape.num_heads >= 1 && num_heads % shape.num_heads == 0);
   Cut(*this, num_heads / shape.num_heads, shape).run();
-  // The roles apart, since latents run them apart; in each the longest first, so that no worker
-  // starts one when the others are done.
+  // The roles are kept apart because latent attention runs them apart. Within a role the longest
+  // tasks come first, so no worker starts a long one when the others are done.
   const auto order = [&](const Task& t) {
     return std::pair(sequences[t.sequence].role, -int64_t{num_keys(t)} * t.num_rows);
   };

@@ -5,7 +5,7 @@
 namespace hocket {
 namespace {
 
-// Eight rows of eight pairs of bf16 become eight rows of pairs: to[pair][row].
+// Transposes eight rows of eight pairs of bf16 into to[pair][row].
 void transpose_pairs(const Bf16* from, int64_t stride, Bf16* to) {
   __m256 r[8], t[8];
   for (int i = 0; i < 8; ++i)
@@ -28,7 +28,7 @@ void transpose_pairs(const Bf16* from, int64_t stride, Bf16* to) {
   }
 }
 
-// One tile of keys: 16 rows of 32 numbers.
+// Packs one tile of keys: 16 rows of 32 numbers.
 void pack_key_tile(const Bf16* rows, int64_t stride, Bf16* tile) {
   for (int key = 0; key < kPanelN; key += 8)
     for (int d = 0; d < kBlockK; d += 16)
@@ -40,7 +40,7 @@ void pack_key_tile(const float* rows, int64_t stride, float* tile) {
       std::memcpy(tile + d * kPanelN + 2 * key, rows + key * stride + d, 2 * sizeof(float));
 }
 
-// Sixteen dims of two neighbouring keys, alternating.
+// Writes sixteen dims of two neighbouring keys, alternating.
 void interleave(const Bf16* a, const Bf16* b, Bf16* to) {
   const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a));
   const __m256i y = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
@@ -61,7 +61,7 @@ __m256 widen(const int8_t* q, __m256 scales) {
   return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), scales);
 }
 
-// As to_bf16() rounds, in the low half of each number.
+// Rounds as to_bf16() does; each result is in the low half of its number.
 __m256i round_bits(__m256 x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

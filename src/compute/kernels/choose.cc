@@ -9,18 +9,19 @@
 namespace hocket {
 namespace {
 
-constexpr int kTasksPerWorker = 4;  // so that a worker held up elsewhere costs a quarter of a share
-constexpr int kPanelGroup = 2;      // gate and up
+constexpr int kTasksPerWorker = 4;  // a worker that is held up then costs a quarter of its share
+constexpr int kPanelGroup = 2;      // gate and up stay in one task
 
-// Weights of one task: some microseconds of reading, so that workers end together. Many rows are
-// many microseconds by themselves, and each task prepares them anew: these take more panels.
+// Weight bytes of one task: a few microseconds of reading, so that workers end together. Many rows
+// take many microseconds by themselves and each task prepares them again, so such tasks take more
+// panels.
 constexpr int64_t kTaskBytes = 128 << 10;
 constexpr int kLeastTaskPanels = 4;
 constexpr int kManyRows = 9;
 constexpr int64_t kManyRowsTaskBytes = 512 << 10;
 constexpr int kLeastManyRowsPanels = 8;
-constexpr int kLeastGroup = 32;   // of integer weights
-constexpr int kRouterArrays = 3;  // of numbers an expert (TopKRow)
+constexpr int kLeastGroup = 32;   // the smallest scale group of integer weights
+constexpr int kRouterArrays = 3;  // arrays with one number per expert (TopKRow)
 
 constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;

@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// The slots of one token in the order of their groups, and inside one as they were added.
+// The slots of one token, sorted by group; within a group they keep the order of add().
 template <class T>
 struct TokenSlots {
   const T* y[kMaxSlots];
@@ -32,7 +32,7 @@ struct TokenSlots {
   void close() {
     for (int i = 0; i < count; ++i) closes[i] = i + 1 == count || group[i + 1] != group[i];
   }
-  // Slots [begin, end) added to `to`.
+  // Returns a row that adds slots [begin, end) to `to`.
   CombineRow<T> row(int begin, int end, int64_t cols, float* to) const {
     return {.y = y + begin,
             .weights = weights + begin,
@@ -122,8 +122,8 @@ void combine_partly(Backend& backend, const PartialCombineCall& call) {
     const View<T> rows = call.y.as<T>(), out = call.out.as<T>();
     const auto& kernels = backend.rows().of<T>();
     for_row_ranges(backend, tokens, cols * k, [&](int64_t begin, int64_t end, int worker) {
-      // A sum that begins at +0 is never -0, so adding it to +0 changes no bit but the sign of a
-      // zero, which the next addition would take away.
+      // The sum of one group starts from a row of +0. A sum that begins at +0 is never -0, so this
+      // changes at most the sign of a zero, which the next addition would remove.
       float* const sum = backend.scratch<float>(worker, cols);
       for (int64_t token = begin; token < end; ++token) {
         TokenSlots<T> slots;

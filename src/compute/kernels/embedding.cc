@@ -3,7 +3,7 @@
 namespace hocket {
 namespace {
 
-// One row of a packed table: pairs of k, a panel's width apart.
+// Unpacks one row of a packed table; its pairs of k are a panel's width apart.
 template <class T>
 void unpack_row(const PackedWeight& table, int row, float* out) {
   const T* packed = table.panel_as<T>(0);

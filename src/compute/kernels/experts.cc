@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kMaxExperts = 1024;
 
-// Some neighbouring rows of a call, and the experts that have some of them, those with most first,
-// so that the last tasks are short.
+// Some neighbouring rows of a call and the experts that own them. Experts with the most rows come
+// first, so that the last tasks are short.
 struct Pass {
   const ExpertsCall& call;
   int begin, end;
@@ -25,14 +25,14 @@ struct Pass {
       return rows_x != rows_y ? rows_x > rows_y : x < y;
     });
   }
-  // Of an expert, in this pass; counted from begin.
+  // Rows of an expert in this pass, counted from `begin`.
   int first_row(int expert) const { return std::clamp(call.offsets[expert], begin, end) - begin; }
   int num_rows(int expert) const { return first_row(expert + 1) - first_row(expert); }
   int mean_rows() const { return (end - begin) / std::max(num_experts, 1); }
 };
 
-// body(expert, part) for some panels of one expert's product and all its rows. `weight` says which
-// product: &ExpertWeights::gate_up or ::down.
+// Calls body(expert, part) for some panels of one expert's product and all its rows. `weight` is
+// &ExpertWeights::gate_up or &ExpertWeights::down and selects the product.
 template <class Body>
 void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeights::* weight,
                    Body&& body) {

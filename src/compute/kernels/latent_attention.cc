@@ -7,9 +7,9 @@
 namespace hocket {
 namespace {
 
-// Heads of an absorbed item at least, where there are more: their rows fill a tile.
+// An absorbed item has at least this many heads, if there are as many: their rows fill a tile.
 constexpr int kLeastGroup = 16;
-// Panels of one worker's share of a head's product.
+// Panels of a head's product that one worker takes.
 constexpr int kHeadPanels = 8;
 
 template <class T>
@@ -34,8 +34,8 @@ AttentionForm<T> absorbed_form(int num_heads, const KvShape& shape) {
   return form;
 }
 
-// Fewer heads an item where items and segments would leave workers idle: every item makes the
-// tiles of its keys again, so no fewer than needed.
+// Returns the heads per item. Items get fewer heads if items and segments would leave workers idle,
+// but no fewer than needed, because every item makes the tiles of its keys again.
 int absorbed_group(const AttentionPlan& plan, std::span<const AttentionPlan::Task> tasks,
                    int num_heads, int num_workers) {
   int units = 0;
@@ -61,8 +61,8 @@ void for_generated_rows(const AttentionPlan& plan, Body&& body) {
   if (end > begin) body(begin, end);
 }
 
-// y = round(w[h] . x) for every head of the generated rows. x and y: a head's numbers stand from
-// column h * x_head, h * y_head on.
+// y = round(w[h] . x) for every head h of the generated rows. The numbers of head h start at column
+// h * x_head of x and h * y_head of y.
 template <class T>
 struct HeadProducts {
   View<T> x, y;
@@ -126,18 +126,18 @@ struct HeadProducts {
   }
 };
 
-// One call.
+// One call of latent_attention().
 template <class T>
 class LatentRun {
  public:
   LatentRun(Backend& backend, const LatentAttentionCall& call)
       : backend_(backend), call_(call), dims_{call.nope_dim, call.rope_dim, call.value_dim} {}
 
-  // Rows of generated tokens.
+  // Computes the rows of generated tokens.
   void run_absorbed(std::span<const AttentionPlan::Task> tasks) {
     const KvShape& shape = call_.kv.shape;
     const auto num_heads = static_cast<int>(call_.heads.key_up.size());
-    // Where nope_dim is no multiple of 32 the operand runs into the rope part, which meets weights
+    // If nope_dim is no multiple of 32, the operand extends into the rope part, which meets weights
     // of zero.
     HeadProducts<T>{call_.q.as<T>(), call_.q_absorbed.as<T>(), dims_.q_dim(), shape.row_elements(),
                     call_.heads.key_absorb}
@@ -155,7 +155,7 @@ class LatentRun {
         .run(backend_, call_.plan);
   }
 
-  // Rows of prompt tokens.
+  // Computes the rows of prompt tokens.
   void run_expanded(std::span<const AttentionPlan::Task> tasks) {
     AttentionForm<T> form = expanded_form<T>(static_cast<int>(call_.heads.key_up.size()), dims_);
     form.q = call_.q.as<T>();
@@ -167,7 +167,7 @@ class LatentRun {
   }
 
  private:
-  // The rest of q_absorbed: zeros behind the product, the rope part, zeros behind it.
+  // Fills the rest of q_absorbed: zeros after the product, the rope part, zeros after it.
   void copy_rope(int num_heads) {
     const KvShape& shape = call_.kv.shape;
     const View<T> q = call_.q.as<T>(), absorbed = call_.q_absorbed.as<T>();
@@ -253,7 +253,7 @@ void latent_attention(Backend& backend, const LatentAttentionCall& call) {
     const auto role = [&](const AttentionPlan::Task& task) {
       return call.plan.sequences[task.sequence].role;
     };
-    // The plan keeps the roles apart, prompts first.
+    // The plan keeps the roles apart and puts prompts first.
     const auto generated = std::ranges::find(tasks, TokenRole::generated, role);
     const auto num_prompt = static_cast<size_t>(generated - tasks.begin());
     LatentRun<decltype(t)> run(backend, call);

@@ -15,7 +15,7 @@ struct LatentRows {
   int rank() const { return call.kv.shape.value_dim; }
   int rope_dim() const { return call.kv.shape.key_dim - rank(); }
 
-  // y = round(x rotated as the row's position says).
+  // y = round(x), rotated by the angles of the row.
   template <class T>
   void rotate(int64_t row, const float* x, T* y) const {
     rows.of<T>().head({.x = x,
@@ -51,7 +51,7 @@ struct LatentRows {
     norm(row, y);
     rotate(row, call.latent.row(row) + rank(), y + call.kv.shape.rope_offset());
   }
-  // buffer [max(rank, rope_dim)]
+  // Needs a buffer of [max(rank, rope_dim)].
   void store_int8(int64_t row, float* buffer) const {
     const KvSlot slot = call.slots[row];
     auto* const y = call.kv.latent<int8_t>(slot.page, slot.offset);

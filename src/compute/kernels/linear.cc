@@ -6,7 +6,7 @@
 namespace hocket {
 namespace {
 
-// A panel at a time: loops of a known length become vectors.
+// Adds a panel at a time, because the compiler vectorizes loops of a known length.
 void add(const float* __restrict from, int count, float* __restrict to) {
   int i = 0;
   for (; i + kPanelN <= count; i += kPanelN)

@@ -6,7 +6,7 @@
 namespace hocket {
 namespace {
 
-// One column of one block: 16 pairs, a panel's width apart.
+// Packs one column of one block: 16 pairs, a panel's width apart.
 template <class T>
 void pack_column(const T* from, int count, T* to) {
   T padded[kBlockK] = {};
@@ -23,7 +23,7 @@ void pack_column(const T* from, int count, T* to) {
 template <class T>
 void pack_rows(View<const T> rows, int64_t row_begin, T* packed) {
   const int64_t k_blocks = round_up(rows.cols, kBlockK) / kBlockK;
-  // A panel's rows block by block, so that a tile is filled while it lies in the cache.
+  // The rows of a panel are packed block by block, so that a tile is filled while it is in cache.
   for (int64_t begin = 0; begin < rows.rows;) {
     const int64_t panel_end = round_up(row_begin + begin + 1, kPanelN) - row_begin;
     const int64_t end = panel_end < rows.rows ? panel_end : rows.rows;
@@ -43,10 +43,10 @@ template void pack_rows<uint8_t>(View<const uint8_t>, int64_t, uint8_t*);
 
 namespace {
 
-constexpr int kQuad = 4;  // numbers of a column that lie side by side
+constexpr int kQuad = 4;  // numbers of a column that are adjacent
 constexpr int kQuadStep = kQuad * kPanelN;
 
-// Numbers of one block of a row, padded with 0.
+// Returns the numbers of one block of a row, padded with 0.
 const uint8_t* numbers_of(const uint8_t* row, int64_t count, uint8_t (&padded)[kIntegerBlockK]) {
   if (count >= kIntegerBlockK) return row;
   std::memset(padded, 0, sizeof(padded));
@@ -60,7 +60,8 @@ uint32_t quad_at(const uint8_t* numbers) {
   return quad;
 }
 
-// Packs every block of every row with pack_column(numbers, where the column begins in its block).
+// Calls pack_column(numbers, to) for every block of every row; `to` is the start of the column in
+// its block.
 template <class PackColumn>
 void pack_integer_rows(View<const uint8_t> rows, int64_t row_begin, int64_t block_bytes,
                        uint8_t* packed, PackColumn pack_column) {

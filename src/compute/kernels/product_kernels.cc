@@ -24,7 +24,7 @@ template <Bf16Body bf16, void (*tile)(const std::byte*, Bf16*)>
 void widened_fp8(const ScaledProduct<Bf16>& p) {
   cpu::widened_product_fp8(p, {tile, bf16});
 }
-// From kRows on, weights are widened once for all rows.
+// From kRows rows on, weights are widened once for all rows.
 template <Bf16Body bf16, int kRows>
 void vbmi_fp8(const ScaledProduct<Bf16>& p) {
   p.rows < kRows ? cpu::avx512_vbmi_product_fp8(p)
@@ -32,7 +32,7 @@ void vbmi_fp8(const ScaledProduct<Bf16>& p) {
 }
 constexpr int kWidenRows = 4 * cpu::kVectorRows;
 
-// An AVX-512 machine may lack VBMI and VNNI, and an AMX machine the tiles' integers.
+// An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
 template <Bf16Body bf16, int kRows>
 Fp8Body choose_fp8() {
   return has_feature("avx512_vbmi") ? vbmi_fp8<bf16, kRows>
@@ -77,7 +77,7 @@ const ProductKernels& product_kernels(Isa isa) {
 int64_t product_scratch_bytes(int rows, int k_blocks) {
   const int64_t k = int64_t{k_blocks} * kBlockK;
   const int64_t widened = std::min(rows, cpu::rows_together(k_blocks)) * k * size_of(DType::f32);
-  // The tail's rows padded to whole tiles, and its results.
+  // The rows of the tail, padded to whole tiles, and their results.
   const int64_t tail =
       cpu::kTileBlockRows * (k * size_of(DType::bf16) + 2 * kPanelN * size_of(DType::f32));
   return std::max(widened, rows < kTileRows ? 0 : tail);
@@ -85,8 +85,8 @@ int64_t product_scratch_bytes(int rows, int k_blocks) {
 
 int64_t scaled_product_scratch_bytes(int all_k) {
   const int64_t k = round_up(all_k, kIntegerBlockK);
-  // fp8: a vector body's rows. Integers on tiles: the tail's rows, two panels of unpacked int4
-  // under one scale, and the sums.
+  // fp8: the rows that a vector body widens. Integers on tiles: the rows of the tail, two panels of
+  // int4 under one scale, unpacked, and the sums.
   const int64_t widened = cpu::kVectorRows * k * size_of(DType::f32);
   const int64_t tiles =
       cpu::kTileBlockRows * (k + 2 * kPanelN * int64_t{sizeof(int32_t)}) + 2 * kPanelN * k;

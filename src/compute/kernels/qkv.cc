@@ -9,8 +9,7 @@
 namespace hocket {
 namespace {
 
-// One token's key into its column of the page's tiles: a pair of dims stands together, pairs 16
-// keys apart.
+// Stores one token's key into its column of the page's tiles: pairs of dims, 16 keys apart.
 template <class T>
 void store_key(const T* key, const KvShape& shape, int token, T* keys) {
   T* const first = keys + shape.key_offset(token, 0);
@@ -25,8 +24,8 @@ void store_key(const T* key, const KvShape& shape, int token, T* keys) {
   }
 }
 
-// One token's value: every second element of its row of each panel; the other half is the
-// neighbouring token's.
+// Stores one token's value: every second element of its row in each panel. The other half belongs
+// to the neighbouring token.
 template <class T>
 void store_value(const T* v, const KvShape& shape, int token, T* values) {
   T* const first = values + shape.value_offset(token, 0);
@@ -45,7 +44,7 @@ struct QkvRows {
   int dim() const { return call.kv.shape.key_dim; }
   int64_t padded_dim() const { return round_up(dim(), kBlockK); }
 
-  // Head `head` of the row, normed, rotated and rounded into y, zeros behind it.
+  // Norms, rotates and rounds head `head` of the row into y, and writes zeros after it.
   template <class T>
   void finish_head(int64_t row, int head, std::span<const float> norm, T* y) const {
     rows.of<T>().head({.x = call.qkv.row(row) + int64_t{head} * dim(),
@@ -70,7 +69,7 @@ struct QkvRows {
     for (int h = 0; h < call.num_heads; ++h) finish_head(row, h, call.q_norm, q + h * padded_dim());
   }
 
-  // buffer [padded dim]: one head on its way into the pages.
+  // Stores k and v of one head. buffer [padded dim] holds one head at a time.
   template <class T>
   void store(int64_t row, int head, T* buffer) const {
     const KvLayer& kv = call.kv;
@@ -80,7 +79,7 @@ struct QkvRows {
     rows.of<T>().round(value(row, head), dim(), buffer);
     store_value(buffer, kv.shape, slot.offset, kv.values<T>(slot.page, head));
   }
-  // The same for pages of int8; the key is rotated in fp32.
+  // The same for int8 pages; the key is rotated in fp32. buffer [2 * padded dim].
   void store_int8(int64_t row, int head, float* buffer) const {
     const KvLayer& kv = call.kv;
     const KvSlot slot = call.slots[row];

@@ -17,7 +17,7 @@ View<int8_t> bytes_of(MatrixView x) {
   return {static_cast<int8_t*>(x.data), x.rows, x.cols, x.stride};
 }
 
-// from(i): where the row for out[i, :] begins.
+// from(i) returns the start of the row for out[i, :].
 template <class From>
 void dequantize(Backend& backend, MatrixView out, From&& from) {
   with_dtype(out.dtype, [&](auto t) {

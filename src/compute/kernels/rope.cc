@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// Long wavelengths are stretched by `factor`, short ones kept, those between interpolated.
+// Long wavelengths are stretched by `factor`, short ones kept, and those between interpolated.
 double llama3_frequency(const RopeConfig& config, double f) {
-  const double turns = config.original_context * f / kTwoPi;  // over the original context
+  const double turns = config.original_context * f / kTwoPi;  // turns over the original context
   if (turns > config.high_freq_factor) return f;
   if (turns < config.low_freq_factor) return f / config.factor;
   const double keep =
@@ -22,7 +22,7 @@ double llama3_frequency(const RopeConfig& config, double f) {
   return (1 - keep) * f / config.factor + keep * f;
 }
 
-// The dims between which YaRN goes from keeping a frequency to stretching it.
+// The dims at which YaRN starts and ends its change from keeping a frequency to stretching it.
 struct YarnRange {
   double low = 0, high = 0;
 };

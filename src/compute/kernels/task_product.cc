@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kQuantizedNumbers = 16 << 10;  // that one task quantizes: about a microsecond
+constexpr int kQuantizedNumbers = 16 << 10;  // numbers that one task quantizes: a microsecond
 
 bool is_integer(WeightFormat format) {
   return format == WeightFormat::int8 || format == WeightFormat::int4;
@@ -94,7 +94,7 @@ void ProductRows::multiply_fp8(const PackedWeight& w, const Part& part, float* y
   backend_->products().fp8(p);
 }
 
-// Rows of different workers' scratch are multiplied one after the other.
+// Rows in the scratch of different workers are multiplied one block after another.
 void ProductRows::multiply_integers(const PackedWeight& w, const Part& part, float* y,
                                     int64_t y_stride) const {
   HOCKET_CHECK(w.group == group_);

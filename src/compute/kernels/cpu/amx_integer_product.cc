@@ -1,9 +1,9 @@
-// Integer products in tiles: 32 rows by two panels at a time, group by group:
+// Integer products in tiles, 32 rows by two panels at a time, group by group:
 //
 //   for each two panels: for each group: [int4: unpack its tiles]  for each 32 rows:
 //     sums = A . B in int32;  y = fma(float(sums - zero * x_sum), x_scale * scale, y)
 //
-// A step of the tiles takes 64 k, or 32 where a group has no more.
+// One step of the tiles takes 64 k, or 32 if the groups are 32 long.
 #include <immintrin.h>
 
 #include <cstring>
@@ -17,14 +17,14 @@ namespace hocket::cpu {
 namespace {
 
 constexpr int kTile = 16;
-constexpr int kAhead = 4096;  // bytes of int8
+constexpr int kAhead = 4096;  // bytes of int8 that are fetched ahead
 
-// What the calling worker's scratch holds.
+// The parts of the calling worker's scratch.
 struct Scratch {
   int32_t* sums;      // [32][32]
   std::byte* tiles;   // int4: two panels of one group, unpacked
-  int8_t* tail;       // the last rows where they fill no whole tiles, padded with zeros: [..][k]
-  int64_t tail_rows;  // 0: none
+  int8_t* tail;       // [..][k]: the last rows if they fill no whole tiles, zero-padded
+  int64_t tail_rows;  // 0 if there is no tail
 };
 constexpr int kSumsStride = 2 * kTile;
 
@@ -46,14 +46,14 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
   return s;
 }
 
-// Up to 32 rows by two panels of one group.
+// The operands of up to 32 rows by two panels, for one group.
 struct Step {
   const int8_t* x;
   int64_t x_stride;
   const std::byte* w[2];
-  int steps;    // of the tiles
-  int k_bytes;  // of each: 64 or 32
-  bool fetch;   // what follows of w
+  int steps;    // steps of the tiles
+  int k_bytes;  // bytes of k per step: 64 or 32
+  bool fetch;   // true: fetch later weights ahead
 };
 
 void fetch_lines(const std::byte* from, int bytes) {
@@ -102,10 +102,10 @@ void multiply(Tiles& tiles, const Step& s, int rows, int panels, int32_t* sums) 
   }
 }
 
-// Where one group of one or two panels stands.
+// The position of one group in one or two panels.
 struct Group {
   int group, panel, panels;
-  int first, steps, k_bytes;  // of the tiles' steps along k
+  int first, steps, k_bytes;  // first step, steps, and bytes of k per step
 };
 
 template <WeightFormat kFormat>
@@ -128,7 +128,8 @@ void end_group(const ScaledProduct<int8_t>& p, const Group& g, int row, int rows
   }
 }
 
-// The two halves of a block of int4 stand in the halves of its bytes.
+// Unpacks one half of a block of int4: half 0 is in the low half of each byte, half 1 in the high
+// half.
 void unpack_half(const std::byte* tile, int half, std::byte* to) {
   for (int i = 0; i < tile_bytes(WeightFormat::int4); i += 64) {
     const __m512i both = _mm512_loadu_si512(tile + i);
@@ -137,13 +138,13 @@ void unpack_half(const std::byte* tile, int half, std::byte* to) {
   }
 }
 
-// A panel's weights of a group as bytes: where they lie, or unpacked.
+// Returns a panel's weights of one group as bytes: in place, or unpacked for int4.
 template <WeightFormat kFormat>
 const std::byte* group_weights(const ScaledProduct<int8_t>& p, const Group& g, int panel,
                                std::byte* unpacked) {
   const std::byte* w = p.w + panel * p.panel_bytes;
   if constexpr (kFormat == WeightFormat::int8) return w + int64_t{g.first} * g.k_bytes * kTile;
-  constexpr int kHalf = tile_bytes(kFormat);  // a half unpacked is as long as a block packed
+  constexpr int kHalf = tile_bytes(kFormat);  // an unpacked half is as long as a packed block
   const int halves = g.k_bytes / 32;
   for (int half = 0; half < g.steps * halves; ++half) {
     const int from = g.first * halves + half;

@@ -1,11 +1,10 @@
-// 32 x 32 results in four tiles. The order of work, so that the weights of a k-chunk stay in L1
+// Products of 32 x 32 results in four tiles. The order of work keeps the weights of a k-chunk in L1
 // while rows pass:
 //
-//   for each k-chunk of 512: for each two panels: for each 32 rows: C += A . B      C is kept in y
-//   between chunks
+//   for each k-chunk of 512: for each two panels: for each 32 rows: C += A . B
 //
-// One text for the hardware's tiles and for emulated ones, which test it bit for bit where there is
-// no AMX.
+// C is kept in y between chunks. With at most 32 rows the chunk is all of k. The hardware tiles and
+// the emulated ones share this code, so the emulated ones test it bit for bit without AMX.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/emulated_tiles.h"
@@ -15,16 +14,16 @@
 namespace hocket::cpu {
 namespace {
 
-constexpr int kTile = 16;  // rows, and columns of fp32
+constexpr int kTile = 16;  // rows of a tile, and its columns of fp32
 constexpr int kChunkBlocks = 16;
 constexpr int kPrefetchBlocks = 4;
 
-// One k-chunk of up to 32 rows and 2 panels.
+// The operands of one k-chunk of up to 32 rows and 2 panels.
 struct Chunk {
   const Bf16* x;
   int64_t x_stride;
   const Bf16* w;
-  const Bf16* next;  // where the panels after these go on; null: nothing to fetch ahead
+  const Bf16* next;  // weights of the following panels; null: no fetching ahead
   int64_t panel_stride;
   int k_blocks;
   float* y;
@@ -44,7 +43,7 @@ void prefetch(const Chunk& chunk, int block) {
                    _MM_HINT_T1);
 }
 
-// C in tiles 0 1 / 2 3, A in 4 / 5, B in 6 7.
+// C is in tiles 0 1 / 2 3, A in 4 / 5, B in 6 7.
 template <int kRowTiles, int kPanels, class Tiles>
 void multiply(Tiles& tiles, const Chunk& chunk) {
   const int64_t y_bytes = chunk.y_stride * 4, x_bytes = chunk.x_stride * 2;
@@ -93,9 +92,9 @@ void multiply(Tiles& tiles, const Chunk& chunk, int row_tiles, int panels) {
   }
 }
 
-// The last rows where they fill no whole tiles: padded copies of x and y.
+// The last rows if they fill no whole tiles: padded copies of x and y.
 struct Tail {
-  int rows = 0;  // 0: none
+  int rows = 0;  // 0 if there is no tail
   int row_tiles = 0;
   Bf16* x = nullptr;  // [row_tiles * 16, k]
   int64_t k = 0;
@@ -119,7 +118,7 @@ Tail make_tail(const Product<Bf16>& p, int rows) {
   return tail;
 }
 
-// `at` says where the tail's rows stand in x and y; `k_begin` where the chunk begins in k.
+// `at` gives the position of the tail's rows in x and y; `k_begin` is the start of the chunk in k.
 template <class Tiles>
 void multiply_tail(Tiles& tiles, const Tail& tail, const Chunk& at, int64_t k_begin, int panels) {
   const int64_t bytes = panels * kTile * sizeof(float);
@@ -136,7 +135,7 @@ void multiply_tail(Tiles& tiles, const Tail& tail, const Chunk& at, int64_t k_be
     std::memcpy(at.y + row * at.y_stride, tail.y + row * kTailColumns, bytes);
 }
 
-// All rows of one k-chunk of up to two panels. `chunk` stands at row 0.
+// Multiplies all rows of one k-chunk of up to two panels. `chunk` starts at row 0.
 template <class Tiles>
 void multiply_rows(Tiles& tiles, const Product<Bf16>& p, const Tail& tail, Chunk chunk,
                    int panels) {
@@ -152,7 +151,7 @@ void multiply_rows(Tiles& tiles, const Product<Bf16>& p, const Tail& tail, Chunk
     }
     chunk.x += kTileBlockRows * p.x_stride;
     chunk.y += kTileBlockRows * p.y_stride;
-    chunk.next = nullptr;  // the first rows have brought the weights in
+    chunk.next = nullptr;  // the first rows have loaded the weights
   }
 }
 

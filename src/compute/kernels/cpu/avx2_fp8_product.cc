@@ -1,4 +1,4 @@
-// fp8 weights widened to bf16 tiles: four panels of one group, which then meet all rows.
+// fp8 weights, widened to bf16 tiles: four panels of one group at a time, which all rows then use.
 #include <immintrin.h>
 
 #include "compute/kernels/product_bodies.h"
@@ -6,21 +6,21 @@
 namespace hocket::cpu {
 namespace {
 
-constexpr int kPanels = 4;  // widened at once
-constexpr int kRows = 64;   // that meet them at once
+constexpr int kPanels = 4;  // panels widened at once
+constexpr int kRows = 64;   // rows that use them at once
 constexpr int kGroupBlocks = kFp8Group / kBlockK;
 constexpr int kTileBytes = kTileElements;
-constexpr int kAhead = 4 * kTileBytes;  // bytes that weights are fetched ahead
+constexpr int kAhead = 4 * kTileBytes;  // bytes by which weights are fetched ahead
 
 struct Scratch {
   alignas(64) Bf16 tiles[kPanels][kGroupBlocks * kTileElements];
   alignas(64) float results[kRows][kPanels * kPanelN];
-  alignas(64) std::byte rows[32 << 10];  // of the bf16 body
+  alignas(64) std::byte rows[32 << 10];  // scratch of the bf16 body
 };
 static_assert(sizeof(Scratch) <= kWidenedScratchBytes);
 
-// Eight numbers in the upper bytes of words. Read as fp16 one place to the right, each is the
-// number times 2^-8, subnormals included: this conversion heeds no DAZ.
+// Widens eight numbers in the upper bytes of words. Shifted right by one and read as fp16, each is
+// the number times 2^-8, subnormals included: this conversion ignores DAZ.
 inline __m256 widen(__m128i words) {
   const __m128i halves =
       _mm_and_si128(_mm_srai_epi16(words, 1), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
@@ -47,7 +47,7 @@ void add_group(const ScaledProduct<Bf16>& p, const Product<Bf16>& done, int pane
 
 }  // namespace
 
-// Exact: three bits of mantissa fit into bf16.
+// Exact, because three bits of mantissa fit into bf16.
 void avx2_widen_tile(const std::byte* from, Bf16* to) {
   for (int at = 0; at < kTileBytes; at += 16) {
     _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);

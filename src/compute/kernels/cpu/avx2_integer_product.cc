@@ -1,5 +1,5 @@
-// int8 and int4 weights times int8 rows without VNNI: bytes are widened to words, so that no sum of
-// two products saturates. Eight columns a register, half a k-block at a time.
+// int8 and int4 weights times int8 rows without VNNI. Bytes are widened to words, so that no sum of
+// two products saturates. A register has eight columns; a step takes half a k-block.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/row_counts.h"
@@ -11,16 +11,16 @@ namespace {
 constexpr int kLanes = 8;
 constexpr int kRows = 4;
 constexpr int kHalfK = kIntegerBlockK / 2;
-constexpr int kAhead = 2048;  // bytes
+constexpr int kAhead = 2048;  // bytes by which weights are fetched ahead
 
-// Four numbers of k of eight columns, as words: 0 and 2, 1 and 3.
+// Four numbers of k for eight columns, as words: numbers 0 and 2, 1 and 3.
 struct Quad {
   __m256i even, odd;
 };
 inline Quad load_weights(__m256i bytes) {
   return {_mm256_and_si256(bytes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(bytes, 8)};
 }
-// The same four of one row, in every column.
+// The same four numbers of one row, repeated in every column.
 inline Quad load_row(const int8_t* x) {
   int32_t four;
   __builtin_memcpy(&four, x, sizeof four);
@@ -40,7 +40,7 @@ inline __m256i load_bytes(const std::byte* tile, int half, int quad) {
   }
 }
 
-// R rows by 16 columns of half a block: sums += x . w
+// sums += x . w for R rows by 16 columns of half a block.
 template <int R, WeightFormat kFormat>
 inline void add_half(const int8_t* x, int64_t x_stride, const std::byte* tile, int half,
                      __m256i (&sums)[R][2]) {
@@ -62,7 +62,7 @@ inline void add_half(const int8_t* x, int64_t x_stride, const std::byte* tile, i
   }
 }
 
-// Scales of eight columns from `at` on.
+// Loads the scales of eight columns from `at` on.
 template <WeightFormat kFormat>
 inline __m256 load_scales(const std::byte* scales, int64_t at) {
   scales += at * scale_size(kFormat);

@@ -1,4 +1,4 @@
-// Row bodies on pairs of 256-bit registers: lanes 0-7 and 8-15.
+// Row bodies on pairs of 256-bit registers: lanes 0-7 and lanes 8-15.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/rows.inl.h"
@@ -11,7 +11,7 @@ struct Mask {
   __m256 lo, hi;
 };
 
-// All bits set in the first n of lanes [begin, begin + 8).
+// Sets all bits of those lanes of [begin, begin + 8) whose number is below n.
 __m256i lanes_below(int n, int begin) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - begin), lane);

@@ -1,4 +1,4 @@
-// Four rows by two panels: 16 sums, and each load serves two to four of them.
+// Blocks of four rows by two panels: 16 sums, and each load serves two to four of them.
 // False positive of g++ 12 on the undefined registers of its own intrinsics.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include "compute/kernels/attention_block.h"
@@ -12,7 +12,7 @@ namespace {
 constexpr int kRows = 4;
 constexpr int kLine = 64;
 
-// Even and odd k of sixteen columns.
+// The even and the odd k of sixteen columns.
 struct Pairs {
   __m512 even, odd;
 };
@@ -27,20 +27,21 @@ inline Pairs load_pairs(const float* w) {
   return {_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high)};
 }
 
-// Rows of numbers, or panels of weights, `stride` apart.
+// Rows of numbers, or panels of weights, `stride` elements apart.
 template <class T>
 struct Strided {
   const T* data;
   int64_t stride;
 };
 
-// The sums of R rows and P panels.
+// The sums for R rows and P panels.
 template <int R, int P>
 struct Sums {
   __m512 c[R][P];
 };
 
-// One k-block: c += e + o. kLines of the two lines from `fetch` on are brought near for each pair.
+// Adds one k-block: c += e + o. For each pair it prefetches kLines of the two lines from `fetch`
+// on.
 template <int R, int P, int kLines, class T>
 [[gnu::always_inline]] inline void add_block(Strided<float> x, Strided<T> w, const char* fetch,
                                              Sums<R, P>& to) {
@@ -78,12 +79,13 @@ inline int units(int keys) {
   return (keys + kBlockK - 1) / kBlockK;
 }
 
-// Up to kRows rows bring every line near, the first two groups of more take turns.
+// Returns the byte offset of the first line to prefetch. A single group of rows prefetches every
+// line; of several groups, the first two prefetch every second line each.
 inline int first_line(int row) {
   return row == 0 ? 0 : kLine;
 }
 
-// scores = (q . key) * scale for R rows from `row` on and the keys of one unit.
+// scores = (q . key) * scale, for R rows from `row` on and the keys of one unit.
 template <int R, int kLines, class T>
 void score(const BlockRows<T>& b, int row, int unit) {
   const float* q = b.q + row * b.q_stride;
@@ -103,7 +105,7 @@ void score(const BlockRows<T>& b, int row, int unit) {
       _mm512_storeu_ps(y + r * kSoftmaxBlock + p * kPanelN, _mm512_mul_ps(sums.c[r][p], scale));
 }
 
-// o = o * alpha, then the k-blocks of PV: R rows from `row` on and P panels from `panel` on.
+// o = o * alpha, then the k-blocks of PV are added: R rows from `row` on, P panels from `panel` on.
 template <int R, int P, int kLines, class T>
 void add_values(const BlockRows<T>& b, const float* alpha, int row, int panel) {
   const int64_t v_dim = int64_t{b.v_panels} * kPanelN;
@@ -131,8 +133,8 @@ void add_values(const BlockRows<T>& b, const float* alpha, int row, int panel) {
     for (int i = 0; i < P; ++i) _mm512_storeu_ps(o + r * v_dim + i * kPanelN, sums.c[r][i]);
 }
 
-// round() of row_bodies for what exp gives: a NaN here has zeros in its low half, since its bits
-// come from bf16 or from the processor, and stays one.
+// Rounds results of exp as rows.inl.h does. NaN needs no case of its own: a NaN here has zeros in
+// its low half, as its bits come from bf16 or from the processor, so rounding keeps it a NaN.
 template <class T>
 inline Lanes rounded(Lanes x) {
   if constexpr (sizeof(T) == sizeof(float)) return x;
@@ -149,7 +151,7 @@ inline float largest_score(const float* s, int visible) {
   return largest.largest();
 }
 
-// s becomes p = round(exp(s - m)), and +0 from `visible` up to `end`; returns sum16(p).
+// Turns scores s into p = round(exp(s - m)), and +0 from `visible` up to `end`. Returns sum16(p).
 template <class T>
 inline float probabilities(float* s, int visible, int end, float m) {
   const Lanes all_m = Lanes::all(m);
@@ -170,7 +172,7 @@ inline float probabilities(float* s, int visible, int end, float m) {
   return sum.sum();
 }
 
-// m, l and alpha of all rows; scores become probabilities.
+// Updates m, l and alpha of all rows; scores become probabilities.
 template <class T>
 void softmax(const BlockRows<T>& b, float* alpha) {
   alignas(kLine) float largest[kBlockRows], m[kBlockRows], sum[kBlockRows];
@@ -183,18 +185,18 @@ void softmax(const BlockRows<T>& b, float* alpha) {
   after.store(b.m, b.rows);
   factor.store(alpha);
   for (int r = 0; r < b.rows; ++r) {
-    const int last = r / kRows * kRows + kRows - 1;  // of those that meet the values with r
+    const int last = r / kRows * kRows + kRows - 1;  // last row of r's group in add_values
     const int end = units(b.visible[last < b.rows ? last : b.rows - 1]) * kBlockK;
     sum[r] = probabilities<T>(b.scores + r * kSoftmaxBlock, b.visible[r], end, m[r]);
   }
   fma(Lanes::load(b.l, b.rows, 0), factor, Lanes::load(sum, b.rows, 0)).store(b.l, b.rows);
 }
 
-// kLines: of each two, that a group of rows brings near.
+// kLines: how many of each two lines a group of rows prefetches.
 template <int kLines, class T>
 void run(const BlockRows<T>& b) {
   const int count = units(b.visible[b.rows - 1]);
-  const int fetching = kLines == 0 ? 0 : kLines == 1 ? 2 * kRows : kRows;  // rows below this one
+  const int fetching = kLines == 0 ? 0 : kLines == 1 ? 2 * kRows : kRows;  // rows below it prefetch
   for (int unit = 0; unit < count; ++unit)
     for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
       if (unit * kBlockK >= b.visible[row + rows() - 1]) return;

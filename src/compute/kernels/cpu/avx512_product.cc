@@ -1,7 +1,8 @@
-// Sixteen columns a register. x is widened to fp32 once for all panels, so that each of its numbers
-// costs one broadcasting load and the FMA units do little else. Few rows meet one panel at a time,
-// since one stream is what memory reads fastest. More meet two panels at a time, a chunk of k
-// widened once for all of them; the chunk after it is fetched meanwhile.
+// A register has sixteen columns. x is widened to fp32 once for all panels, so that each of its
+// numbers costs one broadcasting load and the FMA units do little else.
+//   up to 8 rows   one panel at a time: memory reads one stream fastest
+//   more rows      two panels at a time, in chunks of k that are widened once for all rows, while
+//                  the next chunk is fetched
 #include <immintrin.h>
 
 #include <algorithm>
@@ -13,14 +14,14 @@
 namespace hocket::cpu {
 namespace {
 
-// Rows whose sums stay in registers: of one panel, of two.
+// Rows whose sums stay in registers: for one panel, and for two.
 constexpr int kStreamRows = kVectorRows;
 constexpr int kPairRows = 6;
 constexpr int kPair = 2;
-// Blocks of a pair of panels that stay in L1, widened, while rows pass.
+// Blocks of a pair of panels that stay in L1, widened, while all rows use them.
 constexpr int kChunkBlocks = 4;
 constexpr int kLine = 64;
-// Blocks ahead that one panel is fetched, to L2 and then to L1: the best of those tried.
+// Blocks by which one panel is fetched ahead, to L2 and then to L1; the best of the values tried.
 template <int R>
 constexpr int kFarBlocks = R == 1 ? 4 : 8;
 template <int R>
@@ -49,14 +50,14 @@ inline __m512 load_wide(const float* x) {
   return _mm512_loadu_ps(x);
 }
 
-// x of some rows in groups whose sums stay in registers, [k_blocks][rows of the group][32] each; a
-// group that begins with row r stands at x + r * k.
+// Some rows of x, widened, in groups whose sums stay in registers. A group is [k_blocks][rows of
+// the group][32]; the group that begins with row r is at x + r * k.
 struct WideRows {
   float* x;
   int64_t k;
-  int rows, most;  // of a group
+  int rows, most;  // rows in all, and the most in a group
 
-  // body(first row, count, its x) for each group.
+  // Calls body(first row, count, the group's x) for each group.
   template <class Body>
   void for_each_group(Body&& body) const {
     const int groups = (rows + most - 1) / most;
@@ -82,7 +83,7 @@ WideRows widen_rows(const Product<T>& p, int row, int rows) {
   return wide;
 }
 
-// One panel, fetched ahead, for R rows.
+// Multiplies one panel, which is fetched ahead, with R rows.
 template <int R, class T>
 void stream(const Product<T>& p, const float* x, const T* w, float* y) {
   const int64_t far = std::min(kFarBlocks<R>, p.k_blocks) * int64_t{kTileElements};
@@ -123,7 +124,7 @@ template <int N>
 struct Chunk {
   alignas(kLine) float w[kChunkBlocks * kBlockK * N * kPanelN];
   int blocks;
-  bool first;  // sums begin anew
+  bool first;  // true: sums start from zero
 
   template <class T>
   void widen(const T* from, int64_t panel_stride) {
@@ -138,16 +139,16 @@ struct Chunk {
   }
 };
 
-// What comes after a chunk: the same blocks of N panels.
+// The weights to fetch ahead: the blocks of N panels that follow a chunk.
 template <class T>
 struct Ahead {
   const T* w;
   int64_t panel_stride;
-  int lines = 0, lines_a_block = 0;  // of each panel
+  int lines = 0, lines_a_block = 0;  // lines of each panel
   int line = 0;
 };
 
-// R rows by a chunk. y += its blocks.
+// y += product of R rows and a chunk.
 template <int R, int N, class T>
 void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_stride,
                     Ahead<T>& ahead) {
@@ -194,7 +195,7 @@ void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_s
   }
 }
 
-// All rows of x by N panels from w on.
+// Multiplies all rows of x with N panels from w on.
 template <int N, class T>
 void multiply_panels(const Product<T>& p, const WideRows& x, const T* w, float* y) {
   Chunk<N> chunk;

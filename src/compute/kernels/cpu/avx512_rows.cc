@@ -1,4 +1,4 @@
-// Row bodies on 512-bit registers. Compiled with AVX-512 flags: emits nothing but its table.
+// Row bodies on 512-bit registers, compiled with AVX-512 flags: this unit emits only its table.
 // False positive of g++ 12 on the undefined registers of its own intrinsics.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include "compute/kernels/cpu/avx512_lanes.h"

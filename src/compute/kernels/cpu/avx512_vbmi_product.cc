@@ -1,5 +1,5 @@
-// fp8 weights widened by table, which the byte permutes of VBMI look up 64 at a time: in registers
-// for few rows, or to bf16 tiles.
+// fp8 weights, widened by tables that VBMI's byte permutes look up 64 at a time: in registers for
+// few rows, or to bf16 tiles.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/row_counts.h"
@@ -9,9 +9,9 @@ namespace hocket::cpu {
 namespace {
 
 constexpr int kTileBytes = kTileElements;
-constexpr int kAhead = 2048;  // bytes that weights are fetched ahead
+constexpr int kAhead = 2048;  // bytes by which weights are fetched ahead
 
-// The bytes of every magnitude of e4m3 as bf16.
+// The low and high bytes of every e4m3 magnitude as bf16.
 struct Table {
   alignas(64) uint8_t low[128], high[128];
 };
@@ -27,7 +27,7 @@ constexpr Table make_table() {
 }
 constexpr Table kTable = make_table();
 
-// Where the bytes of bf16 pairs come from: low byte i, then high byte i (64 + i).
+// Sources of the bytes of bf16 pairs: low byte i, then high byte i (64 + i).
 struct Interleave {
   alignas(64) uint8_t from[2][64];
 };
@@ -66,7 +66,7 @@ inline void widen_block(const Bf16* x, float* to) {
   }
 }
 
-// What one panel multiplies.
+// The operands of one panel.
 struct Panel {
   const float* x;  // [k_blocks][R][32], widened
   const std::byte* w;
@@ -76,7 +76,7 @@ struct Panel {
   int64_t y_stride;
 };
 
-// One group: c = canonical product.
+// c = canonical product of one group.
 template <int R>
 inline void multiply_group(const float* x, const std::byte* w, int k_blocks, __m512 (&c)[R]) {
 #pragma GCC unroll 8
@@ -125,7 +125,7 @@ void multiply(const Panel& p) {
   }
 }
 
-// All panels for R rows.
+// Multiplies all panels with R rows.
 template <int R>
 void multiply_rows(const ScaledProduct<Bf16>& p, int row) {
   float* x = static_cast<float*>(p.scratch);

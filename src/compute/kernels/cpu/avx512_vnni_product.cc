@@ -1,7 +1,7 @@
 // int8 and int4 weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
-// Few rows meet a panel at a time, in the order that memory gives it. More meet two panels, int4
-// unpacked once for many, while the rows pass in blocks whose sums and results both fit into
-// registers.
+//   up to 8 rows, or groups of 32   one panel at a time, read in memory order
+//   more rows                       two panels at a time, in blocks of rows whose sums and results
+//                                   both fit into registers; int4 is unpacked once for many rows
 #include <immintrin.h>
 
 #include <algorithm>
@@ -17,22 +17,21 @@ namespace {
 
 constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kHalfQuads = kIntegerBlockK / 8;
-constexpr int kPair = 2;  // panels that many rows meet at once
-// Rows in a block of them: the sums of long groups fill registers that those of short ones leave to
-// results.
+constexpr int kPair = 2;  // panels that many rows use at once
+// Rows in such a block. Long groups use registers for sums that short groups leave to results.
 template <bool kShort>
 constexpr int kPairRows = kShort ? 6 : 8;
-// Rows from which on int4 is unpacked once for all of them.
+// From this many rows on, int4 is unpacked once for all of them.
 constexpr int kUnpackRows = 48;
-// Blocks whose x_sum is within 16 bits.
+// Groups of at most this many blocks have an x_sum within 16 bits.
 constexpr int kShortGroupBlocks = 0x7fff / (127 * kIntegerBlockK);
-// How far ahead of few rows weights are fetched: bytes, to L2 and then to L1, and groups of scales.
-// The best of those tried.
+// Distances of fetching ahead for few rows: bytes to L2 and to L1, and groups of scales. These are
+// the best of the values tried.
 constexpr int kFar = 8192, kGroupsAhead = 8;
 template <WeightFormat kFormat>
 constexpr int kNear = kFormat == WeightFormat::int8 ? 1024 : 2048;
 
-// Lines that numbers of these formats share: two halves of a block, or none.
+// Returns how many halves of a block share a line: two for int4, one for int8.
 constexpr int halves_a_line(WeightFormat format) {
   return format == WeightFormat::int8 ? 1 : 2;
 }
@@ -52,7 +51,7 @@ inline bool has_short_groups(const ScaledProduct<int8_t>& p) {
   return p.group_blocks <= kShortGroupBlocks;
 }
 
-// What one panel multiplies.
+// The operands of one panel.
 struct Panel {
   const int8_t* x;
   const float* x_scales;
@@ -80,7 +79,8 @@ inline void clear(V (&all)[R]) {
   for (int r = 0; r < R; ++r) all[r] = V{};
 }
 
-// Sums of a group by one panel begin at - zero * x_sum; 16 bits hold the x_sum of a short group.
+// Starts the sums of a group of one panel at - zero * x_sum. The x_sum of a short group fits into
+// 16 bits.
 template <int R>
 inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
   const __m512i none = _mm512_setzero_si512(), zero = load_zeros(p.zeros + group * kPanelN);
@@ -104,8 +104,8 @@ inline void finish_group(const Panel& p, int groups, int group, const __m512i (&
   }
 }
 
-// One block: sums of each half, since groups of 32 end with each. Lines are read in the order they
-// stand in.
+// Multiplies one block. Each half has its own sums, because groups of 32 end with a half. Lines are
+// read in memory order.
 template <int R, WeightFormat kFormat>
 inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sums)[2][R]) {
   constexpr int kHalves = halves_a_line(kFormat);
@@ -126,7 +126,7 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
   }
 }
 
-// One panel; x: [k_blocks][R][64].
+// Multiplies one panel; x is [k_blocks][R][64].
 template <int R, WeightFormat kFormat>
 void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
   const bool are_halves = all.group_blocks == 0, are_short = has_short_groups(all);
@@ -158,7 +158,7 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
   for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * all.y_stride, acc[r]);
 }
 
-// All panels for R rows.
+// Multiplies all panels with R rows.
 template <int R, WeightFormat kFormat>
 void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
   int8_t* x = static_cast<int8_t*>(p.scratch);
@@ -173,14 +173,14 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
   }
 }
 
-// Two panels of the same rows; lines of the second begin `lines_stride` bytes behind the first's.
+// Two panels of the same rows. The second panel's lines are `lines_stride` bytes after the first's.
 struct PanelPair {
   Panel panels[kPair];
   const std::byte* lines;
   int64_t lines_stride;
 };
 
-// One block of a pair of panels.
+// Multiplies one block of a pair of panels.
 template <int R, WeightFormat kFormat>
 inline void multiply_pair_block(const int8_t* const (&x)[R], int64_t x_at, const std::byte* lines,
                                 int64_t stride, __m512i (&sums)[kPair][R]) {
@@ -203,13 +203,14 @@ inline void multiply_pair_block(const int8_t* const (&x)[R], int64_t x_at, const
   }
 }
 
-// Lines to be fetched meanwhile.
+// Lines to fetch during the multiplication.
 struct Ahead {
   const std::byte* from = nullptr;
-  int lines = 0;  // a block
+  int lines = 0;  // lines per block
 };
 
-// R rows by a pair of panels of kFormat, stored or unpacked to kLines; groups of whole blocks.
+// Multiplies R rows with a pair of panels of kFormat, stored as kLines or unpacked to it. Groups
+// consist of whole blocks.
 template <int R, WeightFormat kFormat, WeightFormat kLines, bool kShort>
 void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& ahead) {
   const int8_t* x[R];
@@ -238,7 +239,7 @@ void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& 
   }
 }
 
-// One line for four k.
+// Unpacks int4 to one line for four k.
 void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
   for (; blocks > 0; --blocks, to += tile_bytes(WeightFormat::int8))
     for (int q = 0; q < kHalfQuads; ++q, from += kLine) {
@@ -248,8 +249,9 @@ void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
     }
 }
 
-// All rows for the pair of panels from `panel` on, in blocks as equal as can be. The next pair is
-// fetched meanwhile, after the last what follows it: most often the next task's.
+// Multiplies all rows with the pair of panels from `panel` on, in blocks of rows as equal as
+// possible. It fetches the next pair meanwhile; after the last pair, the memory that follows, which
+// is most often the next task's.
 template <WeightFormat kFormat, bool kShort>
 void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   constexpr int kMost = kPairRows<kShort>;

@@ -1,5 +1,5 @@
-// Eight columns a register: a panel is two half panels. Results are kept in y between blocks, since
-// sixteen registers hold the sums of one block only.
+// A register has eight columns, so a panel is two half panels. Results are kept in y between
+// blocks, because sixteen registers hold the sums of one block only.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/row_counts.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr int kLanes = 8;
 constexpr int kRows = 4;
 
-// Even and odd k of eight columns.
+// The even and the odd k of eight columns.
 struct Pairs {
   __m256 even, odd;
 };
@@ -22,7 +22,8 @@ inline Pairs load_pairs(const Bf16* w) {
 }
 inline Pairs load_pairs(const float* w) {
   const __m256 low = _mm256_loadu_ps(w), high = _mm256_loadu_ps(w + kLanes);
-  // 0 2 8 10 | 4 6 12 14 and its odd twin, then the middle quarters change places.
+  // The shuffles give 0 2 8 10 | 4 6 12 14 and its odd twin; then the middle quarters change
+  // places.
   const __m256d even = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
   const __m256d odd = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));
   return {_mm256_castpd_ps(_mm256_permute4x64_pd(even, 0xd8)),
@@ -40,7 +41,7 @@ inline void widen_block(const float* x, float* to) {
   for (int i = 0; i < kBlockK; i += kLanes) _mm256_storeu_ps(to + i, _mm256_loadu_ps(x + i));
 }
 
-// R rows by H half panels of one k-block: y += e + o. x: [R][32], widened.
+// y += e + o for R rows by H half panels of one k-block. x: [R][32], widened.
 template <int R, int H, class T>
 void add_block(const float* x, const T* w, float* y, int64_t y_stride) {
   __m256 e[R][H], o[R][H];
@@ -70,7 +71,7 @@ void add_block(const float* x, const T* w, float* y, int64_t y_stride) {
     }
 }
 
-// All panels for R rows. H: half panels at once, 1 or 2.
+// Multiplies all panels with R rows. H: half panels at once, 1 or 2.
 template <int R, int H, class T>
 void multiply_rows(const Product<T>& p, int row) {
   constexpr int kLine = 64 / sizeof(T);

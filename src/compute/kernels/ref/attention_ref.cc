@@ -1,4 +1,4 @@
-// The truth about attention.h: every number of a page is found by its own address.
+// The reference for attention.h: every number of a page is read by its own address.
 #include "compute/kernels/ref/attention_run.h"
 #include "compute/kernels/row_bodies.h"
 
@@ -24,7 +24,8 @@ struct PageKeys {
   }
 
  private:
-  // The number at `offset` of the head; int8: its scale stands at `scales` + the token.
+  // Returns the number at `offset` of the head. int8: its scale is at `scales` + the token in the
+  // page.
   float number(int token, int64_t offset, int scales) const {
     const int page_tokens = kv.shape.page_tokens;
     const PageId page = pages[token / page_tokens];

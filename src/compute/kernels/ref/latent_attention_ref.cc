@@ -1,5 +1,5 @@
-// The truth about latent_attention.h: a head's keys and values, or its absorbed query, one product
-// at a time.
+// The reference for latent_attention.h: it computes a head's keys and values, or its absorbed
+// query, one product at a time.
 #include "compute/kernels/latent_attention.h"
 
 #include "compute/kernels/ref/attention_run.h"
@@ -9,7 +9,7 @@
 namespace hocket::ref {
 namespace {
 
-// Number `dim` of a token's latent row: of c, or from rope_offset() on of the key part.
+// Reads number `dim` of a token's latent row: c, then from rope_offset() on the key part.
 template <class T>
 struct Latents {
   const KvLayer& kv;
@@ -33,7 +33,7 @@ struct AbsorbedKeys {
   float value(int token, int dim) const { return latents.number(token, dim); }
 };
 
-// round(w . x), result n of it; x(i) is fp32.
+// Returns result n of round(w . x); x(i) is fp32.
 template <class T, class X>
 T up(const PackedWeight& w, int n, X&& x) {
   const T* const packed = w.panel_as<T>(0);
@@ -41,7 +41,7 @@ T up(const PackedWeight& w, int n, X&& x) {
       w.k, 0, x, [&](int k) { return to_float(packed[packed_offset(n, k, w.k_blocks())]); }));
 }
 
-// Keys [nope | rope] and values of the block that was loaded last.
+// The keys [nope | rope] and values of the block that was loaded last.
 template <class T>
 struct ExpandedKeys {
   Latents<T> latents;
@@ -75,7 +75,7 @@ struct ExpandedKeys {
   }
 };
 
-// One task and head.
+// One task and one head.
 template <class T>
 struct HeadRun {
   Backend& backend;

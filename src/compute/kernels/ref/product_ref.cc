@@ -14,7 +14,7 @@ float to_float(Fp8 x) {
 }
 using hocket::to_float;
 
-// Sixteen columns of one row: c += (e + o) for each k-block.
+// Adds the k-blocks of sixteen columns of one row: c += (e + o) for each.
 template <class X, class W>
 void add_blocks(const X* x, const W* w, int k_blocks, float* c) {
   for (int block = 0; block < k_blocks; ++block, x += kBlockK, w += kTileElements) {
@@ -42,7 +42,7 @@ void product(const Product<T>& p) {
   }
 }
 
-// Number k of one column of a panel.
+// Return number k of one column of a panel.
 int int8_number(const uint8_t* panel, int k, int column) {
   return panel[k / 64 * 1024 + k % 64 / 4 * 64 + column * 4 + k % 4];
 }
@@ -51,7 +51,7 @@ int int4_number(const uint8_t* panel, int k, int column) {
   return k % 64 < 32 ? both & 15 : both >> 4;
 }
 
-// One column of one row.
+// Returns the product of one row and one column.
 template <WeightFormat kFormat, class Number>
 float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number number) {
   const auto* w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);

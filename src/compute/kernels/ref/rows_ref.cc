@@ -1,4 +1,4 @@
-// The truth about row_kernels.h: plain loops, straight from the contract.
+// The reference for row_kernels.h: plain loops, straight from the contract.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -114,7 +114,7 @@ void quantize(const QuantizeRow<T>& row) {
   std::fill(row.q, row.q + row.padded, int8_t{0});
   for (int64_t g = 0; g * row.group < row.n; ++g) {
     const int64_t begin = g * row.group, end = std::min(row.n, begin + row.group);
-    uint32_t magnitude = 0;  // |x| as an integer orders as the numbers do, NaN on top
+    uint32_t magnitude = 0;  // |x| as an integer has the order of the numbers, NaN on top
     for (int64_t i = begin; i < end; ++i)
       magnitude = std::max(magnitude, std::bit_cast<uint32_t>(to_float(row.x[i])) & 0x7fffffffu);
     const auto amax = std::bit_cast<float>(magnitude);
@@ -159,7 +159,7 @@ void angles(float position, const float* inv_freq, int n, float factor, float* c
   }
 }
 
-// p = exp(x - max); returns the sum.
+// p = exp(x - max); p may be null. Returns the sum.
 float exp_sum(const float* x, int64_t n, float max, float* p) {
   Sixteen sums{};
   for (int64_t i = 0; i < n; ++i) {
@@ -183,7 +183,7 @@ void row_stats(const float* x, int64_t n, RowStats* stats) {
   stats->logsumexp = stats->max + log(exp_sum(x, n, stats->max, nullptr));
 }
 
-// Scores into p; returns their sum, NaN if a logit spoils them.
+// Writes the scores into p. Returns their sum, which is NaN if a logit makes a score NaN.
 float scores(const TopKRow& row, float* p) {
   const int n = row.moe->num_experts;
   float sum = 0;
@@ -211,7 +211,7 @@ float group_score(const float* choice, int n, MoeConfig::GroupScore kind) {
   return kind == MoeConfig::GroupScore::best ? best : best + second;
 }
 
-// The choice scores of all but the best groups become -inf.
+// Sets the choice scores of all but the best groups to -inf.
 void exclude_groups(const MoeConfig& moe, float* choice, float* groups) {
   const int size = moe.num_experts / moe.num_groups;
   for (int g = 0; g < moe.num_groups; ++g)
