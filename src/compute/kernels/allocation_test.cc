@@ -1,4 +1,4 @@
-// No operation allocates: memory is planned at start.
+// Operations allocate no memory, because all memory is planned at start.
 #include <gtest/gtest.h>
 
 #include "base/count_allocations.h"

@@ -14,7 +14,7 @@ namespace {
 using cases::AttentionBatch;
 using cases::AttentionCase;
 
-// Runs a batch, its sequences cut as given; returns the rows of the output.
+// Runs a batch with its sequences cut as given; returns the rows of the output.
 template <class T>
 std::vector<T> run(Isa isa, AttentionBatch<T>& b, std::span<const AttentionSequence> sequences,
                    int num_workers = 1) {
@@ -51,7 +51,7 @@ std::vector<AttentionSequence> cut(std::span<const AttentionSequence> sequences,
   return pieces;
 }
 
-// Softmax attention in double, for one row and head.
+// Returns softmax attention in double, for one row and head.
 template <class T>
 std::vector<double> plain_attention(AttentionBatch<T>& b, const AttentionSequence& s, int row,
                                     int head) {
@@ -108,7 +108,7 @@ void expect_same_everywhere(const AttentionCase& c, uint32_t seed, DType stored 
   auto b = cases::attention_batch<T>(c, seed, stored);
   const std::vector<T> expected = run(Isa::ref, b, b.sequences);
   for (Isa isa : cases::vector_isas()) {
-    if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // the same bodies as avx512
+    if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // same bodies as avx512
     const std::vector<T> got = run(isa, b, b.sequences);
     ASSERT_TRUE(same_bits(got, expected))
         << isa_name(isa) << " heads " << c.num_heads << " dim " << c.dim << " seed " << seed;
@@ -140,7 +140,7 @@ TEST(AttentionTest, RandomMixesGiveTheSameBits) {
   }
 }
 
-// The keys and values of `from`, in pages of another size.
+// Copies the keys and values of `from` into pages of another size.
 template <class T>
 AttentionBatch<T> in_pages_of(int page_tokens, AttentionCase c, const AttentionBatch<T>& from) {
   c.page_tokens = page_tokens;
@@ -224,7 +224,7 @@ TEST(AttentionTest, WorkersChangeNoBit) {
   }
 }
 
-// Writes new noise behind the last token of every sequence.
+// The test writes other random numbers after the last token of every sequence.
 TEST(AttentionTest, WhatStandsBehindTheLastTokenDoesNotMatter) {
   std::mt19937 random(1);
   for (const AttentionCase& c : cases::attention_cases()) {
@@ -261,7 +261,7 @@ TEST(AttentionTest, NotANumberStaysInItsSequence) {
   }
 }
 
-// Sequences of a few rows; those with an origin begin with its first pages.
+// Sequences of a few rows. A sequence with a prefix starts with the first pages of its origin.
 struct SharedCase {
   AttentionCase all;
   struct Prefix {
@@ -273,7 +273,7 @@ struct SharedCase {
 std::vector<SharedCase> shared_cases() {
   SharedCase two = {{16, 4, 64, 32, {{1, 700}, {1, 650}, {2, 700}, {1, 90}}},
                     {{1, 0, 640}, {2, 0, 640}, {3, 0, 64}}};
-  // A tree: eight share 256 tokens, of those three 1,152; one more goes on in a prompt.
+  // A tree: eight sequences share 256 tokens, three of them 1,152; a ninth continues as a prompt.
   SharedCase tree = {{4, 2, 16, 64, {}}, {}};
   for (int i = 0; i < 8; ++i) {
     tree.all.sequences.push_back({1 + i % 2, 1200 + 13 * i});
@@ -281,7 +281,7 @@ std::vector<SharedCase> shared_cases() {
   }
   tree.all.sequences.push_back({40, 1152});
   tree.prefixes.push_back({8, 0, 1152});
-  // More than fit one task; heads that share no keys.
+  // More rows than fit one task; each query head has its own keys.
   SharedCase many = {{2, 2, 80, 32, {}}, {}};
   for (int i = 0; i < 70; ++i) {
     many.all.sequences.push_back({1, 140 + i % 5});
@@ -362,13 +362,14 @@ AttentionPlan plan_of(const SharedCase& c, int num_workers) {
 TEST(AttentionPlanTest, SequencesThatShareAPrefixAreOneTask) {
   const std::vector<SharedCase> all = shared_cases();
   const AttentionPlan two = plan_of(all[0], 1);
-  ASSERT_EQ(two.tasks.size(), 2);  // the last shares too little
+  ASSERT_EQ(two.tasks.size(), 2);  // the last sequence shares too little
   EXPECT_EQ(two.tasks[0].num_members, 3);
   EXPECT_EQ(two.tasks[0].num_rows, 4);
   EXPECT_EQ(two.tasks[0].shared_keys, 640);
   EXPECT_EQ(two.num_keys(two.tasks[0]), 702);
 
-  // Three of the tree share more than all eight do together; a prompt has rows enough of its own.
+  // Three sequences of the tree share more than all eight do together; the prompt has enough rows
+  // for tasks of its own.
   int deepest = 0;
   for (const AttentionPlan::Task& task : plan_of(all[1], 1).tasks) {
     if (task.num_members == 1) continue;

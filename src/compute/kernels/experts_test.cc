@@ -14,7 +14,7 @@ namespace {
 using cases::ExpertsCase;
 using cases::Values;
 
-// One expert after the other, gate and up as matrices of their own: nothing fused.
+// Computes one expert after the other, with gate and up as separate matrices and nothing fused.
 template <class T>
 std::vector<float> expected_rows(const ExpertsCase& c, const cases::Experts& experts, View<T> x) {
   std::vector<float> y;
@@ -36,7 +36,7 @@ std::vector<float> expected_rows(const ExpertsCase& c, const cases::Experts& exp
   return y;
 }
 
-// Out: the type of y.
+// Out is the type of y.
 template <class T, class Out>
 void expect_experts(const ExpertsCase& c, WeightFormat format, int group, uint32_t seed) {
   std::mt19937 random(seed);

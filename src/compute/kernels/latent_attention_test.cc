@@ -13,7 +13,7 @@ namespace {
 using cases::LatentAttentionBatch;
 using cases::LatentAttentionCase;
 
-// Runs a batch with as much scratch as is asked for, its sequences cut as given; returns the rows
+// Runs a batch with exactly the required scratch and its sequences cut as given; returns the rows
 // of the output.
 template <class T>
 std::vector<T> run(Isa isa, LatentAttentionBatch<T>& b,
@@ -66,7 +66,8 @@ DType stored_as(const LatentAttentionCase& c) {
   return c.page_tokens == 64 ? DType::int8 : DType::bf16;
 }
 
-// Softmax attention over the head's own keys and values, in double: what both forms stand for.
+// Returns softmax attention in double over the head's own keys and values, which both forms must
+// equal.
 template <class T>
 std::vector<double> plain_attention(LatentAttentionBatch<T>& b, const AttentionSequence& s, int row,
                                     int head) {
@@ -114,12 +115,12 @@ void expect_close_to_plain_attention(const LatentAttentionCase& c, DType stored,
   }
 }
 
-// The rows of `from`, in pages of another size.
+// Copies the rows of `from` into pages of another size.
 template <class T>
 LatentAttentionBatch<T> in_pages_of(int page_tokens, LatentAttentionCase c,
                                     const LatentAttentionBatch<T>& from) {
   c.page_tokens = page_tokens;
-  auto to = cases::latent_attention_batch<T>(c, 9, from.kv.shape.dtype);  // the same heads
+  auto to = cases::latent_attention_batch<T>(c, 9, from.kv.shape.dtype);  // same heads
   to.q = from.q;
   const KvShape& shape = from.kv.shape;
   for (size_t s = 0; s < from.sequences.size(); ++s) {
@@ -165,7 +166,7 @@ void expect_same_everywhere(const LatentAttentionCase& c, uint32_t seed, DType s
   auto b = cases::latent_attention_batch<T>(c, seed, stored);
   const std::vector<T> expected = run(Isa::ref, b, b.sequences);
   for (Isa isa : cases::vector_isas()) {
-    if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // the same bodies as avx512
+    if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // same bodies as avx512
     for (int num_workers : {1, 2})
       ASSERT_TRUE(same_bits(run(isa, b, b.sequences, num_workers), expected))
           << isa_name(isa) << " heads " << c.num_heads << " rank " << c.rank << " pages "
@@ -220,7 +221,7 @@ TEST(LatentAttentionTest, CutsAndWorkersChangeNoBit) {
   }
 }
 
-// The form follows a row's role: company in the batch changes nothing.
+// The form depends only on a row's role, so other rows of the batch change nothing.
 TEST(LatentAttentionTest, CompanyChangesNoBit) {
   const LatentAttentionCase c = cases::latent_attention_cases()[1];
   auto b = cases::latent_attention_batch<Bf16>(c, 6);
@@ -235,7 +236,7 @@ TEST(LatentAttentionTest, CompanyChangesNoBit) {
   EXPECT_FALSE(same_bits(run(detect_isa(), b, other), together));
 }
 
-// Writes new noise behind the last token of every sequence.
+// The test writes other random numbers after the last token of every sequence.
 TEST(LatentAttentionTest, WhatStandsBehindTheLastTokenDoesNotMatter) {
   std::mt19937 random(1);
   for (const LatentAttentionCase& c : cases::latent_attention_cases()) {

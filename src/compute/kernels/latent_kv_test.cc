@@ -22,8 +22,8 @@ constexpr LatentCase kCases[] = {{16, 128, 64, 512, 64, 3, Style::interleaved},
                                  {3, 8, 34, 17, 96, 50, Style::half},
                                  {1, 0, 8, 8, 32, 1, Style::half}};
 
-// What finish_latent() reads, and cleared pages that it writes to: tokens 5, 6, ... of a sequence
-// on pages in falling order. Q: element of the queries; stored: of the pages.
+// The inputs of finish_latent(), and cleared pages for its output: tokens 5, 6, ... of a sequence
+// on pages in falling order. Q: element type of the queries; stored: that of the pages.
 template <class Q>
 struct Fixture {
   Fixture(const LatentCase& which, DType stored, float size = 2)
@@ -47,7 +47,7 @@ struct Fixture {
     q_out.resize(c.rows * c.num_heads * padded);
   }
 
-  // Rows of the latent stand behind other columns of one product.
+  // The latent's rows are columns of a wider product, so they are further apart than they are long.
   int64_t gap_stride() const { return c.kv_rank + c.rope_dim + 7; }
 
   void run(Backend& backend) {
@@ -71,7 +71,7 @@ struct Fixture {
          .kv = kv});
   }
 
-  // The contract in doubles: element i of x, rotated at a row's position.
+  // Returns element i of x rotated at a row's position, by the contract in doubles.
   double rotated(int row, const float* x, int i) const {
     const int half = c.rope_dim / 2;
     const bool neighbours = c.style == Style::interleaved;
@@ -108,7 +108,7 @@ struct Fixture {
   std::vector<Q> q_out;
 };
 
-// Half a unit in the last place of T at the largest number, and what fp32 adds to it.
+// Returns half a unit in the last place of T at the largest number, plus the error of fp32.
 template <class T>
 double tolerance(double largest) {
   return largest * (sizeof(T) == 2 ? 0x1p-8 : 4e-6);
@@ -130,8 +130,7 @@ void expect_queries(const Fixture<Q>& f) {
   }
 }
 
-// Numbers of one part of a row as they stand in the page, against those of the contract; `scale`
-// of int8, else 0.
+// Expects the stored numbers of one part of a row to match the contract; `scale` is 0 unless int8.
 template <class T>
 void expect_part(const T* got, const std::vector<double>& want, float scale, int64_t padded) {
   double largest = 0;
@@ -150,7 +149,7 @@ void expect_part(const T* got, const std::vector<double>& want, float scale, int
   for (int64_t i = n; i < padded; ++i) ASSERT_EQ(got[i], T{});
 }
 
-// Every stored row, and that nothing else was written.
+// Expects every stored row to be right, and nothing else to be written.
 template <class T, class Q>
 void expect_rows(const Fixture<Q>& f) {
   const KvShape& shape = f.kv.shape;

@@ -13,9 +13,9 @@ namespace {
 using cases::LinearCase;
 using cases::Values;
 
-constexpr int kGap = 5;  // columns of y right of the result, not to be touched
+constexpr int kGap = 5;  // columns of y after the result, which must stay untouched
 
-// Every body and some numbers of workers against the plain product, bias and addition.
+// Compares every body, with several numbers of workers, with the plain product, bias and addition.
 void expect_linear(MatrixView x, const PackedWeight& w, Store store, std::mt19937& random) {
   const int rows = static_cast<int>(x.rows);
   std::vector<float> start(rows * (w.n + kGap) + 1);
@@ -86,8 +86,8 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
                               {1, 700, 333},
                               {4, 100, 48},
                               {9, 256, 528},
-                              {140, 96, 40},      // more rows than one worker's scratch holds
-                              {400, 160, 72}}) {  // and than three do
+                              {140, 96, 40},      // more rows than the scratch of one worker holds
+                              {400, 160, 72}}) {  // and of three workers
     for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
       for (int group : {32, 128, 0}) {
         if (format == WeightFormat::fp8 && group != kFp8Group) continue;
@@ -114,11 +114,11 @@ TEST(Choose, TasksCoverEverythingAndStayWithinLimits) {
           const int tasks = (panels + width - 1) / width;
           const int height = rows_per_task(tasks, rows, num_workers);
           EXPECT_GE(height, 1);
-          // Weights that several row blocks pass over fit into a MiB of cache.
+          // Weights that several blocks of rows use fit into 1 MiB of cache.
           if (rows > 8 && k_blocks <= 128) {
             EXPECT_LE(width * k_blocks, 1024);
           }
-          // Many rows keep every worker busy, however few the panels.
+          // Many rows keep every worker busy, even with few panels.
           if (rows == 512 && num_workers == 2) {
             EXPECT_GE(tasks * ((rows + height - 1) / height), num_workers);
           }

@@ -14,7 +14,7 @@
 namespace hocket {
 namespace {
 
-// Distance of `got` from the exact value in units of the exact value's last place.
+// Returns the distance of `got` from the exact value, in units of its last place.
 double ulps(float got, double exact) {
   return std::abs(double{got} - exact) / std::ldexp(1.0, std::ilogb(exact) - 23);
 }
@@ -23,8 +23,8 @@ struct Range {
   float from, to;
 };
 
-// The worst error over about a million floats of both signs, evenly spread over the bit patterns of
-// the range.
+// Returns the worst error over about a million floats of both signs, evenly spaced over the bit
+// patterns of the range.
 double worst_error(Range range, const std::function<float(float)>& got,
                    const std::function<double(double)>& exact) {
   const auto from = std::bit_cast<uint32_t>(range.from), to = std::bit_cast<uint32_t>(range.to);
@@ -99,7 +99,7 @@ TEST_F(MathTest, EdgesAreExact) {
   EXPECT_TRUE(std::isnan(math::sin_cos(ref::Lane{inf}).sin.x));
 }
 
-// Every 509th float there is, through every body that uses a function of math.h.
+// Tests every 509th bit pattern of a float in every body that uses a function of math.h.
 TEST_F(MathTest, ScalarAndVectorsAgreeInEveryBit) {
   constexpr int kBatch = 1 << 16;
   const std::vector<float> ones(kBatch, 1.0f);
@@ -111,7 +111,7 @@ TEST_F(MathTest, ScalarAndVectorsAgreeInEveryBit) {
     rows.exp_row(x.data(), kBatch, 0, &y[0]);
     rows.f32.swiglu(x.data(), ones.data(), kBatch, &y[kBatch]);
     rows.angles(1, x.data(), kBatch, 1, angles);
-    // NaN is NaN, whatever it carries.
+    // All NaNs count as equal, whatever their payload.
     for (float& v : y) v = std::isnan(v) ? std::numeric_limits<float>::quiet_NaN() : v;
     return y;
   };
@@ -121,7 +121,7 @@ TEST_F(MathTest, ScalarAndVectorsAgreeInEveryBit) {
       v = std::bit_cast<float>(static_cast<uint32_t>(std::exchange(bits, bits + 509)));
     const std::vector<float> expected = functions(ref);
     for (Isa isa : cases::vector_isas()) {
-      if (isa >= Isa::amx) continue;  // the row bodies of avx512
+      if (isa >= Isa::amx) continue;  // same row bodies as avx512
       const std::vector<float> got = functions(row_kernels(isa));
       ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
           << isa_name(isa) << " near bits " << bits;

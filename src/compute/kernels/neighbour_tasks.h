@@ -2,8 +2,8 @@
 // reads one stream. A worker that has finished its run takes the last task of the longest run, so
 // tasks may be small and all workers end together.
 //
-//   run of worker 0   0 1 2 3 4 5        run of worker 1   6 7 8 9 10 11
-//   worker 0 takes    0 1 2 ...          a worker without tasks takes 11, 10, ...
+//   worker 0 takes 0 1 2 3 4 5, its run, and then 11 10 ... from the end of the other run
+//   worker 1 takes 6 7 8 9 ...
 #pragma once
 
 #include <algorithm>

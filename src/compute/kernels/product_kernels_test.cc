@@ -16,7 +16,7 @@ namespace {
 using cases::LinearCase;
 using cases::Values;
 
-// Runs one shape on every level and compares all of y, gaps between rows included.
+// Runs one shape on every level and compares all of y, including the gaps between rows.
 template <class T>
 void expect_same_bits(const LinearCase& c, Values kind, bool accumulate, uint32_t seed) {
   std::mt19937 random(seed);
@@ -88,8 +88,7 @@ TEST_F(ProductTest, RandomShapesGiveTheSameBits) {
   }
 }
 
-// The definition itself, in other words than ref's: k-blocks of 32, even and odd sums, one
-// addition.
+// The definition, written independently of ref: k-blocks of 32, even and odd sums, one addition.
 TEST_F(ProductTest, RefIsTheDefinition) {
   std::mt19937 random(5);
   const auto w = cases::packed_matrix<float>(20, 70, Values::normal, random);
@@ -137,7 +136,7 @@ TEST_F(ProductTest, PackingInPiecesIsPackingAtOnce) {
   EXPECT_EQ(std::memcmp(pieces.data(), w.weight.data, w.weight.bytes()), 0);
 }
 
-// Just enough of the safetensors format for the recorded products.
+// Reads just enough of the safetensors format for the recorded products.
 class Recording {
  public:
   explicit Recording(const std::string& path) {
@@ -150,7 +149,7 @@ class Recording {
     data_ = bytes_.data() + sizeof length + length;
   }
 
-  // The numbers of a tensor and, in `rows` and `cols`, its shape.
+  // Returns the numbers of a tensor; sets `rows` and `cols` to its shape.
   template <class T>
   const T* tensor(const std::string& name, int& rows, int& cols) const {
     const std::regex entry("\"" + name +
@@ -190,7 +189,7 @@ TEST_F(ProductTest, EveryBodyGivesTheBitsOfTheTileHardware) {
     const int k_blocks = k / kBlockK;
     const Buffer scratch = *Buffer::allocate(product_scratch_bytes(16, k_blocks));
     for (Isa isa : isas) {
-      // All rows at once, and one by one as a decode step would.
+      // All rows at once, and one by one as in a decode step.
       for (int step : {16, 1}) {
         std::vector<float> y(256);
         for (int row = 0; row < 16; row += step)

@@ -19,7 +19,7 @@ constexpr QkvCase kCases[] = {{4, 2, 16, 16, 32, 1},   {4, 2, 32, 32, 32, 40},
                               {4, 2, 80, 80, 32, 33},  {4, 1, 48, 16, 96, 100},
                               {4, 2, 80, 16, 8, 20},   {4, 2, 16, 16, 1, 9}};
 
-// What finish_qkv() reads, and pages of zeros that it writes to: tokens 5, 6, ... of a sequence on
+// The inputs of finish_qkv(), and zeroed pages for its output: tokens 5, 6, ... of a sequence on
 // shuffled pages.
 template <class T>
 struct Fixture {
@@ -63,7 +63,7 @@ struct Fixture {
     Backend backend = *Backend::create(isa, workers, 1024);
     finish_qkv(backend, call);
   }
-  // Head `head` of a row, by the reference body.
+  // Returns head `head` of a row, computed by the reference body.
   template <class Y>
   std::vector<Y> head(int row, int head, std::span<const float> norm) const {
     std::vector<Y> y(round_up(shape.key_dim, kBlockK));
@@ -88,7 +88,7 @@ struct Fixture {
   QkvCall call;
 };
 
-// A key or value as int8: the scale, then the numbers.
+// Quantizes a key or value to int8 numbers; returns the scale.
 float quantized(std::span<const float> x, std::vector<int8_t>& q) {
   float amax = 0;
   for (float v : x) amax = std::max(amax, std::abs(v));
@@ -97,7 +97,7 @@ float quantized(std::span<const float> x, std::vector<int8_t>& q) {
   return amax / 127;
 }
 
-// Row `row` into the pages of `kv`, number by number.
+// Stores row `row` into the pages of `kv`, number by number.
 template <class T>
 void store_row(const Fixture<T>& f, int row, const KvLayer& kv) {
   const KvShape& shape = f.shape;
@@ -128,7 +128,7 @@ template <class T>
 void expect_qkv(const QkvCase& c, uint32_t seed, DType stored = dtype_of<T>) {
   Fixture<T> f(c, seed, stored);
   f.run(Isa::ref, 1);
-  // Every element of q, and all that stands in the pages: what no token wrote is still zero.
+  // Compares every element of q and all bytes of the pages; unwritten bytes must still be zero.
   std::vector<std::byte> pages(f.pages.size());
   for (int r = 0; r < c.rows; ++r) {
     for (int h = 0; h < c.num_heads; ++h) {
@@ -161,7 +161,7 @@ TEST(QkvTest, EveryHeadGoesWhereTheLayoutSays) {
   }
 }
 
-// A number that cannot be stored marks its token's scale, and nothing else.
+// A number that cannot be stored changes the scale of its token and nothing else.
 TEST(QkvTest, Int8NotANumberMarksItsScale) {
   Fixture<Bf16> f(kCases[1], 1, DType::int8), poisoned(kCases[1], 1, DType::int8);
   const int row = 7, value_column = (4 + 2) * 32 + 5;

@@ -1,4 +1,4 @@
-// Rows as int8 and back: QuantizeRow in row_kernels.h.
+// Quantizing rows to int8 and back: QuantizeRow in row_kernels.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class QuantizeRowTest : public testing::Test {
   std::mt19937 random_{7};
 };
 
-// What quantize() wrote: all of q, scales and sums.
+// The output of quantize(): all of q, scales and sums.
 struct Quantized {
   std::vector<int8_t> q;
   std::vector<float> scales;
@@ -61,7 +61,7 @@ TEST_F(QuantizeRowTest, Groups) {
       for (int step = 0; step < 4; ++step) {
         std::vector<float> x = cases::random_row(n, step == 2 ? 0x1p-101f : 3, random_);
         if (step == 1) cases::sprinkle_specials(x, random_);
-        if (step == 3)  // groups that differ much in size, one that is spoiled
+        if (step == 3)  // groups of very different size, one with a NaN
           for (int64_t i = 0; i < n; ++i) x[i] *= std::exp2(static_cast<float>(i / group % 7 * 9));
         if (step == 3 && n > 40) x[n / 3] = std::nanf("");
         expect_same_quantized<Bf16>(x, group);
@@ -71,7 +71,7 @@ TEST_F(QuantizeRowTest, Groups) {
   }
 }
 
-// Every number under scales of every kind, also where there is none to compare.
+// Compares every number under scales of every kind, also NaN.
 template <class T>
 void expect_same_dequantized(const std::vector<int8_t>& q, float scale) {
   const auto n = static_cast<int64_t>(q.size());
@@ -160,7 +160,7 @@ TEST_F(QuantizeRowTest, TiesTinyAndSpoiledGroups) {
                                 0x1p-100f,
                                 -0x1p-100f,
                                 0,
-                                0,  // the least that counts
+                                0,  // the smallest amax that counts
                                 -0x1.fffffep127f,
                                 1,
                                 0x1p127f,

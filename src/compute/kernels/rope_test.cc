@@ -11,8 +11,8 @@ namespace {
 
 using Scaling = RopeConfig::Scaling;
 
-// Frequencies of the reference implementation: the golden models llama, qwen3, qwen3_moe, gpt_oss
-// and deepseek_v2_lite.
+// Frequencies of the reference implementation, for the golden models llama, qwen3, qwen3_moe,
+// gpt_oss and deepseek_v2_lite.
 struct Golden {
   RopeConfig config;
   std::vector<float> inv_freq;

@@ -19,7 +19,8 @@ using Score = MoeConfig::Score;
 using GroupScore = MoeConfig::GroupScore;
 using testing::ElementsAre;
 
-// Those of Qwen3, DeepSeek-V2-Lite, V2, V3, Glm4, and groups that are no multiple of 16.
+// Settings as in published models (Qwen3, DeepSeek-V2 and V3, GLM-4), and groups whose size is no
+// multiple of 16.
 const MoeConfig kConfigs[] = {
     {.num_experts = 128, .top_k = 8, .norm_topk_prob = true},
     {.num_experts = 60, .top_k = 4},
@@ -73,7 +74,7 @@ Routing routed(Backend& backend, const std::vector<float>& logits, std::span<con
   return r;
 }
 
-// The indices of the largest numbers, ties to the lower index.
+// Returns the indices of the largest numbers, ties to the lower index.
 std::vector<int> largest(const std::vector<double>& x, int count) {
   std::vector<int> order(x.size());
   std::iota(order.begin(), order.end(), 0);
@@ -87,7 +88,7 @@ double group_score(std::vector<double> choice, GroupScore kind) {
   return kind == GroupScore::best ? choice[0] : choice[0] + choice[1];
 }
 
-// The contract in doubles, one row.
+// The contract for one row, in doubles.
 struct Oracle {
   std::vector<int> ids;
   std::vector<double> weights;
@@ -100,7 +101,7 @@ struct Oracle {
       score.push_back(moe.score == Score::softmax ? std::exp(double{x}) / all
                                                   : 1 / (1 + std::exp(-double{x})));
     for (size_t e = 0; e < score.size(); ++e)
-      // In fp32, where a near tie may become one.
+      // Added in fp32, where two nearly equal scores may become equal.
       choice.push_back(static_cast<float>(score[e]) + (bias.empty() ? 0 : bias[e]));
     const int size = moe.num_experts / moe.num_groups;
     std::vector<double> groups;
@@ -141,7 +142,8 @@ void expect_oracle(const MoeConfig& moe, const std::vector<float>& logits,
 TEST(RouterTest, ChoosesAndWeighsAsTheContractSays) {
   std::mt19937 random(1);
   for (const MoeConfig& moe : kConfigs) {
-    // Biases about zero; all far below: no choice score is positive, and the excluded stay out.
+    // Biases around zero, then around -2: no choice score is positive, and excluded experts stay
+    // out.
     for (float centre : {0.0f, -2.0f}) {
       std::vector<float> bias = cases::random_row(moe.num_experts, 0.3f, random);
       for (float& b : bias) b += centre;
@@ -161,8 +163,8 @@ TEST(RouterTest, TiesGoToTheLowerExpertAndGroup) {
   }
 }
 
-// docs/contracts/arithmetic.md, "experts", number by number: a routing that was published with
-// DeepSeek-V3's rule.
+// The numbers of docs/contracts/arithmetic.md, "experts": a published routing by DeepSeek-V3's
+// rule.
 TEST(RouterTest, GroupsBiasAndScalingOfKnownNumbers) {
   const std::vector<float> logits = {1.2f, -.3f, .4f, .1f, 2, -2, -.5f, .9f},
                            bias = {0, 0, .3f, .3f, -.9f, 0, .6f, -.1f};
@@ -183,7 +185,7 @@ TEST(RouterTest, GroupsBiasAndScalingOfKnownNumbers) {
   });
 }
 
-// Softmax weights bit for bit: exp(logit - max) / sum16, then the division by the chosen sum.
+// Softmax weights bit for bit: exp(logit - max) / sum16, divided by the sum of the chosen ones.
 TEST(RouterTest, SoftmaxWeightsAreTheSumsOfTheContract) {
   std::mt19937 random(3);
   for (bool norm : {false, true}) {
@@ -207,7 +209,7 @@ TEST(RouterTest, SoftmaxWeightsAreTheSumsOfTheContract) {
   }
 }
 
-// Whatever the numbers, each row gets k experts, all different, the same in every body.
+// Expects each row to have k different experts, whatever its numbers are.
 void expect_valid_ids(const MoeConfig& moe, const std::vector<int32_t>& ids) {
   for (auto row = ids.begin(); row != ids.end(); row += moe.top_k) {
     std::vector<int32_t> sorted(row, row + moe.top_k);
@@ -222,7 +224,7 @@ TEST(RouterTest, NotANumberSpoilsAllWeightsOfItsRowAndNoOther) {
   for (const MoeConfig& moe : kConfigs) {
     const auto bias = cases::random_row(moe.num_experts, 0.3f, random);
     auto logits = cases::random_row(3 * moe.num_experts, 1, random);
-    logits[2 * moe.num_experts - 1] = std::nanf("");  // the last of the middle row
+    logits[2 * moe.num_experts - 1] = std::nanf("");  // the last logit of the middle row
     SameBits<int32_t> same;
     on_every_backend([&](Backend& backend) {
       const Routing got =

@@ -24,7 +24,7 @@ class RowKernelsTest : public testing::Test {
 
   std::vector<float> row(int64_t n, float size = 1) { return cases::random_row(n, size, random_); }
 
-  // A row in which one number of five is special, if `step` is odd.
+  // Returns a random row; if `step` is odd, one of five numbers is special.
   std::vector<float> row_or_specials(int64_t n, int step) {
     std::vector<float> x = row(n, 3);
     if (step % 2 == 1) cases::sprinkle_specials(x, random_);
@@ -47,7 +47,7 @@ bool same_bits(std::vector<T> a, std::vector<T> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// Runs `body` on every level; each must give the bits of ref, and leave what stands behind the row.
+// Runs `body` on every level. Each must give the bits of ref and write nothing after the row.
 template <class T>
 void expect_same(int64_t n, const std::function<void(const RowKernels&, T*)>& body) {
   const std::vector<T> untouched(n + 16, from_float<T>(-7));
@@ -192,7 +192,7 @@ TEST_F(RowKernelsTest, SoftmaxBlocks) {
       const auto scores = row(128, visible % 3 == 0 ? 30 : 3);
       const auto both = [&](auto t) {
         using T = decltype(t);
-        // The state and alpha stand behind p.
+        // The state and alpha are stored after p.
         expect_same<T>(128, [&](const RowKernels& k, T* p) {
           float max = m, l = 1.5f;
           const float alpha = k.of<T>().softmax({.scores = scores.data(),

@@ -75,7 +75,7 @@ TEST(RowOpsTest, GatherRows) {
   });
 }
 
-// There and back by the words of the contract, whichever way the rows are named.
+// Quantizes rows and dequantizes them by index and by address, against the words of the contract.
 template <class T>
 void expect_quantized_and_back(int cols) {
   constexpr int kRows = 50, kPicked = 300;
@@ -130,7 +130,7 @@ TEST(RowOpsTest, QuantizedRowsAndBack) {
 
 enum class Shared : uint8_t { none, added };
 
-// The contract of combine_rows() word by word: groups ascending, slots ascending inside.
+// The contract of combine_rows(), word by word: groups ascending, and slots ascending in a group.
 template <class T>
 void expect_combined(int num_groups, Shared kind) {
   std::mt19937 random(5);
@@ -190,8 +190,8 @@ TEST(RowOpsTest, CombineInGroups) {
   }
 }
 
-// Experts of two ranks: what each sums for itself, added where the token is, has the bits of one
-// rank that sums all; so have the expert rows themselves, wherever they stand.
+// The experts are on two ranks. The sums of each rank, added on the token's rank, must have the
+// bits of one rank that sums all; so must the expert rows themselves, wherever they are stored.
 template <class T>
 void expect_parts_add_up(int num_groups) {
   constexpr int kTokens = 40, kSlots = 4, kCols = 90, kExperts = 16, kHere = kExperts / 2;
@@ -213,7 +213,7 @@ void expect_parts_add_up(int num_groups) {
   const auto shared = cases::random_row(kTokens * kCols, 1, random);
   const int group_size = kExperts / num_groups;
 
-  // What each rank is told, and where its sums are due.
+  // The ids that each rank gets, and the positions of its sums.
   std::array<std::vector<int32_t>, 2> local, first;
   std::array<int, 2> num_parts = {};
   std::vector<std::pair<int, int>> part_of(kTokens * kSlots, {-1, -1});  // rank, part

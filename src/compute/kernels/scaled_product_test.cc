@@ -36,7 +36,7 @@ void set_scales(const PackedWeight& w, float scale) {
     store_scale(w.format, scale, const_cast<std::byte*>(w.scales), i);
 }
 
-// All of y by one level, the gaps between its rows included.
+// Returns all of y from one level, including the gaps between its rows.
 template <class X>
 std::vector<float> result(Isa isa, const ScaledCase& c, ScaledProduct<X> p) {
   const Buffer scratch = *Buffer::allocate(scaled_product_scratch_bytes(c.k));
@@ -93,7 +93,7 @@ TEST_F(ScaledProductTest, EveryBodyGivesTheBitsOfRef) {
   }
 }
 
-// Every e4m3 number that is not NaN, alone in its row, by every body: widening is exact.
+// Every e4m3 number except NaN, alone in its row, on every body: widening is exact.
 TEST_F(ScaledProductTest, EveryFp8NumberIsWidenedExactly) {
   for (int rows : {1, 16}) {
     const ScaledCase c{WeightFormat::fp8, kFp8Group, rows, 32, 256};
@@ -121,7 +121,8 @@ TEST_F(ScaledProductTest, EveryFp8NumberIsWidenedExactly) {
   }
 }
 
-// A double-precision sum of what the stored numbers stand for. fp32 rounds each of a few terms.
+// Compares ref with a sum in double of the values that the stored numbers stand for. fp32 rounds
+// each of a few terms.
 TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
   uint32_t seed = 100;
   for (const ScaledCase& c : cases::scaled_cases()) {
@@ -152,8 +153,8 @@ TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
   }
 }
 
-// The largest numbers over the largest k, sums that just fit into int32, and over the largest k
-// whose x_sum fits into 16 bits; and their shift to zero.
+// The largest numbers, over the largest k, whose sums just fit into int32, and over the largest k
+// whose x_sum fits into 16 bits; with zero points 0 and 255.
 TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
   for (int k : {256, 320, kIntegerDepthMax})
     for (int zero : {0, 255})
