@@ -1,5 +1,5 @@
-// Folds numbers and texts into 64 bits, in their order and each with its length: against mistakes,
-// not against malice. Private to the room.
+// Folds numbers and texts into 64 bits, in order and each text with its length. This detects
+// mistakes, not malicious changes. Private to the room.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace hocket {
 class Fingerprint {
  public:
   void add(uint64_t number) { value_ = mix64(mix64(value_ + kMixStep) ^ number); }
-  // Numbers, or names of an enum.
+  // Adds numbers, or values of an enum.
   void add_all(auto... numbers) { (add(static_cast<uint64_t>(numbers)), ...); }
   void add(std::string_view text) {
     add(uint64_t{text.size()});

@@ -1,5 +1,5 @@
-// Folders that another program quantized (tools/quantized_model), against the model that they were
-// made of.
+// Folders that another program (tools/quantized_model) quantized are compared with the original
+// model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

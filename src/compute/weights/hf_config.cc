@@ -19,8 +19,8 @@ constexpr Range kVocab{1, 1 << 24};
 constexpr Range kPositions{1, 1 << 26};
 constexpr Range kTokenIds{0, (1 << 24) - 1};
 
-// Keys that change the arithmetic of a model, and the values (as JSON) that leave it as it is,
-// where the family does not read them.
+// Keys that change the arithmetic of a model if the family's function does not read them, and the
+// values (as JSON) that change nothing.
 struct ArithmeticKey {
   std::string_view key;
   std::vector<std::string_view> neutral;
@@ -164,7 +164,7 @@ ModelConfig read_model(JsonFields& config) {
   model.layer_is_moe.assign(model.num_layers, false);
   family->read(config, model);
   if (config.status()) refuse_other_arithmetic(config, model);
-  // A model whose layers are all MoE has no dense MLP, and may leave its width out.
+  // A model whose layers are all MoE has no dense MLP, and may omit its width.
   const bool has_dense = std::ranges::count(model.layer_is_moe, false) != 0;
   model.intermediate_size = has_dense ? config.integer("intermediate_size", kIntermediate)
                                       : config.integer("intermediate_size", {0, 1 << 19}, 0);
@@ -175,7 +175,7 @@ ModelConfig read_model(JsonFields& config) {
   return model;
 }
 
-// Parses `text` and gives its root object to `read`.
+// Parses `text` and passes its root object to `read`.
 template <class T, class Read>
 Result<T> with_json(std::string_view text, const std::string& name, Read read) try {
   simdjson::dom::parser parser;
@@ -200,8 +200,8 @@ struct GenerationFile {
   std::vector<int64_t> eos_ids;
 };
 
-// A default is bound by what a request may say, or requests that leave it out would have what none
-// can ask for.
+// A default must be within the range that requests allow; otherwise requests without the field
+// would get a value that no request can ask for.
 std::optional<double> sampling_number(JsonFields& fields, std::string_view field) {
   const NumberRange& range =
       std::ranges::find(kSamplingNumbers, field, &SamplingNumber::field)->range;

@@ -1,6 +1,7 @@
-// A Hugging Face model folder's config.json and generation_config.json as core/model_config.h.
-// Both generations of keys (rope_theta + rope_scaling, rope_parameters; torch_dtype, dtype;
-// num_experts, num_local_experts). Source: docs/models.md.   Thread: any.
+// Reads config.json and generation_config.json of a Hugging Face model folder into
+// core/model_config.h. Both generations of keys are known (rope_theta + rope_scaling,
+// rope_parameters; torch_dtype, dtype; num_experts, num_local_experts). Source: docs/models.md.
+// Thread: any.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +13,16 @@
 
 namespace hocket {
 
-// Errors: model_not_found (folder or config.json missing, naming the path); bad_config (not JSON,
-// wrong type or impossible value, naming the key); unsupported_model (architecture, or a field
-// whose value changes the arithmetic, by name, with what is supported).
+// Errors: model_not_found (folder or config.json missing, with the path); bad_config (not JSON,
+// wrong type or impossible value, with the key); unsupported_model (an architecture, or a field
+// whose value changes the arithmetic, with its name and the supported values).
 Result<ModelConfig> read_hf_config(const std::filesystem::path& folder);
 Result<ModelConfig> parse_hf_config(
-    std::string_view config_json);  // without generation_config.json
-// Missing file: all unset. Errors: bad_config.
+    std::string_view config_json);  // reads no generation_config.json
+// If the file is missing, all fields are unset. Errors: bad_config.
 Result<GenerationDefaults> read_generation_defaults(const std::filesystem::path& folder);
 
-// The architectures that can run: "LlamaForCausalLM", ... (hf_families.h).
+// Returns the supported architectures: "LlamaForCausalLM", ... (hf_families.h).
 std::vector<std::string_view> supported_architectures();
 
 }  // namespace hocket

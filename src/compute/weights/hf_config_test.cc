@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
 
-using Keys = std::map<std::string, std::string>;  // key -> JSON; empty: left out
+using Keys = std::map<std::string, std::string>;  // key -> JSON; an empty value removes the key
 
 // A small valid Qwen3-MoE config with some keys changed.
 std::string config(const Keys& changes = {}) {
@@ -213,7 +213,7 @@ TEST(HfConfig, ReadsEveryRopeScaling) {
   EXPECT_EQ(yarn.scaling, RopeConfig::Scaling::yarn);
   EXPECT_EQ(yarn.theta, 5e6);
   EXPECT_EQ(yarn.rotary_dim, 16);
-  EXPECT_EQ(yarn.original_context, 1024);  // absent: the model's own
+  EXPECT_EQ(yarn.original_context, 1024);  // absent: max_position_embeddings
   EXPECT_EQ(yarn.beta_fast, 16);
   EXPECT_EQ(yarn.beta_slow, 2);
   EXPECT_FALSE(yarn.truncate);
@@ -234,7 +234,7 @@ TEST(HfConfig, UnknownArchitecturesAreNamedWithWhatIsSupported) {
     for (const std::string_view supported : supported_architectures())
       EXPECT_THAT(e.message, HasSubstr(std::string(supported)));
   }
-  // The architecture is named even where all the sizes are nested elsewhere.
+  // The architecture is named even if all sizes are nested elsewhere.
   const Error nested = refused(R"({"architectures":["Qwen3_5MoeForConditionalGeneration"],
       "text_config":{"hidden_size":64},"vision_config":{"depth":4}})");
   EXPECT_THAT(nested.message, HasSubstr("Qwen3_5MoeForConditionalGeneration"));

@@ -12,7 +12,7 @@ namespace {
 constexpr Range kRank{0, 1 << 16};
 constexpr Range kSharedExperts{0, 1024};
 
-// A key that, if it is there, must have this value.
+// Refuses the config if the key is there with another value.
 void only(JsonFields& config, std::string_view key, std::string_view supported) {
   const std::string value = config.text(key, supported);
   if (config.status() && value != supported)
@@ -45,7 +45,8 @@ void read_head_sizes(JsonFields& config, ModelConfig& model) {
                       .with_param("head_dim"));
 }
 
-// Grouped-query attention; `share` of a head's dims turn where the file does not say.
+// Grouped-query attention. `share` is the part of a head's dims that is rotated if the file does
+// not say.
 void read_gqa(JsonFields& config, ModelConfig& model, double share = 1) {
   read_head_sizes(config, model);
   if (!config.status()) return;
@@ -53,7 +54,8 @@ void read_gqa(JsonFields& config, ModelConfig& model, double share = 1) {
   model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
 }
 
-// Multi-head latent attention. num_key_value_heads says nothing there: every head has its own keys.
+// Multi-head latent attention. num_key_value_heads has no meaning here: every head has its own
+// keys.
 void read_mla(JsonFields& config, ModelConfig& model) {
   MlaConfig& mla = model.mla;
   mla.q_rank = static_cast<int>(config.integer("q_lora_rank", kRank, 0));
@@ -79,7 +81,7 @@ void read_mla(JsonFields& config, ModelConfig& model) {
   }
 }
 
-// What every family with experts has; true where the model has some.
+// Reads the keys that every family with experts has. Returns true if the model has experts.
 bool read_expert_sizes(JsonFields& config, ModelConfig& model, std::string_view count_key) {
   MoeConfig& moe = model.moe;
   const int64_t count = config.integer(count_key, kExperts);
@@ -107,7 +109,7 @@ void read_expert_groups(JsonFields& config, MoeConfig& moe) {
                       .with_param("n_group"));
 }
 
-// Dense layers first, then experts with shared ones beside them.
+// The first layers are dense; the others have experts, and shared experts beside them.
 void read_deepseek_layers(JsonFields& config, ModelConfig& model) {
   MoeConfig& moe = model.moe;
   moe.scaling_factor = config.number("routed_scaling_factor", {1e-6, 1e6});
@@ -132,7 +134,7 @@ void read_mtp(JsonFields& config, ModelConfig& model) {
       static_cast<int>(config.integer("num_nextn_predict_layers", {0, kLayers.max}, 0));
 }
 
-// Sigmoid scores, chosen with a correction bias.
+// Experts with sigmoid scores, which are chosen with a correction bias.
 void read_sigmoid_experts(JsonFields& config, ModelConfig& model) {
   only(config, "scoring_func", "sigmoid");
   only(config, "topk_method", "noaux_tc");
@@ -152,7 +154,7 @@ void read_llama(JsonFields& config, ModelConfig& model) {
   model.mlp_bias = config.flag("mlp_bias", false);
 }
 
-// Llama's layers; a window, if the file asks for one, is refused. Its absence asks for one of 4096.
+// Llama's layers. A sliding window is refused; if the key is missing, the window is 4096.
 void read_mistral(JsonFields& config, ModelConfig& model) {
   read_gqa(config, model);
   if (!config.is_null("sliding_window") &&
@@ -167,7 +169,7 @@ void read_mistral(JsonFields& config, ModelConfig& model) {
 void read_qwen2(JsonFields& config, ModelConfig& model) {
   read_gqa(config, model);
   model.qkv_bias = true;
-  config.flag("attention_bias", true);  // whatever it says: the biases are there
+  config.flag("attention_bias", true);  // the biases exist, whatever the key says
 }
 
 void read_qwen3(JsonFields& config, ModelConfig& model) {
@@ -197,7 +199,7 @@ void read_deepseek_v2(JsonFields& config, ModelConfig& model) {
   if (method == "group_limited_greedy") {
     read_expert_groups(config, model.moe);
   } else if (method == "greedy") {
-    // Groups have no say here.
+    // Greedy choice ignores groups.
     for (const std::string_view key : {"n_group", "topk_group"}) config.integer(key, kExperts, 1);
   } else {
     config.refuse(
@@ -205,7 +207,7 @@ void read_deepseek_v2(JsonFields& config, ModelConfig& model) {
                                 "\"group_limited_greedy\" here",
                                 shown(method))));
   }
-  // Implementations disagree on what true would mean together with routed_scaling_factor.
+  // Implementations disagree on the meaning of true together with routed_scaling_factor.
   if (config.flag("norm_topk_prob", false))
     config.refuse(unsupported("config.json: norm_topk_prob is true, but supported is false here"));
   read_deepseek_layers(config, model);

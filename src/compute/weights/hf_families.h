@@ -1,7 +1,7 @@
-// What each supported architecture says in config.json beside the keys that all have. A new one is
-// a row of the table and, if its keys are new, one short function; a key that would change the
-// arithmetic and is not read by that function is refused (hf_config.cc). Private to the room.
-// Source: docs/models.md, "keys".   Thread: any.
+// The keys of config.json that one architecture has and others do not. A further architecture needs
+// a row in the table and, if its keys differ, one short function. hf_config.cc refuses a key that
+// changes the arithmetic if that function does not read it. Private to the room. Source:
+// docs/models.md, "keys".   Thread: any.
 #pragma once
 
 #include <span>
@@ -15,13 +15,13 @@ namespace hocket {
 
 struct HfFamily {
   std::string_view architecture;
-  // Fills attention, rope, MLA, experts. Before it the sizes of the model, num_heads and
-  // layer_is_moe (all dense) are set. Errors are kept in the fields.
+  // Fills attention, rope, MLA and experts. The caller has set the sizes of the model, num_heads
+  // and layer_is_moe (all dense) before. Errors are kept in `config`.
   void (*read)(JsonFields& config, ModelConfig& model);
 };
 std::span<const HfFamily> hf_families();
 
-// Bounds that keep every product of sizes (a model's bytes at most) inside int64.
+// Bounds that keep every product of sizes (at most the bytes of a model) inside int64.
 inline constexpr Range kLayers{1, 512};
 inline constexpr Range kHidden{1, 1 << 16};
 inline constexpr Range kHeads{1, 1024};
@@ -29,7 +29,7 @@ inline constexpr Range kHeadDim{2, 1024};
 inline constexpr Range kIntermediate{1, 1 << 19};
 inline constexpr Range kExperts{0, 4096};
 
-// unsupported_model, with what is supported.
+// Returns unsupported_model with `message` and the supported architectures.
 Error unsupported(const std::string& message);
 
 }  // namespace hocket

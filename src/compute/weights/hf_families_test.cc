@@ -1,4 +1,4 @@
-// Each family as published: the facts of config.json that matter, and what they mean.
+// Each family as published: the important fields of config.json, and their meaning.
 #include "compute/weights/hf_families.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ Error refused(const std::string& json) {
   return model ? Error{} : model.error();
 }
 
-// `json` with `from`, which must be there, replaced.
+// Returns `json` with `from`, which must occur, replaced by `to`.
 std::string with(std::string json, const std::string& from, const std::string& to) {
   const size_t at = json.find(from);
   EXPECT_NE(at, json.npos) << from;
@@ -180,7 +180,7 @@ TEST(HfFamilies, Qwen25HasBiasesOnQKV) {
   EXPECT_FALSE(m.output_bias || m.mlp_bias || m.qk_norm);
   EXPECT_EQ(m.rope.theta, 1e6);
   EXPECT_NEAR(m.softmax_scale, kScale128, 1e-15);
-  // The reference has them whatever this key says.
+  // The reference has the biases whatever this key says.
   EXPECT_TRUE(parsed(with(kQwen25, "{", R"({"attention_bias":false,)")).qkv_bias);
   EXPECT_THAT(refused(with(kQwen25, "window\":false", "window\":true")).message,
               HasSubstr("use_sliding_window"));
@@ -236,7 +236,7 @@ TEST(HfFamilies, DeepseekV2LiteHasNoQueryRankAndPicksGreedily) {
   EXPECT_FALSE(m.layer_is_moe[0]);
   EXPECT_EQ(moe_layers(m), 26);
   EXPECT_EQ(m.num_mtp_layers, 0);
-  // Groups have no say in a greedy choice.
+  // A greedy choice ignores groups.
   EXPECT_EQ(parsed(with(kV2Lite, R"("n_group":1)", R"("n_group":8)")).moe.num_groups, 1);
   EXPECT_EQ(parsed(with(kV2Lite, R"("moe_layer_freq":1)", R"("moe_layer_freq":2)")).layer_is_moe,
             [] {
@@ -315,7 +315,7 @@ TEST(HfFamilies, Glm45Air) {
   EXPECT_EQ(m.num_mtp_layers, 1);
   EXPECT_EQ(m.mla.kv_rank, 0);
   EXPECT_NEAR(m.softmax_scale, kScale128, 1e-15);
-  // The larger model norms its heads; half of a head turns where the file does not say.
+  // The larger model norms its heads; half of a head's dims is rotated if the file does not say.
   EXPECT_TRUE(parsed(with(kGlm45Air, R"("use_qk_norm":false)", R"("use_qk_norm":true)")).qk_norm);
   EXPECT_EQ(parsed(with(kGlm45Air, R"("partial_rotary_factor":0.5)", R"("x":0.5)")).rope.rotary_dim,
             64);

@@ -213,7 +213,7 @@ std::string shown(std::string_view name) {
   std::string text = "\"";
   for (const char c : name.substr(0, kShownBytes))
     text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  // A cut may fall inside a character: drop its beginning.
+  // The cut may fall inside a character: drop its first bytes.
   if (name.size() > kShownBytes) {
     while ((static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();
     if (static_cast<unsigned char>(text.back()) >= 0xc0) text.pop_back();

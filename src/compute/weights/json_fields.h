@@ -1,7 +1,7 @@
-// Typed fields of a JSON object that somebody else wrote. The first error is kept, so a reader goes
-// straight down and asks once at the end; after an error every read gives its fallback or zero.
-// Null counts as absent, as Python's readers have it. Remembers which keys were read, so that what
-// a reader did not know of can be told afterwards. Private to the room.   Thread: one.
+// Typed fields of a JSON object from a foreign file. The first error is kept, so a reader reads all
+// fields and asks for status() once at the end; after an error every read returns its fallback or
+// zero. Null counts as absent, as in Python's readers. The object remembers the keys that were
+// read, so a caller can report the unknown ones. Private to the room.   Thread: one.
 #pragma once
 
 #include <simdjson.h>
@@ -23,25 +23,25 @@ struct Range {
 
 class JsonFields {
  public:
-  // `where` opens each message: "config.json" or "config.json: rope_scaling".
+  // `where` begins each message: "config.json" or "config.json: rope_scaling".
   JsonFields(simdjson::dom::object object, std::string where);
 
   bool has(std::string_view key) const;
-  bool is_null(std::string_view key) const;   // there, and null
-  bool was_read(std::string_view key) const;  // by one of the typed reads below
+  bool is_null(std::string_view key) const;   // the key exists and is null
+  bool was_read(std::string_view key) const;  // true if a typed read below asked for it
   std::vector<std::string> keys() const;
   const std::string& where() const { return where_; }
-  // Without a fallback the field must be there.
+  // Return the value or the fallback. Without a fallback the field is required.
   int64_t integer(std::string_view key, Range range, std::optional<int64_t> fallback = {});
   double number(std::string_view key, Range range, std::optional<double> fallback = {});
   std::optional<double> number_if(std::string_view key, Range range);
   bool flag(std::string_view key, std::optional<bool> fallback);
   std::string text(std::string_view key, std::optional<std::string_view> fallback);
-  // Absent: empty. A single integer where `key` may be either counts as a list of one.
+  // Return an empty list if the key is absent. integers() reads a single integer as a list of one.
   std::vector<int64_t> integers(std::string_view key, Range range);
   std::vector<std::string> texts(std::string_view key);
   std::optional<JsonFields> object(std::string_view key);
-  // The value as JSON text, shortened; empty where absent.
+  // Returns the value as JSON text, shortened; empty if the key is absent.
   std::string show(std::string_view key) const;
 
   void refuse(Error error);
@@ -50,7 +50,7 @@ class JsonFields {
 
  private:
   std::optional<simdjson::dom::element> find(std::string_view key) const;
-  std::optional<simdjson::dom::element> take(std::string_view key);  // and remembers it
+  std::optional<simdjson::dom::element> take(std::string_view key);  // also remembers the key
   void wrong(std::string_view key, std::string_view wanted);
   void missing(std::string_view key);
 
@@ -63,10 +63,10 @@ class JsonFields {
 // Errors: model_not_found (no such file), bad_config (larger than max_bytes), io.
 Result<std::string> read_small_file(const std::filesystem::path& file, int64_t max_bytes);
 
-// A key that occurs twice in `object`, which readers of JSON take differently.
+// Returns a key that occurs twice in `object`; JSON readers disagree on such keys.
 std::optional<std::string> repeated_key(simdjson::dom::object object);
 
-// A foreign name for a message: in quotes, control characters replaced, long ones cut.
+// Formats a foreign name for a message: quoted, control characters replaced, long names cut.
 std::string shown(std::string_view name);
 
 }  // namespace hocket

@@ -15,8 +15,8 @@ namespace hocket {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// Source bytes packed before their file pages are given back: what loading needs beyond the packed
-// bytes. More where so little would leave workers idle.
+// Source bytes that are packed before their file pages are given back. This is the memory that
+// loading needs beyond the packed bytes; it may be more, to keep all workers busy.
 constexpr int64_t kReleaseBytes = int64_t{8} << 20;
 constexpr int kTasksAWorker = 2;
 constexpr int kOnTheFlyInt4Group = 64;
@@ -39,7 +39,7 @@ struct WeightLoader::State {
   int num_mixed = 0;
   bool scales_narrowed = false;
   std::chrono::steady_clock::time_point reported;
-  std::vector<RowScratch> scratch;  // one a worker
+  std::vector<RowScratch> scratch;  // one per worker
 
   bool filling() const { return !measuring && options.packed == nullptr; }
   void* take(int64_t bytes);
@@ -63,7 +63,7 @@ struct WeightLoader::State {
   void run(int tasks, Body body);
 };
 
-// Keeps the first error.
+// Keeps the error, if there is one.
 template <class Value>
 std::optional<Value> WeightLoader::State::keep(Result<Value> result) {
   if (result) return *std::move(result);
@@ -77,13 +77,13 @@ void* WeightLoader::State::take(int64_t bytes) {
   used += round_up(bytes, kAlignment);
   claimed.add_all(bytes);
   if (measuring) return nullptr;
-  HOCKET_CHECK(used <= options.bytes);  // the plan and the loading asked for different things
-  // What is packed already is only looked at: the views handed out are of const.
+  HOCKET_CHECK(used <= options.bytes);  // loading asks for more than was measured
+  // Weights that were packed before are only read: the returned views are const.
   if (!filling()) return const_cast<std::byte*>(options.packed) + offset;
   return memory.data() + offset;
 }
 
-// All that was claimed is filled: the padding counts.
+// Counts the whole claim as filled, padding included.
 void WeightLoader::State::finish_claim() {
   if (measuring || error) return;
   done = used;
@@ -187,7 +187,7 @@ bool WeightLoader::State::sound(const MatrixReader& reader) {
   return false;
 }
 
-// Tasks between two releases of source pages.
+// Returns the number of tasks between two releases of source pages.
 int WeightLoader::State::at_once(int64_t task_bytes, int tasks) const {
   const int64_t busy = kTasksAWorker * std::ssize(scratch);
   return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
 
-// Tensors made here, and what was given back.
+// A source of tensors made here; it counts the bytes that were given back.
 class FakeSource final : public WeightSource {
  public:
   template <class T>
@@ -30,7 +30,7 @@ class FakeSource final : public WeightSource {
     Held& held = tensors_[name];
     held.bytes.resize(values.size() * sizeof(T) + 1);
     std::memcpy(held.bytes.data() + 1, values.data(),
-                values.size() * sizeof(T));  // unaligned, as files may be
+                values.size() * sizeof(T));  // unaligned, as in files
     held.tensor = {type, std::move(shape), held.bytes.data() + 1,
                    static_cast<int64_t>(values.size() * sizeof(T))};
   }
@@ -69,7 +69,7 @@ float at(const PackedWeight& w, int64_t n, int64_t k) {
   return to_float(static_cast<const T*>(w.data)[packed_offset(n, k, w.k_blocks())]);
 }
 
-// `describe` run twice, as a model's is.
+// Runs `describe` twice, as a model's load function is run.
 template <class Describe>
 WeightLoader load(const WeightSource* source, DType dtype, WorkerPool* workers, Describe describe) {
   WeightLoader::Options options;
@@ -134,7 +134,7 @@ TEST(WeightLoader, StackedPartsMayMeetInsideAPanel) {
 }
 
 TEST(WeightLoader, GateAndUpPanelsAlternate) {
-  constexpr int hidden = 40, intermediate = 50;  // 64 with padding: 4 panels each
+  constexpr int hidden = 40, intermediate = 50;  // with padding 64: 4 panels each
   FakeSource source;
   source.add("gate.weight", StoredType::f32, {intermediate, hidden},
              matrix_of(intermediate, hidden));
@@ -164,7 +164,7 @@ TEST(WeightLoader, BiasesStandWhereTheirRowsDo) {
   constexpr int k = 32;
   FakeSource source;
   std::vector<float> bias(40);
-  for (int i = 0; i < 40; ++i) bias[i] = static_cast<float>(i) + 0.001f;  // kept in float32
+  for (int i = 0; i < 40; ++i) bias[i] = static_cast<float>(i) + 0.001f;  // stays float32
   for (const std::string name : {"q", "k", "gate", "up"}) {
     const int n = name == "k" ? 3 : 40;
     source.add(name + ".weight", StoredType::f32, {n, k}, matrix_of(n, k));
@@ -224,7 +224,7 @@ TEST(WeightLoader, LatentHeadsAreCutAndTurned) {
 }
 
 TEST(WeightLoader, ConvertsEveryFormatToTheNearestEven) {
-  const float ulp = 0x1p-7f;  // of bf16 at 1
+  const float ulp = 0x1p-7f;  // ulp of bf16 at 1
   const float inf = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   FakeSource source;
@@ -318,7 +318,7 @@ TEST(WeightLoader, ProgressRisesToTheTotal) {
 
 TEST(WeightLoader, GivesEveryByteOfTheSourceBack) {
   FakeSource source;
-  const int n = 5000, k = 2048;  // 41 MB in float32: more than one release
+  const int n = 5000, k = 2048;  // 41 MB in float32: several releases
   source.add("w.weight", StoredType::f32, {n, k}, std::vector<float>(int64_t{n} * k, 1.0f));
   source.add("v.weight", StoredType::f32, {k}, std::vector<float>(k, 1.0f));
   load(&source, DType::bf16, nullptr,
@@ -348,8 +348,8 @@ TEST(WeightLoader, RandomWeightsDoNotDependOnWorkersOrOrder) {
 }
 
 TEST(WeightLoader, TheSameModelFromFloat32ShardsAndFromBf16) {
-  // The bf16 folder holds the float32 one's numbers as PyTorch rounded them: packed, they are the
-  // same bytes.
+  // The numbers of the bf16 folder are those of the float32 folder, rounded by PyTorch: packed,
+  // both have the same bytes.
   const auto shards = open_model_weights(kGolden / "qwen3_moe");
   const auto single = open_model_weights(kGolden / "qwen3_moe_bf16");
   ASSERT_TRUE(shards.has_value() && single.has_value());

@@ -1,4 +1,4 @@
-// Loading a sharded folder takes the packed weights and at most 15 % more.
+// Loading a sharded folder takes at most 15 % more memory than the packed weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,14 +21,14 @@
 namespace hocket {
 namespace {
 
-// Bytes of a line of /proc/self/status, as "VmRSS:".
+// Returns the bytes in a line of /proc/self/status, for example "VmRSS:".
 int64_t memory_now(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
     if (line.starts_with(field)) return std::stoll(line.substr(field.size())) * 1024;
   return 0;
 }
-// Starts the peak anew.
+// Resets the peak of the process's memory.
 bool forget_peak() {
   std::ofstream clear("/proc/self/clear_refs");
   clear << "5" << std::flush;
@@ -39,8 +39,8 @@ struct Shards {
   int num_files, matrices_a_file, n, k;
 };
 
-// Loads matrices from float32 shards and says how much the process has grown at its peak, over the
-// packed bytes; 0 where that cannot be measured.
+// Loads matrices from float32 shards. Returns the growth of the process at its peak, divided by the
+// packed bytes; 0 if that cannot be measured.
 double peak_of_loading(const Shards& shards) {
   const int num = shards.num_files * shards.matrices_a_file;
   TestFolder folder;
@@ -79,7 +79,8 @@ TEST(LoadingMemory, PeaksAtMost15PercentAboveThePackedWeights) {
 #ifdef HOCKET_SHADOW_MEMORY
   GTEST_SKIP() << "a sanitizer's own memory would be measured too";
 #endif
-  // 16 MB each; then a page of each would be left behind where neighbours come with what is read.
+  // Matrices of 16 MB each, then many small ones: a page of each small one would stay behind if
+  // neighbours of a touched page were not given back.
   for (const Shards& shards :
        {Shards{.num_files = 3, .matrices_a_file = 4, .n = 2048, .k = 2048},
         Shards{.num_files = 2, .matrices_a_file = 300, .n = 256, .k = 320}}) {

@@ -66,7 +66,7 @@ int64_t integer_at(const StoredTensor& tensor, int64_t i) {
   return value;
 }
 
-// The format of a quantized module under `quant`.
+// Returns the format of a quantized module under `quant`.
 Result<MatrixFormat> format_of(const QuantConfig& quant, const std::string& module, int k) {
   if (quant.layout == Layout::none) return MatrixFormat{};
   if (quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel)
@@ -124,7 +124,7 @@ Result<MatrixReader> MatrixReader::random(uint64_t seed, const QuantConfig& quan
   return reader;
 }
 
-// False where the files hold the matrix as it is.
+// Returns false if the files hold the matrix unquantized.
 Result<bool> MatrixReader::find_numbers(const QuantConfig& quant) {
   std::string_view mark;  // the tensor that only a quantized module has
   switch (quant.layout) {

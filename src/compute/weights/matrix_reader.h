@@ -1,6 +1,6 @@
-// Rows of one matrix [n, k] of a model, whoever holds it: files in any format of docs/models.md
-// ("number formats"), or the seeded generator. Private to the room.
-// Thread: open and done_with: the one that loads; reading: any.
+// Reads rows of one matrix [n, k] of a model from its source: files in any format of docs/models.md
+// ("number formats"), or the seeded generator. Private to the room. Thread: open and done_with: the
+// one that loads; reading: any.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace hocket {
 
-// "model.norm" of "model.norm.weight".
+// Removes ".weight": returns "model.norm" for "model.norm.weight".
 std::string module_of(const std::string& name);
 
-// A tensor of the shape given and one of float32, float16, bfloat16.
-// Errors: missing_tensor, wrong_shape, unsupported_model (the type).
+// Finds a tensor of the given shape and of type float32, float16 or bfloat16. Errors:
+// missing_tensor, wrong_shape, unsupported_model (the type).
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
                                 const std::vector<int64_t>& shape);
 
@@ -28,12 +28,12 @@ class MatrixReader {
  public:
   enum class Kind : uint8_t { plain, scaled, random };
 
-  // `name` ends in ".weight"; where the files hold the matrix quantized, the names of its tensors
-  // follow from it and from the layout of `quant`. Looks at headers only.
-  // Errors: as find_plain; unsupported_model: a group or a depth that no kernel has.
+  // `name` ends in ".weight"; if the files hold the matrix quantized, the names of its tensors are
+  // derived from it and from the layout of `quant`. Reads headers only. Errors: as find_plain;
+  // unsupported_model: a group or a depth that no kernel has.
   static Result<MatrixReader> open(const WeightSource& source, const QuantConfig& quant,
                                    const std::string& name, int n, int k);
-  // Of the format that `quant` gives such a module.
+  // Opens a random matrix in the format that `quant` gives such a module.
   static Result<MatrixReader> random(uint64_t seed, const QuantConfig& quant,
                                      const std::string& name, int n, int k);
 
@@ -42,22 +42,22 @@ class MatrixReader {
   int n() const { return n_; }
   int k() const { return k_; }
   MatrixFormat format() const { return format_; }                // bf16: not quantized
-  StoredType stored_type() const { return numbers_.type; }       // of kind plain
-  StoredType stored_scale_type() const { return scales_.type; }  // of kind scaled
-  int64_t row_bytes() const;                                     // of the files, about
+  StoredType stored_type() const { return numbers_.type; }       // kind plain only
+  StoredType stored_scale_type() const { return scales_.type; }  // kind scaled only
+  int64_t row_bytes() const;  // approximate bytes per row in the files
 
-  // What can be wrong inside the data of a quantized matrix: columns out of order.
-  // Errors: unsupported_model, wrong_shape.
+  // Checks the data of a quantized matrix for faults that headers do not show: columns out of
+  // order. Errors: unsupported_model, wrong_shape.
   Result<void> check_contents() const;
 
-  // Rows from row_begin on. T: float; of kind plain also Bf16. Not of kind scaled.
+  // Reads rows from row_begin on. T is float; for kind plain also Bf16. Not for kind scaled.
   template <class T>
   void read(int row_begin, View<T> out) const;
-  // Of kind scaled. False where a number is NaN.
+  // Reads rows of kind scaled. Returns false if a number is NaN.
   [[nodiscard]] bool read(int row_begin, const ScaledRows& out) const;
 
-  // Rows [begin, end) have been read for good: gives file pages back, those of scales with the last
-  // row, and all of them then where a row's numbers lie apart.
+  // Rows [begin, end) will not be read again: gives their file pages back. The pages of scales, and
+  // of numbers whose rows are interleaved, follow with the last row.
   void done_with(int begin, int end) const;
 
  private:
@@ -81,16 +81,16 @@ class MatrixReader {
   uint64_t seed_ = 0;
   const WeightSource* source_ = nullptr;
   StoredTensor numbers_;
-  std::optional<Nibbles> nibbles_;  // int4; else a byte a number
+  std::optional<Nibbles> nibbles_;  // set for int4; else each number is a byte
   StoredTensor scales_;
-  int scale_rows_ = 1;  // neighbouring rows under one scale
+  int scale_rows_ = 1;  // number of neighbouring rows under one scale
   int64_t scale_row_stride_ = 0, scale_group_stride_ = 0;
   Zeros zeros_ = Zeros::constant;
   StoredTensor zero_bytes_;
   Nibbles zero_nibbles_;
-  int zero_add_ = 0;  // to what is stored
+  int zero_add_ = 0;  // added to the stored zero
   std::optional<StoredTensor> order_, shape_;
-  std::vector<StoredTensor> small_;  // all but the numbers
+  std::vector<StoredTensor> small_;  // all tensors except the numbers
 };
 
 }  // namespace hocket

@@ -14,7 +14,7 @@ bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeigh
   return true;
 }
 
-// True where every scale is finite as it is stored.
+// Returns true if every scale is finite in its stored format.
 bool pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
   auto* const data = static_cast<uint8_t*>(const_cast<void*>(to.data));
   const View<const uint8_t> numbers = rows.numbers;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kAwqShift[kNibbles] = {0, 16, 4, 20, 8, 24, 12, 28};
 
-// The eight numbers of a word as bytes, low first.
+// Returns the eight numbers of a word as bytes, lowest first.
 uint64_t spread(uint32_t word) {
   uint64_t x = word;
   x = (x | x << 16) & 0x0000ffff0000ffffu;
@@ -18,7 +18,7 @@ uint64_t spread(uint32_t word) {
 
 void write(const void* eight, int64_t count, uint8_t* to) {
   if (count >= kNibbles) {
-    std::memcpy(to, eight, kNibbles);  // of a size known here: one store
+    std::memcpy(to, eight, kNibbles);  // constant size: one store
   } else {
     std::memcpy(to, eight, count);
   }
@@ -48,8 +48,8 @@ void Nibbles::read(int64_t row_begin, View<uint8_t> out) const {
   read_along_columns(row_begin, out);
 }
 
-// The first two go eight columns at a time down the rows: where rows lie side by side in the file,
-// each line of it is fetched once.
+// read_along_rows and read_along_columns take eight columns at a time, down the rows. If rows are
+// adjacent in the file, each cache line is then fetched once.
 
 void Nibbles::read_along_rows(int64_t row_begin, View<uint8_t> out) const {
   for (int64_t column = 0; column < out.cols; column += kNibbles) {
@@ -77,7 +77,7 @@ void Nibbles::read_along_columns(int64_t row_begin, View<uint8_t> out) const {
     }
 }
 
-// A row's words are neighbours in the file.
+// For files in which the words of a row are adjacent.
 void Nibbles::read_side_by_side(int64_t row_begin, View<uint8_t> out) const {
   for (int64_t row = 0; row < out.rows; ++row) {
     const std::byte* from = words + (row_begin + row) * row_stride * 4;

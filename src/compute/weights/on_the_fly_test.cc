@@ -1,4 +1,4 @@
-// Plain files quantized while they are loaded.
+// Unquantized files that are quantized while they are loaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ struct Loaded {
   PackedWeight x, embedding, gate;
   LatentHeadWeights heads;
 };
-// A folder with x, an embedding, a gate and kv_b, of the type given.
+// Writes a folder with x, an embedding, a gate and kv_b, all of the given type.
 void write(TestFolder& folder, const std::string& type) {
   for (const std::string name : {"x.weight", "embed.weight", "gate.weight", "kv_b.weight"}) {
     const std::vector<float> values = values_of(name);

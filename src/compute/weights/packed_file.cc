@@ -19,12 +19,12 @@
 namespace hocket {
 namespace {
 
-// Grows when the same calls of WeightLoader pack the same tensors into other bytes than before:
-// another tile, another rounding. packed_file_test.cc notices.
+// Raise this if the same calls of WeightLoader pack the same tensors into other bytes than before,
+// for example with another tile or another rounding. packed_file_test.cc detects such a change.
 constexpr uint64_t kPackingLevel = 2;
 constexpr uint64_t kMagic = 0x0031'5354'5748'4b48;  // "HKHWTS1" in the file
 constexpr int64_t kDataBegin = int64_t{2} << 20;
-// Written at once: where file systems keep large pages, they make them as large as a write.
+// Bytes of one write. File systems with large pages make them as large as a write.
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
 
 struct Header {
@@ -33,7 +33,7 @@ struct Header {
   uint64_t packing = 0, source = 0;
   int64_t data_begin = kDataBegin;
   int64_t data_bytes = 0;
-  uint64_t sum = 0;  // of the fields before
+  uint64_t sum = 0;  // sum over the fields above
 
   uint64_t own_sum() const {
     Fingerprint fields;
@@ -50,7 +50,7 @@ Header header_of(const PackedKey& key) {
   return header;
 }
 
-// Closed with its scope.
+// Closes the descriptor at the end of its scope.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -118,7 +118,8 @@ Result<void> write_all(int fd, const void* from, int64_t bytes, int64_t offset,
 
 Result<void> fill_file(int fd, const PackedKey& key, std::span<const std::byte> packed,
                        const std::filesystem::path& path) {
-  // Room first: a full disk is noticed before gigabytes are written. Not every file system can.
+  // Reserve space first, so that a full disk is noticed before gigabytes are written. Not every
+  // file system supports that.
   if (ftruncate(fd, 0) != 0) return cannot("write", path);
   if (fallocate(fd, 0, kDataBegin, key.bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
     return cannot("reserve room for", path);
@@ -129,7 +130,8 @@ Result<void> fill_file(int fd, const PackedKey& key, std::span<const std::byte> 
   return {};
 }
 
-// True where `fd` is still what `path` names: whoever had the lock before may have moved it away.
+// Returns true if `fd` is still the file at `path`: the previous owner of the lock may have moved
+// it.
 bool is_still(int fd, const std::filesystem::path& path) {
   struct stat opened{}, named{};
   return fstat(fd, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
@@ -150,7 +152,8 @@ Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const Pac
   if (file.get() < 0)
     return fail(ErrorCode::io, "{}", errno == ENOENT ? "there is no such file yet" : reason());
   HOCKET_TRY_VOID(check_header(file.get(), key));
-  // On a boundary of huge pages in memory as in the file, or none could be mapped.
+  // The mapping starts on a huge-page boundary in memory as in the file; otherwise no huge page
+  // could be mapped.
   const int64_t reserved = key.bytes + kDataBegin;
   void* start =
       mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -172,8 +175,8 @@ Result<PackedFile> PackedFile::open(const std::filesystem::path& path, const Pac
   PackedFile packed(static_cast<std::byte*>(map), key.bytes);
   packed.named_ = MappedFile(map, static_cast<size_t>(mapped), path.string());
   madvise(map, mapped, MADV_HUGEPAGE);
-  // What is cached is mapped in no time; what is not is read in file order and huge pages, and a
-  // disk that cannot read it says so here. Kernels before 5.14 read page by page later.
+  // Cached pages are mapped at once; others are read in file order and in huge pages, and a disk
+  // that fails to read reports it here. Kernels before 5.14 read page by page later.
   if (madvise(map, mapped, MADV_POPULATE_READ) != 0 && errno != EINVAL)
     return fail(ErrorCode::io, "cannot read it: {}", reason());
   return packed;

@@ -1,12 +1,12 @@
-// Packed weights kept in a file, so that a later start maps them instead of packing them again. A
-// file is written beside its name and moved there whole; nobody changes it afterwards, so that
-// processes may share it. What is checked when it is opened: the header, each field of it, and the
-// size of the file. The weights themselves are not: reading them all is what a mapped start saves.
+// Packed weights in a file, so that a later start maps them instead of packing them again. A file
+// is written under another name and then renamed as a whole; it is never changed afterwards, so
+// processes may share it. Opening it checks each field of the header and the size of the file, but
+// not the weights: a mapped start saves just the time to read them all.
 //
 //   byte 0        Header: key, sizes, and a sum over itself
 //   byte 2 Mi     the packed weights as WeightLoader laid them out, on a huge page's boundary
 //
-// Thread: the one that loads; what is mapped, any.
+// Thread: the one that loads; the mapped weights may be read by any thread.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-// What the packed bytes depend on, and nothing else.
+// The complete set of values that the packed bytes depend on.
 struct PackedKey {
   uint64_t packing = 0;  // WeightLoader::fingerprint()
   uint64_t source = 0;   // WeightSource::identity()
@@ -29,15 +29,15 @@ struct PackedKey {
 
 class PackedFile {
  public:
-  // "DIR/MODEL-PACKING.weights": one file for each model, format and share of experts. A model
-  // whose files have changed takes the place of what it was.
+  // Returns "DIR/MODEL-PACKING.weights": one file for each model, format and share of experts. If
+  // the files of a model change, its file is replaced.
   static std::filesystem::path path_in(const std::filesystem::path& folder, std::string_view model,
                                        const PackedKey& key);
-  // Maps it read-only, on 2 MiB pages where the file system has them, and has the kernel read it.
-  // Errors: io (nothing there, not readable), bad_value with what is not as `key` says.
+  // Maps the file read-only, on 2 MiB pages if the file system has them, and makes the kernel read
+  // it. Errors: io (missing or not readable), bad_value (says what differs from `key`).
   static Result<PackedFile> open(const std::filesystem::path& path, const PackedKey& key);
-  // Makes the folder where it is missing. Errors: io, with what to change. Where another process is
-  // writing the same file, it is left to that one: false.
+  // Creates the folder if it is missing. Returns false, without writing, if another process is
+  // writing the same file. Errors: io, with what to change.
   static Result<bool> write(const std::filesystem::path& path, const PackedKey& key,
                             std::span<const std::byte> packed);
 

@@ -40,7 +40,7 @@ std::string why_not(const fs::path& path, const PackedKey& key = kKey) {
   return opened ? "" : opened.error().message;
 }
 
-// A file of kKey in a folder of its own.
+// A file of kKey in its own folder.
 struct KeptFile {
   TestFolder folder;
   fs::path path = PackedFile::path_in(folder.path() / "a/b", "model", kKey);
@@ -74,7 +74,7 @@ TEST(PackedFile, GivesBackWhatWasWritten) {
   ASSERT_EQ(moved.bytes(), kKey.bytes);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(moved.data()) % kDataBegin, 0u);
   EXPECT_EQ(std::memcmp(moved.data(), kept.bytes.data(), kKey.bytes), 0);
-  // Who has it mapped keeps it, whatever takes its place.
+  // A process that has the file mapped keeps its contents when the file is replaced.
   PackedKey other = kKey;
   other.source = 5;
   ASSERT_TRUE(
@@ -121,7 +121,7 @@ TEST(PackedFile, AnotherLengthIsRefused) {
     fs::resize_file(kept.path, bytes);
     EXPECT_NE(why_not(kept.path), "") << bytes;
   }
-  // And then it is written anew.
+  // A file of the wrong length can be written again.
   EXPECT_TRUE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(false));
   EXPECT_EQ(why_not(kept.path), "");
 }
@@ -133,7 +133,7 @@ TEST(PackedFile, TwoAtOnceAreNoHarm) {
   ASSERT_EQ(flock(other, LOCK_EX), 0);
   EXPECT_FALSE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(true));
   EXPECT_EQ(fs::file_size(fresh), 0u);
-  close(other);  // as when it was killed: what it left is taken over
+  close(other);  // as if its process was killed; the file it left is reused
   EXPECT_TRUE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(false));
   EXPECT_EQ(kept.names().size(), 1u);
   EXPECT_EQ(why_not(kept.path), "");
@@ -146,7 +146,7 @@ TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
   EXPECT_EQ(below_a_file.error().code, ErrorCode::io);
   EXPECT_THAT(below_a_file.error().fix, HasSubstr("another folder"));
 
-  // No room: as where a disk is full, but of this process alone.
+  // A limit on file sizes stands for a full disk, but only for this process.
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
@@ -158,11 +158,11 @@ TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
   ASSERT_FALSE(full.has_value());
   EXPECT_THAT(full.error().message, HasSubstr(kept.path.string()));
   EXPECT_THAT(full.error().fix, HasSubstr("ulimit -f"));
-  EXPECT_EQ(kept.names().size(), 1u);  // nothing is left beside it
-  EXPECT_EQ(why_not(kept.path), "");   // and what was there stays
+  EXPECT_EQ(kept.names().size(), 1u);  // no other file is left beside it
+  EXPECT_EQ(why_not(kept.path), "");   // and the old file is intact
 }
 
-// Everything a model can ask for.
+// One combination of formats that a model can ask for.
 struct Asked {
   std::string name;
   DType dtype = DType::bf16;
@@ -288,7 +288,7 @@ TEST_P(PackedWeights, AreTheSameMapped) {
   }
 }
 
-// Whoever changes what is packed raises kPackingLevel and these sums.
+// A change of the packed bytes requires a higher kPackingLevel and other sums here.
 TEST_P(PackedWeights, AreTheBytesOfThisLevel) {
   static const std::map<std::string, uint64_t> kSums = {
       {"bf16", 0x598249e62502a1b9},      {"f32", 0x1aabc2b2b3c6cacf},

@@ -1,4 +1,4 @@
-// Where the rows of one stored matrix lie in a packed one.
+// Places of the rows of one stored matrix in a packed one.
 #pragma once
 
 #include <algorithm>
@@ -8,14 +8,17 @@
 
 namespace hocket {
 
-// One matrix on its way into a packed one.
+// One stored matrix, and its place in a packed one.
 struct PlacedPart {
   std::string name;
   int n = 0;
-  int row_begin = 0;         // in the packed matrix
-  int rows_apart = kPanelN;  // packed rows between its panels: 2 panels where gate and up alternate
+  int row_begin = 0;  // first row in the packed matrix
+  // Packed rows from one of its panels to the next: two panels if gate and up alternate.
+  int rows_apart = kPanelN;
 
-  // Its rows lie in pieces, one a packed panel; the first is short where it begins inside a panel.
+  // The rows form pieces, one per packed panel; the first piece is short if it begins inside a
+  // panel.
+  //   row_begin 20, n 40:   pieces of 12, 16 and 12 rows, in packed panels 1, 2 and 3
   int first_piece() const { return kPanelN - row_begin % kPanelN; }
   int pieces() const {
     return n <= first_piece()

@@ -1,5 +1,5 @@
-// A product that a model asks for, as the loader packs it: where its parts come from, and what can
-// be wrong with it. Private to the room.   Thread: any.
+// A product that a model asks for, as the loader packs it: its parts, and its possible errors.
+// Private to the room.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct Product {
   Bias bias = Bias::none;
 };
 
-// All that decides how it is packed in `format`.
+// Adds everything that decides how the product is packed in `format`.
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format);
-// Of the options, all that decides what the numbers of the files become.
+// Adds the options that decide how the numbers of the files are converted.
 void describe_to(Fingerprint& out, const WeightLoader::Options& options);
 
 Error too_deep(const Product& product);

@@ -56,7 +56,7 @@ void ProgressBar::update(const LoadProgress& progress) {
   if (!bar_) {
     std::fprintf(out_, "%s\n", line.c_str());
   } else {
-    // Spaces cover what a longer line left.
+    // Spaces cover the rest of a longer line.
     const size_t width = line.size();
     line.resize(std::max(width, width_), ' ');
     std::fprintf(out_, "\r%s", line.c_str());

@@ -26,7 +26,7 @@ Error unsupported_form(const std::string& message) {
           "4 bits); or the unquantized model with --quantization int8 or int4");
 }
 
-// A field that, if it is there, must be one of these values (as JSON).
+// Refuses the config if the field is there with a value (as JSON) other than these.
 void only(JsonFields& quant, std::string_view key,
           std::initializer_list<std::string_view> supported) {
   if (!quant.has(key)) return;
@@ -60,11 +60,11 @@ int read_group(JsonFields& quant, std::string_view key) {
   return 0;
 }
 
-// Nothing where the pattern is no pattern. Polynomial: names and patterns of a stranger's file
-// must not take for ever; what needs to backtrack is no pattern here.
+// Returns nothing if the pattern is invalid or needs backtracking. It is compiled for the
+// polynomial matcher, because names and patterns from foreign files must not take exponential time.
 std::optional<std::regex> compile(const std::string& pattern) try {
   if (pattern.size() > kPatternChars) return std::nullopt;
-  int digits = 0;  // of a count, which the library would let overflow
+  int digits = 0;  // length of a number in a count, which would overflow in the library
   for (const char c : pattern)
     if ((digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 4) return std::nullopt;
   return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
@@ -124,7 +124,7 @@ QuantConfig read_gptq(JsonFields& quant) {
   const std::string_view key = quant.has("checkpoint_format") ? "checkpoint_format" : "format";
   only(quant, key, {R"("gptq")", R"("gptq_v2")"});
   out.gptq_zeros_less_1 = quant.text(key, "gptq") != "gptq_v2";
-  // Patterns of modules with options of their own; "-:" leaves them as they are.
+  // Patterns of modules with their own options; "-:" leaves such modules unquantized.
   if (const std::optional<JsonFields> dynamic = quant.object("dynamic")) {
     for (const std::string& pattern : dynamic->keys()) {
       if (!pattern.starts_with("-:")) return only(quant, "dynamic", {}), out;
@@ -134,7 +134,7 @@ QuantConfig read_gptq(JsonFields& quant) {
   return out;
 }
 
-// What a group of compressed-tensors says of its modules.
+// The description of its modules by one group of compressed-tensors.
 struct Scheme {
   std::string format, type, strategy;
   int64_t bits = 0;
@@ -161,7 +161,7 @@ Scheme read_scheme(JsonFields& group, JsonFields& weights, const std::string& fo
   out.strategy = weights.text("strategy", weights.has("group_size") ? "group" : "tensor");
   out.symmetric = weights.flag("symmetric", true);
   out.activations = read_activations(group);
-  // "weight" and "static" only say in which order the tool rounded; "group" moves columns.
+  // "weight" and "static" only tell the order in which the tool rounded; "group" moves columns.
   only(weights, "actorder", {"false", R"("weight")", R"("static")"});
   only(weights, "dynamic", {"false"});
   only(group, "output_activations", {});
@@ -208,7 +208,7 @@ QuantConfig read_config_group(JsonFields& group, const std::string& format) {
   return out;
 }
 
-// Of all targets of all groups: what matches none of them stays as it is.
+// Modules that match no target of any group stay unquantized: adds a pattern for them.
 void skip_beside_targets(JsonFields& quant, const std::vector<std::string>& targets,
                          QuantConfig& out) {
   std::string any;
@@ -256,7 +256,7 @@ struct Method {
   std::string_view name;
   QuantConfig (*read)(JsonFields&);
 };
-// The names with "marlin" are of a kernel: the files are those of the plain method.
+// Names with "marlin" denote a kernel; the files are those of the plain method.
 constexpr std::array<Method, 6> kMethods = {{{"fp8", read_fp8},
                                              {"compressed-tensors", read_compressed_tensors},
                                              {"awq", read_awq},
@@ -273,7 +273,8 @@ bool has_run_of_components(std::string_view module, std::string_view entry) {
   return false;
 }
 
-// One of few patterns, asked for with every one of many thousand modules.
+// Returns true if the pattern matches. Patterns are few and modules many thousands, so compiled
+// patterns are kept.
 bool matches(const std::string& pattern, std::string_view module) {
   thread_local std::unordered_map<std::string, std::optional<std::regex>> compiled;
   if (compiled.size() > kPatterns) compiled.clear();

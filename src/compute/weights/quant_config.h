@@ -1,6 +1,6 @@
-// quantization_config of a model folder as QuantConfig: fp8 of DeepSeek and Qwen,
-// compressed-tensors, AWQ, GPTQ. Every other form is refused by its name.   Source: docs/models.md,
-// "number formats". Thread: any.
+// Reads quantization_config of a model folder into QuantConfig: fp8 of DeepSeek and Qwen,
+// compressed-tensors, AWQ, GPTQ. Any other form is refused, with its name.   Source:
+// docs/models.md, "number formats". Thread: any.
 #pragma once
 
 #include <string_view>
@@ -10,14 +10,14 @@
 
 namespace hocket {
 
-// Reads quantization_config (or its older name compression_config) of `config`; without one, a
-// QuantConfig of layout none. Private to the room. Errors, kept in `config`: unsupported_model
-// (method, format or field, by name, with what could be used instead), bad_config.
+// Reads quantization_config (or its older name compression_config) of `config`; returns layout none
+// if there is none. Private to the room. Errors, kept in `config`: unsupported_model (method,
+// format or field, by name, with an alternative), bad_config.
 QuantConfig read_quant_config(JsonFields& config);
 
-// Whether such a folder holds `module` ("model.layers.0.self_attn.q_proj", without ".weight")
-// quantized, as far as its config says; embedding, norms, gate and head are the caller's to know.
-// An entry of `skipped` means what its tool means by it:
+// Returns true if such a folder holds `module` ("model.layers.0.self_attn.q_proj", without
+// ".weight") quantized, as far as its config says; the caller knows embedding, norms, gate and
+// head. An entry of `skipped` has the meaning that its tool gives it:
 //   "re:P"  compressed-tensors: P matches from the beginning of the name
 //   "N"     AWQ: N stands anywhere in the name; else: N is a run of whole components of it
 bool is_quantized(const QuantConfig& quant, std::string_view module);

@@ -113,7 +113,7 @@ TEST(QuantConfig, CompressedTensors) {
                               "null"))
                   .layout,
               Layout::packed);
-  // The older name of the key, and harmless rest.
+  // The older name of the key, with harmless other fields.
   const auto older = model_with(
       compressed("int-quantized", kInt8Channel, kInt8Token,
                  R"(,"sparsity_config":{"format":"dense"},"transform_config":{},"version":"0.9")"),
@@ -309,7 +309,7 @@ TEST(IsQuantized, AwqMeansPartsOfNames) {
   EXPECT_TRUE(is_quantized(quant, "model.layers.5.mlp.experts.0.up_proj"));
 }
 
-// The list of a published model of 4 bits whose attention stays in bf16.
+// The list of a published 4-bit model whose attention stays in bf16.
 TEST(IsQuantized, PatternsMatchFromTheBeginning) {
   const QuantConfig quant = {
       .layout = Layout::packed,

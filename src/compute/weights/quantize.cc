@@ -17,7 +17,7 @@ constexpr float kRoundToInt = 0x1.8p23f;  // x + this - this is x to the nearest
 constexpr float kTiny = 0x1p-60f;
 constexpr float kFp8Max = 448;
 constexpr float kInt4Max = 15;
-constexpr float kWidths[] =  // of the grid; the extent of the values is 1
+constexpr float kWidths[] =  // widths of the grid tried; 1 is the extent of the values
     {1.0f, 1.04f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f};
 
 const std::array<float, 256> kFp8Values = [] {
@@ -27,11 +27,11 @@ const std::array<float, 256> kFp8Values = [] {
 }();
 
 struct Extent {
-  float low = 0, high = 0;  // of the values and 0
+  float low = 0, high = 0;  // range of the values and 0
   float amax() const { return std::max(-low, high); }
 };
 
-// Calls f(lanes, begin) down a row; the last lanes are filled up with zeros.
+// Calls f(lanes, begin) for all of a row; the last lanes are padded with zeros.
 template <class F>
 void for_lanes(const float* x, int count, F f) {
   Lanes lanes;
@@ -46,7 +46,7 @@ void for_lanes(const float* x, int count, F f) {
   f(lanes, i);
 }
 
-// numbers[i] = f(x[i]), a whole number of 0..255.
+// numbers[i] = f(x[i]), an integer in 0..255.
 template <class F>
 void store_numbers(const float* x, int count, uint8_t* numbers, F f) {
   for_lanes(x, count, [&](const Lanes& lanes, int begin) {
@@ -80,14 +80,14 @@ float fold(const Lanes& lanes) {
 }
 
 bool all_finite(const float* x, int count) {
-  // A difference from itself is 0 for finite numbers and NaN for others.
+  // x - x is 0 for finite x, else NaN.
   Lanes sum = {};
   for_lanes(x, count, [&](const Lanes& lanes, int) { sum += lanes - lanes; });
   return fold(sum) == 0;
 }
 
 struct Asymmetric {
-  float inverse = 0;  // of the scale
+  float inverse = 0;  // 1 / scale
   float zero = 0;
   Lanes numbers(const Lanes& x) const {
     const Lanes number = x * inverse + kRoundToInt - kRoundToInt + zero, last = Lanes{} + kInt4Max;
@@ -96,9 +96,9 @@ struct Asymmetric {
   }
 };
 
-// How well numbers of a grid fit a group, once its scale is the one of least squares.
+// The fit of a grid's numbers to a group, with the scale of least squares.
 struct Fit {
-  float error = 0;  // squared, in units of the grid's step
+  float error = 0;  // squared error, in units of the grid's step
   float scale = 1;  // in the same units
 };
 
@@ -117,7 +117,8 @@ Fit fit_of(const float* x, int count, const Asymmetric& q) {
   return {std::max(miss - gain, 0.0f), along / length};
 }
 
-// Returns the scale, a float16.
+// Returns the scale, a float16. The error of a fit is in units of its own step, so errors of
+// several widths are compared times width * width.
 float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {
   const Extent extent = extent_of(x, count);
   if (extent.amax() < kTiny) {
@@ -146,7 +147,7 @@ float quantize_int8_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   const float amax = extent_of(x, count).amax();
   *zero = kInt8Zero;
   const float scale = amax < kTiny ? 0 : amax / 127;
-  const float divisor = scale == 0 ? 1 : scale;  // what is tiny rounds to 0 as it is
+  const float divisor = scale == 0 ? 1 : scale;  // tiny values round to 0 by themselves
   store_numbers(x, count, numbers, [&](const Lanes& lanes) {
     return lanes / divisor + kRoundToInt - kRoundToInt + kInt8Zero;
   });

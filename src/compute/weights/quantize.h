@@ -1,11 +1,11 @@
-// Rows as numbers under scales, and the ways between them and fp32:
+// Converts between rows of numbers under scales and fp32:
 //
 //   fp8          number (e4m3) * scale
 //   int8, int4   (number - zero) * scale
 //
-// The numbers of a row share scale and zero in groups of neighbouring k, as packed_weight.h keeps
-// them. Private to the room.   Thread: any; every function is pure, and equal in threads with and
-// without flushed denormals.
+// Groups of neighbouring k in a row share scale and zero, as in packed_weight.h. Private to the
+// room.   Thread: any; every function is pure, and gives equal results in threads with and without
+// flushed denormals.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace hocket {
 
-inline constexpr int kInt8Zero = 128;  // the stored number that means 0 where nothing else is said
+inline constexpr int kInt8Zero = 128;  // the stored number that means 0 if no zero point is stored
 
 struct MatrixFormat {
   WeightFormat format = WeightFormat::bf16;
@@ -24,17 +24,17 @@ struct MatrixFormat {
   bool is_scaled() const { return group != 0; }
   friend bool operator==(const MatrixFormat&, const MatrixFormat&) = default;
 };
-// The whole of k under one scale.
+// Returns the group that puts the whole of k under one scale.
 constexpr int whole_group(int k) {
   return static_cast<int>(round_up(k, kIntegerBlockK));
 }
 
-// Borrowed.
+// Views of scaled rows; the caller owns the memory.
 struct ScaledRows {
   MatrixFormat format;
   View<uint8_t> numbers;  // [rows, k]
   View<float> scales;     // [rows, groups]
-  View<uint8_t> zeros;    // [rows, groups]; none in fp8
+  View<uint8_t> zeros;    // [rows, groups]; empty for fp8
 
   int group_begin(int64_t g) const { return static_cast<int>(g) * format.group; }
   int group_end(int64_t g) const {
@@ -43,27 +43,28 @@ struct ScaledRows {
   }
 };
 
-// One multiplication an element. Shapes: out [rows, k].
+// Uses one multiplication per element. Shapes: out [rows, k].
 void dequantize_rows(const ScaledRows& rows, View<float> out);
 
 // Chooses scales, zeros and numbers of `out`:
 //   fp8    scale = amax / 448, nearest even
 //   int8   scale = amax / 127, nearest even, symmetric around 128
-//   int4   asymmetric; of a few widths of the grid, each with the scale of least squares, the one
-//          with the least squared error; then the scale to the nearest float16, infinite beyond
-// Groups whose amax is below 2^-60 become zeros, in int4 those whose scale rounds to 0 too. False
-// where a value is NaN or infinite.
+//   int4   asymmetric; tries a few widths of the grid, each with the scale of least squares, and
+//          keeps the one with the least squared error; then rounds the scale to the nearest
+//          float16, which is infinite beyond its range
+// Groups whose amax is below 2^-60 become zeros; in int4 also those whose scale rounds to 0.
+// Returns false if a value is NaN or infinite.
 [[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
 
-// To the nearest even e4m3; beyond 448 the largest. x is not NaN.
+// Returns the nearest e4m3, ties to even; the largest for |x| beyond 448. x must not be NaN.
 uint8_t float_to_fp8(float x);
 
-// Memory of one worker for the rows it is at; grows, never shrinks. A view is valid until the next
-// call of the same function.
+// One worker's memory for the rows in progress; it grows and never shrinks. A view is valid until
+// the next call of the same function.
 class RowScratch {
  public:
   ScaledRows scaled(MatrixFormat format, int64_t rows, int64_t k);
-  template <class T>  // Bf16 or float
+  template <class T>  // T is Bf16 or float
   View<T> values(int64_t rows, int64_t k) {
     std::vector<T>& memory = memory_of(T{});
     if (std::ssize(memory) < rows * k) memory.resize(rows * k);

@@ -15,7 +15,7 @@
 namespace hocket {
 namespace {
 
-// Normal numbers with a few outliers, as weights have.
+// Normally distributed numbers with a few outliers, like weights.
 std::vector<float> weights_like(int count, uint32_t seed) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0, 0.02f);
@@ -24,7 +24,7 @@ std::vector<float> weights_like(int count, uint32_t seed) {
   return values;
 }
 
-// The rows quantized and dequantized again.
+// Rows that are quantized and dequantized again.
 struct RoundTrip {
   RowScratch scratch;
   ScaledRows rows;
@@ -65,7 +65,7 @@ TEST(Quantize, Int4OfItsOwnGridIsExact) {
   EXPECT_EQ(trip.back, values);
 }
 
-// Asymmetric 4 bits without any search: scale and zero of the whole extent.
+// Asymmetric 4 bits without a search: scale and zero come from the whole extent.
 std::vector<float> nearest_int4(const std::vector<float>& values, int group) {
   std::vector<float> out;
   for (size_t begin = 0; begin < values.size(); begin += group) {
@@ -108,8 +108,8 @@ TEST(Quantize, EveryScaleOfWeightsGivesTheSameRelativeError) {
   }
 }
 
-// Where float16 runs out of digits, the error of a weight stays below what its last one leaves
-// open.
+// Small scales lose digits in float16: the extra error of a weight stays below 15 times half a unit
+// of the last digit.
 TEST(Quantize, SmallWeightsOfInt4LoseNoMoreThanTheirScales) {
   for (const float factor : {0x1p-8f, 0x1p-12f, 0x1p-16f}) {
     std::vector<float> values = weights_like(2048, 3);

@@ -8,9 +8,9 @@
 namespace hocket {
 namespace {
 
-constexpr int kBlock = 64;  // elements made at once: a count the compiler vectorises
+constexpr int kBlock = 64;  // elements made at once: a count that the compiler vectorizes
 constexpr float kMatrixDeviation = 0.05f;
-constexpr float kNormDeviation = 0.1f;  // around 1
+constexpr float kNormDeviation = 0.1f;  // deviation around 1
 // Four uniform numbers in [0, 2^16) sum to mean 2 (2^16 - 1) and deviation sqrt(4/12) 2^16.
 constexpr int32_t kSumMean = 2 * 0xffff;
 constexpr float kSumDeviation = 37837.1f;
@@ -25,7 +25,7 @@ uint64_t key_of(uint64_t seed, std::string_view name) {
   return key;
 }
 
-// out[i] = mean + scale * (sum of four 16-bit uniforms of element col + i, centred).
+// out[i] = mean + scale * (sum of four 16-bit uniform numbers of element col + i, centred).
 void fill_block(uint64_t row_key, uint32_t col, float mean, float scale, float* out) {
   const auto low = static_cast<uint32_t>(row_key);
   const auto high = static_cast<uint32_t>(row_key >> 32);

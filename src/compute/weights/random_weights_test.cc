@@ -40,7 +40,7 @@ TEST(RandomWeights, MatricesLookNormal) {
   const Moments m = moments(rows_of(1, "w.weight", 0, 300, 1000));
   EXPECT_NEAR(m.mean, 0, 0.0005);
   EXPECT_NEAR(m.deviation, 0.05, 0.0005);
-  EXPECT_NEAR(m.kurtosis, 2.7, 0.05);  // of a sum of four uniforms; 3 would be normal
+  EXPECT_NEAR(m.kurtosis, 2.7, 0.05);  // kurtosis of a sum of four uniform numbers; 3 is normal
 }
 
 TEST(RandomWeights, NormsAreNearOne) {

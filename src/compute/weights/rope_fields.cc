@@ -57,7 +57,8 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   RopeConfig out;
   std::optional<JsonFields> rope = config.object("rope_parameters");
   if (rope) {
-    // Models of several layer types hold one dictionary each; here all layers are of one.
+    // Models with several layer types hold one dictionary for each; here all layers are of one
+    // type.
     if (std::optional<JsonFields> inner = rope->object("full_attention")) rope = std::move(inner);
   } else {
     rope = config.object("rope_scaling");

@@ -23,8 +23,8 @@ namespace {
 constexpr int64_t kHeaderBytesMax = 100'000'000;
 constexpr int64_t kIndexBytesMax = int64_t{256} << 20;
 constexpr size_t kRankMax = 32;
-constexpr int64_t kSampleBytes = 4096;        // of each tensor, for identity()
-constexpr uintptr_t kFaultAround = 64 << 10;  // what the kernel maps around a page that is touched
+constexpr int64_t kSampleBytes = 4096;        // bytes sampled from each tensor for identity()
+constexpr uintptr_t kFaultAround = 64 << 10;  // bytes that the kernel maps around a touched page
 constexpr std::string_view kAgain = "the file is damaged or was cut short: download it again";
 
 struct FileType {
@@ -63,7 +63,7 @@ std::unexpected<Error> broken(fmt::format_string<Args...> text, Args&&... args) 
                   .with_fix(std::string(kAgain)));
 }
 
-// Unsigned integers up to int64; anything else is refused.
+// Reads an integer from 0 to the largest int64; returns false for anything else.
 bool read_count(simdjson::dom::element value, int64_t& out) {
   return value.get(out) == simdjson::SUCCESS && out >= 0;
 }
@@ -119,7 +119,7 @@ Result<void> read_metadata(simdjson::dom::element value, SafetensorsHeader& head
   return {};
 }
 
-// The tensors must tile the data: no hole, no overlap, no rest.
+// Checks that the tensors tile the data: no hole, no overlap, no rest.
 Result<void> check_tiling(const SafetensorsHeader& header, int64_t data_bytes) {
   using Named = std::pair<const std::string, SafetensorsEntry>;
   std::vector<const Named*> order;
@@ -197,7 +197,7 @@ Error missing_tensor(std::string_view name, const std::filesystem::path& where,
           "download the model again");
 }
 
-// A folder of shards with its index: name -> shard.
+// A folder of shards with its index, which maps a name to its shard.
 class ShardedWeights final : public WeightSource {
  public:
   static Result<std::unique_ptr<WeightSource>> open(const std::filesystem::path& folder,
@@ -227,7 +227,7 @@ class ShardedWeights final : public WeightSource {
   Result<void> add(std::string_view name, std::string_view file);
 
   std::filesystem::path folder_;
-  uint64_t index_ = 0;  // of what stands in the index
+  uint64_t index_ = 0;  // hash of the index's text
   std::map<std::string, std::unique_ptr<SafetensorsFile>, std::less<>> shards_;
   std::map<std::string, const SafetensorsFile*, std::less<>> shard_of_;
 };
@@ -360,9 +360,10 @@ std::vector<std::string> SafetensorsFile::names() const {
 
 void SafetensorsFile::done_with(const StoredTensor& tensor) const {
   if (tensor.bytes == 0 || tensor.data < map_ || tensor.data >= map_ + bytes_) return;
-  // Takes the pages out of this process; the kernel keeps them cached while it has room, so that a
-  // restart is quick. Those around go too, since a touched page brings its neighbours, those of
-  // tensors that were given back included. Whatever is read again comes back from there.
+  // Removes the pages from this process. The kernel keeps them cached while it has room, so a
+  // restart is fast, and pages that are read again come from there. Neighbouring pages are removed,
+  // too: a touched page brings in its neighbours, even those of tensors that were already given
+  // back.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto map = reinterpret_cast<uintptr_t>(map_);
   const auto data = reinterpret_cast<uintptr_t>(tensor.data);

@@ -1,6 +1,6 @@
 // Reads *.safetensors: one file, or a folder with model.safetensors or model.safetensors.index.json
-// and its shards. mmap, nothing copied. A header is checked whole before any tensor is offered:
-// length, JSON, types, shapes, offsets that tile the data exactly. Source: docs/models.md,
+// and its shards. Files are mapped, not copied. A header is checked completely before any tensor is
+// offered: length, JSON, types, shapes, offsets that tile the data exactly. Source: docs/models.md,
 // "safetensors".   Thread: any (const).
 #pragma once
 
@@ -20,16 +20,16 @@ struct SafetensorsEntry {
   StoredType type = StoredType::f32;
   std::string type_name;  // as written
   std::vector<int64_t> shape;
-  int64_t begin = 0, end = 0;  // inside the data part
+  int64_t begin = 0, end = 0;  // byte range in the data part
 };
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsEntry, std::less<>> tensors;
   std::map<std::string, std::string> metadata;
-  int64_t data_offset = 0;  // in the file
+  int64_t data_offset = 0;  // offset in the file
 };
 
-// Parses and checks the header of a file of `file_bytes` bytes whose beginning is `head` (at least
-// the header). Errors: bad_safetensors saying which rule is broken. Fuzzed.
+// Parses and checks the header of a file of `file_bytes` bytes; `head` is the beginning of the
+// file, at least the whole header. Errors: bad_safetensors with the broken rule. Fuzzed.
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> head,
                                                    int64_t file_bytes);
 
@@ -42,8 +42,8 @@ class SafetensorsFile final : public WeightSource {
   bool has(std::string_view name) const override { return header_.tensors.contains(name); }
   std::vector<std::string> names() const override;
   void done_with(const StoredTensor& tensor) const override;
-  // A hash of name, size, time of change, header and a page in the middle of every tensor: files of
-  // the same shape may have equal times.
+  // Returns a hash of name, size, modification time, header and 4 KiB in the middle of every
+  // tensor. The samples are needed because files of the same shape may have equal times.
   std::optional<uint64_t> identity() const override;
 
  private:
@@ -53,11 +53,11 @@ class SafetensorsFile final : public WeightSource {
   std::byte* map_ = nullptr;
   int64_t bytes_ = 0;
   MappedFile named_;
-  uint64_t identity_ = 0;  // without samples of the data
+  uint64_t identity_ = 0;  // hash without the samples of the data
 };
 
-// A model folder: single file or shards by index. Errors as above; a shard or index entry that is
-// missing is named.
+// Opens a model folder: a single file, or shards by index. Errors: as above; the message names a
+// missing shard or index entry.
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder);
 
 }  // namespace hocket

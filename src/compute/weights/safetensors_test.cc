@@ -141,7 +141,7 @@ TEST(SafetensorsFile, GivesTheBytesOfATensor) {
   std::memcpy(values, a->data, 8);
   EXPECT_EQ(values[0], 1.0f);
   EXPECT_EQ(values[1], 2.0f);
-  (*file)->done_with(*a);  // the bytes come back when they are asked for
+  (*file)->done_with(*a);  // the bytes come back when they are read
   std::memcpy(values, a->data, 8);
   EXPECT_EQ(values[1], 2.0f);
 }

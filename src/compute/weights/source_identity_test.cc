@@ -1,4 +1,4 @@
-// The identity of a model's files, by which cached weights are found again.
+// The identity of a model's files, which is part of the key of cached weights.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -35,11 +35,11 @@ TEST(SourceIdentity, FollowsTheFilesNotTheirPlace) {
   fs::last_write_time(file, when + std::chrono::nanoseconds(1));
   EXPECT_NE(identity(folder.path()), first);
   folder.add("b.weight", "F32", {2, 2}, std::vector<float>(4, 1));
-  folder.write_file();  // of the same size
+  folder.write_file();  // same size
   fs::last_write_time(file, when);
   EXPECT_NE(identity(folder.path()), first);
 
-  // Shards: of each, and of the index.
+  // Shards: each shard counts, and the index.
   TestFolder shards;
   for (const char* name : {"a", "b"}) {
     shards.add(name, "F32", {2}, std::vector<float>(2, 1));
@@ -51,7 +51,7 @@ TEST(SourceIdentity, FollowsTheFilesNotTheirPlace) {
   EXPECT_NE(identity(shards.path()), both);
 }
 
-// Like a fine-tuned model in a container image, where all files have the same time of change.
+// As in a container image, where all files of a fine-tuned model have the same modification time.
 TEST(SourceIdentity, SeesOtherNumbersInFilesOfEqualSizeAndTime) {
   TestFolder folder;
   folder.add("a.weight", "F32", {64, 64}, std::vector<float>(64 * 64, 1));

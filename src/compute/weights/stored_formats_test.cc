@@ -1,5 +1,5 @@
-// Every format that files have, written by hand (test_folder.h) and found again in packed weights,
-// number by number.
+// Every format that files have, written by hand (test_folder.h) and compared with the packed
+// weights, number by number.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,14 +41,14 @@ TestMatrix matrix_of(const Case& c, const std::string& module, int n, int k) {
   return {module, n, k, c.quant, c.symmetric};
 }
 
-// What was loaded, and the memory that it lies in.
+// A loader with the memory of its weights, and the source that it read.
 struct Loaded {
   std::unique_ptr<WeightSource> source;
   std::optional<WeightLoader> loader;
   Result<void> status;
 };
-// `describe` measured from the config alone, from the headers, then run for good: three times the
-// same bytes.
+// Measures `describe` from the config alone, then from the headers, then loads: all three must give
+// the same bytes.
 template <class Describe>
 Loaded load(const std::filesystem::path& folder, WeightLoader::Options options, Describe describe) {
   Loaded out;
@@ -80,7 +80,7 @@ template <class T>
 float plain_at(const PackedWeight& w, int row, int col) {
   return to_float(w.panel_as<T>(0)[packed_offset(row, col, w.k_blocks())]);
 }
-// Row `row` of `w` is row `from` of `m`, in numbers, scales and zeros.
+// Expects row `row` of `w` to equal row `from` of `m` in numbers, scales and zeros.
 void expect_row(const PackedWeight& w, int row, const TestMatrix& m, int from) {
   const Unpacked got{w};
   for (int col = 0; col < m.k; ++col) {
@@ -226,7 +226,7 @@ TEST_P(StoredFormat, RandomWeightsHaveTheFormatOfTheConfig) {
                           : static_cast<float>(number - Unpacked{one}.zero(row, col));
       power += std::pow(x * Unpacked{one}.scale(row, col), 2);
     }
-  EXPECT_NEAR(std::sqrt(power / (72 * 320)), 0.05, 0.002);  // as unquantized (random_weights.h)
+  EXPECT_NEAR(std::sqrt(power / (72 * 320)), 0.05, 0.002);  // as if unquantized (random_weights.h)
 }
 
 TEST(StoredFormats, DifferentFormatsInOneProductBecomeBf16) {
@@ -264,7 +264,7 @@ TEST(StoredFormats, Int8ZeroPointsAreKept) {
   for (int row = 0; row < 16; ++row) EXPECT_EQ(Unpacked{w}.zero(row, 63), 10 * row + 48);
 }
 
-// The message with which loading x [n, k] ends.
+// Returns the error message of loading x [n, k].
 std::string error_of(TestFolder& folder, const QuantConfig& quant, int n, int k) {
   folder.write_file();
   const Loaded loaded =
@@ -326,7 +326,8 @@ TEST(StoredFormats, NaNInFloat8IsRefused) {
     }
 }
 
-// Kept in float16: to the nearest even, announced where the files hold more.
+// int4 scales are rounded to the nearest float16, ties to even, and reported if the files hold
+// more.
 TEST(StoredFormats, ScalesOfInt4AreRounded) {
   const QuantConfig quant{.layout = Layout::packed, .group = 32};
   const auto folder_of = [](TestFolder& folder, const char* type, const auto& scales) {

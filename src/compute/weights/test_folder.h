@@ -1,5 +1,5 @@
 // For tests of this room: model folders written by hand, and matrices quantized in every way that
-// files know, with the numbers they were made of.
+// files know, with their original numbers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@
 
 namespace hocket {
 
-// Tensors that become model.safetensors of a temporary folder, or shards with their index.
+// Collects tensors and writes them to a temporary folder: as model.safetensors, or as shards with
+// their index.
 class TestFolder {
  public:
   TestFolder() {
@@ -36,7 +37,7 @@ class TestFolder {
     tensors_.push_back({name, type, shape, std::string(values.size() * sizeof(T), '\0')});
     std::memcpy(tensors_.back().bytes.data(), values.data(), values.size() * sizeof(T));
   }
-  // What was added since the last shard.
+  // Writes the tensors that were added since the last shard.
   void write_file(const std::string& file = "model.safetensors") {
     std::string header = "{", data;
     for (const Tensor& t : tensors_) {
@@ -71,13 +72,13 @@ class TestFolder {
   std::string index_;
 };
 
-// A quantized matrix as its definition: numbers, scales and zeros drawn by name.
+// The definition of a quantized matrix: numbers, scales and zeros are drawn from its name.
 struct TestMatrix {
   using Layout = QuantConfig::Layout;
   std::string module;
   int n = 0, k = 0;
   QuantConfig quant;
-  bool symmetric = true;  // packed: without zero points
+  bool symmetric = true;  // layout packed only: the matrix has no zero points
 
   int group() const {
     const bool fp8 = quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel;
@@ -120,10 +121,10 @@ struct TestMatrix {
   }
 };
 
-// The matrix in the tensors that its layout has.
+// Adds the matrix as the tensors that its layout has.
 void add_quantized(TestFolder& folder, const TestMatrix& m);
 
-// Numbers, scales and zeros of a packed matrix, by the layout that packed_weight.h draws.
+// Reads numbers, scales and zeros of a packed matrix, in the layout that packed_weight.h shows.
 struct Unpacked {
   const PackedWeight& w;
   int number(int row, int col) const;

@@ -1,4 +1,4 @@
-// Bodies of test_folder.h: linked into this room's tests alone.
+// Bodies of test_folder.h, linked only into this room's tests.
 #include "compute/weights/test_folder.h"
 
 namespace hocket {
@@ -6,7 +6,7 @@ namespace {
 
 using Layout = QuantConfig::Layout;
 
-// Eight 4-bit numbers a word, first in the lowest bits.
+// Packs eight 4-bit numbers into a word, the first in the lowest bits.
 template <class NumberAt>
 uint32_t word_of(NumberAt number_at) {
   uint32_t word = 0;
@@ -36,7 +36,7 @@ std::vector<T> bytes_of(const TestMatrix& m, int less) {
   return numbers;
 }
 
-// [groups, n / 8] words and [groups, n] scales of AWQ and GPTQ.
+// Adds [groups, n / 8] words of zeros and [groups, n] scales, as AWQ and GPTQ have them.
 void add_group_tables(TestFolder& folder, const TestMatrix& m, const std::vector<int>& order,
                       int less) {
   const int words = (m.n + 7) / 8;

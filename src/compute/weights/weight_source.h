@@ -1,4 +1,5 @@
-// Where named tensors come from: a folder of safetensors, or a seeded generator.
+// The source of named tensors: one file of safetensors, or a folder of them. Random weights have no
+// source (random_weights.h).
 #pragma once
 
 #include <cstdint>
@@ -29,17 +30,17 @@ enum class StoredType : uint8_t {
   other
 };
 std::string_view stored_type_name(StoredType t);
-int stored_type_size(StoredType t);  // bytes; bug for `other`
+int stored_type_size(StoredType t);  // in bytes; `other` is a bug
 
 struct StoredTensor {
   StoredType type = StoredType::f32;
   std::vector<int64_t> shape;
-  const std::byte* data = nullptr;  // mapped; valid while the source lives
+  const std::byte* data = nullptr;  // mapped; valid as long as the source lives
   int64_t bytes = 0;
 };
 
-// `count` numbers of type f32, f16 or bf16, not necessarily aligned, as T: Bf16 (nearest even) or
-// float.
+// Converts `count` numbers of type f32, f16 or bf16, which may be unaligned, to T: Bf16 (nearest
+// even) or float.
 template <class T>
 void convert_stored(StoredType type, const std::byte* from, int64_t count, T* to);
 
@@ -47,14 +48,15 @@ void convert_stored(StoredType type, const std::byte* from, int64_t count, T* to
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  // Errors: missing_tensor, naming it and the folder, with the nearest name that exists.
+  // Errors: missing_tensor, with its name, the folder and the nearest name that exists.
   virtual Result<StoredTensor> find(std::string_view name) const = 0;
   virtual bool has(std::string_view name) const = 0;
   virtual std::vector<std::string> names() const = 0;
-  // Lets the kernel drop the file pages behind a tensor that has been packed.
+  // Lets the kernel drop the file pages of a tensor that has been packed.
   virtual void done_with(const StoredTensor&) const {}
-  // Of the files as they are now, wherever they lie: other contents, another number (by names,
-  // sizes, times of change and headers; contents are not read). Nothing: not of files.
+  // Returns a hash of the files' names, sizes, modification times, headers and samples of their
+  // contents, independent of their folder: it differs if the contents differ. Empty if the source
+  // has no files.
   virtual std::optional<uint64_t> identity() const { return std::nullopt; }
 };
 
