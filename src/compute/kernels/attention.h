@@ -46,7 +46,7 @@ struct AttentionPlan {
   // pages: one task then reads those pages once for all of them.
   struct Task {
     int sequence = 0;                       // the first member's, if there are several
-    int row_begin = 0, num_rows = 0;        // in the sequence; several members: 0, and the sum
+    int row_begin = 0, num_rows = 0;        // rows of the sequence; several members: 0, and the sum
     int num_members = 1, first_member = 0;  // several: members[first_member, + num_members)
     // Leading keys in pages that all members share, whole softmax blocks.
     int shared_keys = 0;

@@ -27,9 +27,9 @@ struct BlockRows {
   float scale = 1;
   // Start of each unit's tiles. Units beyond the last row's visible keys are not read.
   const T* keys[kBlockUnits] = {};
-  int64_t key_stride = 0;  // from one panel of 16 keys to the next
+  int64_t key_stride = 0;  // elements from one panel of 16 keys to the next
   const T* values[kBlockUnits] = {};
-  int64_t value_stride = 0;  // from one panel of 16 dims to the next
+  int64_t value_stride = 0;  // elements from one panel of 16 dims to the next
   // Keys of the next block. The body prefetches them and this block's values; if null, neither.
   const T* const* next_keys = nullptr;
   int v_panels = 0;

@@ -55,9 +55,9 @@ class BatchRun {
     });
   }
 
-  // For long contexts with few items: workers share the segments, keep the states in the scratch of
-  // all workers, then merge them in order. Returns false and does nothing if that would not occupy
-  // more workers or the scratch is too small.
+  // Splits long contexts with few items: workers share the segments, keep the states in the scratch
+  // of all workers, then merge them in order. Returns false and does nothing if that would not
+  // occupy more workers or the scratch is too small.
   //   unit   0 1 2 | 3 4 | 5 ...      item 0 has 3 segments, item 1 has 2, ...
   //   state  in the scratch of worker unit % num_workers
   bool run_split() {

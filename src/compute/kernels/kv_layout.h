@@ -38,7 +38,7 @@ struct KvShape {
   Kind kind = Kind::heads;
   DType dtype = DType::bf16;       // stored type: bf16, f32 or int8
   int num_heads = 0;               // KV heads; 1 for a latent
-  int key_dim = 0, value_dim = 0;  // for a latent: kv_rank + rope_dim, kv_rank
+  int key_dim = 0, value_dim = 0;  // latent: kv_rank + rope_dim, kv_rank
   int page_tokens = 32;            // a multiple of 32, or 1, 2, 4, 8, 16
 
   // Kind heads: elements of one head in one page.

@@ -1,6 +1,6 @@
 // The sources of keys of latent attention: they make tiles from latent rows, either as they are
 // (absorbed) or after a head's products (expanded).   Private to latent_attention.cc;
-// attention_item.h says what a Source must do.
+// attention_item.h defines a Source.
 #pragma once
 
 #include <algorithm>

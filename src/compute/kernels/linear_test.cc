@@ -87,7 +87,7 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
                               {4, 100, 48},
                               {9, 256, 528},
                               {140, 96, 40},      // more rows than the scratch of one worker holds
-                              {400, 160, 72}}) {  // and of three workers
+                              {400, 160, 72}}) {  // more than the scratch of three
     for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
       for (int group : {32, 128, 0}) {
         if (format == WeightFormat::fp8 && group != kFp8Group) continue;

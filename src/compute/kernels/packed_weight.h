@@ -2,7 +2,7 @@
 //
 //   bf16, f32, fp8   [n / 16 panels][k / 32 blocks][16 pairs][16 columns][2]
 //   int8             [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
-//   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers a byte:
+//   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers per byte:
 //                    quad q in the low half, quad q + 8 in the high half
 //
 // In the first line, element (n, k) is at panel n/16, block k/32, pair (k%32)/2, column n%16, k%2.
@@ -75,7 +75,7 @@ struct PackedWeight {
   const std::byte* panel(int p) const {
     return static_cast<const std::byte*>(data) + p * panel_bytes();
   }
-  template <class T>  // T is Bf16 or float, as the format says
+  template <class T>  // T must match the format: Bf16 or float
   const T* panel_as(int p) const {
     HOCKET_CHECK(format == (sizeof(T) == 2 ? WeightFormat::bf16 : WeightFormat::f32));
     return reinterpret_cast<const T*>(panel(p));

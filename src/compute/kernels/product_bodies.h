@@ -1,6 +1,6 @@
-// The bodies behind product_kernels(). A unit is compiled for its instruction set, so it keeps
-// everything but these functions to itself: an inline function shared with other units could be
-// linked in the higher set's version.
+// The bodies that product_kernels() returns. Each unit is compiled for its instruction set and
+// keeps everything but these functions to itself, because the linker could take an inline function
+// that units share from the unit with the higher instruction set.
 #pragma once
 
 #include "compute/kernels/product_kernels.h"

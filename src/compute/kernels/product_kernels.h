@@ -54,7 +54,7 @@ struct ScaledProduct {
   const int32_t* x_sums = nullptr;  // int8: [rows][groups]
   int rows = 0;
   const std::byte* w = nullptr;
-  int64_t panel_bytes = 0;  // from one panel to the next
+  int64_t panel_bytes = 0;  // bytes from one panel to the next
   int panels = 0;
   int k_blocks = 0;
   int group_blocks = 0;  // k-blocks in a group; 0: half a block (groups of 32 in blocks of 64)

@@ -1,4 +1,4 @@
-// The tables behind row_kernels(), and the reference bodies of whole operations.
+// The tables that row_kernels() returns, and the reference bodies of whole operations.
 #pragma once
 
 #include "compute/kernels/row_kernels.h"

@@ -44,8 +44,8 @@ struct SoftmaxRow {
   const float* scores = nullptr;  // canonical(q, k); undefined from `visible` on
   int visible = 0;                // 1..128
   float scale = 1;
-  float* m = nullptr;  // in and out; -inf before a segment's first block
-  float* l = nullptr;  // in and out
+  float* m = nullptr;  // updated; -inf before a segment's first block
+  float* l = nullptr;  // updated
   T* p = nullptr;      // [round_up(visible, 32)]
 };
 

@@ -191,7 +191,7 @@ TEST(RowOpsTest, CombineInGroups) {
 }
 
 // The experts are on two ranks. The sums of each rank, added on the token's rank, must have the
-// bits of one rank that sums all; so must the expert rows themselves, wherever they are stored.
+// bits of one rank that sums all; so must the expert rows themselves, at any address.
 template <class T>
 void expect_parts_add_up(int num_groups) {
   constexpr int kTokens = 40, kSlots = 4, kCols = 90, kExperts = 16, kHere = kExperts / 2;

@@ -19,7 +19,7 @@ uint16_t float_to_f16(float x) {
   uint32_t code;
   if (magnitude > 0x7f800000u) {
     code = 0x7e00;
-  } else if (magnitude >= 0x477ff000u) {  // from halfway between 65504 and 65536 on
+  } else if (magnitude >= 0x477ff000u) {  // 65520 and above become infinite
     code = 0x7c00;
   } else if (magnitude < 0x38800000u) {
     // Subnormal: multiples of 2^-24, which are the last bits of 0.5 + x.

@@ -12,7 +12,7 @@ namespace {
 constexpr Range kRank{0, 1 << 16};
 constexpr Range kSharedExperts{0, 1024};
 
-// Refuses the config if the key is there with another value.
+// Refuses the config if the key is present with another value.
 void only(JsonFields& config, std::string_view key, std::string_view supported) {
   const std::string value = config.text(key, supported);
   if (config.status() && value != supported)
@@ -45,8 +45,8 @@ void read_head_sizes(JsonFields& config, ModelConfig& model) {
                       .with_param("head_dim"));
 }
 
-// Grouped-query attention. `share` is the part of a head's dims that is rotated if the file does
-// not say.
+// Grouped-query attention. `share` is the rotated part of a head's dims if partial_rotary_factor is
+// absent.
 void read_gqa(JsonFields& config, ModelConfig& model, double share = 1) {
   read_head_sizes(config, model);
   if (!config.status()) return;
@@ -169,7 +169,7 @@ void read_mistral(JsonFields& config, ModelConfig& model) {
 void read_qwen2(JsonFields& config, ModelConfig& model) {
   read_gqa(config, model);
   model.qkv_bias = true;
-  config.flag("attention_bias", true);  // the biases exist, whatever the key says
+  config.flag("attention_bias", true);  // ignored: the biases always exist
 }
 
 void read_qwen3(JsonFields& config, ModelConfig& model) {

@@ -180,7 +180,7 @@ TEST(HfFamilies, Qwen25HasBiasesOnQKV) {
   EXPECT_FALSE(m.output_bias || m.mlp_bias || m.qk_norm);
   EXPECT_EQ(m.rope.theta, 1e6);
   EXPECT_NEAR(m.softmax_scale, kScale128, 1e-15);
-  // The reference has the biases whatever this key says.
+  // The reference ignores this key and always has the biases.
   EXPECT_TRUE(parsed(with(kQwen25, "{", R"({"attention_bias":false,)")).qkv_bias);
   EXPECT_THAT(refused(with(kQwen25, "window\":false", "window\":true")).message,
               HasSubstr("use_sliding_window"));
@@ -315,7 +315,8 @@ TEST(HfFamilies, Glm45Air) {
   EXPECT_EQ(m.num_mtp_layers, 1);
   EXPECT_EQ(m.mla.kv_rank, 0);
   EXPECT_NEAR(m.softmax_scale, kScale128, 1e-15);
-  // The larger model norms its heads; half of a head's dims is rotated if the file does not say.
+  // The larger model norms its heads; without partial_rotary_factor, half of a head's dims is
+  // rotated.
   EXPECT_TRUE(parsed(with(kGlm45Air, R"("use_qk_norm":false)", R"("use_qk_norm":true)")).qk_norm);
   EXPECT_EQ(parsed(with(kGlm45Air, R"("partial_rotary_factor":0.5)", R"("x":0.5)")).rope.rotary_dim,
             64);

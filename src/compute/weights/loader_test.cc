@@ -134,7 +134,7 @@ TEST(WeightLoader, StackedPartsMayMeetInsideAPanel) {
 }
 
 TEST(WeightLoader, GateAndUpPanelsAlternate) {
-  constexpr int hidden = 40, intermediate = 50;  // with padding 64: 4 panels each
+  constexpr int hidden = 40, intermediate = 50;  // padded to 64: 4 panels each
   FakeSource source;
   source.add("gate.weight", StoredType::f32, {intermediate, hidden},
              matrix_of(intermediate, hidden));

@@ -79,7 +79,7 @@ TEST(LoadingMemory, PeaksAtMost15PercentAboveThePackedWeights) {
 #ifdef HOCKET_SHADOW_MEMORY
   GTEST_SKIP() << "a sanitizer's own memory would be measured too";
 #endif
-  // Matrices of 16 MB each, then many small ones: a page of each small one would stay behind if
+  // Matrices of 16 MB each, then many small ones: a page of each small one would stay mapped if
   // neighbours of a touched page were not given back.
   for (const Shards& shards :
        {Shards{.num_files = 3, .matrices_a_file = 4, .n = 2048, .k = 2048},

@@ -77,7 +77,7 @@ void Nibbles::read_along_columns(int64_t row_begin, View<uint8_t> out) const {
     }
 }
 
-// For files in which the words of a row are adjacent.
+// Reads files in which the words of a row are adjacent.
 void Nibbles::read_side_by_side(int64_t row_begin, View<uint8_t> out) const {
   for (int64_t row = 0; row < out.rows; ++row) {
     const std::byte* from = words + (row_begin + row) * row_stride * 4;

@@ -133,7 +133,7 @@ TEST(PackedFile, TwoAtOnceAreNoHarm) {
   ASSERT_EQ(flock(other, LOCK_EX), 0);
   EXPECT_FALSE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(true));
   EXPECT_EQ(fs::file_size(fresh), 0u);
-  close(other);  // as if its process was killed; the file it left is reused
+  close(other);  // its process was killed; the file it left is reused
   EXPECT_TRUE(PackedFile::write(kept.path, kKey, kept.bytes).value_or(false));
   EXPECT_EQ(kept.names().size(), 1u);
   EXPECT_EQ(why_not(kept.path), "");
@@ -146,7 +146,7 @@ TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
   EXPECT_EQ(below_a_file.error().code, ErrorCode::io);
   EXPECT_THAT(below_a_file.error().fix, HasSubstr("another folder"));
 
-  // A limit on file sizes stands for a full disk, but only for this process.
+  // A limit on file sizes simulates a full disk, for this process only.
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
@@ -159,7 +159,7 @@ TEST(PackedFile, WhereNothingCanBeWrittenItSaysWhatToChange) {
   EXPECT_THAT(full.error().message, HasSubstr(kept.path.string()));
   EXPECT_THAT(full.error().fix, HasSubstr("ulimit -f"));
   EXPECT_EQ(kept.names().size(), 1u);  // no other file is left beside it
-  EXPECT_EQ(why_not(kept.path), "");   // and the old file is intact
+  EXPECT_EQ(why_not(kept.path), "");   // the old file is intact
 }
 
 // One combination of formats that a model can ask for.

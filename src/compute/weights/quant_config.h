@@ -16,10 +16,10 @@ namespace hocket {
 QuantConfig read_quant_config(JsonFields& config);
 
 // Returns true if such a folder holds `module` ("model.layers.0.self_attn.q_proj", without
-// ".weight") quantized, as far as its config says; the caller knows embedding, norms, gate and
-// head. An entry of `skipped` has the meaning that its tool gives it:
+// ".weight") quantized according to its config; the caller knows embedding, norms, gate and head.
+// An entry of `skipped` has the meaning that its tool gives it:
 //   "re:P"  compressed-tensors: P matches from the beginning of the name
-//   "N"     AWQ: N stands anywhere in the name; else: N is a run of whole components of it
+//   "N"     AWQ: N occurs anywhere in the name; else: N is a run of whole components of it
 bool is_quantized(const QuantConfig& quant, std::string_view module);
 
 }  // namespace hocket

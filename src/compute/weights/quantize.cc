@@ -99,7 +99,7 @@ struct Asymmetric {
 // The fit of a grid's numbers to a group, with the scale of least squares.
 struct Fit {
   float error = 0;  // squared error, in units of the grid's step
-  float scale = 1;  // in the same units
+  float scale = 1;  // scale of least squares, in the same units
 };
 
 Fit fit_of(const float* x, int count, const Asymmetric& q) {

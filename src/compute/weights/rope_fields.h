@@ -9,7 +9,7 @@ namespace hocket {
 
 struct RopeQuestion {
   int dims = 0;      // dims of a head; for latent attention, of its rotary part
-  double share = 1;  // share of them that is rotated, if the file does not say
+  double share = 1;  // rotated share of them if partial_rotary_factor is absent
   int positions = 0;
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.

@@ -18,7 +18,7 @@ namespace hocket {
 
 struct SafetensorsEntry {
   StoredType type = StoredType::f32;
-  std::string type_name;  // as written
+  std::string type_name;  // dtype as written in the file
   std::vector<int64_t> shape;
   int64_t begin = 0, end = 0;  // byte range in the data part
 };

@@ -51,7 +51,7 @@ TEST(SourceIdentity, FollowsTheFilesNotTheirPlace) {
   EXPECT_NE(identity(shards.path()), both);
 }
 
-// As in a container image, where all files of a fine-tuned model have the same modification time.
+// A container image may give all files of a fine-tuned model the same modification time.
 TEST(SourceIdentity, SeesOtherNumbersInFilesOfEqualSizeAndTime) {
   TestFolder folder;
   folder.add("a.weight", "F32", {64, 64}, std::vector<float>(64 * 64, 1));

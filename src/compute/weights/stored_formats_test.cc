@@ -226,7 +226,7 @@ TEST_P(StoredFormat, RandomWeightsHaveTheFormatOfTheConfig) {
                           : static_cast<float>(number - Unpacked{one}.zero(row, col));
       power += std::pow(x * Unpacked{one}.scale(row, col), 2);
     }
-  EXPECT_NEAR(std::sqrt(power / (72 * 320)), 0.05, 0.002);  // as if unquantized (random_weights.h)
+  EXPECT_NEAR(std::sqrt(power / (72 * 320)), 0.05, 0.002);  // deviation as in random_weights.h
 }
 
 TEST(StoredFormats, DifferentFormatsInOneProductBecomeBf16) {

@@ -1,5 +1,5 @@
-// For tests of this room: model folders written by hand, and matrices quantized in every way that
-// files know, with their original numbers.
+// Helpers for tests of this room: model folders written by hand, and matrices quantized in every
+// way that files know, with their original numbers.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -30,7 +30,7 @@ enum class StoredType : uint8_t {
   other
 };
 std::string_view stored_type_name(StoredType t);
-int stored_type_size(StoredType t);  // in bytes; `other` is a bug
+int stored_type_size(StoredType t);  // size in bytes; `other` is a bug
 
 struct StoredTensor {
   StoredType type = StoredType::f32;

@@ -250,8 +250,8 @@ void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
 }
 
 // Multiplies all rows with the pair of panels from `panel` on, in blocks of rows as equal as
-// possible. It fetches the next pair meanwhile; after the last pair, the memory that follows, which
-// is most often the next task's.
+// possible. While it computes, it fetches the next pair; after the last pair, the memory that
+// follows, which is most often the next task's.
 template <WeightFormat kFormat, bool kShort>
 void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   constexpr int kMost = kPairRows<kShort>;

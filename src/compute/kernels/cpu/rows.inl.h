@@ -21,7 +21,7 @@ namespace hocket::cpu {
 
 template <class V>
 struct Rows {
-  struct Whole {};  // stands for a count of lanes: all 16
+  struct Whole {};  // the lane count 16, known at compile time
 
   // Calls f(i, lanes) for the blocks of 16 of [0, n); lanes is Whole or, at the end, a count.
   template <class F>
