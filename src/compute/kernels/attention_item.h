@@ -242,8 +242,8 @@ class ItemRun {
     return std::min(member.first_position + token + 1 - block, kSoftmaxBlock);
   }
 
-  // Sets q_ to the rows in place where they are evenly spaced (one token or one head); otherwise
-  // gathers them.
+  // Prepares the query rows: widens them if a block has a body; else sets q_ to the rows in place
+  // if they are evenly spaced (one token or one head), or gathers them.
   void set_queries() {
     const int64_t first_column = int64_t{head_begin_} * form_.q_dim;
     const int64_t columns = int64_t{num_heads_} * form_.q_dim;

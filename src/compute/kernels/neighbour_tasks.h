@@ -29,8 +29,7 @@ class NeighbourTasks {
     }
   }
 
-  // Returns the next task of `run`, or else one of another run; -1 when none is left.   Thread:
-  // any.
+  // Returns the next task of `run`, else one of another; -1 when none is left.   Thread: any.
   int take(int run) {
     std::atomic<uint64_t>& own = runs_[run].tasks;
     uint64_t tasks = own.load(std::memory_order_relaxed);
