@@ -16,9 +16,11 @@
 
 namespace hocket {
 
-// y[rows, panels * 16] = (accumulate ? y : 0) + x[rows, k_blocks * 32] . w w has `panels` panels,
-// panel_stride elements apart, of k_blocks tiles each. Rows of x are x_stride elements apart and
-// readable to whole blocks. rows >= 0. y may have any stride >= panels * 16.
+// y[rows, panels * 16] = (accumulate ? y : 0) + x[rows, k_blocks * 32] . w
+//
+// w has `panels` panels, panel_stride elements apart, of k_blocks tiles each. Rows of x are
+// x_stride elements apart and readable to whole blocks. rows >= 0. y may have any stride from
+// panels * 16 on.
 template <class T>
 struct Product {
   const T* x = nullptr;
