@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// More than a pass can have, with spans and without.
+// The steps have more operations and messages than a pass can have; every second step keeps spans.
 TEST(LedgerAllocations, AStepMakesNone) {
   FakeClock clock;
   Ledger ledger({.num_layers = 4, .num_ranks = 2}, clock);
@@ -43,7 +43,7 @@ class AnyTimes final : public StageModel {
   }
 };
 
-// Searches, changes, shadow runs and buckets that come and go among them.
+// The run includes searches, changes of plan, shadow runs, and buckets that are made and forgotten.
 TEST(PlannerAllocations, AStepMakesNone) {
   FakeClock clock;
   const OrderTable& orders = OrderTable::builtin();

@@ -1,4 +1,4 @@
-// The files orders/*.yaml, as text; CMake makes the body. By name.   Thread: any.
+// The texts of the files orders/*.yaml, sorted by file name. CMake generates the body. Thread: any.
 #pragma once
 
 #include <span>

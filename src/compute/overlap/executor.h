@@ -1,5 +1,5 @@
-// The only executor: plays an order over layers and halves. Prologue and epilogue fall out of the
-// range test.
+// The only executor: it plays an order over layers and halves. The start and the end of a pass, in
+// which some slots have no layer, need no code of their own: the range test skips those slots.
 #pragma once
 
 #include <span>
@@ -9,16 +9,16 @@
 
 namespace hocket {
 
-// Who wants to see what a pass computes, layer by layer (`hocket check`).   Thread: engine.
+// An observer that sees what a pass computes, layer by layer (`hocket check`).   Thread: engine.
 class ForwardProbe {
  public:
   virtual ~ForwardProbe() = default;
-  // After `op` of `layer` for the rows of `half`.
+  // play() calls it after `op` of `layer` was computed for the rows of `half`.
   virtual void after(int layer, Op op, const Half& half) = 0;
 };
 
-// Whether the operations of a half without rows are run. Where ranks exchange rows they must be:
-// others wait for its messages, and its experts work for them.
+// Says if the operations of a half without rows are run. Where ranks exchange rows they must be
+// `played`: other ranks wait for the messages of this half, and its experts work for their rows.
 enum class EmptyHalves : uint8_t { passed_over, played };
 
 struct Passage {
@@ -27,8 +27,13 @@ struct Passage {
   EmptyHalves empty = EmptyHalves::passed_over;
 };
 
-// run_op(layer, op, half) is called for every slot of every layer, in the order's time. Errors:
-// none; the order is legal for every layer's graph (validate()).   Thread: engine.
+// Calls run_op(layer, op, half) for every slot of every layer, in the sequence of the order:
+//
+//   tick t plays each slot for layer t - slot.lag; with lag 0 for half a and lag 1 for half b:
+//   tick 0: a of layer 0  |  tick 1: a of layer 1, b of layer 0  |  tick 2: a of 2, b of 1 ...
+//
+// There are no errors; the order must be legal for every layer's graph (validate()). Thread:
+// engine.
 template <class RunOp>
 void play(const Passage& passage, std::span<Half> halves, RunOp&& run_op) {
   const auto& [order, num_layers, empty] = passage;

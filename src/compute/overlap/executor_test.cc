@@ -8,7 +8,8 @@
 namespace hocket {
 namespace {
 
-// Dense layers first, none, or only; shared experts or not; fewer layers than an order lags.
+// The models have dense layers first, anywhere, only, or none; shared experts or none; and some
+// have fewer layers than an order lags.
 std::vector<std::vector<const OpGraph*>> models() {
   const OpGraph *dense = &dense_graph(), *moe = &moe_graph(), *shared = &shared_moe_graph();
   return {{moe},

@@ -12,11 +12,13 @@
 namespace hocket {
 namespace {
 
-constexpr double kSpread = 2;  // of sizes, that a line through them means something
-// A part beyond the first, before any was seen: so much of what the cores do for an exchange.
+// The largest size must be this multiple of the least, or a line through them means little.
+constexpr double kSpread = 2;
+// The assumed cost of each part beyond the first until one was measured: this share of the time of
+// kOpsOfParts.
 constexpr double kPartShare = 0.01;
 
-// What parts lengthen.
+// The operations that take longer when rows travel in several parts.
 constexpr std::array kOpsOfParts = {Op::dispatch_start, Op::dispatch_wait, Op::experts,
                                     Op::combine_start};
 
@@ -28,7 +30,8 @@ int row_class(int rows) {
   return std::clamp(size_class(rows), 1, kNumRowClasses - 1);
 }
 
-// A line where all points are of about one size: by what causes the time, and a floor.
+// Guesses a line where all points are of about one size: the share `floor` of the time is constant,
+// the rest is proportional to keys (by_keys) or to rows.
 Line guessed_line(const Point& p, bool by_keys, double floor) {
   if (by_keys && p.z > 0) return {.floor = floor * p.y, .b = (1 - floor) * p.y / p.z};
   return {.floor = floor * p.y, .a = (1 - floor) * p.y / std::max(p.x, 1.0)};
@@ -79,7 +82,7 @@ struct FittedTimes::State {
   void take_parts_out(FitValues& measured, const FitValues* expected, int more_parts) const;
 };
 
-// 0: it does not say.
+// Returns the prior's times; a value of 0 means that the prior does not know it.
 FitValues FittedTimes::State::prior_shape(const Bucket& bucket) const {
   FitValues values{};
   if (prior == nullptr) return values;
@@ -89,7 +92,7 @@ FitValues FittedTimes::State::prior_shape(const Bucket& bucket) const {
   return values;
 }
 
-// What is compared with: the prior's, or lines.
+// Returns the values that medians are divided by: the prior's, else those of the lines.
 FitValues FittedTimes::State::shape(const Bucket& bucket) const {
   FitValues values = prior_shape(bucket);
   const auto rows = static_cast<double>(bucket.rows), keys = static_cast<double>(bucket.kv_tokens);
@@ -100,7 +103,7 @@ FitValues FittedTimes::State::shape(const Bucket& bucket) const {
 
 namespace {
 
-// Ratio of a cell's median to the shape, where it has one.
+// Returns the cell's median divided by the shape; nothing if it has no median or no shape.
 std::optional<double> ratio_of(const PhaseFit& fit, int of_class, size_t quantity) {
   const RowFit& cell = fit.rows[static_cast<size_t>(of_class)];
   const FitMedian& median = cell.medians[quantity];
@@ -113,8 +116,9 @@ std::optional<double> ratio_of(const PhaseFit& fit, int of_class, size_t quantit
 
 }  // namespace
 
-// How much the medians around differ from the shape. The bucket's own counts by how many steps it
-// has, its neighbours' by how near they are.
+// Returns the factor by which medians around this size differ from the shape. The median of the
+// bucket's own class counts more the more steps it has; the nearest classes below and above that
+// have a median are weighted by their distance.
 double FittedTimes::State::row_ratio(const PhaseFit& fit, size_t quantity,
                                      const Bucket& bucket) const {
   const int here = row_class(bucket.rows);
@@ -137,6 +141,8 @@ double FittedTimes::State::row_ratio(const PhaseFit& fit, size_t quantity,
   return mine ? trust * *mine + (1 - trust) * around : around;
 }
 
+// The same for attention, which is known by rows and keys: a mean of the ratios of all cells,
+// weighted by the inverse fourth power of their distance in log2 of rows and keys.
 double FittedTimes::State::key_ratio(const PhaseFit& fit, const Bucket& bucket) const {
   const double log_rows = log_of(bucket.rows), log_keys = log_of(bucket.kv_tokens);
   double sum = 0, weights = 0;
@@ -171,7 +177,7 @@ void FittedTimes::State::note_keys(const Bucket& bucket, double measured, double
   auto cell = std::ranges::find_if(fit.keys, [&](const KeyFit& c) {
     return c.median.count() > 0 && c.rows == rows && c.keys == keys;
   });
-  if (cell == fit.keys.end()) {  // a free one, or that of longest ago
+  if (cell == fit.keys.end()) {  // a free cell, else the one that was used longest ago
     cell = std::ranges::min_element(fit.keys, {}, &KeyFit::last_used);
     *cell = {.rows = rows,
              .keys = keys,
@@ -183,7 +189,8 @@ void FittedTimes::State::note_keys(const Bucket& bucket, double measured, double
   cell->median.add(static_cast<float>(measured * scale));
 }
 
-// Values below 0 were not measured.
+// Learns one half (or a whole step). Values below 0 were not measured. The other values are scaled
+// to the largest size of the class before they enter its median.
 void FittedTimes::State::note(const Bucket& bucket, const FitValues& measured) {
   PhaseFit& fit = phase(bucket);
   RowFit& cell = fit.rows[static_cast<size_t>(row_class(bucket.rows))];
@@ -203,7 +210,8 @@ void FittedTimes::State::note(const Bucket& bucket, const FitValues& measured) {
   fit_lines(fit);
 }
 
-// Of a step as a whole, whose halves are elsewhere.
+// The time beside the layers belongs to the step as a whole, so it is noted by the rows of all
+// halves.
 void FittedTimes::State::note_beside(const Bucket& bucket, double measured) {
   PhaseFit& fit = phase(bucket);
   fit.rows[static_cast<size_t>(row_class(bucket.rows))].medians[kFitBeside].add(
@@ -241,8 +249,9 @@ void FittedTimes::State::fit_lines(PhaseFit& fit) {
   }
 }
 
-// Where arrivals are noticed late, what was computed meanwhile looks like transfer: such a step
-// counts if it waited most of the time, so that it did notice, or if it says less than is known.
+// Where arrivals are noticed late, the reported transfer time also holds what was computed before
+// this rank looked. So such a step counts only if the rank waited for half of that time or more
+// (then it did notice the arrival), if it reports less than what is known, or if nothing is known.
 void FittedTimes::State::note_links(const StepReport& step, double num_transfers) {
   const bool is_seen = step.is_exact != 0 ||
                        step.exposed_us >= 0.5F * (step.dispatch_busy_us + step.combine_busy_us);
@@ -260,7 +269,7 @@ double FittedTimes::State::layers_of(Op op) const {
   return layers.num_moe;
 }
 
-// Of a layer, of all halves together.
+// Returns the values of one layer, summed over all halves; -1: not measured.
 FitValues FittedTimes::State::measured_of(const StepReport& step) const {
   FitValues measured{};
   for (size_t i = 0; i < kNumOps; ++i) {
@@ -274,14 +283,15 @@ FitValues FittedTimes::State::measured_of(const StepReport& step) const {
   return measured;
 }
 
-// Whether the experts of a half of this size were ever measured.
+// True if the experts of a half of this size were ever measured.
 bool FittedTimes::State::is_known(const Bucket& bucket) const {
   const RowFit& cell = phase(bucket).rows[static_cast<size_t>(row_class(bucket.rows))];
   return cell.medians[static_cast<size_t>(Op::experts)].count() > 0;
 }
 
-// What rows in several messages cost more than in one, `expected`. Null: that is not known, and a
-// guess is taken out.
+// Removes the cost of the parts beyond the first from `measured`. `expected` holds the times of
+// rows in one message; the excess over them becomes the cost of a part. If it is null, these times
+// are not known and a guessed share is removed.
 void FittedTimes::State::take_parts_out(FitValues& measured, const FitValues* expected,
                                         int more_parts) const {
   double sum = 0, known = 0;
@@ -325,7 +335,8 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) {
     const double rows_share = halves[i].rows / static_cast<double>(whole.rows);
     FitValues mine = all;
-    for (size_t k = 0; k < kNumFitted; ++k) {  // each half's share, as far as is known
+    // Divide the sum among the halves as expected, else by rows.
+    for (size_t k = 0; k < kNumFitted; ++k) {
       if (num == 1 || mine[k] < 0) continue;
       const double sum = expected[0][k] + expected[1][k];
       mine[k] *= sum > 0 ? expected[i][k] / sum : rows_share;

@@ -1,9 +1,10 @@
-// Times of operations by size, learned from steps: in each bucket of a phase (rows and keys by
-// powers of two and halfway between) a running median that forgets slowly. Between and beyond
-// buckets the medians are compared with a shape, that of a prior or else a line through them
-// (floor + a rows + b keys), and the ratio is interpolated. Transfers: bytes by rows, and time by
-// bytes over the last steps alone, for links change. Bounded; allocates at construction alone.
-// Thread: engine.   Source: docs/contracts/overlap.md, "Planner".
+// Learns from steps how long each operation takes at each size. Rows and keys fall into classes
+// (powers of two and the sizes halfway between); each class of a phase keeps a running median,
+// which forgets slowly. Between and beyond the classes that were seen, the medians are divided by a
+// shape, and this ratio is interpolated. The shape is that of a prior, else a line through the
+// medians (floor + a rows + b keys). A transfer is learned as bytes by rows and as time by bytes;
+// the latter uses the last steps only, because links change. The memory is bounded and allocated at
+// construction. Thread: engine.   Source: docs/contracts/overlap.md, "Planner".
 #pragma once
 
 #include <memory>
@@ -12,13 +13,13 @@
 
 namespace hocket {
 
-// Rows and keys by powers of two and halfway between: 1, 2, 3, 4, 6, 8, 12, ...
-int size_class(int64_t size);         // of sizes up to the class's; 0: none
-int64_t size_of_class(int of_class);  // the largest
+// The sizes of the classes are the powers of two and halfway between: 1, 2, 3, 4, 6, 8, 12, ...
+int size_class(int64_t size);         // the smallest class that holds `size`; 0 for size 0
+int64_t size_of_class(int of_class);  // the largest size in the class
 
-// Before anything was measured: what is known of the model and the machine. Its shape counts, not
-// its level. May be null: where one size was seen, times are then taken to be half floor, half
-// proportional to rows (or to keys, where they cause them).
+// The prior is what is known of the model and the machine before anything was measured. Only its
+// shape counts, not its level. It may be null; where only one size was seen, each time is then
+// assumed to be half constant, half proportional to rows (attention: to keys).
 class FittedTimes final : public StageModel {
  public:
   FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior);
@@ -26,18 +27,20 @@ class FittedTimes final : public StageModel {
   FittedTimes& operator=(FittedTimes&&) noexcept;
   ~FittedTimes() override;
 
-  // A step as its slowest rank reported it. num_halves, parts: of its plan; the halves' sizes
-  // follow from its share.
+  // Learns from one step, as slowest_of() reports it. `plan` is the plan that the step was played
+  // by, num_halves the number of halves of its order; the sizes of the halves follow from
+  // plan.share.
   void note(const StepReport& step, const Plan& plan, int num_halves);
-  // A bucket without rows is taken for one of one row.
+  // A bucket without rows gets the times of one row.
   StageTimes at(const Bucket& bucket) const override;
-  // Embedding, head, sampling, the engine's work.
+  // Returns the time beside the layers [us]: embedding, head, sampling, the engine's work.
   double beside_us(const Bucket& bucket) const;
-  // Steps seen in the bucket of this size, as a whole or as halves; 0: at() is a guess there.
+  // Returns how many steps or halves of this size class were learned; with 0, at() is a guess
+  // there.
   int num_seen(const Bucket& bucket) const;
-  // Of the phase, of any size; 0 and no prior: at() is 0.
+  // Returns the same for all sizes of a phase; with 0 and without a prior, at() returns 0.
   int num_seen(Phase phase) const;
-  // How often the links were found to have become others.
+  // Returns how often a link was found to have changed its speed.
   uint32_t num_link_shifts() const;
 
  private:

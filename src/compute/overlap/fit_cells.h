@@ -1,4 +1,4 @@
-// What a fit remembers of steps: medians by size. Bounded.
+// The memory of a fit: medians by size class. Bounded.
 #pragma once
 
 #include <array>
@@ -11,11 +11,12 @@
 
 namespace hocket {
 
-inline constexpr int kFitRemembers = 15;   // steps of a bucket
-inline constexpr int kNumRowClasses = 48;  // of rows: up to 2^24
+inline constexpr int kFitRemembers = 15;  // values in each median
+// The last class ends at 3 * 2^22 rows and also takes what is larger.
+inline constexpr int kNumRowClasses = 48;
 inline constexpr int kNumKeyCells = 64;
 
-// What is learned of a half and a layer: first the operations.
+// The indices of what is learned of one half and layer: the operations come first.
 inline constexpr size_t kFitBeside = kNumOps, kFitPart = kFitBeside + 1,
                         kFitDispatchKb = kFitPart + 1, kFitCombineKb = kFitDispatchKb + 1,
                         kNumFitted = kFitCombineKb + 1;
@@ -26,14 +27,15 @@ using FitMedian = RunningMedian<kFitRemembers>;
 
 struct RowFit {
   std::array<FitMedian, kNumFitted> medians;
-  std::optional<FitValues> prior;  // its shape at the class's size, once it was asked for
+  // The prior's times at the largest size of the class, once they were asked for.
+  std::optional<FitValues> prior;
   int num_seen = 0;
 };
-// Attention depends on keys too. Cells come and go.
+// Attention also depends on keys. The cell that was used longest ago is overwritten.
 struct KeyFit {
-  int rows = 0, keys = 0;  // classes
+  int rows = 0, keys = 0;  // size classes
   double log_rows = 0, log_keys = 0;
-  double prior = 0;  // its shape at the classes' sizes; 0: none
+  double prior = 0;  // the prior's time at the largest sizes of both classes; 0: none
   FitMedian median;
   uint64_t last_used = 0;
 };

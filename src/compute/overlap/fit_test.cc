@@ -1,4 +1,4 @@
-// What is learned of times from steps, and what is guessed of sizes that were not seen.
+// Tests what a fit learns from steps, and what it guesses for sizes that it has not seen.
 #include "compute/overlap/fit.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Lines, AreFoundThroughPoints) {
   EXPECT_NEAR(line.floor, 7, 1e-6);
   EXPECT_NEAR(line.a, 3, 1e-6);
   EXPECT_NEAR(line.b, 0.02, 1e-9);
-  // What would fall with size does not: a floor alone.
+  // Where times fall with size, the line has no slope: its floor alone remains.
   const std::vector<Point> falling = {{1, 0, 10}, {10, 0, 9}, {100, 0, 8}};
   EXPECT_EQ(line_through(falling, true).a, 0);
   EXPECT_NEAR(line_through(falling, true).floor, 9, 1);
@@ -99,7 +99,7 @@ TEST(Medians, AreThoseOfTheLastValues) {
   }
 }
 
-// A fit that is told of steps of a machine.
+// A fit that learns from the steps of a made-up machine.
 class Fit : public ::testing::Test {
  protected:
   Fit() : fit_(kServedLayers, nullptr) {}
@@ -109,7 +109,7 @@ class Fit : public ::testing::Test {
     const int num_halves = orders_.at(plan.order).num_halves;
     for (int i = 0; i < times; ++i) fit_.note(server.played(bucket, plan), plan, num_halves);
   }
-  // The largest relative error of all that a step depends on.
+  // Returns the largest relative error of all times that a step depends on.
   double error(const Bucket& bucket) const {
     const StageTimes is = fit_.at(bucket), should = machine_.at(bucket);
     double worst = std::abs(is.dispatch.busy_us / should.dispatch.busy_us - 1);
@@ -176,14 +176,14 @@ TEST_F(Fit, LearnsHalvesFromStepsInTwo) {
   EXPECT_LT(error(decode(32)), 0.02);
   EXPECT_LT(error(decode(64)), 0.02);
   play(decode(64), 16, {.order = four_phase, .share = 16});
-  EXPECT_LT(error(decode(16)), 0.15);  // how it is shared out among uneven ones is a guess
+  EXPECT_LT(error(decode(16)), 0.15);  // the division among uneven halves is a guess
 }
 
 TEST_F(Fit, LearnsWhatPartsCost) {
   play(decode(64), 16);
   play(decode(64), 16, {.parts = 4});
   EXPECT_NEAR(fit_.at(decode(64)).part_us, machine_.at(decode(64)).part_us, 0.1);
-  EXPECT_LT(error(decode(64)), 1e-5);  // of a whole, as before
+  EXPECT_LT(error(decode(64)), 1e-5);  // the times of a whole batch stay as they were
 }
 
 TEST_F(Fit, AttentionGoesWithKeys) {
@@ -200,13 +200,13 @@ TEST_F(Fit, IsNotMovedByNoiseAndForgetsSlowly) {
   machine_.level = 3;
   play(decode(64), 2);
   machine_.level = 1;
-  EXPECT_LT(error(decode(64)), 0.2);  // two that stand out
+  EXPECT_LT(error(decode(64)), 0.2);  // two outliers
   machine_.level = 3;
   play(decode(64), 15);
   EXPECT_LT(error(decode(64)), 1e-5);
 }
 
-// Nothing waited, so when a message came is not known.
+// No rank waited, so it is not known when a message came.
 TEST_F(Fit, ArrivalsThatAreNoticedLateSayHowLongALinkTakesAtMost) {
   const Plan plan{};
   Server server(machine_, {.orders = &orders_, .layers = kServedLayers, .clock = &clock_}, 0);

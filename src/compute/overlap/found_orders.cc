@@ -6,7 +6,8 @@
 namespace hocket {
 namespace {
 
-// What a half computes in a layer, with the starts right behind and the waits right before it.
+// The work of a half in a layer. Starts are placed right behind what they send, waits right before
+// the work that needs the rows.
 enum class Work : uint8_t { attend_in, attend, shared, experts };
 constexpr int kNumWorks = 4;
 
@@ -17,13 +18,14 @@ struct Turn {
 };
 using Circle = std::array<Turn, 2 * kNumWorks>;
 
-// The turns of a half in one layer; the shared expert before or behind the routed ones.
+// The sequence of work of one half in one layer: the shared expert before or behind the routed
+// ones.
 using Sequence = std::array<Work, kNumWorks>;
 constexpr std::array<Sequence, 2> kSequences = {
     {{Work::attend_in, Work::attend, Work::shared, Work::experts},
      {Work::attend_in, Work::attend, Work::experts, Work::shared}}};
 
-// Where half b begins its layer, half a being at 0.
+// Returns the place at which half b begins its layer; half a begins at place 0.
 int lead_of(const Circle& circle) {
   int place = 0;
   while (circle[place] != Turn{1, Work::attend_in}) ++place;
@@ -41,7 +43,11 @@ Circle mirror(const Circle& circle) {
   return other;
 }
 
-// Of a circle and its mirror one is taken: that in which half a leads by less.
+// True if this circle is used. A circle and its mirror are the same order with the halves' names
+// exchanged; the one in which half a leads by less is used:
+//
+//   place   0 1 2 3 4 5 6 7        lead = place of b's attend_in (here 1), mirror: 8 - lead
+//   half    a b a b a b a b
 bool is_taken(const Circle& circle) {
   const int lead = lead_of(circle), other = static_cast<int>(circle.size()) - lead;
   return lead != other ? lead < other : circle <= mirror(circle);
@@ -55,7 +61,7 @@ Order order_of(const Circle& circle) {
   };
   for (int i = 0; i < std::ssize(circle); ++i) {
     const auto [half, work] = circle[i];
-    const int lag = half == 1 && i < lead ? 1 : 0;  // what b does before it begins a layer
+    const int lag = half == 1 && i < lead ? 1 : 0;  // before `lead`, b is still in the layer before
     switch (work) {
       case Work::attend_in:
         if (half == 1) add(half, 1, {Op::combine_wait});
@@ -76,7 +82,8 @@ Order order_of(const Circle& circle) {
   return order;
 }
 
-// Half a has the places of `mask`, half b the others, where its sequence begins at `turn`.
+// Makes a circle: half a has the places that are set in `mask`, half b the others. The work at b's
+// first place is b[turn], so `turn` says how far b is in its layer when a begins.
 Circle circle_of(unsigned mask, const Sequence& a, const Sequence& b, int turn) {
   Circle circle;
   int next_a = 0, next_b = turn;

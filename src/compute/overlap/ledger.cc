@@ -9,8 +9,8 @@
 namespace hocket {
 namespace {
 
-constexpr int kMostBesides = 64;    // of a step, in a timeline
-constexpr int kMostAgreements = 8;  // likewise
+constexpr int kMostBesides = 64;    // spans of Beside in one step
+constexpr int kMostAgreements = 8;  // agreements in one step
 
 size_t index_of(Op op) {
   return static_cast<size_t>(op);
@@ -25,7 +25,8 @@ size_t most_exchanges(const Ledger::Limits& limits) {
 
 size_t Ledger::most_spans(const Limits& limits) {
   const size_t ops = static_cast<size_t>(limits.num_layers) * kMaxHalves * kNumOps;
-  return ops + 4 * most_exchanges(limits) + kMostBesides;  // exposed, waiting, push, wire
+  // Each exchange: exposed, waiting, push, wire.
+  return ops + 4 * most_exchanges(limits) + kMostBesides;
 }
 
 Ledger::Ledger(const Limits& limits, const Clock& clock) : clock_(clock), limits_(limits) {
@@ -63,7 +64,7 @@ void Ledger::cut_into(std::span<const int> half_rows) {
   std::ranges::copy(half_rows, account_.half_rows.begin());
 }
 
-// What passed since the last booking, less what was waited in it, was the innermost thing's.
+// Books the time since the last booking, less the waits in it, to the innermost thing that goes on.
 void Ledger::book(TimePoint now) {
   const Duration spent = now - since_ - waited_;
   since_ = now;
@@ -141,7 +142,11 @@ void Ledger::heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes&
   keep(span);
 }
 
-// Before the last of the peers had pushed, it was they who were waited for; then the wire.
+// Splits a wait into waiting and exposed:
+//
+//   wait_in              peers_posted             wait_out
+//   |---- waiting -------|------- exposed --------|        agreement: all of it is waiting
+//   a peer has not sent   the rows travel
 void Ledger::book_wait(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
   const TimePoint begin =
       std::max({times.wait_in, since_, waits_.empty() ? begin_ : waits_.back().end});
@@ -173,7 +178,8 @@ void Ledger::book_wait(int lane, MessageKind kind, Stamp stamp, const ExchangeTi
   keep_wait(LedgerSpan::Kind::exposed, turn, times.wait_out);
 }
 
-// They are heard of nearly as they came, so that sorting is a step or two from the end.
+// Keeps messages_ sorted by arrival. Messages are reported nearly in that sequence, so an insertion
+// moves them by one or two places.
 void Ledger::note_message(MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
   account_.bytes[static_cast<size_t>(kind)] +=
       static_cast<int64_t>(std::max(times.in_bytes, times.out_bytes));
@@ -202,9 +208,11 @@ Duration Ledger::waited_in(TimePoint begin, TimePoint end) const {
   return sum;
 }
 
-// What was noticed late was here, at the latest, when the link would have been through with it: as
-// soon after it was free as it was with messages that were seen to come, for this rank waited most
-// of their time on the link.
+// Moves the arrival of messages that were noticed late to an earlier, estimated time:
+//
+//   from = max(pushed + latency, arrival of the message before)   there = when it was noticed
+//   waited for half of [from, there] or more: the arrival was seen, and teaches service_
+//   else: arrival = min(there, from + service_(bytes)), or unknown (is_bound)
 void Ledger::estimate_arrivals() {
   struct Seen {
     double us = 0, bytes = 0;
@@ -240,13 +248,14 @@ void Ledger::estimate_arrivals() {
 
 void Ledger::settle_wire() {
   TimePoint through{};
-  for (const Message& m : messages_) {  // as a link carries them, one after the other
+  for (const Message& m : messages_) {  // the link carries them one after the other
     const TimePoint from = std::max(m.pushed + account_.latency, through);
     if (m.there > from) account_.busy[static_cast<size_t>(m.kind)] += m.there - from;
     through = m.there;
   }
   if (!account_.exact_arrival) estimate_arrivals();
-  // Their union, from the last to the first, less what was waited meanwhile.
+  // hidden = length of the union of all [pushed, there], less the waits in it. From the last
+  // message to the first, `counted` is the begin of what was counted already.
   TimePoint counted = TimePoint::max();
   for (size_t i = messages_.size(); i-- > 0;) {
     const Message& m = messages_[i];

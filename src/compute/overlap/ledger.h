@@ -1,15 +1,15 @@
-// Where every microsecond of a rank's step went, booked once:
+// Accounts for every microsecond of a rank's step, each booked once:
 //
 //   step = compute, by operation + beside (embedding, head, sampling, engine)
 //        + exposed (waited for a transfer that was under way)
 //        + waiting (waited for a rank that had not sent yet)
-//        + idle (what nothing above accounts for; below 1 % or something is wrong)
+//        + idle (the rest; at 1 % or more something is not booked)
 //
-// and on the wire beside it, transfer = hidden (this rank computed meanwhile) + exposed.
-// The first five are whole to the nanosecond, for each moment is booked to what was going on then.
-// Always on: one reading of the clock an operation, since each begins where the one before it
-// ended; exchanges bring theirs. Thread: that of worker 0. Allocates at construction alone. Source:
-// docs/contracts/overlap.md, "Ledger".
+// On the wire, in parallel, transfer = hidden (this rank computed during it) + exposed. The first
+// sum is exact to the nanosecond, because each moment is booked to what was going on then. The
+// ledger is always on. It reads the clock once per operation, since each begins where the one
+// before it ended; exchanges bring their own times. Thread: that of worker 0. Allocates only at
+// construction. Source: docs/contracts/overlap.md, "Ledger".
 #pragma once
 
 #include <array>
@@ -24,85 +24,90 @@
 
 namespace hocket {
 
-// One layer's part of an account.
+// The part of an account that belongs to one layer.
 struct LayerAccount {
   std::array<Duration, kNumOps> compute{};
   Duration exposed{}, waiting{}, hidden{};
 };
 
 struct StepAccount {
-  bool has_pass = false;  // begin_pass() came
+  bool has_pass = false;  // begin_pass() was called
   uint64_t step = 0;
   Plan plan;
-  Bucket bucket;  // of this rank
+  Bucket bucket;  // this rank's rows and keys
   bool is_shadow = false;
   TimePoint begin{};
   Duration took{};
   std::array<Duration, kNumOps> compute{};
   Duration beside{}, exposed{}, waiting{}, idle{};
-  // On the wire. hidden: a message was under way, from when its last sender had pushed it until it
-  // was here, and this rank neither waited for it nor for anything else. Several at once count
-  // once. Where arrivals are noticed late, what was not waited for was here when those that were
-  // waited for would have been.
+  // The time in which a message was under way, from the push of its last sender until its arrival,
+  // while this rank waited neither for it nor for anything else. Several messages at once count
+  // once. Where arrivals are noticed late, the arrival of a message that was not waited for is
+  // estimated from those that were.
   Duration hidden{};
-  // How long the link carried the messages to here, by MessageKind (dispatch, combine): each from
-  // when its last sender had pushed it, latency later, or the one before it was through.
+  // The time that the link carried messages to this rank, by MessageKind (dispatch, combine). A
+  // message counts from the push of its last sender plus `latency`, or from when the link had
+  // finished the message before, if that is later.
   std::array<Duration, 2> busy{};
-  std::array<int64_t, 2> bytes{};  // of the larger direction
-  // What a message takes that is too short to matter: the least of the agreements lately; 0 while
-  // there was none.
+  std::array<int64_t, 2> bytes{};  // sent or received, whichever is more in each exchange
+  // The time that even a short message takes: the minimum over the agreements of the last 64 to 128
+  // steps; 0 while there was none.
   Duration latency{};
-  bool exact_arrival = false;    // else exposed is exact, hidden an estimate, busy an upper bound
-  bool hidden_is_bound = false;  // an upper bound: no message of a kind was waited for so far
+  bool exact_arrival = false;  // False: exposed is exact, hidden an estimate, busy an upper bound
+  // `hidden` is an upper bound: no message of one kind was waited for so far.
+  bool hidden_is_bound = false;
   std::array<int, 2> half_rows{};
-  Duration half_compute[2]{};  // how even the halves were
+  Duration half_compute[2]{};  // shows how even the halves were
 
   Duration computed() const;  // sum of compute
   Duration transferred() const { return hidden + exposed; }
-  // Of transfer time, what was hidden (the coverage kappa); 0 without transfers.
+  // Returns hidden / transferred (the coverage kappa); 0 without transfers.
   double hidden_share() const;
-  // How much longer the slower half computed than the mean of both; 1 with one half.
+  // Returns the compute time of the slower half divided by the mean of both; 1 with one half.
   double half_imbalance() const;
   StepReport report() const;
 };
 
-// For a timeline, of the last step: an operation, a wait inside one, the messages of an exchange
-// as they left (handed over, in an operation) and as they came (on the wire), or work beside.
+// One bar of a timeline of the last step: an operation; a wait inside one; the messages of an
+// exchange as they left (push: while they were handed over, in an operation) or came (wire); or
+// work beside the layers.
 struct LedgerSpan {
   enum class Kind : uint8_t { op, exposed, waiting, push, wire, beside };
   Kind kind = Kind::op;
-  Op op = Op::attn_in;                          // of op
-  MessageKind message = MessageKind::dispatch;  // of all but op, beside
+  Op op = Op::attn_in;                          // for Kind::op
+  MessageKind message = MessageKind::dispatch;  // for all kinds except op and beside
   uint8_t half = 0, part = 0;
-  int16_t layer = -1;  // -1: of none
+  int16_t layer = -1;  // -1: it belongs to no layer
   TimePoint begin{}, end{};
-  int64_t bytes = 0;            // of push, wire
-  const char* what = "beside";  // of beside
+  int64_t bytes = 0;            // for Kind::push and wire
+  const char* what = "beside";  // for Kind::beside
 };
 
-// May itself be the watch of an exchange.
+// Books one step after the other. It can be the watch of an exchange.
 class Ledger final : public ExchangeWatch {
  public:
   struct Limits {
     int num_layers = 0, num_ranks = 1;
     bool exact_arrival = false;  // TransportCaps
   };
-  // The clock is that of the transport, or times do not fit each other; it outlives the ledger.
+  // `clock` must be the transport's clock, or times do not fit together; it outlives the ledger.
   Ledger(const Limits& limits, const Clock& clock);
 
-  // A step begins, at the beginning of a turn of the engine. What waits before play() is for the
-  // agreement: for slower ranks. One that was not ended is forgotten.
+  // Begins a step, at the beginning of a turn of the engine. A wait before play() is a wait for the
+  // agreement, that is for slower ranks. A step that was begun and not ended is forgotten.
   void begin_step(TimePoint now);
-  // Whose pass it is, once that was settled. half_rows: as far as they are known.
+  // Says which pass the step plays, once the ranks have agreed on it. half_rows: rows of each half,
+  // if they are known already.
   void begin_pass(uint64_t step, const Plan& plan, const Bucket& bucket, bool is_shadow,
                   std::span<const int> half_rows = {});
-  // How its rows were cut, once they are.
+  // Says how the rows were cut into halves, as soon as that is known.
   void cut_into(std::span<const int> half_rows);
-  // What lies between two operations is the second one's.
+  // The time between two operations is booked to the second one.
   void begin_op(int layer, Op op, int half);
   void end_op();
-  // While it lives: work beside the layers (embedding, head, sampling, the engine's). May hold
-  // operations and others of its kind; each moment is booked to the innermost.
+  // While an object lives, time is booked as work beside the layers (embedding, head, sampling, the
+  // engine's). Operations and other Beside objects may be nested in it; each moment is booked to
+  // the innermost.
   class Beside {
    public:
     // what: a word for timelines that outlives the ledger.
@@ -116,27 +121,27 @@ class Ledger final : public ExchangeWatch {
     const char* what_;
     TimePoint begin_{};
   };
-  // After a wait for rows, or for an agreement.
+  // The exchange calls it after a wait for rows or for an agreement.
   void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override;
-  // The account is whole until the next begin_step().
+  // Ends the step. The returned account is valid until the next begin_step().
   const StepAccount& end_step(TimePoint now);
 
   const StepAccount& account() const { return account_; }
   std::span<const LayerAccount> layers() const { return layers_; }
-  // Kept only while somebody wants them, from the next step on; at most so many a step as a pass
-  // can have.
+  // Spans are recorded only while `keep` is set, from the next step on; spans beyond most_spans()
+  // are dropped.
   void keep_spans(bool keep) { keeps_spans_ = keep; }
   std::span<const LedgerSpan> spans() const { return spans_; }
-  // Of a pass of so many layers.
+  // Returns the largest number of spans that a pass of limits.num_layers layers can have.
   static size_t most_spans(const Limits& limits);
 
  private:
   struct Message {
     TimePoint pushed{}, there{};
-    int64_t bytes = 0;  // to here
+    int64_t bytes = 0;  // received by this rank
     MessageKind kind = MessageKind::dispatch;
     int16_t layer = 0;
-    bool is_bound = false;  // there: no later than that is all that is known
+    bool is_bound = false;  // `there` is only an upper bound
   };
   struct Wait {
     TimePoint begin{}, end{};
@@ -159,21 +164,21 @@ class Ledger final : public ExchangeWatch {
   std::vector<LedgerSpan> spans_;
   bool keeps_spans_ = false;
 
-  // A step is open; what is going on in it, and since when it is not booked.
+  // The state of the open step: what is going on, and since when (since_) it is not booked.
   bool is_open_ = false, in_op_ = false, after_op_ = false;
   int besides_ = 0;
   LedgerSpan op_;
   TimePoint begin_{}, since_{};
-  Duration waited_{};  // since then
-  // Of this step: by arrival, by time.
+  Duration waited_{};  // waits after since_
+  // The messages of this step, sorted by arrival, and its waits, sorted by time.
   std::vector<Message> messages_;
   std::vector<Wait> waits_;
-  // The least latency of the last two windows of steps.
+  // The least latency in the current and in the last window of kLatencySteps steps.
   static constexpr int kLatencySteps = 64;
   Duration least_[2] = {Duration::max(), Duration::max()};
   int latency_steps_ = 0;
-  // By MessageKind, of those that were waited for: microseconds on the link by bytes, a step's
-  // mean.
+  // Microseconds on the link by bytes, for each MessageKind: each step adds its mean over the
+  // messages that were waited for.
   std::array<RobustLine, 2> service_;
 };
 

@@ -1,4 +1,4 @@
-// What is said of an account.
+// The sums and the report of an account.
 #include <algorithm>
 #include <limits>
 

@@ -1,5 +1,5 @@
-// What a ledger books where the network does not tell when a message came: it is noticed by who
-// waits, or long after.
+// Tests a ledger on a network that does not tell when a message came: a rank notices it in a wait,
+// or long after.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kDispatch = MessageKind::dispatch, kCombine = MessageKind::combine;
 
-// All times are since the begin of the step.
+// All times count from the begin of the step.
 class LateLedgerTest : public ::testing::Test {
  protected:
   struct Told {
@@ -43,7 +43,8 @@ class LateLedgerTest : public ::testing::Test {
                    .in_bytes = static_cast<uint64_t>(told.bytes)});
     ledger_.end_op();
   }
-  // A step: computes, then waits for messages of `bytes` that are noticed then, all pushed at 10.
+  // Plays a step that computes until `at`, then looks for `count` messages of `bytes` each, which
+  // are noticed at that moment; all were pushed at 10 us.
   const StepAccount& noticed_at(Duration at, int64_t bytes, MessageKind kind = kDispatch,
                                 int count = 1) {
     begin(at);
@@ -51,7 +52,8 @@ class LateLedgerTest : public ::testing::Test {
       waited(part, {.pushed = 10us, .there = at, .wait_in = at, .bytes = bytes, .kind = kind});
     return ledger_.end_step(clock_.now());
   }
-  // Pushed at 0, waited for from then on until it came.
+  // Plays a step with one message that was pushed at 0 and is waited for from wait_in until it
+  // comes.
   const StepAccount& came_at(Duration at, int64_t bytes, Duration wait_in = 0us) {
     begin(wait_in);
     waited(0, {.pushed = 0us, .there = at, .wait_in = wait_in, .bytes = bytes});
@@ -73,9 +75,9 @@ TEST_F(LateLedgerTest, WhatWasLookedForLateHidesNoMoreThanItsTimeOnTheLink) {
   EXPECT_EQ(ledger_.layers()[0].hidden, 20us);
   EXPECT_EQ(ledger_.account().busy[0], 90us);
   EXPECT_EQ(noticed_at(100us, 2000).hidden, 40us);
-  EXPECT_EQ(noticed_at(100us, 1000, kDispatch, 3).hidden, 60us);  // one behind the other
+  EXPECT_EQ(noticed_at(100us, 1000, kDispatch, 3).hidden, 60us);  // they travel one after the other
   EXPECT_EQ(noticed_at(15us, 1000).hidden, 5us);
-  EXPECT_EQ(noticed_at(100us, 1000, kCombine).hidden, 90us);  // another kind
+  EXPECT_EQ(noticed_at(100us, 1000, kCombine).hidden, 90us);  // this kind was never seen to come
   EXPECT_TRUE(ledger_.account().hidden_is_bound);
 }
 
@@ -83,13 +85,13 @@ TEST_F(LateLedgerTest, LinksThatChangeAreSeenAgain) {
   for (int i = 0; i < 20; ++i) came_at(20us, 1000);
   for (int i = 0; i < 3; ++i) came_at(60us, 1000);
   EXPECT_EQ(noticed_at(100us, 1000).hidden, 60us);
-  // Most of its time was not waited for, so that it says nothing.
+  // Most of its time on the link was not waited for, so it teaches nothing.
   EXPECT_EQ(came_at(100us, 1000, 51us).hidden, 51us);
   EXPECT_EQ(noticed_at(100us, 1000).hidden, 60us);
 }
 
-// Whatever comes, it is at most what a ledger books that believes arrivals; and nothing else is
-// another.
+// For any messages, the hidden time is at most what a ledger books that believes the noticed
+// arrivals; all other numbers are equal.
 TEST_F(LateLedgerTest, AnEstimateLiesBelowTheBound) {
   Ledger believer({.num_layers = 3, .num_ranks = 2, .exact_arrival = true}, clock_);
   std::mt19937 random(11);

@@ -1,5 +1,6 @@
-// What the ledgers of two ranks book of a scripted step, in virtual time: each operation computes
-// for a known time, rows travel over a link of a byte a nanosecond and 20 us.
+// Tests what the ledgers of two ranks book of a scripted step in virtual time: each operation
+// computes for a known time, and rows travel over a link of one byte per nanosecond and 20 us
+// latency.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,8 +28,8 @@ struct Script {
   const Order* order = &serial_order();
   int num_layers = 2;
   int parts = 1;
-  Duration message = 100us;  // of all parts of a half, on the link
-  Duration late{};           // rank 1 is, in the first operation of the first layer
+  Duration message = 100us;  // time on the link of all parts of one half
+  Duration late{};           // how late rank 1 is, in the first operation of the first layer
   std::array<Duration, kNumOps> compute = {10us, 20us, 0us, 5us, 0us, 15us, 0us, 60us, 0us, 5us};
 };
 
@@ -148,8 +149,8 @@ TEST(LedgerOfRanks, WithoutOverlapAllOfTheTransferIsExposed) {
   }
 }
 
-// Rank 1 pushes 30 us late: rank 0 waits for it, and then for the wire; what rank 0 sent meanwhile
-// is hidden from rank 1. The wait puts rank 0 behind, so that roles change with every exchange.
+// Rank 1 pushes 30 us late. Rank 0 waits for it and then for the wire; what rank 0 sent in that
+// time is hidden from rank 1. The wait puts rank 0 behind, so the roles change with every exchange.
 TEST(LedgerOfRanks, ALateRankIsWaitedForAndNoTransferIsBlamed) {
   const auto booked = play_both({.num_layers = 1, .late = 30us});
   const StepAccount &early = booked[0].account, &late = booked[1].account;
@@ -171,8 +172,8 @@ TEST(LedgerOfRanks, PartsAreComputedWhileOthersTravel) {
   for (const Booked& booked : play_both({.num_layers = 1, .parts = 2})) {
     const StepAccount& a = booked.account;
     expect_whole(a);
-    // D: 70 and 20 exposed. K0 leaves after 100, is there after 170, K1 leaves after 150, there
-    // 220.
+    // D0 and D1: 70 and 20 us exposed. K0 leaves at 100 and is there at 170, K1 leaves at 150 and
+    // is there at 220.
     EXPECT_EQ(a.computed(), 115us);
     EXPECT_EQ(a.exposed, 70us + 20us + 70us);
     EXPECT_EQ(a.hidden, 30us + 30us);
@@ -182,8 +183,8 @@ TEST(LedgerOfRanks, PartsAreComputedWhileOthersTravel) {
   }
 }
 
-// Ranks that are all alike never wait for each other, whatever the order; then a step is what is
-// computed and what is exposed, and the link carries what it carries.
+// Equal ranks never wait for each other, whatever the order: a step then consists of compute and
+// exposed time, and the link is as long busy as its messages take.
 TEST(LedgerOfRanks, EveryOrderAddsUp) {
   const OrderTable& orders = OrderTable::builtin();
   for (int i = 0; i < orders.size(); i += i < orders.found_begin() ? 1 : 17) {

@@ -15,7 +15,7 @@ using Kind = LedgerSpan::Kind;
 constexpr auto kDispatch = MessageKind::dispatch, kCombine = MessageKind::combine,
                kAgree = MessageKind::agree;
 
-// A ledger with a clock that is set by hand, in microseconds from the begin of the step.
+// A ledger with a clock that the test sets, in microseconds from the begin of the step.
 class LedgerTest : public ::testing::Test {
  protected:
   LedgerTest() { clock_.advance(1s); }
@@ -32,7 +32,7 @@ class LedgerTest : public ::testing::Test {
     go(d);
     ledger_.end_op();
   }
-  // As an exchange tells it. All since the begin of the step.
+  // The times that an exchange would report, from the begin of the step.
   struct Told {
     Duration pushed, there, wait_in, wait_out;
     int64_t in_bytes = 0, out_bytes = 0;
@@ -78,7 +78,7 @@ TEST_F(LedgerTest, EachMomentIsBookedToTheInnermostThing) {
       go(4us);
     }
     op(0, Op::attn_in, 8us);
-    go(16us);  // to the next operation
+    go(16us);  // booked to the next operation
     op(1, Op::attn_in, 32us, 1);
     op(1, Op::experts, 64us, 1);
   }
@@ -100,7 +100,7 @@ TEST_F(LedgerTest, WhoHasNotSentIsWaitedForAndWhatIsUnderWayIsExposed) {
   begin();
   pass();
   op(0, Op::attn_in, 100us);
-  // The peer pushes at 130, all is here at 150; waited for from 110 on.
+  // The peer pushes at 130, all rows are here at 150, and the rank waits for them from 110 on.
   wait_in_op(0, Op::dispatch_wait, 0, kDispatch,
              {.pushed = 130us, .there = 150us, .wait_in = 110us, .wait_out = 151us}, 9us);
   const StepAccount& a = end();
@@ -127,10 +127,8 @@ TEST_F(LedgerTest, AnAgreementIsWaitingAndTellsTheLatency) {
   EXPECT_EQ(sum(a), a.took);
 }
 
-// Two halves: the dispatch of a under attention of b, the combine of a behind the dispatch of b.
-//
-//   compute  a: 0-10  b: 10-30 | 30-35 waits for a | experts 35-60 | .. 70
-//   wire              a: 10--------35, b: 30---------------50, K of a: 60-65
+// Two halves: the dispatch of a travels under the attention of b, the combine of a behind the
+// dispatch of b.
 TEST_F(LedgerTest, WhatTravelsWhileSomethingIsComputedIsHiddenOnce) {
   begin();
   pass(1);
@@ -148,12 +146,12 @@ TEST_F(LedgerTest, WhatTravelsWhileSomethingIsComputedIsHiddenOnce) {
   EXPECT_EQ(a.exposed, 5us);
   EXPECT_EQ(a.hidden, 40us);  // 10-30, 35-50, 60-65
   EXPECT_DOUBLE_EQ(a.hidden_share(), 40.0 / 45);
-  EXPECT_EQ(a.busy[0], 40us);  // b's begins when a's is through
+  EXPECT_EQ(a.busy[0], 40us);  // b's message counts from when a's has arrived
   EXPECT_EQ(a.busy[1], 5us);
   EXPECT_EQ(sum(a), a.took);
 }
 
-// While a slower rank was waited for nothing was computed, so what travelled then was not hidden.
+// While this rank waits for a slower one it computes nothing, so what travels then is not hidden.
 TEST_F(LedgerTest, WhatTravelsWhileAnotherIsWaitedForIsNotHidden) {
   begin();
   pass(1);
@@ -175,7 +173,7 @@ TEST_F(LedgerTest, TheLinkIsBusyForWhatIsNotLatency) {
   waited(0, kAgree, {.pushed = 0us, .there = 4us, .wait_in = 0us, .wait_out = 0us});
   pass();
   op(0, Op::attn_in, 100us);
-  // Two in parts one behind the other, then one alone.
+  // Two messages one behind the other, then one alone.
   for (const auto& [part, pushed, there] :
        {std::tuple{0, 10us, 24us}, std::tuple{1, 12us, 34us}, std::tuple{2, 50us, 64us}})
     wait_in_op(0, Op::dispatch_wait, part, kDispatch,
@@ -214,7 +212,7 @@ TEST_F(LedgerTest, TheReportSaysWhatWasBooked) {
   EXPECT_TRUE(a.is_shadow);
   begin();
   go(5us);
-  EXPECT_EQ(end().report().is_valid, 0);  // nobody had rows
+  EXPECT_EQ(end().report().is_valid, 0);  // no rank had rows
 }
 
 TEST_F(LedgerTest, NothingIsBookedWhileNoStepIsOpen) {
@@ -227,7 +225,7 @@ TEST_F(LedgerTest, NothingIsBookedWhileNoStepIsOpen) {
   pass();
   ledger_.begin_op(0, Op::gate, 0);
   go(10us);
-  begin();  // a rank was lost; the step begins anew
+  begin();  // as after the loss of a rank: the step begins again
   go(3us);
   const StepAccount& a = end();
   EXPECT_EQ(a.computed(), 0us);
@@ -264,7 +262,7 @@ TEST_F(LedgerTest, SpansAreKeptForWhoWantsThem) {
   EXPECT_EQ(wire.bytes, 5);
 }
 
-// Whatever comes: sums are whole, and what was hidden is what a slow and simple count finds.
+// Random steps: the sums are exact, and hidden is what a slow and simple count finds.
 TEST_F(LedgerTest, RandomStepsAddUp) {
   std::mt19937 random(7);
   const auto draw = [&](int most) { return static_cast<int>(random() % most); };
@@ -281,7 +279,7 @@ TEST_F(LedgerTest, RandomStepsAddUp) {
         op(layer, static_cast<Op>(draw(kNumOps)), Duration(draw(40)), draw(2));
         continue;
       }
-      // A message that began and came somewhere before now, or is waited for.
+      // A message that was pushed before now; it has arrived, or is waited for.
       const auto in = static_cast<int>(now().count());
       const int there = std::max(0, in - 60 + draw(90)), pushed = std::max(0, there - draw(50));
       const int out = std::max(in, there);

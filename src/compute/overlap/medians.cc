@@ -5,15 +5,17 @@
 namespace hocket {
 namespace {
 
-constexpr double kApart = 1.5;  // of x, that a slope between two points means something
+// X must differ by this factor, or the slope between two points means little.
+constexpr double kApart = 1.5;
 
 using Vector = std::array<double, 3>;
-struct Normal {  // of least squares: matrix and right-hand side
+struct Normal {  // the normal equations of least squares: matrix and right-hand side
   std::array<Vector, 3> matrix{};
   Vector right{};
 };
 
-// The solution with those of `used` alone, by elimination; nothing sensible: all 0.
+// Solves the equations for the unknowns in the bit set `used` by elimination; the others are 0.
+// Returns all 0 if there is no sensible solution.
 Vector solve(Normal n, unsigned used) {
   Vector answer{};
   for (size_t i = 0; i < 3; ++i) {
@@ -50,7 +52,8 @@ Line line_through(std::span<const Point> points, bool flat) {
       for (size_t k = 0; k < 3; ++k) normal.matrix[i][k] += terms[i] * terms[k];
     }
   }
-  // Of all choices of terms the one that fits best; three of them, so all are tried.
+  // There are three terms, so every choice of them is tried; the best fit with no number below 0
+  // wins.
   Vector best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned used = 1; used < (flat ? 4U : 8U); ++used) {
@@ -71,8 +74,8 @@ void MeasuredRatio::add(double ratio) {
   last_.back() = static_cast<float>(ratio);
   if (median_.count() > 0) {
     const double off = ratio / median_.median();
-    const double weight = std::max(0.1, 1.0 / median_.count());  // of one in what is known of all
-    if (off < kFar && off * kFar > 1)                            // others are no noise
+    const double weight = std::max(0.1, 1.0 / median_.count());  // weight of this value in spread_
+    if (off < kFar && off * kFar > 1)                            // what is further off is not noise
       spread_ += weight * (1.5 * std::abs(off - 1) - spread_);
     if (const int since = watch_.add(off); since > 0) {
       median_.clear();
@@ -83,7 +86,7 @@ void MeasuredRatio::add(double ratio) {
 }
 
 void RobustLine::add(double x, double y) {
-  if (count_ > 0 && watch_.add(y / at(x)) > 0) {  // what came since it shifted is left
+  if (count_ > 0 && watch_.add(y / at(x)) > 0) {  // keep only the values since the shift
     constexpr int kLeft = kShiftRun - 1;
     const auto old = points_;
     for (int i = 0; i < kLeft; ++i)

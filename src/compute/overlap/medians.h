@@ -1,5 +1,5 @@
-// Running medians of a few numbers each, and lines through points: what the planner's fits are made
-// of. Bounded; nothing allocates.
+// Running medians of a few numbers each, and lines through points: the parts that the planner's
+// fits are made of. Bounded; nothing allocates.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace hocket {
 
-// Median of the last `Most` values.
+// The median of the last `Most` values.
 template <int Most>
 class RunningMedian {
  public:
@@ -38,7 +38,7 @@ class RunningMedian {
   int count_ = 0, next_ = 0;
 };
 
-// floor + a x + b z, all of them at least 0.
+// y = floor + a x + b z; all three numbers are at least 0.
 struct Line {
   double floor = 0, a = 0, b = 0;
   double at(double x, double z) const { return floor + a * x + b * z; }
@@ -48,20 +48,20 @@ struct Point {
   double x = 0, z = 0, y = 0;  // y > 0
 };
 
-// The line of least squares of relative errors, none of its three numbers below 0; with `flat`,
-// none of z.
+// Returns the line with the least squares of relative errors, whose three numbers are at least 0.
+// With `flat`, b is 0.
 Line line_through(std::span<const Point> points, bool flat);
 
-// Whether something has become another: so many values in a row far from what was expected, all to
-// the same side.
+// Detects that a measured quantity has shifted: enough values in a row are far from what was
+// expected, all on the same side.
 class ShiftWatch {
  public:
   struct Runs {
-    int above, below;  // values in a row
+    int above, below;  // how many values in a row prove a shift
   };
   ShiftWatch(double far, Runs runs) : far_(far), runs_(runs) {}
-  // ratio: of what is to what was expected. So many values, this one too, since it shifted, with
-  // the one that proves it; else 0.
+  // `ratio` is the measured value divided by the expected one. If this value proves a shift,
+  // returns the number of values since it (this one included); else 0.
   int add(double ratio) {
     const int side = ratio > far_ ? 1 : ratio * far_ < 1 ? -1 : 0;
     run_ = side == 0 ? 0 : side == side_ ? run_ + 1 : 1;
@@ -75,9 +75,9 @@ class ShiftWatch {
   int run_ = 0, side_ = 0;
 };
 
-// Of pairs (x, y) with x > 0: y = floor + slope x by the median of the slopes between those that
-// lie well apart, which less than half of them being wrong does not change; floor 0 where all x are
-// about the same. Forgets what was, once it has shifted.
+// Fits y = floor + slope x to the last pairs (x, y), x > 0. The slope is the median of the slopes
+// between pairs that lie well apart in x, so that wrong pairs do not move it while they are less
+// than half. Where all x are about equal, floor is 0. After a shift the older pairs are forgotten.
 class RobustLine {
  public:
   void add(double x, double y);
@@ -96,12 +96,13 @@ class RobustLine {
   uint32_t num_shifts_ = 0;
 };
 
-// What is measured, as a multiple of what was predicted. Forgets what was, once it has shifted.
+// The median of measured / predicted times. After a shift the older values are forgotten.
 class MeasuredRatio {
  public:
   void add(double ratio);
-  // The world has changed, or so it seems: the median counts as kGuess measurements from now on,
-  // and for nothing where it was taken in both worlds.
+  // Makes the median count as kGuess measurements, because what it was measured on seems to have
+  // changed. A median beyond kFarthest may mix values from before and after the change and is
+  // forgotten.
   void weaken() {
     const auto median = static_cast<float>(median_.median());
     const bool is_of_one = median < kFarthest && median * kFarthest > 1;
@@ -111,18 +112,19 @@ class MeasuredRatio {
   }
   int count() const { return median_.count(); }
   double median() const { return median_.median(); }  // 0 without values
-  // The median, where `otherwise` counts as kGuess measurements.
+  // Returns the weighted mean of the median and `otherwise`, which counts as kGuess measurements.
   double value(double otherwise) const {
     return (median_.count() * median_.median() + kGuess * otherwise) / (median_.count() + kGuess);
   }
-  // Standard error of value(), relative, where single ones differ by `spread`.
+  // Returns the relative standard error of value(), if single measurements differ by `spread`.
   double error(double spread) const {
     return spread * std::sqrt(median_.count()) / (median_.count() + kGuess);
   }
   double spread() const { return spread_; }
 
  private:
-  // A stall makes steps slower, hardly ever faster.
+  // kSlower values in a row prove that steps became slower, kFaster that they became faster: a
+  // stall also makes steps slower, but hardly anything makes them faster by chance.
   static constexpr int kGuess = 2, kSlower = 8, kFaster = 3;
   static constexpr double kFar = 1.25, kFarthest = 1.5;
 

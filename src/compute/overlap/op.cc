@@ -17,7 +17,7 @@ bool OpGraph::has(Op op) const {
 
 namespace {
 
-// Each operation of these kinds needs the one before it.
+// Makes a graph in which each operation needs the one before it.
 OpGraph chain(std::vector<Op> ops) {
   OpGraph graph{std::move(ops), {}};
   for (size_t i = 1; i < graph.ops.size(); ++i)

@@ -1,4 +1,4 @@
-// The operations of a layer, and which of them must come before which.
+// The operations of a layer, and their dependencies.
 #pragma once
 
 #include <array>
@@ -24,19 +24,20 @@ enum class Op : uint8_t {
 inline constexpr int kNumOps = 10;
 std::string_view op_name(Op op);
 
-// What a kind of layer consists of: operations in an order that is legal serially, and their needs.
+// The operations of one kind of layer, in a sequence that is legal when played one by one, and
+// which of them needs which.
 struct OpGraph {
   std::vector<Op> ops;
   struct Edge {
     Op before, after;
   };
-  std::vector<Edge> edges;  // inside one half and layer
+  std::vector<Edge> edges;  // `after` needs `before`, in the same half and layer
 
   bool has(Op op) const;
 };
 
 const OpGraph& moe_graph();
-const OpGraph& shared_moe_graph();  // with shared experts
+const OpGraph& shared_moe_graph();  // MoE layer with shared experts
 const OpGraph& dense_graph();
 
 }  // namespace hocket

@@ -7,7 +7,8 @@
 namespace hocket {
 namespace {
 
-// When a slot of layer 0 runs: tick, then place inside the tick. Layer l runs l ticks later.
+// The time at which a slot plays layer 0: the tick, then the place in the period. It plays layer l
+// l ticks later.
 struct When {
   int tick = 0, place = 0;
   auto operator<=>(const When&) const = default;
@@ -17,7 +18,8 @@ std::string op_of(int half, Op op) {
   return slot_name({static_cast<uint8_t>(half), op, 0});
 }
 
-// An order whose slots are those of its halves.
+// Checks one order against one graph. Each check relies on the ones above it: find_fault() calls
+// them in this sequence.
 class Judge {
  public:
   Judge(const Order& order, const OpGraph& graph) : order_(order), graph_(graph) {}
@@ -104,6 +106,7 @@ class Judge {
     return {order_.slots[place].lag, place};
   }
   std::string named(int half, Op op) const { return slot_name(order_.slots[index(half, op)]); }
+  // Returns the slot of the latest operation that `op` needs; -1 if there is none.
   int slot_of_need(int half, Op op) const {
     int latest = -1;
     for (const OpGraph::Edge& edge : graph_.edges) {

@@ -1,6 +1,6 @@
-// An order of operations: one period of the steady state, as data. `lag` says how many layers a
-// slot is behind. Slots whose operation a layer does not have are passed over, so one order plays
-// dense and MoE layers.
+// An order of operations: one period of the steady state, as data. In tick t a slot plays layer t -
+// `lag`. A slot whose operation the layer does not have is skipped, so one order plays dense and
+// MoE layers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace hocket {
 
-inline constexpr int kMaxLag = 2;  // layers that a slot may be behind
+inline constexpr int kMaxLag = 2;  // the largest Slot::lag
 
 struct Slot {
   uint8_t half = 0;
@@ -22,7 +22,7 @@ struct Slot {
 
   bool operator==(const Slot&) const = default;
 };
-// "b-.combine_wait": of half b, one layer behind.
+// Returns the slot as text; "b-.combine_wait" is of half b, one layer behind.
 std::string slot_name(const Slot& slot);
 
 struct Order {
@@ -34,20 +34,22 @@ struct Order {
   bool operator==(const Order&) const = default;
 };
 
-// One half, one operation after the other: the first of the built-in orders.
+// The first of the built-in orders: one half, one operation after the other.
 const Order& serial_order();
 
-// What is wrong with an order, and where.
+// The first fault that was found in an order: which slot to change, what is wrong, and the remedy.
 struct OrderFault {
-  int slot = -1;  // index of the one to change; -1: none of them
+  int slot = -1;  // index of the slot to change; -1: none of them
   std::string what, fix;
 };
 
-// Nothing iff every operation of the graph stands in it once for every half, each need of the graph
-// is met earlier in time (lag counted), a layer begins after the one before has ended, half b
-// attends after half a has stored its keys, and no slot is more than kMaxLag layers behind.
+// Returns nothing if and only if the order is legal: every operation of the graph stands in it once
+// for every half, each need of the graph is met earlier in time (lag counted), a layer begins after
+// the one before has ended, half b attends after half a has stored its keys, and no slot is more
+// than kMaxLag layers behind.
 std::optional<OrderFault> find_fault(const Order& order, const OpGraph& graph);
-// The same. Errors: bad_value, with the name of the order and the slots, and what to change.
+// The same check as a Result. Errors: bad_value, with the name of the order, the slots, and what to
+// change.
 Result<void> validate(const Order& order, const OpGraph& graph);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// What is known of orders in general (docs/contracts/overlap.md, "Prediction"): the closed forms of
-// published orders, and that no order is best everywhere.
+// Tests what is known of orders in general (docs/contracts/overlap.md, "Prediction"): the closed
+// forms of published orders, and that no order is best everywhere.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +13,12 @@
 namespace hocket {
 namespace {
 
-// Nothing but attention in two pieces, shared expert, experts and transfers.
+// The times of one half: attention in two pieces, shared expert, experts, dispatch and combine.
 struct Stages {
   double a0, a1, s, m, d, k;
 
-  // latency: transfers disturb each other in nothing. Else each has the link for itself.
+  // as_latency: transfers have only latency, so they do not disturb each other. Else they occupy
+  // the link, one after the other.
   StageTimes times(bool as_latency = false) const {
     StageTimes made;
     made.of(Op::attn_in) = a0, made.of(Op::attn_core) = a1;
@@ -74,13 +75,13 @@ TEST(Orders, PublishedOnesTakeTheirClosedForms) {
     EXPECT_NEAR(period(five_stage, stages), stages.five_stage(), 1e-3);
     EXPECT_NEAR(period(four_phase, stages), stages.four_phase(), 1e-3);
     EXPECT_NEAR(period(lightllm, stages), stages.lightllm(), 1e-3);
-    // Sending before the shared expert is free.
+    // Sending before the shared expert costs nothing.
     EXPECT_LE(period(testing::order_named("lightllm-decode-late-shared"), stages),
               period(lightllm, stages) + 1e-3);
   }
 }
 
-// So the planner must choose: whatever is fixed, loses somewhere.
+// So the planner must choose: any fixed order is slower than another one in some cases.
 TEST(Orders, NoneIsBestEverywhere) {
   constexpr int kRounds = 20'000;
   double five = 0, four = 0, light = 0, five_best = 0;
@@ -103,7 +104,8 @@ TEST(Orders, NoneIsBestEverywhere) {
   EXPECT_GT(five_best * percent, 10);
 }
 
-// Against the best of the published ones, where transfers share a link and where they do not.
+// Compares all orders with the best published one, where transfers share a link and where they do
+// not.
 TEST(Orders, SearchingAllGainsMostWhereTransfersFlyTogether) {
   const OrderTable& table = OrderTable::builtin();
   std::mt19937 random(3);
@@ -131,7 +133,7 @@ TEST(Orders, SearchingAllGainsMostWhereTransfersFlyTogether) {
   EXPECT_GT(free, link);
 }
 
-// Any legal order, also unreasonable ones: that the table has what is worth having.
+// Draws any legal orders, also unreasonable ones, to show that the table holds those worth having.
 TEST(Orders, HardlyAnyOrderBeatsTheTable) {
   const OrderTable& table = OrderTable::builtin();
   std::mt19937 random(4);
