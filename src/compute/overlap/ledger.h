@@ -74,13 +74,13 @@ struct StepAccount {
 struct LedgerSpan {
   enum class Kind : uint8_t { op, exposed, waiting, push, wire, beside };
   Kind kind = Kind::op;
-  Op op = Op::attn_in;                          // for Kind::op
-  MessageKind message = MessageKind::dispatch;  // for all kinds except op and beside
+  Op op = Op::attn_in;                          // only Kind::op
+  MessageKind message = MessageKind::dispatch;  // all kinds except op and beside
   uint8_t half = 0, part = 0;
   int16_t layer = -1;  // -1: it belongs to no layer
   TimePoint begin{}, end{};
-  int64_t bytes = 0;            // for Kind::push and wire
-  const char* what = "beside";  // for Kind::beside
+  int64_t bytes = 0;            // only Kind::push and wire
+  const char* what = "beside";  // only Kind::beside
 };
 
 // Books one step after the other. It can be the watch of an exchange.
@@ -110,7 +110,7 @@ class Ledger final : public ExchangeWatch {
   // the innermost.
   class Beside {
    public:
-    // what: a word for timelines that outlives the ledger.
+    // `what` is a word for timelines; it outlives the ledger.
     explicit Beside(Ledger* ledger, const char* what = "beside");
     ~Beside();
     Beside(const Beside&) = delete;

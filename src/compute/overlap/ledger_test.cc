@@ -225,7 +225,7 @@ TEST_F(LedgerTest, NothingIsBookedWhileNoStepIsOpen) {
   pass();
   ledger_.begin_op(0, Op::gate, 0);
   go(10us);
-  begin();  // as after the loss of a rank: the step begins again
+  begin();  // the step begins again, as after the loss of a rank
   go(3us);
   const StepAccount& a = end();
   EXPECT_EQ(a.computed(), 0us);

@@ -75,7 +75,7 @@ void MeasuredRatio::add(double ratio) {
   if (median_.count() > 0) {
     const double off = ratio / median_.median();
     const double weight = std::max(0.1, 1.0 / median_.count());  // weight of this value in spread_
-    if (off < kFar && off * kFar > 1)                            // what is further off is not noise
+    if (off < kFar && off * kFar > 1)                            // larger deviations are not noise
       spread_ += weight * (1.5 * std::abs(off - 1) - spread_);
     if (const int since = watch_.add(off); since > 0) {
       median_.clear();

@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kMostOrders = size_t{1} << 16;  // PlanId has 16 bits for them
+constexpr size_t kMostOrders = size_t{1} << 16;  // PlanId has 16 bits for the order
 
 uint32_t fingerprint_of(const std::vector<Order>& orders) {
   uint64_t sum = kMixStep;
@@ -27,7 +27,8 @@ uint32_t fingerprint_of(const std::vector<Order>& orders) {
   return static_cast<uint32_t>(mix64(sum) >> 32);
 }
 
-// A period from half a's first operation on, as numbers: equal iff the same is played.
+// Returns the period from half a's first operation on, as numbers. Two orders play the same if and
+// only if these numbers are equal.
 std::vector<int> steady_of(const Order& order) {
   const auto is_begin = [](const Slot& s) { return s.half == 0 && s.op == Op::attn_in; };
   const auto begin = std::ranges::find_if(order.slots, is_begin);
@@ -58,7 +59,8 @@ Result<std::string> read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
   if (file) {
-    text.resize(kMostOrderBytes + 1);  // one more than is read, so that too much is seen
+    // One byte more than the limit, so that a longer file is noticed.
+    text.resize(kMostOrderBytes + 1);
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(file.gcount()));
   }

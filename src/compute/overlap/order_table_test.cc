@@ -40,7 +40,7 @@ TEST(OrderTable, SerialIsFirstThenThoseWithNamesThenThoseFound) {
   EXPECT_EQ(table().find("four-phases"), -1);
 }
 
-// What is computed while what travels, from the order alone: "D(a): A(b) | ...".
+// Returns what is computed during each transfer, from the order alone: "D(a): A(b) | ...".
 std::string what_hides_what(const Order& order) {
   static const std::map<Op, std::string_view> kWorks = {{Op::attn_in, "A0"},
                                                         {Op::attn_core, "A1"},
@@ -90,8 +90,8 @@ TEST(OrderTable, NamedOrdersHideWhatTheirAuthorsSay) {
             "K(b): A0(a) A1(a) G(a)");
 }
 
-// What is computed in a period, without starts and waits, in a form that neither the beginning of
-// the period nor the names of the halves change.
+// Returns what is computed in a period, without starts and waits, in a form that depends neither on
+// the beginning of the period nor on the names of the halves.
 std::vector<int> circle_of(const Order& order) {
   std::vector<int> least;
   for (const int flip : {0, 1}) {
@@ -120,8 +120,8 @@ TEST(FoundOrders, AreAllThereAreAndNoneTwice) {
   std::set<std::vector<int>> circles;
   for (const Order& order : found) EXPECT_TRUE(circles.insert(circle_of(order)).second);
   EXPECT_EQ(found.size(), 288u);
-  // Of all ways to put seven turns behind a.attn_in, those in which each half, after attn_in, has
-  // attn_core before the rest.
+  // The wanted orders are those of all permutations of seven turns behind a.attn_in in which each
+  // half has attn_core right after attn_in.
   std::vector<Slot> turns;
   for (const uint8_t half : {0, 1})
     for (const Op op : {Op::attn_in, Op::attn_core, Op::shared, Op::experts})
@@ -165,7 +165,7 @@ TEST(FoundOrders, OneThatHasANameIsNotInTheTableAgain) {
     EXPECT_NE(circle_of(table().at(i)), circle);
 }
 
-// A file that is gone with the test.
+// A file that is removed at the end of the test.
 class OrderFile {
  public:
   explicit OrderFile(std::string_view text)

@@ -102,12 +102,12 @@ TEST(Order, ALagMayPutAnOperationBesideTheNextLayers) {
   Order order = serial_order();
   slot_of(order, 0, Op::combine_wait)->lag = 1;
   EXPECT_FALSE(validate(order, moe_graph()).has_value());
-  // Put first in the period it is ready in time.
+  // At the first place of the period it is ready in time.
   std::ranges::rotate(order.slots, order.slots.end() - 1);
   EXPECT_TRUE(validate(order, moe_graph()).has_value());
 }
 
-// Legal is what meets every need when it is played, and nothing else.
+// An order is legal if it meets every need when it is played, and only then.
 TEST(Order, IsLegalIfAndOnlyIfItMeetsEveryNeedWhenPlayed) {
   std::mt19937 random(7);
   int legal = 0, illegal = 0;

@@ -14,9 +14,9 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxNameLength = 48;
-constexpr int kMostOrders = 64;  // of a file
+constexpr int kMostOrders = 64;  // in one file
 constexpr std::array<std::string_view, 3> kKeys = {"name", "halves", "slots"};
-// Words that stand for something else where orders are chosen.
+// These words have another meaning where orders are chosen.
 constexpr std::array<std::string_view, 4> kTaken = {"auto", "none", "single-batch", "two-batch"};
 
 class OrderReader {
@@ -92,7 +92,7 @@ class OrderReader {
     return halves;
   }
 
-  // a.experts, b-.combine_wait
+  // Reads a slot such as a.experts or b-.combine_wait.
   Result<Slot> read_slot(const YAML::Node& node) const {
     const std::string text = node.IsScalar() ? node.Scalar() : "";
     const size_t dot = text.find('.');
@@ -142,10 +142,10 @@ class OrderReader {
   std::string_view where_;
 };
 
-// Where documents begin, and nothing else of them.
+// Takes from the parser's events only the lines on which documents begin.
 class Beginnings final : public YAML::EventHandler {
  public:
-  int line = 0;  // of the last one
+  int line = 0;  // the last document's first line
 
  private:
   void OnDocumentStart(const YAML::Mark& mark) override { line = mark.line + 1; }
@@ -162,8 +162,8 @@ class Beginnings final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// The reader of whole files takes a stray comma between documents for one document after the other,
-// without end; so they are counted first.
+// YAML::LoadAll takes a stray comma between documents for one document after the other, without
+// end. So this function counts the documents first.
 Result<void> check_documents(const std::string& yaml, std::string_view where) {
   std::istringstream stream(yaml);
   YAML::Parser parser(stream);
@@ -188,7 +188,7 @@ Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::stri
     HOCKET_TRY_VOID(check_documents(text, where));
     std::vector<OrderDocument> orders;
     for (const YAML::Node& root : YAML::LoadAll(text)) {
-      if (root.IsNull()) continue;  // behind a last `---`
+      if (root.IsNull()) continue;  // after a last `---`
       HOCKET_TRY(OrderDocument order, OrderReader(where).read(root));
       orders.push_back(std::move(order));
     }

@@ -20,7 +20,8 @@ bool is_sound(const Plan& plan) {
          plan.share >= 1 && plan.share < kWholeShare;
 }
 
-// Under what the shared expert of the first half runs; empty: nothing travels then.
+// Returns the transfer during which the first half's shared expert runs; empty if nothing travels
+// then.
 std::string_view shared_under(const Order& order) {
   const auto place = [&](Op op) {
     const auto is_op = [&](const Slot& s) { return s.half == 0 && s.op == op; };

@@ -1,4 +1,4 @@
-// How one step is played, as a value. A plan may change times only, never a bit
+// A plan says how one step is played. A plan may change times only, never a bit
 // (docs/contracts/overlap.md).
 //
 //   none          one half, one message, nothing computed while rows travel
@@ -16,11 +16,11 @@
 
 namespace hocket {
 
-inline constexpr int kMaxParts = 4;     // messages that the rows of a half travel in
+inline constexpr int kMaxParts = 4;     // the most messages that the rows of a half travel in
 inline constexpr int kWholeShare = 64;  // unit of Plan::share
 inline constexpr int kEvenShare = kWholeShare / 2;
 
-// Which lane of the exchange a part of a half's rows takes; agreements take lane 0.
+// Returns the lane of the exchange that a part of a half's rows takes; agreements take lane 0.
 constexpr int lane_of(int half, int part) {
   return half * kMaxParts + part;
 }
@@ -28,27 +28,30 @@ constexpr int lane_of(int half, int part) {
 enum class PlanKind : uint8_t { none, single_batch, two_batch };
 
 struct Plan {
-  int order = 0;           // index in the table; 0 is serial
-  int parts = 1;           // 1, 2 or 4
-  int share = kEvenShare;  // of the first of two halves, of the work: 1 .. kWholeShare - 1
+  int order = 0;  // index in the table; 0 is serial
+  int parts = 1;  // 1, 2 or 4
+  // The first half's part of the work, in 1 / kWholeShare: 1 .. kWholeShare - 1.
+  int share = kEvenShare;
 
   bool operator==(const Plan&) const = default;
 };
 
-// What ranks say to each other. 0 is the plan `none`.
+// A plan as ranks send it to each other. Id 0 is the plan `none`.
 //
 //   bits  0-15 order   16-17 log2(parts)   18-23 share xor kEvenShare   24-31 zero
 enum class PlanId : uint32_t { none = 0 };
-// The plan must be sound: 1, 2 or 4 parts, a share in its range.
+// Returns the id. The plan must be sound: 1, 2 or 4 parts, a share in its range.
 PlanId id_of(const Plan& plan);
-// Nothing for an id that this table cannot play: the step is then played by the plan `none`.
+// Returns nothing for an id that this table cannot play; the step is then played by the plan
+// `none`.
 std::optional<Plan> plan_of(PlanId id, const OrderTable& orders);
 
 PlanKind kind_of(const Plan& plan, const OrderTable& orders);
-// Of one half, or an embedded order in even halves.
+// True if the plan has one half, or an embedded order in even halves.
 bool is_common(const Plan& plan, const OrderTable& orders);
 std::string_view plan_kind_name(PlanKind kind);  // "none", "single-batch", "two-batch"
-// "none", "single-batch, shared under combine", "two-batch, four-phase, 4 parts, 31 of 64 first".
+// Returns the plan in words: "none", "single-batch, shared under combine", "two-batch, four-phase,
+// 4 parts, 31 of 64 first".
 std::string describe(const Plan& plan, const OrderTable& orders);
 
 }  // namespace hocket

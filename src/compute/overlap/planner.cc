@@ -11,8 +11,9 @@ namespace hocket {
 namespace {
 
 constexpr int kCalm = 512;   // steps without a change after which less patience is needed
-constexpr int kUntold = 16;  // steps until a first decision is worth a line
-constexpr double kUncommonMargin = 0.05;  // for so little no uncommon order is tried
+constexpr int kUntold = 16;  // steps until the first decision is logged
+// The added time at which uncommon orders are assumed, so that none is tried for a small gain.
+constexpr double kUncommonMargin = 0.05;
 
 }  // namespace
 
@@ -32,7 +33,8 @@ Bucket Planner::State::size_of(const PlannerRecord& record) const {
           std::llround(record.keys)};
 }
 
-// The one of the bucket, made where there is none; of too many, that of longest ago goes.
+// Returns the record of the bucket and makes it where there is none. Of kMostRecords, the one that
+// was used longest ago is replaced.
 PlannerRecord& Planner::State::record_for(const Bucket& bucket) {
   const Bucket border = border_of(bucket);
   auto found = std::ranges::find(records, border, &PlannerRecord::border);
@@ -56,7 +58,8 @@ PlannerRecord& Planner::State::record_for(const Bucket& bucket) {
   return *found;
 }
 
-// Of single steps: that of the machine, not of a kind.
+// Returns the relative spread of single steps: the largest of all kinds, because the machine causes
+// it and not the kind.
 double Planner::State::noise(const PlannerRecord& record) const {
   double spread = 0;
   for (const MeasuredRatio& any : phases[static_cast<size_t>(record.border.phase)].ratios)
@@ -70,7 +73,8 @@ Expected Planner::State::expected(const PlannerRecord& record, const Candidate& 
   const size_t of = index_of(kind(plan));
   const MeasuredRatio& near = phases[static_cast<size_t>(record.border.phase)].ratios[of];
   const MeasuredRatio& here = record.ratios[of];
-  // What was never measured errs as what is played does: both are made of the same times.
+  // A kind that was never measured is assumed to deviate from its prediction as the played plan
+  // does, because both predictions are made of the same times.
   const double as_played = record.ratios[index_of(kind(record.plan))].value(1);
   const double of_kind = here.value(near.count() >= kFew ? near.value(1) : as_played);
   if (const MeasuredRatio* own = record.ratio_of(plan))

@@ -1,17 +1,18 @@
-// Chooses the plan of every step from measured times, and says why. One rank plans for all (the
-// lowest); what it chose travels with the agreement.
+// Chooses the plan of every step from measured times, and says why. The lowest rank plans for all;
+// the plan that it chose travels with the agreement.
 //
 //   note(reports of the last step) -> fits -> search, now and then -> choose(next bucket)
 //
-// A new plan for a bucket is adopted when it is predicted more than kMargin faster for kPatience
-// searches on end (half of kMargin where both were measured; each change but those that trials ask
-// for asks for twice the patience, calm for less). What is predicted is corrected by what was
-// measured: a ratio by plan and bucket, by kind of plan where that one was not played. A plan that
-// was adopted lately and takes longer than it should is dropped at once. Finalists prove themselves
-// in bursts of a few steps: in a new bucket those that could be better for all that is known of the
-// predictions' errors (trials: at most kMostTrialSteps until the links change), later one now and
-// then (shadow runs: of any 400 steps four at most). Searching takes never more than kSearchShare
-// of the time. Thread: engine, but for state(). After warm-up choose() and note() allocate nothing.
+// A bucket's plan is changed when another one is predicted more than kMargin faster in kPatience
+// searches in a row. The margin is half of that if both plans were measured, and smaller between
+// plans of one kind. Each change doubles the patience, unless trials caused it; calm steps halve
+// it. Predictions are corrected by what was measured: by the ratio of the plan in this bucket, or
+// of its kind if the plan was not played here. A plan that was adopted lately and takes longer than
+// expected is dropped at once. Finalists are measured in bursts of a few steps: in a bucket without
+// trials yet those that could be the best in view of the errors of predictions (trials: at most
+// kMostTrialSteps until the links change), later one now and then (shadow runs: at most four in any
+// 400 steps). Searching takes at most kSearchShare of the time, apart from the first 5 ms. Thread:
+// engine, except state(). After warm-up choose() and note() allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -26,33 +27,33 @@
 
 namespace hocket {
 
-// --overlap: what the user allows or forces.
+// The value of --overlap: what the user allows or forces.
 struct OverlapChoice {
   enum class Mode : uint8_t {
     automatic,     // auto
     none,          // none
     single_batch,  // --enable-single-batch-overlap: the best of its kind
-    two_batch,     // --enable-two-batch-overlap: likewise
+    two_batch,     // --enable-two-batch-overlap: the best of its kind
     order,         // the name of an order, of the table or of --overlap-plan
   };
   Mode mode = Mode::automatic;
-  int order = 0;  // of Mode::order
+  int order = 0;  // only Mode::order: index in the table
 };
 
-// A plan that may turn out to be the best of a bucket.
+// A plan that may prove to be the best of a bucket.
 struct Finalist {
   Plan plan;
   std::string name;                          // describe()
   double predicted_us = 0, expected_us = 0;  // expected: corrected by what was measured
-  int num_measured = 0;                      // steps of it lately, at most 31
+  int num_measured = 0;                      // how many of its last steps count, at most 31
 };
 
-// What is said of one bucket, in /overlap and in log lines.
+// The decision for one bucket, as /overlap and log lines show it.
 struct OverlapDecision {
-  Bucket bucket;  // its upper border
+  Bucket bucket;  // the upper border of the bucket
   Plan plan;
-  std::string name;                 // of the plan: describe()
-  std::vector<Finalist> finalists;  // what is expected to be fastest first
+  std::string name;                 // describe() of the plan
+  std::vector<Finalist> finalists;  // sorted, the one expected to be fastest first
   std::string text;                 // "decode, 64 rows: none (two halves predicted -4 %: ...)"
   double predicted_us = 0, measured_us = 0, none_us = 0;
   double lower_bound_us = 0, three_halves_us = 0;
@@ -82,18 +83,19 @@ class Planner {
   explicit Planner(const Options& options);
   ~Planner();
 
-  // What every rank reported of the step before; invalid ones are passed over.
+  // Learns from the reports of all ranks on the last step; invalid ones are skipped.
   void note(std::span<const StepReport> reports);
-  // For the next step, if it is of this phase and about this size. May be asked for both phases
-  // before it is known which of them is played: what was is seen in the reports.
+  // Returns the plan of the next step, if it is of this phase and about this size. It may be called
+  // for both phases before it is known which of them is played: the reports show which one it was.
   struct Choice {
     Plan plan;
-    bool is_shadow = false;  // a finalist's turn
+    bool is_shadow = false;  // it is the turn of a finalist
   };
   Choice choose(const Bucket& next);
-  // A line for the log about a plan that changed, or a forced one that costs; nothing if none did.
+  // Returns a line for the log about a plan that changed, or about a forced plan that costs time;
+  // nothing if there is none.
   std::optional<std::string> take_news();
-  // A copy.   Thread: any.
+  // Returns a copy of what the planner knows.   Thread: any.
   PlannerState state() const;
 
  private:

@@ -1,4 +1,4 @@
-// What is searched, and what comes of it.
+// Searches, and what the planner decides from their answers.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -11,14 +11,16 @@ namespace {
 constexpr int kSlice = 32;                             // candidates between two looks at the clock
 constexpr int kShortInterval = 4, kLongInterval = 64;  // steps between searches of a bucket
 constexpr double kSameKindMargin = 0.01;               // errors of one kind are much alike
-constexpr double kKnownMargin = 0.5;                   // of kMargin, where both kinds were measured
-// So many standard errors count for nothing: when plans are compared at leisure, and when one is to
-// be dropped at once.
+// Share of kMargin that is enough where both plans were measured.
+constexpr double kKnownMargin = 0.5;
+// A difference must exceed this number of standard errors: kErrors when plans are compared after a
+// search, kDropErrors when a plan is to be dropped at once.
 constexpr double kErrors = 1.3, kDropErrors = 2;
-constexpr int kMostPatience = 5;   // kPatience is doubled so often at most
-constexpr int kFresh = 15;         // steps after a change in which one word is enough to drop it
-constexpr int kMeasuredFirst = 2;  // without a prior: what was never tried is not adopted
-constexpr int kMostOfKind = 8;     // finalists
+constexpr int kMostPatience = 5;  // how often kPatience is doubled at most
+constexpr int kFresh = 15;        // steps after a change in which a plan may be dropped at once
+// Without a prior: steps that a kind must have been played before it is adopted.
+constexpr int kMeasuredFirst = 2;
+constexpr int kMostOfKind = 8;  // finalists of one kind at most
 
 using Mode = OverlapChoice::Mode;
 
@@ -63,8 +65,9 @@ void Planner::State::conclude(PlannerRecord& record) {
   record.is_searched = true;
 }
 
-// The best of each kind, uncommon ones that were measured, then common ones by what they are
-// expected to take; of one kind only so many, for many orders of two halves are hardly different.
+// Names the finalists: the best of each kind, uncommon ones that were measured, then common ones by
+// their expected time. Each kind has at most kMostOfKind, because many orders of two halves hardly
+// differ.
 void Planner::State::name_finalists(PlannerRecord& record, const SearchAnswer& answer) {
   PlannerRecord::Found& found = record.found;
   found.num_finalists = 0;
@@ -96,14 +99,15 @@ void Planner::State::name_finalists(PlannerRecord& record, const SearchAnswer& a
   }
 }
 
-// Without a prior nothing is known of halves until some were played.
+// True if plans of this kind may be adopted. Without a prior, a kind must have been played before,
+// because nothing else is known of halves.
 bool Planner::State::may_play(const PlannerRecord& record, PlanKind of) const {
   const OfPhase& phase = phases[static_cast<size_t>(record.border.phase)];
   return of == PlanKind::none || options.prior != nullptr ||
          phase.tried[index_of(of)] >= kMeasuredFirst;
 }
 
-// The best that is not what is played.
+// Returns the finalist that is expected to be fastest, the played plan excluded.
 std::optional<Candidate> Planner::State::challenger(const PlannerRecord& record) const {
   std::optional<Candidate> best;
   double least = 0;
@@ -116,7 +120,8 @@ std::optional<Candidate> Planner::State::challenger(const PlannerRecord& record)
   return best;
 }
 
-// By more than the margin, and than so many standard errors.
+// True if `other` is expected to be faster by more than the margin and `errors` standard errors;
+// the latter do not count between plans of one kind that are hardly measured.
 bool Planner::State::beats(const PlannerRecord& record, const Candidate& other,
                            double errors) const {
   const Expected now = expected_now(record), then = expected(record, other);
@@ -140,13 +145,13 @@ void Planner::State::decide(PlannerRecord& record) {
   }
   record.interval = kShortInterval;
   const double gain = 1 - expected(record, *other).us / expected_now(record).us;
-  record.streak += 1 + static_cast<int>(gain / kMargin);  // much to gain is worth less patience
+  record.streak += 1 + static_cast<int>(gain / kMargin);  // a large gain needs less patience
   if (record.is_searched && record.streak < kPatience << record.patience_shift) return;
   adopt(record, *other);
 }
 
 void Planner::State::adopt(PlannerRecord& record, const Candidate& candidate) {
-  // What trials tell is news, not a change of mind.
+  // A change after trials follows from new measurements, so it does not increase the patience.
   const bool is_news =
       std::exchange(record.trials_at_change, record.num_trial_steps) != record.num_trial_steps;
   if (record.is_searched && !is_news)
@@ -160,8 +165,8 @@ void Planner::State::adopt(PlannerRecord& record, const Candidate& candidate) {
   tell(record);
 }
 
-// A plan that was adopted lately and takes longer than another is expected to: it waits for no
-// search.
+// Drops a plan that was adopted lately and takes longer than another one is expected to, without
+// waiting for the next search.
 void Planner::State::drop_if_it_lies(PlannerRecord& record) {
   const PlanKind here = kind(record.plan);
   if (!is_automatic() || !record.is_searched || here == PlanKind::none) return;
@@ -172,7 +177,7 @@ void Planner::State::drop_if_it_lies(PlannerRecord& record) {
   adopt(record, *other);
 }
 
-// What the user asked for.
+// The plan that the user forces.
 
 Plan Planner::State::forced_plan(const PlannerRecord& record) const {
   const OrderTable& orders = *options.orders;
@@ -215,7 +220,8 @@ void Planner::State::force(PlannerRecord& record) {
   if (times.plan_us > best_us * (1 + kMargin)) tell(record);
 }
 
-// Of the nearest bucket, until the own one was searched.
+// Returns the plan of the bucket; until it was searched, that of the nearest bucket within an
+// octave of rows, else `none`.
 Plan Planner::State::plan_near(const PlannerRecord& record) const {
   if (record.is_searched || !is_automatic()) return record.plan;
   const PlannerRecord* near = nullptr;

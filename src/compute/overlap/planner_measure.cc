@@ -1,4 +1,4 @@
-// What steps took, and steps that are played to see what they take.
+// Measures steps, and plays finalists in order to measure them.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -8,19 +8,23 @@
 namespace hocket {
 namespace {
 
-// Shadow runs come so many at a time: the first meets cold memory and is not counted.
+// A burst of shadow runs or trials has this number of steps. The first one meets cold memory and is
+// not counted.
 constexpr int kBurst = 4;
-constexpr int kShadowNotes = 4;    // what was proposed is played by then, or was not
-constexpr uint64_t kTrialGap = 2;  // steps as usual between two bursts
-// A plan may be tried if it is expected to be the best but for so many times the error, kMostDoubt
-// at most, the first of its kind but for kDoubtOfKind; known by one burst, which a stall may have
-// spoilt, but for as much; known by more, if it is so close; known so well that its standard error
-// is kWellKnownError, no more. No errors, no trials.
+// Reports after a burst, until proposals that were not played are given up.
+constexpr int kShadowNotes = 4;
+constexpr uint64_t kTrialGap = 2;  // steps by the usual plan between two bursts
+// A finalist is tried if it would be the best, were its prediction wrong by the doubt of this
+// bucket: kErrorsInDoubt times the error seen, kMostDoubt at most; kDoubtOfKind if its kind was not
+// measured. After one burst, which a stall may have spoilt, it must be within kDoubtOfKind of the
+// best; after kProven steps within kClose. Its trials end when its standard error is
+// kWellKnownError, after kLeastWellKnown to kMostWellKnown steps. If the doubt is below kCertain
+// there are no trials.
 constexpr double kErrorsInDoubt = 1.5, kMostDoubt = 0.12, kDoubtOfKind = 0.3, kClose = 0.04,
                  kCertain = 0.005, kWellKnownError = 0.01;
 constexpr int kProven = 2 * (kBurst - 1), kLeastWellKnown = 9, kMostWellKnown = 30;
-// What a shadow run may take, as a multiple of what is played: as a rule; of what is hardly known;
-// now and then, so that what was bad once may have become better.
+// The longest expected time of a shadow run, as a multiple of the played plan's: as a rule; for a
+// plan that is hardly known; and every kRarely-th turn, because a slow plan may have become faster.
 constexpr double kAffordable = 1.3, kAffordableOnce = 2, kAffordableRarely = 3;
 constexpr uint64_t kRarely = 3;
 
@@ -38,7 +42,7 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
   const size_t of = index_of(kind(plan));
   if (is_shadow(step) && shadow.num_played == 0) return;
   ++phase.tried[of];
-  // What the fit has not seen says nothing about plans.
+  // Sizes that the fit has not seen say nothing about plans.
   if (fit.num_seen(halves ? (*halves)[0] : bucket) >= kFew) {
     const double predicted_us = predict_step_us(question(bucket), plan);
     const double ratio = predicted_us > 0 ? static_cast<double>(step.step_us) / predicted_us : 0;
@@ -53,8 +57,8 @@ void Planner::State::measure(PlannerRecord& record, const StepReport& step, cons
   if (plan == record.plan) record.measured.add(step.step_us);
 }
 
-// Links have become others, or so it seems: what was measured before says little, and all is to be
-// searched.
+// The links seem to have changed their speed. What was measured before counts as a guess, and every
+// bucket is searched again.
 void Planner::State::weaken_ratios() {
   num_link_shifts = fit.num_link_shifts();
   if (std::exchange(shifted_at, num_steps) + kShiftsApart > num_steps) return;
@@ -72,7 +76,12 @@ void Planner::State::weaken_ratios() {
 
 // Shadow runs.
 
-// A finalist, if its turn has come.
+// Returns a finalist if it is its turn:
+//
+//   choose()   P P P P u u .. P      P: the finalist, u: the usual plan
+//   note()       P P P P u u ..      the next burst begins kTrialGap reports after the last P
+//
+// A burst that is not played is given up after kBurst + kShadowNotes reports.
 std::optional<Plan> Planner::State::shadow_for(PlannerRecord& record, Phase phase) {
   constexpr auto kEvery = static_cast<uint64_t>(kBurst / kShadowShare);
   if (!is_automatic() || !record.is_searched) return std::nullopt;
@@ -86,7 +95,7 @@ std::optional<Plan> Planner::State::shadow_for(PlannerRecord& record, Phase phas
   const size_t other_phase = 1 - static_cast<size_t>(phase);
   if (std::exchange(shadow.missed_here[static_cast<size_t>(phase)], false) &&
       phases[other_phase].tried != std::array<uint64_t, 3>{})
-    return std::nullopt;  // the other phase's turn
+    return std::nullopt;  // it is the other phase's turn
   const std::optional<Plan> best = trial ? trial : runner_up(record);
   if (best)
     begin_burst(*best, phase, trial.has_value());
@@ -104,8 +113,9 @@ void Planner::State::begin_burst(const Plan& plan, Phase phase, bool is_trial) {
   shadow.num_played = 0;
 }
 
-// The best that is not played, the less known sooner; now and then one of another kind, up to
-// kAffordableRarely times as long.
+// Returns the finalist for a shadow run: the one expected to be fastest, 1 % a measurement in
+// favour of less known ones. Every kRarely-th turn it is one of another kind, up to
+// kAffordableRarely times as slow.
 std::optional<Plan> Planner::State::runner_up(const PlannerRecord& record) {
   const double now_us = expected_now(record).us;
   const bool is_rare = ++shadow.num_turns % kRarely == 0;
@@ -132,8 +142,8 @@ std::optional<Plan> Planner::State::runner_up(const PlannerRecord& record) {
 
 // Trials.
 
-// How far the prediction of one plan against that of another may be off here: about as far as
-// predictions are from what is measured.
+// Returns how far the predictions of two plans may be off against each other here, as a share:
+// about as far as predictions are from what is measured.
 double Planner::State::doubt(const PlannerRecord& record) const {
   double off = 0;
   for (const MeasuredRatio& ratio : record.ratios)
@@ -141,7 +151,7 @@ double Planner::State::doubt(const PlannerRecord& record) const {
   return std::min(kErrorsInDoubt * std::max(off, noise(record)), kMostDoubt);
 }
 
-// Of those that may be better than all others, the least known.
+// Returns the least known of the finalists that may be the best.
 std::optional<Plan> Planner::State::next_trial(const PlannerRecord& record) const {
   const MeasuredRatio* now = record.ratio_of(record.plan);
   if (record.num_trial_steps >= kMostTrialSteps || now == nullptr || now->count() < kFew)
@@ -176,7 +186,7 @@ std::optional<Plan> Planner::State::next_trial(const PlannerRecord& record) cons
   return next;
 }
 
-// Whether it is of the burst under way.
+// True if the step belongs to the burst that is under way.
 bool Planner::State::is_shadow(const StepReport& step) const {
   return shadow.notes_left > 0 && step.plan == static_cast<uint32_t>(id_of(shadow.plan)) &&
          step.phase == static_cast<uint8_t>(shadow.phase);

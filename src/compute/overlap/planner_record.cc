@@ -6,7 +6,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kFewKeys = 1024;  // of a row: buckets of fewer are one
+constexpr int kFewKeys = 1024;  // keys per row; steps with fewer share one bucket
 
 double per_cent(double us, double none_us) {
   return none_us > 0 ? 100 * (us - none_us) / none_us : 0;
@@ -14,7 +14,7 @@ double per_cent(double us, double none_us) {
 
 }  // namespace
 
-// Keys of a row by powers of four: attention is one of ten operations.
+// Classes of keys per row are powers of four, which is coarse: attention is one of ten operations.
 Bucket border_of(const Bucket& bucket) {
   Bucket border = bucket;
   border.rows = static_cast<int>(size_of_class(size_class(std::max(bucket.rows, 1))));

@@ -1,5 +1,5 @@
-// The parts of a planner: searching and deciding (planner_decide.cc), measuring
-// (planner_measure.cc), what is asked of it (planner.cc).   Thread: engine.
+// The state of a planner and its functions: searching and deciding (planner_decide.cc), measuring
+// (planner_measure.cc), the rest (planner.cc).   Thread: engine.
 #pragma once
 
 #include <mutex>
@@ -14,14 +14,15 @@ constexpr size_t index_of(PlanKind kind) {
   return static_cast<size_t>(kind);
 }
 inline constexpr size_t kMostRecords = 64, kMostNews = 16;
-// Of searching: at first, so that the first step is planned; and later, so that none is held up.
+// The time that searches may take [us]: at first enough to plan the first step, later so little
+// that no step is held up.
 inline constexpr double kFirstCreditUs = 5000, kMostCreditUs = 500;
-inline constexpr int kFew = 3;  // measurements that make a plan known
+inline constexpr int kFew = 3;  // measurements from which a plan counts as known
 
-// What a plan should take: predicted, and corrected by what was measured of its kind.
+// The expected time of a plan: the prediction, corrected by measurements of the plan or its kind.
 struct Expected {
-  double us = 0;     // 0: there is none
-  double error = 0;  // relative
+  double us = 0;     // 0: unknown
+  double error = 0;  // standard error as a share of `us`
 };
 
 struct Planner::State {
@@ -69,28 +70,28 @@ struct Planner::State {
   Options options;
   FittedTimes fit;
   Searcher searcher;
-  mutable std::mutex mutex;  // of all that state() copies
+  mutable std::mutex mutex;  // protects all that state() copies
   std::vector<PlannerRecord> records;
-  PlannerRecord* searched = nullptr;  // its search is under way
-  double credit_us = kFirstCreditUs;  // for searching
+  PlannerRecord* searched = nullptr;  // the record whose search is under way; null: none
+  double credit_us = kFirstCreditUs;  // time that searches may still take
   uint64_t clock = 0, num_steps = 0, num_shadow_steps = 0, num_trial_steps = 0, num_searches = 0;
   double search_us = 0;
   uint32_t num_link_shifts = 0;
-  uint64_t shifted_at = 0;  // step
+  uint64_t shifted_at = 0;  // num_steps at the last shift of a link
   struct OfPhase {
-    std::array<MeasuredRatio, 3> ratios;  // by PlanKind, of all buckets
+    std::array<MeasuredRatio, 3> ratios;  // indexed by PlanKind, over all buckets
     std::array<uint64_t, 3> tried{};
   };
   std::array<OfPhase, kNumPhases> phases;
   struct Shadow {
     Plan plan;
     Phase phase = Phase::decode;
-    int proposals_left = 0;  // of the burst that is under way
-    int notes_left = 0;      // > 0: some of it may be played yet
-    int num_played = 0;      // of this burst
+    int proposals_left = 0;  // steps of the burst that are still to be proposed
+    int notes_left = 0;      // reports until the burst is given up; 0: no burst is under way
+    int num_played = 0;      // steps of this burst that were played
     bool is_trial = false;
-    uint64_t steps_since = 0;  // the last burst that was no trial
-    uint64_t any_since = 0;    // the last burst
+    uint64_t steps_since = 0;  // since the last shadow run
+    uint64_t any_since = 0;    // since the last burst of any sort
     uint64_t num_turns = 0;
     bool missed_here[kNumPhases] = {};
   } shadow;

@@ -1,4 +1,4 @@
-// The live planner before a made-up server that plays what it chooses.
+// Tests the planner with a made-up server that plays what it chooses.
 #include "compute/overlap/planner.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ using testing::kServedLayers;
 using testing::Machine;
 using testing::Server;
 
-// Each look at it takes a while.
+// Each call of now() advances the clock by one tick.
 class CountingClock final : public Clock {
  public:
   explicit CountingClock(Duration tick) : tick_(tick) {}
@@ -44,7 +44,7 @@ class PlannerTest : public ::testing::Test {
     prior->link_gbit *= 3;
     return prior;
   }
-  // How much slower than the best there is.
+  // Returns how much slower the chosen plan is than the best one, as a share.
   static double regret(Server& server, const Bucket& bucket) {
     const double best = search(server.truth(bucket)).best.step_us;
     return server.true_us(bucket, server.plan_now(bucket)) / best - 1;
@@ -53,7 +53,7 @@ class PlannerTest : public ::testing::Test {
   FakeClock clock_;
 };
 
-// Whatever the noise: each of so many kinds of it.
+// Runs each test with several seeds of the noise.
 class PlannerAmidNoise : public PlannerTest, public ::testing::WithParamInterface<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, PlannerAmidNoise, ::testing::Range(1u, 5u));
 
@@ -103,7 +103,7 @@ TEST_F(PlannerTest, PlaysAnUncommonOrderForMoreThanFivePercentAlone) {
     const Plan plan = server.planner().choose(bucket).plan;
     if (kind_of(plan, OrderTable::builtin()) != PlanKind::two_batch) continue;
     SearchQuestion question = server.truth(bucket);
-    question.layers.beside_us = 0;  // nothing is known of it yet
+    question.layers.beside_us = 0;  // the planner does not know it yet
     const SearchAnswer best = search(question);
     const Candidate* plain = nullptr;
     for (const Candidate& c : best.common)
@@ -128,7 +128,7 @@ TEST_F(PlannerTest, WithoutAPriorItBeginsWithNone) {
   }
 }
 
-// It need not wait for a shadow run to learn that halves pay.
+// The planner need not wait for a shadow run to learn that halves pay.
 TEST_F(PlannerTest, WithoutAPriorItTriesEachKindSoon) {
   for (const double gbit : {0.2, 1.0, 2.5, 10.0})
     for (const double weights : {0.0, 0.4, 0.9})
@@ -142,7 +142,7 @@ TEST_F(PlannerTest, WithoutAPriorItTriesEachKindSoon) {
       }
 }
 
-// Where two kinds are as good as each other, noise must not toss plans about.
+// Where two kinds are equally fast, noise must not change plans often.
 TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
   Machine machine;
   machine.weights_share = 0.4;
@@ -176,7 +176,7 @@ TEST_F(PlannerTest, ShadowRunsAreFew) {
         server.step({is_prompt ? Phase::prefill : Phase::decode, is_prompt ? 512 : 64, 50'000});
       }
     };
-    // Two buckets are tried out first.
+    // The trials come first: of one bucket, or of two.
     play(2000);
     const PlannerState tried = server.planner().state();
     EXPECT_GT(tried.num_trial_steps, 0u);
@@ -187,13 +187,13 @@ TEST_F(PlannerTest, ShadowRunsAreFew) {
     EXPECT_EQ(later.num_trial_steps, tried.num_trial_steps);
     EXPECT_LE(server.most_shadows_of(400), 4);
     EXPECT_LE(server.most_shadows_of(5000), 50 + 3);  // the last burst is not over
-    EXPECT_GE(server.most_shadows_of(5000), 20);      // and yet there are some
+    EXPECT_GE(server.most_shadows_of(5000), 20);      // but there are some
     EXPECT_EQ(later.num_shadow_steps - tried.num_shadow_steps,
               static_cast<uint64_t>(server.most_shadows_of(5000)));
   }
 }
 
-// The model says two halves are best, the world does not.
+// The prior says that two halves are best, but they are not.
 TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   Machine machine;
   machine.link_gbit = 1;
@@ -211,8 +211,8 @@ TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   const uint64_t changes = server.num_changes();
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
   EXPECT_NE(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
-  EXPECT_LE(server.num_changes() - changes, 4u);  // between parts of one half
-  // The world has changed again: shadow runs find out.
+  EXPECT_LE(server.num_changes() - changes, 4u);  // changes between numbers of parts of one half
+  // Halves have become fast again, which shadow runs find out.
   server.lie = 1;
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
   EXPECT_EQ(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
@@ -281,7 +281,7 @@ TEST_F(PlannerTest, PassesOverWhatCannotBe) {
   server.planner().note({});
 }
 
-// By their own numbers, each the slowest in something.
+// Each report is the slowest in another field.
 TEST(StepReports, TheSlowestOfAllIsByField) {
   StepReport a, b, c;
   for (StepReport* report : {&a, &b, &c}) report->is_valid = 1, report->plan = 3;

@@ -1,4 +1,4 @@
-// For tests of orders: the needs of operations, followed while an order is played. It knows nothing
+// Checks in tests that an order meets the needs of operations while it is played. It knows nothing
 // of ticks and lags.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace hocket::testing {
 
-// Plays an order over layers of these kinds; what came before what it needs, twice, or never.
-// Empty: nothing did.
+// Plays an order over layers of these kinds. Returns the first operation that came before what it
+// needs, twice, or never; empty if there is none.
 inline std::string late_when_played(const Order& order, std::span<const OpGraph* const> layers) {
   std::vector<Half> halves(order.num_halves);
   for (int i = 0; i < order.num_halves; ++i) halves[i] = Half{.index = i, .rows = {3 * i, 3}};

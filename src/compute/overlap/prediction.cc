@@ -12,11 +12,11 @@ namespace {
 using Picoseconds = int64_t;
 
 constexpr double kPicosecondsPerUs = 1e6;
-constexpr double kLongestUs = 1e9;    // of one operation: sums do not overflow
-constexpr int kTicksForPeriod = 512;  // an order that has not become periodic by then: nearly
+constexpr double kLongestUs = 1e9;    // the longest time of one operation; sums do not overflow
+constexpr int kTicksForPeriod = 512;  // an order without a period by then gets the average
 
 Picoseconds to_ps(double us) {
-  if (!(us > 0)) return 0;  // also what is not a number
+  if (!(us > 0)) return 0;  // also NaN
   return std::llround(std::min(us, kLongestUs) * kPicosecondsPerUs);
 }
 
@@ -24,7 +24,7 @@ double us_of(Picoseconds ps) {
   return static_cast<double>(ps) / kPicosecondsPerUs;
 }
 
-// A part of something done in `parts` parts; the first has what is left over.
+// Returns the time of one part of `whole`; the first part also has the remainder.
 Picoseconds part_of(Picoseconds whole, int part, int parts) {
   const Picoseconds each = whole / parts;
   return part == 0 ? whole - each * (parts - 1) : each;
@@ -36,18 +36,18 @@ constexpr bool is_of_dense(Op op) {
 
 }  // namespace
 
-// Times are of this rank; every other is where it is.
+// The state of one rank in a step; all other ranks are in the same state.
 struct Predictor::Core {
   struct Travel {
-    Picoseconds base = 0;  // part p of a dispatch is there at base + (p + 1) * busy / parts
-    Picoseconds back = 0;  // the last part of a combine is there
+    Picoseconds base = 0;  // part p of a dispatch arrives at base + (p + 1) * busy / parts
+    Picoseconds back = 0;  // the last part of a combine arrives
     bool out = false, home = false;
     bool operator==(const Travel&) const = default;
   };
-  Picoseconds now = 0, busy = 0;  // the link is busy until
+  Picoseconds now = 0, busy = 0;  // busy: the link is busy until then
   std::array<Travel, kMostPredictedHalves> halves{};
   Picoseconds dispatch_exposed = 0, combine_exposed = 0;
-  double period_us = 0;  // once it is known
+  double period_us = 0;  // 0: not known yet
 
   Picoseconds exposed() const { return dispatch_exposed + combine_exposed; }
   void wait(Picoseconds there, Picoseconds& exposed) {
@@ -55,7 +55,7 @@ struct Predictor::Core {
     exposed += there - now;
     now = there;
   }
-  // Puts `busy` of a transfer on the link; returns when it begins.
+  // Puts a transfer of this length on the link; returns when it begins.
   Picoseconds send(Picoseconds length) {
     const Picoseconds begin = std::max(now, busy);
     busy = begin + length;
@@ -65,7 +65,7 @@ struct Predictor::Core {
     now += by, busy += by;
     for (Travel& half : halves) half.base += by, half.back += by;
   }
-  // What decides all that comes, as seen from now.
+  // Returns all that decides what follows, relative to `now`.
   Core relative() const {
     Core seen;
     seen.busy = std::max<Picoseconds>(busy - now, 0);
@@ -100,7 +100,7 @@ Predictor::Predictor(std::span<const StageTimes> halves, int parts, const LayerC
   }
 }
 
-// An operation of a MoE layer.
+// Plays one operation of a MoE layer.
 void Predictor::play_slot(Core& core, int half, Op op) const {
   const Half& times = halves_[static_cast<size_t>(half)];
   Core::Travel& travel = core.halves[static_cast<size_t>(half)];
@@ -161,11 +161,15 @@ void Predictor::play_tick(Core& core, const Order& order, int tick, int num_laye
   }
 }
 
-// Ticks in which every slot has a MoE layer. Once it is where it was some ticks ago, as seen from
-// now, it goes on so for ever. Returns false at the limit.
+// Plays the ticks in which every slot has a MoE layer. Once the state relative to `now` equals the
+// one of some ticks ago, it repeats for ever, so whole cycles are multiplied:
+//
+//   tick    0 .. marked | one cycle | the same, `rounds` times, not played | the rest, played
+//
+// Returns false at the limit.
 bool Predictor::play_steady(Core& core, const Order& order, int num_ticks,
                             Picoseconds limit) const {
-  Core before = core, mark = core.relative();  // where a cycle might have begun
+  Core before = core, mark = core.relative();  // a cycle might begin here
   int marked = 0;
   bool is_known = false;
   for (int tick = 1; tick <= num_ticks; ++tick) {
@@ -213,7 +217,7 @@ double Predictor::step_us(const Order& order, double limit_us) const {
   return step < limit_us ? step : kNoLimit;
 }
 
-// Of MoE layers without end.
+// Returns the period [us] of an endless sequence of MoE layers.
 double Predictor::steady_period_us(const Order& order) const {
   if (layers_.num_moe == 0) return 0;
   Core core;

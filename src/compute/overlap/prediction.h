@@ -1,6 +1,6 @@
-// What a plan would take, exactly: the max-plus recurrence of its order over stage times, one core
-// and one link a rank, all ranks alike. In whole picoseconds, so a prediction is a value: equal
-// everywhere. Pure; allocates nothing.
+// Predicts exactly what a plan takes: the max-plus recurrence of its order over stage times, with
+// one core and one link per rank, all ranks equal. It computes in whole picoseconds, so a
+// prediction has the same value everywhere. Pure; allocates nothing.
 //
 //   compute   t = t + time of the operation;  a wait: t = max(t, there) + unpacking
 //   link      begin = max(t, busy), busy = begin + busy_us, there = busy + latency_us
@@ -16,33 +16,33 @@
 
 namespace hocket {
 
-// Halves that a prediction may have: more than are played.
+// The most halves of a prediction; fewer are played.
 inline constexpr int kMostPredictedHalves = 3;
 
 // A plan in numbers: stage times of each half.
 struct PlanTimes {
   const Order& order;
-  std::span<const StageTimes> halves;  // order.num_halves
+  std::span<const StageTimes> halves;  // one for each of order.num_halves
   int parts = 1;
 };
 
 struct Prediction {
-  double step_us = 0;     // of all layers, and beside
-  double period_us = 0;   // of one MoE layer in the steady state
-  double exposed_us = 0;  // of step_us, waiting for transfers: the next two together
+  double step_us = 0;     // all layers, and what is beside them
+  double period_us = 0;   // one MoE layer in the steady state
+  double exposed_us = 0;  // part of step_us that waits for transfers; the sum of the next two
   double dispatch_exposed_us = 0, combine_exposed_us = 0;
-  double compute_us = 0;  // of step_us, on the cores, without beside
-  double link_us = 0;     // of step_us, how long the link is busy
+  double compute_us = 0;  // part of step_us on the cores, without what is beside the layers
+  double link_us = 0;     // how long the link is busy in a step
 };
 
 Prediction predict(const PlanTimes& plan, const LayerCounts& layers);
 
-// No order of these halves can be faster: of a step the most of what the cores do, what the link
-// carries and what comes before and after, the longest chain of one half that has both to itself;
-// and beside. With shared experts anywhere.
+// Returns a bound [us] that no order of these halves can beat, with shared experts at any place. It
+// is the largest of: the cores' work; the link's work with what must come before and after it; the
+// longest chain of one half that has core and link to itself. The time beside the layers is added.
 double lower_bound_us(std::span<const StageTimes> halves, const LayerCounts& layers, int parts = 1);
 
-// The same for many orders over the same halves.
+// Predicts many orders over the same halves.
 class Predictor {
  public:
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
@@ -50,7 +50,8 @@ class Predictor {
   // halves: 1 .. kMostPredictedHalves; parts: 1 .. kMaxParts.
   Predictor(std::span<const StageTimes> halves, int parts, const LayerCounts& layers);
 
-  // Of an order of as many halves. kNoLimit if it takes `limit_us` or longer.
+  // Returns the step time [us] of an order with as many halves; kNoLimit if it is `limit_us` or
+  // more.
   double step_us(const Order& order, double limit_us = kNoLimit) const;
   Prediction predict(const Order& order) const;
   double lower_bound_us() const;
@@ -65,9 +66,9 @@ class Predictor {
     Transfer dispatch, combine;
     Picoseconds part = 0;
   };
-  struct Core;  // where a rank is in a step
+  struct Core;  // the state of a rank in a step
 
-  // False: it gave up at the limit.
+  // Returns false if it gave up at the limit.
   bool play(Core& core, const Order& order, Picoseconds limit) const;
   void play_slot(Core& core, int half, Op op) const;
   void play_tick(Core& core, const Order& order, int tick, int num_layers) const;
@@ -77,7 +78,7 @@ class Predictor {
   std::array<Half, kMostPredictedHalves> halves_{};
   int num_halves_ = 0, parts_ = 1;
   LayerCounts layers_;
-  Picoseconds compute_ = 0;  // of a step, whatever the order
+  Picoseconds compute_ = 0;  // compute time of a step, the same for every order
 };
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// Predictions against the executor over the loopback in virtual time, to the nanosecond.
+// Compares predictions with the executor over the loopback in virtual time, to the nanosecond.
 #include "compute/overlap/prediction.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::StageDraw;
 
-constexpr double kBytesPerSecond = 1e9;  // a byte a nanosecond
+constexpr double kBytesPerSecond = 1e9;  // one byte per nanosecond
 
 class Spending final : public StageWork {
  public:
@@ -28,7 +28,7 @@ class Spending final : public StageWork {
   const int rank_;
 };
 
-// How long the plan takes when it is played, and how much of it was waiting.
+// The measured time of a plan, and the part of it that was waiting.
 struct Played {
   Duration step{}, exposed{};
 };
@@ -77,7 +77,7 @@ void expect_as_played(const PlanTimes& plan, const LayerCounts& layers, int num_
   EXPECT_EQ(ns(predicted.exposed_us), played.exposed.count()) << plan.order.name;
 }
 
-// Halves of unlike sizes; with and without dense layers and shared experts.
+// Draws halves of unequal sizes, with and without dense layers and shared experts.
 struct Drawn {
   explicit Drawn(std::mt19937& random) {
     const StageDraw draw{.latency_us = static_cast<double>(random() % 3 * 12)};
@@ -122,7 +122,7 @@ TEST(Prediction, IsWhatAnyLegalOrderTakes) {
   }
 }
 
-// The recurrence as the contract writes it, layer by layer, in parts of one message.
+// Computes the recurrence as the contract writes it, layer by layer, with one part per transfer.
 double slowly_us(const PlanTimes& plan, const LayerCounts& layers) {
   struct Travel {
     double there = 0, back = 0;
@@ -164,8 +164,8 @@ TEST(Prediction, WhatIsCountedIsWhatWouldBePlayed) {
   }
 }
 
-// Most of a long step is not played but counted, once it repeats itself. A cycle that is seen too
-// early, or counted wrongly, shows here.
+// Most of a long step is not played but multiplied, once it repeats itself. A cycle that is
+// detected too early, or multiplied wrongly, fails here.
 TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
   std::mt19937 random(4);
   for (int round = 0; round < 12; ++round) {

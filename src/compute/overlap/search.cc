@@ -11,10 +11,11 @@ namespace hocket {
 namespace {
 
 constexpr int kEndless = std::numeric_limits<int>::max();
-// Below that nothing is there to hide.
+// If transfers take less than this share of a step, there is nothing to hide.
 constexpr double kLittle = 0.02;
 
-// Three halves in turn: A a A b A c M a M b M c; combines are awaited when their half goes on.
+// Makes the order of three halves in turn: attention of a, b, c, then experts of a, b, c. A combine
+// is waited for right before the next attention of its half.
 Order make_three_halves() {
   Order order{"three halves", 3, {}};
   for (uint8_t half = 0; half < 3; ++half) {
@@ -33,7 +34,7 @@ const Order& three_halves() {
   return order;
 }
 
-// Of the time of none: "+12 %", "-4 %", "0 %".
+// Returns the gain as a share of the time of `none`: "+12 %", "-4 %", "0 %".
 std::string gain(double us, double none_us) {
   const auto percent = none_us > 0 ? std::lround(100 * (none_us - us) / none_us) : 0;
   return percent == 0 ? "0 %" : fmt::format("{:+} %", percent);
@@ -54,7 +55,7 @@ std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, 
 
 namespace {
 
-// Of the halves that the plan cuts the bucket into.
+// Returns the predictor of the halves that the plan cuts the bucket into.
 Predictor predictor_of(const SearchQuestion& question, const Plan& plan) {
   const int num_halves = question.orders.at(plan.order).num_halves;
   std::array<StageTimes, 2> times{};
@@ -117,7 +118,7 @@ SearchQuestion Searcher::question() const {
           .most_parts = most_parts_};
 }
 
-// What a candidate must stay below to matter.
+// Returns the time [us] that a candidate must stay below to matter.
 double Searcher::limit_us() const {
   if (answer_.best_two.step_us == 0) return Predictor::kNoLimit;
   if (!two_batch_) return answer_.best_two.step_us;
@@ -155,7 +156,7 @@ void Searcher::look_at_whole() {
     const Predictor predictor({&whole, 1}, parts, layers_);
     answer_.lower_bound_us = std::min(answer_.lower_bound_us, predictor.lower_bound_us());
     for (const int order : one_half_) {
-      // Orders of one half differ in where the shared expert stands.
+      // Orders of one half differ only in the place of the shared expert.
       if (order != 0 && !layers_.has_shared) continue;
       const Plan plan{.order = order, .parts = parts};
       const double step_us = predictor.step_us(orders_.at(order));
@@ -184,7 +185,7 @@ bool Searcher::next_halves() {
     }
     const auto halves = halves_of(bucket_, kSearchShares[share_], row_tile_);
     if (!halves) return false;
-    // Of shares that are cut alike, the first one counts.
+    // If several shares give the same cut, only the first one is searched.
     const auto cut_alike = [&](int share) {
       return (*halves_of(bucket_, share, row_tile_))[0].rows == (*halves)[0].rows;
     };

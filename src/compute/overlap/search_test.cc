@@ -1,4 +1,4 @@
-// The search against all plans one by one, and what is known of orders in general.
+// Compares the search with all plans one by one.
 #include "compute/overlap/search.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@
 namespace hocket {
 namespace {
 
-// Times of `whole` at `rows`; a share of each is there for any rows, the rest goes with them.
+// Returns `whole` at `rows`. The share `floor` of each compute time is constant, the rest is
+// proportional to rows.
 class ScaledTimes final : public StageModel {
  public:
   ScaledTimes(const StageTimes& whole, int rows, double floor)
@@ -39,7 +40,7 @@ void keep_better(Candidate& best, const Candidate& other) {
   if (best.step_us == 0 || other.step_us < best.step_us) best = other;
 }
 
-// Every plan there is, one after the other.
+// Predicts every plan, one after the other.
 SearchAnswer look_at_all(const SearchQuestion& question) {
   SearchAnswer all;
   for (int parts = 1; parts <= question.most_parts; parts *= 2)
@@ -67,7 +68,7 @@ SearchAnswer look_at_all(const SearchQuestion& question) {
   return all;
 }
 
-// What pruning, cycles and limits leave out is never the best.
+// Plans that the search leaves out (pruning, cycles, limits) are never the best.
 TEST(Search, FindsWhatLookingAtAllFinds) {
   std::mt19937 random(11);
   LayerCounts layers = kLayers;
@@ -135,7 +136,7 @@ TEST(Search, LeadersRiseAndAreOfDifferentOrders) {
   }
 }
 
-// In pieces or at once.
+// A search in pieces gives the same answer as one at once.
 TEST(Searcher, PiecesGiveTheSameAnswer) {
   std::mt19937 random(14);
   const ScaledTimes model(testing::StageDraw{}(random), 64, 0.3);
@@ -156,7 +157,7 @@ TEST(Searcher, PiecesGiveTheSameAnswer) {
   }
 }
 
-// What a search says, and why. Each case is made so that one thing alone decides.
+// The input of a search whose explanation is tested. In each case one cause alone decides.
 struct Said {
   StageTimes whole;
   double floor = 0;

@@ -1,5 +1,4 @@
-// A made-up server: a machine and its links, steps that take what they take there, amid noise.
-// Tests only.
+// A made-up server for tests: a machine with links, whose steps take the predicted time plus noise.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +14,12 @@
 
 namespace hocket::testing {
 
-// A machine whose operations read weights and compute rows, and its links.
+// A machine with links; its operations take a time for reading weights and a time per row.
 class Machine final : public StageModel {
  public:
   double link_gbit = 10, latency_us = 20;
-  double level = 1;          // of all times of the cores
-  double weights_share = 0;  // of experts' time at 64 rows: there for any rows
+  double level = 1;          // factor for all times of the cores
+  double weights_share = 0;  // share of the experts' time at 64 rows that is the same for any rows
 
   StageTimes at(const Bucket& bucket) const override {
     const double rows = bucket.rows, keys = static_cast<double>(bucket.kv_tokens);
@@ -50,9 +49,9 @@ class Server {
   Server(const Machine& machine, const Planner::Options& options, double noise, uint32_t seed = 1)
       : machine_(machine), options_(options), noise_(noise), random_(seed), planner_(options) {}
 
-  // Plays a step of this size as the planner wants it, and tells it so. As with real ranks, both
-  // phases are asked for before it is known which one is played, and what was played is heard of
-  // when the next plan has been asked for.
+  // Plays a step of this size by the planner's plan and reports it. As with real ranks, the planner
+  // is asked for both phases before it is known which one is played, and it hears of a step only
+  // after it has chosen the next plan.
   void step(const Bucket& bucket) {
     Bucket other = bucket;
     other.phase = bucket.phase == Phase::decode ? Phase::prefill : Phase::decode;
@@ -107,9 +106,9 @@ class Server {
     report.step_us = static_cast<float>(noisy(took.step_us * (lies ? lie : 1)));
     return report;
   }
-  // As if all were over that was played so far.
+  // Forgets the shadow runs that were played so far.
   void forget_shadows() { is_shadow_.clear(); }
-  // Most shadow runs, trials too, of any so many steps in a row.
+  // Returns the largest number of shadow runs (trials too) in any `window` steps in a row.
   int64_t most_shadows_of(int64_t window) const {
     int64_t most = 0, now = 0;
     for (int64_t i = 0; i < std::ssize(is_shadow_); ++i) {
@@ -119,7 +118,7 @@ class Server {
     }
     return most;
   }
-  // What is played but for shadow runs.
+  // Returns the plan that is played apart from shadow runs.
   Plan plan_now(const Bucket& bucket) {
     Planner::Choice choice = planner_.choose(bucket);
     if (choice.is_shadow) choice = planner_.choose(bucket);
@@ -132,7 +131,7 @@ class Server {
   }
   Planner& planner() { return planner_; }
 
-  double lie = 1;  // two halves take so many times what they should
+  double lie = 1;  // factor by which steps in two halves take longer than they should
   bool asks_both = false;
   double all_us = 0;
   std::vector<std::string> news;

@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-// The nearest nanosecond to the time of a part; the first has what is left over.
+// Returns the time of a part in whole nanoseconds; the first part also has the remainder.
 Duration time_of_part(double us, int part, int parts) {
   const auto whole = std::llround(us * 1e3);
   const auto each = whole / parts;
@@ -95,7 +95,7 @@ void StagePlayer::start(Playing& playing, int half, int part, MessageKind kind) 
   playing.note(exchange_->start(lane_of(half, part), kind, playing.stamp(step_), messages_));
 }
 
-// Returns the part that is here.
+// Waits for a part of the dispatch. Returns how many parts of the half had come before it.
 int StagePlayer::wait_part(Playing& playing, int half) {
   Parts& parts = parts_[static_cast<size_t>(half)];
   const auto open = std::span<const int>(parts.open).first(static_cast<size_t>(parts.num_open));

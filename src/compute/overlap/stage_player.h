@@ -1,7 +1,7 @@
-// Plays a plan as a pass would, over a real exchange, with given stage times instead of a model:
-// for measuring orders, and for proving predictions. Each rank has one. Of ranks alike, over the
-// loopback in virtual time, a step takes what predict() says, to the nanosecond.
-// Thread: that of the transport. Allocates nothing after construction.
+// Plays a plan as a pass would, over a real exchange, but with given stage times instead of a
+// model: to measure orders and to prove predictions. Each rank has one. If all ranks are equal, a
+// step over the loopback in virtual time takes what predict() says, to the nanosecond. Thread: that
+// of the transport. Allocates nothing after construction.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@
 
 namespace hocket {
 
-// Who makes time pass, and may watch what is played.
+// Makes time pass during operations; it may also watch what is played.
 class StageWork {
  public:
   virtual ~StageWork() = default;
-  // The cores compute for so long (LoopbackHub::spend).
+  // Computes for `time` (LoopbackHub::spend).
   virtual void spend(Duration time) = 0;
-  // Around every operation; inside `experts` also the parts that are sent and waited for.
+  // Called around every operation; `experts` includes the parts that are sent and waited for in it.
   virtual void begin_op(int /*layer*/, Op /*op*/, int /*half*/) {}
   virtual void end_op() {}
 };
@@ -29,24 +29,24 @@ class StagePlayer {
  public:
   struct Options {
     LayerCounts layers;
-    // Of the links: a transfer's busy_us becomes as many bytes, over all peers, heads included (a
-    // message is at least its head). Only times count, so with a made-up link a lower rate saves
-    // memory.
+    // The rate of the links. A transfer's busy_us becomes busy_us * bytes_per_s bytes over all
+    // peers, heads included (a message is at least its head). Only times matter, so with a made-up
+    // link a lower rate saves memory.
     double bytes_per_s = 1e9;
-    double longest_busy_us = 0;  // of a transfer; what a message may have follows
+    double longest_busy_us = 0;  // the longest transfer; it limits the length of messages
     int num_halves = kMaxHalves;
-    ExchangeWatch* watch = nullptr;  // outlives it
+    ExchangeWatch* watch = nullptr;  // outlives the player
   };
-  // The transport outlives it. Errors: out_of_memory.
+  // The transport outlives the player. Errors: out_of_memory.
   static Result<std::unique_ptr<StagePlayer>> create(Transport& transport, const Options& options);
 
-  // One step, without what is beside the layers. Errors: lost_rank.
+  // Plays one step, without the work beside the layers. Errors: lost_rank.
   Result<void> play(const PlanTimes& plan, StageWork& work);
   AllToAll& exchange() { return *exchange_; }
   uint64_t num_steps() const { return step_; }
 
  private:
-  struct Playing;  // a step under way
+  struct Playing;  // the step that is played
 
   StagePlayer(const Options& options, std::unique_ptr<AllToAll> exchange, size_t most_bytes);
   void run_op(Playing& playing, int layer, Op op, int half);
@@ -56,11 +56,12 @@ class StagePlayer {
 
   Options options_;
   std::unique_ptr<AllToAll> exchange_;
-  std::vector<std::byte> bytes_;                    // of any message; what they say is nothing
-  std::vector<std::span<const std::byte>> pieces_;  // one
-  std::vector<std::span<const std::span<const std::byte>>> messages_;  // by peer
+  std::vector<std::byte> bytes_;  // the bytes of every message; their values mean nothing
+  std::vector<std::span<const std::byte>> pieces_;                     // the one piece of a message
+  std::vector<std::span<const std::span<const std::byte>>> messages_;  // one per rank
   std::array<Half, kMaxHalves> halves_;
-  // Of a half's parts: lanes still waited for, and the one that is being computed.
+  // The parts of a half: the lanes that are still waited for (open), and the part that is computed
+  // (at).
   struct Parts {
     std::array<int, kMaxParts> open{};
     int num_open = 0, at = 0, num_done = 0;

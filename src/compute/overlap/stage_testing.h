@@ -1,4 +1,4 @@
-// Stage times drawn by chance, for tests of whatever predicts or chooses.
+// Random stage times, for tests of predictions and choices.
 #pragma once
 
 #include <cmath>
@@ -8,8 +8,8 @@
 
 namespace hocket::testing {
 
-// Log-uniform, in whole multiples of 12 ns, so that parts and the messages to one or three peers
-// are whole nanoseconds.
+// Draws log-uniform times in whole multiples of 12 ns, so that the times of parts and of messages
+// to one or three peers are whole nanoseconds.
 struct StageDraw {
   double latency_us = 0;
 

@@ -1,4 +1,4 @@
-// What the operations of a layer take, as the planner sees them. All times in microseconds of one
+// The times of a layer's operations, as the planner sees them. All times are microseconds of one
 // layer and one half.
 #pragma once
 
@@ -12,26 +12,27 @@ namespace hocket {
 enum class Phase : uint8_t { prefill, decode };  // mixed steps are prefill
 inline constexpr int kNumPhases = 2;
 
-// How much a step has to do, on the rank that has most.
+// The size of a step, on the rank that has most to do.
 struct Bucket {
   Phase phase = Phase::decode;
   int rows = 0;
-  // Keys that each row attends to, summed over rows: the work of attention, which halves share out
-  // as they share rows.
+  // The keys that each row attends to, summed over rows: the work of attention. Halves divide it as
+  // they divide rows.
   int64_t kv_tokens = 0;
 
   bool operator==(const Bucket&) const = default;
 };
 
-// A transfer occupies the link for busy_us; the last byte is there latency_us after that. Of a
-// transfer in p parts each is busy for busy_us / p.
+// A transfer occupies the link for busy_us; its last byte arrives latency_us after that. If a
+// transfer has p parts, each is busy for busy_us / p.
 struct TransferTime {
   double busy_us = 0;
   double latency_us = 0;
 };
 
 struct StageTimes {
-  // On the rank's own cores. Starts: packing and pushing; waits: unpacking, without waiting.
+  // Times on the rank's own cores. A start is packing and pushing; a wait is unpacking, without the
+  // waiting itself.
   std::array<double, kNumOps> compute{};
   TransferTime dispatch, combine;
   double part_us = 0;  // on the cores, for each part beyond the first
@@ -40,7 +41,7 @@ struct StageTimes {
   double of(Op op) const { return compute[static_cast<size_t>(op)]; }
 };
 
-// Layers of a model, and what a step costs beside them.
+// The layers of a model, and the time of a step beside them.
 struct LayerCounts {
   int num_dense = 0;  // before the first MoE layer
   int num_moe = 0;
@@ -50,12 +51,12 @@ struct LayerCounts {
   int num_layers() const { return num_dense + num_moe; }
 };
 
-// Who knows the times: fits of the running server, a forecast, a table of a bench. Pure.
+// A source of stage times: the fit of the running server, a forecast, or a table of a bench. Pure.
 class StageModel {
  public:
   virtual ~StageModel() = default;
-  // Of a half, or a whole batch, of this size. Splitting costs what at() of two smaller ones costs
-  // more than at() of the whole.
+  // Returns the times of a half, or of a whole batch, of this size. The cost of splitting a batch
+  // is the sum of at() of its halves less at() of the whole.
   virtual StageTimes at(const Bucket& bucket) const = 0;
 };
 

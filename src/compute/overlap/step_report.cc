@@ -6,7 +6,7 @@
 namespace hocket {
 namespace {
 
-// What a peer says is read with suspicion: only sums that a step can have.
+// A peer's report is not trusted: only values that a step can have are accepted.
 bool is_time(float us) {
   return std::isfinite(us) && us >= 0;
 }
@@ -42,7 +42,7 @@ StepReport slowest_of(std::span<const StepReport> reports) {
           &StepReport::step_us, &StepReport::dispatch_busy_us, &StepReport::combine_busy_us,
           &StepReport::dispatch_kb, &StepReport::combine_kb})
       raise(all.*field, report.*field);
-    // No transfer, no latency.
+    // A latency of 0 means that there was no transfer.
     if (report.latency_us > 0 && (all.latency_us == 0 || report.latency_us < all.latency_us))
       all.latency_us = report.latency_us;
   }

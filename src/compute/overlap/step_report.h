@@ -1,6 +1,6 @@
-// What a rank tells the others of the step that it has just played, so that whoever plans knows the
-// slowest. Travels in the agreement of the next step, in host order. Times in microseconds, summed
-// over layers and halves.
+// The report that a rank sends to the others about the step that it has just played, so that the
+// planning rank knows the slowest. It travels in the agreement of the next step, in host byte
+// order. Times are microseconds, summed over layers and halves.
 #pragma once
 
 #include <array>
@@ -15,19 +15,19 @@
 namespace hocket {
 
 struct StepReport {
-  uint32_t plan = 0;       // PlanId of how it was played
-  uint32_t rows = 0;       // here
-  uint32_t kv_tokens = 0;  // keys read here, at most 2^32 - 1
+  uint32_t plan = 0;       // the PlanId that the step was played by
+  uint32_t rows = 0;       // rows of this rank
+  uint32_t kv_tokens = 0;  // keys that this rank read, at most 2^32 - 1
   uint8_t phase = 0;       // Phase
   uint8_t is_valid = 0;    // a step was played and booked
-  uint8_t is_exact = 0;    // arrivals were seen when they were; else busy is an upper bound
+  uint8_t is_exact = 0;    // 1: arrivals are exact; 0: the busy times are upper bounds
   uint8_t zero = 0;
   std::array<float, kNumOps> compute_us{};  // without waiting
   float beside_us = 0;                      // embedding, head, sampling, engine
-  float exposed_us = 0, waiting_us = 0;     // for transfers; for slower ranks
+  float exposed_us = 0, waiting_us = 0;     // waits for transfers; waits for slower ranks
   float step_us = 0;
-  // On the wire, of all dispatches and all combines: how long the link carried them, and bytes of
-  // the larger direction; and the least latency seen.
+  // The link's work for all dispatches and all combines: how long it carried them, their bytes
+  // (sent or received, whichever is more), and the least latency seen.
   float dispatch_busy_us = 0, combine_busy_us = 0;
   float dispatch_kb = 0, combine_kb = 0;
   float latency_us = 0;
@@ -37,8 +37,9 @@ struct StepReport {
 static_assert(sizeof(StepReport) == 16 + 4 * kNumOps + 36);
 static_assert(std::is_trivially_copyable_v<StepReport>);
 
-// Of reports of one step, each rank's: by field the largest of those that are valid, for the
-// slowest rank sets the pace; the plan is theirs, which is one; the latency is the least.
+// Combines all ranks' reports of one step. Each field is the largest of the valid reports, because
+// the slowest rank sets the pace; latency_us and is_exact are the least; the plan is that of the
+// first valid report, since all ranks play one.
 StepReport slowest_of(std::span<const StepReport> reports);
 
 }  // namespace hocket

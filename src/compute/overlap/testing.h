@@ -1,4 +1,4 @@
-// For tests of whatever plays or times orders.
+// Orders for tests that play or time them.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ inline const Order& order_named(std::string_view name) {
   return OrderTable::builtin().at(index);
 }
 
-// Any legal order of two halves, not only those that a reasonable person would write: operations
-// anywhere between what they need and what needs them, the period cut anywhere, half b up to two
+// Returns any legal order of two halves, not only reasonable ones: an operation stands anywhere
+// between what it needs and what needs it, the period is cut anywhere, and half b is up to two
 // layers behind.
 inline Order random_order(std::mt19937& random) {
   using Ops = std::vector<Op>;
@@ -30,7 +30,7 @@ inline Order random_order(std::mt19937& random) {
     ops.insert(begin + static_cast<std::ptrdiff_t>(below(end - begin + 1)), op);
   };
   while (true) {
-    std::array<Ops, 2> layer;  // of each half, from attn_in on
+    std::array<Ops, 2> layer;  // the operations of each half, from attn_in on
     for (Ops& ops : layer) {
       ops = moe_graph().ops;
       insert_between(ops, Op::shared, Op::gate, Op::combine_wait);
@@ -39,7 +39,8 @@ inline Order random_order(std::mt19937& random) {
     std::vector<uint8_t> halves(size_t{2} * kNumOps, 0);
     std::fill_n(halves.begin(), kNumOps, 1);
     std::ranges::shuffle(halves, random);
-    // Where each half is in its layer when the period begins, and how far behind.
+    // The operation of its layer that each half plays first in the period, and how many layers it
+    // is behind.
     std::array<size_t, 2> next = {below(kNumOps), below(kNumOps)};
     std::array<int, 2> lag = {static_cast<int>(below(2)), static_cast<int>(below(3))};
     for (int half = 0; half < 2; ++half) lag[half] += next[half] > 0 ? 1 : 0;
