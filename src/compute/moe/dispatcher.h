@@ -1,13 +1,14 @@
-// How rows get to their experts and back. Two implementations: local (all experts are here) and
-// expert parallel (experts are spread over ranks, rows travel). The results differ in no bit.
+// Brings rows to their experts and back. There are two implementations: local (all experts are
+// here) and expert parallel (experts are spread over ranks, rows travel). Their results are
+// bit-identical.
 //
 //   dispatch_start   takes normed, peeks at routing, sets dispatched; rows leave
 //   dispatch_wait    takes dispatched, sets arrived: rows of all ranks, sorted by the experts here
 //   combine_start    takes computed, sets combining; results leave
 //   combine_wait     takes combining, routing and shared_y; adds to the residual
 //
-// Of rows in parts, dispatch_wait hands out one after the other and combine_start sends each back;
-// dispatched is taken with the first, combining is set with the last.
+// If rows travel in parts, each dispatch_wait returns one part and each combine_start sends one
+// back. The first dispatch_wait takes `dispatched`, the last combine_start sets `combining`.
 // Thread: engine; workers move the rows. Allocates nothing after construction.
 #pragma once
 
@@ -19,24 +20,25 @@
 
 namespace hocket {
 
-// What travels. counted: each row once to every rank that holds one of its experts, and one partial
-// sum for each of its combine groups back; for prefill. slotted: each row once for every expert,
-// and every expert's row back; for decode, where no rank has more than max_slotted_rows. Equal on
-// all ranks in a pass.
+// The form in which rows travel; all ranks use the same in a pass.
+//   counted (prefill): each row travels once to every rank that holds one of its experts; one
+//                      partial sum for each of its combine groups comes back
+//   slotted (decode):  each row travels once for every expert, and every expert's row comes back;
+//                      no rank has more than max_slotted_rows
 enum class ExchangeMode : uint8_t { counted, slotted };
 
-// A pass as its ranks agreed on it.
+// The properties of a pass that all its ranks agreed on.
 struct PassId {
   uint64_t step = 0;
   ExchangeMode mode = ExchangeMode::counted;
-  // Messages that the rows of a half travel in: 1, 2 or 4; no more than ExchangeLimits::max_parts.
-  // counted: parts of the half's rows; slotted: parts of the experts of each rank. Each is computed
-  // when it is here, whichever comes first, and sent back when it is done. Changes no bit. One
-  // where nothing travels.
+  // The number of messages that the rows of a half travel in: 1, 2 or 4, at most
+  // ExchangeLimits::max_parts; 1 where nothing travels. Counted, a part has a share of the half's
+  // rows; slotted, a share of each rank's experts. Each part is computed when it is here, in any
+  // sequence, and sent back when it is done. The number of parts changes no bit.
   int parts = 1;
 };
 
-// What an exchange is given. Borrowed for the call.
+// The objects that an exchange works on, borrowed for the call.
 struct ExchangeSite {
   Backend& backend;
   WorkBuffers& work;
@@ -47,25 +49,25 @@ class Dispatcher {
  public:
   virtual ~Dispatcher() = default;
 
-  // Whether ranks wait for each other: then halves without rows take part as well.
+  // Returns true if ranks wait for each other; then halves without rows take part as well.
   virtual bool exchanges() const = 0;
-  // Before the first operation of a pass. num_rows: those of all halves here.
+  // Called before the first operation of a pass. num_rows: the rows of all halves on this rank.
   virtual void begin_pass(const PassId& pass, int num_rows) = 0;
 
   virtual void dispatch_start(const ExchangeSite& site, Half& half) = 0;
-  // Of rows in parts: the part that is here first, of those not yet handed out.
+  // With parts, waits for the first part that is here among those not yet returned.
   virtual void dispatch_wait(const ExchangeSite& site, Half& half) = 0;
-  // Whether a dispatch_wait is still due for this half in this layer: then combine_start of the
-  // part that was computed comes first.
+  // Returns true if another dispatch_wait of this half is due in this layer. The combine_start of
+  // the part that was computed comes before it.
   virtual bool more_parts(const Half& half) const = 0;
   virtual void combine_start(const ExchangeSite& site, Half& half) = 0;
-  // All parts.
+  // Waits for all parts.
   virtual void combine_wait(const ExchangeSite& site, Half& half) = 0;
 
-  // Moves what can move; for borders between operations.
+  // Drives transfers without waiting; called between operations.
   virtual void progress() = 0;
-  // The first failed exchange (lost_rank). From then on nothing is exchanged, waits return at once,
-  // no rows arrive, and what a pass computes is worthless.
+  // Returns the error of the first failed exchange (lost_rank). After it nothing is exchanged,
+  // waits return at once, no rows arrive, and the results of the pass are worthless.
   virtual Result<void> status() const = 0;
 };
 

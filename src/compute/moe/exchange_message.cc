@@ -21,7 +21,7 @@ std::unexpected<Error> refused(int peer, std::string_view message, std::string_v
               what);
 }
 
-// Errors as sentences.
+// Reads the head of a message. Returns the reason as a sentence if it is not as expected.
 std::expected<Head, std::string> read_head(std::span<const std::byte> message,
                                            const MessageFormat& format) {
   Head head;
@@ -43,8 +43,8 @@ std::expected<Head, std::string> read_head(std::span<const std::byte> message,
 
 constexpr std::string_view kWrongCounts = "its counts are not those of its rows";
 
-// Each expert must be listed as often as the counts say, and a row for no more experts than are
-// here.
+// Returns an empty text if each expert is listed as often as the counts say and each row is for at
+// least one expert and for no more than are here; else the reason.
 std::string check_lists(const ArrivedRows& rows, const MessageFormat& format) {
   const int most = std::min(format.top_k, format.num_experts);
   uint32_t listed[kMostRankExperts];

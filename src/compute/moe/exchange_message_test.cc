@@ -35,7 +35,7 @@ constexpr MessageFormat kQuantizedSlotted = {.mode = ExchangeMode::slotted,
                                              .most_rows = 24,
                                              .row_bytes = quantized_columns(kHidden)};
 
-// Two rows, for experts 1 and 5, and for 5 alone.
+// A dispatch of two rows: the first for experts 1 and 5, the second for 5.
 struct Message {
   std::vector<std::byte> bytes;
 
@@ -110,7 +110,7 @@ TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
   other = kCounted;
   other.num_experts = 7;
   expect_refused(Message(kCounted), other, "for 6 experts");
-  // Rows of as many bytes, but of another kind.
+  // These rows have as many bytes, but another type.
   other = kQuantized;
   other.dtype = DType::bf16;
   expect_refused(Message(kQuantized), other, "64 bytes of type 3, are not those of this model");
@@ -119,7 +119,7 @@ TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
                  kQuantized, "for 2 rows");
 }
 
-// Rows that were read are of finite length whatever they say: they can be taken as they are.
+// Widens all rows: rows that were accepted can be used without further checks, whatever they hold.
 void dequantize_all(Backend& backend, const ArrivedRows& rows) {
   std::vector<const std::byte*> from;
   for (int i = 0; i < rows.num_rows; ++i) from.push_back(rows.row(i));

@@ -43,7 +43,7 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
   const int group_size = moe.num_experts / options.combine_groups;
   std::array<MessageSizes, kMaxLanes> lanes{};
   for (int part = 0; part < limits.max_parts; ++part) {
-    // A part of this number is of so many or more.
+    // A pass that has this part has at least `parts` parts.
     const int parts = static_cast<int>(std::bit_ceil(static_cast<unsigned>(part) + 1));
     const int64_t rows = ceil_div(options.limits.max_rows, parts);
     const int experts = ceil_div(all_experts, parts);
@@ -56,7 +56,7 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
     format.mode = ExchangeMode::slotted;
     format.num_experts = experts;
     dispatch = std::max(dispatch, format.dispatch_bytes(slotted_rows));
-    // A row has a partial sum on a rank for each of its groups there.
+    // A row has one partial sum on a rank for each of its groups there.
     const int64_t sums = rows * std::min(moe.top_k, ceil_div(all_experts, group_size));
     format.row_bytes = row_bytes_of(options.model, options.dtype);
     const int64_t combine = format.combine_bytes(std::max(sums, slotted_rows));
@@ -126,7 +126,7 @@ ExpertParallelDispatcher::Range ExpertParallelDispatcher::experts_of(int rank, i
   return {begin, (part + 1) * all / pass_.parts - begin};
 }
 
-// Within the half.
+// Returns the rows of a part, as places in the half.
 ExpertParallelDispatcher::Range ExpertParallelDispatcher::rows_of(const Half& half,
                                                                   int part) const {
   if (!counted()) return {0, half.rows.count};
@@ -148,7 +148,7 @@ MessageFormat ExpertParallelDispatcher::combine_format() const {
   return {.mode = pass_.mode, .dtype = dtype_, .top_k = top_k_, .row_bytes = row_bytes_};
 }
 
-// Whether it is no error.
+// Keeps the first error. Returns true if there was none so far.
 bool ExpertParallelDispatcher::keep(Result<void> result) {
   if (!result && !error_) error_ = std::move(result).error();
   return !error_;
@@ -160,7 +160,8 @@ void ExpertParallelDispatcher::all_due(const Half& half) {
   for (int part = 0; part < pass_.parts; ++part) state.due[part] = lane_of(half.index, part);
 }
 
-// Waits for the first that is here of those that are due; -1 after an error.
+// Waits for the first of the due parts to arrive and removes it from them. Returns its lane; -1
+// after an error.
 int ExpertParallelDispatcher::take_first(HalfState& state, MessageKind kind, int layer) {
   if (error_) return -1;
   const Stamp stamp = {pass_.step, static_cast<uint16_t>(layer)};
@@ -186,13 +187,13 @@ Result<void> ExpertParallelDispatcher::status() const {
   return {};
 }
 
-// The pieces of every rank, which the caller has named.
+// Sends the message to every rank from pieces_, which the caller has filled.
 void ExpertParallelDispatcher::send(int lane, MessageKind kind, int layer) {
   for (int peer = 0; peer < num_ranks_; ++peer) messages_[peer] = pieces_[peer];
   keep(exchange_.start(lane, kind, {pass_.step, static_cast<uint16_t>(layer)}, messages_));
 }
 
-// Of a combine; that of a dispatch follows.
+// Returns the memory for the head of a combine; that for a dispatch follows it.
 std::byte* ExpertParallelDispatcher::head_of(const WorkBuffers& work, int lane, int rank) const {
   const int half = lane / kMaxParts, part = lane % kMaxParts;
   return work.exchange.heads.row((half * limits_.exchange.max_parts + part) * num_ranks_ + rank);
@@ -204,7 +205,7 @@ void ExpertParallelDispatcher::combine_start(const ExchangeSite& site, Half& hal
   if (error_) return;
   HalfState& state = halves_[half.index];
   Returned& returned = state.returned[state.part];
-  // The experts have read their rows: what goes back takes their place.
+  // The experts have read their rows, so the results overwrite them in x.
   returned.rows = static_cast<const std::byte*>(rows.x.data);
   if (counted()) {
     sum_groups(site, half, rows);
@@ -225,7 +226,7 @@ void ExpertParallelDispatcher::combine_start(const ExchangeSite& site, Half& hal
   send(lane, MessageKind::combine, site.layer);
 }
 
-// Counted: a row for each combine group of each row that came.
+// Counted: writes one row for each combine group of each row that came.
 void ExpertParallelDispatcher::sum_groups(const ExchangeSite& site, const Half& half,
                                           const ExpertRows& rows) {
   const ExchangeBuffers& lists = site.work.exchange;
@@ -240,7 +241,7 @@ void ExpertParallelDispatcher::sum_groups(const ExchangeSite& site, const Half& 
                   .out = rows.x});
 }
 
-// Slotted: the rows as they are, rank by rank, in the order they came.
+// Slotted: copies the result rows, rank by rank, in the sequence in which their rows came.
 void ExpertParallelDispatcher::collect_rows(const ExchangeSite& site, const Half& half,
                                             const ExpertRows& rows) {
   const ExchangeBuffers& lists = site.work.exchange;
@@ -289,7 +290,7 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
     if (lane < 0) return;
     const int part = lane - lane_of(half.index, 0);
     if (!keep(read_results(site.work, half, routing, part))) return;
-    if (!counted()) continue;  // a row wants something of every part
+    if (!counted()) continue;  // the sum of a row needs every part
     add_up(part);
     exchange_.release(lane, MessageKind::combine);
   }
@@ -299,7 +300,7 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
     exchange_.release(lane_of(half.index, part), MessageKind::combine);
 }
 
-// Where the results of a part begin, for each parcel. Counted: sets work.expert_position too.
+// Sets results_, the begin of each parcel's results. Counted: also sets work.expert_position.
 Result<void> ExpertParallelDispatcher::read_results(const WorkBuffers& work, const Half& half,
                                                     const Routing& routing, int part) {
   if (counted()) number_sums(work, half, routing, part);
@@ -319,8 +320,8 @@ Result<void> ExpertParallelDispatcher::read_results(const WorkBuffers& work, con
   return {};
 }
 
-// Where the result of every slot stands, of a part's rows; slotted, of all rows. Counted: the sum
-// of its group, for one slot of the group; nothing for its others.
+// Sets the address of every slot's result: counted, for the rows of one part; slotted, for all
+// rows. Counted, one slot of a group gets the address of the group's sum, its other slots null.
 void ExpertParallelDispatcher::find_results(const WorkBuffers& work, const Half& half,
                                             const Routing& routing, int part) {
   const Range rows = rows_of(half, part);
@@ -334,9 +335,13 @@ void ExpertParallelDispatcher::find_results(const WorkBuffers& work, const Half&
     }
 }
 
-// The partial sums of a part's rows, numbered as a rank sends them: token by token, groups
-// ascending. Sets work.expert_position, -1 for all but one slot of a group, and cursor_ to how many
-// there are in each parcel.
+// Numbers the partial sums of a part's rows as the ranks send them: token by token, groups
+// ascending. Sets work.expert_position (-1 for all slots of a group but one) and, in cursor_, the
+// number of sums of each parcel:
+//
+//   token   experts (group)     sums from the rank of group 0 and 1, of group 2
+//   t0      5 (2), 1 (0), 0(0)  0: t0 group 0                       0: t0 group 2
+//   t1      2 (1), 1 (0), 4(2)  1: t1 group 0, 2: t1 group 1        1: t1 group 2
 void ExpertParallelDispatcher::number_sums(const WorkBuffers& work, const Half& half,
                                            const Routing& routing, int part) {
   const Range rows = rows_of(half, part);
@@ -345,7 +350,7 @@ void ExpertParallelDispatcher::number_sums(const WorkBuffers& work, const Half& 
     const int32_t* const ids = routing.ids.row(t);
     int32_t* const place = work.expert_position.row(half.rows.begin + t);
     std::fill_n(place, top_k_, -1);
-    std::array<int, kMaxSlots> slots;  // one of each group, groups ascending
+    std::array<int, kMaxSlots> slots;  // one slot of each group, groups ascending
     int num_groups = 0;
     for (int s = 0; s < top_k_; ++s) {
       const auto of_group = [&](int slot) { return ids[slot] / group_size_; };

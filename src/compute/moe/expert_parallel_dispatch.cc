@@ -1,5 +1,5 @@
-// The dispatch of ExpertParallelDispatcher: which rows go where, and how those that came stand
-// together.
+// The dispatch of ExpertParallelDispatcher: which rows go to which rank, and where arrived rows are
+// placed.
 #include <algorithm>
 
 #include "compute/kernels/combine.h"
@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// Placing things in order moved every start to its end, which is the next one's start.
+// Restores starts after a counting sort, which moved every start to its end, the next one's start.
 void move_back(std::span<int32_t> starts) {
   std::shift_right(starts.begin(), starts.end(), 1);
   starts[0] = 0;
@@ -17,7 +17,8 @@ void move_back(std::span<int32_t> starts) {
 
 }  // namespace
 
-// The experts of all ranks as their rows leave: by part, rank in turn, own number there.
+// Gives the experts of all ranks their places in the sequence in which rows leave: by part, rank in
+// turn, number on that rank.
 void ExpertParallelDispatcher::place_experts() {
   int32_t place = 0;
   for (int part = 0; part < pass_.parts; ++part)
@@ -32,21 +33,23 @@ void ExpertParallelDispatcher::place_experts() {
   placed_parts_ = pass_.parts;
 }
 
-// Where the rows of a part begin in the lists of what leaves; slotted, where those of the half do.
+// Returns where the rows of a part begin in the lists of leaving rows; slotted, where those of the
+// half begin.
 int64_t ExpertParallelDispatcher::first_sent(const Half& half, int part) const {
   return counted()
              ? (int64_t{half.rows.begin} + rows_of(half, part).begin) * std::min(num_ranks_, top_k_)
              : int64_t{half.rows.begin} * top_k_;
 }
 
-// Counted: [ranks in turn + 1]; slotted: [experts by their place + 1], of all parts.
+// Returns the begins of the leaving rows. Counted: [ranks in turn + 1] for one part; slotted:
+// [experts by their place + 1] for all parts.
 int32_t* ExpertParallelDispatcher::offsets_of(const WorkBuffers& work, const Half& half,
                                               int part) const {
   return work.exchange.sent_offsets.row(half.index * limits_.exchange.max_parts +
                                         (counted() ? part : 0));
 }
 
-// Counted from first_sent().
+// Returns the rows of a part for a rank, relative to first_sent().
 ExpertParallelDispatcher::Range ExpertParallelDispatcher::rows_to(const WorkBuffers& work,
                                                                   const Half& half, int part,
                                                                   int rank) const {
@@ -87,7 +90,10 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
   }
 }
 
-// By rank, each row once, with what it wants there.
+// Lists the leaving rows, counted: rank by rank, each row once, with its slots there:
+//
+//   sent_from     | rank 2: t0 t3 t4 | rank 0: t1 t3 | own: t0 t2 ...      of rank 1 of 3
+//   sent_offsets  0                  3               5
 void ExpertParallelDispatcher::list_counted(const WorkBuffers& work, const Half& half, int part) {
   const ExchangeBuffers& lists = work.exchange;
   const Routing& routing = half.state.routing.peek();
@@ -97,7 +103,7 @@ void ExpertParallelDispatcher::list_counted(const WorkBuffers& work, const Half&
   const std::span<int32_t> offsets(offsets_of(work, half, part), num_ranks_ + 1);
   for (int rank = 0; rank < num_ranks_; ++rank) std::ranges::fill(counts_for(work, lane, rank), 0u);
 
-  // cursor_: the last row that went to a rank.
+  // cursor_ holds the last row that was listed for each rank.
   std::ranges::fill(offsets, 0);
   std::ranges::fill(cursor_, -1);
   for (int t = rows.begin; t < rows.end(); ++t)
@@ -126,8 +132,8 @@ void ExpertParallelDispatcher::list_counted(const WorkBuffers& work, const Half&
   move_back(offsets);
 }
 
-// By part, rank and expert, a row for every slot. Sets work.expert_position: which of a parcel's
-// rows is a slot's.
+// Lists the leaving rows, slotted: by part, rank and expert, one row for every slot. Sets
+// work.expert_position to the number of a slot's row in its parcel.
 void ExpertParallelDispatcher::list_slotted(const WorkBuffers& work, const Half& half) {
   const ExchangeBuffers& lists = work.exchange;
   const Routing& routing = half.state.routing.peek();
@@ -198,7 +204,7 @@ bool ExpertParallelDispatcher::more_parts(const Half& half) const {
 
 void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& half) {
   HalfState& state = halves_[half.index];
-  if (!half.state.dispatched.empty()) {  // the first part
+  if (!half.state.dispatched.empty()) {  // only for the first part
     half.state.dispatched.take();
     std::ranges::fill(state.rows_from, 0);
     state.num_expert_rows = 0;
@@ -232,7 +238,7 @@ Result<void> ExpertParallelDispatcher::read_rows(const WorkBuffers& work, const 
   return {};
 }
 
-// What this rank has for its own experts, as if it had come.
+// Returns this rank's rows for its own experts, in the form of arrived rows.
 ArrivedRows ExpertParallelDispatcher::own_rows(const WorkBuffers& work, const Half& half) const {
   const ExchangeBuffers& lists = work.exchange;
   const int part = halves_[half.index].part;
@@ -251,7 +257,10 @@ ArrivedRows ExpertParallelDispatcher::own_rows(const WorkBuffers& work, const Ha
   return own;
 }
 
-// arrived_ as the experts want it; after an error nothing.
+// Sorts arrived_ by expert, then by source rank; after an error there are no rows:
+//
+//   segments    e0: r0 | r1 | r2   e1: r0 | r1 | r2   ...   begin of each source's rows
+//   offsets     ^ e0               ^ e1                     begin of each expert's rows
 ExpertRows ExpertParallelDispatcher::arrange(const ExchangeSite& site, const Half& half) {
   const ExchangeBuffers& lists = site.work.exchange;
   HalfState& state = halves_[half.index];
@@ -278,7 +287,8 @@ ExpertRows ExpertParallelDispatcher::arrange(const ExchangeSite& site, const Hal
           lists.sources[i] = arrived_[peer].row(row++);
       }
   }
-  // What goes back of earlier parts stands in x; y is read before the next part comes.
+  // Results of earlier parts are still being sent from x, so each part takes its own place. y is
+  // read before the next part comes, so parts share it.
   const auto region = [&](MatrixView all, int64_t taken) {
     const int64_t capacity = lists.shape.expert_rows();
     return all.slice_rows(ExchangeBuffers::region_begin(half.index, capacity, taken, at), at);
@@ -297,8 +307,8 @@ ExpertRows ExpertParallelDispatcher::arrange(const ExchangeSite& site, const Hal
   return rows;
 }
 
-// Counted: what every row that came wants of the experts here, source by source, and where it gets
-// it. Kept until the sums are made; the messages are not.
+// Counted: lists for every arrived row, source by source, its slots here and where their expert
+// rows are placed. The lists are kept until the sums are made; the messages are not.
 void ExpertParallelDispatcher::list_arrived(const WorkBuffers& work, const Half& half) {
   const ExchangeBuffers& lists = work.exchange;
   HalfState& state = halves_[half.index];

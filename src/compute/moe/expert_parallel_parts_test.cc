@@ -1,5 +1,5 @@
-// Rows in parts are computed as they come and sent back as they are done; the memory that parts
-// take.
+// Tests that parts are computed as they come and sent back as they are done, and the memory for
+// parts.
 #include <gtest/gtest.h>
 
 #include "compute/comm/testing.h"
@@ -16,7 +16,7 @@ constexpr int kParts = 4, kLate = 1;  // the part that one rank sends late
 constexpr Duration kLatency = microseconds(10), kComputing = milliseconds(1),
                    kLateness = milliseconds(20);
 
-// A rank without rows: empty dispatches, one of them so much later.
+// Plays a rank without rows: it sends empty dispatches, one of them late by `lateness`.
 void send_one_part_late(LoopbackHub& hub, AllToAll& exchange, Duration lateness) {
   const MessageFormat format = {.mode = ExchangeMode::slotted,
                                 .dtype = DType::f32,
@@ -36,11 +36,11 @@ void send_one_part_late(LoopbackHub& hub, AllToAll& exchange, Duration lateness)
     if (part != kLate) start(part);
   hub.spend(exchange.rank(), lateness);
   start(kLate);
-  hub.spend(exchange.rank(), 2 * kLateness);  // until all is read
+  hub.spend(exchange.rank(), 2 * kLateness);  // until all messages are read
 }
 
-// Rank 0 has the experts, and computes a millisecond for each part. What rank 1 sends late is taken
-// last, and delays nothing else.
+// Rank 0 has the experts and computes a millisecond for each part. The part that rank 1 sends late
+// is taken last, and it delays no other part.
 TEST(ExpertParallelParts, AreComputedAsTheyComeAndSentBackAsTheyAreDone) {
   LoopbackHub hub(kRanks, {.latency = kLatency}, LoopbackHub::Time::virtual_time);
   on_ranks(hub, kRanks, [&](Transport& end) {
@@ -54,7 +54,7 @@ TEST(ExpertParallelParts, AreComputedAsTheyComeAndSentBackAsTheyAreDone) {
     std::vector<Duration> when, sent_back;
     do {
       rank.dispatcher->dispatch_wait(rank.site(), half);
-      const int part = half.state.arrived.peek().first_expert;  // one expert each
+      const int part = half.state.arrived.peek().first_expert;  // each part has one expert
       taken.push_back(part);
       when.push_back(hub.now() - begin);
       hub.spend(0, kComputing);
@@ -95,11 +95,11 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
       EXPECT_NEAR(bytes(1), bytes(0) / 2, 0.01 * bytes(0));
       for (const int part : {2, 3}) EXPECT_NEAR(bytes(part), bytes(0) / 4, 0.01 * bytes(0));
     }
-  // As many sums of a row as it has groups there, and no more.
+  // A row has as many sums on a rank as it has groups there, and no more.
   const auto groups = ExpertParallelDispatcher::most_bytes(options_of(model, placement, 16, 4));
   EXPECT_NEAR(static_cast<double>(groups[0][kCombine]), 4.0 * lanes[0][kCombine],
               0.01 * static_cast<double>(groups[0][kCombine]));
-  // Who plays no parts has no lanes for them; and other memory is hardly more for them.
+  // A rank without parts has no lanes for them; the other memory hardly grows with parts.
   const auto one = options_of(model, placement, 4, 1), four = options_of(model, placement, 4, 4);
   const auto single = ExpertParallelDispatcher::most_bytes(one);
   for (size_t lane = 0; lane < kMaxLanes; ++lane)

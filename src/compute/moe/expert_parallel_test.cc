@@ -1,4 +1,4 @@
-// Rows that travel between ranks on threads: how they stand at their experts, the most that may
+// Tests rows that travel between ranks on threads: their places at the experts, the most that may
 // come, and peers that send more.
 #include "compute/moe/expert_parallel.h"
 
@@ -18,19 +18,19 @@ namespace {
 using namespace testing;
 using Rank = ExpertRank;
 
-// The worst for rank 0: everybody's rows, for as many experts as a row may have.
+// The worst case for rank 0: the rows of all ranks, each for as many experts as it may have here.
 std::array<int, kTopK> all_to_first(int rank, int row) {
   const int missing = (rank + row) % kHere;
   return {(missing + 3) % kHere, (missing + 1) % kHere, (missing + 2) % kHere};
 }
 
-// A row where an expert should find it.
+// The place at which an expert should find a row.
 struct Place {
   int expert, source, row;
 };
 
-// Of part `part` of a half, by expert, source and row; and its first expert. Slotted parts are of
-// experts, counted ones of rows.
+// Returns the places of one part of a half, by expert, source and row. Slotted parts are shares of
+// experts, counted parts shares of rows.
 std::vector<Place> places_of(int me, const Choice& choice,
                              const std::array<RowRange, kRanks>& ranges, const PassId& id,
                              int part) {
@@ -64,10 +64,10 @@ bool stand_at(const Rank& rank, const ExpertRows& rows, std::span<const Place> p
   return true;
 }
 
-// Rows of every rank in each half of a step.
+// The rows of every rank in each half of a step.
 using Ranges = std::array<std::array<RowRange, kRanks>, 2>;
 
-// Each part of a half once, in any order, among them the one in hand.
+// Checks that each part of a half is seen once, in any sequence.
 class PartsSeen {
  public:
   void note(const Rank& rank, const Half& half, const Choice& choice, const Ranges& ranges,
@@ -122,7 +122,7 @@ void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges,
       ASSERT_FLOAT_EQ(rank.work.residual.row(row)[i], 1 + 1.5f * rank.given(me, row, i));
 }
 
-// Halves of different lengths on every rank; rank 1 has nothing in its second.
+// Returns halves of different lengths on every rank; the second half of rank 1 is empty.
 Ranges full_ranges() {
   Ranges ranges;
   for (int of = 0; of < kRanks; ++of) {
@@ -153,7 +153,7 @@ TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
       expect_there_and_back(all_to_first, mode, wire);
 }
 
-// Any lengths, none too, any experts; modes and parts that change from step to step.
+// Plays steps with any number of rows (also none), any experts, and modes and parts that change.
 void expect_any_rows(Wire wire, const LinkModel& links, LoopbackHub::Time time) {
   LoopbackHub hub(kRanks, links, time);
   on_ranks(hub, kRanks, [&](Transport& end) {
@@ -198,7 +198,7 @@ TEST(ExpertParallelDispatch, PartsComeInAnyOrder) {
   EXPECT_GT(PartsSeen::overtaken, 100);
 }
 
-// Rows of bf16 there, and half of that there where they are of int8; back they are the same.
+// A dispatch of int8 has half the bytes of one of bf16; a combine has the same.
 TEST(ExpertParallelDispatch, MessagesOfInt8AreHalfAsLong) {
   const ModelConfig model = one_moe_layer(kExperts, kTopK, 2048);
   const Placement placement = *Placement::contiguous(kExperts, kRanks);
@@ -218,7 +218,7 @@ TEST(ExpertParallelDispatch, MessagesOfInt8AreHalfAsLong) {
   EXPECT_EQ(bytes(true)[combine], bytes(false)[combine]);
 }
 
-// Rank 2 sends another kind of rows than the others.
+// Rank 2 sends rows of another type than the others.
 TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   std::barrier all_there(kRanks);
@@ -253,7 +253,7 @@ TEST(ExpertParallelDispatch, GroupsOnSeveralRanksAreRefused) {
   });
 }
 
-// Rank 2 sends what fits its slots, but more rows than a pass can have, to rank 0.
+// Rank 2 sends rank 0 messages that fit its slots, but more rows than a pass can have.
 void expect_named(ExchangeMode mode, int parts) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   std::barrier all_there(kRanks);

@@ -1,5 +1,4 @@
-// A rank whose rows and experts are so simple that everybody knows what must come of them. Tests
-// only.
+// A rank with rows and experts so simple that a test knows the results. Tests only.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +18,10 @@ inline constexpr int kHidden = 40, kMaxRows = 9, kGroups = 6;
 
 enum class Wire : uint8_t { plain, int8 };
 
-// Which experts a row wants.
+// Returns the experts of a row.
 using Choice = std::function<std::array<int, kTopK>(int rank, int row)>;
 
-// One rank with rows of known numbers: 1000 * rank + row, and the column behind the comma.
+// One rank whose numbers are known: 1000 * rank + row + column / 64.
 struct ExpertRank {
   ExpertRank(Transport& end, const Choice& choice, Wire wire = Wire::plain)
       : placement(*Placement::contiguous(kExperts, kRanks)),
@@ -52,7 +51,7 @@ struct ExpertRank {
   static float number(int rank, int row, int column) {
     return static_cast<float>(1000 * rank + row) + static_cast<float>(column) / 64;
   }
-  // The same as experts get it. A row's last number is its largest.
+  // Returns the number as experts receive it. The last number of a row is its largest.
   float given(int rank, int row, int column) const {
     const float x = number(rank, row, column), amax = number(rank, row, kHidden - 1);
     return limits.int8_dispatch ? std::nearbyint(x * (127 / amax)) * (amax / 127) : x;
@@ -72,7 +71,7 @@ struct ExpertRank {
     dispatcher->dispatch_start(site(), half);
     return half;
   }
-  // Experts that give back what they get.
+  // Runs experts that return their input.
   void compute(Half& half) {
     const ExpertRows rows = half.state.arrived.take();
     for (int64_t r = 0; r < rows.x.rows; ++r)
@@ -88,11 +87,11 @@ struct ExpertRank {
   WorkerPool workers{{}};
   Backend backend;
   WorkBuffers work;
-  std::unique_ptr<AllToAll> exchange;  // before the memory that it sends from
+  std::unique_ptr<AllToAll> exchange;  // destroyed before the memory that it sends from
   std::unique_ptr<ExpertParallelDispatcher> dispatcher;
 };
 
-// Three neighbours, so that tokens have several experts on a rank and some on others.
+// Three neighbours, so that a token has several experts on one rank and some on another.
 inline std::array<int, kTopK> neighbours(int rank, int row) {
   const int first = (5 * rank + 7 * row) % kExperts;
   return {(first + 2) % kExperts, first, (first + 1) % kExperts};

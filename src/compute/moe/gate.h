@@ -1,4 +1,4 @@
-// Norm and expert choice for the rows of a half.
+// The norm and the choice of experts for the rows of a half.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace hocket {
 struct GateWeights {
   std::span<const float> norm;  // [hidden]
   PackedWeight gate;            // n = experts
-  std::span<const float> bias;  // [experts] correction of the choice, or empty
+  std::span<const float> bias;  // [experts] bias for the choice only, or empty
 };
 
 // Sets half.state.normed and half.state.routing, and half.state.shared_x for shared experts.
 void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights, WorkBuffers& work,
           Half& half);
 
-// counts[e] += how many of `ids` are e.   Shapes: ids [rows, k], counts [experts].
-// Thread: engine; an addition a chosen expert.
+// Adds to counts[e] how often e occurs in `ids`.   Shapes: ids [rows, k], counts [experts]. Thread:
+// engine; one addition per chosen expert.
 void count_choices(View<const int32_t> ids, std::span<uint32_t> counts);
 
 }  // namespace hocket

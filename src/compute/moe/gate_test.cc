@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 
 TEST(CountChoices, AddsUpEveryChoiceOfEveryRow) {
-  // Rows stand apart: what lies between them is nobody's choice.
+  // Rows have a stride of 4: the numbers between them are not choices.
   std::array<int32_t, 12> ids = {4, 0, 2, 9,  //
                                  2, 4, 1, 9,  //
                                  4, 2, 5, 9};

@@ -24,7 +24,7 @@ void LocalDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
   const std::span<int32_t> rows(work.sorted_rows + int64_t{begin} * top_k_,
                                 int64_t{count} * top_k_);
 
-  // A counting sort by expert: counts, then starts, then places.
+  // Sorts by expert in three passes: counts, then starts, then places.
   std::ranges::fill(offsets, 0);
   for (int64_t t = 0; t < count; ++t)
     for (int s = 0; s < top_k_; ++s) ++offsets[routing.ids.row(t)[s] + 1];
@@ -35,7 +35,7 @@ void LocalDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
       position.row(t)[s] = place;
       rows[place] = static_cast<int32_t>(t);
     }
-  // Placing moved every start to its end, which is the next expert's start.
+  // The third pass moved every start to its end, which is the next expert's start.
   for (int e = num_experts_; e > 0; --e) offsets[e] = offsets[e - 1];
   offsets[0] = 0;
 

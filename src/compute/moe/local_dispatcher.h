@@ -1,5 +1,5 @@
 // Dispatch and combine on one rank: nothing travels, so a start does the work and its wait only
-// hands it on.
+// hands the result on.
 //
 //   dispatch   token rows t0 t1 t2 ...  ->  rows sorted by expert: e0: t1 t4 | e1: | e2: t0 t1 ...
 //              (source order inside an expert), through int8 where ranks would send it so
@@ -15,7 +15,7 @@ namespace hocket {
 
 class LocalDispatcher final : public Dispatcher {
  public:
-  // combine_groups: 1 .. num_experts, a divisor of it.
+  // combine_groups must divide num_experts.
   LocalDispatcher(const ModelConfig& model, int combine_groups);
 
   bool exchanges() const override { return false; }

@@ -18,7 +18,7 @@ ModelConfig config() {
   return one_moe_layer(kExperts, kTopK, kHidden);
 }
 
-// Rows of known numbers, routed at random to distinct experts.
+// Rows of known numbers, routed at random to different experts.
 class LocalDispatch : public ::testing::Test {
  protected:
   LocalDispatch()
@@ -117,7 +117,7 @@ TEST_F(LocalDispatch, RowsGoThroughInt8WhereToldTo) {
         ASSERT_EQ(row[i], q * (amax / 127)) << t << " " << i;
       }
     }
-  // Shared experts see the rows as they are.
+  // Shared experts get the rows without rounding to int8.
   EXPECT_TRUE(std::ranges::equal(before, std::span(work_.normed.as<float>().data, before.size())));
 }
 

@@ -14,7 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kMapKey = "physical_to_logical_map";
-constexpr int64_t kMostFileBytes = 16 << 20;  // 1,000 layers of 1,000 experts have half of that
+// A file of 1,000 layers with 1,000 experts has half of that.
+constexpr int64_t kMostFileBytes = 16 << 20;
 
 Result<void> check_ranks(int num_experts, int num_ranks) {
   if (num_ranks >= 1 && num_experts % num_ranks == 0) return {};
@@ -45,7 +46,7 @@ Result<std::string> read_file(const std::filesystem::path& file) {
                   .with_fix("a file that this user may read, or trivial"));
 }
 
-// The expert of every place. Errors as sentences.
+// Returns the expert of every place, or the reason of a refusal as a sentence.
 std::expected<std::vector<int>, std::string> read_places(const Json& list, int num_experts) {
   if (!list.is_array()) return std::unexpected("its places are no list");
   if (std::ssize(list) > num_experts)
@@ -71,7 +72,8 @@ std::expected<std::vector<int>, std::string> read_places(const Json& list, int n
   return experts;
 }
 
-// Of all layers, which must be alike.
+// Returns the expert of every place, which must be the same in all layers, or the reason of a
+// refusal.
 std::expected<std::vector<int>, std::string> read_layers(const std::string& text, int num_experts) {
   Json root = parse_bounded_json<Json>(text);
   if (root.is_discarded())

@@ -1,5 +1,5 @@
-// Which rank holds which experts. The experts of a rank are numbered from 0 in ascending order of
-// their ids, on all layers alike. Immutable.   Thread: any.
+// Says which rank holds which experts. The experts of a rank are numbered from 0 in ascending order
+// of their ids, the same in all layers. Immutable.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,34 @@ namespace hocket {
 
 class Placement {
  public:
-  // Experts [r E / R, (r + 1) E / R) on rank r. A dense model has 0 experts.
-  // Errors: bad_value, where the ranks do not divide the experts.
+  // Places experts [r E / R, (r + 1) E / R) on rank r. A dense model has 0 experts. Errors:
+  // bad_value, if the ranks do not divide the experts.
   static Result<Placement> contiguous(int num_experts, int num_ranks);
-  // As a file says: a list of the expert of every place, of which rank r has [r E / R, (r + 1) E /
-  // R); or, as SGLang writes it, {"physical_to_logical_map": [one such list a layer]}, all alike.
-  // Errors: io (cannot be read), bad_value (anything else, saying what and where).
+  // Reads a list of the expert of every place, of which rank r has places [r E / R, (r + 1) E / R);
+  // or, as SGLang writes it, {"physical_to_logical_map": [one such list a layer]}, with equal
+  // lists. Errors: io (cannot be read), bad_value (anything else, saying what and where).
   static Result<Placement> from_file(const std::filesystem::path& file, int num_experts,
                                      int num_ranks);
 
   int num_experts() const { return static_cast<int>(home_.size()); }
   int num_ranks() const { return static_cast<int>(first_.size()) - 1; }
   int rank_of(int expert) const { return home_[expert].rank; }
-  // Its number on its rank.
+  // Returns the expert's number on its rank.
   int local_of(int expert) const { return home_[expert].local; }
-  // Ascending.
+  // Returns the ids of a rank's experts, ascending.
   std::span<const int> experts_of(int rank) const {
     return std::span(by_rank_).subspan(first_[rank], first_[rank + 1] - first_[rank]);
   }
-  // Experts on lower ranks: first_of(rank) + local counts all experts, rank by rank.
+  // Returns the number of experts on lower ranks, so first_of(rank) + local numbers all experts
+  // rank by rank.
   int first_of(int rank) const { return first_[rank]; }
   int place_of(int expert) const { return first_[rank_of(expert)] + local_of(expert); }
-  // Of the rank that holds most.
+  // Returns the number of experts of the rank that holds most.
   int most_experts() const;
-  // Equal for equal placements, and hardly ever for others.
+  // Equal for equal placements; different placements hardly ever have the same.
   uint32_t fingerprint() const { return fingerprint_; }
 
-  // Partial sums are made where the experts are, so every combine group must be on one rank.
+  // Checks that every combine group is on one rank, because partial sums are made at the experts.
   // Errors: bad_value, naming --combine-groups.
   Result<void> check_groups(int combine_groups) const;
 
@@ -52,7 +53,7 @@ class Placement {
   std::vector<Home> home_;              // [experts]
   std::vector<int> by_rank_;            // [experts] ids, rank by rank
   std::vector<int> first_;              // [ranks + 1]
-  uint32_t fingerprint_ = 2166136261u;  // FNV-1a, of the rank of every expert
+  uint32_t fingerprint_ = 2166136261u;  // FNV-1a hash of the rank of every expert
 };
 
 }  // namespace hocket

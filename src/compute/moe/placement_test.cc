@@ -49,7 +49,7 @@ TEST(Placement, EveryCombineGroupIsOnOneRank) {
 class PlacementFile : public ::testing::Test {
  protected:
   ~PlacementFile() override { std::filesystem::remove(file_); }
-  // Six experts on two ranks.
+  // Reads a placement of six experts on two ranks.
   Result<Placement> read(std::string_view text) {
     std::ofstream(file_, std::ios::binary) << text;
     return Placement::from_file(file_, 6, 2);

@@ -1,5 +1,5 @@
-// The experts that every token visits, as one MLP over the rows of a half; computed while the rows
-// of the chosen ones travel.
+// The shared experts, which every token visits: one MLP over the rows of a half. They are computed
+// while rows travel to the routed experts.
 #pragma once
 
 #include "compute/forward/half.h"
@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-// Takes half.state.shared_x, sets half.state.shared_y.
+// Computes them. Takes half.state.shared_x, sets half.state.shared_y.
 void shared_experts(Backend& backend, const ModelConfig& model, const ExpertWeights& weights,
                     WorkBuffers& work, Half& half);
 

@@ -1,11 +1,11 @@
-// For tests of dispatchers.
+// Models for tests of dispatchers.
 #pragma once
 
 #include "core/model_config.h"
 
 namespace hocket {
 
-// One MoE layer, and of all else the least.
+// Returns a model of one MoE layer; everything else is as small as possible.
 inline ModelConfig one_moe_layer(int num_experts, int top_k, int hidden_size) {
   ModelConfig model;
   model.vocab_size = 16;
