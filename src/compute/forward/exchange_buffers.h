@@ -1,14 +1,15 @@
-// Memory of the exchange of rows between ranks that share the experts: lists of what leaves and of
-// what came. Sized for the worst that the limits of a step allow, all rows of all ranks to the
-// experts here, so that nothing can be too long at run time.
+// The memory for exchanging rows between ranks that share the experts: lists of leaving and of
+// arrived rows. It is sized for the worst case that a step's limits allow (all rows of all ranks go
+// to the experts here), so no list can be too long.
 //
-// Both halves use one region, for a rank's halves together never have more than max_rows rows.
-// Where rows leave, those of a half, and of each part of it, begin where its rows do; where they
-// come, half 0 counts from the front and half 1 from the back. Rows of parts that came stand behind
-// each other in the sequence in which they were taken; lists are those of the part in hand:
+// Both halves share one region, because a rank's halves together have at most max_rows rows. In the
+// lists of leaving rows, a half and each of its parts begin at the place of their first row. In the
+// lists of arrived rows, half 0 counts from the front and half 1 from the back. Rows of arrived
+// parts stand one after the other in the sequence in which they were taken; the other lists hold
+// the part that was taken last:
 //
 //   leaving   | half 0: begin .. | half 1: begin .. |
-//   come      | half 0: first part, second, .. |       | .. , second, first part: half 1 |
+//   arrived   | half 0: first part, second, .. |       | .. , second, first part: half 1 |
 #pragma once
 
 #include <algorithm>
@@ -19,25 +20,26 @@
 
 namespace hocket {
 
-// num_ranks 0: all experts are here and nothing is exchanged. The limits of a step's rows are those
-// of every rank.
+// The limits of an exchange, the same on every rank; max_slotted_rows limits each rank's rows.
+// num_ranks 0: all experts are here and nothing is exchanged.
 struct ExchangeLimits {
   int num_ranks = 0;
-  int rank_experts = 0;      // of the rank that holds most
-  int max_slotted_rows = 0;  // of a step whose rows travel once for every expert
-  int max_parts = 1;         // messages that the rows of a half may travel in
+  int rank_experts = 0;      // experts of the rank that holds most
+  int max_slotted_rows = 0;  // the most rows of a slotted step (ExchangeMode)
+  int max_parts = 1;         // the most messages that the rows of a half travel in
 };
 
 struct ExchangeBuffers {
-  // What the sizes follow from.
+  // The numbers that all sizes follow from.
   struct Shape {
     ExchangeLimits limits;
-    DType dtype = DType::bf16;  // of a row that leaves, and its columns
+    DType dtype = DType::bf16;  // type of a leaving row; row_columns: its columns
     int64_t row_columns = 0;
     int max_rows = 0, num_experts = 0, top_k = 0;
 
     int ranks_a_row() const { return std::min(limits.num_ranks, top_k); }
-    int experts_a_row() const { return std::min(limits.rank_experts, top_k); }  // on one rank
+    // Experts of a row on one rank.
+    int experts_a_row() const { return std::min(limits.rank_experts, top_k); }
     int64_t sent_rows() const {
       return std::max(int64_t{max_rows} * ranks_a_row(), int64_t{limits.max_slotted_rows} * top_k);
     }
@@ -47,29 +49,31 @@ struct ExchangeBuffers {
   void lay_out(const Shape& of, Layout& layout);
 
   Shape shape;
-  // Leaving, by part and rank of destination. One set of heads for each part of a half.
+  // The leaving rows, by part and rank of destination. Each part of a half has its own heads.
   MatrixView sent;               // [sent_rows, row_columns]
   int32_t* sent_from = nullptr;  // [sent_rows] row of the half
   View<int32_t> sent_ids;        // [max_rows * ranks_a_row, k] local experts, -1 elsewhere
-  View<float> sent_weights;      // likewise
+  View<float> sent_weights;      // [max_rows * ranks_a_row, k]
   View<int32_t> sent_offsets;    // [2 * max_parts, experts + ranks + 1]
   View<std::byte> heads;         // [2 * max_parts * ranks, head of a combine, head of a dispatch]
-  // Come, by rank of source.
-  const std::byte** sources = nullptr;  // [expert_rows] where each expert row comes from
-  View<int32_t> ids, position;   // [arriving_rows, k] local experts, their rows; -1 elsewhere
-  View<float> weights;           // likewise
-  int32_t* first_sum = nullptr;  // [arriving_rows] first partial sum of each
-  View<int32_t> segments;        // [2, rank_experts * ranks + 1] by expert, then source
-  View<int32_t> expert_offsets;  // [2, rank_experts + 1]
-  const std::byte** results = nullptr;  // [max_rows * k] where each slot's result stands
+  // The arrived rows, by rank of source.
+  const std::byte** sources = nullptr;  // [expert_rows] source of each expert row
+  // [arriving_rows, k] local experts, and their expert rows; -1 elsewhere.
+  View<int32_t> ids, position;
+  View<float> weights;           // [arriving_rows, k]
+  int32_t* first_sum = nullptr;  // [arriving_rows] number of the first partial sum of each
+  View<int32_t> segments;  // [2, rank_experts * ranks + 1] begins of rows, by expert, then source
+  View<int32_t> expert_offsets;         // [2, rank_experts + 1]
+  const std::byte** results = nullptr;  // [max_rows * k] address of each slot's result
 
-  // `count` of `capacity` neighbours for a half, from the front or the back, behind `taken` others.
+  // Returns the begin of `count` places for a half in a region of `capacity`: from the front or the
+  // back, behind `taken` places that the half has already.
   static int64_t region_begin(int half, int64_t capacity, int64_t taken, int64_t count) {
     return half == 0 ? taken : capacity - taken - count;
   }
 };
 
-// What precedes the rows of a message: a fixed head, and for dispatch the count of each expert.
+// The bytes before the rows of a message: a fixed head, and in a dispatch the count of each expert.
 inline constexpr int64_t kMessageHeadBytes = 64;
 constexpr int64_t dispatch_head_bytes(int rank_experts) {
   return kMessageHeadBytes + round_up(rank_experts * int64_t{sizeof(uint32_t)}, 64);

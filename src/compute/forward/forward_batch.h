@@ -1,6 +1,6 @@
-// One step's rows as the compute wing sees them: no request, only tokens, positions and pages.
-// Made by engine/prepare, reused step after step; allocates nothing once reserve() has seen the
-// limits.
+// One step's rows as the compute wing sees them: no requests, only tokens, positions and pages.
+// engine/prepare fills it again for each step. It allocates nothing after reserve() was called with
+// the limits.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,24 @@ namespace hocket {
 
 struct ForwardBatch {
   ForwardMode mode = ForwardMode::idle;
-  // One entry a row; rows of a sequence are neighbours.
+  // These have one entry per row; rows of a sequence are neighbours.
   std::vector<TokenId> ids;
   std::vector<int32_t> positions;
   std::vector<KvSlot> slots;
-  // Who attends to what. Spans point into page lists that live until the step is committed.
+  // The sequences: which rows attend to which pages. Spans point into page lists that live until
+  // the step is committed.
   std::vector<AttentionSequence> sequences;
-  // Rows whose logits are wanted; logits come in this sequence.
+  // The rows whose logits are wanted, in the sequence of the logits.
   std::vector<int32_t> output_rows;
   // Pages that get their first token in this step, and page copies to make first.
   std::vector<PageId> fresh_pages;
   std::vector<PagePair> copies;
-  // Rows of answers alone, ordered so that the first of them make a good half: how many. 0: they
-  // were not.
+  // In a step of answers only: how many of the first rows make a good half, if the rows were sorted
+  // for that; 0: they were not.
   int first_half_rows = 0;
 
   int num_rows() const { return static_cast<int>(ids.size()); }
-  // Keys that each row attends to, summed over rows (Bucket::kv_tokens).
+  // Returns the keys that each row attends to, summed over rows (Bucket::kv_tokens).
   int64_t num_keys_read() const {
     int64_t keys = 0;
     for (const int32_t position : positions) keys += position + 1;

@@ -1,5 +1,5 @@
 // One of the (at most two) sub-batches that a step plays: a range of rows with its own attention
-// plan and layer state. Views into WorkBuffers; splitting and merging copy nothing.
+// plan and layer state. All are views into WorkBuffers; splitting and merging copy nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@ struct RowRange {
   int begin = 0, count = 0;
 };
 
-// Chosen experts of a half's rows. Views of WorkBuffers.
+// The chosen experts of a half's rows, as views of WorkBuffers.
 struct Routing {
-  View<int32_t> ids;    // [rows, k], slots in falling choice score
+  View<int32_t> ids;    // [rows, k], slots sorted by falling choice score
   View<float> weights;  // [rows, k]
   View<float> logits;   // [rows, experts]
 };
 
-// Rows sorted by expert: the half's own, or those of all ranks for the experts here; of rows that
-// travel in parts, one part's.
+// Rows sorted by expert: the half's own, or those of all ranks for the experts here. If rows travel
+// in parts, those of one part.
 struct ExpertRows {
-  MatrixView x, y;                   // [expert rows, hidden]: in and out
+  MatrixView x, y;                   // [expert rows, hidden]: input and output
   std::span<const int32_t> offsets;  // [experts + 1]
-  int first_expert = 0;              // which of the experts here is the first of these
-  View<int32_t> position = {};       // [rows, k]: where slot s of row t stands; own rows only
+  int first_expert = 0;              // number of the first of these experts on this rank
+  View<int32_t> position = {};       // [rows, k]: place of slot s of row t; only for own rows
 };
 
-// What one operation of a layer leaves for a later one. Empty again at the end of every layer.
+// The values that one operation of a layer leaves for a later one. It is empty at the end of every
+// layer.
 struct LayerState {
   Once<MatrixView> q;           // attn_in -> attn_core
   Once<MatrixView> normed;      // gate -> dispatch_start
@@ -41,8 +42,8 @@ struct LayerState {
   Once<View<float>> shared_y;   // shared -> combine_wait
   Once<Routing> routing;        // gate -> combine_wait
   Once<ExpertRows> dispatched;  // dispatch_start -> dispatch_wait
-  Once<ExpertRows> arrived;     // dispatch_wait -> experts; of each part
-  Once<ExpertRows> computed;    // experts -> combine_start; of each part
+  Once<ExpertRows> arrived;     // dispatch_wait -> experts; for each part
+  Once<ExpertRows> computed;    // experts -> combine_start; for each part
   Once<ExpertRows> combining;   // combine_start -> combine_wait
 
   bool empty() const {

@@ -1,4 +1,4 @@
-// A field of layer state that is set once and taken once; anything else is a bug with a name.
+// A field of layer state that is set once and taken once. Anything else is a bug and fails a check.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ class Once {
     HOCKET_CHECK(value_.has_value());
     return *std::exchange(value_, std::nullopt);
   }
-  // Readable until taken.
+  // Returns the value, which stays until it is taken.
   const T& peek() const {
     HOCKET_CHECK(value_.has_value());
     return *value_;

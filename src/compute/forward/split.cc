@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kWhole = 64;  // unit of SplitWish::share
 
-// How far `left` rows of `all` are from the share of the first half, times kWhole.
+// Returns the distance of `left` rows of `all` from the first half's share, times kWhole.
 int64_t distance(int64_t left, int64_t all, int share) {
   return std::abs(left * kWhole - all * share);
 }
 
-// Rows before the border of sequences that is nearest to the share, the later of equals; looks no
-// further than where it becomes worse. 0: there is one sequence.
+// Returns the number of rows before the border of sequences that is nearest to the share, the later
+// of two equal ones. The search ends where borders become worse. 0: there is only one sequence.
 int balanced_border(const ForwardBatch& batch, int share) {
   const int rows = batch.num_rows();
   int best = 0;
@@ -34,8 +34,8 @@ bool is_balanced(int left, int rows, const SplitWish& wish) {
   return static_cast<double>(distance(left, rows, wish.share)) <= slack * kWhole * rows;
 }
 
-// SGLang's rule for prompts ("two chunks"). Where it would leave a half sequences without rows, the
-// cut is on the border before them, which is all that a cut between rows can mean.
+// SGLang's rule for prompts ("two chunks"). Where that rule would give a half sequences without
+// rows, the cut is on the border before these sequences: a cut between rows can mean nothing else.
 int extend_cut(const ForwardBatch& batch, const SplitWish& wish) {
   const int rows = batch.num_rows();
   const int border = balanced_border(batch, wish.share);

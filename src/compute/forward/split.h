@@ -1,6 +1,6 @@
-// Cuts a batch into halves: neighbouring ranges of rows. A sequence that straddles the cut becomes
-// two neighbouring ranges; the first half leads, since the second reads the keys that it writes.
-// Where it is cut changes times and no bit.   Source: docs/contracts/overlap.md, "Halves".
+// Cuts a batch into halves: neighbouring ranges of rows. A sequence on the cut becomes two
+// neighbouring ranges; the first half leads, since the second reads the keys that it writes. The
+// place of the cut changes times but no bit.   Source: docs/contracts/overlap.md, "Halves".
 #pragma once
 
 #include <span>
@@ -9,31 +9,31 @@
 
 namespace hocket {
 
-// Where the second half begins, in [0, num_rows]; num_rows: one half plays alone and the other is
-// empty.
+// The row at which the second half begins, in [0, num_rows]. With num_rows one half plays alone and
+// the other is empty.
 struct SplitRule {
   int first_rows = 0;
 };
 
-// How a batch is to be cut.
+// The wanted cut of a batch.
 struct SplitWish {
-  int share = 32;  // of 64, of the rows: what the first half is to have; 1 .. 63
+  int share = 32;  // the first half's rows in 64ths of all; 1 .. 63
   int row_tile = 1;
-  // A border between sequences is taken where it leaves each half no less than its share less
-  // (0.5 - cut_threshold) of the rows; else a sequence is cut. 0 .. 0.5; 0: none is ever cut.
+  // The cut is on a border between sequences if that leaves each half at least its share less (0.5
+  // - cut_threshold) of all rows; else a sequence is cut. 0 .. 0.5; 0: no sequence is ever cut.
   double cut_threshold = 0.48;
 };
 
-// The multiple of `tile` nearest to `wanted` that leaves both halves some of `rows`, the lower of
-// equals; `wanted` where there is none.   rows >= 2, wanted in [1, rows - 1].
+// Returns the multiple of `tile` nearest to `wanted` that leaves both halves some of `rows`, the
+// lower of two equal ones; `wanted` if there is none.   rows >= 2, wanted in [1, rows - 1].
 int nearest_multiple(int wanted, int tile, int rows);
-// Rows of the first half by share and row_tile alone, in [1, rows - 1].   rows >= 2.
+// Returns the rows of the first half by share and row_tile alone, in [1, rows - 1].   rows >= 2.
 int wished_rows(int rows, const SplitWish& wish);
 
-// Answers by rows alone, or as they were packed (ForwardBatch::first_half_rows). Prompts, and mixed
-// steps: at the border of sequences that is nearest to the share, or within a sequence. Never an
-// empty half where there are two rows, but for one sequence that must not be cut; one row is the
-// first half's. Pure.
+// Returns where to cut. Answers are cut by the number of rows, or as they were packed
+// (ForwardBatch::first_half_rows). Prompts and mixed steps are cut at the border of sequences
+// nearest to the share, or within a sequence. With two rows or more no half is empty, except if the
+// only sequence must not be cut; a single row goes to the first half. Pure.
 SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish);
 
 // Fills halves[0 .. n): one half takes all rows; two are cut by `rule`. Plans each half's

@@ -78,7 +78,7 @@ int cut_of(const std::vector<int>& lengths, const SplitWish& wish = {}) {
   return split_for(prompts_of(lengths), wish).first_rows;
 }
 
-// The rule as its authors wrote it, for a half; tokens of the first child.
+// Returns the tokens of the first child by the rule as SGLang wrote it, for even halves.
 int two_chunk_rule(const std::vector<int>& lengths) {
   int all = 0;
   for (const int length : lengths) all += length;
@@ -109,15 +109,15 @@ TEST(SplitFor, CutsPromptsWhereTheTableSays) {
       {{100, 2000}, 1050},
       {{2000, 100}, 1050},
       {{4096}, 2048},         // one long prompt
-      {{10, 20, 10}, 20},     // of equal borders the later, which is too far here
-      {{40, 30, 5, 25}, 50},  // the first that is worse ends the search
+      {{10, 20, 10}, 20},     // the later of two equal borders, which is too far here
+      {{40, 30, 5, 25}, 50},  // the first worse border ends the search
       {{2, 3}, 2},            // the middle is a border, though no good one
       {{1, 2}, 1},
-      {{1, 1, 1}, 2},  // no cut can be better than a border
+      {{1, 1, 1}, 2},  // no cut is better than a border
       {{1, 1}, 1},
       {{2}, 1},
       {{3}, 1},
-      {{1}, 1},  // nothing to share
+      {{1}, 1},  // nothing to divide
       {{}, 0},
   };
   for (const auto& one : cases)
@@ -131,7 +131,7 @@ TEST(SplitFor, IsTheTwoChunkRuleForAHalf) {
     const int most = i % 2 == 0 ? 8 : 3000;
     for (int& length : lengths) length = 1 + static_cast<int>(random() % most);
     const std::vector<int>& l = lengths;
-    if (l == std::vector{1}) continue;  // whose one row is nobody's there
+    if (l == std::vector{1}) continue;  // its only row is in no half there
     EXPECT_EQ(cut_of(l), two_chunk_rule(l)) << ::testing::PrintToString(l);
   }
 }
@@ -157,7 +157,8 @@ TEST(SplitFor, NeverLeavesAHalfEmptyAndIsAsNearAsTheRuleAllows) {
     for (const AttentionSequence& s : batch.sequences) at_border |= s.row_begin == cut;
     const double for_border = (0.5 - wish.cut_threshold) * rows;
     const double for_tile = wish.row_tile < rows ? 0.5 * wish.row_tile + 1 : 1;
-    // In the smallest, sequences of one row up to the cut make the nearest border the best.
+    // In very small batches, sequences of one row before the cut make the nearest border the best
+    // cut.
     const bool small = rows <= 2 * wish.row_tile + 4;
     EXPECT_LE(small ? 0 : off, std::max(at_border ? for_border : 0, for_tile));
     EXPECT_EQ(at_border || wish.row_tile >= rows ? 0 : cut % wish.row_tile, 0);
@@ -174,9 +175,10 @@ TEST(SplitFor, AThresholdOfZeroCutsNoSequence) {
 TEST(SplitFor, SharesAndTiles) {
   EXPECT_EQ(cut_of({1000}, {.share = 24}), 375);
   EXPECT_EQ(cut_of({1000}, {.share = 24, .row_tile = 16}), 368);
-  EXPECT_EQ(cut_of({1000}, {.share = 32, .row_tile = 16}), 496);  // of equal ones the lower
+  // The lower of two equal multiples.
+  EXPECT_EQ(cut_of({1000}, {.share = 32, .row_tile = 16}), 496);
   EXPECT_EQ(cut_of({20}, {.row_tile = 16}), 16);
-  EXPECT_EQ(cut_of({16}, {.row_tile = 16}), 8);  // no multiple leaves both some
+  EXPECT_EQ(cut_of({16}, {.row_tile = 16}), 8);  // no multiple leaves both halves some rows
   EXPECT_EQ(cut_of({100, 300}, {.share = 16, .row_tile = 16}), 100);  // a border needs no tile
 }
 

@@ -1,18 +1,18 @@
-// All memory of a forward pass, planned at start for the largest step. Rows of a half are a range
-// of rows of every matrix.
+// All memory of a forward pass, planned at start for the largest step. The rows of a half are a
+// range of rows in every matrix.
 //
 //   residual                    fp32, the stream that layers add to
 //   normed                      its norm, operand of products
 //   qkv, q_heads                fp32 projections
 //   q, attended                 operand and result of attention
-//   q_latent, *_absorbed        latent attention's
+//   q_latent, *_absorbed        only latent attention
 //   gate_logits, expert_*       routing
 //   leaving                     the rows as they leave for experts
 //   expert_x, middle, expert_y  rows sorted by expert
 //   exchange                    lists of rows that travel between ranks
-//   shared_out                  of the shared experts
+//   shared_out                  result of the shared experts
 //   hidden                      final norm of the rows that want logits
-//   logits                      of a block of them
+//   logits                      logits of one block of these rows
 #pragma once
 
 #include <cstdint>
@@ -25,53 +25,53 @@
 namespace hocket {
 
 struct WorkLimits {
-  int max_rows = 0;         // of one step
-  int max_output_rows = 0;  // of those, the ones that want logits
-  int max_logits_rows = 0;  // logits are computed in blocks of so many
+  int max_rows = 0;         // rows of one step
+  int max_output_rows = 0;  // those of them that want logits
+  int max_logits_rows = 0;  // rows of a block: logits are computed block by block
   ExchangeLimits exchange = {};
   bool int8_dispatch = false;  // rows are rounded to int8 on their way to experts
 };
 
-// Columns of a layer's first projection, and of attention's result.
+// Return the columns of a layer's first projection, and of attention's result.
 int qkv_columns(const ModelConfig& model);
 int attended_columns(const ModelConfig& model);
-// Geometry of a layer's pages.
+// Returns the geometry of a layer's pages.
 KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens);
 
 struct WorkBuffers {
   // Errors: out_of_memory.
   static Result<WorkBuffers> create(const ModelConfig& model, DType dtype, WorkLimits limits);
-  // What create() would take.
+  // Returns the bytes that create() would take.
   static int64_t bytes_for(const ModelConfig& model, DType dtype, WorkLimits limits);
 
   WorkLimits limits;
-  View<float> residual;                       // [rows, hidden]
-  MatrixView normed;                          // [rows, hidden]
-  View<float> cos, sin;                       // [rows, rotary / 2]
-  View<float> qkv;                            // [rows, qkv_columns(model)]
-  MatrixView q;                               // [rows, heads * round_up(head_dim, 32)]
-  MatrixView attended;                        // [rows, heads * value_dim]
-  MatrixView q_latent;                        // [rows, q_rank], where queries have a rank
-  View<float> q_heads;                        // [rows, heads * head_dim], likewise
-  MatrixView q_absorbed;                      // [rows, heads * kv row elements]; latents only
-  MatrixView y_absorbed;                      // [rows, heads * round_up(kv_rank, 32)]
-  View<float> mlp_out;                        // [rows, hidden]; dense layers only
-  View<float> shared_out;                     // [rows, hidden]; shared experts only
-  View<float> gate_logits;                    // [rows, experts]
+  View<float> residual;     // [rows, hidden]
+  MatrixView normed;        // [rows, hidden]
+  View<float> cos, sin;     // [rows, rotary / 2]
+  View<float> qkv;          // [rows, qkv_columns(model)]
+  MatrixView q;             // [rows, heads * round_up(head_dim, 32)]
+  MatrixView attended;      // [rows, heads * value_dim]
+  MatrixView q_latent;      // [rows, q_rank]; only where queries have a rank
+  View<float> q_heads;      // [rows, heads * head_dim]; only where queries have a rank
+  MatrixView q_absorbed;    // [rows, heads * kv row elements]; latents only
+  MatrixView y_absorbed;    // [rows, heads * round_up(kv_rank, 32)]
+  View<float> mlp_out;      // [rows, hidden]; dense layers only
+  View<float> shared_out;   // [rows, hidden]; shared experts only
+  View<float> gate_logits;  // [rows, experts]
   View<int32_t> expert_ids, expert_position;  // [rows, k]
   View<float> expert_weights;                 // [rows, k]
   MatrixView leaving;                         // [rows, hidden]: normed; or, of int8,
                                               // [rows, quantized_columns(hidden)]
   int32_t* sorted_rows = nullptr;             // [rows * k] token row of each expert row
   int32_t* expert_offsets = nullptr;          // [2 halves][experts + 1]
-  MatrixView expert_x, expert_y;              // [rows * k, hidden], or as many as may come
+  MatrixView expert_x, expert_y;              // [rows * k, hidden], or as many rows as may arrive
   ExchangeBuffers exchange;                   // experts on several ranks only
   MatrixView middle;                          // one flat row; middle_rows() cuts it
   View<float> output_residual;                // [output_rows, hidden]
   MatrixView hidden;                          // [output_rows, hidden]
   View<float> logits;                         // [logits_rows, vocabulary]
 
-  // Rows [begin, begin + count) of the middle of an MLP that is `intermediate` wide.
+  // Returns rows [begin, begin + count) of the middle of an MLP that is `intermediate` wide.
   MatrixView middle_rows(int64_t begin, int64_t count, int intermediate) const;
 
  private:

@@ -1,5 +1,5 @@
-// Grouped-query attention as two operations: in (norm, projections, rotation, store) and core
-// (attend, project, add).
+// Grouped-query attention as two operations: in (norm, projections, rotation, storing keys and
+// values) and core (attention, output projection, residual).
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@ namespace hocket {
 
 struct GqaWeights {
   std::span<const float> input_norm;      // [hidden]
-  PackedWeight qkv;                       // n = (heads + 2 kv) * head_dim, perhaps with bias
+  PackedWeight qkv;                       // n = (heads + 2 kv heads) * head_dim, perhaps with bias
   std::span<const float> q_norm, k_norm;  // [head_dim], or empty
   PackedWeight output;                    // k = heads * head_dim
 };
 
-// Where a layer of one pass runs and on what.
+// The objects that one layer of a pass works on.
 struct AttentionSite {
   Backend& backend;
   const ModelConfig& model;
@@ -27,9 +27,9 @@ struct AttentionSite {
   const KvLayer& kv;
 };
 
-// Reads the residual rows of `half`, stores keys and values, sets half.state.q.
+// Reads the residual rows of `half`, stores their keys and values, sets half.state.q.
 void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half);
-// Takes half.state.q, adds to the residual rows of `half`.
+// Takes half.state.q, adds the result to the residual rows of `half`.
 void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half);
 
 }  // namespace hocket

@@ -1,7 +1,7 @@
-// Multi-head latent attention as two operations: in (norm, projections, rotation, store) and core
-// (attend, project, add). Keys and values of a token are one latent row in its page
-// (kernels/kv_layout.h); prompt and generated tokens attend in different forms
-// (kernels/latent_attention.h).
+// Multi-head latent attention as two operations: in (norm, projections, rotation, storing the
+// latents) and core (attention, output projection, residual). Keys and values of a token are one
+// latent row in its page (kernels/kv_layout.h); prompt and generated tokens attend in different
+// forms (kernels/latent_attention.h).
 #pragma once
 
 #include <span>
@@ -11,21 +11,21 @@
 
 namespace hocket {
 
-// `down` holds the query's part first: its rank, or all heads where queries have no rank; then the
-// latent and the shared key part.
+// `down` holds the query's part first (q_rank columns, or all heads if queries have no rank), then
+// the latent and the key part that all heads share.
 struct MlaWeights {
   std::span<const float> input_norm;  // [hidden]
   PackedWeight down;                  // n = qkv_columns(model)
   std::span<const float> q_norm;      // [q_rank], or empty
-  PackedWeight q_up;                  // n = heads * head_dim, k = q_rank; none without a rank
+  PackedWeight q_up;                  // n = heads * head_dim, k = q_rank; empty without a rank
   std::span<const float> kv_norm;     // [kv_rank]
-  LatentHeadWeights heads;            // from the latent to each head's keys and values
-  PackedWeight output;                // k = heads * value_dim
+  LatentHeadWeights heads;  // products that make each head's keys and values from the latent
+  PackedWeight output;      // k = heads * value_dim
 };
 
-// Reads the residual rows of `half`, stores latents, sets half.state.q.
+// Reads the residual rows of `half`, stores their latents, sets half.state.q.
 void mla_in(const AttentionSite& site, const MlaWeights& weights, Half& half);
-// Takes half.state.q, adds to the residual rows of `half`.
+// Takes half.state.q, adds the result to the residual rows of `half`.
 void mla_core(const AttentionSite& site, const MlaWeights& weights, Half& half);
 
 }  // namespace hocket

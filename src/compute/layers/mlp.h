@@ -1,4 +1,4 @@
-// Dense SwiGLU MLP: norm, MLP, added to the residual.
+// A dense SwiGLU MLP: norm, MLP, result added to the residual.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ struct MlpWeights {
   int intermediate = 0;
 };
 
-// Adds to the residual rows of `half`.
+// Adds the MLP's result to the residual rows of `half`.
 void dense_mlp(Backend& backend, const MlpWeights& weights, float eps, WorkBuffers& work,
                const Half& half);
 

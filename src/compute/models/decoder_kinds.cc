@@ -41,7 +41,8 @@ void compute_arrived(const LayerCall& c) {
   c.half.state.computed.set(rows);
 }
 
-// Of rows in parts, each is sent back before the next one is looked for.
+// Runs the routed experts. If rows travel in parts, each part is sent back before the next is
+// waited for.
 void run_chosen_experts(const LayerCall& c) {
   compute_arrived(c);
   while (c.dispatcher.more_parts(c.half)) {

@@ -1,5 +1,5 @@
-// The kinds of layers of ordinary decoders: one way to attend, one way to transform. A model maps
-// its layers to these; a new kind is a new table like theirs.
+// The kinds of layers of ordinary decoders: one way to attend and one way to transform. A model
+// maps its layers to them; another kind of layer needs another table like theirs.
 #pragma once
 
 #include "compute/models/layer.h"

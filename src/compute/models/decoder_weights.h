@@ -1,5 +1,5 @@
-// The weights of an ordinary decoder's layer under the names that Hugging Face's models share:
-// model.layers.{i}.self_attn.q_proj.weight and so on. What a layer has, the config says.
+// Loads the weights of an ordinary decoder's layer by the names that Hugging Face's models share:
+// model.layers.{i}.self_attn.q_proj.weight and so on. The config says which of them a layer has.
 #pragma once
 
 #include "compute/models/layer.h"
@@ -7,7 +7,7 @@
 
 namespace hocket {
 
-// As ModelFamily::load_layer.
+// Does what ModelFamily::load_layer says.
 Layer load_decoder_layer(const ModelConfig& model, int index, std::span<const int> experts,
                          WeightLoader& loader);
 

@@ -1,5 +1,5 @@
-// Plans that change from step to step: any legal order, any cut, any parts, over links where parts
-// come in any order. And what becomes of a pass in which a rank is lost.
+// Tests plans that change from step to step (any legal order, any cut, any parts, over links on
+// which parts come in any sequence) and passes in which a rank is lost.
 #include <barrier>
 #include <deque>
 #include <mutex>
@@ -16,7 +16,7 @@ using namespace testing;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// What ranks agree on, and for each where it cuts its rows.
+// Random plans that ranks agree on, and for each rank where it cuts its rows.
 struct RandomPlans {
   explicit RandomPlans(uint32_t seed) : random(seed) {
     const OrderTable& table = OrderTable::builtin();
@@ -46,7 +46,7 @@ struct RandomPlans {
   std::mt19937 random;
   std::deque<Order> orders;
   std::array<Manner, Script::kSteps.size()> steps;
-  std::vector<std::array<int, 4>> cuts;  // of each rank
+  std::vector<std::array<int, 4>> cuts;  // [step][rank]
 };
 
 void expect_same_bits(const ModelCase& model, uint32_t first_seed, uint32_t num_seeds) {
@@ -65,7 +65,8 @@ void expect_same_bits(const ModelCase& model, uint32_t first_seed, uint32_t num_
                          : LinkModel{},
                     slow ? LoopbackHub::Time::virtual_time : LoopbackHub::Time::real);
     Ranks ranks(model, num_ranks, groups);
-    if (seed % 7 == 0) ranks.max_parts = 1 + static_cast<int>(seed % 2);  // fewer than plans have
+    // Fewer parts than plans have.
+    if (seed % 7 == 0) ranks.max_parts = 1 + static_cast<int>(seed % 2);
     const auto manner = [&](int step, const Player& player, int rank) {
       return plans.of(step, player, rank);
     };
@@ -111,7 +112,7 @@ TEST(RandomPlans, ChangeNoBitOnOneRank) {
   }
 }
 
-// Breaks something in the middle of a pass.
+// Calls `act` in the middle of a pass.
 class Breaker final : public ForwardProbe {
  public:
   explicit Breaker(std::function<void()> act) : act_(std::move(act)) {}
@@ -123,7 +124,7 @@ class Breaker final : public ForwardProbe {
   std::function<void()> act_;
 };
 
-// What every rank has to say after rank 2 was broken while rows were under way.
+// Returns every rank's error after rank 2 was broken while rows were under way.
 std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking,
                                Duration stall_timeout, const Manner& manner, Duration& took) {
   constexpr int kRanks = 4;
@@ -146,7 +147,7 @@ std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking
     if (!played && played.error().code == ErrorCode::lost_rank) said[rank] = played.error().message;
     Manner other = manner;
     other.parts = 2;
-    const Result<void> again = player.play(2, other);  // ends at once, with the same
+    const Result<void> again = player.play(2, other);  // ends at once, with the same error
     EXPECT_EQ(again.has_value() ? "" : again.error().message, said[rank]);
     const std::lock_guard lock(mutex);
     took = std::max(took, hub.now() - broken);
@@ -177,7 +178,7 @@ TEST(ExpertParallelFaults, ASilentRankEndsThePassOfAllWithinTheStallTimeout) {
                    milliseconds(550));
 }
 
-// After the first pass of either kind: also plans that were not played before.
+// Expects no allocations after the first passes, also for plans that were not played before.
 void expect_no_allocations(const ModelCase& model) {
   constexpr int kRanks = 2;
   for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {

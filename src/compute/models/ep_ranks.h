@@ -1,5 +1,5 @@
-// Ranks that share a model's experts and play the script of rank_model.h, each on a thread. Tests
-// only.
+// Ranks that share a model's experts and play the script of rank_model.h, each on its own thread.
+// Tests only.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -36,14 +36,15 @@ inline ModelConfig config_of(const ModelCase& model) {
 
 inline constexpr ModelCase kQwen = {"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16};
 inline constexpr ModelCase kQwenInt8 = {"qwen3_moe_int8", kQwen.folder, kQwen.dtype, true};
-// Latent attention, a dense layer, shared experts.
+// A model with latent attention, a dense layer and shared experts.
 inline constexpr ModelCase kDeepseek = {"deepseek_v3", "tests/golden/deepseek_v3_bf16",
                                         DType::bf16};
 
-// Which experts are where.
+// Says how experts are spread over ranks.
 enum class Places : uint8_t { contiguous, scattered };
 
-// Scattered: the experts in an order without order, from a file, an equal part for each rank.
+// Returns the placement. Scattered: experts in random sequence, read from a file, an equal number
+// for each rank.
 inline Placement placement_of(int num_experts, int num_ranks, Places places) {
   if (places == Places::contiguous) return value_of(Placement::contiguous(num_experts, num_ranks));
   std::vector<int> experts(num_experts);
@@ -75,8 +76,7 @@ inline const LoadedModel& share_of(const ModelCase& model, int num_ranks, int ra
   return share_of(model, placement_of(experts, num_ranks, Places::contiguous), rank);
 }
 
-// Whose sequences are whose, by number of ranks: uneven, and with more than one nobody's fair
-// share; the second of four has none at all.
+// Returns the sequences of a rank. Several ranks have unequal numbers; rank 1 of 4 has none.
 inline std::vector<int> sequences_of(int rank, int num_ranks) {
   static const std::map<int, std::array<int, Script::kSequences>> homes = {
       {1, {0, 0, 0, 0, 0}}, {2, {0, 1, 0, 0, 1}}, {4, {0, 0, 2, 3, 2}}};
@@ -86,7 +86,7 @@ inline std::vector<int> sequences_of(int rank, int num_ranks) {
   return mine;
 }
 
-// What one rank with all experts has of the script.
+// Returns the results of the script on one rank with all experts.
 inline Script::Bits on_one_rank(const ModelCase& model, int combine_groups,
                                 const std::function<Manner(int step)>& manner = {}) {
   Script::Bits bits;
@@ -107,7 +107,7 @@ inline Script::Bits on_one_rank(const ModelCase& model, int combine_groups,
   return bits;
 }
 
-// Several ranks that play together, each on a thread.
+// Several ranks that play together, each on its own thread.
 class Ranks {
  public:
   Ranks(const ModelCase& model, int num_ranks, int combine_groups,
@@ -116,7 +116,8 @@ class Ranks {
         num_ranks_(num_ranks),
         combine_groups_(combine_groups),
         placement_(placement_of(config_of(model).moe.num_experts, num_ranks, places)) {
-    for (int rank = 0; rank < num_ranks; ++rank) share_of(model, placement_, rank);  // one thread
+    // Loaded by one thread.
+    for (int rank = 0; rank < num_ranks; ++rank) share_of(model, placement_, rank);
   }
   Duration stall_timeout = std::chrono::seconds(30);
   int max_slotted_rows = Script::kMaxRows;
@@ -158,7 +159,7 @@ class Ranks {
   Placement placement_;
 };
 
-// What all ranks have of the script together.
+// Returns the results of the script on all ranks together.
 using MannerOf = std::function<Manner(int step, const Player& player, int rank)>;
 template <class Network>
 Script::Bits on_ranks_together(const Ranks& ranks, Network& network, const MannerOf& manner) {
@@ -167,7 +168,7 @@ Script::Bits on_ranks_together(const Ranks& ranks, Network& network, const Manne
     for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
       const Result<void> played = player.play(step, manner(step, player, rank));
       ASSERT_TRUE(played.has_value()) << describe(played.error());
-      player.add_bits(bits);  // of its own sequences
+      player.add_bits(bits);  // the bits of its own sequences
     }
   });
   return bits;

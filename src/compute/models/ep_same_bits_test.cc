@@ -1,6 +1,6 @@
-// The promise of expert parallelism: how many ranks hold the experts, where a request's rows are
-// computed and how they travel changes no bit of any row. By equality with one rank that holds all
-// experts and sums in as many combine groups.
+// Tests the promise of expert parallelism: the number of ranks that hold the experts, the rank that
+// computes a request's rows, and the way rows travel change no bit. Results must equal those of one
+// rank that holds all experts and has as many combine groups.
 #include "compute/models/ep_ranks.h"
 #include "compute/overlap/testing.h"
 
@@ -23,7 +23,7 @@ constexpr LinkModel kSlowLinks = {.bytes_per_s = 1e8,
                                   .jitter = std::chrono::microseconds(200),
                                   .seed = 7};
 
-// All that several ranks may do with the script, and what it must come to.
+// Plays the script on several ranks and expects the results of one rank.
 class SameBits {
  public:
   SameBits(const ModelCase& model, int num_ranks, LoopbackHub::Time time, const LinkModel& links)
@@ -53,8 +53,8 @@ class SameBits {
 
 class ExpertParallel : public ::testing::TestWithParam<ModelCase> {
  protected:
-  // Every order that has a name, with any travel and any parts: not all with all, but each with
-  // each, and with either number of groups.
+  // Plays every named order. Travels, parts and numbers of groups are combined with the orders in
+  // pairs, not all with all.
   void expect_same(int num_ranks, LoopbackHub::Time time, const LinkModel& links) {
     const int experts = config_of(GetParam()).moe.num_experts;
     SameBits same(GetParam(), num_ranks, time, links);
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
                                 true}),
     [](const auto& param) { return std::string(param.param.name); });
 
-// And all with all.
+// All orders, travels and numbers of parts are combined.
 TEST(ExpertParallelPlans, EveryOrderWithAnyTravelAndParts) {
   const OrderTable& orders = OrderTable::builtin();
   for (const int num_ranks : {1, 2, 4}) {
@@ -106,7 +106,7 @@ TEST(ExpertParallelPlans, EveryOrderWithAnyTravelAndParts) {
   }
 }
 
-// Or the tests above prove nothing.
+// If these forms had equal bits, the tests above would prove nothing.
 TEST(ExpertParallelForms, ChangeBits) {
   EXPECT_NE(on_one_rank(kQwen, 1), on_one_rank(kQwen, 4));
   EXPECT_NE(on_one_rank(kQwen, 4), on_one_rank(kQwenInt8, 4));

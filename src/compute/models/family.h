@@ -1,5 +1,5 @@
-// A model family: how the weights of one architecture are named, and which kind each layer is. How
-// its config reads: weights/hf_families.h.
+// A model family: the names of the weights of one architecture, and the kind of each layer. Its
+// config is read by weights/hf_families.h.
 #pragma once
 
 #include <span>
@@ -14,17 +14,17 @@
 namespace hocket {
 
 struct ModelFamily {
-  std::string_view architecture;  // as in config.json
-  // Asks the loader for the weights of layer `index`, of its experts only for these, and names its
-  // kind. Errors stay in the loader.
+  std::string_view architecture;  // its name in config.json
+  // Asks the loader for the weights of layer `index` (only for these of its experts) and sets the
+  // layer's kind. Errors stay in the loader.
   Layer (*load_layer)(const ModelConfig& model, int index, std::span<const int> experts,
                       WeightLoader& loader);
 };
 
-// Those of a layer, where one rank holds all.   Thread: any.
+// Returns the ids of all experts of a layer, for a rank that holds all.   Thread: any.
 std::vector<int> all_experts(const ModelConfig& model);
 
-// Errors: unsupported_model.   Thread: any.
+// Returns the family of an architecture. Errors: unsupported_model.   Thread: any.
 Result<const ModelFamily*> find_family(std::string_view architecture);
 
 }  // namespace hocket

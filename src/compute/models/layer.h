@@ -1,4 +1,4 @@
-// One layer of a model: its kind, its weights, and what an operation is given.
+// One layer of a model: its kind, its weights, and the arguments of an operation.
 #pragma once
 
 #include <array>
@@ -20,17 +20,17 @@
 
 namespace hocket {
 
-// The parts that kinds of layers are made of; a kind uses some of them.
+// The weights of all kinds of layers; each kind uses some of them.
 struct LayerWeights {
-  GqaWeights gqa;                      // either
-  MlaWeights mla;                      // or
+  GqaWeights gqa;                      // grouped-query attention, or
+  MlaWeights mla;                      // latent attention
   MlpWeights mlp;                      // dense layers
   GateWeights gate;                    // MoE layers
-  std::vector<ExpertWeights> experts;  // those this rank holds, ascending
-  ExpertWeights shared;                // of models with shared experts
+  std::vector<ExpertWeights> experts;  // experts that this rank holds, ascending
+  ExpertWeights shared;                // models with shared experts
 };
 
-// One operation's surroundings. Borrowed for the call.
+// The arguments of one operation, borrowed for the call.
 struct LayerCall {
   Backend& backend;
   const ModelConfig& model;
@@ -40,13 +40,13 @@ struct LayerCall {
   Dispatcher& dispatcher;
   int layer;
   Half& half;
-  std::span<uint32_t> expert_counts = {};  // [experts] of this layer; empty: nobody counts
+  std::span<uint32_t> expert_counts = {};  // [experts] choices of this layer; empty: not counted
 
   AttentionSite attention_site() const { return {backend, model, work, kv}; }
   ExchangeSite exchange_site() const { return {backend, work, layer}; }
 };
 
-// A kind of layer: its graph, and one function an operation of that graph (null elsewhere).
+// A kind of layer: its graph, and one function per operation of that graph (null for the others).
 using OpFn = void (*)(const LayerCall&);
 struct LayerKind {
   std::string_view name;

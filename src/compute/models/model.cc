@@ -9,7 +9,7 @@ namespace hocket {
 
 namespace {
 
-// run_experts() takes one format for all experts of a layer.
+// Refuses a layer whose experts have different formats, since run_experts() takes one for all.
 Result<void> check_experts(const Layer& layer, int index, std::span<const int> ids) {
   const auto same = [](const PackedWeight& a, const PackedWeight& b) {
     return a.format == b.format && a.group == b.group;

@@ -20,9 +20,9 @@ namespace hocket {
 
 class Model {
  public:
-  // Asks `loader` for the weights: with a measuring loader this only counts bytes. The views stay
-  // the loader's memory. experts: which of a MoE layer's this rank holds, ascending; without it
-  // all. Errors: unsupported_model; else the loader's status().
+  // Asks `loader` for the weights; a measuring loader only counts bytes. The views point into the
+  // loader's memory. `experts`: the experts of a MoE layer that this rank holds, ascending; without
+  // it all. Errors: unsupported_model; else the loader's status().
   static Result<Model> load(const ModelConfig& config, std::span<const int> experts,
                             WeightLoader& loader);
   static Result<Model> load(const ModelConfig& config, WeightLoader& loader);
@@ -33,23 +33,23 @@ class Model {
     Backend& backend;
     WorkBuffers& work;
     PagePool& pages;
-    Dispatcher& dispatcher;  // of the experts that load() was given
+    Dispatcher& dispatcher;  // dispatcher for the experts that load() was given
     const Order& order;
-    std::span<Half> halves;  // order.num_halves of them
-    SplitRule split;         // where two halves are cut
+    std::span<Half> halves;  // order.num_halves elements
+    SplitRule split;         // where the batch is cut into two halves
     PassId id = {};
     ForwardProbe* probe = nullptr;
-    // [layers, experts], to which the choices of these rows are added; empty: nobody counts.
+    // [layers, experts] counters to which the choices of these rows are added; empty: not counted.
     View<uint32_t> expert_counts = {};
     Ledger* ledger = nullptr;  // books the operations, if its step is open
   };
   // Runs the layers over `batch`; afterwards work.hidden holds the final norm of batch.output_rows,
-  // in order. Page copies and clearing of fresh pages come first. Where ranks exchange rows, one
-  // without rows takes part with an empty batch.   Thread: engine.
-  // Errors: the dispatcher's status(); then the results are worthless.
+  // in this sequence. Pages are copied and fresh pages cleared first. Where ranks exchange rows, a
+  // rank without rows takes part with an empty batch.   Thread: engine. Errors: the dispatcher's
+  // status(); then the results are worthless.
   Result<void> forward(const ForwardBatch& batch, const Pass& pass) const;
-  // work.logits[0 .. count) = head of work.hidden[begin .. begin + count); count <=
-  // limits.max_logits_rows.
+  // Computes and returns work.logits[0 .. count) = head of work.hidden[begin .. begin + count);
+  // count <= limits.max_logits_rows.
   View<float> logits(Backend& backend, WorkBuffers& work, int begin, int count) const;
 
  private:

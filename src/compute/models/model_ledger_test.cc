@@ -1,4 +1,4 @@
-// What a pass tells the ledger.
+// Tests what a pass reports to the ledger.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,7 +21,7 @@ const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) /
 
 class ModelLedger : public ::testing::Test {
  protected:
-  // The first step of the script, all of it on one rank.
+  // Plays the first step of the script, all of it on one rank.
   const StepAccount& play(const Order& order, Ledger& ledger) {
     std::vector<int> all(Script::kSequences);
     for (int i = 0; i < Script::kSequences; ++i) all[static_cast<size_t>(i)] = i;
@@ -64,7 +64,7 @@ TEST_F(ModelLedger, EveryOperationIsBookedAndAllOfTheStep) {
     EXPECT_EQ(a.computed() + a.beside + a.idle, a.took);
     EXPECT_GT(a.beside.count(), 0);
     EXPECT_EQ(a.exposed + a.waiting + a.hidden, Duration{});
-    std::map<std::pair<int, int>, std::set<Op>> booked;  // by layer and half
+    std::map<std::pair<int, int>, std::set<Op>> booked;  // key: layer and half
     for (const LedgerSpan& span : ledger.spans()) {
       if (span.kind != LedgerSpan::Kind::op) continue;
       EXPECT_TRUE((booked[{span.layer, span.half}].insert(span.op).second)) << op_name(span.op);

@@ -1,4 +1,4 @@
-// One rank's share of a model, with all it needs to play passes, and a script of passes that every
+// One rank's share of a model, with all it needs to play passes, and a script of passes that any
 // number of ranks can play. Tests only.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace hocket::testing {
 
 inline constexpr int kPageTokens = 32;
 
-// What a test needs and must not lose.
+// Returns the value; an error fails the test.
 template <class T>
 T value_of(Result<T> result) {
   if (!result) ADD_FAILURE() << describe(result.error());
@@ -28,7 +28,7 @@ T value_of(Result<T> result) {
   return *std::move(result);
 }
 
-// The weights that one of `num_ranks` holds.
+// The weights that one rank holds.
 struct LoadedModel {
   Buffer memory;
   Model model;
@@ -50,7 +50,7 @@ struct LoadedModel {
   }
 };
 
-// Memory and workers of one rank. Made by the thread that plays.
+// The memory and workers of one rank. The thread that plays must create it.
 struct RankMachine {
   RankMachine(const ModelConfig& model, DType dtype, const WorkLimits& limits, int num_pages)
       : workers({}),
@@ -82,8 +82,8 @@ struct RankMachine {
   ForwardBatch batch;
 };
 
-// Sequences of known tokens and how many rows each has in every step: chunks, decode rows beside
-// them, decode rows alone, steps in which most have nothing.
+// Sequences of known tokens, and how many rows each has in every step: chunks, decode rows beside
+// them, decode rows alone, and steps in which most sequences have no rows.
 struct Script {
   static constexpr int kSequences = 5;
   static constexpr std::array<int, kSequences> kPromptLens = {5, 1, 40, 17, 33};
@@ -94,10 +94,10 @@ struct Script {
                                                                          {1, 0, 0, 0, 0},
                                                                          {0, 1, 1, 0, 1}}};
   static constexpr int kMaxRows = 64, kPagesEach = 2;
-  // The last of the steps that have chunks.
+  // The last step that has chunks.
   static constexpr int kLastPrefill = 1;
 
-  // [sequence][position] all bits of the final norm and of the logits.
+  // [sequence][position] all bits of the final norm and the logits.
   using Bits = std::array<std::vector<std::string>, kSequences>;
 
   static void fill(int step, std::span<const int> mine, int vocabulary, ForwardBatch& batch) {
@@ -132,22 +132,22 @@ struct Script {
   }
 };
 
-// How a step is played, equally on all ranks but for first_rows.
+// The plan of a step; all but first_rows is equal on all ranks.
 struct Manner {
   ExchangeMode mode = ExchangeMode::counted;
   const Order* order = &serial_order();
   int parts = 1;
-  int first_rows = -1;  // of two halves, here; -1: as split_for() says
+  int first_rows = -1;  // rows of the first of two halves here; -1: as split_for() says
 };
 
 struct Player {
   const Model& model;
   RankMachine& machine;
   Dispatcher& dispatcher;
-  std::span<const int> mine;  // sequences
+  std::span<const int> mine;  // this rank's sequences
   ForwardProbe* probe = nullptr;
 
-  // Of a step.
+  // Returns this rank's rows in a step.
   int num_rows(int step) const {
     int rows = 0;
     for (const int sequence : mine) rows += Script::kSteps[step][sequence];
@@ -167,7 +167,7 @@ struct Player {
          .id = {.step = static_cast<uint64_t>(step), .mode = how.mode, .parts = how.parts},
          .probe = probe});
   }
-  // Of the step just played.
+  // Adds the results of the step that was just played.
   void add_bits(Script::Bits& bits) const {
     const int rows = machine.batch.num_rows();
     const View<float> logits = model.logits(machine.backend, machine.work, 0, rows);
