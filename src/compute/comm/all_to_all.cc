@@ -12,8 +12,8 @@ namespace hocket {
 
 namespace {
 
-constexpr int kMostRanks = 4096;                // with the next, sums of lengths do not overflow
-constexpr size_t kMostBytes = size_t{1} << 44;  // of one message
+constexpr int kMostRanks = 4096;  // together with kMostBytes, sums of lengths do not overflow
+constexpr size_t kMostBytes = size_t{1} << 44;  // the longest message
 
 }  // namespace
 
@@ -24,7 +24,8 @@ size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
       HOCKET_CHECK(most <= kMostBytes);
       if (most > 0) num_bytes += SlotMemory::bytes_of(State::kHeadBytes + most);
     }
-    num_bytes += SlotMemory::bytes_of(sizes[static_cast<size_t>(MessageKind::agree)]);  // copies
+    // Memory for copies.
+    num_bytes += SlotMemory::bytes_of(sizes[static_cast<size_t>(MessageKind::agree)]);
   }
   return num_bytes * static_cast<size_t>(num_ranks - 1);
 }
@@ -78,7 +79,8 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
                      State::kNobody);
   }
   const TimePoint start = s.transport.now();
-  // What the last one sent is there, or this rank would not be here: only agreements may wait.
+  // The peers have this rank's last message of the lane, or they would not have let it get here;
+  // only an agreement may still be under way.
   State::Exchange* const it[] = {&e};
   if (auto sent = s.until(it, [&] { return s.all_sent(e); }); !sent) return sent;
 
@@ -86,10 +88,12 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
   e.stamp = stamp;
   std::optional<Error> lost;
   int lost_peer = State::kNobody;
-  for (int i = 1; i < s.num_ranks; ++i) {  // each begins with another, so that no link is crowded
+  // Each rank begins with another peer, so that no link is crowded.
+  for (int i = 1; i < s.num_ranks; ++i) {
     const int peer = (s.rank + i) % s.num_ranks;
     auto sending = s.send(e, peer, parts[static_cast<size_t>(peer)]);
-    if (sending || lost) continue;  // the others get theirs, or they would miss this rank
+    // The other peers get their messages, or they would miss this rank.
+    if (sending || lost) continue;
     lost = std::move(sending).error();
     lost->message += fmt::format("; it was to take the {} of rank {}",
                                  name_of_message(kind, stamp.step, stamp.layer), s.rank);
@@ -110,7 +114,7 @@ Result<void> AllToAll::wait(int lane, MessageKind kind, Stamp stamp) {
   State::Exchange& e = s.exchange(lane, kind);
   HOCKET_CHECK(e.phase == State::Phase::open);
   HOCKET_CHECK(stamp.step == e.stamp.step && stamp.layer == e.stamp.layer);
-  if (!e.wait_in) {  // else all is here
+  if (!e.wait_in) {  // else wait_any() found it complete
     e.times.wait_in = s.transport.now();
     State::Exchange* const it[] = {&e};
     if (auto here = s.until(it, [&] { return s.all_here(e); }); !here) return here;
@@ -173,7 +177,7 @@ bool AllToAll::called(int lane, MessageKind kind) {
     if (peer == s.rank) continue;
     if (!p.early) {
       auto arrival = s.transport.arrived(s.channel(e, peer));
-      if (!arrival) return true;  // start() or wait() sees it too, or why the step is given up
+      if (!arrival) return true;  // start() or wait() reports it, or why the step is given up
       p.early = *arrival;
     }
     if (p.early) return true;

@@ -5,7 +5,7 @@
 
 namespace hocket {
 
-// Without length and sum.
+// Returns the expected head, without length and sum.
 MessageHead AllToAll::State::head_of(const Exchange& e, int from) const {
   return {.lane = static_cast<uint8_t>(e.lane),
           .kind = static_cast<uint8_t>(e.kind),
@@ -15,7 +15,7 @@ MessageHead AllToAll::State::head_of(const Exchange& e, int from) const {
           .step = e.stamp.step};
 }
 
-// What `e` still waits for, in words.
+// Returns in words what `e` still waits for.
 std::string AllToAll::State::owed(const Exchange& e) const {
   const bool is_in = e.phase == Phase::open;
   std::string names;

@@ -1,5 +1,5 @@
-// The body of all_to_all.h: what every exchange keeps, and how one of its messages leaves and
-// comes. Thread: engine.
+// The implementation of all_to_all.h: the state of every exchange, and how its messages leave and
+// arrive. Thread: engine.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace hocket {
 
-// Looked for at least so often, if nobody wakes this rank.
+// The longest time between two looks at Options::abort, if no thread wakes this rank.
 inline constexpr Duration kLookForAbort = std::chrono::milliseconds(50);
 
 struct AllToAll::State {
@@ -27,12 +27,12 @@ struct AllToAll::State {
   static constexpr size_t kHeadBytes = sizeof(MessageHead);
   enum class Phase : uint8_t { idle, open, done };
   struct Peer {
-    std::span<std::byte> slot;  // head and message
-    size_t num_bytes = 0;       // of the message that is there
+    std::span<std::byte> slot;  // memory for head and message
+    size_t num_bytes = 0;       // length of the message that is here
     bool is_here = false;
-    std::optional<Transport::Arrival> early;  // seen before start(); not yet looked into
-    MessageHead head;                         // of what goes out
-    std::span<std::byte> out;                 // room for a copy of it; agreements only
+    std::optional<Transport::Arrival> early;  // arrived before start(), not checked yet
+    MessageHead head;                         // head of the outgoing message
+    std::span<std::byte> out;                 // copy of the outgoing message; agreements only
     bool under_way = false;
   };
   struct Exchange {
@@ -42,8 +42,8 @@ struct AllToAll::State {
     Stamp stamp;
     size_t most_bytes = 0;
     int num_missing = 0;
-    std::optional<TimePoint> wait_in;  // of the wait_any() that found it complete
-    std::vector<Peer> peers;           // none where nothing is exchanged
+    std::optional<TimePoint> wait_in;  // begin of the wait_any() that found it complete
+    std::vector<Peer> peers;           // empty where nothing is exchanged
     ExchangeTimes times;
   };
 
@@ -72,7 +72,8 @@ struct AllToAll::State {
     lost_peer = peer;
     return std::unexpected(*failed);
   }
-  // Its message, or the room for this rank's last one.
+  // True if the peer still owes its message (in an open exchange), or has not taken this rank's
+  // last one.
   bool owes(const Exchange& e, int peer) const {
     const Peer& p = e.peers[static_cast<size_t>(peer)];
     return peer != rank && (e.phase == Phase::open ? !p.is_here : p.under_way);
@@ -102,12 +103,12 @@ struct AllToAll::State {
   const bool one_clock;
   SlotMemory memory;
   std::array<std::array<Exchange, kNumMessageKinds>, kMaxLanes> exchanges;
-  std::vector<PeerClock> clocks;  // of each peer
+  std::vector<PeerClock> clocks;  // indexed by peer
   std::optional<Error> failed;
-  int lost_peer = kNobody;  // blamed by `failed`; set by whoever finds out, before it
+  int lost_peer = kNobody;  // the rank that `failed` blames; set before `failed`
 };
 
-// Tells of a wait from its first sleep until it goes out of scope.
+// Reports a wait to the watch from its first sleep until the object is destroyed.
 struct ToldWait {
   ExchangeWatch* watch;
   bool is_told = false;
@@ -119,9 +120,9 @@ struct ToldWait {
   }
 };
 
-// Moves what can move until done(), which waits for those exchanges. Errors: lost_rank when the
-// step is given up, which goes before what is seen of ranks that gave it up already; else its own,
-// or after the stall timeout.
+// Drives transfers until done() returns true; `of` are the exchanges that it waits for. Errors:
+// lost_rank if the step is given up, which has priority over errors of ranks that gave it up
+// before; else done()'s own error, or a stall after the timeout.
 template <class Done>
 Result<void> AllToAll::State::until(Exchanges of, Done done) {
   const TimePoint deadline = transport.now() + options.stall_timeout;

@@ -1,4 +1,4 @@
-// The exchange between ranks, over both clocks of the loopback.
+// Tests the exchange between ranks, in real and in virtual time of the loopback.
 #include "compute/comm/all_to_all.h"
 
 #include <gmock/gmock.h>
@@ -32,8 +32,8 @@ class Clocks : public ::testing::TestWithParam<std::tuple<LoopbackHub::Time, int
   int num_ranks() const { return std::get<1>(GetParam()); }
 };
 
-// 250 steps of 10 layers, 2 lanes, a dispatch and a combine each, and an agreement: 10,250
-// exchanges.
+// Plays 250 steps of 10 layers and 2 lanes, each with a dispatch and a combine, and an agreement
+// per step: 10,250 exchanges.
 TEST_P(Clocks, BringWhatWasSent) {
   LoopbackHub hub(num_ranks(), {}, time());
   on_ranks(hub, num_ranks(), [](Transport& end) { two_halves(end, 250, 10); });
@@ -49,12 +49,12 @@ INSTANTIATE_TEST_SUITE_P(AllToAll, Clocks,
                                               std::get<1>(param.param));
                          });
 
-// Two ranks, byte-a-nanosecond links, 20 us: what travels while a rank computes is hidden, what it
-// waits for is exposed.
+// Two ranks, links of one byte per nanosecond and 20 us latency: what travels while a rank computes
+// is hidden, what it waits for is exposed.
 TEST(AllToAll, TellsWhatWasHidden) {
   LoopbackHub hub(2, {.bytes_per_s = 1e9, .latency = 20us}, LoopbackHub::Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
-    const Bytes bytes(936);  // with its head a thousand
+    const Bytes bytes(936);  // 1000 bytes with its head
     const std::span<const std::byte> part[] = {bytes};
     const AllToAll::Parts parts[] = {part, part};
     auto made = AllToAll::create(end, {.most_bytes = on_lanes(2, {1000, 1000, 0})});
@@ -82,7 +82,7 @@ TEST(AllToAll, TellsWhatWasHidden) {
   });
 }
 
-// A rank with nothing to say sleeps until a peer begins, or somebody outside wakes it.
+// A rank without messages to send sleeps until a peer begins, or another thread wakes it.
 TEST(AllToAll, ARankIsCalledByAPeer) {
   for (const auto time : {LoopbackHub::Time::real, LoopbackHub::Time::virtual_time}) {
     LoopbackHub hub(3, {.latency = 1ms}, time);
@@ -135,7 +135,8 @@ TEST(AllToAll, AnybodyMayWakeARank) {
   }
 }
 
-// All times of a rank over many steps of two halves that compute for a while, on busy links.
+// Returns all times of a rank over many steps of two halves that compute for a while, on busy
+// links.
 std::vector<TimePoint> trace_of(Transport& end, LoopbackHub& hub, bool is_disturbed) {
   std::vector<TimePoint> trace;
   auto made = AllToAll::create(end, testing::talk_options());
@@ -166,7 +167,7 @@ std::vector<TimePoint> trace_of(Transport& end, LoopbackHub& hub, bool is_distur
   return trace;
 }
 
-// The same run gives the same times, whatever the host's threads do meanwhile.
+// The same run gives the same times, whichever way the host schedules threads.
 TEST(AllToAll, VirtualTimesAreTheSameEveryTime) {
   constexpr int kRanks = 3;
   const LinkModel links{.bytes_per_s = 3e8, .latency = 5us, .jitter = 4us, .seed = 5};

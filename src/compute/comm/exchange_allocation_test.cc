@@ -1,4 +1,4 @@
-// After the first step an exchange allocates nothing, on either clock.
+// Tests that an exchange allocates nothing after the first steps, in real and in virtual time.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +34,7 @@ TEST_P(ExchangeAllocation, IsNone) {
     AllToAll& exchange = **created;
     const std::vector<std::byte> bytes(5000);
     for (uint64_t step = 0; step < 300; ++step) {
-      if (step == 20) {  // all are warm before one is counted
+      if (step == 20) {  // all ranks are warm before counting begins
         ++num_warm;
         while (num_warm < kRanks) end.wait(1us), end.progress();
         int64_t unset = -1;
@@ -56,7 +56,8 @@ TEST_P(ExchangeAllocation, IsNone) {
     }
     made[static_cast<size_t>(end.rank())] = num_allocations.load();
     ++num_warm;
-    while (num_warm < 2 * kRanks) end.wait(1us), end.progress();  // nobody ends meanwhile
+    // No rank ends before all are counted.
+    while (num_warm < 2 * kRanks) end.wait(1us), end.progress();
     created->reset();
   });
   EXPECT_GT(at_start.load(), 0);

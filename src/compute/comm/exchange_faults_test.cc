@@ -1,5 +1,5 @@
-// What an exchange says when a rank, a link or a message is not as it should be: lost_rank, with
-// the names of those concerned, within its limits, over both clocks.
+// Tests the errors of an exchange when a rank, a link or a message fails: lost_rank, with the names
+// of the ranks concerned, within its limits, in real and in virtual time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ using testing::start;
 using Kind = MessageKind;
 using Time = LoopbackHub::Time;
 
-// Longer in real time, where the machine may be asleep.
+// Virtual time has a longer limit: it costs nothing there.
 Duration stall_timeout(Time time) {
   return time == Time::real ? Duration(300ms) : Duration(30s);
 }
@@ -75,7 +75,8 @@ TEST_P(ExchangeFaults, StallsEndAndNameAllWhoAreMissing) {
 
 TEST_P(ExchangeFaults, ALostRankIsNamedAtOnce) {
   LoopbackHub hub(3, {}, GetParam());
-  std::atomic<int> num_done = 0;  // who ends is lost to the others, and must not be named instead
+  // A rank that ends is lost to the others, and must not be named instead.
+  std::atomic<int> num_done = 0;
   on_ranks(hub, 3, [&](Transport& end) {
     auto exchange = make(end, options());
     EXPECT_TRUE(exchange_once(*exchange, Kind::agree).has_value());
@@ -87,7 +88,7 @@ TEST_P(ExchangeFaults, ALostRankIsNamedAtOnce) {
     const TimePoint before = end.now();
     expect_lost(exchange_once(*exchange, Kind::dispatch),
                 AllOf(HasSubstr("rank 1 is lost"), HasSubstr("dispatch of step 7, layer 2")));
-    EXPECT_LT(end.now() - before, 20s);  // not by its timeout
+    EXPECT_LT(end.now() - before, 20s);  // not only after the timeout
     EXPECT_EQ(exchange->lost_peer(), 1);
     ++num_done;
     while (num_done < 2) end.wait(1ms), end.progress();
@@ -167,7 +168,7 @@ TEST_P(ExchangeFaults, AnEndedEpochIsRefused) {
   });
 }
 
-// Hands on what it is given, changed: a network that damages.
+// A network that damages messages: it passes on changed bytes.
 class Damaging final : public Transport {
  public:
   using Damage = std::function<void(std::vector<std::byte>&)>;
@@ -200,7 +201,7 @@ class Damaging final : public Transport {
   std::vector<std::byte> bytes_;
 };
 
-// What rank 1 says of a message of rank 0 that was changed so.
+// Returns rank 1's error about a message of rank 0 that was changed by `damage`.
 std::string complaint(const Damaging::Damage& damage) {
   std::string said;
   LoopbackHub hub(2, {}, Time::virtual_time);
@@ -237,7 +238,7 @@ TEST(ExchangeFaults, EveryDamagedBitOfAHeadIsFound) {
     const std::string said =
         complaint([bit](auto& bytes) { bytes[bit / 8] ^= std::byte{1} << (bit % 8); });
     ASSERT_THAT(said, HasSubstr(both)) << bit;
-    if (bit >= 64) {  // behind magic, version, lane and kind
+    if (bit >= 64) {  // after magic, version, lane and kind
       ASSERT_THAT(said, HasSubstr("damaged")) << bit;
     }
   }
@@ -266,7 +267,7 @@ TEST(ExchangeFaults, HeadsThatDoNotFitAreRefused) {
 
 using ExchangeFaultsDeathTest = ::testing::Test;
 
-// One rank shows the rules as well as several: whoever breaks them is told at once.
+// One rank is enough to test the rules: a caller that breaks one dies at once.
 TEST(ExchangeFaultsDeathTest, RulesOfTheSlots) {
   LoopbackHub hub(1, {}, Time::real);
   const auto end = hub.join(0);

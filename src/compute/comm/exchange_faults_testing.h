@@ -1,4 +1,4 @@
-// Exchanges without a message, and what they say when they fail. Tests only.
+// Exchanges of empty messages, and checks of their errors. Tests only.
 #pragma once
 
 #include <gmock/gmock.h>

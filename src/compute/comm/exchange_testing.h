@@ -1,4 +1,4 @@
-// A rank that exchanges messages which the receiver knows beforehand, for tests over any transport.
+// A rank that exchanges messages whose content the receiver knows, for tests over any transport.
 // Tests only.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace hocket::testing {
 
 inline constexpr size_t kMostTalk = 3000;
 
-// What `from` says to `to`: length (often nothing, often the most) and bytes follow from who, when
-// and what alone, so that the receiver knows them too.
+// Returns the message of channel.peer to `to`. Its length (often 0, often the most) and bytes
+// follow from the ranks, channel and stamp alone, so the receiver knows them too.
 inline std::vector<std::byte> message(const Channel& channel, int to, Stamp stamp, size_t longest) {
   const auto [from, lane, kind] = channel;
   const int who = ((from * 64 + to) * 8 + lane) * 4 + static_cast<int>(kind);
@@ -31,10 +31,10 @@ inline std::vector<std::byte> message(const Channel& channel, int to, Stamp stam
   return bytes;
 }
 
-// A rank that exchanges such messages and checks what it gets.
+// Exchanges such messages and checks those that arrive.
 class Talker {
  public:
-  // Its longest message may have `most` bytes.
+  // `most`: bytes of the longest message.
   Talker(AllToAll& exchange, int lane, size_t most = kMostTalk)
       : exchange_(exchange), lane_(lane), most_(most) {}
 
@@ -48,7 +48,7 @@ class Talker {
     for (int to = 0; to < num_ranks; ++to) {
       out[to] = message(from(exchange_.rank(), kind), to, stamp, most_);
       const auto bytes = std::span<const std::byte>(out[to]);
-      const size_t third = bytes.size() / 3;  // three parts, or two with an empty one between
+      const size_t third = bytes.size() / 3;  // three parts, the second one empty
       parts[to] = {bytes.first(third), bytes.subspan(third, 0), bytes.subspan(third)};
       all.emplace_back(parts[to]);
     }
@@ -90,7 +90,8 @@ inline void check(const Result<void>& result) {
   ASSERT_TRUE(result.has_value()) << result.error().message;
 }
 
-// A pass of two halves as the executor plays it, with an agreement on the next one meanwhile.
+// Plays passes of two halves as the executor does, with an agreement on the next one at the same
+// time.
 inline void two_halves(Transport& end, int num_steps, int num_layers, size_t most = kMostTalk) {
   using Kind = MessageKind;
   auto made = AllToAll::create(end, talk_options(most));
@@ -117,7 +118,7 @@ inline void two_halves(Transport& end, int num_steps, int num_layers, size_t mos
     check(b.finish(Kind::combine, {.step = step, .layer = static_cast<uint16_t>(num_layers - 1)}));
     check(a.finish(Kind::agree, {.step = step}));
   }
-  made->reset();  // what is under way is the talkers'
+  made->reset();  // messages under way belong to the talkers
 }
 
 }  // namespace hocket::testing

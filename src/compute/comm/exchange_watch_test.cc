@@ -1,4 +1,4 @@
-// How an exchange is given up from outside, and what it tells who watches it.
+// Tests how an exchange is given up from outside, and what its watch hears.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Comm, ExchangeEnds, ::testing::Values(Time::real, Time:
                            return param.param == Time::real ? "Real" : "Virtual";
                          });
 
-// At once when the rank is woken, and soon if it is not; whether it waits for one or for any.
+// An abort ends a wait at once if the rank is woken, else soon; in wait() and in wait_any().
 TEST_P(ExchangeEnds, AnAbortEndsAWait) {
   for (const bool wakes : {true, false})
     for (const bool any : {false, true}) {
@@ -80,7 +80,7 @@ TEST_P(ExchangeEnds, AnAbortEndsAWait) {
     }
 }
 
-// Who gave the step up closes its end: that is not what the others are told.
+// A rank that gave up the step closes its end; the others must be told of the abort, not of that.
 TEST_P(ExchangeEnds, AnAbortGoesBeforeThoseWhoLeftBecauseOfIt) {
   LoopbackHub hub(2, {}, GetParam());
   std::atomic<uint32_t> abort = 0;
@@ -108,7 +108,7 @@ class Notes final : public ExchangeWatch {
   std::string text;
 };
 
-// Rank 1 comes late to the first exchange, and first to the second; then it leaves.
+// Rank 1 comes late to the first exchange and is first in the second; then it leaves.
 TEST(ExchangeWatch, TheWatchIsToldOfStartsAndOfWaits) {
   LoopbackHub hub(2, {.latency = 1ms}, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {

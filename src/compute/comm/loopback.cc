@@ -16,14 +16,15 @@ namespace hocket {
 
 namespace {
 
-// A thread wakes up late, so it sleeps until shortly before a message and then looks.
+// A thread wakes up late, so it sleeps until shortly before a message and then polls.
 constexpr Duration kLook = std::chrono::microseconds(100);
 constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
 
 }  // namespace
 
-// One lock for all. In virtual time a rank is `running` unless it is inside pause(); whoever stops
-// last turns the clock. A rank that has not joined yet holds the clock; one that left does not.
+// One lock protects everything. In virtual time a rank is `running` unless it is inside pause();
+// the last rank that stops turns the clock. A rank that has not joined yet holds the clock; one
+// that left does not.
 struct LoopbackHub::State {
   enum class Activity : uint8_t { absent, running, waiting, spending };
   struct Rank {
@@ -31,8 +32,8 @@ struct LoopbackHub::State {
     Activity activity = Activity::absent;
     TimePoint until{};
     bool has_joined = false;
-    bool woken = false;  // by wake(), and wait() has not returned since
-    // Faults that take effect when the clock turns.
+    bool woken = false;  // wake() was called, and wait() has not returned since
+    // Faults that take effect when the clock is turned.
     std::optional<bool> cut;
     Duration stall{};
     bool lose = false, leave = false;
@@ -47,7 +48,7 @@ struct LoopbackHub::State {
     return is_virtual ? virtual_now.load() : std::chrono::steady_clock::now();
   }
 
-  // Real time: everything up to now happens, and those whom it concerns are told.
+  // Real time: carries out everything up to now and wakes the ranks that it concerns.
   void settle() {
     if (is_virtual) return;
     const TimePoint time = now();
@@ -69,7 +70,7 @@ struct LoopbackHub::State {
     }
   }
 
-  // After a fault was noted.
+  // Called after a fault was noted.
   void faults_noted() {
     if (is_virtual) return turn();
     apply_faults();
@@ -82,7 +83,7 @@ struct LoopbackHub::State {
     });
   }
 
-  // Virtual time: when nobody runs, from event to event until somebody does.
+  // Virtual time: if all ranks wait, goes from event to event until one of them runs.
   void turn() {
     if (!may_turn()) return;
     for (;;) {
@@ -111,7 +112,7 @@ struct LoopbackHub::State {
     return true;
   }
 
-  // Virtual time: the rank stops until it is due.
+  // Virtual time: stops the rank until it is due.
   void pause(std::unique_lock<std::mutex>& lock, int i, Activity activity, Duration most) {
     Rank& rank = ranks[i];
     HOCKET_CHECK(rank.activity == Activity::running);
@@ -146,7 +147,7 @@ struct LoopbackHub::State {
   mutable std::mutex mutex;
   Wire wire;
   const bool is_virtual;
-  std::atomic<TimePoint> virtual_now{};  // changed under the lock
+  std::atomic<TimePoint> virtual_now{};  // written under the lock
   std::deque<Rank> ranks;
   std::optional<LinkModel> new_links;
 };
@@ -157,7 +158,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 }  // namespace
 
-// A rank's view of the hub.
+// One rank's end of the hub.
 class LoopbackHub::End final : public Transport {
  public:
   End(State& hub, int rank) : hub_(hub), rank_(rank) {}
@@ -194,7 +195,7 @@ class LoopbackHub::End final : public Transport {
     const Lock lock(hub_.mutex);
     HOCKET_TRY_VOID(hub_.wire.post(rank_, to, parts));
     hub_.settle();
-    // Who sleeps must look anew at when the next message comes.
+    // A sleeping receiver must compute anew when its next message comes.
     if (!hub_.is_virtual) hub_.ranks[to.peer].wake.notify_one();
     return {};
   }

@@ -1,4 +1,4 @@
-// What the loopback does to messages when ranks leave or are lost, and when links fail.
+// Tests messages over the loopback when ranks leave or are lost, and when links fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using Time = LoopbackHub::Time;
 using Bytes = std::vector<std::byte>;
 
-constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = 20us};  // a byte a nanosecond
+constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = 20us};  // one byte per nanosecond
 
 int64_t ns(TimePoint time) {
   return time.time_since_epoch().count();
@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(LoopbackFaults, BothClocksFaults,
                            return param.param == Time::real ? "Real" : "Virtual";
                          });
 
-// Who leaves has still said what it said; then it is lost to who waits for more.
+// A rank's last message arrives after it left; a rank that waits for more learns that it is lost.
 TEST_P(BothClocksFaults, LetTheLastWordsOfALeaverArrive) {
   LoopbackHub hub(2, {.latency = 2ms}, GetParam());
   on_ranks(hub, 2, [&](Transport& end) {
@@ -68,7 +68,7 @@ TEST_P(BothClocksFaults, TellAllThatARankIsLost) {
     const auto arrival = receive(end, channel(2));
     ASSERT_FALSE(arrival.has_value());
     EXPECT_THAT(arrival.error().message, HasSubstr("rank 2 is lost"));
-    const int peer = 1 - end.rank();  // the others go on
+    const int peer = 1 - end.rank();  // the other ranks go on
     end.expect(channel(peer), slot);
     ASSERT_TRUE(send(end, channel(peer), {}).has_value());
     EXPECT_TRUE(receive(end, channel(peer)).has_value());
@@ -93,7 +93,8 @@ TEST_P(BothClocksFaults, LetARankComeBack) {
   }
 }
 
-// The first message is under way when the cut comes, the second is sent into it, the third comes.
+// The first message is under way when the cut comes and the second is sent into it; only the third
+// arrives.
 TEST_P(BothClocksFaults, LoseWhatIsSentThroughACut) {
   LoopbackHub hub(2, {.latency = 1ms}, GetParam());
   on_ranks(hub, 2, [&](Transport& end) {
@@ -133,7 +134,7 @@ TEST(LoopbackFaults, AStalledLinkLosesNothing) {
   });
 }
 
-// How many of so many come, and when the last did.
+// Returns how many of num_messages arrive, and when the last one did [ns].
 std::pair<int, int64_t> drizzle(LinkModel links, int num_messages) {
   LoopbackHub hub(2, links, Time::virtual_time);
   int num_here = 0;

@@ -1,4 +1,4 @@
-// The link model in virtual time, to the nanosecond, and what both clocks promise.
+// Tests the link model in virtual time, to the nanosecond, and what holds in real time too.
 #include "compute/comm/loopback.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using namespace testing;
 using Time = LoopbackHub::Time;
 using Bytes = std::vector<std::byte>;
 
-constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = 20us};  // a byte a nanosecond
+constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = 20us};  // one byte per nanosecond
 
 int64_t ns(TimePoint time) {
   return time.time_since_epoch().count();
@@ -62,7 +62,7 @@ TEST(Loopback, LanesShareALinkButDirectionsDoNot) {
   });
 }
 
-// A small message may stand for a large one, but its head is its head.
+// A small message may stand for a large one, but its head counts once.
 TEST(Loopback, AMessageCountsAsManyTimesItsBytes) {
   LinkModel links = kLinks;
   links.bytes_scale = 2000.5;
@@ -84,8 +84,8 @@ TEST(Loopback, AMessageCountsAsManyTimesItsBytes) {
   });
 }
 
-// Three ranks send to one at the same instant: its link serves the lowest first, whoever of the
-// threads was faster.
+// Three ranks send to one at the same instant: its link serves the lowest rank first, whichever
+// thread was faster.
 TEST(Loopback, AnInLinkServesEqualsByRank) {
   for (int slow = 1; slow < 4; ++slow) {
     LoopbackHub hub(4, kLinks, Time::virtual_time);
@@ -105,7 +105,7 @@ TEST(Loopback, AnInLinkServesEqualsByRank) {
   }
 }
 
-// Rank 0's message was sent first, but stands behind a long one in its own out link.
+// Rank 0's message was sent first, but waits behind a long one in its own out link.
 TEST(Loopback, AnInLinkServesFirstWhatReachesItFirst) {
   LoopbackHub hub(3, kLinks, Time::virtual_time);
   on_ranks(hub, 3, [&](Transport& end) {
@@ -125,7 +125,8 @@ TEST(Loopback, AnInLinkServesFirstWhatReachesItFirst) {
       Bytes other(1000);
       end.expect(channel(0), small);
       end.expect(channel(1), other);
-      EXPECT_EQ(ns(receive(end, channel(0))->when), 31500);  // begins when rank 1's is through
+      // Begins when rank 1's message has arrived.
+      EXPECT_EQ(ns(receive(end, channel(0))->when), 31500);
       EXPECT_EQ(ns(receive(end, channel(1))->when), 30500);
     }
   });
@@ -143,7 +144,8 @@ TEST(Loopback, TimePassesByWaitingOnly) {
   EXPECT_EQ(hub.now(), TimePoint(10h + 300ns));
 }
 
-// Until its last byte has come a message is the sender's: changed before, it comes changed.
+// Until its last byte has arrived, a message is the sender's memory: a change before then arrives
+// too.
 TEST(Loopback, AMessageIsReadWhenItArrives) {
   LoopbackHub hub(2, kLinks, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
@@ -169,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(Loopback, BothClocks, ::testing::Values(Time::real, Tim
                            return param.param == Time::real ? "Real" : "Virtual";
                          });
 
-// One message is kept aside before it is expected; a second waits on its way.
+// One message is kept aside before it is expected; a second one waits on its way.
 TEST_P(BothClocks, KeepOneEarlyMessageAChannel) {
   LoopbackHub hub(2, {}, GetParam());
   on_ranks(hub, 2, [&](Transport& end) {
@@ -182,7 +184,7 @@ TEST_P(BothClocks, KeepOneEarlyMessageAChannel) {
       }
       end.wait(1ms);
       EXPECT_FALSE(*end.sent(channel(1)));
-      ASSERT_TRUE(send(end, channel(1, 1), bytes).has_value());  // now the other may look
+      ASSERT_TRUE(send(end, channel(1, 1), bytes).has_value());  // lets the other rank look
       wait_until_sent(end, channel(1));
     } else {
       end.expect(channel(0, 1), bytes);
@@ -200,7 +202,7 @@ TEST_P(BothClocks, RefuseWhatIsLongerThanItsSlot) {
   LoopbackHub hub(2, {}, GetParam());
   on_ranks(hub, 2, [&](Transport& end) {
     const Bytes bytes(100, std::byte{1});
-    for (int lane = 0; lane < 2; ++lane) {  // expected before it comes, and after
+    for (int lane = 0; lane < 2; ++lane) {  // it is expected before it comes, and after
       if (end.rank() == 0) {
         ASSERT_TRUE(send(end, channel(1, lane), bytes).has_value());
         wait_until_sent(end, channel(1, lane));
@@ -235,8 +237,8 @@ TEST(Loopback, LinksMayChangeTheirRate) {
   });
 }
 
-// In real time a message is there neither before its time nor, on a machine that is not asleep,
-// long after; its arrival is the model's, not the observer's.
+// In real time a message is not there before its time nor, on a machine that is awake, long after.
+// Its arrival time is the model's, not the time at which a rank noticed it.
 TEST(Loopback, RealTimeKeepsTheLatency) {
   LoopbackHub hub(2, {.bytes_per_s = 1e6, .latency = 3ms}, Time::real);
   TimePoint sent{};

@@ -1,5 +1,5 @@
-// What stands in front of every message between ranks: 64 bytes, so that what follows is aligned as
-// the slot is. Its sum covers the head only: the networks below check what they carry.
+// The head of every message between ranks: 64 bytes, so that what follows is aligned like the slot.
+// Its sum covers only the head; the networks below check what they carry.
 //
 //   magic | version lane kind | epoch | from layer | step | bytes
 //   | pushed at | least travel seen of the receiver's | room for later | sum
@@ -33,9 +33,9 @@ struct MessageHead {
   uint16_t layer = 0;
   uint64_t step = 0;
   uint64_t num_bytes = 0;  // without the head
-  // For peer_clock.h; not compared.
-  int64_t pushed_ns = 0;                // by the sender's clock
-  int64_t least_ns = PeerClock::kNone;  // what the sender saw of the receiver's messages
+  // These are for peer_clock.h and are not compared.
+  int64_t pushed_ns = 0;                // time of the push by the sender's clock
+  int64_t least_ns = PeerClock::kNone;  // the sender's PeerClock::least() for the receiver
   uint64_t later = 0;
   uint64_t sum = 0;
 };
@@ -43,12 +43,12 @@ static_assert(sizeof(MessageHead) == 64);
 static_assert(std::has_unique_object_representations_v<MessageHead>);
 static_assert(std::endian::native == std::endian::little);
 
-// Of all other words; damage to any one of them changes it.
+// Returns the sum of all other words; damage to any one word changes it.
 uint64_t sum_of(const MessageHead& head);
-// "dispatch of step 7, layer 2"; an agreement is of a step.
+// Returns "dispatch of step 7, layer 2"; an agreement has no layer.
 std::string name_of_message(MessageKind kind, uint64_t step, int layer);
-// Why `message` is not the one that was expected, as half a sentence; empty if it is. Epoch,
-// sender, lane, kind, step and layer are compared; `expected` needs no length and no sum.
+// Returns half a sentence why `message` is not the expected one; empty if it is. Epoch, sender,
+// lane, kind, step and layer are compared; `expected` needs no length and no sum.
 std::string mismatch(std::span<const std::byte> message, const MessageHead& expected);
 
 }  // namespace hocket

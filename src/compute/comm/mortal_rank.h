@@ -1,4 +1,4 @@
-// A rank whose process dies, by SIGKILL; the others are threads of the test. Tests only.
+// A rank whose process dies by SIGKILL, while the other ranks are threads of the test. Tests only.
 //
 //   the test      MortalRank(way, "UcxMortal.DISABLED_Rank", task) .. on_survivors(..)
 //   that test, in a process of its own      begin_mortal_life() .. die()
@@ -46,14 +46,14 @@ inline UcxOptions mortal_options(const std::string& way) {
   return way == "tcp" ? ucx_tcp() : ucx_shared_memory();
 }
 
-// In the process that is to die: its end, connected to the others, and what it is to do. Without an
-// end this process is no such one.
+// The state of the process that is to die: its end, connected to the others, and its task. Without
+// an end, this process is not such a one.
 struct MortalLife {
   std::unique_ptr<UcxTransport> end;
   std::string task;
   int in = -1;
 
-  void wait_for_word() const { take(in); }  // of MortalRank::go_on()
+  void wait_for_word() const { take(in); }  // until MortalRank::go_on()
 };
 
 inline MortalLife begin_mortal_life() {
@@ -77,7 +77,7 @@ inline MortalLife begin_mortal_life() {
   for (;;) pause();
 }
 
-// That process, as the test sees it: must die by die().
+// The dying process as the test sees it; it must end by die().
 class MortalRank {
  public:
   MortalRank(const std::string& way, const std::string& test, const std::string& task = "") {
@@ -110,7 +110,8 @@ class MortalRank {
     for (const auto& address : addresses) put(out_, address);
   }
   void go_on() { put(out_, {}); }
-  // At most 10 s; false: it lives.   Thread: any.
+  // Waits for the end of the process for at most 10 s; returns false if it still lives.   Thread:
+  // any.
   bool wait_until_dead() const {
     for (int i = 0; i < 10'000; ++i) {
       siginfo_t info{};
@@ -126,8 +127,8 @@ class MortalRank {
   int in_ = -1, out_ = -1;
 };
 
-// Runs body(rank's end) on a thread for each of the other ranks, until all have returned. All know
-// each other before the first runs.
+// Runs body(rank's end) on a thread for each of the other ranks, until all have returned. All ranks
+// are connected before the first body runs.
 inline void on_survivors(MortalRank& mortal, const UcxOptions& options,
                          const std::function<void(std::unique_ptr<UcxTransport>)>& body) {
   UcxMeeting meeting(kMortalRanks, options, kMortalRanks - 1);

@@ -6,7 +6,7 @@ namespace hocket {
 
 namespace {
 
-// Modulo 2^64, so that nothing that a peer says overflows.
+// These compute modulo 2^64, so that no value that a peer sends overflows.
 int64_t sum(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }

@@ -1,15 +1,14 @@
-// When a peer pushed a message, by our clock, though nobody's clocks agree: found from message
-// times alone, as NTP finds it. Of messages that came lately the quickest in each direction count;
-// they are taken to have travelled equally long, so what they differ by is what the clocks differ
-// by.
+// Finds when a peer pushed a message, by this rank's clock, although clocks of ranks differ. It
+// uses only message times, as NTP does: of the last messages the quickest in each direction count.
+// They are assumed to travel equally long, so half of their difference is that of the clocks.
 //
 //   least here = least travel + (our clock - theirs)     of arrival here - push there
 //   least there = least travel - (our clock - theirs)    told by the peer in its messages
 //   our clock - theirs = (least here - least there) / 2
 //
-// Wrong by half of what the quickest messages differ by, and by how far the clocks drift within a
-// window: 2 us where quick ones travel 20 and 24 us, 50 us at 10 ppm.
-// Pure; all integers may be anything, for a peer says them.   Source:
+// The error is half of the difference between the travel times of the quickest messages, plus the
+// drift of the clocks within a window: 2 us for travel times of 20 and 24 us, 50 us at 10 ppm.
+// Pure; the integers may have any value, because a peer sends them.   Source:
 // docs/contracts/expert_parallel.md, "Heads".
 #pragma once
 
@@ -22,16 +21,18 @@ namespace hocket {
 
 class PeerClock {
  public:
-  static constexpr Duration kWindow = std::chrono::seconds(5);  // remembered for one to two of them
+  // Values are remembered for one to two windows.
+  static constexpr Duration kWindow = std::chrono::seconds(5);
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
 
-  // A message of the peer: when it came by our clock, when it was pushed by the peer's, and what
-  // the peer's least() was then. Both in nanoseconds.
+  // Notes a message of the peer: its arrival by our clock, its push by the peer's clock [ns], and
+  // the peer's least() at that time [ns].
   void heard(TimePoint arrived, int64_t pushed_ns, int64_t least_there);
-  // For the messages to the peer: the least (arrival - push) of what came lately; kNone if nothing.
+  // Returns the least (arrival - push) [ns] of the last messages, to be sent to the peer; kNone if
+  // there were none.
   int64_t least(TimePoint now) const;
-  // When the message that was heard last was pushed, by our clock: never after it came. As late as
-  // can be while the peer has said nothing about our messages.
+  // Returns when the last message was pushed, by our clock, never later than its arrival. Until the
+  // peer has sent its least(), the latest possible time is returned.
   TimePoint pushed() const { return pushed_; }
 
  private:

@@ -1,4 +1,4 @@
-// Two ranks whose clocks differ, with messages that travel as the tests say.
+// Tests two ranks whose clocks differ; the tests set how long messages travel.
 #include "compute/comm/peer_clock.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A rank's clock: `epoch` when the true time is 0, `ppm` too fast.
+// A rank's clock: it shows `epoch` at true time 0 and is fast by `ppm`.
 struct Side {
   int64_t epoch = 0;
   double ppm = 0;
@@ -25,7 +25,7 @@ struct Side {
   TimePoint time(int64_t true_ns) const { return TimePoint(Duration(at(true_ns))); }
 };
 
-// A message; how far `pushed()` is from the truth, in nanoseconds.
+// Sends a message and returns the error of `pushed()` [ns].
 int64_t error_of(Side& from, Side& to, int64_t pushed, Duration travel) {
   const int64_t arrived = pushed + travel.count();
   to.peer.heard(to.time(arrived), from.at(pushed), from.peer.least(from.time(pushed)));
@@ -36,19 +36,19 @@ int64_t error_of(Side& from, Side& to, int64_t pushed, Duration travel) {
 TEST(PeerClock, FindsThePushWhateverTheEpochs) {
   for (const int64_t epoch : {int64_t{0}, int64_t{-3'000'000'000'000}, int64_t{1} << 60}) {
     Side a, b{.epoch = epoch};
-    EXPECT_EQ(error_of(a, b, 1000, 30us), 30'000);  // b knows nothing of its own messages yet
+    EXPECT_EQ(error_of(a, b, 1000, 30us), 30'000);  // b has not heard of its own messages yet
     EXPECT_EQ(error_of(b, a, 2000, 30us), 0);
     EXPECT_EQ(error_of(a, b, 3000, 30us), 0);
-    EXPECT_EQ(error_of(a, b, 4000, 5ms), 0);  // a slow one says nothing new
+    EXPECT_EQ(error_of(a, b, 4000, 5ms), 0);  // a slow message changes nothing
     EXPECT_EQ(error_of(b, a, 5000, 7ms), 0);
-    // The quickest ones differ by 10 us.
+    // The quickest messages differ by 10 us.
     EXPECT_EQ(error_of(b, a, 6000, 20us), -5000);
     EXPECT_EQ(error_of(a, b, 7000, 30us), 5000);
   }
 }
 
-// Rows to one side, next to nothing to the other, queues on both: quick messages, rare as they are,
-// decide. Clocks drift by 5 ppm, an hour long.
+// Large messages one way, small ones the other way, queues on both: the rare quick messages decide.
+// Clocks drift by 5 ppm for an hour.
 TEST(PeerClock, FollowsClocksThatDriftUnderUnevenLoad) {
   Side a, b{.epoch = -1'000'000'000'000, .ppm = 5};
   uint64_t draw = 7;
@@ -69,7 +69,7 @@ TEST(PeerClock, FollowsClocksThatDriftUnderUnevenLoad) {
   EXPECT_GT(worst, 1000);
 }
 
-// What was seen an hour ago is worth nothing.
+// Values of an hour ago are not used.
 TEST(PeerClock, ForgetsWhatIsOld) {
   Side a, b{.ppm = 40};
   const int64_t hour = 3'600'000'000'000;
@@ -81,12 +81,12 @@ TEST(PeerClock, ForgetsWhatIsOld) {
   EXPECT_NEAR(static_cast<double>(error_of(a, b, hour, 20us)), 20'000, 2);
   EXPECT_NEAR(static_cast<double>(error_of(b, a, hour, 20us)), 0, 2);
   EXPECT_NEAR(static_cast<double>(error_of(a, b, hour + 1000, 20us)), 0, 2);
-  // What is at most two windows old is kept, also over the border between them.
+  // Values of the last one to two windows are kept, also over the border between windows.
   EXPECT_EQ(error_of(a, b, hour + 5'200'000'000, 9ms) / 1'000'000, 0);
   EXPECT_EQ(error_of(a, b, hour + 8'000'000'000, 9ms) / 1'000'000, 0);
 }
 
-// A peer may say what it likes.
+// A peer may send any values.
 TEST(PeerClock, NothingThatAPeerSaysOverflows) {
   using Limits = std::numeric_limits<int64_t>;
   const TimePoint arrived(1s);

@@ -23,7 +23,7 @@ size_t SlotMemory::bytes_of(size_t slot_bytes) {
 Result<SlotMemory> SlotMemory::create(size_t num_bytes) {
   SlotMemory slots;
   if (num_bytes == 0) return slots;
-  // Populated here, so that the pages are near this thread.
+  // The pages are populated here, so that they are near this thread.
   void* memory = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED) {

@@ -1,5 +1,5 @@
-// Memory for messages, handed out in order: aligned to 64 bytes, zero, its pages near the thread
-// that made it.
+// Memory for messages, handed out slot by slot: aligned to 64 bytes, zero, its pages near the
+// creating thread.
 // Thread: one.
 #pragma once
 
@@ -18,11 +18,13 @@ struct UnmapSlots {
 
 class SlotMemory {
  public:
-  // What a slot of so many bytes takes.
+  // Returns the bytes that a slot of slot_bytes takes.
   static size_t bytes_of(size_t slot_bytes);
+  // Allocates num_bytes.
   // Errors: out_of_memory.
   static Result<SlotMemory> create(size_t num_bytes);
-  // The next slot, of `slot_bytes`. All together take no more than what was asked for: a bug else.
+  // Returns the next slot, of slot_bytes. Slots together must not exceed num_bytes; else it is a
+  // bug.
   std::span<std::byte> take(size_t slot_bytes);
 
  private:

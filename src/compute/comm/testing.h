@@ -1,4 +1,4 @@
-// Ranks as threads, for tests. Tests only.
+// Ranks as threads. Tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 
 namespace hocket::testing {
 
-// Runs body(rank's end) on a thread for each rank, until all have returned. All have joined before
-// the first runs; each end is destroyed by its thread when the body returns.
+// Runs body(rank's end) on a thread for each rank, until all have returned. All ranks have joined
+// before the first body runs; each thread destroys its end when the body returns.
 inline void on_ranks(LoopbackHub& hub, int num_ranks, const std::function<void(Transport&)>& body) {
   std::vector<std::unique_ptr<Transport>> ends;
   for (int rank = 0; rank < num_ranks; ++rank) ends.push_back(hub.join(rank));

@@ -1,4 +1,4 @@
-// The time of a transport: real, or its hub's virtual one.
+// The clock of a transport: real time, or the virtual time of its hub.
 #pragma once
 
 #include "base/clock.h"
@@ -6,7 +6,7 @@
 
 namespace hocket {
 
-// Borrows the transport. Thread: the transport's.
+// Borrows the transport.   Thread: the transport's.
 class TransportClock final : public Clock {
  public:
   explicit TransportClock(const Transport& transport) : transport_(transport) {}

@@ -35,7 +35,8 @@ void mix_in(uint64_t& sum, std::string_view bytes) {
   for (const char byte : bytes) sum = mix64(sum + kMixStep + static_cast<unsigned char>(byte));
 }
 
-// Of the boot, and of the name spaces within it: containers of one machine are hosts of their own.
+// Returns a hash of the boot and of the name spaces: each container of a machine is a host of its
+// own.
 uint64_t host_here() {
   uint64_t sum = 0;
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
@@ -49,14 +50,14 @@ uint64_t host_here() {
   return sum;
 }
 
-// The 22nd field of its line; 0 when it is gone.
+// Returns the start time of a process, the 22nd field of its stat line; 0 if the process is gone.
 uint64_t start_of(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return 0;
-  size_t at = name_end + 1;  // before the third
+  size_t at = name_end + 1;  // before the third field
   for (int field = 3; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
   return at == std::string::npos ? 0 : std::strtoull(line.c_str() + at, nullptr, 10);
 }

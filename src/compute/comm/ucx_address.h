@@ -1,5 +1,6 @@
-// What a rank says of itself before it can be sent anything: who and where it is, and the address
-// of its UCX worker. Peers of the same host use it to see whether its process still lives.
+// The address that a rank publishes before messages can be sent to it: its rank, host and process,
+// and the address of its UCX worker. Peers on the same host also use it to see whether its process
+// lives.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +15,21 @@ namespace hocket {
 struct RankAddress {
   int rank = 0;
   uint32_t epoch = 0;
-  uint64_t host = 0;  // equal where memory and processes are shared
+  uint64_t host = 0;  // equal for ranks that share memory and processes
   int pid = 0;
-  uint64_t started = 0;               // of the process, in ticks since the machine started
-  std::span<const std::byte> worker;  // UCX's own
+  uint64_t started = 0;               // start of the process, in ticks since the machine started
+  std::span<const std::byte> worker;  // UCX's own address
 };
 
-// Of this process, on this host; the caller fills in the rest.
+// Returns host and process; the caller fills in the rest.
 RankAddress address_here();
 std::vector<std::byte> encode(const RankAddress& address);
-// A view into `bytes`. Errors: bad_value, as half a sentence ("is not an address").
+// Returns an address whose worker points into `bytes`.
+// Errors: bad_value, as half a sentence ("is no address").
 Result<RankAddress> decode_address(std::span<const std::byte> bytes);
 
-// A descriptor that becomes readable when that process ends; -1 where there is no such thing.
-// Errors: lost_rank (it has ended already).
+// Returns a descriptor that becomes readable when that process ends; -1 where this is not
+// supported. Errors: lost_rank (it has ended already).
 Result<int> watch_process(const RankAddress& address);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// How the UCX transport begins: library, context, worker, endpoints.
+// Starts the UCX transport: library, context, worker, endpoints.
 #ifdef HOCKET_HAS_UCX
 
 #include <sys/epoll.h>
@@ -72,7 +72,7 @@ Result<void> UcxEnd::open() {
   }
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  // The worker's events carry the number after the last rank, wake-ups that of this one.
+  // Events of the worker carry the number after the last rank, wake-ups this rank's number.
   if (!watch(epoll_fd_, wake_fd_, rank_) || !watch(epoll_fd_, worker_fd_, num_ranks())) {
     return fail(ErrorCode::io, "no descriptors for UCX: {}", std::strerror(errno));
   }
@@ -117,14 +117,14 @@ Result<void> UcxEnd::connect_to(Peer& p, const RankAddress& own,
                 options_.epoch);
   }
   const bool is_here = decoded->host == own.host;
-  // Shared memory has no way to tell failures, and is refused where they are to be told. There the
+  // Over shared memory UCX cannot report failures and refuses endpoints that ask for it. There the
   // system says when the process ends.
   p.tells_failures = !(is_here && settings_.has_own_host);
   if (is_here && decoded->pid != own.pid) {
     HOCKET_TRY(p.process, watch_process(*decoded));
     if (p.process >= 0) watch(epoll_fd_, p.process, p.rank);
   }
-  // Copied: what was sent need not be aligned.
+  // Copied, because received bytes may be unaligned.
   const std::vector<std::byte> worker(decoded->worker.begin(), decoded->worker.end());
   ucp_ep_params_t how{};
   how.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -152,7 +152,7 @@ void UcxEnd::await_goodbye(Peer& p) {
   if (!UCS_PTR_IS_PTR(request)) return;
   if (p.lost.empty()) {
     p.goodbye = request;
-  } else {  // it has gone already
+  } else {  // the peer has left already
     ucx_.ucp_request_free(request);
   }
 }

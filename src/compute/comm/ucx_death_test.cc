@@ -1,4 +1,4 @@
-// A rank whose process dies: the others are told its name, over shared memory and over TCP.
+// Tests a rank whose process dies: the others learn its name, over shared memory and over TCP.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr size_t kLong = 3'000'000;
 
-// The process that dies: after a word to each, in the midst of a long message.
+// The process that dies: after a short message to each rank, in the middle of a long one.
 TEST(UcxMortal, DISABLED_Rank) {
   const auto life = testing::begin_mortal_life();
   if (life.end == nullptr) GTEST_SKIP() << "run by UcxDeath only";
@@ -43,7 +43,7 @@ class UcxDeath : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Ways, UcxDeath, ::testing::Values("posix", "tcp"),
                          [](const auto& param) { return std::string(param.param); });
 
-// What rank 0 and rank 2 see; the other one of them is unharmed.
+// Checks what ranks 0 and 2 see: rank 1 is lost, and they still reach each other.
 void survive(UcxTransport& end) {
   const int other = 2 - end.rank();
   Bytes word(10), longer(kLong), slot(10);
@@ -56,7 +56,7 @@ void survive(UcxTransport& end) {
   EXPECT_EQ(word, Bytes(10, std::byte{7}));
   const TimePoint before = end.now();
   auto last = receive(end, channel(kMortal, 1));
-  if (last.has_value()) {  // it was quick: then there is no other one
+  if (last.has_value()) {  // it came in time; then a next one does not
     end.expect(channel(kMortal, 1), longer);
     last = receive(end, channel(kMortal, 1));
   }

@@ -18,9 +18,9 @@ namespace hocket {
 
 namespace {
 
-constexpr int kMostTurns = 1000;                             // of one progress()
-constexpr Duration kLook = std::chrono::microseconds(20);    // before a sleep, which costs more
-constexpr Duration kSleep = std::chrono::milliseconds(100);  // at most, while an end is closed
+constexpr int kMostTurns = 1000;                             // turns of one progress()
+constexpr Duration kLook = std::chrono::microseconds(20);    // polling time before a sleep
+constexpr Duration kSleep = std::chrono::milliseconds(100);  // longest sleep while an end is closed
 
 }  // namespace
 
@@ -87,7 +87,7 @@ Result<void> UcxEnd::reachable(const Peer& p) const {
   return fail(ErrorCode::lost_rank, "rank {} is lost: {}", p.rank, p.lost);
 }
 
-// What comes.
+// Receiving.
 
 void UcxEnd::expect(const Channel& from, std::span<std::byte> slot) {
   Flow& f = flow(from);
@@ -95,9 +95,9 @@ void UcxEnd::expect(const Channel& from, std::span<std::byte> slot) {
   HOCKET_CHECK(!f.landed);
   f.slot = slot;
   f.expected = true;
-  if (worker_ == nullptr) return;  // closed: arrived() says so
+  if (worker_ == nullptr) return;  // closed: arrived() reports it
   ucp_request_param_t how{};
-  // Never at once without the callback: that way UCX 1.13 does not tell the length.
+  // Always through the callback: else UCX 1.13 does not tell the length.
   how.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   how.cb.recv = on_received;
@@ -114,7 +114,7 @@ void UcxEnd::expect(const Channel& from, std::span<std::byte> slot) {
   }
 }
 
-// Also called from within expect(), which then frees the request.
+// UCX also calls it from within expect(), which then frees the request.
 void UcxEnd::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                          void* user) {
   Flow& f = *static_cast<Flow*>(user);
@@ -149,7 +149,7 @@ Result<std::optional<Transport::Arrival>> UcxEnd::arrived(const Channel& from) {
   return f.arrival;
 }
 
-// What goes.
+// Sending.
 
 Result<void> UcxEnd::send(const Channel& to, std::span<const std::span<const std::byte>> parts) {
   Peer& p = peer(to.peer);
@@ -225,7 +225,7 @@ bool UcxEnd::progress() {
   if (worker_ != nullptr) {
     for (int i = 0; i < kMostTurns && ucx_.ucp_worker_progress(worker_) != 0; ++i) has_news_ = true;
   }
-  for (Peer& p : peers_) {  // here, so that what it sent before is seen first
+  for (Peer& p : peers_) {  // only here, so that earlier messages are seen first
     if (p.has_ended) lose(p, "its process has ended");
   }
   return std::exchange(has_news_, false);
@@ -238,7 +238,7 @@ void UcxEnd::wait(Duration most) {
     if (ucx_.ucp_worker_progress(worker_) != 0) has_news_ = true;
     if (has_news_) return;
     if (now() >= look) break;
-    sched_yield();  // where ranks share a core the other one may be the sender
+    sched_yield();  // the sender may share this core
   }
   const Duration left = start + most - now();
   if (left.count() <= 0) return;
@@ -253,7 +253,7 @@ void UcxEnd::sleep(Duration most) {
   if (ppoll(&any, 1, &left, nullptr) > 0) note_ends();
 }
 
-// Takes the wake-up, and the ends of processes.
+// Reads wake-ups and the ends of processes.
 void UcxEnd::note_ends() {
   epoll_event events[8];
   const int num = epoll_wait(epoll_fd_, events, 8, 0);
@@ -289,7 +289,7 @@ bool UcxEnd::until(Duration most, Done done) {
   }
 }
 
-// The end of it.
+// Closing.
 
 bool UcxEnd::is_busy() const {
   return std::ranges::any_of(peers_, [](const Peer& p) {
@@ -309,8 +309,8 @@ void UcxEnd::expect_no_more() {
 void UcxEnd::withdraw() {
   expect_no_more();
   if (worker_ != nullptr) {
-    // A message that came in half cannot be called back, nor one that a silent peer does not take:
-    // they end with the worker.
+    // A message that arrived in part, or that a silent peer does not take, cannot be cancelled: it
+    // ends with the worker.
     if (!until(options_.patience, [&] { return !is_busy(); })) {
       for (Peer& p : peers_) {
         if (p.rank != rank_) lose(p, fmt::format("rank {} gave up what was under way", rank_));
@@ -325,7 +325,7 @@ void UcxEnd::withdraw() {
   }
 }
 
-// Into no room at all: UCX then throws them away, those too of which more is to come.
+// Receives them into an empty buffer: UCX then discards them, also those not complete yet.
 void UcxEnd::drop_early_messages() {
   ucp_tag_recv_info_t info{};
   while (ucp_tag_message_h message = ucx_.ucp_tag_probe_nb(worker_, 0, 0, 1, &info)) {
@@ -341,7 +341,7 @@ void UcxEnd::on_dropped(void* request, ucs_status_t, const ucp_tag_recv_info_t*,
   static_cast<UcxEnd*>(user)->ucx_.ucp_request_free(request);
 }
 
-// After what was sent; waits until the peers have it, if they take it.
+// Says goodbye after all messages; waits until the peers have it, if they take it.
 void UcxEnd::say_goodbye() {
   std::vector<void*> requests;
   const auto keep = [&](void* request) {
@@ -361,7 +361,7 @@ void UcxEnd::say_goodbye() {
   for (void* request : requests) ucx_.ucp_request_free(request);
 }
 
-// Nothing is read or written any more.
+// Afterwards no slot or part is read or written.
 void UcxEnd::close() {
   std::vector<void*> requests;
   expect_no_more();
@@ -370,7 +370,7 @@ void UcxEnd::close() {
     if (p.goodbye != nullptr) ucx_.ucp_request_cancel(worker_, p.goodbye);
     if (p.process >= 0) ::close(p.process);
     p.process = -1;
-    if (p.endpoint == nullptr || !p.tells_failures) continue;  // the others end with the worker
+    if (p.endpoint == nullptr || !p.tells_failures) continue;  // these end with the worker
     ucp_request_param_t how{};
     how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     how.flags = UCP_EP_CLOSE_FLAG_FORCE;

@@ -1,6 +1,6 @@
-// A rank's end of the UCX transport. Included by ucx_*.cc only; see ucx_transport.h.
+// A rank's end of the UCX transport. Only ucx_*.cc include it; see ucx_transport.h.
 //
-//   tag   epoch, 32 bits | source, 16 | lane, 8 | kind, 8     a kind above all others says goodbye
+//   tag   epoch, 32 bits | source, 16 | lane, 8 | kind, 8     kind kGoodbye says goodbye
 #pragma once
 
 #ifdef HOCKET_HAS_UCX
@@ -42,16 +42,16 @@ class UcxEnd final : public UcxTransport {
   std::string describe() const override;
 
  private:
-  struct Flow {  // a channel, both ways
+  struct Flow {  // a channel in both directions
     UcxEnd* end = nullptr;
     int peer = 0;
-    // What comes.
+    // The incoming message.
     void* receiving = nullptr;
     std::span<std::byte> slot;
     bool expected = false, landed = false;
     ucs_status_t in_status = UCS_OK;
     Arrival arrival;
-    // What goes.
+    // The outgoing message.
     bool is_sending = false;
     ucs_status_t out_status = UCS_OK;
     std::array<ucp_dt_iov_t, kMaxPieces> out{};
@@ -60,14 +60,14 @@ class UcxEnd final : public UcxTransport {
     UcxEnd* end = nullptr;
     int rank = 0;
     ucp_ep_h endpoint = nullptr;
-    bool tells_failures = false;  // the endpoint does, and can be closed by force
-    int process = -1;             // readable when it ended
+    bool tells_failures = false;  // the endpoint reports failures and can be closed by force
+    int process = -1;             // descriptor that is readable when the peer's process has ended
     bool has_ended = false;
-    void* goodbye = nullptr;  // its last message, while it is awaited
-    std::string lost;         // why, as half a sentence; empty: it is not
+    void* goodbye = nullptr;  // request for its last message, while it is awaited
+    std::string lost;         // the reason as half a sentence; empty: not lost
     std::array<Flow, static_cast<size_t>(kMaxLanes* kNumMessageKinds)> flows;
   };
-  static constexpr int kGoodbye = 255;  // a kind
+  static constexpr int kGoodbye = 255;  // a message kind
 
   Peer& peer(int rank);
   Flow& flow(const Channel& channel);
@@ -80,8 +80,8 @@ class UcxEnd final : public UcxTransport {
   void note_ends();
   void drop_early_messages();
   void expect_no_more();
-  bool is_busy() const;  // with slots or parts of the owner
-  // Moves what can be moved until done(), at most for `most`. Returns whether it is.
+  bool is_busy() const;  // true while slots or parts of the owner are in use
+  // Drives transfers until done() returns true, for at most `most`. Returns the last done().
   template <class Done>
   bool until(Duration most, Done done);
   void sleep(Duration most);
@@ -102,8 +102,8 @@ class UcxEnd final : public UcxTransport {
   ucp_worker_h worker_ = nullptr;
   int worker_fd_ = -1, wake_fd_ = -1, epoll_fd_ = -1;
   std::vector<std::byte> address_;
-  std::vector<Peer> peers_;  // by rank; this one's stands empty
-  bool has_news_ = false;    // since the last progress()
+  std::vector<Peer> peers_;  // indexed by rank; this rank's own element is unused
+  bool has_news_ = false;    // something moved since the last progress()
 };
 
 }  // namespace hocket

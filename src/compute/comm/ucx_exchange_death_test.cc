@@ -1,5 +1,5 @@
-// A rank whose process dies before or in the midst of a dispatch or combine: the others learn its
-// name at once, and go on without it in the next epoch.
+// Tests a rank whose process dies before or during a dispatch or combine: the others learn its name
+// at once and go on without it in the next epoch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,18 +29,19 @@ using Kind = MessageKind;
 constexpr int kSteps = 3, kLayers = 4;
 constexpr uint64_t kFatalStep = 1;
 constexpr size_t kShort = 1000;
-constexpr size_t kLong = 12'000'000;  // more than the kernel carries for who does not look
+// More than the kernel buffers for a receiver that does not look.
+constexpr size_t kLong = 12'000'000;
 
 struct Death {
   Kind kind = Kind::dispatch;
-  bool in_midst = false;  // of it; else before its start
+  bool in_midst = false;  // during the exchange; else before its start
   int layer = 0;
   bool is_in(Kind k, Stamp now) const {
     return k == kind && now.step == kFatalStep && now.layer == layer;
   }
 };
 
-// A rank that plays passes; its messages say nothing but its number.
+// A rank that plays passes; its messages contain only its number.
 class Player {
  public:
   Player(Transport& end, const Death& death) : rows_(kLong, std::byte(end.rank())) {
@@ -51,8 +52,8 @@ class Player {
   }
   AllToAll& exchange() { return *exchange_; }
 
-  size_t num_bytes = kShort;  // of the next message
-  // Before and after each start of dispatch and combine.
+  size_t num_bytes = kShort;  // length of the next message
+  // Called before and after each start of dispatch and combine.
   std::function<void(Kind kind, Stamp now)> before = [](Kind, Stamp) {}, after = before;
 
   Result<void> play() {
@@ -90,7 +91,7 @@ class Player {
     return {};
   }
 
-  std::vector<std::byte> rows_;  // outlives the exchange
+  std::vector<std::byte> rows_;  // must outlive the exchange
   std::unique_ptr<AllToAll> exchange_;
 };
 
@@ -113,8 +114,8 @@ TEST(UcxExchangeMortal, DISABLED_Rank) {
   testing::check(player.play());
 }
 
-// What ranks 0 and 2 see. Of a message that breaks off they see nothing before it has: the rest of
-// it has no room on the way.
+// Checks what ranks 0 and 2 see. They do not notice a broken message before the process is dead:
+// the rest of it does not fit into the buffers on the way.
 void survive(Transport& end, Player& player, testing::MortalRank& mortal, const Death& death,
              std::barrier<>& nobody_looks) {
   TimePoint started;
@@ -144,7 +145,7 @@ void survive(Transport& end, Player& player, testing::MortalRank& mortal, const 
   }
 }
 
-using Case = std::tuple<const char*, Kind, bool, int>;  // way, what, in its midst, layer
+using Case = std::tuple<const char*, Kind, bool, int>;  // way, kind, in_midst, layer
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   const auto [way, kind, in_midst, layer] = info.param;
@@ -175,7 +176,7 @@ TEST_P(UcxExchangeDeath, IsToldAtOnceAndTheOthersMeetAgain) {
     {
       Player player(*end, death);
       survive(*end, player, mortal, death, nobody_looks);
-      both_saw_it.arrive_and_wait();  // who leaves is lost, too
+      both_saw_it.arrive_and_wait();  // a rank that leaves counts as lost, too
     }
     end.reset();
     end = again.join(rank / 2);

@@ -26,7 +26,7 @@ std::unexpected<Error> unusable(const char* why) {
 
 Result<UcxLibrary> load() {
   for (const UcxVariable& ours : kUcxVariables) setenv(ours.name, ours.value, 0);
-  struct sigaction hang_up{};  // UCX takes it for a debugger's
+  struct sigaction hang_up{};  // UCX uses this signal for a debugger
   sigaction(SIGHUP, nullptr, &hang_up);
   void* ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   void* ucs = ucp == nullptr ? nullptr : dlopen("libucs.so.0", RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,5 @@
-// libucp, loaded by who first asks for it: a binary that is not told to use UCX neither needs the
-// library nor runs its constructors, which install signal handlers.
+// libucp, loaded at the first call of ucx_library(). A binary that does not use UCX neither needs
+// the library nor runs its constructors, which install signal handlers.
 #pragma once
 
 #ifdef HOCKET_HAS_UCX
@@ -20,7 +20,7 @@ namespace hocket {
                           call(ucp_worker_get_address) call(ucp_worker_get_efd)                \
                               call(ucp_worker_progress) call(ucp_worker_release_address)
 
-// Each call under its own name, as ucx.ucp_worker_arm(worker).
+// The functions of the library under their own names, as ucx.ucp_worker_arm(worker).
 struct UcxLibrary {
 #define HOCKET_UCX_CALL(name) decltype(&::name) name = nullptr;
   HOCKET_UCX_CALLS(HOCKET_UCX_CALL)
@@ -28,8 +28,8 @@ struct UcxLibrary {
   decltype(&::ucs_status_string) ucs_status_string = nullptr;
 };
 
-// Loads it once and for good. Errors: io, with what to install.
-// Thread: any; while the first call runs nobody else may read or set variables.
+// Loads the library once. Errors: io, with what to install.
+// Thread: any; during the first call no other thread may read or set environment variables.
 Result<const UcxLibrary*> ucx_library();
 
 }  // namespace hocket

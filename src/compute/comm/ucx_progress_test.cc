@@ -1,4 +1,5 @@
-// What moves while a rank sleeps, and while it computes and calls nobody.
+// Tests what moves while a rank sleeps, and while it computes and calls no function of the
+// transport.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +34,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, UcxProgress, ::testing::Values(false, true), [](c
   return std::string(param.param ? "Tcp" : "SharedMemory");
 });
 
-// As an idle rank does. The first message of all finds it, and its answer is the first one back:
-// the connections are made while it sleeps.
+// An idle rank sleeps. The very first message reaches it, and its answer is the first one back: the
+// connections are made while it sleeps.
 TEST_P(UcxProgress, ASleeperIsReachedByTheFirstMessage) {
   on_ucx_ranks(2, options(), [](Transport& end) {
     const Bytes bytes(70'000, std::byte{3});
@@ -61,7 +62,7 @@ TEST_P(UcxProgress, ASleeperIsReachedByTheFirstMessage) {
   });
 }
 
-// Once they have talked, a message leaves its sender though the receiver computes all the while.
+// After the first messages, a message leaves its sender although the receiver only computes.
 TEST_P(UcxProgress, WhoComputesDoesNotHoldUpASender) {
   std::atomic<bool> is_sent = false;
   std::atomic<int> num_talked = 0;
@@ -92,7 +93,7 @@ TEST_P(UcxProgress, WhoComputesDoesNotHoldUpASender) {
       is_sent = true;
     } else {
       end.expect(channel(0), slot);
-      while (!is_sent) std::this_thread::sleep_for(1ms);  // not a call to the transport
+      while (!is_sent) std::this_thread::sleep_for(1ms);  // without calls to the transport
       ASSERT_TRUE(receive(end, channel(0)).has_value());
     }
     ++num_talked;

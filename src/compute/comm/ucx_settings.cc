@@ -18,7 +18,7 @@ namespace hocket {
 
 namespace {
 
-// "posix" in "posix,cma,self".
+// Returns true if a comma-separated list has the item: "posix" in "posix,cma,self".
 bool has(std::string_view list, std::string_view item) {
   for (size_t at = 0; at <= list.size();) {
     const size_t end = std::min(list.find(',', at), list.size());
@@ -38,8 +38,8 @@ bool has_infiniband() {
   return !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
 }
 
-// Whether a process may read the memory of another one of the same user: what the copies of CMA
-// need. Yama, where it is switched on, allows it to parents only, and to who may trace anybody.
+// Returns true if a process may read the memory of other processes of the same user, which the
+// copies of CMA need. If Yama is on, only a parent may, and a process that may trace any other one.
 bool may_read_others() {
   int scope = 0;
   if (std::ifstream file("/proc/sys/kernel/yama/ptrace_scope"); !(file >> scope) || scope == 0) {
@@ -81,7 +81,8 @@ UcxSettings ucx_settings(const UcxOptions& options) {
   s.devices = decide("NET_DEVICES", options.devices.empty() ? "all" : options.devices);
   s.has_tcp = has_any(s.tls, {"tcp", "all"});
   s.has_own_host = has_any(s.tls, {"posix", "sysv", "shm", "sm", "mm", "all"});
-  // A rendezvous over TCP waits for the receiver, and halves a link that is used both ways.
+  // A rendezvous over TCP waits for the receiver, and halves the rate of a link used in both
+  // directions.
   s.eager = decide("RNDV_THRESH", s.has_tcp ? "inf" : "auto") == "inf";
   return s;
 }

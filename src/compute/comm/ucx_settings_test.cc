@@ -1,4 +1,4 @@
-// What UCX is told, and that it is said aloud.
+// Tests the settings of UCX, and that describe() names them.
 #include "compute/comm/ucx_settings.h"
 
 #include <gmock/gmock.h>

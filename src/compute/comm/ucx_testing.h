@@ -17,7 +17,7 @@
 
 namespace hocket::testing {
 
-// The ways that are tested: within a host, and TCP.
+// The ways that are tested: within one host, and TCP.
 inline UcxOptions ucx_shared_memory() {
   return {.tls = ucx_tls_of_one_host()};
 }
@@ -25,26 +25,26 @@ inline UcxOptions ucx_tcp() {
   return {.tls = "tcp", .devices = "lo"};
 }
 
-// Why UCX cannot be tested here; empty if it can.
+// Returns the reason if UCX cannot be tested here; empty if it can.
 inline std::string ucx_obstacle(const UcxOptions& options) {
   const auto end = UcxTransport::create(0, 1, options);
   return end ? "" : end.error().message;
 }
 
-// Where ranks meet that are threads of this process.
+// The place where ranks that are threads of this process exchange their addresses.
 class UcxMeeting {
  public:
   UcxMeeting(int num_ranks, const UcxOptions& options, int num_threads)
       : options_(options), addresses_(static_cast<size_t>(num_ranks)), all_there_(num_threads) {}
-  // The address of a rank elsewhere; before join().
+  // Sets the address of a rank in another process; to be called before join().
   void say(int rank, std::vector<std::byte> address) {
     addresses_[static_cast<size_t>(rank)] = std::move(address);
   }
-  // An end, connected, once those of all threads are.   Thread: that of the rank.
+  // Returns the rank's connected end, once all threads have joined.   Thread: that of the rank.
   std::unique_ptr<UcxTransport> join(int rank) {
     auto end = UcxTransport::create(rank, static_cast<int>(addresses_.size()), options_);
     EXPECT_TRUE(end.has_value()) << end.error().message;
-    HOCKET_CHECK(end.has_value());  // or the others would wait for ever
+    HOCKET_CHECK(end.has_value());  // or the other threads would wait for ever
     const auto own = (*end)->address();
     say(rank, {own.begin(), own.end()});
     all_there_.arrive_and_wait();
@@ -55,7 +55,7 @@ class UcxMeeting {
     all_there_.arrive_and_wait();
     return std::move(*end);
   }
-  // After a join().
+  // All addresses; complete after a join().
   const std::vector<std::vector<std::byte>>& addresses() const { return addresses_; }
 
  private:
@@ -64,8 +64,8 @@ class UcxMeeting {
   std::barrier<> all_there_;
 };
 
-// Runs body(rank's end) on a thread for each rank, until all have returned. All are connected
-// before the first runs; each end is destroyed by its thread when the body returns.
+// Runs body(rank's end) on a thread for each rank, until all have returned. All ranks are connected
+// before the first body runs; each thread destroys its end when the body returns.
 inline void on_ucx_ranks(int num_ranks, const UcxOptions& options,
                          const std::function<void(UcxTransport&)>& body) {
   UcxMeeting meeting(num_ranks, options, num_ranks);

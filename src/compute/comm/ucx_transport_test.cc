@@ -1,4 +1,4 @@
-// Messages over UCX, between threads, over shared memory and over TCP.
+// Tests messages over UCX between threads, over shared memory and over TCP.
 #include "compute/comm/ucx_transport.h"
 
 #include <gmock/gmock.h>
@@ -51,14 +51,14 @@ Bytes message(size_t length, uint64_t seed) {
   return bytes;
 }
 
-// Until all ranks have come here. Moves what can move meanwhile.
+// Waits until all ranks have come here, and drives transfers.
 void meet(Transport& end, std::atomic<int>& count) {
   const int all = (count++ / end.num_ranks() + 1) * end.num_ranks();
   while (count < all) end.wait(200us), end.progress();
 }
 
-// Every rank to every other, on two lanes and in all kinds at once, from nothing to the most, in
-// up to kMaxPieces parts of which some are empty.
+// Every rank sends to every other, on two lanes and in all kinds at once, messages from empty to
+// the longest, in up to kMaxPieces parts of which some are empty.
 void talk(Transport& end, int num_rounds) {
   const int num = end.num_ranks();
   const auto seed = [&](int from, int to, int round, int flow) {
@@ -87,7 +87,7 @@ void talk(Transport& end, int num_rounds) {
         const auto bytes = std::span<const std::byte>(out[peer][i]);
         std::array<std::span<const std::byte>, kMaxPieces> parts;
         parts[0] = bytes.first(std::min<size_t>(64, bytes.size()));
-        for (size_t k = 1; k < kMaxPieces; ++k) {  // empty ones among them
+        for (size_t k = 1; k < kMaxPieces; ++k) {  // some are empty
           const size_t rest = bytes.size() - parts[0].size();
           const size_t begin = k == 1 ? 0 : rest * (k / 2) / 4, till = rest * ((k + 1) / 2) / 4;
           parts[k] = bytes.subspan(parts[0].size() + begin, till - begin);
@@ -124,7 +124,7 @@ TEST_P(Ucx, FourRanksBringWhatWasSent) {
   on_ucx_ranks(4, options(), [](Transport& end) { talk(end, 4); });
 }
 
-// Dispatch, combine and agreement of many layers, as in all_to_all_test.cc.
+// Plays dispatch, combine and agreement of many layers, as in all_to_all_test.cc.
 TEST_P(Ucx, CarriesExchanges) {
   for (const int num_ranks : {2, 4}) {
     on_ucx_ranks(num_ranks, options(), [](Transport& end) { testing::two_halves(end, 30, 10); });
@@ -187,7 +187,7 @@ TEST_P(Ucx, NamesWhoLeft) {
     Bytes slot(1000);
     const Bytes last_words(700), others(300);
     meet(end, met);
-    if (end.rank() == 1) {  // its last words still come
+    if (end.rank() == 1) {  // its last message still arrives
       EXPECT_TRUE(send(end, channel(2), last_words).has_value());
       wait_until_sent(end, channel(2));
       return;
@@ -206,7 +206,7 @@ TEST_P(Ucx, NamesWhoLeft) {
     const auto sending = send(end, channel(1), slot);
     ASSERT_FALSE(sending.has_value());
     EXPECT_THAT(sending.error().message, HasSubstr("rank 1 is lost"));
-    // The others go on.
+    // The other ranks go on.
     const int other = 2 - end.rank();
     ASSERT_TRUE(send(end, channel(other), others).has_value());
     end.expect(channel(other), slot);
@@ -255,10 +255,10 @@ TEST_P(Ucx, WithdrawForgetsWhatCameAndGivesSlotsBack) {
   });
 }
 
-// A message that nobody takes: its owner has its bytes again all the same, and the receiver, who
-// has a part of it, is told.
+// No rank takes the message: its sender still gets its bytes back, and the receiver, which has a
+// part of it, learns that the sender is lost.
 TEST_P(Ucx, WithdrawGivesUpWhatASilentPeerDoesNotTake) {
-  constexpr size_t kTooMuch = 60'000'000;  // for the buffers of a kernel
+  constexpr size_t kTooMuch = 60'000'000;  // more than the kernel's buffers hold
   std::atomic<int> met = 0;
   std::atomic<bool> has_withdrawn = false;
   UcxOptions with = options();

@@ -1,5 +1,5 @@
-// Several exchanges at once, of which the first that is complete is taken; and what the watch hears
-// of their times, also where every rank has a clock of its own.
+// Tests several exchanges at once, of which the first complete one is taken, and the times that the
+// watch hears, also where every rank has its own clock.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,8 @@ class Notes final : public ExchangeWatch {
   ExchangeTimes last;
 };
 
-// Rank 1 sends on lanes 6, 1 and 4, so they come to rank 0 in this order; it computes meanwhile.
+// Rank 1 sends on lanes 6, 1 and 4, so messages reach rank 0 in this sequence, while rank 0
+// computes.
 TEST(WaitAny, TakesThemAsTheyCome) {
   LoopbackHub hub(2, {.latency = 20us}, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
@@ -66,7 +67,7 @@ TEST(WaitAny, TakesThemAsTheyCome) {
       ASSERT_TRUE(lane.has_value()) << lane.error().message;
       EXPECT_EQ(notes.take(), since < until ? "waits, goes on, " : "");
       EXPECT_EQ(end.now(), at(until));
-      hub.spend(end.rank(), 1us);  // is not waited for
+      hub.spend(end.rank(), 1us);  // not counted as waiting
       EXPECT_TRUE(exchange->wait(*lane, Kind::dispatch, kStamp).has_value());
       EXPECT_EQ(notes.take(), fmt::format("0 of step 7 on lane {}, ", *lane));
       EXPECT_EQ(notes.last.wait_in, at(since));
@@ -79,7 +80,7 @@ TEST(WaitAny, TakesThemAsTheyCome) {
         hub.spend(1, 10us);
         EXPECT_TRUE(start(*exchange, Kind::dispatch, kStamp, lane).has_value());
       }
-      take({4, 6, 1}, 30us, 30us);  // all are here: the first that was named
+      take({4, 6, 1}, 30us, 30us);  // all are here: the first in the list
       EXPECT_EQ(exchange->times(4, Kind::dispatch).peers_posted, at(0us));
       EXPECT_EQ(exchange->times(4, Kind::dispatch).last_byte, at(20us));
       return;
@@ -130,7 +131,8 @@ TEST_P(WaitAnyFails, AStallNamesAllThatIsMissing) {
                 AllOf(HasSubstr("rank 1, rank 2 owe the dispatch of step 7, layer 2 (lane 6)"),
                       HasSubstr("; rank 1 owes the dispatch of step 7, layer 2 (lane 4)")));
     EXPECT_EQ(exchange->lost_peer(), 1);
-    expect_lost(exchange->wait(4, Kind::dispatch, kStamp), HasSubstr("lane 6"));  // it stays
+    // The first error stays.
+    expect_lost(exchange->wait(4, Kind::dispatch, kStamp), HasSubstr("lane 6"));
     num_left = 0;
   });
 }
@@ -147,7 +149,7 @@ TEST(WaitAnyDeathTest, LanesThatAreNotOpenAreABug) {
   EXPECT_DEATH((void)exchange->wait_any({}, Kind::dispatch, kStamp), "lanes");
 }
 
-// A rank whose clock is `ahead` of the hub's.
+// A transport whose clock is `ahead` of the hub's.
 class OwnClock final : public Transport {
  public:
   OwnClock(Transport& end, Duration ahead) : end_(end), ahead_(ahead) {}
@@ -179,8 +181,7 @@ class OwnClock final : public Transport {
   const Duration ahead_;
 };
 
-// Ranks begin one after the other, the last 7 us after the first; who is late differs from step to
-// step.
+// Ranks begin 3 us after each other, in a sequence that changes from step to step.
 TEST(ExchangeTimes, WhenPeersPostedIsFoundWhateverTheirClocks) {
   constexpr int kRanks = 3;
   LoopbackHub hub(kRanks, {.latency = 20us}, Time::virtual_time);
@@ -203,7 +204,8 @@ TEST(ExchangeTimes, WhenPeersPostedIsFoundWhateverTheirClocks) {
       }
       const ExchangeTimes& times = exchange->times(4, Kind::dispatch);
       EXPECT_EQ(times.last_byte, last + 20us + ahead);
-      // Before anybody has told anybody what it saw, all is thought to be waiting for others.
+      // Before ranks have told each other their least travel times, the whole time counts as
+      // waiting for peers.
       EXPECT_EQ(times.peers_posted, step == 0 ? times.last_byte : last + ahead);
       exchange->release(4, Kind::dispatch);
     }

@@ -14,7 +14,7 @@ namespace hocket {
 namespace {
 
 constexpr Duration kLongest =
-    std::chrono::hours(10);  // of a message on a link: clocks do not overflow
+    std::chrono::hours(10);  // longest time of a message on a link: clocks do not overflow
 
 void check_links(const LinkModel& links) {
   HOCKET_CHECK(links.bytes_per_s >= 0 && std::isfinite(links.bytes_per_s));
@@ -86,7 +86,8 @@ void Wire::expect(int rank, const Channel& from, std::span<std::byte> slot) {
   HOCKET_CHECK(!p.landed);
   p.slot = slot;
   p.expected = true;
-  if (p.kind == MessageKind::agree) p.kept.reserve(slot.size());  // the kind that may come early
+  // Only an agreement may come early.
+  if (p.kind == MessageKind::agree) p.kept.reserve(slot.size());
   if (!p.has_kept) return;
   fill_slot(p, p.kept_arrival);
   p.has_kept = false;
@@ -148,7 +149,7 @@ void Wire::withdraw(int rank) {
   });
 }
 
-// Time, events.
+// Time and events.
 
 bool Wire::later(const Event& a, const Event& b) {
   return std::tie(a.at, a.from, a.ticket) > std::tie(b.at, b.from, b.ticket);
@@ -172,7 +173,7 @@ Duration Wire::time_of(size_t bytes) const {
   return Duration(std::llround(ns));
 }
 
-// Uniform in [0, 1): of the message alone, so the order of calls has no say.
+// Returns a number in [0, 1) that depends on the message alone, not on the sequence of calls.
 double Wire::draw(const Path& p, uint64_t which) const {
   const auto channel = static_cast<uint64_t>(&p - paths_.data());
   const uint64_t seed = mix64(links_.seed + kMixStep * (2 * channel + which + 1));
@@ -209,7 +210,7 @@ void Wire::advance(TimePoint now) {
     const Event event = events_.back();
     events_.pop_back();
     Path& p = paths_[static_cast<size_t>(event.path)];
-    if (p.ticket != event.ticket) continue;  // it was lost meanwhile
+    if (p.ticket != event.ticket) continue;  // it was lost since
     if (p.flight == Flight::to_link) {
       End& receiver = ends_[p.to];
       p.at = std::max(p.at, receiver.in_busy) + time_of(p.num_bytes);
@@ -224,7 +225,7 @@ void Wire::advance(TimePoint now) {
 
 void Wire::land(Path& p) {
   const Transport::Arrival arrival{.num_bytes = p.num_bytes, .when = p.at};
-  if (p.has_kept) {  // nobody makes room for it: it waits, as bytes do in a connection
+  if (p.has_kept) {  // no slot is free: it waits, like bytes in a connection
     p.flight = Flight::blocked;
     return;
   }
@@ -251,7 +252,7 @@ void Wire::land(Path& p) {
   finish(p);
 }
 
-// Of what was kept aside.
+// Fills the slot from the message that was kept aside.
 void Wire::fill_slot(Path& p, Transport::Arrival arrival) {
   if (arrival.num_bytes <= p.slot.size() && arrival.num_bytes > 0) {
     std::memcpy(p.slot.data(), p.kept.data(), arrival.num_bytes);

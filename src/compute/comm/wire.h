@@ -1,9 +1,9 @@
-// Messages between the ranks of one process and the links they take, as a queue of events: what
-// loopback.h promises, without its threads and without a clock. Whoever calls says what time it is.
+// The messages between the ranks of one process and the links that they take, as a queue of events.
+// It does what loopback.h promises, without threads and clock: the caller passes the time.
 //
 //   post -> posted -- commit --> to_link -- first byte --> to_slot -- last byte --> slot | kept
-//   aside
 //
+// A message is kept aside if it is not expected yet.
 // Thread: one at a time.   After warm-up a message allocates nothing.
 #pragma once
 
@@ -24,22 +24,22 @@ class Wire {
   Wire(int num_ranks, const LinkModel& links);
   int num_ranks() const { return num_ranks_; }
 
-  // What Transport says, for the end of `rank`.
+  // The functions of Transport, for the end of `rank`.
   void expect(int rank, const Channel& from, std::span<std::byte> slot);
   Result<std::optional<Transport::Arrival>> arrived(int rank, const Channel& from);
   Result<void> post(int rank, const Channel& to, std::span<const std::span<const std::byte>> parts);
   Result<bool> sent(int rank, const Channel& to) const;
   void withdraw(int rank);
-  // Whether anything came, left or broke for the rank since take_news().
+  // Returns true if anything arrived, left or broke for the rank since take_news().
   bool has_news(int rank) const { return ends_[rank].news; }
   bool take_news(int rank) { return std::exchange(ends_[rank].news, false); }
   bool is_lost(int rank) const { return ends_[rank].lost; }
 
-  // What was posted takes the links at `now`, in the order of the ranks.
+  // Puts posted messages on the links at `now`, in the order of the ranks.
   void commit(TimePoint now);
-  // Everything up to `now` happens. Commits come before.
+  // Carries out all events up to `now`. Call commit() before.
   void advance(TimePoint now);
-  // When something happens next; TimePoint::max() for never. The second: to or from the rank.
+  // Return the time of the next event; TimePoint::max(): none. The second: to or from the rank.
   TimePoint next_event() const;
   TimePoint next_event_of(int rank) const;
 
@@ -48,20 +48,21 @@ class Wire {
   void cut(int rank, bool is_cut);
   void stall(int rank, TimePoint until);
   void lose(int rank);
-  // The rank's end is gone: what it sent still arrives. enter() makes it a new one.
+  // leave() removes the rank's end; its sent messages still arrive. enter() gives it another end.
   void leave(int rank);
   void enter(int rank);
 
  private:
   enum class Flight : uint8_t { none, posted, to_link, to_slot, blocked };
-  struct Path {  // a channel, from both sides
+  struct Path {  // a channel with its sender's and its receiver's state
     int from = 0, to = 0;
     MessageKind kind = MessageKind::dispatch;
-    // The message under way: its bytes, where it is, when that ends.
+    // The message under way: its bytes, its place (flight) and the time when it leaves that place
+    // (at).
     Flight flight = Flight::none;
     std::array<std::span<const std::byte>, kMaxPieces> parts{};
     int num_parts = 0;
-    std::vector<std::byte> own;  // the bytes, when the sender has left
+    std::vector<std::byte> own;  // a copy of the bytes, if the sender has left
     size_t num_bytes = 0;
     TimePoint at{};
     uint64_t ticket = 0;
@@ -76,7 +77,7 @@ class Wire {
   struct End {
     TimePoint out_busy{}, in_busy{};
     bool cut = false, lost = false, gone = false, news = false;
-    std::vector<int> posted;  // paths
+    std::vector<int> posted;  // indices of paths with a posted message
   };
   struct Event {
     TimePoint at;
@@ -102,7 +103,7 @@ class Wire {
   LinkModel links_;
   std::vector<Path> paths_;
   std::vector<End> ends_;
-  std::vector<Event> events_;  // a heap, the next one first
+  std::vector<Event> events_;  // a heap; the next event is first
   uint64_t next_ticket_ = 1;
 };
 

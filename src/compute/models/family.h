@@ -24,7 +24,8 @@ struct ModelFamily {
 // Returns the ids of all experts of a layer, for a rank that holds all.   Thread: any.
 std::vector<int> all_experts(const ModelConfig& model);
 
-// Returns the family of an architecture. Errors: unsupported_model.   Thread: any.
+// Returns the family of an architecture.
+// Errors: unsupported_model.   Thread: any.
 Result<const ModelFamily*> find_family(std::string_view architecture);
 
 }  // namespace hocket

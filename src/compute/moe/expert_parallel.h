@@ -11,8 +11,9 @@
 //
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
 // adds its slots in the sequence of the token's list; the token's owner adds the groups in
-// ascending sequence, whichever came first. Source: docs/contracts/arithmetic.md, "combine groups";
-// docs/contracts/expert_parallel.md; docs/contracts/overlap.md, "parts".
+// ascending sequence, whichever came first.
+// Source: docs/contracts/arithmetic.md, "combine groups"; docs/contracts/expert_parallel.md;
+// docs/contracts/overlap.md, "parts".
 #pragma once
 
 #include <array>

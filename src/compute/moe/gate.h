@@ -21,8 +21,8 @@ struct GateWeights {
 void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights, WorkBuffers& work,
           Half& half);
 
-// Adds to counts[e] how often e occurs in `ids`.   Shapes: ids [rows, k], counts [experts]. Thread:
-// engine; one addition per chosen expert.
+// Adds to counts[e] how often e occurs in `ids`.   Shapes: ids [rows, k], counts [experts].
+// Thread: engine; one addition per chosen expert.
 void count_choices(View<const int32_t> ids, std::span<uint32_t> counts);
 
 }  // namespace hocket

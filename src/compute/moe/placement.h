@@ -13,12 +13,13 @@ namespace hocket {
 
 class Placement {
  public:
-  // Places experts [r E / R, (r + 1) E / R) on rank r. A dense model has 0 experts. Errors:
-  // bad_value, if the ranks do not divide the experts.
+  // Places experts [r E / R, (r + 1) E / R) on rank r. A dense model has 0 experts.
+  // Errors: bad_value, if the ranks do not divide the experts.
   static Result<Placement> contiguous(int num_experts, int num_ranks);
   // Reads a list of the expert of every place, of which rank r has places [r E / R, (r + 1) E / R);
   // or, as SGLang writes it, {"physical_to_logical_map": [one such list a layer]}, with equal
-  // lists. Errors: io (cannot be read), bad_value (anything else, saying what and where).
+  // lists.
+  // Errors: io (cannot be read), bad_value (anything else, saying what and where).
   static Result<Placement> from_file(const std::filesystem::path& file, int num_experts,
                                      int num_ranks);
 

@@ -4,7 +4,8 @@
 // shape, and this ratio is interpolated. The shape is that of a prior, else a line through the
 // medians (floor + a rows + b keys). A transfer is learned as bytes by rows and as time by bytes;
 // the latter uses the last steps only, because links change. The memory is bounded and allocated at
-// construction. Thread: engine.   Source: docs/contracts/overlap.md, "Planner".
+// construction.
+// Thread: engine.   Source: docs/contracts/overlap.md, "Planner".
 #pragma once
 
 #include <memory>

@@ -1,7 +1,8 @@
 // The table of all orders, by number, which is how ranks name them to each other: the embedded ones
 // (orders/*.yaml, serial first, then by name), then all_two_half_orders() except those that are
 // embedded under a name, then those of --overlap-plan. Ranks only meet if their tables are equal
-// (fingerprint()). Immutable. Thread: any.
+// (fingerprint()). Immutable.
+// Thread: any.
 #pragma once
 
 #include <cstdint>

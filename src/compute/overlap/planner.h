@@ -6,13 +6,16 @@
 // A bucket's plan is changed when another one is predicted more than kMargin faster in kPatience
 // searches in a row. The margin is half of that if both plans were measured, and smaller between
 // plans of one kind. Each change doubles the patience, unless trials caused it; calm steps halve
-// it. Predictions are corrected by what was measured: by the ratio of the plan in this bucket, or
-// of its kind if the plan was not played here. A plan that was adopted lately and takes longer than
-// expected is dropped at once. Finalists are measured in bursts of a few steps: in a bucket without
-// trials yet those that could be the best in view of the errors of predictions (trials: at most
-// kMostTrialSteps until the links change), later one now and then (shadow runs: at most four in any
-// 400 steps). Searching takes at most kSearchShare of the time, apart from the first 5 ms. Thread:
-// engine, except state(). After warm-up choose() and note() allocate nothing.
+// it. A plan that was adopted lately and takes longer than expected is dropped at once.
+//
+// Predictions are corrected by what was measured: by the ratio of the plan in this bucket, or of
+// its kind if the plan was not played here. Finalists are measured in bursts of a few steps. In a
+// bucket without trials yet these are all that could be the best in view of the errors of
+// predictions (trials: at most kMostTrialSteps until the links change); later it is one now and
+// then (shadow runs: at most four in any 400 steps).
+//
+// Searching takes at most kSearchShare of the time, apart from the first 5 ms. Thread: engine,
+// except state(). After warm-up choose() and note() allocate nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// All that the planner knows of one bucket: what it found, what it measured, what it plays. Thread:
-// engine.
+// All that the planner knows of one bucket: what it found, what it measured, what it plays.
+// Thread: engine.
 #pragma once
 
 #include <array>

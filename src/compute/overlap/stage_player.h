@@ -1,7 +1,7 @@
 // Plays a plan as a pass would, over a real exchange, but with given stage times instead of a
 // model: to measure orders and to prove predictions. Each rank has one. If all ranks are equal, a
-// step over the loopback in virtual time takes what predict() says, to the nanosecond. Thread: that
-// of the transport. Allocates nothing after construction.
+// step over the loopback in virtual time takes what predict() says, to the nanosecond.
+// Thread: that of the transport. Allocates nothing after construction.
 #pragma once
 
 #include <memory>
