@@ -242,7 +242,7 @@ void UcxEnd::wait(Duration most) {
   }
   const Duration left = start + most - now();
   if (left.count() <= 0) return;
-  if (worker_ != nullptr && ucx_.ucp_worker_arm(worker_) != UCS_OK) return;  // something came
+  if (worker_ != nullptr && ucx_.ucp_worker_arm(worker_) != UCS_OK) return;  // something arrived
   sleep(left);
 }
 

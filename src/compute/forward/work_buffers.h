@@ -39,7 +39,7 @@ int attended_columns(const ModelConfig& model);
 KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens);
 
 struct WorkBuffers {
-  // Errors: out_of_memory.
+  // Allocates all buffers. Errors: out_of_memory.
   static Result<WorkBuffers> create(const ModelConfig& model, DType dtype, WorkLimits limits);
   // Returns the bytes that create() would take.
   static int64_t bytes_for(const ModelConfig& model, DType dtype, WorkLimits limits);

@@ -22,8 +22,7 @@ class Model {
  public:
   // Asks `loader` for the weights; a measuring loader only counts bytes. The views point into the
   // loader's memory. `experts`: the experts of a MoE layer that this rank holds, ascending; without
-  // it all.
-  // Errors: unsupported_model; else the loader's status().
+  // it all. Errors: unsupported_model; else the loader's status().
   static Result<Model> load(const ModelConfig& config, std::span<const int> experts,
                             WeightLoader& loader);
   static Result<Model> load(const ModelConfig& config, WeightLoader& loader);

@@ -262,6 +262,8 @@ void ExpertParallelDispatcher::collect_rows(const ExchangeSite& site, const Half
   gather_rows(site.backend, std::span(lists.sources, at), rows.x);
 }
 
+// Waits for all parts and adds their results to the residual: counted, the rows of each part when
+// it arrives; slotted, all rows when all parts are here.
 void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
   half.state.combining.take();
   const Routing routing = half.state.routing.take();

@@ -164,6 +164,8 @@ void ExpertParallelDispatcher::list_slotted(const WorkBuffers& work, const Half&
   move_back(offsets);
 }
 
+// Copies the rows for other ranks into `sent`, where they are contiguous, and sends each rank its
+// own.
 void ExpertParallelDispatcher::send_rows(const ExchangeSite& site, const Half& half, int part) {
   const WorkBuffers& work = site.work;
   const ExchangeBuffers& lists = work.exchange;
@@ -217,6 +219,8 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
   if (here) exchange_.release(lane, MessageKind::dispatch);
 }
 
+// Sets arrived_ from the messages of the part in hand and from this rank's own rows. Errors:
+// lost_rank (a message cannot be read, or a rank has sent more rows than a pass can have).
 Result<void> ExpertParallelDispatcher::read_rows(const WorkBuffers& work, const Half& half) {
   HalfState& state = halves_[half.index];
   const int most = most_rows(static_cast<int>(placement_.experts_of(rank_).size()));

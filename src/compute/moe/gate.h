@@ -17,7 +17,8 @@ struct GateWeights {
   std::span<const float> bias;  // [experts] bias for the choice only, or empty
 };
 
-// Sets half.state.normed and half.state.routing, and half.state.shared_x for shared experts.
+// Computes the norm and the choice. Sets half.state.normed and half.state.routing, and
+// half.state.shared_x for shared experts.
 void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights, WorkBuffers& work,
           Half& half);
 

@@ -59,7 +59,7 @@ struct FittedTimes::State {
   LayerCounts layers;
   std::shared_ptr<const StageModel> prior;
   std::array<PhaseFit, kNumPhases> phases;
-  RobustLine dispatch, combine;  // busy us by KB
+  RobustLine dispatch, combine;  // busy time [us] by kilobytes
   FitMedian latency;
   uint64_t clock = 0;
 
@@ -118,7 +118,10 @@ std::optional<double> ratio_of(const PhaseFit& fit, int of_class, size_t quantit
 
 // Returns the factor by which medians around this size differ from the shape. The median of the
 // bucket's own class counts more the more steps it has; the nearest classes below and above that
-// have a median are weighted by their distance.
+// have a median are weighted by their distance in classes:
+//
+//   class of rows       32 seen | 48 | 64 asked    | 96 | 128 seen
+//   median / shape      r1      |    | (r1 + r2)/2 |    | r2
 double FittedTimes::State::row_ratio(const PhaseFit& fit, size_t quantity,
                                      const Bucket& bucket) const {
   const int here = row_class(bucket.rows);

@@ -217,7 +217,7 @@ TEST_F(Fit, ArrivalsThatAreNoticedLateSayHowLongALinkTakesAtMost) {
   for (int i = 0; i < 20; ++i) fit_.note(exact, plan, 1);
   for (int i = 0; i < 20; ++i) fit_.note(late, plan, 1);
   EXPECT_LT(error(decode(64)), 1e-5);
-  late.exposed_us = late.dispatch_busy_us + late.combine_busy_us;  // it waited for them
+  late.exposed_us = late.dispatch_busy_us + late.combine_busy_us;  // the rank waited for them
   for (int i = 0; i < 20; ++i) fit_.note(late, plan, 1);
   EXPECT_NEAR(fit_.at(decode(64)).dispatch.busy_us / machine_.at(decode(64)).dispatch.busy_us, 5,
               1e-3);

@@ -32,7 +32,7 @@ int lead_of(const Circle& circle) {
   return place;
 }
 
-// The same circle with the halves' names exchanged, from where the other one begins.
+// Returns the same circle with the halves' names exchanged, beginning where the other half begins.
 Circle mirror(const Circle& circle) {
   Circle other;
   const int lead = lead_of(circle);

@@ -59,7 +59,7 @@ struct StepAccount {
   std::array<int, 2> half_rows{};
   Duration half_compute[2]{};  // shows how even the halves were
 
-  Duration computed() const;  // sum of compute
+  Duration computed() const;  // the sum of `compute`
   Duration transferred() const { return hidden + exposed; }
   // Returns hidden / transferred (the coverage kappa); 0 without transfers.
   double hidden_share() const;
@@ -88,7 +88,7 @@ class Ledger final : public ExchangeWatch {
  public:
   struct Limits {
     int num_layers = 0, num_ranks = 1;
-    bool exact_arrival = false;  // TransportCaps
+    bool exact_arrival = false;  // TransportCaps::exact_arrival
   };
   // `clock` must be the transport's clock, or times do not fit together; it outlives the ledger.
   Ledger(const Limits& limits, const Clock& clock);

@@ -28,7 +28,8 @@ constexpr int kProven = 2 * (kBurst - 1), kLeastWellKnown = 9, kMostWellKnown = 
 constexpr double kAffordable = 1.3, kAffordableOnce = 2, kAffordableRarely = 3;
 constexpr uint64_t kRarely = 3;
 
-constexpr uint64_t kShiftsApart = 256;  // steps; links that shift more often are noise
+// A shift within this number of steps after another one is noise.
+constexpr uint64_t kShiftsApart = 256;
 
 }  // namespace
 

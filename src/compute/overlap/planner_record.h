@@ -42,7 +42,7 @@ struct PlannerRecord {
   RunningMedian<15> measured;          // step times of the played plan since it was adopted [us]
   int streak = 0;                      // score of the searches in a row that another plan won
   int patience_shift = 0;              // the patience is kPatience << patience_shift
-  int searched_ago = 0, interval = 1;  // steps
+  int searched_ago = 0, interval = 1;  // steps since the last search, steps between searches
   int calm = 0;                        // steps since the plan or the patience changed
   int num_trial_steps = 0;             // trial steps since the links changed last
   int trials_at_change = 0;            // num_trial_steps when the plan was changed last

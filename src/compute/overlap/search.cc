@@ -126,6 +126,8 @@ double Searcher::limit_us() const {
   return std::max(answer_.best_two.step_us, answer_.leaders.back().step_us);
 }
 
+// Notes a candidate if it is the best of its kind, the best allowed one, or one of the leaders (one
+// per order, the fastest first).
 void Searcher::consider(const Candidate& candidate, PlanKind kind) {
   const auto keep_better = [&](Candidate& best) {
     if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
@@ -150,6 +152,7 @@ void Searcher::consider(const Candidate& candidate, PlanKind kind) {
   if (std::ssize(leaders) > SearchAnswer::kLeaders) leaders.pop_back();
 }
 
+// Predicts all plans of one half, and three halves in turn.
 void Searcher::look_at_whole() {
   const StageTimes whole = model_->at(bucket_);
   for (int parts = 1; parts <= most_parts_; parts *= 2) {
@@ -172,6 +175,10 @@ void Searcher::look_at_whole() {
   answer_.three_halves_us = Predictor(thirds, 1, layers_).step_us(three_halves());
 }
 
+// Goes to the next share and parts that are worth a look; false: there are none.
+//
+//   share 32: 1, 2, 4 parts | share 30: 1, 2, 4 parts | ...   each skipped if cut alike or bound
+//   too high
 bool Searcher::next_halves() {
   order_ = 0;
   predictor_.reset();
