@@ -23,8 +23,8 @@ inline constexpr UcxVariable kUcxVariables[] = {
     {"UCX_WARN_UNUSED_ENV_VARS", "n", false},  // the TCP variables are unused without TCP
     // Without it, a host that does not answer blocks connect() for minutes.
     {"UCX_TCP_CONN_NB", "y", true},
-    // Messages leave and arrive in segments of this size. With UCX's default of 64k, half a
-    // megabyte takes 1.4 times as long where only the cores limit it; larger segments gain nothing.
+    // Messages leave and arrive in pieces of this size. With UCX's default of 64k, half a
+    // megabyte takes 1.4 times as long where only the cores limit it; larger pieces gain nothing.
     {"UCX_TCP_RX_SEG_SIZE", "256k", true},
 };
 

@@ -32,8 +32,8 @@ struct PassId {
   uint64_t step = 0;
   ExchangeMode mode = ExchangeMode::counted;
   // The number of messages that the rows of a half travel in: 1, 2 or 4, at most
-  // ExchangeLimits::max_parts; 1 where nothing travels. Counted, a part has a share of the half's
-  // rows; slotted, a share of each rank's experts. Each part is computed when it is here, in any
+  // ExchangeLimits::max_parts; 1 where nothing travels. Counted, a part has a portion of the half's
+  // rows; slotted, a portion of each rank's experts. Each part is computed when it is here, in any
   // sequence, and sent back when it is done. The number of parts changes no bit.
   int parts = 1;
 };

@@ -1,5 +1,6 @@
 // The only executor: it plays an order over layers and halves. The start and the end of a pass, in
-// which some slots have no layer, need no code of their own: the range test skips those slots.
+// which some slots have no layer, need no code of their own: the range test passes over those
+// slots.
 #pragma once
 
 #include <span>

@@ -14,8 +14,8 @@ namespace {
 
 // The largest size must be this multiple of the least, or a line through them means little.
 constexpr double kSpread = 2;
-// The assumed cost of each part beyond the first until one was measured: this share of the time of
-// kOpsOfParts.
+// The assumed cost of each part beyond the first until one was measured: this fraction of the time
+// of kOpsOfParts.
 constexpr double kPartShare = 0.01;
 
 // The operations that take longer when rows travel in several parts.
@@ -30,8 +30,8 @@ int row_class(int rows) {
   return std::clamp(size_class(rows), 1, kNumRowClasses - 1);
 }
 
-// Guesses a line where all points are of about one size: the share `floor` of the time is constant,
-// the rest is proportional to keys (by_keys) or to rows.
+// Guesses a line where all points are of about one size: the fraction `floor` of the time is
+// constant, the rest is proportional to keys (by_keys) or to rows.
 Line guessed_line(const Point& p, bool by_keys, double floor) {
   if (by_keys && p.z > 0) return {.floor = floor * p.y, .b = (1 - floor) * p.y / p.z};
   return {.floor = floor * p.y, .a = (1 - floor) * p.y / std::max(p.x, 1.0)};

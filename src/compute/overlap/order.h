@@ -1,6 +1,6 @@
 // An order of operations: one period of the steady state, as data. In tick t a slot plays layer t -
-// `lag`. A slot whose operation the layer does not have is skipped, so one order plays dense and
-// MoE layers.
+// `lag`. A slot whose operation the layer does not have is passed over, so one order plays dense
+// and MoE layers.
 #pragma once
 
 #include <cstdint>

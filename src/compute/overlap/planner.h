@@ -86,7 +86,7 @@ class Planner {
   explicit Planner(const Options& options);
   ~Planner();
 
-  // Learns from the reports of all ranks on the last step; invalid ones are skipped.
+  // Learns from the reports of all ranks on the last step; invalid ones are passed over.
   void note(std::span<const StepReport> reports);
   // Returns the plan of the next step, if it is of this phase and about this size. It may be called
   // for both phases before it is known which of them is played: the reports show which one it was.

@@ -143,7 +143,7 @@ std::optional<Plan> Planner::State::runner_up(const PlannerRecord& record) {
 
 // Trials.
 
-// Returns how far the predictions of two plans may be off against each other here, as a share:
+// Returns how far the predictions of two plans may be off against each other here, as a fraction:
 // about as far as predictions are from what is measured.
 double Planner::State::doubt(const PlannerRecord& record) const {
   double off = 0;

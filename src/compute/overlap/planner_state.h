@@ -22,7 +22,7 @@ inline constexpr int kFew = 3;  // measurements from which a plan counts as know
 // The expected time of a plan: the prediction, corrected by measurements of the plan or its kind.
 struct Expected {
   double us = 0;     // 0: unknown
-  double error = 0;  // standard error as a share of `us`
+  double error = 0;  // standard error as a fraction of `us`
 };
 
 struct Planner::State {

@@ -44,7 +44,7 @@ class PlannerTest : public ::testing::Test {
     prior->link_gbit *= 3;
     return prior;
   }
-  // Returns how much slower the chosen plan is than the best one, as a share.
+  // Returns how much slower the chosen plan is than the best one, as a fraction.
   static double regret(Server& server, const Bucket& bucket) {
     const double best = search(server.truth(bucket)).best.step_us;
     return server.true_us(bucket, server.plan_now(bucket)) / best - 1;

@@ -11,7 +11,7 @@ namespace hocket {
 namespace {
 
 constexpr int kEndless = std::numeric_limits<int>::max();
-// If transfers take less than this share of a step, there is nothing to hide.
+// If transfers take less than this fraction of a step, there is nothing to hide.
 constexpr double kLittle = 0.02;
 
 // Makes the order of three halves in turn: attention of a, b, c, then experts of a, b, c. A combine
@@ -34,7 +34,7 @@ const Order& three_halves() {
   return order;
 }
 
-// Returns the gain as a share of the time of `none`: "+12 %", "-4 %", "0 %".
+// Returns the gain as a fraction of the time of `none`: "+12 %", "-4 %", "0 %".
 std::string gain(double us, double none_us) {
   const auto percent = none_us > 0 ? std::lround(100 * (none_us - us) / none_us) : 0;
   return percent == 0 ? "0 %" : fmt::format("{:+} %", percent);
@@ -175,10 +175,10 @@ void Searcher::look_at_whole() {
   answer_.three_halves_us = Predictor(thirds, 1, layers_).step_us(three_halves());
 }
 
-// Goes to the next share and parts that are worth a look; false: there are none.
+// Goes to the next share and parts; returns false at the end. It passes over shares that are cut as
+// an earlier one, and those whose lower bound is not below the limit:
 //
-//   share 32: 1, 2, 4 parts | share 30: 1, 2, 4 parts | ...   each skipped if cut alike or bound
-//   too high
+//   share 32: 1, 2, 4 parts | share 30: 1, 2, 4 parts | share 34: ..
 bool Searcher::next_halves() {
   order_ = 0;
   predictor_.reset();

@@ -47,7 +47,7 @@ struct SearchAnswer {
   double three_halves_us = 0;      // predicted for three equal halves in turn, which are not played
   SearchReason reason;
   // Says why `best` is the best: "two halves predicted -4 %: experts too small to cover dispatch".
-  // Percents are gains as a share of the time of none.
+  // Percents are gains as a fraction of the time of none.
   std::string why;
 
   static constexpr int kLeaders = 4;

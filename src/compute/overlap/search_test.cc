@@ -13,7 +13,7 @@
 namespace hocket {
 namespace {
 
-// Returns `whole` at `rows`. The share `floor` of each compute time is constant, the rest is
+// Returns `whole` at `rows`. The fraction `floor` of each compute time is constant, the rest is
 // proportional to rows.
 class ScaledTimes final : public StageModel {
  public:

@@ -19,7 +19,7 @@ class Machine final : public StageModel {
  public:
   double link_gbit = 10, latency_us = 20;
   double level = 1;          // factor for all times of the cores
-  double weights_share = 0;  // share of the experts' time at 64 rows that is the same for any rows
+  double weights_share = 0;  // part of the experts' time at 64 rows that is the same for any rows
 
   StageTimes at(const Bucket& bucket) const override {
     const double rows = bucket.rows, keys = static_cast<double>(bucket.kv_tokens);
