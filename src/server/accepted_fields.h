@@ -1,6 +1,7 @@
-// The fields that each path accepts. The table is made by running each path's parser on examples
-// and recording the fields that it reads, so a new field is in it without a change here.
-// For `hocket docs fields`; `./hocket test hostile` grows each of them.   Thread: any.
+// The table of fields that each path accepts. It is made by running each path's parser on examples
+// and recording the fields that it reads, so a field that is added to a parser needs no change
+// here. `hocket docs fields` prints it, and `./hocket test hostile` enlarges each of the fields.
+// Thread: any.
 #pragma once
 
 #include "server/protocol/json_body.h"

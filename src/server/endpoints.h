@@ -1,4 +1,4 @@
-// What each path does. docs/api.md says it to users.
+// Maps each path to its handler. docs/api.md describes the paths for users.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-// Borrows everything; owned by the Server.   Thread: any.
+// All pointers in Parts are borrowed. The Server owns the object.   Thread: any.
 class Endpoints {
  public:
   struct Parts {
@@ -46,14 +46,16 @@ class Endpoints {
   using Exchange = std::shared_ptr<HttpExchange>;
 
   void generate(Api api, const HttpRequest& request, const Exchange& exchange, TimePoint arrived);
-  // Everything before the generator: parse, template, tokens, fit.
+  // Does all work before the generator: parses, applies the template, tokenizes, fits to the
+  // context.
   Result<Answer> prepare(Api api, const HttpRequest& request) const;
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();
   Result<Json> configure_logging(std::string_view body);
   void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
-  // Does `here` and, asked by a client, the same on all other ranks; `together` makes one answer.
+  // Answers with `here`; if a client sent the request, it is also sent to all other ranks, and
+  // `together` makes one answer from theirs and `here`.
   using Together = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
   void everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
                   Together together);
@@ -62,13 +64,13 @@ class Endpoints {
   Json live() const;
   void listen(const Exchange& exchange);
   void add_probes(std::vector<Route>& routes);
-  void add_page(std::vector<Route>& routes);  // and what it reads
-  // What only admins may ask for.
+  void add_page(std::vector<Route>& routes);  // the page and the paths that it reads
+  // Adds the paths that only admins may use.
   void add_admin(std::vector<Route>& routes);
 
   Parts parts_;
   ResponsesEndpoints responses_;
-  int64_t created_ = 0;  // when this server began, seconds since 1970
+  int64_t created_ = 0;  // start of this server, seconds since 1970
 };
 
 }  // namespace hocket

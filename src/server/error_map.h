@@ -1,5 +1,4 @@
-// What an Error looks like to an HTTP client: the only place that knows status codes and error
-// bodies.
+// Maps an Error to an HTTP status and body. No other file knows status codes and error bodies.
 //
 //   openai     {"error": {"message", "type", "param", "code", "hint", "doc"}}: OpenAI's form, plus
 //              hint and doc; in a stream a block with it, then [DONE]
@@ -19,26 +18,27 @@
 namespace hocket {
 
 int http_status(ErrorCode code);
-// Stable words for programs: "context_length_exceeded", "queue_full", ...
+// Returns a stable word for programs: "context_length_exceeded", "queue_full", ...
 std::string_view error_slug(ErrorCode code);
-// How errors are said to who asks for `path`.
+// Returns the form in which errors of `path` are written.
 ErrorForm error_form_of(std::string_view path);
-// The JSON body. Bytes of the message that are no UTF-8 are replaced.
+// Returns the JSON body. Bytes of the message that are not UTF-8 are replaced.
 std::string error_body(const Error& error, ErrorForm form = ErrorForm::openai);
-// The last bytes of a stream that fails.
+// Returns the last bytes of a stream that fails.
 std::string error_events(const Error& error, ErrorForm form);
-// Retry-After with 429 and 503, WWW-Authenticate with 401.
+// Returns Retry-After for 429 and 503, WWW-Authenticate for 401.
 HttpHeaders error_headers(ErrorCode code);
 
-// Pre: inside a catch block. Logs the exception as the failure of `what` and returns the error for
-// the client. The exception's own text, which may quote the request, goes to the log only.
+// Precondition: inside a catch block. Logs the exception as the failure of `what` and returns the
+// error for the client. The exception's own text, which may quote the request, is only logged.
 Error error_of_exception(std::string_view what);
 
-// Sends the error as the whole answer, or as the last event of a stream that has begun. False when
-// the client has left or has an answer.
+// Sends the error as the whole answer, or as the last event of a stream that has begun. Returns
+// false if the client has left or already has its answer.
 bool respond_error(HttpExchange& exchange, const Error& error);
-// Pre: inside a catch block. Answers with that error. Does not throw: without memory for an answer
-// it does nothing, and the exchange ends when its last holder drops it.
+// Precondition: inside a catch block. Answers with the error of error_of_exception(). Does not
+// throw: without memory for an answer it does nothing, and the exchange ends when its last holder
+// drops it.
 void fail_by_exception(HttpExchange& exchange, std::string_view what) noexcept;
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// What the protocol half asks of whoever makes the tokens: the engine, or the tests' pretend model.
-// Thread: any, for every function; nothing blocks but flush_cache.
+// The interface through which the server reaches the engine. Tests implement it with a fake model.
+// Thread: any, for every function. Only flush_cache blocks.
 #pragma once
 
 #include "base/ids.h"
@@ -13,27 +13,28 @@ class Generator {
  public:
   virtual ~Generator() = default;
 
-  // Outputs go to `outbox` from now on, until stop() returns.
+  // Outputs go to `outbox` until stop() returns.
   virtual void start(Outbox& outbox) = 0;
-  // Ends; what still waits or runs is answered with shutting_down.
+  // Ends the generator; requests that wait or run are answered with shutting_down.
   virtual void stop() = 0;
-  // Errors at once, as Engine::submit; other refusals arrive as an output.
+  // Returns errors that are known at once, as Engine::submit does; other refusals arrive as an
+  // output.
   virtual Result<void> submit(RequestInput input) = 0;
   virtual void abort(RequestId id) = 0;
   virtual void abort_all() = 0;
-  // The answer is whole: a stop string was found.
+  // Ends a request because a stop string was found: its answer is complete.
   virtual void complete(RequestId id) = 0;
   virtual bool flush_cache() = 0;
   virtual void stop_accepting() = 0;
   virtual EngineStats stats() const = 0;
   virtual const EngineInfo& info() const = 0;
-  // As Engine::kv_events.
+  // Like Engine::kv_events.
   virtual KvEventChannel* kv_events() = 0;
-  // As Engine::expert_stats, profiler, overlap, loads, cluster, failure.
+  // Like Engine::expert_stats, profiler, overlap, loads, cluster, failure.
   virtual ExpertStats* expert_stats() { return nullptr; }
   virtual Profiler* profiler() { return nullptr; }
   virtual OverlapView overlap() const { return {}; }
-  // As Engine::recent_steps, null where steps are not booked; and Engine::glance.
+  // Like Engine::recent_steps, but null if steps are not recorded; and like Engine::glance.
   virtual const RecentSteps* recent_steps() const { return nullptr; }
   virtual std::vector<RequestAt> glance() const { return {}; }
   virtual std::vector<RankLoad> loads() const { return {RankLoad{}}; }
@@ -41,7 +42,7 @@ class Generator {
   virtual std::optional<Error> failure() const { return std::nullopt; }
 };
 
-// The engine as it is.
+// The generator that passes each call on to the engine.
 class EngineGenerator final : public Generator {
  public:
   explicit EngineGenerator(Engine& engine) : engine_(engine) {}
@@ -58,7 +59,7 @@ class EngineGenerator final : public Generator {
   const EngineInfo& info() const override { return engine_.info(); }
   KvEventChannel* kv_events() override { return engine_.kv_events(); }
   ExpertStats* expert_stats() override { return engine_.expert_stats(); }
-  Profiler* profiler() override {  // steps that overlap their scheduling are not booked
+  Profiler* profiler() override {  // with overlap_schedule steps are not recorded
     return engine_.info().overlap_schedule ? nullptr : &engine_.profiler();
   }
   OverlapView overlap() const override { return engine_.overlap(); }

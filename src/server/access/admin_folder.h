@@ -1,5 +1,5 @@
-// Files that admins ask for (profiles, dumps) are written below one folder, which the operator
-// names at the start (--admin-folder), and nowhere else.   Thread: any.
+// Files that admins ask for (profiles, dumps) are written only below one folder, which the operator
+// names at the start (--admin-folder).   Thread: any.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@ namespace hocket {
 
 inline constexpr size_t kPlainNameMax = 64;  // bytes
 
-// Letters, digits, '-', '_' and '.', the first no '.': such a name cannot lead out of its folder.
+// True if the name has only letters, digits, '-', '_' and '.', and does not begin with '.': such a
+// name cannot lead out of its folder.
 bool is_plain_name(std::string_view name);
 
-// The folder `name` below `root`, which is made if it is missing; `root` itself if `name` is empty.
-// root: --admin-folder. field: the request's field that holds the name, for errors.
-// Errors: invalid_request where root is empty, the name is not plain, or a file or a link already
-// has that name; io.
+// Returns the path of the folder `name` below `root`, or of `root` itself if `name` is empty; makes
+// it if it is missing. root: the value of --admin-folder. field: the request's field that holds the
+// name, for errors. Errors: invalid_request if root is empty, the name is not plain, or a file or a
+// link already has that name; io.
 Result<std::string> admin_folder(const std::string& root, std::string_view name,
                                  std::string_view field);
 

@@ -1,4 +1,4 @@
-// Keys as requests carry them.   Thread: any.
+// Compares API keys, and reads them from requests.   Thread: any.
 #pragma once
 
 #include <string_view>
@@ -7,10 +7,11 @@
 
 namespace hocket {
 
-// Equal, in a time that depends on the length of `given` alone.
+// Returns true if both are equal. The time depends only on the length of `given`, so it tells a
+// client nothing about `key`.
 bool same_key(std::string_view given, std::string_view key);
 
-// The key in `Authorization: Bearer KEY` or `x-api-key: KEY`; empty when there is none.
+// Returns the key in `Authorization: Bearer KEY` or `x-api-key: KEY`; empty if there is none.
 std::string_view given_key(const HttpRequest& request);
 
 }  // namespace hocket

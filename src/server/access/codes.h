@@ -1,6 +1,6 @@
-// Codes of errors that only whoever guards the door makes, so that no other room need know them.
-// They count on where those of requests in base/result.h end; error_map.cc, which maps all of them,
-// does not compile where a number has two meanings.
+// Error codes that only server/access/ makes, so that other rooms need not know them. Their numbers
+// follow those of requests in base/result.h. error_map.cc maps all codes and does not compile if
+// two of them have the same number.
 #pragma once
 
 #include "base/result.h"

@@ -1,5 +1,6 @@
-// Decides for each head, before its body is read, whether a request is let in: by the name in Host,
-// the page's origin, the key, the role that its path needs, and what the key's owner has used.
+// Decides from each head, before the body is read, whether a request is let in. It checks the name
+// in Host, the page's origin, the key, the role that the path needs, and how much of its limits the
+// key's principal has used.
 //
 //   host 403 -> origin 403 -> key 401 -> admin's path 403 -> requests, tokens, concurrency 429
 //   -> body
@@ -20,10 +21,10 @@
 
 namespace hocket {
 
-// The conditions of a path.
+// The conditions that a request to one path must meet.
 struct PathNeeds {
   Access access = Access::user;
-  bool counted = false;  // its requests count in the limits of a key (Route::takes_work)
+  bool counted = false;  // true: its requests count in the limits of a key (Route::takes_work)
 };
 
 class Gate {
@@ -31,8 +32,8 @@ class Gate {
   struct Options {
     KeySources keys = {};
     std::string cors_origins = {}, allowed_hosts = {};
-    std::string host = {};  // what the server listens on
-    bool tls = false;       // browsers check the name against the certificate
+    std::string host = {};  // the address or name that the server listens on
+    bool tls = false;       // true: the server speaks TLS, so browsers check the name themselves
     std::function<PathNeeds(const HttpRequest&)> needs = {};
     std::shared_ptr<const Clock> clock = std::make_shared<RealClock>();
   };
@@ -40,15 +41,15 @@ class Gate {
   static Result<std::unique_ptr<Gate>> create(Options options);
 
   HttpAdmission admit(const HttpRequest& head);
-  // Reads the key file again. On an error the keys stay as they were.
+  // Reads the key file again. On an error the old keys stay.
   Result<void> reload();
   size_t num_keys() const;
 
  private:
   explicit Gate(Options options);
   std::shared_ptr<const KeyRing> keys() const;
-  // True if Host must be checked: without a key, or if only this machine reaches the port, a page
-  // with a rebound name (host_names.h) would be served otherwise.
+  // True if Host must be checked. Without keys, or if only this machine reaches the port, a web
+  // page with a rebound name (host_names.h) would otherwise be served.
   bool checks_names() const;
   // Errors: unauthorized, forbidden.
   Result<PrincipalPtr> identify(const HttpRequest& head, Access access) const;
@@ -56,19 +57,19 @@ class Gate {
   const Options options_;
   Origins origins_;
   HostNames names_;
-  bool local_ = false;  // only this machine reaches the port
+  bool local_ = false;  // true: only this machine reaches the port
   RateLimits limits_;
   mutable std::mutex mutex_;
   std::shared_ptr<const KeyRing> keys_;
 };
 
-// A new random key for the port for ranks, 64 hexadecimal digits. Each rank tells its own to the
-// others through the cluster's store (ranks/peer_book.h), so no client learns it.
+// Returns a random key for the port for ranks, 64 hexadecimal digits. Each rank gives its own key
+// to the others through the cluster's store (ranks/peer_book.h), so no client learns it.
 std::string fresh_rank_key();
-// Admission at that port: one key, no limits. The principal is the one that the other rank names,
-// or a plain user if it names none.
+// Admits a request at that port: there is one key and there are no limits. The principal is the one
+// that the other rank names, or a plain user if it names none.
 HttpAdmission admit_rank(const HttpRequest& head, std::string_view key);
-// The headers by which a rank tells another one which principal asks.
+// Returns the headers by which a rank tells another one which principal sent the request.
 HttpHeaders principal_headers(const Principal& principal);
 
 }  // namespace hocket

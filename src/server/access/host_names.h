@@ -1,10 +1,10 @@
-// The names that `Host` of a request may have.
+// Checks the name in a request's `Host` header.
 //
-// DNS rebinding: a foreign page lets its own name resolve to this machine. Its browser takes it for
-// a page of this server, so Origin does not show that it is foreign. Host shows it, since no script
-// can change that header. So only names are let in that a foreign page cannot have: literal
-// addresses, localhost and names below it, the name of this machine, that of --host, and those that
-// are listed.
+// This prevents DNS rebinding: a foreign page lets its own name resolve to this machine. The
+// browser then takes this server for that page's own, so Origin does not show that the page is
+// foreign. Host shows it, since no script can change that header. So only names are let in that a
+// foreign page cannot have: literal addresses, localhost and names below it, the name of this
+// machine, the name in --host, and the names that are listed.
 #pragma once
 
 #include <string>
@@ -16,14 +16,16 @@
 
 namespace hocket {
 
-// Constant.   Thread: any.
+// The object never changes after parse().   Thread: any.
 class HostNames {
  public:
-  HostNames() = default;  // literal addresses and localhost
-  // "llm.example, gateway", or "*" for all; `host`: what the server listens on. Errors: bad_value.
+  HostNames() = default;  // lets in literal addresses and localhost
+  // Reads a list like "llm.example, gateway", or "*" for all names. `host` is the name or address
+  // that the server listens on. Errors: bad_value.
   static Result<HostNames> parse(std::string_view list, std::string_view host);
 
-  // A request without Host, which no browser sends, is let in too.
+  // Returns true if the name is allowed. A request without Host is let in too: no browser sends
+  // one.
   bool lets_in(const HttpRequest& request) const;
 
  private:
@@ -31,11 +33,12 @@ class HostNames {
   std::vector<std::string> names_;
 };
 
-// The name in a Host header: "LLM.example" of "LLM.example.:30000", without port, brackets and last
-// dot. A value that has not this form is returned as it is; it is neither a name nor an address.
+// Returns the name in a Host header without port, brackets and last dot: "LLM.example" from
+// "LLM.example.:30000". A value without this form is returned unchanged; it is neither a name nor
+// an address.
 std::string_view name_in_host(std::string_view host);
-// Whether only this machine reaches what listens on `host`. May block for as long as the resolver
-// does; false where the name is unknown.
+// Returns true if only this machine reaches a server that listens on `host`; false if the name is
+// unknown. May block as long as the resolver does.
 bool is_loopback_host(const std::string& host);
 
 }  // namespace hocket

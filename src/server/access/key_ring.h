@@ -1,18 +1,19 @@
-// The keys a server takes, and whose they are. Only their SHA-256 is kept; a given key is compared
-// with every one of them, in a time that tells nothing about any.
+// The keys that a server accepts, each with its principal. Only the SHA-256 of a key is stored. A
+// key in a request is compared with all of them, so the time tells nothing about any of them.
 //
 // A file has one key a line, `#` begins a comment:
 //
 //   NAME KEY [admin] [requests_per_minute=N] [tokens_per_minute=N] [concurrency=N]
 //   KEY
 //
-// KEY is the key itself, or sha256: and 64 hexadecimal digits. Lines of one NAME are keys of the
-// same client (old and new); what they say besides must be the same. A line with a key alone is
-// named key- and the first 12 digits of the key's SHA-256, so that its name moves with the key and
-// not with the line.
+// KEY is the key itself, or sha256: and 64 hexadecimal digits. Lines with the same NAME are keys of
+// the same client (an old and a new one), and their other words must be the same. A client whose
+// line has a key alone is named key- and the first 12 digits of the key's SHA-256, so that the name
+// follows the key, not the line.
 //
-// Admins are the holder of the admin key and the clients that the file marks as such. The shared
-// key is an admin's, too, if it is the only one: else no client could flush the cache.
+// The holder of the admin key and the clients that the file marks as `admin` are admins. The shared
+// key makes its holder an admin too if it is the only key: otherwise no client could flush the
+// cache.
 #pragma once
 
 #include <array>
@@ -26,27 +27,27 @@
 
 namespace hocket {
 
-// Where keys come from; all empty: everybody is let in.
+// The places that keys come from. If all are empty, every client is let in without a key.
 struct KeySources {
-  std::string api_key, admin_api_key;  // shared: "api-key" and "admin-api-key"
+  std::string api_key, admin_api_key;  // shared: of "api-key" and "admin-api-key"
   std::string file;
 };
 
-// Constant.   Thread: any.
+// The object never changes after load().   Thread: any.
 class KeyRing {
  public:
   static constexpr size_t kKeysMax = 1000;
   static constexpr size_t kFileMax = 1 << 20;  // bytes
 
   KeyRing() = default;  // no keys
-  // Errors: io (the file), bad_value with file and line; no message has a key in it.
+  // Errors: io (the file), bad_value with file and line; no message contains a key.
   static Result<KeyRing> load(const KeySources& sources);
-  // `name`: of the file, for errors.
+  // `name` is the name of the file, for errors.
   static Result<KeyRing> parse(std::string_view text, std::string_view name);
 
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
-  // Null: nobody's.
+  // Returns the key's principal; null if no client has this key.
   PrincipalPtr find(std::string_view key) const;
 
  private:
@@ -63,7 +64,7 @@ class KeyRing {
   std::vector<Entry> entries_;
 };
 
-// Whether others than its owner may read the file of keys.
+// Returns true if users other than the file's owner may read the key file.
 bool is_readable_by_others(const std::string& file);
 
 }  // namespace hocket

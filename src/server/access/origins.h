@@ -1,10 +1,10 @@
-// Which web pages may ask this server: its own and those that are listed, no others.
+// Decides which web pages may send requests to this server: its own and the listed ones, no others.
 //
-// A browser says in `Origin` whose page asks. Without a list the answers to other origins carry no
-// Access-Control header, and, since a page need not read an answer to do harm, their requests are
-// refused. Programs that are no browsers send no Origin and notice nothing. An image or a link
-// of another page sends no Origin either, but its browser sends Sec-Fetch-Site. That is checked on
-// admins' paths, where a GET is enough to do harm.
+// A browser names the page that sends a request in `Origin`. Without a list, answers to other
+// origins carry no Access-Control header. Their requests are also refused, since a page can do harm
+// without reading the answer. Programs that are not browsers send no Origin and are not affected.
+// An image or a link of another page sends no Origin either, but its browser sends Sec-Fetch-Site.
+// That header is checked on admins' paths, where a GET is enough to do harm.
 // Source: Fetch standard, CORS protocol; Fetch Metadata; RFC 6454.
 #pragma once
 
@@ -17,17 +17,18 @@
 
 namespace hocket {
 
-// Constant.   Thread: any.
+// The object never changes after parse().   Thread: any.
 class Origins {
  public:
-  Origins() = default;  // the server's own pages only
-  // "https://a.example, http://localhost:5173", or "*" for all. Errors: bad_value.
+  Origins() = default;  // lets in the server's own pages only
+  // Reads a list like "https://a.example, http://localhost:5173", or "*" for all. Errors:
+  // bad_value.
   static Result<Origins> parse(std::string_view list);
 
-  // Whether the request comes from no page, a page of this server, or one that is listed. `access`:
-  // what its path asks for.
+  // Returns true if the request comes from no page, from a page of this server, or from a listed
+  // one. `access` is the role that the path needs.
   bool lets_in(const HttpRequest& request, Access access) const;
-  // What an answer tells the browser; nothing for pages of other origins.
+  // Adds the CORS headers that the browser reads; none for pages of other origins.
   void add_headers(const HttpRequest& request, HttpHeaders& headers) const;
 
  private:

@@ -1,9 +1,9 @@
-// How much each principal may ask: requests and tokens a minute, requests under way at once.
+// The limits of each principal: requests and tokens per minute, and requests under way at once.
 //
-// Requests and tokens are buckets that hold a minute's worth and fill evenly. A request takes one
-// request at once; its tokens are taken as they are computed, so a bucket may go below zero, and
-// the next request waits until there is one again. What a principal has used outlives a new reading
-// of the key file.
+// Requests and tokens are token buckets that hold one minute's worth and fill evenly. A request
+// takes 1 from the bucket of requests when it begins. Its tokens are taken as they are computed, so
+// that bucket may go below zero, and the next request is refused until it holds 1 again. The counts
+// survive when the key file is read again.
 #pragma once
 
 #include <memory>
@@ -25,18 +25,18 @@ class RateLimits {
   explicit RateLimits(std::shared_ptr<const Clock> clock) : clock_(std::move(clock)) {}
 
   struct Admission {
-    std::shared_ptr<RequestMeter> meter;  // null where it is refused, or nothing is limited
-    std::optional<Error> refusal;         // rate_limited
-    HttpHeaders headers;                  // x-ratelimit-*, and with a refusal Retry-After
+    std::shared_ptr<RequestMeter> meter;  // null if refused or without limits
+    std::optional<Error> refusal;         // if set: kRateLimited
+    HttpHeaders headers;                  // x-ratelimit-*, and Retry-After with a refusal
   };
-  // One more request, under way until its meter ends.
-  // Thread: any.
+  // Counts one more request of `who`; it is under way until its meter ends.   Thread: any.
   Admission begin(const Principal& who);
 
  private:
   std::shared_ptr<const Clock> clock_;
   std::mutex mutex_;
-  // By name; never forgotten, and as many as there are names in key files.
+  // Accounts by the principal's name. None is removed, so there is one for each name that a key
+  // file had.
   std::unordered_map<std::string, std::shared_ptr<RequestMeter::Account>> accounts_;
 };
 

@@ -1,13 +1,13 @@
-// Counts the memory that requests hold, from their first byte to the last byte of their answer:
-// bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
+// Counts the memory that requests hold, from the first byte of a request to the last byte of its
+// answer: bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
 //
 //   HeldBytes -> RequestMemory (one request) -> its principal's sum -> RequestAccounts (the server)
 //
-// Each arrow is a count to which the bytes are added: those of a part of the request, of all of it,
-// of all requests of a client with a key of its own, and of all requests. Bytes are counted before
-// they are allocated, so no limit is ever passed. A connection answers one request at a time, so
-// the limit of a request is that of its connection too.
-// Thread: any, all of it.
+// Each arrow adds the bytes to the next count: one part of a request, one request, all requests of
+// a client with its own key, all requests of the server. Bytes are counted before they are
+// allocated, so no limit is ever exceeded. A connection answers one request at a time, so the limit
+// of a request is also the limit of its connection.
+// Thread: any, for all of this file.
 #pragma once
 
 #include <atomic>
@@ -24,13 +24,13 @@ namespace hocket {
 
 struct RequestMemoryLimits {
   int64_t request_bytes = int64_t{256} << 20;
-  int64_t principal_bytes = int64_t{512} << 20;  // of a client with a key of its own
+  int64_t principal_bytes = int64_t{512} << 20;  // for a client with its own key
   int64_t total_bytes = int64_t{1} << 30;
 
-  // The limit of all requests' bytes together, for a request that comes to hold `request` bytes:
-  // the larger it is, the lower the limit. So large requests leave room for middle ones, and both
-  // for small ones. 4,096 connections of small_bytes() each fit in the last quarter, so small
-  // requests cannot fill it.
+  // Returns the limit on the bytes of all requests together, for a request that would then hold
+  // `request` bytes: the larger the request, the lower the limit. So large requests leave room for
+  // middle ones, and both leave room for small ones. 4,096 connections of small_bytes() each fit in
+  // the last quarter, which is for small requests only.
   int64_t shared_with(int64_t request) const {
     if (request <= small_bytes()) return total_bytes;
     return request <= middle_bytes() ? total_bytes / 4 * 3 : total_bytes / 8 * 5;
@@ -42,18 +42,18 @@ struct RequestMemoryLimits {
 
 class RequestAccounts;
 
-// The account of one request. Its destructor gives back what is still held.
+// The account of one request. The destructor gives back the bytes that are still held.
 class RequestMemory {
  public:
   ~RequestMemory();
   RequestMemory(const RequestMemory&) = delete;
   RequestMemory& operator=(const RequestMemory&) = delete;
 
-  // Errors, and then nothing is taken: payload_too_large for this request, rate_limited for its
-  // principal, out_of_memory for all requests together (RequestMemoryLimits::shared_with). Each
-  // names the limit and its flag.
+  // Adds `bytes`. On an error nothing is added. Errors: payload_too_large for this request,
+  // rate_limited for its principal, out_of_memory for all requests together
+  // (RequestMemoryLimits::shared_with). Each names the limit and its flag.
   Result<void> take(int64_t bytes);
-  // Pre: at least as many bytes are held.
+  // Precondition: at least `bytes` are held.
   void give_back(int64_t bytes);
   int64_t held_bytes() const { return held_bytes_; }
 
@@ -69,17 +69,17 @@ class RequestMemory {
   std::atomic<int64_t> held_bytes_{0};
 };
 
-// One for a server.
+// The accounts of all requests. There is one object per server.
 class RequestAccounts : public std::enable_shared_from_this<RequestAccounts> {
  public:
   static std::shared_ptr<RequestAccounts> create(RequestMemoryLimits limits);
 
-  // For a request that was let in.
+  // Opens the account of a request of `who` that was let in.
   std::shared_ptr<RequestMemory> open(PrincipalPtr who);
 
   const RequestMemoryLimits& limits() const { return limits_; }
   int64_t held_bytes() const { return held_bytes_; }
-  int64_t most_held_bytes() const { return most_held_bytes_; }  // since the start
+  int64_t most_held_bytes() const { return most_held_bytes_; }  // the peak since the start
   uint64_t num_refused() const { return num_refused_; }
 
  private:
@@ -90,11 +90,12 @@ class RequestAccounts : public std::enable_shared_from_this<RequestAccounts> {
   std::atomic<int64_t> held_bytes_{0}, most_held_bytes_{0};
   std::atomic<uint64_t> num_refused_{0};
   std::mutex mutex_;
-  // By name. Entries stay, so there are as many as there were names in key files.
+  // Sums by the principal's name. None is removed, so there is one for each name that a key file
+  // had.
   std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> principals_;
 };
 
-// A part of what a request holds; the destructor gives it back. Without a request, every call
+// The bytes of one part of a request; the destructor gives them back. Without a request, every call
 // succeeds and nothing is counted.
 // Thread: one at a time.
 class HeldBytes {
@@ -105,9 +106,9 @@ class HeldBytes {
   HeldBytes(HeldBytes&& other) noexcept;
   HeldBytes& operator=(HeldBytes&& other) noexcept;
 
-  // Errors: those of RequestMemory::take; what was held stays held.
+  // Errors: those of RequestMemory::take; the bytes held before stay held.
   Result<void> grow(int64_t bytes);
-  // Holds `bytes` from now on, more or fewer than before.
+  // Sets the bytes held to `bytes`, more or fewer than before. Errors: as grow().
   Result<void> resize(int64_t bytes);
   void release();
   int64_t bytes() const { return bytes_; }

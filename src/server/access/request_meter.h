@@ -1,4 +1,5 @@
-// What a request uses, on its principal's account: made when it is let in, told of each token.
+// Counts the tokens and the end of one request in its principal's account. It is made when the
+// request is let in.
 // Thread: any.
 #pragma once
 
@@ -17,7 +18,7 @@ class RequestMeter {
   RequestMeter& operator=(const RequestMeter&) = delete;
 
   void take_tokens(int64_t num_tokens);
-  // The request is no longer under way. Tokens may still come.
+  // Ends the request's part in `concurrency`. Tokens may still be taken afterwards.
   void end();
 
  private:

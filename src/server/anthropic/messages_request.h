@@ -1,5 +1,5 @@
-// Bodies of Anthropic's /v1/messages and /v1/messages/count_tokens to chat requests. Fields:
-// docs/api.md. Every error is 400 and names the field.   Thread: any.
+// Parses bodies of Anthropic's /v1/messages and /v1/messages/count_tokens into requests.
+// docs/api.md lists the fields. Every error is 400 and names the field.   Thread: any.
 // Source: Anthropic's API reference, version 2023-06-01.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace hocket {
 
 Result<GenerationRequest> parse_messages(const Json& body, const ServedModel& model);
-// Only what shapes the prompt counts; the rest is checked all the same.
+// Reads only the fields that shape the prompt; the others are checked and then ignored.
 Result<GenerationRequest> parse_count_tokens(const Json& body, const ServedModel& model);
 
 }  // namespace hocket

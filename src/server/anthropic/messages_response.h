@@ -1,4 +1,5 @@
-// Answers in the form of Anthropic's /v1/messages: content blocks, and the events of its streams.
+// Writes answers in the form of Anthropic's /v1/messages: content blocks, and the events of
+// streams.
 #pragma once
 
 #include "server/protocol/answer.h"

@@ -1,4 +1,4 @@
-// How much may be kept of requests beside what serving them needs.   Thread: any.
+// Limits the bytes that may be kept of requests beyond what serving them needs.   Thread: any.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ class ByteBudget {
  public:
   explicit ByteBudget(int64_t bytes) : left_(bytes) {}
 
-  // What was taken of a budget; goes back when it dies.
+  // Bytes taken from a budget; the destructor gives them back.
   class Share {
    public:
     Share() = default;
@@ -27,7 +27,7 @@ class ByteBudget {
     ~Share() {
       if (budget_ != nullptr) budget_->left_ += bytes_;
     }
-    // False, and nothing taken, where the budget has no room.
+    // Takes `bytes`. Returns false, and takes nothing, if the budget has no room.
     bool take(ByteBudget& budget, int64_t bytes) {
       if ((budget.left_ -= bytes) < 0) {
         budget.left_ += bytes;
@@ -37,7 +37,7 @@ class ByteBudget {
       bytes_ += bytes;
       return true;
     }
-    // A copy of `text`; empty where the budget has no room for it.
+    // Returns a copy of `text`; empty if the budget has no room for it.
     std::string keep(ByteBudget& budget, std::string_view text) {
       return take(budget, static_cast<int64_t>(text.size())) ? std::string(text) : std::string();
     }

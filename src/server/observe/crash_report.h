@@ -1,5 +1,5 @@
-// What a black box (base/black_box.h) left behind, for people: why the process ended, which
-// requests were under way, and what the last steps were like.
+// Turns a black box file (base/black_box.h) into a readable report: why the process ended, which
+// requests were under way, and how the last steps went.
 #pragma once
 
 #include <istream>
@@ -10,12 +10,12 @@
 namespace hocket {
 
 struct CrashReportOptions {
-  int num_steps = 10;   // the last of each rank, one by one
-  double seconds = 60;  // the time before the end that is told in tenths
+  int num_steps = 10;   // last steps of each rank that are listed one by one
+  double seconds = 60;  // time before the end that is summarized in ten parts
 };
 
-// Lines that were cut off in the middle are passed over, and counted. Errors: bad_value where it is
-// no file of a black box.
+// Returns the report. Lines that were cut off in the middle are skipped and counted. Errors:
+// bad_value if `file` is not the file of a black box.
 Result<std::string> crash_report(std::istream& file, const CrashReportOptions& options);
 
 }  // namespace hocket

@@ -1,10 +1,10 @@
-// Who tells of requests: the log, the dump, traces. Those who serve a request leave a note; the
-// thread "observe" does the rest, so that neither the engine nor an answer waits for a disk, a
-// terminal or a collector.
+// Writes the log of requests, the dump and traces. The threads that serve a request leave notes
+// here; the thread "observe" does the rest, so that neither the engine nor an answer waits for a
+// disk, a terminal or a collector.
 //
 //   RequestStory -> inbox (bounded) -> observe: log lines, spans to the collector, the dump's file
 //
-// Owner: the Server.
+// The Server owns the object.
 #pragma once
 
 #include <atomic>
@@ -29,22 +29,23 @@ class Observer {
  public:
   struct Options {
     ObserveSettings settings;
-    std::string model;     // as it is served
-    std::string instance;  // which server this is, "h0:30000"
-    // What the dump says of the scheduler; asked when a dump begins.
+    std::string model;     // the served name
+    std::string instance;  // the name of this server, "h0:30000"
+    // Returns the dump's description of the scheduler; called when a dump begins.
     std::function<Json()> scheduler;
   };
   // Errors: bad_value (a level, an endpoint), io (the dump's folder).
   static Result<std::unique_ptr<Observer>> create(Options options);
   ~Observer();
 
-  // A request came. Null where nobody wants to know.   Thread: any.
+  // Begins the story of a request. Null if nothing is observed.   Thread: any.
   std::shared_ptr<RequestStory> begin(const HttpRequest& request, TimePoint arrived);
-  // POST /configure_logging: changes what is logged and dumped from now on, and tells all of it.
-  // Errors: invalid_request, naming the field.   Thread: any.
+  // Handles POST /configure_logging: changes what is logged and dumped from then on, and returns
+  // all settings. Errors: invalid_request, naming the field.   Thread: any.
   Result<Json> configure(const Json& body);
   ObserverCounts counts() const;
-  // Tells what is left, for two seconds at most, and ends the thread. After the last story.
+  // Writes the notes that are left, sends spans for at most two seconds, and ends the thread. Call
+  // it after the last story.
   void stop();
 
  private:
@@ -61,7 +62,7 @@ class Observer {
   std::atomic<RequestLogLevel> level_{RequestLogLevel::sampling};
   std::unique_ptr<SpanSender> spans_;  // null: nothing is traced
   DumpCounts dump_counts_;
-  mutable std::mutex mutex_;           // of what follows
+  mutable std::mutex mutex_;           // guards the members below
   std::unique_ptr<RequestDump> dump_;  // null: nothing is dumped
   std::string dump_folder_;
   std::atomic<bool> stopping_{false};

@@ -1,11 +1,12 @@
-// Requests as spans of OpenTelemetry, in OTLP's JSON.
+// Writes requests as spans of OpenTelemetry, in OTLP's JSON.
 //
 //   POST /v1/chat/completions        as the client sees it: from arrival to the last byte
 //   |- text                          parsing, template, tokens
 //   |- queue, prefill, decode        of each answer of the request
 //
-// Ids are hexadecimal, 64-bit numbers are strings. Attributes are those of the conventions for HTTP
-// and for generative AI where there are some, and hocket.* else; never a prompt or an answer.
+// Ids are hexadecimal, 64-bit numbers are strings. Attributes follow OpenTelemetry's conventions
+// for HTTP and for generative AI; others are named hocket.*. No attribute holds a prompt or an
+// answer.
 // Source: opentelemetry-proto 1.x, "OTLP/HTTP, JSON Protobuf Encoding".   Thread: any.
 #pragma once
 
@@ -16,14 +17,14 @@
 
 namespace hocket {
 
-// Which server the spans come from.
+// The model and server that the spans come from.
 struct SpanSource {
   std::string model, instance;
 };
 
-// One text a span: an object of "spans".
+// Returns one JSON text per span, each an object of the list "spans".
 std::vector<std::string> spans_of(const RequestRecord& record);
-// A body for the collector.
+// Returns a body for the collector.
 std::string export_request(const SpanSource& source, const std::vector<std::string>& spans);
 
 }  // namespace hocket

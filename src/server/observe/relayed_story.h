@@ -1,4 +1,5 @@
-// The story of a request that another rank answers.   Thread: forward, and who hands it on.
+// The story of a request that another rank answers.   Thread: forward, or the thread that forwards
+// the request.
 #pragma once
 
 #include "server/observe/request_story.h"
@@ -6,9 +7,10 @@
 
 namespace hocket {
 
-// The other rank's spans belong under this one's, or where nobody traces here, under the client's.
+// Adds the trace header. The other rank's spans become children of this rank's span, or of the
+// client's span if this rank sends no spans.
 void add_trace(const HttpRequest& request, const RequestStory* story, HttpHeaders& headers);
-// How the other rank's answer ended. One that was refused goes on here.
+// Records how the other rank's answer ended. A request that it refused continues on this rank.
 void tell_relayed(RelayEnd how, const Relay& relay, const Answer& answer);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// What is known of a request when it begins, and when it has ended: for the log, the dump and
-// traces. A value; times are of the steady clock, to_unix turns them.
+// The record of a request for the log, the dump and traces: as known when it begins, and when it
+// has ended. A value type; times are of the steady clock, and to_unix converts them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace hocket {
 
-// Tokens of a prompt under a name that equal tokens with equal ones before them share.
+// A piece of a prompt. Its id stands for its tokens and all tokens before it, so prompts with the
+// same beginning share the ids of their first blocks.
 struct TokenBlock {
   uint64_t id = 0;
   int len = 0;
@@ -25,11 +26,11 @@ struct TokenBlock {
 struct PromptRecord {
   int num_tokens = 0, n = 1;
   std::string rid;
-  SamplingParams sampling;         // its numbers: lists and grammars are left out
-  int num_stops = 0;               // texts and tokens
-  bool seeded = false;             // by the client
-  std::string text;                // only where the log tells prompts
-  std::vector<TokenBlock> blocks;  // only where requests are dumped
+  SamplingParams sampling;         // numbers only, without lists and grammars
+  int num_stops = 0;               // stop strings and stop token ids
+  bool seeded = false;             // true: the client gave the seed
+  std::string text;                // set only if the log has prompts
+  std::vector<TokenBlock> blocks;  // set only if requests are dumped
 };
 
 struct ChoiceRecord {
@@ -37,25 +38,25 @@ struct ChoiceRecord {
   int cached_tokens = 0, generated_tokens = 0, num_retractions = 0;
   FinishReason finish = FinishReason::none;
   RequestTimes times;
-  uint64_t ids_hash = 0;  // of the generated ids, the end token too
-  std::string text;       // only where the log tells answers
+  uint64_t ids_hash = 0;  // hash of the generated ids with the end token
+  std::string text;       // set only if the log has answers
 };
 
 struct RequestRecord {
   std::string path, id, who, model;
   bool stream = false;
-  Duration to_unix{};  // from steady to since 1970
+  Duration to_unix{};  // add it to a steady time: time since 1970
   TimePoint received{}, tokenized{}, first_token{}, ended{};
   std::vector<PromptRecord> prompts;
-  std::vector<ChoiceRecord> choices;  // once it has ended
-  int status = 0;                     // as the client saw it; 499: it had left; 0: not ended yet
+  std::vector<ChoiceRecord> choices;  // set when the request has ended
+  int status = 0;  // HTTP status that the client got; 499: it had left; 0: not ended
   std::string error_code, error_param;
-  std::string error;                  // in words, where they cannot quote the request
-  std::string handed_on_to;           // the rank that answers in place of this one
-  std::string body;                   // only where requests are dumped
-  std::optional<TraceContext> trace;  // only where spans are sent: the request's own span
-  uint64_t parent_span = 0;           // 0: it began the trace
-  ByteBudget::Share share;            // of what may be kept: body and texts
+  std::string error;                  // in words, if they cannot quote the request
+  std::string handed_on_to;           // name of the rank that answers instead of this one
+  std::string body;                   // set only if requests are dumped
+  std::optional<TraceContext> trace;  // set only if spans are sent: the request's own span
+  uint64_t parent_span = 0;           // 0: the request began the trace
+  ByteBudget::Share share;            // what body and texts take of the inbox's budget
 
   int64_t unix_ns(TimePoint t) const { return (t.time_since_epoch() + to_unix).count(); }
   int64_t num_prompt_tokens() const {
@@ -65,7 +66,8 @@ struct RequestRecord {
   }
 };
 
-// Equal for equal ids in the same order: by it a replay knows that it got the same answer.
+// Returns the same hash for equal ids in the same order; a replay compares it to see whether it got
+// the same answer.
 uint64_t hash_of_ids(std::span<const TokenId> ids);
 
 }  // namespace hocket

@@ -1,10 +1,10 @@
-// The story of one request: those who serve it tell what becomes of it, and the observer gets a
-// note when its tokens are known and another when all is over. A story that is destroyed before its
-// end was told is told as a failure of the server.
+// The story of one request. The threads that serve it report its events; the observer gets a note
+// when the prompts are tokenized and another when the request has ended. A story that is destroyed
+// before its end was reported counts as a failure of the server.
 //
 //   Endpoints: begin, began | failed -> ReplyService: ended | failed -> the observer's thread
 //
-// Thread: whoever serves the request, one at a time (the answer's lock).
+// Thread: any that serves the request, one at a time (under the answer's lock).
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,11 @@ namespace hocket {
 
 struct Answer;
 
-// The status of a request whose client left before the end.
+// The status that is recorded for a request whose client left before the end.
 inline constexpr int kClientLeft = 499;
 
-// What the log, the dump, traces and the black box need of each request. texts: the words of
-// prompts and answers.
+// The outputs that need data of each request: the log, the dump, traces and the black box. texts:
+// the log also needs the texts of prompts and answers.
 struct ObserverWants {
   bool log = false, texts = false, dump = false, trace = false;
   bool black_box = false;
@@ -36,10 +36,11 @@ struct RequestNote {
   RequestRecord record;
 };
 
-// The way to the observer's thread. What finds no room is counted and lost: nobody waits for it.
+// The queue to the observer's thread. A note that finds no room is dropped and counted, so no
+// thread waits for it.
 struct ObserverInbox {
   static constexpr size_t kNotesMax = 4096;
-  static constexpr int64_t kBytesMax = 256 << 20;  // of bodies, texts and records that wait
+  static constexpr int64_t kBytesMax = 256 << 20;  // bytes of bodies, texts and records that wait
 
   Mailbox<RequestNote> notes{kNotesMax};
   ByteBudget budget{kBytesMax};
@@ -50,24 +51,24 @@ struct ObserverInbox {
 
 class RequestStory {
  public:
-  // `record`: what is known by now. The inbox outlives the story.
+  // `record` holds what is known when the request arrives. The inbox must outlive the story.
   RequestStory(ObserverInbox& inbox, ObserverWants wants, RequestRecord record);
-  // An answer that nobody finished is told as a failure of the server.
+  // If no end was reported, reports a failure of the server.
   ~RequestStory();
   RequestStory(const RequestStory&) = delete;
   RequestStory& operator=(const RequestStory&) = delete;
 
-  // Its prompts are tokens and fit.
+  // The prompts are tokenized and fit the context.
   void began(const Answer& answer);
   void failed(const Error& why);
-  // The client was told all; or had left, which is 499.
+  // The answer was sent to its end with `status`, or the client had left (499).
   void ended(const Answer& answer, int status);
-  // Another rank answers. If that one refuses, this rank answers, and ended() follows after all.
+  // Another rank answers. If that rank refuses, this rank answers, and ended() follows.
   void handed_on(std::string to);
-  // The status that the client got from the other rank.
+  // Sets the status that the client got from the other rank.
   void answered_there(int status) { record_.status = status; }
 
-  // The header traceparent for a request that is handed on; empty: none is sent.
+  // Returns the header traceparent for a request that is forwarded; empty: none is sent.
   std::string traceparent() const;
 
  private:

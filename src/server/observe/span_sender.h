@@ -1,9 +1,9 @@
-// Takes spans to a collector in batches, one at a time. What cannot be delivered is tried again for
-// some seconds, then dropped and counted: nothing waits for a collector.
+// Sends spans to a collector in batches, one batch at a time. A batch that cannot be delivered is
+// tried again for some seconds, then dropped and counted, so that no thread waits for a collector.
 //
 //   add() -> spans (bounded) -> batch -> POST endpoint -> 2xx: sent | else: again later | dropped
 //
-// Thread: the observer's, but for the counts.
+// Thread: the observer's, except for the counts.
 #pragma once
 
 #include <atomic>
@@ -19,22 +19,22 @@
 
 namespace hocket {
 
-// Where spans go. `path` is sent as it is.
+// The place that spans are sent to. `path` is sent unchanged.
 struct Collector {
   HostPort address;
   std::string path;
 };
-// "http://localhost:4318/v1/traces"; without a path that one, without a port 4318. Errors:
-// bad_value, for https with what to do instead.
+// Parses a URL like "http://localhost:4318/v1/traces", whose path and port are the defaults.
+// Errors: bad_value; for https it says what to use instead.
 Result<Collector> parse_collector(std::string_view url);
 
 class SpanSender {
  public:
   struct Options {
     std::string endpoint, model, instance;
-    size_t max_spans = 16384;  // that wait
+    size_t max_spans = 16384;  // largest number of spans that wait
     size_t batch_spans = 512;
-    Duration batch_wait = std::chrono::seconds(1);  // of the first span of a batch
+    Duration batch_wait = std::chrono::seconds(1);  // longest wait of a batch's first span
     Duration first_retry = std::chrono::seconds(1);
     int max_tries = 4;
   };
@@ -43,16 +43,17 @@ class SpanSender {
   ~SpanSender();
 
   void add(const RequestRecord& record);
-  // Sends what is due, and looks what became of what was sent. A few times a second.
+  // Sends a batch if it is due, and takes the result of the last one. Call it a few times per
+  // second.
   void tick();
-  // Sends all that waits, for so long at most.
+  // Sends all spans that wait, for at most `patience`.
   void finish(Duration patience);
 
   uint64_t num_sent() const { return num_sent_; }  // Thread: any
   uint64_t num_lost() const { return num_lost_; }  // Thread: any
 
  private:
-  struct Delivery;  // what became of a call
+  struct Delivery;  // the result of one call
 
   SpanSender(Options options, Collector collector);
   void send();
@@ -63,8 +64,8 @@ class SpanSender {
   const Collector collector_;
   const SpanSource source_;
   std::deque<std::string> waiting_;
-  TimePoint first_waits_{};         // since when the oldest of `waiting_`
-  std::vector<std::string> batch_;  // on its way, or to be tried again
+  TimePoint first_waits_{};         // when the oldest of `waiting_` was added
+  std::vector<std::string> batch_;  // in flight, or to be tried again
   std::shared_ptr<Delivery> under_way_;
   int tries_ = 0;
   TimePoint next_try_{}, complained_{};

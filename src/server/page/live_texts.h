@@ -1,5 +1,4 @@
-// Answers as who watches the server sees them: sizes and times, never a word of a prompt or of an
-// answer.
+// Answers as the page shows them: sizes and times, never text of a prompt or an answer.
 #pragma once
 
 #include <array>
@@ -12,41 +11,41 @@
 
 namespace hocket {
 
-// One that is under way.
+// One choice that is under way.
 struct LiveText {
   RequestId request{};
-  std::string id;  // the answer's
-  int index = 0;   // of the choice
+  std::string id;  // of the answer
+  int index = 0;   // of the choice in the answer
   std::string_view api;
   bool stream = false;
   int prompt_tokens = 0, generated_tokens = 0, max_tokens = 0;
   TimePoint received{};
-  bool has_begun = false;  // a token came
+  bool has_begun = false;  // true: at least one token came
 };
-// Reads only members of `answer` that never change.
+// Builds the entry. Reads only members of `answer` that never change.
 LiveText live_text(const Answer& answer, size_t choice, RequestId request, int generated_tokens);
 
-// One that ended.
+// One choice that ended.
 struct EndedText {
-  uint64_t number = 0;  // rises by one with each; 1 is the first
+  uint64_t number = 0;  // 1 for the first choice that ended, then rising by 1
   std::string id;
   int index = 0;
   std::string_view api;
   FinishReason finish = FinishReason::none;
   int rank = 0;
   int prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, num_retractions = 0;
-  TimePoint received{}, first_token{}, ended{};  // first_token: none came: unset
+  TimePoint received{}, first_token{}, ended{};  // first_token is unset if no token came
   RequestTimes times;
 };
 
-// The newest of them.
+// Keeps the kKept choices that ended last.
 class EndedTexts {
  public:
   static constexpr size_t kKept = 64;
 
-  // `summary`: the last that was heard of the choice.   Thread: one at a time.
+  // Adds the choice. `summary` is what the generator reported at its end.   Thread: one at a time.
   void note(const Answer& answer, size_t choice, const RequestSummary& summary);
-  // Oldest first.   Thread: any.
+  // Returns the choices, oldest first.   Thread: any.
   std::vector<EndedText> look() const;
 
  private:

@@ -1,5 +1,5 @@
-// What the page shows of the server as it works: /live, /steps and /expert_distribution.
-// docs/api.md, "What the page reads".   Thread: any.
+// Makes the JSON of the page's live data: /live, /steps and /expert_distribution. docs/api.md
+// describes them in "What the page reads".   Thread: any.
 #pragma once
 
 #include <span>
@@ -18,24 +18,23 @@ inline constexpr size_t kMostLiveTexts = 256;  // in one answer
 
 struct LiveView {
   EngineStats stats;
-  int first_rank = 0;             // of those in stats.ranks
+  int first_rank = 0;             // rank of stats.ranks[0]
   std::vector<RequestAt> places;  // Generator::glance
-  std::vector<LiveText> texts;    // the oldest
-  size_t num_texts = 0;           // all
+  std::vector<LiveText> texts;    // the oldest, at most kMostLiveTexts
+  size_t num_texts = 0;           // all texts under way
   std::vector<EndedText> ended;
-  Error not_ready = {};  // where is_ready is false
+  Error not_ready = {};  // set if is_ready is false
   bool is_ready = true;
 };
 Json live_json(const LiveView& view, TimePoint now);
 
-// The newest steps of the ranks here, and the newest of them with its operations. recent: null
-// where steps are not booked; the answer says so.
+// Returns the newest steps of this process's ranks, and the newest step that all of them have with
+// its operations. recent: null if steps are not recorded; the answer says so.
 Json steps_json(const RecentSteps* recent);
-// `/steps/all`: the same with the operations of all; `/steps/trace`: all as a timeline for
-// Perfetto;
-// `/steps/17`: step 17 with its operations.
-// Errors: not_found (no such step any more, with those there are), invalid_request (steps are not
-// booked, with the remedy).
+// Answers three paths. `/steps/all`: as steps_json, with the operations of all steps.
+// `/steps/trace`: all steps as a timeline for Perfetto. `/steps/17`: step 17 with its operations.
+// Errors: not_found (the step is not kept; the message lists the ones that are), invalid_request
+// (steps are not recorded; with the remedy).
 Result<std::string> step_text(const RecentSteps* recent, std::string_view path);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// One answer on its way: what has come out of the generator so far, and in which form each API says
-// it. Filled by the reply thread, under the answer's lock.
+// One answer under way: what has come out of the generator so far, and the forms in which the APIs
+// write it. The thread `reply` fills it, under the answer's lock.
 #pragma once
 
 #include <cstdint>
@@ -20,40 +20,40 @@ namespace hocket {
 
 class RequestStory;
 
-// One of the texts asked for: prompts x n.
+// One of the texts that the request asks for; there are prompts x n.
 struct ChoiceAnswer {
   int index = 0;   // in the answer
   int prompt = 0;  // in the request
   std::string text;
-  std::vector<AnswerEvent> events;         // what it says, by add_event()
-  std::vector<TokenId> ids;                // all generated, the end token too
+  std::vector<AnswerEvent> events;         // text, thoughts and calls, by add_event()
+  std::vector<TokenId> ids;                // all generated ids with the end token
   std::vector<PositionLogprobs> logprobs;  // of each id, if asked for; emptied by say_logprobs()
   size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
-  size_t shown_bytes = 0;                  // of `text`, up to the end of those
+  size_t shown_bytes = 0;                  // bytes of `text` that those ids cover
   std::vector<PositionLogprobs> prompt_logprobs;
-  LogprobColumns said, prompt_said;  // by say_logprobs()
-  size_t said_chars = 0;             // of the tokens in both: text_offset
-  std::string escaped;               // `text` as it stands in a JSON string, where a form keeps it
-  std::string ids_said;              // the same of `ids`, joined by commas
+  LogprobColumns said, prompt_said;  // written by say_logprobs()
+  size_t said_chars = 0;             // characters of the tokens in both: text_offset
+  std::string escaped;               // `text` as it stands in a JSON string, if the form keeps it
+  std::string ids_said;              // `ids` as JSON, joined by commas, if the form keeps it
 
   bool ended = false;
   FinishReason finish = FinishReason::none;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
   int cached_tokens = 0, num_retractions = 0;
-  int rank = 0;              // that computed it
-  int reasoning_tokens = 0;  // of ids, those of thoughts
+  int rank = 0;              // the rank that computed it
+  int reasoning_tokens = 0;  // number of ids that are thoughts
   RequestTimes times;
-  std::shared_ptr<const RoutedExperts> routed;  // where asked for
+  std::shared_ptr<const RoutedExperts> routed;  // null unless asked for
 
-  // How much of it a stream has carried already.
+  // The part of the choice that the stream has sent.
   struct Sent {
     bool opening = false, end = false;
     size_t text = 0, ids = 0, logprobs = 0;
-    size_t events = 0;      // told whole
-    size_t event_text = 0;  // bytes of the next one
-    size_t open_part = 0;   // the event that began the part that is open, from 1; 0: none is
-    int parts = 0;          // begun
-    int blocks = 0;         // written
+    size_t events = 0;      // events sent to their end
+    size_t event_text = 0;  // bytes sent of the next event
+    size_t open_part = 0;  // number, from 1, of the event that began the open part; 0: none is open
+    int parts = 0;         // parts that were begun
+    int blocks = 0;        // blocks that were written
   };
   Sent sent;
 };
@@ -61,50 +61,54 @@ struct ChoiceAnswer {
 struct Answer {
   std::string id;  // "chatcmpl-..."
   int64_t created = 0;
-  uint64_t call_seed = 0;  // ids of calls are a function of it
+  uint64_t call_seed = 0;  // ids of calls are computed from it
   ServedModel model;
   GenerationRequest request;
-  std::vector<std::vector<TokenId>> prompts;  // ids, beside request.prompts
-  HeldBytes held;                             // what the prompts take, the generator's copies too
-  std::vector<std::string> echoes;            // prompts that came as ids, as text to be repeated
+  std::vector<std::vector<TokenId>> prompts;  // token ids, by index of request.prompts
+  HeldBytes held;                             // bytes of the prompts and of the generator's copies
+  std::vector<std::string> echoes;            // text of prompts that came as ids, if `echo` is set
   std::vector<ChoiceAnswer> choices;
   TimePoint received{}, first_token{}, ended{};
-  size_t last_ended = 0;                // the choice that ended last
-  std::shared_ptr<RequestStory> story;  // null: nobody wants to know
+  size_t last_ended = 0;                // index of the choice that ended last
+  std::shared_ptr<RequestStory> story;  // null: nothing is observed
 };
 
-// How a stream is cut into events. data: each block is the JSON of one `data:` event, and [DONE]
-// closes them; named: blocks are events as they go out, with names, and the last says that it is.
+// The framing of a stream. data: each block is the JSON of one `data:` event, and [DONE] ends the
+// stream. named: each block holds complete SSE events with names, and the last event says that it
+// is the last.
 enum class StreamStyle : uint8_t { data, named };
 
-// One API's way of saying an answer: JSON text, without SSE framing unless the stream's style is
+// The form in which one API writes an answer: JSON text, without SSE framing unless style() is
 // `named`.   Thread: that of the answer.
 class AnswerForm {
  public:
   virtual ~AnswerForm() = default;
 
-  // A stream: what `choice` has beyond choice.sent, which moves along; one block a call, empty when
-  // there is nothing (more) to send now. The block after the last text tells the end.
+  // Returns the next block of a stream, with what `choice` has beyond choice.sent, and advances
+  // choice.sent; empty when there is nothing to send. The block after the last text says how the
+  // choice ended.
   virtual std::string next_block(const Answer& answer, ChoiceAnswer& choice) const = 0;
-  // A stream's last block before [DONE]; empty: none.
+  // Returns the last block of a stream before [DONE]; empty: none.
   virtual std::string closing_block(const Answer& answer) const = 0;
-  // The answer in one piece.
+  // Returns the whole answer, for a client that does not stream.
   virtual std::string whole(const Answer& answer) const = 0;
 
-  // Adds a position to the columns. `found`: null where there is no log-probability.
+  // Adds one position to the columns. `found` is null if the position has no log-probability.
   virtual void say_position(const Answer&, ChoiceAnswer&, LogprobColumns&, TokenId,
                             const PositionLogprobs* /*found*/) const {}
-  // How many of choice.ids may have their log-probabilities written by now.
+  // Returns the number of choice.ids whose log-probabilities may be written.
   virtual size_t num_sayable(const ChoiceAnswer& choice) const { return choice.num_shown; }
   virtual StreamStyle style() const { return StreamStyle::data; }
-  // It reads the choices' events, not their text.
+  // True if the form reads the choices' events, not their text.
   virtual bool tells_events() const { return false; }
-  // What a stream that has begun is told when the answer fails; empty: what its client's API says
-  // of errors.
+  // Returns the last events of a stream that has begun and fails; empty: the API's error form is
+  // used.
   virtual std::string failure_block(const Answer&, ChoiceAnswer&, const Error&) const { return ""; }
-  // What is said at once of an answer that nobody waits for; empty: somebody does.
+  // Returns the body that is sent at once if the client does not wait for the answer; empty: it
+  // waits.
   virtual std::string accepted(const Answer&) const { return ""; }
-  // The answer is at its end; `why`: it failed. Told once, unless the client has left before.
+  // Called once when the answer has ended, unless the client left before. `why`: the error if it
+  // failed.
   virtual void ended(const Answer&, const Error* /*why*/) const {}
 };
 
@@ -113,36 +117,36 @@ const AnswerForm& chat_form();
 const AnswerForm& completions_form();
 const AnswerForm& generate_form();
 
-// What the forms share.
+// Functions that the forms share.
 
-// Neighbouring pieces of prose, of thoughts, of one call's arguments are joined, so a text of any
-// length is one event whose text grows.
+// Appends an event. Neighbouring pieces of text, of thoughts, or of one call's arguments are
+// joined, so a text of any length is one event whose text grows.
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 
-// Writes log-probabilities that are due as JSON text, at most `most` positions: first those of the
-// prompt, if asked for. False: more are due, and must be written before the next block.
+// Writes log-probabilities as JSON text, at most `most` positions: first those of the prompt, if
+// asked for. Returns false if more can be written; they must be before the next block.
 bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most);
 
-// The token's text; where its bytes are no UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
+// Returns the token's text; if its bytes are not UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
 std::string token_text(const Tokenizer& tokenizer, TokenId id);
-// -9999 in place of minus infinity, which JSON cannot say.
+// Returns -9999 for minus infinity, which JSON cannot express.
 double finite_logprob(float logprob);
 size_t num_chars(std::string_view utf8);
-// "stop", "length", "abort"; null while running.
+// Returns "stop", "length" or "abort"; null while running.
 Json finish_reason_json(FinishReason reason);
-// Calls of tools that are whole.
+// Returns the number of tool calls that are complete.
 int num_calls(const ChoiceAnswer& choice);
 Json matched_stop_json(const ChoiceAnswer& choice);
 Json ids_json(std::span<const TokenId> ids);
-// The same as text, without brackets.
+// Appends the ids as text, without brackets.
 void append_ids(std::string& out, std::span<const TokenId> ids);
-std::string ids_text(std::span<const TokenId> ids);  // with them
+std::string ids_text(std::span<const TokenId> ids);  // with brackets
 Json usage_json(const Answer& answer);
-// Where the time went, ms: text (parsing, template, tokens), queue, prefill, decode, ttft, total.
+// Returns the times in ms: text (parsing, template, tokens), queue, prefill, decode, ttft, total.
 Json timings_json(const Answer& answer);
-// Of the calendar, since 1970.
+// Returns the calendar time, seconds since 1970.
 int64_t unix_seconds();
-// The prompt as text, for echo.
+// Returns the prompt as text, for `echo`.
 std::string prompt_text(const Answer& answer, int prompt);
 
 }  // namespace hocket

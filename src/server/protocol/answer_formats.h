@@ -1,4 +1,4 @@
-// How the served model writes calls of tools and thoughts: settled once, at the start.
+// Settles once, at the start, how the served model writes tool calls and thoughts.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@
 
 namespace hocket {
 
-// What clients of the chat API call the thoughts.
+// The field of chat answers that holds the thoughts.
 enum class ReasoningField : uint8_t { reasoning_content, reasoning, both };
 
-// How many tokens of thoughts an effort stands for, where the template has no words for it; -1: as
-// many as the model likes.
+// The thinking budget that stands for a reasoning_effort if the template does not handle efforts.
+// tokens: -1 means no limit.
 struct EffortBudget {
   std::string_view effort;
   int tokens = -1;
@@ -38,18 +38,19 @@ struct AnswerFormats {
   ReasoningFormat reasoning;
   ReasoningField reasoning_field = ReasoningField::reasoning_content;
   TemplateTraits traits;
-  std::vector<TokenId> kept;               // control tokens that are marks: their text is needed
-  std::optional<TokenId> reasoning_close;  // where the mark is one token
+  std::vector<TokenId> kept;               // control tokens whose text the parser needs
+  std::optional<TokenId> reasoning_close;  // set if the closing mark is one token
   bool tools_by_flag = false, reasoning_by_flag = false;
 
   bool effort_is_budget() const { return reasoning && !traits.tells_effort; }
 };
 
-// `chat_template` and `tokenizer` may be null. Errors: bad_value.
+// Chooses by flags, then by the template. `chat_template` and `tokenizer` may be null. Errors:
+// bad_value.
 Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
                                             const ChatTemplate* chat_template,
                                             const Tokenizer* tokenizer);
-// For /get_server_info.
+// Returns the formats as /get_server_info shows them.
 Json answer_formats_json(const AnswerFormats& formats);
 
 }  // namespace hocket

@@ -1,10 +1,10 @@
-// One answer's way from tokens to what its client is told: text, stop strings, and where the
-// request asks for it thoughts and calls of tools.
+// Turns the tokens of one answer into what its client sees: text, cut at stop strings, and events
+// of thoughts and tool calls if the request asks for them.
 //
 //   id -> Detokenizer -> StopMatcher, StopRegexSearch -> choice.text -> AnswerParser ->
 //   choice.events
 //
-// Owner: a running answer.   Thread: one at a time.
+// The job of the running answer owns it.   Thread: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ namespace hocket {
 
 class AnswerText {
  public:
-  // For the choice of this index in `answer`.
+  // `index` is the index of the choice in `answer`.
   AnswerText(const Answer& answer, size_t index);
 
-  // The next token's text, where there is a tokenizer. True: the answer is whole with it, by a stop
-  // string (choice.matched_stop) or by the last call that the request allows. Errors: those of
-  // StopRegexSearch::push; the answer ends with it.
+  // Adds the token's text, if there is a tokenizer. Returns true if the answer is complete: it met
+  // a stop string (choice.matched_stop) or the last tool call that the request allows. Errors:
+  // those of StopRegexSearch::push; they end the answer.
   Result<bool> add(TokenId id, ChoiceAnswer& choice);
-  // The answer has ended: what was held back. Errors: likewise.
+  // The answer has ended: adds the text that was held back. Errors: as add().
   Result<void> finish(ChoiceAnswer& choice);
-  // Sets num_shown and shown_bytes.
+  // Sets choice.num_shown and choice.shown_bytes.
   void count_shown(ChoiceAnswer& choice) const;
-  // The last call that the request allows is whole.
+  // True if the last tool call that the request allows is complete.
   bool calls_done() const { return parser_ && parser_->done(); }
-  // What was odd about it, a sentence each.
+  // Returns oddities of the answer's format, one sentence each.
   std::span<const std::string> warnings() const;
 
  private:
@@ -47,19 +47,19 @@ class AnswerText {
   void show(std::string_view text, ChoiceAnswer& choice);
   void read(ChoiceAnswer& choice, size_t end);
 
-  std::optional<Detokenizer> detokenizer_;  // none without a tokenizer
+  std::optional<Detokenizer> detokenizer_;  // empty without a tokenizer
   std::optional<StopMatcher> matcher_;
   std::optional<StopRegexSearch> regex_;
-  std::optional<AnswerParser> parser_;  // none: all text is prose
+  std::optional<AnswerParser> parser_;  // empty: all text is plain text
   bool tells_events_ = false;
-  bool by_tokens_ = false;  // with log-probabilities what is told moves by whole tokens
+  bool by_tokens_ = false;  // true: with log-probabilities text is shown by whole tokens
   size_t num_read_ = 0;     // bytes of choice.text that the parser has
   bool whole_ = false;
-  // Stop strings act on text, so what they may still swallow is held back; these tell which tokens
-  // the text that came through covers.
-  std::vector<size_t> ends_;  // of each token's text in the uncut text; kUnknown: not whole yet
+  // A stop string may still remove text, so some text is held back. These members tell which tokens
+  // the text shown so far covers.
+  std::vector<size_t> ends_;  // end of each token's text in the uncut text; kUnknown: not known yet
   size_t num_whole_ = 0;      // tokens whose end is known
-  size_t uncut_ = 0;          // bytes that came out of the detokenizer
+  size_t uncut_ = 0;          // bytes of text from the detokenizer
 };
 
 }  // namespace hocket

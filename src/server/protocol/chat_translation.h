@@ -1,4 +1,4 @@
-// APIs that say a conversation in words of their own: their bodies become bodies of
+// Helpers for APIs whose bodies have other field names: their bodies are translated to bodies of
 // /v1/chat/completions, so that each field is read and checked in one place.   Thread: any.
 #pragma once
 
@@ -11,16 +11,17 @@
 
 namespace hocket {
 
-// Copies fields that such an API takes besides its own, under their names in the chat API: those of
-// docs/api.md "How tokens are chosen" and of the envelope.
+// Copies the fields that such an API accepts under the names of the chat API: those of docs/api.md
+// "How tokens are chosen", and those of the envelope.
 void pass_extensions(Fields& fields, Json& chat);
 
-// What the fields of the chat body are called in the body that the client sent, each applied to
-// what the ones before it left. A name stands for the fields below it too, "messages" for
-// "messages[3].content"; one with a dot before it is a step of a path, wherever it stands.
+// Pairs (name in the chat body, name in the client's body). Each pair is applied to the result of
+// the ones before it. A name covers the fields below it too: "messages" covers
+// "messages[3].content". A name that begins with a dot is one step of a path and is replaced
+// wherever it stands.
 using FieldNames = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// The chat request, with errors in the client's words.
+// Parses the chat body; errors use the client's field names.
 Result<GenerationRequest> parse_translated(const Json& chat, const ServedModel& model,
                                            const FieldNames& names);
 Error in_clients_words(Error e, const FieldNames& names);

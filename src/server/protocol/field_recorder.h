@@ -1,5 +1,5 @@
-// Records the fields that parsers read of a body, for the table of accepted fields
-// (server/accepted_fields.h). A server that serves has no recorder: `Fields` finds a null pointer.
+// Records the fields that parsers read from a body, for the table of accepted fields
+// (server/accepted_fields.h). A serving process has no recorder: `Fields` finds a null pointer.
 // Thread: the one that made it.
 #pragma once
 
@@ -11,11 +11,13 @@
 
 namespace hocket {
 
-// While it lives, it records all that `Fields` reads on this thread. One at a time.
+// While the object lives, it records all that `Fields` reads on this thread. Only one may live per
+// thread.
 class FieldRecorder {
  public:
-  // By path, as "tools[].function.name": {"kind": boolean, string, integer, number, object, list,
-  // any, ignored or refused; "low", "high", "low_excluded", "entries_max" where they are limits}.
+  // A description per path, such as "tools[].function.name": {"kind": boolean, string, integer,
+  // number, object, list, any, ignored or refused; "low", "high", "low_excluded", "entries_max" if
+  // they are limits}.
   using Known = std::map<std::string, Json>;
 
   // Some parsers translate `body` into a second body, which another parser reads. A field that is
@@ -27,12 +29,13 @@ class FieldRecorder {
   FieldRecorder& operator=(const FieldRecorder&) = delete;
 
   static FieldRecorder* current();
-  // `path` of a field of `object`; {"kind": "any"} is kept only where nothing better is known.
+  // Records the field at `path` of `object`. {"kind": "any"} is kept only until a more precise kind
+  // is recorded.
   void note(const Json& object, const std::string& path, Json what);
   Known known() const;
 
  private:
-  std::unordered_set<const Json*> objects_;  // of the body
+  std::unordered_set<const Json*> objects_;  // the objects of the body
   Known of_body_, of_others_;
 };
 

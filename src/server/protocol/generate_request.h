@@ -1,4 +1,4 @@
-// Bodies of SGLang's /generate, and of /tokenize and /detokenize, to checked requests.
+// Parses bodies of SGLang's /generate, and of /tokenize and /detokenize, into checked requests.
 // Every error is 400 and names the field.   Thread: any.   Source: SGLang's native API.
 #pragma once
 
@@ -23,7 +23,7 @@ struct DetokenizeRequest {
 Result<DetokenizeRequest> parse_detokenize(const Json& body, const ServedModel& model);
 
 struct AbortRequest {
-  std::string rid;  // empty with all
+  std::string rid;  // empty if `all` is set
   bool all = false;
 };
 Result<AbortRequest> parse_abort(const Json& body);

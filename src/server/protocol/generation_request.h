@@ -1,5 +1,5 @@
-// A request for text, whatever API it came in: what its parser has checked, and what is still to be
-// done (template, tokens, fit to the context) before the generator can have it.
+// A request for text from any API: what its parser has checked. The template, the tokens and the
+// fit to the context still follow before the generator can take it.
 #pragma once
 
 #include <cstdint>
@@ -27,42 +27,42 @@ namespace hocket {
 class RequestMemory;
 class RequestMeter;
 
-// The model behind the API. Borrowed: outlives every request.
+// The model behind the API. All pointers are borrowed and outlive every request.
 struct ServedModel {
   const EngineInfo* info = nullptr;
-  const Tokenizer* tokenizer = nullptr;         // null: a folder without one
+  const Tokenizer* tokenizer = nullptr;         // null: the model folder has no tokenizer
   const ChatTemplate* chat_template = nullptr;  // null: none
-  const AnswerFormats* formats = nullptr;       // null: answers are text and nothing else
+  const AnswerFormats* formats = nullptr;       // null: answers are plain text
 };
 
 enum class Api : uint8_t { chat, completions, generate, responses, messages };
 
 inline constexpr int kChoicesMax = 64;    // n
-inline constexpr int kPromptsMax = 1024;  // of one batch; prompts x n too
+inline constexpr int kPromptsMax = 1024;  // prompts of one batch; also limits prompts x n
 
 struct Prompt {
   std::variant<std::string, std::vector<TokenId>, ChatInput> input;
-  SamplingParams sampling;                      // max_new_tokens 0: not set yet
-  std::optional<int> max_tokens;                // as asked for; 0: only the prompt is wanted
-  bool seeded = false;                          // sampling.seed is the client's
+  SamplingParams sampling;        // max_new_tokens 0: not set
+  std::optional<int> max_tokens;  // as the client set it; 0: only the prompt is computed
+  bool seeded = false;            // true: sampling.seed is the client's
   std::shared_ptr<const StopRegex> stop_regex;  // null: none
-  bool reasoning_open = false;                  // the answer begins with thoughts
+  bool reasoning_open = false;                  // true: the answer begins with thoughts
   int n = 1;
-  std::string rid;  // empty: the answer's id
+  std::string rid;  // empty: the answer's id is used
 };
 
 struct ResponsesRequest;  // responses/responses_request.h
 
-// How the answers of a conversation are read: what of their text is thoughts, what calls of tools.
+// Settings for reading the answers of a conversation: which text is thoughts, which is tool calls.
 struct AnswerReading {
-  ToolFormat tools_as = ToolFormat::none;  // none: calls are text
+  ToolFormat tools_as = ToolFormat::none;  // none: calls stay text
   std::shared_ptr<const std::vector<Tool>> tools;
   ToolChoice choice;
-  bool parallel = true;                // several calls in one answer
-  ReasoningFormat reasoning;           // none: thoughts are text
-  std::optional<int> thinking_budget;  // tokens; none: as long as the model likes
-  bool include_reasoning = true;       // thoughts are sent at all
-  bool stream_reasoning = true;        // as they come, not when they are whole
+  bool parallel = true;                // true: several calls in one answer
+  ReasoningFormat reasoning;           // none: thoughts stay text
+  std::optional<int> thinking_budget;  // tokens; nullopt: no limit
+  bool include_reasoning = true;       // false: thoughts are not sent
+  bool stream_reasoning = true;        // true: sent token by token; false: once complete
 
   bool plain() const { return tools_as == ToolFormat::none && !reasoning; }
 };
@@ -70,51 +70,51 @@ struct AnswerReading {
 struct GenerationRequest {
   Api api = Api::chat;
   std::vector<Prompt> prompts;
-  std::vector<std::shared_ptr<const StopRegex>> stop_regexes;  // of all prompts
-  bool batch = false;  // the client sent a list: /generate answers with one
+  std::vector<std::shared_ptr<const StopRegex>> stop_regexes;  // those of all prompts
+  bool batch = false;  // true: the client sent a list, so /generate answers with one
 
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;
   bool echo = false;
   bool return_token_ids = false;
-  bool logprob_text = false;  // /generate: token texts beside the numbers
+  bool logprob_text = false;  // /generate: adds token texts to the numbers
   SpecialTokens special = SpecialTokens::skip;
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
-  int64_t most_tokens = 0;  // of a prompt that is counted, not run; 0: the context
+  int64_t most_tokens = 0;  // limit on a prompt that is counted, not run; 0: the context
   AnswerReading reading;
 
-  std::shared_ptr<const ResponsesRequest> responses;  // what only that API knows
+  std::shared_ptr<const ResponsesRequest> responses;  // fields of /v1/responses only
 
   std::optional<int> priority;
   std::string user, routing_key;
-  uint64_t client = 0;                    // who asks (client_key.h)
-  std::string who = "anonymous";          // the principal's name: safe to log
-  std::shared_ptr<RequestMeter> meter;    // told of its tokens; null: not counted
-  std::shared_ptr<RequestMemory> memory;  // what it holds; null: not counted
-  // Prefixes are shared only where all three agree: the principal that has its own (empty: shared
-  // by all principals), and two names that the client gives.
+  uint64_t client = 0;                    // number of the client (client_key.h)
+  std::string who = "anonymous";          // the principal's name; it may be logged
+  std::shared_ptr<RequestMeter> meter;    // counts its tokens; null: no limits
+  std::shared_ptr<RequestMemory> memory;  // counts its bytes; null: not counted
+  // Requests share cached prefixes only if all three are equal. cache_owner is the principal that
+  // has a cache of its own (empty: shared by all principals); the client sets the other two.
   std::string cache_owner, cache_salt, extra_key;
 };
 
-// The ids of prompts[i]. Errors: no_tokenizer, template_failed, invalid_request;
-// context_length_exceeded where the text is far too long to be encoded.
+// Returns the token ids of `prompt`. Errors: no_tokenizer, template_failed, invalid_request;
+// context_length_exceeded if the text is so long that it cannot fit, before it is encoded.
 Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
                                         const ServedModel& model);
-// Settles max_new_tokens against the context. Errors: invalid_request (no token), and
-// context_length_exceeded with both numbers; nothing is ever cut.
+// Sets max_new_tokens so that prompt and answer fit the context. Errors: invalid_request (no
+// token), and context_length_exceeded with both numbers. A prompt is never truncated.
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,
                             const ServedModel& model);
-// Requests share cached prefixes where cache_owner, cache_salt and extra_key are the same, all of
-// them. The common namespace where all are empty.
+// Returns a hash of cache_owner, cache_salt and extra_key: requests with the same three share
+// cached prefixes. If all are empty, it is the common namespace.
 CacheNamespace cache_namespace_of(const GenerationRequest& request);
-// Seed of choice i: a function of both, i = 0 the seed itself.
+// Returns the seed of choice i: `seed` itself for i = 0, else a hash of both.
 uint64_t choice_seed(uint64_t seed, int i);
-// A seed nobody chose.
+// Returns a random seed.
 uint64_t fresh_seed();
 
-// Errors shared by the endpoints that need text.
+// An error that all endpoints that need text share.
 Error no_tokenizer_error();
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// A request's body: bytes to a JSON tree, and a tree to typed values with errors that name the
-// field. Nothing here throws.   Thread: any.
+// Parses a request's body into a JSON tree, and reads typed values from the tree with errors that
+// name the field. No function throws.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -21,33 +21,33 @@ class HeldBytes;
 
 using Json = nlohmann::ordered_json;
 
-// Errors: invalid_request, with the byte at which the text is not UTF-8 or not JSON, or if a key
-// stands twice in one object, the text is nested deeper than kJsonDepthMax or a number is beyond a
-// double.
+// Errors: invalid_request if the text is not UTF-8 or not JSON (with the byte), a key stands twice
+// in one object, the text is nested deeper than kJsonDepthMax or a number is beyond a double.
 Result<Json> parse_json(std::string_view text);
-// The same for a body, which must be an object.
+// Like parse_json, but the text must be an object.
 Result<Json> parse_json_object(std::string_view text);
-// Copies of a conversation that exist at once: the tree, a chat body made of it, the input of the
-// template, and the prompt's text.
+// Number of copies of a conversation that exist at once: the tree, a chat body made of it, the
+// input of the template, and the prompt's text.
 inline constexpr int kConversationCopies = 4;
-// The same for a client's body. First counts the memory of `copies` trees in `held`.
-// Errors: also those of HeldBytes::grow, and invalid_request for a number or a word of more than
-// kJsonWordMax bytes.
+// The same for a client's body: first counts the memory of `copies` trees in `held`. Errors: also
+// those of HeldBytes::grow, and invalid_request for a number or a word of more than kJsonWordMax
+// bytes.
 Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copies = 1);
 
-// Text of a tree; bytes that are no UTF-8 become U+FFFD.
+// Returns the tree as text; bytes that are not UTF-8 become U+FFFD.
 std::string to_text(const Json& json);
-// `text` as a JSON string, quotes included, for answers that are put together by hand.
+// Returns `text` as a JSON string with quotes, for answers that are written without a tree.
 std::string json_string(std::string_view text);
 
-// Reads one object, field by field. The first thing wrong is kept and what follows it is ignored,
-// so that reading is a plain list of calls; finish() tells. A field that is null counts as absent.
+// Reads one object, field by field. Keeps the first error and ignores the ones after it, so that a
+// parser is a plain list of calls; finish() returns that error. A field that is null counts as
+// absent.
 class Fields {
  public:
-  // `path` is how errors name the object: "" for the body, "stream_options" for that field.
+  // `path` names the object in errors: "" for the body, "stream_options" for that field.
   explicit Fields(const Json& object, std::string path = {});
 
-  // Each returns whether the field was there and good; `out` is untouched otherwise.
+  // Each read() returns true if the field is there and valid; otherwise `out` is unchanged.
   bool read(std::string_view name, bool& out);
   bool read(std::string_view name, std::string& out);
   template <class Int>
@@ -58,25 +58,27 @@ class Fields {
     return v.has_value();
   }
   bool read(std::string_view name, double& out, NumberRange range);
-  // The field as it is; null where absent.
+  // Returns the field as it is; null if absent.
   const Json* get(std::string_view name);
-  // A field with an object (or, for array(), a list) in it.
+  // Returns a field that holds an object, or for array() a list of at most `size_max`; null if
+  // absent or wrong.
   const Json* object(std::string_view name);
   const Json* array(std::string_view name, size_t size_max);
 
-  // Fields that do no harm: accepted whatever they hold.
+  // Accepts these fields with any value and ignores them.
   void ignore(std::initializer_list<std::string_view> names);
-  // A known field that we cannot serve: an error where it is set to anything but false or [].
+  // Rejects a known field that is not supported: an error if it is set to anything but false or [].
   void refuse(std::string_view name, std::string_view why, std::string_view fix = {});
-  // Something wrong that only the caller can see.
+  // Records an error that only the caller can find.
   void fail(Error e);
   void fail_field(std::string_view name, std::string message, std::string fix = {});
 
   bool ok() const { return !error_; }
-  std::string name_of(std::string_view name) const;  // with the path
-  // The first error; else one for the first field that nobody asked for, with the nearest known.
+  std::string name_of(std::string_view name) const;  // with the path of the object
+  // Returns the first error; else an error for the first field that was not read, with the nearest
+  // name.
   Result<void> finish();
-  // The same, with what was read.
+  // Like finish(), but returns `value` if there is no error.
   template <class T>
   Result<T> finish_with(T value) {
     if (auto done = finish(); !done) return std::unexpected(std::move(done).error());
@@ -93,7 +95,7 @@ class Fields {
   std::optional<Error> error_;
 };
 
-// "a string", "null", ... for messages.
+// Returns "a string", "null", ... for messages.
 std::string_view type_name(const Json& value);
 
 }  // namespace hocket

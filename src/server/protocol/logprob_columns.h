@@ -1,5 +1,5 @@
 // Log-probabilities of an answer's positions as JSON text, in the columns of an API's form. Each
-// position is written once, however many blocks repeat it.   Thread: one at a time.
+// position is written once, even if many blocks repeat it.   Thread: one at a time.
 #pragma once
 
 #include <array>
@@ -9,14 +9,14 @@
 namespace hocket {
 
 struct LogprobColumns {
-  std::array<std::string, 4> lists;  // members of each column, joined by commas
+  std::array<std::string, 4> lists;  // entries of each column, joined by commas
   size_t num = 0;                    // positions added
 
   void add(size_t column, std::string_view json) {
     if (!lists[column].empty()) lists[column] += ',';
     lists[column] += json;
   }
-  // Frees the text once it has been sent; `num` stays.
+  // Frees the text after it has been sent; `num` stays.
   void clear() {
     for (std::string& list : lists) std::string().swap(list);
   }
@@ -27,7 +27,7 @@ struct LogprobColumns {
   }
 };
 
-// [a,b,...] of a column; of two objects, one behind the other.
+// Returns column `column` as "[a,b,...]"; for two objects, the second follows the first.
 inline std::string column_text(const LogprobColumns& columns, size_t column) {
   return "[" + columns.lists[column] + "]";
 }

@@ -1,6 +1,6 @@
-// Bodies of /v1/chat/completions and /v1/completions to checked requests. Fields: docs/api.md.
-// Every error is 400 and names the field.   Thread: any.   Source: OpenAI's API reference, with
-// the additions of SGLang and vLLM.
+// Parses bodies of /v1/chat/completions and /v1/completions into checked requests. docs/api.md
+// lists the fields. Every error is 400 and names the field.   Thread: any.   Source: OpenAI's API
+// reference, with the additions of SGLang and vLLM.
 #pragma once
 
 #include "server/protocol/generation_request.h"
@@ -11,9 +11,9 @@ namespace hocket {
 Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model);
 Result<GenerationRequest> parse_completions(const Json& body, const ServedModel& model);
 
-// `messages` as the template gets them: text parts joined, "developer" called "system".
+// Reads `messages` as the template takes them: text parts are joined, "developer" becomes "system".
 void read_messages(Fields& fields, Json& out);
-// The fields that shape the prompt of a conversation: messages, chat_template_kwargs, ...
+// Reads the fields that shape the prompt of a conversation: messages, chat_template_kwargs, ...
 void read_conversation(Fields& fields, ChatInput& chat);
 
 }  // namespace hocket

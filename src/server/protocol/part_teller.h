@@ -1,5 +1,5 @@
-// An answer part by part, as APIs tell it that give each stretch of prose, of thoughts, and each
-// call of a tool a place of its own.
+// Tells an answer part by part, for APIs that put each piece of text, of thoughts, and each tool
+// call into an item of its own.
 //
 //   events: text text call arguments call_end text  ->  begin piece.. end | begin piece.. end | ...
 #pragma once
@@ -10,22 +10,24 @@
 
 namespace hocket {
 
-enum class PartEnd : uint8_t { whole, broken, cut };  // a call that is none; where the answer ended
+// broken: the text was no valid call. cut: the answer ended within a call.
+enum class PartEnd : uint8_t { whole, broken, cut };
 
-// What is told. `first` begins the part: text, reasoning or call; `index` counts parts from 0.
+// Receives the parts. `first` is the event that begins the part: text, reasoning or call; `index`
+// counts parts from 0.
 class PartSink {
  public:
   virtual ~PartSink() = default;
   virtual void begin(const AnswerEvent& first, int index) = 0;
   virtual void piece(const AnswerEvent& first, int index, std::string_view text) = 0;
-  // `text`: all pieces.
+  // `text` is the whole text of the part.
   virtual void end(const AnswerEvent& first, int index, std::string_view text, PartEnd how) = 0;
 };
 
-// Tells what choice.events has beyond `sent`, which moves along. Once the choice has ended, the
-// last part too is told to its end.
+// Tells the part of choice.events that is beyond `sent`, and advances `sent`. Once the choice has
+// ended, the last part is told to its end too.
 void tell_news(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink);
-// The same from the first event on.
+// Tells all events of the choice, from the first.
 void tell_all(const ChoiceAnswer& choice, PartSink& sink);
 
 }  // namespace hocket

@@ -1,6 +1,6 @@
-// The fields by which clients ask for structured output, all to one GrammarSpec: OpenAI's
-// response_format, SGLang's json_schema, regex, ebnf and structural_tag, vLLM's structured_outputs
-// and guided_*. A request may hold one of them.
+// Reads the fields that ask for structured output into one GrammarSpec: OpenAI's response_format,
+// SGLang's json_schema, regex, ebnf and structural_tag, vLLM's structured_outputs and guided_*. A
+// request may have only one of them.
 #pragma once
 
 #include "core/sampling_params.h"
@@ -8,7 +8,7 @@
 
 namespace hocket {
 
-// All but response_format, which only stands at the top level.
+// Reads all of them except response_format, which stands only at the top level.
 void read_structure(Fields& fields, SamplingParams& sampling);
 void read_response_format(Fields& fields, SamplingParams& sampling);
 

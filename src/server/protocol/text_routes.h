@@ -1,6 +1,5 @@
-// Paths that answer with texts and tokens of prompts, without the generator: /tokenize,
-// /detokenize, /tokenizer_info, /apply-template and the render paths, count_tokens.   Thread:
-// text*.
+// Paths that return texts and tokens of prompts without the generator: /tokenize, /detokenize,
+// /tokenizer_info, /apply-template, the render paths and count_tokens.   Thread: text*.
 #pragma once
 
 #include <vector>
@@ -10,7 +9,7 @@
 
 namespace hocket {
 
-// What `model` points to must outlive the routes.
+// The objects that `model` points to must outlive the routes.
 void add_text_routes(std::vector<Route>& routes, const ServedModel& model);
 
 }  // namespace hocket

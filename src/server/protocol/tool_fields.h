@@ -1,4 +1,5 @@
-// Fields of a conversation about tools and thoughts. Errors: 400, with the field.   Thread: any.
+// Reads a conversation's fields about tools and thoughts. Errors: 400, with the field.   Thread:
+// any.
 #pragma once
 
 #include "server/protocol/generation_request.h"
@@ -6,9 +7,9 @@
 
 namespace hocket {
 
-// tools, tool_choice, parallel_tool_calls: what the template is shown, and how calls are read.
+// Reads tools, tool_choice, parallel_tool_calls: what the template shows, and how calls are read.
 void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading, ChatInput& chat);
-// separate_reasoning, stream_reasoning, include_reasoning, reasoning_effort, thinking_budget.
+// Reads separate_reasoning, stream_reasoning, include_reasoning, reasoning_effort, thinking_budget.
 void read_reasoning(Fields& fields, const ServedModel& model, AnswerReading& reading,
                     ChatInput& chat);
 

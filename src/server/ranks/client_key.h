@@ -1,5 +1,5 @@
-// Who asks, as one number: for the policy `fair`, which shares the server among clients by what
-// they claim, and for the turns of grammars, which go by what is proven (core/client_name.h).
+// Turns a client into one number: the policy `fair` shares the server by what clients claim, and
+// the turns of grammars go by what is proven (core/client_name.h).
 // Thread: any.
 #pragma once
 
@@ -10,22 +10,23 @@
 
 namespace hocket {
 
-// A header in which a rank tells another one client_key() of whom it asks for, in decimal.
+// The header in which a rank sends another one client_key() of the client, in decimal.
 inline constexpr const char* kClientHeader = "X-Hocket-Client";
 
-// A 64-bit name of `name` among those of its kind; 0 for an empty name.
+// Returns a 64-bit hash of `name` among the names of its kind; 0 for an empty name.
 uint64_t name_key(std::string_view kind, std::string_view name);
 
-// Proven: the principal of a key that is one client's own, else the address it comes from. Claimed:
-// the same principal; where the server asks for no key, the key that the client sends all the same;
-// else its `user`, else the address. A key that clients share tells nobody apart.
+// Returns both halves. Proven: the principal if its key belongs to one client, else the client's
+// address. Claimed: the same principal; if the server needs no key, the key that the client sends
+// anyway; else its `user`, else the address. A shared key does not tell clients apart.
 uint64_t client_key(const HttpRequest& request, std::string_view user);
 
-// The value of kClientHeader; 0 without it. Only for requests that came through the port for ranks.
+// Returns the value of kClientHeader; 0 without it. Only for requests that came through the port
+// for ranks.
 uint64_t told_client(const HttpRequest& request);
 
-// The proven half of a client's name, known before its body is read. If another rank handed the
-// request on, that rank's header tells it.
+// Returns the proven half of a client's name, known before the body is read. If another rank
+// forwarded the request, the name comes from that rank's header.
 uint64_t proven_asker(const HttpRequest& request);
 
 }  // namespace hocket

@@ -1,14 +1,15 @@
-// One service over ranks that are processes of their own: any rank's HTTP port takes any request.
+// Makes ranks in several processes one service: the HTTP port of any rank takes any request.
 //
 //   client -> this rank: parsed, tokens, fits -> who? -> this one: generator -> client
 //                                                  \--> another: the request as it came, to that
 //                                                       rank's port for ranks; its answer -> client
 //
-// The whole request goes, with all its prompts; what comes through a port for ranks goes no
-// further. When a rank is lost, so is every answer: all that is under way ends at once with
-// lost_rank, even if the connection says nothing (a black hole).
-// Who takes a request: policy/routing/request_router.h over the loads that ranks tell each other
-// with every step, and what this door handed over since.   Thread: any, unless it says otherwise.
+// A request is forwarded whole, with all its prompts; a request from a port for ranks is never
+// forwarded again. When a rank is lost, all answers are lost: every request under way ends at once
+// with lost_rank, even if the connection reports nothing (a black hole).
+// policy/routing/request_router.h chooses the rank, from the loads that ranks send each other with
+// every step and from the requests that this rank forwarded since.   Thread: any, unless stated
+// otherwise.
 #pragma once
 
 #include <atomic>
@@ -33,13 +34,13 @@
 
 namespace hocket {
 
-// What another rank said when all were asked.
+// The answer of another rank to a question that went to all ranks.
 struct PeerAnswer {
   std::string name;  // "rank 1 (h1)"
-  int status = 0;    // 0: nothing, and `why`
+  int status = 0;    // 0: no answer; `why` says the reason
   std::string body, why;
 };
-// What went wrong there, in words: "rank 1 (h1): it is not there".
+// Returns the rank's complaint in words: "rank 1 (h1): it is not there".
 std::string complaint_of(const PeerAnswer& peer);
 
 class FrontDoor {
@@ -49,25 +50,25 @@ class FrontDoor {
     Generator* generator = nullptr;
     ReplyService* reply = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
-    size_t max_forwards = 1024;  // under way; beyond it queue_full
+    size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
   };
   explicit FrontDoor(const Parts& parts);
   ~FrontDoor();
 
-  // Tells other ranks that this one is reached at `own` with `key`, and asks for their places. To
-  // be called once.
+  // Publishes the address `own` and the `key` of this rank, and looks up those of the others. Call
+  // it once.
   void open(const HostPort& own, std::string_view key);
-  // Answers a request whose prompts are tokens and fit, on this rank or another, be it with an
-  // error.
+  // Answers a request whose prompts are tokenized and fit, on this rank or another; answers an
+  // error too.
   void begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
              Answer answer);
-  // Hands a request to `rank`, whatever comes of it; an error where it is not there. False, and
-  // nothing done, when that rank is none of ours.
+  // Forwards a request to `rank`; if that rank is lost, answers with an error. Returns false, and
+  // does nothing, if `rank` is this rank or no rank of the service.
   bool pass_on(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
-  // POSTs path and body to all others, in the name of who asked; `done` is told what they said
-  // within 5 s, here or on the thread forward.
+  // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with
+  // their answers within 5 s, on this thread or the thread forward.
   void ask_all(const HttpRequest& asked, std::function<void(std::vector<PeerAnswer>&&)> done);
-  // All prefix caches are empty.
+  // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
   int rank() const { return parts_.cluster->self().rank; }
@@ -76,22 +77,22 @@ class FrontDoor {
   // {"rank", "epoch", "peers": [{"rank", "host", "there", "address"}]}
   Json describe() const;
 
-  // Ends what is under way with shutting_down.
+  // Ends all requests under way with shutting_down.
   void cut_off();
-  // cut_off(), and the threads end.
+  // Calls cut_off() and ends the threads.
   void stop();
 
  private:
-  // A request that another rank has.
+  // A request that was forwarded to another rank.
   struct Forward {
     int rank = 0;
     uint32_t epoch = 0;
     uint64_t call = 0;
     std::shared_ptr<Relay> relay;
-    std::optional<Answer> answer;  // for this rank, should the other refuse; none: it may not
+    std::optional<Answer> answer;  // for this rank if the other refuses; nullopt: it may not
     RankLoad load;
     TimePoint since{};
-    bool heard = false;  // it is in the load that its rank tells
+    bool heard = false;  // true: the load that its rank sends includes it
   };
 
   Result<int> choose(const Answer& answer);
@@ -107,14 +108,14 @@ class FrontDoor {
   void refresh();
 
   const Parts parts_;
-  mutable std::mutex mutex_;  // of what follows, but for the client
+  mutable std::mutex mutex_;  // guards the members below, except the client
   RequestRouter router_;
   ClusterView view_;
   uint64_t num_changes_ = 0;
   std::unordered_map<uint64_t, Forward> forwards_;  // by ticket
   uint64_t last_ticket_ = 0;
-  std::vector<RankLoad> told_;          // by rank: its load as it was last told
-  std::vector<TimePoint> avoid_until_;  // by rank: it refused
+  std::vector<RankLoad> told_;          // by rank: the load it sent last
+  std::vector<TimePoint> avoid_until_;  // by rank: until when it is avoided after a refusal
   ClusterCounts counts_;
   std::unique_ptr<PeerBook> book_;
   std::unique_ptr<HttpClient> client_;
