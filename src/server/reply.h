@@ -1,15 +1,15 @@
 // Turns the generator's tokens into answers on the wire. The thread `reply` empties the outbox,
 // decodes text, finds stop strings, writes log-probabilities, blocks of streams and whole answers,
-// takes times, and ends each answer.
+// records times, and ends each answer.
 //
 //   text thread: begin() -> table -> generator ... outbox -> jobs -> turns -> exchange
 //
-// The outbox is emptied at once, each output to its job, so that the generator never waits for an
-// answer. Then each job with new outputs has a turn of kTurn. One that needs more goes to a second
-// line, of which one job has a turn after each round of the first: long work delays other long work
-// only.
+// The thread empties the whole outbox and gives each output to its job, so that the generator never
+// waits for an answer. Then each job with outputs has one turn of kTurn. A job that needs more time
+// goes to a second line. After each round of the first line, one job of the second has a turn, so
+// long jobs delay only each other.
 //
-// A client that leaves or is too slow costs nothing more: its requests are aborted at once.
+// The requests of a client that leaves or reads too slowly are aborted at once.
 #pragma once
 
 #include <atomic>
@@ -33,32 +33,33 @@ namespace hocket {
 class ReplyService {
  public:
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
-  // Positions whose log-probabilities one step of a turn writes. Other steps are one block, or one
-  // token.
+  // Number of positions whose log-probabilities one step of a turn writes. Other steps write one
+  // block, or take one token.
   static constexpr size_t kPositionsAtOnce = 64;
 
   struct Options {
     Generator* generator = nullptr;
     Outbox* outbox = nullptr;
-    Metrics* metrics = nullptr;  // null: nobody counts
+    Metrics* metrics = nullptr;  // null: nothing is counted
     size_t max_live = 4096;      // texts under way; beyond it begin() answers queue_full
   };
   explicit ReplyService(Options options);
   ~ReplyService();
 
-  // Takes a request whose prompts are tokens and fit the context, hands it to the generator and
-  // answers it; if the generator refuses it, with that error.   Thread: any.
+  // Takes a request whose prompts are tokenized and fit the context, hands it to the generator and
+  // answers it. If the generator refuses the request, the answer is that error.   Thread: any.
   void begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
-  // Ends the texts with this rid or answer id, with finish_reason "abort"; only those of the
-  // principal `who`, unless that is empty. Returns how many they were.   Thread: any.
+  // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
+  // only those of that principal. Returns how many were ended.   Thread: any.
   size_t abort(std::string_view rid, std::string_view who = {});
-  // Texts under way.   Thread: any.
+  // Returns the number of texts under way.   Thread: any.
   size_t num_live() const;
-  // The oldest texts under way, at most `most`; and the texts that ended last. Neither waits for a
-  // job's lock.   Thread: any.
+  // look() returns the oldest texts under way, at most `most`; ended() the texts that ended last.
+  // Neither waits for a job's lock.   Thread: any.
   std::vector<LiveText> look(size_t most) const;
   std::vector<EndedText> ended() const { return ended_.look(); }
-  // Answers what is left with shutting_down and ends the thread. The generator has stopped.
+  // Answers the requests that are left with shutting_down and ends the thread. Precondition: the
+  // generator has stopped.
   void stop();
 
  private:
@@ -69,17 +70,17 @@ class ReplyService {
     size_t choice = 0;
   };
 
-  // Beginning and ending: reply.cc.
+  // Functions for the begin and the end of a job, in reply.cc.
   Result<void> enter(const JobPtr& job);
   Result<void> submit(const Job& job);
   void forget(const Job& job);
   void abort_all_of(const Job& job);
   void fail_job(Job& job, const Error& error);
-  // Pre: inside a catch block. Ends the job with the exception as its error.
+  // Precondition: inside a catch block. Ends the job with the exception as its error.
   void fail_by_exception(Job& job);
   void drop_job(Job& job);
 
-  // The thread: reply_turns.cc.
+  // Functions of the thread `reply`, in reply_turns.cc.
   void run();
   void collect();
   void hand_out(RequestOutput&& output);
@@ -99,8 +100,8 @@ class ReplyService {
   std::unordered_map<RequestId, Place> table_;
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
-  // Used by the thread `reply` only: jobs with new outputs, jobs that used up a turn, and jobs that
-  // another thread had locked when their turn came.
+  // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread
+  // had locked when their turn came. Used by the thread `reply` only.
   std::deque<JobPtr> first_line_, second_line_, locked_;
   Thread thread_;
 };

@@ -1,4 +1,4 @@
-// Finds the function that answers a path, and the error for a path that is not known.
+// Finds the route of a path, or the error for an unknown path.
 // Thread: any.
 #pragma once
 
@@ -15,30 +15,30 @@
 
 namespace hocket {
 
-// http: at once, on the http thread, so that probes are answered whatever waits; it must not block.
-// text: on a thread of the text pool; not at all if the client has left by then.
-// control: on a thread of its own, which no text work delays: paths that end requests and paths of
-// admins. Their bodies and their work are small.
+// http: at once on the http thread, so that probes are answered even if other work waits; it must
+// not block. text: on a thread of the text pool; skipped if the client has left before its turn.
+// control: on a thread that no text work delays, for paths that end requests and paths of admins;
+// their bodies and their work are small.
 enum class RunOn : uint8_t { http, text, control };
 
 struct Route {
   std::string_view methods;  // "GET", "POST" or "GET, POST"
-  std::string_view path;     // ending in "/" it takes everything below
+  std::string_view path;     // a path that ends in "/" matches every path below it
   RunOn where = RunOn::http;
-  // `arrived`: when the request was complete, before it waited for a thread.
+  // `arrived` is the time when the request was complete, before it waited for a thread.
   std::function<void(const HttpRequest&, const std::shared_ptr<HttpExchange>&, TimePoint arrived)>
       handle;
-  Access access = Access::user;  // who may ask
+  Access access = Access::user;  // the role that the path needs
 
   // True if its requests count in the limits of a key. Requests that only read do not count: a
-  // client polls an answer in the background while that answer uses up the key's concurrency.
+  // client may poll an answer in the background while that answer uses up the key's concurrency.
   bool takes_work() const {
     return where == RunOn::text && access == Access::user && methods == "POST";
   }
 };
 
-// The route of a request; several may share a path. Errors: not_found with the nearest path;
-// method_not_allowed with the methods that are.
+// Returns the route of a request; several routes may share a path. Errors: not_found with the
+// nearest path; method_not_allowed with the methods that the path takes.
 Result<const Route*> find_route(const std::vector<Route>& routes, std::string_view method,
                                 std::string_view path);
 

@@ -1,9 +1,10 @@
-// The server as one thing: HTTP, text threads, replies, probes and metrics around a generator.
+// Connects the parts of the server around a generator: HTTP, text threads, replies, probes,
+// metrics.
 //
 //   http* -> route -> text*: JSON, template, tokens -> generator -> outbox -> reply -> exchange
 //
-// Owner: apps, which also owns the generator, the tokenizer and the template and outlives nothing
-// of them.   Thread: any, one at a time.
+// apps owns it, and also the generator, the tokenizer and the template, which must outlive it.
+// Thread: any, one at a time.
 #pragma once
 
 #include <memory>
@@ -23,33 +24,33 @@ class Server {
     Generator* generator = nullptr;
     const Tokenizer* tokenizer = nullptr;         // null: text endpoints answer no_tokenizer
     const ChatTemplate* chat_template = nullptr;  // null: chat answers template_failed
-    // With several processes: the address at which the other ones reach this one.
+    // If ranks run in several processes: the address at which the others reach this one.
     std::string internal_host;
-    // What is told at /get_server_info besides the generator's own changes.
+    // Changed settings that /get_server_info shows besides the generator's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
     int num_http_threads = 1;
     int num_text_threads = 2;
   };
-  // Starts the generator, listens and is ready. Errors: those of HttpServer::create and of
-  // choose_answer_formats.
+  // Starts the generator and listens. When it returns, the server is ready. Errors: those of
+  // HttpServer::create and of choose_answer_formats.
   static Result<std::unique_ptr<Server>> create(Options options);
-  // drain() without patience.
+  // Calls drain() without patience.
   ~Server();
 
   int port() const;
 
-  // Reads the files of keys and certificates again. On an error those of before stay.
+  // Reads the files of keys and certificates again. On an error the old ones stay.
   Result<void> reload();
 
-  // The end, in order: no new request (probes are answered, the rest gets shutting_down); up to
-  // `patience` for what runs; then the rest is aborted, no connection is taken any more and all
-  // threads end. True when nothing was aborted.
+  // Shuts down in this order: new requests are refused with shutting_down (probes are answered);
+  // running ones may take up to `patience`; then the rest is aborted, connections are refused and
+  // all threads end. Returns true if nothing was aborted.
   // For SIGTERM, patience is settings.http.shutdown_timeout_s.
   bool drain(Duration patience);
 
-  // Why the process should end. Errors: watchdog, the generator has been silent for too long; and
-  // Generator::failure.
+  // Returns the reason to end the process, if there is one. Errors: watchdog if the generator has
+  // been silent for too long; those of Generator::failure.
   Result<void> watchdog() const;
 
  private:

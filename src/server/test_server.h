@@ -1,5 +1,5 @@
-// A whole server on a free port around a pretend model, for tests: the real tokenizer and template
-// of the bundled model, answers that the test chooses.
+// A whole server on a free port around a fake generator, for tests: the real tokenizer and template
+// of the bundled model, and answers that the test chooses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace hocket {
 
 inline constexpr TokenId kEndToken{2041};  // <|im_end|> of the bundled model
 
-// A value that the test changes while servers read it.
+// A value that the test changes while threads of the server read it.
 template <class T>
 class Guarded {
  public:
@@ -44,7 +44,7 @@ class Guarded {
   T value_{};
 };
 
-// Says what `script` gives for a request, one token a tick, then the end token.
+// Generates what `script` returns for a request, one token per tick, then the end token.
 class FakeGenerator final : public Generator {
  public:
   using Script = std::function<std::vector<TokenId>(const RequestInput&)>;
@@ -129,17 +129,17 @@ class FakeGenerator final : public Generator {
     return seen.back();
   }
 
-  Script script = [](const RequestInput& r) { return r.prompt; };  // an echo
-  std::function<void()> entering;    // called by submit() before all else; may wait, or throw
-  std::function<void()> completing;  // the same by complete()
+  Script script = [](const RequestInput& r) { return r.prompt; };  // repeats the prompt
+  std::function<void()> entering;    // called first by submit(); may wait, or throw
+  std::function<void()> completing;  // called first by complete()
   std::optional<Error> refusal;
-  std::optional<Error> late_error;  // in place of the third token
+  std::optional<Error> late_error;  // replaces the third token
   std::atomic<int> pace_us = 20;
   std::vector<RequestInput> seen;
   std::atomic<int> num_aborted = 0;
   EngineInfo info_;
   std::optional<KvEventChannel> events;
-  ControlPlane* plane = nullptr;  // of a rank of several
+  ControlPlane* plane = nullptr;  // set if it is one of several ranks
   Guarded<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
   Guarded<OverlapView> overlapped;
   Guarded<std::optional<Error>> lost, failed;
@@ -252,7 +252,7 @@ inline const BundledText& bundled_text() {
   return text;
 }
 
-// What a stream said: its blocks, without the closing [DONE].
+// The contents of a stream: its blocks, without the closing [DONE].
 struct Events {
   int status = 0;
   std::vector<Json> blocks;
@@ -293,7 +293,7 @@ class TestServer {
     client.send(request_text(method, path, body));
     return client.receive();
   }
-  // POST; the answer must be JSON.
+  // Sends a POST; the answer must be JSON.
   Json post(std::string_view path, const Json& body, int want_status = 200) {
     const TestAnswer answer = ask("POST", path, body.dump());
     EXPECT_EQ(answer.status, want_status) << answer.body;
@@ -332,7 +332,8 @@ inline Json chat_body() {
   return {{"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};
 }
 
-// The text of one choice of a stream: "delta" for chat, "text" for completions.
+// Returns the text of one choice of a stream. chat_or_text: "delta" for chat, "text" for
+// completions.
 inline std::string joined(const Events& events, int choice, const char* chat_or_text) {
   std::string text;
   for (const Json& block : events.blocks)
@@ -344,12 +345,12 @@ inline std::string joined(const Events& events, int choice, const char* chat_or_
   return text;
 }
 
-// Makes every answer `text`.
+// Makes `text` the answer to every request.
 inline void say(TestServer& server, std::string_view text) {
   server.generator.script = [ids = ids_of(text)](const RequestInput&) { return ids; };
 }
 
-// Waits for something that another thread makes true.
+// Waits until `condition` holds, which another thread makes true. Returns false after `patience`.
 template <class Condition>
 bool eventually(Condition condition, Duration patience = std::chrono::seconds(3)) {
   const TimePoint deadline = RealClock().now() + patience;

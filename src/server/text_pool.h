@@ -1,7 +1,7 @@
-// Threads with a common queue: `text0`, `text1`, ... do what may take a while before the generator
-// sees a request (JSON, templates, tokens), so that the threads that talk to sockets need not.
+// A pool of threads `text0`, `text1`, ... with one queue. They do the slow work before the
+// generator gets a request (JSON, templates, tokens), so that the http threads need not.
 //
-// Clients take turns: however many tasks one of them has, the first task of another one waits for
+// Clients take turns: even if one client has many tasks, the first task of another client waits for
 // at most one task of each client.
 #pragma once
 
@@ -27,22 +27,22 @@ class TextPool {
   using Task = std::move_only_function<void()>;
 
   struct Options {
-    std::string name;  // of its threads, each with a number behind it
+    std::string name;  // prefix of the threads' names; a number follows
     int num_threads = 1;
-    size_t max_waiting = 2048;   // tasks of all clients
-    size_t max_of_client = 256;  // tasks of one client: at least eight clients fill the queue
+    size_t max_waiting = 2048;   // limit on tasks of all clients
+    size_t max_of_client = 256;  // limit per client: at least eight clients fill the queue
   };
   explicit TextPool(const Options& options);
-  // Runs what waits, then ends.
+  // Runs the tasks that wait, then ends.
   ~TextPool();
 
-  // Errors, and nothing done: queue_full, which says whether too many tasks of all clients wait or
-  // of this one; shutting_down.   Thread: any.
+  // Adds a task. On an error it is not added. Errors: queue_full, which says whether too many tasks
+  // of this client or of all clients wait; shutting_down.   Thread: any.
   Result<void> push(Task&& task, uint64_t client = 0);
 
-  // A task calls this between two pieces of its work. If the task has had its thread for kTurn and
-  // all threads are busy, runs one waiting task to its end on this thread; that task may do the
-  // same. Does nothing on a thread that belongs to no pool.
+  // Lets other clients have a turn; a task calls it between two pieces of its work. If the task has
+  // had its thread for kTurn and all threads are busy, runs one waiting task to its end on this
+  // thread; that task may call it too. Does nothing on a thread that belongs to no pool.
   static void give_way();
   static constexpr Duration kTurn = std::chrono::milliseconds(100);
 
@@ -52,11 +52,11 @@ class TextPool {
   std::optional<Task> take();
 
   const Options options_;
-  std::mutex mutex_;  // guards the members below but threads_
+  std::mutex mutex_;  // guards the members below except threads_
   std::condition_variable arrived_;
-  std::map<uint64_t, std::deque<Task>> waiting_;  // by client; none empty
+  std::map<uint64_t, std::deque<Task>> waiting_;  // by client; no queue is empty
   size_t num_waiting_ = 0;
-  uint64_t last_client_ = 0;  // whose turn it was
+  uint64_t last_client_ = 0;  // the client that had the last turn
   int num_idle_ = 0;          // threads that wait for a task
   bool closing_ = false;
   std::vector<Thread> threads_;

@@ -1,5 +1,5 @@
-// For tests of the APIs' forms: an answer of one choice, told event by event as its parser would,
-// and what a form makes of it.
+// An answer with one choice, for tests of the APIs' forms: the test adds events as a parser would,
+// and reads what a form makes of them.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ class ToldAnswer {
   ToldAnswer(const ToldAnswer&) = delete;
   ToldAnswer& operator=(const ToldAnswer&) = delete;
 
-  // `name`: of a call, whose id is then "call_NAME".
+  // `name` is the name of a call, whose id becomes "call_NAME".
   void add(Kind kind, std::string text, const std::string& name = "") {
     AnswerEvent event;
     event.kind = kind;
@@ -38,7 +38,7 @@ class ToldAnswer {
     choice().ended = true;
   }
   Json whole(const AnswerForm& form) const { return Json::parse(form.whole(answer)); }
-  // The events of a stream that has carried nothing yet.
+  // Returns the events of a stream that has sent nothing yet.
   std::vector<Json> streamed(const AnswerForm& form) {
     std::vector<Json> events;
     for (const std::string& data : SseReader().feed(form.next_block(answer, choice())))

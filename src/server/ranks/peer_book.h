@@ -1,9 +1,10 @@
-// Where the other ranks take requests from this one: the port that each opens besides the clients'
-// one, and the key of that port, by way of the store as `http/RANK` = "BOOT-ID HOST:PORT KEY".
+// Where this rank reaches the other ranks: the address of each one's port for ranks, and that
+// port's key. Each rank publishes its own in the cluster's store as `http/RANK` = "BOOT-ID
+// HOST:PORT KEY".
 //
-// The boot id tells a rank's old address from that of the process it is now. The store is lost with
-// rank 0, so every change of who is there makes each rank say its own again.
-// Owns the thread "peers", since the store is asked by waiting for it.   Thread: any.
+// The boot id tells the address of a rank's earlier process from that of the current one. The store
+// is lost with rank 0, so each rank publishes its entry again after every change of the members.
+// Owns the thread "peers", because calls to the store block.   Thread: any.
 #pragma once
 
 #include <atomic>
@@ -22,18 +23,18 @@ namespace hocket {
 
 struct PeerPlace {
   SocketAddress address;
-  std::string key;  // a secret of the ranks
+  std::string key;  // known to the ranks only
 };
 
 class PeerBook {
  public:
-  // Tells the others that this rank is reached at `own` with `key`. Borrows the control plane.
+  // Publishes that this rank is reached at `own` with `key`. Borrows the control plane.
   PeerBook(ControlPlane& cluster, const HostPort& own, std::string_view key);
   ~PeerBook();
 
-  // nullopt while it is not known of the process that this rank is now.
+  // Returns nullopt until the entry of the peer's current process is known.
   std::optional<PeerPlace> place(const Identity& peer) const;
-  // The rank did not answer there: forgets its place and asks for it again.
+  // The rank did not answer at its address: forgets the address and looks it up again.
   void forget(int rank);
   void stop();
 
@@ -49,7 +50,7 @@ class PeerBook {
 
   ControlPlane& cluster_;
   const std::string own_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::vector<Entry> entries_;  // by rank
   bool stopping_ = false;

@@ -1,7 +1,7 @@
-// An answer of another rank on its way to the client: status, headers and bytes as they come.
+// Relays the answer of another rank to the client: status, headers and bytes as they come.
 //
-// Events go on whole, so that a rank that is lost in the middle of one leaves no half behind: the
-// client gets an event that says so, as from a rank that served it itself.
+// Events are passed on whole. So if a rank is lost in the middle of an event, the client gets no
+// half event; it gets an error event, as from a rank that computes the answer itself.
 #pragma once
 
 #include <functional>
@@ -15,30 +15,31 @@
 
 namespace hocket {
 
-// answered: with whatever the rank said. refused: the rank has done nothing and the client heard
-// nothing, so another may be asked: it was not reached, or is shutting down. failed: the client got
-// an error. left: there is no client any more.
+// answered: the client got the rank's answer, whatever it was. refused: the rank did nothing and
+// the client got nothing, so another rank may take the request; the rank was not reached or is
+// shutting down. failed: the client got an error. left: the client has left.
 enum class RelayEnd : uint8_t { answered, refused, failed, left };
 
 class Relay final : public HttpSink {
  public:
-  static constexpr size_t kHeldMax = 256 << 20;  // of an event, or an answer that is no stream
+  static constexpr size_t kHeldMax = 256 << 20;  // bytes of an event, or of an unstreamed answer
 
-  // The account of the request. body: bytes of its body, held until they are sent to the rank.
+  // The account of the request. body: the bytes of its body, held until they are sent to the rank.
   // of_request: counts the answer that comes back.
   struct Memory {
     std::shared_ptr<RequestMemory> of_request;
     std::shared_ptr<HeldBytes> body;
   };
-  // `from`: the rank's name, for errors. `ended` is told once, on the thread forward.
+  // `from` is the rank's name, for errors. `ended` is called once, on the thread forward.
   Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Memory memory,
         std::function<void(RelayEnd, const std::string& why)> ended);
 
-  // Sets the error that the client gets when the call is cancelled. Pre: it is not cancelled yet.
+  // Sets the error that the client gets when the call is cancelled. Precondition: it is not
+  // cancelled yet.
   // Thread: any.
   void give_up(const Error& why);
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
-  // The status of the rank's answer; 0 before it comes.   Thread: forward.
+  // Returns the status of the rank's answer; 0 before it comes.   Thread: forward.
   int status() const { return status_; }
 
   bool head(int status, HttpHeaders&& headers) override;
@@ -60,7 +61,7 @@ class Relay final : public HttpSink {
   HeldBytes held_bytes_;
   std::string type_, held_;
   HttpHeaders kept_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the member below
   std::optional<Error> why_;
 };
 

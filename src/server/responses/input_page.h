@@ -1,4 +1,4 @@
-// One page of what an answer of /v1/responses was made from.   Thread: any.
+// Returns one page of the items that were the input of an answer of /v1/responses.   Thread: any.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace hocket {
 
-// The value of a query's parameter, as sent: ids and numbers need no escapes.
+// Returns the value of a query's parameter as sent: ids and numbers need no escapes.
 std::string_view query_value(std::string_view query, std::string_view name);
 
-// Items before the output, the newest first unless order=asc, as JSON. Turns are read up to the end
-// of the page, as text, and only its own items are copied. Errors: invalid_request; those of
-// `held`.
+// Returns the items before the output as JSON, the newest first unless order=asc. Turns are read as
+// text up to the end of the page, and only items of the page are copied. Errors: invalid_request;
+// those of `held`.
 Result<std::string> input_page(const ResponseStore::Record& record, std::string_view query,
                                HeldBytes held);
 

@@ -1,4 +1,4 @@
-// The items of an answer of /v1/responses, one a part: message, reasoning, function_call.
+// Writes the items of an answer of /v1/responses, one per part: message, reasoning, function_call.
 #pragma once
 
 #include <string>
@@ -7,17 +7,17 @@
 
 namespace hocket {
 
-// Names of items come from the answer's: the same whenever they are told.
+// Returns the item's id. It is made from the answer's id and the index, so it is always the same.
 std::string item_id(const Answer& answer, const AnswerEvent& first, int index);
-// An item at its beginning: without text.
+// Returns an item as it is at its beginning, without text.
 Json empty_item(const Answer& answer, const AnswerEvent& first, int index);
-// An item as it is at its end.
+// Returns an item as it is at its end.
 Json whole_item(const Answer& answer, const AnswerEvent& first, int index, std::string_view text,
                 PartEnd how);
-// The part of a message or a thought that holds its text; null for a call.
+// Returns the content part that holds the text of a message or a thought; null for a call.
 Json content_part(const AnswerEvent& first, std::string_view text);
 
-// All items of the answer as far as it has come.
+// Returns all items of the answer so far.
 Json output_items(const Answer& answer);
 
 }  // namespace hocket

@@ -1,4 +1,5 @@
-// Items of /v1/responses, which inputs and outputs are lists of, as messages of a chat template.
+// Turns items of /v1/responses (an input or output is a list of items) into messages of a chat
+// template.
 //
 //   message                                  -> system, user, assistant
 //   reasoning, message, function_call ..     -> one assistant message
@@ -13,14 +14,14 @@
 
 namespace hocket {
 
-inline constexpr size_t kItemsMax = 16384;  // of an input
+inline constexpr size_t kItemsMax = 16384;  // in one input
 
-// Appends to the list `out`. What the system says first of all is one message, since many templates
-// read only that one. `at` names the list in errors.
-// Errors: invalid_request, naming the item: "input[2].type".
+// Appends the items' messages to `out`. All system messages at the beginning are joined to one,
+// since many templates read only the first. `at` names the list in errors. Errors: invalid_request,
+// naming the item: "input[2].type".
 Result<void> add_items(const Json& items, const std::string& at, Json& out);
 
-// The list that an input stands for, with an id for each item that has none.
+// Returns the input as a list of items, and gives an id to each item without one.
 Result<Json> items_of_input(const Json& input, std::string_view id_stem);
 
 }  // namespace hocket

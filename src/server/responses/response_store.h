@@ -1,10 +1,10 @@
-// Answers of /v1/responses that clients may ask for again, or go on from. In memory, for as long as
-// there is room; then the principal with the most bytes loses its least recently used ones, but
-// none that runs.
+// Keeps answers of /v1/responses in memory, so that clients can ask for them again or continue from
+// them. If there is no room, the principal with the most bytes loses its least recently used
+// answers, except running ones.
 //
 //   conversation of an answer:  turns of the answer before it .. | its input | its output
 //
-// Turns are shared along a conversation, so one of n turns costs its own text once.
+// Answers of a conversation share their turns, so a conversation of n turns stores each turn once.
 // Thread: any.
 #pragma once
 
@@ -24,12 +24,12 @@ namespace hocket {
 class ResponseStore {
  public:
   struct Limits {
-    size_t bytes_max = 64 << 20;  // of all texts that are alive; 0: nothing is kept
+    size_t bytes_max = 64 << 20;  // bytes of all texts that exist; 0: nothing is kept
     size_t count_max = 65536;
   };
   explicit ResponseStore(Limits limits) : limits_(limits) {}
 
-  // A text that counts as long as anybody holds it.
+  // A text whose bytes count until its last holder drops it.
   class Text {
    public:
     Text(std::string text, size_t beside, std::shared_ptr<std::atomic<size_t>> total);
@@ -44,16 +44,16 @@ class ResponseStore {
     const std::shared_ptr<std::atomic<size_t>> total_;
   };
   using TextPtr = std::shared_ptr<const Text>;
-  // `beside`: other bytes that are kept as long as the text and counted with it.
+  // `beside` is the number of other bytes that are kept as long as the text and counted with it.
   TextPtr keep(std::string text, size_t beside = 0) const {
     return std::make_shared<const Text>(std::move(text), beside, total_);
   }
 
   struct Record {
     TextPtr body;                // the response, as JSON text
-    std::vector<TextPtr> turns;  // each a JSON list of items: all before the output
-    TextPtr output;              // null while it runs, and where it failed
-    std::string who;             // whose it is
+    std::vector<TextPtr> turns;  // JSON lists of items: all turns before the output
+    TextPtr output;              // null while it runs, and if it failed
+    std::string who;             // name of the principal
     bool background = false;
     bool running = false;
     bool cancelled = false;
@@ -62,13 +62,13 @@ class ResponseStore {
 
   bool keeps() const { return limits_.bytes_max > 0; }
   void put(const std::string& id, Record record);
-  // In the place of one that runs; nothing where that is gone by now.
+  // Replaces the record of a running answer; does nothing if it was deleted.
   void finish(const std::string& id, Record record);
-  // Null: there is none, or it is another's.
+  // Returns the record; null if there is none, or it belongs to another principal.
   RecordPtr find(const std::string& id, std::string_view who);
-  // Marks one that runs as cancelled, and gives it.
+  // Marks a running answer as cancelled, and returns its record.
   RecordPtr cancel(const std::string& id, std::string_view who);
-  // The record that was there.
+  // Deletes the record and returns it; null as find().
   RecordPtr erase(const std::string& id, std::string_view who);
 
   struct Counts {
@@ -89,13 +89,13 @@ class ResponseStore {
   void set(Place& place, RecordPtr record);
   void forget(const std::string& id);
   Place* place_of(const std::string& id, std::string_view who);
-  const std::string* least_used() const;  // null: all run
+  const std::string* least_used() const;  // null: all answers run
   void make_room();
 
   const Limits limits_;
   const std::shared_ptr<std::atomic<size_t>> total_ = std::make_shared<std::atomic<size_t>>(0);
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, Owner> owners_;  // by name; as many as there are principals
+  std::unordered_map<std::string, Owner> owners_;  // by name; one per principal
   std::unordered_map<std::string, Place> places_;
 };
 

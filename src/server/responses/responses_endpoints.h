@@ -1,4 +1,4 @@
-// What the paths below /v1/responses do with answers that are kept.
+// Handles the paths below /v1/responses, with the answers that are kept.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// Borrows everything.   Thread: any.
+// Borrows all pointers in Parts.   Thread: any.
 class ResponsesEndpoints {
  public:
   using Exchange = std::shared_ptr<HttpExchange>;
@@ -22,12 +22,12 @@ class ResponsesEndpoints {
     ReplyService* reply = nullptr;
     FrontDoor* door = nullptr;  // null: all ranks are in this process
     ResponseStore* store = nullptr;
-    Create create;  // makes an answer here, or where the door sends it
+    Create create;  // creates an answer here, or where the door sends it
   };
   explicit ResponsesEndpoints(Parts parts) : parts_(std::move(parts)) {}
 
   void add_routes(std::vector<Route>& routes);
-  // What is known of a request before its body is read.
+  // Returns what is known of a request before its body is read.
   ResponsesContext context_of(const HttpRequest& request) const;
 
  private:
@@ -36,7 +36,8 @@ class ResponsesEndpoints {
   Result<std::string> do_with(const HttpRequest& request, const std::string& id,
                               std::string_view what) const;
   Result<std::string> count_input(const HttpRequest& request) const;
-  // True: another rank keeps the answer of that id, and has been asked.
+  // Returns true if another rank keeps the answer with that id; the request was then passed on to
+  // it.
   bool is_elsewhere(const std::string& id, const HttpRequest& request,
                     const Exchange& exchange) const;
 

@@ -1,5 +1,5 @@
-// Bodies of OpenAI's /v1/responses to chat requests. Fields: docs/api.md. Every error is 400 (404
-// for a previous answer that is not there) and names the field.   Thread: any.
+// Parses bodies of OpenAI's /v1/responses into requests. docs/api.md lists the fields. Every error
+// is 400 (404 if a previous answer is not there) and names the field.   Thread: any.
 // Source: OpenAI's API reference.
 #pragma once
 
@@ -14,33 +14,33 @@
 
 namespace hocket {
 
-// What only this API knows of a request; its answer needs it.
+// Fields of a request that only this API has; its answer needs them.
 struct ResponsesRequest {
-  std::string id;        // of the answer
-  std::string repeated;  // the answer's members that say what was asked for, as JSON text, each
-                         // with a comma before it
-  bool store = false;    // the answer is kept
+  std::string id;        // id of the answer
+  std::string repeated;  // members of the answer that repeat the request, as JSON text with a comma
+                         // before each
+  bool store = false;    // true: the answer is kept
   bool background = false;
-  bool goes_on = false;  // from an answer that is kept
+  bool goes_on = false;  // true: continues from an answer that is kept
   std::string who;
-  std::vector<ResponseStore::TextPtr> turns;  // all items before the output
-  ResponseStore* responses = nullptr;         // outlives all answers
+  std::vector<ResponseStore::TextPtr> turns;  // all items before the output, one list per turn
+  ResponseStore* responses = nullptr;         // must outlive all answers
 };
 
-// Who asks, and where answers are kept.
+// The client's principal, and the store of answers.
 struct ResponsesContext {
   ResponseStore* store = nullptr;
   std::string_view who;
-  int rank = -1;              // of several processes: ids tell who keeps the answer
+  int rank = -1;              // this rank; ids name the rank that keeps the answer; -1: one process
   HeldBytes* held = nullptr;  // counts the trees of earlier turns; null: not counted
 };
 
 Result<GenerationRequest> parse_responses(const Json& body, const ServedModel& model,
                                           const ResponsesContext& context);
 
-// "resp_" and 32 digits, between them the rank and "_" where there is one.
+// Returns "resp_" and 32 digits; between them the rank and "_" unless rank is -1.
 std::string new_response_id(int rank);
-// -1: the id names none.
+// Returns the rank in the id; -1 if there is none.
 int rank_of_response(std::string_view id);
 // Errors: not_found.
 Result<ResponseStore::RecordPtr> find_response(const ResponsesContext& context,

@@ -1,4 +1,4 @@
-// Answers in the form of OpenAI's /v1/responses: items, and the events of its streams.
+// Writes answers in the form of OpenAI's /v1/responses: items, and the events of its streams.
 #pragma once
 
 #include "server/protocol/answer.h"

@@ -1,4 +1,4 @@
-// What structured output costs, for /metrics.
+// Adds the metrics of structured output to /metrics.
 #pragma once
 
 #include "engine/grammar/grammar_stats.h"

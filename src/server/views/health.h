@@ -1,8 +1,8 @@
-// Whether the server lives, may be given requests, and does its work.
+// Decides if the server lives, may get requests, and does its work.
 //
-//   /livez    the process turns: always 200
-//   /readyz   loaded, not draining, and no rank is lost
-//   /health   ready, and the engine steps while it has work
+//  /livez    always 200: the process answers
+//  /readyz   200 if loaded, not draining, and no rank is lost
+//  /health   200 if ready, and the engine makes steps while it has work
 //
 // Thread: any.
 #pragma once
@@ -17,8 +17,8 @@ namespace hocket {
 
 class Health {
  public:
-  // step_seconds_max: a longer silence of a busy engine is ill. watchdog_seconds: one so long that
-  // the process should end (exit 6); 0: never.
+  // step_seconds_max: if a busy engine is silent for longer, /health fails. watchdog_seconds: if it
+  // is silent for longer, the process should end (exit 6); 0: never.
   struct Limits {
     double step_seconds_max = 10;
     double watchdog_seconds = 300;
@@ -31,11 +31,11 @@ class Health {
 
   // Errors: loading, shutting_down.
   Result<void> ready() const;
-  // The same, and of the engine: lost_rank, naming the rank.
+  // Like ready(), and checks the engine. Errors: also lost_rank, naming the rank.
   Result<void> ready(const EngineStats& engine) const;
   // Errors: those of ready(), watchdog.
   Result<void> healthy(const EngineStats& engine) const;
-  // Errors: watchdog, when the process should end.
+  // Errors: watchdog if the process should end.
   Result<void> watchdog(const EngineStats& engine) const;
 
  private:

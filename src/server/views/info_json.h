@@ -1,5 +1,5 @@
-// What the server tells about itself: /v1/models, /get_model_info, /get_server_info, /get_load,
-// /v1/loads. Thread: any.
+// The JSON in which the server describes itself: /v1/models, /get_model_info, /get_server_info,
+// /get_load, /v1/loads.   Thread: any.
 #pragma once
 
 #include <span>
@@ -13,20 +13,22 @@ namespace hocket {
 
 Json model_card(const ServedModel& model, int64_t created);
 Json model_info_json(const ServedModel& model, const ServerSettings& settings);
-// Effective settings (never the key), what the server changed by itself and why, memory, counters.
+// server_info_json() has the effective settings (never a key), the settings that the server changed
+// with the reasons, memory and counters.
 Json to_json(const SettingChange& change);
 Json to_json(const SlowPath& path);
 Json server_info_json(const ServedModel& model, const ServerSettings& settings,
                       const EngineStats& stats);
-// Of that, what `hocket simulate` needs to know of the scheduler; for logs of requests. Errors: io.
+// Returns the part of server_info that `hocket simulate` needs about the scheduler, for logs of
+// requests. Errors: io.
 Result<Json> scheduler_json(const Json& server_info);
-// One object for each data-parallel rank. num_tokens: used and pending; ts_tic: seconds of a clock
-// that only goes forward.
+// Returns one object per data-parallel rank. num_tokens: used and pending; ts_tic: seconds of a
+// monotonic clock.
 Json load_json(const EngineStats& stats);
-// The same of a service of several processes: rank `own` says all that, of the others only what
-// they tell with every step is known, requests and tokens still to compute.
+// The same for a service of several processes. Rank `own` reports all fields; of the others only
+// the numbers that they send with every step are known: requests, and tokens still to compute.
 Json load_json(const EngineStats& stats, std::span<const RankLoad> loads, int own);
-// /v1/loads, of the ranks of this process; the first of them is `first_rank`.
+// Returns /v1/loads for the ranks of this process; the first of them is `first_rank`.
 Json loads_json(const EngineStats& stats, const EngineInfo& info, int first_rank);
 
 }  // namespace hocket

@@ -1,13 +1,13 @@
-// The prefix cache's news as server-sent events, for routers: GET /kv_events.
+// Sends changes of the prefix cache as server-sent events to routers: GET /kv_events.
 //
 //   engine -> KvEventChannel -> thread `kv_events` -> every listener's exchange
 //
-//   {"type":"all_cleared","page_tokens":32,"num_dropped":0}      forget everything; what follows
-//   {"type":"block_stored","block_hash":H,"parent_block_hash":H}  is all there is
-//   {"type":"block_removed","block_hash":H}                      H: 64 hex digits (page_hash.h)
+//  {"type":"all_cleared","page_tokens":32,"num_dropped":0}      forget all blocks; the events after
+//  {"type":"block_stored","block_hash":H,"parent_block_hash":H}  this one list all that exist
+//  {"type":"block_removed","block_hash":H}                      H: 64 hex digits (page_hash.h)
 //
-// When a listener joins, all begin anew. One that cannot keep up with 32 MB/s for long is dropped
-// and may come again.   Owner: the Server.
+// When a listener joins, all listeners get all_cleared and the whole list again. A listener that
+// cannot keep up with 32 MB/s for long is dropped and may connect again.   Owner: the Server.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@
 
 namespace hocket {
 
-// As above, without the event's framing.
+// Returns the JSON of one event as above, without SSE framing.
 std::string kv_event_json(const KvEvent& event, int page_tokens);
 
 class KvEventFeed {
@@ -30,9 +30,9 @@ class KvEventFeed {
   KvEventFeed(KvEventChannel& channel, int page_tokens);
   ~KvEventFeed();
 
-  // False when there are kMaxListeners already.   Thread: any.
+  // Adds a listener. Returns false if there are kMaxListeners already.   Thread: any.
   bool add(std::shared_ptr<HttpExchange> exchange);
-  // Ends all streams and the thread. The generator has stopped.
+  // Ends all streams and the thread. Precondition: the generator has stopped.
   void stop();
 
   static constexpr size_t kMaxListeners = 16;
@@ -45,7 +45,7 @@ class KvEventFeed {
   KvEventChannel& channel_;
   const int page_tokens_;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;  // of listeners_
+  std::mutex mutex_;  // guards listeners_
   std::vector<std::shared_ptr<HttpExchange>> listeners_;
   Thread thread_;
 };

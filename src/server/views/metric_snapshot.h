@@ -1,4 +1,4 @@
-// Numbers as they are at one moment, in Prometheus' form.   Thread: one.
+// Metrics at one moment, in Prometheus' form.   Thread: one.
 #pragma once
 
 #include <prometheus/labels.h>
@@ -14,7 +14,7 @@
 
 namespace hocket {
 
-// All carry the labels; a name is given without its prefix. Without a registry in between.
+// All metrics carry the labels; names are given without their prefix. It needs no registry.
 class MetricSnapshot {
  public:
   using Label = prometheus::ClientMetric::Label;
@@ -47,14 +47,14 @@ class MetricSnapshot {
   void move_to(std::vector<prometheus::MetricFamily>& families) {
     std::ranges::move(families_, std::back_inserter(families));
   }
-  // Those of another rank, who has the same families.
+  // Appends the metrics of another rank, which has the same families.
   void append(MetricSnapshot&& other) {
     for (size_t i = 0; i < families_.size(); ++i)
       std::ranges::move(other.families_[i].metric, std::back_inserter(families_[i].metric));
   }
 
  private:
-  // Metrics of one family follow each other.
+  // Adds a metric. Metrics of one family must be added one after the other.
   prometheus::ClientMetric& add(const char* name, const char* help, prometheus::MetricType type) {
     std::string full = std::string("hocket:") + name;
     if (families_.empty() || families_.back().name != full)

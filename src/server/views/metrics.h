@@ -1,6 +1,6 @@
-// What /metrics says: Prometheus text, SGLang's names and labels under the prefix `hocket:`
-// (docs/api.md). The engine's numbers are read when asked for; the server adds latencies and HTTP
-// counts. Thread: any.
+// Writes /metrics: Prometheus text, with SGLang's names and labels under the prefix `hocket:`
+// (docs/api.md). The engine's numbers are read at each request; the server adds latencies and HTTP
+// counts.   Thread: any.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@ namespace hocket {
 
 inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-// What a rank of several processes sees of the others (front_door.h). Vectors by rank.
+// What one rank of several processes knows of the others (front_door.h). Vectors are by rank.
 struct ClusterCounts {
-  int rank = 0;  // this one
+  int rank = 0;  // this rank
   uint32_t epoch = 0;
   std::vector<bool> up;
   uint64_t num_lost = 0;
@@ -30,22 +30,23 @@ struct ClusterCounts {
 
 class Metrics {
  public:
-  // first_rank: of those in this process. compat: whose names to tell besides.
+  // first_rank: the first rank of this process. compat: the servers whose names are added.
   explicit Metrics(const EngineInfo& info, int first_rank = 0, MetricCompat compat = {});
   ~Metrics();
 
-  // `cluster`: null where all ranks are in this process.
+  // Returns the text. `cluster` is null if all ranks are in this process.
   std::string render(const EngineStats& engine, const HttpCounts& http,
                      const ObserverCounts& observer = {},
                      const ClusterCounts* cluster = nullptr) const;
 
-  // From arrival to the first token sent, and between tokens sent of one choice.
+  // Record the time from arrival to the first token sent, and the time between tokens of one
+  // choice.
   void observe_first_token(Duration since_arrival);
   void observe_inter_token(Duration since_last_token);
-  // Once for each request that ended: the whole latency, time in the queue, in prefill and in
-  // decode.
+  // Call it once for each request that ended; records its whole latency and its time in the queue,
+  // in prefill and in decode.
   void observe_finished(const RequestSummary& summary);
-  // Fits HttpOptions::on_status.
+  // Has the signature of HttpOptions::on_status.
   void count_http(int status);
 
  private:

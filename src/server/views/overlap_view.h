@@ -1,4 +1,4 @@
-// What overlap did and why: /overlap, and its metrics.
+// Reports what overlap hid and why: /overlap, and its metrics.
 // Thread: any.
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace hocket {
 
-// docs/api.md has the form, "What overlap hides".
+// Returns the JSON that docs/api.md describes in "What overlap hides".
 Json overlap_json(const OverlapView& view);
-// Of one rank; the same families for each.
+// Adds the metrics of one rank; every rank has the same families.
 void add_overlap(MetricSnapshot& out, const OverlapStats& overlap);
 
 }  // namespace hocket

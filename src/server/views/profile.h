@@ -1,5 +1,5 @@
-// /start_profile and /stop_profile, as SGLang's: the next steps of all ranks as files for Perfetto,
-// chrome://tracing and `hocket trace`.   Thread: any.
+// Handles /start_profile and /stop_profile, as SGLang's: writes the next steps of all ranks to
+// files for Perfetto, chrome://tracing and `hocket trace`.   Thread: any.
 #pragma once
 
 #include <string>
@@ -14,24 +14,24 @@ namespace hocket {
 
 struct AskedProfile {
   Profiler::Start start;             // without its folder
-  std::string folder;                // its name below --admin-folder
-  std::vector<std::string> ignored;  // names of fields
+  std::string folder;                // name of a folder below --admin-folder
+  std::vector<std::string> ignored;  // names of ignored fields
 };
 // Errors: as json_body.h.
 Result<AskedProfile> parse_start_profile(const Json& json);
 
 struct BegunProfile {
   Json answer;         // {"profiling", "files", "num_steps", "ignored"}
-  std::string others;  // the body for other ranks, so that files are called alike
+  std::string others;  // the body for other ranks, so that all files have the same id
 };
-// profiler: null where nothing can be profiled. admin_root: --admin-folder. Errors: those of
-// Profiler and of admin_folder(); of a body, as json_body.h.
+// profiler: null if steps cannot be profiled. admin_root: the value of --admin-folder. Errors:
+// those of Profiler and of admin_folder(); for a body, as json_body.h.
 Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_root,
                                    std::string_view body);
 // Waits until the file is written, a fraction of a second.
 Result<Json> stop_profile(Profiler* profiler);
 
-// Of this rank and those in other processes: all files, and who has failed.
+// Joins the answers of this rank and of other processes: all files, and the ranks that failed.
 Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there);
 
 }  // namespace hocket

@@ -1,11 +1,11 @@
-// HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no route and
-// no JSON but its own error bodies. Beast stays inside http_connection.cc.
+// HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no routes,
+// and no JSON except its own error bodies. Beast stays inside http_connection.cc.
 //
 //   socket -> head -> key -> body -> Handler -> HttpExchange: respond | start_stream, write...,
 //   finish
 //
-// One request of a connection is answered at a time; pipelined ones wait their turn in at most 64
-// KiB. Source: RFC 9110, RFC 9112.
+// A connection answers one request at a time; pipelined requests wait in at most 64 KiB.
+// Source: RFC 9110, RFC 9112.
 #pragma once
 
 #include <cstdint>
@@ -37,59 +37,60 @@ struct HttpRequest {
   std::string query;   // after the '?', as sent
   HttpHeaders headers;
   std::string body;
-  std::string client;      // "127.0.0.1:41234"
-  PrincipalPtr principal;  // whose key it carries; null only in requests that no server took
-  std::shared_ptr<RequestMeter> meter;    // told of the tokens; null: not counted
-  std::shared_ptr<RequestMemory> memory;  // what it and its answer hold; null: not counted
-  std::shared_ptr<HeldBytes> held_body;   // the body's part of that
-  bool from_rank = false;                 // it came through the port for ranks (the handler's word)
+  std::string client;                     // "127.0.0.1:41234"
+  PrincipalPtr principal;                 // of its key; null only in requests that no server let in
+  std::shared_ptr<RequestMeter> meter;    // counts the tokens; null: no limits
+  std::shared_ptr<RequestMemory> memory;  // counts its bytes and its answer's; null: not counted
+  std::shared_ptr<HeldBytes> held_body;   // the part of `memory` that its body takes
+  bool from_rank = false;  // true: it came through the port for ranks (set by the handler)
 
-  // The first header of that name, in any case; empty when there is none.
+  // Returns the first header of that name, in any case; empty if there is none.
   std::string_view header(std::string_view name) const;
-  // The principal's name, "anonymous" where there is none.
+  // Returns the principal's name, "anonymous" if there is none.
   std::string_view who() const;
 };
 
-// How an API says errors (error_map.h).
+// The form in which an API writes errors (error_map.h).
 enum class ErrorForm : uint8_t { openai, responses, anthropic };
 
 // The answer to one request: either respond() once, or start_stream(), any number of write() and
-// finish(). Keeps the connection alive while anybody holds it; dropped without a complete answer,
-// it answers 500 or, in a stream, cuts the connection. Thread: any, also several; nothing here
-// blocks.
+// finish(). The connection stays open while anything holds the exchange. If the last holder drops
+// it without a complete answer, it answers 500 or, in a stream, closes the connection.
+// Thread: any, also several; nothing here blocks.
 class HttpExchange {
  public:
   ~HttpExchange();
   HttpExchange(const HttpExchange&) = delete;
   HttpExchange& operator=(const HttpExchange&) = delete;
 
-  // False when the client has left. If requests hold all the memory that they may, the client gets
-  // that error instead.
+  // Returns false if the client has left. If requests hold all memory that they may, the client
+  // gets that error instead.
   bool respond(int status, std::string_view content_type, std::string_view body,
                const HttpHeaders& extra = {});
-  // 200 and the head, sent at once. A quiet text/event-stream gets `: ping` comments, so there each
-  // write() carries whole events. False when the client has left, or has asked for the head alone.
+  // Sends 200 and the head at once. A quiet text/event-stream gets `: ping` comments, so in such a
+  // stream each write() must carry whole events. Returns false if the client has left, or asked for
+  // the head only.
   bool start_stream(std::string_view content_type, const HttpHeaders& extra = {});
-  // False when the stream has ended, or ends with this write. A stream ends when the client has
-  // left; when more bytes wait for a slow client than max_buffered_bytes and the largest write, and
-  // the connection is cut; or when requests hold all the memory that they may: then the last event
-  // says so, and a stream that has no events is cut.
+  // Returns false if the stream has ended, or ends with this write. A stream ends if the client has
+  // left; if more bytes wait for a slow client than max_buffered_bytes and the largest write, and
+  // then the connection is closed; or if requests hold all memory that they may. In that case the
+  // last event says so, and a stream without events is closed.
   bool write(std::string_view bytes);
   bool finish();
 
-  // The answer only confirms that the request was accepted. So the request still counts as under
-  // way after it, until whoever holds the meter ends that.
+  // Call it if the answer only confirms that the request was accepted. Then the request stays under
+  // way after the answer, until the holder of the meter ends it.
   void leave_meter();
 
   // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
-  // here at once if it has left already. It must not block. A client that closes only its sending
-  // side has not left, but one of HTTP/1.0 has.
+  // inside this call if it has left already. It must not block. A client that closes only its
+  // sending side has not left, unless it speaks HTTP/1.0.
   void on_close(std::function<void()> left);
   bool is_closed() const;
   bool has_begun() const;     // respond() or start_stream() was called
   bool is_streaming() const;  // between start_stream() and finish()
 
-  // What its client reads, by the path it asked for.
+  // Returns the error form of the path that the client asked for.
   ErrorForm error_form() const;
 
  private:
@@ -99,39 +100,38 @@ class HttpExchange {
   std::shared_ptr<State> state_;
 };
 
-// The decision whether a request is let in, made when its head is known.
+// The decision to let a request in or not, made when its head is known.
 struct HttpAdmission {
   PrincipalPtr principal;
-  std::shared_ptr<RequestMeter> meter;  // kept until the answer is whole
-  HttpHeaders headers;                  // added to its answer, also to a refusal
+  std::shared_ptr<RequestMeter> meter;  // kept until the answer is complete
+  HttpHeaders headers;                  // added to the answer, also to a refusal
   std::optional<Error> refusal;         // nullopt: the request is let in
 };
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  int port = 0;  // 0: any free one; HttpServer::port() tells which
+  int port = 0;  // 0: any free port, which HttpServer::port() returns
   int num_threads = 1;
   std::string thread_name = "http";  // http0, http1, ...
-  // Asked of each head before its body is read, on an http thread. Null: everybody is let in.
+  // Called for each head before its body is read, on an http thread. Null: every request is let in.
   std::function<HttpAdmission(const HttpRequest&)> admit;
-  // Memory of each request that was let in, its body and its answer, is counted here. Null: not
-  // counted.
+  // Counts the memory of each request that was let in, its body and its answer. Null: not counted.
   std::shared_ptr<RequestAccounts> accounts;
   TlsFiles tls;
-  // If so many are open, a new connection replaces the one that has waited the longest for its
+  // If this many are open, a new connection replaces the one that has waited longest for its
   // client. If none waits, the new one gets 503, unless it asks for one of `probes`.
   int max_connections = 4096;
   std::vector<std::string> probes;  // paths
   int64_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 32 << 20;
-  int64_t max_buffered_bytes = 1 << 20;                // of one stream
+  int64_t max_buffered_bytes = 1 << 20;                // bytes that wait in one stream
   Duration idle_timeout = std::chrono::seconds(75);    // between requests
-  Duration header_timeout = std::chrono::seconds(10);  // of a whole head, from its first byte
-  Duration body_timeout = std::chrono::seconds(60);    // of a whole body
-  Duration write_timeout = std::chrono::seconds(30);   // for 64 KiB to leave
-  int64_t min_bytes_per_s = 64 << 10;  // of all that waits, once write_timeout has passed
+  Duration header_timeout = std::chrono::seconds(10);  // for a whole head, from its first byte
+  Duration body_timeout = std::chrono::seconds(60);    // for a whole body
+  Duration write_timeout = std::chrono::seconds(30);   // for each 64 KiB
+  int64_t min_bytes_per_s = 64 << 10;                  // for all that waits, after write_timeout
   Duration ping_interval = std::chrono::seconds(15);
-  // Told the status of each request once, on an http thread; 499 for a client that left.
+  // Called once per request with its status, on an http thread; 499 for a client that left.
   std::function<void(int status)> on_status;
 };
 
@@ -140,38 +140,39 @@ struct HttpCounts {
   int64_t num_active = 0;  // requests being answered
   uint64_t num_accepted_total = 0;
   uint64_t num_refused_total = 0;  // over max_connections
-  uint64_t num_dropped_total = 0;  // while they waited for their client, to make room for a new one
-  uint64_t num_slow_total = 0;     // streams dropped for their slowness
-  // Of HttpOptions::accounts.
+  uint64_t num_dropped_total = 0;  // idle connections that were closed for new ones
+  uint64_t num_slow_total = 0;     // streams that were closed because the client was slow
+  // Numbers of HttpOptions::accounts.
   int64_t memory_bytes = 0, most_memory_bytes = 0, memory_limit_bytes = 0;
   uint64_t num_memory_refused_total = 0;
 };
 
-// Called on an http thread once a request is complete. It must not block: hand the work over.
+// Called on an http thread when a request is complete. It must not block: pass the work on.
 using HttpHandler = std::function<void(HttpRequest&&, std::shared_ptr<HttpExchange>)>;
 
 struct HttpCore;
 
-// Owns the threads http0, http1, ...   Thread: any but those.
+// Owns the threads http0, http1, ...   Thread: any except those.
 class HttpServer {
  public:
   // Listens and starts. Errors: port_in_use with a fix; bad_value (host, TLS); io.
   static Result<std::unique_ptr<HttpServer>> create(HttpOptions options, HttpHandler handler);
-  // stop() without patience.
+  // Calls stop() without patience.
   ~HttpServer();
 
   int port() const;
   HttpCounts counts() const;
-  // Reads certificate and key again, for connections from now on. On an error those of before stay.
+  // Reads certificate and key again; connections that come later use them. On an error the old ones
+  // stay.
   Result<void> reload_tls();
 
-  // From now on each answer ends its connection, and idle connections are closed; new ones are
-  // taken.
+  // After it each answer ends its connection, and idle connections are closed; new connections are
+  // still accepted.
   void begin_drain();
-  // begin_drain(), and new connections are refused. Waits until the listening socket is closed.
+  // Calls begin_drain() and refuses new connections. Waits until the listening socket is closed.
   void stop_accepting();
-  // stop_accepting(), waits up to `patience` for the running answers, cuts the rest off (their
-  // on_close is called) and ends the threads. True when none was cut off.
+  // Calls stop_accepting(), waits up to `patience` for the running answers, closes the connections
+  // of the rest (their on_close is called) and ends the threads. Returns true if none was cut off.
   bool stop(Duration patience);
 
  private:

@@ -1,5 +1,5 @@
-// One call of an HttpClient, from start() to its end, and the time that its operations may take.
-// Internal to http_client.cc, which sets Asio's macros before.   Thread: forward.
+// One call of an HttpClient, from start() to its end, with the time limits of its operations.
+// Internal to http_client.cc, which sets Asio's macros before it includes this.   Thread: forward.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -32,15 +32,15 @@ struct HttpClientCall {
   HttpCall what;
   const std::shared_ptr<HttpSink> sink;
   boost::asio::ip::tcp::socket socket;
-  boost::asio::steady_timer deadline;        // of the operation that runs
-  boost::asio::steady_timer whole_deadline;  // of all of it
-  uint64_t turn = 0;  // counts the settings of `deadline`: the handler of an older one does nothing
+  boost::asio::steady_timer deadline;        // of the running operation
+  boost::asio::steady_timer whole_deadline;  // of the whole call
+  uint64_t turn = 0;  // counts arm() and disarm(): the handler of an older arm() does nothing
   bool cancelled = false;
-  std::string timed_out;  // what took too long
+  std::string timed_out;  // name of the operation that took too long
   std::string why;
 };
 
-// The operation that runs is given up after `limit`.
+// Closes the socket if the operation `what` takes longer than `limit`.
 inline void arm(const std::shared_ptr<HttpClientCall>& call, Duration limit, const char* what) {
   call->deadline.expires_after(limit);
   call->deadline.async_wait([call, what, turn = ++call->turn](boost::system::error_code code) {

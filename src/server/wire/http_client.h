@@ -1,9 +1,9 @@
-// HTTP/1.1 to the other ranks: asks, and gives the answer on piece by piece as it comes.
+// Sends HTTP/1.1 requests to other ranks, and passes each answer on piece by piece as it comes.
 //
 //   start() -> kept connection, or a new one -> HttpSink: head, body.., end
 //
-// Connections are kept for the next call. One that had ended unnoticed costs nothing: as long as no
-// byte of an answer has come, the call is made once more over a new one.
+// Connections are kept for the next call. If a kept connection turns out to be closed, the call is
+// made once more over a new one, as long as no byte of an answer has come.
 // Owns the thread "forward", which runs all calls and sinks.   Source: RFC 9112.
 #pragma once
 
@@ -23,21 +23,21 @@ struct HttpCall {
   SocketAddress to;
   std::string method = "POST", target, body;
   HttpHeaders headers;  // besides Host and Content-Length
-  Duration most{};      // for the whole of it; 0: as long as it takes
+  Duration most{};      // time limit of the whole call; 0: none
 };
 
-// not_connected: nothing was sent. broken: the connection ended, or the time, before the answer was
-// whole. cancelled: by cancel(), stop() or a sink that wants no more.
+// not_connected: nothing was sent. broken: the connection or the time ended before the answer was
+// complete. cancelled: by cancel(), stop(), or a sink that returned false.
 enum class HttpEnd : uint8_t { whole, not_connected, broken, cancelled };
 
-// Who takes an answer.   Thread: forward. It must not block.
+// Takes one answer.   Thread: forward. It must not block.
 class HttpSink {
  public:
   virtual ~HttpSink() = default;
-  // False: no more is wanted, the connection is closed.
+  // head() and body() return false if the sink wants no more; then the connection is closed.
   virtual bool head(int status, HttpHeaders&& headers) = 0;
   virtual bool body(std::string_view piece) = 0;
-  // Once, and last. `why`: of broken and not_connected, for people.
+  // Called once, as the last. `why`: the reason if it is broken or not_connected, as text.
   virtual void end(HttpEnd how, const std::string& why) = 0;
 };
 
@@ -45,26 +45,26 @@ class HttpClient {
  public:
   struct Options {
     size_t max_calls = 1024;             // under way
-    int64_t max_body_bytes = 256 << 20;  // that they send, together
-    size_t max_kept = 16;                // connections without a call, to one address
+    int64_t max_body_bytes = 256 << 20;  // request bodies of all calls together
+    size_t max_kept = 16;                // idle connections per address
     Duration connect_timeout = std::chrono::seconds(1);
-    Duration write_timeout = std::chrono::seconds(30);  // for 64 KiB to leave
-    Duration keep = std::chrono::seconds(30);           // without a call
+    Duration write_timeout = std::chrono::seconds(30);  // for each 64 KiB
+    Duration keep = std::chrono::seconds(30);           // for an idle connection
     Duration tick = std::chrono::milliseconds(100);
-    std::function<void()> on_tick;  // on the thread, every `tick`; may be empty
+    std::function<void()> on_tick;  // called on the thread every `tick`; may be empty
     std::string thread_name = "forward";
   };
   explicit HttpClient(Options options);
   ~HttpClient();
 
-  // The call's number; 0, and nothing done, when too much is under way. Thread: any.
+  // Returns the call's number; 0 if too much is under way, and then does nothing.   Thread: any.
   uint64_t start(HttpCall call, std::shared_ptr<HttpSink> sink);
-  // Ends it soon; one that has ended is passed over.   Thread: any.
+  // Ends the call soon; ignores a call that has ended.   Thread: any.
   void cancel(uint64_t call);
   size_t num_calls() const;
   uint64_t num_connections_total() const;
-  // Cancels what is under way and ends the thread. After it start() gives 0. Thread: any but
-  // forward.
+  // Cancels the calls under way and ends the thread. After it start() returns 0.   Thread: any
+  // except forward.
   void stop();
 
  private:

@@ -1,4 +1,4 @@
-// What the server, its threads and its connections share. Inside of http.h; only http.cc and
+// Data that the server, its threads and its connections share. Internal to http.h; only http.cc and
 // http_connection.cc include it.
 #pragma once
 
@@ -28,15 +28,15 @@ namespace hocket {
 class HttpConnection;
 
 struct HttpCore {
-  // One thread and the connections that live on it.
+  // One http thread and its connections.
   struct Lane {
     boost::asio::io_context context{1};
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
-    // Its own thread only.
+    // Used by the lane's thread only.
     std::unordered_set<HttpConnection*> connections;
-    // waiting: connections that wait for their client, the longest first; if max_connections are
-    // open, the first is closed for a new one. spare: connections beyond max_connections, which may
-    // ask for probes only, the oldest first.
+    // waiting: connections that wait for their client, the longest wait first; if max_connections
+    // are open, the first one is closed for a new one. spare: connections beyond max_connections,
+    // which may ask for probes only, the oldest first.
     std::list<HttpConnection*> waiting, spare;
     Thread thread;
   };
@@ -45,15 +45,15 @@ struct HttpCore {
   HttpHandler handler;
   std::vector<std::unique_ptr<Lane>> lanes;
   std::optional<boost::asio::ip::tcp::acceptor> acceptor;
-  std::shared_ptr<boost::asio::ssl::context> tls;  // null: none; under the mutex
+  std::shared_ptr<boost::asio::ssl::context> tls;  // null: no TLS; guarded by the mutex
   int port = 0;
   std::atomic<bool> draining{false}, closed{false};
   std::atomic<int64_t> num_connections{0}, num_active{0};
   std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_dropped{0}, num_slow{0};
   std::mutex mutex;
-  std::condition_variable fewer;  // connections
+  std::condition_variable fewer;  // notified when a connection ends
   bool stopped = false;
-  TimePoint next_tell{};  // of the line accept_failed; read by the acceptor's thread only
+  TimePoint next_tell{};  // next time to log accept_failed; used by the acceptor's thread only
 
   std::shared_ptr<boost::asio::ssl::context> tls_now() {
     std::lock_guard lock(mutex);
@@ -64,7 +64,8 @@ struct HttpCore {
     --num_connections;
     fewer.notify_all();
   }
-  // True once a second: a failed accept is tried again 20 times a second, and not logged as often.
+  // Returns true once per second: a failed accept is tried 20 times a second, but logged less
+  // often.
   bool tells_accept_failed(TimePoint now) {
     if (now < next_tell) return false;
     next_tell = now + std::chrono::seconds(1);
@@ -75,7 +76,7 @@ struct HttpCore {
   }
 };
 
-// Counts a connection, from accept to its end.
+// Counts a connection down when it ends. HttpSeat lives from accept to the end of the connection.
 struct EndConnection {
   void operator()(HttpCore* core) const { core->connection_ended(); }
 };
@@ -95,10 +96,11 @@ class ActiveRequest {
   std::atomic<int64_t>& num_active_;
 };
 
-// Spare connections of one lane: beyond max_connections, for probes.
+// Limit of spare connections of one lane (beyond max_connections, for probes).
 inline constexpr size_t kMaxSpare = 64;
 
-// The life of a connection. `core` outlives it; call on the lane's thread.
+// start_connection() begins a connection, the others end it. `core` must outlive it. Call them on
+// the lane's thread.
 void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane,
                       boost::asio::ip::tcp::socket socket, HttpSeat seat);
 void close_if_idle(HttpConnection& connection);

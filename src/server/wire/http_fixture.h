@@ -1,4 +1,4 @@
-// A server on a free port and a handler that the test plays, for tests of the wire.
+// Starts a server on a free port, for tests of the wire.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace hocket {
 
-// Answers /echo at once and hands every other exchange to the test.
+// The server answers /echo at once and hands every other exchange to the test.
 class HttpTest : public testing::Test {
  protected:
   void start(HttpOptions options = {}) {
@@ -45,7 +45,7 @@ class HttpTest : public testing::Test {
   TestClient client(int receive_buffer_bytes = 0) {
     return TestClient(server_->port(), receive_buffer_bytes);
   }
-  // The oldest exchange that reached the handler; null after 5 s.
+  // Returns the oldest exchange that reached the handler; null after 5 s.
   std::shared_ptr<HttpExchange> take() {
     std::unique_lock lock(mutex_);
     if (!news_.wait_for(lock, std::chrono::seconds(5), [&] { return !held_.empty(); }))

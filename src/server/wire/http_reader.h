@@ -1,10 +1,10 @@
-// The requests of one connection, read off its wire: heads, then bodies. Each read, each list and
-// each wait has a bound. Beast's parser stays inside of http_reader.cc.
+// Reads the requests of one connection from its wire: heads, then bodies. Each read, each list and
+// each wait has a limit. Beast's parser stays inside http_reader.cc.
 //
-// Owner: the connection.   Thread: its.
+// The connection owns it.   Thread: the connection's.
 #pragma once
 
-// As in http_core.h, before any of Asio.
+// As in http_core.h, this stands before any header of Asio.
 #ifdef __SANITIZE_THREAD__
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
 #endif
@@ -25,18 +25,20 @@ class HttpReader {
   HttpReader(std::shared_ptr<HttpWire> wire, const HttpOptions& options);
   ~HttpReader();
 
-  // Until bytes of the next request are there. False: none came within `limit`, or the client left.
+  // Waits for bytes of the next request. Returns false if none came within `limit`, or the client
+  // left.
   boost::asio::awaitable<bool> wait(Duration limit);
-  // Reads all of a request but its body, within `limit`, and finds how its answer is framed.
+  // Reads a request without its body, within `limit`, and sets the framing of its answer.
   boost::asio::awaitable<std::optional<Refusal>> read_head(HttpRequest& request,
                                                            HttpFraming& framing, Duration limit);
-  // Each piece of the body is counted in request.held_body before it is read.
+  // Reads the body. Each piece is counted in request.held_body before it is read.
   boost::asio::awaitable<std::optional<Refusal>> read_body(HttpRequest& request);
 
-  // Bytes of later requests, which are read while an answer is made. None when `room` is empty.
+  // Returns space for bytes of later requests that come while an answer is made; empty: read no
+  // more.
   boost::asio::mutable_buffer room();
   void add(size_t num_bytes) { buffer_.commit(num_bytes); }
-  uint64_t num_body_bytes() const { return num_body_bytes_; }  // of all bodies so far
+  uint64_t num_body_bytes() const { return num_body_bytes_; }  // of all requests so far
   bool has_bytes() const { return buffer_.size() > 0; }
 
  private:

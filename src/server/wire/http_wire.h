@@ -1,9 +1,10 @@
-// One client's socket, plain or under TLS: bytes in and out, each wait with a limit. What Beast and
-// Asio need of a stream is at the top. Inside of http_connection.cc.
+// One client's socket, plain or with TLS. It sends and receives bytes, each wait with a limit. The
+// functions at the top are those that Beast and Asio need of a stream. Internal to
+// http_connection.cc.
 // Thread: that of the socket's context.
 #pragma once
 
-// As in http_core.h, before any of Asio.
+// As in http_core.h, this stands before any header of Asio.
 #ifdef __SANITIZE_THREAD__
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
 #endif
@@ -32,7 +33,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   using Code = boost::system::error_code;
   using executor_type = Socket::executor_type;  // NOLINT(readability-identifier-naming): Asio's
 
-  // Without `tls` the bytes are plain.
+  // Without `tls` the connection is plain.
   HttpWire(Socket socket, std::shared_ptr<boost::asio::ssl::context> tls);
 
   executor_type get_executor() { return socket_.get_executor(); }
@@ -65,8 +66,8 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
         token, buffers);
   }
 
-  // A read came to the end of what the client sends: later ones end at once. Asio would wait for
-  // the end to come again, since the kernel reports it once.
+  // Call it when a read reached the end of the client's bytes; later reads then end at once. Asio
+  // would wait for the end again, but the kernel reports it only once.
   void saw_end() { ended_ = true; }
   // Calls `handler` when the client has reset the connection, or after cancel().
   template <class Handler>
@@ -74,27 +75,28 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
     socket_.async_wait(Socket::wait_error, std::forward<Handler>(handler));
   }
 
-  // After `limit`, cancels the read or write under way, and every one that begins before disarm(),
-  // since the limit may be reached between two of them. timed_out() is true then.
+  // After `limit`, cancels the running read or write, and every one that begins before disarm(),
+  // since the limit may pass between two of them. Then timed_out() is true.
   void arm(Duration limit);
   void disarm();
   bool timed_out() const { return timed_out_; }
 
-  // plain: the client does not speak TLS, and what it says has not been read.
+  // plain: the client does not speak TLS, and its bytes have not been read.
   enum class Greeting : uint8_t { done, plain, failed };
-  // Nothing to do without TLS.
+  // Makes the TLS handshake; without TLS it does nothing.
   boost::asio::awaitable<Greeting> greet(Duration limit);
   // Reads and writes plain bytes after this call.
   void go_plain() { stream_.reset(); }
-  // All of `bytes` within `limit`. False: they could not be sent.
+  // Writes all of `bytes` within `limit`. Returns false if they could not be sent.
   boost::asio::awaitable<bool> write(std::string_view bytes, Duration limit);
-  // Lets the client read our last words: a socket closed over unread bytes would take them back.
+  // Lets the client read the last bytes: if a socket is closed while it has unread bytes, the
+  // client may lose them.
   boost::asio::awaitable<void> farewell(Duration limit);
 
   void cancel();
   void close();
   bool is_open() const { return socket_.is_open(); }
-  // "127.0.0.1:41234"; empty when it has left.
+  // Returns "127.0.0.1:41234"; empty if the client has left.
   std::string peer() const;
 
  private:
@@ -109,7 +111,7 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   std::shared_ptr<boost::asio::ssl::context> tls_;
   std::optional<boost::asio::ssl::stream<Socket&>> stream_;
   boost::asio::steady_timer deadline_;
-  uint64_t turn_ = 0;  // counts the settings of deadline_: the handler of an older one does nothing
+  uint64_t turn_ = 0;  // counts arm() and disarm(): the handler of an older arm() does nothing
   bool armed_ = false, timed_out_ = false, ended_ = false;
 };
 

@@ -1,5 +1,6 @@
-// Checks of a request's head that Beast's parser leaves out: the number of its bytes and lines, no
-// forbidden byte, exactly one Host, the same host in the target, known codings. Beast parses lines.
+// Checks of a request's head that Beast's parser leaves out: number of bytes and lines, no
+// forbidden byte, exactly one Host, the same host in the target, known codings. Beast parses the
+// lines.
 // Source: RFC 9112 §2.2, §3.2, §5.2, §6.1; RFC 9110 §8.4.   Thread: any.
 #pragma once
 
@@ -13,22 +14,22 @@ namespace hocket {
 
 inline constexpr size_t kMaxHeaderFields = 128;
 
-// An answer given before any handler.
+// An error answer that is sent before any handler runs.
 struct Refusal {
-  int status = 0;  // 0: the client has left, nobody reads an answer
+  int status = 0;  // 0: the client has left, so nothing is sent
   Error error = {};
   ErrorForm form = ErrorForm::openai;
 };
 
-// With the status of the error's code.
+// Returns a refusal with the status of the error's code.
 Refusal refusal(Error e);
 
-// Finds the end of one head while its bytes come.
+// Finds the end of one head while its bytes arrive.
 class HeadScan {
  public:
-  // Returns the number of bytes of the head, its empty line included; 0 if it is not whole yet.
-  // `bytes` begin with those of the call before.
-  // Errors: invalid_request; payload_too_large, more than kMaxHeaderFields lines.
+  // Returns the number of bytes of the head with its empty line; 0 if it is not complete. `bytes`
+  // must begin with the bytes of the call before. Errors: invalid_request; payload_too_large for
+  // more than kMaxHeaderFields lines.
   Result<size_t> look(std::string_view bytes);
 
  private:
@@ -45,8 +46,8 @@ struct ParsedHead {
   bool http_1_0 = false;
 };
 
-// nullopt if the fields do not contradict each other. After a refusal the connection is closed,
-// since the end of the request is not known.
+// Returns nullopt if the fields are consistent. After a refusal the connection is closed, since the
+// end of the request is not known.
 std::optional<Refusal> refused_head(const ParsedHead& head, const HttpHeaders& headers);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// The request line's target, and names of headers: what HTTP leaves to us to read and write.
+// Reads and writes the request line's target and names of headers, which Beast leaves to its users.
 // Source: RFC 9112 §3.2, RFC 3986 §2.1.   Thread: any.
 #pragma once
 
@@ -14,18 +14,18 @@ struct RequestTarget {
   std::string query;  // as sent
 };
 
-// Takes "/path?query", "http://host/path?query" and "*".   Errors: invalid_request.
+// Parses "/path?query", "http://host/path?query" and "*".   Errors: invalid_request.
 Result<RequestTarget> parse_request_target(std::string_view target);
 
-// "host:1" of "http://user@host:1/path"; empty where the target names no host.
+// Returns "host:1" of "http://user@host:1/path"; empty if the target names no host.
 std::string_view authority_of(std::string_view target);
 
-// The inverse of parse_request_target(): a target of which it makes `path` again.
+// Returns a target from which parse_request_target() makes `path` again.
 std::string encode_path(std::string_view path);
 
 bool is_valid_utf8(std::string_view bytes);
 
-// Equal but for the case of ASCII letters.
+// Returns true if the names are equal, without regard to the case of ASCII letters.
 bool same_name(std::string_view a, std::string_view b);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// Server-sent events: what streams of answers are made of.
+// Writes and reads server-sent events, the form of streamed answers.
 //
 //   data: {json}\n\n   ...   data: [DONE]\n\n
 //
@@ -19,24 +19,24 @@ inline constexpr std::string_view kSseDone = "[DONE]";
 
 // Appends one event. Each line of `data` (\n, \r or \r\n) becomes a `data:` line.
 void append_sse(std::string& out, std::string_view data);
-// The same with a name, for APIs that name their events.
+// Appends one event with a name, for APIs that name their events.
 void append_sse_event(std::string& out, std::string_view name, std::string_view data);
 
-// Writes events to one exchange; the head goes out with the first of them. All return false when
-// the client has left.
+// Writes events to one exchange; the head is sent with the first event. All functions return false
+// if the client has left.
 class SseWriter {
  public:
   explicit SseWriter(std::shared_ptr<HttpExchange> exchange, HttpHeaders extra = {});
 
   bool data(std::string_view json);
-  // Events that are framed already.
+  // Writes events that are already framed.
   bool events(std::string_view framed);
-  // [DONE], and the end.
+  // Sends [DONE] and ends the stream.
   bool done();
-  // The end, without [DONE].
+  // Ends the stream without [DONE].
   bool finish();
-  // Before the first event a plain answer with its status; after it what the client's API says of
-  // errors in streams, and the end.
+  // Before the first event: sends a plain answer with the error's status. After it: sends the
+  // events of the API's error form and ends the stream.
   bool error(const Error& error);
   bool started() const { return started_; }
 
@@ -49,11 +49,11 @@ class SseWriter {
   bool started_ = false;
 };
 
-// The reading side, for clients of ours: benches, the demo, tests.
+// Reads events, for clients in this project: benches, the demo, tests.
 class SseReader {
  public:
-  // The data of the events that these bytes complete, lines joined by \n; comments and other fields
-  // are skipped. Events may be cut anywhere.
+  // Returns the data of the events that these bytes complete, lines joined by \n; comments and
+  // other fields are skipped. Events may be cut anywhere.
   std::vector<std::string> feed(std::string_view bytes);
 
  private:
@@ -62,7 +62,7 @@ class SseReader {
   std::string line_;
   std::string data_;
   bool has_data_ = false;
-  bool after_return_ = false;  // a \n that follows belongs to the \r before
+  bool after_return_ = false;  // true: a \n that follows belongs to this \r
 };
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// A small blocking HTTP client on a raw socket, for tests: sends exactly the bytes it is given.
+// A small blocking HTTP client on a raw socket, for tests. It sends exactly the bytes it is given.
 #pragma once
 
 #include <arpa/inet.h>
@@ -44,9 +44,9 @@ class TestClient {
   void close() {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
-  // Says that no more will be sent; answers may still come.
+  // Sends no more; answers may still come.
   void close_sending() { shutdown(fd_, SHUT_WR); }
-  // Gone with a reset instead of a farewell.
+  // Closes the connection with a reset.
   void reset() {
     const linger now{1, 0};
     setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
@@ -62,7 +62,7 @@ class TestClient {
     return true;
   }
 
-  // The next answer; waits up to `timeout` for each piece.
+  // Returns the next answer; waits up to `timeout` for each piece.
   TestAnswer receive(std::chrono::milliseconds timeout = std::chrono::seconds(5),
                      bool no_body = false) {
     TestAnswer answer;
@@ -99,13 +99,13 @@ class TestClient {
     return answer;
   }
 
-  // Whether bytes or an end wait to be read.
+  // True if bytes, or the end of the connection, can be read.
   bool has_news() const {
     pollfd p{fd_, POLLIN, 0};
     return poll(&p, 1, 0) > 0;
   }
 
-  // Bytes up to and with `mark`, and whether it came.
+  // Returns the bytes up to and with `mark`, and true if it came.
   std::pair<std::string, bool> until(std::string_view mark, std::chrono::milliseconds timeout) {
     size_t at;
     while ((at = in_.find(mark)) == std::string::npos)
@@ -114,13 +114,13 @@ class TestClient {
     in_.erase(0, at + mark.size());
     return {text, true};
   }
-  // Whether the server ends the connection within `timeout`; what it still sends is dropped.
+  // Returns true if the server ends the connection within `timeout`; drops what it still sends.
   bool sees_end(std::chrono::milliseconds timeout) {
     while (read_some(timeout)) in_.clear();
     return ended_;
   }
 
-  // Whatever comes next, up to 16 KiB.
+  // Reads up to 16 KiB of the next bytes.
   bool read_some(std::chrono::milliseconds timeout) {
     pollfd p{fd_, POLLIN, 0};
     if (poll(&p, 1, static_cast<int>(timeout.count())) <= 0) return false;

@@ -1,5 +1,5 @@
-// What this server shows to prove who it is: a certificate with its chain, and the key to it.
-// TLS 1.2 and 1.3, with forward secrecy only.   Source: RFC 5246, RFC 8446, RFC 9325.
+// The certificate with its chain, and its key, by which the server proves its identity. TLS 1.2 and
+// 1.3, with forward secrecy only.   Source: RFC 5246, RFC 8446, RFC 9325.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ struct TlsFiles {
 
 struct TlsIdentity {
   std::shared_ptr<boost::asio::ssl::context> context;
-  double days_left = 0;  // until the certificate ends; below 0: it has
+  double days_left = 0;  // until the certificate expires; below 0: it has expired
 };
 
-// Errors: bad_value: one file without the other, a file that is no PEM, a key that does not fit.
+// Errors: bad_value: one file without the other, a file that is not PEM, a key that does not match.
 Result<TlsIdentity> load_tls_identity(const TlsFiles& files);
 
 }  // namespace hocket
