@@ -22,7 +22,7 @@ namespace {
 struct PathOfBodies {
   const char* path;
   std::vector<const char*> examples;
-  // Reads a body. Errors do not matter here: a parser goes on after a wrong field.
+  // Reads a body. Errors do not matter here: a parser continues after a wrong field.
   std::function<void(const Json&)> parse;
 };
 
@@ -111,7 +111,7 @@ const char* const kConversation = R"({"messages": [{"role": "user", "content": "
 
 const char* const kTokenize = R"({"prompt": "What is 7 + 5?", "return_token_strs": true})";
 
-// Has only sizes, since parsers read no more of a model.
+// Returns a model with sizes only, since parsers read nothing else of it.
 const ServedModel& some_model() {
   static const EngineInfo info = [] {
     EngineInfo i;
@@ -161,7 +161,8 @@ std::vector<PathOfBodies> paths_of_bodies() {
            }}};
 }
 
-// `body` with `value` at "a.b": objects are made on the way. A list on the way gets one object.
+// Returns `body` with `value` at a path like "a.b"; missing objects are created. A list on the path
+// gets one object.
 Json with(Json body, std::string_view path, const Json& value) {
   Json* at = &body;
   while (!path.empty()) {
@@ -180,7 +181,7 @@ Json with(Json body, std::string_view path, const Json& value) {
   return body;
 }
 
-// Values that make a parser read more fields inside them, as `type` does in some objects.
+// Returns values that make a parser read more fields inside them, as `type` does in some objects.
 std::vector<Json> openings(const Json& what) {
   const Json& kind = what["kind"];
   std::vector<Json> objects = {Json::object()};

@@ -100,7 +100,7 @@ Result<Answer> Endpoints::prepare(Api api, const HttpRequest& request) const {
 
 void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
-  // Ranks in other processes: whether one is lost is known here, before any work and any call.
+  // If ranks run in other processes, this check finds a lost rank before any work and any call.
   auto ready = parts_.door == nullptr ? parts_.health->ready()
                                       : parts_.health->ready(parts_.generator->stats());
   const auto story = parts_.observer->begin(request, arrived);
@@ -115,7 +115,7 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   GenerationRequest& asked = answer->request;
   asked.client = request.from_rank ? told_client(request) : client_key(request, asked.user);
   asked.who = request.who();
-  // Counts of cached tokens would tell one client how another's prompts begin.
+  // Counts of cached tokens would tell one client how another client's prompts begin.
   if (request.principal != nullptr && request.principal->alone &&
       !parts_.settings->http.share_prefixes)
     asked.cache_owner = asked.who;
@@ -126,7 +126,8 @@ void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& ex
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   if (story) story->began(*answer);
   answer->story = story;
-  // A conversation that goes on from an earlier answer stays on this rank, which keeps that answer.
+  // A conversation that continues from an earlier answer stays on this rank, which keeps that
+  // answer.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (parts_.door != nullptr && !request.from_rank && !stays)
     parts_.door->begin(request, exchange, *std::move(answer));
@@ -142,7 +143,7 @@ Result<Json> Endpoints::model_named(std::string_view path) const {
                   .with_param("model"));
 }
 
-// An admin ends anything, others what they have asked for themselves.
+// An admin may end any request, other clients only their own.
 Result<Json> Endpoints::abort(const HttpRequest& asked) {
   HOCKET_TRY(const Json json, parse_json_object(asked.body));
   HOCKET_TRY(const AbortRequest request, parse_abort(json));
@@ -186,7 +187,7 @@ void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange,
                        });
 }
 
-// The others write files of the same name.
+// The other ranks write files with the same id.
 void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
   auto begun = start_profile(parts_.generator->profiler(), parts_.settings->observe.admin_folder,
                              request.body);
@@ -274,7 +275,7 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   experts("/dump_expert_distribution_record", [this](const HttpRequest&) {
     return dump_expert_record(parts_.generator->expert_stats());
   });
-  // Tells the tokens of everybody's prompts.
+  // Only for admins, since the events show the tokens of all clients' prompts.
   admin(
       "GET", "/kv_events",
       [this](const HttpRequest&, const Exchange& exchange) { listen(exchange); }, RunOn::http);

@@ -71,7 +71,7 @@ std::string_view error_type(int status) {
   }
 }
 
-// Anthropic's words for the same.
+// Returns Anthropic's error type for the same status.
 std::string_view anthropic_type(int status) {
   switch (status) {
     case 401:
@@ -95,7 +95,7 @@ std::string to_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-constexpr size_t kErrorTextMax = 2048;  // bytes; it may quote what the client sent
+constexpr size_t kErrorTextMax = 2048;  // bytes; the text may quote the client
 
 std::string shortened(const std::string& text) {
   return text.size() <= kErrorTextMax ? text : text.substr(0, kErrorTextMax) + "...";
@@ -140,7 +140,7 @@ std::string error_events(const Error& error, ErrorForm form) {
       append_sse(out, kSseDone);
       break;
     case ErrorForm::responses: {
-      Json event = error_json(error, "error");  // whose type is the event's
+      Json event = error_json(error, "error");  // its type is also the event's type
       append_sse_event(out, "error", to_text(event));
       break;
     }

@@ -34,7 +34,7 @@ Result<void> check_text_needs(const GenerationRequest& request, const ServedMode
   return {};
 }
 
-// Prompt log-probabilities may begin anywhere in the prompt, not after it.
+// Prompt log-probabilities may begin anywhere in the prompt. At its end they are switched off.
 Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
   if (sampling.prompt_logprobs_from > prompt_tokens)
     return fail(error(ErrorCode::invalid_request,
@@ -45,8 +45,8 @@ Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
   return {};
 }
 
-// Bytes that a prompt holds besides its tokens: its text, what each of its answers copies, and the
-// matchers that search each answer's text.
+// Returns the bytes that a prompt holds besides its tokens: its text, the copies for each of its
+// answers, and the matchers that search each answer's text.
 int64_t held_bytes(const Prompt& prompt) {
   int64_t copied = sizeof(RequestInput);
   for (const std::string& stop : prompt.sampling.stop)  // copied to the parameters and StopMatcher
@@ -58,7 +58,7 @@ int64_t held_bytes(const Prompt& prompt) {
 }
 
 // With `echo` each choice repeats its prompt as text. A prompt that came as ids is decoded once for
-// all of them.
+// all of its choices.
 Result<void> spell_echoes(Answer& answer) {
   if (!answer.request.echo) return {};
   for (size_t i = 0; i < answer.prompts.size(); ++i) {

@@ -22,7 +22,7 @@ const PrincipalPtr& anybody() {
   return principal;
 }
 
-// A principal without an admin's rights.
+// Returns a principal without an admin's rights.
 const PrincipalPtr& stranger() {
   static const auto principal = std::make_shared<const Principal>(Principal{.role = Role::user});
   return principal;

@@ -15,7 +15,7 @@ namespace hocket {
 namespace {
 
 bool is_address(std::string_view name) {
-  const std::string text(name.substr(0, name.find('%')));  // without an IPv6 zone
+  const std::string text(name.substr(0, name.find('%')));  // drops an IPv6 zone
   in6_addr unused{};
   return inet_pton(AF_INET, text.c_str(), &unused) == 1 ||
          inet_pton(AF_INET6, text.c_str(), &unused) == 1;
@@ -36,7 +36,7 @@ bool ends_with_name(std::string_view name, std::string_view end) {
   return name.size() >= end.size() && same_name(name.substr(name.size() - end.size()), end);
 }
 
-// ":30000", or nothing.
+// True for ":30000" and for an empty text.
 bool is_port_or_none(std::string_view rest) {
   return rest.empty() ||
          (rest.front() == ':' && rest.find_first_not_of("0123456789", 1) == rest.npos);

@@ -35,12 +35,12 @@ std::optional<int> hex_digit(char c) {
   return std::nullopt;
 }
 
-// The name does not depend on the line's number.
+// Returns a name that does not depend on the line's number.
 std::string name_of_bare(std::span<const unsigned char> digest) {
   return fmt::format("key-{:02x}", fmt::join(digest.first(kDigestBytesOfName), ""));
 }
 
-// The principal's fields besides name and key.
+// Reads one word after name and key.
 Result<void> read_option(std::string_view word, Principal& principal, const std::string& where) {
   if (word == "admin") return principal.role = Role::admin, Result<void>{};
   const size_t equals = word.find('=');
@@ -49,7 +49,7 @@ Result<void> read_option(std::string_view word, Principal& principal, const std:
                           : name == "tokens_per_minute" ? &principal.limits.tokens_per_minute
                           : name == "concurrency"       ? &principal.limits.concurrency
                                                         : nullptr;
-  // A word that is no option may be a key, so it is not repeated.
+  // A word that is no option may be a key, so the message does not repeat it.
   if (target == nullptr)
     return fail(error(ErrorCode::bad_value, "{}: a word after the key is no option", where)
                     .with_fix("admin, requests_per_minute=N, tokens_per_minute=N, concurrency=N"));
@@ -110,7 +110,7 @@ Result<void> KeyRing::add_line(std::string_view line, int number, std::string_vi
   return add(digest, std::move(principal), where);
 }
 
-// A key, or its digest in hexadecimal.
+// Reads a key, or its digest in hexadecimal.
 Result<KeyRing::Digest> KeyRing::read_key(std::string_view word, const std::string& where) {
   if (!word.starts_with(kHashed)) return digest_of(word);
   const std::string_view hex = word.substr(kHashed.size());
@@ -151,7 +151,7 @@ Result<KeyRing> KeyRing::load(const KeySources& sources) {
     if (text.size() > kFileMax)
       return fail(ErrorCode::bad_value, "{} is larger than {} bytes", sources.file, kFileMax);
     HOCKET_TRY(ring, parse(text, sources.file));
-    // Emptied by mistake it would let everybody in.
+    // A key file that was emptied by mistake would let every client in.
     if (ring.empty())
       return fail(error(ErrorCode::bad_value, "{} has no key", sources.file)
                       .with_fix("one a line: NAME KEY"));

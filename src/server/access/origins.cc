@@ -13,7 +13,8 @@ constexpr const char* kExposed =
     "x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, "
     "x-ratelimit-reset-tokens";
 
-// "https://a.example:8443": a scheme and a host, perhaps a port, nothing after it.
+// True for "https://a.example:8443": a scheme and a host, with or without a port, and nothing after
+// it.
 bool is_origin(std::string_view text) {
   if (text == "null") return true;
   const size_t colons = text.find("://");
@@ -53,7 +54,7 @@ bool Origins::lists(std::string_view origin) const {
 bool Origins::lets_in(const HttpRequest& request, Access access) const {
   const std::string_view origin = request.header("origin");
   if (lists(origin)) return true;
-  // Only the browser can set it. "none": the user typed the address.
+  // Only the browser can set this header. "none": the user typed the address.
   const std::string_view site = request.header("sec-fetch-site");
   if (site == "same-origin") return true;
   if (origin.empty()) return access != Access::admin || site.empty() || site == "none";
@@ -72,7 +73,7 @@ void Origins::add_headers(const HttpRequest& request, HttpHeaders& headers) cons
   if (request.method != "OPTIONS" || request.header("access-control-request-method").empty())
     return;
   headers.emplace_back("Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
-  // Whatever headers a client library sends: the key is what protects.
+  // Any header that a client library sends is allowed: the key is the protection.
   const std::string_view wanted = request.header("access-control-request-headers");
   if (!wanted.empty()) headers.emplace_back("Access-Control-Allow-Headers", wanted);
   headers.emplace_back("Access-Control-Max-Age", "600");

@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// A minute's worth at most, filled evenly; may be below zero.
+// A token bucket: it holds one minute's worth at most, fills evenly, and may be below zero.
 struct Bucket {
   double level = 0;
   bool fresh = true;

@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// Adds `bytes` unless the sum would pass `limit`, which it may have passed already.
+// Adds `bytes` unless the sum would pass `limit`; the sum may have passed it before.
 bool add_within(std::atomic<int64_t>& sum, int64_t bytes, int64_t limit) {
   int64_t before = sum;
   do {

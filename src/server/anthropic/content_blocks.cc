@@ -26,7 +26,7 @@ void append_paragraph(std::string& text, std::string_view more) {
   text += more;
 }
 
-// Calls `take` for each block of a content, which a string is one of; `at` names the content.
+// Calls `take` for each block of a content; a string counts as one block. `at` names the content.
 Result<void> for_each_block(const Json& content, const std::string& at,
                             const std::function<Result<void>(const std::string& type, const Json&,
                                                              const std::string&)>& take) {
@@ -49,7 +49,7 @@ std::unexpected<Error> unknown_block(const std::string& type, const std::string&
   return wrong(at + ".type", fmt::format("is '{}'; here it must be {}", type.substr(0, 64), known));
 }
 
-// The text of a content that may hold nothing else.
+// Returns the text of a content that may hold text blocks only.
 Result<std::string> plain_text(const Json& content, const std::string& at) {
   std::string text;
   const auto take = [&](const std::string& type, const Json& block,
@@ -105,7 +105,7 @@ class Conversation {
         thoughts += words;
       } else if (type == "tool_use") {
         HOCKET_TRY_VOID(add_call(block, where, calls));
-      } else if (type != "redacted_thinking") {  // which only its author can read
+      } else if (type != "redacted_thinking") {  // only Anthropic can read it
         return unknown_block(type, where, "text, thinking, redacted_thinking or tool_use");
       }
       return {};
@@ -132,7 +132,7 @@ class Conversation {
     return {};
   }
 
-  // Templates that want the tool's name get it from the call.
+  // Adds the tool's name from the call, for templates that print it.
   Result<void> add_result(const Json& block, const std::string& at) {
     HOCKET_TRY(std::string id, string_of(block, "tool_use_id", at));
     const auto content = block.find("content");
@@ -148,7 +148,7 @@ class Conversation {
   }
 
   Json& out_;
-  std::map<std::string, std::string> names_;  // of tools, by the call's id; hashes can collide
+  std::map<std::string, std::string> names_;  // tools by call id; clients can make hashes collide
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ const FieldNames& names() {
   return kNames;
 }
 
-// Tools that the client runs itself, or whose maker knows their schema, have another type.
+// Converts one tool. Tools of another type run on the server or have no schema in the request.
 Json chat_tool(Fields& fields, const Json& tool, const std::string& at) {
   if (!tool.is_object()) return fields.fail_field(at, at + " must be an object"), Json();
   const auto type = tool.find("type");
@@ -68,7 +68,7 @@ void read_tools(Fields& fields, Json& chat) {
   if (auto done = inner.finish(); !done) fields.fail(std::move(done).error());
 }
 
-// Says nothing: the template's own habit.
+// Reads `thinking`. If it is absent, the template's default applies.
 void read_thinking(Fields& fields, Json& chat) {
   const Json* thinking = fields.object("thinking");
   if (thinking == nullptr) return;
@@ -119,7 +119,7 @@ void read_metadata(Fields& fields, Json& chat) {
   if (const auto user = metadata->find("user_id"); user != metadata->end()) chat["user"] = *user;
 }
 
-// An answer that the client has begun goes on where it ends.
+// If the last message is an answer that the client began, the model continues it.
 void continue_last(Json& chat) {
   const Json& last = chat["messages"].back();
   if (last["role"] != "assistant" || last.contains("tool_calls") ||

@@ -16,7 +16,7 @@ bool calls_tools(const ChoiceAnswer& choice) {
   return false;
 }
 
-// The stop sequence that ended the answer; null where another thing did.
+// Returns the stop sequence that ended the answer; null if something else ended it.
 const std::string* matched_sequence(const ChoiceAnswer& choice) {
   return std::get_if<std::string>(&choice.matched_stop);
 }
@@ -42,8 +42,8 @@ Json stop_sequence(const ChoiceAnswer& choice) {
   return sequence != nullptr ? Json(*sequence) : Json();
 }
 
-// input_tokens leaves out what the cache gave, as Anthropic's does. How much that is is known when
-// the answer ends.
+// As in Anthropic's API, input_tokens leaves out cached tokens. Their number is known when the
+// answer ends.
 Json usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   const size_t cached = choice.ended ? static_cast<size_t>(choice.cached_tokens) : 0;
@@ -65,7 +65,7 @@ Json message_json(const Answer& answer, Json content) {
           {"usage", usage(answer)}};
 }
 
-// What a block is before its first piece.
+// Returns a block as it is before its first piece.
 Json empty_block(const AnswerEvent& first) {
   switch (first.kind) {
     case Kind::reasoning:
@@ -87,7 +87,7 @@ class BlockList final : public PartSink {
   void end(const AnswerEvent& first, int, std::string_view text, PartEnd how) override {
     Json block = empty_block(first);
     if (first.kind == Kind::call) {
-      if (how != PartEnd::whole) return;  // what the model wrote follows as text
+      if (how != PartEnd::whole) return;  // the text of the broken call follows as a text block
       auto input = parse_json(text);
       if (input && input->is_object()) block["input"] = *std::move(input);
     } else {

@@ -18,7 +18,7 @@ namespace {
 constexpr int kParts = 10;
 constexpr size_t kEndedShown = 10;
 constexpr std::string_view kSection = "--- ";
-// A black box writes some 40,000 lines of at most 256 bytes, and a head.
+// A black box writes a head and about 40,000 lines of at most 256 bytes.
 constexpr size_t kLineBytesMax = 1 << 20;
 constexpr int kLinesMax = 1'000'000;
 
@@ -138,7 +138,7 @@ void tell_requests(const Crash& crash, Out out) {
   }
 }
 
-// The time before the end, in parts.
+// Prints the steps of the time before the end, in kParts parts.
 void tell_pace(const std::vector<Step>& steps, const Crash& crash, double seconds, Out out) {
   const double begin = std::max(0.0, crash.end_s - seconds), part = (crash.end_s - begin) / kParts;
   fmt::format_to(out, "  {:>14} {:>7} {:>8} {:>10} {:>10}\n", "s before end", "steps", "rows",

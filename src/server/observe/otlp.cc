@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kInternal = 1, kServer = 2;  // Span.kind
+constexpr int kInternal = 1, kServer = 2;  // values of Span.kind
 constexpr int kStatusError = 2;
 constexpr int kFirstServerFault = 500;
 
@@ -39,7 +39,7 @@ Json span_json(const RequestRecord& record, std::string_view name, Times times, 
           {"attributes", std::move(attributes)}};
 }
 
-// The first that has a name is the operation's.
+// Returns the operation's name in OpenTelemetry's conventions, by the request's path.
 std::string_view operation_of(std::string_view path) {
   return path.find("chat") != path.npos || path.find("messages") != path.npos ||
                  path.find("responses") != path.npos

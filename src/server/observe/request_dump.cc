@@ -101,7 +101,7 @@ Result<std::unique_ptr<RequestDump>> RequestDump::create(Options options, DumpCo
     return fail(ErrorCode::bad_value,
                 "--dump-requests-bytes and --dump-requests-files are at least 1");
   std::error_code ignored;
-  fs::create_directories(options.folder, ignored);  // where that failed, so does the file
+  fs::create_directories(options.folder, ignored);  // if this fails, begin_file() fails too
   std::unique_ptr<RequestDump> made(new RequestDump(std::move(options), counts));
   HOCKET_TRY_VOID(made->begin_file());
   return made;
@@ -119,7 +119,7 @@ Result<void> RequestDump::begin_file() {
   Json head = {{"hocket_log", 1}, {"hocket_dump", 1}, {"version", kVersion}, {"started", seconds}};
   if (!options_.scheduler.is_null()) head["scheduler"] = options_.scheduler;
   waiting_ = to_text(head) + '\n';
-  // An old file goes only for one that can be written.
+  // An old file is deleted only after the next one could be written.
   if (auto written = write(); !written) {
     unlink(path.c_str());
     close_file();
@@ -133,7 +133,7 @@ void RequestDump::close_file() {
   if (file_ >= 0) close(std::exchange(file_, -1));
 }
 
-// By name, which begins with the time.
+// Deletes the oldest files; their names begin with the time.
 void RequestDump::forget_old_files() const {
   std::vector<std::string> names;
   std::error_code stop;
@@ -184,7 +184,7 @@ void RequestDump::pause(const Error& why) {
                to_seconds(options_.retry_after), describe(why));
 }
 
-// Ends a pause if its time is over and a file can be begun.
+// Ends a pause if its time is over and a file can be begun. Returns false while it lasts.
 bool RequestDump::can_write() {
   if (!is_paused_) return true;
   if (RealClock().now() < retry_at_) return false;
@@ -197,7 +197,7 @@ bool RequestDump::can_write() {
   return true;
 }
 
-// After an error the file ends with the last whole line, so that it can be read.
+// Writes waiting_. After an error the file is cut to its last whole line, so that it can be read.
 Result<void> RequestDump::write() {
   const std::string text = std::exchange(waiting_, {});
   const uint64_t num_requests = std::exchange(num_waiting_, 0);

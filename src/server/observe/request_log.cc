@@ -17,7 +17,7 @@ std::string_view name_of(FinishReason reason) {
   return kNames.at(static_cast<size_t>(reason));
 }
 
-// Cut between characters.
+// Returns the first bytes of the text, cut between characters.
 std::string_view beginning_of(std::string_view text) {
   if (text.size() <= kBeginningBytes) return text;
   size_t end = kBeginningBytes;
@@ -42,7 +42,7 @@ void add_sampling(std::vector<log::Field>& fields, const PromptRecord& prompt) {
                                {"stops", int64_t{prompt.num_stops}}});
 }
 
-// Of several choices: the one that ended last.
+// Returns the choice that ended last.
 const ChoiceRecord& last_of(const RequestRecord& record) {
   const ChoiceRecord* last = &record.choices.front();
   for (const ChoiceRecord& choice : record.choices)
@@ -78,7 +78,7 @@ std::vector<log::Field> head_of(const RequestRecord& record) {
           {"who", std::string_view(record.who)}};
 }
 
-// A line for each prompt, or choice.
+// Logs one line per prompt, or per choice.
 template <class List>
 void log_texts(const RequestRecord& record, const List& list, std::string_view event,
                RequestLogLevel level) {

@@ -19,8 +19,8 @@ uint64_t mixed(uint64_t hash, TokenId id) {
   return mix64(hash + kMixStep * static_cast<uint64_t>(value(id) + 1));
 }
 
-// Each block's name stands for all tokens up to its end. `space`: who shares prefixes. Names have
-// 53 bits, so that every reader of JSON can tell them apart.
+// Each block's id stands for all tokens up to its end. `space` stands for the clients that share
+// prefixes. Ids have 53 bits, so that every JSON reader can tell them apart.
 std::vector<TokenBlock> blocks_of(std::span<const TokenId> ids, uint64_t space) {
   std::vector<TokenBlock> blocks;
   uint64_t hash = space;
@@ -33,7 +33,8 @@ std::vector<TokenBlock> blocks_of(std::span<const TokenId> ids, uint64_t space) 
   return blocks;
 }
 
-// Many records wait for the observer's thread, and each of these lists may be a client's megabytes.
+// Copies the numbers only: many records wait for the observer's thread, and a list may be megabytes
+// of a client.
 SamplingParams numbers_of(const SamplingParams& all) {
   SamplingParams numbers;
   numbers.temperature = all.temperature;
@@ -183,7 +184,7 @@ void RequestStory::tell() {
   inbox_.push({.kind = RequestNote::Kind::ended, .record = std::move(record_)});
 }
 
-// Names here are ours: nothing in them needs to be escaped.
+// Nothing in the names that are written here needs to be escaped.
 void RequestStory::tell_black_box() const {
   int64_t generated = 0;
   for (const ChoiceRecord& choice : record_.choices) generated += choice.generated_tokens;

@@ -14,14 +14,14 @@ constexpr Duration kAnswerPatience = std::chrono::seconds(10);
 constexpr Duration kComplainEvery = std::chrono::minutes(1);
 constexpr Duration kPoll = std::chrono::milliseconds(5);
 
-// What the collector may ask for again (OTLP/HTTP, "Failures").
+// True for statuses after which OTLP/HTTP, "Failures", allows a retry. 0: no answer came.
 bool may_try_again(int status) {
   return status == 0 || status == 429 || status == 502 || status == 503 || status == 504;
 }
 
 }  // namespace
 
-// Filled on the client's thread; read when `over`.
+// The result of one call. The client's thread fills it; it is read when `over` is set.
 struct SpanSender::Delivery final : HttpSink {
   bool head(int answered, HttpHeaders&&) override {
     status = answered;
@@ -113,7 +113,8 @@ void SpanSender::tick() {
 void SpanSender::send() {
   ++tries_;
   under_way_ = std::make_shared<Delivery>();
-  // Names are looked up each time: collectors move. It may take a while, and holds up nothing else.
+  // The name is looked up for each batch, since collectors move. It may take a while, but only this
+  // thread waits.
   const auto found = resolve(collector_.address);
   if (!found || found->empty()) {
     under_way_->end(HttpEnd::not_connected, found ? "no address" : found.error().message);

@@ -9,10 +9,10 @@
 namespace hocket {
 namespace {
 
-// "00-" trace "-" span "-" flags.
+// The form of the header is "00-" trace "-" span "-" flags.
 constexpr size_t kLen = 55, kTraceAt = 3, kSpanAt = 36, kFlagsAt = 53;
 
-// Lower case only, as the recommendation says.
+// Reads lower-case digits only, as the standard says.
 std::optional<uint64_t> hex(std::string_view digits) {
   uint64_t number = 0;
   for (const char c : digits)

@@ -1,4 +1,5 @@
-// The page, and the paths that only it needs: where requests are, the newest steps, the experts.
+// Routes of the page, and of the paths that only it reads: texts under way, the newest steps, the
+// experts.
 #include <algorithm>
 
 #include "server/endpoints.h"

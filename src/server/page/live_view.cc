@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// Who tells of no ranks is one.
+// Returns the engine's ranks. An engine without a list of ranks is one rank.
 std::span<const RankStats> ranks_of(const EngineStats& stats) {
   const RankStats& whole = stats;
   if (stats.ranks.empty()) return std::span(&whole, 1);
@@ -63,7 +63,7 @@ std::string_view state_name(RequestGlance::Where where) {
   return "waiting";
 }
 
-// What the engine has not told of yet is known by whether a token came.
+// If the engine has not reported the request, its state depends on whether a token came.
 Json text_json(const LiveText& text, const RequestAt* at, TimePoint now) {
   const bool begun = text.has_begun;
   Json out = {{"id", text.id},
@@ -101,7 +101,7 @@ std::string_view finish_name(FinishReason finish) {
   }
 }
 
-// Between two moments, null where one of them never came.
+// Returns the time between two moments in ms; null if one of them never came.
 Json ms(TimePoint from, TimePoint to) {
   if (from == TimePoint{} || to == TimePoint{}) return nullptr;
   return std::round(std::max(0.0, to_seconds(to - from)) * 1e6) / 1e3;

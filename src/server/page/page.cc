@@ -11,8 +11,8 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kFolder = "/ui/";
-constexpr std::string_view kHashed = "assets/";  // the build puts a hash into these names
-// Nothing is fetched, framed or run but what this server gives; data: is for small drawings.
+constexpr std::string_view kHashed = "assets/";  // names of this folder contain a hash of the build
+// Everything is fetched, framed or run from this server only; data: is for small drawings.
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -31,7 +31,7 @@ std::string_view type_of(std::string_view path) {
   return "application/octet-stream";
 }
 
-// A list of tags, weak or not, or "*".
+// True if the etag is in the header's list of tags, weak or not, or the header is "*".
 bool has_tag(std::string_view given, std::string_view etag) {
   return given == "*" || given.find(etag) != std::string_view::npos;
 }

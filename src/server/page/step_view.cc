@@ -1,4 +1,4 @@
-// Steps as the page draws them: server/page/live_view.h.
+// The JSON of steps for the page: server/page/live_view.h.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -26,7 +26,7 @@ Json ops_json() {
 
 Json account_json(const RecentSteps::Step& step) {
   const StepAccount& a = step.account;
-  Json compute = Json::array();  // beside `ops`
+  Json compute = Json::array();  // one entry for each of `ops`
   for (const Duration spent : a.compute) compute.push_back(us(spent));
   return {{"step", step.number},
           {"at_us", us(a.begin.time_since_epoch())},
@@ -71,7 +71,7 @@ std::string_view what_of(const LedgerSpan& span) {
                                                 : "agreement";
 }
 
-// [kind, what, half, part, layer, from us, to us, bytes]; times since `zero`.
+// Returns [kind, what, half, part, layer, from us, to us, bytes]; times are since `zero`.
 Json span_json(const LedgerSpan& span, TimePoint zero) {
   return Json::array({kind_name(span.kind), what_of(span), span.half, span.part, span.layer,
                       us(span.begin - zero), us(span.end - zero), span.bytes});
@@ -79,7 +79,7 @@ Json span_json(const LedgerSpan& span, TimePoint zero) {
 
 using OfRank = RecentSteps::OfRank;
 
-// One step with its spans, of the ranks that have it. Times from its earliest beginning.
+// Returns one step with its spans, on all ranks that have it. Times count from its earliest begin.
 Json whole_json(uint64_t number, const std::vector<OfRank>& all) {
   std::vector<std::pair<int, const RecentSteps::Step*>> here;
   TimePoint zero = TimePoint::max();
@@ -126,7 +126,7 @@ Json accounts_json(const std::vector<OfRank>& all) {
           {"ranks", std::move(ranks)}};
 }
 
-// The newest that all ranks have; 0: there is none.
+// Returns the newest step that all ranks have; 0 if there is none.
 uint64_t newest_of(const std::vector<OfRank>& all) {
   uint64_t newest = UINT64_MAX;
   for (const OfRank& rank : all)

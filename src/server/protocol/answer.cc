@@ -141,7 +141,8 @@ Json usage_json(const Answer& answer) {
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();
     reasoning += choice.reasoning_tokens;
-    // Further choices of a prompt find it in the cache because of the first.
+    // The prompt's later choices find it in the cache because of the first, so only that one
+    // counts.
     if (!seen[static_cast<size_t>(choice.prompt)]) cached += choice.cached_tokens;
     seen[static_cast<size_t>(choice.prompt)] = true;
   }

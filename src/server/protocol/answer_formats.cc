@@ -30,7 +30,7 @@ const char* field_name(ReasoningField field) {
   return "both";
 }
 
-// low 1024, medium 8192, ...
+// Returns "low 1024, medium 8192, ...".
 std::string budgets_in_words() {
   std::string words;
   for (const auto& [effort, tokens] : kEffortBudgets)

@@ -46,7 +46,7 @@ void AnswerText::grow(std::string_view piece) {
   for (; num_whole_ < ends_.size(); ++num_whole_) ends_[num_whole_] = uncut_;
 }
 
-// What the client may see is longer by this.
+// Adds text that the client may see.
 void AnswerText::show(std::string_view text, ChoiceAnswer& choice) {
   choice.text += text;
   if (parser_ || !tells_events_) return;
@@ -55,7 +55,7 @@ void AnswerText::show(std::string_view text, ChoiceAnswer& choice) {
   add_event(choice.events, std::move(piece));
 }
 
-// Hands the parser what it has not of the text up to `end`.
+// Gives the parser the text that it does not have, up to byte `end`.
 void AnswerText::read(ChoiceAnswer& choice, size_t end) {
   std::vector<AnswerEvent> events;
   parser_->push(std::string_view(choice.text).substr(num_read_, end - num_read_), events);
@@ -63,7 +63,7 @@ void AnswerText::read(ChoiceAnswer& choice, size_t end) {
   for (AnswerEvent& event : events) add_event(choice.events, std::move(event));
 }
 
-// What came through the stop strings; true: the answer ends with it.
+// Takes text that passed the stop strings. Returns true if the answer ends with it.
 Result<bool> AnswerText::take(StopMatcher::Piece&& safe, ChoiceAnswer& choice) {
   if (regex_) {
     HOCKET_TRY(const auto found, regex_->push(safe.text));
@@ -94,7 +94,7 @@ Result<bool> AnswerText::add(TokenId id, ChoiceAnswer& choice) {
   return whole_;
 }
 
-// The text that was held back, and what its end completes.
+// Adds the text that was held back, and checks if its end completes a stop.
 Result<void> AnswerText::take_rest(ChoiceAnswer& choice) {
   const std::string_view piece = detokenizer_->flush();
   grow(piece);

@@ -1,8 +1,8 @@
 // Decides if the server lives, may get requests, and does its work.
 //
-//  /livez    always 200: the process answers
-//  /readyz   200 if loaded, not draining, and no rank is lost
-//  /health   200 if ready, and the engine makes steps while it has work
+//   /livez    always 200: the process answers
+//   /readyz   200 if loaded, not draining, and no rank is lost
+//   /health   200 if ready, and the engine makes steps while it has work
 //
 // Thread: any.
 #pragma once

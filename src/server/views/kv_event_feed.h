@@ -2,9 +2,10 @@
 //
 //   engine -> KvEventChannel -> thread `kv_events` -> every listener's exchange
 //
-//  {"type":"all_cleared","page_tokens":32,"num_dropped":0}      forget all blocks; the events after
-//  {"type":"block_stored","block_hash":H,"parent_block_hash":H}  this one list all that exist
-//  {"type":"block_removed","block_hash":H}                      H: 64 hex digits (page_hash.h)
+//   {"type":"all_cleared","page_tokens":32,"num_dropped":0}      forget all blocks; the events
+//   after
+//   {"type":"block_stored","block_hash":H,"parent_block_hash":H}  this one list all that exist
+//   {"type":"block_removed","block_hash":H}                      H: 64 hex digits (page_hash.h)
 //
 // When a listener joins, all listeners get all_cleared and the whole list again. A listener that
 // cannot keep up with 32 MB/s for long is dropped and may connect again.   Owner: the Server.
