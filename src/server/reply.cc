@@ -58,7 +58,7 @@ std::vector<LiveText> ReplyService::look(size_t most) const {
   return texts;
 }
 
-// Errors: those of RequestMemory::take; queue_full.
+// Adds the job to the table. Errors: those of RequestMemory::take; queue_full.
 Result<void> ReplyService::enter(const JobPtr& job) {
   job->bytes = job->bytes_at_begin();
   HOCKET_TRY_VOID(job->held.grow(job->bytes));
@@ -162,7 +162,7 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
   const AnswerForm& form = answer_form(job.answer.request.api);
   form.ended(job.answer, &failure);
   if (job.answer.story) job.answer.story->failed(failure);
-  job.held.release();  // so that there is room for the error
+  job.held.release();  // makes room for the error
   if (job.exchange == nullptr) return;
   if (!job.stream) {
     respond_error(*job.exchange, failure);
@@ -187,7 +187,7 @@ void ReplyService::drop_job(Job& job) {
 void ReplyService::fail_by_exception(Job& job) {
   try {
     fail_job(job, error_of_exception("answer " + job.answer.id));
-  } catch (...) {  // no memory for that either: without a holder the exchange ends by itself
+  } catch (...) {  // no memory for the error either: without a holder the exchange ends by itself
     job.over = true;
     job.stream.reset();
     job.exchange.reset();

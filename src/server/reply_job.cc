@@ -9,9 +9,9 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kChoiceBytes = 4096;    // of a choice without any text: its texts, its parser
-constexpr int64_t kHeldStep = 16 << 10;   // bytes, counted in the account at once
-constexpr size_t kRoomForNews = 64;       // outputs, counted in the account at once
+constexpr int64_t kChoiceBytes = 4096;    // of a choice without text: its texts, its parser
+constexpr int64_t kHeldStep = 16 << 10;   // bytes that are counted at once
+constexpr size_t kRoomForNews = 64;       // outputs that are counted at once
 constexpr int64_t kIdTextBytes = 8;       // of a token's id, as digits and a comma
 constexpr int64_t kRoutedTextBytes = 16;  // of an expert's number, as bytes and in base64
 
@@ -21,14 +21,15 @@ int64_t num_choices(const Answer& answer) {
   return sum;
 }
 
-// Bytes of one position whose log-probabilities are not written yet.
+// Returns the bytes of one position whose log-probabilities are not written.
 int64_t logprob_bytes(const SamplingParams& sampling) {
   const auto tops = static_cast<int64_t>(std::max(0, sampling.num_top_logprobs));
   return static_cast<int64_t>(sizeof(PositionLogprobs)) +
          tops * static_cast<int64_t>(sizeof(TokenLogprob));
 }
 
-// Bytes that one choice of the prompt holds before its first token, besides Answer::held.
+// Returns the bytes that one choice of the prompt holds before its first token, besides
+// Answer::held.
 int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
   const SamplingParams& s = prompt.sampling;
   int64_t bytes = kChoiceBytes;
@@ -39,8 +40,8 @@ int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
   return bytes;
 }
 
-// Bytes of a prompt that the answer repeats: once in its choices, and once in the whole answer that
-// is made of them.
+// Returns the bytes of a prompt that the answer repeats: once in its choices, and once in the whole
+// answer that is made of them.
 int64_t repeated_bytes(const Answer& answer, size_t p) {
   const GenerationRequest& request = answer.request;
   const Prompt& prompt = request.prompts[p];
@@ -92,7 +93,7 @@ int64_t ReplyService::Job::bytes_at_begin() const {
 Result<void> ReplyService::Job::count(size_t index) {
   const ChoiceAnswer& choice = answer.choices[index];
   const size_t num_unsaid = choice.logprobs.size() - choice.said.num;
-  // The text also stands in events and in what a parser holds back.
+  // The text is also in events and in the part that a parser holds back.
   size_t sum = 3 * choice.text.size() + choice.escaped.size() + choice.ids_said.size() +
                choice.ids.size() * (sizeof(TokenId) + sizeof(size_t)) +
                choice.said.num * sizeof(PositionLogprobs) + choice.said.bytes() +
@@ -100,7 +101,7 @@ Result<void> ReplyService::Job::count(size_t index) {
   if (choice.routed != nullptr) sum += choice.routed->ids.size() * kRoutedTextBytes;
   int64_t now = static_cast<int64_t>(sum) +
                 static_cast<int64_t>(num_unsaid) * logprob_bytes(prompt_of(index).sampling);
-  // At its end the whole answer exists beside the parts that it is made of.
+  // At the end the whole answer exists beside the parts that it is made of.
   const bool repeats = !stream || answer.request.responses != nullptr;
   if (choice.ended && repeats) now *= 2;
   bytes += now - std::exchange(bytes_of[index], now);

@@ -1,4 +1,4 @@
-// The turns of ReplyService: all of this runs on the thread `reply`.
+// The turns of ReplyService. All functions run on the thread `reply`.
 #include <new>
 #include <utility>
 
@@ -11,7 +11,7 @@ namespace hocket {
 namespace {
 
 constexpr Duration kIdle = std::chrono::milliseconds(200);    // longest wait for an output
-constexpr Duration kLocked = std::chrono::microseconds(200);  // the same while a job is locked
+constexpr Duration kLocked = std::chrono::microseconds(200);  // longest wait while a job is locked
 
 TimePoint now() {
   return RealClock().now();
@@ -38,7 +38,7 @@ void ReplyService::hand_out(RequestOutput&& output) {
   {
     std::lock_guard lock(mutex_);
     const auto found = table_.find(output.id);
-    if (found == table_.end()) return;  // dropped while this was on its way
+    if (found == table_.end()) return;  // its job was dropped
     place = found->second;
   }
   Job& job = *place.job;
@@ -52,7 +52,7 @@ void ReplyService::hand_out(RequestOutput&& output) {
   try {
     first_line_.push_back(place.job);
   } catch (const std::bad_alloc&) {
-    turn(place.job);  // it is in no line, and no later output may come to put it there
+    turn(place.job);  // it is in no line, and there may be no later output
   }
 }
 
@@ -61,7 +61,7 @@ void ReplyService::give_turns() {
     first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
     locked_.clear();
   } catch (const std::bad_alloc&) {
-    collect();  // the outbox is emptied all the same; jobs in locked_ stay there
+    collect();  // the outbox is emptied anyway; jobs in locked_ stay there
   }
   const auto next_of = [this](std::deque<JobPtr>& line) {
     const JobPtr job = std::move(line.front());
@@ -78,8 +78,8 @@ void ReplyService::turn(const JobPtr& job) {
   if (!lock.owns_lock()) {
     try {
       return locked_.push_back(job);
-    } catch (const std::bad_alloc&) {  // without memory it cannot come back later, so wait here:
-      lock.lock();                     // begin() holds the lock for a moment only
+    } catch (const std::bad_alloc&) {  // no memory to come back later, so wait here:
+      lock.lock();                     // begin() holds the lock only briefly
     }
   }
   try {
@@ -93,7 +93,7 @@ void ReplyService::turn(const JobPtr& job) {
   job->in_line = false;
 }
 
-// Does a small piece of a job's work. False: there was none.
+// Does a small piece of a job's work. Returns false if there was none.
 bool ReplyService::step(Job& job) {
   if (!job.over && job.refused) fail_job(job, *job.refused);
   if (!job.over && job.news_lost) throw std::bad_alloc();
@@ -196,8 +196,8 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   observe_end(summary);
 }
 
-// Writes some log-probabilities as JSON, or sends one block of the stream. When nothing is left to
-// say, the job may take its next output.
+// Writes some log-probabilities as JSON, or sends one block of the stream. When all is sent, the
+// job may take its next output.
 void ReplyService::tell(Job& job, size_t index) {
   const AnswerForm& form = answer_form(job.answer.request.api);
   ChoiceAnswer& choice = job.answer.choices[index];
@@ -217,8 +217,8 @@ void ReplyService::tell(Job& job, size_t index) {
   if (job.num_ended == job.answer.choices.size()) finish(job, form);
 }
 
-// If the account has no room for the block, the stream ends with the error event of its form. That
-// is better than the exchange's own error event, which knows the API only and not this answer.
+// Sends the block. If the account has no room for it, the stream ends with the error event of the
+// answer's form, since the exchange's own error event would know only the API and not this answer.
 void ReplyService::send_block(Job& job, const AnswerForm& form, const std::string& block) {
   if (auto room = HeldBytes(job.answer.request.memory).grow(std::ssize(block)); !room)
     return fail_job(job, room.error());

@@ -1,4 +1,4 @@
-// Answers of /v1/chat/completions: message and delta, with thoughts and calls of tools.
+// Writes answers of /v1/chat/completions: message and delta, with thoughts and tool calls.
 #include <fmt/format.h>
 
 #include "server/protocol/openai_blocks.h"
@@ -24,7 +24,7 @@ std::string logprobs_text(const ChoiceAnswer& choice) {
   return fmt::format(R"({{"content":{},"refusal":null}})", column_text(choice.said, 0));
 }
 
-// What the thoughts are called, as a list of names.
+// Returns the names of the fields that hold the thoughts.
 std::vector<std::string_view> reasoning_names(const Answer& answer) {
   switch (answer.model.formats->reasoning_field) {
     case ReasoningField::reasoning_content:
@@ -37,7 +37,7 @@ std::vector<std::string_view> reasoning_names(const Answer& answer) {
   return {"reasoning_content", "reasoning"};
 }
 
-// A delta of a piece of text that belongs to this event.
+// Returns the delta for a piece of the event's text.
 std::string delta_of(const Answer& answer, const AnswerEvent& event, std::string_view piece) {
   if (event.kind == AnswerEvent::Kind::arguments)
     return fmt::format(R"({{"tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}]}})",
@@ -56,7 +56,7 @@ std::string delta_of_call(const AnswerEvent& event) {
                      event.call, json_string(event.id), json_string(event.name));
 }
 
-// The next delta of what the choice says beyond choice.sent; empty: nothing now.
+// Returns the next delta of what the choice has beyond choice.sent; empty if there is none.
 std::string next_delta(const Answer& answer, ChoiceAnswer& choice) {
   using Kind = AnswerEvent::Kind;
   const AnswerReading& reading = answer.request.reading;
@@ -163,7 +163,7 @@ class ChatForm final : public AnswerForm {
   }
 
  private:
-  // Each adds what is new, and says whether there was anything.
+  // Each function adds what was not sent, and returns true if there was anything.
   static bool add_text(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
     if (next_part(answer, choice) != StreamPart::text) return false;
     piece.content = fmt::format(R"("delta":{{"content":{}}})", new_text(answer, choice));
@@ -174,7 +174,8 @@ class ChatForm final : public AnswerForm {
     if (!delta.empty()) piece.content = "\"delta\":" + delta;
     return !delta.empty();
   }
-  // Tokens whose text is only a part of a mark, or of a call's frame, come with what follows them.
+  // Tokens whose text is only part of a mark or of a call's frame are sent with the piece after
+  // them.
   static void add_tokens(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
     if (!has_new_tokens(answer, choice)) return;
     if (wants_logprobs(answer, choice)) {

@@ -49,7 +49,7 @@ Error in_clients_words(Error e, const FieldNames& names) {
                                                    : e.param.npos;
     if (at != e.param.npos) e.param.replace(at, chat.size(), client);
   }
-  // The message begins with the name wherever the field itself is at fault.
+  // The message begins with the name if the field itself is wrong.
   if (!before.empty() && e.message.starts_with(before))
     e.message.replace(0, before.size(), e.param);
   return e;

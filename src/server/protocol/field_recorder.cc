@@ -10,7 +10,7 @@ namespace {
 
 thread_local FieldRecorder* recorder = nullptr;
 
-// "tools[3].function" is "tools[].function".
+// Returns "tools[].function" for "tools[3].function".
 std::string without_numbers(const std::string& path) {
   std::string out;
   for (const char c : path)
@@ -22,7 +22,7 @@ bool is_any(const Json& what) {
   return what["kind"] == "any";
 }
 
-// How much is known of a field: a parser may leave one to another that reads it.
+// Returns how much a record tells of a field; a parser may leave a field to another one.
 int weight(const Json& what) {
   return what["kind"] == "ignored" ? 0 : is_any(what) ? 1 : 2;
 }

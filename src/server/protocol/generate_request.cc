@@ -9,8 +9,8 @@
 namespace hocket {
 namespace {
 
-// The object in sampling_params. Defaults are SamplingParams' own: this API's callers, trainers and
-// benchmarks among them, expect the plain distribution.
+// Reads the object sampling_params. The defaults are those of SamplingParams, not of the model:
+// this API's clients, such as trainers and benchmarks, expect the plain distribution.
 void read_sampling_params(Fields& fields, const Json& object, const ServedModel& model,
                           GenerationRequest& request, Prompt& prompt) {
   if (!object.is_object())
@@ -69,7 +69,7 @@ void read_inputs(Fields& fields, const ServedModel& model, GenerationRequest& re
   }
 }
 
-// sampling_params: one object, read once, or one for each prompt.
+// Reads sampling_params: one object for all prompts, or a list with one for each prompt.
 void read_all_sampling_params(Fields& fields, const ServedModel& model,
                               GenerationRequest& request) {
   static const Json kNone = Json::object();
@@ -93,7 +93,7 @@ void read_all_sampling_params(Fields& fields, const ServedModel& model,
   }
 }
 
-// rid: one string, or one for each prompt.
+// Reads rid: one string for all prompts, or a list with one for each prompt.
 void read_rids(Fields& fields, GenerationRequest& request) {
   const Json* rid = fields.get("rid");
   if (rid == nullptr || request.prompts.empty()) return;
@@ -169,7 +169,7 @@ Result<TokenizeRequest> parse_tokenize(const Json& body, const ServedModel& mode
     fields.fail_field("prompt", "give exactly one of prompt, text and messages");
   if (by_messages) {
     ChatInput& chat = request.input.emplace<ChatInput>();
-    AnswerReading reading;  // of no answer
+    AnswerReading reading;  // discarded: no answer follows
     read_conversation(fields, chat);
     read_tools(fields, model, reading, chat);
     read_reasoning(fields, model, reading, chat);

@@ -1,6 +1,6 @@
-// SGLang's /generate: text, output_ids, meta_info. A block of a stream repeats all that came before
-// it, as its clients expect; each part is put into words once. Log-probabilities of the prompt,
-// which never change, come with the first block alone.
+// Writes answers of SGLang's /generate: text, output_ids, meta_info. Each block of a stream repeats
+// all text before it, as SGLang's clients expect; each part is written as JSON once.
+// Log-probabilities of the prompt come with the first block only, since they never change.
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
@@ -26,14 +26,14 @@ Json finish_json(const ChoiceAnswer& choice) {
   return {{"type", "abort"}, {"message", "the request was aborted"}};
 }
 
-// Blocks are as far apart as they are long, so that a stream of any length costs its client, its
-// connection and this server so much a token.
+// The longer a block is, the more tokens pass before the next one. So a stream of any length costs
+// its client, its connection and this server a limited number of bytes per token.
 constexpr size_t kBlockBytesPerToken = 32 << 10;
 
-// Columns of log-probabilities.
+// Indices of the columns of log-probabilities.
 constexpr size_t kRows = 0, kTops = 1;
 
-// [logprob, id, text]; text is null unless wanted.
+// Returns [logprob, id, text]; text is null unless asked for.
 Json row_json(const Answer& answer, TokenId id, Json logprob) {
   const Tokenizer* tokenizer = answer.request.logprob_text ? answer.model.tokenizer : nullptr;
   return Json::array({std::move(logprob), value(id),
@@ -54,14 +54,14 @@ std::string logprobs_text(const ChoiceAnswer& choice, const SamplingParams& samp
   return text;
 }
 
-// 32-bit numbers, the lowest byte first, in base64: [tokens][layers][experts a token], as SGLang
-// tells them.
+// Returns the expert ids in base64, as SGLang does: 32-bit numbers, lowest byte first, in the shape
+// [tokens][layers][experts per token].
 std::string routed_text(const RoutedExperts& routed) {
   std::vector<unsigned char> bytes;
   bytes.reserve(4 * routed.ids.size());
   for (const uint16_t id : routed.ids)
     for (const int part : {id & 0xff, id >> 8, 0, 0}) bytes.push_back(static_cast<uint8_t>(part));
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and a zero
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and a terminating zero
   text.resize(static_cast<size_t>(EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
                                                   bytes.data(), static_cast<int>(bytes.size()))));
   return text;
@@ -71,7 +71,7 @@ bool is_list(const Answer& answer) {
   return answer.request.batch || answer.choices.size() > 1;
 }
 
-// `escaped`, `ids`: of the choice, as JSON without quotes and brackets.
+// `escaped` and `ids` are the choice's text and ids as JSON, without quotes and brackets.
 std::string choice_text(const Answer& answer, const ChoiceAnswer& choice, std::string_view escaped,
                         std::string_view ids) {
   const auto p = static_cast<size_t>(choice.prompt);
@@ -94,7 +94,7 @@ std::string choice_text(const Answer& answer, const ChoiceAnswer& choice, std::s
   return text += "}}";
 }
 
-// Adds to `escaped` and `ids_said` what is new.
+// Appends the text and ids that were not sent to `escaped` and `ids_said`.
 void escape_news(ChoiceAnswer& choice) {
   const std::string news = json_string(std::string_view(choice.text).substr(choice.sent.text));
   choice.escaped.append(news, 1, news.size() - 2);

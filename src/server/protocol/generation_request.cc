@@ -16,7 +16,8 @@
 namespace hocket {
 namespace {
 
-// `most`: tokens that have room. What the arguments of calls become as trees is counted in `held`.
+// `most`: limit on the prompt's tokens. `held` counts the trees that arguments of tool calls
+// become.
 Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most, const ServedModel& model,
                                       HeldBytes& held) {
   if (model.chat_template == nullptr)
@@ -34,7 +35,7 @@ Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most, const
   return model.tokenizer->encode(rendered);
 }
 
-// What an API calls the prompt, the longest answer and the shortest.
+// The names of an API's fields for the prompt, the longest answer and the shortest answer.
 struct PromptFields {
   const char *prompt, *limit, *least;
 };
@@ -110,7 +111,8 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
                     .with_param(names.limit));
   }
   int rest = context - prompt_tokens;
-  // A pool smaller than the context bounds an open request too, as long as it bounds it above zero.
+  // If the KV pool is smaller than the context, it limits a request without max_tokens too, as long
+  // as that leaves at least one token.
   if (const int64_t room = model.info->max_total_tokens - prompt_tokens; room >= 1)
     rest = static_cast<int>(std::min<int64_t>(rest, room));
   SamplingParams& sampling = prompt.sampling;
@@ -124,14 +126,14 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
 }
 
 CacheNamespace cache_namespace_of(const GenerationRequest& request) {
-  std::string all;  // each with its length, so that no two lists run together
+  std::string all;  // each with its length, so that no two lists look the same
   bool any = false;
   for (const auto* name : {&request.cache_owner, &request.cache_salt, &request.extra_key}) {
     all += fmt::format("{}:{}", name->size(), *name);
     any |= !name->empty();
   }
   if (!any) return {};
-  // Cryptographic, so that nobody can aim at another tenant's namespace.
+  // A cryptographic hash, so that no client can hit the namespace of another one.
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   EVP_Digest(all.data(), all.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
   std::array<uint64_t, 2> halves{};

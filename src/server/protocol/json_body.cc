@@ -11,22 +11,23 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kShownBytes = 64;                     // of a client's own words, in a message
-constexpr std::string_view kLastRead = "last read: ";  // the parser quotes all behind it
+constexpr size_t kShownBytes = 64;                     // of a client's text, in a message
+constexpr std::string_view kLastRead = "last read: ";  // the parser quotes the input after it
 
 std::string shortened(std::string_view text) {
   if (text.size() <= kShownBytes) return std::string(text);
   return std::string(text.substr(0, kShownBytes)) + "...";
 }
 
-// Says what is wrong with a body.
+// Builds the tree, and keeps the error that tells what is wrong with the body.
 class BodyBuilder final : public OrderedTreeBuilder {
  public:
   std::optional<Error> failure;
 
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& e) override {
-    // Its text is "[json.exception...] parse error at line 1, column 2: syntax error while ...".
+    // The exception's text is "[json.exception...] parse error at line 1, column 2: syntax error
+    // while ...".
     std::string_view what = e.what();
     if (const size_t colon = what.find(": "); colon != what.npos) what.remove_prefix(colon + 2);
     if (what.find("UTF-8") != what.npos)
@@ -55,7 +56,7 @@ class BodyBuilder final : public OrderedTreeBuilder {
   }
 };
 
-// Leaves out limits that are infinite.
+// Describes a number's range for FieldRecorder, without infinite limits.
 Json described(NumberRange r) {
   Json what = {{"kind", "number"}, {"low", r.low}};
   if (r.low_excluded) what["low_excluded"] = true;
@@ -200,7 +201,7 @@ std::optional<int64_t> Fields::integer(std::string_view name, int64_t low, int64
   const int64_t v = too_big ? INT64_MAX : value->get<int64_t>();
   if (too_big || v < low || v > high) {
     const std::string shown = to_text(*value);
-    const bool open_end = high >= INT32_MAX && v < low;  // whose end nobody needs to know
+    const bool open_end = high >= INT32_MAX && v < low;  // the upper limit need not be named
     const std::string range =
         open_end ? fmt::format("at least {}", low) : fmt::format("between {} and {}", low, high);
     fail_field(name, fmt::format("{} must be {}, not {}", name_of(name), range, shown));

@@ -9,12 +9,13 @@
 namespace hocket {
 namespace {
 
-// With log-probabilities a stream moves by whole tokens, so that each block's entries are its text.
+// With log-probabilities a stream advances by whole tokens, so that each block's entries match its
+// text.
 size_t sendable(const Answer& answer, const ChoiceAnswer& choice) {
   return wants_logprobs(answer, choice) ? choice.shown_bytes : choice.text.size();
 }
 
-// What OpenAI adds to every block of a stream whose usage is wanted.
+// Returns the member `usage` that each block of a stream has if usage is asked for.
 std::string usage_note(const Answer& answer) {
   if (answer.request.continuous_usage) return ",\"usage\":" + to_text(usage_json(answer));
   return answer.request.include_usage ? ",\"usage\":null" : "";
@@ -24,7 +25,7 @@ bool all_told(const Answer& answer) {
   return std::ranges::all_of(answer.choices, [](const auto& c) { return c.sent.end; });
 }
 
-// Without a usage block the times come with the last choice's end.
+// Returns the timings, with the end of the last choice, if no usage block follows that has them.
 std::string end_note(const Answer& answer) {
   if (answer.request.include_usage || !all_told(answer)) return "";
   return ",\"timings\":" + to_text(timings_json(answer));

@@ -98,7 +98,7 @@ void refuse_media(Fields& fields) {
 void read_common(Fields& fields, const ServedModel& model, GenerationRequest& request,
                  Prompt& prompt) {
   std::string name;
-  fields.read("model", name);  // one model is served, whatever it is called
+  fields.read("model", name);  // the only model answers, whatever the name
   prompt.sampling = default_sampling(model.info->generation_defaults);
   read_sampling(fields, model, request, prompt);
   read_limit(fields, prompt, request.api == Api::chat ? 1 : 0);
@@ -110,7 +110,7 @@ void read_common(Fields& fields, const ServedModel& model, GenerationRequest& re
   fields.read("add_special_tokens", request.add_special_tokens);
 }
 
-// A text, a list of texts, a list of ids, or a list of lists of ids.
+// Reads `prompt`: a text, a list of texts, a list of ids, or a list of lists of ids.
 void read_prompts(Fields& fields, const ServedModel& model, const Prompt& like,
                   GenerationRequest& request) {
   const Json* prompt = fields.get("prompt");

@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// Columns of log-probabilities.
+// Indices of the columns of log-probabilities.
 constexpr size_t kTokens = 0, kLogprobs = 1, kTops = 2, kOffsets = 3;
 
 class CompletionsForm final : public AnswerForm {

@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-// A text or a list of texts, none empty.
+// Limits for a text or a list of texts, none of them empty.
 struct TextLimits {
   size_t count_max, bytes_max;
 };
@@ -46,7 +46,7 @@ bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
   return true;
 }
 
-// Prompts with the same patterns share what they are compiled to.
+// Prompts with the same patterns share one compiled StopRegex.
 void read_stop_regex(Fields& fields, GenerationRequest& request, Prompt& prompt) {
   std::vector<std::string> patterns;
   const TextLimits limits{StopRegex::kPatternsMax, StopRegex::kPatternBytesMax};

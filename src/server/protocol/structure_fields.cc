@@ -12,7 +12,8 @@ namespace {
 constexpr std::string_view kAnyJson = "$$ANY$$";  // as SGLang's callers spell it
 constexpr std::string_view kAnyObject = R"({"type":"object"})";
 
-// What reads one place of a request. `fields` is that object, `at` how errors name a field of it.
+// Reads the fields of one object of a request that ask for structured output. `fields` is that
+// object.
 class StructureReader {
  public:
   StructureReader(Fields& fields, SamplingParams& sampling) : fields_(fields), out_(sampling) {}
@@ -41,7 +42,7 @@ class StructureReader {
     if (const auto text = string(name)) converted(name, lark_of_ebnf(*text));
   }
 
-  // vLLM's grammars: EBNF, or Lark.
+  // Reads vLLM's grammars: EBNF, or Lark.
   void grammar(std::string_view name) {
     const auto text = string(name);
     if (!text) return;
@@ -95,7 +96,7 @@ class StructureReader {
     fields_.fail_field(name, fmt::format("{} {}", fields_.name_of(name), what));
   }
 
-  // Checked before anything is made of the text, and again for what it becomes.
+  // Checked before anything is made of the text, and again for the grammar that it becomes.
   bool fits(std::string_view name, size_t bytes) {
     if (bytes <= kGrammarBytesMax) return true;
     wrong(name, fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));
@@ -115,8 +116,8 @@ class StructureReader {
   SamplingParams& out_;
 };
 
-// response_format.json_schema: {"name", "description", "schema", "strict"}. It is followed to the
-// letter whether it is strict or not.
+// Reads response_format.json_schema: {"name", "description", "schema", "strict"}. The answer
+// follows the schema exactly, even if `strict` is false.
 void read_named_schema(const Json& named, Fields& outer, SamplingParams& sampling) {
   Fields fields(named, "response_format.json_schema");
   std::string name, description;
@@ -132,7 +133,7 @@ void read_named_schema(const Json& named, Fields& outer, SamplingParams& samplin
   if (auto done = fields.finish(); !done) outer.fail(std::move(done).error());
 }
 
-// {"json" | "regex" | "choice" | "grammar" | "json_object" | "structural_tag": ...}
+// Reads {"json" | "regex" | "choice" | "grammar" | "json_object" | "structural_tag": ...}.
 void read_structured_outputs(const Json& object, Fields& outer, SamplingParams& sampling) {
   Fields fields(object, "structured_outputs");
   StructureReader reader(fields, sampling);

@@ -30,7 +30,8 @@ std::shared_ptr<const ThoughtLimit> limit_of(ThoughtsAhead thoughts, const Answe
   return std::make_shared<const ThoughtLimit>(std::move(limit));
 }
 
-// Prompts that are no chat come as their client wrote them: nothing is known of their answers.
+// Returns the prompt's chat; null if the prompt is no chat, since its answer's form is then
+// unknown.
 const ChatInput* thinking_chat(const Prompt& prompt, const ServedModel& model) {
   if (model.formats == nullptr || model.chat_template == nullptr) return nullptr;
   return std::get_if<ChatInput>(&prompt.input);
@@ -49,7 +50,7 @@ Result<void> settle_structure(Prompt& prompt, std::span<const TokenId> ids,
   SamplingParams& sampling = prompt.sampling;
   sampling.thoughts = limit_of(thoughts, reading, model);
   const bool forced = reading.choice.kind == Kind::required || reading.choice.kind == Kind::named;
-  // Without structured output strict tools are a wish, as other tools are.
+  // Without a grammar backend strict tools are a preference, as other tools are.
   const bool can = model.info->grammar_backend != "none" || forced || sampling.grammar != nullptr;
   if (!can || (!reading.tools && sampling.grammar == nullptr)) return {};
   AnswerWish wish{.tools = {},

@@ -13,8 +13,8 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kToldTokenBytes = 128;      // of a token: a number in a tree, and its text
-constexpr int64_t kCountedTokens = 64 << 10;  // /tokenize counts so many, beyond any context too
+constexpr int64_t kToldTokenBytes = 128;      // bytes per token: a number in a tree, and its text
+constexpr int64_t kCountedTokens = 64 << 10;  // limit of /tokenize, above the context's too
 constexpr size_t kDetokenizedBytesMax = 8 << 20;
 
 using Parse = Result<GenerationRequest> (*)(const Json& body, const ServedModel& model);
@@ -34,7 +34,7 @@ Result<Json> tokenize(const Json& body, const ServedModel& model, HeldBytes& hel
   if (auto* chat = std::get_if<ChatInput>(&request.input)) {
     prompt.input = std::move(*chat);
   } else {
-    like.api = Api::completions;  // which calls its text a prompt
+    like.api = Api::completions;  // its errors call the text `prompt`
     prompt.input = std::move(std::get<std::string>(request.input));
   }
   HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, like, model));
@@ -62,7 +62,7 @@ Result<Json> detokenize(const Json& body, const ServedModel& model, HeldBytes& h
   return Json{{"text", text}, {"prompt", text}};
 }
 
-// The named tokens, as programs that tokenize by /tokenize want to know them.
+// Returns the named tokens, which programs need that tokenize with /tokenize.
 Result<Json> tokenizer_info(const ServedModel& model) {
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
   Json info = {{"vocab_size", model.tokenizer->vocab_size()},
@@ -77,7 +77,7 @@ Result<Json> count_tokens(const Json& body, const ServedModel& model, HeldBytes&
   return Json{{"input_tokens", ids.size()}};
 }
 
-// What the model would read, as text.
+// Returns the text that the model would read.
 Result<std::string> text_of(const Prompt& prompt, const std::vector<TokenId>& ids,
                             const ServedModel& model) {
   if (const auto* text = std::get_if<std::string>(&prompt.input)) return *text;
@@ -87,7 +87,8 @@ Result<std::string> text_of(const Prompt& prompt, const std::vector<TokenId>& id
   return rendered.text();
 }
 
-// A request as it would be computed: each prompt's text and tokens, and how long the answer may be.
+// Returns a request as it would be computed: each prompt's text and tokens, and the limit of the
+// answer.
 template <Parse parse>
 Result<Json> render(const Json& body, const ServedModel& model, HeldBytes& held) {
   HOCKET_TRY(GenerationRequest request, parse(body, model));

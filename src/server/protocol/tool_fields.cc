@@ -14,7 +14,7 @@ namespace hocket {
 namespace {
 
 using Kind = ToolChoice::Kind;
-using Names = std::set<std::string_view>;  // hashes can be made to collide
+using Names = std::set<std::string_view>;  // a tree set: clients can make hashes collide
 
 bool read_tool(Fields& fields, const std::string& at, const Json& json, Tool& tool) {
   if (!json.is_object())
@@ -39,7 +39,7 @@ bool read_tool(Fields& fields, const std::string& at, const Json& json, Tool& to
   inner.read("description", tool.description);
   if (const Json* parameters = inner.object("parameters")) tool.parameters = to_text(*parameters);
   inner.read("strict", tool.strict);
-  // What else it holds is the template's to print.
+  // Other members are for the template to print.
   if (inner.ok()) return true;
   fields.fail(inner.finish().error());
   return false;
@@ -49,7 +49,7 @@ bool is_tool(const std::vector<Tool>& tools, std::string_view name) {
   return std::ranges::any_of(tools, [&](const Tool& tool) { return tool.name == name; });
 }
 
-// The name in {"type": "function", "function": {"name": ...}}; null where there is none.
+// Returns the name in {"type": "function", "function": {"name": ...}}; null if there is none.
 const std::string* name_in(const Json& json) {
   if (!json.is_object()) return nullptr;
   const auto function = json.find("function");
@@ -72,8 +72,8 @@ bool read_word(const Json& word, ToolChoice& out) {
   return false;
 }
 
-// The names in {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}}: the other
-// tools are left out.
+// Returns the names in {"type": "allowed_tools", "allowed_tools": {"mode": ..., "tools": [...]}};
+// the model is not shown the other tools.
 std::optional<Names> read_allowed(Fields& fields, const Json& choice, ToolChoice& out) {
   const auto allowed = choice.find("allowed_tools");
   if (allowed == choice.end() || !allowed->is_object() || !allowed->contains("mode") ||
@@ -95,7 +95,7 @@ std::optional<Names> read_allowed(Fields& fields, const Json& choice, ToolChoice
   return names;
 }
 
-// The names of the tools that are allowed; nullopt: all.
+// Returns the names of the tools that are allowed; nullopt: all.
 std::optional<Names> read_choice(Fields& fields, ToolChoice& out) {
   const Json* choice = fields.get("tool_choice");
   if (choice == nullptr || read_word(*choice, out)) return std::nullopt;
@@ -109,7 +109,7 @@ std::optional<Names> read_choice(Fields& fields, ToolChoice& out) {
   return std::nullopt;
 }
 
-// Removes tools that are not named, from both lists alike.
+// Removes the tools that are not in `names` from both lists.
 void keep_named(const Names& names, std::vector<Tool>& read, Json& tools) {
   std::vector<Tool> kept;
   Json kept_json = Json::array();
@@ -133,7 +133,8 @@ void check_served(Fields& fields, const ServedModel& model) {
                       "start with --chat-template FILE, one that shows tools");
 }
 
-// Errors: a field that fails where the schemas of all tools together take too many visits.
+// Finds the types of the tools' parameters. Errors: a field error if the schemas of all tools
+// together need too many visits.
 void find_kinds(Fields& fields, std::vector<Tool>& tools) {
   SchemaVisits visits;
   for (Tool& tool : tools) {
@@ -148,11 +149,12 @@ void find_kinds(Fields& fields, std::vector<Tool>& tools) {
   }
 }
 
-// The template has words for it, or it becomes a number of tokens.
+// Passes the effort to the template. If the template does not handle it, it becomes a thinking
+// budget.
 void take_effort(Fields& fields, const std::string& effort, const ServedModel& model,
                  AnswerReading& reading, ChatInput& chat) {
   chat.kwargs["reasoning_effort"] = effort;
-  // What templates without words for effort call it.
+  // Templates that do not handle efforts have one of these switches.
   if (effort == "none")
     for (const char* name : {"enable_thinking", "thinking"})
       if (!chat.kwargs.contains(name)) chat.kwargs[name] = false;
@@ -210,7 +212,8 @@ void read_reasoning(Fields& fields, const ServedModel& model, AnswerReading& rea
   if (separate && model.formats != nullptr) reading.reasoning = model.formats->reasoning;
   if (std::string effort; fields.read("reasoning_effort", effort))
     take_effort(fields, effort, model, reading, chat);
-  // Said in tokens, it wins; a model that nobody knows to think has nothing to limit.
+  // A budget in tokens overrides the effort. It has no effect if the model has no known form of
+  // thoughts.
   for (const char* name : {"thinking_budget", "thinking_token_budget", "max_thinking_tokens"})
     if (int budget = 0; fields.read(name, budget, 0, INT32_MAX)) reading.thinking_budget = budget;
 }

@@ -15,11 +15,11 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kAvoid = std::chrono::seconds(1);            // a rank that refused
-constexpr Duration kTellsLate = std::chrono::milliseconds(20);  // a request is in no load before
+constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refusal
+constexpr Duration kTellsLate = std::chrono::milliseconds(20);  // no load counts a request earlier
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
 constexpr size_t kPeerAnswerMax = 64 << 10;
-// As Engine: a question asked again finds the rank that knows it.
+// The same as Engine's block size: a prompt that is sent again finds the rank that has it cached.
 constexpr int kRoutingBlockTokens = 16;
 
 RankLoad load_of(const Answer& answer) {
@@ -37,18 +37,18 @@ bool same(const RankLoad& a, const RankLoad& b) {
          a.num_tokens == b.num_tokens;
 }
 
-// Why nothing goes on in an epoch that is over.
+// Returns the error for requests of an epoch that has ended.
 Error over(const ClusterView& view) {
   const std::string why = view.whole() ? view.why : missing(view);
   return error(ErrorCode::lost_rank, "{}", why.empty() ? "the ranks began anew" : why)
       .with_fix("ask again after the time in Retry-After");
 }
 
-// All that were asked, and who is told when the last has answered.
+// The answers of all ranks that were asked; `done` is called when the last has answered.
 struct Poll {
   std::mutex mutex;
   std::vector<PeerAnswer> answers;
-  size_t num_open = 1;  // one is the asker's own
+  size_t num_open = 1;  // one for ask_all() itself
   std::function<void(std::vector<PeerAnswer>&&)> done;
 
   void close_one() {
@@ -178,7 +178,8 @@ Result<int> FrontDoor::choose(const Answer& answer) {
   return router_.choose(cache_namespace_of(answer.request), answer.prompts.front(), loads());
 }
 
-// A request counts here until its rank tells of it: until another load came, and not a moment ago.
+// Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
+// it: until another load came at least kTellsLate after the request.
 std::vector<RankLoad> FrontDoor::loads() {
   std::vector<RankLoad> loads = parts_.generator->loads();
   loads.resize(told_.size());
@@ -284,7 +285,8 @@ void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   forwards_.erase(ticket);
 }
 
-// Who is there has changed: what was begun under another epoch is over.   mutex_ is held.
+// Reads the cluster's view if it has changed. Requests of an older epoch are ended.   mutex_ is
+// held.
 void FrontDoor::refresh() {
   const uint64_t changes = parts_.cluster->num_changes();
   if (changes == num_changes_) return;
@@ -297,7 +299,7 @@ void FrontDoor::refresh() {
     if (counts_.up[r] && !up) ++counts_.num_lost;
     counts_.up[r] = up;
   }
-  if (view_.epoch != epoch) {  // ranks begin it with empty caches
+  if (view_.epoch != epoch) {  // ranks begin an epoch with empty caches
     for (size_t r = 0; r < told_.size(); ++r) router_.forget(static_cast<int>(r));
     std::ranges::fill(avoid_until_, TimePoint{});
   }

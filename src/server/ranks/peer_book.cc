@@ -6,13 +6,13 @@ namespace hocket {
 namespace {
 
 constexpr Duration kLook = std::chrono::milliseconds(100);
-constexpr Duration kAskAgain = std::chrono::milliseconds(500);  // for an address that is not there
+constexpr Duration kAskAgain = std::chrono::milliseconds(500);  // for an address that was not found
 
 std::string key_of(int rank) {
   return fmt::format("http/{}", rank);
 }
 
-// Errors: bad_value; io, of a name that is unknown here.
+// Errors: bad_value; not_found; io for an unknown host name.
 Result<PeerPlace> parse_entry(std::string_view text, std::string_view boot_id) {
   const size_t space = text.find(' '), last = text.rfind(' ');
   if (space == text.npos || text.substr(0, space) != boot_id)
@@ -57,8 +57,8 @@ void PeerBook::forget(int rank) {
 }
 
 void PeerBook::run() {
-  uint64_t told = 0;  // the change after which this rank said its address; 0: not yet
-  uint64_t seen = 0;  // that `view` is of
+  uint64_t told = 0;  // number of the change after which this rank published; 0: never
+  uint64_t seen = 0;  // number of the change that `view` shows
   ClusterView view;
   for (;;) {
     const uint64_t changes = cluster_.num_changes();
@@ -89,7 +89,7 @@ void PeerBook::look_up(int rank, const Identity& identity) {
     entry.asked = now;
   }
   const auto said = cluster_.get(key_of(rank));
-  if (!said) return;  // not there yet, or rank 0 is not
+  if (!said) return;  // it has not published yet, or rank 0 is not there
   auto place = parse_entry(*said, identity.boot_id);
   if (!place) {
     if (place.error().code != ErrorCode::not_found)

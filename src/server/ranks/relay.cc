@@ -67,7 +67,7 @@ bool Relay::hold(std::string_view piece) {
 }
 
 bool Relay::body(std::string_view piece) {
-  // Bytes held before hold no event's end, so only the new ones are searched.
+  // The bytes in held_ hold no end of an event, so only the added bytes are searched.
   const size_t from = held_.empty() ? 0 : held_.size() - 1;
   if (!hold(piece)) return false;
   if (!streaming_) return true;
@@ -76,7 +76,7 @@ bool Relay::body(std::string_view piece) {
   const size_t whole = from + end + 2;
   const bool taken = exchange_->write(std::string_view(held_).substr(0, whole));
   held_.erase(0, whole);
-  (void)held_bytes_.resize(std::ssize(held_));  // fewer
+  (void)held_bytes_.resize(std::ssize(held_));  // cannot fail: it shrinks
   return taken;
 }
 

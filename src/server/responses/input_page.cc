@@ -42,13 +42,13 @@ Result<Wanted> read_query(std::string_view query) {
   return out;
 }
 
-// Pieces of a turn's text.
+// One item of a turn's text.
 struct Item {
   std::string_view text;
-  std::string_view id;  // with its quotes; empty: none
+  std::string_view id;  // with quotes; empty: none
 };
 
-// Cuts a list of objects, as to_text() has written it, so without spaces, into its items.
+// Cuts a list of objects into its items. to_text() must have written it, so it has no spaces.
 void cut_items(std::string_view list, std::vector<Item>& out) {
   int level = 0;
   Item item;
@@ -74,7 +74,8 @@ void cut_items(std::string_view list, std::vector<Item>& out) {
   }
 }
 
-// Takes turn after turn, in the order of the page, until it is whole.
+// Builds a page. Takes one turn after another, in the order of the page, until the page is
+// complete.
 class PageWriter {
  public:
   PageWriter(Wanted wanted, HeldBytes held)
@@ -107,7 +108,7 @@ class PageWriter {
     }
     has_more_ = num_items_ == wanted_.limit;
     if (has_more_) return {};
-    // Twice while the text grows, and once in the answer.
+    // The text exists twice while it grows, and once in the answer.
     HOCKET_TRY_VOID(held_.grow(3 * std::ssize(item.text)));
     last_ = item.id.empty() ? "null" : item.id;
     if (num_items_++ == 0)
