@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kQuotedMax = 128;  // bytes of what a client sent, in an error
+constexpr size_t kQuotedMax = 128;  // bytes of a client's text in an error
 
 bool matches(const Route& route, std::string_view path) {
   if (route.path.ends_with('/') && route.path.size() > 1)
@@ -15,7 +15,7 @@ bool matches(const Route& route, std::string_view path) {
   return route.path == path;
 }
 
-// `methods`: as in Route, "GET, POST".
+// `methods` is a list as in Route, "GET, POST".
 bool takes(std::string_view methods, std::string_view method) {
   constexpr std::string_view kBetween = ", ";
   while (true) {

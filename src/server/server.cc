@@ -20,7 +20,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kControlBytesMax = 64 << 10;  // of a body that RunOn::control reads
+constexpr size_t kControlBytesMax = 64 << 10;  // of a body for RunOn::control
 constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
@@ -44,7 +44,7 @@ RequestMemoryLimits memory_limits(const HttpSettings& settings) {
 std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyService& reply) {
   Generator& generator = *options.generator;
   if (generator.cluster() == nullptr) return nullptr;
-  // The engine has refused a name that is none.
+  // The engine has already refused unknown names.
   const auto routing = parse_routing_policy(options.settings.parallel.dp_routing);
   return std::make_unique<FrontDoor>(
       FrontDoor::Parts{.cluster = generator.cluster(),
@@ -74,7 +74,7 @@ Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) 
 
 }  // namespace
 
-// Members are in the order of their making; drain() ends them in the order of the data's way.
+// Members stand in the order in which they are made; drain() ends them along the data's path.
 struct Server::State {
   State(Options given, AnswerFormats chosen, std::unique_ptr<Observer> teller)
       : options(std::move(given)),
@@ -122,7 +122,7 @@ struct Server::State {
 
   void handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange);
   bool wait_idle(Duration patience) const;
-  // Requests and answers that are not whole.
+  // Returns the number of requests and answers that are not complete.
   size_t num_under_way() const;
   HttpOptions http_options() const;
   Result<void> open_gate();
@@ -132,7 +132,7 @@ struct Server::State {
   Options options;
   const AnswerFormats formats;
   const std::shared_ptr<RequestAccounts> accounts;
-  const std::unique_ptr<Observer> observer;  // outlives all stories of requests
+  const std::unique_ptr<Observer> observer;  // must outlive all stories of requests
   Generator& generator;
   Metrics metrics;
   Health health;
@@ -143,16 +143,16 @@ struct Server::State {
   std::unique_ptr<FrontDoor> door;         // null: all ranks are in this process
   Endpoints endpoints;
   const std::vector<Route> routes;
-  std::unique_ptr<Gate> gate;  // before the port for clients
+  std::unique_ptr<Gate> gate;  // guards the port for clients
   std::optional<TextPool> text, control;
-  std::unique_ptr<HttpServer> http, rank_http;       // for clients; for other ranks, with a door
-  std::atomic<const HttpServer*> counted = nullptr;  // http, once its threads may see it
+  std::unique_ptr<HttpServer> http, rank_http;  // for clients; for other ranks, if there is a door
+  std::atomic<const HttpServer*> counted = nullptr;  // http, when its threads may see it
   bool drained = false;
 };
 
 namespace {
 
-// The edge that no exception of a library passes.
+// Catches all exceptions of a handler, so that none reaches the thread.
 void run_route(const Route& route, const HttpRequest& request,
                const std::shared_ptr<HttpExchange>& exchange, TimePoint arrived) {
   try {
@@ -183,7 +183,7 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
                         request.body.size(), (*route)->path, kControlBytesMax));
   const uint64_t client = proven_asker(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
-    // Nobody would read the answer, and what a client wants ended is ended though it has left.
+    // If the client has left, only control tasks run: they may end its other requests.
     if (route->where == RunOn::text && exchange->is_closed()) return;
     run_route(*route, request, exchange, arrived);
   };
@@ -192,7 +192,7 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
 }
 
 size_t Server::State::num_under_way() const {
-  // In this order: a request that another rank refuses comes back to this one's.
+  // The order matters: a request that another rank refuses moves to the second count.
   const size_t elsewhere = door ? door->num_forwards() : 0;
   return elsewhere + reply.num_live();
 }
@@ -243,8 +243,8 @@ Result<void> Server::State::open_gate() {
   return {};
 }
 
-// A port for the other ranks, with the same routes. It always asks for a key of its own, which only
-// members of the cluster learn; no client's key opens it.
+// Opens a port for the other ranks, with the same routes. It needs its own key, which only members
+// of the cluster learn; no client's key opens it.
 Result<void> Server::State::open_door() {
   const std::string key = fresh_rank_key();
   HttpOptions ranks = http_options();
@@ -318,7 +318,7 @@ bool Server::drain(Duration patience) {
   State& s = *state_;
   if (std::exchange(s.drained, true)) return true;
   s.health.set_draining();
-  // Clients are still told that this server ends; ranks need only find the door closed.
+  // Clients still get the answer shutting_down; for ranks a closed port is enough.
   if (s.http) s.http->begin_drain();
   if (s.rank_http) s.rank_http->stop_accepting();
   s.generator.stop_accepting();

@@ -35,7 +35,7 @@ Result<void> TextPool::push(Task&& task, uint64_t client) {
     const auto place = waiting_.try_emplace(client).first;
     try {
       place->second.push_back(std::move(task));
-    } catch (...) {  // take() expects that each client in waiting_ has a task
+    } catch (...) {  // take() needs a task for each client in waiting_
       if (place->second.empty()) waiting_.erase(place);
       throw;
     }
@@ -45,7 +45,7 @@ Result<void> TextPool::push(Task&& task, uint64_t client) {
   return {};
 }
 
-// The next client's oldest task, if any waits. mutex_ is held.
+// Returns the oldest task of the next client; nullopt if none waits. Precondition: mutex_ is held.
 std::optional<TextPool::Task> TextPool::take() {
   if (waiting_.empty()) return std::nullopt;
   auto turn = waiting_.upper_bound(last_client_);
@@ -60,14 +60,14 @@ std::optional<TextPool::Task> TextPool::take() {
 
 namespace {
 
-// A task that gives way stays on its thread's stack, so their number has a bound.
+// Limit of nested tasks: a task that gives way stays on its thread's stack.
 constexpr int kGivenWayMax = 16;
 
-// State of the task that this thread runs.
+// The state of the task that this thread runs.
 struct Turn {
   TextPool* pool = nullptr;  // null: no task
   TimePoint began;
-  int given_way = 0;  // how many tasks below it on this stack gave way
+  int given_way = 0;  // number of tasks below it on this stack that gave way
 };
 thread_local Turn turn;
 
@@ -83,7 +83,7 @@ void TextPool::give_way() {
   turn = {.pool = mine.pool, .began = RealClock().now(), .given_way = mine.given_way};
 }
 
-// Does nothing if a thread is idle, since that one takes what has just come.
+// Does nothing if another thread is idle, since that thread takes the tasks that wait.
 void TextPool::run_one_that_waits() {
   std::optional<Task> task;
   {

@@ -20,7 +20,7 @@ Result<std::string> string_of(const Json& object, const char* name, const std::s
   return found->get<std::string>();
 }
 
-// A text, or a list of parts that hold texts.
+// Returns the text of a string, or of a list of parts with text.
 Result<std::string> text_of(const Json& content, const std::string& at) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array())
@@ -96,7 +96,8 @@ class Conversation {
     return {};
   }
 
-  // One that did not become a call is said again by the message after it.
+  // Adds a tool call. An item that did not become a call is left out: the message after it has its
+  // text.
   Result<void> add_call(const Json& item, const std::string& at) {
     if (item.value("status", Json()) == "incomplete") return {};
     HOCKET_TRY(std::string id, string_of(item, "call_id", at));
@@ -125,7 +126,8 @@ class Conversation {
     return {};
   }
 
-  // What another server has sealed (encrypted_content) cannot be read, so it is left out.
+  // Adds thoughts. Encrypted thoughts of another server (encrypted_content) cannot be read, so they
+  // are left out.
   Result<void> add_reasoning(const Json& item, const std::string& at) {
     std::string text;
     for (const char* name : {"content", "summary"}) {
@@ -142,7 +144,7 @@ class Conversation {
     return {};
   }
 
-  // The assistant's message that the item belongs to.
+  // Returns the assistant's message that the item belongs to.
   Json& assistant() {
     if (!open_) out_.push_back({{"role", "assistant"}, {"content", ""}});
     open_ = true;
@@ -150,7 +152,7 @@ class Conversation {
   }
 
   Json& out_;
-  std::map<std::string, std::string> names_;  // of tools, by the call's id; hashes can collide
+  std::map<std::string, std::string> names_;  // tools by call id; clients can make hashes collide
   bool open_ = false;  // the last message is the assistant's, and more may belong to it
 };
 
@@ -175,7 +177,7 @@ Result<Json> items_of_input(const Json& input, std::string_view id_stem) {
     return wrong("input", fmt::format("must be a string or a list of up to {} items", kItemsMax));
   }
   for (size_t i = 0; i < items.size(); ++i) {
-    if (!items[i].is_object()) continue;  // which add_items refuses
+    if (!items[i].is_object()) continue;  // add_items() refuses it
     if (!items[i].contains("type")) items[i]["type"] = "message";
     if (const auto id = items[i].find("id"); id == items[i].end() || !id->is_string())
       items[i]["id"] = fmt::format("item_{}_{}", id_stem, i);

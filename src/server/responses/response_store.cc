@@ -6,9 +6,10 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kOverhead = 256;  // of a text and its place
+constexpr size_t kOverhead = 256;  // bytes of a text's object and its place
 
-// Bytes that an answer adds to its conversation; earlier turns are shared with other answers.
+// Returns the bytes that an answer adds to its conversation; earlier turns are shared with other
+// answers.
 size_t bytes_of(const ResponseStore::Record& record) {
   size_t bytes = kOverhead;
   if (record.body != nullptr) bytes += record.body->str().size();
@@ -49,14 +50,14 @@ void ResponseStore::finish(const std::string& id, Record record) {
   make_room();
 }
 
-// mutex_ is held.
+// Precondition: mutex_ is held.
 void ResponseStore::set(Place& place, RecordPtr record) {
   if (place.record != nullptr) place.owner->bytes -= bytes_of(*place.record);
   place.owner->bytes += bytes_of(*record);
   place.record = std::move(record);
 }
 
-// mutex_ is held. Pre: there is such an answer.
+// Preconditions: mutex_ is held, and there is an answer with this id.
 void ResponseStore::forget(const std::string& id) {
   const auto place = places_.find(id);
   Owner& owner = *place->second.owner;
@@ -100,8 +101,9 @@ ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string
   return record;
 }
 
-// mutex_ is held. Of the owner with the most bytes. Running ones stay, since somebody waits for
-// them while they compute; the engine's queue bounds their number.
+// Returns the id of the least recently used answer of the owner with the most bytes. Running
+// answers stay, since a client waits for them; the engine's queue limits their number.
+// Precondition: mutex_ is held.
 const std::string* ResponseStore::least_used() const {
   const auto at_rest = [&](const std::string& id) { return !places_.at(id).record->running; };
   const std::string* found = nullptr;
@@ -116,7 +118,8 @@ const std::string* ResponseStore::least_used() const {
   return found;
 }
 
-// mutex_ is held. Texts that requests under way hold go on counting, so that room is made for them.
+// Deletes answers until the limits hold. Texts that requests under way hold still count, so answers
+// are deleted for them too. Precondition: mutex_ is held.
 void ResponseStore::make_room() {
   while (places_.size() > limits_.count_max || *total_ > limits_.bytes_max) {
     const std::string* id = least_used();

@@ -17,7 +17,7 @@ void respond(HttpExchange& exchange, const Result<std::string>& answer) {
     respond_error(exchange, answer.error());
 }
 
-// The response as it stands; one that is being cancelled says so at once.
+// Returns the response's body; if it is being cancelled, its status is already "cancelled".
 Result<std::string> body_of(const ResponseStore::Record& record) {
   if (!record.running || !record.cancelled) return record.body->str();
   HOCKET_TRY(Json body, parse_json(record.body->str()));
@@ -123,7 +123,7 @@ void ResponsesEndpoints::add_routes(std::vector<Route>& routes) {
                       [this](const HttpRequest& r, const Exchange& e, TimePoint) { one(r, e); }});
   };
   of_one("GET", RunOn::text);
-  of_one("POST, DELETE", RunOn::control);  // POST cancels
+  of_one("POST, DELETE", RunOn::control);  // POST cancels an answer
 }
 
 }  // namespace hocket

@@ -25,7 +25,7 @@ const FieldNames& names() {
   return kNames;
 }
 
-// Flat here, nested there.
+// Reads tools: their members are flat in this API, and nested below "function" in the chat API.
 void read_tools(Fields& fields, Json& chat) {
   const Json* tools = fields.array("tools", kToolsMax);
   if (tools == nullptr || tools->empty()) return;
@@ -49,7 +49,7 @@ void read_tools(Fields& fields, Json& chat) {
   }
 }
 
-// {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]}.
+// Reads {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]}.
 void read_allowed(Fields& fields, const Json& choice, Json& chat) {
   const auto allowed = choice.find("tools");
   const auto mode = choice.find("mode");
@@ -108,7 +108,7 @@ void read_reasoning(Fields& fields, Json& chat) {
   Fields inner(*reasoning, "reasoning");
   std::string effort;
   if (inner.read("effort", effort)) chat["reasoning_effort"] = effort;
-  inner.ignore({"summary", "generate_summary", "context"});  // thoughts come whole
+  inner.ignore({"summary", "generate_summary", "context"});  // thoughts are never summarized
   if (auto done = inner.finish(); !done) fields.fail(std::move(done).error());
 }
 
@@ -116,7 +116,7 @@ void read_include(Fields& fields) {
   const Json* include = fields.array("include", 16);
   if (include == nullptr) return;
   for (const Json& one : *include) {
-    if (one == "reasoning.encrypted_content") continue;  // thoughts are in the open
+    if (one == "reasoning.encrypted_content") continue;  // thoughts are sent in plain text
     if (one == "message.output_text.logprobs")
       return fields.fail_field("include", "include: log-probabilities are not said in this API",
                                "ask /v1/chat/completions, with logprobs");
@@ -145,7 +145,7 @@ void refuse_what_is_not_offered(Fields& fields) {
                  "prompt_cache_retention", "prompt_cache_options", "max_tool_calls", "verbosity"});
 }
 
-// The chat body, but for its messages.
+// Returns the chat body without its messages.
 Result<Json> settings_of(const Json& body, ResponsesRequest& responses) {
   Fields fields(body);
   Json chat = Json::object();
@@ -175,7 +175,7 @@ Result<Json> settings_of(const Json& body, ResponsesRequest& responses) {
   return chat;
 }
 
-// messages: what the system says, the turns before, the input.
+// Returns the messages: instructions, earlier turns, and the input.
 Result<Json> messages_of(const Json& body, const ResponsesContext& context,
                          ResponsesRequest& responses) {
   Json messages = Json::array();
@@ -212,7 +212,8 @@ Result<Json> messages_of(const Json& body, const ResponsesContext& context,
   return messages;
 }
 
-// An answer repeats it up to three times, so it is made into text once.
+// Returns the members that repeat the request. An answer has them up to three times, so they are
+// written as text once.
 std::string repeated(const Json& body, const GenerationRequest& request,
                      const ResponsesRequest& responses) {
   const auto said = [&](const char* name, const Json& otherwise = nullptr) {

@@ -62,10 +62,10 @@ Json usage(const Answer& answer) {
           {"total_tokens", input + output}};
 }
 
-// begun: the response as it was at its beginning, without what has come since.
+// begun: the response as it was at its beginning. now: with all that has come since.
 enum class Told : uint8_t { begun, now };
 
-// `output`: its items, as JSON.
+// `output` is the list of items, as JSON.
 std::string response_text(const Answer& answer, std::string_view output, Told told,
                           const Error* why = nullptr) {
   const bool begun = told == Told::begun;
@@ -85,7 +85,7 @@ std::string response_text(const Answer& answer, std::string_view output, Told to
   return text += '}';
 }
 
-// Writes events, each with its number.
+// Writes events with their sequence numbers.
 class EventWriter final : public PartSink {
  public:
   EventWriter(const Answer& answer, int& num_events) : answer_(answer), num_events_(num_events) {}
@@ -208,7 +208,8 @@ class ResponsesForm final : public AnswerForm {
   }
 
  private:
-  // Each answer of a long conversation has a list of all turns before it.
+  // Counts the body and the answer's list of all earlier turns, which is long in a long
+  // conversation.
   static ResponseStore::TextPtr keep_body(const Answer& answer, std::string body) {
     const ResponsesRequest& request = asked(answer);
     const size_t list = request.turns.size() * sizeof(ResponseStore::TextPtr);

@@ -12,7 +12,7 @@ Result<void> check_experts(const ExpertStats* stats) {
   return {};
 }
 
-// [layers][experts]
+// Returns [layers][experts].
 template <class Count>
 Json by_layer(std::span<const Count> counts, int num_experts) {
   Json rows = Json::array();
@@ -25,7 +25,7 @@ Json number_or_null(std::optional<double> number) {
   return number ? Json(*number) : Json(nullptr);
 }
 
-// Of each layer; null for one without experts.
+// Returns the balancedness of each layer; null for a layer without experts.
 Json evenness(std::span<const uint64_t> loads, int columns) {
   Json rows = Json::array();
   for (; !loads.empty(); loads = loads.subspan(static_cast<size_t>(columns)))
@@ -45,7 +45,7 @@ Json passes_json(const ExpertRecord& record) {
   return passes;
 }
 
-// Without the passes of `per_pass`.
+// Returns the record without the passes of `per_pass`.
 Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
   const Placement& placement = stats.placement();
   const int num_ranks = placement.num_ranks();

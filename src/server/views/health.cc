@@ -5,8 +5,9 @@
 namespace hocket {
 namespace {
 
-// "rank 1 is in forward, layer 17; rank 0 is in forward, layer 17, waiting for other ranks": who
-// holds up the others first. Those who have nothing to do are left out.
+// Returns a text such as "rank 1 is in forward, layer 17; rank 0 is in forward, layer 17, waiting
+// for other ranks": first the ranks that delay others, then the waiting ones. Ranks without work
+// are left out.
 std::string places_of(const EngineStats& engine) {
   if (engine.ranks.size() < 2) return fmt::format("it is in {}", describe(engine.place));
   std::string first, then;

@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-// No secret is told.
+// Hides a secret: returns "set" or null.
 Json set_or_null(const std::string& secret) {
   return secret.empty() ? Json() : Json("set");
 }
@@ -134,7 +134,7 @@ Json generation_defaults_json(const GenerationDefaults& d) {
           {"repetition_penalty", or_null(d.repetition_penalty)}};
 }
 
-// Who tells of no ranks is one.
+// Returns the engine's ranks. An engine without a list of ranks is one rank.
 std::span<const RankStats> ranks_of(const EngineStats& stats) {
   const RankStats& whole = stats;
   if (stats.ranks.empty()) return std::span(&whole, 1);
@@ -167,7 +167,7 @@ Json states_json(const EngineStats& stats) {
   return list;
 }
 
-// As it was when first asked.
+// Returns the machine as it was at the first call.
 Json machine_json() {
   static const Machine machine = inspect_machine();
   return {{"text", describe(machine)},
@@ -207,10 +207,10 @@ Result<Json> scheduler_json(const Json& info) {
          {"max_queued_requests", "chunked_prefill_size", "max_prefill_tokens", "enable_mixed_chunk",
           "schedule_conservativeness", "disable_radix_cache", "schedule_policy"})
       scheduler[key] = set.at(key);
-    // What was planned, where it was.
+    // The planned chunk size, if there is one, replaces the one in the settings.
     scheduler["chunked_prefill_size"] =
         info.value("chunk_tokens", set.at("chunked_prefill_size").get<int>());
-    // Older servers do not tell these.
+    // Older servers do not have these settings.
     for (const char* key :
          {"prefill_policy", "itl_slo_ms", "prompt_share", "max_chunked_requests",
           "max_queued_tokens", "prefill_max_requests", "max_overtaken", "waiting_timeout",

@@ -9,7 +9,7 @@ namespace hocket {
 namespace {
 
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
-// A listener's bytes wait in a buffer of bounded size, so bursts are spread out.
+// A listener's bytes wait in a buffer of limited size, so large bursts are sent with pauses.
 constexpr size_t kBurstBytes = 32 << 10;
 constexpr auto kAfterBurst = std::chrono::milliseconds(1);
 

@@ -12,7 +12,7 @@ using prometheus::MetricFamily;
 
 constexpr std::string_view kOurs = "hocket:";
 
-// Names that SGLang has as well; under its prefix they mean the same.
+// Names that SGLang has too; under its prefix they mean the same.
 constexpr std::string_view kSglang[] = {"num_running_reqs",
                                         "num_queue_reqs",
                                         "num_grammar_queue_reqs",
@@ -39,7 +39,7 @@ constexpr std::string_view kSglang[] = {"num_running_reqs",
                                         "queue_time_seconds",
                                         "per_stage_req_latency_seconds"};
 
-// `stage`: only metrics with that label.
+// `stage`: only metrics with this label value; empty: all.
 struct Alias {
   std::string_view ours, theirs, stage;
 };

@@ -28,11 +28,11 @@ const Histogram::BucketBoundaries kTokenSeconds = {
     0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04,
     0.06,   0.08,  0.1,   0.15,  0.2,   0.4,   0.6,  0.8,   1,    2,    4};
 
-// By FinishReason, without none.
+// Names of FinishReason, in its order, without `none`.
 constexpr std::array kReasons = {"stop", "length", "abort", "error"};
 
-// What SGLang's tokenizer manager puts on its metrics, and what its schedulers put on theirs. A
-// rank here is one of both kinds: of data-parallel attention, and of those that share the experts.
+// front_labels() returns the labels that SGLang's tokenizer manager uses, rank_labels() those of
+// its schedulers. A rank here is a rank of data-parallel attention and of expert parallelism.
 prometheus::Labels front_labels(const EngineInfo& info) {
   return {{"model_name", info.served_model_name}};
 }
@@ -138,7 +138,7 @@ void add_steps(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("is_cuda_graph", "1 where the last step replayed a device graph", 0);
 }
 
-// The engine's sizes are those of all ranks together.
+// The engine's sizes are the sums of all ranks, so those of the rank are used.
 void add_constants(MetricSnapshot& out, const EngineInfo& info, const RankInfo& rank) {
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / double{1 << 30}; };
   out.gauge("max_total_num_tokens", "Tokens that all KV pages hold",
@@ -150,7 +150,7 @@ void add_constants(MetricSnapshot& out, const EngineInfo& info, const RankInfo& 
   out.gauge("kv_cache_memory_usage_gb", "Memory of the KV pages, GiB", gib(rank.kv_bytes));
 }
 
-// Who tells of no ranks is one.
+// Returns the stats of one rank. An engine without a list of ranks is one rank.
 const RankStats& stats_of(const EngineStats& engine, int rank) {
   return engine.ranks.empty() ? engine : engine.ranks[static_cast<size_t>(rank)];
 }
@@ -178,7 +178,8 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
               engine.num_requests_failed);
 }
 
-// Of each expert there would be thousands of series: /dump_expert_distribution_record has them.
+// Adds sums per rank. Each expert would need thousands of series; /dump_expert_distribution_record
+// has them.
 void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
   out.gauge("expert_balancedness",
             "Mean / largest load of the ranks' experts, of the record so far and the mean of its "
@@ -189,7 +190,7 @@ void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
                 experts.rank_tokens[rank], {"expert_rank", std::to_string(rank)});
 }
 
-// Of a service of several processes: what this rank sees of the others.
+// Adds what this rank knows of the other ranks, if they run in several processes.
 void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
   out.gauge("cluster_epoch", "How often it changed who is there", cluster.epoch);
   out.gauge("cluster_ranks_in", "Ranks that are there",
@@ -294,7 +295,7 @@ struct Metrics::State {
       ranks.push_back(stages_of(first_rank + static_cast<int>(ranks.size())));
   }
 
-  // Ranks in this process.
+  // Returns the number of ranks in this process.
   int num_local() const { return std::max(1, static_cast<int>(info.ranks.size())); }
 
   prometheus::Family<Histogram>& histogram(const prometheus::Labels& labels, const char* name,
@@ -305,7 +306,7 @@ struct Metrics::State {
         .Labels(labels)
         .Register(registry);
   }
-  // The same families each time: the registry merges equal names.
+  // Each call uses the same families: the registry merges equal names.
   Stages stages_of(int rank) {
     const auto of = [&](const char* stage) -> Histogram& {
       prometheus::Labels labels = rank_labels(info, rank);

@@ -7,7 +7,8 @@
 namespace hocket {
 namespace {
 
-// Times of one rank; they add up to those of its steps, but for what is hidden beside them.
+// Returns the times of one rank. They add up to the time of its steps, except for hidden time,
+// which passes beside the others.
 Json seconds_json(const OverlapStats& s) {
   Json compute = Json::object();
   for (int op = 0; op < kNumOps; ++op)

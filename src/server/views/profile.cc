@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-// What says how torch's profiler is to work; there is none here.
+// Fields that control torch's profiler. They are ignored here.
 constexpr std::array<std::string_view, 8> kForTorch = {
     "activities",     "with_stack",     "record_shapes",  "profile_by_stage",
     "merge_profiles", "profile_prefix", "profile_stages", "profile_memory"};

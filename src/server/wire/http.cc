@@ -23,12 +23,14 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
-// On the lane's thread: gives a connection a place, closing another one if need be.
+// Posts the connection to its lane's thread, which gives it a place and closes another one if
+// needed.
 void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Lane& lane, tcp::socket socket) {
   ++core->num_accepted;
   ++core->num_connections;
   HttpSeat seat(core.get());
-  // Counted twice, since connections that were just cut off may not have ended yet.
+  // The limit counts spare connections twice, since connections that were just closed may not have
+  // ended yet.
   const auto most = core->options.max_connections + 2 * kMaxSpare * core->lanes.size();
   if (core->num_connections > static_cast<int64_t>(most)) {
     ++core->num_refused;
@@ -41,7 +43,7 @@ void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Lane& lane, tcp:
   });
 }
 
-// False when the server accepts no more connections.
+// Returns false if the server accepts no more connections.
 asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane) {
   tcp::socket socket(lane.context);
   Code code;
@@ -51,7 +53,7 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane&
     hand_over(core, lane, std::move(socket));
     co_return true;
   }
-  // Most likely out of file descriptors: some will be closed soon.
+  // Most likely there are no file descriptors left; some will be closed soon.
   if (core->tells_accept_failed(RealClock().now()))
     log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
   asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
@@ -189,7 +191,7 @@ void HttpServer::stop_accepting() {
     closed.set_value();
   });
   closed.get_future().wait();
-  for (auto& lane : core_->lanes) {  // those that came while it drained
+  for (auto& lane : core_->lanes) {  // connections that came while it drained
     asio::post(lane->context, [&lane = *lane] {
       for (HttpConnection* connection : lane.connections) close_if_idle(*connection);
     });

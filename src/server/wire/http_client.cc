@@ -1,11 +1,11 @@
 #include "server/wire/http_client.h"
 
-// As in http_core.h, before any of Asio.
+// As in http_core.h, this stands before any header of Asio.
 #ifdef __SANITIZE_THREAD__
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
 #endif
 
-// g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
+// g++ 12 takes the frames of inlined coroutines for mismatched pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 #include <fmt/format.h>
@@ -101,7 +101,7 @@ struct HttpClient::State {
   std::map<tcp::endpoint, std::deque<Kept>> kept;  // by address, the oldest first
   bool ending = false;
 
-  std::mutex mutex;  // of the next three
+  std::mutex mutex;  // guards the next three
   bool stopped = false;
   uint64_t last_id = 0;
   int64_t body_bytes = 0;
@@ -144,7 +144,7 @@ asio::awaitable<bool> HttpClient::State::send(CallPtr call) {
   co_return !code;
 }
 
-// False, with call->why set, when the answer is incomplete or not HTTP.
+// Reads the answer's head. Returns false, with call->why set, if it is incomplete or not HTTP.
 asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, Buffer& buffer,
                                                       Parser& parser) {
   HeadScan scan;
@@ -170,9 +170,9 @@ asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, Buffer& buff
   }
 }
 
-// stale: the connection had ended before the first byte.
+// Receives the answer. stale: the connection had ended before the first byte.
 asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
-  Buffer buffer(kPiece);  // a part without an end (a chunk's extension) overflows it
+  Buffer buffer(kPiece);  // a part that is too long (a chunk's extension) overflows it
   Parser parser;
   parser.header_limit(kMaxHead);
   parser.body_limit(boost::none);
@@ -187,7 +187,8 @@ asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
   if (call->cancelled ||
       !call->sink->head(static_cast<int>(parser.get().result_int()), std::move(headers)))
     co_return HttpEnd::cancelled;
-  // Not eager: an eager parser keeps a chunk until it has seen the size of the next one.
+  // The parser is not eager: an eager parser keeps a chunk until it has seen the size of the next
+  // one.
   std::string piece(kPiece, '\0');
   while (!parser.is_done()) {
     auto& body = parser.get().body();
@@ -219,7 +220,7 @@ asio::awaitable<HttpEnd> HttpClient::State::attempt(CallPtr call) {
     bool stale = false;
     HttpEnd end = HttpEnd::broken;
     const bool sent = co_await send(call);
-    // A peer that refuses a long body may have said why before it closed.
+    // A peer that refuses a long body may have answered before it closed the connection.
     if (sent || !call->cancelled) end = co_await receive(call, stale);
     if (end == HttpEnd::broken && stale && old && !again && !call->cancelled) {
       call->why.clear();
@@ -239,7 +240,7 @@ asio::awaitable<void> HttpClient::State::run(CallPtr call) {
     });
   }
   HttpEnd end = HttpEnd::cancelled;
-  try {  // an exception ends one call
+  try {  // an exception ends this call only
     if (!call->cancelled) end = co_await attempt(call);
   } catch (const std::exception& e) {
     end = HttpEnd::broken;

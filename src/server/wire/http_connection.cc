@@ -1,6 +1,6 @@
 #include "server/wire/http_core.h"
 
-// g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
+// g++ 12 takes the frames of inlined coroutines for mismatched pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 #include <algorithm>
@@ -28,19 +28,19 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
-constexpr size_t kWritePiece = 64 << 10;            // what must leave within write_timeout
-constexpr std::chrono::seconds kBatchTimeMax(300);  // besides write_timeout: the batch is in memory
+constexpr size_t kWritePiece = 64 << 10;            // must be sent within write_timeout
+constexpr std::chrono::seconds kBatchTimeMax(300);  // beyond write_timeout: a batch holds memory
 constexpr auto kLinger = std::chrono::seconds(1);
 // A connection that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
-constexpr uint64_t kBodyProgress = 64 << 10;  // bytes of a body: with more it keeps its place, too
+constexpr uint64_t kBodyProgress = 64 << 10;  // a body that brought more keeps its place too
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
 
 auto into(Code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
 }
 
-// The lines of a head: all of `headers`, and those of `others` whose names `headers` lacks.
+// Returns the lines of a head: all of `headers`, and those of `others` whose names `headers` lacks.
 std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {}) {
   std::string lines;
   for (const auto& [name, value] : headers) append_header(lines, name, value);
@@ -52,7 +52,7 @@ std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {
 
 }  // namespace
 
-// One socket, from accept to close. Everything runs on its lane's thread.
+// One socket, from accept to close. All functions run on the lane's thread.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket,
@@ -75,7 +75,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self);
 
   bool waits_long() const { return RealClock().now() - waits_since_ >= kMinWait; }
-  // Moves those whose body makes progress to the end. Null if no other has waited for kMinWait.
+  // Returns the longest waiter, null before kMinWait. Moves those whose body progresses to the end.
   static HttpConnection* longest_waiting(HttpCore::Lane& lane) {
     for (size_t i = lane.waiting.size(); i > 0; --i) {
       HttpConnection* const first = lane.waiting.front();
@@ -96,7 +96,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   }
 
  private:
-  // Puts it at the end of a line of its lane, whose first may be closed. A spare one stays there.
+  // Puts it at the end of a line, whose first may be closed. A spare connection stays in `spare`.
   void stand_in(std::list<HttpConnection*>& line) {
     leave_line();
     line.splice(line.end(), node_);
@@ -138,20 +138,20 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const std::list<HttpConnection*>::iterator in_line_ = node_.begin();
   std::list<HttpConnection*>* line_ = nullptr;
   TimePoint waits_since_{};
-  uint64_t num_read_before_ = 0;  // bytes of bodies that had been read at waits_since_
+  uint64_t num_read_before_ = 0;  // body bytes that had been read at waits_since_
   const std::shared_ptr<HttpWire> wire_;
   HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
-  std::string batch_;        // on its way to the socket
+  std::string batch_;        // bytes that are being sent
   HttpAdmission admission_;  // of the request being read
   bool idle_ = false;
-  bool gone_ = false;                        // the client has left, or was cut off
-  bool half_closed_ = false;                 // it sends nothing more, but may read
-  bool watching_ = false;                    // a read is outstanding besides the answer
-  HttpExchange::State* exchange_ = nullptr;  // the one being answered
+  bool gone_ = false;                        // true: the client has left, or was cut off
+  bool half_closed_ = false;                 // true: the client sends no more, but may read
+  bool watching_ = false;                    // true: a read runs beside the answer
+  HttpExchange::State* exchange_ = nullptr;  // the one that is answered
 };
 
-// Reads while the answer is being made: a close shows at once, pipelined bytes are kept.
+// Reads while the answer is made, to notice a closed connection and to keep pipelined bytes.
 void HttpConnection::watch() {
   if (watching_ || gone_) return;
   if (half_closed_) {
@@ -193,7 +193,7 @@ asio::awaitable<void> HttpConnection::end_watch() {
   }
 }
 
-// Tells `exchange` (may be null) what was sent. False when the client does not read fast enough.
+// Sends and tells `exchange` (may be null) what was sent. Returns false if the client is too slow.
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange::State* exchange) {
   const HttpOptions& options = core_->options;
   const TimePoint end =
@@ -252,7 +252,7 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
   co_return co_await reader_.read_body(request);
 }
 
-// One request and its answer. False when the connection ends with it.
+// Serves one request and its answer. Returns false if the connection ends with it.
 asio::awaitable<bool> HttpConnection::serve_one() {
   idle_ = !reader_.has_bytes();
   waits_for_client();
@@ -287,7 +287,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   exchange->meter = std::move(admission_.meter);
   exchange->held = HeldBytes(request.memory);
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
-  // Only the lane's thread may hold the connection, so that it dies there.
+  // Only the lane's thread may hold the connection, so that the connection is destroyed there.
   exchange->wake = [core = core_, &lane = lane_, weak = weak_from_this()] {
     asio::post(lane.context, [weak] {
       if (const auto connection = weak.lock()) connection->look();
@@ -322,13 +322,13 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   co_return framing.keep_alive;
 }
 
-// The exchange has news: bytes, or the wish to end.
+// Called when the exchange has bytes to send, or must end.
 void HttpConnection::look() {
   if (exchange_ != nullptr && exchange_->is_cut()) return cut();  // ends a write that hangs, too
   wake_.cancel();
 }
 
-// False when the answer could not be sent to its end.
+// Returns false if the answer could not be sent to its end.
 asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
   using Next = HttpExchange::State::Next;
   for (;;) {
@@ -348,7 +348,7 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
 }
 
 asio::awaitable<void> HttpConnection::serve() {
-  // Named, since g++ 12 destroys unnamed arguments of a coroutine twice.
+  // Has a name, since g++ 12 destroys unnamed arguments of a coroutine twice.
   const HttpFraming framing;
   const auto greeting = co_await wire_->greet(patience(core_->options.header_timeout));
   if (greeting == HttpWire::Greeting::failed) co_return;
@@ -368,7 +368,7 @@ asio::awaitable<void> HttpConnection::serve() {
 asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self) {
   try {
     co_await self->serve();
-  } catch (const std::exception& e) {  // out of memory, most likely: this connection ends, no more
+  } catch (const std::exception& e) {  // most likely out of memory: only this connection ends
     tell_failure("http_connection_failed", e);
   }
   self->cut();

@@ -75,7 +75,7 @@ void tell_failure(const char* event, const std::exception& e) noexcept {
   try {
     log::error("{} what=\"{}\"", event, e.what());
   } catch (...) {
-    return;  // there is no memory to say so
+    return;  // there is no memory for the log line
   }
 }
 
@@ -154,9 +154,9 @@ void HttpExchange::State::break_off(const Error& why) {
 void HttpExchange::State::sent(size_t num_bytes) {
   std::lock_guard lock(mutex);
   unsent -= num_bytes;
-  if (unsent > 0) return;  // the batch is one string, which is there to its last byte
+  if (unsent > 0) return;  // the batch is one string, which stays until its last byte is sent
   taken = 0;
-  (void)hold(0);  // less than before, but for an error of break_off(), which is not counted
+  (void)hold(0);  // fewer than before, except an error of break_off(), which is not counted
 }
 
 bool HttpExchange::State::is_cut() {
@@ -219,7 +219,7 @@ HttpExchange::~HttpExchange() {
 bool HttpExchange::respond(int status, std::string_view content_type, std::string_view body,
                            const HttpHeaders& extra) {
   std::string answer = http_answer(state_->framing, status, content_type, body, extra);
-  std::function<void()> unused;  // may hold this exchange: dies without the lock
+  std::function<void()> unused;  // may hold this exchange, so it is destroyed without the lock
   {
     std::lock_guard lock(state_->mutex);
     HOCKET_CHECK(state_->status == 0);
@@ -274,7 +274,7 @@ bool HttpExchange::write(std::string_view bytes) {
     if (state_->closed) return false;
     HOCKET_CHECK(state_->streaming);
     if (bytes.empty()) return true;
-    // One large write is not a slow client, nor are the small ones behind it.
+    // One large write does not make a client slow, nor do the small writes after it.
     state_->largest = std::max(state_->largest, bytes.size());
     if (state_->out.size() + state_->unsent > state_->max_buffered_bytes + state_->largest) {
       state_->slow = state_->closed = true;

@@ -1,9 +1,9 @@
 #include "server/wire/http_reader.h"
 
-// g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
+// g++ 12 takes the frames of inlined coroutines for mismatched pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
-// Beast's parser is included here and in http_client.cc only: it costs a gigabyte of compiler.
+// Only this file and http_client.cc include Beast's parser: it costs a gigabyte of compiler memory.
 #include <algorithm>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -22,11 +22,11 @@ namespace http = boost::beast::http;
 using Code = HttpWire::Code;
 
 constexpr size_t kReadPiece = 4 << 10;       // of heads, and while an answer is made
-constexpr size_t kMaxReadAhead = 64 << 10;   // pipelined bytes kept while an answer is on its way
-constexpr size_t kMaxChunkLines = 16 << 10;  // of one chunk, or of the trailers
+constexpr size_t kMaxReadAhead = 64 << 10;   // limit of pipelined bytes while an answer is made
+constexpr size_t kMaxChunkLines = 16 << 10;  // of one chunk's lines, or of the trailers
 constexpr size_t kBodyStep = 64 << 10;
-// Bytes of a body that nothing reads, since its method is not POST. The bound is small because
-// OPTIONS and probes are answered without a key.
+// Limit of a body that is not used, since its method is not POST. It is small because OPTIONS and
+// probes are answered without a key.
 constexpr size_t kMaxNeedlessBody = 8 << 10;
 
 auto into(Code& code) {
@@ -174,12 +174,12 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_body(HttpRequest& reque
   co_return refused;
 }
 
-// Reads the body. Its memory doubles as bytes come, so that a Content-Length alone takes none.
+// Reads the body. Its memory doubles as bytes come, so that a Content-Length alone takes no memory.
 asio::awaitable<std::optional<Refusal>> HttpReader::read_into(HttpRequest& request,
                                                               BodyBounds bounds) {
   auto& parser = parsing_->parser;
   const auto length = parser.content_length();
-  // Room for one byte beyond the limit shows that a chunked body is longer than that.
+  // Room for one byte above the limit shows that a chunked body is longer than the limit.
   const size_t whole = length ? *length : bounds.bytes + 1;
   parser.eager(true);
   size_t num_bytes = 0;

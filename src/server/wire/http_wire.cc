@@ -1,6 +1,6 @@
 #include "server/wire/http_wire.h"
 
-// g++ 12 takes the frames of inlined coroutines for leaked pairs of new and delete.
+// g++ 12 takes the frames of inlined coroutines for mismatched pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 #include <fmt/format.h>

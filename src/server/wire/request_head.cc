@@ -13,8 +13,8 @@ Error bad_head(std::string_view why) {
   return error(ErrorCode::invalid_request, "this is not HTTP/1.1: {} in the head", why);
 }
 
-// RFC 9112 §3.2.2 puts the target's host in the place of Host, which the gate and the checks of
-// origins read: two different ones are refused. Only HTTP/1.0 has none.
+// Refuses a target whose host differs from Host. RFC 9112 §3.2.2 puts the target's host in the
+// place of Host, which the gate and the origin checks read. Only HTTP/1.0 may lack Host.
 std::optional<Refusal> refused_host(std::string_view target, std::string_view host) {
   const std::string_view authority = authority_of(target);
   if (authority.empty() || same_name(authority, host)) return std::nullopt;
@@ -31,7 +31,7 @@ bool has_body(const HttpHeaders& headers) {
   });
 }
 
-// Bodies are read as they come, so a packed one would be taken for bad JSON.
+// Refuses compressed bodies: bodies are not decompressed, so such a body would look like bad JSON.
 std::optional<Refusal> refused_coding(const HttpHeaders& headers) {
   const bool is_packed = std::ranges::any_of(headers, [](const auto& header) {
     const auto& [name, value] = header;

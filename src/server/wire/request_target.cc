@@ -18,7 +18,8 @@ char lower(char c) {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Where the authority of an absolute target begins; 0: it is of another form.
+// Returns the byte where the authority of an absolute target begins; 0 if the target has another
+// form.
 size_t begin_of_authority(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"})
     if (same_name(target.substr(0, scheme.size()), scheme)) return scheme.size();

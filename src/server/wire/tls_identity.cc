@@ -1,6 +1,6 @@
 #include "server/wire/tls_identity.h"
 
-// As in http_core.h, before any of Asio.
+// As in http_core.h, this stands before any header of Asio.
 #ifdef __SANITIZE_THREAD__
 #define BOOST_ASIO_DISABLE_FENCED_BLOCK
 #endif
@@ -17,7 +17,7 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-// The newest of OpenSSL's complaints, which are forgotten.
+// Returns the newest of OpenSSL's errors, and clears all of them.
 std::string complaint() {
   const char* reason = nullptr;
   while (const unsigned long code = ERR_get_error())
@@ -31,7 +31,7 @@ Error bad_file(std::string_view what, const std::string& file, const char* flag)
       .with_param(flag + 2);
 }
 
-// Of the protocols that a client offers: ours, if it is among them.
+// ALPN: chooses http/1.1 if the client offers it.
 // NOLINTNEXTLINE(readability-function-size): the arguments that OpenSSL gives
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_len,
                     const unsigned char* offered, unsigned int offered_len, void*) {
@@ -44,7 +44,7 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_len,
   return SSL_TLSEXT_ERR_OK;
 }
 
-// A certificate whose key has a passphrase would ask for it on the terminal.
+// Without it, a key with a passphrase would ask for the passphrase on the terminal.
 int no_passphrase(char*, int, int, void*) {
   return 0;
 }
@@ -68,9 +68,9 @@ Result<TlsIdentity> load_tls_identity(const TlsFiles& files) {
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
   SSL_CTX* const raw = context->native_handle();
   SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
-  SSL_CTX_set_cipher_list(raw, "ECDHE+AESGCM:ECDHE+CHACHA20");  // of 1.2; those of 1.3 are all good
+  SSL_CTX_set_cipher_list(raw, "ECDHE+AESGCM:ECDHE+CHACHA20");  // for 1.2; all of 1.3 are good
   SSL_CTX_set_options(raw, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // an idle stream keeps 34 kB less
+  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // saves 34 kB per idle stream
   SSL_CTX_set_alpn_select_cb(raw, choose_protocol, nullptr);
   SSL_CTX_set_default_passwd_cb(raw, no_passphrase);
   ERR_clear_error();
