@@ -27,7 +27,7 @@ TEST(AcceptedFields, TellsTheKindAndTheLimitsOfEachField) {
   EXPECT_EQ(chat["n"], (Json{{"kind", "integer"}, {"low", 1}, {"high", 64}}));
   EXPECT_EQ(chat["metadata"], (Json{{"kind", "ignored"}}));
   EXPECT_EQ(chat["functions"], (Json{{"kind", "refused"}}));
-  EXPECT_EQ(fields_of("/v1/responses")["input"], (Json{{"kind", "any"}}));  // of two readers
+  EXPECT_EQ(fields_of("/v1/responses")["input"], (Json{{"kind", "any"}}));  // two parsers read it
 }
 
 TEST(AcceptedFields, FindsFieldsOfFields) {
@@ -40,14 +40,14 @@ TEST(AcceptedFields, FindsFieldsOfFields) {
   EXPECT_TRUE(fields_of("/generate").contains("sampling_params.stop_regex"));
 }
 
-// POSTs whose handlers do not look at the body.
+// POSTs whose handlers do not read the body.
 constexpr std::string_view kWithoutBody[] = {
     "/flush_cache", "/stop_profile", "/stop_expert_distribution_record",
-    "/dump_expert_distribution_record", "/v1/responses/"};  // a cancel
+    "/dump_expert_distribution_record", "/v1/responses/"};  // cancels an answer
 
 TEST(AcceptedFields, HasEveryPathWhoseBodyIsRead) {
   const Json table = accepted_fields();
-  Endpoints endpoints({});  // its routes are not followed
+  Endpoints endpoints({});  // only the list of its routes is used
   for (const Route& route : endpoints.routes()) {
     if (!route.methods.contains("POST") || std::ranges::count(kWithoutBody, route.path) > 0)
       continue;
@@ -57,7 +57,8 @@ TEST(AcceptedFields, HasEveryPathWhoseBodyIsRead) {
   }
 }
 
-// A body that is translated for another parser is read by that one under other names.
+// If a body is translated for another parser, that parser reads other field names; they are not in
+// the table.
 TEST(AcceptedFields, AreThoseOfTheClientsOwnBody) {
   const Json& messages = fields_of("/v1/messages");
   EXPECT_FALSE(messages.contains("stop"));
@@ -69,7 +70,7 @@ TEST(AcceptedFields, ExamplesAreAnswered) {
   for (const Json& one : accepted_fields())
     for (const Json& body : one["examples"]) {
       const std::string path = one["path"];
-      if (path == "/start_profile" || path.ends_with("_record")) continue;  // the fake model's
+      if (path == "/start_profile" || path.ends_with("_record")) continue;  // not in the fake model
       const TestAnswer answer = server.ask("POST", path, body.dump());
       EXPECT_EQ(answer.status, 200) << path << " " << answer.body;
     }

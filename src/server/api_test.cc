@@ -1,4 +1,4 @@
-// The API over real sockets, around a pretend model: wire forms, streams, stops.
+// The API over real sockets, with a fake model: wire forms, streams, stops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// Removes what differs from run to run, after checking that it is there.
+// Removes members that differ from run to run, after checking that they are there.
 Json stable(Json json) {
   if (json.contains("id")) {
     EXPECT_TRUE(json["id"].is_string() && json["id"].get<std::string>().size() > 32);
@@ -90,7 +90,7 @@ TEST(Api, CompletionAnswerAndStream) {
   const Events events = server.stream("/v1/completions", body);
   EXPECT_EQ(joined(events, 0, "text"), kSaying);
   EXPECT_EQ(events.blocks.back()["choices"][0]["finish_reason"], "stop");
-  // Whole characters only.
+  // Blocks hold whole characters only.
   for (const Json& block : events.blocks)
     EXPECT_EQ(block["choices"][0]["text"].get<std::string>().find("\xEF\xBF\xBD"),
               std::string::npos);
@@ -126,7 +126,7 @@ TEST(Api, StopStringsAcrossTokenBorders) {
     EXPECT_EQ(end["matched_stop"], "ris. It");
   }
   EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
-  EXPECT_EQ(server.generator.num_aborted, 2);  // nothing is generated for nobody
+  EXPECT_EQ(server.generator.num_aborted, 2);  // the stop string ended the generation too
   const Json kept =
       server.post("/v1/completions",
                   {{"prompt", "x"}, {"stop", "ris. It"}, {"include_stop_str_in_output", true}});
@@ -168,7 +168,7 @@ TEST(Api, SeveralChoicesAndPrompts) {
   EXPECT_NE(texts[2], texts[1]);
   EXPECT_EQ(std::vector(texts.begin(), texts.begin() + 3),
             std::vector(texts.begin() + 3, texts.end()));
-  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 10);  // of each prompt once
+  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 10);  // each prompt once
   const Events events = server.stream("/v1/completions", body);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(joined(events, i, "text"), texts[static_cast<size_t>(i)]);
 }
@@ -191,7 +191,7 @@ TEST(Api, ChatLogprobsCoverTheTextByteByByte) {
   };
   const Json choice = server.post("/v1/chat/completions", body)["choices"][0];
   EXPECT_EQ(bytes_of(choice["logprobs"]["content"]), kSaying);
-  // In a stream each chunk's entries belong to its text, also where stop strings hold text back.
+  // In a stream each chunk's entries match its text, even if stop strings hold text back.
   body["stop"] = "Paris is";
   std::string streamed;
   for (const Json& block : server.stream("/v1/chat/completions", body).blocks) {
@@ -245,7 +245,7 @@ TEST(Api, EchoWithPromptLogprobs) {
   }
   EXPECT_EQ(tokens, lp["tokens"]);
   EXPECT_EQ(offsets, lp["text_offset"]);
-  // Only the prompt's, as evaluation programs ask for it.
+  // Evaluation programs ask for the log-probabilities of the prompt only.
   Json none = body;
   none["max_tokens"] = 0;
   const Json scored = server.post("/v1/completions", none);
@@ -377,10 +377,10 @@ TEST(Api, Infos) {
   const Json all = server.get("/get_server_info");
   EXPECT_EQ(all["settings"]["page_size"], 32);
   EXPECT_EQ(all["changes"][0]["flag"], "--page-size");
-  EXPECT_EQ(all["settings"]["prefill_policy"], "latency");  // what `auto` came to
+  EXPECT_EQ(all["settings"]["prefill_policy"], "latency");  // chosen by `auto`
   EXPECT_EQ(all["settings"]["max_overtaken"], 512);
   EXPECT_EQ(all["settings"]["decode_log_interval"], 40);
-  EXPECT_EQ(all["overlap_schedule"], false);  // what `auto` came to
+  EXPECT_EQ(all["overlap_schedule"], false);  // chosen by `auto`
   Json load = server.get("/get_load");
   EXPECT_GT(load[0]["ts_tic"].get<double>(), 0);
   load[0].erase("ts_tic");

@@ -1,4 +1,4 @@
-// How a request ends by an exception, before, in or after its answer.
+// Exceptions before, in or after the answer to a request.
 #include "server/error_map.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST_F(ErrorMapTest, AnExceptionIsAnAnswerOrTheLastEventOfOne) {
   c.send(get("/x"));
   exchange = take();
   ASSERT_TRUE(exchange->respond(200, "text/plain", "all"));
-  fail(*exchange, 7);  // is logged, and changes nothing
+  fail(*exchange, 7);  // it is logged, and changes nothing
   EXPECT_EQ(c.receive().body, "all");
 }
 

@@ -1,4 +1,4 @@
-// What a request holds is taken from its account before it is there, and given back.
+// The memory of a request is counted before it is allocated, and given back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(HeldMemory, WhatAnswersHaveCopiesOfIsCounted) {
   TestServer server(TestServer::Text::bundled, with_mib(4));
   Json body = {{"prompt", "x"}, {"max_tokens", 1}, {"n", 5}};
   server.post("/v1/completions", body);
-  body["stop_regex"] = "never";  // each answer's text is searched with 1 MiB of states
+  body["stop_regex"] = "never";  // each answer's search has 1 MiB of states
   expect_refused(server, "/v1/completions", body);
   body = {{"prompt", std::vector<int>(4000, 5)}, {"max_tokens", 1}};
   server.post("/v1/completions", body);

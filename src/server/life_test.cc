@@ -1,4 +1,4 @@
-// Requests that do not end well, and servers that end: errors, aborts, drains, company.
+// Requests that fail, servers that shut down, and requests side by side: errors, aborts, drains.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -58,7 +58,7 @@ TEST(Life, ErrorsAfterTheFirstByteAreBlocks) {
   EXPECT_EQ(server.stream("/v1/chat/completions", chat_body()).done, true);
 }
 
-// Two requests hold both text threads of a server, from here to release().
+// Two requests that hold both text threads of a server until release().
 class HeldTextThreads {
  public:
   explicit HeldTextThreads(TestServer& server) {
@@ -104,13 +104,13 @@ TEST(Life, WhatWaitsForATextThreadEndsWithItsClient) {
   HeldTextThreads held(server);
   TestClient leaving(server.server->port());
   leaving.send(HeldTextThreads::request());
-  // The value of the metric whose line has `what`; -1 without such a line.
+  // Returns the value of the metric whose line has `what`; -1 without such a line.
   const auto metric = [&](std::string_view what) {
     const std::string text = server.ask("GET", "/metrics").body;
     const size_t at = text.find(what);
     return at == text.npos ? -1 : std::atoi(text.c_str() + text.find("} ", at) + 2);
   };
-  // All three, and the request that asks for it.
+  // The three requests, and the one that reads /metrics.
   EXPECT_TRUE(eventually([&] { return metric("http_active_requests{") == 4; }));
   leaving.close();
   EXPECT_TRUE(eventually([&] { return metric("status=\"499\"") == 1; }));
@@ -119,7 +119,7 @@ TEST(Life, WhatWaitsForATextThreadEndsWithItsClient) {
   EXPECT_EQ(server.generator.num_seen(), 3u);
 }
 
-// A stream that lasts until somebody ends it.
+// Starts a stream that lasts until it is aborted.
 TestClient long_stream(TestServer& server, const char* rid = "long") {
   server.generator.pace_us = 2000;
   server.generator.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };

@@ -1,5 +1,5 @@
-// Work, memory and waiting that a request causes fall on its own client. Over real sockets, with a
-// fake model.
+// The work, memory and waiting that a request causes fall on its own client. Over real sockets,
+// with a fake model.
 #include "server/reply.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Prompt log-probabilities of `n` choices, 20 alternatives each.
+// Asks for prompt log-probabilities of `n` choices, with 20 alternatives each.
 Json scored_body(int num_prompt_tokens, int n) {
   return {{"input_ids", Json(std::vector<int>(static_cast<size_t>(num_prompt_tokens), 300))},
           {"return_logprob", true},
@@ -49,7 +49,7 @@ TEST(Reply, PromptLogprobsComeOnceInAStream) {
     EXPECT_EQ(last["meta_info"][name], whole["meta_info"][name]);
 }
 
-// Blocks repeat all, so they come less often when they are long.
+// Each block repeats all text, so long blocks come less often.
 TEST(Reply, AStreamThatRepeatsItselfCostsSoMuchAToken) {
   constexpr size_t kTokens = 600, kBytesPerToken = 33 << 10;
   TestServer server;
@@ -69,7 +69,7 @@ TEST(Reply, AStreamThatRepeatsItselfCostsSoMuchAToken) {
   EXPECT_EQ(last["meta_info"]["output_top_logprobs"], whole["meta_info"]["output_top_logprobs"]);
 }
 
-// One answer that takes long to put into words, and a stream that begins behind it.
+// A long answer is written as JSON while a stream begins after it.
 TEST(Reply, NobodyWaitsForAnothersLongAnswer) {
   TestServer server;
   server.generator.script = [](const RequestInput&) { return std::vector(20, TokenId{300}); };
@@ -87,12 +87,12 @@ TEST(Reply, TheLongAnswerOfOneFailsAlone) {
   ServerSettings settings;
   settings.http.request_memory_mib = 1;
   TestServer server(TestServer::Text::bundled, settings);
-  // Before the first token: what the prompts' positions will take.
+  // Refused before the first token: the prompts' positions would take too much.
   const Json at_once = server.post("/generate", scored_body(4000, 4), 413);
   EXPECT_EQ(at_once["error"]["code"], "payload_too_large");
   EXPECT_THAT(at_once["error"]["message"].get<std::string>(), testing::HasSubstr("1048576"));
   EXPECT_TRUE(server.generator.seen.empty());
-  // On the way: as it grows.
+  // Refused while the answer grows.
   server.generator.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
   Json body = {{"messages", chat_body()["messages"]}, {"logprobs", true}, {"top_logprobs", 20}};
   const Json later = server.post("/v1/chat/completions", body, 413);
@@ -113,7 +113,7 @@ TEST(Reply, TheLongAnswerOfOneFailsAlone) {
   EXPECT_TRUE(eventually([&] { return metric(server, "request_memory_bytes") == 0; }));
 }
 
-// The text thread that begins a request holds its answer's lock.
+// The text thread that begins a request holds its job's lock.
 TEST(Reply, LookingWaitsForNoAnswer) {
   TestServer server;
   say(server, "ok");
@@ -139,7 +139,7 @@ TEST(Reply, AnExceptionEndsItsAnswerAlone) {
   EXPECT_EQ(server.post("/v1/chat/completions", chat_body(), 503)["error"]["code"],
             "out_of_memory");
   server.generator.entering = nullptr;
-  // On the thread `reply`: a stop string is told to the generator.
+  // Fails on the thread `reply`, when a stop string is reported to the generator.
   server.generator.completing = no_memory;
   Json body = chat_body();
   body["stop"] = "two";

@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-// Tasks that never end by themselves: on one thread, only another one can end them.
+// The first task ends only when another task has run, on a pool of one thread.
 TEST(TextPool, ALongTaskMakesWayForOthers) {
   std::atomic<bool> begun = false, over = false;
   TextPool pool({.name = "test"});
@@ -46,7 +46,7 @@ TEST(TextPool, ElsewhereNobodyWaits) {
   TextPool::give_way();
 }
 
-// A pool of one thread, which is held until release().
+// A pool of one thread, which a task holds until release().
 class HeldPool {
  public:
   explicit HeldPool(TextPool::Options options = {.name = "test"})
@@ -64,7 +64,7 @@ class HeldPool {
   Result<void> push(uint64_t client) {
     return pool_->push([this, client] { done_.push_back(client); }, client);
   }
-  // Whose tasks were run, in their order.
+  // Returns the clients of the tasks that were run, in the order of the tasks.
   std::vector<uint64_t> release() {
     held_.count_down();
     pool_.reset();
@@ -98,7 +98,7 @@ TEST(TextPool, OneClientHasItsShareOfThePlaces) {
   EXPECT_THAT(pool.release(), testing::ElementsAre(1, 2, 3, 1, 2));
 }
 
-// What has run holds no place.
+// A task that has run takes no place in the queue.
 TEST(TextPool, PlacesAreGivenBack) {
   std::atomic<int> num_done = 0;
   TextPool pool({.name = "test", .max_waiting = 1, .max_of_client = 1});

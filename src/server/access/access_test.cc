@@ -1,5 +1,5 @@
-// Keys, limits and origins of a whole server: what its routes ask for, whose requests who may end,
-// what a drain still answers.
+// Keys, limits and origins on a whole server: the keys that its routes need, the requests that a
+// client may end, and the requests that a drain still answers.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ class AccessTest : public testing::Test {
     client.send(text(method, path, body, key, more));
     return client.receive();
   }
-  // A stream that lasts until somebody ends it, or the generator is told to hurry.
+  // Starts a stream that lasts until it is aborted, or the generator's pace is raised.
   static TestClient stream(TestServer& server, const char* rid, std::string_view key) {
     server.generator.pace_us = 2000;
     server.generator.script = [](const RequestInput&) { return std::vector(3000, TokenId{300}); };
@@ -116,12 +116,12 @@ TEST_F(AccessTest, AnAnswerThatIsReadIsNoLongerUnderWay) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_THAT(refused.head, HasSubstr("Retry-After: 1\r\n"));
   EXPECT_THAT(refused.body, HasSubstr("rate_limit_exceeded"));
-  // What takes no work, and the end of work, is never refused.
+  // Requests that take no work, or end work, are never refused.
   EXPECT_EQ(ask(server, "GET", "/v1/models", nullptr, "bob-key").status, 200);
   EXPECT_EQ(ask(server, "POST", "/abort_request", {{"rid", "r1"}}, "bob-key").status, 200);
   EXPECT_TRUE(running.until("[DONE]", 3s).second);
   EXPECT_EQ(ask(server, "POST", "/tokenize", {{"text", "hi"}}, "bob-key").status, 200);
-  // A client that leaves gives its place back.
+  // When a client leaves, its request no longer counts.
   stream(server, "r2", "bob-key").close();
   EXPECT_TRUE(eventually(
       [&] { return ask(server, "POST", "/tokenize", {{"text", "hi"}}, "bob-key").status == 200; }));
@@ -154,7 +154,7 @@ TEST_F(AccessTest, PromptsAndAnswersTakeTokens) {
   const TestAnswer refused = ask(server, "POST", "/generate", body, "cat-key");
   EXPECT_EQ(refused.status, 429);
   EXPECT_THAT(refused.body, HasSubstr("cat may use 100 tokens a minute"));
-  // 53 are owed and one is needed, at 100 a minute; a second may have passed.
+  // The account is at -53 and needs 1, at 100 a minute; a second may have passed.
   EXPECT_THAT(refused.head,
               testing::AnyOf(HasSubstr("Retry-After: 33\r\n"), HasSubstr("Retry-After: 32\r\n")));
 }

@@ -1,4 +1,4 @@
-// Who is let in: origins, keys, admins, limits, and keys that change while the server runs.
+// The gate's decisions: origins, keys, admins, limits, and keys that change while the server runs.
 #include "server/access/gate.h"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ TEST(Gate, APreflightNeedsNoKey) {
   EXPECT_THAT(asked.headers,
               Contains(Pair("Access-Control-Allow-Headers", "authorization, x-stainless-os")));
   EXPECT_THAT(asked.headers, Contains(Pair("Access-Control-Allow-Methods", HasSubstr("POST"))));
-  // A page that is let in may read why it is refused.
+  // A page that is let in may read the reason for a refusal.
   const HttpAdmission refused = gate->admit(head("/generate", headers));
   EXPECT_EQ(refused.refusal->code, ErrorCode::unauthorized);
   EXPECT_THAT(refused.headers, Contains(Key("Access-Control-Allow-Origin")));
@@ -204,7 +204,7 @@ TEST(Gate, ReadsTheFileAgain) {
   EXPECT_TRUE(gate->reload());
   EXPECT_EQ(gate->num_keys(), 2u);
   EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), ErrorCode::unauthorized);
-  // What ann has used is not forgotten.
+  // The use of ann's limits is still counted.
   EXPECT_EQ(refusal(*gate, head("/generate", {bearer("new")})), kRateLimited);
   EXPECT_EQ(refusal(*gate, head("/generate", {bearer("his")})), ErrorCode{});
   std::filesystem::remove(file);
@@ -234,7 +234,7 @@ TEST(Gate, RanksAreBelievedWhoAsks) {
   EXPECT_TRUE(admit_rank(request, "").refusal);
   EXPECT_TRUE(admit_rank(head("/generate"), "").refusal);
   EXPECT_TRUE(admit_rank(head("/generate"), "rank key").refusal);
-  // Not so on the port for clients.
+  // The port for clients ignores the headers of ranks.
   EXPECT_EQ(make({})->admit(request).principal->name, "anonymous");
 }
 

@@ -78,7 +78,7 @@ TEST(KeyRing, OnlyASharedKeyThatIsTheOnlyOneIsAnAdminsUnasked) {
   ASSERT_TRUE(both);
   EXPECT_EQ(both->find("k")->role, Role::user);
   EXPECT_EQ(both->find("a")->role, Role::admin);
-  // Clients that a file tells apart are users, and so is a shared key beside them.
+  // Clients that a file names are users, and so is a shared key beside them.
   const std::string file =
       (std::filesystem::path(testing::TempDir()) / ("hocket_users_" + std::to_string(getpid())))
           .string();

@@ -45,14 +45,14 @@ TEST_F(RateLimitsTest, RequestsComeBackEvenly) {
   EXPECT_EQ(refused.refusal->code, kRateLimited);
   EXPECT_EQ(header(refused, "Retry-After"), "10");
   EXPECT_EQ(header(refused, "x-ratelimit-reset-requests"), "60.000s");
-  // Another one's requests are another one's.
+  // Each principal has its own limits.
   EXPECT_FALSE(limits_.begin({.name = "bob", .limits = {.requests_per_minute = 6}}).refusal);
   clock_->advance(9s);
   EXPECT_TRUE(limits_.begin(ann).refusal);
   clock_->advance(1s);
   EXPECT_FALSE(limits_.begin(ann).refusal);
   EXPECT_TRUE(limits_.begin(ann).refusal);
-  clock_->advance(1h);  // never more than a minute's worth
+  clock_->advance(1h);  // the bucket never holds more than one minute's worth
   for (int i = 0; i < 6; ++i) EXPECT_FALSE(limits_.begin(ann).refusal);
   EXPECT_TRUE(limits_.begin(ann).refusal);
 }
@@ -64,7 +64,7 @@ TEST_F(RateLimitsTest, TokensAreTakenAsTheyComeAndMayBeOwed) {
   first.meter->take_tokens(90);
   const auto refused = limits_.begin(ann);
   ASSERT_TRUE(refused.refusal);
-  EXPECT_EQ(header(refused, "Retry-After"), "31");  // 30 are owed, and one is needed
+  EXPECT_EQ(header(refused, "Retry-After"), "31");  // the account is at -30 and needs 1
   EXPECT_EQ(header(refused, "x-ratelimit-remaining-tokens"), "0");
   clock_->advance(31s);
   EXPECT_FALSE(limits_.begin(ann).refusal);
@@ -80,11 +80,11 @@ TEST_F(RateLimitsTest, ARequestIsUnderWayUntilItsMeterEnds) {
   EXPECT_EQ(refused.meter, nullptr);
   EXPECT_EQ(header(refused, "Retry-After"), "1");
   one.meter->end();
-  one.meter->end();  // once is enough
+  one.meter->end();  // the second call has no effect
   auto three = limits_.begin(ann);
   EXPECT_FALSE(three.refusal);
   EXPECT_TRUE(limits_.begin(ann).refusal);
-  three.meter.reset();  // dropped without a word
+  three.meter.reset();  // the destructor ends it too
   EXPECT_FALSE(limits_.begin(ann).refusal);
 }
 

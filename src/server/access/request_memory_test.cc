@@ -37,7 +37,8 @@ TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
 }
 
 TEST(RequestMemory, TheLastParts) {
-  // Of 64 KiB: small requests hold 4 bytes, middle ones 64; large ones share 40 KiB.
+  // With 64 KiB in total, small requests hold up to 4 bytes and middle ones up to 64; large ones
+  // share 40 KiB.
   const auto accounts = RequestAccounts::create({.total_bytes = 64 << 10});
   const auto large = accounts->open(nullptr);
   ASSERT_TRUE(large->take(40 << 10));
@@ -53,7 +54,7 @@ TEST(RequestMemory, TheLastParts) {
   for (int i = 0; i < 128; ++i) ASSERT_TRUE(opens(64));
   EXPECT_FALSE(opens(64));
   EXPECT_FALSE(opens(5));
-  for (int i = 0; i < 4096; ++i) ASSERT_TRUE(opens(4));  // as many as there are connections
+  for (int i = 0; i < 4096; ++i) ASSERT_TRUE(opens(4));  // as many as there may be connections
   EXPECT_EQ(accounts->held_bytes(), 64 << 10);
   EXPECT_FALSE(opens(1));
   EXPECT_TRUE(large->take(0));

@@ -1,4 +1,4 @@
-// /v1/messages over real sockets, around a pretend model.
+// /v1/messages over real sockets, with a fake model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,7 +130,7 @@ TEST(Messages, Stream) {
   say(server, "42");
   const Events events = server.stream("/v1/messages", hello());
   ASSERT_EQ(events.status, 200);
-  EXPECT_FALSE(events.done);  // there is no [DONE] here
+  EXPECT_FALSE(events.done);  // this API sends no [DONE]
   std::vector<std::string> types;
   for (const Json& block : events.blocks) types.push_back(block["type"]);
   EXPECT_THAT(types, testing::ElementsAre("message_start", "content_block_start",
@@ -190,7 +190,7 @@ TEST(Messages, AnAnswerThatWasBegunGoesOn) {
   EXPECT_THAT(*text, testing::EndsWith("The sum is"));
 }
 
-// Thoughts, prose and calls, as an answer's parser tells them.
+// Thoughts, text and calls, as an answer's parser reports them.
 TEST(Messages, BlocksOfAllKinds) {
   ToldAnswer told("msg_1");
   using Kind = ToldAnswer::Kind;

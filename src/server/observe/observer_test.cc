@@ -1,4 +1,4 @@
-// A server that is observed: what the log says and what the dump holds.
+// The log and the dump of a server that is observed.
 #include "server/observe/observer.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ Json secret_body() {
           {"max_tokens", 40}};
 }
 
-// What a server with these settings logs while `use` uses it.
+// Returns the log of a server with these settings while `use` runs.
 template <class Use>
 std::string logged(const ObserveSettings& observe, Use&& use) {
   ServerSettings settings;
@@ -127,7 +127,7 @@ TEST(ConfigureLogging, RefusesWhatItDoesNotKnow) {
         << body.dump();
 }
 
-// An admin's key must not be a way to write anywhere.
+// An admin's key must not allow writing files anywhere.
 TEST(ConfigureLogging, DumpsOnlyBelowTheOperatorsFolder) {
   const fs::path root = fs::temp_directory_path() / fmt::format("admin-{}", getpid());
   const Json anywhere = {{"dump_requests_folder", (root / "x").string()}};
@@ -181,14 +181,14 @@ TEST_F(Dump, HoldsWhatWasAskedAndWhatCameOfIt) {
     Json two = secret_body();
     two["n"] = 2;
     server.stream("/v1/chat/completions", two);
-    server.post("/v1/chat/completions", {{"messages", 3}}, 400);  // never began
+    server.post("/v1/chat/completions", {{"messages", 3}}, 400);  // refused before it began
   }
   ASSERT_EQ(files().size(), 1u);
   struct stat about{};
   ASSERT_EQ(stat(files()[0].c_str(), &about), 0);
   EXPECT_EQ(about.st_mode & 0777, 0600u);
   const std::vector<Json> lines = lines_of(files()[0]);
-  ASSERT_EQ(lines.size(), 4u);  // head, one text, two texts
+  ASSERT_EQ(lines.size(), 4u);  // the head, one text, two texts
   EXPECT_EQ(lines[0]["hocket_dump"], 1);
   EXPECT_EQ(lines[0]["scheduler"]["schedule_policy"], "fcfs");
   EXPECT_EQ(lines[1]["body"], secret_body());
@@ -253,7 +253,7 @@ TEST_F(Dump, AFolderThatCannotBeWrittenStopsTheStart) {
   EXPECT_EQ(server.error().code, ErrorCode::io);
 }
 
-// A disk that takes nothing for a while: the folder is away.
+// Simulates a disk that takes nothing for a while: the folder is removed.
 TEST_F(Dump, WhileNothingCanBeWrittenAllAreLostAndThenItGoesOn) {
   RequestRecord record;
   record.body = "{}";
@@ -305,7 +305,7 @@ TEST_F(Dump, AFileThatCouldNotBeWrittenEndsWithAWholeLine) {
     (*made)->flush();
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
-    (*made)->add(record);  // not tried again yet
+    (*made)->add(record);  // before retry_after
   }
   EXPECT_EQ(counts.written, 1u);
   EXPECT_EQ(counts.lost, 2u);

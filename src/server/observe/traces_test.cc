@@ -1,4 +1,4 @@
-// Spans of requests, as a collector gets them.
+// Spans of requests as a collector receives them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class TestCollector {
     std::lock_guard lock(mutex_);
     return type_;
   }
-  // By name; equal names in order.
+  // Returns the spans by name; equal names in order.
   std::multimap<std::string, Json> spans() const {
     std::lock_guard lock(mutex_);
     std::multimap<std::string, Json> all;
@@ -111,7 +111,7 @@ TEST(Traces, ARequestIsASpanWithItsStagesBelow) {
   EXPECT_THAT(root.dump(), Not(HasSubstr("quince")));
 }
 
-// A thousand requests may wait for the observer's thread.
+// The traceparent says that the trace is not sampled, so no span is sent.
 TEST(Traces, WhoDoesNotWantSpansGetsNone) {
   TestCollector collector;
   {

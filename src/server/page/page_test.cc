@@ -1,4 +1,4 @@
-// The page and what it reads, over real sockets.
+// The page and the paths that it reads, over real sockets.
 #include "server/page/page.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Calls of tools and thoughts in answers of /v1/chat/completions, over real sockets, around a
-// pretend model that says given texts.
+// Tool calls and thoughts in answers of /v1/chat/completions, over real sockets, with a fake model
+// that returns given texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ Json body_with_tools() {
   return body;
 }
 
-// What the deltas of a choice join to, as a message.
+// Returns the message that the deltas of a choice join to.
 Json joined_message(const Events& events, int choice = 0) {
   Json message = {{"content", ""}, {"reasoning_content", ""}, {"tool_calls", Json::array()}};
   for (const Json& block : events.blocks)
@@ -98,7 +98,7 @@ TEST(Answers, AStreamJoinsToTheSameMessage) {
       EXPECT_EQ(message["reasoning_content"], want["reasoning_content"]);
       EXPECT_EQ(message["tool_calls"], want["tool_calls"]);
     }
-    EXPECT_GT(events.blocks.size(), 20u);  // arguments come as they are written
+    EXPECT_GT(events.blocks.size(), 20u);  // arguments are streamed
     size_t entries = 0;
     for (const Json& block : events.blocks)
       for (const Json& c : block["choices"])
@@ -135,7 +135,7 @@ TEST(Answers, CutAndBrokenCallsAreText) {
   const Events events = server.stream("/v1/chat/completions", body);
   const Json message = joined_message(events);
   EXPECT_EQ(message["content"], call);
-  // What was told of it cannot be acted on.
+  // A client cannot run the call from the part that was sent.
   EXPECT_TRUE(Json::parse(message["tool_calls"][0]["function"]["arguments"].get<std::string>(),
                           nullptr, false)
                   .is_discarded());
@@ -199,7 +199,7 @@ TEST(Answers, ThoughtsThatThePromptOpens) {
   EXPECT_EQ(message["reasoning"], "so it is");
   EXPECT_EQ(message["reasoning_content"], "so it is");
   EXPECT_EQ(message["content"], "42");
-  // A prompt that closes them: what follows is the answer, whatever it says.
+  // If the prompt closes the thoughts, all text after it is the answer.
   body = chat_body();
   body["reasoning_effort"] = "none";
   say(server, "42</think>");
@@ -226,7 +226,7 @@ TEST(Answers, TheFamilyIsChosenByFlag) {
   EXPECT_EQ(info["reasoning_parser"], "none");
 }
 
-// Each takes some hundreds of visits, which one alone may.
+// Each tool needs some hundreds of visits, which is allowed for one tool alone.
 TEST(Answers, AllToolsShareOneBoundOfVisits) {
   TestServer server;
   Json body = body_with_tools();

@@ -1,4 +1,4 @@
-// Bodies that are made to be expensive (deep, wide, long), and their errors.
+// Bodies that are expensive to parse (deep, wide, long), and their errors.
 #include "server/protocol/json_body.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::string repeated(std::string_view text, int times) {
   return all;
 }
 
-// As much as the allocator has given out.
+// Returns the bytes that the allocator has given out.
 int64_t allocated_bytes() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
@@ -42,7 +42,7 @@ TEST(JsonBody, ATreeTakesNoMoreThanItsTextForetells) {
   }
 }
 
-// An error repeats only a few of the client's own words.
+// An error repeats only a few of the client's words.
 TEST(JsonBody, WhatIsSaidOfALongBodyIsShort) {
   const std::string long_word(1 << 20, 'x');
   for (const std::string& body :

@@ -17,7 +17,7 @@ AnswerEvent event(Kind kind, std::string text = {}, int call = 0) {
   return e;
 }
 
-// What was told, one word a telling: "text{", "ab", "}".
+// Records what it is told, one word per call: "text{", "ab", "}".
 class Notes final : public PartSink {
  public:
   std::string all;
@@ -61,7 +61,7 @@ TEST(PartTeller, TellsEachPartToItsEnd) {
   EXPECT_EQ(notes.all, kTold);
 }
 
-// Whenever it is asked, and however long the pieces are, the same is told.
+// The parts are the same, however often they are told and however long the pieces are.
 TEST(PartTeller, NewsJoinToTheSame) {
   ChoiceAnswer choice;
   Notes notes;

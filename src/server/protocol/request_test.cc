@@ -1,4 +1,4 @@
-// Every 400: what is refused, which field is named, what is said.
+// Every error 400: the refused body, the field that it names, and its message.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -48,7 +48,7 @@ void expect_refused(Api api, const std::string& head, const std::vector<Refusal>
 const std::string kChat = R"({"messages":[{"role":"user","content":"Hello"}])";
 const std::string kCompletion = R"({"prompt":"Hello")";
 
-// All calls of a conversation count, since each becomes a tree.
+// The arguments of all calls of a conversation count, since each becomes a tree.
 TEST(Request, ArgumentsOfToolCallsAreBounded) {
   const auto chat = [](size_t bytes) {
     const Json call = {{"function", {{"name", "f"}, {"arguments", std::string(bytes, ' ')}}}};
@@ -294,7 +294,7 @@ TEST(Request, EveryNumberHasARange) {
   }
 }
 
-// What 1,024 prompts have in common is read once and kept once.
+// Fields that 1,024 prompts share are read once and stored once.
 TEST(Request, PromptsShareWhatTheyHaveInCommon) {
   const Json texts = std::vector<std::string>(kPromptsMax, "a");
   const std::string params = R"({"stop_regex":"\\w{4}x","logit_bias":{"5":1},"regex":"a+"})";

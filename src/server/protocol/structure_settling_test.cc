@@ -1,5 +1,6 @@
-// What requests ask of their answers, once the prompt is known: calls, thoughts before structure,
-// how long the model may think. The three APIs of conversations say it each in its own words.
+// Requests' demands on their answers, settled once the prompt is known: calls, thoughts before
+// structured output, thinking budgets. The three APIs of conversations have different fields for
+// them.
 #include "server/protocol/structure_settling.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +46,7 @@ Json with(Json body, const char* more) {
   return body;
 }
 
-// Of /v1/chat/completions.
+// Returns the sampling of a /v1/chat/completions request.
 SamplingParams chat(const char* more) {
   auto sampling = settled(parse_chat(with(chat_body(), more), served()));
   EXPECT_TRUE(sampling) << more << ": " << sampling.error().message;
@@ -77,7 +78,7 @@ TEST(StructureSettling, ACallThatIsAskedForIsAGrammar) {
   EXPECT_THAT(
       grammar(chat("{" TOOLS R"(,"tool_choice":{"type":"function","function":{"name":"g"}}})")),
       Not(HasSubstr("\\\"f\\\"")));
-  EXPECT_EQ(chat("{" TOOLS "}").grammar, nullptr);  // none is strict
+  EXPECT_EQ(chat("{" TOOLS "}").grammar, nullptr);  // no tool is strict
   EXPECT_EQ(chat("{" TOOLS R"(,"tool_choice":"none"})").grammar, nullptr);
 }
 
@@ -120,20 +121,20 @@ TEST(StructureSettling, ThoughtsComeBeforeStructureUnlessThePromptClosedThem) {
   const SamplingParams closed = with_format("," NO_THOUGHTS);
   EXPECT_EQ(closed.grammar->kind, GrammarKind::json_schema);
   EXPECT_EQ(grammar(closed), R"({"type":"object"})");
-  EXPECT_EQ(grammar(with_format("")), grammar(closed));  // the bundled model thinks when asked to
+  EXPECT_EQ(grammar(with_format("")), grammar(closed));  // the model thinks only if asked to
   const SamplingParams possible =
       with_format(R"(,"chat_template_kwargs":{"enable_thinking":true})");
   EXPECT_EQ(possible.grammar->kind, GrammarKind::lark);
   EXPECT_EQ(possible.grammar->field, "response_format.type");
   EXPECT_THAT(grammar(possible), HasSubstr("\"<think>\""));
-  // Begun by the prompt: no mark opens them.
+  // The prompt has begun the thoughts, so no mark opens them.
   Json body = with(chat_body(), R"({"continue_final_message":true,
                                     "response_format":{"type":"json_object"}})");
   body["messages"].push_back({{"role", "assistant"}, {"content", "<think>\nWell, "}});
   const auto open = settled(parse_chat(body, served())).value();
   EXPECT_THAT(grammar(open), HasSubstr("think"));
   EXPECT_THAT(grammar(open), Not(HasSubstr("\"<think>\"")));
-  body["separate_reasoning"] = false;  // as the client sees it; the model thinks all the same
+  body["separate_reasoning"] = false;  // changes what the client sees; the model still thinks
   EXPECT_EQ(grammar(settled(parse_chat(body, served())).value()), grammar(open));
 }
 

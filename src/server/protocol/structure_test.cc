@@ -1,4 +1,4 @@
-// How structured output is asked for, and what becomes of it.
+// The fields that ask for structured output, and the grammars that they become.
 #include <gtest/gtest.h>
 
 #include "server/endpoints.h"
@@ -136,7 +136,7 @@ TEST(Structure, IsRefusedWhereItIsNone) {
   }
 }
 
-// JSON in a text is no deeper than JSON in a body.
+// JSON in a text is limited to the depth of JSON in a body.
 TEST(Structure, JsonInATextIsNotNestedWithoutEnd) {
   const std::string deep =
       R"({\"triggers\":)" + std::string(400'000, '[') + std::string(400'000, ']') + "}";
@@ -148,7 +148,7 @@ TEST(Structure, JsonInATextIsNotNestedWithoutEnd) {
   }
 }
 
-// Nor is it read before its size is known.
+// The size of the text is checked before it is parsed.
 TEST(Structure, JsonInATextIsNoLongerThanAGrammar) {
   const std::string text = "\"" + std::string(kGrammarBytesMax + 1, '[') + "\"";
   for (const auto& [fields, param] :

@@ -1,4 +1,4 @@
-// Texts and tokens of prompts, and answers that end by a regular expression.
+// Texts and tokens of prompts, and answers that end at a regular expression.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,13 +61,13 @@ TEST(StopRegex, EndsAnswersWhereverTheTokensEnd) {
   const Events events = server.stream("/v1/completions", body);
   EXPECT_EQ(joined(events, 0, "text"), choice["text"]);
   EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
-  EXPECT_EQ(server.generator.num_aborted, 2);  // nothing is generated for nobody
-  // Which of several stops ends the answer depends on the text alone.
+  EXPECT_EQ(server.generator.num_aborted, 2);  // the stop ended the generation too
+  // The text alone decides which of several stops ends the answer.
   body["stop"] = "of";
   EXPECT_EQ(server.post("/v1/completions", body)["choices"][0]["text"], "The capital ");
   body["stop_regex"] = "c.p";
   EXPECT_EQ(server.post("/v1/completions", body)["choices"][0]["text"], "The cap");
-  // What looks beyond its match ends the answer with the text.
+  // A pattern that needs the end of the text matches when the answer ends.
   body = {{"prompt", "x"}, {"stop_regex", "!$"}, {"return_token_ids", true}};
   const Json whole = server.post("/v1/completions", body)["choices"][0];
   EXPECT_EQ(whole["text"], kSaying);
@@ -108,7 +108,7 @@ TEST(Detokenize, MakesABoundedText) {
   EXPECT_THAT(e["message"].get<std::string>(), testing::HasSubstr("at most 8388608"));
 }
 
-// Beyond the context too, but not without end.
+// Text longer than the context is counted too, up to a limit.
 TEST(Tokenize, CountsABoundedText) {
   TestServer server;
   std::string words;

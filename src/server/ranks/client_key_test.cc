@@ -45,7 +45,7 @@ TEST(ClientKey, AKeyThatClientsShareTellsNobodyApart) {
   EXPECT_EQ(claimed(keyed, ""), claimed(from("10.0.0.1:1"), ""));
 }
 
-// Else one client could have a thousand turns.
+// Otherwise one client could have a thousand turns.
 TEST(ClientKey, NeitherAUserNorAKeyThatNobodyChecksProvesAnything) {
   const HttpRequest plain = from("10.0.0.1:4000");
   const HttpRequest keyed = from("10.0.0.1:4001", {{"Authorization", "Bearer abc"}});
@@ -70,7 +70,7 @@ TEST(ClientKey, KindsDoNotMix) {
   EXPECT_EQ(name_key("user", ""), 0u);
 }
 
-// A client that sends the header of ranks itself stays who it is.
+// A client that sends the header of ranks itself does not change its name.
 TEST(ClientKey, OnlyARankTellsForWhomItAsks) {
   HttpRequest request = from("10.0.0.1:1", {{kClientHeader, std::to_string(client_name(77, 5))}});
   EXPECT_EQ(proven_asker(request), proven(from("10.0.0.1:2"), ""));

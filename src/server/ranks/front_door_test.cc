@@ -1,4 +1,4 @@
-// The front door of a rank in front of another rank that the test plays: bytes, faults, limits.
+// The front door of one rank and another rank, whose answers the test gives: bytes, faults, limits.
 #include "server/ranks/front_door.h"
 #include "base/check.h"
 
@@ -22,7 +22,8 @@ using std::chrono::seconds;
 
 constexpr const char* kKeyOfRank1 = "the-key-of-rank-1";
 
-// Rank 0 is a whole server that finds itself full; rank 1 is a port, behind a link that can fail.
+// Rank 0 is a whole server that counts itself as full; rank 1 is a port behind a link that can
+// fail.
 class FrontDoorTest : public Ranks {
  protected:
   struct Asked {
@@ -60,7 +61,7 @@ class FrontDoorTest : public Ranks {
     link_ = std::make_unique<TestProxy>(static_cast<uint16_t>(rank_1_->port()));
     publish(link_->port());
   }
-  // Rank 0 knows rank 1 at this port.
+  // Publishes this port as rank 1's and waits until rank 0 knows it.
   void publish(uint16_t port) {
     const std::string place = fmt::format("127.0.0.1:{}", port);
     ASSERT_TRUE(plane(1).set("http/1",
@@ -71,13 +72,13 @@ class FrontDoorTest : public Ranks {
     const Json peer = rank_0_->get("/get_server_info")["peers"][1];
     return peer["address"].is_null() ? "" : peer["address"].get<std::string>();
   }
-  // A client that has asked rank 0 for something.
+  // Returns a client that has sent a request to rank 0.
   TestClient ask(const Json& body, const char* path = "/generate", int receive_buffer = 0) {
     TestClient client(rank_0_->server->port(), receive_buffer);
     client.send(TestServer::request_text("POST", path, body.dump()));
     return client;
   }
-  // What rank 0 asked rank 1 for; without an exchange after 5 s.
+  // Returns the request that rank 0 forwarded to rank 1; stops the test after 5 s without one.
   Asked take() {
     std::unique_lock lock(mutex_);
     const bool came = news_.wait_for(lock, seconds(5), [&] { return !held_.empty(); });
@@ -131,7 +132,7 @@ TEST_F(FrontDoorTest, TheRequestGoesAsItCame) {
   EXPECT_TRUE(rank_0_->generator.seen.empty());
 }
 
-// Whatever the pieces that come: the same bytes, whole events at a time.
+// The client gets the same bytes for pieces of any size, in whole events.
 TEST_F(FrontDoorTest, StreamsAreRelayedByteByByte) {
   std::string said;
   for (int i = 0; i < 300; ++i)
@@ -207,7 +208,7 @@ TEST_F(FrontDoorTest, AKeptConnectionThatEndedIsReplaced) {
     link_->set(TestProxy::Link::cut);
     ASSERT_TRUE(eventually([&] { return rank_1_->counts().num_connections == 0; }));
     link_->set(TestProxy::Link::up);
-    std::this_thread::sleep_for(milliseconds(20));  // until it has seen that
+    std::this_thread::sleep_for(milliseconds(20));  // until the client has noticed it
   }
   EXPECT_EQ(rank_1_->counts().num_accepted_total, 3u);
   EXPECT_EQ(metric("forwarded_requests_failed_total"), 0u);
@@ -273,7 +274,7 @@ TEST_F(FrontDoorTest, ARankThatEndsInMidAnswerIsNamed) {
   EXPECT_EQ(metric("forwarded_requests_failed_total"), 2u);
 }
 
-// The connection says nothing; the control plane does.
+// The connection reports nothing; the control plane does.
 TEST_F(FrontDoorTest, ABlackHoleIsLeftWhenTheRankIsLost) {
   TestClient streaming = ask(stream_);
   const Asked first = take();
@@ -316,7 +317,7 @@ TEST_F(FrontDoorTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
   EXPECT_EQ(Json::parse(answer.body)["text"], "here");
   EXPECT_EQ(rank_0_->generator.seen.size(), 1u);
 
-  std::this_thread::sleep_for(milliseconds(1100));  // that rank is left alone meanwhile
+  std::this_thread::sleep_for(milliseconds(1100));  // rank 1 is avoided for 1 s after a refusal
   link_.reset();
   rank_1_.reset();
   answer = ask({{"text", "x"}, {"sampling_params", {{"max_new_tokens", 9}}}}).receive();
@@ -331,10 +332,10 @@ TEST_F(FrontDoorTest, WhatWasHandedOverCounts) {
   const Json body = {{"input_ids", std::vector<int>(40, 7)},
                      {"sampling_params", {{"max_new_tokens", 4}}}};
   for (int i = 0; i < 6; ++i) clients.push_back(ask(body));
-  // Rank 1 tells nothing new, so after the first one it counts as the longer queue.
+  // Rank 1 reports no other load, so after the first request it counts as the longer queue.
   EXPECT_TRUE(eventually([&] { return rank_0_->generator.num_seen() == 5; }));
   EXPECT_EQ(metric("forwarded_requests_total"), 1u);
-  // It tells of something else: what it has been given is in that.
+  // Rank 1 reports another load, so that load includes the forwarded request.
   std::this_thread::sleep_for(milliseconds(30));
   rank_0_->generator.rank_loads.write({{.num_requests = 1, .num_tokens = 30}, {.num_tokens = 1}});
   clients.push_back(ask(body));
@@ -388,7 +389,7 @@ TEST_F(FrontDoorTest, CallsHaveLimits) {
   EXPECT_EQ(start(11, {}), 0u);
   EXPECT_NE(start(10, {}), 0u);
   EXPECT_EQ(start(0, {}), 0u);
-  EXPECT_EQ(sinks[1]->done.get_future().get(), HttpEnd::broken);  // its time is over
+  EXPECT_EQ(sinks[1]->done.get_future().get(), HttpEnd::broken);  // its time limit has passed
   client.stop();
   EXPECT_EQ(sinks[3]->done.get_future().get(), HttpEnd::cancelled);
   EXPECT_EQ(start(0, {}), 0u);

@@ -1,4 +1,4 @@
-// Two whole servers as two ranks of one service, over pretend models.
+// Two whole servers as two ranks of one service, with fake models.
 #include <gtest/gtest.h>
 
 #include "cluster/test_ranks.h"
@@ -24,7 +24,7 @@ class TwoRanks : public Ranks {
     servers_.push_back(
         std::make_unique<TestServer>(TestServer::Text::bundled, settings, &plane(rank)));
     say(*servers_.back(), rank == 0 ? "zero" : "one");
-    // Each finds the other idle and itself full.
+    // Each rank sees the other one idle and itself full.
     std::vector<RankLoad> loads(2);
     loads[static_cast<size_t>(rank)] = {.num_requests = 9, .num_tokens = 900};
     servers_.back()->generator.rank_loads.write(loads);
@@ -40,7 +40,7 @@ class TwoRanks : public Ranks {
   static Json text_body(const char* rid = "r") {
     return {{"text", "x"}, {"rid", rid}, {"sampling_params", {{"max_new_tokens", 9}}}};
   }
-  // A stream that lasts until somebody ends it, asked of rank 0 and made by rank 1.
+  // Starts a stream that lasts until it is aborted; rank 0 gets the request and rank 1 answers it.
   TestClient long_stream(const char* rid) {
     server(1).generator.pace_us = 2000;
     server(1).generator.script = [](const RequestInput&) {
@@ -66,7 +66,7 @@ TEST_F(TwoRanks, AnyDoorLeadsToAnyRankAndNoFurther) {
   EXPECT_EQ(joined(events, 0, "delta"), "one");
   EXPECT_EQ(server(0).generator.seen.size(), 1u);
   EXPECT_EQ(server(1).generator.seen.size(), 2u);
-  // Whoever asked is the same one at the other rank.
+  // The other rank sees the same client number.
   Json mine = text_body();
   mine["user"] = "somebody";
   server(0).post("/generate", mine);
@@ -112,7 +112,7 @@ TEST_F(TwoRanks, AnAnswerThatIsKeptIsFoundFromAnyRank) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(server(rank).get(path), made);
     EXPECT_EQ(server(rank).get(path + "/input_items?limit=1")["data"].size(), 1u);
-    // It goes on where it is kept, whoever is asked and whatever rank is idle.
+    // It continues on the rank that keeps it, whichever rank is asked and whichever is idle.
     const Json next =
         server(rank).post("/v1/responses", {{"input", "y"}, {"previous_response_id", id}});
     EXPECT_TRUE(next["id"].get<std::string>().starts_with("resp_")) << next;
@@ -156,14 +156,14 @@ TEST_F(TwoRanks, InfosTellOfAllRanks) {
   EXPECT_EQ(loads[0]["dp_rank"], 0);
   EXPECT_EQ(loads[0]["num_reqs"], 0);
   EXPECT_EQ(loads[1]["dp_rank"], 1);
-  EXPECT_EQ(loads[1]["num_tokens"], 7);  // its own cache
+  EXPECT_EQ(loads[1]["num_tokens"], 7);  // from its own cache
   EXPECT_EQ(server(0).get("/get_load")[0]["num_tokens"], 7);
   const Json info = server(1).get("/get_server_info");
   EXPECT_EQ(info["rank"], 1);
   EXPECT_EQ(info["epoch"], 1);
   EXPECT_EQ(info["peers"][0]["host"], "h0");
   EXPECT_EQ(info["peers"][0]["there"], true);
-  // Of the overlap each tells its own, and rank 0 what is planned for all.
+  // Each rank reports its own overlap; rank 0 also reports the planner, which works for all.
   server(0).generator.overlapped.write({.ranks = {{.rank = 0}}, .planner = PlannerState{}});
   server(1).generator.overlapped.write({.ranks = {{.rank = 1}}});
   for (int rank = 0; rank < 2; ++rank) {
@@ -192,7 +192,7 @@ TEST_F(TwoRanks, ALostRankIsSaidEverywhereAndForgottenWhenItIsBack) {
   EXPECT_NE(refused.head.find("Retry-After"), std::string::npos);
   server(0).generator.lost.write(std::nullopt);
 
-  // Rank 1 is started anew: another process, another port.
+  // Rank 1 is restarted: another process, another port.
   const Json old_address = peer_of(0, 1)["address"];
   servers_.pop_back();
   planes_[1].reset();

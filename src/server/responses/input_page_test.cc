@@ -14,7 +14,7 @@ Json item(const std::string& id, const std::string& text) {
       {"type", "message"}, {"id", id}, {"content", Json::array({{{"id", "in"}, {"text", text}}})}};
 }
 
-// Two turns, whose texts look like the ends of items and like ids.
+// Two turns whose texts look like the ends of items and like ids.
 class InputPage : public testing::Test {
  protected:
   InputPage() {

@@ -20,7 +20,7 @@ ResponseStore::Record record(const ResponseStore& store, size_t bytes,
 TEST(ResponseStore, KeepsWhatWasUsedLast) {
   ResponseStore store({.bytes_max = 5000, .count_max = 100});
   for (const char* id : {"a", "b", "c"}) store.put(id, record(store, 1000));
-  EXPECT_NE(store.find("a", "me"), nullptr);  // used: b is the oldest now
+  EXPECT_NE(store.find("a", "me"), nullptr);  // it was used, so b is the oldest
   store.put("d", record(store, 1000));
   EXPECT_EQ(store.find("b", "me"), nullptr);
   EXPECT_NE(store.find("a", "me"), nullptr);
@@ -36,12 +36,12 @@ TEST(ResponseStore, SharedTurnsCountOnceAndAsLongAsTheyLive) {
   const size_t both = store.counts().bytes;
   EXPECT_LT(both, 12000u);
   store.erase("a", "me");
-  EXPECT_GT(store.counts().bytes, 10000u);  // b still goes on from it
+  EXPECT_GT(store.counts().bytes, 10000u);  // b shares its turns
   store.erase("b", "me");
-  EXPECT_GT(store.counts().bytes, 10000u);  // a request under way holds it
+  EXPECT_GT(store.counts().bytes, 10000u);  // the test holds a turn, as a request under way does
 }
 
-// As the list of turns that each answer of a conversation has.
+// Such bytes are the list of turns that each answer of a conversation has.
 TEST(ResponseStore, WhatIsKeptBesideATextCounts) {
   ResponseStore store({.bytes_max = 5000, .count_max = 100});
   auto text = store.keep("x", 3000);
@@ -95,7 +95,7 @@ TEST(ResponseStore, WhatRunsCanBeCancelledAndEnds) {
   EXPECT_TRUE(store.find("a", "me")->cancelled);
   EXPECT_FALSE(store.find("a", "me")->running);
   store.erase("a", "me");
-  store.finish("a", running);  // too late
+  store.finish("a", running);  // too late: it was erased
   EXPECT_EQ(store.find("a", "me"), nullptr);
 }
 

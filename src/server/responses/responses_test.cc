@@ -1,4 +1,4 @@
-// /v1/responses over real sockets, around a pretend model.
+// /v1/responses over real sockets, with a fake model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,8 +49,8 @@ TEST(ResponseItems, BecomeChatMessages) {
       {"role":"assistant","content":"Sunny.","reasoning_content":"done"}])"));
 }
 
-// The name of a tool is found by the id of its call, of this turn or an earlier one, in time that
-// does not grow with the conversation.
+// A tool's name is found by the id of its call, in this turn or an earlier one, in time that does
+// not grow with the conversation.
 TEST(ResponseItems, ManyResultsFindTheirCalls) {
   constexpr int kCalls = 8000;
   Json items = Json::array();
@@ -67,7 +67,7 @@ TEST(ResponseItems, ManyResultsFindTheirCalls) {
   ASSERT_EQ(messages.size(), 1u + kCalls);
   for (int i = 0; i < kCalls; ++i)
     EXPECT_EQ(messages[static_cast<size_t>(i) + 1]["name"], fmt::format("f{}", i));
-  // Of a turn before, too.
+  // A call of an earlier turn is found too.
   const Json later = Json::array({items.back()});
   ASSERT_TRUE(add_items(later, "input", messages));
   EXPECT_EQ(messages.back()["name"], fmt::format("f{}", kCalls - 1));
@@ -112,7 +112,7 @@ TEST(Responses, Stream) {
   say(server, "42");
   const Events events = server.stream("/v1/responses", {{"input", "Hi"}});
   ASSERT_EQ(events.status, 200);
-  EXPECT_FALSE(events.done);  // there is no [DONE] here
+  EXPECT_FALSE(events.done);  // this API sends no [DONE]
   std::vector<std::string> types;
   int number = 0;
   for (const Json& block : events.blocks) {
@@ -134,7 +134,7 @@ TEST(Responses, Stream) {
   EXPECT_EQ(server.get("/v1/responses/" + whole["id"].get<std::string>()), whole);
 }
 
-// It stands in three events, each larger than what may wait for a slow client.
+// The value is in three events, each larger than the bytes that may wait for a slow client.
 TEST(Responses, AStreamRepeatsWhatWasAskedForHoweverLong) {
   TestServer server;
   say(server, "42");
@@ -180,7 +180,7 @@ TEST(Responses, ConversationsGoOn) {
   const std::string prompt = prompt_of(server.generator.last_seen());
   EXPECT_THAT(prompt, testing::HasSubstr("What is 17 + 25?"));
   EXPECT_THAT(prompt, testing::HasSubstr("assistant\n42<|im_end|>\n<|im_start|>user\nTwice?"));
-  EXPECT_THAT(prompt, testing::Not(testing::HasSubstr("Sums only.")));  // of one answer only
+  EXPECT_THAT(prompt, testing::Not(testing::HasSubstr("Sums only.")));  // for one answer only
   const std::string id = second["id"];
   const Json items = server.get("/v1/responses/" + id + "/input_items?order=asc");
   ASSERT_EQ(items["data"].size(), 3u);
@@ -193,7 +193,7 @@ TEST(Responses, ConversationsGoOn) {
                                "/input_items?limit=1&after=" + page["last_id"].get<std::string>());
   EXPECT_EQ(next["data"][0], first["output"][0]);
   server.get("/v1/responses/" + id + "/input_items?limit=0", 400);
-  // What went before may go.
+  // The earlier answer may be deleted.
   EXPECT_EQ(server.ask("DELETE", "/v1/responses/" + first["id"].get<std::string>()).status, 200);
   server.get("/v1/responses/" + first["id"].get<std::string>(), 404);
   server.post("/v1/responses", {{"input", "x"}, {"previous_response_id", id}});
@@ -224,7 +224,7 @@ TEST(Responses, InTheBackground) {
   const Json ended = server.get(path);
   EXPECT_EQ(ended["status"], "completed");
   EXPECT_EQ(ended["output"][0]["content"][0]["text"], "42");
-  EXPECT_EQ(server.post(path + "/cancel", Json::object()), ended);  // too late, and no harm
+  EXPECT_EQ(server.post(path + "/cancel", Json::object()), ended);  // too late, without an error
 }
 
 TEST(Responses, CanBeCancelledInTheBackground) {
@@ -240,11 +240,11 @@ TEST(Responses, CanBeCancelledInTheBackground) {
   EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
   ASSERT_TRUE(eventually([&] { return !server.get(path)["usage"].is_null(); }));
   EXPECT_EQ(server.get(path)["status"], "cancelled");
-  // One that is deleted ends too.
+  // An answer that is deleted is aborted too.
   const Json other = server.post("/v1/responses", {{"input", "x"}, {"background", true}});
   server.ask("DELETE", "/v1/responses/" + other["id"].get<std::string>());
   EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
-  // Others are ended by closing their connections.
+  // An answer that is not in the background cannot be cancelled; its client closes the connection.
   say(server, "42");
   const Json plain = server.post("/v1/responses", {{"input", "x"}});
   server.post("/v1/responses/" + plain["id"].get<std::string>() + "/cancel", Json::object(), 400);
@@ -282,7 +282,7 @@ TEST(Responses, InputIsCounted) {
   EXPECT_EQ(server.generator.num_seen(), 0u);
 }
 
-// Thoughts, prose and calls, as an answer's parser tells them.
+// Thoughts, text and calls, as an answer's parser reports them.
 TEST(Responses, ItemsOfAllKinds) {
   ToldAnswer told("resp_1");
   told.answer.request.responses = std::make_shared<ResponsesRequest>(

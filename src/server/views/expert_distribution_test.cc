@@ -1,4 +1,4 @@
-// What callers of the expert distribution record are told, without a model.
+// The answers of the expert distribution paths, without a model.
 #include "server/views/expert_distribution.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ class ExpertDistribution : public ::testing::Test {
     stats_.note(pass);
   }
 
-  // Layer 0 has no experts; of the others, ranks 0 and 1 have two each.
+  // Layer 0 has no experts; in the other layers, ranks 0 and 1 have two each.
   ExpertStats stats_{3, *Placement::contiguous(4, 2), 0};
 };
 

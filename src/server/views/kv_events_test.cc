@@ -1,4 +1,4 @@
-// GET /kv_events over real sockets: what a router reads of the prefix cache.
+// GET /kv_events over real sockets, as a router reads it.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -15,13 +15,13 @@ ServerSettings with_events() {
   return settings;
 }
 
-// A router: knows what the events say.
+// A router that knows the blocks in the events.
 class Router {
  public:
   explicit Router(TestServer& server) : client_(server.server->port()) {
     client_.send("GET /kv_events HTTP/1.1\r\nHost: x\r\n\r\n");
   }
-  // Reads until `done`.
+  // Reads events until `done` returns true, for at most 100 reads.
   template <class Done>
   bool read_until(Done done) {
     for (int i = 0; i < 100 && !done(*this); ++i) {
@@ -33,7 +33,7 @@ class Router {
   int num_cleared = 0, page_tokens = 0;
 
  private:
-  // Chunk sizes are lines of their own, which readers of events skip.
+  // Chunk sizes are lines of their own, which SseReader skips.
   std::string next() { return client_.until("\n\n", std::chrono::milliseconds(50)).first; }
   void take(const Json& event) {
     const std::string type = event["type"];
@@ -74,7 +74,7 @@ TEST(KvEventsApi, TellsARouterWhatIsCached) {
   EXPECT_TRUE(first.read_until([](Router& r) { return r.blocks.size() == 2; }));
   EXPECT_EQ(first.num_cleared, 1);
   EXPECT_EQ(first.page_tokens, 2);
-  // By hashlib: sha256(bytes(32) + struct.pack("<2i", 1, 2)).
+  // Computed by hashlib: sha256(bytes(32) + struct.pack("<2i", 1, 2)).
   EXPECT_TRUE(
       first.blocks.contains("e7ca17d6581d126af7e0c8574cdd8987ed93319969b54a5e2a272d585a38f3ea"));
   insert({TokenId{5}, TokenId{6}});

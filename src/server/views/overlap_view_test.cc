@@ -1,4 +1,4 @@
-// What is said of overlap: to people as JSON, to Prometheus as series.
+// The reports of overlap: JSON for people, series for Prometheus.
 #include "server/views/overlap_view.h"
 
 #include <gmock/gmock.h>
@@ -130,7 +130,7 @@ TEST(OverlapView, IsTold) {
     EXPECT_THAT(out.str(), HasSubstr(fmt::format("\nhocket:{}\n", line)));
 }
 
-// Every rank tells: also of a service that has nothing to overlap.
+// Every rank has the series, even if it has nothing to overlap.
 TEST(OverlapView, IsInTheMetrics) {
   EngineInfo info;
   info.ranks.resize(2);

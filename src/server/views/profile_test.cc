@@ -1,4 +1,4 @@
-// What callers of the profile endpoints are told, without a model.
+// The answers of the profile paths, without a model.
 #include "server/views/profile.h"
 
 #include <gmock/gmock.h>
@@ -83,7 +83,7 @@ TEST_F(ProfileEndpoints, IsWrittenOnlyWhereTheOperatorSaid) {
   ASSERT_FALSE(nowhere.has_value());
   EXPECT_EQ(nowhere.error().param, "output_dir");
   EXPECT_THAT(nowhere.error().fix, HasSubstr("--admin-folder"));
-  // A link in the place of the file would lead out of the folder.
+  // A link in place of the file would lead out of the folder.
   std::filesystem::create_directories(dir_);
   std::filesystem::create_symlink("/tmp/hocket-elsewhere", dir_ + "/x-rank0.trace.json");
   EXPECT_THAT(refused(R"({"profile_id": "x"})"), HasSubstr("is a link"));

@@ -1,4 +1,4 @@
-// Clients that send without an end, on real sockets: nothing is read without a bound.
+// Clients that send without an end, on real sockets: every read has a limit.
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 class HttpBoundsTest : public HttpTest {
  protected:
-  // What is answered to `begin` and then `more`, again and again up to 8 MiB.
+  // Returns the answer to `begin` followed by `more`, repeated up to 8 MiB.
   TestAnswer answer_to_endless(std::string_view begin, std::string_view more) {
     TestClient c = client();
     c.send(begin);
@@ -52,7 +52,7 @@ TEST_F(HttpBoundsTest, HeadersByNumber) {
   EXPECT_THAT(flood.body, HasSubstr("more than 128 header fields"));
   EXPECT_TRUE(saw_status(431));
   std::string most;
-  for (int i = 0; i < 127; ++i) most += "X: y\r\n";  // Host is one more
+  for (int i = 0; i < 127; ++i) most += "X: y\r\n";  // Host is the 128th
   TestClient c = client();
   c.send(get("/echo", most));
   EXPECT_EQ(c.receive().status, 200);
@@ -67,7 +67,7 @@ TEST_F(HttpBoundsTest, HeadersBySize) {
   EXPECT_EQ(long_line.status, 431);
   EXPECT_THAT(long_line.body, HasSubstr("larger than 1000 bytes"));
   EXPECT_EQ(answer_to_endless("GET /", "a").status, 431);
-  // All of it in one piece, or behind another request.
+  // The whole head comes in one piece, or after another request.
   TestClient c = client();
   c.send(get("/echo") + get("/echo", "X: " + std::string(1000, 'y') + "\r\n"));
   EXPECT_EQ(c.receive().status, 200);
@@ -101,14 +101,14 @@ TEST_F(HttpBoundsTest, TransferCodingsThatNobodyKnows) {
   }
 }
 
-// A connection that only waits makes room for a new one, the longest waiting first.
+// A connection that only waits is closed for a new one, the longest waiting first.
 TEST_F(HttpBoundsTest, IdleStrangersDoNotLockClientsOut) {
   start({.max_connections = 4});
   std::vector<TestClient> idle;
   for (int i = 0; i < 4; ++i) idle.push_back(client());
-  idle[1].send("GET /echo HT");  // half a head is no request
+  idle[1].send("GET /echo HT");  // half a head is not yet a request
   while (server_->counts().num_connections < 4) std::this_thread::sleep_for(1ms);
-  std::this_thread::sleep_for(150ms);  // those who have just come keep their places
+  std::this_thread::sleep_for(150ms);  // recent connections keep their places
   std::vector<TestClient> honest;
   for (int i = 0; i < 2; ++i) {
     honest.push_back(client());
@@ -120,7 +120,7 @@ TEST_F(HttpBoundsTest, IdleStrangersDoNotLockClientsOut) {
   EXPECT_EQ(server_->counts().num_refused_total, 0u);
 }
 
-// A body that drips is no more than waiting; one that comes keeps its place.
+// A connection whose body comes slowly counts as waiting; one whose body makes progress does not.
 TEST_F(HttpBoundsTest, DrippingBodiesDoNotLockClientsOut) {
   HttpOptions options{.max_connections = 2};
   const auto accounts = options.accounts = RequestAccounts::create({});
@@ -132,7 +132,7 @@ TEST_F(HttpBoundsTest, DrippingBodiesDoNotLockClientsOut) {
   TestClient drips = client();
   drips.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\nx");
   while (server_->counts().num_connections < 2) std::this_thread::sleep_for(1ms);
-  std::this_thread::sleep_for(150ms);  // those who have just come keep their places
+  std::this_thread::sleep_for(150ms);  // recent connections keep their places
   TestClient honest = client();
   honest.send(get("/echo"));
   EXPECT_EQ(honest.receive().status, 200);
@@ -147,7 +147,7 @@ TEST_F(HttpBoundsTest, ProbesAreAnsweredWhenEveryConnectionIsTaken) {
   busy.send(get("/hold"));
   auto exchange = take();
   ASSERT_TRUE(exchange);
-  // More than are kept beyond the limit, and none of them says anything.
+  // These are more than the spare connections, and none sends anything.
   std::vector<TestClient> mute;
   for (int i = 0; i < 200; ++i) mute.push_back(client());
   TestClient probe = client();

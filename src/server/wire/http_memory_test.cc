@@ -20,7 +20,7 @@ class HttpMemoryTest : public HttpTest {
     accounts_ = options.accounts = RequestAccounts::create(limits);
     start(std::move(options));
   }
-  // False after 5 s.
+  // Returns false after 5 s.
   bool held_becomes(const std::function<bool(int64_t)>& right) {
     const auto since = std::chrono::steady_clock::now();
     while (!right(accounts_->held_bytes())) {
@@ -75,7 +75,7 @@ TEST_F(HttpMemoryTest, AnAnswerIsHeldUntilItHasLeft) {
   c.send(get("/hold"));
   auto exchange = take();
   ASSERT_TRUE(exchange);
-  const std::string big(16 << 20, 'x');  // more than sockets take
+  const std::string big(16 << 20, 'x');  // more than the sockets' buffers hold
   EXPECT_TRUE(exchange->respond(200, "text/plain", big));
   EXPECT_GE(accounts_->held_bytes(), int64_t{16} << 20);
   EXPECT_EQ(c.receive().body.size(), big.size());
@@ -95,7 +95,7 @@ TEST_F(HttpMemoryTest, AnAnswerThatDoesNotFitIsAnError) {
   EXPECT_TRUE(nothing_is_held());
 }
 
-// Probes, errors and the tokens of streams are told whatever others hold.
+// Probes, errors and tokens of streams are sent even if other requests hold all memory.
 TEST_F(HttpMemoryTest, SmallAnswersAreNeverRefused) {
   start_within({.total_bytes = 1});
   TestClient c = client();

@@ -1,4 +1,4 @@
-// Answers that take their time, on real sockets: streams, clients that leave or dawdle, draining.
+// Answers that take time, on real sockets: streams, clients that leave or read slowly, draining.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -42,7 +42,7 @@ TEST_F(HttpStreamTest, NoticesWithin100MsThatAClientHasLeft) {
   EXPECT_TRUE(saw_status(499));
 }
 
-// A client that has closed both directions answers the comment with a reset.
+// If a client has closed both directions, its machine answers the comment with a reset.
 TEST_F(HttpStreamTest, AClientThatSendsNothingMoreGetsItsAnswer) {
   start();
   TestClient whole = client();
@@ -71,7 +71,7 @@ TEST_F(HttpStreamTest, AClientThatSendsNothingMoreGetsItsAnswer) {
   EXPECT_FALSE(left);
 }
 
-// A client of HTTP/1.0 knows no 100 Continue, so a half-close counts as its end.
+// A client of HTTP/1.0 does not know 100 Continue, so a half-close counts as leaving.
 TEST_F(HttpStreamTest, AnOldClientThatSendsNothingMoreHasLeft) {
   start();
   TestClient c = client();
@@ -180,7 +180,7 @@ TEST_F(HttpStreamTest, DropsAClientThatDoesNotReadItsStream) {
   EXPECT_TRUE(c.sees_end(2s));
 }
 
-// The small writes that follow a large one do not make a client slow, either.
+// A large event does not make a client slow, nor do the small writes after it.
 TEST_F(HttpStreamTest, ALargeEventIsNotASlowClient) {
   start();
   TestClient c = client();
@@ -214,7 +214,7 @@ TEST_F(HttpStreamTest, DropsAClientThatReadsDropByDrop) {
   ASSERT_TRUE(exchange);
   EXPECT_TRUE(exchange->respond(200, "text/plain", std::string(64 << 20, 'x')));
   std::atomic<bool> cut{false};
-  std::thread reader([&] {  // at most 16 KiB each 20 ms: 64 KiB take longer than they may
+  std::thread reader([&] {  // at most 16 KiB per 60 ms, too slow for 64 KiB
     while (!cut && c.read_some(20ms)) std::this_thread::sleep_for(60ms);
   });
   EXPECT_TRUE(saw_status(499));
@@ -222,7 +222,8 @@ TEST_F(HttpStreamTest, DropsAClientThatReadsDropByDrop) {
   reader.join();
 }
 
-// Each piece leaves in time, but all of them would take ten times what the rate allows.
+// Each piece is sent in time, but the whole answer would take ten times longer than the rate
+// allows.
 TEST_F(HttpStreamTest, DropsAClientThatReadsAWholeAnswerTooSlowly) {
   start({.write_timeout = 300ms, .min_bytes_per_s = 1 << 30});
   TestClient c = client(4096);
@@ -231,7 +232,7 @@ TEST_F(HttpStreamTest, DropsAClientThatReadsAWholeAnswerTooSlowly) {
   ASSERT_TRUE(exchange);
   EXPECT_TRUE(exchange->respond(200, "text/plain", std::string(64 << 20, 'x')));
   std::atomic<bool> cut{false};
-  std::thread reader([&] {  // 16 KiB each 5 ms: 64 KiB in 20 ms
+  std::thread reader([&] {  // 16 KiB per 5 ms: 64 KiB in 20 ms
     while (!cut && c.read_some(20ms)) std::this_thread::sleep_for(5ms);
   });
   EXPECT_TRUE(saw_status(499));

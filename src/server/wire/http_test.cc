@@ -1,4 +1,4 @@
-// Requests on real sockets: written byte by byte, every answer read back.
+// Requests on real sockets: the test writes every byte and reads every answer.
 #include "server/wire/http.h"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ TEST_F(HttpTest, DropsSlowHeadsAndBodiesAndIdleConnections) {
   EXPECT_TRUE(idle.sees_end(2s));
 }
 
-// Who sends a byte now and then is never silent, and never done.
+// A client that sends a byte now and then is never silent, but must still be dropped.
 TEST_F(HttpTest, DropsHeadsAndBodiesThatDrip) {
   start({.header_timeout = 200ms, .body_timeout = 200ms});
   for (const std::string_view begun :
@@ -228,7 +228,7 @@ TEST_F(HttpTest, AsksWhoItIsBeforeTheBody) {
   ASSERT_TRUE(exchange);
   exchange->respond(200, "text/plain", "");
   EXPECT_EQ(probe.receive().status, 200);
-  // Without a key no body is asked for.
+  // Without a key the server does not ask for the body.
   TestClient c = client();
   c.send("POST /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   EXPECT_EQ(c.receive().status, 401);

@@ -1,4 +1,4 @@
-// HTTPS on real sockets: certificates made here, a client that is OpenSSL itself.
+// HTTPS on real sockets: certificates are made here, and the client is OpenSSL itself.
 #include <gmock/gmock.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// A key and a certificate of that name, in PEM files of a folder.
+// Makes a key and a certificate for `name`, as PEM files in `folder`.
 TlsFiles make_identity(const fs::path& folder, const std::string& name) {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const certificate = X509_new();
@@ -42,7 +42,7 @@ TlsFiles make_identity(const fs::path& folder, const std::string& name) {
   return files;
 }
 
-// OpenSSL over a socket that blocks for at most 5 s.
+// An OpenSSL client over a socket that blocks for at most 5 s.
 class TlsClient {
  public:
   explicit TlsClient(int port, int version_most = 0) {
@@ -87,7 +87,7 @@ class TlsClient {
   void send(std::string_view bytes) {
     SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size()));
   }
-  // Bytes up to and with `mark`; what came when it ends or nothing more comes.
+  // Returns the bytes up to and with `mark`, or up to the end or a pause of 5 s.
   std::string until(std::string_view mark) {
     std::string text;
     char c = 0;
@@ -98,7 +98,7 @@ class TlsClient {
     send(fmt::format("GET /echo?{} HTTP/1.1\r\nHost: h\r\n\r\n", word));
     return until(fmt::format("?{} ", word));
   }
-  // It ended with a farewell, not with a cut.
+  // True if the connection ended with a TLS shutdown, not by a cut.
   bool sees_farewell() {
     char c = 0;
     while (SSL_read(ssl_, &c, 1) == 1) {
@@ -186,7 +186,7 @@ TEST_F(HttpTlsTest, TellsPlainClientsWhatItSpeaks) {
   const TestAnswer answer = plain.receive();
   EXPECT_EQ(answer.status, 400);
   EXPECT_THAT(answer.body, HasSubstr("https://"));
-  // And keeps none that says nothing, or begins and does not go on.
+  // The server closes a connection that sends nothing, or begins a handshake and stops.
   TestClient silent = client(), slow = client();
   slow.send("\x16\x03\x01");
   EXPECT_TRUE(silent.sees_end(3s));
@@ -200,7 +200,7 @@ TEST_F(HttpTlsTest, ShowsANewCertificateToNewConnections) {
   EXPECT_EQ(before.server_name(), "first");
   const TlsFiles second = make_identity(folder_, "second");
   fs::copy_file(second.certificate, files_.certificate, fs::copy_options::overwrite_existing);
-  const auto half = server_->reload_tls();  // the key is still the old one
+  const auto half = server_->reload_tls();  // the key still belongs to the old certificate
   ASSERT_FALSE(half);
   EXPECT_EQ(half.error().param, "ssl-keyfile");
   EXPECT_EQ(TlsClient(server_->port()).server_name(), "first");

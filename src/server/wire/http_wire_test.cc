@@ -11,7 +11,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-// Somebody who always has more to say is always between two reads.
+// A client that always sends more bytes is always between two reads.
 TEST(HttpWire, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
   asio::io_context context;
   tcp::acceptor door(context, {asio::ip::address_v4::loopback(), 0});
@@ -58,7 +58,7 @@ TEST(HttpWire, AnEndThatWasReadIsReadAgain) {
     wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t) { said = code; });
   };
   begin();
-  context.poll();  // the read waits before the end comes
+  context.poll();  // the read begins before the end comes
   client.shutdown(tcp::socket::shutdown_send);
   context.restart();
   context.run();

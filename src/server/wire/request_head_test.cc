@@ -87,7 +87,7 @@ TEST(RefusedHead, NoContentCodingIsKnown) {
     for (const char* packed : {"gzip", "br", "identity, gzip"})
       EXPECT_EQ(status(packed, body), 415);
   }
-  EXPECT_EQ(status("gzip", {"Content-Length", "0"}), 200);  // nothing to unpack
+  EXPECT_EQ(status("gzip", {"Content-Length", "0"}), 200);  // there is no body to decode
 }
 
 TEST(RefusedHead, TheStarIsForOptions) {

@@ -1,5 +1,4 @@
-// The parts of the wire half that need no socket: error bodies, keys, targets, events, metrics,
-// health.
+// The parts of the wire that need no socket: error bodies, keys, targets, events, metrics, health.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -161,14 +160,14 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
                    .prefill_done = arrived + from_seconds(1.5),
                    .finished = arrived + from_seconds(4.5)};
   metrics.observe_finished(summary);
-  summary.times = {.arrived = arrived};  // aborted in the queue
+  summary.times = {.arrived = arrived};  // aborted while it waited
   metrics.observe_finished(summary);
 
   const std::string text = metrics.render(some_stats(), {.num_connections = 5});
   const std::string label = "model_name=\"tiny \\\"one\\\"\"";
   const std::string rank = "dp_rank=\"0\",engine_type=\"unified\"," + label +
                            ",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";
-  const auto of_stage = [&](const std::string& stage) {  // labels stand in alphabetical order
+  const auto of_stage = [&](const std::string& stage) {  // labels are in alphabetical order
     return std::string(rank).insert(rank.find("tp_rank"), "stage=\"" + stage + "\",");
   };
   for (const std::string& line : {
@@ -281,7 +280,8 @@ TEST(Health, IsNotReadyWithoutARank) {
   EXPECT_EQ(health.healthy(stats).error().code, ErrorCode::lost_rank);
 }
 
-// Of a stuck engine: which rank, in which verb, for how long; who waits for it comes after it.
+// The message about a stuck engine names the rank, its verb and the time; ranks that wait for it
+// follow.
 TEST(Health, NamesWhereItIsStuck) {
   const Health health({.step_seconds_max = 10, .watchdog_seconds = 300});
   RankStats waits, stuck, idle;
