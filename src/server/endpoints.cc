@@ -275,7 +275,7 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   experts("/dump_expert_distribution_record", [this](const HttpRequest&) {
     return dump_expert_record(parts_.generator->expert_stats());
   });
-  // Only for admins, since the events show the tokens of all clients' prompts.
+  // This path is for admins, since its events show the tokens of all clients' prompts.
   admin(
       "GET", "/kv_events",
       [this](const HttpRequest&, const Exchange& exchange) { listen(exchange); }, RunOn::http);

@@ -38,8 +38,8 @@ struct ReplyService::Job {
   std::optional<SseWriter> stream;
   Answer answer;                      // request, prompts and ids never change
   std::vector<AnswerText> texts;      // one for each of answer.choices
-  std::vector<RequestId> ids;         // likewise; never change
-  std::vector<TimePoint> last_token;  // likewise
+  std::vector<RequestId> ids;         // one for each of answer.choices; never change
+  std::vector<TimePoint> last_token;  // one for each of answer.choices
   size_t num_ended = 0;
   std::optional<size_t> telling;  // the choice whose last output is not fully sent
   bool over = false;              // true: answered, or the client has left

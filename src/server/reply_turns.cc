@@ -56,6 +56,9 @@ void ReplyService::hand_out(RequestOutput&& output) {
   }
 }
 
+// locked_       d         joins first_line_ again
+// first_line_   a b c d   one turn each; a job that needs another one goes to second_line_
+// second_line_  x y       one turn, for x
 void ReplyService::give_turns() {
   try {
     first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());

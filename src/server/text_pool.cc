@@ -46,6 +46,8 @@ Result<void> TextPool::push(Task&& task, uint64_t client) {
 }
 
 // Returns the oldest task of the next client; nullopt if none waits. Precondition: mutex_ is held.
+//
+//   waiting_  client 3: t t t | 5: t | 9: t t      last_client_ = 3: 5 is next, then 9, then 3
 std::optional<TextPool::Task> TextPool::take() {
   if (waiting_.empty()) return std::nullopt;
   auto turn = waiting_.upper_bound(last_client_);

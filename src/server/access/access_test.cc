@@ -121,7 +121,7 @@ TEST_F(AccessTest, AnAnswerThatIsReadIsNoLongerUnderWay) {
   EXPECT_EQ(ask(server, "POST", "/abort_request", {{"rid", "r1"}}, "bob-key").status, 200);
   EXPECT_TRUE(running.until("[DONE]", 3s).second);
   EXPECT_EQ(ask(server, "POST", "/tokenize", {{"text", "hi"}}, "bob-key").status, 200);
-  // When a client leaves, its request no longer counts.
+  // When a client leaves, its request stops counting.
   stream(server, "r2", "bob-key").close();
   EXPECT_TRUE(eventually(
       [&] { return ask(server, "POST", "/tokenize", {{"text", "hi"}}, "bob-key").status == 200; }));

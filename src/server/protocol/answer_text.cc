@@ -123,6 +123,9 @@ std::span<const std::string> AnswerText::warnings() const {
   return parser_->warnings();
 }
 
+// tokens       |--t0--|--t1--|--t2--|     ends_ are the marks
+// choice.text  |----------------|         num_shown = 2, shown_bytes = end of t1
+// When the answer has ended, t2 counts too, though a stop string has cut its text.
 void AnswerText::count_shown(ChoiceAnswer& choice) const {
   size_t& n = choice.num_shown;
   while (n < num_whole_ && ends_[n] <= choice.text.size()) ++n;

@@ -14,7 +14,7 @@ struct OpenaiPiece {
   std::string content;  // the member with the text: "delta" or "text"
   std::string logprobs = "null";
   std::string ids;        // members with a comma before each
-  std::string of_answer;  // likewise, for the answer and not the choice
+  std::string of_answer;  // likewise, but beside the choices
 };
 
 bool wants_logprobs(const Answer& answer, const ChoiceAnswer& choice);

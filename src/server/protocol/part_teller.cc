@@ -17,7 +17,7 @@ class Teller {
   }
 
  private:
-  // Tells one event. Returns false if the event may still grow.
+  // Reports one event. Returns false if the event may still grow.
   bool tell(const AnswerEvent& event) {
     switch (event.kind) {
       case Kind::text:

@@ -1,4 +1,4 @@
-// Tells an answer part by part, for APIs that put each piece of text, of thoughts, and each tool
+// Reports an answer part by part, for APIs that put each piece of text, of thoughts, and each tool
 // call into an item of its own.
 //
 //   events: text text call arguments call_end text  ->  begin piece.. end | begin piece.. end | ...
@@ -24,10 +24,10 @@ class PartSink {
   virtual void end(const AnswerEvent& first, int index, std::string_view text, PartEnd how) = 0;
 };
 
-// Tells the part of choice.events that is beyond `sent`, and advances `sent`. Once the choice has
-// ended, the last part is told to its end too.
+// Reports the events of choice.events beyond `sent`, and advances `sent`. Once the choice has
+// ended, the last part is reported to its end too.
 void tell_news(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink);
-// Tells all events of the choice, from the first.
+// Reports all events of the choice, from the first.
 void tell_all(const ChoiceAnswer& choice, PartSink& sink);
 
 }  // namespace hocket

@@ -17,7 +17,7 @@ AnswerEvent event(Kind kind, std::string text = {}, int call = 0) {
   return e;
 }
 
-// Records what it is told, one word per call: "text{", "ab", "}".
+// Records the calls, one word per call: "text{", "ab", "}".
 class Notes final : public PartSink {
  public:
   std::string all;
@@ -61,7 +61,7 @@ TEST(PartTeller, TellsEachPartToItsEnd) {
   EXPECT_EQ(notes.all, kTold);
 }
 
-// The parts are the same, however often they are told and however long the pieces are.
+// The parts are the same, however often they are reported and however long the pieces are.
 TEST(PartTeller, NewsJoinToTheSame) {
   ChoiceAnswer choice;
   Notes notes;

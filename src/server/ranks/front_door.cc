@@ -19,7 +19,7 @@ constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refus
 constexpr Duration kTellsLate = std::chrono::milliseconds(20);  // no load counts a request earlier
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
 constexpr size_t kPeerAnswerMax = 64 << 10;
-// The same as Engine's block size: a prompt that is sent again finds the rank that has it cached.
+// This is Engine's block size too: a prompt that is sent again finds the rank that has it cached.
 constexpr int kRoutingBlockTokens = 16;
 
 RankLoad load_of(const Answer& answer) {

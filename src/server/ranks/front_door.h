@@ -1,7 +1,7 @@
 // Makes ranks in several processes one service: the HTTP port of any rank takes any request.
 //
-//   client -> this rank: parsed, tokens, fits -> who? -> this one: generator -> client
-//                                                  \--> another: the request as it came, to that
+//   client -> this rank: parsed, tokens, fits -> rank? -> this one: generator -> client
+//                                                   \--> another: the request as it came, to that
 //                                                       rank's port for ranks; its answer -> client
 //
 // A request is forwarded whole, with all its prompts; a request from a port for ranks is never

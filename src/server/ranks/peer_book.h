@@ -1,6 +1,5 @@
-// Where this rank reaches the other ranks: the address of each one's port for ranks, and that
-// port's key. Each rank publishes its own in the cluster's store as `http/RANK` = "BOOT-ID
-// HOST:PORT KEY".
+// Keeps the address and the key of each other rank's port for ranks. Each rank publishes its own in
+// the cluster's store as `http/RANK` = "BOOT-ID HOST:PORT KEY".
 //
 // The boot id tells the address of a rank's earlier process from that of the current one. The store
 // is lost with rank 0, so each rank publishes its entry again after every change of the members.

@@ -75,7 +75,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self);
 
   bool waits_long() const { return RealClock().now() - waits_since_ >= kMinWait; }
-  // Returns the longest waiter, null before kMinWait. Moves those whose body progresses to the end.
+  // Returns the longest waiter, null before kMinWait. Moves each with a growing body to the end.
   static HttpConnection* longest_waiting(HttpCore::Lane& lane) {
     for (size_t i = lane.waiting.size(); i > 0; --i) {
       HttpConnection* const first = lane.waiting.front();

@@ -44,7 +44,7 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_len,
   return SSL_TLSEXT_ERR_OK;
 }
 
-// Without it, a key with a passphrase would ask for the passphrase on the terminal.
+// Prevents OpenSSL from asking for a key's passphrase on the terminal.
 int no_passphrase(char*, int, int, void*) {
   return 0;
 }
