@@ -9,11 +9,11 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kChoiceBytes = 4096;    // of a choice without text: its texts, its parser
+constexpr int64_t kChoiceBytes = 4096;    // a choice without text: its objects, its parser
 constexpr int64_t kHeldStep = 16 << 10;   // bytes that are counted at once
 constexpr size_t kRoomForNews = 64;       // outputs that are counted at once
-constexpr int64_t kIdTextBytes = 8;       // of a token's id, as digits and a comma
-constexpr int64_t kRoutedTextBytes = 16;  // of an expert's number, as bytes and in base64
+constexpr int64_t kIdTextBytes = 8;       // one token's id, as digits and a comma
+constexpr int64_t kRoutedTextBytes = 16;  // one expert's number, as bytes and in base64
 
 int64_t num_choices(const Answer& answer) {
   int64_t sum = 0;

@@ -36,7 +36,7 @@ struct ReplyService::Job {
   std::mutex mutex;
   std::shared_ptr<HttpExchange> exchange;  // null: no client waits (AnswerForm::accepted)
   std::optional<SseWriter> stream;
-  Answer answer;                      // request, prompts and ids never change
+  Answer answer;                      // its request, prompts and id never change
   std::vector<AnswerText> texts;      // one for each of answer.choices
   std::vector<RequestId> ids;         // one for each of answer.choices; never change
   std::vector<TimePoint> last_token;  // one for each of answer.choices

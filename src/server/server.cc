@@ -20,7 +20,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kControlBytesMax = 64 << 10;  // of a body for RunOn::control
+constexpr size_t kControlBytesMax = 64 << 10;  // limit of a body for RunOn::control
 constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);

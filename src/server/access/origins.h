@@ -21,8 +21,8 @@ namespace hocket {
 class Origins {
  public:
   Origins() = default;  // lets in the server's own pages only
-  // Reads a list like "https://a.example, http://localhost:5173", or "*" for all. Errors:
-  // bad_value.
+  // Reads a list like "https://a.example, http://localhost:5173", or "*" for all.
+  // Errors: bad_value.
   static Result<Origins> parse(std::string_view list);
 
   // Returns true if the request comes from no page, from a page of this server, or from a listed

@@ -1,5 +1,5 @@
-// Splits a list or a line at the characters of `between`, and leaves out empty words.   Thread:
-// any.
+// Splits a list or a line at the characters of `between`, and leaves out empty words.
+// Thread: any.
 #pragma once
 
 #include <algorithm>

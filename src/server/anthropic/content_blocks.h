@@ -1,5 +1,5 @@
-// Turns Anthropic's messages, lists of content blocks, into messages of a chat template.   Thread:
-// any.
+// Turns Anthropic's messages, lists of content blocks, into messages of a chat template.
+// Thread: any.
 //
 //   user       text, tool_result             -> user "...", tool "..."   in their order
 //   assistant  thinking, text, tool_use      -> assistant with reasoning_content, content,
@@ -10,8 +10,8 @@
 
 namespace hocket {
 
-// Appends `system` (a text or a list of text blocks) and `messages` to the list `out`. Errors:
-// invalid_request, naming the block: "messages[2].content[0].type".
+// Appends `system` (a text or a list of text blocks) and `messages` to the list `out`.
+// Errors: invalid_request, naming the block: "messages[2].content[0].type".
 Result<void> add_chat_messages(const Json* system, const Json& messages, Json& out);
 
 }  // namespace hocket

@@ -14,8 +14,8 @@ struct CrashReportOptions {
   double seconds = 60;  // time before the end that is summarized in ten parts
 };
 
-// Returns the report. Lines that were cut off in the middle are skipped and counted. Errors:
-// bad_value if `file` is not the file of a black box.
+// Returns the report. Lines that were cut off in the middle are skipped and counted.
+// Errors: bad_value if `file` is not the file of a black box.
 Result<std::string> crash_report(std::istream& file, const CrashReportOptions& options);
 
 }  // namespace hocket

@@ -56,7 +56,7 @@ struct RequestRecord {
   std::string body;                   // set only if requests are dumped
   std::optional<TraceContext> trace;  // set only if spans are sent: the request's own span
   uint64_t parent_span = 0;           // 0: the request began the trace
-  ByteBudget::Share share;            // what body and texts take of the inbox's budget
+  ByteBudget::Share share;            // bytes of body and texts in the inbox's budget
 
   int64_t unix_ns(TimePoint t) const { return (t.time_since_epoch() + to_unix).count(); }
   int64_t num_prompt_tokens() const {

@@ -14,8 +14,8 @@ namespace hocket {
 // One choice that is under way.
 struct LiveText {
   RequestId request{};
-  std::string id;  // of the answer
-  int index = 0;   // of the choice in the answer
+  std::string id;  // the answer's id
+  int index = 0;   // the choice's index in the answer
   std::string_view api;
   bool stream = false;
   int prompt_tokens = 0, generated_tokens = 0, max_tokens = 0;

@@ -27,7 +27,7 @@ struct ChoiceAnswer {
   std::string text;
   std::vector<AnswerEvent> events;         // text, thoughts and calls, by add_event()
   std::vector<TokenId> ids;                // all generated ids with the end token
-  std::vector<PositionLogprobs> logprobs;  // of each id, if asked for; emptied by say_logprobs()
+  std::vector<PositionLogprobs> logprobs;  // one per id, if asked for; emptied by say_logprobs()
   size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
   size_t shown_bytes = 0;                  // bytes of `text` that those ids cover
   std::vector<PositionLogprobs> prompt_logprobs;
@@ -124,7 +124,7 @@ const AnswerForm& generate_form();
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 
 // Writes log-probabilities as JSON text, at most `most` positions: first those of the prompt, if
-// asked for. Returns false if more can be written; they must be before the next block.
+// asked for. Returns false if more are due; write them before the next block.
 bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most);
 
 // Returns the token's text; if its bytes are not UTF-8, "bytes:\xe2\x96" as OpenAI spells it.

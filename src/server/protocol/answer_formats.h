@@ -45,8 +45,8 @@ struct AnswerFormats {
   bool effort_is_budget() const { return reasoning && !traits.tells_effort; }
 };
 
-// Chooses by flags, then by the template. `chat_template` and `tokenizer` may be null. Errors:
-// bad_value.
+// Chooses by flags, then by the template. `chat_template` and `tokenizer` may be null.
+// Errors: bad_value.
 Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
                                             const ChatTemplate* chat_template,
                                             const Tokenizer* tokenizer);

@@ -28,8 +28,8 @@ class AnswerText {
   AnswerText(const Answer& answer, size_t index);
 
   // Adds the token's text, if there is a tokenizer. Returns true if the answer is complete: it met
-  // a stop string (choice.matched_stop) or the last tool call that the request allows. Errors:
-  // those of StopRegexSearch::push; they end the answer.
+  // a stop string (choice.matched_stop) or the last tool call that the request allows.
+  // Errors: those of StopRegexSearch::push; they end the answer.
   Result<bool> add(TokenId id, ChoiceAnswer& choice);
   // The answer has ended: adds the text that was held back. Errors: as add().
   Result<void> finish(ChoiceAnswer& choice);
@@ -37,7 +37,7 @@ class AnswerText {
   void count_shown(ChoiceAnswer& choice) const;
   // True if the last tool call that the request allows is complete.
   bool calls_done() const { return parser_ && parser_->done(); }
-  // Returns oddities of the answer's format, one sentence each.
+  // Returns warnings about the answer's format, one sentence each.
   std::span<const std::string> warnings() const;
 
  private:

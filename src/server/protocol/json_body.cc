@@ -11,7 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kShownBytes = 64;                     // of a client's text, in a message
+constexpr size_t kShownBytes = 64;                     // limit of a client's text in a message
 constexpr std::string_view kLastRead = "last read: ";  // the parser quotes the input after it
 
 std::string shortened(std::string_view text) {

@@ -1,5 +1,5 @@
-// Reads a conversation's fields about tools and thoughts. Errors: 400, with the field.   Thread:
-// any.
+// Reads a conversation's fields about tools and thoughts. Errors: 400, with the field.
+// Thread: any.
 #pragma once
 
 #include "server/protocol/generation_request.h"

@@ -121,7 +121,7 @@ class PageWriter {
 
   const Wanted wanted_;
   HeldBytes held_;
-  std::vector<Item> items_;  // of one turn
+  std::vector<Item> items_;  // items of one turn
   std::string data_;
   std::string_view first_ = "null", last_ = "null";
   size_t num_items_ = 0;

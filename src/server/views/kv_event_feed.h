@@ -2,8 +2,7 @@
 //
 //   engine -> KvEventChannel -> thread `kv_events` -> every listener's exchange
 //
-//   {"type":"all_cleared","page_tokens":32,"num_dropped":0}      forget all blocks; the events
-//   after
+//   {"type":"all_cleared","page_tokens":32,"num_dropped":0}      forget all blocks; events after
 //   {"type":"block_stored","block_hash":H,"parent_block_hash":H}  this one list all that exist
 //   {"type":"block_removed","block_hash":H}                      H: 64 hex digits (page_hash.h)
 //

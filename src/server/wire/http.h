@@ -38,7 +38,7 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   std::string client;                     // "127.0.0.1:41234"
-  PrincipalPtr principal;                 // of its key; null only in requests that no server let in
+  PrincipalPtr principal;                 // its key's; null only in requests that no server let in
   std::shared_ptr<RequestMeter> meter;    // counts the tokens; null: no limits
   std::shared_ptr<RequestMemory> memory;  // counts its bytes and its answer's; null: not counted
   std::shared_ptr<HeldBytes> held_body;   // the part of `memory` that its body takes
@@ -129,7 +129,7 @@ struct HttpOptions {
   Duration header_timeout = std::chrono::seconds(10);  // for a whole head, from its first byte
   Duration body_timeout = std::chrono::seconds(60);    // for a whole body
   Duration write_timeout = std::chrono::seconds(30);   // for each 64 KiB
-  int64_t min_bytes_per_s = 64 << 10;                  // for all that waits, after write_timeout
+  int64_t min_bytes_per_s = 64 << 10;  // beyond write_timeout, all that waits needs this rate
   Duration ping_interval = std::chrono::seconds(15);
   // Called once per request with its status, on an http thread; 499 for a client that left.
   std::function<void(int status)> on_status;

@@ -32,8 +32,8 @@ struct HttpClientCall {
   HttpCall what;
   const std::shared_ptr<HttpSink> sink;
   boost::asio::ip::tcp::socket socket;
-  boost::asio::steady_timer deadline;        // of the running operation
-  boost::asio::steady_timer whole_deadline;  // of the whole call
+  boost::asio::steady_timer deadline;        // for the running operation
+  boost::asio::steady_timer whole_deadline;  // for the whole call
   uint64_t turn = 0;  // counts arm() and disarm(): the handler of an older arm() does nothing
   bool cancelled = false;
   std::string timed_out;  // name of the operation that took too long

@@ -63,8 +63,8 @@ class HttpClient {
   void cancel(uint64_t call);
   size_t num_calls() const;
   uint64_t num_connections_total() const;
-  // Cancels the calls under way and ends the thread. After it start() returns 0.   Thread: any
-  // except forward.
+  // Cancels the calls under way and ends the thread. After it start() returns 0.
+  // Thread: any except forward.
   void stop();
 
  private:

@@ -143,7 +143,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpReader reader_;
   asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
   std::string batch_;        // bytes that are being sent
-  HttpAdmission admission_;  // of the request being read
+  HttpAdmission admission_;  // for the request being read
   bool idle_ = false;
   bool gone_ = false;                        // true: the client has left, or was cut off
   bool half_closed_ = false;                 // true: the client sends no more, but may read

@@ -21,9 +21,9 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using Code = HttpWire::Code;
 
-constexpr size_t kReadPiece = 4 << 10;       // of heads, and while an answer is made
+constexpr size_t kReadPiece = 4 << 10;       // for heads, and while an answer is made
 constexpr size_t kMaxReadAhead = 64 << 10;   // limit of pipelined bytes while an answer is made
-constexpr size_t kMaxChunkLines = 16 << 10;  // of one chunk's lines, or of the trailers
+constexpr size_t kMaxChunkLines = 16 << 10;  // limit of one chunk's lines, or the trailers
 constexpr size_t kBodyStep = 64 << 10;
 // Limit of a body that is not used, since its method is not POST. It is small because OPTIONS and
 // probes are answered without a key.

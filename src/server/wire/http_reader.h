@@ -38,7 +38,7 @@ class HttpReader {
   // more.
   boost::asio::mutable_buffer room();
   void add(size_t num_bytes) { buffer_.commit(num_bytes); }
-  uint64_t num_body_bytes() const { return num_body_bytes_; }  // of all requests so far
+  uint64_t num_body_bytes() const { return num_body_bytes_; }  // sum over all requests so far
   bool has_bytes() const { return buffer_.size() > 0; }
 
  private:
@@ -57,7 +57,7 @@ class HttpReader {
   const std::shared_ptr<HttpWire> wire_;
   const HttpOptions& options_;
   boost::beast::flat_buffer buffer_;
-  std::unique_ptr<Parsing> parsing_;  // of the request being read
+  std::unique_ptr<Parsing> parsing_;  // for the request being read
   uint64_t num_body_bytes_ = 0;
 };
 
