@@ -35,7 +35,8 @@ Result<std::string> read_cluster_token(const std::string& path) {
                       token.size(), kMinTokenBytes, kMost)
                     .with_fix("make one with: openssl rand -hex 32 > token")
                     .with_param("--cluster-token-file"));
-  // A group may read what root gave it: so come secrets of Kubernetes and credentials of systemd.
+  // A group may read the file if root owns it: Kubernetes mounts secrets so, and systemd
+  // credentials.
   struct stat facts{};
   if (stat(path.c_str(), &facts) == 0 &&
       (facts.st_mode & (facts.st_uid == geteuid() ? S_IRGRP | S_IROTH : S_IROTH)) != 0)

@@ -98,7 +98,7 @@ void Connection::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      // What the other side said before it went can still be read: receive() ends the connection.
+      // The peer's last message can still be read, so receive() ends the connection, not this.
       sent_ = out_.size();
     }
   }

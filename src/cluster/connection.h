@@ -1,4 +1,4 @@
-// Messages over one non-blocking socket, and the epoll set that wakes its thread.
+// Sends and receives messages over one non-blocking socket; an epoll set wakes the thread for it.
 // Thread: the control plane's.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace hocket {
 
-// Wakes for the sockets of one thread; a token says which.
+// Waits for the sockets of one thread; each event carries the token of its socket.
 class Poller {
  public:
   static constexpr size_t kMostEvents = 64;
@@ -22,8 +22,8 @@ class Poller {
   void add(const Fd& fd, uint64_t token, uint32_t events);
   void change(const Fd& fd, uint64_t token, uint32_t events);
   void remove(const Fd& fd);
-  // Sleeps until something happened or `until` is reached, rounded up to a millisecond; the longest
-  // sleep is a minute. At most kMostEvents are given; the rest comes next time.
+  // Sleeps until a socket is ready or `until` is reached (rounded up to 1 ms, at most 60 s).
+  // Returns at most kMostEvents events; the next call returns the rest.
   std::span<const epoll_event> wait(TimePoint until);
 
  private:
@@ -33,28 +33,30 @@ class Poller {
 
 class Connection {
  public:
-  // Unsent bytes beyond this end the connection: its peer does not read.
+  // If more unsent bytes than these wait, the connection ends, because its peer does not read.
   static constexpr size_t kMaxUnsentBytes = 2 * kMaxFrameBytes + (size_t{2} << 20);
 
-  // `poller` outlives it. `watched` says what the socket waits for already, 0 for not in the set.
+  // Adds the socket to `poller`, which must outlive the connection; events carry `token`.
   Connection(Fd fd, Poller& poller, uint64_t token);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Takes what the kernel has, up to 256 KiB.
+  // Reads the bytes that the kernel has received, up to 256 KiB.
   void receive();
-  // The next whole message. Errors: those of parse_frame; nothing more can be read then.
+  // Returns the next whole message, or nullopt if it is not complete yet. Errors: those of
+  // frame_length() and parse_frame(); nothing more can be read then.
   Result<std::optional<Message>> next(size_t most_frame_bytes);
-  // Sends at once what the kernel takes, the rest as it can.
+  // Sends at once the bytes that the kernel takes; flush() sends the rest when the socket is
+  // writable.
   void send(const Message& message);
   void flush();
 
-  // Why it ended; messages that came before can still be had by next().
+  // Returns why the connection ended; next() still returns the messages that came before.
   const std::optional<Error>& ended() const { return ended_; }
   bool all_sent() const { return sent_ == out_.size(); }
   size_t received_bytes() const { return received_bytes_; }
-  // No more will be sent; the other side sees the end when it has read all.
+  // Closes the sending direction; the peer sees the end after it has read all bytes.
   void finish();
 
  private:
@@ -66,7 +68,7 @@ class Connection {
   Poller& poller_;
   uint64_t token_;
   std::string in_, out_;
-  size_t read_ = 0, sent_ = 0;  // of in_ that next() took; of out_ that the kernel took
+  size_t read_ = 0, sent_ = 0;  // bytes of in_ that next() took; bytes of out_ that the kernel took
   size_t received_bytes_ = 0;
   bool waits_to_write_ = false;
   std::optional<Error> ended_;

@@ -16,9 +16,9 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxCommands = 1024;
-constexpr Duration kStorePatience = std::chrono::seconds(5);  // beyond what a call itself may take
+constexpr Duration kStorePatience = std::chrono::seconds(5);  // added to a call's own time limit
 
-// No signal of the process is handled on the control thread.
+// Starts the thread with all signals blocked, so that it handles none of the process.
 Thread start_thread(std::move_only_function<void()> body) {
   sigset_t all, old;
   sigfillset(&all);
@@ -50,7 +50,7 @@ struct ControlPlane::State {
 
   void notify() const {
     const uint64_t one = 1;
-    // A full counter means that the thread is being woken already.
+    // If the counter is full, the write fails, but the thread is being woken already.
     (void)!write(wake.get(), &one, sizeof one);
   }
 
@@ -67,7 +67,8 @@ struct ControlPlane::State {
         (void)!read(wake.get(), &count, sizeof count);
       }
       while (auto command = commands.pop()) role->on_command(*std::move(command), now);
-      // After a pause of this process much waits to be read: nobody is judged before it was.
+      // After a pause of this process many beats wait to be read: no rank is judged before they
+      // are.
       if (events.size() < Poller::kMostEvents) role->on_tick(now);
     }
     commands.close();
@@ -104,7 +105,7 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
   }
   std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(state)));
   s.thread = start_thread([&s] { s.run(); });
-  // The thread itself keeps to rank_wait, and says more when it is over.
+  // The thread itself keeps to rank_wait and reports a better error, so this waits longer.
   HOCKET_TRY_VOID(s.shared.wait_view(options.rank_wait + options.handshake + kStorePatience));
   return plane;
 }
@@ -126,7 +127,7 @@ Pulse& ControlPlane::pulse() {
 }
 
 void ControlPlane::post_report(uint32_t epoch, int rank, std::string_view why) {
-  if (epoch == 0) return;  // it is over already, and all know
+  if (epoch == 0) return;  // the epoch is over already, and all ranks know
   ControlCommand command = ReportMessage{.epoch = epoch, .rank = rank, .why = cut_why(why)};
   if (!state_->commands.push(command))
     log::error("cluster: too many messages wait for the control thread; one is not sent: {}", why);

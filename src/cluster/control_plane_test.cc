@@ -38,7 +38,7 @@ TEST_F(ControlPlaneTest, RankZeroMayComeLast) {
   const uint16_t port = free_port();
   auto early = std::async(std::launch::async,
                           [&] { return ControlPlane::join(options(port), identity(1)); });
-  // The other dials in vain at least once.
+  // Rank 1 dials in vain at least once.
   EXPECT_EQ(early.wait_for(milliseconds(250)), std::future_status::timeout);
   start_rank_0(port);
   auto joined = early.get();
@@ -101,7 +101,7 @@ TEST_F(ControlPlaneTest, ADeadRankIsKnownAtOnce) {
   EXPECT_LT(to_ms(RealClock().now() - then), 550) << "before it would be lost by silence";
   for (const int rank : {0, 1, 3})
     EXPECT_EQ(plane(rank).view().why, "rank 2 (h2) ended its connection");
-  // It has lost rank 0, by its own light, and knows that its epoch is over.
+  // Rank 2 itself counts rank 0 as lost, and knows that its epoch is over.
   EXPECT_TRUE(all_lost(0, {2}));
   EXPECT_FALSE(plane(2).enter(1));
 }

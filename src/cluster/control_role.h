@@ -1,6 +1,6 @@
-// The two sides of the control plane: the coordinator (rank 0) and a follower (every other rank).
-// One thread runs either; what it shares with other threads is in Shared.
-// Thread: ControlRole the control plane's; Shared any.
+// The two roles of the control plane: the coordinator (rank 0) and a follower (every other rank).
+// One thread runs either of them; Shared holds what it shares with other threads.
+// Thread: the control plane's for ControlRole; any for Shared.
 #pragma once
 
 #include <atomic>
@@ -20,44 +20,48 @@
 namespace hocket {
 
 struct ClusterOptions {
-  HostPort init_addr;     // of rank 0; port 0 there: any free one
-  std::string token;      // empty: none
-  bool insecure = false;  // no token across hosts, said aloud
+  HostPort init_addr;     // where rank 0 listens; port 0 takes any free port
+  std::string token;      // empty if there is none
+  bool insecure = false;  // allows ranks across hosts without a token
   LivenessLimits limits;
-  Duration rank_wait = std::chrono::seconds(60);  // for rank 0, at the start and when it was lost
-  Duration redial = std::chrono::milliseconds(500);  // between attempts, and for each to connect
-  Duration handshake = std::chrono::seconds(2);      // for a stranger to prove itself
-  int most_strangers = 64;                           // more: the oldest is closed
+  // how long to wait for rank 0, at the start and after a loss
+  Duration rank_wait = std::chrono::seconds(60);
+  // pause between attempts, and time limit of each
+  Duration redial = std::chrono::milliseconds(500);
+  Duration handshake = std::chrono::seconds(2);  // time for a new connection to join
+  int most_strangers = 64;  // connections before their join; beyond, the oldest closes
 };
 
-// What other threads see of the control thread's work.
+// The state of the control thread that other threads read.
 class Shared {
  public:
   Pulse pulse;
-  // Non-zero: the step is to be given up. See ControlPlane::aborted().
+  // Non-zero if the step must be given up. See ControlPlane::aborted().
   std::atomic<uint32_t> abort{1};
   std::atomic<uint64_t> num_changes{0};
 
-  // Control thread. A view that is not whole, or of another epoch than the engine entered, aborts.
+  // Stores the view (control thread). Sets `abort` if the view is not whole or the engine is in
+  // another epoch.
   void publish(const ClusterView& view);
-  // The same, and the view's epoch is over for this rank.
+  // Does the same, and ends the view's epoch for this rank.
   void publish_over(const ClusterView& view);
   void publish_status(std::vector<RankStatus> status);
   void publish_local_host(std::string host);
-  // No more is tried.
+  // Stores why this rank stopped trying; the waits below fail with it, and `abort` is set.
   void give_up(const Error& why);
 
-  // Any thread.
+  // The functions below may be called by any thread.
   ClusterView view() const;
   std::optional<Error> failure() const;
   std::vector<RankStatus> status() const;
   std::string local_host() const;
   Result<void> enter(uint32_t epoch);
-  // The epoch the engine is in is over, before anybody says so. 0: it is in none.
+  // Ends the epoch that the engine is in, before rank 0 announces it. Returns it, or 0 if there was
+  // none.
   uint32_t leave_epoch();
-  // Errors: what gave up; timed_out, saying who is missing.
+  // Waits for all ranks. Errors: failure(); timed_out, naming the missing ranks.
   Result<ClusterView> wait_whole(Duration most);
-  // Until there is any view. Errors: what gave up; timed_out.
+  // Waits until there is a view. Errors: failure(); timed_out.
   Result<void> wait_view(Duration most);
 
  private:
@@ -69,22 +73,22 @@ class Shared {
   std::optional<Error> failure_;
   std::vector<RankStatus> status_;
   std::string local_host_;
-  uint32_t entered_ = 0;  // by the engine; 0: none
-  uint32_t over_ = 0;     // epochs up to here cannot be entered
+  uint32_t entered_ = 0;  // epoch that the engine entered; 0 if none
+  uint32_t over_ = 0;     // epochs up to this one cannot be entered
 };
 
-// What other threads ask of the control thread.
+// A command of another thread to the control thread.
 struct StoreCall {
-  StoreRequest request;  // its id is given later
+  StoreRequest request;  // StoreCalls::start() fills its id
   std::promise<Result<StoreReply>> done;
 };
 using ControlCommand = std::variant<StoreCall, ReportMessage>;
 
-// Calls under way, by id. At most kMost.
+// Holds the open calls, by id. At most kMost.
 class StoreCalls {
  public:
   static constexpr size_t kMost = 256;
-  // The request to send; nothing where it was refused.
+  // Returns the request to send; nullopt if the call was refused.
   std::optional<StoreRequest> start(StoreCall call);
   void finish(const StoreReply& reply);
   void fail_all(const Error& why);
@@ -97,17 +101,17 @@ class StoreCalls {
 class ControlRole {
  public:
   virtual ~ControlRole() = default;
-  // A socket is ready.
+  // Handles a socket that is ready.
   virtual void on_event(uint64_t token, uint32_t events, TimePoint now) = 0;
   virtual void on_command(ControlCommand command, TimePoint now) = 0;
-  // At next_deadline() and after all that happened was told.
+  // Runs at next_deadline(), and after all events and commands that waited were handled.
   virtual void on_tick(TimePoint now) = 0;
   virtual TimePoint next_deadline() const = 0;
-  // Says so to the others, as far as that goes at once.
+  // Tells the other ranks that this one leaves, without waiting for a socket.
   virtual void leave(TimePoint now) = 0;
 };
 
-// Tokens of the poller below this are the plane's own.
+// The control plane itself uses poller tokens below kFirstSessionToken.
 inline constexpr uint64_t kWakeToken = 0, kListenToken = 1, kFirstSessionToken = 2;
 
 }  // namespace hocket

@@ -16,9 +16,9 @@ constexpr size_t kMaxStrangerBytes = 4096;
 constexpr Duration kClosingTime = std::chrono::milliseconds(500);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 constexpr Duration kWarnPause = std::chrono::seconds(5);
-constexpr int kMostAccepts = 16;  // before others have their turn
+constexpr int kMostAccepts = 16;  // per event, so that other sockets get their turn
 
-// Of this rank itself. A pod starts a moment before its name is known.
+// Resolves the address of this rank, and retries: a pod starts a moment before its name is known.
 Result<std::vector<SocketAddress>> resolve_patiently(const ClusterOptions& options) {
   const TimePoint until = RealClock().now() + options.rank_wait;
   bool said = false;
@@ -44,7 +44,7 @@ Result<Fd> listen_at(const ClusterOptions& options) {
   auto listener = listen_on(address);
   if (listener || listener.error().code == ErrorCode::port_in_use || address.is_loopback())
     return listener;
-  // The name may be of a service or a gateway in front of this machine.
+  // The name may belong to a service or a gateway in front of this machine.
   log::warning("cluster: {}; listening at every address instead", listener.error().message);
   address.set_any();
   return listen_on(address);
@@ -80,7 +80,8 @@ void Coordinator::accept_some(TimePoint now) {
     Fd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
                   SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
-      // Out of descriptors or memory: the listener stays ready, and would keep us awake.
+      // The process lacks descriptors or memory: the listener stays ready and would keep this
+      // thread awake.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         poller_.change(listener_, kListenToken, 0);
         accept_again_ = now + kAcceptPause;

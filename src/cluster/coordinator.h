@@ -1,7 +1,7 @@
-// Rank 0's side: listens, lets ranks in, hears them, tells all who is there, keeps the store.
-// A stranger, that is a connection which has not proven that it knows the token, is closed after
-// ClusterOptions::handshake, 4 KiB, or when there are more than most_strangers (the oldest first:
-// a rank needs a round trip, a flood must be faster than that to keep it out).
+// Rank 0's role: listens, accepts ranks, receives their beats, sends the view to all, keeps the
+// store. A connection that has not joined is closed after ClusterOptions::handshake. It is also
+// closed if it sends more than 4 KiB before its proof, or if there are more than most_strangers of
+// them (the oldest first: a rank needs one round trip, a flood must be faster to keep it out).
 // Thread: the control plane's.
 #pragma once
 
@@ -16,8 +16,8 @@ namespace hocket {
 
 class Coordinator final : public ControlRole {
  public:
-  // Listens. Errors: port_in_use, io; unauthorized without a token at an address that is not
-  // loopback.
+  // Starts to listen. Errors: port_in_use, io; unauthorized without a token at an address that is
+  // not loopback.
   static Result<std::unique_ptr<Coordinator>> create(const ClusterOptions& options,
                                                      const Identity& self, Poller& poller,
                                                      Shared& shared);
@@ -33,18 +33,18 @@ class Coordinator final : public ControlRole {
   enum class Phase : uint8_t { proof, join, member, closing };
   struct Session {
     std::unique_ptr<Connection> connection;
-    std::string peer;  // its address
+    std::string peer;  // address of the other side
     Phase phase = Phase::proof;
     Nonce nonce{};
     int rank = -1;
-    TimePoint until{};  // a stranger's time, or that of a closing one
+    TimePoint until{};  // deadline to join, or to close when closing
   };
 
   Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller, Shared& shared);
   void accept_some(TimePoint now);
   void drop_oldest_stranger();
   void read(uint64_t token, TimePoint now);
-  // False: the session is over.
+  // Returns false if the session is over.
   bool handle(uint64_t token, Session& session, const Message& message, TimePoint now);
   bool handle_proof(Session& session, const Message& message, TimePoint now);
   bool handle_join(uint64_t token, Session& session, const Message& message, TimePoint now);
@@ -59,16 +59,16 @@ class Coordinator final : public ControlRole {
   Poller& poller_;
   Shared& shared_;
   Fd listener_;
-  TimePoint accept_again_ = TimePoint::max();  // after the process ran out of descriptors
+  TimePoint accept_again_ = TimePoint::max();  // set after the process ran out of descriptors
   Membership membership_;
   uint64_t told_version_ = 0;
   Store store_;
-  StoreCalls calls_;                       // of this rank
+  StoreCalls calls_;                       // store calls of this rank
   std::map<uint64_t, Session> sessions_;   // by token, so oldest first
-  std::vector<uint64_t> session_of_rank_;  // its token; 0: none
+  std::vector<uint64_t> session_of_rank_;  // token of the rank's session; 0 if none
   uint64_t next_token_ = kFirstSessionToken;
   TimePoint next_beat_{};
-  TimePoint quiet_until_{};  // of warnings of strangers
+  TimePoint quiet_until_{};  // no warnings of strangers until then
   int64_t num_unsaid_ = 0;
 };
 

@@ -105,7 +105,7 @@ void Follower::read_candidate(TimePoint now) {
     const auto message =
         candidate_->connection->next(proven ? kMaxFrameBytes : kMaxStrangerFrameBytes);
     if (!message) {
-      // Another version of hocket: both sides are to know.
+      // The peer runs another version of hocket: both sides log it.
       if (message.error().code == ErrorCode::lost_rank) {
         candidate_->connection->send(LeaveMessage{cut_why(message.error().message)});
         return doubt_candidate(message.error(), now);
@@ -115,7 +115,7 @@ void Follower::read_candidate(TimePoint now) {
     if (!message->has_value()) break;
     handle_candidate(**message, now);
   }
-  // What came behind the view is the joined rank's.
+  // The bytes behind the view belong to the joined connection.
   if (!candidate_) {
     if (current_ && current_token_ == token) read_current(now);
     return;
@@ -237,7 +237,7 @@ bool Follower::apply(const ClusterView& view) {
   return true;
 }
 
-// The connection is of no use; rank 0 may still be there.
+// Closes a broken connection; rank 0 may still be there.
 void Follower::end_current(TimePoint now) {
   current_.reset();
   calls_.fail_all(error(ErrorCode::lost_rank, "the connection to rank 0 ended")

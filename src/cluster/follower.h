@@ -1,12 +1,12 @@
-// The side of every rank but 0: finds rank 0, proves itself, joins, beats, and notices when rank 0
-// is gone. While rank 0 is silent for longer than suspect_after it dials anew beside the old
-// connection, for after an outage a new one is through at once, whereas the old waits for its
-// kernel's next retransmission. Whichever connection rank 0 is heard on last is used.
-// Rank 0 is lost when its connection ended and no new one came within LivenessLimits::reconnect, or
-// when it is silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait.
-// A peer that answers at rank 0's address without proof of the token cannot end a rank that was in:
-// such a rank dials on. A rank that starts fails at once, since its own token may be the wrong one.
-// Resolving the name of rank 0 may block this thread: that happens only while it is not connected.
+// The role of every rank except 0: finds rank 0, proves that it knows the token, joins, sends
+// beats, and notices when rank 0 is gone. While rank 0 is silent for longer than suspect_after,
+// this rank dials a second connection: after an outage a new one works at once, whereas the old one
+// waits for its kernel's next retransmission. The rank uses the connection that joined last. Rank 0
+// is lost if its connection ended and no new one joined within LivenessLimits::reconnect, or if it
+// is silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait. A peer at
+// rank 0's address without proof of the token cannot end a rank that was a member: such a rank
+// dials on. A rank that starts fails at once, since its own token may be the wrong one. Resolving
+// the name of rank 0 may block this thread, so it happens only while not connected.
 // Thread: the control plane's.
 #pragma once
 
@@ -31,7 +31,7 @@ class Follower final : public ControlRole {
  private:
   enum class Phase : uint8_t { dialling, hello, welcome, view };
   struct Candidate {
-    Fd dialled;  // until it is connected
+    Fd dialled;  // the socket until it is connected
     std::unique_ptr<Connection> connection;
     uint64_t token = 0;
     Phase phase = Phase::dialling;
@@ -49,10 +49,10 @@ class Follower final : public ControlRole {
   void on_refused(const RefusedMessage& refused, TimePoint now);
   void promote(const ClusterView& view, TimePoint now);
   void drop_candidate(TimePoint now, const std::string& why);
-  // Drops it for an error from before it proved to be rank 0; gives up only if never in.
+  // Drops the candidate for an error before its proof; gives up if this rank was never a member.
   void doubt_candidate(const Error& why, TimePoint now);
   void read_current(TimePoint now);
-  // False: the connection is of no use any more.
+  // Returns false if the connection must be closed.
   bool handle_current(const Message& message, TimePoint now);
   bool apply(const ClusterView& view);
   void end_current(TimePoint now);
@@ -74,8 +74,8 @@ class Follower final : public ControlRole {
   uint64_t current_token_ = 0;
   std::unique_ptr<Candidate> candidate_;
   uint64_t next_token_ = kFirstSessionToken;
-  bool lost_ = true;     // rank 0 is, or was never found; lost_since_ is since when
-  bool was_in_ = false;  // it has met a rank 0 that proved itself
+  bool lost_ = true;     // true while rank 0 is lost or not found yet, since lost_since_
+  bool was_in_ = false;  // true after it joined a rank 0 that proved itself
   bool gave_up_ = false;
   TimePoint lost_since_, heard_{};
   TimePoint cut_at_ = TimePoint::max();

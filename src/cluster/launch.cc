@@ -12,7 +12,7 @@ extern char** environ;
 namespace hocket {
 namespace {
 
-// A number and who said it.
+// A number and the flag or variable that gave it.
 struct Claim {
   int value = 0;
   std::string source;
@@ -36,7 +36,7 @@ Result<int> parse_number(std::string_view text, const std::string& name, int lea
   return value;
 }
 
-// What a launcher says: this is process `index` of `count`; on this host, `local_rank` of `local`.
+// A launcher's claims: process `index` of `count`; on this host, `local_rank` of `local`.
 struct Launcher {
   Claim index, count;
   MaybeClaim local, local_rank;
@@ -110,7 +110,7 @@ class Reader {
     return {};
   }
 
-  // RANK/RANKS/RANKS_PER_NODE/HOST:PORT.
+  // Reads RANK/RANKS/RANKS_PER_NODE/HOST:PORT.
   Result<LaunchPlan> spawned(std::string_view text) const {
     int numbers[3] = {};
     for (int& number : numbers) {
@@ -134,7 +134,8 @@ class Reader {
                       .source = kSpawned};
   }
 
-  // The variables of one launcher; nothing where it is not the one, or started one process only.
+  // Reads the variables of one launcher; nullopt if they are not set or it started one process
+  // only.
   Result<std::optional<Launcher>> variables(const char* index, const char* count, const char* local,
                                             const char* local_rank) const {
     HOCKET_TRY(const MaybeClaim i, number(index, 0));
@@ -171,7 +172,7 @@ class Reader {
     if (found) {
       HOCKET_TRY_VOID(must_agree("rank", found->index, *pmix));
     } else if (flags_.ep_size && *flags_.ep_size > 1 && !flags_.nnodes) {
-      // PMIx says which process this is, and not of how many.
+      // PMIx gives the index of this process, but not the number of processes.
       if (pmix->value >= *flags_.ep_size)
         return fail(ErrorCode::bad_value, "PMIX_RANK is {}, and --ep-size {}", pmix->value,
                     *flags_.ep_size);
@@ -180,7 +181,7 @@ class Reader {
     return found;
   }
 
-  // Whether the launcher's processes are hosts that start several ranks each.
+  // True if each of the launcher's processes starts several ranks of its host.
   bool starts_nodes(const Launcher& launcher) const {
     const int per_node = flags_.ranks_per_node.value_or(1);
     const int count = launcher.count.value;
@@ -273,7 +274,7 @@ class Reader {
     return *pod;
   }
 
-  // Of a pod of a StatefulSet.
+  // Returns the index of this pod in its StatefulSet.
   MaybeClaim ordinal() const {
     const std::string& name = environment_.host_name;
     const size_t dash = name.rfind('-');
@@ -369,7 +370,7 @@ std::string first_host(std::string_view node_list) {
       inside = false;
       copying = true;
     } else if (inside && (c == '-' || c == ',')) {
-      copying = false;  // the first of the range is enough
+      copying = false;  // the first host of the range is enough
     } else if (c == ',') {
       break;
     } else if (copying) {

@@ -46,7 +46,7 @@ Result<void> check(const Identity& identity) {
     if (text->size() > kMaxNameBytes)
       return fail(ErrorCode::bad_value, "the {} of rank {} is {} bytes long; at most {} are taken",
                   name, identity.rank, text->size(), kMaxNameBytes);
-    // They are printed: a line end or an escape would let a rank write into another's log.
+    // The texts are printed: a line end or an escape would let a rank write into another's log.
     if (std::ranges::any_of(*text, [](unsigned char c) { return c < 32 || c == 127; }))
       return fail(ErrorCode::bad_value, "the {} of rank {} has control characters", name,
                   identity.rank);

@@ -1,4 +1,4 @@
-// The nouns of the room: who a rank says it is, what its heart beats, and who is there.
+// The types of the control plane: a rank's identity, its heartbeat, and the list of members.
 // Thread: values; any.
 #pragma once
 
@@ -14,48 +14,50 @@
 namespace hocket {
 
 inline constexpr int kMaxRanks = 128;
-inline constexpr size_t kMaxNameBytes = 255;      // of every text of an Identity but the address
-inline constexpr size_t kMaxAddressBytes = 4096;  // of the transport's address
-inline constexpr size_t kMaxWhyBytes = 1024;      // of a reason; longer ones are cut
+// limit of every text of an Identity, except the address
+inline constexpr size_t kMaxNameBytes = 255;
+inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
+inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
 
-// What a rank publishes when it joins.
+// The facts that a rank publishes when it joins.
 struct Identity {
   int rank = 0;
   int num_ranks = 1;
   int ranks_per_node = 1;
   std::string host;        // for people
-  std::string boot_id;     // of this process: a restarted rank has another
-  std::string version;     // of hocket
-  std::string model_hash;  // of the model's files
-  std::string plans;       // what a step of all ranks may be, in words
-  std::string arithmetic;  // level of the arithmetic: ranks of other levels give other bits
-  std::string address;     // where the data plane reaches it; opaque bytes
+  std::string boot_id;     // id of the process: a restarted rank has another
+  std::string version;     // version of hocket
+  std::string model_hash;  // hash of the model's files
+  std::string plans;       // describes which steps the ranks can run
+  std::string arithmetic;  // arithmetic level; another level gives other bits
+  std::string address;     // address of the data plane, as opaque bytes
 
   bool operator==(const Identity&) const = default;
 };
 
-// "rank 2 (h2)"; "rank 2" where the host is not known.
+// Returns "rank 2 (h2)", or "rank 2" if the host is not known.
 std::string name_of(const Identity& identity);
-// At most kMaxWhyBytes of it.
+// Returns the first kMaxWhyBytes of `why`.
 std::string cut_why(std::string_view why);
-// A random boot id: 16 hexadecimal digits.
+// Makes a random boot id of 16 hexadecimal digits.
 std::string make_boot_id();
-// Whether the texts and numbers lie within their limits. Errors: bad_value, naming the field.
+// Checks that texts and numbers lie within their limits. Errors: bad_value, naming the field.
 Result<void> check(const Identity& identity);
-// What keeps `other` out of the cluster of `rank_0`: the first field that must be equal and is not,
-// with both values. Nothing where they agree.
+// Compares the fields that must be equal in a cluster. Returns an error that names the first one
+// that differs, with both values; nullopt if they agree.
 std::optional<Error> disagreement(const Identity& rank_0, const Identity& other);
 
-// What the engine thread is doing. `waiting`: for messages of other ranks, which have their own
-// limit; so it is never taken for stuck.
+// The state of the engine thread. `waiting` means that it waits for messages of other ranks, which
+// have a time limit of their own, so a waiting rank never counts as stuck.
 enum class EngineState : uint8_t { closed, computing, waiting };
 
-// One heartbeat. loaded of to_load: progress of loading, in bytes; 0 of 0 before it is known.
+// One heartbeat. loaded and to_load are the progress of loading in bytes; both 0 before it is
+// known.
 struct Beat {
   uint64_t step = 0;
   uint32_t stage = 0;
   EngineState state = EngineState::closed;
-  uint32_t expected_ms = 0;  // of the open step as a whole
+  uint32_t expected_ms = 0;  // expected time of the whole open step
   uint64_t loaded = 0, to_load = 0;
 
   bool same_place(const Beat& other) const {
@@ -64,43 +66,43 @@ struct Beat {
   bool operator==(const Beat&) const = default;
 };
 
-// absent: no connection. out: connected, and not (yet) a member. in: a member.
+// absent: no connection. out: connected, but not a member (yet). in: a member.
 enum class Presence : uint8_t { absent, out, in };
 
 struct Member {
   Presence presence = Presence::absent;
-  Identity identity;  // of the last that came; only its rank where none ever did
+  Identity identity;  // the identity that joined last; only `rank` is set if none ever did
 
   bool operator==(const Member&) const = default;
 };
 
-// Who is there, as rank 0 says. epoch counts memberships: 0 until all were there once, 1 then, one
-// more for every rank that is lost, comes back, or makes the others give up a step.
+// The list of ranks as rank 0 sends it. `epoch` counts memberships: 0 until all ranks were there
+// once, then 1, and one more for every rank that is lost, comes back, or gives up a step.
 struct ClusterView {
   uint32_t epoch = 0;
   std::vector<Member> members;  // by rank
-  int lost = -1;                // the last rank that was lost and is not back, else -1
-  std::string why;              // the last loss: "rank 2 (h2) is silent for 3.0 s"; kept when it is
-                                // back
+  int lost = -1;                // the last rank that was lost and is not back; -1 if none
+  std::string why;  // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
 
-  bool whole() const;  // epoch > 0 and every rank is in
+  bool whole() const;  // true if epoch > 0 and every rank is in
   bool operator==(const ClusterView&) const = default;
 };
 
-// "rank 2 (h2) is silent for 3.0 s", "ranks .. are not there: ..". Empty where the view is whole.
+// Returns "rank 2 (h2) is silent for 3.0 s" or "ranks .. are not there: .."; empty if the view is
+// whole.
 std::string missing(const ClusterView& view);
 
-// What rank 0 knows of each rank, for people and metrics.
+// The facts that rank 0 knows of each rank, for people and metrics.
 struct RankStatus {
   Presence presence = Presence::absent;
   bool suspect = false;
   std::string host;
   Beat beat;
-  Duration silence{};  // since it was last heard; 0 for absent ones
+  Duration silence{};  // time since its last message; 0 for absent ranks and rank 0
 };
 
-// "1 of 3 ranks are loaded; rank 1 (h1) 40 %, rank 2 is not there": of those that are not, the
-// first 8 are named.
+// Returns "1 of 3 ranks are loaded; rank 1 (h1) 40 %, rank 2 is not there"; it names at most 8 of
+// the ranks that are not loaded.
 std::string loading_line(const std::vector<RankStatus>& status);
 
 }  // namespace hocket

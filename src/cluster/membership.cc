@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// A stretch of time before 0 is none.
+// Returns now - then, at least 0.
 Duration since(TimePoint then, TimePoint now) {
   return std::max(Duration::zero(), now - then);
 }
@@ -89,7 +89,7 @@ void Membership::leave(int rank, std::string_view why) {
 }
 
 void Membership::report(const Report& report, TimePoint now) {
-  if (report.epoch != view_.epoch || view_.epoch == 0) return;  // all know by now
+  if (report.epoch != view_.epoch || view_.epoch == 0) return;  // all ranks know already
   const std::string& by = name_of(member(report.by).identity);
   if (report.rank < 0) {
     next_epoch();
@@ -223,7 +223,7 @@ void Membership::lose(int rank, const std::string& why) {
   s.suspect = false;
   s.cut_at = TimePoint::max();
   ++version_;
-  if (view_.epoch == 0) return;  // not all were there yet: nobody works
+  if (view_.epoch == 0) return;  // not all ranks were there yet, so no step is open
   next_epoch();
   view_.lost = rank;
   view_.why = cut_why(fmt::format("{} {}", name_of(m.identity), why));

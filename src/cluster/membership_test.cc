@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-// Rank 0 and three others, in a time that is told; in ms.
+// Rank 0 and three others, with a time that the test sets, in ms.
 class MembershipTest : public testing::Test {
  protected:
   static constexpr int kRanks = 4;
@@ -34,7 +34,7 @@ class MembershipTest : public testing::Test {
     ASSERT_TRUE(members_.view().whole());
     ASSERT_EQ(members_.view().epoch, 1u);
   }
-  // Everyone but `silent` beats every 250 ms in (from, to], and rank 0 judges each time.
+  // Every rank except `silent` beats every 250 ms in (from, to], and rank 0 judges each time.
   void live(int64_t from, int64_t to, int silent = -1) {
     for (int64_t ms = from + 250; ms <= to; ms += 250) {
       for (int rank = 0; rank < kRanks; ++rank)
@@ -107,7 +107,7 @@ TEST_F(MembershipTest, AnEndedConnectionIsLostUnlessTheRankIsBackAtOnce) {
 TEST_F(MembershipTest, ARankThatLostRankZeroIsANewMember) {
   all_join(0);
   EXPECT_TRUE(join(1, 300, "first", false));
-  EXPECT_EQ(members_.view().epoch, 3u);  // lost, and back
+  EXPECT_EQ(members_.view().epoch, 3u);  // one for the loss, one for the return
   EXPECT_TRUE(members_.view().whole());
   EXPECT_THAT(members_.view().why, HasSubstr("rank 1 (h1) had lost rank 0"));
 }
@@ -189,7 +189,7 @@ TEST_F(MembershipTest, WhoIsMissedByTheDataPlanePausesLongerEachTime) {
   all_join(0);
   members_.report({.by = 1, .rank = 2, .epoch = 1, .why = "no dispatch of layer 3"}, at(100));
   EXPECT_EQ(members_.view().why, "rank 2 (h2) is missed by rank 1 (h1): no dispatch of layer 3");
-  members_.report({.by = 3, .rank = 1, .epoch = 1, .why = "late"}, at(110));  // of an old epoch
+  members_.report({.by = 3, .rank = 1, .epoch = 1, .why = "late"}, at(110));  // epoch 1 is over
   EXPECT_EQ(members_.view().epoch, 2u);
   members_.tick(at(1099));
   EXPECT_EQ(members_.view().epoch, 2u);
@@ -240,7 +240,7 @@ TEST_F(MembershipTest, SeveralLostOnesComeBackOneByOne) {
   EXPECT_TRUE(members_.view().whole());
 }
 
-// The thread sleeps until the deadline: one that stays in the past would keep it awake.
+// The thread sleeps until the deadline: a deadline that stays in the past would keep it awake.
 TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
   all_join(0);
   beats_[1].state = EngineState::computing;

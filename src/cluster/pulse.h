@@ -1,14 +1,14 @@
-// What the engine thread says of itself while it works, for the heartbeat: a few relaxed stores.
+// The engine thread's progress, which the heartbeat sends: a few relaxed stores.
 //
-//   begin(step, expected)   a step is open: from now on standing still is suspicious
-//   reached(stage)          it moves
-//   waiting(), computing()  around waits for other ranks' messages
+//   begin(step, expected)   a step is open: from here on, standing still is suspicious
+//   reached(stage)          the step moves
+//   waiting(), computing()  before and after waits for other ranks' messages
 //   end()                   the step is closed
 //
-// A rank whose step is open beyond its expected time and does not move for as long as a silent rank
-// would be given, is lost: so a hung compute thread is noticed though its process lives. Waits do
-// not count: who waits for a hung rank stands still as well.
-// Thread: the engine's writes; any reads.
+// A rank whose open step is beyond its expected time and stands still for as long as a silent rank
+// would be given is lost. So a hung compute thread is noticed though its process lives. Waits do
+// not count, because a rank that waits for a hung one stands still as well.
+// Threads: the engine's writes; any reads.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class Pulse {
   void waiting() { state_.store(EngineState::waiting, std::memory_order_relaxed); }
   void computing() { state_.store(EngineState::computing, std::memory_order_relaxed); }
   void end() { state_.store(EngineState::closed, std::memory_order_relaxed); }
-  // Of loading; may be said before the first step.   Thread: any one.
+  // Sets the progress of loading, in bytes; may be called before the first step. Thread: any one.
   void progress(uint64_t done, uint64_t total) {
     loaded_.store(done, std::memory_order_relaxed);
     to_load_.store(total, std::memory_order_relaxed);

@@ -15,7 +15,7 @@
 namespace hocket {
 namespace {
 
-// Since Linux 6.15; older headers lack it.
+// This option exists since Linux 6.15; older headers lack it.
 constexpr int kTcpRtoMaxMs = 44;
 
 template <class T>
@@ -24,7 +24,7 @@ const T& as(const sockaddr_storage& storage) {
 }
 
 void set_option(const Fd& socket, int level, int name, int value) {
-  // What a kernel does not know is a matter of speed only: heartbeats notice the same, later.
+  // An option that the kernel lacks only costs time: heartbeats notice the same, later.
   (void)setsockopt(socket.get(), level, name, &value, sizeof value);
 }
 

@@ -1,5 +1,5 @@
-// TCP sockets of the control plane: addresses, listening, dialling, and the limits that make the
-// kernel notice what it can. None of the calls blocks but resolve().
+// TCP sockets of the control plane: addresses, listening, dialling, and the options by which the
+// kernel notices broken links. Only resolve() may block.
 // Thread: any.
 #pragma once
 
@@ -42,7 +42,7 @@ struct HostPort {
   bool operator==(const HostPort&) const = default;
 };
 
-// "h0:5000", "10.0.0.1:5000", "[::1]:5000". Errors: bad_value.
+// Parses "h0:5000", "10.0.0.1:5000", "[::1]:5000". Errors: bad_value.
 Result<HostPort> parse_host_port(std::string_view text);
 std::string to_text(const HostPort& address);
 
@@ -53,29 +53,29 @@ struct SocketAddress {
   bool is_loopback() const;
   bool is_any() const;
   uint16_t port() const;
-  void set_any();            // every address of this machine, the port kept
+  void set_any();            // sets every address of this machine; keeps the port
   std::string host() const;  // without the port
   std::string text() const;
 };
 
-// All addresses of a name. May block for as long as the resolver does. Errors: io.
+// Returns all addresses of a name. May block for as long as the resolver does. Errors: io.
 Result<std::vector<SocketAddress>> resolve(const HostPort& address);
 
-// Errors: port_in_use; io, also when the address is not of this machine.
+// Listens at `address`. Errors: port_in_use; io, also if the address is not of this machine.
 Result<Fd> listen_on(const SocketAddress& address);
-// This side's address of a socket that listens or is connected.
+// Returns this side's address of a socket that listens or is connected.
 SocketAddress local_address(const Fd& socket);
-// An address of this machine by which others may reach it: of a network that is up, loopback where
-// there is none.
+// Returns an address by which others may reach this machine: an IPv4 address of a network that is
+// up; 127.0.0.1 if there is none.
 std::string own_host();
-// Begins to connect; the socket becomes writable when that has ended. Errors: io.
+// Starts to connect; the socket becomes writable when that has ended. Errors: io.
 Result<Fd> start_dial(const SocketAddress& address);
-// How it ended: 0, or an errno.
+// Returns how connecting ended: 0, or an errno.
 int dial_error(const Fd& socket);
 
-// No delay, keepalive after 1 s, unacknowledged bytes for at most `timeout`; and, where the kernel
-// can, retransmissions at least every second, so that a link that was out for 2 s is used again at
-// once.
+// Sets no delay, keepalive after 1 s, and `timeout` as limit for unacknowledged bytes. Where the
+// kernel can, it retransmits at least every second, so that a link that was out for 2 s is used
+// again soon.
 void tune_socket(const Fd& socket, Duration timeout);
 
 }  // namespace hocket

@@ -25,11 +25,11 @@ extern char** environ;
 namespace hocket {
 namespace {
 
-// All that a child needs between fork and exec, where only system calls are allowed.
+// All data that a child needs between fork and exec, where only system calls are allowed.
 struct Prepared {
   std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> cpus{nullptr, [](cpu_set_t* s) { CPU_FREE(s); }};
   size_t cpus_bytes = 0;
-  uint64_t nodes[16] = {};  // a mask of NUMA nodes; empty: not bound
+  uint64_t nodes[16] = {};  // mask of NUMA nodes; empty if not bound
   bool binds = false;
 };
 
@@ -49,7 +49,8 @@ Prepared prepare(const CoreSet& cores, int num_nodes) {
   return p;
 }
 
-// 0, or an errno. System calls only. A kernel that does not bind memory still puts it near.
+// Returns 0 or an errno; makes system calls only. If the kernel cannot bind memory, it still
+// allocates it near the cores.
 int pin(const Prepared& p) {
   if (p.cpus_bytes > 0 && sched_setaffinity(0, p.cpus_bytes, p.cpus.get()) != 0) return errno;
   constexpr int kBind = 2;  // MPOL_BIND
@@ -69,7 +70,7 @@ int node_of(const std::string& folder) {
   return 0;
 }
 
-using Core = std::vector<CpuPlace>;  // its logical processors
+using Core = std::vector<CpuPlace>;  // the logical processors of one core
 
 CoreSet set_of(std::span<const Core> cores) {
   CoreSet set;
@@ -87,24 +88,24 @@ CoreSet set_of(std::span<const Core> cores) {
   return set;
 }
 
-// Part `index` of `count` equal ones.
+// Returns part `index` of `count` equal parts.
 template <class T>
 std::span<const T> part(std::span<const T> all, size_t index, size_t count) {
   const size_t first = all.size() * index / count, last = all.size() * (index + 1) / count;
   return all.subspan(first, last - first);
 }
 
-// In the child. Never returns; tells errno through `report` where the program does not start.
+// Runs in the child and never returns; writes errno to `report` if the program does not start.
 [[noreturn]] void run_child(char* const* arguments, char* const* variables,
                             const Prepared& prepared, pid_t parent, int report) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   setpgid(0, 0);
-  // The parent may be gone already: then nobody would ever end us.
+  // The parent may have died before prctl(): then no signal would ever end this child.
   int problem = getppid() == parent ? pin(prepared) : ESRCH;
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  // A shell's background job ignores some of them; a rank that inherited that could not be ended.
+  // A shell's background job ignores some signals; a rank that inherited that could not be ended.
   for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP}) std::signal(number, SIG_DFL);
   if (problem == 0) {
     execve(arguments[0], arguments, variables);
@@ -125,7 +126,7 @@ std::vector<std::string> with_ours(std::vector<std::string> variables) {
   return variables;
 }
 
-// As exec takes them.
+// Returns the words as exec takes them, with a null at the end.
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> all;
   for (std::string& word : words) all.push_back(word.data());
@@ -146,7 +147,7 @@ Result<pid_t> start(const std::string& path, const RankProgram& program, int num
   if (pid == 0) run_child(arguments.data(), variables.data(), prepared, parent, ends[1]);
   int problem = pid < 0 ? errno : 0;
   close(ends[1]);
-  // The pipe ends with exec; what comes before is why there was none.
+  // The pipe closes with exec; bytes before that are the errno of a failed start.
   if (pid > 0 && read(ends[0], &problem, sizeof problem) > 0) waitpid(pid, nullptr, 0);
   close(ends[0]);
   if (problem != 0)
@@ -174,7 +175,7 @@ std::vector<CoreSet> share_cores(std::vector<CpuPlace> places, int num_ranks) {
   std::ranges::sort(places, {},
                     [](const CpuPlace& p) { return std::tuple(p.node, p.package, p.core, p.cpu); });
   std::vector<Core> cores;
-  std::vector<size_t> first_of_node;  // its first core
+  std::vector<size_t> first_of_node;  // index of each node's first core
   const CpuPlace* last = nullptr;
   for (const CpuPlace& place : places) {
     const bool same_node = last != nullptr && last->node == place.node;
@@ -259,7 +260,7 @@ pid_t LocalRanks::pid(int rank) const {
 }
 
 LocalRanks::~LocalRanks() {
-  if (!told_to_end_) signal(SIGTERM);  // a second one would end them at once
+  if (!told_to_end_) signal(SIGTERM);  // a second SIGTERM would end them at once
   const auto alive = [&] {
     return std::ranges::any_of(children_, [](const Child& child) { return child.pid > 0; });
   };

@@ -16,7 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// `nodes` of `cores` each, two threads a core: cpu n and n + nodes * cores share one.
+// Returns `nodes` nodes of `cores` cores, two threads per core: cpus n and n + nodes * cores share
+// one.
 std::vector<CpuPlace> machine_of(int nodes, int cores) {
   std::vector<CpuPlace> places;
   for (int thread = 0; thread < 2; ++thread)
@@ -174,7 +175,7 @@ TEST_F(LocalRanksTest, WhatCannotBeStartedIsNamed) {
 }
 
 TEST_F(LocalRanksTest, NoRankOutlivesAKilledParent) {
-  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that we see the orphan end
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that this process sees the orphan end
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t parent = fork();

@@ -72,7 +72,7 @@ void Store::add(uint64_t asker, const StoreRequest& request) {
   if (__builtin_add_overflow(sum, request.number, &sum))
     return refuse(asker, request.id,
                   error(ErrorCode::bad_value, "'{}' in the store would overflow", request.key));
-  // A number is set as any value is, so that those who wait for it are told; the reply is ours.
+  // The sum is set as any value is, so that waits for the key end; its own reply gets the number.
   const size_t first = replies_.size();
   set(asker, {.id = request.id, .key = request.key, .value = std::to_string(sum)}, until);
   if (replies_[first].reply.code == 0) replies_[first].reply.number = sum;
@@ -85,7 +85,7 @@ void Store::wait(uint64_t asker, const StoreRequest& request, TimePoint now) {
                         waits_.size()));
   waits_.push_back(
       {asker, request.id, request.key, now + std::chrono::milliseconds(request.number)});
-  expire(now);  // a wait of no time
+  expire(now);  // ends a wait of 0 ms at once
 }
 
 void Store::expire(TimePoint now) {

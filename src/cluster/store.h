@@ -1,7 +1,7 @@
-// The small store of rank 0: what ranks tell each other once, such as addresses. Not for data.
-// Entries may live for a time only (a lease); setting one again renews it. A wait ends when the key
-// is set, or with its time. It is lost with rank 0.
-// Limits: 4,096 entries, 16 MiB, 1,024 waits.
+// The small store of rank 0, for facts that ranks tell each other once, such as addresses. Not for
+// data. An entry may have a lease, and setting it again renews that. A wait ends when the key is
+// set or its time is over. All entries are lost with rank 0. Limits: 4,096 entries, 16 MiB, 1,024
+// waits.
 // Thread: the control plane's. Time is passed in.
 #pragma once
 
@@ -23,20 +23,20 @@ class Store {
   static constexpr size_t kMaxWaits = 1024;
   static constexpr int64_t kMaxWaitMs = 3'600'000;
 
-  // Replies go back to who asked: `asker` names a connection, ids are the asker's.
+  // A reply goes back to the connection `asker`; the ids in it are those of its request.
   struct Reply {
     uint64_t asker = 0;
     StoreReply reply;
   };
-  // The answer, at once or (of a wait) later by take_replies(). Errors travel in the reply:
-  // not_found (get), timed_out (wait), queue_full (a limit), bad_value (an add to what is no
-  // number, or beyond what 64 bits hold; a time below 0 or above an hour).
+  // Answers a request. take_replies() returns the reply at once, or later for a wait. Errors are in
+  // the reply: not_found (get), timed_out (wait), queue_full (a limit), bad_value (an add to a
+  // value that is no number or would exceed 64 bits; a time below 0 or above an hour).
   void ask(uint64_t asker, StoreRequest request, TimePoint now);
-  // Ends waits whose time is over and entries whose lease is.
+  // Ends waits whose time is over, and erases entries whose lease is over.
   void expire(TimePoint now);
-  // When expire() has something to do next; TimePoint::max() for never.
+  // Returns when expire() has work next; TimePoint::max() if never.
   TimePoint next_deadline() const;
-  // Whoever asked is gone: forgets its waits.
+  // Drops the waits of a connection that has ended.
   void forget(uint64_t asker);
 
   std::vector<Reply> take_replies() { return std::exchange(replies_, {}); }
@@ -58,7 +58,7 @@ class Store {
   void set(uint64_t asker, StoreRequest request, TimePoint until);
   void add(uint64_t asker, const StoreRequest& request);
   void wait(uint64_t asker, const StoreRequest& request, TimePoint now);
-  // False where it does not fit.
+  // Returns false if it does not fit.
   bool put(const std::string& key, std::string value, TimePoint until);
   void erase(const std::string& key);
 

@@ -9,12 +9,12 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-// One store, one asker unless said otherwise; time in ms.
+// Tests use one store and, unless they say otherwise, one asker; times are in ms.
 class StoreTest : public testing::Test {
  protected:
   static TimePoint at(int64_t ms) { return TimePoint(milliseconds(ms)); }
 
-  // The reply that came at once.
+  // Returns the reply that came at once.
   StoreReply ask(StoreRequest request, int64_t ms = 0) {
     store_.ask(1, std::move(request), at(ms));
     auto replies = store_.take_replies();

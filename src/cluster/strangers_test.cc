@@ -1,4 +1,4 @@
-// What strangers can do on the port of rank 0: nothing but be closed.
+// Tests that strangers on the port of rank 0 are closed and can do nothing else.
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A socket that speaks bytes; reading ends with the connection or in time.
+// A socket that sends raw bytes; reading stops when the connection ends or the time is over.
 class Stranger {
  public:
   explicit Stranger(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -29,7 +29,7 @@ class Stranger {
     append_frame(bytes, message);
     say(bytes);
   }
-  // The next message; nothing when the connection ended or said nothing for so long.
+  // Returns the next message; nullopt if the connection ended or nothing came in time.
   std::optional<Message> hear(Duration most = kPatience) {
     for (;;) {
       const auto length = frame_length(in_, kMaxFrameBytes);
@@ -42,7 +42,7 @@ class Stranger {
       if (!more(most)) return std::nullopt;
     }
   }
-  // Whether rank 0 ends the connection in time.
+  // Returns true if rank 0 ends the connection in time.
   bool is_closed(Duration most = kPatience) {
     const TimePoint until = RealClock().now() + most;
     while (RealClock().now() < until)
@@ -73,7 +73,7 @@ class StrangersTest : public Ranks {
     start(1, port_);
     enter_all();
   }
-  // As far as a process with the token gets.
+  // Runs the handshake as a process with the token does.
   void prove_oneself(Stranger& stranger) {
     const auto hello = stranger.hear();
     ASSERT_TRUE(hello);
@@ -84,7 +84,8 @@ class StrangersTest : public Ranks {
     EXPECT_TRUE(same_proof(std::get<WelcomeMessage>(*welcome).proof,
                            prove(options(0).token, Side::rank_0, own, theirs)));
   }
-  // What a rank makes of a rank 0 that is none and says `bytes`, and what it tells it.
+  // The result of join() at a false rank 0 that sends `bytes`: its error, and the bytes the rank
+  // sent.
   struct FalseJoin {
     Error refusal;
     std::string told;
@@ -126,7 +127,7 @@ TEST_F(StrangersTest, NoTokenIsRefusedBeforeItIsTried) {
 }
 
 TEST_F(StrangersTest, ARankDoesNotTrustARankZeroWithoutTheToken) {
-  // It speaks the protocol, and accepts any proof.
+  // The false rank 0 speaks the protocol and accepts any proof.
   std::string bytes;
   append_frame(bytes, HelloMessage{true, {}});
   append_frame(bytes, WelcomeMessage{});
@@ -261,7 +262,7 @@ TEST_F(StrangersTest, WhoIsProvenButNoRankIsClosed) {
 
   Stranger chatty(port_);
   prove_oneself(chatty);
-  chatty.say(BeatMessage{});  // before it joined
+  chatty.say(BeatMessage{});  // sent before it joined
   EXPECT_TRUE(chatty.is_closed(milliseconds(300)));
 }
 
@@ -272,7 +273,7 @@ TEST_F(StrangersTest, AnotherVersionIsNamedByTheRank) {
   const FalseJoin join = join_false_rank_0(bytes);
   EXPECT_EQ(join.refusal.code, ErrorCode::lost_rank);
   EXPECT_THAT(join.refusal.message, HasSubstr("version 2"));
-  // And tells the other side, in its own version.
+  // The rank also tells the other side, in its own version.
   ASSERT_GT(join.told.size(), 6u);
   EXPECT_EQ(join.told[4], static_cast<char>(kClusterProtocol));
 }

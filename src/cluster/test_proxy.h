@@ -1,5 +1,5 @@
 // Tests only: a port in front of another, whose link can be frozen or cut as a network's can.
-// Thread: any; it forwards on one of its own.
+// Thread: any; it forwards on a thread of its own.
 #pragma once
 
 #include <poll.h>
@@ -17,8 +17,8 @@ namespace hocket {
 
 class TestProxy {
  public:
-  // frozen: bytes stay where they are, new connections are not taken: an outage. cut: connections
-  // end, new ones too: a process that is not there.
+  // frozen: an outage; bytes stay where they are, and new connections are not accepted. cut: a
+  // process that is not there; connections end, new ones too.
   enum class Link : uint8_t { up, frozen, cut };
 
   explicit TestProxy(uint16_t target) : target_(target) {
@@ -72,7 +72,7 @@ class TestProxy {
       return;
     pairs_.push_back({std::move(near), std::move(far)});
   }
-  // False: one side has ended.
+  // Returns false if one side has ended.
   static bool move(const Fd& from, const Fd& to, const pollfd& what) {
     if (what.revents == 0) return true;
     char buffer[16 << 10];

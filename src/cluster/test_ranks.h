@@ -1,4 +1,4 @@
-// Tests only: control planes of several ranks in one process, with limits a fifth of the real ones.
+// Tests only: control planes of several ranks in one process, with a fifth of the real time limits.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -18,9 +18,9 @@ namespace hocket {
 
 using std::chrono::milliseconds;
 
-inline constexpr Duration kPatience = std::chrono::seconds(10);  // of a test that would fail
+inline constexpr Duration kPatience = std::chrono::seconds(10);  // time limit of a wait in a test
 
-// Whether it came true in time.
+// Returns true if `condition` became true in time.
 inline bool eventually(const std::function<bool()>& condition, Duration most = kPatience) {
   const TimePoint until = RealClock().now() + most;
   while (!condition()) {
@@ -30,7 +30,7 @@ inline bool eventually(const std::function<bool()>& condition, Duration most = k
   return true;
 }
 
-// A port that was free a moment ago.
+// Returns a port that was free a moment ago.
 inline uint16_t free_port() {
   const auto listener = listen_on(TestProxy::loopback(0));
   return local_address(*listener).port();
@@ -59,7 +59,7 @@ class Ranks : public testing::Test {
             .version = "1",
             .model_hash = "m"};
   }
-  // Rank 0 at `port`, any free one by default.
+  // Starts rank 0 at `port`; 0 takes any free port.
   void start_rank_0(uint16_t port = 0) {
     auto made = ControlPlane::join(options(port), identity(0));
     ASSERT_TRUE(made) << made.error().message;
@@ -72,7 +72,8 @@ class Ranks : public testing::Test {
     ASSERT_TRUE(made) << made.error().message;
     planes_[static_cast<size_t>(rank)] = *std::move(made);
   }
-  // All ranks, rank `rank_behind_proxy` by way of the proxy; each enters the first epoch.
+  // Starts all ranks; rank `rank_behind_proxy` connects through the proxy. Each enters the first
+  // epoch.
   void start_all(int num_ranks, int rank_behind_proxy = -1) {
     num_ranks_ = num_ranks;
     start_rank_0();
@@ -90,7 +91,7 @@ class Ranks : public testing::Test {
     }
   }
   ControlPlane& plane(int rank) { return *planes_[static_cast<size_t>(rank)]; }
-  // Whether all of `ranks` left their epoch, because of `lost`.
+  // Succeeds if each of `ranks` leaves its epoch and names `lost` as the reason.
   testing::AssertionResult all_lost(int lost, const std::vector<int>& ranks) {
     for (const int rank : ranks) {
       const bool knows = eventually(
@@ -104,7 +105,8 @@ class Ranks : public testing::Test {
 
   int num_ranks_ = 2;
   uint16_t port_ = 0;
-  std::unique_ptr<TestProxy> proxy_;  // outlives nobody's connection: cut when it goes
+  // declared before planes_, so that it outlives their connections
+  std::unique_ptr<TestProxy> proxy_;
   std::vector<Plane> planes_;
 };
 

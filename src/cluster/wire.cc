@@ -13,11 +13,12 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kLengthBytes = 4;
-// More than a cluster ever has: a rank that says so is refused before counters overflow.
+// An epoch above this is refused before counters overflow; no cluster ever reaches it.
 constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 constexpr uint32_t kMagic = 0x43544b48;  // "HKTC": tells another service's bytes from ours
 
-// One description of each message serves both ways: fields(io, message) with a Writer or a Reader.
+// One description of each message serves both directions: fields(io, message) with a Writer or a
+// Reader.
 class Writer {
  public:
   static constexpr bool kReads = false;
@@ -86,7 +87,7 @@ class Reader {
   const char* why_ = nullptr;
 };
 
-// A bool or an enum as one byte with values up to `last`.
+// Reads or writes a bool or an enum as one byte with values up to `last`.
 template <class Io, class T>
 void small(Io& io, T& value, uint8_t last) {
   auto byte = static_cast<uint8_t>(value);
@@ -97,7 +98,7 @@ void small(Io& io, T& value, uint8_t last) {
   }
 }
 
-// A rank or a count of ranks, -1 included.
+// Reads or writes a rank or a count of ranks, -1 included.
 template <class Io, class T>
 void rank(Io& io, T& value) {
   auto word = static_cast<int32_t>(value);
@@ -121,7 +122,7 @@ void magic(Io& io) {
   io.expect(word == kMagic, "it is not of this protocol");
 }
 
-// M is a message or, when it is written, a const one.
+// M is a message type, const if the message is written.
 template <class M, class Plain>
 concept Is = std::is_same_v<std::remove_const_t<M>, Plain>;
 

@@ -1,10 +1,10 @@
-// What ranks say to rank 0 and back, as bytes. A frame is
+// The messages between rank 0 and the others, as bytes. A frame is
 //
 //   u32 length of what follows | u8 version of the protocol | u8 type | fields
 //
-// little-endian; a text is u16 (names), or u32 (values of the store), and its bytes. Frames are at
-// most 1 MiB, and 1 KiB before a stranger has proven itself. Reading is strict: a frame that is not
-// exactly what this code would have written is an error, and ends the connection.
+// in little-endian order; a text is its length as u16 (names) or u32 (values of the store), then
+// its bytes. Frames are at most 1 MiB, and 1 KiB before the handshake. Reading is strict: a frame
+// that differs from what this code would have written is an error and ends the connection.
 // Thread: any.
 #pragma once
 
@@ -28,13 +28,13 @@ inline constexpr size_t kMaxStoreValueBytes = size_t{1} << 19;
 using Nonce = std::array<uint8_t, 32>;
 using Proof = std::array<uint8_t, 32>;
 
-// The handshake, in this order; auth.h says what it proves.
-struct HelloMessage {  // rank 0 speaks first
+// The messages of the handshake, in this order; auth.h says what it proves.
+struct HelloMessage {  // sent first, by rank 0
   bool needs_token = false;
   Nonce nonce{};
   bool operator==(const HelloMessage&) const = default;
 };
-struct ProofMessage {  // the other answers
+struct ProofMessage {  // answer of the other rank
   Nonce nonce{};
   Proof proof{};
   bool operator==(const ProofMessage&) const = default;
@@ -44,9 +44,8 @@ struct WelcomeMessage {
   bool operator==(const WelcomeMessage&) const = default;
 };
 
-// last_epoch: of the last view the rank had, so that a restarted rank 0 goes on counting from
-// there.
-// resumes: it still works in that epoch, only its connection is new.
+// last_epoch is the epoch of the rank's last view, so that a restarted rank 0 counts on from there.
+// resumes: the rank still works in that epoch, and only its connection is new.
 struct JoinMessage {
   Identity identity;
   uint32_t last_epoch = 0;
@@ -73,8 +72,8 @@ struct LeaveMessage {
   std::string why;
   bool operator==(const LeaveMessage&) const = default;
 };
-// The data plane of the sender missed `rank` in this epoch; rank -1: the step is to be given up,
-// nobody is missing.
+// The sender's data plane waited in vain for `rank` in this epoch; rank -1 means that the sender
+// gives up the step and no rank is missing.
 struct ReportMessage {
   uint32_t epoch = 0;
   int rank = -1;
@@ -83,8 +82,8 @@ struct ReportMessage {
 };
 
 enum class StoreOp : uint8_t { set, get, wait, add, erase };
-// number: of set, how long the entry lives in ms (0: for good); of wait, how long in ms; of add,
-// what to add.
+// number: for set, the entry's lifetime in ms (0 for good); for wait, the limit in ms; for add, the
+// summand.
 struct StoreRequest {
   uint64_t id = 0;
   StoreOp op = StoreOp::get;
@@ -92,27 +91,27 @@ struct StoreRequest {
   int64_t number = 0;
   bool operator==(const StoreRequest&) const = default;
 };
-// code 0: done. number: of add, the sum.
+// code 0: done. number: the sum, for add.
 struct StoreReply {
   uint64_t id = 0;
-  uint16_t code = 0;  // 0, or an ErrorCode, and value its sentence
+  uint16_t code = 0;  // 0, or an ErrorCode with its sentence in `value`
   std::string value;
   int64_t number = 0;
   bool operator==(const StoreReply&) const = default;
 };
 
-// The type on the wire is the place in this list, from 1.
+// The type on the wire is the index in this list, from 1.
 using Message =
     std::variant<HelloMessage, ProofMessage, WelcomeMessage, JoinMessage, RefusedMessage,
                  ViewMessage, BeatMessage, LeaveMessage, ReportMessage, StoreRequest, StoreReply>;
 
-// Appends the frame of `message`. Texts longer than their limit are a bug.
+// Appends the frame of `message`. A text longer than its limit is a bug.
 void append_frame(std::string& out, const Message& message);
-// The fields of a frame whose length has been taken off: version, type and the rest.
-// Errors: bad_value; lost_rank for another version of the protocol, naming both.
+// Parses a frame without its length: version, type and fields. Errors: bad_value; lost_rank for
+// another version of the protocol, naming both.
 Result<Message> parse_frame(std::string_view frame);
-// Length of the frame at the front, its first four bytes not counted; nothing while those are not
-// there. Errors: bad_value when it is below 2 or above `most_bytes`.
+// Returns the length of the frame at the front, without its first four bytes; nullopt if those are
+// not there yet. Errors: bad_value if it is below 2 or above `most_bytes`.
 Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t most_bytes);
 
 }  // namespace hocket

@@ -21,7 +21,7 @@ Identity some_identity() {
           .address = std::string("\0\xff opaque", 9)};
 }
 
-// One of every type, with no field at its default.
+// One message of every type, with no field at its default.
 std::vector<Message> one_of_each() {
   Nonce nonce{};
   nonce[31] = 7;
