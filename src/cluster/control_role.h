@@ -24,9 +24,9 @@ struct ClusterOptions {
   std::string token;      // empty if there is none
   bool insecure = false;  // allows ranks across hosts without a token
   LivenessLimits limits;
-  // how long to wait for rank 0, at the start and after a loss
+  // How long to wait for rank 0, at the start and after a loss.
   Duration rank_wait = std::chrono::seconds(60);
-  // pause between attempts, and time limit of each
+  // Pause between attempts to connect, and time limit of each.
   Duration redial = std::chrono::milliseconds(500);
   Duration handshake = std::chrono::seconds(2);  // time for a new connection to join
   int most_strangers = 64;  // connections before their join; beyond, the oldest closes

@@ -14,7 +14,7 @@
 namespace hocket {
 
 inline constexpr int kMaxRanks = 128;
-// limit of every text of an Identity, except the address
+// Limit of every text of an Identity, except the address.
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut

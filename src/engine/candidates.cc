@@ -29,6 +29,7 @@ void Candidates::count(std::span<const float> probabilities) {
 
 void Candidates::keep_largest(std::span<const float> logits, int k,
                               std::span<float> probabilities) {
+  //   higher buckets: all stay | `bucket`, which holds the k-th: cut by logit | lower: all cut
   int bucket = kNumBuckets - 1;
   int above = 0;  // tokens in higher buckets
   while (bucket > 0 && above + counts_[bucket] < k) above += counts_[bucket--];
@@ -56,6 +57,7 @@ void Candidates::keep_mass(double top_p, std::span<float> probabilities) {
     if (counts_[b] > 0) whole += masses_[b];
   const double limit = top_p * whole;
 
+  //   higher buckets: all stay | `bucket`, which holds the cut: sorted | lower: all cut
   int bucket = kNumBuckets - 1;
   double before = 0;  // mass in higher buckets
   while (bucket > 0 && (counts_[bucket] == 0 || before + masses_[bucket] < limit)) {

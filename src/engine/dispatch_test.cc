@@ -1,5 +1,5 @@
-// Rows that go to experts as int8, and experts placed by a file: on several ranks what requests get
-// has the bits that it has on one.
+// Rows sent to experts as int8, and experts placed by a file: several ranks must give each request
+// the same bits as one rank.
 #include <unistd.h>
 
 #include <fstream>
@@ -43,7 +43,7 @@ std::vector<RequestInput> requests() {
   return inputs;
 }
 
-// Of a running engine, whose ranks step by themselves.
+// Runs the requests on a started engine, whose ranks step on their own threads.
 std::vector<Answer> together(const ServerSettings& settings) {
   const auto engine = make_engine(settings);
   if (!engine) return {};
@@ -90,7 +90,7 @@ bool any_bit_differs(const std::vector<Answer>& a, const std::vector<Answer>& b)
   return false;
 }
 
-// kAwq: rows that are rounded once more, by the groups of integer weights.
+// kAwq rounds rows once more, by the groups of its integer weights.
 TEST_F(DispatchForms, Int8IsAlikeOnAnyNumberOfRanks) {
   for (const Form& form : {kBundled, kMla, kAwq}) {
     SCOPED_TRACE(form.name);
@@ -113,7 +113,7 @@ TEST_F(DispatchForms, Int8IsPartOfTheName) {
   EXPECT_EQ(form_of(make_engine(settings)->info()), "float32-groups-4");
 }
 
-// A file with the experts of the ranks, one after the other.
+// A file with the experts of the ranks, one rank after the other.
 struct PlacesFile {
   explicit PlacesFile(const std::vector<int>& experts) {
     std::string list;
@@ -130,7 +130,7 @@ TEST_F(DispatchForms, ExpertsArePlacedByAFile) {
   settings.compute.combine_groups = num_experts;
   const std::vector<Answer> want = alone(settings, requests());
   settings.parallel.ep_size = 2;
-  // The odd ones first.
+  // The odd experts come first.
   std::vector<int> places;
   for (int i = 0; i < num_experts; ++i) places.push_back((2 * i + 1) % (num_experts + 1));
   const PlacesFile file(places);

@@ -1,4 +1,4 @@
-// The ways a request can end, and what the engine refuses.
+// Tests the ways a request can end, and the requests that the engine refuses.
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -43,7 +43,7 @@ TEST(EngineAborts, AreDroppedOnceTheMailboxOfARankThatStandsStillIsFull) {
   settings.memory.max_queued_requests = 1;
   const auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
-  Outbox outbox(1);  // the rank waits for its reader, and there is none
+  Outbox outbox(1);  // the rank waits for a reader, and there is none
   engine->start(outbox);
   RequestInput input = endless(tokens(9), 100);
   input.id = Engine::next_request_id();
@@ -57,7 +57,7 @@ TEST(EngineAborts, AreDroppedOnceTheMailboxOfARankThatStandsStillIsFull) {
   log::set_level(log::Level::info);
 }
 
-// With steps that overlap, and with those that do not.
+// Runs each test with and without overlapped steps.
 class EngineEnds : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -105,7 +105,7 @@ TEST_P(EngineEnds, ByAStopTokenButNotBeforeMinNewTokens) {
 
 TEST_P(EngineEnds, ByTheModelsEndTokenUnlessIgnored) {
   const std::vector<int> free = run_one(endless(tokens(9), 13)).tokens;
-  // What the model would say anyway becomes its end token.
+  // A token that the model would give anyway becomes its end token.
   Engine::Options options{.settings = settings()};
   options.tokenizer_eos = TokenId{free[2]};
   engine_ = *Engine::create(std::move(options));
@@ -137,7 +137,7 @@ TEST_P(EngineEnds, ByAbortWhileRunningOrWaiting) {
   engine_->abort(ids[2]);
   engine_->abort(RequestId{999'999});
   engine_->step(outbox);
-  EXPECT_EQ(engine_->stats().scheduler.num_running, 1);  // gone within one step
+  EXPECT_EQ(engine_->stats().scheduler.num_running, 1);  // aborted within one step
   EXPECT_EQ(engine_->stats().scheduler.num_waiting, 0);
   while (engine_->step(outbox)) {
   }
@@ -153,7 +153,7 @@ TEST_P(EngineEnds, ByAbortWhileRunningOrWaiting) {
   EXPECT_EQ(now.num_free_pages + now.num_cached_pages, now.num_pages);
 }
 
-// A stop string was found in the text, while the next token is being computed.
+// A stop string was found in the text while the next token is being computed.
 TEST_P(EngineEnds, ByCompletionWhileRunning) {
   const std::vector<int> free = run_one(endless(tokens(40), 30)).tokens;
   ASSERT_TRUE(engine_->flush_cache());
@@ -171,14 +171,14 @@ TEST_P(EngineEnds, ByCompletionWhileRunning) {
   collect(outbox, answers);
   EXPECT_TRUE(answers[id].done);
   EXPECT_EQ(answers[id].summary.finish, FinishReason::stop);
-  // Nothing more than what was sent before.
+  // No token comes after those that were sent before.
   EXPECT_EQ(answers[id].tokens, std::vector<int>(free.begin(), free.begin() + num_seen));
   const SchedulerStats now = engine_->stats().scheduler;
   EXPECT_EQ(now.num_private_pages, 0);
   EXPECT_GT(now.num_cached_pages, 0);
 }
 
-// The end of an answer is seen when the row after it is under way.
+// With overlapped steps, the end of an answer is seen when its next row is under way.
 TEST_P(EngineEnds, WithARowTooManyWhereStepsOverlap) {
   const std::vector<int> free = run_one(endless(tokens(9), 13)).tokens;
   RequestInput input = endless(tokens(9), 13);
@@ -205,7 +205,7 @@ TEST_P(EngineEnds, RefusesWhatCannotRun) {
   const int context = engine_->info().context_length;
   EXPECT_EQ(refusal(*engine_, greedy_input(tokens(context), 1)),
             ErrorCode::context_length_exceeded);
-  // To the last token of the context it runs.
+  // A request may run to the last token of the context.
   EXPECT_EQ(run_one(endless(tokens(context - 3), 3)).tokens.size(), 3);
 }
 
@@ -325,7 +325,7 @@ TEST_P(EngineEnds, PromptLogprobsAreThoseOfTheAnswer) {
   }
 }
 
-// A copy of the model in which the embedding of one token is NaN.
+// Copies the model and makes the embedding of one token NaN.
 std::filesystem::path poisoned_model(int token, const std::string& name) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / ("hocket_poisoned_" + name);
   std::filesystem::create_directories(folder);
@@ -362,7 +362,7 @@ TEST_P(EngineEnds, NanLogitsFailOneRequestAndLeaveTheOthersTheirBits) {
 
   engine_ = make_engine(settings(poisoned_model(kPoison, GetParam())));
   ASSERT_NE(engine_, nullptr);
-  for (int round = 0; round < 2; ++round) {  // the second on pages that held NaN
+  for (int round = 0; round < 2; ++round) {  // the second round uses pages that held NaN
     std::vector<RequestInput> with_poison = inputs();
     with_poison.insert(with_poison.begin() + 2, endless({3, kPoison, 5}, 16));
     std::vector<Answer> got = run_all(*engine_, std::move(with_poison));

@@ -15,16 +15,16 @@
 namespace hocket {
 namespace {
 
-// Short, so that a question asked again finds the rank that knows it; in all a million tokens.
+// Blocks are short, so that a repeated prompt finds the rank that has it cached; 1 M tokens in all.
 constexpr int kRoutingBlockTokens = 16;
 constexpr size_t kRoutingBlocks = 1 << 16;
 
-// Room to tell of all pages at once and of as many changes meanwhile, within reason.
+// Leaves room for one event per page and as many changes meanwhile, within limits.
 size_t kv_event_capacity(int num_pages) {
   return std::clamp<size_t>(2 * static_cast<size_t>(num_pages) + 64, 4096, 1 << 17);
 }
 
-// Ranks that find each other at a loopback address are not to be reached from other hosts.
+// Ranks that meet at a loopback address must not be reachable from other hosts.
 UcxOptions ucx_of(const ParallelSettings& parallel, const ControlPlane& control) {
   UcxOptions ucx{.tls = parallel.ucx_tls, .devices = parallel.ucx_net_devices};
   const std::string host = control.local_host();
@@ -65,7 +65,7 @@ Result<void> Engine::State::load(Options& options) {
   return {};
 }
 
-// First, so that the vocabulary is made while the weights are loaded.
+// Runs first, so that the vocabulary is made while the weights are loaded.
 Result<void> Engine::State::start_grammars(const Options& options) {
   const std::string& backend = options.settings.model.grammar_backend;
   if (backend != "llguidance" && backend != "none")
@@ -122,11 +122,11 @@ Result<void> Engine::State::load_together(Options& options) {
   return {};
 }
 
-// The others are met first, so that those who do not fit are refused before anything is loaded, and
-// all see how far the rest is.
+// Joins the other ranks before loading: a rank that does not fit is refused early, and all ranks
+// see how far the others have loaded.
 Result<void> Engine::State::load_one_of_cluster(Options& options) {
   const ClusterLaunch& cluster = *options.cluster;
-  // Whether it is there at all, before anything is loaded.
+  // Fails before anything is loaded if UCX is missing.
   HOCKET_TRY_VOID(ucx_version());
   HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
   HOCKET_TRY(control, ControlPlane::join(cluster.control, std::move(self)));
@@ -189,7 +189,7 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
   return {};
 }
 
-// Of all ranks here, which are those of the service or one of them.
+// Records all ranks of this process: the whole service, or one rank of it.
 void Engine::State::make_profiler(const Runner& runner, const RankNetwork* network) {
   const int num_ranks = network != nullptr ? network->num_ranks() : 1;
   const Ledger::Limits limits{.num_layers = runner.info().model.num_layers, .num_ranks = num_ranks};
@@ -208,7 +208,7 @@ void Engine::State::make_profiler(const Runner& runner, const RankNetwork* netwo
                                       .spans_per_step = Ledger::most_spans(limits)});
 }
 
-// Of those in other processes: what they said last.
+// Returns the loads that ranks in other processes sent last.
 std::vector<RankLoad> Engine::State::loads() const {
   std::vector<RankLoad> all;
   if (control) {
@@ -221,7 +221,7 @@ std::vector<RankLoad> Engine::State::loads() const {
   return all;
 }
 
-// A service that one rank is about to leave takes nothing new, so that nothing is cut off.
+// Returns an error also if a rank is about to leave, so that it gets no request that it would cut.
 std::optional<Error> Engine::State::lost() const {
   const Rank& rank = *ranks.front();
   if (!rank.network) return std::nullopt;
@@ -232,7 +232,7 @@ std::optional<Error> Engine::State::lost() const {
                name_of(control->view().members[static_cast<size_t>(leaver)].identity));
 }
 
-// A rank that does not hold the request passes it over.
+// A rank that does not hold the request ignores the command.
 template <class Make>
 void Engine::State::tell_all(Make&& command) {
   for (const auto& rank : ranks) rank->push_control(command());
@@ -308,7 +308,7 @@ void Engine::abort_all() {
 
 bool Engine::flush_cache() {
   State& s = *state_;
-  // So that no rank forgets while another goes on, but for who comes in this moment.
+  // Checks first, so that no rank flushes while another runs (unless a request comes just here).
   const auto has_requests = [](const RankLoad& load) { return load.num_requests > 0; };
   if (s.ranks.size() > 1 && std::ranges::any_of(s.loads(), has_requests)) return false;
   std::vector<std::future<bool>> answers;
@@ -334,7 +334,7 @@ bool Engine::flush_cache() {
       std::lock_guard lock(s.router_mutex);
       s.router->forget(static_cast<int>(i));
     } catch (const std::future_error&) {
-      flushed = false;  // the engine stopped before it came to it
+      flushed = false;  // the engine stopped before it answered
     }
   }
   return flushed;

@@ -1,6 +1,6 @@
-// What makes the tokens: one rank, or several that share the experts and serve as one. Each rank
-// has a scheduler, a model, KV pages and a thread that turns them (rank.h; step.cc shows one turn);
-// a request is one rank's from its first token to its last.
+// The engine computes the tokens, as one rank or as several that share the experts and serve as
+// one. Each rank has a scheduler, a model, KV pages and a thread that runs its steps (rank.h;
+// step.cc shows one step); a request stays on one rank from its first token to its last.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@
 
 namespace hocket {
 
-// Where a request is, and on which rank.
+// The progress of one request, and the rank that runs it.
 struct RequestAt {
   int rank = 0;
   RequestGlance seen;
 };
 
-// This process is one rank of several, which are processes of their own, here or on other hosts.
+// Makes this process one rank of several, which are processes of their own, here or on other hosts.
 struct ClusterLaunch {
   LaunchPlan plan;
   ClusterOptions control;
-  // Called by create() as soon as the control plane is there, before anything is loaded: rank 0
-  // listens then, the others were taken. An error ends create() with it.
+  // create() calls it as soon as the control plane has started, before anything is loaded: rank 0
+  // listens then, the other ranks have joined. If it fails, create() returns its error.
   std::function<Result<void>(ControlPlane&)> joined;
 };
 
@@ -47,76 +47,78 @@ class Engine {
  public:
   struct Options {
     ServerSettings settings;
-    std::optional<ClusterLaunch> cluster;  // none: all ranks are threads of this process
-    const Clock* clock = nullptr;          // null: the real one
+    std::optional<ClusterLaunch> cluster;  // nullopt: all ranks are threads of this process
+    const Clock* clock = nullptr;          // null: the real clock
     std::function<void(const LoadProgress&)> progress;
-    int tokenizer_size = 0;                // one past its largest id; 0: not known
-    std::optional<TokenId> tokenizer_eos;  // ends answers too, besides those of the model's files
-    // For grammars of answers; its tokenizer outlives the engine. None: free text only.
+    int tokenizer_size = 0;                // one past the largest id; 0: not known
+    std::optional<TokenId> tokenizer_eos;  // an end token besides those of the model's files
+    // The vocabulary for grammars; its tokenizer outlives the engine. nullopt: free text only.
     std::optional<GrammarVocabulary::Source> grammars;
     // The command of the process that tries grammars before they are compiled here
-    // (grammar_trials.h). Empty: they are compiled untried, for clients that are trusted.
+    // (grammar_trials.h). Empty: they are compiled untried, which is for trusted clients only.
     std::vector<std::string> grammar_trials;
-    // Of several ranks: one that another waits for so long is lost.
+    // With several ranks: if a rank waits this long for another, the other is lost.
     Duration stall_timeout = std::chrono::seconds(30);
   };
   // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3),
   // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value
-  // (2). The ranks of --ep-size are loaded side by side.
+  // (2). The ranks of --ep-size are loaded at the same time.
   static Result<std::unique_ptr<Engine>> create(Options options);
   ~Engine();
 
   const EngineInfo& info() const;  // Thread: any
-  // What the prefix cache holds, for one reader; null without --kv-events.   Thread: any
+  // Returns the events of the prefix cache, for one reader; null without --kv-events. Thread: any
   KvEventChannel* kv_events();
 
   // Starts the engine threads; outputs go to `outbox`, which must outlive stop().
   void start(Outbox& outbox);
-  // Ends the threads after the step in flight; what still waits or runs is answered with
+  // Ends the threads after the step in flight; requests that still wait or run are answered with
   // shutting_down.
   void stop();
 
-  // Thread: any. Hands a request over to the rank that --dp-routing chooses. Errors at once:
-  // queue_full (of all ranks together), shutting_down, lost_rank (the service is over until it is
-  // started anew; requests under way have ended with the same error),
+  // Hands a request over to the rank that --dp-routing chooses. Thread: any. Errors at once:
+  // queue_full (of all ranks together), shutting_down, lost_rank (no rank can serve until the
+  // service is restarted; requests under way have ended with the same error),
   // context_length_exceeded, invalid_request (empty prompt, token out of vocabulary, limits of
   // SamplingParams); other refusals arrive as an output.
   Result<void> submit(RequestInput input);
-  // Thread: any. Unknown ids are ignored. The request's last output says `abort`.
+  // Ends a request; its last output says `abort`. Unknown ids are ignored. Thread: any.
   void abort(RequestId id);
   void abort_all();
-  // Thread: any. The answer is whole (a stop string was found): ends with `stop`, and its pages
-  // stay cached.
+  // Ends a request whose answer is whole (a stop string was found) with `stop`; its pages stay
+  // cached. Thread: any.
   void complete(RequestId id);
-  // Thread: any; waits for the engine. False while requests run or wait, on any rank.
+  // Empties the prefix caches and waits for it. False while requests run or wait on any rank.
+  // Thread: any.
   bool flush_cache();
-  // Thread: any. No new submits (shutting_down); what runs goes on.
+  // Refuses further submits (shutting_down); running requests go on. Thread: any.
   void stop_accepting();
-  // Thread: any.
+  // Returns counters of the ranks of this process, added up. Thread: any.
   EngineStats stats() const;
-  // Of all ranks of the service, also those of other processes, by rank; of those as they said with
-  // the last step.   Thread: any.
+  // Returns the load of every rank of the service, by rank. Ranks in other processes send theirs
+  // with each step. Thread: any.
   std::vector<RankLoad> loads() const;
-  // What overlap did here and what is planned, with reasons.   Thread: any.
+  // Returns how much overlap hid here, and the plans with reasons. Thread: any.
   OverlapView overlap() const;
-  // Timelines of the ranks of this process.   Thread: any.
+  // Records timelines of the ranks of this process. Thread: any.
   Profiler& profiler();
-  // The newest steps of the ranks of this process.   Thread: any.
+  // Returns the newest steps of the ranks of this process. Thread: any.
   const RecentSteps& recent_steps() const;
-  // The requests of the ranks of this process, RequestBoard::kMostRows of each, as of a moment ago;
-  // those that nobody knows yet are left out. Thread: any.
+  // Returns the requests of the ranks of this process, at most RequestBoard::kMostRows of each, as
+  // of a moment ago; requests that no step has seen yet are left out. Thread: any.
   std::vector<RequestAt> glance() const;
-  // Which experts were chosen by what this process computed; null for a dense model.
+  // Returns the counts of chosen experts, over all that this process computed; null for a dense
+  // model.
   ExpertStats* expert_stats();
-  // Who is there; null where all ranks are in this process.   Thread: any.
+  // Returns the control plane; null if all ranks are in this process. Thread: any.
   ControlPlane* cluster();
-  // Why this process can never serve again: the others refused it, or rank 0 stayed away.
-  // Thread: any.
+  // Returns why this process can never serve again: the other ranks refused it, or rank 0 stayed
+  // away. Thread: any.
   std::optional<Error> failure() const;
   static RequestId next_request_id();  // unique in this process
 
-  // Without a thread: one turn of the seven verbs; false when there was nothing to do. For benches
-  // and tests; not after start(), and for one rank only.
+  // Runs one step on the calling thread; false if there was nothing to do. For benches and tests;
+  // not after start(), and for one rank only.
   bool step(Outbox& outbox);
 
  private:

@@ -1,4 +1,4 @@
-// What the engine decided at start: sizes, and what it changed by itself. Constant afterwards.
+// The sizes that the engine chose at start, and the settings that it changed. Constant afterwards.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,34 @@
 
 namespace hocket {
 
-// What one rank has.
+// The resources of one rank.
 struct RankInfo {
   int num_workers = 1;
-  std::vector<int> cpus;     // that its workers are pinned to, in turn; empty: any
-  std::vector<int> experts;  // of every MoE layer, ascending; empty: all
+  std::vector<int> cpus;     // cpus that its workers are pinned to, in turn; empty: any
+  std::vector<int> experts;  // its experts in every MoE layer, ascending; empty: all
   int max_running_requests = 0;
   int num_pages = 0;
   int64_t max_total_tokens = 0;
   int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
 };
 
-// Sizes are those of all ranks together, but for the context of a request.
+// The sizes add up all ranks, except context_length.
 struct EngineInfo {
   ModelConfig model;
   GenerationDefaults generation_defaults;
   std::string model_path, served_model_name;
   Isa isa = Isa::ref;
-  DType dtype = DType::bf16;                        // of activations
-  DType kv_dtype = DType::bf16;                     // of keys and values in their pages
-  DType dispatch_dtype = DType::bf16;               // of rows on their way to experts
-  WeightFormat weight_format = WeightFormat::bf16;  // of the layers' matrices, where nothing says
-                                                    // otherwise
-  TokenRole prompt_role = TokenRole::prompt;        // generated: --mla-form absorbed
+  DType dtype = DType::bf16;           // of activations
+  DType kv_dtype = DType::bf16;        // of keys and values in their pages
+  DType dispatch_dtype = DType::bf16;  // of rows that are sent to experts
+  // Of the layers' matrices, except where a matrix has its own.
+  WeightFormat weight_format = WeightFormat::bf16;
+  TokenRole prompt_role = TokenRole::prompt;  // `generated` with --mla-form absorbed
   int num_workers = 1;
   int combine_groups = 1;
-  std::string grammar_backend = "none";  // of structured output: llguidance, none
-  std::string why_no_grammar;            // where it is none
-  bool overlap_schedule = false;         // a step's results are handled while the next one computes
+  std::string grammar_backend = "none";  // for structured output: llguidance, none
+  std::string why_no_grammar;            // set if the backend is "none"
+  bool overlap_schedule = false;         // a step's results are handled while the next computes
   int context_length = 0;                // tokens, prompt and answer together
   int max_running_requests = 0;
   int chunk_tokens = 0;  // of prompts; -1: they are never cut
@@ -48,19 +48,19 @@ struct EngineInfo {
   int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
   int num_ranks = 1;
   std::vector<RankInfo> ranks;
-  std::string overlap = "none";  // --overlap, as it counts: "auto", "two-batch", "four-phase"
-  int num_orders = 0;            // that a step may be played in
-  std::string network;  // between ranks, for people: "loopback, 1 Gbit/s, 50 us"; empty: none
+  std::string overlap = "none";  // --overlap as it counts: "auto", "two-batch", "four-phase"
+  int num_orders = 0;            // number of orders that a step may be played in
+  std::string network;           // for people: "loopback, 1 Gbit/s, 50 us"; empty if one rank
   double load_seconds = 0;
   std::vector<SettingChange> changes;
 };
 
-// All choices that change a model's numbers, as one name: "bfloat16", "fp8-kv-int8-groups-4",
+// Names all choices that change a model's numbers: "bfloat16", "fp8-kv-int8-groups-4",
 // "bfloat16-groups-2-dispatch-int8".
 std::string form_of(const EngineInfo& info);
 
-// Why grammars cannot be followed, which the log is told too: a token that they name may have no
-// logit. Empty if all ids of the tokenizer have one.
+// Logs and returns why grammars cannot be used: some ids of the tokenizer have no logit. Empty if
+// all have one.
 std::string tell_tokenizer_misfit(int tokenizer_size, int vocab_size);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// The engine's inside: its ranks, and what lies between them and those who ask.
+// The engine's state: its ranks, and the parts between them and the callers.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@
 
 namespace hocket {
 
-// Members in the order of their making: ranks talk over networks, which are the hub's or the
-// control plane's.
+// The members stand in the order in which they are made: ranks use networks, and these belong to
+// the hub or the control plane.
 struct Engine::State {
   Result<void> load(Options& options);
-  // The only rank; all ranks, as threads; one rank of a cluster.
+  // Load the only rank; all ranks, as threads; one rank of a cluster.
   Result<void> load_alone(Options& options);
   Result<void> load_together(Options& options);
   Result<void> load_one_of_cluster(Options& options);
@@ -33,23 +33,23 @@ struct Engine::State {
   template <class Make>
   void tell_all(Make&& command);
 
-  std::optional<LoopbackHub> hub;         // several ranks here
-  SharedFate fate;                        // likewise
-  std::unique_ptr<ControlPlane> control;  // ranks in other processes
-  std::optional<RequestRouter> router;    // several ranks here
+  std::optional<LoopbackHub> hub;         // if several ranks are here
+  SharedFate fate;                        // if several ranks are here
+  std::unique_ptr<ControlPlane> control;  // if ranks are in other processes
+  std::optional<RequestRouter> router;    // if several ranks are here
   std::mutex router_mutex;
-  std::optional<ExpertStats> experts;  // none: a dense model
+  std::optional<ExpertStats> experts;  // nullopt for a dense model
   std::shared_ptr<const StageForecast> forecast;
   std::shared_ptr<const OrderTable> orders;
   std::optional<Profiler> profiler;
   std::optional<RecentSteps> recent;
   std::vector<std::unique_ptr<Rank>> ranks;
-  std::unique_ptr<GrammarCompiler> grammars;  // before the ranks, which it wakes, are gone; null:
-                                              // none can be asked for
+  // Destroyed before the ranks, because it wakes them; null: no request can ask for a grammar.
+  std::unique_ptr<GrammarCompiler> grammars;
   EngineInfo info;
-  std::string why_no_grammar;   // of info, which loading makes
+  std::string why_no_grammar;   // info.why_no_grammar, kept while loading replaces info
   int max_queued_requests = 0;  // of all ranks together
-  bool priorities = false;      // of requests: on
+  bool priorities = false;      // true if requests have priorities
   std::atomic<bool> accepting{true}, threaded{false};
 };
 

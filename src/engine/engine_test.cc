@@ -1,4 +1,4 @@
-// The whole engine on the bundled model: its recorded answers, and the ways a request can end.
+// Tests the whole engine on the bundled model: its recorded answers, and how many texts may wait.
 #include "engine/engine.h"
 
 #include <fstream>
@@ -18,7 +18,7 @@ nlohmann::json expected() {
   return nlohmann::json::parse(file);
 }
 
-// The file was made in fp32; a bf16 run may turn another way where the two best logits are closer
+// The file was made in fp32; a bf16 run may choose another token if the two best logits are closer
 // than this.
 constexpr double kComfortableMargin = 1.0;
 
@@ -74,8 +74,8 @@ TEST(Engine, OneRequestOfManyTextsLeavesHalfOfTheQueueToOthers) {
     return submitted.error().code;
   };
   for (int place = 0; place < 4; ++place) EXPECT_EQ(submit(place), std::nullopt);
-  EXPECT_EQ(submit(4), ErrorCode::invalid_request);  // with no room for it at any time
-  EXPECT_EQ(submit(1), ErrorCode::queue_full);       // of another request of several
+  EXPECT_EQ(submit(4), ErrorCode::invalid_request);  // it could never have room
+  EXPECT_EQ(submit(1), ErrorCode::queue_full);       // the second text of another request
   for (int i = 0; i < 4; ++i) EXPECT_EQ(submit(0), std::nullopt);
   EXPECT_EQ(submit(0), ErrorCode::queue_full);
   Outbox outbox(64);

@@ -1,6 +1,6 @@
-// Every family in every stored format: its golden model is written again as the published tools
-// would have written it, and once more in float32 with the numbers that those files stand for. In
-// float32 the two are one model, bit for bit; in bfloat16 the first stays near.
+// Every family in every stored format: each golden model is written again as the published tools
+// would write it, and once more in float32 with the numbers that those files stand for. In float32
+// both must be one model, bit for bit; in bfloat16 the first must stay near.
 #include <immintrin.h>
 
 #include <fstream>
@@ -17,19 +17,19 @@ namespace {
 using namespace testing;
 using Json = nlohmann::json;
 
-constexpr int kBlock = 128;  // of fp8 blocks
-constexpr int kGroup = 32;   // of 4-bit groups
+constexpr int kBlock = 128;  // edge of an fp8 block
+constexpr int kGroup = 32;   // size of a 4-bit group
 
-// deepseek_v2 multiplies the weights of experts by 16, and so what it costs when two of nearly
-// equal scores change places.
+// deepseek_v2 multiplies the weights of experts by 16, and with them the error when two experts of
+// nearly equal scores change places.
 double allowance(std::string_view family) {
   return family == "deepseek_v2" ? 16 : 1;
 }
 
 struct Format {
   const char* name;
-  const char* config_of;  // the folder whose quantization_config it has
-  double kl_max;          // of bfloat16 against float32
+  const char* config_of;  // folder whose quantization_config is used
+  double kl_max;          // KL limit of bfloat16 against float32
 };
 const Format kFormats[] = {{"float16", nullptr, 5e-4},
                            {"bfloat16", nullptr, 5e-4},
@@ -46,14 +46,14 @@ uint16_t f16_bits(float x) {
   return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
-// A matrix as numbers under scales: value = (number - zero) * scale, or e4m3(number) * scale.
+// A matrix as numbers with scales: value = (number - zero) * scale, or e4m3(number) * scale.
 struct Rounded {
   int64_t n = 0, k = 0;
-  int64_t group_n = 1, group_k = 1;  // one scale each
+  int64_t group_n = 1, group_k = 1;  // elements that share a scale
   bool e4m3 = false;
   std::vector<int> numbers;   // [n, k]
   std::vector<int> zeros;     // [groups of n, groups of k]
-  std::vector<float> scales;  // the same; exact in float16 and bfloat16
+  std::vector<float> scales;  // same shape as zeros; exact in float16 and bfloat16
 
   int64_t groups_k() const { return (k + group_k - 1) / group_k; }
   int64_t group(int64_t row, int64_t col) const {
@@ -97,7 +97,7 @@ Rounded rounded(const std::vector<float>& w, int64_t n, int64_t k, std::string_v
   for (int64_t g = 0; g < groups; ++g) {
     const float amax = std::max(-low[g], high[g]);
     float scale = r.e4m3 ? amax / 448 : int8 ? amax / 127 : (high[g] - low[g]) / 15;
-    // The packed folder is symmetric.
+    // The "packed" format is symmetric.
     if (format == "packed") scale = amax / 7.5f;
     r.scales.push_back(to_float(from_float<Bf16>(std::max(scale, 1e-3f))));
     const bool zero = format == "awq" || format == "gptq";
@@ -115,7 +115,7 @@ Rounded rounded(const std::vector<float>& w, int64_t n, int64_t k, std::string_v
   return r;
 }
 
-// [rows, cols] words of eight 4-bit numbers, number(r, c, i) standing in nibble i.
+// Packs words [rows, cols] of eight 4-bit numbers; number(r, c, i) goes into nibble i.
 std::vector<uint32_t> words(int64_t rows, int64_t cols, auto number) {
   std::vector<uint32_t> made(rows * cols);
   for (int64_t at = 0; at < rows * cols; ++at)
@@ -132,7 +132,7 @@ void add_scales(TestFolder& folder, const std::string& name, const std::string& 
   folder.add(name, type, shape, bits);
 }
 
-// Columns first, as AWQ and GPTQ have them.
+// Transposes a matrix to columns first, as AWQ and GPTQ store it.
 std::vector<float> turned(const std::vector<float>& x, int64_t rows, int64_t cols) {
   std::vector<float> made(x.size());
   for (int64_t i = 0; i < rows * cols; ++i) made[i % cols * rows + i / cols] = x[i];
@@ -192,7 +192,7 @@ bool is_quantized_matrix(const std::string& name, const StoredTensor& tensor,
          (whole_groups || format.starts_with("fp8") || format == "w8a8");
 }
 
-// The golden folder in the format, and its float32 twin.
+// Writes the golden folder in the format, and its float32 twin.
 void write_copies(const std::string& family, const Format& format, TestFolder& stored,
                   TestFolder& twin) {
   const auto golden = source_dir() / "tests/golden";
@@ -283,12 +283,12 @@ INSTANTIATE_TEST_SUITE_P(All, FamilyFormat,
                                   std::get<1>(param.param).name;
                          });
 
-// What is rounded while loading, or while keys and values are stored.
+// A way to round while loading, or while keys and values are stored.
 struct OnTheFly {
   const char* name;
   const char* quantization = "none";
   const char* kv_cache_dtype = "auto";
-  double kl_max = 0;  // against bfloat16
+  double kl_max = 0;  // KL limit against bfloat16
 };
 const OnTheFly kOnTheFly[] = {{"int8", "int8", "auto", 3e-4},
                               {"int4", "int4", "auto", 0.015},

@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// A row whose token came out unusable belongs to a request that has ended: any token will do.
+// A row whose token failed belongs to a request that has ended, so any token will do.
 void fill_in(Flight& flight, std::span<const SampledToken> before) {
   for (const FutureRow& future : flight.futures) {
     HOCKET_CHECK(future.index < std::ssize(before));
@@ -75,7 +75,7 @@ void sample(Flight& flight, const StepTools& tools) {
       row.found =
           Sampler::position_logprobs(backend, logits, row.output - begin, row.token, row.num_top);
     }
-    size_t n = 0;  // samples of this block; from here on their rows count from its first
+    size_t n = 0;  // samples of this block; their logits_row then counts from `begin`
     for (; n < samples.size() && samples[n].logits_row < begin + count; ++n)
       samples[n].logits_row -= begin;
     tools.sampler.sample(backend, logits, samples.first(n), sampled.first(n), logprobs.first(n));

@@ -1,13 +1,13 @@
-// One step on its way: from the scheduler's batch, through the model, to its tokens.
+// A flight is one step on its way: from the scheduler's batch, through the model, to its tokens.
 //
 //   engine thread        prepare() --.                             .--> commit, reply
 //   thread of worker 0                '--> forward(), sample() ---'
 //
-// The second thread is the same one, or with overlapped scheduling the forward thread; it touches
-// nothing but the flight, the model and the sampler. So a flight owns copies of whatever commit()
-// may change while it computes (pages), or borrows what never changes: a request's parameters and
-// the tokens that it had. Reused for ever; allocates nothing after warm-up, but for
-// log-probabilities.
+// Both are one thread, except with overlapped scheduling: then the second is the forward thread,
+// which touches nothing but the flight, the model and the sampler. So a flight copies all data that
+// commit() may change while it computes (pages), and borrows only data that never changes: a
+// request's parameters and the tokens that it had. Flights are reused; they allocate nothing after
+// warm-up, except for log-probabilities.
 #pragma once
 
 #include <memory>
@@ -27,68 +27,69 @@
 
 namespace hocket {
 
-// A row whose token the step before has yet to sample.
+// A row whose token is not known yet, because the step before has to sample it first.
 struct FutureRow {
-  int row = 0;      // of the flight
-  int index = 0;    // in the `sampled` of the step before
-  int sample = -1;  // of the flight's samples, the one of the same request; -1: none
+  int row = 0;      // index of the row in this flight
+  int index = 0;    // index in `sampled` of the step before
+  int sample = -1;  // index in `samples` of the same request; -1: none
 };
 
-// A prompt token whose log-probability is wanted.
+// A prompt token whose log-probability the request asks for.
 struct PromptRow {
   RequestId request{};
-  int index = 0;  // of those that its request wants
+  int index = 0;  // index among the prompt tokens that its request asks for
   TokenId token{};
   int num_top = 0;
   int output = 0;          // index in output_rows of the row before it
-  PositionLogprobs found;  // by sample()
+  PositionLogprobs found;  // set by sample()
 };
 
 struct Flight {
-  // Set by prepare().
+  // prepare() sets these.
   const Batch* batch = nullptr;
   ForwardBatch forward;
-  std::vector<PageId> pages;  // of its sequences, one list after the other
+  std::vector<PageId> pages;  // pages of all sequences, one list after the other
   std::vector<FutureRow> futures;
-  std::vector<SampleRow> samples;      // logits_row: index in output_rows
-  std::vector<PromptRow> prompt_rows;  // ascending output
-  std::vector<int32_t> row_begins;     // of each slice, its first row
-  std::vector<int32_t> keys;           // that each row of answers reads
+  std::vector<SampleRow> samples;      // logits_row is an index in output_rows
+  std::vector<PromptRow> prompt_rows;  // by ascending `output`
+  std::vector<int32_t> row_begins;     // first row of each slice
+  std::vector<int32_t> keys;           // number of keys that each decode row reads
   HalfPacker packer;
-  bool wants_routed = false;  // some request does
-  // Set by forward() and sample().
-  std::vector<SampledToken> sampled;                        // one for each of samples
-  std::vector<std::unique_ptr<PositionLogprobs>> logprobs;  // likewise
-  TimePoint begin{}, end{};                                 // of the computing
-  ExpertPass experts;                                       // counted where somebody asks
-  RoutedRows routed;                                        // likewise
-  // Ranks that computed together are no more: nothing of it may be used.
+  bool wants_routed = false;  // true if a request asks for routed experts
+  // forward() and sample() set these.
+  std::vector<SampledToken> sampled;  // one for each of `samples`
+  // One for each of `samples`; null if not asked for.
+  std::vector<std::unique_ptr<PositionLogprobs>> logprobs;
+  TimePoint begin{}, end{};  // times when computing began and ended
+  ExpertPass experts;        // counted if expert statistics are recorded
+  RoutedRows routed;         // filled if wants_routed
+  // Set if a rank was lost while computing: then no result of the flight may be used.
   std::optional<Error> lost;
 
   Duration took() const { return end - begin; }
-  // Takes memory for any step of these limits; `pages` grows beyond its share only when requests
-  // share very many.
+  // Reserves memory for any step within these limits; `pages` grows beyond its share only if very
+  // many requests share pages.
   void reserve(const WorkLimits& work, int max_requests, int num_pages);
 };
 
-// What a step is computed with. Thread: that of worker 0.
+// The tools that compute a step. Thread: that of worker 0.
 struct StepTools {
   Runner& runner;
   Sampler& sampler;
   const Clock& clock;
-  PassId pass = {};                      // as the ranks agreed, where there are several
-  Plan plan = {};                        // likewise
-  bool is_shadow = false;                // likewise
-  Ledger* ledger = nullptr;              // whose step is open; null: nobody books it
-  const ExpertStats* experts = nullptr;  // null: a dense model
-  RankGrammars* grammars = nullptr;      // of rows that follow one
+  PassId pass = {};          // as the ranks agreed, if there are several
+  Plan plan = {};            // as the ranks agreed, if there are several
+  bool is_shadow = false;    // as the ranks agreed, if there are several
+  Ledger* ledger = nullptr;  // books the times of the open step; null: they are not booked
+  const ExpertStats* experts = nullptr;  // null for a dense model
+  RankGrammars* grammars = nullptr;      // matchers of the rows that follow a grammar
 };
 
-// The verb forward. Fills in the tokens that the step before sampled (`before`, empty where there
-// are no futures) and plays the pass.
+// The verb forward: fills in the tokens that the step before sampled (`before`; empty if there are
+// no futures), and runs the model.
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools);
-// The verb sample, after forward(): logits are made and used block by block, so that a step's
-// memory for them is bounded.
+// The verb sample, after forward(): makes logits and uses them block by block, which bounds a
+// step's memory for them.
 void sample(Flight& flight, const StepTools& tools);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// For tests that compare bits: kinds of models, and whole answers by equality.
+// Helpers for tests that compare bits: kinds of models, and answers compared by equality.
 #pragma once
 
 #include <bit>
@@ -8,7 +8,7 @@
 
 namespace hocket::testing {
 
-// One kind of model, or of arithmetic in it.
+// A kind of model, or of arithmetic in it.
 struct Form {
   const char* name;
   std::filesystem::path model;
@@ -29,7 +29,7 @@ inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
 inline const Form kForms[] = {kBundled, kMoe,  kDense, kMla,    kFp8,
                               kInt8,    kInt4, kAwq,   kInt8Kv, kMlaInt8Kv};
-inline constexpr int kVocabulary = 512;  // the smallest of them
+inline constexpr int kVocabulary = 512;  // the smallest of these models
 
 inline std::vector<int> random_tokens(int seed, int count) {
   std::mt19937 random(static_cast<uint32_t>(seed));
@@ -70,7 +70,7 @@ inline ServerSettings base_settings(const Form& form) {
   return settings;
 }
 
-// One after the other, nothing cached.
+// Runs the requests one after the other, without a prefix cache.
 inline std::vector<Answer> alone(ServerSettings settings, std::vector<RequestInput> inputs) {
   settings.scheduler.disable_radix_cache = true;
   const auto engine = make_engine(settings);

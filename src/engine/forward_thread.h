@@ -1,6 +1,6 @@
-// The thread that computes while the engine's commits and answers: worker 0 of the pool, for
-// overlapped scheduling. Steps are computed in the order in which they were handed over, one after
-// the other, so a step finds the tokens of the one before it sampled.   Thread: the engine's calls.
+// The thread that computes steps while the engine's thread commits and answers: worker 0 of the
+// pool, for overlapped scheduling. It computes steps one after the other in the order of launch(),
+// so the tokens of the step before are sampled already. Thread: the engine's calls.
 #pragma once
 
 #include <array>
@@ -15,17 +15,17 @@ namespace hocket {
 class ForwardThread {
  public:
   explicit ForwardThread(const StepTools& tools);
-  // After the steps handed over are done.
+  // Waits for the steps under way, then ends the thread.
   ~ForwardThread();
   ForwardThread(const ForwardThread&) = delete;
   ForwardThread& operator=(const ForwardThread&) = delete;
 
-  // Hands a prepared step over, which belongs to the thread until wait() returns it. At most
+  // Hands over a prepared step, which belongs to the thread until wait() returns it. At most
   // kMaxSteps may be under way.
   void launch(Flight& flight);
-  // Waits for the oldest step under way to be done. Pre: there is one.
+  // Waits until the oldest step under way is done. Pre: there is one.
   Flight& wait();
-  // Handed over, not waited for.
+  // Returns the number of steps that were launched and not waited for.
   int num_under_way() const { return static_cast<int>(num_launched_.load() - num_waited_); }
 
   static constexpr uint32_t kMaxSteps = 2;
@@ -35,8 +35,9 @@ class ForwardThread {
 
   StepTools tools_;
   std::array<Flight*, kMaxSteps> ring_{};
-  uint32_t num_waited_ = 0;  // the caller's
-  // Both only rise. A turn of the first past the last step means the end.
+  uint32_t num_waited_ = 0;  // touched by the caller only
+  // Both only rise. If num_launched_ rises after stopping_ is set, no step follows and the thread
+  // ends.
   alignas(64) std::atomic<uint32_t> num_launched_{0};
   alignas(64) std::atomic<uint32_t> num_done_{0};
   std::atomic<bool> stopping_{false};

@@ -1,4 +1,4 @@
-// The engine against Hugging Face: every tiny reference model, the bundled model's recorded
+// Compares the engine with Hugging Face: every tiny reference model, the bundled model's recorded
 // answers, and the sampler's distributions.
 #include <gtest/gtest.h>
 
@@ -64,8 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenModel,
                                            "deepseek_v3_fp8", "glm4_moe"),
                          [](const auto& param) { return std::string(param.param); });
 
-// Families that are read later: config.json alone is enough to be refused, by the name of what is
-// not supported.
+// Families that are not supported yet: their config.json alone is refused, naming the reason.
 class RefusedModel : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(RefusedModel, ByTheNameOfItsArchitecture) {
@@ -88,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, RefusedModel,
                                            std::pair("gpt_oss", "GptOssForCausalLM")),
                          [](const auto& param) { return std::string(param.param.first); });
 
-// What the check forgives in bf16, and only that: rows whose router chose other experts.
+// Finds the rows whose router chose other experts in bf16: the only rows that the check forgives.
 class ChosenExperts final : public RowReader {
  public:
   struct Row {
@@ -135,7 +134,8 @@ TEST(GoldenRouting, RowsFarOffInBf16ChoseOtherExperts) {
   EXPECT_GT(far_off, 0);
 }
 
-// The check itself: a model that forgets to renormalise its routing weights is caught, and where.
+// Tests the check itself: it must find a model that forgets to renormalise its routing weights, and
+// name the layer.
 TEST(GoldenMistake, IsFoundInTheFirstLayerThatHasIt) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket_mistaken_model";
   const auto original = source_dir() / "tests/golden/qwen3_moe_bf16";

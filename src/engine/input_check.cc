@@ -22,7 +22,7 @@ Result<void> check_grammar(const SamplingParams& sampling, const EngineInfo& inf
   return {};
 }
 
-// Sixteen bits for each expert that a token chose.
+// Checks the size of the answer: sixteen bits for each expert that a token chose.
 Result<void> check_routed(const RequestInput& input, const EngineInfo& info) {
   if (!input.sampling.return_routed_experts) return {};
   const ModelConfig& model = info.model;
@@ -40,7 +40,7 @@ Result<void> check_routed(const RequestInput& input, const EngineInfo& info) {
   return {};
 }
 
-// For each position: the token's log-probability and those of the top tokens.
+// Counts, for each position, the token's log-probability and those of the top tokens.
 Result<void> check_prompt_logprobs(const RequestInput& input) {
   const SamplingParams& sampling = input.sampling;
   if (sampling.prompt_logprobs_from < 0) return {};

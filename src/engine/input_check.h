@@ -1,4 +1,4 @@
-// Refuses requests that the engine cannot serve, before they wait.   Thread: any.
+// Refuses requests that the engine cannot serve, before they wait. Thread: any.
 #pragma once
 
 #include "base/result.h"
@@ -7,14 +7,14 @@
 
 namespace hocket {
 
-// Errors: invalid_request (empty prompt, token out of the vocabulary, a grammar where there are
-// none), context_length_exceeded.
+// Checks one request. Errors: invalid_request (empty prompt, token out of the vocabulary, a grammar
+// on a server without), context_length_exceeded.
 Result<void> check_input(const RequestInput& input, const EngineInfo& info);
 
-// num_queued: texts that wait, at most max_queued. A text that is not the first of its request is
-// let in while less than half of max_queued wait, so that requests of many texts leave room for
-// others. With priorities the scheduler decides which text makes room. Errors: invalid_request
-// where the request has more texts than could ever wait; queue_full.
+// Checks the room in the queue: num_queued texts wait, at most max_queued may. A text that is not
+// the first of its request is accepted while less than half of max_queued wait, so that requests of
+// many texts leave room for others. With priorities the scheduler decides which text makes room.
+// Errors: invalid_request if the request has more texts than could ever wait; queue_full.
 Result<void> check_queue(const RequestInput& input, int num_queued, int max_queued,
                          bool priorities);
 

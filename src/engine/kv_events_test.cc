@@ -1,4 +1,5 @@
-// What an engine tells routers of its prefix cache: through requests, a full pool and a flush.
+// Tests the events that an engine sends to routers about its prefix cache: for requests, a full
+// pool and a flush.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -28,7 +29,7 @@ std::set<PageHash> pages_named(const RequestInput& input, int page_tokens, int n
   return names;
 }
 
-// What a router knows.
+// The state that a router keeps from the events.
 struct Router {
   std::set<PageHash> blocks;
   int num_cleared = 0, num_removed = 0;

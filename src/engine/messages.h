@@ -1,4 +1,4 @@
-// What passes between the server's threads and the engine's: requests in
+// The messages between the server's threads and the engine's: requests in
 // (policy/scheduler/request.h RequestInput), outputs out.
 #pragma once
 
@@ -19,45 +19,44 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
-// Of one position: log-softmax of the untouched logits.
+// The log-probabilities at one position: log-softmax of the untouched logits.
 struct PositionLogprobs {
-  float logprob = 0;              // of the token that stands there
+  float logprob = 0;              // of the token at this position
   std::vector<TokenLogprob> top;  // best first, num_top_logprobs of them
 };
 
-// Which experts the tokens of a request chose, prompt and answer: all but the last, which is no
-// one's input.
+// The experts that the tokens of a request chose, prompt and answer, without the last token, which
+// was never an input.
 struct RoutedExperts {
   int num_layers = 0, top_k = 0;
   std::vector<uint16_t> ids;  // [tokens][num_layers][top_k]; 0 in layers without experts
 };
-inline constexpr int64_t kRoutedIdsMax = int64_t{8} << 20;       // of a request
-inline constexpr int64_t kPromptLogprobsMax = int64_t{2} << 20;  // of a prompt
+inline constexpr int64_t kRoutedIdsMax = int64_t{8} << 20;       // limit of ids of a request
+inline constexpr int64_t kPromptLogprobsMax = int64_t{2} << 20;  // limit of a prompt
 
-// What the last output of a request carries besides.
+// The facts that only the last output of a request carries.
 struct RequestSummary {
   FinishReason finish = FinishReason::none;
   TokenId matched_stop{-1};  // the stop token that ended it; it was sent as `token` too
-  Error error;               // where finish == error or abort
+  Error error;               // set if finish is error or abort
   int prompt_tokens = 0;
   int cached_tokens = 0;
   int generated_tokens = 0;
   int num_retractions = 0;
-  int rank = 0;                                 // that computed it
-  std::shared_ptr<const RoutedExperts> routed;  // where asked for
-  RequestTimes
-      times;  // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...
+  int rank = 0;                                 // rank that computed it
+  std::shared_ptr<const RoutedExperts> routed;  // null if not asked for
+  // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...
+  RequestTimes times;
 };
 
-// One step's news of one request. Order per request: outputs with a token each, the last of them
-// (or one without a token) with a summary.
+// One output of one request: a token, and on the last output a summary (which may come without a
+// token).
 struct RequestOutput {
   RequestId id{};
-  TokenId token{-1};                           // none: -1
-  std::unique_ptr<PositionLogprobs> logprobs;  // where asked for
-  std::unique_ptr<std::vector<PositionLogprobs>>
-      prompt_logprobs;  // with the first token: entry i is prompt token prompt_logprobs_from + i;
-                        // token 0 has none (NaN)
+  TokenId token{-1};                           // -1 if none
+  std::unique_ptr<PositionLogprobs> logprobs;  // null if not asked for
+  // With the first token: entry i is prompt token prompt_logprobs_from + i; token 0 has none (NaN).
+  std::unique_ptr<std::vector<PositionLogprobs>> prompt_logprobs;
   std::unique_ptr<RequestSummary> summary;  // on the last output
 };
 

@@ -22,7 +22,7 @@ void clear(Flight& flight) {
   flight.wants_routed = false;
 }
 
-// Spans will point into the list, so it has its room before the first of them is made.
+// Reserves the list before spans into it are made, so that they stay valid.
 void make_room_for_pages(const Batch& batch, int page_tokens, std::vector<PageId>& pages) {
   size_t needed = 0;
   for (const Slice& slice : batch.slices) needed += num_pages(slice, page_tokens);
@@ -60,8 +60,11 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
                options.prompt_role, forward);
 }
 
-// Prompts stand between the answers of the first half and the others, so that a cut in the middle
-// gives each half its part of both.
+// Puts prompts between the decode rows of the two halves, so that a cut in the middle gives each
+// half its part of both.
+//
+//   rows   decode, first half | prompts ....:.... | decode, second half
+//                                       cut somewhere here
 void add_packed_rows(const PrepareOptions& options, Flight& flight) {
   const Batch& batch = *flight.batch;
   const int num_slices = static_cast<int>(batch.slices.size());
@@ -88,8 +91,9 @@ void add_all_rows(const PrepareOptions& options, Flight& flight) {
   for (int i = 0; i < num_slices; ++i) add_rows(i, options, flight);
 }
 
-// A forced token has no logits, and the last ones no row, so nothing can be said of them; nor is it
-// sought where more than the grammar decides what may come.
+// Returns how many forced tokens the request may take in this step. 0 if it asks for logprobs or
+// routed experts, because a forced token has no logits and the last one no row; 0 with allowed_ids,
+// because then the grammar is not the only rule.
 int most_forced(const Request& request, const PrepareOptions& options) {
   const SamplingParams& params = request.sampling;
   if (params.grammar == nullptr || params.num_top_logprobs >= 0 || !params.allowed_ids.empty() ||
@@ -98,8 +102,8 @@ int most_forced(const Request& request, const PrepareOptions& options) {
   return std::min(options.most_forced, params.max_new_tokens - request.generated() - 1);
 }
 
-// Which rows' logits are wanted, and for what. The last prompt token's row has no prompt token
-// after it: it only samples.
+// Adds the rows whose logits are needed, for prompt logprobs or to sample. The last prompt token
+// has no prompt token after it: its row only samples.
 void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& options, Flight& flight) {
   const Request& request = *slice.request;
   const auto tokens = std::span<const TokenId>(request.tokens);

@@ -1,4 +1,4 @@
-// From the scheduler's batch to the compute wing's: the only place where policy turns into tensors.
+// Turns the scheduler's batch into the compute wing's: the only place where policy becomes tensors.
 // Thread: engine. Allocates nothing after warm-up.
 #pragma once
 
@@ -17,24 +17,24 @@ namespace hocket {
 
 struct PrepareOptions {
   int page_tokens = 0;
-  TokenRole prompt_role = TokenRole::prompt;  // given to prompt tokens
-  std::span<const TokenId> eos_ids;           // the model's; outlive the flight
-  std::optional<HalfPacking> packing;         // of a step that is played in two halves
-  const RankGrammars* grammars = nullptr;     // of requests that follow one
-  int most_forced = 0;                        // tokens a row, without a step of their own
+  TokenRole prompt_role = TokenRole::prompt;  // role of prompt tokens
+  std::span<const TokenId> eos_ids;           // end tokens of the model; outlive the flight
+  std::optional<HalfPacking> packing;         // set if the step is played in two halves
+  const RankGrammars* grammars = nullptr;     // of requests that follow a grammar
+  int most_forced = 0;                        // most forced tokens that a row may take in a step
 };
 
-// Fills `flight` but for what forward() and sample() find. `batch` and its requests are borrowed
-// until it is committed. Rows stand in slice order; or packed for two halves: rows of answers for
-// the first half, prompts, the other answers, each in slice order. Outputs, samples and what is
-// found for them always are in slice order.
+// Fills `flight`, except the members that forward() and sample() set. Borrows `batch` and its
+// requests until the commit. Rows stand in slice order; or, packed for two halves: decode rows of
+// the first half, prompts, the other decode rows, each in slice order. Outputs, samples and their
+// results are always in slice order.
 void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight);
 
-// Appends rows [row_begin, ...) of one sequence, tokens [begin, end), to forward.sequences: those
-// of the prompt apart from those after it.
+// Appends rows [row_begin, ...) of one sequence, tokens [begin, end), to forward.sequences. Rows of
+// the prompt and rows after it become two entries.
 struct SequenceRows {
   int row_begin = 0;
-  int begin = 0, end = 0;  // tokens
+  int begin = 0, end = 0;  // token positions
   int prompt_len = 0;
   std::span<const PageId> pages;
 };

@@ -1,5 +1,5 @@
-// Steps that are played in two halves have their rows in another sequence; what they say of each
-// request, and what the model computes for it, is the same.
+// A step that is played in two halves has its rows in another order; the outputs for each request,
+// and the model's results for it, must be the same.
 #include "engine/prepare.h"
 
 #include <cstring>
@@ -17,7 +17,7 @@ using namespace testing;
 
 constexpr int kPageTokens = 16;
 
-// A step of requests that hold pages of their own.
+// A step of requests that have pages of their own.
 struct Step {
   std::deque<Request> requests;
   Batch batch;
@@ -95,7 +95,8 @@ void expect_same_outputs(const Flight& got, const Flight& want) {
   ASSERT_EQ(got.forward.output_rows.size(), want.forward.output_rows.size());
   for (size_t i = 0; i < got.forward.output_rows.size(); ++i) {
     const int to = got.forward.output_rows[i], from = want.forward.output_rows[i];
-    EXPECT_EQ(got.forward.slots[to].page, want.forward.slots[from].page);  // of one request alone
+    // Each page belongs to one request.
+    EXPECT_EQ(got.forward.slots[to].page, want.forward.slots[from].page);
     EXPECT_EQ(got.forward.slots[to].offset, want.forward.slots[from].offset);
   }
   ASSERT_EQ(got.samples.size(), want.samples.size());
@@ -134,14 +135,14 @@ TEST(Prepare, PackedStepsSayTheSameOfEveryRequest) {
       ASSERT_NO_FATAL_FAILURE(expect_same_outputs(got, want));
       EXPECT_EQ(got.forward.fresh_pages.size(), want.forward.fresh_pages.size());
       EXPECT_EQ(got.forward.first_half_rows > 0, chunks == 0 && answers > 1);
-      // Again, into a flight that was used.
+      // The same again, into a used flight.
       const std::vector<int32_t> rows = got.row_begins;
       prepare(step.batch, options, got);
       EXPECT_EQ(got.row_begins, rows);
     }
 }
 
-// By rows and by keys, where rows of answers are most of the step.
+// Checks rows and keys of the halves when decode rows are most of the step.
 TEST(Prepare, HalvesHaveTheirShareOfRowsAndKeys) {
   for (const auto& [chunks, answers] : {std::pair(0, 40), std::pair(1, 40)}) {
     const Step step = random_step(chunks, answers, false, 77);
@@ -162,7 +163,7 @@ TEST(Prepare, HalvesHaveTheirShareOfRowsAndKeys) {
   }
 }
 
-// Through the model: other rows beside, other halves, the same logits by bits.
+// Runs the model: with other rows beside and other halves, the logits have the same bits.
 TEST(Prepare, TheModelComputesTheSame) {
   log::set_level(log::Level::error);
   for (const Form& form : {kMoe, kMla}) {

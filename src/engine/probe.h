@@ -1,4 +1,4 @@
-// Reaches into an engine. Tests only.
+// Gives tests access to an engine's ranks. Tests only.
 #pragma once
 
 #include "engine/engine_state.h"
@@ -7,10 +7,10 @@ namespace hocket {
 
 class EngineProbe {
  public:
-  // Of rank 0, which plans.
+  // Returns the overlap state of rank 0, which plans.
   static RankOverlap& overlap(Engine& engine) { return engine.state_->ranks.front()->overlap; }
   static Rank& rank(Engine& engine, size_t i) { return *engine.state_->ranks.at(i); }
-  // Of several ranks.
+  // Returns the network of several ranks.
   static LoopbackHub& hub(Engine& engine) { return *engine.state_->hub; }
 };
 

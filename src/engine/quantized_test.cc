@@ -1,4 +1,4 @@
-// Quantized folders as published tools lay them out (tools/quantized_model): in float32 they are
+// Quantized folders in the layout of published tools (tools/quantized_model): in float32 they equal
 // the model whose weights their formulas give, bit for bit; in bfloat16 they stay near it.
 #include <cmath>
 #include <fstream>
@@ -46,7 +46,7 @@ class Stored {
         return 0;
     }
   }
-  // Nibble i of the word at [r, c], the lowest first.
+  // Returns nibble i of the word at [r, c], the lowest first.
   int nibble(int64_t r, int64_t c, int64_t i) const {
     return at<uint32_t>(r * cols() + c) >> (4 * i) & 15;
   }
@@ -69,7 +69,7 @@ class Stored {
   StoredTensor tensor_;
 };
 
-// What a quantized module's tensors mean: value (n, k) and the shape.
+// The matrix that a quantized module's tensors stand for: value(n, k) and the shape.
 struct Meaning {
   int64_t n = 0, k = 0;
   std::function<float(int64_t n, int64_t k)> value;
@@ -116,10 +116,10 @@ Meaning per_channel(const WeightSource& source, const std::string& module) {
 
 struct Format {
   const char* name;
-  const char* mark;  // the ending of a name that a quantized module has
+  const char* mark;  // suffix of a quantized module's tensor name
   Meaning (*read)(const WeightSource&, const std::string& module);
   WeightFormat in_memory;
-  double kl_max;  // of bfloat16 against float32
+  double kl_max;  // KL limit of bfloat16 against float32
 };
 const Format kFormats[] = {
     {"awq", ".qweight", awq, WeightFormat::int4, 1e-4},
@@ -130,7 +130,7 @@ const Format kFormats[] = {
     {"fp8_channel", ".weight_scale", per_channel, WeightFormat::fp8, 1e-4},
 };
 
-// Float32 tensors into one file, and their header.
+// Writes float32 tensors into one file, with their header.
 class TensorFile {
  public:
   void add(const std::string& name, const std::vector<int64_t>& shape, auto value) {
@@ -157,7 +157,7 @@ class TensorFile {
   std::vector<float> data_;
 };
 
-// The same model, unquantized: a folder in the tests' temporary one.
+// Writes the same model unquantized into a temporary folder, and returns that.
 std::filesystem::path write_twin(const Format& format, const std::filesystem::path& folder) {
   const auto twin =
       std::filesystem::path(::testing::TempDir()) / (std::string(format.name) + "_twin");

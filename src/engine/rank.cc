@@ -8,18 +8,18 @@
 namespace hocket {
 namespace {
 
-constexpr int kControlCommands = 4096;  // room for aborts and flushes beside the queued requests
+constexpr int kControlCommands = 4096;  // room for aborts and flushes beside queued requests
 constexpr Duration kControlWait = std::chrono::seconds(2);
 constexpr auto kIdleWait = std::chrono::milliseconds(100);
 constexpr auto kMeetWait = std::chrono::milliseconds(200);
 
-// What the log lines of several ranks begin with, as SGLang's.
+// Returns the prefix of the log lines if there are several ranks, in SGLang's form.
 std::string log_prefix(const RankNetwork* network) {
   if (network == nullptr) return "";
   return fmt::format("DP{0} EP{0} ", network->rank());
 }
 
-// Aborts of a service's requests go to all its ranks.
+// Leaves room for the aborts of other ranks' requests too, because each abort goes to all ranks.
 size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* network) {
   const int others = network == nullptr ? 0 : network->num_ranks() - 1;
   return static_cast<size_t>(scheduler.max_queued_requests) + kControlCommands +
@@ -88,7 +88,7 @@ void Rank::start(Outbox& box) {
 void Rank::run(Outbox& box) {
   if (!forward_thread) runner->workers().adopt_caller();
   outbox = &box;
-  if (network) meet();  // at once, where all are here
+  if (network) meet();  // returns at once if all ranks are in this process
   while (!over()) {
     if (network && !met) {
       meet();
@@ -107,8 +107,8 @@ void Rank::run(Outbox& box) {
   if (network) leave();
 }
 
-// Several ranks stop together, after the step that they agreed to be the last; unless they cannot
-// agree any more, or this one may leave the others and has gone on for them for long enough.
+// Several ranks stop together, after the step that they agreed to be the last. Exceptions: they
+// cannot agree any more, or this rank may leave the others and `farewell` is over.
 bool Rank::over() const {
   if (!together()) return stopping;
   return lockstep->ends() || (stopping && network->may_leave_others() &&
@@ -119,10 +119,10 @@ bool Rank::together() const {
   return met && !lockstep->lost();
 }
 
-// Looks for the others; meanwhile whoever asks is told who is missing.
+// Looks for the other ranks; requests that arrive meanwhile are refused, naming the missing ranks.
 void Rank::meet() {
   auto link = network->join(kMeetWait);
-  if (!link) return nap();  // it is for good
+  if (!link) return nap();  // it failed for good
   if (!*link) return intake();
   auto exchange = runner->attach({.transport = *(*link)->transport,
                                   .epoch = (*link)->epoch,
@@ -137,7 +137,8 @@ void Rank::meet() {
   overlap.rebind((*link)->transport->caps().exact_arrival);
   watch.book_in(&overlap.ledger());
   met = true;
-  // The first messages of a pair make its connection: better now than under the first request.
+  // The first messages between two ranks open their connection: better here than in the first
+  // request.
   if (!lockstep->settle({})) return give_up({});
   log::info("rank {}: {} ranks in epoch {} over {}", network->rank(), network->num_ranks(),
             (*link)->epoch, network->describe());
@@ -154,8 +155,8 @@ void Rank::leave() {
   network->part();
 }
 
-// Alone, a turn costs nothing. With others it is an agreement, so there must be something to say:
-// work here, or another rank has some.
+// A single rank may always try a step. With several ranks a step costs an agreement, so there must
+// be a reason: work here, or work on another rank.
 bool Rank::has_cause() {
   if (!together()) return true;
   const Ledger::Beside beside(ledger(), "look for work");
@@ -165,9 +166,9 @@ bool Rank::has_cause() {
 
 void Rank::nap() {
   if (together()) {
-    // A request that came while an agreement was waited for has used its wake-up already.
+    // A request that came while this rank waited for an agreement has used up its wake-up already.
     if (commands.size() == 0) lockstep->wait(kIdleWait);
-    last_turn_ns = clock.now().time_since_epoch().count();  // to find nothing to do is no silence
+    last_turn_ns = clock.now().time_since_epoch().count();  // an idle rank is not stuck
     return;
   }
   if (auto command = commands.wait_pop(kIdleWait))
@@ -209,7 +210,7 @@ bool Rank::submit(RequestInput& input) {
 }
 
 // The caller may be the very thread that the rank waits for, as the reader of a full outbox. So the
-// wait has an end, which all callers that find the mailbox full share.
+// wait has a limit, which all callers that find the mailbox full share.
 void Rank::push_control(Command command) {
   while (!commands.push(command)) {
     if (commands.closed()) return;
@@ -229,7 +230,7 @@ void Rank::push_control(Command command) {
   if (network) network->wake();
 }
 
-// Without a thread of its own the rank is stepped by its caller, so waiting would be in vain.
+// A rank without a thread is stepped by its caller, so waiting would be in vain.
 bool Rank::waits_for_room() {
   const int64_t now = real_clock.now().time_since_epoch().count();
   int64_t since = 0;
@@ -264,7 +265,7 @@ RankStats Rank::read_stats() const {
     std::lock_guard lock(stats_mutex);
     copy = stats;
   }
-  const int handed_over = num_handed_over;  // wait already, though no step has seen them
+  const int handed_over = num_handed_over;  // they wait already, though no step has seen them
   copy.overlap = overlap.stats();
   copy.scheduler.num_waiting += handed_over;
   copy.busy = busy || handed_over > 0;

@@ -1,6 +1,6 @@
-// One rank of the engine: its scheduler, cache, model and pages, and the thread that turns them.
-// The seven verbs of a turn are in step.cc, all else in rank.cc. Touched by its engine thread
-// alone, but for the parts marked "any".
+// One rank of the engine: its scheduler, cache, model and pages, and the thread that runs its
+// steps. The verbs of a step are in step.cc, all else in rank.cc. Only its engine thread touches
+// it, except for the parts marked "any".
 #pragma once
 
 #include <array>
@@ -51,41 +51,41 @@ using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache>;
 struct Rank {
   struct Parts {
     std::unique_ptr<Runner> runner;
-    std::unique_ptr<KvEventChannel> kv_events;  // null: nobody may listen
-    ExpertStats* experts = nullptr;             // outlives the rank; null: a dense model
-    SchedulerOptions scheduler;                 // `outside` and `kv_events` are set by the rank
-    int log_interval = 1;                       // StepLog
-    const Clock* clock = nullptr;               // null: the real one
-    GrammarCompiler* grammars = nullptr;        // outlives start() to join(); null: free text only
-    // Of several ranks; null: the only one.
+    std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
+    ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
+    SchedulerOptions scheduler;                 // the rank itself sets `outside` and `kv_events`
+    int log_interval = 1;                       // for StepLog
+    const Clock* clock = nullptr;               // null: the real clock
+    GrammarCompiler* grammars = nullptr;  // lives from start() to join(); null: free text only
+    // Null for the only rank.
     std::unique_ptr<RankNetwork> network;
     Duration stall_timeout = AllToAll::Options().stall_timeout;
-    int max_delayed_passes = 0;               // of prompts, for the sake of other ranks' answers
-    std::shared_ptr<const StageModel> prior;  // RankOverlap::Options, as are the next three
+    int max_delayed_passes = 0;  // passes that prompts may wait for other ranks' decode rows
+    std::shared_ptr<const StageModel> prior;  // for RankOverlap::Options, as the next three
     LayerCounts layers;
     Profiler* profiler = nullptr;
     RecentSteps* recent = nullptr;
-    Duration farewell{};  // to go on for others' requests after ask_to_stop(), at most
+    Duration farewell{};  // longest time to serve others' requests after ask_to_stop()
   };
   explicit Rank(Parts parts);
 
-  // Thread: any.
+  // These may be called by any thread.
   void start(Outbox& outbox);
   void ask_to_stop();
   void wake();
   void join();
-  // False when the mailbox is full.
+  // Returns false if the mailbox is full.
   [[nodiscard]] bool submit(RequestInput& input);
-  // Waits for room, which is short: a full mailbox is emptied at the next step. A rank whose
-  // mailbox has stayed full for kControlWait stands still: the command is dropped, which is logged.
+  // Waits for room, which is short: the next step empties a full mailbox. If the mailbox has stayed
+  // full for kControlWait, the rank hangs: the command is dropped and that is logged.
   void push_control(Command command);
   RankLoad load() const;
-  // As the others said with the last step; this rank's own as of then.
+  // Returns the loads that all ranks sent with the last step, this rank's own included.
   std::vector<RankLoad> heard_loads() const;
   RankStats read_stats() const;
 
-  // The seven verbs (step.cc); schedule is the scheduler's, prepare, forward and sample have files
-  // of their own.
+  // The verbs (step.cc); schedule is the scheduler's, prepare, forward and sample have files of
+  // their own.
   bool step(Outbox& outbox);
   bool step_overlapped();
   void intake();
@@ -119,13 +119,13 @@ struct Rank {
   void meet();
   Error why_not_met() const;
   void leave();
-  // The next verb begins.
+  // Records the verb that begins, for the watchdog.
   void at(Verb next) { verb.store(next, std::memory_order_relaxed); }
   StepPlace place() const;
   PrepareOptions prepare_options() const;
   Flight* compute_next();
   StepWish wish();
-  // Null where another thread computes.
+  // Returns null if another thread computes.
   Ledger* ledger() { return runner->info().overlap_schedule ? nullptr : &overlap.ledger(); }
   int rank_index() const { return network ? network->rank() : 0; }
   StepTools tools() {
@@ -142,55 +142,58 @@ struct Rank {
 
   RealClock real_clock;
   const Clock& clock;
-  const std::unique_ptr<RankNetwork> network;  // several ranks only
+  const std::unique_ptr<RankNetwork> network;  // null for the only rank
   PulseWatch watch;
-  Duration exchange_waited{}, agreement_waited{};  // of steps with rows of anybody
+  Duration exchange_waited{}, agreement_waited{};  // totals over steps in which any rank has rows
   const Duration stall_timeout, farewell;
-  bool met = false;  // the ranks of this epoch, and the runner is attached
+  bool met = false;  // the ranks of this epoch are connected and the runner is attached
   std::unique_ptr<Runner> runner;
   const std::unique_ptr<KvEventChannel> kv_events;
   ExpertStats* const experts;
-  std::optional<Lockstep> lockstep;  // several ranks only
+  std::optional<Lockstep> lockstep;  // nullopt for the only rank
   RankOverlap overlap;
   RankGrammars grammars;
   RankOutside outside;
-  const bool mixes;                 // prompts and answers in one step
-  int64_t pending_prompt_rows = 0;  // after the step before
+  const bool mixes;                 // prompts and decode rows may share a step
+  int64_t pending_prompt_rows = 0;  // rows that the step before left to compute
   Scheduler scheduler;
   Sampler sampler;
   StepLog step_log;
   RequestBoard board;
 
-  // Reused by every step, in turn.
+  // Two flights, which the steps use in turn.
   std::array<Flight, ForwardThread::kMaxSteps> flights;
   size_t next_flight = 0;
-  std::unordered_map<RequestId, std::vector<PositionLogprobs>> prompt_logprobs;  // being collected
-  std::unordered_map<RequestId, std::vector<uint16_t>> routed;                   // likewise
-  bool integrity_unchecked = false;    // requests came since the last check when idle
-  std::unordered_set<RequestId> live;  // submitted, not answered
+  // Collected until the first token.
+  std::unordered_map<RequestId, std::vector<PositionLogprobs>> prompt_logprobs;
+  std::unordered_map<RequestId, std::vector<uint16_t>> routed;  // collected until the last token
+  bool integrity_unchecked = false;    // a request came since the last check
+  std::unordered_set<RequestId> live;  // submitted and not answered
   Outbox* outbox = nullptr;
 
-  // Taken in, not in the published load yet; and what is.
+  // Requests and prompt tokens: taken in since the last publish_load(), and published by it.
   int new_requests = 0, published_requests = 0;
   int64_t new_tokens = 0, published_tokens = 0;
 
-  // Any thread.
+  // These may be used by any thread.
   Mailbox<Command> commands;
-  std::atomic<int64_t> full_since_ns{0};  // push_control() found it full; 0: it had room
-  std::atomic<bool> drops{false};         // and said that it drops commands
-  std::atomic<int> num_handed_over{0};    // in `commands`
-  std::atomic<int> num_waiting{0};        // in the scheduler's queue after the last step
-  std::atomic<int> load_requests{0};      // handed over, waiting, running
-  std::atomic<int64_t> load_tokens{0};    // RankLoad::num_tokens of these
+  // When push_control() found the mailbox full; 0: it had room.
+  std::atomic<int64_t> full_since_ns{0};
+  std::atomic<bool> drops{false};       // true after it logged that it drops commands
+  std::atomic<int> num_handed_over{0};  // requests in `commands`
+  std::atomic<int> num_waiting{0};      // in the scheduler's queue after the last step
+  std::atomic<int> load_requests{0};    // handed over, waiting or running
+  std::atomic<int64_t> load_tokens{0};  // RankLoad::num_tokens of these
   std::atomic<bool> stopping{false}, threaded{false};
-  std::atomic<int64_t> stop_by_ns{0};    // once stopping
-  std::atomic<int64_t> last_turn_ns{0};  // end of the last step, or of finding nothing to do
+  std::atomic<int64_t> stop_by_ns{0};    // deadline once stopping
+  std::atomic<int64_t> last_turn_ns{0};  // end of the last step, or when it found nothing to do
   std::atomic<bool> busy{false};
   std::atomic<Verb> verb{Verb::rest};
   mutable std::mutex stats_mutex;
   RankStats stats;  // under stats_mutex
   Thread thread;
-  // Only with overlapped scheduling. Last: it uses the runner, the sampler and the flights.
+  // Set with overlapped scheduling only. It is last because it uses the runner, sampler and
+  // flights.
   std::optional<ForwardThread> forward_thread;
 };
 

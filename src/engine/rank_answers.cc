@@ -1,4 +1,4 @@
-// What a rank keeps for its requests' answers, and how these are sent.
+// Results that a rank keeps for its requests' answers, and how it sends them.
 #include <algorithm>
 #include <thread>
 
@@ -15,7 +15,7 @@ void Rank::keep_prompt_logprobs(Flight& flight) {
   }
 }
 
-// A row of an answer that has ended is one too many.
+// Skips a row of an answer that has ended meanwhile.
 void Rank::keep_routed(const Flight& flight) {
   const ModelConfig& model = runner->info().model;
   const auto ids_of = [&](int rows) {
@@ -32,7 +32,7 @@ void Rank::keep_routed(const Flight& flight) {
   }
 }
 
-// Those that ended without a token of this step: aborted, failed, refused by memory.
+// Answers requests that ended without a token of this step: aborted, failed, or out of memory.
 void Rank::send_finished() {
   if (!scheduler.has_finished()) return;
   for (const std::unique_ptr<Request>& request : scheduler.take_finished()) {
@@ -83,8 +83,7 @@ void Rank::refuse(RequestId id, Error why) {
   send({.id = id, .summary = std::move(summary)});
 }
 
-// The reader is always faster than a step; should it fall behind, the step waits for it rather than
-// lose a token.
+// The reader is faster than a step; if it still falls behind, the step waits and no token is lost.
 void Rank::send(RequestOutput&& output) {
   while (!outbox->push(output)) {
     if (outbox->closed()) return;

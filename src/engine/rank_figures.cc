@@ -1,10 +1,10 @@
-// What a rank tells of itself after each step.
+// The numbers that a rank publishes after each step.
 #include "base/black_box.h"
 #include "engine/rank.h"
 
 namespace hocket {
 
-// What was handed over stays counted until what became of it is.
+// Requests that were handed over stay counted until a step has counted them.
 void Rank::publish_load(const SchedulerStats& now) {
   num_waiting = now.num_waiting;
   const int requests = now.num_running + now.num_waiting + now.num_held;
@@ -17,7 +17,7 @@ void Rank::publish_load(const SchedulerStats& now) {
   new_tokens = 0;
 }
 
-// For who wonders, after a crash, what came before.
+// Writes the step into the black box, to be read after a crash.
 void Rank::note_step(const Flight& flight, const SchedulerStats& now) const {
   const Batch& batch = *flight.batch;
   black_box::note(black_box::Ring::steps,

@@ -1,5 +1,5 @@
-// Whom a rank's scheduler asks before it decides (policy/scheduler/outside.h): grammars that are
-// being compiled, and the other ranks.   Thread: engine.
+// Answers the questions of a rank's scheduler (policy/scheduler/outside.h) about grammars that are
+// being compiled and about the other ranks. Thread: engine.
 #pragma once
 
 #include "engine/grammar/rank_grammars.h"
@@ -9,7 +9,7 @@ namespace hocket {
 
 class RankOutside final : public Outside {
  public:
-  // Both outlive it; others: null on the only rank.
+  // Both arguments outlive it; `others` is null on the only rank.
   RankOutside(RankGrammars& grammars, Outside* others) : grammars_(grammars), others_(others) {}
 
   Result<bool> ready(const Request& request) override { return grammars_.ready(request); }

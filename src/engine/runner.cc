@@ -21,7 +21,7 @@
 namespace hocket {
 namespace {
 
-// "0-3,8" -> 0 1 2 3 8.
+// Parses "0-3,8" into 0 1 2 3 8.
 Result<std::vector<int>> parse_cpus(std::string_view list) {
   std::vector<int> cpus;
   const auto bad = [&] {
@@ -47,8 +47,8 @@ Result<std::vector<int>> parse_cpus(std::string_view list) {
   return cpus;
 }
 
-// What this rank has to do, as the planner counts it. Of several ranks a step has prompts if one
-// of them has.
+// Returns this rank's work as the planner counts it. A step of several ranks counts as prefill if
+// one of them has prompts.
 Bucket bucket_of(const ForwardBatch& batch, std::optional<ExchangeMode> mode) {
   const bool answers = mode ? *mode == ExchangeMode::slotted : batch.mode == ForwardMode::decode;
   Bucket bucket{.phase = answers ? Phase::decode : Phase::prefill,
@@ -73,7 +73,7 @@ Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
   if (settings.num_threads < 0 || settings.num_threads > 1024)
     return fail(ErrorCode::bad_value, "--num-threads {} is not in 1 to 1024", settings.num_threads);
   if (settings.num_threads > 0) options.num_workers = settings.num_threads;
-  // More workers than processors would share them by pinning; leave that to the kernel.
+  // Pinning more workers than processors would make some share one; leave that to the kernel.
   if (options.num_workers > std::ssize(options.cpus)) options.cpus.clear();
   return options;
 }
@@ -179,7 +179,8 @@ Result<void> Runner::load_weights(const Options& options) {
   return {};
 }
 
-// Where --weight-cache keeps what this rank packs.
+// Returns the file of --weight-cache for the weights that this rank packs; nullopt if there is
+// none.
 std::optional<Runner::KeptWeights> Runner::kept_weights(const ModelSettings& settings) {
   if (settings.weight_cache.empty()) return std::nullopt;
   const auto identity = source_ ? source_->identity() : std::nullopt;
@@ -217,7 +218,7 @@ void Runner::keep_weights(const KeptWeights& kept) {
     const std::string why = fmt::format("{} ({})", written.error().message, written.error().fix);
     info_.changes.push_back(
         {.flag = "--weight-cache", .from = kept.folder, .to = "none", .why = why});
-    // Of several ranks, only what rank 0 changed is told at the start.
+    // Only rank 0 prints its changes at start, so the other ranks log theirs here.
     if (seat_ && seat_->rank > 0)
       log::warning("weights of rank {} are not kept: {}", seat_->rank, why);
   } else if (*written) {
@@ -339,7 +340,7 @@ void Runner::describe(const ServerSettings& settings) {
 void Runner::forward(const ForwardBatch& batch, const Plan& plan, ForwardProbe* probe) {
   HOCKET_CHECK(!placement_);
   const Result<void> done = forward_together(batch, {.plan = plan, .probe = probe});
-  HOCKET_CHECK(done.has_value());  // one rank has nobody to lose
+  HOCKET_CHECK(done.has_value());  // a single rank can lose no other
 }
 
 Placement Runner::placement() const {

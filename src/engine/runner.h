@@ -1,6 +1,6 @@
-// The loaded model with all memory it needs: weights, KV pages, work buffers, workers. Plays
-// forward passes, alone or with other ranks; knows no request. Owner: the engine (or `check`, which
-// plays passes by hand). Thread: engine.
+// The loaded model with all memory it needs: weights, KV pages, work buffers, workers. It runs
+// forward passes, alone or with other ranks, and knows no request. Owner: the engine (or `check`,
+// which runs passes by hand). Thread: engine.
 #pragma once
 
 #include <array>
@@ -26,32 +26,32 @@
 
 namespace hocket {
 
-// How many workers, and where. Errors: bad_value (--cpu-bind, --num-threads).
+// Chooses the number of workers and their cores. Errors: bad_value (--cpu-bind, --num-threads).
 Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings, const Machine& machine);
 
-// One of several ranks over which the experts are spread, and what it has of the machine.
+// The place of one rank among several that share the experts, and its part of the machine.
 struct RankSeat {
   int rank = 0, num_ranks = 1;
   Machine machine;  // its cores and memory
 };
 
-// What the ranks of an epoch meet over. All of it outlives the exchange.
+// The connection of the ranks of one epoch. Every part of it outlives the exchange.
 struct Meeting {
   Transport& transport;
   uint32_t epoch = 0;
-  const std::atomic<uint32_t>* abort = nullptr;  // AllToAll::Options, as are the next two
+  const std::atomic<uint32_t>* abort = nullptr;  // for AllToAll::Options, as the next two
   ExchangeWatch* watch = nullptr;
   Duration stall_timeout = AllToAll::Options().stall_timeout;
 };
 
-// How a pass is played and who sees it.
+// Options of one pass: plan, id, and observers.
 struct PassWish {
-  PassId id;  // of several ranks, as they agreed; its parts are the plan's
-  Plan plan;  // likewise
+  PassId id;  // as the ranks agreed; its `parts` are the plan's
+  Plan plan;  // as the ranks agreed, if there are several
   bool is_shadow = false;
-  Ledger* ledger = nullptr;           // whose step is open; null: nobody books it
+  Ledger* ledger = nullptr;           // books the times of the open step; null: they are not booked
   ForwardProbe* probe = nullptr;      // may be null
-  View<uint32_t> expert_counts = {};  // as Model::Pass
+  View<uint32_t> expert_counts = {};  // as in Model::Pass
 };
 
 class Runner {
@@ -60,7 +60,8 @@ class Runner {
     ServerSettings settings;
     std::function<void(const LoadProgress&)> progress;
     std::optional<TokenId> tokenizer_eos;
-    const RankSeat* seat = nullptr;  // null: the only rank. Its bits are those of ep_size ranks.
+    // null: the only rank, which computes the bits of ep_size ranks.
+    const RankSeat* seat = nullptr;
   };
   // Errors: those of Engine::create.
   static Result<std::unique_ptr<Runner>> create(const Options& options);
@@ -70,41 +71,40 @@ class Runner {
   const Machine& machine() const { return machine_; }
   const ModelChoice& choice() const { return choice_; }
   const OverlapSettings& overlap() const { return overlap_; }
-  // Halves are cut on multiples of so many rows where possible: what a kernel computes at once.
+  // Returns the rows that a kernel computes at once: halves are cut at multiples of it if possible.
   int row_tile() const { return info_.isa >= Isa::amx ? kTileRows : 1; }
-  // Of the experts, over all ranks.
+  // Returns which rank has which experts.
   Placement placement() const;
   Backend& backend() { return *backend_; }
   WorkerPool& workers() { return *workers_; }
 
-  // Afterwards hidden rows for batch.output_rows are ready for logits(). Of the only rank.
+  // Runs a pass of the only rank; logits() can then read the rows batch.output_rows.
   void forward(const ForwardBatch& batch, const Plan& plan = {}, ForwardProbe* probe = nullptr);
-  // The same as one of several ranks, which all play this pass, with no rows too. Errors:
-  // lost_rank; then nothing of it may be used.
+  // Runs a pass of one of several ranks; all ranks run this pass, those without rows too. Errors:
+  // lost_rank; then no result of the pass may be used.
   Result<void> forward_together(const ForwardBatch& batch, const PassWish& wish);
-  // Logits of output rows [begin, begin + count), count <= plan().work.max_logits_rows; valid until
-  // the next call.
+  // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=
+  // plan().work.max_logits_rows; valid until the next call.
   View<float> logits(int begin, int count);
 
   WorkBuffers& work() { return work_; }
-  // Of several ranks, before passes together: what they exchange rows with is made. Errors:
-  // out_of_memory.
+  // Makes the exchange of rows with the other ranks, before passes together. Errors: out_of_memory.
   Result<AllToAll*> attach(const Meeting& meeting);
-  // It ends, and with it all use of the transport.
+  // Ends the exchange, and with it all use of the transport.
   void detach();
-  // What must be equal on all ranks, or their messages would not fit: "2112 rows of 4096 bytes,
-  // ..."
+  // Returns in words what must be equal on all ranks for their messages to fit: "2112 rows of
+  // prompts and 64 of answers; 4096 .. bytes; ..."
   std::string terms() const;
 
  private:
   Runner() = default;
   Result<void> load(const Options& options);
-  // Its steps, in this order.
+  // The steps of load(), in this order.
   Result<void> choose(const Options& options);
   Result<void> open_files(const ModelSettings& settings);
   Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
-  // Of --weight-cache.
+  // The file of --weight-cache with this rank's packed weights.
   struct KeptWeights {
     std::string folder;
     std::filesystem::path path;
@@ -122,19 +122,19 @@ class Runner {
   Machine machine_;
   ModelChoice choice_;
   OverlapSettings overlap_;
-  double cut_threshold_ = 0;              // SplitWish
+  double cut_threshold_ = 0;              // SplitWish::cut_threshold
   std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;
-  std::vector<int> cpus_;  // that the workers are pinned to; empty: any
+  std::vector<int> cpus_;  // cpus that the workers are pinned to; empty: any
   std::unique_ptr<WorkerPool> workers_;
   std::optional<Backend> backend_;
-  uint64_t weight_fingerprint_ = 0;  // of how the weights are packed
-  Buffer weights_;                   // or, of --weight-cache:
+  uint64_t weight_fingerprint_ = 0;  // hash of how the weights are packed
+  Buffer weights_;                   // empty if packed_ has them (--weight-cache)
   std::optional<PackedFile> packed_;
   std::optional<Model> model_;
-  std::optional<Placement> placement_;  // several ranks only
-  std::unique_ptr<AllToAll> exchange_;  // likewise
+  std::optional<Placement> placement_;  // null for the only rank
+  std::unique_ptr<AllToAll> exchange_;  // null for the only rank
   std::unique_ptr<Dispatcher> dispatcher_;
   std::optional<PagePool> pages_;
   WorkBuffers work_;

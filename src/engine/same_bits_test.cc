@@ -1,6 +1,6 @@
-// The promise of docs/contracts/arithmetic.md: a request's tokens and every logit behind them
-// depend on its prompt, its parameters and the model alone. Whole engine, by equality: the same
-// requests in other company, chunks, pages, threads, instruction sets and orders.
+// Tests the promise of docs/contracts/arithmetic.md: a request's tokens and every logit behind them
+// depend on its prompt, its parameters and the model alone. The whole engine runs the same requests
+// in other batches, chunks, pages, threads, instruction sets and orders, and results must be equal.
 #include <cstdlib>
 #include <functional>
 
@@ -27,7 +27,7 @@ bool machine_has(Isa isa) {
   return isa == Isa::amx_emulated ? best >= Isa::avx512 : isa <= best;
 }
 
-// Every kind of sampling, on prompts shorter and longer than pages and chunks.
+// Makes requests with every kind of sampling, on prompts shorter and longer than pages and chunks.
 std::vector<RequestInput> requests(std::initializer_list<int> prompt_lens = {5, 33, 64, 97, 150,
                                                                              225, 31, 200}) {
   const std::vector<int> lengths = prompt_lens;
@@ -72,7 +72,7 @@ class SameBits : public ::testing::TestWithParam<Form> {
     if (answers.empty()) answers = alone(settings_);
     alone_ = &answers;
   }
-  // All requests at once under changed settings.
+  // Runs all requests at once with changed settings.
   void expect_same_with(const std::string& name,
                         const std::function<void(ServerSettings&)>& change) {
     SCOPED_TRACE(name);
@@ -127,7 +127,8 @@ TEST_P(SameBits, AfterAPrefixHit) {
   expect_same(again, *alone_);
   const std::vector<RequestInput> inputs = requests();
   for (size_t i = 0; i < again.size(); ++i) {
-    // To the token, as far as pages were filled; nothing where every row has to report.
+    // Every token of a filled page hits, except the last of the prompt; none if the request wants
+    // prompt logprobs.
     const int prompt_len = static_cast<int>(inputs[i].prompt.size());
     const int filled = (prompt_len + kNewTokens - 1) / 32 * 32;
     const bool reports = inputs[i].sampling.prompt_logprobs_from >= 0;
@@ -148,7 +149,7 @@ TEST_P(SameBits, AfterAPrefixHitInsideAPage) {
   expect_same(got, {(*alone_)[4]});
 }
 
-// Ten pages: the second request is let in while the first is still small, and both come to need
+// The pool has ten pages: the second request is admitted while the first is small, and both grow to
 // six.
 TEST_P(SameBits, AfterARetraction) {
   auto inputs = requests({5, 3, 7});
@@ -165,7 +166,7 @@ TEST_P(SameBits, AfterARetraction) {
 }
 
 TEST_P(SameBits, OnEveryInstructionSet) {
-  // Plain loops and emulated tiles take their time: the first five.
+  // Plain loops and emulated tiles are slow, so only the first five requests run.
   const std::vector<Answer> want(alone_->begin(), alone_->begin() + 5);
   int compared = 0;
   for (const Isa isa : {Isa::ref, Isa::avx2, Isa::avx512, Isa::amx, Isa::amx_emulated}) {
@@ -202,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, SameBitsInFloat32,
                          ::testing::Values(kMoe, kDense, kMla, kFp8, kAwq, kMlaInt8Kv),
                          [](const auto& param) { return std::string(param.param.name); });
 
-// Prompts absorbed like answers: another form of the model, and again always the same.
+// Absorbed prompts are another form of the model: other bits, and again always the same.
 TEST(SameBitsForms, AbsorbedLatents) {
   ServerSettings settings = base_settings(kMla);
   const std::vector<Answer> expanded = alone(settings);
@@ -216,7 +217,7 @@ TEST(SameBitsForms, AbsorbedLatents) {
   expect_same(run_all(*engine, requests()), absorbed);  // after a prefix hit
 }
 
-// Groups of experts summed apart are a form of the model: other bits, and again always the same.
+// Combine groups are a form of the model: other bits, and again always the same.
 TEST(SameBitsForms, CombineGroups) {
   ServerSettings settings = base_settings(kMoe);
   const std::vector<Answer> one = alone(settings);
@@ -230,7 +231,7 @@ TEST(SameBitsForms, CombineGroups) {
   expect_same(run_all(*engine, requests()), two);
 }
 
-// Every logit of every row, and in chunks that the scheduler would not cut.
+// Compares every logit of every row, also in chunks that the scheduler would not cut.
 class SameLogits : public ::testing::TestWithParam<Form> {};
 
 TEST_P(SameLogits, OfEveryRow) {

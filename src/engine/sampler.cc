@@ -28,14 +28,14 @@ bool ends_are_masked(const SampleRow& row) {
   return row.num_generated() < row.params->min_new_tokens;
 }
 
-// Whether the untouched logits decide alone.
+// True if no rule changes the logits.
 bool untouched(const SampleRow& row) {
   const SamplingParams& p = *row.params;
   return p.allowed_ids.empty() && p.logit_bias.empty() && !has_penalties(p) &&
          !ends_are_masked(row);
 }
 
-// What one worker needs for one row at a time.
+// The memory that a worker needs for one row at a time.
 struct Workspace {
   explicit Workspace(int vocab_size)
       : logits(vocab_size), probabilities(vocab_size), counts(vocab_size), candidates(vocab_size) {}
@@ -61,8 +61,8 @@ void mask(std::span<const TokenId> ids, std::span<float> x) {
     if (value(id) >= 0 && value(id) < std::ssize(x)) x[value(id)] = kMasked;
 }
 
-// Each token once: `counts` is its number in the answer, kPromptOnly for one that only the prompt
-// has.
+// Applies penalties once to each token. `counts` is its number in the answer, or kPromptOnly if
+// only the prompt has it.
 void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> x) {
   constexpr int32_t kPromptOnly = -1;
   const SamplingParams& p = *row.params;
@@ -77,7 +77,7 @@ void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> 
 
   const auto settle = [&](TokenId id) {
     const int32_t count = std::exchange(counts[value(id)], 0);
-    if (count == 0) return;  // settled before
+    if (count == 0) return;  // penalised before
     float& l = x[value(id)];
     if (repetition != 1.0f) l = l > 0 ? l / repetition : l * repetition;
     if (count != kPromptOnly) l -= frequency * static_cast<float>(count) + presence;
@@ -97,7 +97,7 @@ void mask_to_grammar(std::span<const uint32_t> allowed, std::span<float> x) {
   }
 }
 
-// Whether anything is left that does not end the answer.
+// True if a token is left that does not end the answer.
 bool can_go_on(const SampleRow& row, std::span<const float> x) {
   const auto is = [](std::span<const TokenId> ids, TokenId id) {
     return std::ranges::find(ids, id) != ids.end();
@@ -108,13 +108,14 @@ bool can_go_on(const SampleRow& row, std::span<const float> x) {
   return false;
 }
 
-// Everything before temperature. `allowed`: by the row's grammar, empty without one.
+// Applies all rules before temperature. `allowed` is the mask of the row's grammar, empty without
+// one.
 void process(const SampleRow& row, std::span<const uint32_t> allowed, std::span<int32_t> counts,
              std::span<float> x) {
   const SamplingParams& p = *row.params;
   if (!allowed.empty()) mask_to_grammar(allowed, x);
   if (!p.allowed_ids.empty()) mask_to_allowed(p.allowed_ids, x);
-  // A text that is whole ends, be it too short.
+  // If the grammar allows only end tokens, the answer ends though min_new_tokens is not reached.
   if (ends_are_masked(row) && (allowed.empty() || can_go_on(row, x))) {
     mask(row.end_ids, x);
     mask(p.stop_ids, x);
@@ -123,16 +124,16 @@ void process(const SampleRow& row, std::span<const uint32_t> allowed, std::span<
   if (has_penalties(p)) penalise(row, counts, x);
 }
 
-// Whether every logit is a number below infinity, or masked. Rules may make others of finite ones:
-// a small repetition_penalty or temperature overflows.
+// True if every logit is finite or masked. Rules may make finite logits infinite: a small
+// repetition_penalty or temperature overflows.
 bool is_sound(std::span<const float> x) {
   bool sound = true;
   for (const float l : x) sound &= l < std::numeric_limits<float>::infinity();
   return sound;
 }
 
-// Temperature and the filters: fills workspace.probabilities (not normalised; +0 where cut) and
-// returns their sum: 0 when every token is masked, NaN when a logit is not finite.
+// Applies temperature and the filters. Fills workspace.probabilities (not normalised; +0 if cut)
+// and returns their sum: 0 if every token is masked, NaN if a logit is not finite.
 double filter(const Backend& backend, const SamplingParams& p, Workspace& work) {
   const std::span<float> x = work.logits;
   const auto temperature = static_cast<float>(p.temperature);
@@ -160,7 +161,7 @@ int argmax(std::span<const float> x) {
   return static_cast<int>(std::ranges::max_element(x) - x.begin());  // the first of equals
 }
 
-// The token at which the running sum passes u * sum.
+// Returns the token at which the running sum passes u * sum.
 int draw(std::span<const float> probabilities, double sum, double u) {
   const double target = u * sum;
   double passed = 0;
@@ -174,20 +175,21 @@ int draw(std::span<const float> probabilities, double sum, double u) {
   return last;
 }
 
-// What decides beside the logits: parameters, history and the grammar's mask.
+// The rules that decide beside the logits: parameters, history and the grammar's mask.
 struct Rules {
   const SampleRow& row;
   std::span<const uint32_t> allowed;
 };
 
-// The token that ends thoughts which are long enough; -1: none need be ended now.
+// Returns the token that ends thoughts that reached their limit; -1 if none is forced.
 int thought_end(const SampleRow& row, std::span<const uint32_t> allowed) {
   if (row.params->thoughts == nullptr) return -1;
   const int id = value(forced_thought_end(*row.params->thoughts, {row.generated, row.newest}));
   return id >= 0 && !allowed.empty() && !mask_allows(allowed, id) ? -1 : id;
 }
 
-// The row's token, kNothingAllowed or kNotFinite. best: the argmax of its untouched logits.
+// Returns the row's token, kNothingAllowed or kNotFinite. `best` is the argmax of its untouched
+// logits.
 int choose(const Backend& backend, const Rules& rules, int best, std::span<const float> logits,
            Workspace& work) {
   const auto& [row, allowed] = rules;
@@ -237,7 +239,7 @@ double uniform_at(uint64_t seed, uint64_t position) {
 struct Sampler::State {
   int vocab_size = 0;
   std::vector<RowStats> stats;
-  std::vector<std::unique_ptr<Workspace>> workspaces;  // one a worker, made when first seen
+  std::vector<std::unique_ptr<Workspace>> workspaces;  // one per worker, made when first needed
 
   void reserve_workers(int num_workers) {
     while (std::ssize(workspaces) < num_workers)
@@ -274,7 +276,7 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     }
     const int token = choose(backend, {row, allowed}, facts.argmax, untouched_logits,
                              *state_->workspaces[worker]);
-    if (token == kNotFinite) out[i].grammar = GrammarVerdict::goes_on;  // not the grammar's fault
+    if (token == kNotFinite) out[i].grammar = GrammarVerdict::goes_on;  // the grammar did not fail
     if (token < 0) return;
     out[i] = {.token = TokenId{token}, .failed = false};
     if (row.grammar != nullptr) {

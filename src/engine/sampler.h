@@ -1,12 +1,12 @@
-// From rows of logits to tokens: vLLM's order of rules, a counter-based generator keyed by (seed,
-// position), logprobs of the untouched logits. A row's token depends on its logits, parameters and
-// history alone, never on its batch mates.
+// Chooses tokens from rows of logits: vLLM's order of rules, a counter-based random generator keyed
+// by (seed, position), logprobs of the untouched logits. A row's token depends on its logits,
+// parameters and history alone, never on the other rows of the batch.
 //
 //   grammar, allowed ids, min_new_tokens, logit_bias, repetition, frequency, presence; then
 //   temperature, min_p, top_k, top_p; argmax ties to the lowest id
 //
-// Source: docs/contracts/sampling.md.   Thread: engine; workers split rows.   Allocates nothing
-// after construction, but for logprobs.
+// Source: docs/contracts/sampling.md. Thread: engine; workers split rows. Allocates nothing after
+// construction, except for logprobs.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,27 @@
 
 namespace hocket {
 
-// One row to sample: all of it borrowed for the call.
+// One row to sample; all pointers are borrowed for the call.
 struct SampleRow {
-  int logits_row = 0;  // in the logits given
+  int logits_row = 0;  // index in the logits that sample() gets
   const SamplingParams* params = nullptr;
   std::span<const TokenId> prompt;
-  std::span<const TokenId> generated;  // so far, all but the newest where that stands apart
-  TokenId newest{-1};                  // >= 0: generated after those of `generated`
-  std::span<const TokenId> end_ids;    // the model's, empty with ignore_eos; masked, as
-                                       // params->stop_ids are, until min_new_tokens
-  AnswerGrammar* grammar = nullptr;    // that the answer follows, told of the drawn token
-  int most_forced = 0;                 // of the tokens that must follow the drawn one, to be taken
+  std::span<const TokenId> generated;  // tokens so far, without the newest if that is set below
+  TokenId newest{-1};                  // if >= 0: the token after those of `generated`
+  // The model's end tokens, empty with ignore_eos. They are masked, as params->stop_ids are, until
+  // min_new_tokens.
+  std::span<const TokenId> end_ids;
+  AnswerGrammar* grammar = nullptr;  // grammar of the answer; accepts the drawn token
+  int most_forced = 0;               // most forced tokens to take after the drawn one
 
   int num_generated() const {
     return static_cast<int>(generated.size()) + (value(newest) >= 0 ? 1 : 0);
   }
-  // Of the drawn token, in prompt and answer.
+  // Returns the position of the drawn token in prompt and answer.
   int position() const { return static_cast<int>(prompt.size()) + num_generated(); }
 };
 
-// Uniform in [0, 1), from (seed, position) alone: the same on every machine.
+// Returns a uniform number in [0, 1) from (seed, position) alone: the same on every machine.
 double uniform_at(uint64_t seed, uint64_t position);
 
 class Sampler {
@@ -50,22 +51,22 @@ class Sampler {
   Sampler(int vocab_size, int max_rows);
   ~Sampler();
 
-  // out[i] belongs to rows[i]; logprobs[i] is filled where params->num_top_logprobs >= 0 (else left
-  // null). A row fails if its logits are not finite, before or after its rules are applied, or
-  // if its grammar allows no token.
+  // Samples all rows. out[i] belongs to rows[i]; logprobs[i] is filled if params->num_top_logprobs
+  // >= 0 (else left null). A row fails if its logits are not finite, before or after its rules are
+  // applied, or if its grammar allows no token.
   void sample(Backend& backend, View<const float> logits, std::span<const SampleRow> rows,
               std::span<SampledToken> out, std::span<std::unique_ptr<PositionLogprobs>> logprobs);
 
-  // Log-probability of `token` and of the num_top best in one row of untouched logits.
+  // Returns the log-probability of `token` and of the num_top best in one row of untouched logits.
   static PositionLogprobs position_logprobs(Backend& backend, View<const float> logits, int row,
                                             TokenId token, int num_top);
 
-  // The distribution that `sample` draws from, for tests and `check --golden`: processed logits
-  // (before temperature; -inf where masked) and probabilities.
+  // The distribution that sample() draws from, for tests and `check --golden`: processed logits
+  // (before temperature; -inf if masked) and probabilities.
   struct Distribution {
     std::vector<double> processed, probabilities;
   };
-  // Without a grammar.
+  // Returns the distribution of a row, without its grammar.
   Distribution distribution(Backend& backend, std::span<const float> logits, const SampleRow& row);
 
  private:

@@ -1,4 +1,4 @@
-// The sampler's rules one by one; whole distributions are compared in golden_test.cc.
+// Tests the sampler's rules one by one; golden_test.cc compares whole distributions.
 #include "engine/sampler.h"
 
 #include <gtest/gtest.h>
@@ -95,10 +95,11 @@ TEST_F(SamplerTest, DrawsFollowTheDistribution) {
   }
 }
 
-// What a step draws before the one before it has been committed.
+// Overlapped steps sample before the step before has been committed, so the newest token stands
+// apart.
 TEST_F(SamplerTest, TheNewestTokenMayStandApart) {
   const std::vector<TokenId> ends = {TokenId{4}, TokenId{7}};
-  // Of the prompt, the answer, neither, or alone.
+  // The newest token occurs in the prompt, in the answer, in neither, or is the only one.
   for (const std::vector<int>& ids :
        {std::vector{5, 6, 2}, std::vector{5, 6, 5}, std::vector{5, 6, 9}, std::vector{8}}) {
     std::vector<TokenId> generated;
@@ -146,13 +147,13 @@ TEST_F(SamplerTest, PenaltiesCountEachTokenOnceAndInOrder) {
   logits_[1] = 2, logits_[2] = -2, logits_[3] = 4;
   const SamplingParams params{
       .frequency_penalty = 0.5, .presence_penalty = 0.25, .repetition_penalty = 2};
-  // 3 was generated twice; 1 and 2 stand in the prompt only.
+  // Token 3 was generated twice; 1 and 2 stand in the prompt only.
   const auto x = processed(params, {TokenId{3}, TokenId{3}});
   EXPECT_EQ(x[1], 1);
   EXPECT_EQ(x[2], -4);
   EXPECT_EQ(x[3], 4.0 / 2 - 2 * 0.5 - 0.25);
   EXPECT_EQ(x[4], logits_[4]);
-  // The counters are clean again.
+  // A second call gives the same, so the counters are zero again.
   EXPECT_EQ(processed(params, {TokenId{3}, TokenId{3}}), x);
 }
 
@@ -167,7 +168,7 @@ TEST_F(SamplerTest, MasksAllowBiasAndHideEnds) {
   const std::vector<TokenId> ends = {TokenId{5}};
   EXPECT_EQ(value(sample(params, {TokenId{1}}, ends).token), 9);
   EXPECT_EQ(value(sample(params, {TokenId{1}, TokenId{1}}, ends).token), 5);
-  params.stop_ids = {TokenId{9}};  // now nothing is left to choose from
+  params.stop_ids = {TokenId{9}};  // nothing is left to choose from
   EXPECT_TRUE(sample(params, {TokenId{1}}, ends).failed);
 }
 
@@ -181,7 +182,7 @@ TEST_F(SamplerTest, LogitsThatAreNotFiniteFail) {
   EXPECT_FALSE(sample(params).failed);
 }
 
-// Rules that overflow end their own row, whether it draws or takes the best.
+// A row whose rules overflow fails alone, greedy or not.
 TEST_F(SamplerTest, LogitsThatItsRulesMakeInfiniteFail) {
   logits_[2] = 3;
   for (const double temperature : {0.0, 1.0, 0.7}) {
@@ -194,7 +195,7 @@ TEST_F(SamplerTest, LogitsThatItsRulesMakeInfiniteFail) {
   }
 }
 
-// Every number at both ends of its range, with all filters, on logits of any size that a model has.
+// Tests every parameter at both ends of its range, with all filters, on small and large logits.
 TEST_F(SamplerTest, EveryParameterThatIsTakenGivesAToken) {
   const auto ends = [](const NumberRange& range) {
     return std::array{range.low_excluded ? range.low + 1e-9 : range.low, range.high};
@@ -228,7 +229,7 @@ TEST_F(SamplerTest, LogprobsAreOfTheUntouchedLogitsBestFirst) {
   for (int i = 1; i < 20; ++i) EXPECT_GE(got->top[i - 1].logprob, got->top[i].logprob);
 }
 
-// NaN and infinity fall into a bucket, too: nothing is written out of bounds.
+// NaN and infinity fall into a bucket, too, so nothing is written out of bounds.
 TEST(CandidatesTest, CountsAnyNumber) {
   std::vector<float> p = {std::numeric_limits<float>::quiet_NaN(), -1.0f, 2.0f,
                           std::numeric_limits<float>::infinity(), -0.0f};
@@ -239,14 +240,14 @@ TEST(CandidatesTest, CountsAnyNumber) {
   EXPECT_EQ(p.size(), 6u);
 }
 
-// Against sorting, for every k and many p: cuts at the borders of buckets included.
+// Compares with sorting, for every k and many p, including cuts at the borders of buckets.
 TEST(CandidatesTest, EveryCutIsExact) {
   std::mt19937 random(9);
   std::vector<float> x(200), all(200);
   Candidates candidates(200);
   for (int round = 0; round < 3; ++round) {
     std::normal_distribution<float> normal(0, round == 0 ? 0.05f : 2.0f * round);
-    for (float& l : x) l = std::min(normal(random), 0.0f);  // several largest
+    for (float& l : x) l = std::min(normal(random), 0.0f);  // makes several largest
     x[0] = 0;
     for (size_t i = 0; i < x.size(); ++i) all[i] = std::exp(x[i]);
     std::vector<float> sorted = x;
@@ -265,7 +266,7 @@ TEST(CandidatesTest, EveryCutIsExact) {
       for (const float q : all) whole += q;
       for (const float q : p)
         if (q > 0) kept += q, smallest = std::min<double>(smallest, q);
-      EXPECT_GE(kept / whole, top_p - 1e-6);               // enough,
+      EXPECT_GE(kept / whole, top_p - 1e-6);               // enough tokens stay
       EXPECT_LT((kept - smallest) / whole, top_p + 1e-6);  // and not one too many
       for (size_t i = 0; i < x.size(); ++i) EXPECT_TRUE(p[i] > 0 || all[i] <= smallest);
     }

@@ -15,7 +15,7 @@ PriorityOptions priority_options(const SchedulerSettings& settings) {
           .refuse_when_disabled = settings.abort_on_priority_when_disabled};
 }
 
-// A century is for ever.
+// Cuts a time to 100 years, which counts as no limit.
 Duration seconds(double count) {
   return from_seconds(std::min(count, 3.2e9));
 }

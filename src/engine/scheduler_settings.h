@@ -1,4 +1,4 @@
-// From flags to what the scheduler is made with.   Thread: any.
+// Turns flags into the options of the scheduler. Thread: any.
 #pragma once
 
 #include "base/result.h"
@@ -9,23 +9,24 @@
 
 namespace hocket {
 
-// SchedulerOptions of these names.
+// SchedulerOptions has members of the same names.
 struct PrefillChoice {
   PrefillPolicy policy = PrefillPolicy::prefill_first;
   double prompt_share = 0;
 };
-// Of --prefill-policy, --enable-mixed-chunk and --itl-slo-ms. `auto` is latency with half of each
-// step for prompts, so that neither they nor running requests starve; prefill-first where prompts
-// are never cut, and on several ranks, whose steps last as long as the slowest. Errors: bad_value,
-// also where two of them contradict each other, or one would change nothing.
+// Chooses the policy from --prefill-policy, --enable-mixed-chunk and --itl-slo-ms. `auto` is
+// latency with half of each step for prompts, so that neither they nor running requests starve; it
+// is prefill-first if prompts are never cut, and on several ranks, because their steps last as long
+// as the slowest. Errors: bad_value, also if two of them contradict each other, or one would change
+// nothing.
 Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
 
-// Whether steps overlap, of --overlap-schedule and --disable-overlap-schedule. `auto` is off: the
+// True if steps overlap, by --overlap-schedule and --disable-overlap-schedule. `auto` is off: the
 // models run on CPUs, where the engine's thread would take a core from the workers. Errors:
 // bad_value.
 Result<bool> choose_overlap_schedule(const SchedulerSettings& settings);
 
-// Errors: bad_value, naming the flag.
+// Makes the scheduler's options. Errors: bad_value, naming the flag.
 Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const MemoryPlan& plan,
                                            const EngineInfo& info);
 

@@ -1,4 +1,4 @@
-// Flags that contradict each other, or would change nothing, are refused with their names.
+// Tests that flags that contradict each other, or would change nothing, are refused by name.
 #include "engine/scheduler_settings.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// An engine of several ranks that runs, and traffic for it. Tests only.
+// A running engine of several ranks, and traffic for it. Tests only.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace hocket::testing {
 
-inline constexpr int kGroups = 4;  // of experts, on any number of ranks
+inline constexpr int kGroups = 4;  // combine groups, on any number of ranks
 inline constexpr auto kPatience = std::chrono::seconds(60);
 
 inline ServerSettings settings_of(const Form& form, int num_ranks) {
@@ -21,7 +21,7 @@ inline ServerSettings settings_of(const Form& form, int num_ranks) {
   return settings;
 }
 
-// Prompts with beginnings in common, long and short answers, every kind of sampling.
+// Makes prompts with common beginnings, long and short answers, and every kind of sampling.
 inline std::vector<RequestInput> traffic(int count) {
   std::mt19937 random(11);
   const auto pick = [&](int from, int to) {
@@ -45,12 +45,12 @@ inline std::vector<RequestInput> traffic(int count) {
   return inputs;
 }
 
-// A running engine and what its requests got so far.
+// A running engine and the answers that its requests have so far.
 class Service {
  public:
   explicit Service(const ServerSettings& settings, Duration stall_timeout = kPatience)
       : Service(Engine::Options{.settings = settings, .stall_timeout = stall_timeout}) {}
-  // before_start: sees the engine while nothing runs yet.
+  // before_start is called with the engine before its threads start.
   explicit Service(
       Engine::Options options, const std::function<void(Engine&)>& before_start = [](Engine&) {}) {
     auto made = Engine::create(std::move(options));
@@ -77,7 +77,7 @@ class Service {
   }
   Answer& answer(RequestId id) { return answers_[id]; }
   void read() { collect(outbox_, answers_); }
-  // Until `so`; false when that takes too long.
+  // Reads outputs until `so` returns true; false if that takes longer than kPatience.
   bool read_until(const std::function<bool()>& so) {
     const TimePoint deadline = RealClock().now() + kPatience;
     for (read(); !so(); read()) {

@@ -1,5 +1,9 @@
-// One turn of the engine: intake, schedule, prepare, forward, sample, commit, reply. Always in this
-// order.
+// One step of the engine: intake, schedule, prepare, forward, sample, commit, reply, always in this
+// order. Several ranks agree on the step before schedule(), and exchange that agreement while the
+// step before samples:
+//
+//   rank 0   intake settle schedule prepare forward  intake open(next)  sample commit reply
+//   rank 1   intake settle schedule prepare forward  intake open(next)  sample commit reply
 #include <algorithm>
 #include <new>
 
@@ -8,7 +12,7 @@
 namespace hocket {
 namespace {
 
-// A step for answers stays one, whatever grammars have to say.
+// Limits the rows that forced tokens add to a decode step, so that it does not become a prefill.
 constexpr int kMostForcedTokens = 32;
 
 }  // namespace
@@ -22,7 +26,7 @@ bool Rank::step(Outbox& box) {
   const Ledger::Beside beside(ledger(), "sample, answer");
   overlap.end();
   if (lockstep) {
-    intake();  // what has just come has its say in the next step
+    intake();  // requests that just came count in the next step
     lockstep->open(wish());
   }
   at(Verb::sample);
@@ -32,7 +36,7 @@ bool Rank::step(Outbox& box) {
   return true;
 }
 
-// From intake to forward; null when there was nothing to compute, or ranks were lost.
+// Runs intake to forward. Returns null if there was nothing to compute, or ranks were lost.
 Flight* Rank::compute_next() {
   const Ledger::Beside beside(ledger(), "schedule");
   intake();
@@ -56,8 +60,8 @@ Flight* Rank::compute_next() {
   return give_up(batch), nullptr;
 }
 
-// What this rank says of the next step. Prompts may be as many as wait or are cut, up to what a
-// step can hold.
+// Returns this rank's wish for the next step. It asks for as many prompt rows as wait or are left
+// of cut prompts, up to the size of a step.
 StepWish Rank::wish() {
   StepWish wish{.work = scheduler.prospect(), .load = load()};
   if (!lockstep) return wish;
@@ -71,8 +75,8 @@ StepWish Rank::wish() {
   return wish;
 }
 
-// Ranks were lost, so what they computed together is worth nothing, nor is what was kept of it:
-// everybody here ends with the error that names them.
+// Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
+// from them: every request of this rank ends with the error that names them.
 void Rank::give_up(const Batch& batch) {
   network->pulse().end();
   network->lose(lockstep->lost_peer(), *lockstep->lost());
@@ -89,7 +93,10 @@ void Rank::give_up(const Batch& batch) {
   leave();
 }
 
-// The same verbs, one step apart: step n is committed and answered while step n + 1 computes.
+// Runs the same verbs one step apart: step n is committed and answered while step n + 1 computes.
+//
+//   engine thread    prepare(n + 1) launch | wait(n) commit(n) reply(n) | prepare(n + 2) launch ...
+//   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
 bool Rank::step_overlapped() {
   intake();
   at(Verb::schedule);
@@ -103,7 +110,7 @@ bool Rank::step_overlapped() {
     prepare(batch, prepare_options(), flight);
     forward_thread->launch(flight);  // forward, sample
   }
-  at(Verb::forward);                               // samples, too
+  at(Verb::forward);                               // the forward thread samples, too
   if (one_computes) land(forward_thread->wait());  // commit, reply
   return true;
 }
@@ -117,7 +124,7 @@ void Rank::land_all() {
   while (forward_thread && forward_thread->num_under_way() > 0) land(forward_thread->wait());
 }
 
-// The one that was used before the last.
+// Returns the flight that was used two steps ago.
 Flight& Rank::take_flight() {
   next_flight = (next_flight + 1) % flights.size();
   return flights[next_flight];
@@ -133,8 +140,8 @@ PrepareOptions Rank::prepare_options() const {
           .most_forced = info.overlap_schedule ? 0 : kMostForcedTokens};
 }
 
-// Nothing to run: aborts may have ended the last requests. Idle is when invariants are cheap to
-// check.
+// Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also
+// checks invariants, because that is cheap then.
 void Rank::rest() {
   at(Verb::rest);
   overlap.drop();
@@ -192,7 +199,7 @@ void Rank::handle(AbortAll& abort) {
   for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, abort.why);
 }
 
-// A row too many of a request that has ended is no reason to refuse.
+// If no request is live, only rows of ended requests can be under way: land them before the flush.
 void Rank::handle(FlushCache& flush) {
   if (live.empty()) land_all();
   flush.answer.set_value(scheduler.flush_cache());
@@ -207,7 +214,7 @@ void Rank::commit(Flight& flight) {
   const TimePoint now = clock.now();
   scheduler.commit(batch, flight.sampled, now);
   if (experts != nullptr) experts->note(flight.experts);
-  publish(flight, now);  // reads requests that end with reply()
+  publish(flight, now);  // reads requests, which end with reply()
 }
 
 void Rank::reply(Flight& flight) {
@@ -216,7 +223,7 @@ void Rank::reply(Flight& flight) {
   for (const Slice& slice : flight.batch->slices) {
     if (!slice.samples) continue;
     const size_t i = next++;
-    // Took no token: a row too many, or the summary that follows says why.
+    // No token was accepted: the request had ended, or its summary, sent below, has the error.
     if (!slice.accepted) continue;
     Request& request = *slice.request;
     RequestOutput output{.id = request.id, .token = flight.sampled[i].token};

@@ -1,4 +1,4 @@
-// After warm-up a decode step allocates nothing: memory is planned at start.
+// Tests that a decode step after warm-up allocates nothing, because memory is planned at start.
 #include <algorithm>
 #include <thread>
 
@@ -19,7 +19,7 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   settings.scheduler.overlap_schedule = GetParam();
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
-  // Nor does recording.
+  // Recording of expert statistics allocates nothing either.
   ASSERT_TRUE(engine->expert_stats()->start({ExpertRecordMode::per_pass, 16}).has_value());
   Outbox outbox(65536);
   for (int i = 0; i < 8; ++i) {
@@ -56,9 +56,8 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
 INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation, ::testing::Values("off", "on"),
                          [](const auto& param) { return std::string(param.param); });
 
-// Nor does an idle step, an agreement or an exchange, whatever the plan, nor booking and planning,
-// nor a change of plan, but for the line that a log has of it: with one request, one of the ranks
-// has none.
+// Nothing is allocated by idle steps, agreements, exchanges, booking and planning, in any plan; a
+// change of plan allocates only its log line. With one request, one of the ranks has no rows.
 class StepAllocationOfRanks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(StepAllocationOfRanks, IsNone) {

@@ -1,4 +1,4 @@
-// Random traffic through the whole engine, scheduled in ten ways: whatever the policy, the chunks,
+// Runs random traffic through the whole engine, scheduled in ten ways: with any policy, chunks,
 // retractions and overlapping steps, a request's answer has the bits that it has alone.
 #include <functional>
 #include <random>
@@ -13,14 +13,14 @@ using namespace testing;
 
 constexpr int kNumRequests = 16, kNumGrowing = 2;
 
-// When a request comes, and when its client leaves.
+// A request with its arrival, and the moment when its client leaves.
 struct Visit {
   int step = 0;
   RequestInput input;
   int leaves_after = -1;  // tokens; -1: stays to the end
 };
 
-// Arrivals in bunches, prefixes in common (to the middle of a page), every kind of sampling.
+// Makes arrivals in bunches, common prefixes (to the middle of a page), and every kind of sampling.
 std::vector<Visit> traffic(uint32_t seed) {
   std::mt19937 random(seed);
   const auto pick = [&](int from, int to) {
@@ -28,14 +28,14 @@ std::vector<Visit> traffic(uint32_t seed) {
   };
   const std::vector<int> shared[] = {{}, random_tokens(1, 70), random_tokens(2, 45)};
   std::vector<Visit> visits;
-  // Small when they come, together beyond a small pool when they have grown.
+  // These are small when they come, and together too large for a small pool when they have grown.
   for (int i = 0; i < kNumGrowing; ++i) {
     RequestInput input = greedy_input(random_tokens(2000 + i, 3 + i), 120);
     input.sampling.ignore_eos = true;
     input.sampling.frequency_penalty = 0.1;
     visits.push_back({.step = 0, .input = std::move(input), .leaves_after = -1});
   }
-  // Twins, which compute the same pages at the same time where nobody keeps them from it.
+  // Twins compute the same pages at the same time unless the scheduler prevents it.
   for (int i = 0; i < 2; ++i)
     visits.push_back(
         {.step = 0, .input = greedy_input(random_tokens(3, 100), 12), .leaves_after = -1});
@@ -69,14 +69,14 @@ std::vector<Visit> traffic(uint32_t seed) {
   return visits;
 }
 
-// How the engine is set, and what shows that it did what the way is about.
+// A way to set the engine, and the counters that must show that it happened.
 struct Way {
   const char* name;
   std::function<void(ServerSettings&)> change;
   bool overlaps = false, retracts = false;
 };
 
-// Requests are let in while they are small, and do not fit when they have grown.
+// Makes a pool in which requests are admitted while small, and do not fit when they have grown.
 void small_pool(ServerSettings& s) {
   s.model.context_length = 192;
   s.memory.max_total_tokens = 192;
@@ -177,7 +177,7 @@ std::vector<Answer> play(Engine& engine, std::vector<Visit> visits) {
   return result;
 }
 
-// What its client saw of an answer before it left.
+// Cuts an answer to the part that its client saw before it left.
 Answer cut(Answer whole, const Answer& seen) {
   whole.tokens.resize(std::min(whole.tokens.size(), seen.tokens.size()));
   whole.logprobs.resize(std::min(whole.logprobs.size(), seen.logprobs.size()));

@@ -1,5 +1,5 @@
-// For tests of the engine: loads a model from this repository and runs requests to their end, step
-// by step.
+// Helpers for tests of the engine: they load a model from this repository and run requests to their
+// end, step by step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline ServerSettings settings_for(const std::filesystem::path& model) {
   return settings;
 }
 
-// Of a model by its config.json; `folder` is absolute or of tests/.
+// Chooses the form of a model by its config.json; `folder` is absolute or relative to tests/.
 inline ModelChoice choice_of(const std::filesystem::path& folder, ServerSettings settings = {}) {
   settings.model.model_path = (source_dir() / "tests" / folder).string();
   auto choice = choose_model_form(settings);
@@ -55,7 +55,7 @@ inline std::unique_ptr<Engine> make_engine(const ServerSettings& settings) {
   return *std::move(engine);
 }
 
-// What one request got.
+// The outputs of one request.
 struct Answer {
   std::vector<int> tokens;
   std::vector<float> logprobs;  // of the chosen tokens
@@ -82,7 +82,7 @@ inline void collect(Outbox& outbox, std::map<RequestId, Answer>& answers) {
   }
 }
 
-// Submits all at once and steps until all are answered.
+// Submits all requests at once and steps until all are answered.
 inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inputs) {
   Outbox outbox(65536);
   std::vector<RequestId> ids;
@@ -109,7 +109,7 @@ inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inp
   return result;
 }
 
-// Equal by bits, and no row left out.
+// True if the logits are equal by bits and no row is missing.
 inline bool same_logits(const LogitTable& a, const LogitTable& b) {
   return std::ranges::none_of(a.values, [](float x) { return std::isnan(x); }) &&
          a.values.size() == b.values.size() &&

@@ -6,7 +6,7 @@ namespace hocket {
 namespace {
 
 constexpr TokenId kAny{-1};
-// Blanks that may stand before the mark that opens thoughts.
+// Most blank tokens that may stand before the mark that opens thoughts.
 constexpr size_t kBlanksMax = 2;
 
 bool stands_at(const AnswerSoFar& answer, size_t at, std::span<const TokenId> mark) {
@@ -16,7 +16,7 @@ bool stands_at(const AnswerSoFar& answer, size_t at, std::span<const TokenId> ma
   return true;
 }
 
-// Where the thoughts begin; beyond the answer where there are none.
+// Returns the index where thoughts begin; an index beyond the answer if there are none.
 size_t thoughts_begin(const ThoughtLimit& limit, const AnswerSoFar& answer) {
   for (size_t at = 0; at <= kBlanksMax; ++at)
     if (stands_at(answer, at, limit.open)) return at + limit.open.size();
@@ -29,7 +29,7 @@ size_t thoughts_begin(const ThoughtLimit& limit, const AnswerSoFar& answer) {
 TokenId forced_thought_end(const ThoughtLimit& limit, const AnswerSoFar& answer) {
   const auto tokens = static_cast<size_t>(limit.tokens);
   const std::vector<TokenId>& end = limit.ends.front();
-  // Most tokens are before the limit, or long behind it: nothing is searched for them.
+  // Most answers are below the limit or far beyond it: they need no search.
   if (answer.size() < limit.open.size() + tokens) return kAny;
   if (answer.size() >= kBlanksMax + limit.open.size() + tokens + end.size()) return kAny;
   const size_t begin = thoughts_begin(limit, answer);

@@ -1,5 +1,5 @@
-// Ends thoughts that have grown too long. A function of the answer's own tokens, so the same on
-// every rank, however requests are scheduled and whoever shares the batch.
+// Ends thoughts that reach their limit. The result depends on the answer's own tokens alone, so it
+// is the same on every rank, in every schedule and batch.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-// An answer's tokens so far: `newest` stands behind those of `generated`, where it is >= 0.
+// The tokens of an answer so far: `newest`, if >= 0, stands behind those of `generated`.
 struct AnswerSoFar {
   std::span<const TokenId> generated;
   TokenId newest{-1};
@@ -18,7 +18,7 @@ struct AnswerSoFar {
   TokenId operator[](size_t i) const { return i < generated.size() ? generated[i] : newest; }
 };
 
-// The token that must come next for the limit's sake; -1: any may.   Thread: any. Allocates
+// Returns the token that the limit forces next; -1 if it forces none. Thread: any. Allocates
 // nothing.
 TokenId forced_thought_end(const ThoughtLimit& limit, const AnswerSoFar& answer);
 

@@ -13,12 +13,12 @@ std::vector<TokenId> ids(std::initializer_list<int> values) {
   return out;
 }
 
-// Plays an answer whose model writes `wanted`, and returns what it becomes.
+// Plays an answer whose model writes `wanted`, and returns the tokens that come out.
 std::vector<TokenId> played(const ThoughtLimit& limit, const std::vector<TokenId>& wanted) {
   std::vector<TokenId> answer;
   for (const TokenId token : wanted) {
     const TokenId forced = forced_thought_end(limit, {answer, TokenId{-1}});
-    // The newest may stand apart.
+    // Passing the newest token apart must give the same.
     if (!answer.empty()) {
       const std::span<const TokenId> before(answer.data(), answer.size() - 1);
       EXPECT_EQ(forced_thought_end(limit, {before, answer.back()}), forced);
@@ -38,7 +38,7 @@ TEST(ThoughtLimit, LeavesThoughtsAloneThatEndInTime) {
   for (const auto& answer :
        {ids({8, 9, 1, 2, 3, 4, 5}), ids({1, 8, 9, 2, 3, 4, 5}), ids({1, 2, 5, 3, 4, 6, 7})})
     EXPECT_EQ(played(limit, answer), answer);
-  // An end that is begun in time is begun again.
+  // An end that the model began before the limit is begun again at the limit.
   EXPECT_EQ(played(limit, ids({1, 2, 8, 9, 1, 1})), ids({1, 2, 8, 8, 9, 1}));
 }
 

@@ -1,5 +1,5 @@
-// --weight-cache: the first engine packs and keeps, the next ones map what it kept, and nobody sees
-// a difference but in the time it takes.
+// Tests --weight-cache: the first engine packs and keeps the weights, the next ones map them, and
+// answers are the same.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ class Folder {
   fs::path path_ = fs::path(::testing::TempDir()) / fmt::format("hocket-kept-{}", getpid());
 };
 
-// Of this process: how many mappings are of files below `folder`.
+// Counts the mappings of this process that belong to files below `folder`.
 int num_mapped(const std::string& folder) {
   std::ifstream maps("/proc/self/maps");
   int count = 0;
