@@ -20,11 +20,11 @@
 namespace hocket {
 
 struct ClusterOptions {
-  HostPort init_addr;     // where rank 0 listens; port 0 takes any free port
+  HostPort init_addr;     // address of rank 0; port 0 takes any free port
   std::string token;      // empty if there is none
   bool insecure = false;  // allows ranks across hosts without a token
   LivenessLimits limits;
-  // How long to wait for rank 0, at the start and after a loss.
+  // Longest wait for rank 0, at the start and after a loss.
   Duration rank_wait = std::chrono::seconds(60);
   // Pause between attempts to connect, and time limit of each.
   Duration redial = std::chrono::milliseconds(500);

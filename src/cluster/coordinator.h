@@ -64,7 +64,7 @@ class Coordinator final : public ControlRole {
   uint64_t told_version_ = 0;
   Store store_;
   StoreCalls calls_;                       // store calls of this rank
-  std::map<uint64_t, Session> sessions_;   // by token, so oldest first
+  std::map<uint64_t, Session> sessions_;   // sorted by token, so oldest first
   std::vector<uint64_t> session_of_rank_;  // token of the rank's session; 0 if none
   uint64_t next_token_ = kFirstSessionToken;
   TimePoint next_beat_{};

@@ -24,7 +24,7 @@ struct Identity {
   int rank = 0;
   int num_ranks = 1;
   int ranks_per_node = 1;
-  std::string host;        // for people
+  std::string host;        // shown to people
   std::string boot_id;     // id of the process: a restarted rank has another
   std::string version;     // version of hocket
   std::string model_hash;  // hash of the model's files
@@ -80,7 +80,7 @@ struct Member {
 // once, then 1, and one more for every rank that is lost, comes back, or gives up a step.
 struct ClusterView {
   uint32_t epoch = 0;
-  std::vector<Member> members;  // by rank
+  std::vector<Member> members;  // indexed by rank
   int lost = -1;                // the last rank that was lost and is not back; -1 if none
   std::string why;  // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
 

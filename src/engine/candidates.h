@@ -24,7 +24,7 @@ class Candidates {
 
  private:
   static constexpr int kMantissaBits = 4;
-  static constexpr int kNumBuckets = (127 << kMantissaBits) + 2;  // for probabilities in [0, 1]
+  static constexpr int kNumBuckets = (127 << kMantissaBits) + 2;  // cover probabilities in [0, 1]
   static int bucket_of(float probability);
 
   std::array<int32_t, kNumBuckets> counts_{};

@@ -29,20 +29,20 @@ struct EngineInfo {
   GenerationDefaults generation_defaults;
   std::string model_path, served_model_name;
   Isa isa = Isa::ref;
-  DType dtype = DType::bf16;           // of activations
-  DType kv_dtype = DType::bf16;        // of keys and values in their pages
-  DType dispatch_dtype = DType::bf16;  // of rows that are sent to experts
-  // Of the layers' matrices, except where a matrix has its own.
+  DType dtype = DType::bf16;           // type of activations
+  DType kv_dtype = DType::bf16;        // type of keys and values in their pages
+  DType dispatch_dtype = DType::bf16;  // type of rows that are sent to experts
+  // The format of the layers' matrices, except those that have their own.
   WeightFormat weight_format = WeightFormat::bf16;
   TokenRole prompt_role = TokenRole::prompt;  // `generated` with --mla-form absorbed
   int num_workers = 1;
   int combine_groups = 1;
-  std::string grammar_backend = "none";  // for structured output: llguidance, none
+  std::string grammar_backend = "none";  // "llguidance" or "none"; makes structured output
   std::string why_no_grammar;            // set if the backend is "none"
   bool overlap_schedule = false;         // a step's results are handled while the next computes
   int context_length = 0;                // tokens, prompt and answer together
   int max_running_requests = 0;
-  int chunk_tokens = 0;  // of prompts; -1: they are never cut
+  int chunk_tokens = 0;  // most tokens in a chunk; -1: prompts are never cut
   int num_pages = 0, page_tokens = 0;
   int64_t max_total_tokens = 0;  // num_pages * page_tokens
   int64_t weight_bytes = 0, kv_bytes = 0, work_bytes = 0;
@@ -50,7 +50,7 @@ struct EngineInfo {
   std::vector<RankInfo> ranks;
   std::string overlap = "none";  // --overlap as it counts: "auto", "two-batch", "four-phase"
   int num_orders = 0;            // number of orders that a step may be played in
-  std::string network;           // for people: "loopback, 1 Gbit/s, 50 us"; empty if one rank
+  std::string network;           // "loopback, 1 Gbit/s, 50 us", for people; empty if one rank
   double load_seconds = 0;
   std::vector<SettingChange> changes;
 };

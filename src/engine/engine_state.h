@@ -48,7 +48,7 @@ struct Engine::State {
   std::unique_ptr<GrammarCompiler> grammars;
   EngineInfo info;
   std::string why_no_grammar;   // info.why_no_grammar, kept while loading replaces info
-  int max_queued_requests = 0;  // of all ranks together
+  int max_queued_requests = 0;  // limit of all ranks together
   bool priorities = false;      // true if requests have priorities
   std::atomic<bool> accepting{true}, threaded{false};
 };

@@ -51,7 +51,7 @@ struct Flight {
   std::vector<PageId> pages;  // pages of all sequences, one list after the other
   std::vector<FutureRow> futures;
   std::vector<SampleRow> samples;      // logits_row is an index in output_rows
-  std::vector<PromptRow> prompt_rows;  // by ascending `output`
+  std::vector<PromptRow> prompt_rows;  // sorted by `output`
   std::vector<int32_t> row_begins;     // first row of each slice
   std::vector<int32_t> keys;           // number of keys that each decode row reads
   HalfPacker packer;
@@ -77,9 +77,9 @@ struct StepTools {
   Runner& runner;
   Sampler& sampler;
   const Clock& clock;
-  PassId pass = {};          // as the ranks agreed, if there are several
-  Plan plan = {};            // as the ranks agreed, if there are several
-  bool is_shadow = false;    // as the ranks agreed, if there are several
+  PassId pass = {};          // agreed by the ranks, if there are several
+  Plan plan = {};            // agreed by the ranks, if there are several
+  bool is_shadow = false;    // agreed by the ranks, if there are several
   Ledger* ledger = nullptr;  // books the times of the open step; null: they are not booked
   const ExpertStats* experts = nullptr;  // null for a dense model
   RankGrammars* grammars = nullptr;      // matchers of the rows that follow a grammar

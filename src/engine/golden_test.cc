@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, RefusedModel,
 class ChosenExperts final : public RowReader {
  public:
   struct Row {
-    std::vector<int> experts;  // of all layers
+    std::vector<int> experts;  // those of all layers
     std::vector<float> logits;
   };
   void routing(ScriptRow row, int, const Choice& choice) override {

@@ -21,7 +21,7 @@ struct TokenLogprob {
 
 // The log-probabilities at one position: log-softmax of the untouched logits.
 struct PositionLogprobs {
-  float logprob = 0;              // of the token at this position
+  float logprob = 0;              // that of the token at this position
   std::vector<TokenLogprob> top;  // best first, num_top_logprobs of them
 };
 

@@ -20,7 +20,7 @@ struct PrepareOptions {
   TokenRole prompt_role = TokenRole::prompt;  // role of prompt tokens
   std::span<const TokenId> eos_ids;           // end tokens of the model; outlive the flight
   std::optional<HalfPacking> packing;         // set if the step is played in two halves
-  const RankGrammars* grammars = nullptr;     // of requests that follow a grammar
+  const RankGrammars* grammars = nullptr;     // holds those of the requests
   int most_forced = 0;                        // most forced tokens that a row may take in a step
 };
 

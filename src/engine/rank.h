@@ -54,14 +54,14 @@ struct Rank {
     std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
     ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
     SchedulerOptions scheduler;                 // the rank itself sets `outside` and `kv_events`
-    int log_interval = 1;                       // for StepLog
+    int log_interval = 1;                       // StepLog's decode_interval
     const Clock* clock = nullptr;               // null: the real clock
     GrammarCompiler* grammars = nullptr;  // lives from start() to join(); null: free text only
     // Null for the only rank.
     std::unique_ptr<RankNetwork> network;
     Duration stall_timeout = AllToAll::Options().stall_timeout;
     int max_delayed_passes = 0;  // passes that prompts may wait for other ranks' decode rows
-    std::shared_ptr<const StageModel> prior;  // for RankOverlap::Options, as the next three
+    std::shared_ptr<const StageModel> prior;  // option of RankOverlap, as the next three
     LayerCounts layers;
     Profiler* profiler = nullptr;
     RecentSteps* recent = nullptr;

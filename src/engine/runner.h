@@ -39,19 +39,19 @@ struct RankSeat {
 struct Meeting {
   Transport& transport;
   uint32_t epoch = 0;
-  const std::atomic<uint32_t>* abort = nullptr;  // for AllToAll::Options, as the next two
+  const std::atomic<uint32_t>* abort = nullptr;  // option of AllToAll, as the next two
   ExchangeWatch* watch = nullptr;
   Duration stall_timeout = AllToAll::Options().stall_timeout;
 };
 
 // Options of one pass: plan, id, and observers.
 struct PassWish {
-  PassId id;  // as the ranks agreed; its `parts` are the plan's
-  Plan plan;  // as the ranks agreed, if there are several
+  PassId id;  // agreed by the ranks; its `parts` are the plan's
+  Plan plan;  // agreed by the ranks, if there are several
   bool is_shadow = false;
   Ledger* ledger = nullptr;           // books the times of the open step; null: they are not booked
   ForwardProbe* probe = nullptr;      // may be null
-  View<uint32_t> expert_counts = {};  // as in Model::Pass
+  View<uint32_t> expert_counts = {};  // see Model::Pass
 };
 
 class Runner {

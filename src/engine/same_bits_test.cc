@@ -67,7 +67,7 @@ class SameBits : public ::testing::TestWithParam<Form> {
  protected:
   void SetUp() override {
     settings_ = base_settings(GetParam());
-    static std::map<std::string, std::vector<Answer>> known;  // by form
+    static std::map<std::string, std::vector<Answer>> known;  // answers by form
     std::vector<Answer>& answers = known[GetParam().name];
     if (answers.empty()) answers = alone(settings_);
     alone_ = &answers;

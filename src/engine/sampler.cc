@@ -41,7 +41,7 @@ struct Workspace {
       : logits(vocab_size), probabilities(vocab_size), counts(vocab_size), candidates(vocab_size) {}
   std::vector<float> logits;
   std::vector<float> probabilities;
-  std::vector<int32_t> counts;  // of penalised tokens; all zero between rows
+  std::vector<int32_t> counts;  // counts of penalised tokens; all zero between rows
   Candidates candidates;
 };
 

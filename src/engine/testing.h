@@ -58,7 +58,7 @@ inline std::unique_ptr<Engine> make_engine(const ServerSettings& settings) {
 // The outputs of one request.
 struct Answer {
   std::vector<int> tokens;
-  std::vector<float> logprobs;  // of the chosen tokens
+  std::vector<float> logprobs;  // those of the chosen tokens
   std::vector<std::vector<TokenLogprob>> top;
   std::vector<PositionLogprobs> prompt_logprobs;
   RequestSummary summary;

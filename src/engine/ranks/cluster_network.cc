@@ -45,7 +45,7 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
     return std::nullopt;
   }
   if (transport_ && epoch_ != view->epoch) close();
-  // What fails below fails because somebody has left meanwhile, but for terms that differ.
+  // Failures below mean that a rank has left meanwhile, except if terms differ.
   const auto not_yet = [this](const Error& why) -> Result<std::optional<Link>> {
     log::debug("network: {}", why.message);
     close();
@@ -122,7 +122,7 @@ Result<bool> ClusterNetwork::hear_others(TimePoint until) {
   return true;
 }
 
-// Rank 0 is right: who differs from it must go, and all others wait for who comes instead.
+// Rank 0 is right: a rank that differs from it must stop, and the others wait for its replacement.
 Result<bool> ClusterNetwork::refuse(int rank, std::string_view terms, TimePoint until) {
   if (rank > 0) {
     std::this_thread::sleep_until(until);
@@ -186,7 +186,7 @@ std::optional<Error> ClusterNetwork::lost() const {
   const ClusterView view = control_.view();
   const Member& self = view.members[static_cast<size_t>(rank())];
   std::string why = missing(view);
-  if (why.empty() && leaves_step) why = view.why;  // whoever it was is back already
+  if (why.empty() && leaves_step) why = view.why;  // the lost rank is back already
   if (self.presence != Presence::in && !leaves_step)
     why = "this rank is being joined to the others";
   if (why.empty() && awaited >= 0)

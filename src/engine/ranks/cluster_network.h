@@ -1,11 +1,11 @@
-// The network of ranks that are processes: found by the control plane, reached over UCX.
+// The network of ranks in several processes: found by the control plane, reached over UCX.
 //
 //   join   whole view -> a transport of its epoch -> store: addr/EPOCH/RANK = terms, address
 //          -> the others' -> connect -> enter(epoch)
-//   lose   the control plane may know better who is to blame: it is asked first
+//   lose   waits first for the control plane, which may know better which rank is at fault
 //
-// A rank that is gone ends its connections, then those who give up the step end theirs, so who is
-// seen to hang up first need not be the culprit. The control plane decides, within its limits.
+// A rank that dies ends its connections, and ranks that give up the step then end theirs, so the
+// first connection that ends need not be that of the dead rank. The control plane decides.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ class ClusterNetwork final : public RankNetwork {
  public:
   struct Options {
     UcxOptions ucx;     // its epoch is set here
-    std::string terms;  // what must be equal of all ranks for messages to fit, in words
-    // Of the control plane, to find who is lost when the network has noticed somebody.
+    std::string terms;  // in words, what must be equal for messages to fit
+    // The control plane may take this long to name the lost rank after the network failed.
     Duration verdict = std::chrono::milliseconds(800);
   };
-  // Loads UCX, which sets variables of this process: before other threads start.
-  // Errors: io, without UCX.   `control` outlives it.
+  // Checks that UCX is there. Loading it sets variables of this process, so call this before other
+  // threads start. `control` outlives it. Errors: io, without UCX.
   static Result<std::unique_ptr<ClusterNetwork>> create(ControlPlane& control, Options options);
 
   int rank() const override { return control_.self().rank; }
@@ -42,13 +42,13 @@ class ClusterNetwork final : public RankNetwork {
   const std::atomic<uint32_t>& abort() const override { return control_.aborted(); }
   Pulse& pulse() override { return control_.pulse(); }
   void wake() override;
-  bool may_leave_others() const override { return true; }  // the control plane tells them
+  bool may_leave_others() const override { return true; }  // the control plane tells the others
 
  private:
   ClusterNetwork(ControlPlane& control, Options options, std::string version);
   std::string key(uint32_t epoch, int rank) const;
   Result<void> open(uint32_t epoch);
-  // Whether all have said where they are.
+  // True if all ranks have published their addresses.
   Result<bool> hear_others(TimePoint until);
   Result<bool> refuse(int rank, std::string_view terms, TimePoint until);
   std::string name_of_rank(int rank) const;
@@ -57,12 +57,12 @@ class ClusterNetwork final : public RankNetwork {
   ControlPlane& control_;
   const Options options_;
   const std::string version_;
-  uint32_t epoch_ = 0;                  // of transport_
-  std::vector<std::string> addresses_;  // by rank; empty: not heard yet
-  mutable std::mutex mutex_;            // of what follows, which other threads see
+  uint32_t epoch_ = 0;                  // epoch of transport_
+  std::vector<std::string> addresses_;  // indexed by rank; empty: not known yet
+  mutable std::mutex mutex_;            // guards the members below, which other threads read
   std::unique_ptr<UcxTransport> transport_;
   bool linked_ = false;
-  int awaited_ = -1;  // the rank that has not said where it is
+  int awaited_ = -1;  // the rank whose address is missing
   std::optional<Error> refused_;
 };
 

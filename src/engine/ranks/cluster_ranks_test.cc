@@ -1,5 +1,5 @@
-// Ranks with a control plane and UCX between them, as they are in processes and on hosts: the bits
-// of one rank alone, and a rank that goes and comes back.
+// Tests ranks with a control plane and UCX between them, as in processes on several hosts: answers
+// have the bits of one rank alone, and a rank may leave and come back.
 #include "base/log.h"
 #include "cluster/socket.h"
 #include "compute/comm/ucx_testing.h"
@@ -31,14 +31,14 @@ class ClusterRanks : public ::testing::TestWithParam<Way> {
     start();
   }
   void TearDown() override {
-    // Together, as the processes of a service are ended.
+    // Ends all ranks at the same time, as the processes of a service are ended.
     std::vector<std::jthread> enders;
     for (auto& service : services_) enders.emplace_back([&service] { service.reset(); });
     enders.clear();
     log::set_level(log::Level::info);
   }
 
-  // How long a rank that ends goes on for the others.
+  // Returns how long a rank that ends still serves the others.
   virtual double farewell_s() const { return 0; }
   std::unique_ptr<Service> make(int rank) const {
     ServerSettings settings = settings_of(kBundled, num_ranks());
@@ -67,7 +67,7 @@ class ClusterRanks : public ::testing::TestWithParam<Way> {
                                   [](auto& s) { return s->engine().stats().lost.has_value(); });
     });
   }
-  // Every answer of `traffic`, asked of the ranks in turn, is that of one rank alone.
+  // Expects that each answer, with requests spread over the ranks, equals that of one rank alone.
   void expect_the_same_answers() {
     constexpr int kRequests = 8;
     const std::vector<Answer> want = alone(settings_of(kBundled, 1), traffic(kRequests));

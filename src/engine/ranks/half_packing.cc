@@ -11,7 +11,7 @@ namespace hocket {
 namespace {
 
 constexpr int kMostChanges = 32;
-constexpr double kEvenEnough = 1e-3;  // of all cost
+constexpr double kEvenEnough = 1e-3;  // share of all cost
 
 }  // namespace
 
@@ -70,7 +70,7 @@ void HalfPacker::deal(int most_first, int most_second) {
   }
 }
 
-// The cheapest rows move, which changes least.
+// Moves the cheapest rows, which changes the cost least.
 void HalfPacker::round_to(int first_rows) {
   const bool grows = first_rows > count_;
   for (size_t i = sorted_.size(); i-- > 0 && count_ != first_rows;) put(sorted_[i], grows);
@@ -88,8 +88,8 @@ void HalfPacker::even_out(Counts counts) {
   }
 }
 
-// For each row of the dearer half the best in exchange is the one that is cheaper by just the
-// excess; both lists fall, so one walk finds all.
+// For each row that may leave, the best row to come back costs the leaving row's cost less the
+// excess. Both halves are sorted by falling cost, so one walk finds all pairs.
 HalfPacker::Change HalfPacker::best_change(bool from_first, double excess, Counts counts) const {
   Change best{.left_over = excess};
   const auto weigh = [&](int leaves, int comes) {
@@ -99,7 +99,7 @@ HalfPacker::Change HalfPacker::best_change(bool from_first, double excess, Count
   };
   const int rows = static_cast<int>(sorted_.size());
   const bool may_move = counts == Counts::free && (from_first ? count_ : rows - count_) > 1;
-  int dearer = -1;  // of the other half: the last one that costs no less than wanted
+  int dearer = -1;  // last row of the other half that costs at least `wanted`
   int next = 0;
   for (const int leaves : sorted_) {
     if (in_first(leaves) != from_first) continue;

@@ -1,6 +1,6 @@
-// Which rows of answers go to which half, so that both take the same time: every row costs what it
-// costs whatever it attends to, and its keys. Prompts are not packed but cut (forward/split.h).
-// Source: docs/contracts/overlap.md, "Halves".
+// Distributes decode rows over two halves so that both take the same time: each row has a fixed
+// cost and a cost per key that it reads. Prompts are not packed but cut (forward/split.h). Source:
+// docs/contracts/overlap.md, "Halves".
 #pragma once
 
 #include <cstdint>
@@ -11,35 +11,35 @@
 
 namespace hocket {
 
-// How a step in two halves is to be packed.
+// The options of packing for a step in two halves.
 struct HalfPacking {
-  int share = kEvenShare;  // of kWholeShare: the first half's
-  int row_tile = 1;        // the first half has a multiple of so many rows, where possible
-  // A row costs as much as reading so many keys (engine/forecast/stage_forecast.h, keys_a_row()).
+  int share = kEvenShare;  // share of the first half, in units of 1 / kWholeShare
+  int row_tile = 1;        // the first half has a multiple of it in rows, if possible
+  // The fixed cost of a row, in keys (engine/forecast/stage_forecast.h, keys_a_row()).
   double keys_a_row = 4096;
 };
 
-// The dearest row first, each to the half that is done with it sooner; then rows change halves, the
-// best change first, while that evens them out. Deterministic; O(n log n); allocates nothing for as
-// many rows as were reserved.
+// Deals out the most expensive row first, each to the half that finishes it sooner; then changes
+// rows between halves, the best change first, while that evens them out. Deterministic; O(n log n);
+// allocates nothing up to the reserved number of rows.
 class HalfPacker {
  public:
   enum class Counts : uint8_t {
-    free,      // a half may have fewer rows for its longer keys
-    by_share,  // rows by share alone, keys as evenly as these allow
+    free,      // a half may have fewer rows if they have more keys
+    by_share,  // rows by share alone, keys as evenly as that allows
   };
   void reserve(int max_rows);
-  // keys[i]: what row i reads. Returns how many rows the first half has: one at least, and where
-  // there are two, not all.
+  // Packs rows of which row i reads keys[i] keys. Returns the number of rows in the first half: at
+  // least one, and with two or more rows not all.
   int pack(std::span<const int32_t> keys, const HalfPacking& packing, Counts counts);
-  // As packed last.
+  // True if the last pack() put the row into the first half.
   bool in_first(int row) const { return first_[static_cast<size_t>(row)] != 0; }
 
  private:
-  // A row leaves the dearer half, alone or for one that comes back.
+  // A change: one row leaves the half with more cost, and one may come back.
   struct Change {
     int leaves = -1, comes = -1;
-    double left_over = 0;  // of what the dearer half has too much
+    double left_over = 0;  // excess of that half after the change
   };
 
   double cost(int row) const { return costs_[static_cast<size_t>(row)]; }
@@ -50,11 +50,11 @@ class HalfPacker {
   void even_out(Counts counts);
   Change best_change(bool from_first, double excess, Counts counts) const;
 
-  std::vector<double> costs_;    // by row
-  std::vector<uint8_t> first_;   // by row
-  std::vector<int32_t> sorted_;  // rows, the dearest first
-  double share_ = 0.5;           // of the first half
-  double load_ = 0, all_ = 0;    // cost of the first half, of both
+  std::vector<double> costs_;    // indexed by row
+  std::vector<uint8_t> first_;   // indexed by row
+  std::vector<int32_t> sorted_;  // rows, the most expensive first
+  double share_ = 0.5;           // share of the first half
+  double load_ = 0, all_ = 0;    // cost of the first half; of both halves
   int count_ = 0;                // rows of the first half
 };
 

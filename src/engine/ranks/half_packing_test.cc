@@ -15,7 +15,7 @@ namespace {
 
 using Counts = HalfPacker::Counts;
 
-// Cost of the first half, over its share of all.
+// Returns the cost of the first half beyond its share.
 double excess(const std::vector<int32_t>& keys, const HalfPacking& packing, const auto& in_first) {
   double load = 0, all = 0;
   for (int i = 0; i < std::ssize(keys); ++i) {
@@ -31,7 +31,8 @@ double all_cost(const std::vector<int32_t>& keys, const HalfPacking& packing) {
          packing.keys_a_row * static_cast<double>(keys.size());
 }
 
-// The best of all ways to pack, with `first_rows` in the first half; -1: any number.
+// Tries all packings with `first_rows` rows in the first half (-1: any number), and returns the
+// least excess.
 double least_excess(const std::vector<int32_t>& keys, const HalfPacking& packing, int first_rows) {
   double least = 1e300;
   const auto rows = static_cast<unsigned>(keys.size());
@@ -43,7 +44,7 @@ double least_excess(const std::vector<int32_t>& keys, const HalfPacking& packing
   return least;
 }
 
-// Most contexts are short, a few are very long.
+// Makes lengths that are mostly short, a few very long.
 std::vector<int32_t> lengths(int rows, std::mt19937& random) {
   std::lognormal_distribution<double> length(7, 1.2);
   std::vector<int32_t> keys(rows);
@@ -141,7 +142,7 @@ TEST(HalfPacking, RowsOfOneLengthAreSharedOut) {
   EXPECT_EQ(packer.pack(keys, {.share = 30, .row_tile = 16}, Counts::free), 32);
 }
 
-// A row of very many keys stands alone where keys are what costs, among many where rows do.
+// A row of very many keys stands alone if keys dominate the cost, and with many others if rows do.
 TEST(HalfPacking, AGiantIsWeighedAgainstRows) {
   HalfPacker packer;
   std::vector<int32_t> keys(33, 1000);

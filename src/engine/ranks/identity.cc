@@ -24,9 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Grows when a release computes other bits, or exchanges other messages, than the one before.
+// Rises if a release computes other bits, or exchanges other messages, than the one before.
 constexpr int kArithmeticLevel = 1;
-constexpr uint64_t kMaxHeaderBytes = 100 << 20;  // of a safetensors file, as its format says
+constexpr uint64_t kMaxHeaderBytes = 100 << 20;  // limit in the format of safetensors
 constexpr uint64_t kNumSamples = 16, kSampleBytes = 4096;
 
 class Sha256 {
@@ -34,13 +34,13 @@ class Sha256 {
   Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
     HOCKET_CHECK(EVP_DigestInit_ex2(context_.get(), EVP_sha256(), nullptr) == 1);
   }
-  // Texts of other lengths differ, however they are cut.
+  // Hashes the length too, so that texts cut at other places differ.
   void add(std::string_view text) {
     const uint64_t size = text.size();
     HOCKET_CHECK(EVP_DigestUpdate(context_.get(), &size, sizeof size) == 1);
     HOCKET_CHECK(EVP_DigestUpdate(context_.get(), text.data(), text.size()) == 1);
   }
-  // The first 16 hexadecimal digits: against mistakes, not against malice.
+  // Returns the first 16 hexadecimal digits: enough against mistakes, not against attacks.
   std::string digits() {
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     HOCKET_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1);
@@ -51,7 +51,7 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
 };
 
-// `size` bytes from `from` on, less at the end of the file.
+// Returns `size` bytes from `from` on, less at the end of the file.
 Result<std::string> read_part(std::ifstream& in, const fs::path& path, uint64_t from,
                               uint64_t size) {
   std::string bytes(size, '\0');
@@ -83,7 +83,7 @@ Result<void> add_weights(Sha256& sum, const fs::path& path) {
   HOCKET_TRY(const std::string length, read_part(in, path, 0, sizeof(uint64_t)));
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, length.data(), length.size());
-  header_bytes = std::min(header_bytes, kMaxHeaderBytes);  // the loader says what is wrong with it
+  header_bytes = std::min(header_bytes, kMaxHeaderBytes);  // the loader reports the error
   HOCKET_TRY(const std::string header, read_part(in, path, sizeof(uint64_t), header_bytes));
   sum.add(path.filename().string());
   sum.add(std::to_string(size));
@@ -98,7 +98,7 @@ Result<void> add_weights(Sha256& sum, const fs::path& path) {
   return {};
 }
 
-// What decides how texts become tokens and tokens answers, and the weights.
+// Hashes the weights and all files that decide how texts become tokens and tokens answers.
 Result<std::string> hash_model(const ModelSettings& model) {
   const bool dummy = model.load_format == "dummy";
   Sha256 sum;
@@ -126,9 +126,8 @@ Result<std::string> hash_model(const ModelSettings& model) {
   return sum.digits();
 }
 
-// What a step of all ranks may be: the orders they may be told to play, where experts are, and how
-// much of prompts and answers one may hold. Limits that are planned from memory are compared later,
-// when they are known.
+// Describes the steps that all ranks may run: orders, places of experts, and limits of prompts and
+// answers. Limits that are planned from memory are compared later, when they are known.
 Result<std::string> describe_plans(const ServerSettings& s) {
   HOCKET_TRY(const OverlapSettings overlap, choose_overlap(s.parallel));
   std::string experts = s.parallel.init_expert_location;

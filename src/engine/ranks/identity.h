@@ -1,6 +1,6 @@
-// What a rank says of itself when it joins, before anything is loaded: ranks that would not compute
-// the same, or would not understand each other's messages, refuse each other at once
-// (cluster/member.h compares; docs/contracts/expert_parallel.md, "Launch and membership").
+// Makes a rank's identity before anything is loaded: ranks that would compute other bits, or could
+// not read each other's messages, refuse each other at once (cluster/member.h compares;
+// docs/contracts/expert_parallel.md, "Launch and membership").
 // Thread: any.
 #pragma once
 
@@ -11,9 +11,9 @@
 
 namespace hocket {
 
-// Reads the folder's small files whole; of the weights' files the names, sizes, headers and a few
-// samples: what two checkpoints of one model differ in, without reading them.
-// Errors: those of choose_model_form; io.
+// Reads the folder's small files completely; for weight files it hashes names, sizes, headers and a
+// few samples, which differ between two checkpoints of one model. Errors: those of
+// choose_model_form; io.
 Result<Identity> make_identity(const ServerSettings& settings, const LaunchPlan& plan);
 
 }  // namespace hocket

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kModel = "models/hocket-tiny-qwen3-moe";
 
-// A copy of the bundled model that may be changed.
+// A copy of the bundled model that the test may change.
 class Folder {
  public:
   Folder()
@@ -33,7 +33,7 @@ class Folder {
   void append(const char* name, std::string_view text) const {
     std::ofstream(path_ / name, std::ios::app) << text;
   }
-  // Every byte from `first` on is another.
+  // Changes every byte from `first` on.
   void change(const char* name, std::streamoff first) const {
     std::fstream file(path_ / name, std::ios::in | std::ios::out | std::ios::binary);
     std::string bytes(fs::file_size(path_ / name) - static_cast<size_t>(first), '\0');
@@ -63,7 +63,8 @@ Identity identity_of(const ServerSettings& settings, const LaunchPlan& plan) {
   return made ? *made : Identity{};
 }
 
-// Between rank 0 with the bundled model as it is, and rank 1 with something else.
+// Compares rank 0, which has the bundled model, with rank 1, whose settings or files `change`
+// altered.
 std::optional<Error> refusal(const std::function<void(ServerSettings&, const Folder&)>& change) {
   const Folder other;
   ServerSettings theirs = settings_of(other.path());
@@ -77,7 +78,7 @@ TEST(Identity, OfRanksThatFitAgrees) {
     s.scheduler.schedule_policy = "lpm";
     s.parallel.dp_routing = "shortest";
     s.memory.max_total_tokens = 4096;
-    s.model.dtype = "bfloat16";  // what auto is for this model
+    s.model.dtype = "bfloat16";  // the same as auto for this model
     s.parallel.dispatch_dtype = "bfloat16";
     folder.append("README.md", "of no weight");
   }));
@@ -149,7 +150,7 @@ TEST(Identity, OtherModelFilesAreNoticed) {
       [](ServerSettings&, const Folder& folder) { folder.append("tokenizer.json", " "); },
       [](ServerSettings&, const Folder& folder) { folder.append("chat_template.jinja", " "); },
       [](ServerSettings&, const Folder& folder) { folder.append("model.safetensors", " "); },
-      // The same tensors with other numbers: a checkpoint of another day.
+      // The same tensors with other numbers, as in a later checkpoint.
       [](ServerSettings&, const Folder& folder) { folder.change("model.safetensors", 65'536); },
       [](ServerSettings&, const Folder& folder) {
         fs::rename(folder / "model.safetensors", folder / "other.safetensors");

@@ -13,8 +13,8 @@ namespace hocket {
 namespace {
 
 constexpr int kLane = 0;
-// What a step is given before it may count as hung: ten times the last one of its mode and a
-// second, for prompts differ; the first ones meet cold memory.
+// A step counts as hung after ten times the time of the last step of its mode plus 1 s, because
+// prompts differ in length; the first steps get 30 s, because memory is cold.
 constexpr Duration kFirstSteps = std::chrono::seconds(30);
 constexpr Duration kSlack = std::chrono::seconds(1);
 constexpr int kPatience = 10;
@@ -31,14 +31,14 @@ Phase phase_of(ExchangeMode mode) {
   return mode == ExchangeMode::counted ? Phase::prefill : Phase::decode;
 }
 
-// Rank 0 plans for all.
+// The rank that plans for all.
 constexpr int kPlanner = 0;
 
 int to_rows(uint32_t number) {
   return static_cast<int>(std::min<uint32_t>(number, std::numeric_limits<int>::max()));
 }
 
-// Numbers that no clock ever showed teach nothing.
+// Replaces a report with impossible numbers by an invalid one.
 StepReport sane(StepReport report) {
   const auto is_time = [](float number) { return std::isfinite(number) && number >= 0; };
   bool fits = report.phase < kNumPhases && std::ranges::all_of(report.compute_us, is_time);
@@ -61,7 +61,7 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       reports_(static_cast<size_t>(num_ranks)),
       parts_(static_cast<size_t>(num_ranks)) {
   static_assert(sizeof(Word) == kAgreementBytes);
-  // No padding, so that no byte is sent that was not written.
+  // Word has no padding, so every byte that is sent was written.
   static_assert(sizeof(Word) == 36 + sizeof(StepReport));
 }
 
@@ -87,7 +87,7 @@ void Lockstep::fail_with(Error why) {
   if (options_.pulse != nullptr) options_.pulse->end();
 }
 
-// An error here is one of settle(), too: the exchange keeps it.
+// The exchange keeps an error of start(), and settle() returns it.
 void Lockstep::open(const StepWish& wish) {
   if (ends_ && options_.pulse != nullptr) options_.pulse->end();
   if (!error_ && !ends_) static_cast<void>(start(wish));
@@ -152,7 +152,8 @@ Result<void> Lockstep::hear(const StepWish& now) {
   conclude();
   adopt(planner);
   if (!computes_) forget_loads();
-  // Who leaves alone says so one agreement before: what others had taken in by then has its turn.
+  // A rank that leaves alone has said so one agreement before, so requests that other ranks had
+  // begun by then got their step.
   ends_ = all_end || (options_.may_leave_others && has_asked_ && !computes_);
   has_asked_ = mine_.ends != 0;
   leaver_.store(leaver, std::memory_order_relaxed);
@@ -187,7 +188,7 @@ void Lockstep::take_in(int rank, const Word& said) {
   load.num_tokens.store(std::max(int64_t{0}, said.load_tokens), std::memory_order_relaxed);
 }
 
-// All tables are equal, so all know a plan or none does.
+// All ranks have equal tables, so either all know a plan or none does.
 void Lockstep::adopt(const Word& planner) {
   const auto phase = static_cast<size_t>(phase_of(pass_.mode));
   const uint32_t id = planner.plans.at(phase);
@@ -215,8 +216,8 @@ int Lockstep::foresee(Phase phase, const StepWish& mine) const {
   return most;
 }
 
-// Whoever has no rows has at most requests that end with the step before: what is said next may be
-// long in coming.
+// Sets all loads to 0. A rank without rows has at most requests that just ended, and its next word
+// may come much later.
 void Lockstep::forget_loads() {
   for (Load& load : loads_) {
     load.num_requests.store(0, std::memory_order_relaxed);
@@ -224,7 +225,11 @@ void Lockstep::forget_loads() {
   }
 }
 
-// The same on every rank, for it follows from their words alone.
+// Concludes the step from the words alone, so every rank comes to the same result.
+//
+//   any rank continues a chunk, or begins and is allowed   prompts    ExchangeMode::counted
+//   else any rank has decode rows                          decode     ExchangeMode::slotted
+//   else                                                   no rank computes
 void Lockstep::conclude() {
   const bool allowed = delayer_.allows(votes_);
   const auto extends = [&](const PrefillVote& v) { return v.continues || (v.begins && allowed); };

@@ -1,20 +1,19 @@
-// How ranks that share the experts keep step: before each step every rank says what it would run,
-// and all know then who computes and how rows travel. While it samples, the words of the next step
-// are already on their way:
+// Keeps ranks that share the experts in step. Before each step every rank sends a word: its wish
+// for that step. From all words each rank concludes which ranks compute and how rows travel. While
+// the ranks sample, the words of the next step are already on their way:
 //
 //   rank 0   forward 6 | open: 3 answers | sample 6, commit, reply | settle -.- schedule 7, slotted
 //   rank 1   forward 6 | open: nothing   |                         | settle -+- 7, no rows
 //   rank 2   forward 6 | open: nothing   |                         | settle -'- 7, no rows
 //
-// With its word each rank reports on the step that it has just played, and rank 0 says how the next
-// one is to be played: one plan if prompts are computed, another if not. All play what rank 0 said,
-// so a plan changes at the border of a step, on all ranks together.
-//
-// What was agreed binds. Who comes after open() waits for the step after, unless somebody begins
-// prompts anyway; who ends after it leaves a step without rows. Nobody has rows: nobody runs,
-// nothing is opened, and each sleeps until it has work or another begins an agreement. So nobody
-// waits for a message that another decided not to send.
-// Source: docs/contracts/expert_parallel.md, "Lockstep".
+// In its word each rank also reports on the step that it has just played, and rank 0 proposes how
+// to play the next one: one plan if prompts are computed, another if not. All ranks play what rank
+// 0 proposed, so a plan changes between two steps, on all ranks together. The agreement binds. A
+// request that comes after open() waits for the step after, unless a rank begins prompts anyway; if
+// all requests of a rank end after open(), it runs a step without rows. If no rank has rows, no
+// rank runs, and each sleeps until it has work or another rank begins an agreement. So no rank
+// waits for a message that another decided not to send. Source: docs/contracts/expert_parallel.md,
+// "Lockstep".
 #pragma once
 
 #include <array>
@@ -39,101 +38,101 @@
 
 namespace hocket {
 
-// How a step should be played; rank 0's word counts.
+// A plan for the next step. Only rank 0's proposal counts.
 struct PlanProposal {
   PlanId id = PlanId::none;
-  bool is_shadow = false;  // to see what it takes (planner.h)
+  bool is_shadow = false;  // played only to measure it (planner.h)
 
   bool operator==(const PlanProposal&) const = default;
 };
 
-// What a rank says of a step to come, and of the one that it has just played.
+// A rank's wish for the next step, and its report on the last one.
 struct StepWish {
   Prospect work;
   RankLoad load;
-  int prompt_step_rows = 0;  // of prompts and answers, in a step in which prompts are computed
-  std::array<PlanProposal, kNumPhases> plans;  // by Phase
+  int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
+  std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
   StepReport report;
 };
 
-// One rank's part. Thread: engine, but for heard(). After construction nothing allocates.
+// One rank's side of the agreement. Thread: engine, except heard(). Allocates only in construction.
 class Lockstep final : public Outside {
  public:
   struct Options {
-    Pulse* pulse = nullptr;      // told of steps that begin and end; outlives it; may be null
-    int max_delayed_passes = 0;  // of prompts, PrefillDelayer; equal on all ranks
-    double low_usage = 0;        // a rank that uses less of its KV pages need not delay; 0: none
-    // What plans are made of; equal on all ranks and outlives it.
+    Pulse* pulse = nullptr;      // gets begin and end of steps; outlives it; may be null
+    int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
+    double low_usage = 0;        // a rank with lower KV usage need not delay; 0: off
+    // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
     bool may_leave_others = true;  // RankNetwork::may_leave_others()
   };
   Lockstep(int num_ranks, const Options& options);
-  // A new epoch: steps count from 0, over these. Both outlive all calls until the next rebind().
+  // Starts a new epoch: steps count from 0 over this transport and exchange. Both must outlive all
+  // calls until the next rebind().
   void rebind(Transport& transport, AllToAll& exchange);
 
   int rank() const { return exchange_->rank(); }
 
-  // Between forward and sample: begins the agreement on the next step, waiting for nobody. Nothing
-  // after an error, or when this step is the last.
+  // Called between forward and sample: sends this rank's word for the next step without waiting.
+  // Does nothing after an error, or if this step is the last.
   void open(const StepWish& wish);
-  // Before schedule(): hears the others, which takes as long as the slowest of them needs to get
-  // here. What open() said counts; where nothing is under way, or nobody had rows then and this
-  // rank has by now, an agreement is made with `now`. False: a rank was lost, see lost().
+  // Called before schedule(): waits for the words of all ranks. The wish given to open() counts. If
+  // no agreement is under way, or it found no rows and this rank has some since, another agreement
+  // is made with `now`. Returns false if a rank was lost, see lost().
   bool settle(const StepWish& now);
 
-  // As was settled.
+  // Answer the scheduler by the settled agreement.
   bool may_begin() override { return may_begin_; }
   bool agree(const Batch& mine) override;
-  // How the step is to be played, and whether this rank stops after it: all have asked to, or it
-  // alone may, has, the others know that, and nobody has rows any more.
+  // Returns how to play the settled step.
   const PassId& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
   bool is_shadow() const { return is_shadow_; }
   bool ends() const { return ends_; }
-  // Steps that should have been played by a plan that nobody here knows; since the start.
+  // Returns how many steps since the start had a plan that this rank does not know.
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
-  // What all said with the last agreement: of the step before it, each rank's; some may be invalid.
+  // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
   std::span<const StepReport> reports() const { return reports_; }
-  // Rows of the next step, if it is of this phase, on the rank that has most: here as `mine` says,
-  // elsewhere as was said last. 0: none is in sight.
+  // Returns the rows of the next step, if it is of this phase, on the rank that has most. This
+  // rank's are taken from `mine`, the others' from their last words. 0 if none are expected.
   int foresee(Phase phase, const StepWish& mine) const;
 
-  // Another rank that asks to stop, so that nothing new should begin; -1: none.   Thread: any.
+  // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
   int leaver() const { return leaver_.load(std::memory_order_relaxed); }
-  // What a rank said of itself when it was last heard.   Thread: any.
+  // Returns the load in the last word of `rank`. Thread: any.
   RankLoad heard(int rank) const;
 
-  // The first failed exchange; nothing is agreed from then on.
+  // Returns the first failed exchange; no agreement is made after it.
   const std::optional<Error>& lost() const { return error_; }
-  // Whom it blames; -1: nobody in particular.
+  // Returns the rank at fault; -1 if no single rank is.
   int lost_peer() const { return liar_ >= 0 ? liar_ : exchange_->lost_peer(); }
   void fail_with(Error why);
 
-  // From the next agreement on, this rank asks to stop.
+  // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { asks_to_end_ = true; }
-  // Between open() and settle().
+  // True between open() and settle().
   bool is_open() const { return under_way_; }
-  // Whether there is something to settle: an agreement is under way here or begun by another, or
-  // none can be made any more.
+  // True if settle() should run: an agreement is under way here or another rank began one, or an
+  // error prevents all.
   bool called();
-  // Until called(), Transport::wake() or for `most`.
+  // Waits for called(), Transport::wake() or until `most` is over.
   void wait(Duration most);
 
  private:
-  // In host order: ranks of other byte orders have no arithmetic in common anyway.
+  // A rank's message in an agreement. In host byte order: ranks of other orders are not supported.
   struct Word {
-    uint32_t rows = 0;      // of answers
+    uint32_t rows = 0;      // decode rows
     uint8_t begins = 0;     // a prompt may begin
-    uint8_t continues = 0;  // one in chunks goes on
+    uint8_t continues = 0;  // a chunked prompt goes on
     uint8_t ends = 0;       // asks to stop after this step
-    uint8_t shadows = 0;    // of plans: bit 0, that of a step with prompts; bit 1, of answers
+    uint8_t shadows = 0;    // is_shadow of plans: bit 0 with prompts, bit 1 decode
     uint8_t votes = 0;      // bit 0: PrefillVote::starves
     uint8_t takes_requests = 0;
-    uint16_t zero = 0;  // for later
+    uint16_t zero = 0;  // reserved
     int32_t load_requests = 0;
     int64_t load_tokens = 0;
     uint32_t prompt_step_rows = 0;
-    std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; rank 0's count
+    std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; only rank 0's count
     StepReport report;
   };
   struct Size {
@@ -169,16 +168,16 @@ class Lockstep final : public Outside {
   bool asks_to_end_ = false, has_asked_ = false, ends_ = false;
   std::atomic<int> leaver_{-1};
   std::optional<Error> error_;
-  int liar_ = -1;  // whose word could not be used
-  Word mine_;      // of the agreement under way
+  int liar_ = -1;  // rank whose word could not be read
+  Word mine_;      // word of the agreement under way
   PrefillDelayer delayer_;
   std::vector<PrefillVote> votes_;               // [ranks]
   std::vector<Load> loads_;                      // [ranks]
   std::vector<Size> sizes_;                      // [ranks]
   std::vector<StepReport> reports_;              // [ranks]
   std::vector<AllToAll::Parts> parts_;           // [ranks]
-  std::optional<TimePoint> begun_;               // the step with rows that runs
-  std::array<std::optional<Duration>, 2> took_;  // the last step, by mode
+  std::optional<TimePoint> begun_;               // begin of the running step, if it has rows
+  std::array<std::optional<Duration>, 2> took_;  // time of the last step, by ExchangeMode
 };
 
 }  // namespace hocket

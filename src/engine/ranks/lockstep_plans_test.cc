@@ -1,4 +1,4 @@
-// How ranks agree on the plan of a step, and tell each other how the last one went.
+// Tests how ranks agree on the plan of a step, and how they report the last step to each other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,12 +12,12 @@ namespace {
 
 using namespace testing;
 
-// Plans are rank 0's, one for steps with prompts and one for answers, and all play the same.
+// Rank 0 proposes one plan for steps with prompts and one for decode, and all play the same.
 TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
   const Plan slow{.order = 1, .parts = 2}, fast{.order = 3, .parts = 4, .share = 30};
   on_voices(3, [&](Voice& v) {
     const auto saying = [&](StepWish wish, PlanProposal prompts, PlanProposal answers) {
-      // What others say counts for nothing.
+      // Proposals of other ranks are ignored.
       const PlanProposal other{.id = id_of({.order = 2}), .is_shadow = true};
       if (v.lockstep.rank() == 0)
         wish.plans = {prompts, answers};
@@ -38,7 +38,7 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
     EXPECT_EQ(v.lockstep.plan(), fast);
     EXPECT_EQ(v.lockstep.pass().parts, 4);
     EXPECT_TRUE(v.lockstep.is_shadow());
-    // Who begins a prompt may be another than rank 0.
+    // The rank that begins a prompt need not be rank 0.
     const StepWish mine = v.lockstep.rank() == 2 ? kPrompt : kDecode;
     v.lockstep.open(saying(mine, first, second));
     ASSERT_TRUE(v.lockstep.settle(kNothing));
@@ -47,7 +47,7 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
     EXPECT_FALSE(v.lockstep.is_shadow());
     v.lockstep.open(saying(kNothing, first, second));
     ASSERT_TRUE(v.lockstep.settle(kNothing));
-    EXPECT_EQ(v.lockstep.plan(), Plan{});  // nobody has rows
+    EXPECT_EQ(v.lockstep.plan(), Plan{});  // no rank has rows
     EXPECT_EQ(v.lockstep.num_unknown_plans(), 0u);
   });
 }
@@ -84,7 +84,7 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
       EXPECT_EQ(heard.step_us, 12.5F);
       EXPECT_EQ(heard.is_valid, 1);
     }
-    // Of itself a rank knows better by now.
+    // A rank takes its own rows from `now`, not from its last word.
     StepWish now = kDecode;
     now.work.num_decoding = 40 - 20 * rank;
     now.prompt_step_rows = 3;
@@ -93,8 +93,8 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
   });
 }
 
-// A word is believed in what it says of its rank, and can do no harm: whatever stands in it, a step
-// has a plan that is in the table, and reports are times.
+// Any bytes in a word do no harm: the step still has a plan of the table, and reports are valid
+// times or none.
 TEST(LockstepPlans, WordsOfAnyBytesDoNoHarm) {
   log::set_level(log::Level::error);
   for (uint32_t seed = 0; seed < 200; ++seed) {

@@ -1,6 +1,6 @@
-// What the ranks agreed on binds, however the scheduler of each changes its mind: when requests
-// come, end by a token, are aborted, cut in chunks, or sent back for want of memory between the
-// word and the step. A batch beyond it would stop the process; the answers are those of one alone.
+// Tests that the agreement binds although schedulers change meanwhile: requests come, end by a
+// token, are aborted, cut in chunks, or retracted between the word and the step. A batch beyond the
+// agreement would stop the process; answers must equal those of one rank alone.
 #include <functional>
 #include <random>
 
@@ -24,7 +24,7 @@ void crowd(ServerSettings& s) {
   s.scheduler.schedule_conservativeness = 0.01;
 }
 
-// Every other one is small at first and becomes long.
+// Every second request is small at first and becomes long.
 std::vector<RequestInput> growing_traffic(int count) {
   std::vector<RequestInput> inputs = traffic(count);
   for (int i = 0; i < count; i += 2) {

@@ -1,4 +1,4 @@
-// How ranks agree, over a loopback in virtual time: times are exact.
+// Tests how ranks agree, over a loopback in virtual time, so times are exact.
 #include "engine/ranks/lockstep.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ using namespace testing;
 using std::chrono::microseconds;
 using std::chrono::seconds;
 
-// Steps of 1 ms of forward and `rest` of sampling and answering; how long each takes from the
-// second on.
+// Runs steps of 1 ms of forward and `rest` of sampling and answering. Returns the time of each from
+// the second on.
 Duration step_time(Duration rest) {
   Duration took{};
   on_voices(3, [&](Voice& v) {
@@ -41,7 +41,7 @@ Duration step_time(Duration rest) {
 TEST(Lockstep, TheAgreementIsHiddenBehindSampling) {
   EXPECT_EQ(step_time(microseconds(500)), microseconds(1500));
   EXPECT_EQ(step_time(microseconds(200)), microseconds(1200));
-  EXPECT_EQ(step_time(microseconds(50)), microseconds(1200));  // what sampling cannot hide
+  EXPECT_EQ(step_time(microseconds(50)), microseconds(1200));  // sampling cannot hide all
 }
 
 TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
@@ -50,11 +50,11 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
     ASSERT_TRUE(v.lockstep.settle(rank == 2 ? kDecode : kNothing));
     EXPECT_TRUE(v.lockstep.agree(rank == 2 ? kAnswers : kNobody));
     v.lockstep.open(kNothing);
-    EXPECT_TRUE(v.lockstep.called());  // to be settled
+    EXPECT_TRUE(v.lockstep.called());  // settle() is due
     ASSERT_TRUE(v.lockstep.settle(kNothing));
     EXPECT_FALSE(v.lockstep.agree(kNobody));
     EXPECT_EQ(v.lockstep.pass().step, 2u);
-    // A second of sleep, then one of them has work.
+    // After a second of sleep, one of them has work.
     if (rank == 1) {
       v.spend(seconds(1));
       EXPECT_FALSE(v.lockstep.called());
@@ -69,7 +69,7 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
   });
 }
 
-// Work that comes while nobody's step is being agreed on does not wait to be called.
+// A rank that got work while an agreement found no rows begins another one at once.
 TEST(Lockstep, WhoHasNewsAfterAnEmptyAgreementSaysSoAtOnce) {
   on_voices(3, [](Voice& v) {
     const int rank = v.lockstep.rank();
@@ -101,7 +101,7 @@ TEST(Lockstep, WhatWasAgreedBinds) {
     EXPECT_TRUE(v.lockstep.agree(kNobody));  // played without rows
     v.lockstep.open(first ? kNothing : kPrompt);
     ASSERT_TRUE(v.lockstep.settle(kNothing));
-    EXPECT_TRUE(v.lockstep.may_begin());  // anybody now
+    EXPECT_TRUE(v.lockstep.may_begin());  // any rank may begin
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
   });
 }
@@ -133,7 +133,7 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
     EXPECT_TRUE(v.lockstep.agree(kAnswers));  // the last step is played
     const TimePoint posted = v.exchange->times(0, MessageKind::agree).posted;
     v.spend(microseconds(10));
-    v.lockstep.open(kDecode);  // and nothing begun that nobody would hear
+    v.lockstep.open(kDecode);  // no agreement begins, because no rank would read it
     EXPECT_EQ(v.exchange->times(0, MessageKind::agree).posted, posted);
     EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
   });
@@ -197,7 +197,7 @@ TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
       begins.push_back(v.lockstep.may_begin());
     }
     EXPECT_EQ(begins, (std::vector<bool>{0, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
-    // One that goes on is counted, and begins for nobody else.
+    // A continued chunk makes the step a counted one, but no other prompt may begin.
     ASSERT_TRUE(v.lockstep.settle(first ? kDecode : kChunk));
     EXPECT_FALSE(v.lockstep.may_begin());
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
@@ -216,7 +216,7 @@ TEST(Lockstep, ThePulseBeatsWithTheSteps) {
     v.spend(microseconds(70'000));
     v.lockstep.open(kPrompt);
     ASSERT_TRUE(v.lockstep.settle(kNothing));
-    EXPECT_EQ(v.pulse.beat().expected_ms, 30'000u);  // the first of its mode
+    EXPECT_EQ(v.pulse.beat().expected_ms, 30'000u);  // the first step of its mode
     v.spend(microseconds(400'000));
     v.lockstep.open(kDecode);
     ASSERT_TRUE(v.lockstep.settle(kNothing));
@@ -244,7 +244,7 @@ TEST(Lockstep, ALostRankIsNamed) {
     }
     v.spend(microseconds(1));
     v.lockstep.open(kDecode);
-    ASSERT_TRUE(v.lockstep.settle(kDecode));  // its word was there already
+    ASSERT_TRUE(v.lockstep.settle(kDecode));  // rank 1's word was there already
     v.lockstep.open(kDecode);
     EXPECT_FALSE(v.lockstep.lost());
     EXPECT_FALSE(v.lockstep.settle(kDecode));
@@ -273,7 +273,7 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
     v.exchange =
         *AllToAll::create(v.end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}), .epoch = 2});
     v.lockstep.rebind(v.end, *v.exchange);
-    EXPECT_EQ(v.lockstep.plan(), Plan{});  // whatever was played before
+    EXPECT_EQ(v.lockstep.plan(), Plan{});  // the plan of the old epoch is gone
     EXPECT_EQ(v.lockstep.reports()[1].is_valid, 0);
     EXPECT_EQ(v.lockstep.foresee(Phase::decode, kNothing), 0);
     EXPECT_FALSE(v.lockstep.lost());

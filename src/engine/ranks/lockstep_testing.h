@@ -1,4 +1,4 @@
-// Ranks that agree on steps over a loopback in virtual time, and what they may wish. Tests only.
+// Ranks that agree on steps over a loopback in virtual time, and their possible wishes. Tests only.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ inline constexpr StepWish kChunk{.work = {.continues = true}, .load = {.num_requ
 inline const Batch kAnswers{.mode = ForwardMode::decode, .num_rows = 3, .num_decode_rows = 3};
 inline const Batch kNobody;
 
-// A rank's end of it all.
+// One rank's end of the hub, with its exchange, pulse and lockstep.
 struct Voice {
   explicit Voice(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0)
       : hub(hub_in),

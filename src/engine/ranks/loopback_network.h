@@ -1,4 +1,4 @@
-// The network of ranks that are threads of one process: ends of one hub, and one fate.
+// The network of ranks that are threads of one process: ends of one hub, and a shared fate.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace hocket {
 
-// What ends the common work of the ranks of one process ends it for all of them: the first error
-// counts, and every rank tells it.   Thread: any.
+// Ends the common work of all ranks of one process: the first error counts, and every rank returns
+// it. Thread: any.
 class SharedFate {
  public:
-  // Whose wait() to end when it comes. Before any thread starts.
+  // Sets the ends whose wait() an error ends. Call it before any thread starts.
   void bind(std::vector<Transport*> ends) { ends_ = std::move(ends); }
-  // The first call counts.
+  // Sets the error; only the first call counts.
   void lose(Error why);
   std::optional<Error> lost() const;
   const std::atomic<uint32_t>& flag() const { return lost_; }
@@ -28,7 +28,7 @@ class SharedFate {
   std::optional<Error> why_;
 };
 
-// There is one link, and no other after it.
+// It has one link; after that is lost there is no other.
 class LoopbackNetwork final : public RankNetwork {
  public:
   // The fate and the hub outlive it.
@@ -44,7 +44,8 @@ class LoopbackNetwork final : public RankNetwork {
   const std::atomic<uint32_t>& abort() const override { return fate_.flag(); }
   Pulse& pulse() override { return pulse_; }
   void wake() override { end_->wake(); }
-  // Nobody tells the others. All are asked to stop, one soon after another, and stop together.
+  // The network cannot tell the others. All ranks are asked to stop, one soon after another, and
+  // stop together.
   bool may_leave_others() const override { return false; }
   Transport& end() { return *end_; }
 

@@ -1,10 +1,10 @@
-// How a rank reaches the others, and finds them again when one was lost.
+// Connects a rank with the others, and again after one was lost.
 //
-//   join() -> Link .. steps of epoch 1 .. somebody is lost: abort() is non-zero, lost() says why
+//   join() -> Link .. steps of epoch 1 .. a rank is lost: abort() is non-zero, lost() says why
 //   part() -> join() -> Link .. steps of epoch 2 ..
 //
-// Two implementations: ranks of one process over the loopback, where whoever is lost stays lost,
-// and ranks in processes, found by the control plane and reached over UCX.
+// There are two implementations: ranks of one process over the loopback, where a lost rank stays
+// lost, and ranks in processes, found by the control plane and reached over UCX.
 #pragma once
 
 #include <atomic>
@@ -27,45 +27,46 @@ class RankNetwork {
 
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
-  // For people: "loopback, 1 Gbit/s", "ucx 1.13.1 | tcp on eth0 | eager".   Thread: any.
+  // Describes itself for people: "loopback, 1 Gbit/s", "ucx 1.13.1 | tcp on eth0 | eager". Thread:
+  // any.
   virtual std::string describe() const = 0;
 
-  // What the messages of an epoch travel over; until part().
+  // The transport of an epoch; valid until part().
   struct Link {
     Transport* transport = nullptr;
     uint32_t epoch = 0;
   };
-  // Waits for the others, at most `most`; nothing while not all are there: ask again.
-  // Errors: lost_rank, and it is for good.   Thread: engine.
+  // Waits for the other ranks, at most `most`; nullopt if not all are there, then call again.
+  // Errors: lost_rank, which is final. Thread: engine.
   virtual Result<std::optional<Link>> join(Duration most) = 0;
-  // The link is no more, nor is its transport. Without one, nothing.   Thread: engine.
+  // Ends the link and its transport, if there is one. Thread: engine.
   virtual void part() = 0;
 
-  // A step of this rank failed, because of `peer`; -1: nobody in particular. All ranks leave the
-  // epoch.   Thread: engine.
+  // Reports that a step of this rank failed because of `peer` (-1: no single rank). All ranks leave
+  // the epoch. Thread: engine.
   virtual void lose(int peer, const Error& why) = 0;
-  // Why no step can be made now: who is not there. Nothing while linked.   Thread: any.
+  // Returns why no step can run, naming the missing rank; nullopt while linked. Thread: any.
   virtual std::optional<Error> lost() const = 0;
-  // Why no step can ever be made again; the process should end.   Thread: any.
+  // Returns why no step can ever run again; the process should end. Thread: any.
   virtual std::optional<Error> failure() const { return std::nullopt; }
-  // Non-zero as soon as the epoch is over: whoever waits gives up.   Thread: any.
+  // Becomes non-zero as soon as the epoch is over; waits then give up. Thread: any.
   virtual const std::atomic<uint32_t>& abort() const = 0;
-  // Where this rank is, for those who watch it.
+  // Returns this rank's progress, which the heartbeat sends.
   virtual Pulse& pulse() = 0;
-  // Ends a join() that waits, and the transport's wait().   Thread: any.
+  // Ends a join() that waits, and the transport's wait(). Thread: any.
   virtual void wake() = 0;
 
-  // Whether a rank may stop while the others go on: they must learn from the network that it has
+  // True if a rank may stop while the others go on. For that the network must tell them that it has
   // left, or they would wait for its next message until the stall timeout.
   virtual bool may_leave_others() const = 0;
 };
 
-// Passes on to a pulse and to a ledger what the exchange tells, and adds up how long others were
-// waited for.
+// Passes events of the exchange on to a pulse and a ledger, and adds up the time of waits for other
+// ranks.
 class PulseWatch final : public ExchangeWatch {
  public:
   explicit PulseWatch(Pulse* pulse) : pulse_(pulse) {}
-  // Null: nobody. Outlives this, or until another is given.
+  // Sets the ledger, which must outlive this or the next book_in(); null: none.
   void book_in(Ledger* ledger) { ledger_ = ledger; }
   void started(int /*lane*/, MessageKind kind, Stamp stamp) override {
     if (pulse_ != nullptr)
@@ -82,7 +83,7 @@ class PulseWatch final : public ExchangeWatch {
   void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
     if (ledger_ != nullptr) ledger_->heard(lane, kind, stamp, times);
   }
-  // How long it stood still since this was asked last.
+  // Returns the time of waits since the last call.
   Duration take_waited() { return std::exchange(waited_, {}); }
 
  private:

@@ -1,5 +1,5 @@
-// Plans through the whole service: whatever is played, forced or chosen live, a request's answer
-// has the bits that it has on one rank alone; and what the ranks say of it adds up.
+// Tests plans in a whole service: with any plan, forced or chosen live, an answer has the bits that
+// it has on one rank alone, and the booked times add up.
 #include <cstdio>
 #include <fstream>
 
@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr int kRequests = 10;
 
-// A way to serve, and which kinds of plans must have been played for it.
+// Settings of a service, and the kinds of plans that it must have played.
 struct Way {
   const char* overlap;
   void (*change)(ServerSettings&);
@@ -53,7 +53,7 @@ std::vector<Answer> alone_on_one_rank(const Form& form) {
   return alone(settings_of(form, 1), traffic(kRequests));
 }
 
-// The same requests, as they come to a service.
+// Sends the same requests at random times to a service.
 void expect_serves(Service& service, const std::vector<Answer>& want) {
   ASSERT_TRUE(service.works());
   std::mt19937 random(3);
@@ -71,8 +71,8 @@ void expect_serves(Service& service, const std::vector<Answer>& want) {
   }
 }
 
-// Every moment of a step is booked once. How little is idle is for ledger_test's clock to say: here
-// others may run on these cores.
+// Expects that every moment of a step is booked once. ledger_test checks the idle time more
+// closely; here other processes may use these cores.
 void expect_adds_up(const OverlapStats& s) {
   double sum = s.beside_seconds + s.exposed_seconds + s.waiting_seconds + s.idle_seconds;
   for (const double op : s.compute_seconds) sum += op;
@@ -105,7 +105,7 @@ TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
       EXPECT_EQ(rank.overlap.unknown_plans, 0u);
       EXPECT_EQ(rank.overlap.steps, stats.ranks[0].overlap.steps);  // all play the same
     }
-    // The first step of a service that sleeps may be begun without a plan.
+    // The first step after a sleep may begin without a plan.
     const auto& steps = stats.overlap.steps;
     for (const PlanKind kind : way.kinds)
       EXPECT_GT(steps[static_cast<size_t>(kind)], 9 * (steps[0] + steps[1] + steps[2]) / 10);
@@ -116,8 +116,8 @@ TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
   }
 }
 
-// Another plan at every step, any of them, also numbers that are no plan: nobody's answer changes,
-// and all ranks play the same.
+// Each step has another random plan, or a number that is no plan: answers stay the same, and all
+// ranks play the same.
 TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
   const std::vector<Answer> want = alone_on_one_rank(GetParam());
   for (const int num_ranks : {2, 4}) {
@@ -162,7 +162,8 @@ class OverlapTest : public ::testing::Test {
   void TearDown() override { log::set_level(log::Level::info); }
 };
 
-// A link that is slower than all compute: what waits, waits for the wire; two halves hide some.
+// The link is slower than all compute: waits are waits for the wire, and two halves hide some of
+// it.
 TEST_F(OverlapTest, WhatAStepWaitedForIsToldApart) {
   for (const char* overlap : {"none", "two-batch"}) {
     SCOPED_TRACE(overlap);
@@ -176,7 +177,7 @@ TEST_F(OverlapTest, WhatAStepWaitedForIsToldApart) {
     service.engine().stop();
     const OverlapStats stats = service.engine().stats().overlap;
     expect_adds_up(stats);
-    // Of four messages a layer each takes a millisecond.
+    // Each of the four messages of a layer takes a millisecond.
     EXPECT_GT(stats.exposed_seconds, 0.2 * stats.step_seconds);
     EXPECT_GT(stats.compute_seconds[static_cast<size_t>(Op::experts)], 0);
     const bool hides = std::string(overlap) != "none";
@@ -187,7 +188,7 @@ TEST_F(OverlapTest, WhatAStepWaitedForIsToldApart) {
   }
 }
 
-// The table that all ranks plan with holds the user's orders, of which the first is played.
+// The ranks' table also has the user's orders, and the first of them is played.
 TEST_F(OverlapTest, AnOrderOfTheUserIsPlayed) {
   const std::string path = ::testing::TempDir() + "/user_order.yaml";
   const OrderTable& known = OrderTable::builtin();

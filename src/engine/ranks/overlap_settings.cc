@@ -32,7 +32,7 @@ Result<OverlapChoice> named(const std::string& name, const OrderTable& orders) {
                   near ? fmt::format("--overlap {}", *near) : "--overlap auto"));
 }
 
-// Of what --enable-*-overlap forces, and of what --overlap names.
+// Refuses --overlap if it names another kind than --enable-*-overlap.
 Result<void> check_kind(const OverlapSettings& overlap, PlanKind kind) {
   const std::string_view wanted = plan_kind_name(kind);
   const OverlapChoice& choice = overlap.choice;
@@ -47,7 +47,7 @@ Result<void> check_kind(const OverlapSettings& overlap, PlanKind kind) {
                   fmt::format("--overlap {}", wanted)));
 }
 
-// With one rank no row travels.
+// Drops the choice of overlap, because a single rank sends no rows.
 void drop(OverlapSettings& overlap) {
   overlap.changes.push_back({.flag = "--overlap",
                              .from = overlap.name,

@@ -1,5 +1,5 @@
-// --overlap and its companions: which plans a service may choose among. Every rank has the same
-// orders, or the ranks do not meet; rank 0 alone chooses.   Thread: any.
+// Reads --overlap and its companions: which plans a service may choose among. All ranks must have
+// the same orders, else they do not connect; rank 0 alone chooses. Thread: any.
 #pragma once
 
 #include <memory>
@@ -16,13 +16,13 @@ namespace hocket {
 struct OverlapSettings {
   std::shared_ptr<const OrderTable> orders;
   OverlapChoice choice;
-  std::string name;  // of the choice: "auto", "none", "single-batch", "two-batch", "four-phase"
+  std::string name;  // "auto", "none", "single-batch", "two-batch", "four-phase", ..
   std::vector<SettingChange> changes;
 };
 
-// Errors: bad_value (flags that contradict each other, an order that no one knows, a share beyond
-// its range), those of OrderTable::with_file. One rank exchanges nothing: what would overlap then
-// is dropped, and that is told.
+// Chooses the plans. Errors: bad_value (flags that contradict each other, an unknown order, a share
+// beyond its range), those of OrderTable::with_file. A single rank exchanges nothing, so a choice
+// of overlap is dropped there and added to `changes`.
 Result<OverlapSettings> choose_overlap(const ParallelSettings& settings);
 
 }  // namespace hocket

@@ -34,7 +34,7 @@ void expect_refused(const std::function<void(ParallelSettings&)>& change, const 
   EXPECT_THAT(describe(made.error()), HasSubstr(fix));
 }
 
-// A file with two orders beside the known ones.
+// A file with two orders besides the built-in ones.
 class UserFile {
  public:
   UserFile() {
@@ -74,7 +74,7 @@ TEST(OverlapSettings, EachWayToSayIt) {
   EXPECT_EQ(two.name, "two-batch");
   const OverlapSettings one = chosen([](auto& s) { s.enable_single_batch_overlap = true; });
   EXPECT_EQ(one.choice.mode, Mode::single_batch);
-  // Said twice, alike.
+  // Both flags name the same kind.
   EXPECT_EQ(chosen([](auto& s) {
               s.overlap = "sglang-decode";
               s.enable_two_batch_overlap = true;
@@ -132,7 +132,8 @@ TEST(OverlapSettings, OneRankHidesNothingAndSaysSo) {
   }
   EXPECT_TRUE(choose_overlap({.ep_size = 1})->changes.empty());
   EXPECT_TRUE(choose_overlap({.ep_size = 1, .overlap = "none"})->changes.empty());
-  EXPECT_FALSE(choose_overlap({.ep_size = 1, .overlap = "nine"}));  // a mistake stays one
+  // A wrong name is refused anyway.
+  EXPECT_FALSE(choose_overlap({.ep_size = 1, .overlap = "nine"}));
 }
 
 }  // namespace

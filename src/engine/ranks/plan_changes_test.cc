@@ -1,6 +1,6 @@
-// The planner within a service, in virtual time: two ranks that turn as rank.h does, operations
-// that take known times, and a network that becomes slow. The plan follows, on all ranks at one
-// step, and no token changes.
+// Tests the planner in a service in virtual time: two ranks step as rank.h does, operations take
+// known times, and the network becomes slow. The plan must change on all ranks at one step, and no
+// token may change.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -22,14 +22,14 @@ using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr int kRanks = 2, kRows = 16;  // of answers, on each rank
-constexpr int kKeys = 64;              // of a sequence; then it begins again
+constexpr int kRanks = 2, kRows = 16;  // decode rows on each rank
+constexpr int kKeys = 64;              // keys of a sequence; then it begins again
 constexpr int kFastSteps = 150, kSlowSteps = 350;
 constexpr Duration kBeside = 50us;
 constexpr LinkModel kFast{.latency = 5us};
 constexpr LinkModel kSlow{.bytes_per_s = 1e8, .latency = 5us};
 
-// Of all rows of a rank.
+// Returns the time of an operation over all rows of a rank.
 Duration time_of(Op op) {
   switch (op) {
     case Op::attn_in:
@@ -45,11 +45,11 @@ Duration time_of(Op op) {
   }
 }
 
-// What a rank did.
+// The steps that a rank played.
 struct Played {
-  std::vector<PlanId> plans;                 // of each step
-  std::vector<std::vector<TokenId>> tokens;  // likewise, of each row
-  std::vector<Plan> settled;  // on rank 0: what is planned when the links change, and at the end
+  std::vector<PlanId> plans;                 // plan of each step
+  std::vector<std::vector<TokenId>> tokens;  // tokens of each step, by row
+  std::vector<Plan> settled;  // on rank 0: the plan when the links change, and at the end
 };
 
 class TimedRank final : public ForwardProbe {
@@ -99,7 +99,7 @@ class TimedRank final : public ForwardProbe {
     played.plans.push_back(id_of(lockstep_.plan()));
     played.tokens.push_back(newest_);
   }
-  // Both ranks at one time.
+  // Both ranks continue at the same time.
   void rest_until(TimePoint then) {
     hub_.spend(end_.rank(), then - end_.now());
     overlap_.drop();
@@ -153,7 +153,7 @@ class TimedRank final : public ForwardProbe {
   std::vector<TokenId> newest_;
 };
 
-// Steps over each of the links, one after the other.
+// Runs steps over the fast link, then over the slow one.
 std::vector<Played> serve(std::span<const std::unique_ptr<Runner>> runners, const char* overlap) {
   ServerSettings settings;
   settings.parallel.ep_size = kRanks;

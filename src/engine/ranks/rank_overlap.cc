@@ -9,9 +9,9 @@
 namespace hocket {
 namespace {
 
-// Keys of a row of answers, while none was seen.
+// Keys that a decode row is assumed to read before a step was reported.
 constexpr double kFirstKeys = 256;
-// Of which halves are packed before anything runs: the usual middle.
+// A typical decode step, for which halves are packed before a step runs.
 constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 64 * 1024};
 
 }  // namespace
@@ -89,8 +89,8 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   }
   if (!planner_) return;
   planner_->note(lockstep.reports());
-  // What was asked for and costs is worth a warning; what was chosen is not. A line that nobody
-  // reads is not made: making one allocates.
+  // A plan that flags force although it costs time is worth a warning; a chosen plan is
+  // information. If the level is off, the line is not made, because that allocates.
   const bool is_automatic = options_.settings->choice.mode == OverlapChoice::Mode::automatic;
   const log::Level level = is_automatic ? log::Level::info : log::Level::warning;
   if (!log::enabled(level)) return;
@@ -107,7 +107,7 @@ void RankOverlap::tell(const Lockstep& lockstep, StepWish& wish) {
   wish.plans = proposed_;
 }
 
-// A prompt may come where none is in sight: it is as long as the last one.
+// If no prompt is in sight, assumes one as long as the last, because one may still come.
 PlanProposal RankOverlap::propose(Phase phase, int rows) {
   if (proposer_) return proposer_(phase);
   const Seen& seen = seen_.at(static_cast<size_t>(phase));

@@ -1,14 +1,14 @@
-// What a rank does about overlap: books where the time of its steps went, reports it to the others,
-// and, on rank 0, plans the next step for all.
+// Handles overlap on one rank: books the time of its steps, reports it to the other ranks, and on
+// rank 0 plans the next step for all.
 //
 //   begin  intake  settle --.  heard  schedule  prepare  forward  end   intake  open  sample ...
 //   |------- step n --------+---------------------------------------|---------- step n + 1 ------
 //                           '- reports of n - 1, of all ranks         '- report of n, plans of n+1
 //
-// A step is booked from the end of one forward pass to the end of the next, so that what is
-// reported with an agreement is whole: sampling and answering of step n count to step n + 1. One
-// that comes to nothing is dropped, as is what follows the last one.
-// Source: docs/contracts/overlap.md, "Agreement".   Thread: engine, but for what is marked "any".
+// A step is booked from the end of one forward pass to the end of the next, so that its report is
+// complete when the next agreement begins: sampling and answering of step n count to step n + 1. A
+// step that does not run is dropped, as is the time after the last one. Source:
+// docs/contracts/overlap.md, "Agreement". Thread: engine, except where marked "any".
 #pragma once
 
 #include <array>
@@ -38,40 +38,39 @@ class RankOverlap {
     LayerCounts layers;
     const OverlapSettings* settings = nullptr;  // outlives it
     std::shared_ptr<const StageModel> prior;    // may be null
-    int row_tile = 1;                           // Planner::Options
-    bool exact_arrival = false;                 // TransportCaps, until rebind()
-    const Clock* clock = nullptr;               // that of the transport; outlives it
+    int row_tile = 1;                           // Planner::Options::row_tile
+    bool exact_arrival = false;                 // TransportCaps::exact_arrival, until rebind()
+    const Clock* clock = nullptr;               // clock of the transport; outlives it
     Profiler* profiler = nullptr;               // outlives it; may be null
-    RecentSteps* recent = nullptr;              // likewise
+    RecentSteps* recent = nullptr;              // outlives it; may be null
   };
   explicit RankOverlap(const Options& options);
 
-  // The ranks met, over a network that tells arrivals so exactly.
+  // Starts a new epoch. exact_arrival: the network reports exact times of arrival.
   void rebind(bool exact_arrival);
   Ledger& ledger() { return *ledger_; }
 
-  // A turn begins: a step is open from here on, if none is.
+  // Opens a step, unless one is open.
   void begin();
-  // Nothing came of the step that is open.
+  // Drops the open step, because it does not run.
   void drop() { is_open_ = false; }
-  // After the forward pass: the step is booked, and the next one is open.
+  // Books the step after its forward pass, and opens the next one.
   void end();
-  // Of the last step that was booked.
+  // Returns the times of the last booked step.
   const StepAccount& account() const { return account_; }
 
-  // After settle(): what the others said.
+  // Takes in the reports of all ranks, after settle().
   void heard(const Lockstep& lockstep);
-  // For open() or settle(): this rank's report, which is given once, and the plans that it
-  // proposes.
+  // Fills this rank's report, once per step, and on rank 0 the plans, for open() or settle().
   void tell(const Lockstep& lockstep, StepWish& wish);
-  // How answers are packed for this plan; nothing for one half.
+  // Returns how to pack decode rows for this plan; nullopt if it has one half.
   std::optional<HalfPacking> packing(const Plan& plan) const;
 
-  // Who proposes instead of the planner; for tests, before anything runs.
+  // Proposes plans instead of the planner; for tests, before a step runs.
   using Proposer = std::function<PlanProposal(Phase)>;
   void propose_by(Proposer proposer) { proposer_ = std::move(proposer); }
 
-  // Thread: any.
+  // These may be called by any thread.
   OverlapStats stats() const;
   std::optional<PlannerState> planner_state() const;
 
@@ -82,12 +81,12 @@ class RankOverlap {
   const Options options_;
   double keys_a_row_ = HalfPacking().keys_a_row;
   std::optional<Ledger> ledger_;
-  std::optional<Planner> planner_;  // on rank 0 of several
+  std::optional<Planner> planner_;  // on rank 0 of several ranks
   Proposer proposer_;
   bool is_open_ = false;
   StepAccount account_;
   StepReport report_;
-  // Of the last step of each phase.
+  // The rows of the last step of each phase, as ranks reported them.
   struct Seen {
     int rows = 0;
     double keys_a_row = 0;
@@ -96,8 +95,8 @@ class RankOverlap {
   std::array<PlanProposal, kNumPhases> proposed_;
   uint64_t num_unknown_ = 0;
   mutable std::mutex mutex_;
-  // Under mutex_.
-  OverlapStats stats_;  // but for `plan`
+  // Guarded by mutex_.
+  OverlapStats stats_;  // `plan` is filled by stats()
   std::array<std::optional<Plan>, kNumPhases> last_plans_;
 };
 

@@ -12,20 +12,20 @@
 namespace hocket {
 namespace {
 
-// A core of a server of these years, and a network of 10 Gbit/s by TCP.
+// Guesses: a core of a present server, and a network of 10 Gbit/s with TCP.
 constexpr MachineSpeed kCoreSpeed{
     .read_bytes_per_s = 8e9, .operations_per_s = 80e9, .integer_operations_per_s = 160e9};
 constexpr StageLink kGuessedLink{
     .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
 
-// Limits of a simulated network: with a slower one a rank would look lost.
+// Limits of a simulated network: on a slower one a rank would look lost.
 constexpr double kSlowestLinkGbit = 0.001, kMostLatencyUs = 1e6;
 
 Error refused(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
 }
 
-// Adds up what the ranks report.
+// Adds up the progress that the ranks report.
 class SharedProgress {
  public:
   SharedProgress(size_t num_ranks, const std::function<void(const LoadProgress&)>& tell)
@@ -93,7 +93,7 @@ Result<void> check_parallel(const ServerSettings& settings) {
   return {};
 }
 
-// Several ranks divide what the flags name among them.
+// With several ranks, the cores that the flags name are divided among them.
 Result<Machine> machine_for(const ComputeSettings& settings) {
   Machine machine = inspect_machine();
   if (settings.cpu_bind == "auto" || settings.cpu_bind == "none") return machine;
@@ -142,7 +142,7 @@ Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loadi
     std::vector<Thread> threads;
     for (size_t i = 0; i < num_ranks; ++i)
       threads.emplace_back(Thread::Options{.name = fmt::format("load{}", i)}, [&, i] {
-        // Memory is where it is first written.
+        // Memory is placed on the node that first writes it, so the loading thread is pinned.
         const bool pins = settings.compute.cpu_bind != "none" && machine.num_numa_nodes > 1;
         if (pins) static_cast<void>(pin_self({.cpus = shares[i].cpus, .nodes = {}}, 1));
         const RankSeat seat{.rank = static_cast<int>(i),

@@ -1,5 +1,5 @@
-// Several ranks as one service: what a request gets has the bits that it has on one rank alone,
-// whoever takes it and whatever the others do; and when a rank is lost, all learn it by name.
+// Tests several ranks as one service: an answer has the bits that it has on one rank alone, on any
+// rank and beside any traffic; and if a rank is lost, all others name it.
 #include <set>
 
 #include "base/log.h"
@@ -36,7 +36,7 @@ TEST_P(Ranks, GiveTheAnswersOfOneRankAlone) {
     ASSERT_TRUE(service.works());
     std::mt19937 random(3);
     std::vector<RequestId> ids;
-    std::vector<int> leaves_after;  // so many tokens; -1: stays
+    std::vector<int> leaves_after;  // number of tokens; -1: stays
     for (RequestInput& input : traffic(kRequests)) {
       leaves_after.push_back(random() % 5 == 0 ? static_cast<int>(random() % 4) : -1);
       ids.push_back(*service.submit(std::move(input)));
@@ -102,7 +102,7 @@ TEST_F(RanksTest, RanksWithoutWorkPlayIdleStepsAndThenSleep) {
   };
   std::this_thread::sleep_for(milliseconds(50));
   const std::vector<uint64_t> before = idle_steps();
-  EXPECT_EQ(std::ranges::count(before, 0u), 1);  // who had the request
+  EXPECT_EQ(std::ranges::count(before, 0u), 1);  // the rank that had the request
   EXPECT_EQ(std::ranges::max(before), 8u);       // a prompt and seven more tokens
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_EQ(idle_steps(), before);
@@ -133,7 +133,7 @@ TEST_F(RanksTest, AStopWithNothingToDoIsPrompt) {
   EXPECT_LT(to_seconds(RealClock().now() - before), 20);
 }
 
-// A thread that stops them one after another may lose its processor in between.
+// A thread that stops ranks one after another may lose its processor in between.
 TEST_F(RanksTest, RanksThatAreAskedToStopOneLongAfterAnotherStopTogether) {
   Service service(settings_of(kBundled, 4));
   ASSERT_TRUE(service.works());
@@ -174,7 +174,7 @@ TEST_F(RanksTest, FlushForgetsOnAllRanksOrOnNone) {
   EXPECT_EQ(ask_both(), 0);
 }
 
-// How a rank is lost, and how long the others may take to see it.
+// A way to lose a rank, and the time in which the others must notice.
 struct Loss {
   const char* name;
   void (*happen)(LoopbackHub&);
@@ -206,7 +206,7 @@ TEST_P(LostRank, EndsWhatRunsWithItsNameAndRefusesWhatComes) {
     expect_lost(service.answer(id).summary.error);
     said.insert(service.answer(id).summary.error.message);
   }
-  EXPECT_EQ(said.size(), 1u);  // all ranks say the same
+  EXPECT_EQ(said.size(), 1u);  // all ranks give the same error
   const auto late = service.submit(long_one(9));
   ASSERT_FALSE(late.has_value());
   expect_lost(late.error());
@@ -251,7 +251,8 @@ TEST_F(RanksTest, WhatTheyHave) {
   EXPECT_EQ(weight_bytes, info.weight_bytes);
   const auto whole = make_engine(settings_of(kBundled, 1));
   EXPECT_LT(info.ranks[0].weight_bytes, whole->info().weight_bytes);
-  EXPECT_GT(info.ranks[0].weight_bytes * 4, whole->info().weight_bytes);  // attention is on each
+  // Each rank has all attention weights.
+  EXPECT_GT(info.ranks[0].weight_bytes * 4, whole->info().weight_bytes);
 }
 
 TEST_F(RanksTest, ClearErrors) {

@@ -10,7 +10,7 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   sum.num_waiting += s.num_waiting;
   sum.num_held += s.num_held;
   sum.num_waiting_tokens += s.num_waiting_tokens;
-  // Weighted before the pages are counted in.
+  // The weighting needs the page counts from before this rank is added.
   const double pages = double{1} * sum.num_pages + s.num_pages;
   if (pages > 0)
     sum.token_usage = (sum.token_usage * sum.num_pages + s.token_usage * s.num_pages) / pages;

@@ -1,4 +1,4 @@
-// Counters and gauges of now, as copies: of one rank, and of all together.
+// Counters and gauges of a rank, and of all ranks together, as copies.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,21 @@ struct RankStats {
   double gen_throughput = 0;  // tokens/s over the last second of steps; 0 when idle
   double last_step_seconds = 0;
   double step_seconds_total = 0;
-  // Of the steps' time, what was spent waiting for other ranks' rows; and beside it, for
-  // agreements.
+  // Seconds of all steps spent waiting for other ranks' rows, and beside those for agreements.
   double exchange_wait_seconds_total = 0, agreement_wait_seconds_total = 0;
-  OverlapStats overlap;                // where those seconds went
-  double seconds_since_last_step = 0;  // while there is work; 0 when idle
-  bool busy = false;                   // there is work
-  StepPlace place;                     // now
+  OverlapStats overlap;                // divides those seconds by cause
+  double seconds_since_last_step = 0;  // 0 when idle
+  bool busy = false;                   // true if there is work
+  StepPlace place;                     // verb that the rank is in
 };
 
-// Of all ranks: sums, also of step and wait seconds; of other times, shares and ratios the largest,
-// of token_usage the share of all pages together.
+// Counters of all ranks: sums, step and wait seconds too. Other times, shares and ratios are the
+// largest of any rank; token_usage is the share of all pages together.
 struct EngineStats : RankStats {
   std::vector<RankStats> ranks;
-  std::optional<ExpertBalance> experts;  // none: a dense model
-  std::optional<GrammarStats> grammars;  // none: only free text can be asked for
-  std::optional<Error> lost;             // why no request is taken any more: a rank is gone
+  std::optional<ExpertBalance> experts;  // nullopt for a dense model
+  std::optional<GrammarStats> grammars;  // nullopt if only free text can be asked for
+  std::optional<Error> lost;             // set if no request is taken because a rank is lost
 };
 
 EngineStats add_up(std::vector<RankStats> ranks);

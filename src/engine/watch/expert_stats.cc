@@ -90,7 +90,7 @@ Result<void> ExpertStats::stop() {
 
 Result<ExpertRecord> ExpertStats::take() {
   std::lock_guard one_at_a_time(asking_);
-  // Made before the engine is kept waiting.
+  // Allocates the next record before taking the mutex that the engine waits for.
   std::optional<ExpertRecord> record;
   if (recording()) record = empty_record(how_);
   {

@@ -1,11 +1,11 @@
-// Which experts the rows computed in this process chose, layer by layer: counted while somebody
-// asks, and else one look at a number a pass.
+// Counts which experts the rows computed in this process chose, layer by layer. While no record
+// runs, a pass only checks one number.
 //
 //   start() -> each pass: open() .. the gate counts .. note() once committed -> stop() -> take()
 //
-// What a lost rank spoilt is never noted, nor is a pass that began before start() or is committed
-// after stop(). The ranks of this process note into the same record.
-// Source: SGLang's expert distribution recorder.   Thread: any, but where noted.
+// A pass that failed with a lost rank is never noted, nor is a pass that began before start() or is
+// committed after stop(). The ranks of this process note into the same record. Source: SGLang's
+// expert distribution recorder. Thread: any, except where noted.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,14 @@
 
 namespace hocket {
 
-// stat: sums. per_pass: sums, and each of the newest passes.
+// stat: sums only. per_pass: sums, and each of the newest passes.
 enum class ExpertRecordMode : uint8_t { stat, per_pass };
 
-// What one pass of one rank counts; used again and again.
+// The counts of one pass of one rank; reused for every pass.
 struct ExpertPass {
   uint32_t record = 0;  // the record that it is counted for; 0: none
   int rank = 0;
-  uint64_t step = 0;  // as the ranks agreed; 0 where there is one rank
+  uint64_t step = 0;  // number that the ranks agreed on; 0 if there is one rank
   int num_tokens = 0;
   std::vector<uint32_t> counts;  // [layers, experts]
 };
@@ -42,11 +42,11 @@ struct ExpertRecord {
 
   ExpertRecordMode mode = ExpertRecordMode::stat;
   int num_layers = 0, num_experts = 0;  // layers without experts have counts of 0
-  uint64_t num_steps = 0;        // of ranks with rows; two ranks that compute in one step are two
+  uint64_t num_steps = 0;        // steps of ranks with rows; two ranks in one step count as two
   uint64_t num_tokens = 0;       // rows of these; each chose k experts in every MoE layer
-  std::vector<uint64_t> counts;  // [layers, experts] rows that chose it
-  std::vector<uint64_t> rank_counts;  // [layers, ranks] the same by where experts are
-  // per_pass: a ring, of which pass(0) is the oldest that is left.
+  std::vector<uint64_t> counts;  // [layers, experts] number of rows that chose the expert
+  std::vector<uint64_t> rank_counts;  // [layers, ranks] the same, summed over each rank's experts
+  // These are a ring, used with per_pass; pass(0) is the oldest that is left.
   std::vector<Pass> passes;           // [buffer_size]
   std::vector<uint32_t> pass_counts;  // [buffer_size, layers, experts]
 
@@ -58,14 +58,14 @@ struct ExpertRecord {
   size_t slot(int i) const;
 };
 
-// How even loads are: mean / largest, 1 at best. Nothing where there is no load.
+// Returns how even loads are: mean / largest, 1 at best. nullopt if all are 0.
 std::optional<double> balancedness(std::span<const uint64_t> loads);
-// The mean over layers that have loads. Shapes: loads [layers, columns].
+// Returns the mean over layers that have loads. Shape of loads: [layers, columns].
 std::optional<double> balancedness(std::span<const uint64_t> loads, int columns);
 
-// For metrics.
+// Numbers for metrics.
 struct ExpertBalance {
-  double balancedness = 0;            // over ranks, of the record so far; 0: nothing is recorded
+  double balancedness = 0;            // over ranks, of the running record; 0: none runs
   std::vector<uint64_t> rank_tokens;  // [ranks] choices of experts there, in all records so far
 };
 
@@ -73,36 +73,36 @@ class ExpertStats {
  public:
   struct Start {
     ExpertRecordMode mode = ExpertRecordMode::stat;
-    int buffer_size = 0;  // per_pass: passes that are kept; 0: kDefaultPasses, or as many as fit
+    int buffer_size = 0;  // per_pass: passes kept; 0: kDefaultPasses, or as many as fit
   };
   static constexpr int kDefaultPasses = 1000;
-  // Counts of all passes that are kept: 16 MiB here, and what a reader can take in one answer.
+  // Limit of counts of all passes that are kept: 16 MiB here, and readable in one answer.
   static constexpr int64_t kMostPassCounts = 1 << 22;
 
-  // rank: the first of this process.
+  // `rank` is the first rank of this process.
   ExpertStats(int num_layers, const Placement& placement, int rank);
 
   const Placement& placement() const { return placement_; }
   int rank() const { return rank_; }
   size_t num_counts() const { return num_counts_; }  // layers * experts
 
-  // Begins a new record; one that was not taken is forgotten. Takes all memory there will be.
+  // Begins a new record and allocates all its memory; a record that was not taken is dropped.
   // Errors: invalid_request (buffer_size), naming the largest.
   Result<void> start(const Start& how);
-  // Errors: invalid_request, where nothing is being recorded.
+  // Ends the record. Errors: invalid_request if none runs.
   Result<void> stop();
-  // What was recorded, which begins anew if it was not stopped. Errors: invalid_request, where
-  // nothing was.
+  // Returns the record; if it still runs, a new one begins. Errors: invalid_request if there is
+  // none.
   Result<ExpertRecord> take();
-  // The sums of the record so far, which goes on; none where there is none.
+  // Returns the sums of the record so far, which goes on; nullopt if there is none.
   std::optional<ExpertRecord> look() const;
   bool recording() const { return record_.load(std::memory_order_relaxed) != 0; }
   ExpertBalance balance() const;
 
-  // Before a pass: where the gate counts, zeros; empty where nobody asks. pass.counts has
-  // num_counts() elements. Thread: that of the pass. Allocates nothing.
+  // Called before a pass. Returns the zeroed counters for the gate; empty if no record runs.
+  // pass.counts has num_counts() elements. Thread: that of the pass. Allocates nothing.
   View<uint32_t> open(ExpertPass& pass) const;
-  // After it was committed. Thread: engine. Allocates nothing.
+  // Adds a pass after its commit. Thread: engine. Allocates nothing.
   void note(const ExpertPass& pass);
 
  private:
@@ -112,14 +112,14 @@ class ExpertStats {
   const int num_layers_, rank_;
   const size_t num_counts_;
 
-  std::mutex asking_;  // of start, stop and take: one at a time
-  Start how_;          // under asking_
-  uint32_t last_ = 0;  // likewise
+  std::mutex asking_;  // lets one of start, stop and take run at a time
+  Start how_;          // guarded by asking_
+  uint32_t last_ = 0;  // guarded by asking_
 
-  std::atomic<uint32_t> record_{0};  // the number of the one that is being made; 0: none
+  std::atomic<uint32_t> record_{0};  // number of the running record; 0: none
   mutable std::mutex mutex_;
-  std::optional<ExpertRecord> kept_;   // under mutex_
-  std::vector<uint64_t> rank_tokens_;  // likewise
+  std::optional<ExpertRecord> kept_;   // guarded by mutex_
+  std::vector<uint64_t> rank_tokens_;  // guarded by mutex_
 };
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// The record of chosen experts: by hand, and of whole engines, where it counts what was computed.
+// Tests the record of chosen experts: by hand, and on whole engines, where it must count every row.
 #include "engine/watch/expert_stats.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ constexpr int kLayers = 2, kExperts = 4;  // experts 0, 1 on rank 0, 2 and 3 on 
 
 class ExpertStatsTest : public ::testing::Test {
  protected:
-  // A pass whose rows chose as `counts` say.
+  // Notes a pass whose rows chose experts as `counts` says.
   void play(std::vector<uint32_t> counts, int num_tokens = 1, uint64_t step = 0, int rank = 0) {
     ExpertPass pass{.rank = rank,
                     .step = step,
@@ -43,7 +43,7 @@ class ExpertStatsTest : public ::testing::Test {
 };
 
 TEST_F(ExpertStatsTest, AddsUpWhatPassesCounted) {
-  play({1, 1, 1, 1, 1, 1, 1, 1});  // before anybody asked
+  play({1, 1, 1, 1, 1, 1, 1, 1});  // before start()
   ASSERT_TRUE(stats_.start({}).has_value());
   play({1, 2, 3, 4, 0, 0, 5, 1}, 5);
   play({1, 0, 0, 0, 0, 0, 0, 1}, 1);
@@ -88,7 +88,7 @@ TEST_F(ExpertStatsTest, ARecordIsTakenOnceAndGoesOnUntilItIsStopped) {
   EXPECT_EQ(stats_.take()->num_kept(), 2);
   EXPECT_THAT(stats_.take()->counts, Each(0u));
   play({0, 1, 0, 0, 0, 1, 0, 0});
-  ASSERT_TRUE(stats_.start({}).has_value());  // begins anew
+  ASSERT_TRUE(stats_.start({}).has_value());  // begins a new record
   EXPECT_THAT(stats_.take()->counts, Each(0u));
   ASSERT_TRUE(stats_.stop().has_value());
   EXPECT_EQ(told(stats_.stop()), "nothing is being recorded");
@@ -147,10 +147,10 @@ TEST_F(ExpertStatsTest, HowEvenLoadsAre) {
   ASSERT_TRUE(stats_.stop().has_value());
   ASSERT_TRUE(stats_.take().has_value());
   EXPECT_EQ(stats_.balance().balancedness, 0);
-  EXPECT_THAT(stats_.balance().rank_tokens, ElementsAre(7, 1));  // never fall
+  EXPECT_THAT(stats_.balance().rank_tokens, ElementsAre(7, 1));  // never falls
 }
 
-// Whole engines. Prompts without a beginning in common, so that nothing is cached.
+// Traffic for whole engines: prompts without a common beginning, so that nothing is cached.
 std::vector<RequestInput> traffic(int count) {
   std::vector<RequestInput> inputs;
   for (int i = 0; i < count; ++i) {
@@ -160,7 +160,7 @@ std::vector<RequestInput> traffic(int count) {
   return inputs;
 }
 
-// Rows of a request: its prompt, and all of its tokens but the last.
+// Returns the rows of the requests: prompts, and all generated tokens except the last.
 uint64_t rows_of(const std::vector<RequestInput>& inputs) {
   uint64_t rows = 0;
   for (const RequestInput& input : inputs)
@@ -229,7 +229,8 @@ TEST_P(ExpertRecordOfEngine, CountsEveryRowOnceForEachOfItsExperts) {
                                   static_cast<size_t>(record.num_experts));
     const bool has_experts = model.layer_is_moe[static_cast<size_t>(layer)];
     EXPECT_EQ(sum(row), has_experts ? record.num_tokens * model.moe.top_k : 0) << layer;
-    for (const uint64_t count : row) EXPECT_LE(count, record.num_tokens);  // at most once a row
+    // Each row chooses an expert at most once.
+    for (const uint64_t count : row) EXPECT_LE(count, record.num_tokens);
   }
   ASSERT_EQ(static_cast<uint64_t>(record.num_kept()), record.num_steps);
   std::vector<uint64_t> of_passes(record.counts.size());
@@ -263,14 +264,14 @@ TEST_P(ExpertRecordOfEngine, RanksAddUpToWhatOneRankCounts) {
 INSTANTIATE_TEST_SUITE_P(Forms, ExpertRecordOfEngine, ::testing::Values(kBundled, kMla),
                          [](const auto& param) { return std::string(param.param.name); });
 
-// With overlapped scheduling, rows that turn out to be too many are computed and counted as well.
+// With overlapped scheduling, rows beyond the end of an answer are computed and counted as well.
 TEST(ExpertRecordOverlapped, ChangesNoBitAndCountsWhatWasComputed) {
   log::set_level(log::Level::error);
   std::vector<Answer> answers;
   const ExpertRecord record = record_of(kBundled, 1, "on", &answers);
   ServerSettings settings = base_settings(kBundled);
   settings.compute.combine_groups = 4;
-  const std::vector<Answer> want = alone(settings, traffic(8));  // nobody counts
+  const std::vector<Answer> want = alone(settings, traffic(8));  // without a record
   ASSERT_EQ(answers.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i)
     ASSERT_NO_FATAL_FAILURE(expect_same(answers[i], want[i]));

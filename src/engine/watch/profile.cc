@@ -31,13 +31,13 @@ Result<void> check_dir(const std::string& dir) {
 
 }  // namespace
 
-// The mutex of a tape is its engine's but for the moments in which a profile begins and ends; a
-// step that falls there is left out.
+// Each engine holds the mutex of its tape while it notes. If a profile begins or ends just then,
+// that step is left out.
 struct Profiler::State {
   struct Tape {
     std::mutex mutex;
-    bool is_on = false;      // recording
-    bool is_primed = false;  // the ledger kept spans of the whole step
+    bool is_on = false;      // records
+    bool is_primed = false;  // true if the ledger kept spans of the whole step
     uint64_t begin_step = 0;
     size_t most_steps = 0;
     TraceTape tape;
@@ -57,9 +57,9 @@ struct Profiler::State {
   std::vector<Tape> tapes;
 
   mutable std::mutex mutex;
-  std::condition_variable changed;  // is_running
+  std::condition_variable changed;  // is_running changed
   bool is_running = false, is_written = false;
-  std::atomic<int> num_recording{0};  // ranks; none: the writer begins
+  std::atomic<int> num_recording{0};  // number of ranks; at 0 the writer begins
   std::string path, failure;
   Thread writer;
 };
@@ -77,7 +77,7 @@ Profiler::~Profiler() {
   if (state_->writer.joinable()) state_->writer.join();
 }
 
-// Ranks that keep step record the same steps: those after the next, which no rank has begun.
+// Returns a first step that all ranks record: the step after the next, which no rank has begun.
 uint64_t Profiler::State::first_common_step() const {
   uint64_t newest = 0;
   for (const Tape& tape : tapes) newest = std::max(newest, tape.last_step.load());
@@ -117,7 +117,7 @@ Result<Profiler::Status> Profiler::start(const Start& start) {
   std::string path = fmt::format("{}/{}-rank{}.trace.json", start.dir,
                                  start.id.empty() ? fresh_id() : start.id, s.options.first_rank);
   std::error_code ignored;
-  if (std::filesystem::is_symlink(path, ignored))  // which might lead out of the folder
+  if (std::filesystem::is_symlink(path, ignored))  // a link may lead out of the folder
     return fail(error(ErrorCode::invalid_request, "{} is a link", path)
                     .with_fix("another profile_id")
                     .with_param("profile_id"));
@@ -176,7 +176,7 @@ Result<Profiler::Status> Profiler::stop() {
   return s.look();
 }
 
-// Under the mutex.
+// Requires the mutex.
 Profiler::Status Profiler::State::look() const {
   int fewest = kMostSteps;
   for (const Tape& tape : tapes) fewest = std::min(fewest, tape.num_steps.load());
@@ -192,12 +192,12 @@ Profiler::Status Profiler::status() const {
   return state_->look();
 }
 
-// Whether it goes on.
+// Returns true if recording goes on.
 bool Profiler::State::record(Tape& tape, const Ledger& ledger) const {
   const StepAccount& account = ledger.account();
   if (!std::exchange(tape.is_primed, true) || !account.has_pass) return true;
   TraceTape& out = tape.tape;
-  // Steps count from 1 again when ranks have met anew.
+  // Steps count from 1 again after the ranks have joined again.
   if (!out.steps.empty() && account.step <= out.steps.back().account.step && account.step > 0)
     return false;
   if (account.step < tape.begin_step) return true;

@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two ranks of a service of three, whose steps are written by hand.
+// Two ranks of a service of three, whose steps the test writes by hand.
 class ProfileTest : public ::testing::Test {
  protected:
   ProfileTest()
@@ -34,7 +34,8 @@ class ProfileTest : public ::testing::Test {
   Profiler::Start into(int num_steps = 0) const {
     return {.dir = dir_, .id = "p", .num_steps = num_steps};
   }
-  // 100 us: an operation of 60 that sends, one that waits 30 for 20 us of wire.
+  // Notes a step of 100 us: an operation of 60 us that sends, and one that waits 30 us for 20 us of
+  // wire.
   void step(int rank, uint64_t number) {
     Ledger& ledger = rank == 0 ? ledgers_[0] : ledgers_[1];
     const TimePoint begin = clock_.now();
@@ -98,7 +99,7 @@ TEST_F(ProfileTest, AllRanksRecordTheSameSteps) {
   EXPECT_EQ(trace["otherData"]["steps_left_out"], 0);
   for (const int rank : {0, 1}) EXPECT_THAT(steps_of(trace, rank), ElementsAre(4, 5));
   const std::filesystem::directory_iterator files(dir_);
-  EXPECT_EQ(std::distance(begin(files), end(files)), 1);  // no half ones
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);  // no half-written ones
 }
 
 TEST_F(ProfileTest, AStepIsThereWithWhatWasBooked) {
@@ -125,8 +126,8 @@ TEST_F(ProfileTest, AStepIsThereWithWhatWasBooked) {
                           std::pair("step 3", 100)));
 }
 
-// Between ranks of the file each arrow has both ends, and lies within slices; what goes to the
-// third rank and comes from it has one, for its file to complete.
+// Between ranks of the file each arrow has both ends and lies within slices. An arrow to or from
+// the third rank has one end; that rank's file has the other.
 TEST_F(ProfileTest, ArrowsLeadFromTheSenderToTheReceiver) {
   ASSERT_TRUE(profiler_.start(into(1)).has_value());
   for (uint64_t number = 1; number < 5; ++number) both(number);
@@ -161,7 +162,7 @@ TEST_F(ProfileTest, RefusesWithAReason) {
   EXPECT_THAT(nowhere.error().message, HasSubstr("cannot write profiles to /proc/nowhere: "));
   ASSERT_TRUE(profiler_.start(into()).has_value());
   EXPECT_THAT(profiler_.start(into()).error().message, HasSubstr("a profile runs already"));
-  EXPECT_TRUE(profiler_.stop().has_value());  // without a step
+  EXPECT_TRUE(profiler_.stop().has_value());  // no step was noted
   EXPECT_THAT(profiler_.stop().error().fix, HasSubstr(dir_));
 }
 

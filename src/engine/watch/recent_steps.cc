@@ -12,8 +12,8 @@ namespace {
 
 struct KeptStep {
   std::mutex mutex;
-  // Under it.
-  uint64_t turn = 0;  // rises with every note of the rank; 0: nothing is here
+  // Guards the members below.
+  uint64_t turn = 0;  // rises with every note of the rank; 0: the slot is empty
   StepAccount account;
   std::vector<LedgerSpan> spans;
   size_t num_left_out = 0;
@@ -23,8 +23,8 @@ struct KeptStep {
 
 struct RecentSteps::Tape {
   std::array<KeptStep, kSteps> slots;
-  size_t next = 0;    // of the engine's thread
-  uint64_t turn = 0;  // likewise
+  size_t next = 0;    // touched by the engine's thread only
+  uint64_t turn = 0;  // touched by the engine's thread only
 };
 
 RecentSteps::RecentSteps(Options options) : options_(std::move(options)) {

@@ -1,11 +1,11 @@
-// The newest steps of the ranks of this process, with what /start_profile would have recorded of
-// them. Always on: what was slow a moment ago can still be looked at.
+// Keeps the newest steps of the ranks of this process, with all that /start_profile would record of
+// them. It is always on, so that a slow step can be looked at afterwards.
 //
-//   engine*   note() note() note() ...            copies what the ledger kept into the oldest slot
+//   engine*   note() note() note() ...            copies the ledger's spans into the oldest slot
 //   any           accounts()   steps()            copy slots out, one at a time
 //
-// Memory: kSteps slots a rank, of at most kMostSpans spans; what a step has more is counted and
-// left out. A slot that is being read is passed over: the engine waits for nobody.
+// Memory: kSteps slots per rank, of at most kMostSpans spans; further spans of a step are counted
+// and left out. A slot that is being read is skipped, so the engine never waits for a reader.
 // Source: docs/contracts/overlap.md, "Ledger".
 #pragma once
 
@@ -22,38 +22,39 @@ namespace hocket {
 class RecentSteps {
  public:
   static constexpr size_t kSteps = 64;
-  static constexpr size_t kMostSpans = 4096;  // of a step
+  static constexpr size_t kMostSpans = 4096;  // per step
 
-  // The ranks of this process: [first_rank, first_rank + num_here).
+  // The ranks of this process are [first_rank, first_rank + num_here).
   struct Options {
     int first_rank = 0, num_here = 1, num_ranks = 1;
     std::string model;
-    const OrderTable* orders = nullptr;  // for names of plans; outlives it; null: numbers
+    const OrderTable* orders = nullptr;  // names plans; outlives it; null: plans are numbers
     size_t spans_per_step = 0;           // Ledger::most_spans
   };
   explicit RecentSteps(Options options);
   ~RecentSteps();
 
-  // After ledger.end_step(); the ledger keeps the spans of the next step too. A step without a pass
-  // is none. Allocates nothing.   Thread: the rank's engine.
+  // Copies a step after ledger.end_step(), and tells the ledger to keep the spans of the next step
+  // too. A step without a pass is skipped. Allocates nothing. Thread: the rank's engine.
   void note(int rank, Ledger& ledger);
 
   struct Step {
-    uint64_t number = 0;      // as the ranks agreed, or counted here where there is one rank
-    StepAccount account;      // its step is that number
-    std::string plan;         // its name
-    size_t num_left_out = 0;  // spans
+    uint64_t number = 0;      // agreed by the ranks, or counted here if there is one rank
+    StepAccount account;      // account.step is `number`
+    std::string plan;         // name of the plan
+    size_t num_left_out = 0;  // number of spans
     std::vector<LedgerSpan> spans;
   };
   struct OfRank {
     int rank = 0;
     std::vector<Step> steps;  // oldest first
   };
-  // Without their spans.   Thread: any, as are all below.
+  // Returns all steps without their spans. Thread: any, as for all below.
   std::vector<OfRank> accounts() const;
-  // With them: one step, of every rank that has it still; none: all.
+  // Returns the steps of that number with spans, of every rank that still has it; nullopt: all
+  // steps.
   std::vector<OfRank> steps(std::optional<uint64_t> number) const;
-  // All that are kept, as one timeline for Perfetto. Errors: io, where memory cannot be written to.
+  // Returns all steps as one timeline for Perfetto. Errors: io, if there is no memory for it.
   Result<std::string> trace() const;
 
  private:

@@ -19,7 +19,7 @@ class RecentStepsTest : public ::testing::Test {
  protected:
   RecentStepsTest() { clock_.advance(1h); }
 
-  // 100 us: an operation of 60, another of 40.
+  // Notes a step of 100 us: an operation of 60 us, and another of 40 us.
   void step(Ledger& ledger, uint64_t number) {
     ledger.begin_step(clock_.now());
     ledger.begin_pass(number, {}, {Phase::decode, 4, 400}, false);
@@ -86,11 +86,11 @@ TEST_F(RecentStepsTest, OneRankCountsForItself) {
     recent.note(0, ledger);
   }
   ledger.begin_step(clock_.now());
-  ledger.end_step(clock_.now());  // without a pass
+  ledger.end_step(clock_.now());  // a step without a pass
   recent.note(0, ledger);
   EXPECT_THAT(numbers(recent.accounts()[0]), ElementsAre(1, 2, 3));
   const auto whole = recent.steps(std::nullopt);
-  EXPECT_THAT(whole[0].steps[0].spans, IsEmpty());  // nobody had asked the ledger for spans
+  EXPECT_THAT(whole[0].steps[0].spans, IsEmpty());  // the ledger was not told yet to keep spans
   EXPECT_THAT(whole[0].steps[1].spans, SizeIs(2));
 }
 
@@ -110,10 +110,10 @@ TEST_F(RecentStepsTest, TheTraceHasAllOfThem) {
     num_ops += event.value("cat", "") == "compute" ? 1 : 0;
   }
   EXPECT_EQ(num_steps, 6);
-  EXPECT_EQ(num_ops, 8);  // of the first steps none
+  EXPECT_EQ(num_ops, 8);  // the first steps have none
 }
 
-// What is read is whole, whoever writes meanwhile.
+// A step that is read is whole, while the engine writes others.
 TEST_F(RecentStepsTest, ReadersAndTheEngineDoNotDisturbEachOther) {
   RecentSteps recent(of(1));
   std::atomic<bool> is_over = false;

@@ -1,5 +1,5 @@
-// What the requests of a rank are at, for who watches: looked up after a step, ten times a second
-// at most, and only while somebody asks. While nobody does, note() is one load.
+// The progress of a rank's requests, for viewers: copied after a step, at most ten times a second,
+// and only while a viewer asks. Without viewers note() is one load.
 #pragma once
 
 #include <atomic>
@@ -16,17 +16,18 @@ class RequestBoard {
  public:
   static constexpr size_t kMostRows = 256;
   static constexpr Duration kPeriod = std::chrono::milliseconds(100);
-  static constexpr Duration kInterest = std::chrono::seconds(5);  // of who asked once
+  // One look() keeps notes going for this time.
+  static constexpr Duration kInterest = std::chrono::seconds(5);
 
   RequestBoard() : rows_(kMostRows) {}
 
-  // After a step. Allocates nothing, waits for nobody.   Thread: engine.
+  // Copies the requests after a step. Allocates nothing, blocks on no lock. Thread: engine.
   void note(const Scheduler& scheduler, TimePoint now);
-  // Nothing runs any more: now or never.   Thread: engine.
+  // Copies at once, without kPeriod, because no step follows. Thread: engine.
   void note_rest(const Scheduler& scheduler, TimePoint now);
 
-  // As of the last note, none where that is too old; and notes are taken for a while from now on.
-  // Thread: any.
+  // Returns the requests as of the last note (none if that is too old), and keeps notes going for
+  // kInterest. Thread: any.
   std::vector<RequestGlance> look(TimePoint now);
 
  private:
@@ -36,9 +37,9 @@ class RequestBoard {
   void write(const Scheduler& scheduler, TimePoint now);
 
   std::atomic<int64_t> watched_until_{INT64_MIN};  // ns of the clock
-  TimePoint last_{};                               // of the engine's thread
+  TimePoint last_{};                               // touched by the engine's thread only
   std::mutex mutex_;
-  // Under mutex_.
+  // Guarded by mutex_.
   std::vector<RequestGlance> rows_;
   size_t num_rows_ = 0;
   TimePoint noted_{};

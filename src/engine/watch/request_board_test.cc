@@ -37,17 +37,17 @@ TEST_F(RequestBoardTest, NotesOnlyWhileSomebodyWatchesAndNotTooOften) {
   EXPECT_THAT(board_.look(clock_.now()), SizeIs(1));
   ASSERT_TRUE(scheduler_.add(input_of(2)));
   board_.note(scheduler_, clock_.now());
-  EXPECT_THAT(board_.look(clock_.now()), SizeIs(1));  // too early
+  EXPECT_THAT(board_.look(clock_.now()), SizeIs(1));  // before kPeriod is over
   board_.note_rest(scheduler_, clock_.now());
   EXPECT_THAT(board_.look(clock_.now()), SizeIs(2));
   clock_.advance(RequestBoard::kInterest + 1ms);
   board_.note(scheduler_, clock_.now());
-  EXPECT_THAT(board_.look(clock_.now()), IsEmpty());  // nobody had looked for long
+  EXPECT_THAT(board_.look(clock_.now()), IsEmpty());  // kInterest is over
 }
 
 TEST(RequestBoard, AnEngineTellsWhereItsRequestsAre) {
   ServerSettings settings = settings_of(kBundled, 2);
-  settings.memory.max_running_requests = 2;  // one a rank
+  settings.memory.max_running_requests = 2;  // one per rank
   Service service(settings);
   ASSERT_TRUE(service.works());
   service.engine().glance();

@@ -1,5 +1,5 @@
-// Which experts the rows of a pass chose, kept while somebody in it asks.   Thread: that of the
-// pass.
+// Keeps which experts the rows of a pass chose, if a request in it asks for them. Thread: that of
+// the pass.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace hocket {
 
-// Ids that so many rows chose in a model of so many layers: what is kept, and told, of them.
+// Returns the number of expert ids that num_rows rows choose in num_layers layers.
 constexpr size_t num_routed_ids(int num_rows, int num_layers, int top_k) {
   return static_cast<size_t>(num_rows) * static_cast<size_t>(num_layers) *
          static_cast<size_t>(top_k);
@@ -19,10 +19,10 @@ constexpr size_t num_routed_ids(int num_rows, int num_layers, int top_k) {
 
 class RoutedRows final : public ForwardProbe {
  public:
-  // Before a pass of so many rows. Takes memory when they are more than ever.
+  // Prepares for a pass of num_rows rows. Allocates if there are more than ever before.
   void open(int num_rows, int num_layers, int top_k);
   void after(int layer, Op op, const Half& half) override;
-  // Of rows [begin, begin + count): [count][num_layers][top_k].
+  // Returns the ids of rows [begin, begin + count): [count][num_layers][top_k].
   std::span<const uint16_t> rows(int begin, int count) const;
 
  private:

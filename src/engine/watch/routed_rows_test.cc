@@ -1,4 +1,4 @@
-// Which experts tokens chose, as requests are told: the same however they were computed.
+// Tests that requests get the same chosen experts in every schedule and on any number of ranks.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -47,7 +47,7 @@ TEST(RoutedExperts, AreThoseOfAllTokensButTheLast) {
   inputs.push_back(greedy_input(random_tokens(3, 75), 9));
   inputs.front().sampling.return_routed_experts = true;
   inputs.front().sampling.ignore_eos = true;
-  // The second one finds the first one's pages, and computes its rows all the same.
+  // The second round finds the first one's pages in the cache, but still computes all rows.
   for (int again = 0; again < 2; ++again) {
     const Answer answer = std::move(run_all(*engine, inputs).front());
     ASSERT_NE(answer.summary.routed, nullptr);
@@ -73,7 +73,7 @@ TEST(RoutedExperts, AreTheSameInEverySchedule) {
       SCOPED_TRACE(fmt::format("{}, {}", policy, overlap));
       settings.scheduler.prefill_policy = policy;
       settings.scheduler.overlap_schedule = overlap;
-      settings.memory.max_total_tokens = 512;  // some are retracted
+      settings.memory.max_total_tokens = 512;  // small, so that some are retracted
       settings.model.context_length = 256;
       const auto engine = make_engine(settings);
       ASSERT_NE(engine, nullptr);

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-// Nothing where nothing was sent.
+// Returns an empty text if no rows were sent.
 std::string overlap_text(const StepTransfers& t) {
   const double all = to_seconds(t.hidden) + to_seconds(t.exposed);
   if (all <= 0) return "";

@@ -1,4 +1,4 @@
-// What the lines say, word by word: they are parsed.
+// Tests the lines word by word, because scripts parse them.
 #include "engine/watch/step_log.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using testing::IsEmpty;
 
 constexpr Duration kStep = std::chrono::milliseconds(10);
 
-// A scheduler whose steps take 10 ms, and the log of it.
+// A scheduler whose steps take 10 ms, and its log.
 class StepLogTest : public testing::Test {
  protected:
   void start(SchedulerOptions options, int decode_interval = 40) {
@@ -43,7 +43,7 @@ class StepLogTest : public testing::Test {
     step_log_.note(batch, scheduler_->stats(), now_, kStep, transfers_);
     scheduler_->take_finished();
   }
-  // Lines of so many steps, without time and level.
+  // Returns the lines of num_steps steps, without time and level.
   std::vector<std::string> lines_of(int num_steps) {
     testing::internal::CaptureStderr();
     for (int i = 0; i < num_steps; ++i) finish(schedule());
@@ -75,7 +75,7 @@ TEST_F(StepLogTest, PrefillLines) {
               ElementsAre("Prefill batch, #new-seq: 2, #new-token: 13, #cached-token: 12, token "
                           "usage: 0.11, #running-req: 1, #queue-req: 1, #pending-token: 23, cuda "
                           "graph: False, input throughput (token/s): 1300.00"));
-  // A chunk that goes on is counted again, its prefix is not.
+  // A continued chunk is counted again, its prefix is not.
   EXPECT_THAT(lines_of(1),
               ElementsAre("Prefill batch, #new-seq: 1, #new-token: 16, #cached-token: 0, token "
                           "usage: 0.17, #running-req: 2, #queue-req: 1, #pending-token: 7, cuda "
@@ -95,8 +95,8 @@ TEST_F(StepLogTest, ADecodeLineEverySoManySteps) {
   EXPECT_THAT(lines_of(6), testing::SizeIs(2));
 }
 
-// Of a prompt's step, and of the steps of answers since the last line; at the end, so that whoever
-// parses the rest goes on.
+// A prefill line has the overlap of its step, a decode line that of the decode steps since the last
+// line. It stands at the end, so that parsers of the other fields still work.
 TEST_F(StepLogTest, OfSeveralRanksItSaysWhatWasHidden) {
   using testing::EndsWith;
   start({}, 2);
@@ -147,8 +147,8 @@ TEST_F(StepLogTest, APauseIsNotCountedAsTime) {
   EXPECT_NEAR(step_log_.gen_throughput(), 100, 0.01);
 }
 
-// As tests/scenarios/retracted_resumes_first.txt: the second is put back with nine tokens of its
-// own, finds its prompt in the cache and computes those again.
+// As in tests/scenarios/retracted_resumes_first.txt: the second request is retracted with nine
+// tokens of its own, finds its prompt in the cache and computes those nine again.
 TEST_F(StepLogTest, WhatIsComputedAgain) {
   start({.num_pages = 9, .conservativeness = 0.01});
   add(1, 8, 13);

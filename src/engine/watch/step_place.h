@@ -1,4 +1,4 @@
-// Where a rank is in its turn, for those who wonder why it does not come to an end.
+// The place of a rank in its step, to find out why the step does not end.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hocket {
 
-// What a step does, in this order (step.cc). agree: with the other ranks, on the step to come.
+// The verbs of a step, in this order (step.cc). agree: with the other ranks, on the next step.
 enum class Verb : uint8_t {
   rest,
   intake,
@@ -23,12 +23,12 @@ std::string_view verb_name(Verb verb);
 
 struct StepPlace {
   Verb verb = Verb::rest;
-  // Of several ranks: the layer whose rows were exchanged last, -1 before the first; and whether it
-  // stands still because of the others.
+  // With several ranks: the layer whose rows were exchanged last, -1 before the first; and true if
+  // the rank waits for other ranks.
   int layer = -1;
   bool waits = false;
 };
-// "forward, layer 17, waiting for other ranks".
+// Returns "forward, layer 17, waiting for other ranks".
 std::string describe(const StepPlace& place);
 
 }  // namespace hocket

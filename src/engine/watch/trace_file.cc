@@ -20,7 +20,7 @@ namespace {
 using Kind = LedgerSpan::Kind;
 
 constexpr int kCompute = 1, kWaiting = 2, kWires = 10;
-constexpr size_t kBlock = size_t{1} << 20;  // written at once
+constexpr size_t kBlock = size_t{1} << 20;  // bytes written at once
 
 std::string_view message_name(MessageKind kind) {
   static constexpr std::array<std::string_view, kNumMessageKinds> kNames = {"dispatch", "combine",
@@ -32,12 +32,12 @@ int wire_of(const LedgerSpan& span) {
   return kWires + lane_of(span.half, span.part) * 2 + static_cast<int>(span.message);
 }
 
-// "dispatch a2": half a, third part.
+// Returns "dispatch a2" for half a, third part.
 std::string message_words(const LedgerSpan& span) {
   return fmt::format("{} {}{}", message_name(span.message), span.half == 0 ? 'a' : 'b', span.part);
 }
 
-// Microseconds to the nanosecond.
+// Prints microseconds with three decimals.
 std::string us(Duration d) {
   const int64_t ns = d.count();
   return fmt::format("{}{}.{:03}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000);
@@ -55,7 +55,7 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-// Ids that are equal in two files were read from one steady clock.
+// Two files with the same id have times of the same steady clock.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string line;
@@ -68,7 +68,7 @@ Duration unix_at_zero() {
                                               std::chrono::steady_clock::now().time_since_epoch());
 }
 
-// What makes a message the one it is, in 62 bits.
+// Returns an id of 62 bits that both ends of a message can compute.
 uint64_t flow_id(uint64_t step, const LedgerSpan& span, int from, int to) {
   uint64_t id = step & 0xfffff;
   id = id << 12 | (static_cast<uint64_t>(span.layer) & 0xfff);
@@ -204,8 +204,9 @@ void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
   }
 }
 
-// Beginnings and ends alike; between ranks of this file only such as have both. An end lies just
-// within its slice, or viewers would not find that.
+// Writes the beginnings or the ends of a span's arrows. An arrow between ranks of this file is
+// written only if it has both ends. An end lies just within its slice, else viewers do not find the
+// slice.
 void Writer::write_arrows(int rank, uint64_t step, const LedgerSpan& span) {
   const bool begins = span.kind == Kind::push;
   const TimePoint end = std::max(span.begin, span.end - Duration(1));
@@ -219,7 +220,7 @@ void Writer::write_arrows(int rank, uint64_t step, const LedgerSpan& span) {
   }
 }
 
-// Of ranks that are not here another file may tell.
+// True if the step of `rank` is in this file, or may be in another.
 bool Writer::is_known(int rank, uint64_t step) const {
   const bool is_here = std::ranges::find(tapes_, rank, &TraceTape::rank) != tapes_.end();
   return !is_here || known_.contains({rank, step});

@@ -1,13 +1,14 @@
-// What a profile recorded, as Chrome's trace events (JSON): Perfetto and chrome://tracing open it.
+// Writes the steps of a profile as Chrome's trace events (JSON), which Perfetto and
+// chrome://tracing open.
 //
 //   process   a rank
-//   threads   compute: steps, their operations and what is beside; waiting: for ranks, for
-//             transfers; and a wire for each kind, half and part of messages to here
+//   threads   compute: steps, their operations and other work; waiting: for ranks, for
+//             transfers; and a wire for each kind, half and part of messages to this rank
 //   arrows    from where a rank handed its rows over to where they arrived
 //
 // Ids of arrows follow from step, layer, lane, kind and ranks alone, so that files of several
-// processes fit together. Times are those of the steady clock; `boot_id` and `unix_at_zero_us` say
-// how to compare them.
+// processes fit together. Times are those of the steady clock; `boot_id` and `unix_at_zero_us`
+// allow to compare those of two machines.
 #pragma once
 
 #include <cstdio>
@@ -22,10 +23,10 @@ namespace hocket {
 
 struct TraceStep {
   StepAccount account;
-  size_t end_span = 0;  // of TraceTape::spans; begins where the one before ends
+  size_t end_span = 0;  // end index in TraceTape::spans; begins at the end_span before
 };
 
-// Of one rank.
+// The recorded steps of one rank.
 struct TraceTape {
   int rank = 0;
   std::vector<TraceStep> steps;
@@ -35,14 +36,14 @@ struct TraceTape {
 
 struct TraceInfo {
   std::string model;
-  int num_ranks = 1;                   // of the service
+  int num_ranks = 1;                   // ranks of the service
   const OrderTable* orders = nullptr;  // null: plans are numbers
 };
 
-// Writes beside `path` and renames, so that nobody finds half a file. Errors: io.
+// Writes beside `path` and renames, so that a reader never finds half a file. Errors: io.
 Result<void> write_trace(const std::string& path, const TraceInfo& info,
                          std::span<const TraceTape> tapes);
-// The same as text. Errors: io, without memory for it.
+// Returns the same as text. Errors: io if there is no memory for it.
 Result<std::string> trace_text(const TraceInfo& info, std::span<const TraceTape> tapes);
 
 }  // namespace hocket

@@ -21,7 +21,8 @@ using Kind = TraceSlice::Kind;
 
 constexpr size_t kTraceBytesMax = 256 << 20;
 
-// At most kMostSeconds (base/clock.h), of which several can be added.
+// Converts at most kMostSeconds (base/clock.h), so that several times can be added without
+// overflow.
 Duration ns_of(double us) {
   constexpr double kMostUs = kMostSeconds * 1e6;
   return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us, -kMostUs, kMostUs) * 1000));
@@ -86,14 +87,14 @@ std::set<int> ranks_of(const json& trace) {
   return ranks;
 }
 
-// What to add to times of `trace` so that they are on the clock of `first`: nothing on one machine.
+// Returns the microseconds that move times of `trace` to the clock of `first`: 0 on one machine.
 double shift_of(const json& first, const json& trace) {
   const json &a = first.at("otherData"), &b = trace.at("otherData");
   if (a.at("boot_id") == b.at("boot_id")) return 0;
   return b.at("unix_at_zero_us").get<double>() - a.at("unix_at_zero_us").get<double>();
 }
 
-// Arrows of which one end is in none of the files.
+// Drops arrows that have only one end in all files.
 void drop_loose_arrows(json& events) {
   std::map<std::string, int> ends;  // bit 0: begins, bit 1: ends
   const auto bit = [](const json& event) {
@@ -155,7 +156,7 @@ void add_steps(StepTrace& trace) {
 }
 
 char letter_of(const TraceSlice& slice) {
-  static constexpr std::string_view kLetters = "qamgdswxkc";  // by Op
+  static constexpr std::string_view kLetters = "qamgdswxkc";  // indexed by Op
   static_assert(kLetters.size() == kNumOps);
   if (slice.kind == Kind::beside) return '-';
   for (int op = 0; op < kNumOps; ++op)
@@ -165,14 +166,14 @@ char letter_of(const TraceSlice& slice) {
   return '?';
 }
 
-// Time in characters. Of what falls into one character the longest is seen.
+// Maps time to characters. A character shows the slice that covers most of it.
 class Ruler {
  public:
   Ruler(Duration begin, Duration end, int width)
       : begin_(begin), span_(std::max(Duration(1), end - begin)), width_(width) {}
 
   double ns_a_character() const { return static_cast<double>(span_.count()) / width_; }
-  // weigh(character, ns) for every character that the slice touches.
+  // Calls weigh(character, ns) for every character that the slice touches.
   template <class Weigh>
   void cover(const TraceSlice& slice, Weigh&& weigh) const {
     const double scale = ns_a_character();
@@ -197,8 +198,9 @@ char mark_of(const TraceSlice& slice) {
   return slice.kind == Kind::exposed ? '!' : slice.kind == Kind::waiting ? '.' : letter_of(slice);
 }
 
-// Waits lie within operations and work beside, and those within other such work: each character
-// is for the innermost. Slices are nested, so whoever is still open when another begins holds it.
+// Draws each character for the innermost slice: waits lie within operations and other work, and
+// operations within other work. Slices are nested, so a slice that is still open when another
+// begins contains it.
 std::string compute_row(const RankStep& step, const Ruler& ruler) {
   std::vector<const TraceSlice*> slices;
   for (const TraceSlice& slice : step.slices)
@@ -219,7 +221,7 @@ std::string compute_row(const RankStep& step, const Ruler& ruler) {
   std::string row;
   for (const auto& at : weights) {
     char most = ' ';
-    double weight = ruler.ns_a_character() / 4;  // less is not worth a letter
+    double weight = ruler.ns_a_character() / 4;  // shorter slices get no letter
     for (const auto& [what, ns] : at)
       if (ns > weight) most = what, weight = ns;
     row += most;
@@ -255,7 +257,7 @@ Result<uint64_t> choose_step(const StepTrace& trace, const std::optional<uint64_
   return std::next(ranks.begin(), static_cast<std::ptrdiff_t>(ranks.size() / 2))->first;
 }
 
-// From the first to the last operation of these layers, on any rank.
+// Returns the time from the first to the last operation of these layers, on any rank.
 Result<std::pair<Duration, Duration>> window_of(std::span<const RankStep> steps,
                                                 const TraceWindow& window) {
   Duration begin = Duration::max(), end{};

@@ -1,4 +1,4 @@
-// Traces (trace_file.h) read again, put together and drawn as text:
+// Reads traces (trace_file.h) of one or several processes, merges them and draws them as text:
 //
 //   step 12 | decode, 64 rows | two-batch, four-phase | 812.4 us, 1 character = 6.3 us
 //   rank 0 compute   qqaagdQQAAG!!xxxxxDkkcXXXX.XXKcC
@@ -6,8 +6,8 @@
 //          combine                       00000000   4444
 //   rank 1 ...
 //
-// Letters are operations, capitals those of the second half; over them, `.` waits for slower ranks
-// and `!` for a transfer. Digits are the lane of the message that is on its way, `+` several.
+// Letters are operations, capitals those of the second half; `.` waits for slower ranks and `!` for
+// a transfer, each within an operation. Digits are the lanes of messages on their way, `+` several.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace hocket {
 
-// A slice of a trace. Times: since the clock began.
+// A slice of a trace. Times count from the clock's zero.
 struct TraceSlice {
   enum class Kind : uint8_t { compute, beside, exposed, waiting, wire };
   Kind kind = Kind::compute;
@@ -31,7 +31,7 @@ struct TraceSlice {
   Duration begin{}, end{};
 };
 
-// A step of a rank, as its ledger booked it.
+// A step of one rank, as its ledger booked it.
 struct RankStep {
   uint64_t step = 0;
   int rank = 0, rows = 0;
@@ -42,22 +42,22 @@ struct RankStep {
 };
 
 struct StepTrace {
-  nlohmann::json file;          // as it will be written
-  std::vector<RankStep> steps;  // by step, then rank
+  nlohmann::json file;          // the merged file, to be written
+  std::vector<RankStep> steps;  // sorted by step, then rank
 };
 
-// Of one service and profile; several files are put on one clock: that of the first. Errors: io,
-// bad_value (not such a trace; a rank that comes twice), naming the file.
+// Reads the files of one profile of one service. Times of several files are converted to the clock
+// of the first. Errors: io, bad_value (not such a trace; a rank that comes twice), naming the file.
 Result<StepTrace> read_traces(std::span<const std::string> paths);
 
 struct TraceWindow {
-  std::optional<uint64_t> step;               // else one in the middle that all ranks have
-  std::optional<std::pair<int, int>> layers;  // first and last; else all
+  std::optional<uint64_t> step;               // nullopt: one in the middle that all ranks have
+  std::optional<std::pair<int, int>> layers;  // first and last; nullopt: all
   int width = 100;                            // characters
 };
-// Errors: bad_value (no such step or layer).
+// Draws one step. Errors: bad_value (no such step or layer).
 Result<std::string> draw_step(const StepTrace& trace, const TraceWindow& window);
-// A line for each rank: sums over its steps.
+// Returns one line per rank: sums over its steps.
 std::string draw_totals(const StepTrace& trace);
 
 }  // namespace hocket

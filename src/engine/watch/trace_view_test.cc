@@ -16,7 +16,7 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using Kind = LedgerSpan::Kind;
 
-// Two layers of a step of two halves on two ranks, 100 us, written to a file a rank.
+// Two layers of a 100 us step of two halves on two ranks, written to one file per rank.
 class TraceView : public ::testing::Test {
  protected:
   TraceView()
