@@ -11,11 +11,11 @@
 namespace hocket {
 namespace {
 
-constexpr double kBf16Allowance = 1.5;  // times the reference's own bf16 error
-// In bf16 two experts of nearly equal scores may change places, here or in the reference: such a
-// row is another sum, not a worse one. At most so many of all rows.
+constexpr double kBf16Allowance = 1.5;  // factor on the reference's own bf16 error
+// Largest share of rows whose router chose otherwise. In bf16 two experts of nearly equal scores
+// may change places, here or in the reference: such a row is another sum, not a worse one.
 constexpr double kRoutedOtherwise = 0.02;
-// Recorded log-probabilities have five digits; bf16 is bounded by what it is seen to cost, thrice.
+// Recorded log-probabilities have five digits; the bf16 bound is three times the observed error.
 constexpr Tolerance kRecordedFloat32 = {5e-5, 0};
 constexpr Tolerance kRecordedBf16 = {0.05, 0};
 constexpr float kComfortableMargin = 1.0f;
@@ -34,7 +34,7 @@ std::string name_of(DType dtype) {
   return std::string(dtype_name(dtype));
 }
 
-// Takes what a way has collected, but for quantities that this model does not have.
+// Takes the lines of one way, except for quantities that this model does not have.
 void take(std::vector<CheckLine>& lines, std::span<const Quantity* const> quantities,
           const std::string& dtype, const std::string& way) {
   for (const Quantity* quantity : quantities) {
@@ -70,7 +70,7 @@ class ReferenceReader final : public RowReader {
 
   void hidden(ScriptRow row, int layer, std::span<const float> values) override {
     const ReferencePrompt& prompt = prompts_[row.script];
-    const auto kept = prompt.hidden.shape[1];  // the last so many positions of the prompt
+    const auto kept = prompt.hidden.shape[1];  // number of last positions that the file keeps
     const int64_t i = row.position - (std::ssize(prompt.ids) - kept);
     if (!exact_ || i < 0 || i >= kept) return;
     Quantity& quantity = layer == 0 ? embeddings_ : layers_;
@@ -134,7 +134,7 @@ class ReferenceReader final : public RowReader {
   }
 
  private:
-  // Of a prompt's row.
+  // Compares a row of a prompt.
   void compare_logits(ScriptRow row, const Head& got) {
     const ReferencePrompt& prompt = prompts_[row.script];
     const Place place = {prompt.name, row.position};
@@ -152,8 +152,8 @@ class ReferenceReader final : public RowReader {
     logits_last_ = std::move(logits_last);
   }
 
-  // The logits at the reference's ids, and that no other id has a larger one. Equal ranks may
-  // stand either way round.
+  // Compares the logits at the reference's ids, and that no other id has a larger one. Equal logits
+  // may stand in any order.
   void compare_top8(Quantity& quantity, std::span<const float> logits, std::span<const int32_t> ids,
                     std::span<const float> want, const Place& place) {
     largest_.resize(want.size());

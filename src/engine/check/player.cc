@@ -20,7 +20,7 @@ class Player final : public ForwardProbe {
     const int total = static_cast<int>(sequences_.size());
     int done = 0, joined = 0;
     for (int pass = 0; done < total; ++pass) {
-      // One at a time: the next joins when all before it have ended.
+      // With max_together 1, the next script joins when all before it have ended.
       const int wanted = std::max(done + 1, options_.max_together == 1 ? 0 : kFirstTogether + pass);
       joined = std::min({total, std::max(joined, wanted), done + options_.max_together});
       HOCKET_TRY_VOID(fill(joined));
@@ -66,7 +66,7 @@ class Player final : public ForwardProbe {
     return {view.row(row), static_cast<size_t>(view.cols)};
   }
 
-  // The next pass: rows of every unfinished sequence among the first `joined`.
+  // Fills the next pass with rows of every unfinished sequence among the first `joined`.
   Result<void> fill(int joined) {
     batch_.clear();
     rows_.clear();
@@ -142,7 +142,7 @@ class Player final : public ForwardProbe {
   RowReader& reader_;
   std::vector<Sequence> sequences_;
   ForwardBatch batch_;
-  std::vector<ScriptRow> rows_;  // of batch_
+  std::vector<ScriptRow> rows_;  // rows of batch_
   std::vector<RowStats> stats_;
   std::vector<float> final_norm_;
   int pages_used_ = 0;

@@ -1,8 +1,8 @@
-// Plays known tokens through a Runner by hand, without scheduler and sampler, and shows every row
-// of what was computed: how `hocket check` and the tests look inside the model.
+// Plays known tokens through a Runner by hand, without scheduler and sampler, and shows every
+// computed row: `hocket check` and tests look inside the model this way.
 //
-//   script   prompt tokens | tokens fed after it, one a pass, as decoding would: the role of each
-//            token (kernels/attention.h) is the one it would have in a request
+//   script   prompt tokens | tokens fed after it, one per pass, as decoding would: each token has
+//            the role (kernels/attention.h) that it would have in a request
 #pragma once
 
 #include <span>
@@ -19,17 +19,17 @@ struct Script {
   int num_tokens() const { return static_cast<int>(prompt.size() + fed.size()); }
 };
 
-// A token of a script.
+// The position of a token in a script.
 struct ScriptRow {
   int script = 0;
   int position = 0;
 };
 
-// Who looks. Spans are valid during the call.   Thread: the caller of play_scripts().
+// Gets every row. Spans are valid during the call. Thread: the caller of play_scripts().
 class RowReader {
  public:
   virtual ~RowReader() = default;
-  // layer 0: the embedding; l + 1: what decoder layer l added up to.
+  // layer 0: the embedding; layer l + 1: the residual sum after decoder layer l.
   virtual void hidden(ScriptRow, int /*layer*/, std::span<const float> /*values*/) {}
   struct Choice {
     std::span<const int32_t> experts;  // [k], slots in falling probability
@@ -47,13 +47,14 @@ class RowReader {
 
 struct PlayOptions {
   int chunk_tokens = 0;  // prompt rows of one pass; 0: the whole prompt
-  int max_together = 1;  // scripts in one pass: a few at first, then one more each pass, so that
-                         // chunks and decode rows mix
-  Plan plan;             // of every pass
+  // Most scripts in one pass. A few begin, then one more joins each pass, so that chunks and decode
+  // rows mix.
+  int max_together = 1;
+  Plan plan;  // plan of every pass
 };
 
-// Every script's rows are shown once, positions ascending. Pages are handed out from the pool's
-// first on: what they held is lost. Errors: kv_does_not_fit (more tokens than the pool holds).
+// Plays all scripts and shows every row once, positions ascending. Pages are taken from the pool's
+// first on, and their contents are lost. Errors: kv_does_not_fit (more tokens than the pool holds).
 Result<void> play_scripts(Runner& runner, std::span<const Script> scripts, PlayOptions options,
                           RowReader& reader);
 

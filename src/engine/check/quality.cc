@@ -58,9 +58,9 @@ bool is_sure(std::span<const float> logits, std::ptrdiff_t best) {
   return std::ranges::count_if(logits, rival) == 1;
 }
 
-// Three times what the bundled model shows on its recorded prompts, in whichever layout
-// (docs/models.md, "Proof"); a wrong scale, zero point or order of nibbles is off by far more.
-// Where nothing changed, one token in two hundred may.
+// The bounds are three times the distances of the bundled model on its recorded prompts, in any
+// layout (docs/models.md, "Proof"); a wrong scale, zero point or order of nibbles is off by far
+// more. If no token changed there, one in two hundred may.
 struct QualityBound {
   double kl_mean, sure_changed, diff_mean, diff_max;
 };
@@ -171,7 +171,7 @@ LogitDistance distance(const LogitTable& plain, const LogitTable& rounded) {
 
 Roundings roundings_of(const ModelChoice& choice, const std::string& against) {
   ModelChoice as_stored = choice;
-  // Compared with other files, float32 shows how far the stored numbers are.
+  // If other files are compared, float32 shows how far the stored numbers are.
   if (!against.empty()) as_stored.dtype = DType::bf16;
   Roundings found{.weights = rounding_of(as_stored.weight_format())};
   if (choice.kv_dtype == DType::int8) found.kv = Rounding::int8_kv;

@@ -1,5 +1,5 @@
-// How far a rounded form of a model (quantized weights, int8 KV, int8 dispatch) is from a plainer
-// one: the next token's distribution after the same tokens, row by row.
+// Measures how far a rounded form of a model (quantized weights, int8 KV, int8 dispatch) is from a
+// plainer one: it compares the next token's distribution after the same tokens, row by row.
 #pragma once
 
 #include <functional>
@@ -22,27 +22,26 @@ struct LogitTable {
     return std::span(values).subspan(static_cast<size_t>(r * vocab_size), vocab_size);
   }
 };
-// Errors: those of play_scripts().
+// Records the logits of the scripts. Errors: those of play_scripts().
 Result<LogitTable> record_logits(Runner& runner, std::span<const Script> scripts,
                                  const PlayOptions& options = {});
 
 struct LogitDistance {
   int64_t rows = 0;
-  double kl_mean = 0;                  // of KL(plain || rounded), in nats; NaN where a logit is
-  int64_t sure_rows = 0;               // where the likeliest token leads by a logit
-  double sure_changed = 0;             // share of them whose likeliest token is another
+  double kl_mean = 0;                  // mean of KL(plain || rounded), in nats; NaN if a logit is
+  int64_t sure_rows = 0;               // rows whose likeliest token leads by a logit
+  double sure_changed = 0;             // share of them whose likeliest token changed
   double diff_mean = 0, diff_max = 0;  // |logit - logit|
 };
-// Tables of the same scripts.
+// Compares tables of the same scripts.
 LogitDistance distance(const LogitTable& plain, const LogitTable& rounded);
 
-// What is rounded.
+// The part of a model that is rounded, and its format.
 enum class Rounding : uint8_t { fp8, int8, int4, int8_kv, int8_dispatch };
 std::string_view rounding_name(Rounding rounding);
 
-// What the weights, the keys and values, or the rows that experts get, of such a model are rounded
-// to; none: nothing is.
-// `against` is as below.
+// The formats to which weights, keys and values, or rows for experts are rounded; nullopt if they
+// are not. `against` is as in QualityQuestion.
 struct Roundings {
   std::optional<Rounding> weights, kv, dispatch;
   bool any() const { return weights || kv || dispatch; }
@@ -50,15 +49,15 @@ struct Roundings {
 Roundings roundings_of(const ModelChoice& choice, const std::string& against);
 
 struct QualityQuestion {
-  ServerSettings settings;  // of the rounded form
-  // Folder of the same model with plain weights. Empty: what --quantization rounded; for quantized
-  // files, the same files in float32.
+  ServerSettings settings;  // settings of the rounded form
+  // Folder of the same model with plain weights. Empty: the same files without --quantization; if
+  // the files are quantized, the same files in float32.
   std::string against;
   std::function<void(const LoadProgress&)> progress;
 };
-// Weights against plain weights, then int8 KV and int8 dispatch against the same weights alone:
-// each number with a bound that comes from what the bundled model shows. Loads one form after the
-// other. Errors: those of Runner::create and play_scripts().
+// Compares weights with plain weights, then int8 KV and int8 dispatch with the same weights alone.
+// Each number has a bound that comes from the bundled model. Loads one form after the other.
+// Errors: those of Runner::create and play_scripts().
 Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
                                              std::span<const Script> scripts);
 

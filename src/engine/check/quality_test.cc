@@ -1,4 +1,4 @@
-// How far rounded forms of the bundled model are from it, and the arithmetic behind that.
+// Tests how far rounded forms of the bundled model are from it, and the arithmetic of the distance.
 #include "engine/check/quality.h"
 
 #include <cmath>

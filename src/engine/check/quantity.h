@@ -9,11 +9,11 @@
 
 namespace hocket {
 
-// Where in the model a number stands; the failure with the lowest layer is the one told.
+// The place of a number in the model. The failure with the lowest layer is reported.
 struct Place {
   std::string_view prompt;
   int position = 0;
-  int layer = -1;  // none
+  int layer = -1;  // -1: none
 };
 
 class Quantity {
@@ -23,10 +23,10 @@ class Quantity {
     line_.tolerance = tolerance;
   }
 
-  // Numbers within the tolerance; NaN never is.
+  // Compares numbers within the tolerance; NaN always fails.
   void near(std::span<const float> got, std::span<const float> want, const Place& place);
   void near(double got, double want, const Place& place);
-  // Exact, whatever the tolerance.
+  // Compares exactly, whatever the tolerance.
   void equal(int64_t got, int64_t want, const Place& place);
 
   const CheckLine& line() const { return line_; }

@@ -25,7 +25,7 @@ Result<Json> read_json(const std::filesystem::path& file) {
   return parsed;
 }
 
-// What a wrong type or a missing key throws ends here.
+// Turns an exception for a wrong type or a missing key into an error.
 template <class F>
 Result<void> guarded(const std::filesystem::path& file, F&& read) {
   try {
@@ -51,7 +51,7 @@ constexpr StoredType kStored = StoredType::f32;
 template <>
 constexpr StoredType kStored<int32_t> = StoredType::i32;
 
-// Arrays of one file; keeps the first error.
+// Reads arrays of one file; keeps the first error.
 class Arrays {
  public:
   explicit Arrays(const WeightSource& source) : source_(source) {}

@@ -16,7 +16,7 @@ namespace hocket {
 
 inline constexpr size_t kReferenceBytesMax = 64 << 20;
 
-// |got - want| <= atol + rtol * |want|.
+// The tolerance of a comparison: |got - want| <= atol + rtol * |want|.
 struct Tolerance {
   double atol = 0, rtol = 0;
 };
@@ -27,7 +27,7 @@ struct Array {
   std::vector<int64_t> shape;
   std::vector<T> values;
 
-  // Row r of the array taken as a matrix of its innermost dimension.
+  // Returns row r of the array taken as a matrix of its innermost dimension.
   std::span<const T> row(int64_t r) const {
     const auto width = static_cast<size_t>(shape.back());
     return std::span(values).subspan(r * width, width);
@@ -48,17 +48,18 @@ struct ReferencePrompt {
   Array<float> hidden, final_norm;      // [L + 1, R, hidden], [R, hidden]: the last R positions
   Array<int32_t> greedy_ids, greedy_top8_ids;  // [G], [G, 8]
   Array<float> greedy_top8_logits;
-  std::map<int, ReferenceRouting> routing;  // by layer
+  std::map<int, ReferenceRouting> routing;  // routing by layer
 };
 
 struct Reference {
   Tolerance logits, hidden, expert_weights;
-  double bf16_logits_max_abs = 0;  // the library's own error when it computes in bf16
+  double bf16_logits_max_abs = 0;  // the reference's own error in bf16
   std::vector<float> inv_freq;
-  double rope_factor = 1;  // on cos and sin
+  double rope_factor = 1;  // factor on cos and sin
   std::vector<ReferencePrompt> prompts;
 
-  // Errors: model_not_found (no such files), bad_config (JSON), missing_tensor, wrong_shape.
+  // Reads a reference. Errors: model_not_found (no such files), bad_config (JSON), missing_tensor,
+  // wrong_shape.
   static Result<Reference> read(const std::filesystem::path& folder, const ModelConfig& model);
 };
 
@@ -66,9 +67,9 @@ struct Reference {
 struct Recorded {
   std::string kind;
   std::vector<TokenId> prompt, completion;
-  std::vector<float> logprobs, margins;  // of each completion token; margin: best - second logit
+  std::vector<float> logprobs, margins;  // per completion token; margin: best - second logit
 };
-// Errors: model_not_found, bad_config.
+// Reads the completions of a file. Errors: model_not_found, bad_config.
 Result<std::vector<Recorded>> read_recorded(const std::filesystem::path& file);
 
 }  // namespace hocket

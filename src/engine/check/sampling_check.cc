@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Our fp32 against the reference's fp64, on logits up to 60.
+// Tolerances of fp32 here against fp64 in the reference, on logits up to 60.
 constexpr Tolerance kProcessed = {1e-5, 1e-6};
 constexpr Tolerance kLogprobs = {1e-5, 1e-6};
 constexpr double kMaskedIn = -1e29;  // the file writes -1e30 for minus infinity
@@ -31,7 +31,7 @@ struct SamplingCase {
   SamplingParams params;
   std::vector<TokenId> prompt, output;
   int kept = 0, greedy_token = 0;
-  std::vector<std::pair<int, double>> top;  // raw log-probabilities
+  std::vector<std::pair<int, double>> top;  // log-probabilities of untouched logits
   std::vector<float> logits;
   std::vector<double> processed, probabilities;
 };
@@ -142,7 +142,7 @@ void Comparison::run(Backend& backend, const SamplingCase& want) {
     num_kept += got.probabilities[i] > 0;
     kept_below_float += want.probabilities[i] > 0 && want.probabilities[i] < kSmallestFloat;
   }
-  // A probability that no float can hold is zero for us.
+  // A probability that no float can hold is zero here.
   kept.equal(num_kept, want.kept - kept_below_float, place);
 
   const View<const float> logits(want.logits.data(), 1, vocab);

@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-// Prompt rows for which a latent's keys are expanded once (kernels/attention_run.h).
+// Number of prompt rows for which a latent's keys are expanded once (kernels/attention_run.h).
 constexpr double kRowsOfAnExpansion = 1024;
 
 }  // namespace
@@ -48,7 +48,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   return cost;
 }
 
-// A module is a layer like the last, a projection of [embedding; hidden] and three norms.
+// A module has a layer like the last, a projection of [embedding; hidden] and three norms.
 Result<PartSize> ModelCost::measure_mtp(const ModelChoice& choice, const ModelFamily& family) {
   const ModelConfig& model = choice.model;
   ModelCost module;
@@ -111,7 +111,7 @@ void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int in
   const int64_t matrix = int64_t{model_.hidden_size} * intermediate;
   add(part, mlp.gate_up, 2 * matrix);
   add(part, mlp.down, matrix);
-  // Of the experts a row visits top_k.
+  // A row visits top_k of the experts.
   const double visits = part == WeightPart::experts
                             ? static_cast<double>(model_.moe.top_k) / model_.moe.num_experts
                             : 1;
@@ -135,7 +135,7 @@ void ModelCost::add_layer(const Layer& layer) {
     }
   latent_parameters_ += part(WeightPart::attention).parameters - before;
   for (const PackedWeight& matrix : heads.key_absorb) {
-    add(WeightPart::attention, matrix, 0);  // key_up again, transposed: one of them is read
+    add(WeightPart::attention, matrix, 0);  // key_up again, transposed: a pass reads one of them
     unread_bytes_ += matrix.bytes();
   }
   add_mlp(WeightPart::dense_mlp, Op::mlp, weights.mlp.mlp, model_.intermediate_size);
@@ -192,7 +192,7 @@ double ModelCost::bytes(const PassShape& pass) const {
 
 double ModelCost::attention_operations(const PassShape& pass) const {
   const MlaConfig& mla = model_.mla;
-  // Multiplications of a head for a query and one of its keys.
+  // Multiplications per head for a query and one of its keys.
   double score = 2.0 * model_.head_dim;
   double latent_rows = 0;
   if (mla.kv_rank > 0) {

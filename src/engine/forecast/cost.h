@@ -1,6 +1,6 @@
-// What a model weighs, and what its passes read and compute: from config.json alone, by a load
-// without bytes. `hocket plan` foretells with it, `hocket bench one-batch` compares with it.
-// Pure values.   Thread: any.
+// Measures a model's weights, and the bytes and operations of its passes, from config.json alone,
+// by a load without bytes. `hocket plan` forecasts with it, `hocket bench one-batch` compares with
+// it. Pure values. Thread: any.
 #pragma once
 
 #include <array>
@@ -28,12 +28,12 @@ inline constexpr int kNumWeightParts = 8;
 std::string_view weight_part_name(WeightPart part);
 
 struct PartSize {
-  int64_t bytes = 0;                   // in memory, padding, scales and zero points counted
-  int64_t parameters = 0;              // as publishers count
-  std::optional<WeightFormat> format;  // none: several, or nothing there
+  int64_t bytes = 0;                   // in memory, with padding, scales and zero points
+  int64_t parameters = 0;              // counted as publishers do
+  std::optional<WeightFormat> format;  // nullopt: several, or nothing there
 };
 
-// One forward pass in numbers.
+// The size of one forward pass.
 struct PassShape {
   double rows = 0;
   double experts_hit = 0;  // distinct ones, summed over layers
@@ -43,69 +43,70 @@ struct PassShape {
   TokenRole role = TokenRole::prompt;
 };
 
-// Additions and multiplications, by what multiplies.
+// Additions and multiplications, by the kind of unit that multiplies.
 struct Operations {
   double floats = 0;    // bf16, fp32 and attention
-  double fp8 = 0;       // widened on the way
+  double fp8 = 0;       // fp8 weights, widened before they are multiplied
   double integers = 0;  // int8 and int4 weights
 
   double all() const { return floats + fp8 + integers; }
 };
 
-// Of one operation, in all layers that have it. Those of transfers are empty.
+// The size of one operation, over all layers that have it; empty for transfers.
 struct StageSize {
-  double bytes = 0;   // of its weights, those of all experts
-  Operations of_row;  // of one row, without scores and latents
+  double bytes = 0;   // its weights, with all experts
+  Operations of_row;  // operations per row, without scores and latents
 };
 
-// What a machine can do at best.
+// The best rates of a machine.
 struct MachineSpeed {
   double read_bytes_per_s = 0;
-  double operations_per_s = 0;          // of floats, two a multiply-add
-  double integer_operations_per_s = 0;  // of int8
+  double operations_per_s = 0;          // float operations, two per multiply-add
+  double integer_operations_per_s = 0;  // int8 operations
 };
-// The share of it that whole passes reach, and that widening fp8 leaves of the float rate; both
-// from docs/performance.md.
+// The share of the machine's rates that whole passes reach, and the share of the float rate left
+// when fp8 is widened; both from docs/performance.md.
 inline constexpr double kPassEfficiency = 0.93;
 inline constexpr double kFp8Efficiency = 0.65;
 
 class ModelCost {
  public:
-  // Errors: those of Model::load.
+  // Measures a model. Errors: those of Model::load.
   static Result<ModelCost> measure(const ModelChoice& choice);
 
   const PartSize& part(WeightPart part) const { return parts_[static_cast<size_t>(part)]; }
   int64_t weight_bytes() const;  // equal to measure_weights()
   int64_t parameters() const;
-  // Without the embedding, of which a token reads one row, and the experts that it does not choose.
+  // Returns the parameters without the embedding, of which a token reads one row, and without the
+  // experts that it does not choose.
   int64_t active_parameters() const;
-  // Of the multi-token-prediction layers, which are in the files and not loaded. They share
-  // embedding and head with the model, so those are not counted.
+  // Returns the size of the multi-token-prediction layers, which are in the files and not loaded.
+  // They share embedding and head with the model, so those are not counted.
   const PartSize& mtp() const { return mtp_; }
   int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
-  // Norms belong to none: their sum is that of the layers' matrices.
+  // Norms belong to no operation: the sum over all is that of the layers' matrices.
   const StageSize& stage(Op op) const { return stages_[static_cast<size_t>(op)]; }
 
-  // Distinct experts that `rows` tokens hit under uniform routing, summed over layers:
+  // Returns how many distinct experts `rows` tokens hit under uniform routing, summed over layers:
   // E (1 - (1 - k / E)^rows) in each.
   double expected_experts(double rows) const;
-  // Weights and keys that a pass must read; the head only where logits are wanted.
+  // Returns the bytes of weights and keys that a pass must read; the head only if it has outputs.
   double bytes(const PassShape& pass) const;
-  // Of the weights, the scores and the head.
+  // Returns the operations of the weights, the scores and the head.
   Operations operations(const PassShape& pass) const;
-  // Of scores and latents alone; of the head alone.
+  // Return the operations of scores and latents alone, and of the head alone.
   double attention_operations(const PassShape& pass) const;
   Operations head_operations(const PassShape& pass) const;
-  // That reading keys takes as long as, in all layers.
+  // Returns the bytes that take as long to read as the keys do, in all layers.
   double kv_bytes(const PassShape& pass) const {
     return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) + widened_kv_bytes_);
   }
-  // One token of each of `batch` sequences that hold `context` tokens.
+  // Returns a pass with one token of each of `batch` sequences that hold `context` tokens.
   PassShape decode(double batch, double context) const;
-  // A prompt's chunk of `rows` tokens after `context` others; its last row wants logits.
+  // Returns a pass with a chunk of `rows` tokens after `context` others; its last row has logits.
   PassShape prefill(double rows, double context) const;
-  // Reading and computing take turns in a core, so their times add up: this fits every pass of
-  // docs/performance.md within 14 %, where the larger of the two alone misses by 40 %.
+  // Returns the time of a pass. A core reads and computes in turn, so the times add up: this fits
+  // every pass of docs/performance.md within 14 %; the larger of the two alone misses by 40 %.
   static double seconds(double bytes, const Operations& operations, const MachineSpeed& speed);
   double seconds(const PassShape& pass, const MachineSpeed& speed) const {
     return seconds(bytes(pass) + pass.kv_tokens * widened_kv_bytes_, operations(pass), speed);
@@ -131,11 +132,12 @@ class ModelCost {
   std::array<StageSize, kNumOps> stages_{};
   int num_moe_layers_ = 0;
   int64_t kv_bytes_per_token_ = 0;
-  // int8 keys are widened before they are multiplied: no faster than reading them as bf16.
+  // Extra time of int8 keys, in bytes: they are widened first, so they are no faster than bf16
+  // keys.
   double widened_kv_bytes_ = 0;
-  // Of kv_b_proj: expanded once a key by prompts, used once a row by generated tokens.
+  // Parameters of kv_b_proj: prompts expand each key once, generated tokens use it once per row.
   int64_t latent_parameters_ = 0;
-  int64_t unread_bytes_ = 0;  // of the two forms of a latent's keys, the one a pass leaves alone
+  int64_t unread_bytes_ = 0;  // the form of a latent's keys that a pass does not read
 };
 
 }  // namespace hocket

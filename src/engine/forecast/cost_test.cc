@@ -1,4 +1,4 @@
-// What models weigh: against loading, against what their publishers say, against measured passes.
+// Tests the sizes of models: against loading, published numbers and measured passes.
 #include "engine/forecast/cost.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ TEST(Cost, PartsAddUpToWhatLoadingAsksFor) {
     }
 }
 
-// What the files hold is what config.json says, so a plan without files is exact.
+// The files hold the tensors that config.json describes, so a plan without files is exact.
 TEST(Cost, FilesAskForTheSame) {
   int compared = 0;
   for (const auto& folder : runnable_folders()) {
@@ -86,12 +86,12 @@ TEST(Cost, PartsByHand) {
   EXPECT_EQ(parameters(WeightPart::norms), kLayers * (2 * kHidden + 2 * 128) + kHidden);
   EXPECT_EQ(parameters(WeightPart::dense_mlp), 0);
   EXPECT_EQ(parameters(WeightPart::shared_experts), 0);
-  // All sizes are whole panels and blocks: no padding.
+  // All sizes are whole panels and blocks, so there is no padding.
   EXPECT_EQ(cost.part(WeightPart::experts).bytes, 2 * parameters(WeightPart::experts));
   EXPECT_EQ(cost.kv_bytes_per_token(), kLayers * 2 * 4 * 128 * 2);
 }
 
-// 576 numbers a token and layer, whatever the number of heads.
+// A token has 576 numbers per layer, for any number of heads.
 TEST(Cost, LatentsAreSmall) {
   EXPECT_EQ(published("deepseek_v3").kv_bytes_per_token(), 61 * 576 * 2);
 }
@@ -107,11 +107,11 @@ TEST(Cost, FormatsAreSaid) {
   EXPECT_EQ(published("deepseek_v3").part(WeightPart::experts).format, WeightFormat::fp8);
   const double share = static_cast<double>(int4.part(WeightPart::experts).bytes) /
                        static_cast<double>(plain.part(WeightPart::experts).bytes);
-  EXPECT_GT(share, 0.25);  // scales
+  EXPECT_GT(share, 0.25);  // above a quarter because of scales
   EXPECT_LT(share, 0.31);
 }
 
-// Two operations a parameter that a token visits (norms aside), and the scores.
+// Expects two operations per parameter that a token visits (norms aside), and the scores.
 TEST(Cost, OperationsAreThoseOfTheActiveParameters) {
   const ModelCost qwen = published("qwen3_235b_a22b");
   const auto active = [](const ModelCost& cost) {
@@ -144,14 +144,15 @@ TEST(Cost, AbsorbedScoresCostMoreAndReadTheSame) {
   PassShape pass = cost.decode(1, 4096);
   const double absorbed = cost.operations(pass).all(), bytes = cost.bytes(pass);
   pass.role = TokenRole::prompt;
-  // 128 heads of 61 layers: 2 * 512 + 64 against 128 + 64 + 128 a pair, but every key expanded.
+  // 128 heads of 61 layers: 2 * 512 + 64 against 128 + 64 + 128 per pair, but every key is
+  // expanded.
   const double expanding = 2.0 * 61 * 128 * 256 * 512 * 4095;
   EXPECT_NEAR(cost.operations(pass).all() - absorbed,
               expanding - 2.0 * 61 * 128 * 4096 * (1088 - 320), 1e-3 * expanding);
   EXPECT_EQ(cost.bytes(pass), bytes);
 }
 
-// The passes of docs/performance.md, shape small: what they took is foretold within 14 %.
+// Expects that the passes of docs/performance.md, shape small, are forecast within 14 %.
 TEST(Cost, MeasuredPassesAreForetold) {
   ServerSettings settings;
   ModelChoice choice;

@@ -9,16 +9,16 @@
 namespace hocket {
 namespace {
 
-constexpr double kMatters = 1.05;  // a change that gains less is not worth advising
+constexpr double kMatters = 1.05;  // a smaller gain is not worth advising
 constexpr int kShownBatches[] = {1, 8, 32, 128};
-// Values that are advised.
+// Values that advice proposes.
 constexpr int kSmallChunk = 512, kSmallBatch = 32, kShortContext = 1024;
 
 int wanted_batch(const ServerSettings& settings) {
   return std::max(1, settings.memory.max_running_requests);
 }
 
-// Sequences of the whole context that decode together: as many as wanted, or as fit.
+// Returns the number of sequences of the whole context that decode together: as wanted, or as fit.
 int running_batch(const ServerSettings& settings, const Forecast& f) {
   return std::clamp(f.largest_batch, 1, wanted_batch(settings));
 }
@@ -44,7 +44,7 @@ void foretell_speed(const ForecastQuestion& q, Forecast& f) {
   std::ranges::sort(batches);
   batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
   for (const int batch : batches) {
-    // One sequence stands for what the weights allow, even where the memory does not.
+    // One sequence is always shown: weights allow its speed even if its keys do not fit.
     const bool fits = int64_t{batch} * f.kv_len <= f.fitting_tokens;
     if (batch <= f.memory.max_running_requests && (fits || batch == 1))
       f.decode.push_back({batch, decode_speed(f, batch, q.speed)});
@@ -66,7 +66,7 @@ struct Change {
   std::string text() const { return fmt::format("{} {}", flag, value); }
 };
 
-// Single changes, from the mildest to the one that costs most.
+// Returns single changes, from the mildest to the one that costs most.
 std::vector<Change> changes(const ServerSettings& settings, const Forecast& now) {
   const MemoryPlan& memory = now.memory;
   std::vector<Change> all;
@@ -89,7 +89,7 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
   const int room = now.largest_context / 1024 * 1024;
   const int shorter =
       room >= 1024 && room < memory.context_length ? room : memory.context_length / 2;
-  // Not asked for, the context is lowered without advice.
+  // A context that was not asked for is lowered without advice.
   if ((settings.model.context_length > 0 || now.fits()) && shorter >= settings.memory.page_size)
     all.push_back({"--context-length", std::to_string(shorter),
                    [](auto& s, auto& v) { s.model.context_length = std::stoi(v); }});
@@ -98,8 +98,8 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
   return all;
 }
 
-// Memory that must be available for a start: of the whole context where it was asked for, else of
-// the shortest that is offered.
+// Returns the memory that must be available for a start: for the whole context if it was asked for,
+// else for the shortest that is offered.
 int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   const int context =
       settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
@@ -109,7 +109,7 @@ int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   return static_cast<int64_t>(std::ceil(used / kDefaultMemoryShare)) + 1;
 }
 
-// What `settings` would do instead of what `now` is.
+// Forecasts with `settings` and compares the result with `now`.
 std::optional<Advice> weigh(const ForecastQuestion& q, const Forecast& now,
                             const ServerSettings& settings, std::string flags) {
   ForecastQuestion changed = q;
@@ -125,7 +125,7 @@ std::optional<Advice> weigh(const ForecastQuestion& q, const Forecast& now,
                 .tokens_per_s = decode_speed(*then, batch, q.speed)};
 }
 
-// Changes that matter, one upon the other, until it fits or there are no more.
+// Adds up changes that matter, until the model fits or there are no more.
 Advice combine(const ForecastQuestion& q, const Forecast& now) {
   Advice best{.needed_bytes = needed_bytes(q.settings, now)};
   ServerSettings settings = q.settings;
@@ -206,7 +206,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     f.memory = *std::move(planned);
   } else {
     f.refusal = std::move(planned).error();
-    // What one request of the whole context would need.
+    // The KV cache that one request of the whole context would need.
     f.memory.kv_bytes = pages_for(f.memory.context_length, page_tokens) * page_bytes;
   }
   f.kv_len = kv_len > 0 ? std::min(kv_len, f.memory.context_length)

@@ -1,5 +1,5 @@
-// What `hocket plan` foretells: the engine's own figures, rooms that are really there, advice that
-// works.
+// Tests the forecasts of `hocket plan`: they equal the engine's own figures, sizes that fit do fit,
+// and advice helps.
 #include "engine/forecast/forecast.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ Forecast must(const ForecastQuestion& q) {
   return *std::move(f);
 }
 
-// Applies "--a x --b y" of an advice.
+// Applies the flags "--a x --b y" of an advice.
 void apply(const std::string& flags, ServerSettings& s) {
   std::istringstream in(flags);
   for (std::string flag, value; in >> flag >> value;) {
@@ -90,7 +90,7 @@ TEST(Forecast, ALaptopIsTooSmallFor671BillionParameters) {
   EXPECT_EQ(exit_status(f.refusal->code), 4);
   EXPECT_EQ(f.largest_batch, 0);
   EXPECT_GT(f.memory.weight_bytes, 670 * kGb);
-  // What it says would be enough is enough, and not by much.
+  // The advised amount of memory is enough, and not much too large.
   const auto advice = advise(q, f);
   ASSERT_TRUE(advice.has_value());
   EXPECT_FALSE(advice->fits);
@@ -140,7 +140,7 @@ TEST(Forecast, AContextThatIsTooLongIsAnsweredByTheMildestChange) {
   ForecastQuestion q = question("configs/deepseek_v2_lite", kGb);
   q.settings.model.context_length = 163840;
   const Forecast sizes = must(q);
-  // Room for three quarters of the context.
+  // There is room for three quarters of the context.
   q.total_bytes = q.available_bytes = static_cast<int64_t>(
       (static_cast<double>(sizes.memory.weight_bytes + sizes.memory.work_bytes) +
        0.75 * 163840 * static_cast<double>(sizes.cost.kv_bytes_per_token())) /
@@ -188,7 +188,7 @@ TEST(Forecast, ABadSettingIsAnError) {
   EXPECT_EQ(forecast(q).error().code, ErrorCode::model_not_found);
 }
 
-// A rank has all but the experts of others, and computes for itself.
+// A rank has all weights except the experts of others, and computes for itself.
 TEST(Forecast, SeveralRanksShareTheExperts) {
   ForecastQuestion q = question("configs/deepseek_v2_lite", 64 * kGb);
   const Forecast one = must(q);
@@ -196,7 +196,7 @@ TEST(Forecast, SeveralRanksShareTheExperts) {
   const Forecast four = must(q);
   const int64_t experts = one.cost.part(WeightPart::experts).bytes;
   EXPECT_EQ(four.memory.weight_bytes, one.memory.weight_bytes - experts + experts / 4);
-  EXPECT_GT(four.memory.work_bytes, one.memory.work_bytes);  // room for what others send
+  EXPECT_GT(four.memory.work_bytes, one.memory.work_bytes);  // room for other ranks' rows
   ASSERT_EQ(four.decode.size(), one.decode.size());
   for (size_t i = 0; i < four.decode.size(); ++i) {
     EXPECT_GT(four.decode[i].tokens_per_s, one.decode[i].tokens_per_s);

@@ -58,7 +58,7 @@ int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
   return static_cast<int64_t>(AllToAll::bytes_for(q.placement->num_ranks(), options));
 }
 
-// The largest context, a multiple of 1024, that `pages` can hold for one request.
+// Returns the largest context, a multiple of 1024, that `pages` can hold for one request.
 int fitting_context(int64_t pages, int page_tokens) {
   return static_cast<int>(std::max<int64_t>(0, pages) * page_tokens / 1024 * 1024);
 }

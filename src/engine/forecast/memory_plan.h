@@ -1,5 +1,5 @@
-// What fits: decided from sizes alone, before anything is loaded. Pure, so that it can be tested
-// with numbers.
+// Plans memory from sizes alone, before anything is loaded. Pure, so that it can be tested with
+// numbers.
 //
 //   budget = weights + work buffers + KV pages
 //
@@ -28,9 +28,9 @@ struct MemoryPlan {
   int chunk_tokens = 0;  // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;
-  int64_t fitting_pages = 0;  // for which there is memory; requests may want fewer
+  int64_t fitting_pages = 0;  // pages for which there is memory; requests may need fewer
   WorkLimits work;
-  // work: of passes, and scratch of the workers.
+  // work_bytes: buffers of passes, and scratch of the workers.
   int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
 };
@@ -42,37 +42,38 @@ struct MemoryQuestion {
   int64_t weight_bytes = 0;
   int64_t page_bytes = 0;  // one page in all layers
   int64_t total_bytes = 0, available_bytes = 0;
-  ScratchNeed scratch;  // max_rows is what the plan finds
+  ScratchNeed scratch;  // its max_rows is set by the plan
   int num_workers = 0;  // 0: no scratch
-  // Of experts over several ranks; null: one rank.
+  // The ranks of experts; null: one rank.
   const Placement* placement = nullptr;
   int combine_groups = 1;
-  Isa isa = Isa::amx;  // what multiplies: a chunk is as long as keeps it busy
+  Isa isa = Isa::amx;  // sets the default chunk: long enough to keep it busy
 };
 
-// Tokens of a prompt's chunk where none are asked for. Without tiles more rows than kLaneChunk make
-// the products no faster, and shorter chunks give prompts their first tokens sooner; tiles, and
-// exchanges between ranks, want more.
+// Default tokens of a prompt's chunk. Without tiles, more rows than kLaneChunk make the products no
+// faster, and shorter chunks give prompts their first tokens sooner; tiles, and exchanges between
+// ranks, need more.
 inline constexpr int kTileChunk = 2048, kLaneChunk = 512;
 
-// Share of the available memory that is planned for when --mem-fraction-static is not given.
+// Share of the available memory that is planned if --mem-fraction-static is not given.
 inline constexpr double kDefaultMemoryShare = 0.85;
 inline constexpr int kDefaultRunningRequests = 128;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
 
-// Rows that the experts of a rank may meet in a step: those of all ranks.
+// Returns the most rows that the experts of a rank may get in a step: those of all ranks.
 int most_rows(const WorkLimits& limits);
 
-// What the ranks exchange their rows and agreements with: slots for the longest messages of a step.
+// Returns the options of the exchange of rows and agreements: slots for the longest messages.
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher);
 // Bytes of an agreement on a step (lockstep.h).
 inline constexpr size_t kAgreementBytes = 128;
 
-// All but pages and what depends on them, whether it fits or not. Errors: bad_value (settings that
-// contradict each other).
+// Plans all sizes except pages and what depends on them, even if the model does not fit. Errors:
+// bad_value (settings that contradict each other).
 Result<MemoryPlan> size_memory(const MemoryQuestion& question);
 
-// Errors: those of size_memory; out_of_memory (weights do not fit), kv_does_not_fit.
+// Plans everything. Errors: those of size_memory; out_of_memory (weights do not fit),
+// kv_does_not_fit.
 Result<MemoryPlan> plan_memory(const MemoryQuestion& question);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// What fits, with numbers.
+// Tests memory plans with numbers.
 #include "engine/forecast/memory_plan.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
   EXPECT_EQ(plan->max_running_requests, kDefaultRunningRequests);
   EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000});
   EXPECT_LE(plan->weight_bytes + plan->work_bytes + plan->kv_bytes, plan->budget_bytes);
-  // All that is left becomes pages.
+  // All memory that is left becomes pages.
   EXPECT_GT(plan->weight_bytes + plan->work_bytes + plan->kv_bytes + 1'000'000, plan->budget_bytes);
   EXPECT_TRUE(plan->changes.empty());
 }
@@ -105,7 +105,7 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
     EXPECT_EQ(several->work.exchange.num_ranks, num_ranks);
     EXPECT_EQ(several->work.exchange.max_slotted_rows, several->max_running_requests);
     EXPECT_EQ(most_rows(several->work), num_ranks * several->work.max_rows);
-    // At least a slot for a dispatch of the longest step from each other rank.
+    // Each other rank needs at least a slot for a dispatch of the longest step.
     const int64_t rows = int64_t{num_ranks - 1} * several->work.max_rows;
     EXPECT_GT(several->work_bytes, alone->work_bytes + rows * m.hidden_size * 2);
     EXPECT_GT(several->work_bytes, before);
@@ -133,7 +133,7 @@ TEST(MemoryPlan, NoMorePagesThanRequestsCanUse) {
 
 TEST(MemoryPlan, WeightsThatDoNotFitAreRefusedWithNumbersAndARemedy) {
   Case c;
-  c.weight_bytes = 7 * kGb;  // of 6.8
+  c.weight_bytes = 7 * kGb;  // the budget is 6.8 GB
   const auto plan = c.plan();
   ASSERT_FALSE(plan.has_value());
   EXPECT_EQ(plan.error().code, ErrorCode::out_of_memory);

@@ -62,7 +62,7 @@ Result<TokenRole> choose_prompt_role(std::string_view form) {
                   .with_param("mla-form"));
 }
 
-// "1, 2, 4": the multiples of `of` that divide `number`.
+// Returns "1, 2, 4": the multiples of `of` that divide `number`.
 std::string divisors(int number, int of) {
   std::string list;
   for (int n = of; n <= number; n += of)
@@ -87,7 +87,7 @@ Result<void> check_ranks(int num_ranks, const ModelConfig& model) {
   return {};
 }
 
-// A group's sum is made on one rank, so no group may be on two.
+// One rank sums each group, so no group may be on two ranks.
 Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& model) {
   HOCKET_TRY_VOID(check_ranks(num_ranks, model));
   const int groups = asked == 0 ? num_ranks : asked;

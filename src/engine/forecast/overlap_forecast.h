@@ -1,6 +1,6 @@
-// Whether overlap would pay, and which plan: for sizes of steps and speeds of links, from what
-// operations would take on a machine (stage_forecast.h), by the search that the server makes with
-// what it measures.   Pure.   Thread: any.
+// Forecasts the gain of overlap and its best plan, for sizes of steps and speeds of links: with
+// forecast times of operations (stage_forecast.h), by the search that the server makes with
+// measured times. Pure. Thread: any.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace hocket {
 struct OverlapQuestion {
   const ModelChoice& choice;
   const ModelCost& cost;
-  MachineSpeed speed;  // of a rank
+  MachineSpeed speed;  // speed of one rank
   int num_ranks = 2;
   std::vector<StageLink> links;
-  std::vector<int> decode_rows, prefill_rows;  // of a rank
-  int kv_len = 1024;                           // that each row of answers reads
+  std::vector<int> decode_rows, prefill_rows;  // rows of one rank
+  int kv_len = 1024;                           // keys that each decode row reads
   int row_tile = 1;
 };
 
@@ -27,15 +27,15 @@ struct OverlapPoint {
   StageLink link;
   Plan plan;
   double none_us = 0, step_us = 0, lower_bound_us = 0;
-  double exposed_us = 0;  // of the exchange, without overlap
-  double hidden = 0;      // share of that which the plan hides
+  double exposed_us = 0;  // time waiting for the exchange, without overlap
+  double hidden = 0;      // share of that time which the plan hides
   std::string why;
 
-  double gain() const { return 1 - step_us / none_us; }  // of the time without overlap
+  double gain() const { return 1 - step_us / none_us; }  // share of the time without overlap
 };
 
-// Link by link, prefill first, rows as given. Plays the orders of OrderTable::builtin(). A dense
-// model, or one rank, has no points.
+// Returns the points link by link, prefill first, rows in the given order. Plays the orders of
+// OrderTable::builtin(). A dense model, or one rank, has no points.
 std::vector<OverlapPoint> forecast_overlap(const OverlapQuestion& question);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// What overlap is foretold to gain, where the answer is known beforehand.
+// Tests forecasts of overlap in cases with known answers.
 #include "engine/forecast/overlap_forecast.h"
 
 #include <gtest/gtest.h>
@@ -41,8 +41,8 @@ TEST(OverlapForecast, BestPlansAreNeverWorseThanNoneAndNeverBetterThanPossible) 
   }
 }
 
-// An exchange about as long as computing is what two halves are for; one that takes no time, or
-// all of it, is not.
+// Two halves pay if the exchange takes about as long as computing; not if it takes almost no time
+// or almost all of it.
 TEST(OverlapForecast, PromptsAreOverlappedWhereTheLinkIsAsSlowAsTheCores) {
   const auto all = points("configs/deepseek_v2_lite", {0.001, 1, 1e6});
   const auto prefill = [&](size_t link) { return all.at(3 * link); };

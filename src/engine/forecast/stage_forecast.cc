@@ -42,7 +42,7 @@ PassShape StageForecast::pass_of(const Bucket& bucket) const {
             .pairs = pairs,
             .outputs = rows,
             .role = TokenRole::generated};
-  //  rows of a chunk after c others attend to c + 1, ... c + rows keys
+  // Rows of a chunk after c others attend to c + 1, ... c + rows keys.
   const double context = std::max(0.0, pairs / std::max(1.0, rows) - 0.5 * (rows + 1));
   return {.rows = rows,
           .kv_tokens = context + rows,
@@ -66,7 +66,7 @@ double StageForecast::stage_us(Op op, double rows, int layers, double hit) const
 
 double StageForecast::parts_of_a_row(int parts) const {
   const double experts = model_.moe.num_experts;
-  double none = 1;  // that a part has none of the row's experts
+  double none = 1;  // probability that a part has none of the row's experts
   for (int i = 0; i < model_.moe.top_k; ++i)
     none *= std::max(0.0, experts - experts / parts - i) / (experts - i);
   return parts * (1 - none);
@@ -84,7 +84,7 @@ StageBytes StageForecast::bytes(const Bucket& bucket) const {
           .combine = away * parts_of_a_row(num_groups_) * result_row_};
 }
 
-// Out and in count together.
+// core_s_per_gb is for a GB out and a GB in, so one direction takes half.
 double StageForecast::moving_us(double bytes) const {
   return bytes * question_.link.core_s_per_gb * 1e-9 * 1e6 / 2;
 }
@@ -95,10 +95,11 @@ TransferTime StageForecast::transfer(double bytes) const {
   return {.busy_us = busy, .latency_us = link.latency_us};
 }
 
-// Starts pack what leaves; waits put rows in the places of their experts, and add up results.
+// The two starts pack rows that leave; the waits put rows into their experts' places and add up
+// results.
 void StageForecast::add_exchange(const Bucket& bucket, StageTimes& times) const {
   const double rows = bucket.rows;
-  const double expert_rows = rows * model_.moe.top_k;  // that come, of all ranks
+  const double expert_rows = rows * model_.moe.top_k;  // rows that arrive from all ranks
   const StageBytes sent = bytes(bucket);
   const int others = question_.num_ranks - 1;
   const bool counted = bucket.phase == Phase::prefill;
@@ -133,13 +134,13 @@ StageTimes StageForecast::at(const Bucket& bucket) const {
   times.of(Op::shared) = stage_us(Op::shared, rows, num_moe_);
   times.of(Op::experts) = experts_us(rows);
   add_exchange(bucket, times);
-  // Parts of prompts are rows: each reads the experts that it hits.
+  // A part of a prefill is a part of its rows, and each part reads the experts that it hits.
   if (bucket.phase == Phase::prefill && times.part_us > 0)
     times.part_us += std::max(2 * experts_us(rows / 2) - times.of(Op::experts), 0.0);
   return times;
 }
 
-// A rank's experts are hit by the rows of all.
+// The rows of all ranks hit the experts of one rank.
 double StageForecast::experts_us(double rows) const {
   const double chosen = static_cast<double>(model_.moe.top_k) / model_.moe.num_experts;
   const double hit = 1 - std::pow(1 - chosen, rows * question_.num_ranks);

@@ -1,4 +1,4 @@
-// What operations would take, against what whole passes cost, and against bytes counted by hand.
+// Tests times of operations against the cost of whole passes, and bytes against counts by hand.
 #include "engine/forecast/stage_forecast.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr MachineSpeed kSpeed = {100e9, 2e12, 4e12};
 constexpr Op kComputing[] = {Op::attn_in, Op::attn_core, Op::mlp,
                              Op::gate,    Op::shared,    Op::experts};
 
-// All layers, as one rank plays them, without what its starts and waits copy.
+// Returns the time of all layers on one rank, without the copies of its starts and waits.
 double computed_us(const StageForecast& forecast, const Bucket& bucket) {
   const StageTimes times = forecast.at(bucket);
   const LayerCounts layers = forecast.layers(bucket);
@@ -54,7 +54,7 @@ TEST(StageForecast, OperationsAddUpToThePass) {
     }
 }
 
-// Ranks share the experts, whose rows are those of all; attention they do not share.
+// Ranks share the experts, which get the rows of all; they do not share attention.
 TEST(StageForecast, OfARankOnlyTheExpertsGetCheaper) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);
@@ -71,8 +71,8 @@ TEST(StageForecast, OfARankOnlyTheExpertsGetCheaper) {
   EXPECT_EQ(alone.at(bucket).dispatch.busy_us, 0);
 }
 
-// E = 256, k = 8: 1.0, 2.7 and 4.6 remote copies of a row on 2, 4 and 8 ranks, and where every
-// expert is alone 4, 6 and 7; hidden 7168 in bf16.
+// With E = 256 and k = 8 a row has 1.0, 2.7 and 4.6 remote copies on 2, 4 and 8 ranks, and 4, 6 and
+// 7 if each expert gets its own; hidden is 7168 in bf16.
 TEST(StageForecast, BytesAreThoseOfTheFormula) {
   constexpr double kRow = 7168 * 2, kLists = 8 * 8;
   ModelChoice choice = choice_of("configs/deepseek_v3");
@@ -127,7 +127,7 @@ TEST(StageForecast, NothingTravelsInDenseModels) {
 }
 
 TEST(StageForecast, ARowIsWorthSoManyKeys) {
-  // 5 us a row, 2 us a hundred keys, 30 us of its own.
+  // 5 us per row, 2 us per hundred keys, 30 us fixed.
   struct Line final : StageModel {
     StageTimes at(const Bucket& bucket) const override {
       StageTimes times;

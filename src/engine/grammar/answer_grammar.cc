@@ -76,7 +76,7 @@ std::span<const uint32_t> AnswerGrammar::mask() {
   return mask_;
 }
 
-// Nobody else touches the matcher before the mask is stale.
+// Only the sampling thread touches the matcher until the mask is stale.
 GrammarVerdict AnswerGrammar::accept(TokenId token, int most_forced) {
   forced_.clear();
   GrammarVerdict verdict = follow(token);
@@ -84,7 +84,7 @@ GrammarVerdict AnswerGrammar::accept(TokenId token, int most_forced) {
     const std::optional<TokenId> next = only_next();
     if (!next) break;
     const GrammarVerdict after = follow(*next);
-    // As without it: the next mask() is empty.
+    // The next mask() is empty, as it would be without forcing.
     if (after == GrammarVerdict::failed) break;
     forced_.push_back(*next);
     verdict = after;
@@ -103,7 +103,7 @@ GrammarVerdict AnswerGrammar::follow(TokenId token) {
   return ended_ ? GrammarVerdict::ended : GrammarVerdict::goes_on;
 }
 
-// A function of the tokens so far, however many of them were drawn and how many taken.
+// The result depends on the tokens so far alone, however many of them were drawn or forced.
 std::optional<TokenId> AnswerGrammar::only_next() {
   if (broken_ || ended_) return std::nullopt;
   if (!asked_) run_ = matcher_.forced(), num_followed_ = 0;

@@ -1,11 +1,11 @@
-// One answer's way through its grammar, in step with its tokens: mask, draw, accept, mask, ...
+// Follows a grammar through one answer, in step with its tokens: mask, draw, accept, mask, ...
 //
 //   sampling     | mask() draw accept() |                        | mask() draw accept() |
 //   thread masks                          compute_ahead()
 //
-// Where a token leaves no choice for the next ones, the matcher is asked once for all of these
-// forced tokens. The mask of each allows that token alone, and accept() takes as many of them as it
-// is allowed to, so that no step need be computed for their logits.
+// If a token leaves no choice for the next ones, the matcher is asked once for all of these forced
+// tokens. The mask of each allows that token alone, and accept() takes as many of them as it is
+// allowed to, so that no step need be computed for their logits.
 //
 // The thread `masks` and the sampling that needs the next mask may both ask for it: the first one
 // computes it, the other finds it done or waits for it. So masks never depend on timing.
@@ -24,29 +24,30 @@
 
 namespace hocket {
 
-// Bytes that the matchers of all answers may hold together, and those of one client. Beyond either,
-// no new matcher is made, and one larger than kSmallAnswerGrammarBytes fails when it grows.
+// Limits of the bytes that the matchers of all answers may hold together, and those of one client.
+// Beyond either, no new matcher is made, and one larger than kSmallAnswerGrammarBytes fails when it
+// grows.
 inline constexpr int64_t kAnswerGrammarsBytesMax = int64_t{1} << 30;
 inline constexpr int64_t kClientGrammarsBytesMax = kAnswerGrammarsBytesMax / 2;
 inline constexpr int64_t kSmallAnswerGrammarBytes = 8 << 20;
 
 class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  public:
-  // client_bytes: sum of what the matchers of its client hold; null: not counted by client.
+  // client_bytes: sum of the bytes that its client's matchers hold; null: not counted by client.
   AnswerGrammar(GrammarMatcher matcher, size_t mask_words, std::shared_ptr<GrammarCounts> counts,
                 std::shared_ptr<std::atomic<int64_t>> client_bytes = nullptr);
   ~AnswerGrammar();
 
-  // Which tokens may come next (mask_allows); empty when the grammar cannot be followed any
-  // further. Valid until accept().   Thread: that which samples the row.
+  // Returns the mask of tokens that may come next (mask_allows); empty if the grammar cannot be
+  // followed any further. Valid until accept(). Thread: that which samples the row.
   std::span<const uint32_t> mask();
   // Takes the drawn token, which the mask allowed, and up to `most_forced` of the tokens that must
-  // follow it. Returns where the grammar stands after all of them. Pre: mask() was called.
-  // Thread: likewise.
+  // follow it. Returns the grammar's state after all of them. Pre: mask() was called. Thread: that
+  // which samples the row.
   GrammarVerdict accept(TokenId token, int most_forced = 0);
-  // The forced tokens that the last accept() took. Valid until the next.   Thread: likewise.
+  // Returns the forced tokens that the last accept() took. Valid until the next. Thread: the same.
   std::span<const TokenId> forced() const { return forced_; }
-  // Computes the mask unless it is there or under way.   Thread: any.
+  // Computes the mask unless it is there or under way. Thread: any.
   void compute_ahead();
 
  private:
@@ -62,14 +63,14 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   GrammarMatcher matcher_;
   std::vector<uint32_t> mask_;
   std::vector<TokenId> forced_;
-  std::vector<TokenId> run_;             // forced tokens that the matcher told
-  size_t num_followed_ = 0;              // tokens of run_ that were taken already
-  bool asked_ = false;                   // the rest of run_ is valid for the present place
-  bool ended_ = false, broken_ = false;  // nothing may follow; the matcher gave up
+  std::vector<TokenId> run_;             // forced tokens that the matcher returned
+  size_t num_followed_ = 0;              // number of tokens of run_ that were taken
+  bool asked_ = false;                   // true if the rest of run_ is still valid
+  bool ended_ = false, broken_ = false;  // nothing may follow; the matcher failed
   std::atomic<State> state_{State::stale};
   const std::shared_ptr<GrammarCounts> counts_;
   const std::shared_ptr<std::atomic<int64_t>> client_bytes_;
-  int64_t num_bytes_ = 0;  // of the matcher, when they were counted
+  int64_t num_bytes_ = 0;  // size of the matcher at the last count
 };
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// Tokens that a grammar forces are taken without a step of their own, and are those that sampling
-// would have drawn.
+// Tests that tokens which a grammar forces are taken without a step of their own, and equal those
+// that sampling would draw.
 #include <functional>
 #include <string_view>
 
@@ -21,22 +21,22 @@ constexpr std::string_view kRegex =
     "The quick brown fox jumps over (the lazy dog|a wall of stones) [0-9]{2,4} times, and then "
     "it goes home\\.";
 
-// Its first part is ended by the limit of thoughts, where it has not ended before.
+// The limit of thoughts ends its first part if that has not ended before.
 constexpr std::string_view kThoughts =
     "[a-z ]{0,60}\\. So it is done: (yes|no), and nothing else is to be said\\.";
 
 enum class Forcing : uint8_t { allowed, prevented };
 
-// Two answers of each kind, with all that ends an answer or changes what is drawn. Logits are
-// wanted of every token whose log-probability is, so asking for these prevents forcing.
+// Makes two answers of each kind, with everything that ends an answer or changes the draw. Asking
+// for log-probabilities prevents forcing, because then each token needs logits.
 std::vector<RequestInput> forced_traffic(const GrammarModel& model, Forcing forcing) {
   std::vector<RequestInput> inputs;
   const auto end_ids = *model.tokenizer().encode(". So", {});
   const auto text_ids = *model.tokenizer().encode("fox jumps over", {});
   for (int i = 0; i < 24; ++i) {
     const bool json = i % 3 == 0;
-    const int prompt = i % 12;  // twice the same
-    // From the first tokens of what is forced to beyond the end.
+    const int prompt = i % 12;  // each twice
+    // The limits lie between the first forced tokens and beyond the end.
     const int max_new = i % 4 == 1 ? 1 + 3 * i : 120;
     RequestInput input = grammar_input(random_tokens(300 + prompt, 3 + 7 * (prompt % 5)),
                                        json ? GrammarKind::json_schema : GrammarKind::regex,
@@ -133,8 +133,8 @@ TEST(ForcedTokens, AreThoseThatSamplingDraws) {
     way.change(settings);
     const auto engine = model.engine(settings);
     ASSERT_NE(engine, nullptr);
-    // Once while grammars are made one by one, and once when all are there, so that requests run
-    // side by side however busy this machine is.
+    // The first round runs while grammars compile, the second when all are cached, so that requests
+    // run side by side on a busy machine too.
     for (int round = 0; round < 2; ++round)
       expect_same_tokens(run_patiently(*engine, forced_traffic(model, Forcing::allowed)), want);
     const SchedulerStats stats = engine->stats().scheduler;
@@ -186,7 +186,7 @@ TEST(ForcedTokens, SaveSteps) {
     const auto at = static_cast<size_t>(forcing);
     steps[at] = stats.steps.num_decode + stats.steps.num_prefill + stats.steps.num_mixed;
     tokens[at] = got.tokens;
-    // Every token had its step, but for those that were forced.
+    // Every token had its step, except those that were forced.
     EXPECT_EQ(steps[at] + stats.scheduler.forced_tokens_total, got.tokens.size());
   }
   EXPECT_EQ(tokens[0], tokens[1]);

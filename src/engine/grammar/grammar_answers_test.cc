@@ -1,5 +1,5 @@
-// Answers that follow grammars, through the whole engine: valid, and the same however they are
-// scheduled.
+// Tests answers that follow grammars, through the whole engine: they are valid, and the same in
+// every schedule.
 #include <functional>
 
 #include "base/log.h"
@@ -11,12 +11,12 @@ namespace {
 
 using namespace testing;
 
-// Two of three follow a grammar; all kinds of sampling, prefixes in common.
+// Two of three requests follow a grammar; with all kinds of sampling and common prefixes.
 std::vector<RequestInput> mixed_traffic() {
   RandomSchemas schemas(3);
   std::vector<RequestInput> inputs;
-  // Small when they come, any two of them beyond a small pool when they have grown; so many that
-  // two meet, whenever grammars are ready.
+  // These are small when they come, and any two of them exceed a small pool when they have grown;
+  // there are enough that two meet, whenever grammars are ready.
   for (int i = 0; i < 5; ++i)
     inputs.push_back(
         grammar_input(random_tokens(2000 + i, 3 + i), GrammarKind::regex, "[a-z ]{600}", 120));
@@ -148,7 +148,7 @@ TEST(GrammarAnswers, OfAThousandRandomSchemasAreAllValid) {
   std::vector<RequestInput> inputs;
   for (int i = 0; i < kNumSchemas; ++i) {
     asked.push_back(schemas.next());
-    // A model that has nothing to say likes to write blanks: some may.
+    // A model without training for this likes to write blanks: one schema of eight allows them.
     if (i % 8 != 0) asked.back()["x-guidance"] = {{"whitespace_flexible", false}};
     inputs.push_back(
         grammar_input(random_tokens(i, 8), GrammarKind::json_schema, asked.back().dump(), 1000));

@@ -19,7 +19,7 @@ class GrammarCache {
   GrammarCache(size_t max_entries, size_t max_bytes)
       : max_entries_(max_entries), max_bytes_(max_bytes) {}
 
-  // Null: not here. Valid until keep().
+  // Returns null if the spec is not cached. Valid until keep().
   const MadeGrammar* find(const GrammarSpec& spec);
   void keep(const GrammarSpec& spec, MadeGrammar made);
   int num_entries() const { return static_cast<int>(entries_.size()); }
@@ -31,7 +31,7 @@ class GrammarCache {
     size_t bytes = 0;
   };
   const size_t max_entries_, max_bytes_;
-  std::list<Entry> entries_;  // the newest use first
+  std::list<Entry> entries_;  // most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
   size_t bytes_ = 0;
 };

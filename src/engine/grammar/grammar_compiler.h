@@ -33,11 +33,11 @@
 
 namespace hocket {
 
-// One answer's wait for its grammar.
+// The wait of one answer for its grammar.
 class GrammarTicket {
  public:
-  // Null while it waits. Errors: invalid_request, where nothing can be made of the text; timed_out;
-  // queue_full; out_of_memory.   Thread: any.
+  // Returns null while it waits. Errors: invalid_request if the text is no grammar; timed_out;
+  // queue_full; out_of_memory. Thread: any.
   Result<std::shared_ptr<AnswerGrammar>> answer() const;
 
  private:
@@ -48,7 +48,7 @@ class GrammarTicket {
   TimePoint asked_{};
   Duration patience_{};
   std::atomic<bool> settled_{false};
-  Result<std::shared_ptr<AnswerGrammar>> answer_;  // once settled
+  Result<std::shared_ptr<AnswerGrammar>> answer_;  // valid once settled_
 };
 
 class GrammarCompiler {
@@ -61,7 +61,8 @@ class GrammarCompiler {
     std::vector<std::string> trials;
     TrialLimits quick{.time = std::chrono::milliseconds(100), .bytes = 256 << 20};
     TrialLimits slow{.time = std::chrono::seconds(3), .bytes = 512 << 20};
-    // Tickets that may wait for the first thread, and for the second; of one client half as many.
+    // Limits of tickets that wait for the first thread, and for the second; half as many per
+    // client.
     size_t max_waiting = 4096, max_slow = 8;
     size_t max_cached = 128;
     size_t max_cached_bytes = 256 << 20;  // the newest stays whatever its size
@@ -90,9 +91,10 @@ class GrammarCompiler {
     TrialLimits limits;
     size_t max_waiting = 0, max_of_client = 0;
     std::condition_variable arrived;
-    std::map<uint64_t, std::deque<std::weak_ptr<GrammarTicket>>> waiting;  // by client; none empty
+    // Queues by client; none of them is empty.
+    std::map<uint64_t, std::deque<std::weak_ptr<GrammarTicket>>> waiting;
     size_t num_waiting = 0;
-    uint64_t last_client = 0;  // whose turn it was
+    uint64_t last_client = 0;  // client that had the last turn
     Thread thread;
   };
 
@@ -102,7 +104,7 @@ class GrammarCompiler {
   static void leave_out_expired(Lane& lane);
   std::shared_ptr<GrammarTicket> next(Lane& lane);
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
-  // nullopt if it takes longer than this lane's limit.
+  // Returns nullopt if it takes longer than this lane's limit.
   std::optional<MadeGrammar> find_or_compile(Lane& lane, const GrammarSpec& spec);
   Result<std::shared_ptr<AnswerGrammar>> begin(const Grammar& grammar, uint64_t client);
   std::shared_ptr<std::atomic<int64_t>> bytes_of(uint64_t client);
@@ -111,13 +113,15 @@ class GrammarCompiler {
   const Options options_;
   const std::shared_ptr<GrammarCounts> counts_ = std::make_shared<GrammarCounts>();
   std::unique_ptr<GrammarTrials> trials_;
-  bool said_untried_ = false;  // used by the first lane's thread: without trials no other one works
+  // Used by the first lane's thread only: without trials the second lane is idle.
+  bool said_untried_ = false;
   // Made by the first lane's thread; the second reads it, after a ticket was passed to it.
   std::optional<Result<GrammarVocabulary>> vocabulary_;
 
-  std::mutex mutex_;  // of the lanes' queues and of the next three
+  std::mutex mutex_;  // guards the lanes' queues and the next three
   GrammarCache cache_;
-  std::map<uint64_t, std::weak_ptr<std::atomic<int64_t>>> client_bytes_;  // of clients' answers
+  // Bytes of each client's answers.
+  std::map<uint64_t, std::weak_ptr<std::atomic<int64_t>>> client_bytes_;
   bool stopping_ = false;
   std::array<Lane, GrammarTrials::kLanes> lanes_;
 };

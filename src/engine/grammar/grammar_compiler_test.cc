@@ -47,7 +47,7 @@ TEST_F(Compiler, MakesGrammarsAndRemembersThem) {
     ASSERT_TRUE(made.has_value()) << made.error().message;
     EXPECT_FALSE((*made)->mask().empty());
   }
-  // A text is one thing in each language.
+  // The same text is another grammar in each language.
   EXPECT_FALSE(settled(compiler, GrammarKind::json_schema, "a|b").has_value());
   const GrammarStats stats = compiler.stats();
   EXPECT_EQ(stats.num_compiled, 1u);
@@ -107,8 +107,8 @@ TEST_F(Compiler, OneClientsAnswersHoldNoMoreThanItsShare) {
   EXPECT_TRUE(begun(1).has_value());
 }
 
-// Who leaves before his turn costs nothing, and who stays waits for a bounded time in a bounded
-// line.
+// A ticket that its holder drops costs nothing, and one that stays waits for a bounded time in a
+// bounded queue.
 TEST_F(Compiler, BoundsWhatWaits) {
   GrammarCompiler::Options tight = options();
   tight.max_waiting = 2;

@@ -1,4 +1,4 @@
-// How answers that follow grammars begin and end.
+// Tests how answers that follow grammars begin and end.
 #include "base/log.h"
 #include "engine/grammar/testing.h"
 #include "text/grammar/spellings.h"
@@ -37,7 +37,7 @@ TEST_P(GrammarEnds, WhereNothingMoreMayFollow) {
   EXPECT_EQ(got.summary.generated_tokens, std::ssize(got.tokens));
 }
 
-// It is written with the tokens of ordinary text.
+// The spelling of a control token is written with the tokens of ordinary text.
 TEST_P(GrammarEnds, WithTheSpellingOfAControlToken) {
   const std::string choices = *regex_of_choices(std::vector<std::string>{"<|im_end|>"});
   for (const auto& [kind, grammar, want] :
@@ -62,7 +62,7 @@ TEST_P(GrammarEnds, WithAnEndTokenWhereMoreCouldFollow) {
   EXPECT_EQ(got.summary.finish, FinishReason::stop);
   EXPECT_EQ(got.summary.matched_stop, *model_.tokenizer().eos_id());
   EXPECT_EQ(got.tokens.size(), 2u);
-  // ignore_eos is about free text: a grammar ends where it ends.
+  // ignore_eos only concerns free text: a grammar still ends.
   input.sampling.ignore_eos = true;
   EXPECT_EQ(answer(input).summary.finish, FinishReason::stop);
 }
@@ -79,7 +79,7 @@ TEST_P(GrammarEnds, EvenBeforeTheLeastNumberOfTokens) {
   input.sampling.temperature = 1;
   const Answer got = answer(input);
   EXPECT_EQ(got.summary.finish, FinishReason::stop);
-  EXPECT_EQ(model_.text(got).size(), 3u);  // as long as it may be
+  EXPECT_EQ(model_.text(got).size(), 3u);  // the longest text that fits
 }
 
 TEST_P(GrammarEnds, WithAnErrorWhereNothingCanBeMadeOfIt) {
@@ -96,7 +96,7 @@ TEST_P(GrammarEnds, WithAnErrorWhereNothingIsLeft) {
   const Answer got = answer(input);
   EXPECT_EQ(got.summary.finish, FinishReason::error);
   EXPECT_EQ(got.summary.error.code, ErrorCode::invalid_request);
-  // The others go on.
+  // The other requests go on.
   EXPECT_EQ(answer(greedy_input({1, 2, 3}, 3)).tokens.size(), 3u);
 }
 

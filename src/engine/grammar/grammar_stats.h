@@ -6,15 +6,16 @@
 
 namespace hocket {
 
-// Since the start, of all ranks of this process.
+// Counts since the start, of all ranks of this process.
 struct GrammarStats {
   uint64_t num_compiled = 0, num_failed = 0, num_cancelled = 0, num_cache_hits = 0;
   uint64_t num_too_slow = 0;  // grammars that went from the first lane to the second
   int num_cached = 0;
   int64_t answer_bytes = 0;       // held by the matchers of answers
-  double vocabulary_seconds = 0;  // to make the trie of tokens; 0: not done yet
+  double vocabulary_seconds = 0;  // time to make the trie of tokens; 0: not done yet
   double compile_seconds_total = 0;
-  uint64_t num_masks_ahead = 0, num_masks_late = 0;  // computed by `masks`; by the sampling itself
+  // Computed by `masks`; computed by the sampling.
+  uint64_t num_masks_ahead = 0, num_masks_late = 0;
   double mask_seconds_total = 0;
 };
 

@@ -27,8 +27,8 @@ namespace hocket {
 namespace {
 
 constexpr int kFirstSocket = 3;
-constexpr int kNice = 5;  // the process gets a quarter of a core that a compute thread never leaves
-constexpr size_t kSlackBytes = 16 << 20;  // of address space: stack guards, malloc's reserves
+constexpr int kNice = 5;  // leaves it a quarter of a core that a compute thread fills
+constexpr size_t kSlackBytes = 16 << 20;  // address space for stack guards and malloc's reserves
 // The longest wait for an answer of the process, however busy the machine is.
 constexpr timeval kAnswerWait{.tv_sec = 20, .tv_usec = 0};
 
@@ -249,8 +249,8 @@ TrialVerdict verdict_of(int status) {
   switch (WTERMSIG(status)) {
     case SIGPROF:
       return TrialVerdict::too_slow;
-    case SIGABRT:  // Rust aborts where memory is short
-    case SIGKILL:  // the kernel kills where memory is short
+    case SIGABRT:  // Rust aborts if memory is short
+    case SIGKILL:  // the kernel kills if memory is short
       return TrialVerdict::too_large;
     default:
       return TrialVerdict::crashed;

@@ -28,20 +28,20 @@ namespace hocket {
 inline constexpr std::string_view kGrammarTrialsCommand = "grammar-trials";
 
 // fits: it kept the limits. too_slow: it took too much time. too_large: it took too much memory.
-// crashed: it ended otherwise.
+// crashed: it ended in another way.
 enum class TrialVerdict : uint8_t { fits, too_slow, too_large, crashed };
 
 struct TrialLimits {
   Duration time{};   // processor time of the trial
-  size_t bytes = 0;  // of memory, besides the vocabulary and the stack
+  size_t bytes = 0;  // memory besides the vocabulary and the stack
 };
 
 class GrammarTrials {
  public:
   static constexpr int kLanes = 2;
   struct Options {
-    std::vector<std::string> command;  // of a program that calls serve_grammar_trials()
-    std::filesystem::path folder;      // of tokenizer.json
+    std::vector<std::string> command;  // runs a program that calls serve_grammar_trials()
+    std::filesystem::path folder;      // holds tokenizer.json
     int num_logits = 0;
     std::vector<TokenId> end_ids;
   };
@@ -50,10 +50,10 @@ class GrammarTrials {
   GrammarTrials(const GrammarTrials&) = delete;
   GrammarTrials& operator=(const GrammarTrials&) = delete;
 
-  // Tries `spec` and waits for the verdict, 20 s at most. It is `fits` also if the compilation
-  // fails within the limits: the caller meets that error when it compiles.
-  // Errors: internal where the process cannot be started or asked; shutting_down after stop().
-  // Thread: one for each lane.
+  // Tries `spec` and waits for the verdict, 20 s at most. The verdict is `fits` also if the
+  // compilation fails within the limits: the caller gets that error when it compiles. Errors:
+  // internal if the process cannot be started or asked; shutting_down after stop(). Thread: one for
+  // each lane.
   Result<TrialVerdict> attempt(int lane, const GrammarSpec& spec, TrialLimits limits);
   // Makes the attempts under way fail at once, and all later ones.   Thread: any.
   void stop();
@@ -63,7 +63,7 @@ class GrammarTrials {
   Result<std::shared_ptr<Process>> running();
 
   const Options options_;
-  std::mutex mutex_;  // of the next two
+  std::mutex mutex_;  // guards the next two
   std::shared_ptr<Process> process_;
   bool stopped_ = false;
 };

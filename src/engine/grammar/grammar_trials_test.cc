@@ -17,7 +17,7 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-// The main function of this program when it is started to serve trials.
+// The main function of this program if it is started to serve trials.
 TEST(GrammarTrialsProcess, DISABLED_Serves) {
   _exit(serve_grammar_trials());
 }
@@ -25,14 +25,14 @@ const std::vector<std::string> kCommand = {"/proc/self/exe",
                                            "--gtest_filter=GrammarTrialsProcess.DISABLED_Serves",
                                            "--gtest_also_run_disabled_tests"};
 
-// Some 100,000 states, most of a second.
+// This schema has some 100,000 states and takes most of a second.
 constexpr const char* kSlow = R"({"type":"integer","multipleOf":99991})";
 
 GrammarSpec spec(GrammarKind kind, std::string text) {
   return {.kind = kind, .text = std::move(text), .field = "response_format"};
 }
 
-// Each schema stands twice in the next one: a small text, a large tree.
+// Makes a small text with a large tree: each schema occurs twice in the next one.
 std::string doubling(int levels) {
   std::string defs;
   for (int i = 0; i < levels; ++i) {
@@ -124,7 +124,7 @@ std::shared_ptr<const GrammarSpec> shared(GrammarKind kind, std::string text) {
   return std::make_shared<const GrammarSpec>(spec(kind, std::move(text)));
 }
 
-// A grammar that takes for ever does not delay those of other clients, and is refused in the end.
+// A grammar that takes very long does not delay those of other clients, and is refused in the end.
 TEST_F(Trials, KeepSlowGrammarsOutOfTheWay) {
   GrammarCompiler::Options options = compiler_options();
   options.quick.time = milliseconds(50);
@@ -146,7 +146,7 @@ TEST_F(Trials, KeepSlowGrammarsOutOfTheWay) {
     EXPECT_NE(answer.error().message.find("0.3 s of computing"), std::string::npos)
         << answer.error().message;
   }
-  EXPECT_EQ(compiler.stats().num_too_slow, 1u);  // it is known the second time
+  EXPECT_EQ(compiler.stats().num_too_slow, 1u);  // the error is cached the second time
   EXPECT_EQ(compiler.stats().num_cache_hits, 2u);
 }
 
@@ -170,7 +170,7 @@ TEST_F(Trials, EndWithTheirCompiler) {
   const TimePoint begin = RealClock().now();
   {
     GrammarCompiler compiler(options);
-    // 30,000 optional names; minutes.
+    // 30,000 optional names take minutes.
     std::string names;
     for (int i = 0; i < 30'000; ++i) names += fmt::format("{}\"p{}\":{{}}", i > 0 ? "," : "", i);
     ticket = compiler.order(

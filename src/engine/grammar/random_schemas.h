@@ -1,5 +1,4 @@
-// For tests and benches: random JSON schemas, and a checker of their own, which knows nothing of
-// grammars.
+// Helpers for tests and benches: random JSON schemas, and a checker that knows nothing of grammars.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@ inline size_t num_characters(const std::string& text) {
       std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-// Whether `value` is valid: the keywords that RandomSchemas writes.
+// Checks that values are valid, for the keywords that RandomSchemas writes.
 class SchemaCheck {
  public:
   explicit SchemaCheck(const SchemaJson& root) : root_(root) {}
@@ -101,7 +100,7 @@ class SchemaCheck {
   const SchemaJson& root_;
 };
 
-// Every schema has short answers only: lengths and numbers are bounded.
+// Makes schemas that have short answers only: lengths and numbers are bounded.
 class RandomSchemas {
  public:
   explicit RandomSchemas(uint32_t seed) : random_(seed) {}
@@ -180,7 +179,7 @@ class RandomSchemas {
         return {{"anyOf", {integer(), object(depth - 1), {{"type", "null"}}}}};
       case 6: {
         const std::string key = "d" + std::to_string(defs_.size());
-        defs_[key] = nullptr;  // its place, for those within
+        defs_[key] = nullptr;  // reserves its name for nested schemas
         SchemaJson inside = object(depth - 1);
         defs_[key] = std::move(inside);
         return {{"$ref", "#/$defs/" + key}};

@@ -23,7 +23,7 @@ RankGrammars::~RankGrammars() {
 }
 
 void RankGrammars::run() {
-  // Behind the workers, but not so far that one of them would wait long for a mask it has begun.
+  // The priority is below the workers', but high enough that a worker never waits long for a mask.
   constexpr int kNice = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
   while (true) {
@@ -65,7 +65,7 @@ void RankGrammars::forget(RequestId id) {
 }
 
 void RankGrammars::compute_ahead(AnswerGrammar& grammar) {
-  // No room: who draws computes it.
+  // If there is no room, the worker that draws computes the mask.
   [[maybe_unused]] const bool taken = ahead_.push(grammar.shared_from_this());
 }
 

@@ -17,22 +17,22 @@ namespace hocket {
 
 class RankGrammars {
  public:
-  // compiler: outlives all calls; null: nobody may ask for a grammar. `wake` makes the rank look
-  // whether a grammar is ready.
+  // `compiler` outlives all calls; null if no request may ask for a grammar. `wake` makes the rank
+  // check whether a grammar is ready.
   RankGrammars(GrammarCompiler* compiler, std::function<void()> wake, size_t max_running);
   // Ends the thread.
   ~RankGrammars();
   RankGrammars(const RankGrammars&) = delete;
   RankGrammars& operator=(const RankGrammars&) = delete;
 
-  // As Outside::ready(). The first call for a request orders its grammar.   Thread: engine.
+  // Answers Outside::ready(). The first call for a request orders its grammar. Thread: engine.
   Result<bool> ready(const Request& request);
-  // Null: free text. Pre: ready() said so.   Thread: engine.
+  // Returns the request's grammar; null for free text. Pre: ready() returned true. Thread: engine.
   AnswerGrammar* find(const Request& request) const;
-  // The request has ended or was refused. A compilation that it alone waits for is not begun.
-  // Thread: engine.
+  // Forgets a request that has ended or was refused. A compilation that only it waits for is not
+  // begun. Thread: engine.
   void forget(RequestId id);
-  // The mask after the token that was just accepted, some time before it is needed.   Thread: any.
+  // Computes the mask after the token that was just accepted, before it is needed. Thread: any.
   void compute_ahead(AnswerGrammar& grammar);
 
  private:

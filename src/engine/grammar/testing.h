@@ -1,4 +1,4 @@
-// For tests of answers that follow grammars: the bundled model with its tokenizer.
+// Helpers for tests of answers that follow grammars: the bundled model with its tokenizer.
 #pragma once
 
 #include <thread>
@@ -44,7 +44,7 @@ inline RequestInput grammar_input(const std::vector<int>& prompt, GrammarKind ki
   return input;
 }
 
-// As run_all(), of an engine whose grammars are compiled meanwhile.
+// Runs requests as run_all() does, and waits for grammars that compile meanwhile.
 inline std::vector<Answer> run_patiently(Engine& engine, std::vector<RequestInput> inputs) {
   Outbox outbox(65536);
   std::vector<RequestId> ids;
@@ -64,7 +64,7 @@ inline std::vector<Answer> run_patiently(Engine& engine, std::vector<RequestInpu
     if (!engine.step(outbox)) std::this_thread::sleep_for(std::chrono::microseconds(200));
     collect(outbox, answers);
   }
-  while (engine.step(outbox)) {  // a row too many may be under way
+  while (engine.step(outbox)) {  // a row beyond the end may be under way
   }
   std::vector<Answer> result;
   for (const RequestId id : ids) {
@@ -74,7 +74,7 @@ inline std::vector<Answer> run_patiently(Engine& engine, std::vector<RequestInpu
   return result;
 }
 
-// One after the other, so that none has company.
+// Runs the requests one after the other, so that each is alone in its batch.
 inline std::vector<Answer> run_each_alone(Engine& engine, std::vector<RequestInput> inputs) {
   std::vector<Answer> answers;
   for (RequestInput& input : inputs) {
