@@ -7,9 +7,9 @@
 //
 // Each side makes a new nonce for every connection, so a recorded proof cannot be replayed; the
 // words keep one side's proof from being the other's. The messages after the handshake are neither
-// encrypted nor signed: a network where others can read or change packets needs a tunnel. Without a
-// token the same handshake runs with an empty one and proves nothing. It is allowed at loopback
-// addresses only, unless ClusterOptions::insecure is set.
+// encrypted nor signed: a network where others can read or change packets needs a tunnel.
+// Without a token the same handshake runs with an empty one and proves nothing. It is allowed at
+// loopback addresses only, unless ClusterOptions::insecure is set.
 // Thread: any.
 #pragma once
 

@@ -11,10 +11,10 @@
 // other ranks; the data plane's waits notice it and call report_lost(). A full mesh would see it
 // sooner, at the price of n^2 connections and of ranks that disagree on the members; here rank 0
 // alone decides, so all members of an epoch have the same view of it. membership.h says how a loss
-// is noticed, and within which time. All ranks know which rank was lost, and why, within 4 s. A
-// rank that comes back (restarted, or its link healed) joins again by itself; all ranks do so when
-// rank 0 comes back. The store is empty then, and epochs go on counting. The thread sleeps in epoll
-// until a message arrives or a deadline is reached.
+// is noticed, and within which time. All ranks know which rank was lost, and why, within 4 s.
+// A rank that comes back (restarted, or its link healed) joins again by itself; all ranks do so
+// when rank 0 comes back. The store is empty then, and epochs go on counting. The thread sleeps in
+// epoll until a message arrives or a deadline is reached.
 #pragma once
 
 #include <atomic>
@@ -71,8 +71,8 @@ class ControlPlane {
 
   // The calls below use the store of rank 0: each sends a request and waits for the answer. Thread:
   // any but the engine's during a step. Errors of all: lost_rank (rank 0 is not there), timed_out,
-  // queue_full (limits of store.h), bad_value. `lifetime` is how long the entry lives unless it is
-  // set again; 0 keeps it for good.
+  // queue_full (limits of store.h), bad_value.
+  // `lifetime` is how long the entry lives unless it is set again; 0 keeps it for good.
   Result<void> set(std::string_view key, std::string_view value, Duration lifetime = {});
   Result<std::string> get(std::string_view key);                  // Errors: also not_found.
   Result<std::string> wait(std::string_view key, Duration most);  // Waits until a rank sets it.

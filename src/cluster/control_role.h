@@ -26,7 +26,7 @@ struct ClusterOptions {
   LivenessLimits limits;
   // Longest wait for rank 0, at the start and after a loss.
   Duration rank_wait = std::chrono::seconds(60);
-  // Pause between attempts to connect, and time limit of each.
+  // Pause between attempts, and time limit of each.
   Duration redial = std::chrono::milliseconds(500);
   Duration handshake = std::chrono::seconds(2);  // time for a new connection to join
   int most_strangers = 64;  // connections before their join; beyond, the oldest closes

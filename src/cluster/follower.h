@@ -1,12 +1,12 @@
 // The role of every rank except 0: finds rank 0, proves that it knows the token, joins, sends
 // beats, and notices when rank 0 is gone. While rank 0 is silent for longer than suspect_after,
 // this rank dials a second connection: after an outage a new one works at once, whereas the old one
-// waits for its kernel's next retransmission. The rank uses the connection that joined last. Rank 0
-// is lost if its connection ended and no new one joined within LivenessLimits::reconnect, or if it
-// is silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait. A peer at
-// rank 0's address without proof of the token cannot end a rank that was a member: such a rank
-// dials on. A rank that starts fails at once, since its own token may be the wrong one. Resolving
-// the name of rank 0 may block this thread, so it happens only while not connected.
+// waits for its kernel's next retransmission. The rank uses the connection that joined last.
+// Rank 0 is lost if its connection ended and no new one joined within LivenessLimits::reconnect, or
+// if it is silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait.
+// A peer at rank 0's address without proof of the token cannot end a rank that was a member: such a
+// rank dials on. A rank that starts fails at once, since its own token may be the wrong one.
+// Resolving the name of rank 0 may block this thread, so it happens only while not connected.
 // Thread: the control plane's.
 #pragma once
 

@@ -11,10 +11,11 @@
 //
 // Sources that name the same thing must agree; else the error names both. There are two exceptions:
 // a launcher of one process is ignored (`srun -n 1 hocket serve --ep-size 4`), and under mpirun the
-// variables of Slurm are ignored, because they belong to mpirun's own helpers. A launcher may start
-// one process per rank, or one per node if --ranks-per-node says how many ranks each of them
-// starts. A rank that another rank started (spawn.h) reads all this from one variable, which
-// overrides everything else.
+// variables of Slurm are ignored, because they belong to mpirun's own helpers.
+// A launcher may start one process per rank, or one per node if --ranks-per-node says how many
+// ranks each of them starts.
+// A rank that another rank started (spawn.h) reads all this from one variable, which overrides
+// everything else.
 // Thread: any.
 #pragma once
 

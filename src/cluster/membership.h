@@ -8,7 +8,8 @@
 //   A lost rank is taken back when it is connected, agrees, and has no step open.
 //
 // Every loss and every return starts a new epoch; a step belongs to one epoch and is given up with
-// it. The reasons for these rules:
+// it.
+// The reasons for these rules:
 // - The kernel of a dead process ends its connection at once; a cut link ends nothing. So an ended
 //   connection needs little patience (a rank may be dialling anew), and silence needs as much as
 //   the longest outage that is to be survived, 2 s, and time to receive a beat again.
@@ -36,7 +37,7 @@ struct LivenessLimits {
   Duration suspect_after = std::chrono::seconds(1);
   Duration lost_after = std::chrono::seconds(3);
   Duration reconnect = std::chrono::milliseconds(300);  // after a connection ended
-  // before a connected rank that was lost is in again; doubles
+  // Before a connected rank that was lost is in again; doubles.
   Duration pause = std::chrono::seconds(1);
   Duration pause_max = std::chrono::seconds(32);
   Duration good_after = std::chrono::seconds(60);  // a member for this long has its pause reset

@@ -1,7 +1,7 @@
 // The small store of rank 0, for facts that ranks tell each other once, such as addresses. Not for
 // data. An entry may have a lease, and setting it again renews that. A wait ends when the key is
-// set or its time is over. All entries are lost with rank 0. Limits: 4,096 entries, 16 MiB, 1,024
-// waits.
+// set or its time is over. All entries are lost with rank 0.
+// Limits: 4,096 entries, 16 MiB, 1,024 waits.
 // Thread: the control plane's. Time is passed in.
 #pragma once
 

@@ -105,7 +105,7 @@ class Ranks : public testing::Test {
 
   int num_ranks_ = 2;
   uint16_t port_ = 0;
-  // declared before planes_, so that it outlives their connections
+  // Declared before planes_, so that it outlives their connections.
   std::unique_ptr<TestProxy> proxy_;
   std::vector<Plane> planes_;
 };

@@ -55,7 +55,7 @@ struct RequestOutput {
   RequestId id{};
   TokenId token{-1};                           // -1 if none
   std::unique_ptr<PositionLogprobs> logprobs;  // null if not asked for
-  // With the first token: entry i is prompt token prompt_logprobs_from + i; token 0 has none (NaN).
+  // Sent with the first token: entry i is prompt token prompt_logprobs_from + i; token 0 has NaN.
   std::unique_ptr<std::vector<PositionLogprobs>> prompt_logprobs;
   std::unique_ptr<RequestSummary> summary;  // on the last output
 };

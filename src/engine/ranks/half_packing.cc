@@ -59,6 +59,7 @@ void HalfPacker::put(int row, bool first) {
 void HalfPacker::deal(int most_first, int most_second) {
   double second = 0;
   for (const int row : sorted_) {
+    // Compares load / share of the two halves, each with this row, without a division.
     const double done = (load_ + cost(row)) * (1 - share_), other = (second + cost(row)) * share_;
     if (most_second == 0 || (most_first > 0 && done <= other)) {
       put(row, true);

@@ -1,6 +1,6 @@
 // Distributes decode rows over two halves so that both take the same time: each row has a fixed
-// cost and a cost per key that it reads. Prompts are not packed but cut (forward/split.h). Source:
-// docs/contracts/overlap.md, "Halves".
+// cost and a cost per key that it reads. Prompts are not packed but cut (forward/split.h).
+// Source: docs/contracts/overlap.md, "Halves".
 #pragma once
 
 #include <cstdint>

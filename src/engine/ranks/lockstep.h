@@ -8,12 +8,12 @@
 //
 // In its word each rank also reports on the step that it has just played, and rank 0 proposes how
 // to play the next one: one plan if prompts are computed, another if not. All ranks play what rank
-// 0 proposed, so a plan changes between two steps, on all ranks together. The agreement binds. A
-// request that comes after open() waits for the step after, unless a rank begins prompts anyway; if
-// all requests of a rank end after open(), it runs a step without rows. If no rank has rows, no
-// rank runs, and each sleeps until it has work or another rank begins an agreement. So no rank
-// waits for a message that another decided not to send. Source: docs/contracts/expert_parallel.md,
-// "Lockstep".
+// 0 proposed, so a plan changes between two steps, on all ranks together.
+// The agreement binds. A request that comes after open() waits for the step after, unless a rank
+// begins prompts anyway; if all requests of a rank end after open(), it runs a step without rows.
+// If no rank has rows, no rank runs, and each sleeps until it has work or another rank begins an
+// agreement. So no rank waits for a message that another decided not to send.
+// Source: docs/contracts/expert_parallel.md, "Lockstep".
 #pragma once
 
 #include <array>
@@ -84,7 +84,9 @@ class Lockstep final : public Outside {
   // Answer the scheduler by the settled agreement.
   bool may_begin() override { return may_begin_; }
   bool agree(const Batch& mine) override;
-  // Returns how to play the settled step.
+  // Return how to play the settled step. ends() is true if this rank stops after it: all ranks
+  // asked to stop, or this rank may leave alone, said so one agreement before, and no rank has
+  // rows.
   const PassId& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
   bool is_shadow() const { return is_shadow_; }

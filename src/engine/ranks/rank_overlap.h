@@ -7,8 +7,8 @@
 //
 // A step is booked from the end of one forward pass to the end of the next, so that its report is
 // complete when the next agreement begins: sampling and answering of step n count to step n + 1. A
-// step that does not run is dropped, as is the time after the last one. Source:
-// docs/contracts/overlap.md, "Agreement". Thread: engine, except where marked "any".
+// step that does not run is dropped, as is the time after the last one.
+// Source: docs/contracts/overlap.md, "Agreement". Thread: engine, except where marked "any".
 #pragma once
 
 #include <array>

@@ -4,8 +4,8 @@
 //   start() -> each pass: open() .. the gate counts .. note() once committed -> stop() -> take()
 //
 // A pass that failed with a lost rank is never noted, nor is a pass that began before start() or is
-// committed after stop(). The ranks of this process note into the same record. Source: SGLang's
-// expert distribution recorder. Thread: any, except where noted.
+// committed after stop(). The ranks of this process note into the same record.
+// Source: SGLang's expert distribution recorder. Thread: any, except where noted.
 #pragma once
 
 #include <atomic>

@@ -6,7 +6,8 @@
 //   profile                                    '-> writes the file, ends
 //
 // start() allocates the memory, at most kMostSpans per rank; steps beyond that are counted and left
-// out. While no profile runs, note() is one load. Source: docs/contracts/overlap.md, "Ledger".
+// out. While no profile runs, note() is one load.
+// Source: docs/contracts/overlap.md, "Ledger".
 #pragma once
 
 #include <atomic>

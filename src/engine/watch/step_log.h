@@ -10,11 +10,12 @@
 //
 // Each is one line. With several ranks it ends with `, overlap: 61 %`: the share of its messages'
 // time on the wire in which the rank computed. A step with rows of prompts prints the first, every
-// decode_interval-th step with decode rows the second, so a mixed step may print both. #new-seq
-// counts prompts with rows in this step, continued chunks too; #cached-token counts once for each
-// time a prompt begins. #running-req of a prefill leaves out the requests of #new-seq; of a decode
-// it is the number of rows. #pending-token counts prompt tokens left after this step. Throughput is
-// over the time with work; SGLang's is over the time since the last line, idle or not.
+// decode_interval-th step with decode rows the second, so a mixed step may print both.
+// #new-seq counts prompts with rows in this step, continued chunks too; #cached-token counts once
+// for each time a prompt begins. #running-req of a prefill leaves out the requests of #new-seq; of
+// a decode it is the number of rows. #pending-token counts prompt tokens left after this step.
+// Throughput is over the time with work; SGLang's is over the time since the last line, idle or
+// not.
 #pragma once
 
 #include <cstdint>

@@ -147,7 +147,7 @@ TEST_F(StepLogTest, APauseIsNotCountedAsTime) {
   EXPECT_NEAR(step_log_.gen_throughput(), 100, 0.01);
 }
 
-// As in tests/scenarios/retracted_resumes_first.txt: the second request is retracted with nine
+// Plays tests/scenarios/retracted_resumes_first.txt: the second request is retracted with nine
 // tokens of its own, finds its prompt in the cache and computes those nine again.
 TEST_F(StepLogTest, WhatIsComputedAgain) {
   start({.num_pages = 9, .conservativeness = 0.01});

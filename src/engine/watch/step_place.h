@@ -23,8 +23,8 @@ std::string_view verb_name(Verb verb);
 
 struct StepPlace {
   Verb verb = Verb::rest;
-  // With several ranks: the layer whose rows were exchanged last, -1 before the first; and true if
-  // the rank waits for other ranks.
+  // layer: the last one whose rows were exchanged, -1 before the first. waits: true if the rank
+  // waits for others. Both are set with several ranks only.
   int layer = -1;
   bool waits = false;
 };
