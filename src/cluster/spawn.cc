@@ -171,6 +171,11 @@ std::vector<CpuPlace> read_cpu_places(const Machine& machine) {
   return places;
 }
 
+// Divides the cores in one of three ways; with fewer cores than ranks, ranks share cores in turn.
+//
+//   2 nodes, 4 ranks   | 0 : 1 | 2 : 3 |           each node is divided among its ranks
+//   4 nodes, 2 ranks   | 0 | 0 | 1 | 1 |           each rank gets whole nodes
+//   2 nodes, 3 ranks   | 0 :  1 | 1  : 2 |         all cores are divided, across nodes
 std::vector<CoreSet> share_cores(std::vector<CpuPlace> places, int num_ranks) {
   std::ranges::sort(places, {},
                     [](const CpuPlace& p) { return std::tuple(p.node, p.package, p.core, p.cpu); });

@@ -36,8 +36,8 @@ class ForwardThread {
   StepTools tools_;
   std::array<Flight*, kMaxSteps> ring_{};
   uint32_t num_waited_ = 0;  // touched by the caller only
-  // Both only rise. If num_launched_ rises after stopping_ is set, no step follows and the thread
-  // ends.
+  // Both counts only rise. If num_launched_ rises after stopping_ is set, no step follows and the
+  // thread ends.
   alignas(64) std::atomic<uint32_t> num_launched_{0};
   alignas(64) std::atomic<uint32_t> num_done_{0};
   std::atomic<bool> stopping_{false};

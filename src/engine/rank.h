@@ -190,7 +190,7 @@ struct Rank {
   std::atomic<bool> busy{false};
   std::atomic<Verb> verb{Verb::rest};
   mutable std::mutex stats_mutex;
-  RankStats stats;  // under stats_mutex
+  RankStats stats;  // guarded by stats_mutex
   Thread thread;
   // Set with overlapped scheduling only. It is last because it uses the runner, sampler and
   // flights.

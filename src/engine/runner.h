@@ -63,7 +63,7 @@ class Runner {
     // null: the only rank, which computes the bits of ep_size ranks.
     const RankSeat* seat = nullptr;
   };
-  // Errors: those of Engine::create.
+  // Plans memory, loads the weights and makes all buffers. Errors: those of Engine::create.
   static Result<std::unique_ptr<Runner>> create(const Options& options);
 
   const EngineInfo& info() const { return info_; }
