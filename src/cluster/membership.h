@@ -14,13 +14,11 @@
 //   connection needs little patience (a rank may be dialling anew), and silence needs as much as
 //   the longest outage that is to be survived, 2 s, and time to receive a beat again.
 // - A rank that computes too long makes all others wait. Those send `waiting` and are not blamed;
-// of
-//   the ranks that compute, only those furthest behind are lost.
+//   of the ranks that compute, only those furthest behind are lost.
 // - A rank that was lost though it is connected (stuck, or reported) may fail again soon: it waits
 //   1 s before it is taken back, and twice as long each time, up to 32 s.
 // - A rank is taken back only without an open step, because its engine may still be inside a step
-// of
-//   the epoch that ended; engines leave such a step by the abort flag.
+//   of the epoch that ended; engines leave such a step by the abort flag.
 // Thread: the control plane's. Time is passed in.
 #pragma once
 

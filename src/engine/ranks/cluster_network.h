@@ -27,8 +27,8 @@ class ClusterNetwork final : public RankNetwork {
     // The control plane may take this long to name the lost rank after the network failed.
     Duration verdict = std::chrono::milliseconds(800);
   };
-  // Checks that UCX is there. Loading it sets variables of this process, so call this before other
-  // threads start. `control` outlives it. Errors: io, without UCX.
+  // Loads UCX, which sets variables of this process: call it before other threads start. `control`
+  // outlives the network. Errors: io, without UCX.
   static Result<std::unique_ptr<ClusterNetwork>> create(ControlPlane& control, Options options);
 
   int rank() const override { return control_.self().rank; }
