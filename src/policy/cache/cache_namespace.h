@@ -1,6 +1,6 @@
-// Whose prefixes may be shared: requests of different namespaces never share a page. A number
-// stands for itself; names come from hashes of 128 bits, so that nobody can aim at another
-// tenant's.
+// Requests of different namespaces never share a cached page. A namespace made from a number is
+// that number; one made from names is a hash of 128 bits, so that no client can produce the
+// namespace of another tenant.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace hocket {
 struct CacheNamespace {
   uint64_t high = 0, low = 0;
 
-  constexpr CacheNamespace(uint64_t number = 0) : low(number) {}  // 0: the common one
+  constexpr CacheNamespace(uint64_t number = 0) : low(number) {}  // 0: the common namespace
   constexpr CacheNamespace(uint64_t high_half, uint64_t low_half)
       : high(high_half), low(low_half) {}
 

@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, kNumEvictionPolicies> kNames = {
     "lru", "lfu", "fifo", "mru", "filo", "slru", "priority"};
 
-// Used again after it was computed.
+// A node with this many uses was used again after it was computed.
 constexpr uint32_t kProtectedUses = 2;
 
 }  // namespace

@@ -1,12 +1,13 @@
-// Which leaf goes first: a binary heap over the leaves that no lease pins, smallest rank on top.
+// Gives the leaf that is evicted next. It is a binary heap over the leaves that no lease pins; the
+// smallest sort key (Entry) is on top.
 //
 //   lru   last use             mru   the same, latest first     slru  used once only, then last use
 //   fifo  creation             filo  the same, latest first     lfu   number of uses, then last use
-//   priority  the largest priority of those who computed it, then last use
+//   priority  the largest priority of the requests that computed the pages, then last use
 //
-// Invariant: holds exactly the nodes with is_evictable_leaf(), each with its eviction_slot.
-// Thread: engine.   After construction nothing allocates: there are never more leaves than pages.
-// Source: docs/contracts/cache.md.
+// Invariant: the heap holds exactly the nodes with is_evictable_leaf(), each with its
+// eviction_slot. Thread: engine.   After construction nothing allocates: there are never more
+// leaves than pages. Source: docs/contracts/cache.md.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace hocket {
 struct RadixNode;
 
 enum class EvictionPolicy : uint8_t { lru, lfu, fifo, mru, filo, slru, priority };
-// Errors: bad_value with the names there are.
+// Errors: bad_value; its message lists all names.
 Result<EvictionPolicy> parse_eviction_policy(std::string_view name);
 std::string_view eviction_policy_name(EvictionPolicy policy);
 inline constexpr int kNumEvictionPolicies = 7;
@@ -36,7 +37,8 @@ class EvictionOrder {
   size_t size() const { return heap_.size(); }
   RadixNode& first() const { return *heap_.front().node; }
 
-  // O(log n) each. What a node's rank is made of must not change while it is in.
+  // O(log n) each. The values that a node is sorted by must not change while the node is in the
+  // heap.
   void add(RadixNode& node);
   void remove(RadixNode& node);
 

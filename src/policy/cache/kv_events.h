@@ -1,12 +1,12 @@
-// News of the prefix cache for whoever routes requests to where their prefixes are: one event a
-// page, on a bounded queue from the engine thread to one reader.
+// Events of the prefix cache for routers that send requests to where their prefixes are: one event
+// for each page, on a bounded queue from the engine thread to one reader.
 //
-//   listen() -> cleared, stored...      all that is cached, as far as the queue has room
-//               stored, removed, ...    from then on
+//   listen() -> cleared, stored...      all cached pages, as far as the queue has room
+//               stored, removed, ...    then every change
 //   queue full -> nothing more until the reader has caught up -> cleared, stored...
 //
-// So a listener that follows the events may know too little, never anything wrong. Nothing is
-// computed while nobody listens.
+// A listener that follows the events may therefore know too little, but never anything wrong. While
+// no client listens, no event is computed.
 #pragma once
 
 #include <atomic>
@@ -22,16 +22,16 @@ namespace hocket {
 struct KvEvent {
   enum class Kind : uint8_t { stored, removed, cleared };
   Kind kind = Kind::cleared;
-  PageHash hash{};           // stored, removed
-  PageHash parent{};         // stored: of the page before it, or of the namespace's beginning
-  uint64_t num_dropped = 0;  // cleared: events lost since the last one
+  PageHash hash{};           // the page; for stored and removed
+  PageHash parent{};         // for stored: the page before it, or root_hash() of its namespace
+  uint64_t num_dropped = 0;  // for cleared: events lost since the cleared event before
 };
 
 class KvEventChannel {
  public:
   explicit KvEventChannel(size_t capacity) : events_(capacity) {}
 
-  // The reader.   Thread: any, one at a time.
+  // The reader's functions.   Thread: any, one at a time.
   void listen() {
     ++num_listens_;
     listening_ = true;
@@ -43,14 +43,14 @@ class KvEventChannel {
   std::optional<KvEvent> pop() { return events_.pop(); }
   void wake() { events_.wake(); }
 
-  // The writer.   Thread: engine.
-  // Whether events are wanted and every one before was taken.
+  // The writer's functions.   Thread: engine.
+  // True if a reader listens and no event was lost since it was told everything.
   bool telling() const { return listening_ && told_listens_ == num_listens_ && lost_ == 0; }
-  // Whether the whole tree is to be told anew: somebody began to listen, or has caught up.
+  // True if the whole tree must be told again: a reader has begun to listen, or has caught up.
   bool needs_all() const {
     return listening_ && !telling() && (told_listens_ != num_listens_ || events_.size() == 0);
   }
-  // Says `cleared`; telling() from then on, if there was room for it.
+  // Pushes `cleared`. If the queue had room for it, telling() is true afterwards.
   void begin_anew() {
     const uint64_t listens = num_listens_;
     if (!events_.push({.kind = KvEvent::Kind::cleared, .num_dropped = lost_})) {
@@ -64,7 +64,7 @@ class KvEventChannel {
   void push(const KvEvent& event) {
     if (!events_.push(KvEvent(event))) note_lost(1);
   }
-  // Events that nobody was told because telling() is false.
+  // Counts events that were not pushed because telling() is false.
   void note_lost(int count) {
     if (listening_) lost_ += static_cast<uint64_t>(count);
   }
@@ -74,7 +74,7 @@ class KvEventChannel {
   Mailbox<KvEvent> events_;
   std::atomic<bool> listening_{false};
   std::atomic<uint64_t> num_listens_{0};
-  uint64_t told_listens_ = 0;  // the engine's, as is lost_
+  uint64_t told_listens_ = 0;  // told_listens_ and lost_ belong to the engine thread
   uint64_t lost_ = 0;
 };
 

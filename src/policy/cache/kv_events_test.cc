@@ -1,4 +1,4 @@
-// What listeners believe of the prefix cache, whatever happens to it and to them.
+// Checks what listeners know of the prefix cache after every kind of change, on both sides.
 #include "policy/cache/kv_events.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
-// What somebody knows who follows the events.
+// The knowledge of a client that follows the events.
 struct Listener {
   std::map<PageHash, PageHash> parent_of;
   int num_cleared = 0;
@@ -33,7 +33,7 @@ struct Listener {
   }
 };
 
-// All pages named from their tokens alone, as any listener would.
+// Returns a page's name, computed from its tokens alone as any listener can.
 PageHash name_of(const CacheNamespace& name_space, const Tokens& tokens, int page_tokens) {
   const PageHasher hash;
   PageHash name = root_hash(name_space);
@@ -60,7 +60,7 @@ class KvEventsTest : public ::testing::Test {
     }
     cache->check_integrity();
   }
-  // Names of the pages that are cached now.
+  // Returns the names of the pages that are cached at present.
   std::set<PageHash> cached() const {
     std::set<PageHash> names;
     for (const auto& [name, what] : prefixes)
@@ -87,7 +87,7 @@ Tokens ids(std::initializer_list<int> numbers) {
   return tokens;
 }
 
-// By hashlib: sha256(bytes(32) + struct.pack("<2i", 1, 2)).
+// The expected bytes come from Python: sha256(bytes(32) + struct.pack("<2i", 1, 2)).
 TEST(PageHashTest, IsSha256OfParentAndTokens) {
   const PageHash hash = name_of(0, ids({1, 2}), 2);
   EXPECT_EQ(hash[0], 0xe7);
@@ -109,7 +109,7 @@ TEST_F(KvEventsTest, AListenerLearnsWhatIsCachedAndEveryChange) {
   make(64);
   insert(ids({1, 2, 3, 4}));
   channel->listen();
-  insert(ids({5, 6}));  // before anybody has told the beginning
+  insert(ids({5, 6}));  // happens before the engine told the new listener what is cached
   cache->tell_listeners();
   listener.read(*channel);
   EXPECT_EQ(listener.num_cleared, 1);
@@ -147,9 +147,9 @@ TEST_F(KvEventsTest, WhenTheQueueIsFullTheListenerIsToldToForget) {
   make(4);
   channel->listen();
   cache->tell_listeners();
-  insert(ids({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));  // five pages, room for three events
+  insert(ids({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));  // five pages; the queue has room for three events
   insert(ids({20, 21}));
-  cache->tell_listeners();  // the reader has not caught up: says nothing
+  cache->tell_listeners();  // tells nothing, because the reader has not caught up
   listener.read(*channel);
   EXPECT_EQ(listener.num_cleared, 1);
   EXPECT_EQ(believed().size(), 3u);

@@ -16,7 +16,7 @@ class PageAllocator {
 
   // All or nothing: fills `out` and returns true, or takes nothing and returns false.
   [[nodiscard]] bool take(std::span<PageId> out);
-  // Bug if a page is already free.
+  // It is a bug to give back a free page.
   void give_back(std::span<const PageId> pages);
 
   int num_pages() const { return static_cast<int>(is_free_.size()); }
@@ -29,7 +29,7 @@ class PageAllocator {
   int page_tokens_;
 };
 
-// ceil(tokens / page_tokens)
+// Returns ceil(tokens / page_tokens).
 constexpr int pages_for(int tokens, int page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }

@@ -8,7 +8,8 @@
 
 namespace hocket {
 
-static_assert(std::endian::native == std::endian::little);  // tokens are hashed as they lie
+// hashes read tokens as they lie in memory
+static_assert(std::endian::native == std::endian::little);
 
 PageHash root_hash(const CacheNamespace& name_space) {
   PageHash hash{};

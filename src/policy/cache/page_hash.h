@@ -1,9 +1,10 @@
-// The name of a cached page that every listener can compute for itself from tokens:
+// Names a cached page, so that every listener can compute the name from tokens alone:
 //
 //   hash of page i = SHA-256(hash of page i - 1 | its tokens, each as 4 bytes, low byte first)
 //
-// Before the first page stand the 16 bytes of the namespace (high half first, each half low byte
-// first; zeros for the common one) and 16 zeros. Source: docs/contracts/cache.md; FIPS 180-4.
+// The hash before the first page is made of the 16 bytes of the namespace (high half first, each
+// half low byte first; zeros for the common namespace) and 16 zeros. Source:
+// docs/contracts/cache.md; FIPS 180-4.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@ using PageHash = std::array<uint8_t, 32>;
 
 PageHash root_hash(const CacheNamespace& name_space);
 
-// Holds the digest's state, so that hashing a page allocates nothing.   Thread: one.
+// Keeps the digest's state, so that hashing a page allocates nothing.   Thread: one.
 class PageHasher {
  public:
   PageHasher();

@@ -1,10 +1,11 @@
-// The tree as others see it: recounted for ourselves, told page by page to listeners.
+// Two views of the whole tree: check_integrity() recounts it, and tell_*() names its pages to
+// listeners.
 #include "base/check.h"
 #include "policy/cache/radix_tree.h"
 
 namespace hocket {
 
-// Recounts what the counters say.
+// Recounts every counter from the nodes; a difference is a bug.
 void RadixCache::Tree::check_integrity() const {
   std::vector<bool> seen(static_cast<size_t>(pages.num_pages()));
   std::vector<const RadixNode*> todo;
@@ -50,7 +51,7 @@ void RadixCache::Tree::check_integrity() const {
   HOCKET_CHECK(num_cached + pages.num_free() <= pages.num_pages());
 }
 
-// Tells of those pages on the way to the end of `node` that listeners do not know yet.
+// Pushes `stored` for each page from the root to the end of `node` that listeners do not know yet.
 void RadixCache::Tree::tell_stored(RadixNode& node) {
   path.clear();
   for (RadixNode* n = &node; !n->is_root() && n->hashes.size() < n->pages.size(); n = n->parent)
@@ -78,7 +79,8 @@ void RadixCache::Tree::tell_stored(RadixNode& node) {
   }
 }
 
-// Of the last pages of a leaf: those whose names were never said need no farewell.
+// Pushes `removed` for the last pages of a leaf. Pages that listeners were never told of are left
+// out.
 void RadixCache::Tree::tell_removed(const RadixNode& leaf, int num_pages) {
   const auto kept = leaf.pages.size() - static_cast<size_t>(num_pages);
   for (size_t i = leaf.hashes.size(); i > kept; --i) {
@@ -89,7 +91,7 @@ void RadixCache::Tree::tell_removed(const RadixNode& leaf, int num_pages) {
   }
 }
 
-// Listeners know of nothing any more.
+// Pushes `cleared`: from then on listeners know no page.
 void RadixCache::Tree::tell_cleared() {
   options.events->begin_anew();
   path.clear();
@@ -102,8 +104,8 @@ void RadixCache::Tree::tell_cleared() {
   }
 }
 
-// From the roots down, as far as half of the queue has room: the other half is for what happens
-// meanwhile. Pages beyond that are told of when they are used again.
+// Tells the tree from the roots down, in at most half of the queue's free places; the other half is
+// for events that happen meanwhile. The remaining pages are told when they are used again.
 void RadixCache::Tree::tell_all() {
   tell_cleared();
   std::vector<RadixNode*> todo;

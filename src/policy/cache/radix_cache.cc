@@ -13,7 +13,7 @@ using Tokens = std::span<const TokenId>;
 RadixCache::RadixCache(PageAllocator& pages, Options options)
     : tree_(std::make_unique<Tree>(pages, options)) {}
 
-// Bottom up, so that a deep tree does not recurse.
+// Flushes the tree bottom up first, so that destroying a deep tree does not recurse.
 RadixCache::~RadixCache() {
   HOCKET_CHECK(tree_->num_leases == 0);
   flush();
@@ -75,7 +75,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
   return lease;
 }
 
-// Trims the last pages of a leaf when that is enough, so that no more is forgotten than asked for.
+// Trims the last pages of a leaf where that is enough, so that no more is evicted than asked for.
 int RadixCache::evict(int num_pages) {
   Tree& tree = *tree_;
   int num_freed = 0;

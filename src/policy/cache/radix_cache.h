@@ -1,11 +1,11 @@
-// Computed prefixes, remembered as a radix tree over whole pages and shared by running and coming
-// requests.
+// The prefix cache: computed prefixes in a radix tree over whole pages, shared by running and
+// coming requests.
 //
 //   tokens   |-------- page --------|-------- page --------|---- partial ----|
-//   tree      one or more pages a node, children told apart by their first page
+//   tree      a node holds one or more pages; siblings differ in their first page
 //
-// A node is evictable when no lease covers it. Leases, not locks: a move-only Lease pins a path
-// while it lives. Namespaces (cache_salt, adapter id) never share nodes.
+// Pages are pinned by leases, not locks: a move-only Lease pins the path to its node while it
+// lives, and a node without a lease on it or below it may be evicted. Namespaces never share nodes.
 // Thread: engine.   Source: docs/contracts/cache.md.
 #pragma once
 
@@ -26,7 +26,8 @@ namespace hocket {
 class RadixCache;
 struct RadixNode;
 
-// Pins the path from the root to one node. Default: pins nothing. Must not outlive its cache.
+// Pins the path from the root to one node; a default lease pins nothing. Must not outlive its
+// cache.
 class Lease {
  public:
   Lease() = default;
@@ -34,7 +35,8 @@ class Lease {
   Lease& operator=(Lease&& other) noexcept;
   ~Lease();
 
-  // Tokens covered: a multiple of the page size.
+  // Returns the number of tokens from the root to the pinned node's end, a multiple of the page
+  // size.
   int len() const;
   explicit operator bool() const { return node_ != nullptr; }
 
@@ -46,9 +48,10 @@ class Lease {
 };
 
 struct PrefixMatch {
-  Lease lease;                // pins `pages`, and the page behind partial_source too
-  std::vector<PageId> pages;  // whole pages of the match, in order; lease-owned, read only
-  // The next page holds partial_len more matching tokens: copy them (copy on write).
+  Lease lease;                // pins `pages` and the page partial_source
+  std::vector<PageId> pages;  // whole pages of the match, in order; read only while leased
+  // The page behind `pages` holds partial_len more matching tokens; the caller copies them into a
+  // page of its own (copy on write).
   PageId partial_source = kNoPage;
   int partial_len = 0;
   int len(int page_tokens) const {
@@ -59,41 +62,41 @@ struct PrefixMatch {
 class RadixCache {
  public:
   struct Options {
-    bool enabled = true;  // off: matches nothing, keeps nothing
+    bool enabled = true;  // false: match() finds nothing and insert() keeps nothing
     EvictionPolicy eviction = EvictionPolicy::lru;
-    KvEventChannel* events = nullptr;  // null: nobody will listen; outlives the cache
+    KvEventChannel* events = nullptr;  // null: no events; otherwise it outlives the cache
   };
   RadixCache(PageAllocator& pages, Options options);
   ~RadixCache();
 
-  // The longest cached prefix of `tokens`, exact to the token, pinned. Splits nodes where needed.
-  // Marks the path as used now. Callers pass at most prompt_len - 1 tokens, since one token must
-  // always be computed.
+  // Finds and pins the longest cached prefix of `tokens`, exact to the token, and marks its path as
+  // used. Splits a node if the match ends inside it. Callers pass at most prompt_len - 1 tokens,
+  // since the last prompt token must always be computed.
   PrefixMatch match(const CacheNamespace& name_space, std::span<const TokenId> tokens);
-  // Length of the match without pinning, splitting or touching; for ordering the waiting queue.
+  // Returns the length of the match in tokens and changes nothing; the waiting queue sorts by it.
   int match_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
 
-  // Hands computed whole pages over to the tree. tokens.size() == pages.size() * page_tokens.
-  // Pages whose tokens the tree already has stay the caller's duplicates: they are given back to
-  // the allocator, except those that already are the tree's own. Replaces `pages` by the tree's ids
-  // and returns a lease on the whole range. The whole path has `priority` at least, from now on.
+  // Hands computed whole pages over to the tree. tokens.size() == pages.size() * page_tokens. Where
+  // the tree already has the same tokens in another page, the caller's page is a duplicate and goes
+  // back to the allocator. On return `pages` holds the tree's ids, and the lease covers the whole
+  // range. Every node of the path gets at least `priority`.
   Lease insert(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                std::span<PageId> pages, int priority = 0);
 
-  // Frees at least `num_pages` pages if that many are evictable, leaves in the order of the
-  // eviction policy; returns how many.
+  // Frees `num_pages` pages, or all evictable ones if those are fewer, leaves in the order of the
+  // eviction policy. Returns the number of freed pages.
   int evict(int num_pages);
-  // Evicts all that no lease pins.
+  // Evicts every page that no lease pins; returns how many.
   int flush();
-  // Tells new listeners, and those that have caught up, all there is. Once a step; cheap when there
-  // are none.
+  // Tells the whole tree to listeners that have just begun or have caught up. Called once a step;
+  // cheap when there are none.
   void tell_listeners();
 
-  int num_cached_pages() const;     // held by the tree
-  int num_evictable_pages() const;  // of those, pinned by no lease
+  int num_cached_pages() const;     // pages in the tree
+  int num_evictable_pages() const;  // those of them that no lease pins
   uint64_t num_evicted_total() const;
 
-  // Recounts the whole tree; a bug if any counter disagrees. Called when idle.
+  // Recounts the whole tree; a counter that disagrees is a bug. Called when idle.
   void check_integrity() const;
 
  private:

@@ -32,7 +32,7 @@ class RadixCacheTest : public ::testing::Test {
     EXPECT_TRUE(pages.take(ids));
     return ids;
   }
-  // Inserts with fresh pages; returns what the caller's table holds afterwards.
+  // Inserts with fresh pages; returns the caller's page ids after the insert.
   std::vector<PageId> insert(const Tokens& tokens, uint64_t name_space = 0) {
     auto ids = take(static_cast<int>(tokens.size()) / 4);
     const Lease lease = cache.insert(name_space, tokens, ids);
@@ -197,14 +197,14 @@ TEST(RadixCacheOffTest, MatchesAndKeepsNothing) {
   pages.give_back(ids);
 }
 
-// Against a plain model: a list of what was inserted, and what each page was given for.
+// Compares the cache with a plain model: each page id with all tokens up to that page's end.
 TEST(RadixCacheRandomTest, AgreesWithAPlainModel) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
     const int page_tokens = 1 << random() % 3;
     PageAllocator pages(40, page_tokens);
     RadixCache cache(pages, {});
-    std::map<PageId, Tokens> holds;  // page -> all tokens up to its end
+    std::map<PageId, Tokens> holds;  // by page: all tokens up to its end
     std::vector<Lease> held;
     auto make = [&] {
       Tokens tokens(1 + random() % 24);
@@ -255,7 +255,7 @@ TEST(RadixCacheRandomTest, AgreesWithAPlainModel) {
   }
 }
 
-// Wide, deep and long shapes stay near linear; the figures are printed, the bounds only catch
+// Wide, deep and long trees stay near linear. The test prints the times; its bounds only catch
 // quadratic growth.
 TEST(RadixCacheSpeedTest, MatchOfALongPrompt) {
   constexpr int kPage = 16, kTokens = 32768;
@@ -280,7 +280,8 @@ TEST(RadixCacheSpeedTest, MatchOfALongPrompt) {
     return best;
   };
   const double one_node_us = best_us();
-  for (int len = kPage; len < kTokens; len += kPage)  // cuts it into single pages
+  // cuts the one node into nodes of a single page
+  for (int len = kPage; len < kTokens; len += kPage)
     const PrefixMatch match = cache.match(0, std::span(tokens).first(static_cast<size_t>(len)));
   cache.check_integrity();
   const double many_nodes_us = best_us();
@@ -290,8 +291,8 @@ TEST(RadixCacheSpeedTest, MatchOfALongPrompt) {
   EXPECT_LT(many_nodes_us, 20000);
 }
 
-// Prompts that begin alike in pairs, in nodes of a few pages each, as chunks and other requests
-// leave them.
+// Pairs of prompts share a beginning, and each prompt lies in nodes of a few pages, as chunks and
+// other requests leave them.
 TEST(RadixCacheSpeedTest, MatchInATreeOfAMillionTokens) {
   constexpr int kPage = 16, kTokens = 32768, kPrompts = 36, kShared = kTokens / 3 / kPage * kPage;
   PageAllocator pages(kPrompts * kTokens / kPage, kPage);
@@ -316,7 +317,8 @@ TEST(RadixCacheSpeedTest, MatchInATreeOfAMillionTokens) {
   const auto median_us = [&](auto look_up) {
     std::vector<double> us;
     for (int round = 0; round < 5; ++round) {
-      for (const Tokens& tokens : prompts) {  // each has left the caches since its last turn
+      // other prompts have pushed it out of the CPU's caches since its turn before
+      for (const Tokens& tokens : prompts) {
         const auto start = std::chrono::steady_clock::now();
         EXPECT_EQ(look_up(tokens), kTokens);
         const std::chrono::duration<double, std::micro> took =

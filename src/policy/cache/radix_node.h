@@ -1,5 +1,5 @@
-// One node of the radix tree: a run of whole pages, told apart from its siblings by its first page.
-// Owner: its parent (a namespace's root: the tree).   Thread: engine.
+// One node of the radix tree: a run of whole pages; siblings differ in their first page. Owner: its
+// parent; the tree owns the root of each namespace.   Thread: engine.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace hocket {
 
 struct RadixNode;
 
-// Total order by the first page. Keys may be shorter than a page; a key sorts directly before the
-// pages it begins, so the sibling that shares most tokens with any key is its lower bound or the
-// one before that.
+// Total order by the first page. A key may be shorter than a page; it sorts directly before the
+// pages that begin with it. The sibling that shares most tokens with a key is therefore the key's
+// lower bound or the one before that.
 struct FirstPageOrder {
   using is_transparent = void;
   using Tokens = std::span<const TokenId>;
@@ -44,20 +44,20 @@ struct RadixNode {
       : parent(parent_node), children(FirstPageOrder{static_cast<size_t>(page_tokens)}) {}
 
   RadixNode* parent;            // null: the root of a namespace, which holds no page
-  CacheNamespace name_space;    // of a root
-  std::vector<TokenId> tokens;  // pages.size() * page_tokens
+  CacheNamespace name_space;    // set in roots only
+  std::vector<TokenId> tokens;  // length: pages.size() * page_tokens
   std::vector<PageId> pages;
-  // Of the first pages, as far as listeners were told of them; all of a parent's before any of its
-  // children's.
+  // Hashes of the first pages, as far as listeners were told of them. All pages of a parent are
+  // told before any page of its children.
   std::vector<PageHash> hashes;
   int end_pages = 0;       // pages from the root to the end of this node
-  int num_leases = 0;      // leases on this node or below it
-  int eviction_slot = -1;  // place in the EvictionOrder; -1: not in it
-  // What eviction asks; the same for all pages of the node.
-  uint64_t created = 0;          // tick
-  uint64_t last_used = 0;        // tick of the last match or insert that went through
-  uint32_t num_uses = 0;         // computed once, then matched
-  int32_t priority = INT32_MIN;  // the largest of the requests that handed it over
+  int num_leases = 0;      // leases that end at this node or below it
+  int eviction_slot = -1;  // place in the EvictionOrder; -1: the node is not in it
+  // Eviction sorts by these values; they are the same for all pages of the node.
+  uint64_t created = 0;          // tick at which the pages were inserted
+  uint64_t last_used = 0;        // tick of the last match or insert that covered the node
+  uint32_t num_uses = 0;         // 1 for the insert, plus 1 for each match
+  int32_t priority = INT32_MIN;  // largest priority of the requests that inserted the pages
   Children children;
 
   int num_pages() const { return static_cast<int>(pages.size()); }

@@ -1,4 +1,4 @@
-// The tree against a plain model that knows only pages: every policy, every page size.
+// Compares the tree with a plain model that knows only pages, for every policy and page size.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
-// One entry a page, named by the tokens up to its end.
+// The model: one entry for each page, named by all tokens up to the page's end.
 class PlainCache {
  public:
   struct Page {
@@ -24,7 +24,7 @@ class PlainCache {
   const std::map<Tokens, Page>& pages() const { return pages_; }
   bool has(const Tokens& prefix) const { return pages_.contains(prefix); }
 
-  // The longest prefix of `tokens` in any page, and the prefixes that it pins.
+  // Returns the length of the longest prefix of `tokens` that any page's name begins with.
   int match_len(const Tokens& tokens) const {
     size_t best = 0;
     for (const auto& [name, page] : pages_) {
@@ -35,7 +35,7 @@ class PlainCache {
     }
     return static_cast<int>(best);
   }
-  // `name`: all tokens up to the end of the last page that is used.
+  // Counts one use of every page of `name`: all tokens up to the end of the last used page.
   void use(const Tokens& name) {
     ++tick_;
     for_path(name, [&](Page& page) { page.last_used = tick_, ++page.num_uses; });
@@ -56,7 +56,8 @@ class PlainCache {
     for (; num_pages > 0; --num_pages) {
       const Tokens* first = nullptr;
       for (const auto& [name, page] : pages_) {
-        const auto next = pages_.upper_bound(name);  // sorts right after all that it begins
+        // names that begin with `name` sort right after it
+        const auto next = pages_.upper_bound(name);
         const bool leaf = next == pages_.end() ||
                           !std::equal(name.begin(), name.end(), next->first.begin(),
                                       next->first.begin() + static_cast<ptrdiff_t>(std::min(
@@ -104,7 +105,7 @@ class PlainCache {
   std::map<Tokens, Page> pages_;
 };
 
-// Random traffic on both.
+// Plays the same random traffic on the cache and on the model.
 class Twins {
  public:
   Twins(EvictionPolicy policy, int page_tokens, uint64_t seed)
@@ -141,7 +142,7 @@ class Twins {
   };
 
   int pick(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
-  // Few different pages, that differ early or late; the last one may be cut.
+  // Makes a few different pages that differ in their first or last token; the last page may be cut.
   Tokens make() {
     Tokens tokens;
     for (int page = 1 + pick(6); page > 0; --page) {
@@ -170,7 +171,8 @@ class Twins {
     PrefixMatch found = cache_.match(0, tokens);
     ASSERT_EQ(found.len(page_tokens_), plain_.match_len(tokens));
     if (!found.lease) return;
-    Tokens name = tokens;  // of what is pinned: whole pages, and the one copied from
+    // tokens of the pinned path: whole pages, and the page that is copied from
+    Tokens name = tokens;
     name.resize(found.pages.size() * static_cast<size_t>(page_tokens_));
     if (found.partial_len > 0) name = holds_.at(found.partial_source);
     ASSERT_TRUE(plain_.has(name));
@@ -205,7 +207,7 @@ class Twins {
   PageAllocator pages_;
   RadixCache cache_;
   PlainCache plain_;
-  std::map<PageId, Tokens> holds_;  // page -> all tokens up to its end
+  std::map<PageId, Tokens> holds_;  // by page: all tokens up to its end
   std::vector<Held> held_;
 };
 

@@ -14,7 +14,8 @@ size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
       a.begin());
 }
 
-// The longest match. Children are ordered by their first page, so one step costs O(log siblings).
+// Finds the longest match. Children are ordered by their first page, so each level costs O(log
+// siblings).
 RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens tokens) const {
   RadixPlace place;
   const auto found = roots.find(name_space);
@@ -44,7 +45,8 @@ RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens token
   return place;
 }
 
-// No child begins with `key`: finds the one that shares most of it.
+// Called when no child begins with the whole `key`: finds the child that shares most tokens with
+// it.
 void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const {
   auto consider = [&](RadixNode& child) {
     const auto common = static_cast<int>(common_prefix(child.tokens, key));
@@ -58,8 +60,11 @@ void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace
   if (after != node.children.begin()) consider(**std::prev(after));
 }
 
-// Cuts `node` after its first pages and returns the new front; `node` keeps the rest, its children
-// and its identity, since leases on it cover its end.
+// Cuts `node` into its first pages and the rest, and returns the front node. `node` itself keeps
+// the rest and its children, because leases on it cover its end.
+//
+//   parent - [ a b c d ] - children     becomes     parent - [ a b ] - [ c d ] - children
+//               node                                          front      node
 RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   HOCKET_CHECK(num_front_pages > 0);
   HOCKET_CHECK(num_front_pages < node.num_pages());
@@ -82,7 +87,7 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   auto& siblings = node.parent->children;
   const Tokens first_page = Tokens(node.tokens).first(page_tokens());
   auto handle = siblings.extract(siblings.find(first_page));
-  std::swap(handle.value(), front);  // both begin with the same page, so the place stays right
+  std::swap(handle.value(), front);  // both begin with the same page, so the set stays ordered
   siblings.insert(std::move(handle));
   node.tokens.erase(node.tokens.begin(), node.tokens.begin() + cut_tokens);
   node.pages.erase(node.pages.begin(), node.pages.begin() + cut_pages);
@@ -115,8 +120,8 @@ RadixNode& RadixCache::Tree::append_leaf(RadixNode& parent, Tokens tokens,
   return result;
 }
 
-// Replaces the caller's pages by the node's own and gives back what was a duplicate.
-//   callers   | ... | the pages of `node`, `num_pages` of them |
+// Replaces the first `num_pages` of `callers` by the pages of `node` at the same places. A caller's
+// page that differs is a duplicate and goes back to the allocator.
 void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> callers) {
   for (size_t i = 0; i < static_cast<size_t>(num_pages); ++i) {
     PageId& callers_page = callers[i];
@@ -126,7 +131,8 @@ void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> c
   }
 }
 
-// Marks the path as used now, too: only pinned nodes may change their place in time.
+// Marks the path as used, too, because only pinned nodes may change last_used: they are not in the
+// heap.
 void RadixCache::Tree::pin(RadixNode& node) {
   ++num_leases;
   ++tick;
@@ -149,7 +155,7 @@ void RadixCache::Tree::unpin(RadixNode& node) {
   }
 }
 
-// Forgets the last pages of an evictable leaf, or all of it.
+// Evicts the last `count` pages of an evictable leaf; removes the leaf if those are all.
 void RadixCache::Tree::trim_leaf(RadixNode& leaf, int count) {
   if (options.events != nullptr) tell_removed(leaf, count);
   pages.give_back(std::span(leaf.pages).last(static_cast<size_t>(count)));

@@ -1,5 +1,6 @@
-// The inside of a RadixCache: nodes, counters and how they change. Bodies: radix_tree.cc;
-// recounting and telling listeners: radix_audit.cc.   Private to policy/cache.   Thread: engine.
+// The inside of a RadixCache: its nodes and counters, and the functions that change them (bodies in
+// radix_tree.cc; recounting and events in radix_audit.cc). Private to policy/cache.   Thread:
+// engine.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,17 @@
 
 namespace hocket {
 
-// Where a walk from the root ended.
-//   node     the last one that matched at least one whole page (or the root), `node_pages` of it
-//   source   the one whose page `source_page` shares `partial_len` < page_tokens more tokens; may
-//   be `node` itself
+// The place where a walk from the root ended:
+//
+//   | whole matching pages .... | node_pages of `node` | partial_len tokens | differs
+//                                                      ^ page source_page of `source`
+//
+// `node` is the root if no whole page matches. `source` is `node` itself or one of its children;
+// partial_len < page_tokens, and 0 if no further token matches.
 struct RadixPlace {
   RadixNode* node = nullptr;
   int node_pages = 0;
-  int num_pages = 0;  // matched from the root
+  int num_pages = 0;  // matching whole pages from the root, node_pages included
   RadixNode* source = nullptr;
   int source_page = 0;
   int partial_len = 0;
@@ -49,7 +53,7 @@ struct RadixCache::Tree {
   void drop_leaf(RadixNode& leaf);
   void check_integrity() const;
 
-  // Events (radix_audit.cc).
+  // Events for listeners (radix_audit.cc).
   void tell_stored(RadixNode& node);
   void tell_removed(const RadixNode& leaf, int num_pages);
   void tell_cleared();
@@ -62,7 +66,7 @@ struct RadixCache::Tree {
   std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>> roots;
   EvictionOrder evictable_leaves;
   PageHasher hash_page;
-  std::vector<RadixNode*> path;  // of tell_stored and tell_all, kept for its memory
+  std::vector<RadixNode*> path;  // scratch of tell_stored and tell_cleared, kept for its memory
   uint64_t tick = 0;
   uint64_t num_evicted = 0;
   int num_cached = 0, num_evictable = 0;

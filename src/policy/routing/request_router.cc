@@ -97,7 +97,7 @@ std::vector<int> RequestRouter::known_lens() {
   return lens;
 }
 
-// Later blocks first, so that a prompt's beginning is younger than its end and outlives it.
+// Touches later blocks first, so that a prompt's beginning is younger than its end and outlives it.
 void RequestRouter::remember(int rank) {
   for (size_t i = hashes_.size(); i-- > 0;) {
     const auto [block, is_new] = blocks_.try_emplace(hashes_[i]);

@@ -1,15 +1,15 @@
-// Which rank takes a request, when every rank has a scheduler and a prefix cache of its own.
+// Chooses the rank that takes a request, when every rank has a scheduler and a prefix cache.
 //
-//   round_robin   one after the other
-//   shortest      the rank with the fewest tokens still to compute; ties: the one asked longest ago
-//   cache_aware   the rank that was sent most of this prompt's beginning, while loads are alike;
-//                 otherwise, among equals, and where too little is known, the shortest
+//   round_robin   the ranks in turn
+//   shortest      the rank with the fewest tokens still to compute; ties: the one chosen longest
+//   ago cache_aware   the rank that was sent the longest beginning of this prompt, while the loads
+//   are
+//                 alike and that beginning is a large enough share; otherwise like shortest
 //
-// What was sent where is remembered by the hashes of whole blocks of prompts, each hash covering
-// all before it, the oldest forgotten first: a guess of what the ranks' caches hold, never asked of
-// them. A wrong guess costs time and no token.
-// Pure: the same calls give the same answers.   Thread: the owner's.   Source:
-// docs/contracts/expert_parallel.md.
+// The router remembers which rank was sent which blocks of prompts. A block's hash covers all
+// blocks before it, and the oldest are forgotten first. This is a guess of what the ranks' caches
+// hold; the ranks are never asked. A wrong guess costs time and changes no answer. Pure: the same
+// calls give the same answers.   Thread: the owner's.   Source: docs/contracts/expert_parallel.md.
 #pragma once
 
 #include <cstdint>
@@ -26,34 +26,35 @@
 namespace hocket {
 
 enum class RoutingPolicy : uint8_t { shortest, cache_aware, round_robin };
-// Errors: bad_value, with the names there are: shortest, cache-aware, round-robin.
+// Errors: bad_value; its fix lists shortest, cache-aware, round-robin.
 Result<RoutingPolicy> parse_routing_policy(std::string_view name);
 
-// Of one rank, now.
+// The present load of one rank.
 struct RankLoad {
   bool takes_requests = true;  // false: lost, or shutting down
-  int num_requests = 0;        // that run or wait
-  int64_t num_tokens = 0;      // prompt tokens that wait, and one for each that runs
+  int num_requests = 0;        // requests that run or wait
+  int64_t num_tokens = 0;      // prompt tokens that wait, plus one for each running request
 };
 
 class RequestRouter {
  public:
   struct Options {
     RoutingPolicy policy = RoutingPolicy::cache_aware;
-    int block_tokens = 32;      // granularity of what is remembered
-    size_t max_blocks = 65536;  // remembered in all
-    // cache_aware: loads are alike while the largest number of requests is at most so many above
-    // the smallest, or at most so many times it; a beginning counts from this share of the prompt.
+    int block_tokens = 32;      // length of one remembered block
+    size_t max_blocks = 65536;  // blocks remembered for all ranks together
+    // cache_aware: loads are alike while the largest number of requests exceeds the smallest by at
+    // most alike_requests, or is at most alike_ratio times the smallest. A remembered beginning
+    // counts if it is at least least_share of the prompt.
     int alike_requests = 8;
     double alike_ratio = 1.5;
     double least_share = 0.3;
   };
   RequestRouter(int num_ranks, const Options& options);
 
-  // Errors: lost_rank when no rank takes requests.
+  // Returns the chosen rank. Errors: lost_rank when no rank takes requests.
   Result<int> choose(const CacheNamespace& name, std::span<const TokenId> prompt,
                      std::span<const RankLoad> loads);
-  // Its cache is empty from now on.
+  // Call when the cache of `rank` has become empty: the router forgets what it sent there.
   void forget(int rank);
 
   size_t num_blocks() const { return blocks_.size(); }
@@ -66,7 +67,7 @@ class RequestRouter {
 
   int shortest(std::span<const RankLoad> loads) const;
   bool alike(std::span<const RankLoad> loads) const;
-  // Tokens of the prompt's beginning that each rank was sent.
+  // Returns for each rank how many tokens of the prompt's beginning it was sent.
   std::vector<int> known_lens();
   void hash(const CacheNamespace& name, std::span<const TokenId> prompt);
   void remember(int rank);
@@ -74,9 +75,10 @@ class RequestRouter {
   Options options_;
   int num_ranks_;
   uint64_t num_asked_ = 0;
-  std::vector<uint64_t> asked_at_;              // of each rank: when it was last chosen
-  std::vector<uint64_t> hashes_;                // of this prompt's blocks
-  std::list<uint64_t> ages_;                    // the oldest first
+  // by rank: the value of num_asked_ when it was last chosen
+  std::vector<uint64_t> asked_at_;
+  std::vector<uint64_t> hashes_;                // hashes of this prompt's blocks
+  std::list<uint64_t> ages_;                    // hashes of the remembered blocks, the oldest first
   std::unordered_map<uint64_t, Block> blocks_;  // by hash
 };
 

@@ -21,7 +21,7 @@ const std::vector<RankLoad> kIdle(4);
 TEST(RequestRouter, RoundRobinGoesAroundAndPassesOverTheLost) {
   RequestRouter router(3, {.policy = RoutingPolicy::round_robin});
   std::vector<RankLoad> loads(3);
-  loads[0].num_tokens = 1000;  // does not matter
+  loads[0].num_tokens = 1000;  // round robin ignores loads
   std::vector<int> chosen;
   for (int i = 0; i < 6; ++i) chosen.push_back(router.choose({}, text(0, 9), loads).value());
   EXPECT_EQ(chosen, (std::vector{0, 1, 2, 0, 1, 2}));
@@ -45,10 +45,10 @@ TEST(RequestRouter, CacheAwareFollowsTheBeginning) {
   const auto a = text(0, 256), b = text(1000, 256);
   const int home_a = router.choose({}, a, kIdle).value();
   const int home_b = router.choose({}, b, kIdle).value();
-  EXPECT_NE(home_a, home_b);  // nothing known of b: the one asked longest ago
+  EXPECT_NE(home_a, home_b);  // b is unknown, so the rank chosen longest ago takes it
   EXPECT_EQ(router.choose({}, joined(a, text(7000, 100)), kIdle).value(), home_a);
   EXPECT_EQ(router.choose({}, joined(b, text(8000, 100)), kIdle).value(), home_b);
-  // Another namespace has nothing in common with it.
+  // In another namespace the same tokens match nothing.
   RequestRouter fresh(4, {});
   ASSERT_EQ(fresh.choose({}, a, kIdle).value(), 0);
   EXPECT_NE(fresh.choose(CacheNamespace(7), a, kIdle).value(), 0);
@@ -60,7 +60,7 @@ TEST(RequestRouter, ALittleInCommonIsNotEnough) {
   const auto shared = text(0, 64);
   ASSERT_EQ(router.choose({}, joined(shared, text(500, 400)), loads).value(), 0);
   EXPECT_EQ(router.choose({}, joined(shared, text(900, 400)), loads).value(), 1);
-  // Now both know it: the longer match wins.
+  // Both ranks have the shared part; the longer match wins.
   EXPECT_EQ(router.choose({}, joined(joined(shared, text(500, 400)), text(3, 5)), loads).value(),
             0);
 }
@@ -74,9 +74,10 @@ TEST(RequestRouter, LoadGoesBeforePrefixes) {
   EXPECT_EQ(router.choose({}, a, loads).value(), 0);
   loads[0] = {.num_requests = 5, .num_tokens = 500};
   EXPECT_EQ(router.choose({}, a, loads).value(), 1);
-  // Now both know it: the shorter one. Of b only rank 0 knows; 1.5 times as many are alike.
+  // Both ranks have the prompt, so the one with fewer tokens takes it.
   loads[0] = {.num_requests = 4, .num_tokens = 400};
   EXPECT_EQ(router.choose({}, a, loads).value(), 1);
+  // Only rank 0 has b; loads are alike up to 1.5 times as many requests.
   const auto b = text(5000, 128);
   loads[0] = {};
   loads[1] = {.num_requests = 12, .num_tokens = 1200};
@@ -126,7 +127,7 @@ TEST(RequestRouter, ForgetsTheOldestAndAPromptsEndFirst) {
     router.choose({}, text(1000 * (i + 1), 16), kIdle).value();
     EXPECT_LE(router.num_blocks(), 10u);
   }
-  // Four of the eight are left, the first four.
+  // The first four of the eight blocks are left.
   EXPECT_EQ(router.choose({}, text(0, 32), kIdle).value(), home);
 }
 
