@@ -8,7 +8,7 @@
 
 namespace hocket {
 
-// hashes read tokens as they lie in memory
+// Hashes read tokens as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
 
 PageHash root_hash(const CacheNamespace& name_space) {

@@ -280,7 +280,7 @@ TEST(RadixCacheSpeedTest, MatchOfALongPrompt) {
     return best;
   };
   const double one_node_us = best_us();
-  // cuts the one node into nodes of a single page
+  // Cuts the one node into nodes of a single page.
   for (int len = kPage; len < kTokens; len += kPage)
     const PrefixMatch match = cache.match(0, std::span(tokens).first(static_cast<size_t>(len)));
   cache.check_integrity();
@@ -317,7 +317,7 @@ TEST(RadixCacheSpeedTest, MatchInATreeOfAMillionTokens) {
   const auto median_us = [&](auto look_up) {
     std::vector<double> us;
     for (int round = 0; round < 5; ++round) {
-      // other prompts have pushed it out of the CPU's caches since its turn before
+      // Other prompts have pushed it out of the CPU's caches since its turn before.
       for (const Tokens& tokens : prompts) {
         const auto start = std::chrono::steady_clock::now();
         EXPECT_EQ(look_up(tokens), kTokens);

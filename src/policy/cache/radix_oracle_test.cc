@@ -56,7 +56,7 @@ class PlainCache {
     for (; num_pages > 0; --num_pages) {
       const Tokens* first = nullptr;
       for (const auto& [name, page] : pages_) {
-        // names that begin with `name` sort right after it
+        // Names that begin with `name` sort right after it.
         const auto next = pages_.upper_bound(name);
         const bool leaf = next == pages_.end() ||
                           !std::equal(name.begin(), name.end(), next->first.begin(),
@@ -171,7 +171,7 @@ class Twins {
     PrefixMatch found = cache_.match(0, tokens);
     ASSERT_EQ(found.len(page_tokens_), plain_.match_len(tokens));
     if (!found.lease) return;
-    // tokens of the pinned path: whole pages, and the page that is copied from
+    // Tokens of the pinned path: whole pages, and the page that is copied from.
     Tokens name = tokens;
     name.resize(found.pages.size() * static_cast<size_t>(page_tokens_));
     if (found.partial_len > 0) name = holds_.at(found.partial_source);

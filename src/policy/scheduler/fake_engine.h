@@ -1,7 +1,7 @@
-// The engine's loop around a real Scheduler with a model of memory instead of a model: for tests
-// and simulation. Every page remembers which tokens were written to it, so that a wrong page,
-// prefix, copy or length shows at once. Overlapped, each step is computed before the one before it
-// is committed. Thread: any one.
+// The engine's loop around a real Scheduler, with a model of memory instead of a language model;
+// for tests and simulation. Every page remembers the tokens that were written to it, so that a
+// wrong page, prefix, copy or length shows at once. If overlapped, each step is computed before the
+// step before it is committed. Thread: any one.
 #pragma once
 
 #include <fmt/core.h>
@@ -17,7 +17,7 @@
 
 namespace hocket {
 
-// A prompt that has no token in common with those of other ids.
+// Makes a prompt that shares no token with the prompts of other ids.
 inline RequestInput numbered_input(uint64_t id, int prompt_len, int max_new_tokens) {
   RequestInput input;
   input.id = RequestId{id};
@@ -29,8 +29,8 @@ inline RequestInput numbered_input(uint64_t id, int prompt_len, int max_new_toke
 
 class FakeEngine {
  public:
-  // Chooses the next token from what the request's pages hold: its tokens so far. Overlapped, the
-  // request may not know the last of them yet.
+  // Chooses the next token from `history`, the tokens in the request's pages. If overlapped, the
+  // request itself may not have the last of them yet.
   using Sample = std::function<SampledToken(const Request&, std::span<const TokenId> history)>;
   // Called while the step is in flight, with its batch.
   using InFlight = std::function<void(const Batch&)>;
@@ -43,20 +43,20 @@ class FakeEngine {
         memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}) {}
 
   Scheduler& scheduler() { return scheduler_; }
-  // How long the scheduler is told that steps take; 1 ms each where nobody says.
+  // Sets the durations that the scheduler is told for its steps; without this, 1 ms each.
   void time_steps(std::function<Duration(const Batch&)> step_time) {
     step_time_ = std::move(step_time);
   }
 
-  // One turn of the engine, one millisecond long. False when there was nothing to do.
+  // Runs one turn of the engine, one millisecond long. Returns false when there was nothing to do.
   bool step(const InFlight& in_flight = {});
-  // The first broken rule, for people; empty while all is well.
+  // Returns a description of the first broken rule; empty while there is none.
   const std::string& problem() const { return problem_; }
-  // Time of the next step.
+  // The time of the next step.
   TimePoint now() const { return now_; }
 
  private:
-  // A batch that was computed.
+  // A computed batch and its samples.
   struct Step {
     const Batch* batch = nullptr;
     std::vector<SampledToken> sampled;
@@ -85,7 +85,7 @@ class FakeEngine {
   bool overlapped_;
   int page_tokens_;
   std::vector<TokenId> memory_;  // [num_pages * page_tokens]
-  Step last_;                    // overlapped: computed, not committed
+  Step last_;                    // if overlapped: computed, but not committed
   std::string problem_;
   TimePoint now_{};
 };

@@ -1,4 +1,4 @@
-// Outside as tests say it is. Thread: any one.
+// An Outside whose answers are set by the test. Thread: any one.
 #pragma once
 
 #include <set>
@@ -11,7 +11,7 @@ struct FakeOutside final : Outside {
   std::set<RequestId> not_ready, broken, not_now;
   bool others_compute = false, nobody_begins = false;
   int num_agreements = 0, num_rows_agreed = 0;
-  ForwardMode mode_agreed = ForwardMode::idle;  // the last
+  ForwardMode mode_agreed = ForwardMode::idle;  // mode of the last batch agreed on
 
   Result<bool> ready(const Request& request) override {
     if (broken.contains(request.id))

@@ -1,8 +1,8 @@
-// The share of their remaining max_new_tokens for which running requests hold memory back from
-// newcomers. Low admits more and risks retraction; it falls while all goes well and jumps up after
-// a retraction.
+// The share of max_new_tokens, as far as not generated, that the scheduler reserves in memory for
+// each running request before it admits others. A low ratio admits more and risks retractions, so
+// it falls while there are none and jumps up after one.
 //   start = min(0.7 conservativeness, 1), low = 0.14 start
-//   falls to `low` in 600 decode steps, from the start or from where it jumped; idle starts again
+//   falls to `low` in 600 decode steps, from the start or from where it jumped; idle: start again
 // Thread: engine.
 #pragma once
 
@@ -21,9 +21,9 @@ class NewTokenRatio {
   void decay() { now_ = std::max(low_, now_ - step_); }
   void reset() { jump(start_); }
 
-  // After a retraction, from the survivors: what they have used already, and 20 steps more each.
-  // Never lowers the ratio: young survivors would otherwise invite back at once what was just
-  // thrown out.
+  // Call after a retraction, with sums over the requests that still run: expects each to generate
+  // 20 tokens more than it has. Never lowers the ratio: a low one, from young requests, would at
+  // once readmit those just retracted.
   void raise(double generated, double max_new_tokens, double num_requests) {
     jump(std::max(now_, std::min(1.0, (generated + 20 * num_requests) / (max_new_tokens + 1))));
   }

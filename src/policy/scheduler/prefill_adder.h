@@ -1,12 +1,11 @@
-// Decides which waiting requests join the next prefill and how much of each. Pure: numbers in,
-// numbers out. Two budgets: compute (rows of this pass) and memory (pages that are free or
-// evictable, less what is reserved for the future of those admitted before).
+// Decides which waiting requests join the next prefill, and with how many rows. Pure: numbers in,
+// numbers out. There are two budgets: compute (rows of this pass) and memory (free or evictable
+// pages, less the tokens reserved for the growth of requests admitted before). A request fits if
 //
 //   new pages of the prompt + min(new tokens left, 4096) + one page  <  available - reserved
 //
-// Invariant: what it admits has its pages now; and a request that is alone is admitted whenever it
-// fits at all.
-// Thread: engine.
+// Invariant: an admitted request can take its pages at once; a request that is alone is admitted
+// whenever it fits into the pool at all. Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -15,44 +14,45 @@
 
 namespace hocket {
 
-// no_tokens: memory; other: this pass is full.
+// no_tokens: memory is short. other: this pass is full.
 enum class AddResult : uint8_t { added, no_tokens, other };
 
-// New tokens beyond this many are not reserved for; generation goes on all the same.
+// Memory is reserved for at most this many new tokens of a request; it may still generate more.
 inline constexpr int kMaxReservedNewTokens = 4096;
 
-// What a request that runs, or is about to, will still take, and what it gives back when it is
-// done. In tokens.
+// For one running or coming request, in tokens: `left` it will still take, and `occupied` is what
+// it gives back when it ends.
 struct Growth {
   double left = 0;
   int occupied = 0;
 };
 
-// A pool besides the pages (sliding windows, recurrent states) belongs here: its room, and what a
-// candidate takes of it, as one more reason for no_tokens.
+// Limits of one pass. A pool besides the pages (sliding windows, recurrent states) belongs here:
+// its free room, and what a candidate takes of it, as one more reason for no_tokens.
 struct PrefillBudget {
   int page_tokens = 1;
   int chunk_tokens = -1;  // -1: prompts are never cut
   int max_prefill_tokens = 0;
-  int num_decode_rows =
-      0;  // rows of running requests in the same pass; their pages are taken already
-  double reserved_tokens = 0;    // future growth of the running requests
-  bool nothing_running = false;  // no request holds pages
-  int max_requests = 0;          // of one pass; 0: no limit
-  // Of the running requests, where nothing is kept when they end (no prefix cache): then requests
-  // that ignore the end tokens are admitted by playing all to their ends.
+  // Rows of running requests in the same pass; their pages are taken already.
+  int num_decode_rows = 0;
+  double reserved_tokens = 0;    // reserved for the growth of the running requests
+  bool nothing_running = false;  // true: no request holds pages
+  int max_requests = 0;          // in one pass; 0: no limit
+  // True if pages are not kept when requests end (no prefix cache). Then a request that ignores end
+  // tokens is admitted if a simulation of all requests to their ends fits (`growths`: the running
+  // ones).
   bool play_to_the_end = false;
   std::vector<Growth> growths = {};
 };
 
 struct PrefillCandidate {
-  int total_len = 0;     // tokens to have computed when its prefill is done
-  int prefix_len = 0;    // computed already; may end inside a page, which is then copied
+  int total_len = 0;     // tokens whose KV exists when the prefill is done
+  int prefix_len = 0;    // already computed; may end inside a page, which is then copied
   int prefix_pages = 0;  // pages that it already holds
   int new_tokens_left = 0;
   bool ignore_eos = false;
-  int spare_rows = 0;      // of this pass, to be left to others; a page is taken all the same
-  bool may_be_cut = true;  // false: all of it or nothing
+  int spare_rows = 0;      // rows of this pass to leave to others, but at least a page is taken
+  bool may_be_cut = true;  // false: admitted whole or not at all
 };
 
 struct Admission {
@@ -64,29 +64,29 @@ class PrefillAdder {
  public:
   explicit PrefillAdder(PrefillBudget budget);
 
-  // The request whose chunk was cut in an earlier pass: goes first, and waits only while running
-  // requests need the memory. available_tokens: in pages free or evictable now; what it gets is
-  // charged.
+  // Continues a prompt that was cut in an earlier pass. Call before add(); it waits only while
+  // running requests need the memory. available_tokens: in pages that are free or evictable at
+  // present. An admission is charged to the budgets.
   Admission continue_chunked(const PrefillCandidate& candidate, int64_t available_tokens);
-  // A waiting request. Its matched prefix must be pinned already, so that available_tokens does not
-  // count it.
+  // Tries a waiting request. Its matched prefix must be pinned already, so that available_tokens
+  // does not count it. An admission is charged to the budgets.
   Admission add(const PrefillCandidate& candidate, int64_t available_tokens);
 
-  // Whether a further candidate may be tried.
+  // Returns `added` if a further candidate may be tried, else the reason why not.
   AddResult verdict(int64_t available_tokens) const;
-  // Tokens of memory by which a candidate, with its prefix pinned, misses its admission; <= 0:
-  // none.
+  // Returns the tokens of memory that a candidate with pinned prefix lacks; <= 0: none.
   double shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const;
-  // A running request was sent away: its reserve is free. From now on shortfall() alone decides.
+  // Call when a running request was sent away: its reserve is free. From then on shortfall() alone
+  // decides.
   void release(double reserved_tokens) {
     budget_.reserved_tokens -= reserved_tokens;
     budget_.play_to_the_end = false;
   }
-  // No more than so many rows from here on, until this is said again; beside the budgets.
+  // Limits this pass to `rows` more rows, beside the budgets, until the next call.
   void allow(int rows) { allowed_ = rows; }
-  // Rows that this pass has left.
+  // Returns how many rows are left in this pass.
   int limit() const;
-  // No other request holds memory or was admitted in this pass.
+  // Returns true if no other request holds memory or was admitted in this pass.
   bool alone() const { return budget_.nothing_running && num_added_ == 0; }
 
  private:
@@ -100,7 +100,7 @@ class PrefillAdder {
   int rem_chunk_ = std::numeric_limits<int>::max();
   int allowed_ = std::numeric_limits<int>::max();
   int num_added_ = 0;
-  int rest_tokens_ = 0;  // that cut prompts will take in later passes
+  int rest_tokens_ = 0;  // rows that cut prompts will need in later passes
 };
 
 }  // namespace hocket

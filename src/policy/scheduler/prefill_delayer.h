@@ -1,39 +1,40 @@
-// Ranks that compute together wait for the slowest, and a prompt of one holds up the answers of
-// all: so prompts are better begun by all at once. Every rank votes before every step, all hear the
-// same votes, and this finds the same verdict on each of them.
+// Delays prompts until most ranks can begin one. Ranks that compute together wait for the slowest,
+// so a prompt of one rank holds up the answers of all. Before every step each rank sends a vote to
+// all, and each computes the same verdict:
 //
-//   everybody could begin a prompt, or nobody     they may
-//   some could                                    they wait, but for at most so many steps in a row
-//   .. and one of them has hardly anything        they may: memory lies idle
-//   .. and nobody has anything else to run        they may: there is nobody to spare
+//   all ranks begin or continue a prompt, or none does   prompts may begin
+//   only some do                                         they wait, at most max_passes steps in a
+//   row
+//   .. and one that begins has hardly any KV in use      prompts may begin: its memory lies idle
+//   .. and no rank decodes or continues a prompt         prompts may begin: no answer is held up
 //
-// Pure but for the count of steps.   Thread: engine.   Source: scheduling.md, section 2.8.
+// Pure except for the count of steps.   Thread: engine.   Source: scheduling.md, section 2.8.
 #pragma once
 
 #include <span>
 
 namespace hocket {
 
-// Of one rank, on the step to come.
+// One rank's vote on the coming step.
 struct PrefillVote {
   bool begins = false;     // a prompt may begin
-  bool continues = false;  // one in chunks goes on
-  bool decodes = false;    // rows of answers
+  bool continues = false;  // a prompt in chunks goes on
+  bool decodes = false;    // there are decode rows
   bool starves = false;    // less of its KV pages is in use than the watermark
 };
 
 class PrefillDelayer {
  public:
-  // max_passes: in a row; 0: prompts are never delayed.
+  // max_passes: steps in a row that may be delayed; 0: prompts are never delayed.
   explicit PrefillDelayer(int max_passes = 0) : max_passes_(max_passes) {}
 
-  // Once a step, with the votes of all ranks: whether prompts may begin. Those in chunks always go
-  // on.
+  // Call once a step with the votes of all ranks. Returns true if prompts may begin; prompts in
+  // chunks always go on.
   bool allows(std::span<const PrefillVote> votes);
 
  private:
   int max_passes_;
-  int num_delayed_ = 0;  // in a row
+  int num_delayed_ = 0;  // steps delayed in a row so far
 };
 
 }  // namespace hocket

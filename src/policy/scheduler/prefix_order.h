@@ -1,15 +1,15 @@
-// The order of waiting requests under the policies that look at the prefix cache. Larger priority
-// first, then retracted ones, then the policy:
+// Sorts waiting requests under the policies that look at the prefix cache. Larger priority goes
+// first, then retracted requests, then the policy decides:
 //
 //   lpm                     longest cached prefix
 //   dfs_weight              depth first through the tree of their cached prefixes, the branch with
 //                           most waiting requests first, longer prefixes before shorter ones
-//   hrrn                    rows computed since arrival / rows of its own, highest first
+//   hrrn                    rows computed since its arrival / its own uncached rows, highest first
 //   shortest_prefill_first  fewest rows to compute
 //
-// In-batch sharing: a request that has little in the cache but much in common with one further up
-// goes last this time, so that the first can fill the cache for it. Under every policy one whose
-// beginning is being computed waits for it (Scheduler::State::prefix_is_under_way).
+// In-batch sharing: a request with few cached tokens but many in common with an earlier one goes
+// last in this pass, so that the earlier one can fill the cache for it. Under every policy, a
+// request whose beginning is being computed waits for it (Scheduler::State::prefix_is_under_way).
 // Pure functions.   Thread: engine.
 #pragma once
 
@@ -22,26 +22,26 @@
 namespace hocket {
 
 struct InBatchSharing {
-  int most_cached = 32;   // goes last with at most so many cached tokens; -1: nobody waits at all
-  int least_common = 32;  // tokens, not cached, in common with an earlier request
+  int most_cached = 32;   // a request with more cached tokens never goes last; -1: none does
+  int least_common = 32;  // tokens in common with an earlier request that make it go last
 };
 
 struct PrefixCandidate {
   Request* request = nullptr;
   int cached_len = 0;
-  bool last = false;    // goes last this time
-  int branch_rank = 0;  // dfs_weight: place in the tree's order
+  bool last = false;    // true: goes last in this pass
+  int branch_rank = 0;  // for dfs_weight: place in the tree's order
 
   int uncached_len() const { return static_cast<int>(request->tokens.size()) - cached_len; }
 };
 
-// Tokens at the beginning of both.
+// Returns how many tokens at the beginning are the same in both.
 size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b);
 
-// Candidates in order of arrival; sets `last`.
+// Sets `last` in each candidate. They must be in order of arrival.
 void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options);
 
-// policy: a cache-aware one. rows_total: rows computed by the server so far.
+// Sorts candidates by a cache-aware policy. rows_total: rows computed by the server so far.
 void sort_by_prefix(SchedulePolicy policy, std::span<PrefixCandidate> candidates,
                     uint64_t rows_total);
 

@@ -1,15 +1,16 @@
-// Requests that share a key: those of one client (policy fair), or with one routing key. Each group
-// waits in line; the queue asks which group's turn it is.
+// Groups of waiting and running requests that share a key: the client (policy fair) or the routing
+// key. The waiting queue asks for the head of the group whose turn it is:
 //
-//   fair          the group that was served least: a virtual counter of prompt tokens computed and
-//                 twice the tokens generated (Sheng et al., "Fairness in Serving Large Language
-//                 Models"). A group that comes back after a pause starts at the lowest counter of
-//                 the active ones, so that nobody saves up by staying away.
+//   fair          the group that was served least. Its counter adds prompt tokens computed and
+//   twice
+//                 the tokens generated (Sheng et al., "Fairness in Serving Large Language Models").
+//                 A group that comes back after a pause starts at the lowest counter of the active
+//                 groups, so that a client cannot save up turns by staying away.
 //   routing_key   the group of which most requests run, so that their prefixes stay warm
 //
-// Ties: the request that came first. Larger priority goes before everything else.
-// Cost: O(groups) once a pass, O(log groups) a request; a generated token adds one number.
-// Owner: the waiting queue.   Thread: engine.
+// Ties: the request that came first. Larger priority goes before everything else. Cost: O(groups)
+// per pass, O(log groups) per request; a generated token adds one number. Owner: the waiting queue.
+// Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@
 
 namespace hocket {
 
-// Idle groups are remembered up to this many groups in all.
+// Groups are forgotten when there are more than this: idle ones.
 inline constexpr size_t kGroupsMax = 16384;
 inline constexpr int64_t kPromptTokenWeight = 1, kNewTokenWeight = 2;
 
@@ -31,7 +32,7 @@ struct RequestGroup {
   int64_t served = 0;  // weighted tokens
   int num_running = 0;
   std::deque<Request*> waiting;  // in the order in which they will be tried
-  // The first so many of them are skipped, in the pass of that number.
+  // In the pass skipped_in, the first num_skipped of `waiting` are skipped.
   size_t num_skipped = 0;
   uint64_t skipped_in = 0;
 
@@ -43,23 +44,24 @@ class RequestGroups {
   enum class Rank : uint8_t { least_served, most_running };
   explicit RequestGroups(Rank rank) : rank_(rank) {}
 
-  // Sets request.group. Once for a new request, and again whenever it comes back to the queue.
-  // If an allocation fails, throws, and the request does not wait.
+  // Adds a request and sets request.group. Call for a new request, and again whenever it comes back
+  // to the queue. If an allocation fails, throws, and the request does not wait.
   void push(Request& request, uint64_t key);
-  // It waits no more.
+  // Call when the request no longer waits.
   void remove(Request& request);
-  // Pre: the head, or the first of its group that is not skipped. It is no head in this pass.
+  // Passes over the request for this pass. Pre: it is the first of its group that is not skipped.
   void skip(Request& request);
-  // It runs from now on, with `num_tokens` of its prompt to compute; until left().
+  // Call when the request begins to run, with `num_tokens` of its prompt to compute, and left()
+  // when it stops running.
   void admitted(Request& request, int64_t num_tokens);
   void left(Request& request);
 
-  // Anything may have changed: look at every group again. Nobody is skipped any more.
+  // Begins a pass: every group is looked at again, and no request is skipped.
   void begin_pass() {
     ordered_ = false;
     ++pass_;
   }
-  // The first request of the group whose turn it is; null when nobody is left.
+  // Returns the first request of the group whose turn it is; null when all are taken or skipped.
   Request* head();
 
  private:
@@ -77,10 +79,10 @@ class RequestGroups {
 
   Rank rank_;
   std::unordered_map<uint64_t, std::unique_ptr<RequestGroup>> groups_;
-  std::vector<RequestGroup*> heap_;  // of those that wait; whose turn it is on top
-  bool ordered_ = false;             // heap_ is what it says
+  std::vector<RequestGroup*> heap_;  // groups with requests to try; the one whose turn it is on top
+  bool ordered_ = false;             // true: heap_ is in order, except perhaps for its top
   uint64_t pass_ = 1;
-  int64_t floor_ = 0;                     // lowest counter of the active groups when last looked up
+  int64_t floor_ = 0;                     // lowest counter of the active groups when last computed
   const RequestGroup* lowest_ = nullptr;  // the group that had it
 };
 

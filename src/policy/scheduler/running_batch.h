@@ -1,5 +1,5 @@
-// The requests whose prefill is done or in this pass; each decodes one row a step. In order of
-// admission. Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
+// The requests whose prefill is done, or ends in this pass, in order of admission; each decodes one
+// row a step. Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
 #pragma once
 
 #include <memory>
@@ -20,23 +20,23 @@ class RunningBatch {
   int size() const { return static_cast<int>(requests_.size()); }
   bool empty() const { return requests_.empty(); }
 
-  // Pages that the next decode step has to take, for all that are to decode and for one.
+  // Return the pages that the next decode step must take, for all decoding requests and for one.
   int num_pages_needed() const;
   int num_pages_needed(const Request& request) const;
-  // What admitted requests may still grow by: the sum of min(new tokens left, 4096) times the
-  // ratio.
+  // Returns the tokens that admitted requests may still grow by: the sum of min(new tokens left,
+  // 4096), times the ratio.
   double reserved_tokens(double ratio) const;
 
-  // What each still takes and holds, for PrefillBudget::growths. Where the end tokens count, the
-  // ratio of its limit is expected.
+  // Returns what each request still takes and holds, for PrefillBudget::growths. A request that
+  // stops at end tokens is expected to generate `ratio` of its limit.
   std::vector<Growth> growths(double ratio) const;
 
-  // Retraction: takes out the request that loses least, the one with the fewest generated tokens,
-  // then the longest prompt, then the newest. So the one that got furthest is never taken, and
-  // finishes. Needs at least two.
+  // Takes out the request whose retraction loses least: the one with the fewest generated tokens,
+  // then the longest prompt, then the newest. So the request with the most generated tokens is
+  // never taken and finishes. Pre: size() >= 2.
   std::unique_ptr<Request> take_victim();
   std::unique_ptr<Request> take(const Request& request);
-  // Hands every finished request to retire(std::unique_ptr<Request>); the others keep their order.
+  // Passes every finished request to retire(std::unique_ptr<Request>); the others keep their order.
   template <class Retire>
   void take_finished(Retire&& retire);
 

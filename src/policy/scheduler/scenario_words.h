@@ -1,4 +1,4 @@
-// The words of tests/scenarios: how lines are split, what settings and names mean. For tests.
+// The language of tests/scenarios: splits lines and reads settings and names. For tests.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ inline std::string join(const Words& words) {
   return line;
 }
 
-// key=value words; a word without '=' is a key with an empty value.
+// Reads words of the form key=value; a word without '=' is a key with an empty value.
 inline std::map<std::string, std::string> settings(std::span<const std::string> words) {
   std::map<std::string, std::string> result;
   for (const auto& word : words) {
@@ -58,11 +58,11 @@ inline std::string error_name(ErrorCode code) {
   return found == names.end() ? code_name(code) : found->second;
 }
 
-// The first line of a scenario.
+// The settings in the first line of a scenario.
 struct ScenarioSetup {
   SchedulerOptions options;
   bool overlapped = false;
-  int fixed_us = 1000, row_us = 0;  // how long steps take
+  int fixed_us = 1000, row_us = 0;  // duration of a step: fixed_us + row_us * rows
 };
 
 // Reads key value pairs into `setup`; returns the first unknown key, or nothing.
