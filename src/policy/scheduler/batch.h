@@ -44,8 +44,8 @@ struct Batch {
   // Answers with several rows, because a grammar forced tokens; and their rows.
   int num_forced_slices = 0, num_forced_rows = 0;
 
-  // The state when the batch was made, for logs and counters.
-  // Found in the cache by prompts that begin, or begin again, in this batch.
+  // The state when the batch was made, for logs and counters. cached_tokens: found in the cache by
+  // prompts that begin, or begin again, in this batch.
   int64_t cached_tokens = 0;
   int64_t pending_tokens = 0;  // prompt tokens still to compute after this batch
   int num_running = 0;         // requests whose prompts were done before this batch

@@ -1,4 +1,4 @@
-// What a finished step changes: lengths, tokens, the tree, and who is done.
+// Takes the results of a finished step: lengths, tokens, the tree, and requests that end.
 #include <algorithm>
 #include <utility>
 
@@ -31,7 +31,8 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
       --request.num_pending;
     }
     if (slice.logprobs_from >= 0) request.logprobs_done = std::min(end, request.prompt_len - 1);
-    if (request.finish != FinishReason::none) continue;  // ended before, or was aborted in flight
+    // It ended earlier, or was aborted in flight.
+    if (request.finish != FinishReason::none) continue;
 
     const bool was_prefilling = request.state == Request::State::prefilling;
     if (token != nullptr) slice.num_forced = accept_forced(request, *token);
@@ -64,7 +65,7 @@ void Scheduler::State::fail_request(Request& request, Error why) const {
   request.error = std::move(why);
 }
 
-// The end is tested in this order: no usable token, length, the grammar's end, stop token.
+// Tests for the end in this order: no usable token, length, the grammar's end, stop token.
 void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
   if (sampled.failed && sampled.grammar == GrammarVerdict::failed)
     return fail_request(
@@ -106,7 +107,7 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
   }
 }
 
-// The token and those that it forced, up to the end. Returns how many of the latter.
+// Appends the sampled token and those that it forced, up to the end. Returns how many forced ones.
 int Scheduler::State::accept_forced(Request& request, const SampledToken& sampled) {
   const std::span<const TokenId> forced = sampled.forced;
   if (forced.empty()) return accept(request, sampled), 0;
@@ -123,8 +124,8 @@ int Scheduler::State::accept_forced(Request& request, const SampledToken& sample
   return taken;
 }
 
-// Hands the whole pages of the first `num_tokens` to the tree, where running and coming requests
-// find them.
+// Hands the whole pages of the first `num_tokens` to the tree, so that running and coming requests
+// can share them. Afterwards:
 //   pages   | the tree's: leased | the partial last page, and rows in flight: own |
 void Scheduler::State::share(Request& request, int num_tokens) {
   const auto num_whole = static_cast<size_t>(num_tokens / page_tokens());
@@ -143,13 +144,13 @@ void Scheduler::State::release(Request& request) {
   request.computed_len = 0;
 }
 
-// What ended well is worth remembering: the next turn of a conversation begins with it. Its last
-// token was not computed, or by a row too many.
+// Keeps the pages of a request that ended well in the tree, because the next turn of a conversation
+// begins with them. Its last token was not computed, or only by a row too many.
 void Scheduler::State::let_go(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
     share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
   if (request->num_batches == 0) return retire(std::move(request));
-  request->times.finished = now;  // for those who hear of its end before its rows are done
+  request->times.finished = now;  // set already, since clients may read it before the rows are done
   leaving.push_back(std::move(request));
 }
 

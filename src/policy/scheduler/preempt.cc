@@ -1,4 +1,4 @@
-// Requests that lose their place: to time, to a fuller queue, to a larger priority.
+// Requests that lose their place: by a timeout, in a full queue, or to a larger priority.
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -41,7 +41,7 @@ void Scheduler::State::apply_timeouts() {
   retire_finished();
 }
 
-// All of a displacement that allocates.
+// Does everything of a displacement that allocates; returns the error for the displaced request.
 Error Scheduler::State::prepare_displacement(const Request& worse) {
   if (finished.size() == finished.capacity()) finished.reserve(2 * finished.size() + 1);
   Error why = error(ErrorCode::queue_full,
@@ -59,10 +59,10 @@ void Scheduler::State::displace(std::unique_ptr<Request> request, Error why) {
   retire(std::move(request));
 }
 
-// Sends running requests back to the queue until the head fits: the smallest priority first, of
-// these the newest; only those whose priority is smaller by more than the threshold; and nobody,
-// unless that is enough. Counted as room: what was reserved for a victim, and the pages that are
-// its own.
+// Sends running requests back to the queue until the head fits. Victims are those whose priority is
+// smaller by more than the threshold: the smallest priority first, of equal ones the newest. If all
+// together would not be enough, none is sent back. A victim frees what was reserved for it and the
+// pages of its own. Returns true if the head may be tried again.
 bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
   const PriorityOptions& rules = options.priorities;
   if (!rules.enabled || !rules.preempt) return false;

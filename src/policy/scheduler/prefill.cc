@@ -1,4 +1,4 @@
-// Who joins a prefill pass: those in chunks, then waiting requests, then whoever can use the rest.
+// Fills a prefill pass: prompts in chunks first, then waiting requests, then longer chunks.
 #include <algorithm>
 #include <new>
 #include <ranges>
@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-// Pre: pages of the decode rows of this pass, of the first of `running`, are taken already.
+// Pre: the decode rows of this pass, of the first num_decoding requests, already have their pages.
 void Scheduler::State::prefill() {
   if (chunked.empty() && (full || waiting.empty())) return;
   closed = options.outside != nullptr && !options.outside->may_begin();
@@ -39,7 +39,7 @@ void Scheduler::State::prefill() {
   lengthen_chunks(adder);
 }
 
-// Prompts are always cut for PrefillPolicy::latency.
+// Returns the longest chunk; under PrefillPolicy::latency prompts are always cut.
 int Scheduler::State::chunk_tokens() const {
   const bool whole = options.chunk_tokens < 0;
   return whole && options.prefill_policy == PrefillPolicy::latency ? options.max_prefill_tokens
@@ -57,8 +57,8 @@ StepShape Scheduler::State::decode_shape() const {
   return shape;
 }
 
-// PrefillPolicy::latency: a prompt whose next row is at `begin` gets no more rows than the goal of
-// those who run has time for; the first of a pass gets a page at least.
+// For PrefillPolicy::latency: limits the rows of a prompt whose next row is at `begin` to what fits
+// into the step's time goal. The first prompt of a pass gets at least a page.
 void Scheduler::State::pace(PrefillAdder& adder, int begin) {
   if (decoding.keys == 0) return;
   StepShape others = shape_of(*batch);
@@ -99,8 +99,8 @@ void Scheduler::State::admit_waiting(PrefillAdder& adder) {
   }
 }
 
-// Whether a prompt in this pass, in flight or in chunks will put tokens of this one into the cache,
-// enough to wait for them.
+// Returns true if a prompt that is in this pass, in flight or in chunks will soon put enough tokens
+// of this one into the cache that waiting for them is worth it.
 bool Scheduler::State::prefix_is_under_way(const Request& request) const {
   if (options.in_batch.most_cached < 0 || !options.prefix_cache) return false;
   const auto least = static_cast<size_t>(options.in_batch.least_common);
@@ -112,7 +112,7 @@ bool Scheduler::State::prefix_is_under_way(const Request& request) const {
       common = std::max(common, common_len(other.tokens, reusable));
   };
   for (const auto& other : chunked) compare(*other);
-  // Those whose last chunk is not committed are the newest.
+  // Requests whose last chunk is not committed are the newest of `running`.
   for (const auto& other : running.requests() | std::views::reverse) {
     if (other->state != Request::State::prefilling) break;
     compare(*other);
@@ -123,7 +123,8 @@ bool Scheduler::State::prefix_is_under_way(const Request& request) const {
   return coming >= cached + least;
 }
 
-// Those in chunks go first, in order of admission. False: one waits for memory, so everybody does.
+// Continues prompts in chunks, in order of admission. Returns false if one waits for memory; then
+// no other prompt may begin.
 bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
   bool has_room = true;
   int parts = num_parts(static_cast<int>(chunked.size()));
@@ -136,7 +137,7 @@ bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
     return true;
   });
   if (!has_room) {
-    // Else nobody would ever free a page: no prompt begins unless those in chunks can be finished.
+    // Otherwise no page would ever be freed: a prompt begins only if prompts in chunks can finish.
     const bool others_hold_pages = !batch->empty() || !running.empty() || !leaving.empty();
     HOCKET_CHECK(others_hold_pages);
     return false;
@@ -148,7 +149,7 @@ bool Scheduler::State::may_begin() const {
   return !full && !closed;
 }
 
-// How many share what is left of the pass, `num_here` of them in chunks already.
+// Returns how many prompts share the rest of the pass; `num_here` of them are in chunks already.
 int Scheduler::State::num_parts(int num_here) const {
   const int seats = options.max_chunked_requests - static_cast<int>(chunked.size());
   return std::max(1, num_here + (may_begin() ? std::min(seats, waiting.size()) : 0));
@@ -159,7 +160,7 @@ int Scheduler::State::rows_of_others(const PrefillAdder& adder, int parts) const
 }
 
 bool Scheduler::State::continue_chunk(PrefillAdder& adder, Request& request, int parts) {
-  // Shorter prompts may have up to half of the pass.
+  // Shorter waiting prompts may have up to half of the pass.
   const int shorter =
       waiting.num_short_rows(request.uncomputed(), adder.limit() / 2, page_tokens());
   const Admission admission =
@@ -174,7 +175,7 @@ bool Scheduler::State::continue_chunk(PrefillAdder& adder, Request& request, int
   return true;
 }
 
-// What nobody took of the pass goes to those who were cut for the others' sake.
+// Gives unused rows of the pass to prompts that were cut to leave rows for others.
 void Scheduler::State::lengthen_chunks(PrefillAdder& adder) {
   if (options.max_chunked_requests == 1) return;
   std::erase_if(chunked, [&](std::unique_ptr<Request>& request) {
@@ -196,8 +197,8 @@ void Scheduler::State::lengthen_chunks(PrefillAdder& adder) {
   });
 }
 
-// Room for all tokens and pages that the request can come to have, which it keeps. False: there is
-// none, and the request ends with that error.
+// Reserves the token and page lists at the largest size that the request can reach. Returns false
+// if memory is short; the request then ends with that error.
 bool Scheduler::State::reserve_lists(Request& request) {
   const int most_tokens = request.prompt_len + request.sampling.max_new_tokens;
   try {
@@ -223,8 +224,8 @@ PrefillCandidate Scheduler::State::candidate(const Request& request, const Prefi
           .may_be_cut = std::ssize(chunked) < options.max_chunked_requests};
 }
 
-// Tries the head of the queue; the first that does not fit ends the pass, so that nobody overtakes
-// a big request.
+// Tries the head of the queue. The first that does not fit ends the pass, so that a big request is
+// not overtaken.
 AddResult Scheduler::State::admit(PrefillAdder& adder) {
   const Request& head = *waiting.head();
   const auto reusable = head.reusable_tokens();
@@ -233,7 +234,7 @@ AddResult Scheduler::State::admit(PrefillAdder& adder) {
   const int spare = rows_of_others(adder, num_parts(0));
   Admission admission = adder.add(candidate(head, match, spare), available_tokens());
   if (admission.result == AddResult::no_tokens && adder.alone()) {
-    // Alone it fits for sure, but for the page that the copy would be made from.
+    // A request that is alone always fits, unless the page to copy from is pinned: drop that page.
     const auto whole_pages = match.pages.size() * static_cast<size_t>(page_tokens());
     match = PrefixMatch();
     match = cache.match(head.cache_namespace, reusable.first(whole_pages));
@@ -244,7 +245,7 @@ AddResult Scheduler::State::admit(PrefillAdder& adder) {
   return admission.result;
 }
 
-// Pre: reserve_lists() found room.
+// Admits the head. Pre: reserve_lists() returned true.
 void Scheduler::State::start(PrefixMatch match, int len) {
   std::unique_ptr<Request> owned = waiting.take_head();
   Request& request = *owned;

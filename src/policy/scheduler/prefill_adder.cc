@@ -5,8 +5,8 @@
 
 namespace hocket {
 
-// At least one page of rows is always left beside the decode rows, so that many of them cannot
-// starve a prompt.
+// Leaves at least one page of rows beside the decode rows, so that many decode rows cannot starve a
+// prompt.
 PrefillAdder::PrefillAdder(PrefillBudget budget)
     : budget_(std::move(budget)),
       rem_input_(
@@ -52,17 +52,17 @@ double PrefillAdder::shortfall(const PrefillCandidate& candidate, int64_t availa
   const int left = std::max(candidate.new_tokens_left, 0);
   const int held = candidate.prefix_pages * budget_.page_tokens;
   const auto available = static_cast<double>(available_tokens);
-  // The last new token is never computed. Nobody else needs a reserve: exact need, or nobody could
-  // ever fill the pool.
+  // The last new token is never computed. No other request needs a reserve, so the exact need
+  // decides; otherwise no request could ever fill the pool.
   if (alone()) return ceil_page(candidate.total_len + left - 1) - held - available;
-  // A token more, since the need must stay below what is there.
+  // One token more, since the need must stay below what is available.
   const double need = ceil_page(candidate.total_len) - held +
                       std::min(left, kMaxReservedNewTokens) + budget_.page_tokens + 1;
   return need - (available - budget_.reserved_tokens);
 }
 
-// Plays all requests to their ends, the shortest first: with n of them still there, each has grown
-// by `left`, and those that ended gave back what they held. Each keeps a page of slack.
+// Simulates all requests until their ends, the shortest first. While n of them run, each grows by
+// `left`; an ended one gives back what it holds. Each keeps a page of slack.
 bool PrefillAdder::outlives_all(const PrefillCandidate& candidate, int64_t available_tokens) const {
   std::vector<Growth> growths = budget_.growths;
   growths.push_back({static_cast<double>(candidate.new_tokens_left), candidate.total_len});
@@ -90,7 +90,7 @@ Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available
 
   const int rows = candidate.total_len - candidate.prefix_len;
   if (budget_.chunk_tokens < 0) {
-    // A first prompt may exceed the cap, since it can never be cut.
+    // The first prompt may exceed the cap, since it can never be cut.
     if (num_added_ > 0 && ceil_page(rows) >= rem_input_) return {AddResult::other, 0};
     return charge(candidate, rows);
   }

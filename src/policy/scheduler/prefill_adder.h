@@ -64,9 +64,9 @@ class PrefillAdder {
  public:
   explicit PrefillAdder(PrefillBudget budget);
 
-  // Continues a prompt that was cut in an earlier pass. Call before add(); it waits only while
-  // running requests need the memory. available_tokens: in pages that are free or evictable at
-  // present. An admission is charged to the budgets.
+  // Gives rows to a prompt that was cut. no_tokens: it waits until running requests need less
+  // memory. available_tokens: in pages that are free or evictable at present. An admission is
+  // charged to the budgets.
   Admission continue_chunked(const PrefillCandidate& candidate, int64_t available_tokens);
   // Tries a waiting request. Its matched prefix must be pinned already, so that available_tokens
   // does not count it. An admission is charged to the budgets.

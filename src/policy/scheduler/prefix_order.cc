@@ -19,15 +19,15 @@ std::span<const TokenId> cached(const PrefixCandidate& candidate) {
   return std::span(candidate.request->tokens).first(static_cast<size_t>(candidate.cached_len));
 }
 
-// What comes before the policy: priority, then the retracted, newest first, then those not put off.
+// Sorts before the policy does: by priority, retracted (newest first), then not marked `last`.
 auto class_of(const PrefixCandidate& candidate) {
   const Request& request = *candidate.request;
   return std::tuple(-int64_t{request.priority}, std::min<int64_t>(request.queue_order, 0),
                     candidate.last);
 }
 
-// Candidates sorted by their cached prefixes stand as the leaves of the prefix tree do: those with
-// equal first `depth` tokens are neighbours, and the first of them may end there.
+// Ranks the branches of the prefix tree. `leaves` are sorted by cached prefix and equal in their
+// first `depth` tokens; those whose prefix ends at `depth` come first.
 class BranchRanks {
  public:
   void visit(std::span<PrefixCandidate*> leaves, size_t depth) {
@@ -66,7 +66,7 @@ void rank_branches(std::span<PrefixCandidate> candidates) {
   }
 }
 
-// Smaller first.
+// Returns the policy's sort key; smaller goes first.
 double key_of(SchedulePolicy policy, const PrefixCandidate& candidate, uint64_t rows_total) {
   if (policy == SchedulePolicy::lpm) return -candidate.cached_len;
   if (policy == SchedulePolicy::dfs_weight) return candidate.branch_rank;

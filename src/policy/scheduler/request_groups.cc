@@ -62,12 +62,12 @@ void RequestGroups::left(Request& request) {
   HOCKET_CHECK(request.group->num_running >= 0);
 }
 
-// head() puts the group on top where it belongs; where another one belongs is not known.
+// If the group is on top, head() moves it to its place; for any other group the heap is rebuilt.
 void RequestGroups::changed(const RequestGroup& group) {
   if (heap_.empty() || heap_.front() != &group) ordered_ = false;
 }
 
-// Only the group on top may have changed since the heap was made; head() puts it where it belongs.
+// Only the top group may have changed since the heap was built; it is moved to its place first.
 Request* RequestGroups::head() {
   const auto order = [this](const RequestGroup* a, const RequestGroup* b) { return later(a, b); };
   if (!ordered_) {
@@ -95,8 +95,8 @@ bool RequestGroups::later(const RequestGroup* a, const RequestGroup* b) const {
   return turn(*a) > turn(*b);
 }
 
-// Counters only rise and nobody starts below the lowest, so the last answer holds while its group
-// has not moved.
+// Counters only rise and no group starts below the lowest, so the last result holds while its group
+// has not changed.
 int64_t RequestGroups::lowest_served() {
   if (lowest_ != nullptr && lowest_->active() && lowest_->served == floor_) return floor_;
   int64_t lowest = std::numeric_limits<int64_t>::max();
@@ -110,7 +110,7 @@ int64_t RequestGroups::lowest_served() {
   return floor_;
 }
 
-// First those that a pause has made equal to newcomers, then, if there are still too many, all.
+// Forgets idle groups that newcomers would equal; if there are still too many, all idle ones.
 void RequestGroups::forget_idle() {
   const int64_t lowest = lowest_served();
   std::erase_if(groups_, [&](const auto& entry) {

@@ -1,5 +1,7 @@
-// Which rows run next. Prefill goes first and decode waits a step, unless chunks may be mixed with
-// decode rows.
+// Chooses the rows of the next step:
+//
+//   prefill_first:   prefill rows, or if there are none, decode rows
+//   mixed, latency:  pages for decode rows, prefill rows beside them, then the decode rows
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +13,7 @@ namespace hocket {
 namespace {
 
 // The reserve shrinks with the ratio, so a head that did not fit may fit some steps later although
-// nobody left.
+// no request has ended.
 constexpr int kStepsBetweenTries = 16;
 
 }  // namespace
@@ -40,19 +42,20 @@ void Scheduler::State::choose() {
   if (!settle) prefill();
   if (!mixes() && !settle && batch->empty()) num_decoding = prepare_decode();
   if (batch->empty() && num_decoding == 0 && !rows_in_flight()) {
-    full = false;  // the last running request had to be given up
+    full = false;  // the last running request had to be ended
     prefill();
   }
   add_decode_rows();
 }
 
-// An idle step has nobody's pages.
+// Returns true if a batch with rows is in flight; an idle step uses no pages.
 bool Scheduler::State::rows_in_flight() const {
   return std::ranges::any_of(std::span(in_flight).first(static_cast<size_t>(num_in_flight)),
                              [](const Batch* other) { return !other->slices.empty(); });
 }
 
-// `full` as it will be: a step that surely ends somebody lifts it, and so do steps enough.
+// Predicts `full` after the next step: a request that surely ends clears it, and so do enough
+// steps.
 Prospect Scheduler::State::prospect() const {
   Prospect next{.continues = !chunked.empty(), .token_usage = token_usage()};
   for (const auto& request : running.requests()) next.num_decoding += request->decodes() ? 1 : 0;
@@ -94,8 +97,8 @@ void Scheduler::State::begin_batch() {
   num_decoding = 0;
 }
 
-// Where not all rows of forced tokens have room, the others come later, and none is sampled before
-// the last.
+// Adds the rows of answers. If not all rows of forced tokens have room, the others come in later
+// steps, and the request samples only after the last of them.
 void Scheduler::State::add_decode_rows() {
   const auto requests = running.requests().first(static_cast<size_t>(num_decoding));
   const size_t num_prefill = batch->slices.size();
@@ -111,7 +114,7 @@ void Scheduler::State::add_decode_rows() {
   }
   batch->num_forced_slices = static_cast<int>(batch->slices.size() - num_prefill);
   batch->num_forced_rows = batch->num_rows - num_prefill_rows;
-  size_t next = num_prefill;  // of those with several rows
+  size_t next = num_prefill;  // next slice with several rows
   for (const auto& request : requests) {
     if (next < num_prefill + static_cast<size_t>(batch->num_forced_slices) &&
         batch->slices[next].request == request.get())
@@ -126,7 +129,7 @@ void Scheduler::State::add_decode_rows() {
                                            : ForwardMode::extend;
 }
 
-// From now on rows count as computed, and the tokens that they sample as there.
+// Counts the batch's rows as computed from here on, and the tokens that they sample as present.
 void Scheduler::State::launch() {
   int num_samples = 0, num_done = 0;
   const auto num_prompts = std::ssize(batch->slices) - batch->num_answers();
@@ -177,8 +180,8 @@ void Scheduler::State::take_pages(Request& request, int num_pages) {
   HOCKET_CHECK(pages.take(std::span(request.pages).subspan(held)));
 }
 
-// Takes the pages for the next rows of every running request that decodes; returns how many of
-// `running` were looked at: all, or none.
+// Takes the pages for the next rows of every running request that decodes. Returns how many of
+// `running` were looked at: all, or none if nothing decodes or a request must lose its pages first.
 int Scheduler::State::prepare_decode() {
   const auto requests = running.requests();
   if (std::ranges::none_of(requests, [](const auto& request) { return request->decodes(); }))
@@ -194,8 +197,8 @@ int Scheduler::State::prepare_decode() {
   return running.size();
 }
 
-// A row each, and of those for forced tokens as many as there is room for: no step of answers has
-// more rows than requests may run.
+// Returns one row for each answer, plus rows of forced tokens while there is room: answers never
+// have more rows than requests may run.
 int Scheduler::State::num_answer_rows() const {
   int num_answers = 0, rows = 0;
   for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding))) {
@@ -206,8 +209,9 @@ int Scheduler::State::num_answer_rows() const {
   return std::max(num_answers, std::min(rows, options.max_running_requests));
 }
 
-// The tree gives way first, then those in chunks, who have generated nothing yet, the newest first,
-// then running requests.
+// Frees memory for the decode rows, in this order: cached pages, prompts in chunks (which have
+// generated nothing yet; the newest first), running requests. Returns how many requests were sent
+// back or ended.
 int Scheduler::State::retract_until_decode_fits() {
   const int pages_before = num_available_pages();
   int num_retracted = 0;
@@ -217,8 +221,8 @@ int Scheduler::State::retract_until_decode_fits() {
     } else if (running.size() > 1) {
       retract_for_memory(running.take_victim());
     } else {
-      // add() refuses what can never fit, so this means that pages went elsewhere: one answer with
-      // an error is better than a dead server.
+      // add() refuses requests that can never fit, so the pages must have gone elsewhere. One
+      // answer with an error is better than a server that stops.
       std::unique_ptr<Request> last = running.take(*running.requests().front());
       fail_request(*last,
                    error(ErrorCode::out_of_memory,
@@ -240,7 +244,7 @@ int Scheduler::State::retract_until_decode_fits() {
   }
   const double ratio_before = ratio.now();
   ratio.raise(generated, most, running.size());
-  full = true;  // nobody comes in before something changed
+  full = true;  // nothing is admitted before something changed
   steps_full = 0;
   log::warning(
       "KV cache pool is full. Retract requests. #retracted_reqs: {}, #new_tokens_gained: {}, "
@@ -263,7 +267,8 @@ void Scheduler::State::retract_for_memory(std::unique_ptr<Request> request) {
   retract(std::move(request));
 }
 
-// Its keys and values go, its generated tokens stay: they are computed again as an extend.
+// Drops the request's keys and values but keeps its generated tokens; an extend computes them
+// again.
 void Scheduler::State::retract(std::unique_ptr<Request> request) {
   waiting.left(*request);
   release(*request);

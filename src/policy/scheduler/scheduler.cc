@@ -64,7 +64,7 @@ int Scheduler::State::num_private_pages() const {
   return count;
 }
 
-// A chunk below a page, or a pass below a chunk, would let prompts wait for ever.
+// A chunk shorter than a page, or a pass shorter than a chunk, would let prompts wait for ever.
 Result<void> check(const SchedulerOptions& o) {
   const auto at_least = [](const char* flag, int64_t given, int64_t least) -> Result<void> {
     if (given >= least) return {};
@@ -115,7 +115,7 @@ Result<void> Scheduler::add(RequestInput input) {
   }
 }
 
-// Whatever allocates comes before the request waits, so that it waits or nothing has changed.
+// Allocates everything before the request joins the queue, so that it waits or nothing has changed.
 Result<void> Scheduler::State::add(RequestInput input) {
   const auto prompt_len = static_cast<int>(input.prompt.size());
   const int max_new_tokens = input.sampling.max_new_tokens;

@@ -1,5 +1,5 @@
-// Decides who runs in the next step. Pure bookkeeping: no clock (times are passed in), no device,
-// no lock.
+// Decides which requests run in the next step. Pure bookkeeping: no clock (times are passed in), no
+// device, no lock.
 //
 //   add -> waiting -> schedule() -> prefilling (chunks) -> running (decode) -> commit() -> finished
 //                         ^------------------ retracted -------------------'
@@ -24,12 +24,13 @@
 
 namespace hocket {
 
-// Priorities of requests. Off: a given priority is ignored, or refused.
+// Rules for the priorities of requests. If not enabled, a request's priority is ignored, or the
+// request is refused.
 struct PriorityOptions {
   bool enabled = false;
   bool low_values_first = false;
   bool preempt = true;            // running requests of lower priority give way
-  int preemption_threshold = 10;  // by more than this, strictly
+  int preemption_threshold = 10;  // to a priority larger by more than this
   bool refuse_when_disabled = false;
 };
 
@@ -40,69 +41,76 @@ struct SchedulerOptions {
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit
   int chunk_tokens = 2048;         // -1: prompts are never cut
-  int max_prefill_tokens = 16384;  // of one pass; >= chunk_tokens
-  int max_chunked_requests = 1;    // prompts that are computed in part at the same time
+  int max_prefill_tokens = 16384;  // rows of one pass; >= chunk_tokens
+  int max_chunked_requests = 1;    // prompts that may be partly computed at the same time
   PrefillPolicy prefill_policy = PrefillPolicy::prefill_first;
+
   Duration itl_goal{};            // of PrefillPolicy::latency: between two tokens of a request; > 0
   double prompt_share = 0;        // of a step's time for prompts, whatever itl_goal; below 1
-  double conservativeness = 1.0;  // of the memory reserved for running requests
+  double conservativeness = 1.0;  // factor of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
-  EvictionPolicy eviction = EvictionPolicy::lru;  // of the prefix cache
-  KvEventChannel* kv_events = nullptr;            // of the prefix cache; outlives the scheduler
+  EvictionPolicy eviction = EvictionPolicy::lru;  // for the prefix cache
+  KvEventChannel* kv_events = nullptr;            // for the prefix cache; outlives the scheduler
   int context_length = 0;
   std::vector<TokenId> eos_ids;  // the model's end tokens
   int vocab_size = 0;
   PriorityOptions priorities;
-  Duration waiting_timeout{};    // in the queue at one go; 0: none
-  Duration running_timeout{};    // since first scheduled, retractions included; 0: none
-  int prefill_max_requests = 0;  // of one pass; 0: no limit
+  Duration waiting_timeout{};  // longest wait in the queue without a run between; 0: no limit
+  // Longest time since first scheduled, retractions included; 0: no limit.
+  Duration running_timeout{};
+  int prefill_max_requests = 0;  // in one pass; 0: no limit
   InBatchSharing in_batch;
-  int max_overtaken = 512;     // a waiting request is next after so many who came later
-  uint64_t seed = 0;           // of the policy `random`
-  Outside* outside = nullptr;  // outlives the scheduler; null: nobody has a say
+  int max_overtaken = 512;     // a waiting request is next after so many later ones ran before it
+  uint64_t seed = 0;           // for the policy `random`
+  Outside* outside = nullptr;  // outlives the scheduler; null: no questions are asked
 };
 
-// Settings with which some prompt could never be computed, or nobody run. Errors: bad_value, naming
-// the flags.
+// Refuses settings with which some prompt could never be computed, or no request could run. Errors:
+// bad_value; the message names the flag.
 Result<void> check(const SchedulerOptions& options);
 
-// Numbers for logs, metrics and /get_load; all of them now, not averages.
+// Numbers for logs, metrics and /get_load; they are current values, not averages.
 struct SchedulerStats {
   int num_running = 0, num_waiting = 0;
   int num_held = 0;  // not ready to stand in line (Outside::ready); not in num_waiting
-  int64_t num_waiting_tokens = 0;  // of prompts, the held ones' included
+  int64_t num_waiting_tokens = 0;  // of prompts, including held requests
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
-  double token_usage = 0;       // of the pool
+  double token_usage = 0;       // num_used_tokens as a share of the pool
   double new_token_ratio = 0;
-  uint64_t num_retracted_total = 0, num_evicted_pages_total = 0;   // retracted: for want of memory
-  uint64_t retracted_input_total = 0, retracted_output_total = 0;  // tokens of those
-  uint64_t num_preempted_total = 0;         // put back to the queue for a larger priority
-  uint64_t num_timed_out_total = 0;         // ended by a timeout
-  uint64_t num_displaced_total = 0;         // lost their place in a full queue to a larger priority
+  // Requests retracted because memory was short, and their tokens; pages evicted from the cache.
+  uint64_t num_retracted_total = 0, num_evicted_pages_total = 0;
+  uint64_t retracted_input_total = 0, retracted_output_total = 0;
+  // Requests that made way for a larger priority: running ones went back to the queue (preempted),
+  // waiting ones were removed from a full queue (displaced).
+  uint64_t num_preempted_total = 0;
+  uint64_t num_timed_out_total = 0;  // ended by a timeout
+  uint64_t num_displaced_total = 0;
   uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
-  uint64_t num_prefix_waits_total = 0;      // times that a prompt let a pass go for its beginning
+  // Times that a prompt waited a pass because its beginning was being computed.
+  uint64_t num_prefix_waits_total = 0;
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
-  uint64_t forced_tokens_total = 0;  // of those generated, taken without a step of their own
-  // PrefillPolicy::latency: prompt tokens that the last pass beside running requests was allowed
+  // The part of generated_tokens_total that took no step of its own.
+  uint64_t forced_tokens_total = 0;
+  // For PrefillPolicy::latency: the prompt tokens allowed in the last pass beside running requests
   // (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
   int itl_chunk_tokens = 0;
   double step_time_error = 0;
 };
 
-// What the next schedule() may come to. Asked while a step is under way, it looks past that step's
-// commit; a request that ends there by a token is not foreseen, nor is one that comes.
+// A forecast of the next schedule(). If asked while a step is under way, it looks past that step's
+// commit, but foresees neither a request that a token ends there nor one that arrives.
 struct Prospect {
-  int num_decoding = 0;    // requests that go on, a row each and those of forced tokens
+  int num_decoding = 0;    // running requests that decode on
   bool continues = false;  // a prompt in chunks goes on
   bool begins = false;     // a prompt may begin, as far as is known
-  double token_usage = 0;  // of the pool
+  double token_usage = 0;  // used tokens as a share of the pool
 };
 
-// What a request is at, for who watches.
+// The state of one request, for the server's page.
 struct RequestGlance {
-  // held: not ready to stand in line; prefilling: part of its prompt is done or under way.
+  // held: not ready to stand in line. prefilling: part of its prompt is computed or under way.
   enum class Where : uint8_t { held, waiting, prefilling, running };
   RequestId id{};
   Where where = Where::waiting;
@@ -115,49 +123,50 @@ class Scheduler {
   explicit Scheduler(SchedulerOptions options);
   ~Scheduler();
 
-  // Errors: queue_full; invalid_request (a priority while they are refused);
+  // Accepts a request. Errors: queue_full; invalid_request (a priority while they are refused);
   // context_length_exceeded; request_too_big (can never fit in all pages together); those of
-  // Outside::ready; out_of_memory. After an error nothing has changed here.
+  // Outside::ready; out_of_memory. After an error the scheduler is unchanged.
   Result<void> add(RequestInput input);
-  // Takes effect at once: a waiting request is gone; a running one leaves the schedule now and
-  // gives its pages back when the step in flight (if any) is committed. Returns false for an
-  // unknown or finished id. The aborted request comes out of take_finished().
+  // Ends a request at once: a waiting one leaves the queue; a running one leaves the schedule and
+  // gives its pages back when its steps in flight are committed. Returns false for an unknown or
+  // finished id. The aborted request comes out of take_finished().
   bool abort(RequestId id, FinishReason reason, Error error);
 
-  // The next step's rows, pages assigned; empty when there is nothing to do. Exactly one commit()
-  // follows each non-empty batch, in the order of their schedule(); the reference is valid until
-  // the schedule() after it.
+  // Returns the next step's rows, with pages assigned; empty when there is nothing to do. Exactly
+  // one commit() follows each non-empty batch, in the order of schedule(). The reference is valid
+  // until the first schedule() after its commit.
   //
-  // Overlapped: one batch may still be uncommitted. Rows may then stand for tokens that it has yet
-  // to sample (Slice::future), and a request that turns out to have ended has a row too many, which
-  // commit() drops. Whoever has to lose pages for this (retraction, preemption) must have all his
-  // tokens first: the batch comes back empty, and the one in flight is to be committed before
-  // schedule() is asked again. Steps must be computed in this order, one after the other: pages are
-  // given away while a step that reads them is under way, and written by later ones only.
+  //   overlapped:  schedule(A) schedule(B) commit(A) schedule(C) commit(B) ...
+  //
+  // One batch may be uncommitted. Then rows may stand for tokens that it has yet to sample
+  // (Slice::future), and a request that turns out to have ended has a row too many, which commit()
+  // drops. A request can lose its pages (retraction, preemption) only when all its tokens are
+  // known: the batch is then empty, and the one in flight must be committed before schedule() is
+  // called again. Steps must be computed in this order, one after the other: pages are given away
+  // while a step that reads them is under way, and only later steps write them.
   const Batch& schedule(TimePoint now);
-  // How long the step took, before its commit(); PrefillPolicy::latency learns from it.
+  // Says how long the step took; call before its commit(). PrefillPolicy::latency learns from it.
   void note_duration(const Batch& batch, Duration took);
-  // Appends tokens, tests for the end (abort, no usable token, length, stop token), hands pages to
-  // the tree. sampled: one for each slice with samples == true, in slice order. Sets
-  // Slice::accepted.
+  // Appends sampled tokens, ends requests (abort, no usable token, length, end of grammar, stop
+  // token) and hands pages to the tree. sampled: one for each slice with samples == true, in slice
+  // order. Sets Slice::accepted and Slice::num_forced.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
-  // Requests that ended since the last call, oldest first; they own no page any more.
+  // Returns requests that ended since the last call, oldest first; they own no pages any more.
   std::vector<std::unique_ptr<Request>> take_finished();
-  // Whether take_finished() would return any; no allocation.
+  // Returns true if take_finished() would return any. Allocates nothing.
   bool has_finished() const;
 
   // Allocates nothing.
   Prospect prospect() const;
   bool idle() const;
   SchedulerStats stats() const;
-  // Those that run, those whose prompts are under way, those that wait, those that are held; as
-  // many as there is room for. How many were written. Allocates nothing.
+  // Writes running requests, then those in chunks, waiting and held ones, until `out` is full;
+  // returns how many were written. Allocates nothing.
   size_t glance(std::span<RequestGlance> out) const;
-  // Frees all cached pages that no request uses; false, and nothing freed, while a request runs or
-  // waits.
+  // Frees all cached pages. Returns false and frees nothing while a request runs, waits or is held.
   bool flush_cache();
-  // A bug (stops) if any invariant is broken. Call when idle.
+  // Stops the process if an invariant is broken. Call when idle.
   void check_integrity() const;
 
  private:

@@ -1,11 +1,12 @@
-// The inside of a Scheduler. Bodies: schedule.cc makes a step, prefill.cc its prompts' part,
-// preempt.cc sends requests away, commit.cc takes the results, scheduler.cc is the door.
+// The inside of a Scheduler. schedule.cc makes a step, prefill.cc the part of its prompts,
+// preempt.cc sends requests away, commit.cc takes the results, scheduler.cc has the public
+// functions.
 //
 //   waiting (no page) -> chunked -> running -> leaving (rows of it are in flight) -> finished (no
 //   page)
 //
-// A request is in exactly one of the five. Members in order of birth: requests die before the cache
-// their leases pin. Thread: engine.
+// A request is in exactly one of the five. The cache is declared before the lists of requests, so
+// that requests are destroyed before the cache that their leases pin. Thread: engine.
 #pragma once
 
 #include <array>
@@ -104,35 +105,36 @@ struct Scheduler::State {
   PageAllocator pages;
   RadixCache cache;
   WaitingQueue waiting;
-  // Part of their prefill is done or under way, more is to come; in order of admission.
+  // Requests whose prefill is partly computed or under way, in order of admission.
   std::vector<std::unique_ptr<Request>> chunked;
   RunningBatch running;
-  std::vector<std::unique_ptr<Request>> leaving;  // ended, with rows in flight
+  std::vector<std::unique_ptr<Request>> leaving;  // ended requests with rows in flight
   std::vector<std::unique_ptr<Request>> finished;
 
   std::array<Batch, 2> batches;
-  Batch* batch = batches.data();               // made by the last schedule()
-  std::array<const Batch*, 2> in_flight = {};  // wait for their commit, the older first
+  Batch* batch = batches.data();  // the batch of the last schedule()
+  // Batches that wait for their commit, the older first.
+  std::array<const Batch*, 2> in_flight = {};
   int num_in_flight = 0;
-  bool settle = false;  // somebody has to lose his pages, once nothing is in flight
+  bool settle = false;  // true: a request must lose its pages once nothing is in flight
   NewTokenRatio ratio;
-  // No newcomer fits: not tried again until something changes, or some decode steps have lowered
-  // the ratio.
+  // True if no waiting request fits. Admission is tried again when something changes, or when some
+  // decode steps have lowered the ratio.
   bool full = false;
   int steps_full = 0;
-  bool closed = false;            // those outside let nobody begin in this pass
-  TimePoint now{};                // of the last schedule() or commit()
-  int num_decoding = 0;           // the first of `running`: those that decode have their next
-                                  // pages, for rows of this batch to come
-  int num_decodable = 0;          // running requests that are not in this batch's prefill
-  uint64_t cache_generation = 0;  // changes when the tree may hold something else
-  uint64_t rows_total = 0;        // computed so far
+  bool closed = false;  // true: Outside lets no prompt begin in this pass
+  TimePoint now{};      // time of the last schedule() or commit()
+  // Length of the front part of `running` whose decoding requests have pages for their next rows.
+  int num_decoding = 0;
+  int num_decodable = 0;                  // running requests that are not in this batch's prefill
+  uint64_t cache_generation = 0;          // changes when the tree may have changed
+  uint64_t rows_total = 0;                // rows computed so far
   std::vector<const Request*> preempted;  // in this pass
 
-  // PrefillPolicy::latency
+  // For PrefillPolicy::latency.
   StepTimes times;
-  StepShape decoding;  // the rows of running requests in this pass
-  Duration goal{};     // of this pass
+  StepShape decoding;  // rows of running requests in this pass
+  Duration goal{};     // longest step time in this pass
   int itl_chunk_tokens = 0;
 
   uint64_t num_retracted_total = 0, num_preempted_total = 0;

@@ -1,4 +1,4 @@
-// What simulated requests are to be answered, each as if it were alone. For tests.
+// The answers that simulated requests must get, each as if it ran alone. For tests.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace hocket {
 inline constexpr int kVocab = 40;
 inline constexpr TokenId kEos{3};
 
-// The model: the next token is a hash of all tokens so far, so one wrong token anywhere changes the
-// rest.
+// The model of the simulation: the next token is a hash of all tokens so far, so one wrong token
+// anywhere changes all that follow.
 inline TokenId next_token(std::span<const TokenId> history, uint64_t salt) {
   uint64_t hash = 0xcbf29ce484222325u + salt;
   for (TokenId token : history)
@@ -27,14 +27,14 @@ struct Wanted {
   std::vector<TokenId> tokens;  // prompt and answer, computed alone
   FinishReason finish = FinishReason::length;
   bool aborted = false;
-  int at_most_before = 0;  // first starts by when this one must have started
+  int at_most_before = 0;  // requests that may start first, counted when this one must have started
   bool started = false;
   int num_reported = 0;   // prompt rows whose log-probabilities were asked for
-  int num_not_ready = 0;  // so many times it is not ready when asked
-  bool breaks = false;    // and then it never will be
+  int num_not_ready = 0;  // times that it is not ready when asked
+  bool breaks = false;    // true: after that its ready() fails
 };
 
-// Whether a grammar, that some requests follow, leaves no other token behind these.
+// Returns true if the simulated grammar, which some requests follow, allows one token after these.
 inline bool is_forced(const Request& request, std::span<const TokenId> history) {
   if (value(request.id) % 3 != 0) return false;
   return value(next_token(history, 1)) < kVocab * 2 / 3;
@@ -52,7 +52,7 @@ inline Wanted alone(const RequestInput& input) {
   return wanted;
 }
 
-// What must follow `token`, which is drawn after `history`; perhaps beyond the end.
+// Appends the tokens that must follow `token`, drawn after `history`; perhaps beyond the end.
 inline void add_forced(const Request& request, std::span<const TokenId> history, TokenId token,
                        std::vector<TokenId>& forced) {
   constexpr int kMost = 8;

@@ -7,12 +7,12 @@
 namespace hocket {
 namespace {
 
-constexpr double kKeysOfTerm = 4096;  // cost about as much as a row
-constexpr double kMemory = 0.99;      // of one step for the next
+constexpr double kKeysOfTerm = 4096;  // this many keys cost about as much as a row
+constexpr double kMemory = 0.99;      // weight of one step's knowledge at the next step
 constexpr double kErrorRate = 1.0 / 64, kBiasRate = 1.0 / 8;
 constexpr double kLeastError = 0.01;
-constexpr double kMeanToDeviation = 1.25;  // of a normal distribution
-constexpr double kMostDeviations = 3;      // that one step may count
+constexpr double kMeanToDeviation = 1.25;  // ratio for a normal distribution
+constexpr double kMostDeviations = 3;      // most that one step may count
 // Chance makes a mean of eight steps as large as 1.5 mean errors once in 10^5.
 constexpr double kBiasOfChange = 1.5;
 constexpr double kPriorScale = 4;
@@ -43,7 +43,7 @@ double StepTimes::us(const Terms& terms) const {
   return sum;
 }
 
-// Each term may be all of the first step, and rows of both kinds may be alike.
+// At first each term may be the cause of the whole step, and rows of both kinds may cost the same.
 void StepTimes::begin(const Terms& terms, double us) {
   begun_ = true;
   const double row = us / std::max(1.0, terms[1] + terms[2]);
@@ -59,7 +59,7 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   if (shape.decode_rows > 0)
     most_beside_decode_ = std::max(most_beside_decode_, shape.prefill_rows);
 
-  Terms towards{};  // doubt * terms
+  Terms towards{};  // doubt_ * terms
   double doubt = 0;
   for (size_t i = 0; i < kNumTerms; ++i) {
     for (size_t j = 0; j < kNumTerms; ++j) towards[i] += doubt_[i][j] * terms[j];
@@ -86,7 +86,7 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   watch_speed(off / scale, noise / sum);
 }
 
-// share: of the noise in what the step was off by; the rest was ignorance.
+// share: the part of `off` that is noise; the rest came from uncertain terms.
 void StepTimes::watch_speed(double off, double share) {
   error_ += kErrorRate * share * (std::abs(off) - error_);
   bias_ += kBiasRate * share * (off - bias_);
@@ -97,7 +97,7 @@ void StepTimes::watch_speed(double off, double share) {
   bias_ = 0;
 }
 
-// A term below 0 is set to 0, and the others to what is then most likely.
+// Sets a negative term to 0 and moves the others to their most likely values under that condition.
 void StepTimes::keep_above_zero() {
   for (size_t round = 0; round < kNumTerms; ++round) {
     const auto lowest = std::ranges::min_element(us_);
@@ -120,7 +120,7 @@ int StepTimes::prefill_rows_within(Duration goal, const StepShape& others, int b
                                    Limits limits) const {
   const int known = std::max(limits.at_least, 2 * most_beside_decode_ - others.prefill_rows);
   const double left = to_us(goal) / (1 + error_) - us(terms_of(others));
-  // n rows take n row + (n begin + n (n + 1) / 2) key.
+  // n rows take n row + (n begin + n (n + 1) / 2) key, where row and key are the costs of one.
   const double key = us_[3] / kKeysOfTerm;
   const double linear = us_[1] + key * (begin + 0.5);
   const double root = linear + std::sqrt(linear * linear + 2 * key * std::max(0.0, left));

@@ -210,11 +210,11 @@ Request* WaitingQueue::draw() {
   const auto count = static_cast<uint64_t>(end - begin);
   do {
     drawn_ = begin[static_cast<std::ptrdiff_t>(random_() % count)].request.get();
-  } while (skipped(*drawn_));  // the first is not
+  } while (skipped(*drawn_));  // ends, since the first is not skipped
   return drawn_;
 }
 
-// The first 128, or the next when those are taken.
+// Looks up the first 128 requests that are not skipped; again when all of those are taken.
 void WaitingQueue::look_up_prefixes() {
   if (!by_prefix_.empty()) return;
   for (Entry& entry : entries_) {
