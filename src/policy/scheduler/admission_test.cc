@@ -1,4 +1,4 @@
-// Who may join the running requests, and who has to leave them.
+// Tests which requests may join the running ones, and which have to leave them.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -27,7 +27,7 @@ TEST(NewTokenRatioTest, FallsInSixHundredStepsAndJumps) {
   EXPECT_DOUBLE_EQ(NewTokenRatio(9).now(), 1.0);
 }
 
-// Admissions with prefix 0 and budgets of 4-token pages.
+// Tries admissions without a cached prefix, against budgets of 4-token pages.
 struct AdderTest : ::testing::Test {
   static Admission add(PrefillAdder& adder, int prompt, int left, int64_t available) {
     return adder.add({.total_len = prompt, .new_tokens_left = left}, available);
@@ -51,7 +51,7 @@ TEST_F(AdderTest, NewTokensBeyond4096AreNotReserved) {
 TEST_F(AdderTest, WhatOneIsPromisedTheNextCannotHave) {
   budget.reserved_tokens = 10;
   PrefillAdder adder(budget);
-  EXPECT_EQ(add(adder, 4, 6, 100).result, AddResult::added);  // then 20 are reserved
+  EXPECT_EQ(add(adder, 4, 6, 100).result, AddResult::added);  // after this 20 tokens are reserved
   EXPECT_EQ(add(adder, 4, 6, 34).result, AddResult::no_tokens);
   EXPECT_EQ(add(adder, 4, 6, 35).result, AddResult::added);
 }
@@ -106,10 +106,10 @@ TEST(RunningBatchTest, TheVictimLosesLeast) {
     request->tokens.resize(num_tokens);
     running.add(std::move(request));
   };
-  add(1, 9, 12);  // three generated
-  add(2, 5, 7);   // two
-  add(3, 6, 8);   // two, a longer prompt
-  add(4, 6, 8);   // the same, newer
+  add(1, 9, 12);  // three tokens generated
+  add(2, 5, 7);   // two tokens generated
+  add(3, 6, 8);   // two tokens generated, a longer prompt
+  add(4, 6, 8);   // the same, but newer
   EXPECT_EQ(value(running.take_victim()->id), 4u);
   EXPECT_EQ(value(running.take_victim()->id), 3u);
   EXPECT_EQ(value(running.take_victim()->id), 2u);

@@ -1,4 +1,4 @@
-// PrefillPolicy::latency in the scheduler; what it learns from: step_times_test.cc.
+// Tests PrefillPolicy::latency in the scheduler; step_times_test.cc tests the estimate behind it.
 #include <gtest/gtest.h>
 
 #include "policy/scheduler/fake_engine.h"
@@ -15,7 +15,7 @@ SchedulerOptions options_with(Duration goal) {
           .itl_goal = goal};
 }
 
-// Steps take 0.9 ms and 0.1 ms a row.
+// An engine whose steps take 0.9 ms plus 0.1 ms a row.
 struct TimedEngine : FakeEngine {
   explicit TimedEngine(Duration goal)
       : FakeEngine(options_with(goal),
@@ -44,7 +44,7 @@ TEST(LatencyPolicy, TellsTheChunkAndHowWellItKnowsTheSteps) {
   EXPECT_LT(engine.scheduler().stats().step_time_error, 0.05);
   ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 70, 1)));
   for (int i = 0; i < 4; ++i) engine.step();
-  // 20 rows are 3 ms beside one that runs.
+  // 20 rows take 3 ms, one of them for the running request.
   EXPECT_NEAR(engine.scheduler().stats().itl_chunk_tokens, 19, 1);
   EXPECT_EQ(engine.problem(), "");
 }
@@ -60,7 +60,7 @@ TEST(LatencyPolicy, FollowsAMachineThatBecomesBusy) {
   ASSERT_TRUE(engine.scheduler().add(numbered_input(3, 20, 1)));
   engine.step();
   EXPECT_GE(before, 12);
-  // 1.8 ms and 0.2 ms a row leave 5 rows beside one that runs.
+  // Steps take 1.8 ms plus 0.2 ms a row, which leaves 5 rows beside the running request.
   EXPECT_NEAR(engine.scheduler().stats().itl_chunk_tokens, 5, 1);
 }
 

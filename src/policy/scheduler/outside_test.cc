@@ -1,5 +1,5 @@
-// The places of the questions in a step. What follows from the answers is told by tests/scenarios:
-// held_*, skip_*, sync_*.
+// Tests the places of the questions in a step; tests/scenarios (held_*, skip_*, sync_*) test what
+// follows from the answers.
 #include "policy/scheduler/outside.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ SampledToken one(const Request& /*request*/, std::span<const TokenId> /*history*
   return {TokenId{1}, false};
 }
 
-// Writes down every question.
+// Records every question.
 struct Diary final : Outside {
   std::vector<std::string> lines;
   bool moved_before_agree = false;
@@ -53,8 +53,8 @@ TEST(OutsideTest, EachQuestionHasItsPlaceInTheStep) {
                      .outside = &diary},
                     one);
   const auto mode = [](ForwardMode m) { return std::to_string(static_cast<int>(m)); };
-  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 5, 3)));  // not ready
-  ASSERT_TRUE(engine.step());                                    // still not: an idle step
+  ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 5, 3)));  // it is not ready
+  ASSERT_TRUE(engine.step());                                    // still not ready: an idle step
   ASSERT_TRUE(engine.step());
   ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 6, 1)));
   ASSERT_TRUE(engine.step());
@@ -105,7 +105,7 @@ TEST(OutsideTest, APassAsksOf128HeadsAtMost) {
   EXPECT_EQ(engine.scheduler().stats().num_waiting, kMaxSkipped - 1);
 }
 
-// How long the others took says nothing of this rank's steps.
+// The time that other ranks took tells nothing about this rank's steps.
 TEST(OutsideTest, NothingIsLearntFromIdleSteps) {
   FakeOutside outside;
   FakeEngine engine({.num_pages = 64,

@@ -1,4 +1,4 @@
-// Overlapped or not: the same tokens, the same ends, the same tree.
+// Compares overlapped runs with plain ones: same tokens, same ends, same tree.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -24,7 +24,7 @@ struct Arrival {
   RequestInput input;
 };
 
-// Enough of a pool for all, so that nothing is ever forgotten and the trees can be compared.
+// The pool has room for all requests, so that nothing is evicted and the trees can be compared.
 SchedulerOptions options_of(std::mt19937_64& random) {
   SchedulerOptions options;
   options.num_pages = 2000;
@@ -57,7 +57,7 @@ std::vector<Arrival> traffic_of(std::mt19937_64& random) {
 struct Outcome {
   std::map<uint64_t, std::vector<TokenId>> tokens;
   std::map<uint64_t, FinishReason> finish;
-  std::map<uint64_t, int> cached;  // of what each said, what the tree holds at the end
+  std::map<uint64_t, int> cached;  // by request: how much of its text the tree holds at the end
   int num_cached_pages = 0;
   int num_futures = 0;   // rows for tokens that were not known yet
   int num_too_many = 0;  // rows that were dropped
@@ -68,7 +68,7 @@ struct Outcome {
   }
 };
 
-// Whoever asks for all that another one said finds out what the tree holds of it.
+// Returns how many of `tokens` the tree holds, by sending them as a prompt.
 int cached_of(FakeEngine& engine, const std::vector<TokenId>& tokens) {
   RequestInput probe{.id = RequestId{1000}, .prompt = tokens};
   probe.sampling.max_new_tokens = 1;

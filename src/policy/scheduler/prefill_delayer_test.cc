@@ -22,9 +22,9 @@ TEST(PrefillDelayer, OnlyMixedVotesDelay) {
   EXPECT_TRUE(first_verdict({kBegins, kContinues}));
   EXPECT_TRUE(first_verdict({kDecodes, kNothing}));
   EXPECT_FALSE(first_verdict({kBegins, kDecodes}));
-  EXPECT_FALSE(first_verdict({kBoth, kNothing}));  // its own answers are held up, too
+  EXPECT_FALSE(first_verdict({kBoth, kNothing}));  // the rank's own answers would be held up, too
   EXPECT_FALSE(first_verdict({kContinues, kBegins, kDecodes}));
-  EXPECT_FALSE(first_verdict({kContinues, kNothing}));  // that one goes on all the same
+  EXPECT_FALSE(first_verdict({kContinues, kNothing}));  // the continued prompt goes on in any case
 }
 
 TEST(PrefillDelayer, NobodyWaitsForNothing) {
@@ -35,7 +35,7 @@ TEST(PrefillDelayer, WhoeverStarvesMayBegin) {
   PrefillVote hungry = kBegins;
   hungry.starves = true;
   EXPECT_TRUE(first_verdict({hungry, kDecodes}));
-  PrefillVote idle = kNothing;  // has nothing to begin
+  PrefillVote idle = kNothing;  // it has nothing to begin
   idle.starves = true;
   EXPECT_FALSE(first_verdict({idle, kBegins, kDecodes}));
 }
@@ -48,7 +48,7 @@ TEST(PrefillDelayer, ForSoManyPassesInARow) {
     EXPECT_TRUE(delayer.allows(mixed));
   }
   EXPECT_FALSE(delayer.allows(mixed));
-  EXPECT_TRUE(delayer.allows(alike));  // begins the count anew
+  EXPECT_TRUE(delayer.allows(alike));  // this resets the count
   for (int pass = 0; pass < 3; ++pass) EXPECT_FALSE(delayer.allows(mixed));
   EXPECT_TRUE(delayer.allows(mixed));
 }

@@ -1,4 +1,4 @@
-// Runs tests/scenarios/*.txt: the scheduler as text. tests/scenarios/README.md explains the form.
+// Runs tests/scenarios/*.txt, stories about the scheduler; their README.md explains the language.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ class Scenario {
  public:
   explicit Scenario(const fs::path& file) : file_(file) {}
 
-  // Empty when all lines held; else the first that did not, with what happened instead.
+  // Returns an empty string if all lines held, else the first that did not, with what happened
+  // instead.
   std::string run() {
     std::ifstream stream(file_);
     for (std::string line; problem_.empty() && std::getline(stream, line);) {
@@ -39,7 +40,7 @@ class Scenario {
   struct Actor {
     RequestId id{};
     Words says;
-    Request* request = nullptr;  // while known and alive
+    Request* request = nullptr;  // while the scheduler knows it
     int num_retractions = 0;
     std::unique_ptr<Request> ended;
   };
@@ -68,7 +69,8 @@ class Scenario {
     same(join(words), event);
   }
 
-  // ready a, break a, skip a, allow a: what those outside say of `a` from now on.
+  // Returns the set that "ready a", "break a", "skip a" or "allow a" changes: the answers of
+  // Outside.
   std::set<RequestId>* guests_of(const std::string& verb) {
     if (verb == "ready") return &outside_.not_ready;
     if (verb == "break") return &outside_.broken;
@@ -97,7 +99,7 @@ class Scenario {
     });
   }
 
-  // Token `position` of the endless text called `name`.
+  // Returns token `position` of the endless text called `name`.
   TokenId token(const std::string& name, size_t position) {
     const auto text = texts_.try_emplace(name, texts_.size() + 1).first->second;
     return TokenId{static_cast<int>(text * 1000 + position)};
@@ -152,7 +154,7 @@ class Scenario {
       differ("a welcome", describe(added.error()));
   }
 
-  // crowd r 3 ...: r1, r2 and r3 arrive.
+  // Executes "crowd r 3 ...": r1, r2 and r3 arrive.
   void crowd(Words words) {
     const int count = std::stoi(words[2]);
     const std::string name = words[1];
@@ -193,7 +195,7 @@ class Scenario {
     return what;
   }
 
-  // Also notices who was retracted when this batch was made.
+  // Describes the batch; also reports requests that were retracted when it was made.
   std::string show(const Batch& batch) {
     std::string chunks, decodes, copies, logprobs;
     for (auto& [name, actor] : actors_)
@@ -313,7 +315,7 @@ class Scenario {
   std::unique_ptr<FakeEngine> engine_;
   std::map<std::string, Actor> actors_;
   std::map<std::string, size_t> texts_;
-  std::deque<std::vector<TokenId>> forced_;  // by each sampled token
+  std::deque<std::vector<TokenId>> forced_;  // for each sampled token, the tokens it forces
   std::deque<std::string> events_;
   std::string in_flight_abort_;
 };

@@ -20,7 +20,7 @@ INSTANTIATE_TEST_SUITE_P(EveryPrefillPolicy, DecodeStepTest,
                                            PrefillPolicy::latency));
 
 TEST_P(DecodeStepTest, AllocatesNothing) {
-  // Few pages: the steps also take pages, and evict from the tree to get them.
+  // There are few pages, so that steps also take pages and evict from the tree to get them.
   Scheduler scheduler({.num_pages = 56,
                        .page_tokens = 4,
                        .max_running_requests = 8,
@@ -54,7 +54,8 @@ TEST_P(DecodeStepTest, AllocatesNothing) {
   EXPECT_GT(scheduler.stats().num_evicted_pages_total, evicted_before + 10);
 }
 
-// Every allocation of add() fails once: into a queue with room, a full one, and to be held.
+// Lets each allocation of add() fail once: with room in the queue, with a full queue, and when the
+// request is held.
 TEST(SchedulerTest, ARequestForWhichThereIsNoMemoryIsRefusedAndChangesNothing) {
   log::set_level(log::Level::error);
   for (const auto policy : {SchedulePolicy::fcfs, SchedulePolicy::lof, SchedulePolicy::fair,
@@ -93,7 +94,7 @@ TEST(SchedulerTest, ARequestForWhichThereIsNoMemoryIsRefusedAndChangesNothing) {
     add(1, 1);
     outside.not_ready.insert(RequestId{2});
     add(2, 1);
-    add(3, 2);  // the first gives way
+    add(3, 2);  // the first request gives way
     EXPECT_EQ(scheduler.stats().num_displaced_total, 1u);
     outside.not_ready.clear();
     std::vector<SampledToken> sampled;
@@ -214,7 +215,7 @@ TEST(SchedulerTest, AnAbortForAStopStringRemembersThePages) {
   FakeEngine engine({.num_pages = 16, .page_tokens = 4},
                     [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
   ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 6, 9)));
-  for (int i = 0; i < 4; ++i) engine.step();  // 9 tokens computed
+  for (int i = 0; i < 4; ++i) engine.step();  // 9 tokens are computed
   EXPECT_EQ(engine.scheduler().stats().num_cached_pages, 1);
   EXPECT_TRUE(engine.scheduler().abort(RequestId{1}, FinishReason::stop, {}));
   EXPECT_EQ(engine.scheduler().stats().num_cached_pages, 2);
@@ -223,7 +224,7 @@ TEST(SchedulerTest, AnAbortForAStopStringRemembersThePages) {
   EXPECT_EQ(engine.problem(), "");
 }
 
-// add() would refuse so big a request, so it grows on the way.
+// add() would refuse so big a request, so the test makes it bigger later.
 TEST(SchedulerTest, TheLastRequestThatOutgrowsThePoolEndsWithAnError) {
   log::set_level(log::Level::error);
   FakeEngine engine({.num_pages = 8, .page_tokens = 4, .conservativeness = 0.01},
@@ -246,7 +247,7 @@ TEST(SchedulerTest, TheLastRequestThatOutgrowsThePoolEndsWithAnError) {
   EXPECT_EQ(engine.problem(), "");
 }
 
-// The figures are printed; the bounds only catch growth beyond linear.
+// The test prints the times; its bounds only catch growth beyond linear.
 TEST(SchedulerSpeedTest, ADecodeStep) {
   for (const int num_running : {64, 256, 1024}) {
     Scheduler scheduler({.num_pages = 1 << 16,
@@ -282,7 +283,7 @@ TEST(SchedulerSpeedTest, ADecodeStep) {
   }
 }
 
-// A pass that admits one of very many: whatever the policy, it looks at few of them.
+// Whatever the policy, a pass that admits one of very many requests looks at few of them.
 TEST(SchedulerSpeedTest, APrefillPassWithTenThousandWaiting) {
   log::set_level(log::Level::error);
   for (const std::string_view name : schedule_policy_names()) {

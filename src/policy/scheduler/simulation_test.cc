@@ -1,5 +1,5 @@
-// Random traffic through the real scheduler and cache, with pages that remember their tokens. A
-// failing seed is the bug report.
+// Plays random traffic through the real scheduler and cache, with pages that remember their tokens.
+// A failing seed is the bug report.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class Simulation final : Outside {
     if (pick(0, 2) == 0) options_.outside = this;
   }
 
-  // Empty when all went well.
+  // Returns an empty string if all went well.
   std::string run() {
     const bool overlapped = pick(0, 1) == 1;
     const auto sample = [this, overlapped](const Request& request, auto history) {
@@ -128,7 +128,7 @@ class Simulation final : Outside {
     return extends_;
   }
 
-  // What was said of this step, while the one before it was under way, has to be true.
+  // Checks the forecast that was made for this step while the step before it was under way.
   bool agree(const Batch& mine) override {
     ++num_agreements_;
     const bool prompts = mine.num_rows > mine.num_answer_rows();
@@ -142,7 +142,7 @@ class Simulation final : Outside {
     return others_compute;
   }
 
-  // Whoever was skipped waits, from then on, no longer than one that comes now.
+  // A skipped request has no better claim, from then on, than one that comes at this moment.
   void allow_as_if_new(Wanted& wanted) {
     const int num_ahead = engine_->scheduler().stats().num_waiting;
     wanted.at_most_before =
@@ -166,8 +166,8 @@ class Simulation final : Outside {
     input.sampling.max_new_tokens = pick(1, std::max(1, pool / (hungry_ ? 2 : 5)));
     const int most = std::min(hungry_ ? pool / 4 : 60, pool + 1 - input.sampling.max_new_tokens);
     const int length = pick(1, most);
-    // One of three common beginnings, or the start of what somebody got before, and then words of
-    // its own.
+    // The prompt begins with one of three common texts or with an earlier request's text, then goes
+    // on with tokens of its own.
     const auto kind = pick(0, 4);
     int shared = pick(0, length);
     if (kind < 3) {
@@ -209,8 +209,8 @@ class Simulation final : Outside {
     if (engine_->scheduler().abort(wanted.input.id, FinishReason::abort, {})) wanted.aborted = true;
   }
 
-  // Nobody is overtaken for ever: all that were ahead and max_overtaken more may start before it,
-  // and no others. Larger priorities may, for ever.
+  // Checks that no request is overtaken for ever: those ahead of it and max_overtaken more may
+  // start before it. Larger priorities may start before it for ever.
   void note_starts(const Batch& batch) {
     for (const Slice& slice : batch.slices) {
       Wanted& wanted = wanted_[slice.request->id];
@@ -222,11 +222,11 @@ class Simulation final : Outside {
     }
     const uint64_t waits = engine_->scheduler().stats().num_prefix_waits_total;
     if (std::exchange(num_prefix_waits, waits) == waits) return;
-    for (auto& [id, wanted] : wanted_)  // some were skipped
+    for (auto& [id, wanted] : wanted_)  // some of them were skipped
       if (!wanted.started) allow_as_if_new(wanted);
   }
 
-  // Every prompt row that was asked for reports once, in order, retracted or not.
+  // Checks that every prompt row that was asked for reports once and in order, despite retractions.
   void note_reports(const Batch& batch) {
     num_copied += batch.copies.size();
     for (const Slice& slice : batch.slices) {
@@ -306,19 +306,20 @@ class Simulation final : Outside {
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;
   std::string problem_;
-  std::map<RequestId, std::vector<TokenId>> forced_;  // by its newest sample
-  std::vector<RequestId> skipped_;                    // in this step
+  // By request: tokens forced by its newest sample.
+  std::map<RequestId, std::vector<TokenId>> forced_;
+  std::vector<RequestId> skipped_;  // in this step
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;
-  // What this rank said of the step to come; of the one being made; and whether any rank said that
-  // it has prompts. Not of overlapped steps, which no other rank computes.
+  // Forecasts of this rank for the step to come and for the one being made; and whether any rank
+  // announced prompts. Not used for overlapped steps, which no other rank computes.
   std::optional<Prospect> early_, foreseen_;
   bool extends_ = true;
-  bool others_always_ = pick(0, 1) == 0;  // else now and then
+  bool others_always_ = pick(0, 1) == 0;  // false: only now and then
   int num_agreements_ = 0, num_rows_agreed_ = 0;
-  bool hungry_;  // short prompts, long answers: decode runs out of pages
+  bool hungry_;  // short prompts and long answers: decode runs out of pages
 };
 
-// `./hocket test simulation --seeds N`.
+// Returns the number after --seeds of `./hocket test simulation --seeds N`.
 uint64_t seeds_wanted() {
   const char* wanted = std::getenv("HOCKET_SIMULATION_SEEDS");
   return wanted == nullptr ? 1500 : std::strtoull(wanted, nullptr, 10);
@@ -360,7 +361,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
       "skips, {} idle steps, {} closed, {} prefix waits, {} forced tokens, {} cut rows of them\n",
       num_seeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
       evicted, held, broken, skips, idle_steps, closed, prefix_waits, forced, cut);
-  // What never happened was not tested; a few seeds cannot show everything.
+  // Events that never happened were not tested; a few seeds cannot show them all.
   if (num_seeds < 200) return;
   const auto in_1500 = [&](uint64_t count) { return count * 1500 / num_seeds; };
   EXPECT_GT(in_1500(retracted), 100u);

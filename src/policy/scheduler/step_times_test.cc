@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A machine whose steps take exactly so long, or so long on average.
+// A simulated machine whose steps take an exact time, or that time on average.
 struct Machine {
   double fixed_us = 3000, prefill_us = 900, decode_us = 400, key_us = 0.2;
   double noise = 0;  // uniform in [1 - noise, 1 + noise]
@@ -29,7 +29,8 @@ struct Machine {
   }
 };
 
-// `decodes` requests with `context` tokens each, beside a chunk [begin, begin + rows).
+// Returns the shape of `decodes` rows, each with `context` tokens before it, beside a chunk [begin,
+// begin + rows).
 StepShape shape(int decodes, int context, int rows = 0, int begin = 0) {
   return {rows, decodes, decodes * keys_of_rows(context, 1) + keys_of_rows(begin, rows)};
 }
@@ -61,7 +62,7 @@ TEST(StepTimes, RecoversWhatTheStepsAreMadeOf) {
     const StepShape s = random_shape(machine);
     times.note(s, machine.run(s));
   }
-  // Differences of shapes show one coefficient each.
+  // Differences of two shapes show one coefficient each.
   const auto us = [&](const StepShape& s) { return to_us(times.predict(s)); };
   EXPECT_NEAR(us({0, 1, 0}) - us({}), machine.decode_us, 0.05 * machine.decode_us);
   EXPECT_NEAR(us({1000, 0, 0}) - us({}), 1000 * machine.prefill_us, 20 * machine.prefill_us);
@@ -78,7 +79,7 @@ TEST(StepTimes, FollowsAChangeOfSpeedInWhateverItSees) {
       const StepShape s = random_shape(machine);
       times.note(s, machine.run(s));
     }
-    // Decode steps only: what they tell of the machine is true of prefills too.
+    // Only decode steps are noted; what they show about the machine holds for prefills, too.
     for (int i = 0; i < 50; ++i) {
       const StepShape s = shape(machine.draw(4, 16), machine.draw(100, 2000));
       times.note(s, machine.run(s, slower));
@@ -121,7 +122,8 @@ TEST(StepTimes, AnEarlyOutlierIsForgiven) {
   StepTimes times;
   for (int i = 0; i < 200; ++i) {
     const StepShape s = random_shape(machine);
-    times.note(s, machine.run(s, i < 2 ? 20 : 1));  // a cold start
+    // The first two steps are slow, as after a start.
+    times.note(s, machine.run(s, i < 2 ? 20 : 1));
   }
   for (const StepShape& s : kShapes) EXPECT_LT(off(times, machine, s), 0.1);
 }
@@ -142,7 +144,7 @@ TEST(StepTimes, PureDecodeIsPredictedAndForgetsNoPrefill) {
 TEST(StepTimes, ColinearStepsArePredictedWithoutNegativeTerms) {
   Machine machine;
   StepTimes times;
-  // One chunk size beside one decode row: nothing tells the terms apart.
+  // With one chunk size beside one decode row, the terms cannot be told apart.
   for (int i = 0; i < 2000; ++i) times.note(shape(1, 100, 64), machine.run(shape(1, 100, 64)));
   EXPECT_LT(off(times, machine, shape(1, 100, 64)), 0.001);
   for (const StepShape& s :
@@ -157,7 +159,7 @@ TEST(StepTimes, ColinearStepsArePredictedWithoutNegativeTerms) {
 }
 
 TEST(StepTimes, MoreIsNeverPredictedToTakeLess) {
-  // Larger batches are faster here: negative slopes fit best.
+  // Larger batches are faster on this machine: negative slopes fit best.
   StepTimes times;
   for (int i = 0; i < 500; ++i) {
     const int decodes = 1 + i % 16;
@@ -191,7 +193,7 @@ TEST(StepTimes, ProbesUpwardFromAPage) {
   Machine machine;
   StepTimes times;
   for (int i = 0; i < 50; ++i) times.note(shape(8, 500), machine.run(shape(8, 500)));
-  // A prefill that had the machine for itself says nothing of one beside others.
+  // A prefill that ran alone tells nothing about one beside decode rows.
   times.note(shape(0, 0, 512), machine.run(shape(0, 0, 512)));
   std::vector<int> allowed;
   for (int i = 0; i < 6; ++i) {
@@ -200,7 +202,7 @@ TEST(StepTimes, ProbesUpwardFromAPage) {
     times.note(shape(8, 500, rows), machine.run(shape(8, 500, rows)));
   }
   EXPECT_EQ((std::vector(allowed.begin(), allowed.begin() + 2)), (std::vector{32, 64}));
-  // 3 + 8 * 0.4 + 4008 keys * 0.0002 = 7 ms; 93 ms are about 101 rows, less the error.
+  // 3 + 8 * 0.4 + 4008 keys * 0.0002 = 7 ms; the other 93 ms are about 101 rows, less the error.
   for (size_t i = 2; i < allowed.size(); ++i) EXPECT_TRUE(allowed[i] == 64 || allowed[i] == 96);
   EXPECT_EQ(rows_within(times, {.goal = std::chrono::seconds(10)}), 2 * 96);
 }
@@ -250,7 +252,8 @@ TEST(StepTimes, AGoalBelowDecodeLeavesAPage) {
   const StepTimes times = taught({});
   EXPECT_EQ(rows_within(times, {.goal = milliseconds(2)}), 32);
   EXPECT_EQ(rows_within(times, {.goal = Duration(0)}), 32);
-  EXPECT_EQ(rows_within(times, {.goal = std::chrono::hours(1)}), 2 * 512);  // twice what it saw
+  // Twice the most rows it saw.
+  EXPECT_EQ(rows_within(times, {.goal = std::chrono::hours(1)}), 2 * 512);
 }
 
 TEST(StepTimes, OfABatchDecodeRowsAreThoseAloneThatSample) {

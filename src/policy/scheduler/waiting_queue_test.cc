@@ -13,7 +13,7 @@ namespace {
 constexpr int kPageTokens = 4;
 using Ids = std::vector<uint64_t>;
 
-// A queue of one policy beside a cache that holds the beginnings of some prompts.
+// A queue of one policy and a cache that holds the beginnings of some prompts.
 struct Bench {
   explicit Bench(SchedulePolicy policy, int max_overtaken = 512)
       : queue({.policy = policy,
@@ -23,7 +23,7 @@ struct Bench {
                .seed = 5}),
         pages(256, kPageTokens),
         cache(pages, {}) {
-    log::set_level(log::Level::error);  // policies that fall back say so
+    log::set_level(log::Level::error);  // hides the warnings of policies that fall back
     for (int text = 0; text < 4; ++text) {
       const std::vector<TokenId> tokens = words(text, kPageTokens * (text + 1));
       std::vector<PageId> own(static_cast<size_t>(text + 1));
@@ -38,7 +38,7 @@ struct Bench {
     return tokens;
   }
 
-  // Different enough for every policy to have an order of its own.
+  // Makes requests so different that every policy has an order of its own.
   std::unique_ptr<Request> request(uint64_t id) const {
     auto made = std::make_unique<Request>();
     made->id = RequestId{id};
@@ -56,7 +56,7 @@ struct Bench {
   }
   void begin_pass() { queue.begin_pass(cache, {.cache_generation = 1, .rows_total = rows_total}); }
   uint64_t head_id() { return value(queue.head()->id); }
-  // Empties the queue in one pass, but for those to be skipped; who was taken, in order.
+  // Takes all requests in one pass, except those to be skipped; returns the ids in order.
   template <class IsSkipped>
   Ids pass(const IsSkipped& is_skipped) {
     begin_pass();
@@ -107,7 +107,7 @@ TEST_P(EveryPolicy, TheOthersKeepTheirOrderAndTheSkippedComeNext) {
   ASSERT_EQ(expected.size(), 40u);
   Ids taken = skipping.pass(every_third);
   EXPECT_EQ(skipping.queue.size(), 14);
-  if (policy() == SchedulePolicy::random) {  // another draw
+  if (policy() == SchedulePolicy::random) {  // the draw is another one
     EXPECT_TRUE(std::ranges::all_of(Ids(taken.begin(), taken.begin() + 3),
                                     [](uint64_t id) { return id % 8 == 0; }));
     std::ranges::sort(expected);
@@ -159,14 +159,14 @@ TEST_P(EveryPolicy, AnOverdueOneIsNextAlsoBehindSkippedOnes) {
   EXPECT_EQ(bench.head_id(), 2u);
 }
 
-// Random traffic. The queue's promise holds for those who were never skipped: at most max_overtaken
-// that came later leave before them, however many are skipped around them.
+// Plays random traffic. The queue's promise holds for requests that were never skipped: at most
+// max_overtaken later ones leave before them, however many are skipped around them.
 TEST_P(EveryPolicy, SkippedOnesAheadCostTheOthersNoTime) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     std::mt19937_64 random(seed);
     const auto max_overtaken = static_cast<int>(random() % 6);
     Bench bench(policy(), max_overtaken);
-    std::map<uint64_t, int> overtaken;  // of those that wait
+    std::map<uint64_t, int> overtaken;  // by id: how often each waiting request was overtaken
     std::map<uint64_t, bool> was_skipped;
     uint64_t next_id = 1;
     for (int round = 0; round < 60; ++round) {
@@ -194,7 +194,7 @@ TEST_P(EveryPolicy, SkippedOnesAheadCostTheOthersNoTime) {
   }
 }
 
-// Counted as left once for each time that it waits.
+// A request counts as left once for each time that it waits.
 TEST(WaitingQueueTest, SkippedTakenAndRetractedCountsAnew) {
   Bench bench(SchedulePolicy::lof, 0);
   bench.arrive(1);
@@ -219,7 +219,8 @@ TEST(WaitingQueueTest, APassEndsAfter128Skips) {
   EXPECT_EQ(bench.pass().size(), 200u);
 }
 
-// More than the 128 that are looked up at once, and the second 128 follow the skipped.
+// There are more than the 128 that are looked up at once, and the second 128 follow the skipped
+// ones.
 TEST(WaitingQueueTest, CacheAwarePoliciesLookBehindTheSkipped) {
   Bench bench(SchedulePolicy::shortest_prefill_first);
   for (uint64_t id = 1; id <= 150; ++id) bench.arrive(id);
@@ -230,7 +231,7 @@ TEST(WaitingQueueTest, CacheAwarePoliciesLookBehindTheSkipped) {
   EXPECT_EQ(bench.queue.size(), 127);
 }
 
-// A group whose only request is skipped is no newcomer afterwards.
+// A group whose only request is skipped is not a newcomer afterwards.
 TEST(WaitingQueueTest, FairCountsAreUntouchedBySkips) {
   Bench bench(SchedulePolicy::fair);
   const auto come = [&](uint64_t id, uint64_t client) {

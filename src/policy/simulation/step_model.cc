@@ -34,12 +34,13 @@ double dot(const Terms& a, const Terms& b) {
   return sum;
 }
 
-// Keys that rows [begin, begin + len) of a sequence attend to.
+// Returns how many keys rows [begin, begin + len) of a sequence attend to.
 double keys_of(double begin, double len) {
   return len * begin + len * (len + 1) / 2;
 }
 
-// Least squares over the terms in `chosen`; nothing where they depend on each other.
+// Solves least squares of relative errors over the terms in `chosen` (a bit each); nullopt if they
+// depend on each other.
 std::optional<Terms> solve(const std::vector<Measurement>& measured, unsigned chosen) {
   std::array<Terms, kNumTerms> a{};
   Terms b{};
@@ -52,7 +53,7 @@ std::optional<Terms> solve(const std::vector<Measurement>& measured, unsigned ch
   size_t n = 0;
   for (size_t i = 0; i < kNumTerms; ++i)
     if (chosen >> i & 1) index[n++] = i;
-  // Columns of length 1, so that a pivot near 0 means dependence and nothing else.
+  // Columns are scaled to length 1, so that a pivot near 0 can only mean dependence.
   Terms scale{};
   for (size_t i = 0; i < n; ++i) {
     scale[i] = std::sqrt(a[index[i]][index[i]]);
@@ -83,7 +84,7 @@ double squares(const std::vector<Measurement>& measured, const Terms& x) {
   return sum;
 }
 
-// The best of all subsets of terms whose solution has no negative coefficient: there are 31.
+// Returns the best solution without a negative coefficient among the 31 subsets of terms.
 std::optional<Terms> fit(const std::vector<Measurement>& measured) {
   std::optional<Terms> best;
   for (unsigned chosen = 1; chosen < 1u << kNumTerms; ++chosen) {
@@ -94,7 +95,7 @@ std::optional<Terms> fit(const std::vector<Measurement>& measured) {
   return best;
 }
 
-// What a line of the bench says that it ran, and how long that took.
+// Reads one line of the bench: the work that it ran and the time that it took.
 Measurement read_case(const Json& line, int chunk_tokens) {
   StepWork work;
   work.experts = line.at("experts_hit").get<double>();

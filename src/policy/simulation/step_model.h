@@ -1,11 +1,11 @@
-// How long a step takes, as a sum of what it does:
+// Predicts how long a step takes, as a sum over its work:
 //
 //   us = fixed + row_us * rows + output_us * sampled tokens + key_us * attended keys
 //      + expert_us * distinct experts
 //
-// rows: tokens that are computed; attended keys: for each row those before it and its own;
-// distinct experts: what uniform routing hits, E (1 - (1 - k/E)^rows) in each MoE layer. Fitted
-// from what `hocket bench one-batch --json` prints; the numbers are of one model on one machine.
+// rows: computed tokens; attended keys: for each row, itself and all before it; distinct experts:
+// the mean under uniform routing, E (1 - (1 - k/E)^rows) in each MoE layer. The model is fitted to
+// the output of `hocket bench one-batch --json`; its numbers hold for one model on one machine.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@ struct StepModel {
   std::string name;
   double fixed_us = 0, row_us = 0, output_us = 0, key_us = 0, expert_us = 0;
   int num_experts = 0, top_k = 0, num_moe_layers = 0;  // num_experts 0: a dense model
-  // From a reply to the next request of the same client: HTTP and JSON, which no step pays for.
+  // Time from a reply to the next request of the same client: HTTP and JSON, outside of steps.
   double turnaround_us = 500;
-  // |fitted / measured - 1| over the measurements.
+  // fitted / measured - 1| over the measurements.
   double residual_median = 0, residual_max = 0;
 
   double us(const StepWork& work) const;
@@ -36,16 +36,16 @@ struct StepModel {
   double experts_hit(double rows) const;
 };
 
-// The shape `small` of bench one-batch on two Zen 4 cores: fitted to the figures of
-// docs/performance.md.
+// Returns the model of the shape `small` of bench one-batch on two Zen 4 cores, fitted to the
+// numbers in docs/performance.md.
 StepModel shipped_step_model();
 
-// Least squares of relative errors with no coefficient below 0. Errors: bad_value where the lines
-// lack what is needed: both prefills and decodes of several sizes.
+// Fits by least squares of relative errors, with no coefficient below 0. Errors: bad_value if the
+// lines lack prefills or decodes of several sizes.
 Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& name);
 
-// A file of bench lines, which are fitted, or of one object as to_json() writes.
-// Errors: io, bad_value.
+// Reads a file of bench lines, which it fits, or of one object as to_json() writes it. Errors: io,
+// bad_value.
 Result<StepModel> read_step_model(const std::string& path);
 std::string to_json(const StepModel& model);
 

@@ -18,17 +18,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-// 0 where the key is missing: figures are optional.
+// Returns 0 if the key is missing, because figures are optional.
 double number(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// Nothing where it is no whole number, or one that Int does not hold: get<Int>() would make another
-// number of it.
+// Returns nullopt unless the value is a whole number that Int can hold; get<Int>() would silently
+// give another number.
 template <class Int>
 std::optional<Int> whole(const Json& value) {
-  constexpr double kExact = 9007199254740992;  // beyond 2^53 a double is no count
+  constexpr double kExact = 9007199254740992;  // beyond 2^53 a double cannot count
   const auto fitting = [](auto v) -> std::optional<Int> {
     if (!std::in_range<Int>(v)) return std::nullopt;
     return static_cast<Int>(v);
@@ -49,7 +49,7 @@ Result<Int> read_whole(const Json& value, std::string_view name) {
               std::numeric_limits<Int>::max());
 }
 
-// What is missing stays as it is.
+// Reads one setting; a missing one leaves `to` as it is.
 template <class Int>
 Result<void> read_if_there(const Json& object, const char* key, Int& to) {
   const auto found = object.find(key);
@@ -71,10 +71,11 @@ Result<std::vector<Int>> read_list(const Json& object, const char* key) {
   return all;
 }
 
-// Settings that older logs do not have.
+// Reads the settings that older logs do not have.
 Result<void> read_newer_settings(const Json& j, SchedulerOptions& o) {
   const auto seconds = [&](const char* key, double unit = 1) {
-    return from_seconds(std::clamp(unit * number(j, key), 0.0, 3.2e9));  // a century is for ever
+    // A century counts as for ever.
+    return from_seconds(std::clamp(unit * number(j, key), 0.0, 3.2e9));
   };
   const char* joins = j.value("enable_mixed_chunk", false) ? "mixed" : "prefill-first";
   HOCKET_TRY(o.prefill_policy, parse_prefill_policy(j.value("prefill_policy", joins)));
@@ -138,7 +139,7 @@ Result<void> read_head(const Json& j, Trace& trace) {
   return {};
 }
 
-// `row` is the line's number, which no other line has.
+// Reads one request; `row` is its line's number, which is unique.
 Result<TraceRequest> read_request(const Json& j, int row) {
   TraceRequest request;
   request.due_ms = j.at("timestamp").get<double>();
@@ -165,12 +166,12 @@ Result<TraceRequest> read_request(const Json& j, int row) {
     if (len > 0) request.blocks.push_back({ids[i], len});
     left -= len;
   }
-  // Tokens that no id names are nobody else's.
+  // Tokens without an id are shared with no other request.
   if (left > 0) request.blocks.push_back({mix64(~static_cast<uint64_t>(row)), left});
   return request;
 }
 
-// What a dump says of one text: when it was asked for, and how long it took.
+// The record of one text in a dump: when it was asked for, and how long it took.
 struct Told {
   double due_ms, ttft_ms, e2e_ms;
   int input_len, output_len, cached_len;
@@ -184,7 +185,7 @@ std::optional<Told> read_told(const Json& j, const TraceRequest& request) {
               request.input_len, request.output_len,   static_cast<int>(cached)};
 }
 
-// A dump has no gaps between single tokens: each text's mean stands for all of its own.
+// A dump has no gaps between single tokens, so each text's mean stands for all of its gaps.
 RunFigures figures_of(const std::vector<Told>& all) {
   double begin = all.front().due_ms, end = 0, prompt = 0, cached = 0, output = 0;
   std::vector<double> ttft, itl, e2e;
@@ -284,7 +285,7 @@ Result<Trace> make_trace(const SyntheticTraffic& traffic) {
                 "the most of each",
                 longest, traffic.output_len, kTraceTokensMax);
   uint64_t state = mix64(traffic.seed + 1);
-  const auto draw = [&] {  // in [0, 1)
+  const auto draw = [&] {  // uniform in [0, 1)
     return static_cast<double>(mix64(state += kMixStep) >> 11) * 0x1p-53;
   };
   const auto length = [&](int most) {

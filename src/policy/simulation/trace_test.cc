@@ -40,7 +40,7 @@ TEST(Trace, ReadsMooncakeLinesInTheOrderOfTime) {
   EXPECT_EQ(trace.requests[0].input_len, 1300);
   EXPECT_EQ(trace.requests[0].output_len, 2);
   EXPECT_EQ(trace.concurrency, 0);
-  // The last block holds the rest.
+  // The last block holds the rest of the prompt.
   EXPECT_EQ(trace.requests[0].blocks.back().len, 1300 - 2 * 512);
   EXPECT_EQ(prompt_of(trace.requests[0]).size(), 1300u);
   EXPECT_EQ(shared_len(trace.requests[0], trace.requests[1]), 512);
@@ -79,7 +79,7 @@ TEST(Trace, ReadsItsOwnLog) {
   EXPECT_EQ(shared_len(trace.requests[0], trace.requests[1]), 20);
 }
 
-// A head with one setting that older logs lack; nothing where it is refused.
+// Reads a head with one setting that older logs lack; nullopt if the head is refused.
 std::optional<SchedulerOptions> with_setting(const std::string& setting) {
   std::istringstream lines(
       "{\"hocket_log\": 1, \"scheduler\": {\"num_pages\": 99, \"page_size\": 16, "
@@ -127,7 +127,7 @@ TEST(Trace, ReadsEverySettingOfTheScheduler) {
 
 TEST(Trace, RefusesASchedulerThatCannotRun) {
   EXPECT_FALSE(with_setting(", \"prefill_policy\": \"soon\""));
-  EXPECT_FALSE(with_setting(", \"prefill_policy\": \"latency\""));  // without a goal
+  EXPECT_FALSE(with_setting(", \"prefill_policy\": \"latency\""));  // there is no goal
   EXPECT_FALSE(with_setting(", \"max_chunked_requests\": 0"));
   EXPECT_FALSE(with_setting(", \"max_overtaken\": \"many\""));
 }
@@ -147,7 +147,7 @@ TEST(Trace, SaysWhichLineIsWrong) {
       std::string::npos);
 }
 
-// Two texts of a dump: 1 s and 2 s after its beginning, for 500 ms each.
+// The two texts of this dump were asked for 1 s and 2 s after its beginning and took 500 ms each.
 TEST(Trace, OfADumpWhatWasMeasuredIsPutTogetherOfItsLines) {
   std::istringstream lines(
       R"({"hocket_log":1,"hocket_dump":1}
@@ -165,7 +165,7 @@ TEST(Trace, OfADumpWhatWasMeasuredIsPutTogetherOfItsLines) {
   EXPECT_DOUBLE_EQ(trace->measured->e2e_p50_ms, 500);
   EXPECT_DOUBLE_EQ(trace->measured->cached_share, 0.75);
   EXPECT_DOUBLE_EQ(trace->measured->output_tokens_per_s, 8 / 1.5);
-  EXPECT_DOUBLE_EQ(trace->measured->itl_p50_ms, 50);  // 200, 200; 50, 50, 50, 50
+  EXPECT_DOUBLE_EQ(trace->measured->itl_p50_ms, 50);  // gaps: 200, 200; 50, 50, 50, 50
 }
 
 TEST(Trace, OfADumpNoMoreIsCachedThanAsked) {

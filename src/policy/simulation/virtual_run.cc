@@ -11,11 +11,11 @@
 namespace hocket {
 namespace {
 
-// A refused client's pause, as the load generator makes it.
+// The pause of a refused client; the load generator makes the same.
 constexpr Duration kRefusedPause = std::chrono::milliseconds(50);
 constexpr Duration kLongest = std::chrono::years(100);
 
-// At most kMostSeconds (base/clock.h), of which several can be added.
+// Limits the time to kMostSeconds (base/clock.h), so that several can be added without overflow.
 Duration from_us(double us) {
   constexpr double kMostNs = kMostSeconds * 1e9;
   return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us * 1e3, -kMostNs, kMostNs)));
@@ -29,7 +29,7 @@ class Run {
         scheduler_(options),
         pool_tokens_(int64_t{options.num_pages} * options.page_tokens),
         sent_(trace.requests.size()) {
-    // Clients do not begin in the same instant: the first requests of a log say when.
+    // Clients do not begin at the same instant: the first requests of a log say when each begins.
     const int last = static_cast<int>(trace.requests.size()) - 1;
     for (int i = 0; i < trace.concurrency; ++i)
       free_clients_.push(trace.since == Trace::Since::sent ? due(std::min(i, last)) : begin());
@@ -71,7 +71,7 @@ class Run {
   TimePoint begin() const { return due(0); }
   TimePoint due(size_t i) const { return TimePoint{} + from_us(trace_.requests[i].due_ms * 1e3); }
 
-  // When the next request of the list is sent; nothing while all clients wait for answers.
+  // Returns when the next request of the list is sent; nullopt while all clients wait for answers.
   std::optional<TimePoint> next_sending() const {
     if (next_ == trace_.requests.size()) return std::nullopt;
     if (trace_.concurrency == 0) return due(next_);
@@ -86,7 +86,7 @@ class Run {
       const TraceRequest& wanted = trace_.requests[i];
       if (trace_.concurrency > 0) free_clients_.pop();
       sent_[i].since = trace_.since == Trace::Since::due ? due(i) : *at;
-      if (wanted.input_len > pool_tokens_) {  // nor need its prompt be made
+      if (wanted.input_len > pool_tokens_) {  // its prompt need not be made
         ++result_.num_refused;
         free_client(*at + kRefusedPause);
         continue;
@@ -112,7 +112,7 @@ class Run {
       if (!slice.samples) continue;
       const size_t i = value(slice.request->id);
       note_token(sent_[i], slice.request->generated() == 0);
-      // Nobody else's tokens, and none of the model's end tokens.
+      // The token differs from those of other requests and is no end token.
       const uint64_t bits = mix64((i << 32) + static_cast<uint64_t>(slice.begin));
       sampled_.push_back({.token = TokenId{static_cast<int32_t>(bits >> 33)}});
     }
@@ -150,7 +150,7 @@ class Run {
   Scheduler scheduler_;
   const int64_t pool_tokens_;
   TimePoint now_{};
-  size_t next_ = 0;  // first request that has not been sent
+  size_t next_ = 0;  // the first request that was not sent yet
   std::vector<Sent> sent_;
   std::priority_queue<TimePoint, std::vector<TimePoint>, std::greater<>> free_clients_;
   std::vector<SampledToken> sampled_;

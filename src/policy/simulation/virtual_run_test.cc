@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// 1 ms a row, and nothing else takes time.
+// A machine on which a row takes 1 ms and nothing else takes time.
 const StepModel kMillisecondARow = {.name = "test", .row_us = 1000, .turnaround_us = 0};
 
 SchedulerOptions roomy() {
@@ -94,7 +94,7 @@ TEST(VirtualRun, AFullPoolRetractsAndEndsAll) {
   EXPECT_EQ(result.itl_ms, again.itl_ms);
 }
 
-// Twelve requests that run for long, and a long prompt every 400 ms beside them.
+// Twelve requests run for long, and beside them a long prompt comes every 400 ms.
 Trace long_prompts_beside_running() {
   Trace trace;
   uint64_t id = 1;
@@ -129,7 +129,7 @@ TEST(VirtualRun, TheLatencyPolicyKeepsItsGoalAndTheThroughput) {
   for (const int goal_ms : {15, 25, 40}) {
     const Comparison c = compare(machine, goal_ms);
     EXPECT_LE(c.latency.itl_p99_ms, 1.2 * goal_ms) << goal_ms;
-    EXPECT_GT(c.latency.itl_p99_ms, 0.7 * goal_ms) << goal_ms;  // and uses it
+    EXPECT_GT(c.latency.itl_p99_ms, 0.7 * goal_ms) << goal_ms;  // and makes use of it
     EXPECT_GT(c.prefill_first.itl_p99_ms, 2 * goal_ms);
     EXPECT_GT(c.mixed.itl_p99_ms, goal_ms);
     EXPECT_NEAR(c.latency.output_tokens_per_s / c.prefill_first.output_tokens_per_s, 1, 0.15);
@@ -137,7 +137,7 @@ TEST(VirtualRun, TheLatencyPolicyKeepsItsGoalAndTheThroughput) {
   }
 }
 
-// Experts make steps that are no sum of rows: the goal is kept all the same.
+// With experts, a step's time is not a sum over its rows; the goal must be kept all the same.
 TEST(VirtualRun, TheLatencyPolicyKeepsItsGoalOnAMixtureOfExperts) {
   StepModel machine = shipped_step_model();
   machine.row_us /= 10;
