@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Writing JSON recurses; a client must not choose how deep.
+// A client must not choose how deep the writer of JSON recurses.
 constexpr int kDepthMax = 100;
 
 bool deeper_than(const Json& value, int depth) {

@@ -48,7 +48,7 @@ const char* const kChatml =
     "{{ '<|im_end|>' }}{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}"
     "{% if tools %}{{ tools | tojson(ensure_ascii=true) }}{% endif %}{{ extra }}";
 
-// However a request spells it, only the template's own control tokens reach the model.
+// Only the template's own control tokens reach the model, however a request spells them.
 TEST(ChatTemplate, TextOfARequestIsNeverAControlToken) {
   const Tokenizer& t = tokenizer("qwen2");
   const ChatTemplate chatml = chat(kChatml);
@@ -83,7 +83,7 @@ TEST(ChatTemplate, DisarmedTextIsTokenizedAsText) {
   EXPECT_EQ(*t.encode(*prompt), want);
 }
 
-// <think> in an answer of the past is that token, and templates may look for it.
+// <think> in an earlier answer is that token, and templates may look for it.
 TEST(ChatTemplate, OrdinaryAddedTokensStayTokens) {
   const Tokenizer& t = tokenizer("qwen2");
   const auto prompt =
@@ -94,7 +94,8 @@ TEST(ChatTemplate, OrdinaryAddedTokensStayTokens) {
   EXPECT_EQ(count(*t.encode(*prompt), t, "<think>"), 1);
 }
 
-// DeepSeek's role marks are not flagged special; a request must not spell them all the same.
+// DeepSeek's role marks are not flagged special, but a request must not be able to spell them
+// either.
 TEST(ChatTemplate, RoleMarksAreControlTokens) {
   const Tokenizer& t = tokenizer("deepseek_v3");
   const auto source = read_file(kRoot / "tests/golden/chat/deepseek_v3.jinja", ErrorCode::io);
@@ -178,7 +179,7 @@ std::string times(std::string_view text, int n) {
   return all;
 }
 
-// Without bounds each of these ends the process, or takes gigabytes or minutes.
+// Without limits each of these would end the process, or take gigabytes or minutes.
 TEST(ChatTemplate, WhatAPublisherWritesIsAnError) {
   const std::string loop = "{% set ns=namespace(a=[1]) %}{% for i in range(100000) %}";
   const std::string a = "{% set s='a'*50000000 %}{% for i in range(100000) %}";
@@ -233,7 +234,7 @@ TEST(ChatTemplate, WhatAPublisherWritesIsAnError) {
   }
 }
 
-// rust/src/paid.rs replaces the operators of minijinja: they must give what Jinja's give.
+// rust/src/paid.rs replaces the operators of minijinja; they must give Jinja's results.
 TEST(ChatTemplate, OperatorsAreJinjas) {
   const std::pair<const char*, const char*> cases[] = {
       {"{{ 1 + 2 }} {{ 1 + 2.5 }} {{ 3 * 4 }} {{ 2 * 0.5 }} {{ true + 1 }}", "3 3.5 12 1.0 2"},

@@ -15,7 +15,7 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
   for (const char c : bytes) push(static_cast<uint8_t>(c), out);
 }
 
-// The table of well-formed sequences: Unicode Standard, section 3.9, table 3-7.
+// Follows the table of well-formed sequences: Unicode Standard, section 3.9, table 3-7.
 void Utf8Stream::push(uint8_t byte, std::string& out) {
   if (want_ > 0 && (byte < low_ || byte > high_)) {
     if (begins_surrogate(byte)) {
@@ -50,7 +50,7 @@ void Utf8Stream::push(uint8_t byte, std::string& out) {
   }
 }
 
-// ED A0..BF, half of a UTF-16 pair: Python's incremental decoder, the reference, sends its two
+// ED A0..BF is half of a UTF-16 pair. Python's incremental decoder, the reference, sends its two
 // U+FFFD only with the next byte.
 bool Utf8Stream::begins_surrogate(uint8_t byte) const {
   return len_ == 1 && pending_[0] == '\xED' && byte >= 0xA0 && byte <= 0xBF;
@@ -93,7 +93,8 @@ std::string_view Detokenizer::step(TokenId id) {
     return out_;
   }
   if (special_ == SpecialTokens::skip && keeps(id)) {
-    // The library would skip it; what it holds back comes first, and it begins anew behind.
+    // The library would skip this token. Its held text comes first, and it starts again behind the
+    // token.
     std::string text(flush());
     restart_library();
     return out_ = text.append(tokenizer_->token_bytes(id));
@@ -101,7 +102,7 @@ std::string_view Detokenizer::step(TokenId id) {
   const auto raw = static_cast<uint32_t>(value(id));
   rust::Buffer text;
   if (hk_detok_step(library_.get(), raw, text.out()) == 0) return out_ = text.text();
-  // The library fails for good once its window does not fit; go on from this token.
+  // The library keeps failing once its window does not fit, so start it again from this token.
   restart_library();
   rust::Buffer again;
   if (hk_detok_step(library_.get(), raw, again.out()) == 0) out_ = again.text();

@@ -4,7 +4,7 @@
 
 namespace hocket {
 
-// The largest tokenizer.json has some 40 MB.
+// The largest known tokenizer.json has some 40 MB.
 constexpr size_t kFileBytesMax = 256 << 20;
 
 Result<std::string> read_file(const std::filesystem::path& file, ErrorCode code) {

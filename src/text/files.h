@@ -8,7 +8,7 @@
 
 namespace hocket {
 
-// Errors: `code`, which names the file, where it cannot be read or is larger than 256 MiB.
+// Errors: `code`, with the file's name, if it cannot be read or is larger than 256 MiB.
 Result<std::string> read_file(const std::filesystem::path& file, ErrorCode code);
 
 }  // namespace hocket

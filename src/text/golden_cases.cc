@@ -94,7 +94,7 @@ class TokenizerCases {
   }
 
   struct Want {
-    Json pieces, flush, joined;  // flush null: not given
+    Json pieces, flush, joined;  // flush is null if the case does not give it
   };
   void stream(const std::string& about, const std::vector<TokenId>& ids, const Want& want,
               SpecialTokens special) {

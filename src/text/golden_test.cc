@@ -1,4 +1,4 @@
-// Every reference case of Hugging Face: tokenizers, chat templates, the bundled model's prompts.
+// Runs all Hugging Face reference cases: tokenizers, chat templates, the bundled model's prompts.
 #include "text/golden_cases.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ void expect_all(const Result<std::vector<GoldenLine>>& lines, int cases_min) {
 }
 
 TEST(Golden, Tokenizers) {
-  // Three tokenizers, 124 texts and 54 id lists each.
+  // There are three tokenizers, with 124 texts and 54 id lists each.
   expect_all(check_tokenizer_golden(kRoot / "tests/golden/tokenizers"), 3 * (124 * 7 + 54 * 8));
 }
 

@@ -1,5 +1,5 @@
-// The C ABI of rust/ made safe: buffers and handles that free themselves, its last sentence.
-// Only .cc files of this room include it.
+// Makes the C ABI of rust/ safe: buffers that free themselves, and the last error as text. Only .cc
+// files of this room include it.
 #pragma once
 
 #include <hocket_rs.h>
@@ -32,7 +32,7 @@ class Buffer {
   HkBuf buf_{};
 };
 
-// What went wrong in the last call of this thread.
+// Returns what went wrong in this thread's last call.
 inline std::string last_error() {
   std::string text(hk_last_error(nullptr, 0), '\0');
   hk_last_error(text.data(), text.size() + 1);

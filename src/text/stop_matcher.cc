@@ -8,7 +8,7 @@ namespace hocket {
 
 namespace {
 
-// The failure function of Knuth, Morris and Pratt (1977).
+// Computes the failure function of Knuth, Morris and Pratt (1977).
 std::vector<uint32_t> borders(std::string_view s) {
   std::vector<uint32_t> border(s.size() + 1, 0);
   for (size_t n = 1; n < s.size(); ++n) {

@@ -14,7 +14,7 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// The rule of the header, by looking at every beginning of the text.
+// Applies the rule of the header to every beginning of the text.
 Answer by_definition(const std::string& text, std::vector<std::string> stops, StopText keep) {
   std::ranges::sort(stops, std::ranges::greater{}, &std::string::size);
   for (size_t end = 1; end <= text.size(); ++end) {
@@ -26,7 +26,7 @@ Answer by_definition(const std::string& text, std::vector<std::string> stops, St
   return {text, std::nullopt};
 }
 
-// Length of the longest end of `sent` that is a proper beginning of a stop string.
+// Returns the length of the longest end of `sent` that is a proper beginning of a stop string.
 size_t may_still_match(const std::string& sent, const std::vector<std::string>& stops) {
   size_t longest = 0;
   for (const std::string& stop : stops) {

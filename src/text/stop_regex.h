@@ -1,8 +1,7 @@
-// Regular expressions that end an answer, found while its text grows (rust/: regex-automata, so in
-// time linear in the text, whatever the pattern).
-// The match that ends first wins, and the answer ends with it: the text up to its end is kept. So
-// the result does not depend on where the pieces were cut. A pattern that looks beyond its match
-// (`$`, `\b`) is found one character later.
+// Regular expressions that end an answer, searched while its text grows (rust/: regex-automata, so
+// time is linear in the text for every pattern). The match that ends first wins; the answer keeps
+// its text up to the end of the match. So the result does not depend on how the text was cut. A
+// pattern that looks beyond its match (`$`, `\b`) is found one character later.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ class StopRegex {
   static constexpr size_t kPatternsMax = 16;
   static constexpr size_t kPatternBytesMax = 1024;
 
-  // Errors: invalid_request, in the regex library's words.
+  // Errors: invalid_request, with the regex library's message.
   static Result<std::shared_ptr<const StopRegex>> compile(std::vector<std::string> patterns);
 
   const std::vector<std::string>& patterns() const { return patterns_; }
@@ -44,19 +43,19 @@ class StopRegex {
 // Owner: one running answer. Thread: one at a time.
 class StopRegexSearch {
  public:
-  // Memory of one search, about: that of its states (rust/src/stop_regex.rs).
+  // Memory of one search, about: the size of its states (rust/src/stop_regex.rs).
   static constexpr int64_t kBytesMax = 1 << 20;
 
   explicit StopRegexSearch(std::shared_ptr<const StopRegex> regex);
 
   struct Found {
-    size_t kept;  // bytes of the pushed text that come before the match's end
+    size_t kept;  // bytes of the pushed text before the match's end
     std::string_view pattern;
   };
-  // Errors: invalid_request with the field, where the search takes more processor time than an
-  // answer is given; the answer cannot go on.
+  // Searches further. Errors: invalid_request with the field, if the search takes more processor
+  // time than one answer may have; the answer cannot go on.
   Result<std::optional<Found>> push(std::string_view text);
-  // The text has ended: the pattern that this completes. Errors: likewise.
+  // Ends the text; returns the pattern that is complete by that. Errors: as of push().
   Result<std::optional<std::string_view>> finish();
 
  private:
@@ -64,7 +63,7 @@ class StopRegexSearch {
     void operator()(HkStopSearch* s) const;
   };
   std::shared_ptr<const StopRegex> regex_;
-  std::unique_ptr<HkStopSearch, Free> handle_;  // null: none could be made
+  std::unique_ptr<HkStopSearch, Free> handle_;  // null: it could not be created
 };
 
 }  // namespace hocket

@@ -7,7 +7,7 @@ namespace {
 
 using Ended = std::pair<std::string, std::string>;
 
-// The answer that a text becomes, and the pattern that ended it.
+// Returns the answer that a text becomes, and the pattern that ended it.
 Ended in_pieces(const std::shared_ptr<const StopRegex>& regex, std::string_view text, size_t step) {
   StopRegexSearch search(regex);
   std::string all;
@@ -38,7 +38,7 @@ TEST(StopRegex, EndsTheAnswerWithItsMatch) {
 }
 
 TEST(StopRegex, ASlowSearchIsAnError) {
-  // Each byte leads to a state that was not met before, of some thousand parts.
+  // Each byte leads to a state not met before, which has some thousand parts.
   const auto regex = StopRegex::compile({"a[ab]{200}(?:[ab]?){1500}c"});
   ASSERT_TRUE(regex) << regex.error().message;
   StopRegexSearch search(*regex);

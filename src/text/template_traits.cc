@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Words that no template writes by itself.
+// No template writes these words by itself.
 constexpr const char *kTool = "probe_tool_name", *kKey = "probe_key", *kValue = "probe_value",
                      *kShortId = "Abcdefgh1", *kLongId = "call_0123456789abcdefghijklmn";
 
@@ -44,7 +44,7 @@ std::string rendered(const ChatTemplate& chat_template, const ChatInput& chat) {
   return prompt ? prompt->text() : std::string();
 }
 
-// The arguments stand in the prompt as JSON: no escapes, no quotes of Python.
+// Returns true if the prompt has the arguments as JSON, not escaped and without Python's quotes.
 bool says_arguments(std::string_view prompt) {
   for (const char* gap : {"\": \"", "\":\""})
     if (prompt.contains(std::string("{\"") + kKey + gap + kValue + "\"}")) return true;
@@ -57,7 +57,7 @@ bool is_short_id(std::string_view id) {
          });
 }
 
-// FNV-1a: the same on every rank and in every run.
+// Hashes with FNV-1a, so that the id is the same on every rank and in every run.
 std::string short_id(std::string_view id) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const unsigned char c : id) hash = (hash ^ c) * 0x100000001b3u;

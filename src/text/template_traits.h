@@ -1,5 +1,5 @@
-// Finds out how a chat template treats tools and calls, by rendering small conversations: templates
-// of different families differ, and nothing in a template tells how.   Thread: any.
+// Finds out how a chat template treats tools and calls, by rendering small conversations. Templates
+// of different families differ, and no field of a template says how.   Thread: any.
 #pragma once
 
 #include "text/chat_template.h"
@@ -7,26 +7,26 @@
 namespace hocket {
 
 struct TemplateTraits {
-  bool shows_tools = false;        // the prompt tells the model of them
-  bool arguments_as_text = false;  // of earlier calls: JSON text where others want the object
+  bool shows_tools = false;        // the prompt tells the model about its tools
+  bool arguments_as_text = false;  // arguments of earlier calls must be JSON text, not an object
   bool tells_effort = false;       // the prompt changes with reasoning_effort
-  bool short_ids = false;          // ids of calls have nine letters and digits, or it refuses
+  bool short_ids = false;          // ids of calls must have nine letters and digits, or it refuses
 };
 
 TemplateTraits traits_of(const ChatTemplate& chat_template);
 
-// Sizes of the arguments of all calls in a conversation that are given as text: of the text, and of
-// the trees that they become where a template wants objects.
+// Sizes of those arguments in a conversation that are given as text: of the text, and of the trees
+// that they become if the template wants objects.
 struct ArgumentTexts {
   int64_t num_bytes = 0;
-  int64_t tree_bytes = 0;  // JsonShape's
+  int64_t tree_bytes = 0;  // as JsonShape::tree_bytes
 };
 ArgumentTexts argument_texts(const nlohmann::ordered_json& messages);
-// Bytes of such texts in one conversation, at most.
+// Limit of num_bytes in one conversation.
 inline constexpr int64_t kArgumentsBytesMax = 8 << 20;
 
-// The earlier calls of a conversation as the template wants them: arguments as an object or as
-// text, ids that it takes (equal ones stay equal).
+// Rewrites the earlier calls of a conversation as the template wants them: arguments as an object
+// or as text, and ids that it accepts (equal ids stay equal).
 void fit_calls(ChatInput& chat, const TemplateTraits& traits);
 
 }  // namespace hocket

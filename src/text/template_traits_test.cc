@@ -1,4 +1,4 @@
-// What templates of several families make of tools and calls.
+// Tests the traits of templates of several families.
 #include "text/template_traits.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ ChatTemplate compiled(std::string_view source) {
   return ChatTemplate::from_source(source, nullptr).value();
 }
 
-// Templates of one call, as families write them, cut down to what matters here.
+// Templates for one call, as families write them, cut down to what these tests need.
 constexpr const char* kObject =
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{% for c in "
     "m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";

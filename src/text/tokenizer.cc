@@ -13,9 +13,9 @@ namespace hocket {
 namespace {
 
 constexpr TokenId kNoToken{-1};
-// bos_token and the like: every chat template sees them.
+// Limit of bos_token and the like, which every chat template sees.
 constexpr size_t kNamedTokenBytesMax = 256;
-// Texts of up to so many bytes are encoded without check_length().
+// Up to this size texts are encoded without counting tokens first (check_length()).
 constexpr int64_t kShortTextBytes = 64 << 10;
 
 std::string utf8(char32_t c) {
@@ -141,7 +141,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
                          {.add_special = options.add_special_tokens,
                           .special_as_text = !options.parse_special_tokens,
                           .mark = 0});
-  // Some folders ask for bos in the config alone.
+  // Some models ask for bos only in tokenizer_config.json.
   if (const auto bos = bos_id(); ids && options.add_special_tokens && add_bos_ && bos) {
     if (ids->empty() || ids->front() != *bos) ids->insert(ids->begin(), *bos);
   }
@@ -161,7 +161,7 @@ Result<void> Tokenizer::check_size(int64_t num_bytes, int64_t most) {
                   most);
 }
 
-// A piece makes about as many tokens as it does within the text; the border costs a few.
+// A piece makes about as many tokens as it does within the whole text; each border costs a few.
 Result<void> Tokenizer::check_length(std::string_view text, int64_t most) const {
   HOCKET_TRY_VOID(check_size(std::ssize(text), most));
   const int64_t piece_bytes = 4 * most + kShortTextBytes;

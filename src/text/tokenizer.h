@@ -1,5 +1,5 @@
-// Text to token ids and back, as tokenizer.json says (Hugging Face tokenizers, in rust/).
-// Owner: whoever loaded it; it outlives every Detokenizer. Thread: any; const calls share it.
+// Converts text to token ids and back, as tokenizer.json says (Hugging Face tokenizers, in rust/).
+// Owner: the loader; it outlives every Detokenizer. Thread: any; const calls share it.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,12 @@ struct RenderedPrompt {
   std::string marked;
   char32_t mark = 0;  // 0: nothing is marked
 
-  std::string text() const;  // without marks: what the template wrote
+  std::string text() const;  // the text as the template wrote it, without marks
 };
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // bos and the like, as the tokenizer's post-processor says
+  // Adds bos and the like, as the tokenizer's post-processor says.
+  bool add_special_tokens = true;
   bool parse_special_tokens = true;  // "<|im_end|>" in the text is that token, not its letters
 };
 
@@ -37,48 +38,49 @@ enum class SpecialTokens : uint8_t { keep, skip };
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json and, where present, tokenizer_config.json.
-  // Errors: no_tokenizer where tokenizer.json is missing; bad_tokenizer.
+  // Reads tokenizer.json and, if present, tokenizer_config.json. Errors: no_tokenizer if
+  // tokenizer.json is missing; bad_tokenizer.
   static Result<Tokenizer> load(const std::filesystem::path& model_dir);
-  // The same from their contents; an empty config is none.
+  // Loads from the contents of these files; an empty config counts as missing.
   static Result<Tokenizer> from_json(std::string_view tokenizer_json, std::string_view config_json);
 
-  // Errors: invalid_request where the text is not UTF-8, where a pattern of tokenizer.json fails on
-  // it or is too slow on it, or where its normalizers make too much of it.
+  // Errors: invalid_request if the text is not UTF-8, if a pattern of tokenizer.json fails on it or
+  // is too slow, or if its normalizers make the text too long.
   Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const;
-  // The prompt holds its own bos, so none is added.
+  // Adds no bos, since the prompt holds its own.
   Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt) const;
   // Refuses a text that is far too long before encode() spends time and memory on it: one that
   // makes more than twice `most` tokens, or has more than kBytesPerTokenMax bytes for each of
   // `most` tokens. Errors: context_length_exceeded.
   Result<void> check_length(std::string_view text, int64_t most) const;
-  // Checks the bytes only, for a text that has not been made yet. Errors: the same.
+  // Checks only the number of bytes, of a text that does not exist yet. Errors: the same.
   static Result<void> check_size(int64_t num_bytes, int64_t most);
   static constexpr int64_t kBytesPerTokenMax = 32;  // on average; no ordinary text has as many
-  // Bytes that are no UTF-8 become U+FFFD; ids that are no token give nothing.
+  // Bytes that are not UTF-8 become U+FFFD; ids outside the vocabulary give no text.
   Result<std::string> decode(std::span<const TokenId> ids, SpecialTokens special) const;
 
-  // A pattern of tokenizer.json that takes quadratic time on some texts, so that long ones may be
-  // refused; empty: none was found.
+  // Returns a pattern of tokenizer.json that takes quadratic time on some texts, so that long ones
+  // may be refused; empty: none was found.
   const std::string& slow_pattern() const { return slow_pattern_; }
 
   // One past the largest id. The model's vocabulary is often wider.
   int vocab_size() const { return static_cast<int>(flags_.size()); }
   bool is_known(TokenId id) const { return flags(id) & kKnown; }
   bool is_special(TokenId id) const { return flags(id) & kSpecial; }
-  // The bytes this token adds to the output, perhaps part of a character; empty if unknown.
+  // Returns the bytes that this token adds to the output, perhaps part of a character; empty if
+  // unknown.
   std::string_view token_bytes(TokenId id) const;
-  // Decoding is nothing but joining token_bytes (every byte-level vocabulary).
+  // Returns true if decoding only joins token_bytes, as for every byte-level vocabulary.
   bool byte_exact() const { return byte_exact_; }
-  // The token with this spelling; if several have it, a special one.
+  // Returns the token with this spelling; if several have it, a special one.
   std::optional<TokenId> find(std::string_view spelling) const;
-  // The longest control token with which `text` begins.
+  // Returns the longest control token with which `text` begins.
   std::optional<TokenId> special_at(std::string_view text) const;
 
   std::optional<TokenId> bos_id() const { return id_of("bos_token"); }
   std::optional<TokenId> eos_id() const { return id_of("eos_token"); }
   std::optional<TokenId> pad_id() const { return id_of("pad_token"); }
-  // Name and text of each token that tokenizer_config.json names: {"bos_token", "<s>"}, ...
+  // Returns name and text of each token in tokenizer_config.json: {"bos_token", "<s>"}, ...
   const std::vector<std::pair<std::string, std::string>>& named_tokens() const { return named_; }
 
   const HkTokenizer* handle() const { return handle_.get(); }
@@ -95,16 +97,16 @@ class Tokenizer {
   std::optional<TokenId> id_of(std::string_view name) const;
 
   std::unique_ptr<HkTokenizer, Free> handle_;
-  std::string bytes_;           // of all tokens, one after the other
+  std::string bytes_;           // bytes of all tokens, one after the other
   std::vector<uint32_t> ends_;  // token i is bytes_[ends_[i-1], ends_[i])
   std::vector<uint8_t> flags_;
   std::vector<TokenId> special_;  // longer spellings first
-  std::vector<TokenId> spelled_;  // the known ones by spelling, then by id
+  std::vector<TokenId> spelled_;  // known tokens, sorted by spelling, then by id
   std::string slow_pattern_;
   bool byte_exact_ = false;
   bool add_bos_ = false;
   std::vector<std::pair<std::string, std::string>> named_;
-  std::vector<TokenId> named_ids_;  // beside named_; -1 where the vocabulary lacks it
+  std::vector<TokenId> named_ids_;  // ids of named_; -1 if the vocabulary lacks the text
 };
 
 }  // namespace hocket

@@ -75,7 +75,8 @@ TEST(Tokenizer, RefusesIdsThatNoTableHolds) {
   EXPECT_THAT(t.error().message, testing::HasSubstr("an added token has the id 400000"));
 }
 
-// DeepSeek-V2's pattern, on which Oniguruma alone would take minutes; and one that fails.
+// The first is DeepSeek-V2's pattern, on which Oniguruma alone would take minutes; the second
+// fails.
 TEST(Tokenizer, PatternsHoldNoThread) {
   std::string json = *read_file(kGolden / "qwen2/tokenizer.json", ErrorCode::io);
   auto file = nlohmann::json::parse(json);
@@ -118,7 +119,7 @@ TEST(Tokenizer, TellsEarlyOfATextThatIsFarTooLong) {
   EXPECT_THAT(refusal(words), testing::HasSubstr("tokens, and 4096 tokens have room"));
   EXPECT_THAT(refusal(std::string(32 * 4096 + 65537, ' ')),
               testing::HasSubstr("more than 32 for a token"));
-  // It has few tokens for its bytes, so encode() finds whether it fits.
+  // The text has few tokens for its bytes, so only encode() finds whether it fits.
   std::string_view longest;
   for (int id = 0; id < t.vocab_size(); ++id)
     if (t.is_special(TokenId{id}) && t.token_bytes(TokenId{id}).size() > longest.size())
@@ -152,7 +153,7 @@ TEST(Tokenizer, AddsBosThatOnlyTheConfigAsksFor) {
   EXPECT_EQ(t->encode("<|endoftext|>a")->size(), 2u);
 }
 
-// Marks anywhere leave the tokens of ordinary text as they were.
+// Marks at any place leave the tokens of ordinary text as they were.
 TEST(Tokenizer, MarksVanish) {
   const Tokenizer t = load("llama3");
   const std::string mark = "\xF3\xB0\x80\x80";  // U+F0000
@@ -177,7 +178,7 @@ Result<Tokenizer> sentencepiece() {
                               "");
 }
 
-// A vocabulary of SentencePiece spellings goes through the library's decoder.
+// A vocabulary of SentencePiece spellings uses the library's decoder.
 TEST(Detokenizer, StreamsVocabulariesThatAreNotByteLevel) {
   const auto t = sentencepiece();
   ASSERT_TRUE(t.has_value()) << describe(t.error());
@@ -194,8 +195,8 @@ TEST(Detokenizer, StreamsVocabulariesThatAreNotByteLevel) {
   EXPECT_EQ(d.flush(), "\xEF\xBF\xBD");
 }
 
-// Neither tokens that are skipped nor bytes that make no character are kept for ever, to be decoded
-// again with each that follows.
+// Neither skipped tokens nor bytes that make no character are kept for ever, or they would be
+// decoded again with each token that follows.
 TEST(Detokenizer, WhatHasNoTextIsForgotten) {
   const auto t = sentencepiece();
   ASSERT_TRUE(t.has_value()) << describe(t.error());
@@ -218,7 +219,7 @@ TEST(Detokenizer, WhatHasNoTextIsForgotten) {
   }
 }
 
-// Any ids, in and out of the vocabulary: the pieces join to what the library decodes.
+// For any ids, in or out of the vocabulary, the pieces join to the library's decoded text.
 TEST(Detokenizer, PiecesJoinToTheDecodedText) {
   for (const char* name : {"qwen2", "llama3", "deepseek_v3"}) {
     const Tokenizer t = load(name);
