@@ -1,5 +1,5 @@
-// What a model's text says, part by part: prose, thoughts, calls of tools. Each API has its own
-// words for these.
+// The parts of a model's answer: prose, thoughts, calls of tools. Each API writes them in its own
+// way.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,18 @@
 
 namespace hocket {
 
-// A call is told as `call`, any number of `arguments`, then `call_end` or `call_broken`. Between
-// these nothing else is told. Calls have one index after the other, from 0.
+// A call is reported as `call`, any number of `arguments`, then `call_end` or `call_broken`, with
+// no other event between. Calls are numbered from 0 in the order of the answer.
 struct AnswerEvent {
   enum class Kind : uint8_t {
-    text,         // `text`: a piece of prose
-    reasoning,    // `text`: a piece of what the model thinks before it answers
-    call,         // `call`, `id`, `name`: a call begins
-    arguments,    // `call`, `text`: a piece of its arguments' JSON
-    call_end,     // `call`: the pieces join to one JSON object
-    call_broken,  // `call`: it is none after all. The pieces are no JSON value, so that nobody can
-                  // act on half a call; what the model wrote follows as text
+    text,       // `text`: a piece of prose
+    reasoning,  // `text`: a piece of the thoughts before the answer
+    call,       // `call`, `id`, `name`: a call begins
+    arguments,  // `call`, `text`: a piece of its arguments' JSON
+    call_end,   // `call`: the pieces join to one JSON object
+    // `call`: it is not a call. The pieces so far are no JSON value, so that no client can act on
+    // half a call; the model's text follows as `text`.
+    call_broken,
   };
   Kind kind = Kind::text;
   int call = 0;
@@ -27,12 +28,12 @@ struct AnswerEvent {
   bool operator==(const AnswerEvent&) const = default;
 };
 
-// The events of one answer, joined: neighbouring pieces are one part, broken calls are gone.
+// One part of an answer: neighbouring pieces are joined, broken calls are left out.
 struct AnswerPart {
   enum class Kind : uint8_t { text, reasoning, call };
   Kind kind = Kind::text;
   std::string text;      // prose, thoughts, or the arguments' JSON
-  std::string id, name;  // of a call
+  std::string id, name;  // only for calls
 
   bool operator==(const AnswerPart&) const = default;
 };
@@ -41,16 +42,16 @@ class AnswerParts {
  public:
   void add(const AnswerEvent& event);
 
-  // In the order in which the model wrote them.
+  // Returns the parts in the order of the answer.
   const std::vector<AnswerPart>& parts() const { return parts_; }
-  // All parts of a kind as one text.
+  // Returns all parts of a kind, joined.
   std::string text_of(AnswerPart::Kind kind) const;
-  // How many calls are whole.
+  // Returns how many calls are whole.
   int num_calls() const;
 
  private:
   std::vector<AnswerPart> parts_;
-  bool open_ = false;  // the last part is a call that has not ended
+  bool open_ = false;  // true: the last part is a call that has not ended
 };
 
 }  // namespace hocket

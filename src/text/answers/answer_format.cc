@@ -17,7 +17,7 @@ struct NamedTool {
   ToolFormat format;
 };
 
-// The first name of a format is its own; the others are what SGLang and vLLM call it.
+// The first name of a format is hocket's own; the others are its names in SGLang and vLLM.
 constexpr std::array kTools = {
     NamedTool{"none", ToolFormat::none},
     NamedTool{"hermes", ToolFormat::hermes},

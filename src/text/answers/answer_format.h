@@ -1,4 +1,5 @@
-// How families of models write calls and thoughts, and which family a chat template belongs to.
+// The ways in which model families write calls and thoughts, and the choice between them by flag or
+// chat template.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,16 @@ enum class ToolFormat : uint8_t {
   pythonic,      // [f(a=1), g(b="x")]
   glm45,         // <tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>
   mistral,       // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]f[ARGS]{...}
-  mimo,          // as qwen3_coder, or the JSON of hermes
-  json,          // the whole answer is {"name": ..., "arguments": {...}}, or a list of such: what a
-                 // grammar makes of any model
+  mimo,          // as qwen3_coder, or JSON as in hermes
+  // The whole answer is {"name": ..., "arguments": {...}}, or a list of these; a grammar makes any
+  // model write so.
+  json,
 };
 
-// The thoughts stand between two marks.
+// The two marks around thoughts.
 struct ReasoningFormat {
-  std::string open, close;  // empty: the model does not think aloud
-  // The answer begins with thoughts though nothing says so; else only where the prompt ends with an
+  std::string open, close;  // close is empty if the model writes no thoughts
+  // True: answers begin with thoughts even without a mark. False: only if the prompt ends with an
   // open mark or the answer begins with one.
   bool implied = false;
 
@@ -38,25 +40,25 @@ struct ReasoningFormat {
   bool operator==(const ReasoningFormat&) const = default;
 };
 
-// Flag values. "auto" looks at the chat template (its Jinja source; empty: there is none).
-// Errors: bad_value, which lists the names.
+// Return the format of a flag's value. "auto" decides by the chat template (its Jinja source;
+// empty: there is none). Errors: bad_value; its fix lists the names.
 Result<ToolFormat> choose_tool_format(std::string_view flag, std::string_view chat_template);
 Result<ReasoningFormat> choose_reasoning_format(std::string_view flag,
                                                 std::string_view chat_template);
 std::string_view tool_format_name(ToolFormat format);
-// The first name with these marks; "none".
+// Returns the first name that has these marks; "none" if there is none.
 std::string_view reasoning_format_name(const ReasoningFormat& format);
-// What the flags take besides auto.
+// Return the values that the flags take besides auto.
 std::span<const std::string_view> tool_format_names();
 std::span<const std::string_view> reasoning_format_names();
 
-// Whether the answer to this prompt (its end is enough) begins with thoughts: the prompt leaves
-// them open, or they are implied and it does not close them.
+// Returns true if the answer to `prompt` (its end is enough) begins with thoughts: the prompt
+// leaves them open, or they are implied and the prompt does not close them.
 bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt);
-// Whether the prompt closes them, so that the answer has none.
+// Returns true if the prompt closes the thoughts, so that the answer has none.
 bool ends_reasoning(const ReasoningFormat& format, std::string_view prompt);
 
-// The marks of both formats. Where they are control tokens, an answer's text must keep them.
+// Return the marks of a format. Marks that are control tokens must be kept in an answer's text.
 std::vector<std::string_view> marks_of(ToolFormat format);
 std::vector<std::string_view> marks_of(const ReasoningFormat& format);
 

@@ -41,7 +41,7 @@ struct AnswerParser::State {
   Options options;
   EventWriter writer;
   ReasoningSplitter splitter;
-  std::unique_ptr<CallReader> reader;  // null: calls are text
+  std::unique_ptr<CallReader> reader;  // null: calls are plain text
 };
 
 AnswerParser::AnswerParser(Options options) : state_(std::make_unique<State>(std::move(options))) {}

@@ -1,15 +1,15 @@
-// One answer's text, piece by piece as it is generated, to events: prose, thoughts, calls of tools.
+// Turns one answer's text, piece by piece as it is generated, into events: prose, thoughts, calls.
 //
 //   text -> ReasoningSplitter -> thoughts | rest -> CallReader of the family -> prose | calls
 //
 // Invariants, for any text cut anywhere:
-// * the events do not depend on the cuts, but for where pieces of one kind are parted;
-// * nothing is lost but blanks beside marks: what is no call comes out as text, with a warning;
+// * the events do not depend on the cuts, except for where pieces of one kind are divided;
+// * only blanks beside marks are lost: text that is not a call comes out as prose, with a warning;
 // * the pieces of arguments of a call that ends join to one JSON object.
-// A name that no tool has is still a call where the family marks calls (the client answers that
-// there is no such tool, and the model sees it), and text where only the name tells (bare JSON,
-// pythonic).
-// Owner: one running answer. Thread: one at a time. Memory: what a call has so far, up to kHeldMax.
+// A call of an unknown name is still a call if the family marks calls (the client answers that
+// there is no such tool, and the model sees it). It is text where only the name shows that it is a
+// call (bare JSON, pythonic). Owner: one running answer. Thread: one at a time. Memory: the current
+// call, up to kHeldMax bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,33 +26,35 @@ namespace hocket {
 
 class AnswerParser {
  public:
-  static constexpr size_t kHeldMax = size_t{4} << 20;  // of a call; a longer one is text
-  static constexpr int kCallsMax = 256;                // of one answer; it ends with the last
+  // Bytes of one call; a longer call becomes text.
+  static constexpr size_t kHeldMax = size_t{4} << 20;
+  static constexpr int kCallsMax = 256;  // calls of one answer; it ends with the last
   static constexpr size_t kWarningsMax = 8;
 
   struct Options {
-    ToolFormat tools_as = ToolFormat::none;          // none: calls are text
-    ReasoningFormat reasoning;                       // none: thoughts are text
-    bool reasoning_open = false;                     // begins_with_reasoning
+    ToolFormat tools_as = ToolFormat::none;          // none: calls stay text
+    ReasoningFormat reasoning;                       // none: thoughts stay text
+    bool reasoning_open = false;                     // see begins_with_reasoning()
     std::shared_ptr<const std::vector<Tool>> tools;  // types of values, names of bare calls
-    int calls_max = kCallsMax;                       // 1: without parallel calls
-    uint64_t id_seed = 0;                            // ids are a function of it and the index
+    int calls_max = kCallsMax;                       // 1: no parallel calls
+    // Ids are a function of this seed and the call's index.
+    uint64_t id_seed = 0;
   };
   explicit AnswerParser(Options options);
   ~AnswerParser();
   AnswerParser(AnswerParser&&) noexcept;
   AnswerParser& operator=(AnswerParser&&) noexcept;
 
-  // Appends to `out`.
+  // Parses the next piece; appends events to `out`.
   void push(std::string_view text, std::vector<AnswerEvent>& out);
-  // The answer has ended, well or not: what was held back.
+  // Ends the answer, complete or not; appends the events of held text.
   void finish(std::vector<AnswerEvent>& out);
 
-  // The text so far ends within the thoughts.
+  // Returns true if the text so far ends within the thoughts.
   bool in_reasoning() const;
-  // calls_max calls are whole: what follows is not read.
+  // Returns true if calls_max calls are whole; text after them is not read.
   bool done() const;
-  // One sentence each, without text of the answer; the first kWarningsMax.
+  // Returns the first kWarningsMax warnings, a sentence each, without text of the answer.
   const std::vector<std::string>& warnings() const;
 
  private:
@@ -60,8 +62,8 @@ class AnswerParser {
   std::unique_ptr<State> state_;
 };
 
-// The id of an answer's call: "call_" and 24 letters and digits; nine without the word for mistral,
-// whose template takes no other.
+// Returns the id of an answer's call: "call_" and 24 letters and digits; for mistral only nine
+// letters and digits, because its template refuses others.
 std::string call_id(ToolFormat format, uint64_t id_seed, int index);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// What holds of every answer: bounds, ids, the end after one call, formats and their names.
+// Tests rules for every answer: limits, ids, the end after one call, formats and their names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TEST(AnswerParser, ALongCallBecomesText) {
   EXPECT_THAT(parser.warnings(), ::testing::ElementsAre(::testing::HasSubstr("too long")));
 }
 
-// Each byte is read a bounded number of times: a quadratic parser would take minutes here.
+// Each byte is read a bounded number of times; a quadratic parser would take minutes here.
 TEST(AnswerParser, EndlessBlanksCostWhatTheyAreLong) {
   const std::string blanks(size_t{1} << 20, '\n');
   const std::string call = R"(<tool_call>{"name": "now", "arguments": {}})";
@@ -61,7 +61,7 @@ TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
   EXPECT_EQ(parts_of(events).size(), 2u);
 }
 
-// Found by fuzzing: a call that ended without arguments, and lost what stood there.
+// Fuzzing found that such a call ended without arguments and lost the text that stood there.
 TEST(AnswerParser, ArgumentsThatAreAStringOfNoObjectMakeNoCall) {
   for (const ToolFormat format : {ToolFormat::json, ToolFormat::llama3_json}) {
     const std::string text = R"({"name": "now", "arguments": "soon"})";

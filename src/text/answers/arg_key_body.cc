@@ -1,11 +1,11 @@
-// Calls as GLM 4.5 writes them:
+// Reads calls as GLM 4.5 writes them:
 //
 //   <tool_call>f
 //   <arg_key>a</arg_key>
 //   <arg_value>value</arg_value>
 //   </tool_call>
 //
-// An end mark that stands in a value is text of it (value_end.h).
+// An end mark inside a value is part of its text (value_end.h).
 #include <utility>
 
 #include "text/answers/blank.h"
@@ -51,7 +51,7 @@ class ArgKeyBody final : public CallBody {
     }
     return Step::more;
   }
-  // More arguments might have followed.
+  // More arguments might have followed, so the call is not whole.
   bool finish() override { return false; }
 
  private:
@@ -124,7 +124,7 @@ class ArgKeyBody final : public CallBody {
   At at_ = At::name;
   MarkFinder key_end_, value_end_;
   ValueEnd end_;
-  std::string held_;  // of a name or mark that is not whole; of a value that must be whole
+  std::string held_;  // text of an incomplete name or mark, or of a value that must be whole
   std::string key_;
 };
 

@@ -1,4 +1,4 @@
-// The white space of JSON, which is also what models put around marks.
+// The white space of JSON; models also put it around marks.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@ inline bool is_blank(char c) {
   return kBlanks.contains(c);
 }
 
-// Without blanks at both ends.
+// Returns `text` without blanks at both ends.
 inline std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};

@@ -1,4 +1,4 @@
-// One call between its marks, in one of the ways in which families write it.
+// Reads one call between its marks, in one of the forms that families use.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ class CallBody {
 
   enum class Step : uint8_t {
     more,
-    done,   // the byte was the call's last; it has been told whole
-    over,   // told whole; the byte is not part of it
-    wrong,  // no call; why() tells. The writer has it open, and the byte is not part of it
+    done,   // the byte was the call's last; the writer has the whole call
+    over,   // the call ended before this byte; the writer has the whole call
+    wrong,  // no call, see why(); the writer still has it open, and the byte is not part of it
   };
   virtual Step step(char c) = 0;
-  // The text has ended. Whether that left a whole call, which is told then.
+  // Ends the text. Returns true if the call is whole; the writer then has it.
   virtual bool finish() = 0;
   std::string_view why() const { return why_; }
 
@@ -34,12 +34,13 @@ class CallBody {
   std::string_view why_ = "the answer ends within it";
 };
 
-// <function=f> <parameter=p>value</parameter> ... </function>, from "<function=" on or behind it.
+// Reads <function=f> <parameter=p>value</parameter> ... </function>, from "<function=" on or after
+// it.
 enum class XmlBegin : uint8_t { tag, name };
 std::unique_ptr<CallBody> make_xml_body(ToolFormat format, CallContext context, XmlBegin begin);
-// f <arg_key>k</arg_key> <arg_value>v</arg_value> ... </tool_call>
+// Reads f <arg_key>k</arg_key> <arg_value>v</arg_value> ... </tool_call>.
 std::unique_ptr<CallBody> make_arg_key_body(CallContext context);
-// f[ARGS]{...}
+// Reads f[ARGS]{...}.
 std::unique_ptr<CallBody> make_named_body(CallContext context);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// How a call is spelled around its arguments, for grammars: open + name + middle + arguments +
-// close, and several of them first + call + between + call + last.
+// The text around a call's arguments, for grammars: open + name + middle + arguments + close;
+// several calls are first + call + between + call + last.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace hocket {
 
-// How the arguments themselves are written.
+// Says how the arguments themselves are written.
 enum class ArgumentStyle : uint8_t {
   json,      // one object
-  lines,     // <parameter=a>, the value, </parameter>, each on lines of their own
-  entities,  // <parameter=a>value</parameter>, &lt; for <
+  lines,     // each value on lines of its own between <parameter=a> and </parameter>
+  entities,  // <parameter=a>value</parameter>, with &lt; for <
   arg_keys,  // <arg_key>a</arg_key> and <arg_value>value</arg_value>
   keywords,  // a=1, b="x"
 };
@@ -24,9 +24,9 @@ struct CallShape {
   ArgumentStyle arguments = ArgumentStyle::json;
 };
 
-// Nothing for ToolFormat::none.
+// Returns nullopt for ToolFormat::none.
 std::optional<CallShape> call_shape(ToolFormat format);
-// As newer models of Mistral write them: [TOOL_CALLS]f[ARGS]{...}.
+// Returns the form of newer Mistral models: [TOOL_CALLS]f[ARGS]{...}.
 CallShape named_call_shape();
 
 }  // namespace hocket

@@ -1,12 +1,12 @@
-// Calls as DeepSeek writes them. V3 and R1:
+// Reads calls as DeepSeek writes them. V3 and R1:
 //
 //   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f
 //   ```json
 //   {"a": 1}
 //   ```<｜tool▁call▁end｜> ... <｜tool▁calls▁end｜>
 //
-// V3.1: ...<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>... Both are read
-// whichever is chosen: what follows the separator tells them apart.
+// V3.1: ...<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>... Both forms are read
+// whichever format is chosen, because the text after the separator shows which it is.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -86,7 +86,7 @@ class DeepseekReader final : public CallReader {
     go(mark == kBegin ? At::head : At::section);
   }
 
-  // Before the first call, between two, or after the last.
+  // Takes a byte before the first call, between two calls, or after the last.
   void take_section(char c) {
     if (held_.empty() && is_blank(c)) return writer().keep(c);
     held_ += c;
@@ -106,7 +106,7 @@ class DeepseekReader final : public CallReader {
     take_prose(c);
   }
 
-  // What is called, or the word "function".
+  // Takes the name of the function, or the word "function".
   void take_head(char c) {
     const int mark = separator_.step(c, held_);
     writer().keep(c);
@@ -116,7 +116,7 @@ class DeepseekReader final : public CallReader {
     go(At::name);
   }
 
-  // The name, where the head was no name; else the arguments.
+  // Takes the name if the head was the word "function"; else the arguments begin.
   void take_name(char c) {
     if (held_.empty() && is_blank(c)) return writer().keep(c);
     const bool ends = c == '\n' || c == '`' || c == '{';
@@ -153,7 +153,7 @@ class DeepseekReader final : public CallReader {
     num_loose_ = 0;
   }
 
-  // The end of the fence and the end mark, both of which may be missing.
+  // Takes the end of the fence and the end mark, both of which may be missing.
   void take_tail(char c) {
     held_ += c;
     if (num_loose_ + 1 == held_.size() && (is_blank(c) || c == '`')) {
@@ -179,10 +179,10 @@ class DeepseekReader final : public CallReader {
   At at_ = At::prose;
   ProseScan prose_;
   MarkFinder separator_;
-  std::string held_;      // of a mark or a name
-  size_t num_loose_ = 0;  // in the tail: blanks and backticks at its beginning
+  std::string held_;      // an incomplete mark or name
+  size_t num_loose_ = 0;  // in the tail: blanks and backticks at the beginning of held_
   std::string name_;
-  bool later_ = false;  // a call of this section is whole
+  bool later_ = false;  // true: a call of this section is whole
   JsonCopier copier_;
 };
 

@@ -78,7 +78,7 @@ void EventWriter::warn(std::string sentence) {
 }
 
 void EventWriter::finish() {
-  // Blanks around calls are the calls'; without one they are the answer's.
+  // Blanks around calls belong to the calls; without any call they belong to the answer.
   if (num_whole_ == 0) append(AnswerEvent::Kind::text, blanks_);
   blanks_.clear();
 }

@@ -10,13 +10,13 @@
 namespace hocket {
 namespace {
 
-// What a JSON string says.
+// Returns the text of a JSON string; empty if it is not one.
 std::string unquoted(const std::string& json) {
   const auto value = parse_bounded_json(json);
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-// The JSON object in `text`; nothing where it is none.
+// Returns the JSON object in `text`; nullopt if it is something else.
 std::optional<std::string> object_in(std::string_view text) {
   JsonCopier copier;
   std::string out;
@@ -125,10 +125,10 @@ JsonCallBody::Step JsonCallBody::take_value(char c) {
   }
   const Step ended = end_value();
   if (ended != Step::more || step == JsonCopier::Step::done) return ended;
-  return this->step(c);  // the byte after a number
+  return this->step(c);  // c is the byte after a number
 }
 
-// Pieces of the arguments' object, as far as copied.
+// Passes on the arguments as far as copied; without a name yet, keeps them.
 void JsonCallBody::tell_arguments() {
   if (writer_->begun())
     writer_->arguments(text_);

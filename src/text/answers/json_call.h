@@ -1,7 +1,7 @@
-// A call written as one JSON object: {"name": "f", "arguments": {...}}, its keys in any order.
-// "function" (a string) is taken for "name", "parameters" for "arguments"; other keys are read
-// over. Arguments are told as they come once the name is known; null or none are {}; a string is
-// read as the JSON in it.
+// Reads a call that is one JSON object: {"name": "f", "arguments": {...}}, with keys in any order.
+// "function" (a string) counts as "name", and "parameters" as "arguments"; other keys are ignored.
+// Arguments are passed on as they come once the name is known; null or missing ones become {}; a
+// string is read as the JSON in it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace hocket {
 
 enum class CallNames : uint8_t {
   any,
-  known,  // a name that no tool has, or a first key that no call has, makes it no call
+  known,  // an unknown tool, or a first key that no call has, makes it no call
 };
 
 class JsonCallBody final : public CallBody {
@@ -49,12 +49,12 @@ class JsonCallBody final : public CallBody {
   bool as_text_ = false;  // the arguments are a string that holds JSON
   bool has_name_ = false, has_arguments_ = false, arguments_whole_ = false;
   JsonCopier copier_;
-  std::string text_;  // of the key or value that is being read, as JSON
+  std::string text_;  // the key or value that is being read, as JSON
   std::string name_;
-  std::string arguments_;  // that wait for the name
+  std::string arguments_;  // arguments that wait for the name
 };
 
-// Whether a tool has this name.
+// Returns true if a tool has this name.
 bool is_known(std::span<const Tool> tools, std::string_view name);
 
 }  // namespace hocket

@@ -1,10 +1,11 @@
-// Families that write calls as JSON objects, alone or in a list, behind a mark or bare:
+// Reads families that write calls as JSON objects, alone or in a list, behind a mark or bare:
 //
 //   Llama 3    <|python_tag|>{"name": "f", "parameters": {...}}; {...}   or without the mark
-//   Mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]      or
-//   [TOOL_CALLS]f[ARGS]{...} json       [{"name": "f", "arguments": {...}}, ...] or one object
+//   Mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]
+//              or [TOOL_CALLS]f[ARGS]{...}
+//   json       [{"name": "f", "arguments": {...}}, ...] or one object
 //
-// Bare JSON is looked at only where the answer begins, and is a call only by a tool's name.
+// Bare JSON is read as a call only at the beginning of the answer, and only if a tool has its name.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -18,9 +19,9 @@ namespace {
 
 struct Rules {
   ToolFormat format;
-  bool bare = false;       // without a mark too
-  bool separated = false;  // further calls may follow, parted by a semicolon, a comma or blanks
-  bool named = false;      // f[ARGS]{...}
+  bool bare = false;       // calls may also come without a mark
+  bool separated = false;  // more calls may follow after a semicolon, a comma or blanks
+  bool named = false;      // also reads f[ARGS]{...}
 };
 
 class JsonCallsReader final : public CallReader {
@@ -64,7 +65,7 @@ class JsonCallsReader final : public CallReader {
 
  private:
   enum class At : uint8_t {
-    begin,  // of the answer
+    begin,  // at the beginning of the answer
     prose,
     opened,  // after a mark
     item,    // in a list, before a call
@@ -149,8 +150,8 @@ class JsonCallsReader final : public CallReader {
   At at_;
   ProseScan prose_;
   CallNames names_ = CallNames::any;
-  bool listed_ = false;  // the call stands in a list
-  bool later_ = false;   // a call behind this mark is whole
+  bool listed_ = false;  // true: the call stands in a list
+  bool later_ = false;   // true: a call behind this mark is whole
   std::unique_ptr<CallBody> body_;
 };
 

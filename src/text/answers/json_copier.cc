@@ -103,7 +103,7 @@ JsonCopier::Step JsonCopier::end_value() {
   return open_.empty() ? Step::done : Step::more;
 }
 
-// A comma or an end, inside an object or a list.
+// Takes a comma or an end, inside an object or a list.
 JsonCopier::Step JsonCopier::take_after(char c, std::string& out) {
   const bool in_object = open_.back() == '{';
   if (c == ',') {
@@ -188,7 +188,7 @@ JsonCopier::Step JsonCopier::take_unicode(char c, std::string& out) {
   return Step::more;
 }
 
-// A half that stayed alone.
+// Replaces half of a surrogate pair that was left alone.
 void JsonCopier::settle_high(std::string& out) {
   if (high_.empty()) return;
   repaired_ = true;

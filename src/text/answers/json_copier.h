@@ -1,6 +1,6 @@
-// One JSON value, byte by byte: checked, and copied as JSON that every parser reads.
-// Forgiven, because models write it: control characters and unknown escapes inside strings (a raw
-// line end becomes \n, \d becomes \\d), halves of surrogate pairs (they become \ufffd).
+// Checks one JSON value byte by byte and copies it as JSON that every parser reads. Two mistakes
+// that models make are repaired: control characters and unknown escapes inside strings (a raw line
+// end becomes \n, \d becomes \\d), and halves of surrogate pairs (they become \ufffd).
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,16 @@ class JsonCopier {
 
   enum class Step : uint8_t {
     more,   // the byte was taken
-    done,   // it was the value's last
+    done,   // the byte was the value's last
     over,   // the value (a number) had ended before this byte, which was not taken
-    wrong,  // no JSON; the copier is of no use any more
+    wrong,  // not JSON; the copier cannot be used any more
   };
-  // Leading blanks are skipped. What is certain is appended to `out`.
+  // Takes the next byte; skips leading blanks. Text that is certain is appended to `out`.
   Step step(char c, std::string& out);
-  // The text has ended: whether the value is whole (a number says so only now).
+  // Returns true if the text may end here, with the value whole (a number is known to end only
+  // now).
   bool whole() const;
-  // Something was forgiven.
+  // Returns true if something was repaired.
   bool repaired() const { return repaired_; }
 
  private:
@@ -34,7 +35,7 @@ class JsonCopier {
     first_key,   // after {
     key,         // after a comma in an object
     colon,
-    after,  // after a value inside something
+    after,  // after a value inside an object or a list
     word,   // true, false, null
     number,
     string,
@@ -58,10 +59,10 @@ class JsonCopier {
   Digits digits_ = Digits::sign;
   bool in_key_ = false;
   bool repaired_ = false;
-  std::vector<char> open_;  // '{' and '[' that wait for their ends
-  std::string_view word_;   // what is left of true, false, null
+  std::vector<char> open_;  // '{' and '[' that are open
+  std::string_view word_;   // the rest of true, false or null
   std::string escape_;      // \uXXX so far
-  std::string high_;        // \uD83D that waits for its other half
+  std::string high_;        // \uD83D, which waits for its other half
 };
 
 }  // namespace hocket

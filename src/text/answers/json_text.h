@@ -1,4 +1,4 @@
-// Bits of JSON written by hand, where a tree would be too much.
+// Writes pieces of JSON by hand, where building a tree would cost too much.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace hocket {
 
 // Appends `text` as it stands inside a JSON string, without the quotes.
 void append_escaped(std::string& out, std::string_view text);
-// With the quotes.
+// Returns `text` as a JSON string, with the quotes.
 std::string quoted_json(std::string_view text);
-// A code point; halves of surrogate pairs become U+FFFD.
+// Appends a code point; halves of surrogate pairs become U+FFFD.
 void append_utf8(std::string& out, uint32_t code);
 
 }  // namespace hocket

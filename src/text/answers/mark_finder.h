@@ -1,5 +1,5 @@
-// Finds marks such as "<tool_call>" in text that arrives byte by byte, and holds back only what may
-// still become one. Of marks that end at the same byte the longest is found.
+// Finds marks such as "<tool_call>" in text that arrives byte by byte. It holds back only text that
+// may still become a mark. Of marks that end at the same byte it finds the longest.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@ namespace hocket {
 
 class MarkFinder {
  public:
-  // `marks` live longer than this. None may occur inside another but at its end.
+  // `marks` must outlive this object. None may occur inside another, except at its end.
   explicit MarkFinder(std::vector<std::string_view> marks);
 
   static constexpr int kNone = -1;
-  // Takes the next byte. Which mark it completes; what can be none any more is appended to `free`.
+  // Takes the next byte and returns the index of the mark that it completes, or kNone. Text that
+  // can no longer become a mark is appended to `free`.
   int step(char c, std::string& free);
-  // The text has ended: what was held back.
+  // Ends the text: appends the held text to `free`.
   void flush(std::string& free);
   bool holds() const { return !held_.empty(); }
   std::string_view mark(int i) const { return marks_[static_cast<size_t>(i)]; }

@@ -1,4 +1,4 @@
-// Calls as newer Mistral models write them, behind [TOOL_CALLS]: f[ARGS]{"a": 1}, perhaps with
+// Reads calls as newer Mistral models write them behind [TOOL_CALLS]: f[ARGS]{"a": 1}, perhaps with
 // [CALL_ID]... before [ARGS], perhaps without [ARGS].
 #include <utility>
 

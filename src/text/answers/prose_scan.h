@@ -1,4 +1,5 @@
-// What an answer says outside of its calls: told as prose, all but the marks that begin a call.
+// Passes the text of an answer outside of its calls on as prose, and finds the marks that begin
+// calls.
 #pragma once
 
 #include <string>
@@ -13,18 +14,18 @@ namespace hocket {
 
 class ProseScan {
  public:
-  // `marks` live longer than this, as does the writer.
+  // `marks` and the writer must outlive this object.
   ProseScan(EventWriter* writer, std::vector<std::string_view> marks)
       : writer_(writer), finder_(std::move(marks)) {}
 
-  // The mark that this byte completes; empty: none.
+  // Takes a byte; returns the mark that it completes, or an empty text.
   std::string_view step(char c) {
     std::string free;
     const int mark = finder_.step(c, free);
     writer_->prose(free);
     return mark == MarkFinder::kNone ? std::string_view() : finder_.mark(mark);
   }
-  // The answer has ended: what might have become a mark is prose.
+  // Ends the answer: text that might have become a mark is prose.
   void finish() {
     std::string free;
     finder_.flush(free);

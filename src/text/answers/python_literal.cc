@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kDepthMax = 64;
 
-// Recursive descent over `text_`; every function leaves at_ behind what it read.
+// Reads by recursive descent over `text_`; every function leaves at_ behind the text it read.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -55,7 +55,7 @@ class Reader {
     }
   }
 
-  // A list, or a tuple: (a) is a alone, (a,) a list.
+  // Reads a list or a tuple: (a) is a alone, (a,) is a list.
   bool list(std::string& out, char close, int depth) {
     ++at_;
     std::string items;
@@ -92,7 +92,7 @@ class Reader {
     return true;
   }
 
-  // Neighbouring strings are one.
+  // Neighbouring strings form one string.
   bool strings(std::string& out) {
     std::string text;
     bool raw = false;
@@ -157,7 +157,7 @@ class Reader {
         break;
     }
     if (c >= '0' && c <= '7') return --at_, octal(out);
-    out += '\\';  // an unknown escape is its own spelling
+    out += '\\';  // an unknown escape stands for itself
     out += c;
     return true;
   }
@@ -214,7 +214,7 @@ class Reader {
       out += (negative ? "-" : "") + std::to_string(n);
       return true;
     }
-    // Python's 5. and .5
+    // Python allows 5. and .5, JSON does not.
     if (const size_t point = plain.find('.'); point != std::string::npos) {
       const auto is_digit = [&](size_t i) {
         return i < plain.size() && plain[i] >= '0' && plain[i] <= '9';

@@ -1,6 +1,6 @@
-// Calls as Llama 4 and small Llama 3.2 models write them: [f(a=1, b="x"), g()], alone where the
-// answer begins, or between <|python_start|> and <|python_end|>. An argument is told when its value
-// is whole. Bare ones are calls only by a tool's name.
+// Reads calls as Llama 4 and small Llama 3.2 models write them: [f(a=1, b="x"), g()], at the
+// beginning of the answer, or between <|python_start|> and <|python_end|>. An argument is passed on
+// when its value is whole. Without a mark it is a call only if a tool has its name.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -25,7 +25,7 @@ bool is_name_byte(char c) {
 // Follows a Python expression up to the comma or bracket that ends it.
 class ValueEnd {
  public:
-  // Whether the expression ended before this byte.
+  // Returns true if the expression ended before this byte.
   bool step(char c) {
     if (quote_ != 0) return in_quotes(c), false;
     if (c == '\'' || c == '"') {
@@ -64,17 +64,17 @@ class ValueEnd {
       triple_ = false;
       closed_ = 0;
     } else {
-      // Two quotes and nothing between: a third opens a long string.
+      // Two quotes with nothing between: a third opens a long string.
       closed_ = begun_ ? quote_ : '\0';
       run_ = 2;
     }
     quote_ = 0;
   }
 
-  char quote_ = 0;  // inside a string with these quotes
+  char quote_ = 0;  // the quote around the current string; 0: outside of strings
   bool triple_ = false, escaped_ = false;
-  bool begun_ = false;  // inside a string, of which only the opening quote has come
-  char closed_ = 0;     // the empty string with these quotes was the last
+  bool begun_ = false;  // true: of the current string only the opening quote has come
+  char closed_ = 0;     // the quote of an empty string that has just ended; else 0
   int run_ = 0;         // quotes in a row
   int depth_ = 0;
 };
@@ -206,7 +206,7 @@ class PythonicReader final : public CallReader {
     at_ = At::after;
   }
 
-  // A comma and the next call, or the end of the list.
+  // Takes a comma and the next call, or the end of the list.
   void take_after(char c) {
     if (is_blank(c)) return writer().keep(c);
     if (c == ',') {
@@ -224,8 +224,8 @@ class PythonicReader final : public CallReader {
   CallContext context_;
   At at_ = At::begin;
   ProseScan prose_;
-  bool marked_ = false;  // behind <|python_start|>
-  bool later_ = false;   // a call of this list is whole
+  bool marked_ = false;  // true: behind <|python_start|>
+  bool later_ = false;   // true: a call of this list is whole
   std::string name_, key_, value_;
   ValueEnd value_end_;
   int num_arguments_ = 0;

@@ -34,7 +34,7 @@ void ReasoningSplitter::think(std::string_view text, EventWriter& writer) {
   }
 }
 
-// The answer does not begin with an open mark, or not with another one.
+// Called when the answer does not begin with an open mark, or not with a second one.
 void ReasoningSplitter::settle(EventWriter& writer, std::string& rest) {
   std::string held = std::exchange(held_, {});
   at_ = open_ ? At::thoughts : At::answer;

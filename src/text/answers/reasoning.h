@@ -1,5 +1,5 @@
-// Parts what a model thinks from what it answers, byte by byte. Blanks beside the marks are
-// dropped. Thoughts come first or not at all: a mark later in the answer is text.
+// Separates thoughts from the answer, byte by byte, and drops blanks beside the marks. Thoughts
+// come first or not at all: a mark later in the answer is text.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace hocket {
 
 class ReasoningSplitter {
  public:
-  // `calls`: marks that begin a call; where one comes before the thoughts are closed, it ends them.
+  // `calls`: marks that begin a call; one that comes before the thoughts are closed ends them.
   ReasoningSplitter(const ReasoningFormat& format, bool open,
                     const std::vector<std::string_view>& calls);
 
-  // Thoughts go to the writer, what belongs to the answer is appended to `rest`.
+  // Passes thoughts to the writer and appends text of the answer to `rest`.
   void step(char c, EventWriter& writer, std::string& rest);
   void finish(EventWriter& writer, std::string& rest);
 
@@ -38,11 +38,11 @@ class ReasoningSplitter {
   ReasoningFormat format_;
   bool open_;
   At at_ = At::begin;
-  std::string held_;       // at the beginning: what may still be blanks and an open mark
-  size_t num_blanks_ = 0;  // of held_, from its beginning
-  MarkFinder finder_;      // mark 0 closes, the others begin calls
+  std::string held_;       // at the beginning: blanks and perhaps a part of the open mark
+  size_t num_blanks_ = 0;  // blanks at the beginning of held_
+  MarkFinder finder_;      // mark 0 closes the thoughts, the others begin calls
   std::string free_;
-  std::string blanks_;  // the thoughts' end so far
+  std::string blanks_;  // blanks at the end of the thoughts so far
   bool thought_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Answers as models of each family write them (tests/answers): what they say, whole and however
-// they are cut.
+// Checks the events of answers as models of each family write them (tests/answers), whole and cut
+// in every way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ std::vector<RecordedAnswer> plain_answers() {
   return all;
 }
 
-// Values that hold the mark that ends values: other parsers end them there.
+// Values that contain the mark that ends values; other parsers end the value there.
 std::vector<RecordedAnswer> answers_with_marks_in_values() {
   const auto xml = [](ToolFormat format, const std::string& name, const std::string& parameters) {
     return RecordedAnswer{
@@ -134,7 +134,7 @@ TEST(RecordedAnswers, SayTheSameHoweverTheyAreCut) {
 
 TEST(RecordedAnswers, WholeCallsAreJsonAndBrokenOnesAreNot) {
   for (const RecordedAnswer& answer : all_answers()) {
-    // Each end of the text stands for a limit that cut the answer there.
+    // Each prefix of the text stands for an answer that a limit cut there.
     for (size_t end = 0; end <= answer.text.size(); ++end) {
       SCOPED_TRACE(answer.name + " up to " + std::to_string(end));
       std::string arguments;

@@ -1,5 +1,5 @@
-// Families that put each call between <tool_call> and </tool_call>: Hermes and Qwen, Qwen3-Coder,
-// MiMo, GLM 4.5. They differ in what stands between.
+// Reads families that put each call between <tool_call> and </tool_call>: Hermes and Qwen,
+// Qwen3-Coder, MiMo, GLM 4.5. They differ in the text between.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -93,7 +93,7 @@ class TaggedReader final : public CallReader {
     num_loose_ = 0;
   }
 
-  // Braces too many, then the end mark, all of which may be missing.
+  // Takes superfluous braces, then the end mark; all of these may be missing.
   void take_after(char c) {
     held_ += c;
     if (num_loose_ + 1 == held_.size() && (is_blank(c) || c == '}')) {
@@ -114,8 +114,8 @@ class TaggedReader final : public CallReader {
   At at_ = At::prose;
   ProseScan prose_;
   std::unique_ptr<CallBody> body_;
-  std::string held_;      // after a call
-  size_t num_loose_ = 0;  // blanks and braces at its beginning
+  std::string held_;      // text after a call
+  size_t num_loose_ = 0;  // blanks and braces at the beginning of held_
 };
 
 }  // namespace

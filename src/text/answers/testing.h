@@ -1,4 +1,4 @@
-// What the tests of the parsers share.
+// Data and functions that the tests of the parsers share.
 #pragma once
 
 #include <fstream>
@@ -13,12 +13,12 @@
 
 namespace hocket {
 
-// One answer and what it says.
+// One answer and the parts that it has.
 struct RecordedAnswer {
   std::string name;
   ToolFormat format = ToolFormat::none;
   std::string text;
-  std::vector<AnswerPart> parts;  // ids left out
+  std::vector<AnswerPart> parts;  // without ids
   bool reasoning_open = false;
   bool warns = false;
 };
@@ -64,7 +64,7 @@ inline AnswerPart call_part(std::string name, std::string arguments) {
           .name = std::move(name)};
 }
 
-// How gtest shows them.
+// gtest prints them with this.
 inline void PrintTo(const AnswerPart& part, std::ostream* out) {
   *out << static_cast<int>(part.kind) << " " << part.name << " [" << part.text << "]";
 }
@@ -73,7 +73,7 @@ inline void PrintTo(const AnswerEvent& event, std::ostream* out) {
        << event.text << "]";
 }
 
-// The events of a text that comes in these pieces.
+// Returns the events of a text that arrives in these pieces.
 inline std::vector<AnswerEvent> events_of(const AnswerParser::Options& options,
                                           const std::vector<std::string_view>& pieces) {
   AnswerParser parser(options);
@@ -83,7 +83,7 @@ inline std::vector<AnswerEvent> events_of(const AnswerParser::Options& options,
   return events;
 }
 
-// Neighbouring pieces joined: what must not depend on where the text was cut.
+// Joins neighbouring pieces; the result must not depend on where the text was cut.
 inline std::vector<AnswerEvent> joined_events(const std::vector<AnswerEvent>& events) {
   std::vector<AnswerEvent> out;
   for (const AnswerEvent& event : events) {

@@ -16,7 +16,7 @@ bool leaves_thoughts_open(const Json& message, const ReasoningFormat& format) {
   return open != std::string::npos && (close == std::string::npos || close < open);
 }
 
-// Whether asking the model to think would not change the prompt.
+// Returns true if the prompt stays the same when the model is asked to think.
 bool thinks_unasked(const ChatInput& chat, const ChatTemplate& chat_template) {
   ChatInput question;
   question.messages = Json::array({{{"role", "user"}, {"content", "Go on."}}});
@@ -35,7 +35,7 @@ ThoughtsAhead thoughts_ahead(const ChatInput& chat, std::span<const TokenId> ids
   if (chat.continue_final_message)
     return leaves_thoughts_open(chat.messages.back(), format) ? ThoughtsAhead::open
                                                               : ThoughtsAhead::none;
-  constexpr size_t kTail = 16;  // tokens, in which any mark and blanks behind it fit
+  constexpr size_t kTail = 16;  // tokens; any mark and the blanks behind it fit into them
   const auto end = ids.last(std::min(kTail, ids.size()));
   const std::string text = tokenizer.decode(end, SpecialTokens::keep).value_or("");
   if (begins_with_reasoning(format, text)) return ThoughtsAhead::open;

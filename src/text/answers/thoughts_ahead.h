@@ -1,4 +1,4 @@
-// Whether an answer begins with thoughts, found out before it is begun.   Thread: any.
+// Finds out, before an answer begins, if it begins with thoughts.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@
 namespace hocket {
 
 enum class ThoughtsAhead : uint8_t {
-  none,      // the prompt closed them, or the model has none
-  possible,  // where it writes the mark that opens them
+  none,      // the prompt closed them, or the model writes none
+  possible,  // they come if the answer begins with their open mark
   open,      // the prompt ends within them
 };
 
-// `ids`: of the chat as the template wrote it.
+// `ids`: the tokens of the chat as the template wrote it.
 ThoughtsAhead thoughts_ahead(const ChatInput& chat, std::span<const TokenId> ids,
                              const ReasoningFormat& format, const Tokenizer& tokenizer);
-// Those that a grammar of the answer leaves room for: where they are only possible, the model must
-// be expected to think. Room that nobody wants would ask for thoughts.
+// Returns the thoughts that an answer's grammar allows. If they are only possible, it allows them
+// only for a model that thinks without being asked, since allowed thoughts would invite the model
+// to think.
 ThoughtsAhead thoughts_before_structure(ThoughtsAhead thoughts, const ChatInput& chat,
                                         const ChatTemplate& chat_template);
-// The marks that are control tokens, ascending: an answer's text must keep them.
+// Returns the marks that are control tokens, ascending: an answer's text must keep them.
 std::vector<TokenId> control_tokens_of(std::span<const std::string_view> marks,
                                        const Tokenizer& tokenizer);
 

@@ -1,4 +1,4 @@
-// What a client says of its tools, whatever API it came in.
+// The tools of a request, in a form that does not depend on its API.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@ struct Tool {
   std::string name;
   std::string description;
   std::string parameters;  // a JSON schema of an object, as JSON text; empty: any arguments
-  bool strict = false;     // arguments must follow the schema to the letter
-  std::shared_ptr<const ParameterKinds> kinds = nullptr;  // of `parameters`; null: not read yet
+  bool strict = false;     // arguments must follow the schema exactly
+  // Made from `parameters`; null: not read yet.
+  std::shared_ptr<const ParameterKinds> kinds = nullptr;
 };
 
 struct ToolChoice {
   enum class Kind : uint8_t { none, automatic, required, named };
   Kind kind = Kind::automatic;
-  std::string name;  // of the tool, where named
+  std::string name;  // for Kind::named
 };
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// The arguments of a call whose values are written without JSON: tells them as one JSON object,
-// each value of the type that the tool's schema asks for.
+// Writes the arguments of a call whose values are not JSON as one JSON object, each value with the
+// type that the tool's schema asks for.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,22 @@ namespace hocket {
 
 class TypedArguments {
  public:
-  // `unknown`: of a value that the schema does not tell.
+  // `unknown`: kinds of a value about which the schema says nothing.
   TypedArguments(CallContext context, ValueKinds unknown)
       : writer_(context.writer), tools_(context.tools), unknown_(unknown) {}
 
-  // The call begins. False: this is no name of a function.
+  // Begins the call. Returns false if `name` is no name of a function.
   bool begin(std::string_view name);
-  // The next value is that of `key`.
+  // Begins the value of `key`.
   void key(std::string_view key);
-  // It can be nothing but text, which may come in pieces: text(), text(), ..., end_text().
+  // Returns true if the value can only be text; then it may come in pieces: text(), ...,
+  // end_text().
   bool is_text() const { return kinds_ == ValueKinds::only_string(); }
   void text(std::string_view piece);
   void end_text();
-  // It as a whole.
+  // Writes the value as a whole.
   void value(std::string_view raw);
-  // All are there; the call has ended.
+  // Ends the call; all arguments are written.
   void end();
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kRefsMax = 16;  // from one schema to the next
+constexpr int kRefsMax = 16;  // most references from one schema to the next
 
 ValueKinds both(ValueKinds a, ValueKinds b) {
   return {a.string || b.string, a.number || b.number, a.boolean || b.boolean,
@@ -44,7 +44,7 @@ class KindFinder {
  public:
   KindFinder(const Json& root, SchemaVisits& visits) : root_(root), visits_(visits) {}
 
-  // Nothing where the schema does not tell, or telling would take more than is left of the visits.
+  // Returns nullopt if the schema says nothing, or if the visits are used up.
   std::optional<ValueKinds> find(const Json& schema) {
     const auto found = kinds_in(schema, 0);
     return visits_.used_up() ? std::nullopt : found;
@@ -81,7 +81,7 @@ class KindFinder {
     return found;
   }
 
-  // A pointer that is malformed throws, so one is made by hand.
+  // Walks the path by hand, because nlohmann's pointer throws if it is malformed.
   const Json* target_of(const std::string& path) const {
     if (!path.starts_with("#/")) return nullptr;
     const Json* at = &root_;

@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// Which kinds of values a schema allows.
+// The kinds of values that a schema allows.
 struct ValueKinds {
   bool string = false, number = false, boolean = false, object = false, array = false, null = false;
 
@@ -28,17 +28,18 @@ class ParameterKinds {
  public:
   // parameters: the schema, as JSON text.
   explicit ParameterKinds(std::string_view parameters);
-  // Takes what it looks at from `visits`. Once they are used up, kinds are missing: the caller
+  // Counts what it reads in `visits`. Once they are used up, kinds are missing, and the caller
   // refuses the tools.
   ParameterKinds(std::string_view parameters, SchemaVisits& visits);
-  // `unknown` where the schema does not tell, or SchemaVisits::kMax visits did not suffice.
+  // Returns `unknown` if the schema says nothing, or SchemaVisits::kMax visits did not suffice.
   ValueKinds of(std::string_view name, ValueKinds unknown) const;
 
  private:
-  std::map<std::string, ValueKinds, std::less<>> kinds_;  // of those that the schema tells
+  // Of those properties about which the schema says something.
+  std::map<std::string, ValueKinds, std::less<>> kinds_;
 };
 
-// `raw` as JSON: the value it spells (JSON, or Python's True, None, lists) where that kind is
+// Returns `raw` as JSON: the value it spells (JSON, or Python's True, None, lists) if that kind is
 // allowed, else the text itself as a string.
 std::string typed_json(std::string_view raw, ValueKinds kinds);
 

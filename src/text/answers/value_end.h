@@ -1,8 +1,8 @@
-// Values without quotes may hold the mark that ends them, as text does that speaks of the format
-// itself. So the mark ends a value only where one follows that can stand behind a value; blanks
-// may come between. Until that is certain nothing is told, so text that was told stays so.
-// A value that holds the mark and such a follower cannot be told from its end: there it ends.
-// The parsers of vLLM and SGLang end a value at its first mark, whatever follows.
+// Decides where a value without quotes ends. The value may contain its own end mark, for example in
+// text about the format itself. So the mark ends it only if a mark that can stand behind a value
+// follows, perhaps after blanks. Until that is certain nothing is passed on. A value that contains
+// the mark and such a follower looks like its end, so it ends there. The parsers of vLLM and SGLang
+// end a value at its first mark, whatever follows.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace hocket {
 
 class ValueEnd {
  public:
-  // `followers` live longer than this; none begins another.
+  // `followers` must outlive this object; none begins another.
   explicit ValueEnd(std::vector<std::string_view> followers);
 
   enum class Step : uint8_t {
     more,
-    ends,  // follower() is whole
-    text,  // mark() is text of the value, behind() what comes after it
+    ends,  // follower() is whole, so the value has ended
+    text,  // mark() is part of the value; behind() must be read again
   };
-  // The end mark was found.
+  // Call when the end mark was found.
   void begin(std::string_view mark);
-  // The next byte behind it.
+  // Takes the next byte behind the mark.
   Step step(char c);
   std::string_view follower() const { return follower_; }
   std::string_view mark() const { return mark_; }
-  // All bytes behind the mark so far.
+  // Returns all bytes behind the mark so far.
   std::string behind() const { return blanks_ + follower_; }
 
  private:

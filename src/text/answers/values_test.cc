@@ -1,4 +1,4 @@
-// JSON, Python's literals and values without quotes: what is read, forgiven and refused.
+// Tests which JSON, Python literals and values without quotes are read, repaired and refused.
 #include <gtest/gtest.h>
 
 #include "text/answers/json_copier.h"
@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// The value as it was copied; "wrong", or "cut" where it is not whole.
+// Returns the copied value; "wrong", or "cut" if it is not whole.
 std::string copied(std::string_view text) {
   JsonCopier copier;
   std::string out;
@@ -120,7 +120,7 @@ TEST(TypedValue, FollowsTheSchema) {
   EXPECT_EQ(typed_json("free text", ValueKinds::any()), R"("free text")");
 }
 
-// Ten ways from each of sixteen schemas to the next: in all 10^16.
+// Ten references lead from each of sixteen schemas to the next: 10^16 paths in all.
 TEST(TypedValue, ReferencesAreFollowedForAWhileOnly) {
   nlohmann::json schema = {
       {"properties", {{"a", {{"$ref", "#/$defs/0"}}}, {"b", {{"type", "null"}}}}}};
@@ -135,7 +135,7 @@ TEST(TypedValue, ReferencesAreFollowedForAWhileOnly) {
 }
 
 TEST(TypedValue, ManySchemasShareTheirVisits) {
-  nlohmann::json circular;  // ten ways back to itself
+  nlohmann::json circular;  // has ten references back to itself
   circular["properties"]["a"]["anyOf"] = nlohmann::json(10, {{"$ref", "#/properties/a"}});
   SchemaVisits visits;
   const ParameterKinds plain(R"({"properties":{"a":{"type":["integer","null"]}}})", visits);

@@ -1,4 +1,4 @@
-// Calls as Qwen3-Coder and MiMo write them:
+// Reads calls as Qwen3-Coder and MiMo write them:
 //
 //   <function=f>
 //   <parameter=a>
@@ -6,9 +6,9 @@
 //   </parameter>
 //   </function>
 //
-// Qwen3-Coder puts line ends around a value, MiMo none, and MiMo writes &lt; for <. An end mark
-// that the model forgot is made up for by the next mark at the beginning of a line; one that stands
-// in the value is text (value_end.h).
+// Qwen3-Coder puts line ends around a value, MiMo does not, and MiMo writes &lt; for <. If the
+// model forgot an end mark, the next mark at the beginning of a line ends the value; an end mark
+// inside the value is text (value_end.h).
 #include <utility>
 
 #include "text/answers/blank.h"
@@ -79,7 +79,7 @@ class XmlBody final : public CallBody {
     }
     return Step::more;
   }
-  // More values might have followed.
+  // More values might have followed, so the call is not whole.
   bool finish() override { return false; }
 
  private:
@@ -144,7 +144,7 @@ class XmlBody final : public CallBody {
     return last;
   }
 
-  // The value of MiMo is needed whole: it may end with a part of an entity.
+  // A value of MiMo is needed whole, because it may end with a part of an entity.
   bool streams() const { return arguments_.is_text() && format_ != ToolFormat::mimo; }
 
   void add(std::string_view text) {
@@ -169,7 +169,7 @@ class XmlBody final : public CallBody {
   At at_;
   MarkFinder finder_;
   ValueEnd end_;
-  std::string held_;  // of a name or mark that is not whole; of a value that must be whole
+  std::string held_;  // text of an incomplete name or mark, or of a value that must be whole
   bool first_of_value_ = false;
 };
 
