@@ -18,12 +18,12 @@ namespace {
 
 using Kind = ToolChoice::Kind;
 
-// What a model may write between its thoughts and its answer.
+// A model may write these blanks between its thoughts and its answer.
 constexpr std::string_view kGap = "[ \\n\\r\\t]{1,8}";
-// Text that no reader of bare calls takes for the begin of one.
+// Text that no reader of bare calls takes for the beginning of a call.
 constexpr std::string_view kNotBare = "[ \\n\\r\\t]*(?:[^\\[{ \\n\\r\\t](?s:.*))?";
 
-// Calls that may stand without a mark, where an answer begins.
+// Returns true if calls may stand without a mark at the beginning of an answer.
 bool may_be_bare(ToolFormat format) {
   return format == ToolFormat::llama3_json || format == ToolFormat::pythonic ||
          format == ToolFormat::json;
@@ -67,10 +67,10 @@ class AnswerRuleWriter {
  private:
   bool calls() const { return !wish_.tools.empty() && wish_.choice.kind != Kind::none; }
   bool several() const { return wish_.parallel && wish_.choice.kind != Kind::named; }
-  // Nothing where there is nothing to say.
+  // Returns a piece for `text`; nothing for an empty text.
   std::string said(std::string_view text) const { return text.empty() ? "" : lark_.text(text); }
 
-  // A call among the thoughts would be read as one, and end them.
+  // A call among the thoughts would be read as a call and end them, so its marks are excluded.
   std::string thoughts() {
     const auto& [open, close, implied] = wish_.reasoning;
     if (wish_.thoughts == ThoughtsAhead::none) return "";
@@ -81,7 +81,7 @@ class AnswerRuleWriter {
   }
 
   Result<CallShape> shape() const {
-    // Newer models of Mistral have a token for it.
+    // Newer models of Mistral have a token for this.
     if (wish_.format == ToolFormat::mistral && tokenizer_.find("[ARGS]")) return named_call_shape();
     if (const auto known = call_shape(wish_.format)) return *known;
     return fail(
@@ -90,7 +90,7 @@ class AnswerRuleWriter {
             .with_param("tool_choice"));
   }
 
-  // One call of any of the tools, as a rule; its begin is written from `open` on.
+  // Returns a rule for one call of any tool; the text before its name is `open`, not shape.open.
   Result<std::string> any_call(const CallShape& shape, std::string_view open) {
     std::string all;
     for (const Tool& tool : wish_.tools) {
@@ -135,7 +135,7 @@ class AnswerRuleWriter {
     return fmt::format("{} {} {} {}", first, call, more, said(shape.last));
   }
 
-  // Nothing but calls.
+  // Returns a piece for an answer of calls and nothing else.
   Result<std::string> only_calls() {
     HOCKET_TRY(CallShape shape, this->shape());
     if (wish_.format == ToolFormat::json && !several()) shape.first = shape.last = {};
@@ -148,7 +148,7 @@ class AnswerRuleWriter {
     if (wish_.text == nullptr)
       return may_be_bare(wish_.format) ? calls_or_other_text() : calls_in_text();
     std::string text = lark_.grammar(*wish_.text);
-    // Without a mark nothing tells a call from text that begins alike.
+    // Without a mark, a call looks like text that begins in the same way.
     std::string begun;
     if (may_be_bare(wish_.format)) {
       if (marks_.empty() || !tokenizer_.special_at(marks_.front())) return text;
@@ -158,20 +158,21 @@ class AnswerRuleWriter {
     return fmt::format("({} {} | {})", begun, lark_.rule(calls), text);
   }
 
-  // Free text in which the mark of a call begins one. Calls follow one another without text
-  // between.
+  // Returns a piece for free text in which a mark begins a call. Calls follow one another without
+  // text between them.
   Result<std::string> calls_in_text() {
     HOCKET_TRY(const CallShape shape, this->shape());
     const std::string mark = marks_.front();
     const std::vector<std::string> others(marks_.begin() + 1, marks_.end());
-    // The mark has been written: of `first`, or of it and a part of `open`.
+    // The mark is written already: it is the beginning of `first`, or all of `first` and a part of
+    // `open`.
     std::string head(shape.first), open(shape.open);
     const size_t of_first = std::min(mark.size(), head.size());
     head.erase(0, of_first);
     open.erase(0, mark.size() - of_first);
     HOCKET_TRY(const std::string begun, any_call(shape, open));
     std::string more;
-    if (several() && !shape.last.empty()) {  // a list of them behind one mark
+    if (several() && !shape.last.empty()) {  // several calls follow one mark
       HOCKET_TRY(const std::string call, any_call(shape, shape.open));
       more = fmt::format("({} {})*", said(shape.between), call);
     }
@@ -180,7 +181,7 @@ class AnswerRuleWriter {
     return fmt::format("({}){} {}", calls, several() ? "*" : "?", lark_.text_without(marks_));
   }
 
-  // Calls that need no mark, behind one or where the answer begins; or text that begins otherwise.
+  // Returns a piece for calls that need no mark, or for text that does not begin like a call.
   Result<std::string> calls_or_other_text() {
     HOCKET_TRY(const std::string calls, only_calls());
     const std::string rule = lark_.rule(calls);
@@ -196,7 +197,7 @@ class AnswerRuleWriter {
   const Tokenizer& tokenizer_;
   LarkWriter lark_;
   SchemaVisits visits_;
-  std::vector<std::string> marks_;  // that begin calls
+  std::vector<std::string> marks_;  // marks that begin calls
 };
 
 }  // namespace

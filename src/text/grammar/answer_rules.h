@@ -1,5 +1,5 @@
-// One grammar for all of an answer, from its parts: thoughts, calls of tools in the words of the
-// model's family, text of a form.
+// Writes one grammar for a whole answer: thoughts, calls of tools in the form of the model's
+// family, and text of a given form.
 //
 //   thoughts up to their end mark | calls, or text of the form, or free text with calls in it
 #pragma once
@@ -17,18 +17,18 @@
 namespace hocket {
 
 struct AnswerWish {
-  std::span<const Tool> tools = {};  // none: no calls
+  std::span<const Tool> tools = {};  // empty: no calls
   ToolChoice choice;
-  ToolFormat format = ToolFormat::none;     // of the family
-  bool parallel = true;                     // more than one call
+  ToolFormat format = ToolFormat::none;     // of the model's family
+  bool parallel = true;                     // true: more than one call is allowed
   std::shared_ptr<const GrammarSpec> text;  // form of the text; null: free
   ThoughtsAhead thoughts = ThoughtsAhead::none;
   ReasoningFormat reasoning;
 };
 
-// Null where the answer is free. Where a call is asked for, there is none but calls, whatever the
-// text would have to look like; where it is not, there are calls or the text, and arguments follow
-// their schemas where tools are strict. Errors: invalid_request (what the family cannot write).
+// Returns null if the answer is free. If a call is required, the grammar allows only calls,
+// whatever `text` asks for. Otherwise it allows calls or the text, and arguments follow their
+// schemas if tools are strict. Errors: invalid_request (a wish that the family cannot write).
 Result<std::shared_ptr<const GrammarSpec>> grammar_of_answer(const AnswerWish& wish,
                                                              const Tokenizer& tokenizer);
 

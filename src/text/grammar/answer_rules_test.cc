@@ -69,7 +69,8 @@ TEST(AnswerRules, RequiredIsOneCallOrMore) {
           add + " and"});
   wish.parallel = false;
   expect(v, wish, {add, now}, {add + "\n" + now});
-  wish.text = std::make_shared<const GrammarSpec>(boolean_text());  // of a text that there is not
+  // The answer must be a call, so the form of its text has no effect.
+  wish.text = std::make_shared<const GrammarSpec>(boolean_text());
   expect(v, wish, {add}, {"true"});
 }
 

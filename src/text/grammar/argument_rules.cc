@@ -71,7 +71,7 @@ std::string with_entities(std::string_view text) {
   return out;
 }
 
-// A tool has the arguments that it names: others come only where the schema says so.
+// Only named properties are allowed, unless the schema says otherwise.
 std::string with_named_properties_only(const std::string& parameters) {
   Json schema = parse_ordered(parameters);
   if (!schema.is_object() || !schema.contains("properties")) return parameters;
@@ -186,8 +186,8 @@ class ArgumentWriter {
     return all;
   }
 
-  // Built from the last argument on. behind: what may follow once an argument has been written.
-  // first: what may come while none has been written.
+  // Built from the last argument on. behind: may follow once an argument has been written. first:
+  // may come while none has been written.
   std::string parted_by_commas() {
     std::string behind, first;
     for (size_t i = arguments_.size(); i-- > 0;) {
@@ -334,7 +334,8 @@ class ArgumentWriter {
     return fmt::format("{}(?:{}){}", from_start ? "" : kAnything, inner, to_end ? "" : kAnything);
   }
 
-  // A text that nothing is said of, or a word beside it (null, true): any text is one of them.
+  // Returns true if any text is a valid value: a plain string, or a string beside words (null,
+  // true).
   bool is_text_or_word(const Plain& given, int depth) const {
     if (depth > kDepthMax || !visits_.take()) return false;
     const Plain& schema = resolved(given);

@@ -1,8 +1,8 @@
-// The arguments of one tool's calls, as a piece of a grammar, in the style of a model's family.
+// Writes the arguments of one tool's calls as a piece of a grammar, in the style of a model family.
 // They come in the order of the schema's properties. Other arguments may come only if the schema
 // names no property at all.
 //
-// In some styles values stand without quotes, and the family's parser finds their type from the
+// In some styles values stand without quotes, and the family's parser takes their type from the
 // schema. There a text follows enum, const, pattern, minLength and maxLength (format is ignored),
 // and any other value is JSON that follows its schema.   Thread: any, one for each LarkWriter.
 #pragma once
@@ -19,13 +19,12 @@
 namespace hocket {
 
 enum class ArgumentWill : uint8_t {
-  schema,  // as the tool's parameters say
+  schema,  // as the tool's parameters demand
   any,     // any arguments
 };
 
-// Takes what it looks at from `visits`, which all tools of a request share. Errors:
-// invalid_request, with the tool's name, where the style has no way to write them or the visits are
-// used up.
+// Counts what it reads in `visits`, which all tools of a request share. Errors: invalid_request,
+// with the tool's name, if the style cannot write the arguments or the visits are used up.
 Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentWill will,
                                    LarkWriter& lark, SchemaVisits& visits);
 

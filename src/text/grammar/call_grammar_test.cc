@@ -1,5 +1,5 @@
-// Calls that grammars make, in the words of every family: what is allowed follows the tool's
-// schema, and the family's parser reads it back.
+// Tests grammars of calls for every family: they allow what the tool's schema allows, and the
+// family's parser reads it back.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -124,7 +124,7 @@ TEST(CallGrammar, OfFamiliesThatWriteJson) {
 
 enum class Flagged : uint8_t { no, yes };
 
-// A tokenizer of the tests that has these marks as tokens too.
+// Makes a tokenizer of the tests that also has these marks as tokens; returns its folder.
 std::string folder_with(const char* tokenizer_name, const std::vector<const char*>& marks,
                         Flagged flagged) {
   namespace fs = std::filesystem;
@@ -289,7 +289,7 @@ Tool tool_of(const json& schema) {
   return {.name = "f", .description = {}, .parameters = schema.dump()};
 }
 
-// What lists come to is bounded for a tool, not for each property that leads to them.
+// The limit on written lists is for the whole tool, not for each property that leads to them.
 TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
   const auto rules = [](json definition, int num_properties) -> Result<std::string> {
     json schema = {{"$defs", {{"h", std::move(definition)}}}};

@@ -13,11 +13,11 @@ namespace {
 
 using Kind = EbnfNode::Kind;
 
-constexpr size_t kBytesMax = 2 << 20;       // of the Lark grammar that is written
+constexpr size_t kBytesMax = 2 << 20;       // of the written Lark grammar
 constexpr size_t kRegexBytesMax = 1 << 16;  // a longer regex is written as named rules instead
 
-// Finds whether a rule that the root needs calls itself, directly or through others, or is nested
-// so deep in other rules that writing it out in their place would need too much of the stack.
+// Finds out if a rule that the root needs calls itself, directly or through others, or is nested so
+// deep that writing it out in place would need too much of the stack.
 class Recursion {
  public:
   explicit Recursion(const EbnfGrammar& grammar)
@@ -30,7 +30,7 @@ class Recursion {
   static constexpr int kUnseen = -1, kOpen = -2;
   static constexpr int kHeightMax = 2048;  // 200 bytes of the stack each
 
-  // Returns how many parts of the rule's body are in one another, those of its rules included.
+  // Returns how deep the parts of the rule's body are nested, with the rules that it uses.
   int rule_height(size_t rule) {
     if (heights_[rule] >= 0) return heights_[rule];
     found_ = found_ || heights_[rule] == kOpen;
@@ -72,7 +72,8 @@ std::string counts(const EbnfNode& node) {
   return fmt::format("{{{},{}}}", node.least, node.most);
 }
 
-// Appends a part as a regular expression in place of its rules. False when it grows too long.
+// Appends a part as a regular expression, with its rules written out. Returns false if it grows too
+// long.
 bool add_regex(const EbnfGrammar& grammar, const EbnfNode& node, std::string& out) {
   if (out.size() > kRegexBytesMax) return false;
   if (node.kind == Kind::set) return out += set_regex(node), true;

@@ -1,10 +1,10 @@
-// EBNF as users of llama.cpp (GBNF), xgrammar and SGLang write it, to Lark.
+// Converts EBNF, as users of llama.cpp (GBNF), xgrammar and SGLang write it, to Lark.
 //
-//   root ::= item ("," item)*      # `root` is where it begins
+//   root ::= item ("," item)*      # an answer begins with `root`
 //   item ::= [0-9]{1,3} | "none"
 //
-// A grammar whose rules do not call themselves becomes one regular expression. Any other is spelled
-// character by character, so that no piece of it can swallow what belongs to the next one.
+// A grammar whose rules do not call themselves becomes one regular expression. Any other is written
+// character by character, so that no piece can swallow text that belongs to the next one.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace hocket {
 
-// Errors: invalid_request with the line at which it goes wrong, or the rule that is missing.
+// Errors: invalid_request, with the line of the mistake or the name of the missing rule.
 Result<std::string> lark_of_ebnf(std::string_view ebnf);
 
 }  // namespace hocket

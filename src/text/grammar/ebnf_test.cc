@@ -18,7 +18,7 @@ struct Case {
   std::vector<std::string> good, bad;
 };
 
-// The example of llama.cpp's and xgrammar's users.
+// The example that llama.cpp and xgrammar give their users.
 constexpr const char* kJson = R"EBNF(
 root   ::= object
 value  ::= object | array | string | number | ("true" | "false" | "null") ws
@@ -44,10 +44,10 @@ const Case kCases[] = {
     {"root ::= [\\]\\-\\^a\\n]+", {"]-^a\n"}, {"b", "\\"}},
     {"root ::= [a-]+", {"a-"}, {"b"}},
     {"root ::= \"\" | \"x\"", {"", "x"}, {"xx"}},
-    // Rules that call themselves.
+    // These rules call themselves.
     {"root ::= \"(\" root \")\" | \"\"", {"", "(())"}, {"(()", "())"}},
     {"root ::= root \"+\" n | n\nn ::= [0-9]+", {"1", "12+3+45"}, {"+", "1+", "1++2"}},
-    // What a part could take is left to the next one.
+    // A part leaves text to the next one even if it could take it.
     {"root ::= [a-z]+ rest\nrest ::= \"b\" rest \"c\" | \"d\"",
      {"ad", "abdc", "abbdcc", "zabd"},
      {"d", "abc", "abdcc"}},
@@ -75,7 +75,7 @@ TEST(Ebnf, TakesItsTextsAndNoOthers) {
 TEST(Ebnf, OneRegexWhereNoRuleCallsItself) {
   EXPECT_EQ(lark_of_ebnf("root ::= a a\na ::= \"x\"?")->find("r0"), std::string::npos);
   EXPECT_NE(lark_of_ebnf("root ::= \"x\" root?")->find("r0"), std::string::npos);
-  // Nor where that would be too long.
+  // A regular expression that would be too long is not written either.
   std::string doubling = "root ::= a0\n";
   for (int i = 0; i < 30; ++i) {
     const std::string next = "a" + std::to_string(i + 1);
@@ -114,7 +114,7 @@ TEST(Ebnf, SaysWhatIsWrong) {
   }
 }
 
-// Whatever stands there: no crash, no endless loop, and what is read can be compiled or not.
+// Any text may be read: no crash, no endless loop, and the result compiles or is refused.
 TEST(Ebnf, ReadsAnything) {
   const TestVocabulary v;
   std::mt19937 random(5);
@@ -144,7 +144,7 @@ TEST(Ebnf, RefusesWhatWouldGrowTooDeepOrTooLarge) {
     ASSERT_FALSE(lark.has_value());
     EXPECT_NE(lark.error().message.find(want), std::string::npos) << lark.error().message;
   }
-  // Rules in one another, each of them deep in itself, whichever is met first.
+  // Rules use one another, and each use is deep inside a rule, whichever rule is read first.
   const std::string open(120, '('), close(120, ')');
   std::string rules, all;
   for (int i = 0; i < 900; ++i) {

@@ -7,7 +7,7 @@ namespace hocket {
 namespace {
 
 constexpr int kDepthMax = 128;
-constexpr int kRepeatsMax = 8;         // behind one another: x?+*
+constexpr int kRepeatsMax = 8;         // one after the other: x?+*
 constexpr size_t kNodesMax = 1 << 17;  // some 150 bytes each
 constexpr int kCountMax = 100'000;
 constexpr char32_t kLastCharacter = 0x10FFFF;
@@ -28,8 +28,8 @@ EbnfNode one_character(char32_t c) {
   return {.kind = EbnfNode::Kind::set, .ranges = {{c, c}}, .parts = {}};
 }
 
-// Reads by descent. Every function leaves `at_` behind what it has read; the first thing wrong is
-// kept, and ends all reading.
+// Reads by recursive descent. Every function leaves `at_` behind the text it read; the first
+// mistake is kept and ends all reading.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -142,7 +142,7 @@ class Reader {
     return set;
   }
 
-  // x, x*, x+, x?, x{2}, x{2,}, x{2,3}; also some behind one another.
+  // Reads x, x*, x+, x?, x{2}, x{2,}, x{2,3}; also several repetitions in a row.
   EbnfNode repeated(EbnfNode item) {
     for (int num = 0; !error_ && at_ < text_.size(); ++num) {
       int least = 0, most = -1;
@@ -189,7 +189,7 @@ class Reader {
     return number;
   }
 
-  // One character of a text or a set, escapes resolved.
+  // Reads one character of a text or a set, with escapes resolved.
   char32_t read_character() {
     const auto byte = static_cast<unsigned char>(text_[at_]);
     if (byte == '\\') return read_escape();
@@ -232,7 +232,7 @@ class Reader {
     return read_character_plain();
   }
 
-  // What stands behind a backslash for itself.
+  // Reads a character that stands for itself behind a backslash.
   char32_t read_character_plain() {
     if (text_[at_] == '\\') return ++at_, U'\\';
     return read_character();
@@ -250,8 +250,8 @@ class Reader {
     return c;
   }
 
-  // `name ::=` is ahead: the rule before it ends here. Dots are items and may be in names, so a run
-  // of them is looked at once.
+  // Returns true if `name ::=` comes next, which ends the rule before it. Dots are items and may be
+  // in names, so a run of them is scanned only once.
   bool begins_rule() {
     if (at_ < no_rule_before_) return false;
     size_t at = at_;

@@ -1,4 +1,4 @@
-// An EBNF grammar, read.   Thread: any.
+// The syntax tree of an EBNF grammar.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace hocket {
 
 struct EbnfNode {
   enum class Kind : uint8_t { set, rule, sequence, choice, repeat };
-  Kind kind = Kind::sequence;  // without parts: the empty text
-  // set: one character of these ranges, or of none of them
+  Kind kind = Kind::sequence;  // a sequence without parts is the empty text
+  // For set: one character of these ranges; if negated, one of none of them.
   std::vector<std::pair<char32_t, char32_t>> ranges;
   bool negated = false;
-  size_t rule = 0;              // rule: which
-  std::vector<EbnfNode> parts;  // sequence, choice; repeat: one
-  int least = 0, most = -1;     // repeat; most -1: no limit
+  size_t rule = 0;              // for rule: its index
+  std::vector<EbnfNode> parts;  // for sequence and choice; one for repeat
+  int least = 0, most = -1;     // for repeat; most -1: no limit
 };
 
 struct EbnfRule {
   std::string name;
   EbnfNode body;
-  int first_line = 0;  // that names it
+  int first_line = 0;  // first line that names it
   bool defined = false;
 };
 
@@ -34,7 +34,7 @@ struct EbnfGrammar {
   size_t root = 0;
 };
 
-// Errors: invalid_request with the line. All rules that are named are defined.
+// Errors: invalid_request, with the line. Every rule that is used is defined.
 Result<EbnfGrammar> read_ebnf(std::string_view text);
 
 }  // namespace hocket

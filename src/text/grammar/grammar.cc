@@ -13,7 +13,7 @@
 namespace hocket {
 namespace {
 
-// Later lines may quote the request, or the answer.
+// Later lines may quote the request or the answer, so they are left out.
 std::string first_line_of_error() {
   std::string text = rust::last_error();
   text.resize(std::min(text.find('\n'), text.size()));

@@ -1,9 +1,9 @@
 // Grammars for answers (llguidance, in rust/). A grammar is compiled once and copied for each
-// answer. The copy, a matcher, tells before each token which tokens may come.
+// answer; the copy, a matcher, says before each token which tokens may come.
 //
 //   GrammarVocabulary --compile--> Grammar --begin--> GrammarMatcher: mask, accept, mask, ...
 //
-// An answer's masks depend on its grammar and its own tokens alone: copies share nothing.
+// An answer's masks depend only on its grammar and its own tokens: copies share nothing.
 #pragma once
 
 #include <cstdint>
@@ -24,28 +24,29 @@ struct HkMatcher;
 
 namespace hocket {
 
-// Stack of a compilation: four times what the deepest grammar that rust/src/grammar_bounds.rs lets
-// through needs. Only pages that are used take memory.
+// Stack of a compilation: four times the need of the deepest grammar that
+// rust/src/grammar_bounds.rs accepts. Only pages that are used take memory.
 inline constexpr size_t kCompileStackBytes = 256 << 20;
 
-// Where an answer stands after a token.
+// The state of an answer after a token.
 struct GrammarState {
-  bool may_end = false;  // the text is whole
-  bool ended = false;    // nothing but an end token may follow
+  bool may_end = false;  // the text may end here
+  bool ended = false;    // only an end token may follow
 };
 
-// One answer's way through its grammar.   Thread: one at a time.
+// The state of one answer in its grammar.   Thread: one at a time.
 class GrammarMatcher {
  public:
   // Writes one bit for each token: bit i % 32 of word i / 32 is set if token i may come. End tokens
-  // may come where the text may end. At least one bit is set.
-  // Errors: invalid_request when the grammar is too ambiguous to go on with.
+  // may come if the text may end. At least one bit is set. Errors: invalid_request if the grammar
+  // is too ambiguous to go on.
   Result<void> mask(std::span<uint32_t> words);
-  // Errors: invalid_request for a token that the mask does not hold, or as mask().
+  // Takes the next token. Errors: invalid_request if the mask does not allow it, or as for mask().
   Result<GrammarState> accept(TokenId token);
-  // Tokens that must follow; empty where there is a choice.
+  // Returns the tokens that must follow; empty if there is a choice.
   std::vector<TokenId> forced();
-  // Memory that it holds, which grows with its calls. From 64 MiB on all other calls fail.
+  // Returns the bytes of memory that it holds, which grow with its calls. Beyond 64 MiB all other
+  // calls fail.
   size_t num_bytes() const;
 
  private:
@@ -61,7 +62,7 @@ class GrammarMatcher {
 class Grammar {
  public:
   GrammarMatcher begin() const;
-  // Memory that it holds; each matcher of begin() holds about as much.
+  // Returns the bytes of memory that it holds; each matcher of begin() holds about as much.
   size_t num_bytes() const { return fresh_.num_bytes(); }
 
  private:
@@ -71,26 +72,26 @@ class Grammar {
   const GrammarMatcher fresh_;
 };
 
-// The vocabulary as grammars see it: a trie of all tokens' bytes. Takes some 5 us a token to make.
+// The vocabulary for grammars: a trie of all tokens' bytes. Making it takes some 5 us per token.
 // Thread: any.
 class GrammarVocabulary {
  public:
-  // create() reads both; the vocabulary that it makes does not need the tokenizer.
+  // create() reads both; the vocabulary does not need the tokenizer afterwards.
   struct Source {
     const HkTokenizer* tokenizer = nullptr;
-    std::filesystem::path folder;  // of tokenizer.json
+    std::filesystem::path folder;  // contains tokenizer.json
   };
-  // num_logits: the width of masks. end_ids: the model's, one at least.
-  // Errors: bad_tokenizer.
+  // num_logits: width of the masks in bits. end_ids: the model's end tokens, at least one. Errors:
+  // bad_tokenizer.
   static Result<GrammarVocabulary> create(const Source& source, int num_logits,
                                           std::span<const TokenId> end_ids);
 
-  // Runs on a thread of its own, with a stack of kCompileStackBytes. Its time and memory are not
-  // bounded here, hence engine/grammar/grammar_trials.h.
-  // Errors: invalid_request, which names spec.field, with the first line of llguidance's message;
-  // out_of_memory where that thread cannot be started.
+  // Compiles on a thread of its own, with a stack of kCompileStackBytes. Time and memory are not
+  // limited here; engine/grammar/grammar_trials.h does that. Errors: invalid_request, which names
+  // spec.field, with the first line of llguidance's message; out_of_memory if the thread cannot be
+  // started.
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSpec& spec) const;
-  // The length of a mask, in words of 32 bits.
+  // Returns the length of a mask in words of 32 bits.
   size_t mask_words() const { return mask_words_; }
 
  private:

@@ -32,7 +32,7 @@ TEST(Grammar, TellsWhereTheTextMayEndAndWhereItMust) {
   EXPECT_TRUE(states[1].may_end);
   EXPECT_FALSE(states[1].ended);
   EXPECT_TRUE(states[2].ended);
-  // What is over takes nothing but an end.
+  // A finished text allows only an end token.
   std::vector<uint32_t> mask(v.vocabulary().mask_words());
   ASSERT_TRUE(matcher.mask(mask).has_value());
   int num_allowed = 0;
@@ -69,7 +69,7 @@ TEST(Grammar, ControlTokensAreNoText) {
     const bool is_end = TokenId{id} == *v.tokenizer().eos_id();
     const bool is_text =
         v.tokenizer().is_known(TokenId{id}) && !v.tokenizer().is_special(TokenId{id});
-    // A byte that begins no character is no text either.
+    // A byte that begins no character is not text either.
     if (is_text && static_cast<unsigned char>(v.tokenizer().token_bytes(TokenId{id})[0]) >= 0x80)
       continue;
     EXPECT_EQ(mask_allows(mask, id), is_end || is_text) << id;

@@ -10,9 +10,9 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kControlBytesMax = 256;  // of the spelling of a control token
+constexpr size_t kControlBytesMax = 256;  // longest spelling of a control token
 
-// /.../ in Lark: a slash would end it, and so would a line's end.
+// Writes a regex as /.../ in Lark, where a slash or a line end inside would end it.
 std::string between_slashes(std::string_view regex) {
   std::string out = "/";
   bool escaped = false;
@@ -48,8 +48,8 @@ std::string but_for(const TextForm& form) {
   return out;
 }
 
-// The control token with which `text` begins; some are flagged, others only look so (DeepSeek's).
-// Where two such marks begin alike, only the token itself is sure to be let through whole.
+// Returns the control token with which `text` begins; some are flagged, others only look like one
+// (DeepSeek's). If two such marks begin alike, only the token itself surely passes a mask whole.
 std::optional<TokenId> control_at(std::string_view text, const Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return std::nullopt;
   if (const auto id = tokenizer->special_at(text)) return id;
@@ -127,7 +127,7 @@ std::string LarkWriter::text_without(std::span<const std::string> words) {
   return text_of(form);
 }
 
-// A control token is no text, so free text ends before it by itself.
+// A control token is not text, so free text ends before it without more rules.
 std::string LarkWriter::text_up_to(std::string_view end, std::span<const std::string> others) {
   if (tokenizer_ != nullptr && tokenizer_->special_at(end))
     return fmt::format("{} {}", text_without(others), text(end));

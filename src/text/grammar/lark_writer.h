@@ -1,4 +1,4 @@
-// Writes a Lark grammar, rule by rule. A piece is a text that may stand in a rule's body.
+// Writes a Lark grammar, rule by rule. A piece is a text that may stand in the body of a rule.
 // Thread: any, one at a time.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// The texts that `regex` matches, without those that any regex of `but_for` matches.
+// The texts that `regex` matches, except those that a regex of `but_for` matches.
 struct TextForm {
   std::string regex;
   std::vector<std::string> but_for;
@@ -25,22 +25,22 @@ class LarkWriter {
   explicit LarkWriter(const Tokenizer* tokenizer = nullptr, char letter = 't')
       : tokenizer_(tokenizer), letter_(letter) {}
 
-  // Each returns a piece.
+  // Each of these returns a piece.
   std::string text(std::string_view text) const;
   std::string schema(std::string_view json);
   std::string regex(std::string_view regex) const;
-  // Any text in which none of these occurs.
+  // Any text in which none of `words` occurs.
   std::string text_without(std::span<const std::string> words);
-  // Any text up to and with the first `end`, in which none of `others` occurs before it.
+  // Any text up to the first `end`, which is included; none of `others` occurs before it.
   std::string text_up_to(std::string_view end, std::span<const std::string> others = {});
   std::string text_of(const TextForm& form);
-  // A text of this form, then `end`, whose first occurrence ends it.
+  // A text of this form, then `end`, whose first occurrence ends the text.
   std::string text_then(const TextForm& form, std::string_view end);
-  // A whole other grammar, whose rules have names of their own.
+  // Another whole grammar, whose rules have names of their own.
   std::string grammar(const GrammarSpec& spec);
   std::string rule(std::string_view body);
 
-  // Bytes of the rules so far.
+  // Returns the bytes of the rules written so far.
   size_t num_bytes() const { return rules_.size(); }
 
   std::string finish(std::string_view start) const;
@@ -52,9 +52,9 @@ class LarkWriter {
   char letter_ = 't';
 };
 
-// A regex of the texts in which one of these occurs.
+// Returns a regex of the texts in which one of `words` occurs.
 std::string regex_of_texts_with(std::span<const std::string> words);
-// "text" as Lark and JSON quote it.
+// Returns "text" as Lark and JSON quote it.
 std::string lark_quoted(std::string_view text);
 
 }  // namespace hocket

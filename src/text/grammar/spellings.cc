@@ -6,7 +6,7 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
-// As in rust/src/grammar.rs.
+// The same as in rust/src/grammar.rs.
 constexpr std::string_view kGuidance =
     R"("x-guidance":{"whitespace_flexible":true,"whitespace_pattern":"[ \n\r\t]{0,16}"})";
 
@@ -15,7 +15,7 @@ bool is_plain(char c) {
          c == '_' || static_cast<unsigned char>(c) >= 0x80;
 }
 
-// Whether the character at `at` stands behind an odd number of backslashes.
+// Returns true if the character at `at` stands behind an odd number of backslashes.
 bool is_escaped(std::string_view text, size_t at) {
   size_t backslashes = 0;
   while (backslashes < at && text[at - 1 - backslashes] == '\\') ++backslashes;

@@ -1,5 +1,5 @@
-// The ways in which clients spell a grammar, turned into those that grammars are compiled from
-// (core/grammar.h). Thread: any.
+// Converts the ways in which clients write grammars to those that can be compiled (core/grammar.h).
+// Thread: any.
 #pragma once
 
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace hocket {
 
-// A regex of exactly these texts. Errors: invalid_request where there are none.
+// Returns a regex of exactly these texts. Errors: invalid_request if there are none.
 Result<std::string> regex_of_choices(std::span<const std::string> choices);
-// A regex is of the whole text anyway, so ^ at its begin and $ at its end say nothing.
+// Removes ^ at the beginning and $ at the end; a regex is for the whole text in any case.
 std::string regex_without_anchors(std::string_view regex);
-// Matches this text only.
+// Returns a regex that matches only this text.
 std::string regex_of_text(std::string_view text);
-// A schema with blanks between its parts bounded as those of json_schema are, for %json in Lark.
+// Returns a schema for %json in Lark, with blanks between its parts limited as for json_schema.
 // Pre: the text of a JSON object, or of true.
 std::string embedded_schema(std::string_view schema);
 

@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 
 constexpr int kDepthMax = 16;
 constexpr size_t kTagsMax = 1024;
-// Each trigger is spelled in the rule of every other one.
+// The rule of each trigger contains all other triggers, so their number is limited.
 constexpr size_t kTriggersMax = 64;
 constexpr size_t kTriggerBytesMax = 256;
 
@@ -54,7 +54,7 @@ bool is_free_text(const Json& content) {
   return content.is_object() && content.contains("type") && content["type"] == "any_text";
 }
 
-// `a b`, `a | b` as one piece.
+// Joins pieces to one: `a b` or `a | b`.
 std::string joined(std::span<const std::string> pieces, const char* between) {
   std::string out = "(";
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -74,7 +74,7 @@ class TagReader {
   }
 
  private:
-  // The older form in the words of the newer one.
+  // Converts the older form to the newer one.
   static Json older(const Json& root) {
     Json triggered = {{"triggers", root.value("triggers", Json())}, {"tags", Json::array()}};
     if (const auto list = root.find("structures"); list != root.end() && list->is_array())
@@ -88,7 +88,7 @@ class TagReader {
     return triggered;
   }
 
-  // Asked before each part: a few triggers make long rules.
+  // Called before each part, because a few triggers make long rules.
   Result<void> check_written() const {
     if (lark_.num_bytes() <= kGrammarBytesMax) return {};
     return fail(ErrorCode::invalid_request,
@@ -136,7 +136,7 @@ class TagReader {
     return pieces;
   }
 
-  // Free text may only come last, since it would swallow whatever follows it.
+  // Free text may only come last, since it would swallow the text behind it.
   Result<std::string> read_sequence(const Json& format, int depth) {
     HOCKET_TRY(const Words pieces, read_elements(format, depth));
     for (size_t i = 0; i + 1 < pieces.size(); ++i) {
@@ -148,7 +148,7 @@ class TagReader {
     return joined(pieces, " ");
   }
 
-  // `begun`: so much of its begin has been written.
+  // `begun`: the first part of its begin, which is written already.
   Result<std::string> read_tag(const Json& tag, std::string_view begun, int depth) {
     if (!tag.is_object()) return fail(ErrorCode::invalid_request, "a tag must be an object");
     HOCKET_TRY(const std::string begin, read_string(tag, "begin"));
@@ -179,7 +179,7 @@ class TagReader {
     return triggers;
   }
 
-  // Free text; once a trigger has been written, one of its tags continues it.
+  // Writes free text in which each trigger is continued by one of its tags.
   Result<std::string> read_triggered(const Json& format) {
     HOCKET_TRY(const Words triggers, read_triggers(format));
     HOCKET_TRY(const Json* const tags, read_list(format, "tags"));

@@ -1,6 +1,6 @@
 // Structural tags: free text in which certain words begin parts of a given form, such as calls of
-// tools. SGLang's older form (structures, triggers), and what of xgrammar's newer one (format) can
-// be said exactly.
+// tools. Reads SGLang's older form (structures, triggers), and those parts of xgrammar's newer form
+// (format) that a grammar can express exactly.
 //
 //   {"type": "structural_tag", "triggers": ["<function="],
 //    "structures": [{"begin": "<function=f>", "schema": {...}, "end": "</function>"}]}
@@ -13,7 +13,7 @@
 
 namespace hocket {
 
-// Errors: invalid_request, naming the part that cannot be served.
+// Returns a Lark grammar. Errors: invalid_request, which names the part that is not supported.
 Result<std::string> lark_of_structural_tag(std::string_view json);
 
 }  // namespace hocket

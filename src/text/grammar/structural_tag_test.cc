@@ -16,7 +16,7 @@ struct Case {
 };
 
 const Case kCases[] = {
-    // SGLang's example.
+    // This is SGLang's example.
     {R"({"type":"structural_tag","triggers":["<function="],"structures":[
         {"begin":"<function=add>","end":"</function>",
          "schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],
@@ -28,7 +28,7 @@ const Case kCases[] = {
       "<b>bold</b> <function=now>{}</function>"},
      {"<function=", "<function=sub>{}</function>", "<function=add>{}</function>",
       "<function=add>{\"n\": 1}", "text <function=now>{} </b>"}},
-    // Two triggers, the second within reach of the first.
+    // There are two triggers; the text before one must not contain the other.
     {R"({"format":{"type":"triggered_tags","triggers":["<a>","<b>"],"tags":[
         {"begin":"<a>","content":{"type":"regex","pattern":"[0-9]"},"end":"</a>"},
         {"begin":"<b>","content":{"type":"const_string","value":"x"},"end":"</b>"}]}})",
@@ -120,7 +120,7 @@ TEST(StructuralTag, RefusesMoreTriggersThanItWillSpell) {
   EXPECT_NE(lark.error().message.find("65, at most 64"), std::string::npos) << lark.error().message;
 }
 
-// Each trigger is spelled in the rule of every other one: 64 of 256 bytes come to 1 MiB.
+// The rule of each trigger contains all others: 64 triggers of 256 bytes make 1 MiB.
 TEST(StructuralTag, StopsWhereItsGrammarIsTooLong) {
   std::string triggers, tags;
   for (int i = 0; i < 64; ++i) {

@@ -1,4 +1,4 @@
-// For tests: a vocabulary, and whether a grammar takes a text, token by token.
+// For tests: a vocabulary, and a check if a grammar takes a text, token by token.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ class TestVocabulary {
   const GrammarVocabulary& vocabulary() const { return vocabulary_; }
   int num_logits() const { return tokenizer_.vocab_size() + 40; }
 
-  // Every token of `text`, cut as the tokenizer cuts it, is allowed, and the end then.
+  // Returns true if every token of `text`, cut as the tokenizer cuts it, is allowed, and then the
+  // end.
   bool takes(const Grammar& grammar, std::string_view text) const {
     GrammarMatcher matcher = grammar.begin();
     std::vector<TokenId> ids = *tokenizer_.encode(text, {.add_special_tokens = false});
@@ -40,7 +41,7 @@ class TestVocabulary {
     }
     return true;
   }
-  // False also where no grammar can be made of it.
+  // Returns false also if the grammar cannot be compiled.
   bool takes(GrammarKind kind, const std::string& grammar, std::string_view text) const {
     const auto made = vocabulary_.compile({.kind = kind, .text = grammar, .field = "test"});
     if (!made) {
