@@ -1,4 +1,4 @@
-// The functions of include/hocket/hocket.h over OfflineEngine.
+// Implements the functions of include/hocket/hocket.h with OfflineEngine.
 #include <hocket/hocket.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ int fail_with(Error e) {
   return static_cast<int>(last_error.code);
 }
 
-// Runs `body`, which returns a Result; what was thrown becomes an error too.
+// Runs `body`, which returns a Result; an exception becomes an error, too.
 template <class Body>
 int guarded(Body&& body) noexcept {
   try {
@@ -51,7 +51,7 @@ int guarded(Body&& body) noexcept {
     const Result<void> done = body();
     return done ? static_cast<int>(HOCKET_OK) : fail_with(done.error());
   } catch (const std::bad_alloc&) {
-    last_error.message = "out of memory";  // short enough to need none
+    last_error.message = "out of memory";  // so short that it is stored without allocating
     return static_cast<int>(last_error.code = ErrorCode::out_of_memory);
   } catch (const std::exception& e) {
     return fail_with(error(ErrorCode::internal, "{}", e.what()));

@@ -1,4 +1,4 @@
-// The structs of include/hocket/hocket.h, read and filled.
+// Reads and fills the structs of include/hocket/hocket.h.
 #pragma once
 
 #include <hocket/hocket.h>
@@ -11,14 +11,15 @@
 
 namespace hocket {
 
-// Errors: bad_value, with the name.
+// Errors: bad_value with `name`, if the pointer is null.
 template <class T>
 Result<void> need(const T* pointer, const char* name) {
   if (pointer != nullptr) return {};
   return fail(error(ErrorCode::bad_value, "{} is NULL", name).with_param(name));
 }
 
-// What the caller's struct has room for: all of ours, or less where his header is older.
+// Returns the size of the caller's struct: sizeof(T), or less if its header is older. Errors:
+// bad_value.
 template <class T>
 Result<size_t> size_of_callers(const T* theirs, const char* name) {
   HOCKET_TRY_VOID(need(theirs, name));
@@ -40,15 +41,15 @@ Result<void> hand_out(T ours, T* theirs, const char* name) {
 
 std::vector<TokenId> token_ids(const int32_t* ids, size_t count);
 hocket_request default_request(const OfflineEngine& engine);
-// Errors: bad_value; invalid_request (a grammar that is none).
+// Errors: bad_value; invalid_request (the grammar cannot be read).
 Result<TextRequest> read_request(const OfflineEngine& engine, const hocket_request* theirs);
 
-// Calls the handler with each event, in the header's words. Keeps what the pointers point to.
+// Calls the C handler with each event, and keeps the memory that the event's pointers point to.
 class Teller {
  public:
   Teller(hocket_event_handler handler, void* user) : handler_(handler), user_(user) {}
 
-  // False where the handler wants no more.
+  // Returns false if the handler wants to cancel the request.
   bool operator()(const TextEvent& event);
 
  private:

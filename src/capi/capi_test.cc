@@ -1,4 +1,4 @@
-// The C interface, as its callers use it: the bundled model behind every function of the header.
+// Tests the C interface as callers use it: every function of the header, with the bundled model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hocket/hocket.h>

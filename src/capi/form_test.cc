@@ -1,4 +1,4 @@
-// Answers of a form, and requests with a priority, through the C interface.
+// Tests answers of a form, and requests with a priority, through the C interface.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ constexpr const char* kSchema =
 
 class CapiForm : public Capi {
  protected:
-  // What is drawn wildly, but for the form.
+  // Returns an answer that is random except for its form.
   std::string say(int kind, const char* grammar, uint64_t seed = 3) {
     hocket_request request = ask(kSum);
     request.temperature = 2;
@@ -126,7 +126,7 @@ TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
 
 class CapiThoughts : public CapiForm {
  protected:
-  // An answer of two digits, asked for with `extra`, and what came before it.
+  // Returns an answer of two digits, asked for with `extra`, and the thoughts that came before it.
   std::string answer(const char* messages, const char* extra, int* told) {
     hocket_tokens prompt{};
     int32_t thoughts = -1;
@@ -153,7 +153,7 @@ TEST_F(CapiThoughts, ComeBeforeTheFormWhereTheModelIsAskedToThink) {
   EXPECT_EQ(told, HOCKET_THOUGHTS_POSSIBLE);
   EXPECT_TRUE(std::regex_match(asked, std::regex(R"(\s*<think>[^]*[^\s][^]*</think>\s*[0-9]{2})")))
       << asked;
-  // The bundled model thinks when asked to.
+  // The bundled model thinks only when asked to.
   for (const char* extra : {static_cast<const char*>(nullptr),
                             R"({"chat_template_kwargs": {"enable_thinking": false}})"}) {
     EXPECT_EQ(answer(kSum, extra, &told), "42");
@@ -179,7 +179,7 @@ TEST_F(CapiThoughts, OfNoneThatThereIsAreRefused) {
   EXPECT_THAT(hocket_error_message(), HasSubstr("thoughts is 3"));
 }
 
-// An engine of one place, with options of its own.
+// Opens an engine that runs one request at a time, with options of its own.
 hocket_engine* narrow_engine(std::vector<std::pair<const char*, const char*>> settings) {
   hocket_options* options = hocket_options_new();
   settings.insert(settings.end(), {{"model-path", kModel},
@@ -228,7 +228,8 @@ TEST_F(Capi, ALargerPriorityGoesFirst) {
     ++place.line->num_ended;
     return 0;
   };
-  // The first has the only place; at its first token the others come, the least urgent first.
+  // The first request has the only place; at its first token the others arrive, the least urgent
+  // first.
   Place others[] = {{&line, 'n'}, {&line, '1'}, {&line, '5'}};
   struct First {
     Place place;

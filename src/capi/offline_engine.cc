@@ -21,7 +21,8 @@ namespace hocket {
 namespace {
 
 constexpr size_t kOutboxMin = 16384;
-constexpr int64_t kCountedTokens = 64 << 10;  // of a chat, beyond any context too
+// Tokens of a chat that are counted even if the context is shorter.
+constexpr int64_t kCountedTokens = 64 << 10;
 
 size_t outbox_size(const EngineInfo& info) {
   return std::max(kOutboxMin, 64 * static_cast<size_t>(info.max_running_requests));
@@ -33,7 +34,7 @@ Error no_tokenizer() {
       .with_fix("token ids work; or set the option tokenizer-path");
 }
 
-// Empty without a program.
+// Returns the command of the trials; empty without a program.
 Result<std::vector<std::string>> trials_command(const std::string& program) {
   if (program.empty()) return std::vector<std::string>();
   std::error_code ignored;
@@ -49,11 +50,11 @@ Result<std::vector<std::string>> trials_command(const std::string& program) {
 
 }  // namespace
 
-// Requests under way by id, and the thread `events`, which alone works on an entry from the moment
-// its request was handed over until it is erased with its last event.
+// Holds the requests under way, by id, and the thread `events`. Only that thread uses an entry,
+// from the moment its request was submitted until the last event erases it.
 class OfflineEngine::Table {
  public:
-  // What is borrowed outlives this.
+  // The engine, the tokenizer and the marks must outlive this object.
   Table(Engine& engine, const Tokenizer* tokenizer, std::span<const TokenId> thought_marks)
       : engine_(engine),
         tokenizer_(tokenizer),
@@ -63,7 +64,7 @@ class OfflineEngine::Table {
     engine_.start(outbox_);
   }
 
-  // Every request is answered by stop(); what it left in the outbox is told before the thread ends.
+  // Engine::stop() ends every request; the thread reports all events in the outbox before it ends.
   ~Table() {
     engine_.stop();
     stopping_ = true;
@@ -96,9 +97,9 @@ class OfflineEngine::Table {
  private:
   struct Entry {
     Listener listener;
-    std::optional<Detokenizer> detokenizer;  // none without a tokenizer
+    std::optional<Detokenizer> detokenizer;  // empty without a tokenizer
     std::optional<StopMatcher> matcher;
-    std::string text;  // of one event
+    std::string text;  // text of the current event
     TextEnding ending;
   };
 
@@ -139,7 +140,7 @@ class OfflineEngine::Table {
     if (!goes_on && !ended) engine_.abort(output.id);
   }
 
-  // False where there is no token to tell of: none came, or the answer is whole already.
+  // Returns false if there is no token to report: none came, or the answer is already whole.
   bool add_token(Entry& entry, const RequestOutput& output) {
     if (value(output.token) < 0 || entry.ending.stop_text) return false;
     ++entry.ending.generated_tokens;
@@ -176,7 +177,7 @@ class OfflineEngine::Table {
   const std::span<const TokenId> thought_marks_;
   Outbox outbox_;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;  // of entries_
+  std::mutex mutex_;  // guards entries_
   std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
   Thread thread_;
 };
@@ -279,7 +280,7 @@ Result<void> OfflineEngine::settle_thoughts(TextRequest& request) const {
   return {};
 }
 
-// Fills in what the caller left open, and refuses what is not allowed.
+// Fills in values that the caller left open, and refuses requests that are not allowed.
 Result<void> OfflineEngine::settle(TextRequest& request) const {
   SamplingParams& sampling = request.sampling;
   HOCKET_TRY_VOID(check_sampling(sampling, info().model.vocab_size));
@@ -288,7 +289,7 @@ Result<void> OfflineEngine::settle(TextRequest& request) const {
   if (sampling.max_new_tokens > 0) return {};
   const auto used = static_cast<int64_t>(request.prompt.size());
   const int64_t room = std::min<int64_t>(info().context_length, info().max_total_tokens) - used;
-  // Where nothing is left, the engine refuses with the numbers.
+  // If no room is left, the engine refuses the request, with the numbers.
   sampling.max_new_tokens = static_cast<int>(std::max<int64_t>(room, 1));
   return {};
 }

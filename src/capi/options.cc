@@ -25,8 +25,8 @@ Option option(const char* name, Part ServerSettings::* part, T Part::* field) {
   return {name, [=](EmbeddedSettings& s) { return Target(&(s.*part.*field)); }};
 }
 
-// The same as the flags of `hocket run` that say which model and how to compute, and those that
-// only an embedding program needs; tests compare.
+// The flags of `hocket run` that choose the model and how to compute, and options that only an
+// embedding program needs; a test compares the names.
 std::vector<Option> make_options() {
   constexpr auto kModel = &ServerSettings::model;
   constexpr auto kMemory = &ServerSettings::memory;

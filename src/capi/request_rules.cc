@@ -60,7 +60,7 @@ Result<Json> read_json(const char* what, std::string_view text) {
   return parsed;
 }
 
-// As much of a chat as the server takes in one body.
+// Reads JSON of a chat, with the size limit of the server's request bodies.
 Result<Json> read_chat_json(const char* what, std::string_view text) {
   constexpr int64_t kMost = HttpSettings().max_body_bytes;
   if (std::ssize(text) > kMost)

@@ -1,5 +1,5 @@
-// For tests of the C interface: the bundled model behind it, and a handler that keeps what it
-// hears.
+// For tests of the C interface: an engine with the bundled model, and a handler that records
+// events.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ inline constexpr const char* kSum = R"([{"role": "user", "content": "What is 17 
 inline constexpr const char* kStory =
     R"([{"role": "user", "content": "Tell me a story about a fox and a lantern."}])";
 
-// What a handler has seen of one request.
+// A record of one request's events.
 struct Heard {
   std::string text, stop_text;
   std::vector<int32_t> tokens;
@@ -64,7 +64,7 @@ class Capi : public ::testing::Test {
     engine = nullptr;
   }
 
-  // A greedy request for an answer to `messages`; the prompt lives as long as the fixture.
+  // Returns a greedy request for an answer to `messages`; the prompt lives as long as the fixture.
   hocket_request ask(const char* messages) {
     hocket_tokens prompt{};
     EXPECT_EQ(hocket_chat_tokens(engine, messages, nullptr, &prompt), HOCKET_OK)

@@ -10,9 +10,10 @@
 
 namespace hocket {
 
-// Gives a discarded tree if the text is no JSON, is nested deeper than kJsonDepthMax or has a
-// number of more than kJsonWordMax bytes: copying, comparing and printing a tree recurse; parsing
-// and destroying it do not. Of equal keys in one object the last counts.
+// Returns a discarded tree if the text is not JSON, is nested deeper than kJsonDepthMax or has a
+// number or word of more than kJsonWordMax bytes. Depth is limited because copying, comparing and
+// printing a tree recurse; parsing and destroying it do not. Of equal keys in one object the last
+// counts.
 template <class Tree = nlohmann::ordered_json>
 Tree parse_bounded_json(std::string_view text) {
   const JsonShape shape = json_shape(text);

@@ -1,12 +1,11 @@
-// A client as one number of two halves: what is proven of it and what it claims.
+// Names a client by one number of two halves: one is proven, one the client claims.
 //
-//   proven    what the server knows: the client's own key, else the address that it comes from
-//   claimed   what the client says: a key that nobody checks, or its `user`; where it says nothing,
-//             what is proven
+//   proven    the server knows it: the client's own key, else the address that it comes from
+//   claimed   the client says it: a key that the server does not check, or its `user`; if it says
+//             nothing, the proven half
 //
-// One client may claim a thousand names. So turns that go by `claimed` can be gained by claiming
-// more names; turns that go by `proven` cannot.
-// Thread: any.
+// A client may claim a thousand names. So sharing turns by `claimed` gives more turns to a client
+// that claims more names; sharing by `proven` does not. Thread: any.
 #pragma once
 
 #include <cstdint>

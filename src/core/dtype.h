@@ -25,7 +25,7 @@ constexpr std::string_view dtype_name(DType t) {
   return "?";
 }
 
-// How a matrix of weights is held in memory (compute/kernels/packed_weight.h).
+// The format of a weight matrix in memory (compute/kernels/packed_weight.h).
 enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4 };
 
 constexpr std::string_view weight_format_name(WeightFormat f) {
@@ -43,7 +43,7 @@ constexpr std::string_view weight_format_name(WeightFormat f) {
   }
   return "?";
 }
-// What the rows that meet such weights are made of.
+// Returns the type of the rows that are multiplied by such weights.
 constexpr DType activation_dtype(WeightFormat f) {
   return f == WeightFormat::f32 ? DType::f32 : DType::bf16;
 }

@@ -1,4 +1,4 @@
-// What kind of rows a step carries.
+// The kinds of rows that a step has.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace hocket {
 
-// extend: chunks of prompts. decode: one row a running request. mixed: both. idle: no row (a rank
-// that only takes part).
+// extend: chunks of prompts. decode: one row for each running request. mixed: both. idle: no row
+// (the rank only takes part).
 enum class ForwardMode : uint8_t { idle, extend, decode, mixed };
 
 constexpr std::string_view forward_mode_name(ForwardMode mode) {

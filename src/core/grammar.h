@@ -1,5 +1,5 @@
-// What an answer's text must look like, as the request says it: the words between the server, which
-// reads them, and the engine, which compiles them (engine/README.md).
+// The form that a request demands of its answer's text. The server reads it, and the engine
+// compiles it (engine/README.md).
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,22 @@ namespace hocket {
 
 enum class GrammarKind : uint8_t {
   json_schema,  // a JSON schema
-  regex,        // of the whole text
+  regex,        // matches the whole text
   lark,         // Lark as llguidance reads it
 };
 
 // Immutable once it is part of a request, which holds it by shared_ptr<const GrammarSpec>
-// (SamplingParams::grammar): all its choices share one.
+// (SamplingParams::grammar); all choices of the request share it.
 struct GrammarSpec {
   GrammarKind kind = GrammarKind::json_schema;
   std::string text;
-  std::string field;  // of the request that asks for it, for errors: "response_format"
+  std::string field;  // request field that asks for it, for errors: "response_format"
 
-  // What is compiled once for all who ask for the same.
+  // Returns true if both compile to the same grammar; the engine then compiles it once.
   bool same_as(const GrammarSpec& other) const { return kind == other.kind && text == other.text; }
 };
 
-// Longer ones are refused.
+// Longer grammars are refused.
 inline constexpr size_t kGrammarBytesMax = 1 << 20;
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// What a decoder-only model is, independent of the file it came from (compute/weights/hf_config.h
-// reads those).
+// Describes a decoder-only model, independent of its file format (compute/weights/hf_config.h reads
+// the files).
 #pragma once
 
 #include <cstdint>
@@ -12,52 +12,53 @@
 
 namespace hocket {
 
-// Rotary embedding and its scaling; formulas in compute/kernels/rope.h.
+// Rotary embedding and its scaling; the formulas are in compute/kernels/rope.h.
 struct RopeConfig {
   enum class Scaling : uint8_t { none, linear, llama3, yarn };
-  // half: dim i turns with dim i + rotary_dim / 2. interleaved: dim 2i with 2i + 1.
+  // half: dim i is rotated with dim i + rotary_dim / 2. interleaved: dim 2i with 2i + 1.
   enum class Style : uint8_t { half, interleaved };
   Scaling scaling = Scaling::none;
   double theta = 10000;
-  int rotary_dim = 0;  // even; dims beyond it pass through
+  int rotary_dim = 0;  // even; dims beyond it are not rotated
   Style style = Style::half;
   double factor = 1;
-  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  double original_context = 0;                       // llama3, yarn
-  double beta_fast = 32, beta_slow = 1;              // yarn
-  bool truncate = true;                              // yarn
-  std::optional<double> attention_factor;            // yarn
-  double mscale = 0, mscale_all_dim = 0;             // yarn
+  double low_freq_factor = 1, high_freq_factor = 4;  // for llama3
+  double original_context = 0;                       // for llama3 and yarn
+  double beta_fast = 32, beta_slow = 1;              // for yarn
+  bool truncate = true;                              // for yarn
+  std::optional<double> attention_factor;            // for yarn
+  double mscale = 0, mscale_all_dim = 0;             // for yarn
 };
 
-// Multi-head latent attention: keys and values of all heads come from one latent a token, of
-// kv_rank + rope_dim numbers. A head's key is [nope_dim | rope_dim].
+// Multi-head latent attention: keys and values of all heads come from one latent per token, which
+// has kv_rank + rope_dim numbers. A head's key is [nope_dim | rope_dim].
 struct MlaConfig {
   int q_rank = 0;   // 0: queries come from one projection
   int kv_rank = 0;  // 0: the model has no latent
   int nope_dim = 0, rope_dim = 0, value_dim = 0;
-  double norm_eps = 1e-6;  // of the norms of the ranks
+  double norm_eps = 1e-6;  // for the norms of the ranks
 };
 
 struct MoeConfig {
   enum class Score : uint8_t { softmax, sigmoid };
-  // How good a group of experts is: its best choice score, or the sum of its two best.
+  // The score of a group of experts: its best choice score, or the sum of its two best.
   enum class GroupScore : uint8_t { best, two_best };
 
   int num_experts = 0;
   int top_k = 0;
   int intermediate_size = 0;         // of one expert
-  int shared_intermediate_size = 0;  // of the shared experts, as one MLP; 0: none
+  int shared_intermediate_size = 0;  // of all shared experts as one MLP; 0: none
   Score score = Score::softmax;
-  bool correction_bias = false;  // choice score = score + bias; weights never see the bias
-  int num_groups = 1;  // of neighbouring experts, the best top_groups of which may be chosen
+  bool correction_bias = false;  // choice score = score + bias; the weights do not use the bias
+  // Groups of neighbouring experts; experts are chosen from the best top_groups only.
+  int num_groups = 1;
   int top_groups = 1;
   GroupScore group_score = GroupScore::best;
   bool norm_topk_prob = false;  // divide the chosen weights by their sum
   double scaling_factor = 1;    // then multiply by this
 };
 
-// How the files hold quantized matrices. Formulas: docs/models.md, "number formats".
+// The format of quantized matrices in the files. Formulas: docs/models.md, "number formats".
 struct QuantConfig {
   enum class Layout : uint8_t {
     none,
@@ -69,28 +70,28 @@ struct QuantConfig {
     packed,        // compressed-tensors pack-quantized: weight_packed [n, k/8], weight_scale
   };
   Layout layout = Layout::none;
-  int group = 0;                  // values of k under one scale; 0: all
+  int group = 0;                  // values of k that share one scale; 0: all
   bool gptq_zeros_less_1 = true;  // gptq: the stored zero points are one too small
-  // Modules that stay as they are: names, parts of names, or patterns after "re:".
+  // Modules that are not quantized: names, parts of names, or patterns after "re:".
   std::vector<std::string> skipped;
 };
 
 struct ModelConfig {
-  std::string architecture;  // "Qwen3MoeForCausalLM"
+  std::string architecture;  // for example "Qwen3MoeForCausalLM"
   int vocab_size = 0;
   int hidden_size = 0;
   int num_layers = 0;
   int num_heads = 0;
   int num_kv_heads = 0;
-  int head_dim = 0;           // of q and k; need not be hidden_size / num_heads
-  int intermediate_size = 0;  // of dense MLPs
+  int head_dim = 0;           // for q and k; need not be hidden_size / num_heads
+  int intermediate_size = 0;  // for dense MLPs
   int max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;
   DType stored_dtype = DType::bf16;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool qk_norm = false;      // RMSNorm on each head of q and k
-  double softmax_scale = 0;  // of attention scores
+  double softmax_scale = 0;  // for attention scores
   RopeConfig rope;
   MlaConfig mla;  // kv_rank == 0: grouped-query attention
   QuantConfig quant;
@@ -101,7 +102,7 @@ struct ModelConfig {
   std::optional<TokenId> bos_id;
 };
 
-// Sampling defaults of generation_config.json; unset fields fall back to those of SamplingParams.
+// Sampling defaults of generation_config.json; an unset field has the default of SamplingParams.
 struct GenerationDefaults {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k;

@@ -16,8 +16,8 @@ Entries& entries_of(Tree& object) {
   return object.get_ref<Tree::object_t&>();
 }
 
-// Pairs of indices whose keys are equal: the first of its key, and a later one. The keys are sorted
-// and not hashed, since a client can choose keys that all have one hash.
+// Returns pairs of indices with equal keys: the first entry of the key, and a later one. The keys
+// are sorted and not hashed, since a client can choose keys that all have one hash.
 std::vector<std::pair<size_t, size_t>> doubles_in(const Entries& entries) {
   std::vector<uint32_t> order(entries.size());
   std::iota(order.begin(), order.end(), 0U);

@@ -37,9 +37,9 @@ class OrderedTreeBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
   }
 
  protected:
-  // False ends the parsing. depth: how many lists and objects are open already.
+  // Returns false to end the parsing. depth: how many lists and objects are open already.
   virtual bool may_open(size_t /*depth*/) { return true; }
-  // False ends the parsing. key: the first one that its object has twice.
+  // Returns false to end the parsing. key: the first key that its object has twice.
   virtual bool may_repeat(const std::string& /*key*/) { return true; }
 
  private:
@@ -55,7 +55,7 @@ class OrderedTreeBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
   std::vector<Level> levels_;
 };
 
-// A discarded tree if `text` is no JSON.
+// Returns a discarded tree if `text` is not JSON.
 nlohmann::ordered_json parse_ordered(std::string_view text);
 
 // Adds a field without a search for its key. Pre: `object` is an object without that key.

@@ -21,7 +21,7 @@ TEST(OrderedTree, IsThatOfTheLibrary) {
     EXPECT_TRUE(parse_ordered(text).is_discarded()) << text;
 }
 
-// With a search for each key these would take minutes.
+// A search for each key would make these take minutes.
 TEST(OrderedTree, ManyFieldsAreReadAtOnce) {
   std::string text = "{";
   for (int i = 0; i < 300'000; ++i) text += "\"k" + std::to_string(i % 299'999) + "\":1,";

@@ -1,4 +1,4 @@
-// Bounds of the sizes and numbers in a request, the same for every API, for the C interface and for
+// Limits of the sizes and numbers in a request, the same for every API, for the C interface and for
 // the fuzzers (docs/contracts/requests.md).   Thread: any.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace hocket {
 
-// Holds neither NaN nor, with finite ends, infinity.
+// A range of numbers. It never holds NaN, and with finite ends no infinity.
 struct NumberRange {
   double low, high;
   bool low_excluded = false;
@@ -43,9 +43,9 @@ inline constexpr NumberRange kLogitBiasRange = {-100, 100};
 inline constexpr size_t kMessagesMax = 16384;
 inline constexpr size_t kToolsMax = 1024;
 inline constexpr size_t kToolNameBytesMax = 256;
-inline constexpr size_t kStructureChoicesMax = 4096;  // of a `choice`: the answer is one of them
+inline constexpr size_t kStructureChoicesMax = 4096;  // for `choice`: the answer is one of them
 inline constexpr size_t kRidBytesMax = 256;
-inline constexpr size_t kNameBytesMax = 4096;  // of user, routing_key, cache_salt, extra_key
+inline constexpr size_t kNameBytesMax = 4096;  // for user, routing_key, cache_salt, extra_key
 inline constexpr size_t kStopsMax = 64;
 inline constexpr size_t kStopBytesMax = 1024;
 inline constexpr size_t kStopIdsMax = 1024;

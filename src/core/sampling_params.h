@@ -1,4 +1,4 @@
-// How one request wants its tokens chosen and where it ends. Validated once, at the server's edge.
+// How one request chooses its tokens and where its answer ends. Checked once, when it arrives.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@
 
 namespace hocket {
 
-// How long an answer may think: once `tokens` thoughts have come and nothing has ended them, the
-// first of `ends` is written for it. Immutable once it is part of a request.
+// Limits the thoughts of an answer: once `tokens` tokens of thoughts have come without an end mark,
+// the first of `ends` is written for the model. Immutable once it is part of a request.
 struct ThoughtLimit {
-  int tokens = 0;                          // >= 0; those of the marks not counted
-  std::vector<TokenId> open;               // begins them in the answer; empty: the prompt has
-  std::vector<std::vector<TokenId>> ends;  // each ends thoughts; none is empty
+  int tokens = 0;  // >= 0; tokens of the marks do not count
+  // Begins the thoughts in the answer; empty: the prompt has begun them.
+  std::vector<TokenId> open;
+  std::vector<std::vector<TokenId>> ends;  // each ends the thoughts; none is empty
 };
 
-// Values that are added to the logits of tokens, in ascending id. The prompts of a batch and their
-// answers share one list.
+// Values that are added to the logits of tokens, in ascending order of id. All prompts and choices
+// of a request share one list.
 class LogitBias {
  public:
   using Entry = std::pair<TokenId, float>;
@@ -38,13 +39,13 @@ class LogitBias {
   const Entry* end() const { return empty() ? nullptr : entries_->data() + entries_->size(); }
 
  private:
-  std::shared_ptr<const std::vector<Entry>> entries_;  // null: none
+  std::shared_ptr<const std::vector<Entry>> entries_;  // null: no bias
 };
 
-// Rules and their order: docs/contracts/sampling.md. Penalties count generated tokens;
-// repetition_penalty also the prompt. Ranges: core/request_bounds.h.
+// The rules and their order are in docs/contracts/sampling.md. Penalties count generated tokens;
+// repetition_penalty also counts the prompt. Ranges: core/request_bounds.h.
 struct SamplingParams {
-  double temperature = 1.0;  // below 1e-5 greedy
+  double temperature = 1.0;  // below 1e-5: greedy
   double top_p = 1.0;
   int top_k = 0;  // 0: all
   double min_p = 0.0;
@@ -53,21 +54,22 @@ struct SamplingParams {
   double repetition_penalty = 1.0;
   LogitBias logit_bias;
   std::vector<TokenId> allowed_ids;              // ascending; empty: all
-  std::shared_ptr<const GrammarSpec> grammar;    // that the text follows; null: free text
-  std::shared_ptr<const ThoughtLimit> thoughts;  // null: as long as the model likes
+  std::shared_ptr<const GrammarSpec> grammar;    // form of the text; null: free text
+  std::shared_ptr<const ThoughtLimit> thoughts;  // null: no limit
 
   uint64_t seed = 0;  // keys the generator together with the token's position
 
   int max_new_tokens = 0;         // >= 1, prompt + max_new_tokens <= context
-  int min_new_tokens = 0;         // end tokens are masked before that many
+  int min_new_tokens = 0;         // end tokens are masked before this many
   bool ignore_eos = false;        // the model's own end tokens do not stop
-  std::vector<TokenId> stop_ids;  // besides the model's
-  std::vector<std::string> stop;  // strings; matched on text, off the engine thread
+  std::vector<TokenId> stop_ids;  // in addition to the model's end tokens
+  std::vector<std::string> stop;  // matched on text, outside of the engine thread
 
-  int num_top_logprobs = -1;      // -1: no logprobs; 0: the chosen token's; n: and the n best
+  // -1: no logprobs; 0: only for the chosen token; n: also for the n best.
+  int num_top_logprobs = -1;
   int prompt_logprobs_from = -1;  // -1: none; p: log-probabilities of prompt tokens p, p+1, ...
 
-  bool return_routed_experts = false;  // the experts that each token chose come with the answer
+  bool return_routed_experts = false;  // the answer names the experts that each token chose
 
   bool greedy() const { return temperature < 1e-5; }
 };

@@ -1,6 +1,5 @@
 // The range of each numeric setting, the same for flags, environment variables, the YAML file and
-// the C API. A flag of another command that has the same name has the same range.
-// Thread: any.
+// the C API. A flag of another command with the same name has the same range. Thread: any.
 #pragma once
 
 #include <array>
@@ -25,7 +24,7 @@ inline constexpr NumberRange kTokensRange{0, 1e12};  // tokens of a pool
 inline constexpr NumberRange kShareRange{0, 1};
 inline constexpr NumberRange kSeedRange{-0x1p63, 0x1p63};
 
-// Settings whose range is not default_range().
+// The settings whose range is not default_range().
 inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"mem-fraction-static", kShareRange},
     {"max-total-tokens", kTokensRange},
@@ -61,7 +60,7 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"log-requests-level", {0, 3}},
     {"dump-requests-bytes", {1, 1e15}},
     {"dump-requests-files", {1, 1e6}},
-    // The rest are flags of commands other than serve.
+    // These are flags of commands other than serve.
     {"temperature", {-1, 1e3}},
     {"top-p", {-1, 1}},
     {"rank", {-1, 65535}},
@@ -78,11 +77,12 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"speed", {1e-6, 1e6}},
 });
 
-// For all other settings. The sum of two signed values does not overflow.
+// Returns the range of all other settings. The sum of two signed values in it does not overflow.
 template <class Number>
 constexpr NumberRange default_range() {
   if constexpr (std::is_same_v<Number, int64_t>) return {0, 1e15};
-  if constexpr (std::is_same_v<Number, uint64_t>) return {0, 0x1p63};  // above: a negative number
+  // Larger: a negative number was given.
+  if constexpr (std::is_same_v<Number, uint64_t>) return {0, 0x1p63};
   return {0, 1e9};
 }
 
@@ -93,8 +93,8 @@ constexpr NumberRange setting_range(std::string_view name) {
   return default_range<Number>();
 }
 
-// `name`: of the setting, without "--". Errors: bad_value, with the value and its range; NaN is out
-// of every range.
+// Checks a setting; `name` is without "--". Errors: bad_value, with the value and its range; NaN is
+// outside of every range.
 template <class Number>
 Result<void> check_setting(std::string_view name, const Number& value) {
   if constexpr (std::is_arithmetic_v<Number> && !std::is_same_v<Number, bool>) {

@@ -1,4 +1,4 @@
-// What this build calls itself; the same as project() in CMakeLists.txt says.
+// The version of this build; project() in CMakeLists.txt has the same.
 #pragma once
 
 #include <string_view>
