@@ -49,7 +49,7 @@ struct TextEvent {
   RequestId id{};
   TokenId token{-1};
   std::string_view text;                       // whole characters
-  const PositionLogprobs* logprobs = nullptr;  // of the token; null unless asked for
+  const PositionLogprobs* logprobs = nullptr;  // for the token; null unless asked for
   const TextEnding* ending = nullptr;          // null except in the last event
 };
 

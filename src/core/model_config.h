@@ -46,8 +46,8 @@ struct MoeConfig {
 
   int num_experts = 0;
   int top_k = 0;
-  int intermediate_size = 0;         // of one expert
-  int shared_intermediate_size = 0;  // of all shared experts as one MLP; 0: none
+  int intermediate_size = 0;         // size of one expert
+  int shared_intermediate_size = 0;  // size of all shared experts as one MLP; 0: none
   Score score = Score::softmax;
   bool correction_bias = false;  // choice score = score + bias; the weights do not use the bias
   // Groups of neighbouring experts; experts are chosen from the best top_groups only.

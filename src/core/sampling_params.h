@@ -1,4 +1,5 @@
-// How one request chooses its tokens and where its answer ends. Checked once, when it arrives.
+// Parameters of one request: the choice of its tokens and the end of its answer. Checked once, when
+// it arrives.
 #pragma once
 
 #include <cstdint>

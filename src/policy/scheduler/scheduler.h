@@ -44,9 +44,10 @@ struct SchedulerOptions {
   int max_prefill_tokens = 16384;  // rows of one pass; >= chunk_tokens
   int max_chunked_requests = 1;    // prompts that may be partly computed at the same time
   PrefillPolicy prefill_policy = PrefillPolicy::prefill_first;
-
-  Duration itl_goal{};            // of PrefillPolicy::latency: between two tokens of a request; > 0
-  double prompt_share = 0;        // of a step's time for prompts, whatever itl_goal; below 1
+  // For PrefillPolicy::latency: longest time between two tokens of a request (> 0), and the share
+  // of a step's time that prompts get whatever itl_goal is (below 1).
+  Duration itl_goal{};
+  double prompt_share = 0;
   double conservativeness = 1.0;  // factor of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
@@ -61,7 +62,7 @@ struct SchedulerOptions {
   Duration running_timeout{};
   int prefill_max_requests = 0;  // in one pass; 0: no limit
   InBatchSharing in_batch;
-  int max_overtaken = 512;     // a waiting request is next after so many later ones ran before it
+  int max_overtaken = 512;     // later requests that may start before a waiting one
   uint64_t seed = 0;           // for the policy `random`
   Outside* outside = nullptr;  // outlives the scheduler; null: no questions are asked
 };
@@ -74,7 +75,7 @@ Result<void> check(const SchedulerOptions& options);
 struct SchedulerStats {
   int num_running = 0, num_waiting = 0;
   int num_held = 0;  // not ready to stand in line (Outside::ready); not in num_waiting
-  int64_t num_waiting_tokens = 0;  // of prompts, including held requests
+  int64_t num_waiting_tokens = 0;  // prompt tokens, held requests included
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // num_used_tokens as a share of the pool

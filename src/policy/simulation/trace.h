@@ -58,7 +58,7 @@ struct Trace {
   int concurrency = 0;
   // Latencies count from the moment at which a request was due, or at which it was sent.
   enum class Since : uint8_t { due, sent } since = Since::due;
-  std::optional<SchedulerOptions> scheduler;  // of the server that wrote the log
+  std::optional<SchedulerOptions> scheduler;  // scheduler of the server that wrote the log
   SchedulePolicy policy = SchedulePolicy::fcfs;
   std::string policy_name;
   std::optional<RunFigures> measured;

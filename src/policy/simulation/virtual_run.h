@@ -16,7 +16,7 @@ struct VirtualRun {
   int num_ok = 0;
   int num_refused = 0;  // the queue was full, or they were too long for the pool
   int num_failed = 0;   // ended by the scheduler before their length: a time-out
-  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of successful requests
+  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // in successful requests
   uint64_t num_steps = 0, num_retractions = 0;
   std::vector<double> ttft_ms, itl_ms, e2e_ms;  // itl_ms: one gap for each token but the first
 

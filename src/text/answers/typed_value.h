@@ -35,7 +35,7 @@ class ParameterKinds {
   ValueKinds of(std::string_view name, ValueKinds unknown) const;
 
  private:
-  // Of those properties about which the schema says something.
+  // The properties about which the schema says something.
   std::map<std::string, ValueKinds, std::less<>> kinds_;
 };
 

@@ -19,7 +19,7 @@ namespace hocket {
 struct AnswerWish {
   std::span<const Tool> tools = {};  // empty: no calls
   ToolChoice choice;
-  ToolFormat format = ToolFormat::none;     // of the model's family
+  ToolFormat format = ToolFormat::none;     // the form of the model's family
   bool parallel = true;                     // true: more than one call is allowed
   std::shared_ptr<const GrammarSpec> text;  // form of the text; null: free
   ThoughtsAhead thoughts = ThoughtsAhead::none;

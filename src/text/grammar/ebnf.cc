@@ -13,7 +13,7 @@ namespace {
 
 using Kind = EbnfNode::Kind;
 
-constexpr size_t kBytesMax = 2 << 20;       // of the written Lark grammar
+constexpr size_t kBytesMax = 2 << 20;       // size of the written Lark grammar
 constexpr size_t kRegexBytesMax = 1 << 16;  // a longer regex is written as named rules instead
 
 // Finds out if a rule that the root needs calls itself, directly or through others, or is nested so
