@@ -32,7 +32,7 @@ constexpr std::array kFatal = {SIGSEGV, SIGFPE, SIGILL, SIGABRT};  // SIGBUS: ma
 constexpr std::string_view kBegins = "hocket-crash-";
 constexpr int kFramesMax = 64;
 
-// turn: 2 n + 1 while event n is being written, 2 n + 2 once it is there; 0: nothing yet.
+// turn: 2 n + 1 while event n is being written, 2 n + 2 when it is complete; 0: never written.
 struct alignas(64) Slot {
   std::atomic<uint64_t> turn{0};
   uint32_t len = 0;
@@ -52,11 +52,11 @@ struct Box {
   TimePoint opened{};
   std::array<char, 512> words{};  // the first last_words()
   std::atomic<bool> spoken{false}, written{false};
-  AlternateStack stack;  // of the thread that opened the box; others have their own
+  AlternateStack stack;  // for the thread that opened the box; others have their own
 };
 std::atomic<Box*> the_box{nullptr};
 
-// Bytes to a file without help from the library.
+// Writes bytes to a file with system calls only.
 class Out {
  public:
   explicit Out(int file) : file_(file) {}
@@ -73,7 +73,7 @@ class Out {
     const auto done = fmt::format_to_n(digits, sizeof digits, "{}", value);
     put({digits, done.size});
   }
-  // In quotes; what JSON would have to escape becomes a space.
+  // Writes `text` in quotes; characters that JSON would have to escape become spaces.
   void quoted(std::string_view text) {
     put("\"");
     for (const char c : text) {
@@ -102,7 +102,7 @@ void put_events(Out& out, const Events& events) {
   const uint64_t end = events.next.load(std::memory_order_acquire);
   for (uint64_t i = end > events.size ? end - events.size : 0; i < end; ++i) {
     const Slot& slot = events.slots[i % events.size];
-    if (slot.turn.load(std::memory_order_acquire) != 2 * i + 2) continue;  // being written
+    if (slot.turn.load(std::memory_order_acquire) != 2 * i + 2) continue;  // it is being written
     out.put({slot.text, std::min<size_t>(slot.len, sizeof slot.text)});
     out.put("\n");
   }
@@ -139,13 +139,13 @@ void on_signal(int number, siginfo_t* info, void*) {
                        number == SIGABRT ? 0 : reinterpret_cast<uintptr_t>(info->si_addr));
   write({why, std::min(done.size, sizeof why)});
   log::wait_in_signal();
-  // The handler is gone (SA_RESETHAND): the signal does now what it would have done.
+  // The handler is removed (SA_RESETHAND), so the signal has its default effect.
   raise(number);
 }
 
 void watch_signals() {
   void* frames[1];
-  backtrace(frames, 1);  // loads what it needs, which a handler must not
+  backtrace(frames, 1);  // loads a library that a handler must not load
   struct sigaction action{};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_RESETHAND | SA_ONSTACK;
@@ -153,7 +153,7 @@ void watch_signals() {
   watch_mapped_files();
 }
 
-// By name, which begins with the time.
+// Removes the oldest files, by name; names begin with the time.
 void forget_old_files(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code stop;
@@ -177,7 +177,7 @@ Result<void> open(const Options& options) {
         error(ErrorCode::io, "{} cannot be written: {}", options.folder, std::strerror(errno))
             .with_fix("another --crash-dump-folder"));
   forget_old_files(options.folder);
-  auto* box = new Box;  // for as long as the process lives: a crash may come at any time
+  auto* box = new Box;  // kept as long as the process lives, because a crash may come at any time
   const size_t sizes[] = {options.request_slots, options.step_slots};
   for (size_t i = 0; i < box->rings.size(); ++i) {
     box->rings[i].slots = std::make_unique<Slot[]>(sizes[i]);

@@ -1,11 +1,11 @@
-// The last events of this process, kept in memory for the moment when it crashes or hangs: then
-// they are written to a file (`hocket crash FILE` reads it).
+// Keeps the last events of this process in memory and writes them to a file when the process
+// crashes or hangs (`hocket crash FILE` reads it).
 //
 //   note() -> ring of slots (the newest win) ... SIGSEGV, SIGABRT, watchdog ->
 //   FOLDER/hocket-crash-*
 //
-// Each event is formatted when it is noted, so that writing them takes nothing but system calls.
-// Nothing is kept unless open() was called. Thread: any; notes take no lock and allocate nothing.
+// Each event is formatted when it is noted, so that writing the file takes only system calls.
+// Without open() no event is kept. Thread: any; note() takes no lock and allocates nothing.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,30 +19,30 @@
 
 namespace hocket::black_box {
 
-// Steps are many and must not push requests out.
+// Steps have a ring of their own, because they are many and must not displace requests.
 enum class Ring : uint8_t { requests, steps };
 
 struct Options {
   std::string folder;
-  std::string about;  // of the process, a JSON object
+  std::string about;  // description of the process, a JSON object
   size_t request_slots = 8192, step_slots = 32768;
 };
-inline constexpr size_t kSlotBytes = 256;  // an event's text is somewhat shorter; longer is cut
-inline constexpr int kFilesKept = 16;      // in the folder; the oldest go
+// An event's text is somewhat shorter; longer text is cut.
+inline constexpr size_t kSlotBytes = 256;
+inline constexpr int kFilesKept = 16;  // in the folder; the oldest are removed
 
-// Makes the rings and watches fatal signals from now on. Once. Errors: io (the folder).
+// Makes the rings and handles fatal signals from here on. Call once. Errors: io (the folder).
 Result<void> open(const Options& options);
 bool is_open();
 
-// What a process that is about to end says of it, such as a check that failed: the file begins with
-// the first of these.
+// Stores the reason of the end, such as a check that failed; the file begins with the first call's.
 void last_words(std::string_view why);
-// Writes the file now. True where that worked. Async-signal-safe; the first call wins.
+// Writes the file; returns true if that worked. Async-signal-safe; only the first call writes.
 bool write(std::string_view why);
-// Where it will be written; empty unless open.
+// Returns the path that the file will have; empty unless open.
 const char* path();
 
-// An event: members of a JSON object, as `"step":{},"rows":{}`.
+// Notes an event: members of a JSON object, for example `"step":{},"rows":{}`.
 void note(Ring ring, std::string_view members);
 template <class... Args>
 void note(Ring ring, fmt::format_string<Args...> text, Args&&... args) {

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-// What a child process that opens a box and dies by `end` leaves behind.
+// The signal and the file of a child process that opens a box and dies by `end`.
 struct Left {
   int signal = 0;
   std::string text;
@@ -73,7 +73,7 @@ TEST_F(BlackBox, AFailedCheckLeavesItsWordsAndTheLastEvents) {
   EXPECT_THAT(left.text, HasSubstr("CHECK failed: 1 == 2 (1 vs 2)"));
   EXPECT_THAT(left.text, HasSubstr(R"("about":{"model":"tiny"})"));
   EXPECT_THAT(left.text, HasSubstr(R"("request":"began","id":"gen-1"})"));
-  EXPECT_THAT(left.text, HasSubstr("\"step\":12}"));  // of 8 slots
+  EXPECT_THAT(left.text, HasSubstr("\"step\":12}"));  // the oldest of the 8 slots
   EXPECT_THAT(left.text, HasSubstr("\"step\":19}"));
   EXPECT_THAT(left.text, Not(HasSubstr("\"step\":11}")));
   EXPECT_THAT(left.text, HasSubstr("--- backtrace\n"));
@@ -100,7 +100,7 @@ TEST_F(BlackBox, AFaultInAnotherThreadNamesTheThreadAndStillKills) {
   return *depth < 0 ? 0 : descend(depth) + frame[0];
 }
 
-// More than a pipe holds, and nobody reads before the fault.
+// The lines are more than a pipe holds, and no thread reads before the fault.
 TEST_F(BlackBox, LinesThatWaitAreWrittenBeforeTheEnd) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// v1 writes "no limit" as the largest page-aligned int64; nothing real comes near a quarter of it.
+// v1 writes "no limit" as the largest page-aligned int64; no real limit reaches a quarter of that.
 constexpr int64_t kUnlimited = int64_t{1} << 61;
 
 template <class T>
@@ -33,7 +33,7 @@ std::optional<int64_t> read_number(const fs::path& file) {
   return to_number(word);
 }
 
-// The value after `key` in a file of `key value` lines; 0 where there is none.
+// Returns the value after `key` in a file of `key value` lines; 0 if there is none.
 int64_t read_field(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   std::string name;
@@ -76,8 +76,9 @@ void apply_cpu_v1(const fs::path& group, CgroupLimits& limits) {
   if (q && p && *q > 0 && *p > 0) lower(limits.cpus, double(*q) / double(*p));
 }
 
-// Every group from ours up to `top` binds us. A container without a cgroup namespace names a path
-// that lies outside its mount; then `top` itself is our group.
+// Calls `apply` for every group from this process's group up to `top`, since all of them limit it.
+// A container without a cgroup namespace names a path outside its mount; then `top` itself is its
+// group.
 template <class Apply>
 void climb(const fs::path& top, const std::string& path, Apply&& apply) {
   std::error_code ignored;
@@ -103,7 +104,7 @@ bool lists(std::string_view controllers, std::string_view wanted) {
 CgroupLimits read_cgroup_limits(const fs::path& membership, const fs::path& root) {
   CgroupLimits limits;
   std::ifstream in(membership);
-  for (std::string line; std::getline(in, line);) {  // id:controllers:path
+  for (std::string line; std::getline(in, line);) {  // format: id:controllers:path
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;

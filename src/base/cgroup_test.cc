@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A control group tree in a folder of its own.
+// Makes a control group tree in a folder of its own.
 class CgroupTest : public testing::Test {
  protected:
   CgroupTest() : dir_(fs::path(testing::TempDir()) / unique_name()) {

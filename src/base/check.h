@@ -1,5 +1,6 @@
-// HOCKET_CHECK: an invariant of our own code. A failure is a bug: it prints both values and stops.
-// Always on. For the world's mistakes (files, peers, clients) use base/result.h instead.
+// HOCKET_CHECK tests an invariant of our own code. A failure is a bug: it prints both values and
+// stops the process. It is always on. For mistakes of others (files, peers, clients) use
+// base/result.h.
 #pragma once
 
 #include <fmt/core.h>
@@ -44,7 +45,7 @@ struct Splitter {
 struct Verdict {
   bool ok;
   std::string values;
-  explicit operator bool() const { return ok; }  // for a && b, a || b
+  explicit operator bool() const { return ok; }  // makes a && b and a || b possible
 };
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-compare"
@@ -79,8 +80,7 @@ inline std::string sentence(const char* condition, const Verdict& v) {
 }  // namespace check_detail
 }  // namespace hocket
 
-// The left side may be of the other signedness; the right operand of << is the user's whole
-// condition.
+// The left side may differ in signedness; the right operand of << is the caller's whole condition.
 #pragma GCC diagnostic ignored "-Wparentheses"
 #define HOCKET_CHECK(condition)                                                               \
   do {                                                                                        \

@@ -1,4 +1,4 @@
-// Time as a value that can be injected: real in the server, set by hand in tests and simulation.
+// A clock that can be injected: real in the server, set by hand in tests and simulation.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ constexpr double to_ms(Duration d) {
 constexpr double to_us(Duration d) {
   return to_seconds(d) * 1e6;
 }
-// The longest Duration that from_seconds() returns: several of them can be added to a TimePoint
+// The longest Duration that from_seconds() returns; several of them can be added to a TimePoint
 // without overflow.
 inline constexpr double kMostSeconds = 1e9;  // 31 years
-// Clamped to kMostSeconds either way; zero for NaN.
+// Limits the result to +-kMostSeconds; returns zero for NaN.
 inline Duration from_seconds(double s) {
   const double within = s != s ? 0 : std::clamp(s, -kMostSeconds, kMostSeconds);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within));

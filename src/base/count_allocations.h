@@ -1,6 +1,6 @@
 // Counts the allocations of a test program, to prove that a step makes none, and lets some fail, to
-// prove that this costs one request only. It replaces operator new, so one file of the program
-// includes it, and never a file of a library. Thread: any.
+// prove that such a failure costs only one request. It replaces operator new, so one file of the
+// program includes it, and never a file of a library. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ inline bool allocation_fails(size_t bytes) {
 }
 }  // namespace hocket
 
-// noinline: the compiler must not see free() meet what looks like memory of new.
+// noinline hides from the compiler that free() gets memory of new.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++hocket::num_allocations;
   if (hocket::allocation_fails(bytes)) throw std::bad_alloc();
@@ -35,7 +35,8 @@ inline bool allocation_fails(size_t bytes) {
   if (void* memory = std::aligned_alloc(align, (bytes + align) / align * align)) return memory;
   throw std::bad_alloc();
 }
-// The library's own would call the one above; a sanitizer's would not, and then meet our delete.
+// The library's own nothrow version would call the one above. A sanitizer's would not, and its
+// memory would reach our delete.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   ++hocket::num_allocations;
   if (hocket::allocation_fails(bytes)) return nullptr;

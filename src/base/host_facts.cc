@@ -30,14 +30,14 @@ std::optional<T> read_number(const fs::path& file) {
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
-// "madvise" of "always [madvise] never".
+// Returns the word in brackets: "madvise" of "always [madvise] never".
 std::string chosen_word(const std::string& text) {
   const size_t open = text.find('['), close = text.find(']');
   if (open == text.npos || close == text.npos || close < open) return "";
   return text.substr(open + 1, close - open - 1);
 }
 
-// `Name: 12 kB` lines, in bytes; the text before the name is passed over.
+// Reads lines such as `Name: 12 kB` as bytes by name; text before the name is ignored.
 std::map<std::string, int64_t> read_kilobytes(const fs::path& file) {
   std::map<std::string, int64_t> out;
   std::ifstream in(file);
@@ -54,7 +54,7 @@ std::map<std::string, int64_t> read_kilobytes(const fs::path& file) {
   return out;
 }
 
-// The folders `PREFIX<number>` under `parent`, by number.
+// Returns the folders `PREFIX<number>` under `parent`, by number.
 std::map<int, fs::path> numbered(const fs::path& parent, std::string_view prefix) {
   std::map<int, fs::path> out;
   std::error_code none;

@@ -9,7 +9,8 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kFilesWanted = 4352;          // --max-connections and what else a server opens
+// --max-connections and other files that a server opens.
+constexpr int64_t kFilesWanted = 4352;
 constexpr int64_t kMemoryNeeded = 512'000'000;  // the smallest model and its work buffers
 constexpr int64_t kSharedWanted = 256'000'000;  // messages of ranks of one host
 

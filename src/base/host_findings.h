@@ -1,5 +1,5 @@
-// What of a machine and its kernel is good for serving, what slows it, what breaks it, and what to
-// do: for `hocket doctor`, and for the start of a server.
+// Judges a machine and its kernel: which facts are good for serving, which slow it or break it, and
+// how to mend them. For `hocket doctor` and for the start of a server.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace hocket {
 
 enum class Weight : uint8_t {
   fine,
-  hint,  // may matter, or only to some
+  hint,  // may matter, or only in some cases
   slow,  // serving is slower than it could be
   bad,   // serving will fail
 };
@@ -21,7 +21,7 @@ std::string_view weight_name(Weight weight);
 
 struct Finding {
   std::string name, value;
-  std::string remedy;  // empty where it is fine
+  std::string remedy;  // empty for Weight::fine
   Weight weight = Weight::fine;
 };
 

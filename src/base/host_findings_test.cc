@@ -1,4 +1,4 @@
-// Facts read from a tree of files that the test writes, and what is said of them.
+// Reads facts from a tree of files that the test writes, and checks the findings about them.
 #include "base/host_findings.h"
 
 #include <gtest/gtest.h>

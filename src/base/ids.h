@@ -1,4 +1,4 @@
-// Distinct integer types, so that a page is never taken for a token. value() gives the number.
+// Distinct integer types, so that a page cannot be taken for a token. value() returns the number.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace hocket {
 
 enum class TokenId : int32_t {};     // an entry of the vocabulary
-enum class PageId : int32_t {};      // a KV page; kNoPage where none
+enum class PageId : int32_t {};      // a KV page; kNoPage: none
 enum class RequestId : uint64_t {};  // unique in this process, never reused
 enum class ExpertId : int32_t {};    // an expert of one layer
 

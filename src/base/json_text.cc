@@ -11,7 +11,7 @@
 namespace hocket {
 namespace {
 
-// Bytes of the character that `text` begins with; 0 where that is no UTF-8 (RFC 3629).
+// Returns the bytes of the character that `text` begins with; 0 if it is not UTF-8 (RFC 3629).
 size_t character_len(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -27,17 +27,18 @@ size_t character_len(std::string_view text) {
 }
 
 // Bytes of a value in a list and of a member of an object: its place in an array that doubles (old
-// and new array exist while it moves), and for a member its key, and its place in the order in
-// which equal keys are found.
+// and new array exist while it moves); for a member also its key, and its index in the sorted order
+// in which equal keys are found.
 constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
-// By character: whether it ends a number or a word.
+// By character: true if it ends a number or a word.
 constexpr auto kBetweenWords = [] {
   std::array<bool, 256> ends{};
   for (const char c : {' ', '\t', '\r', '\n', '"', ',', ':', '[', ']', '{', '}'})
     ends[static_cast<uint8_t>(c)] = true;
   return ends;
 }();
-// Allocated for an array or object besides its elements, and for a string besides its characters.
+// Bytes allocated for an array or object besides its elements, and for a string besides its
+// characters.
 constexpr int64_t kContainerBytes = 48, kStringBytes = 64;
 
 }  // namespace

@@ -33,14 +33,14 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
-// A '%' would be read as spdlog's.
+// Makes spdlog's pattern for lines; a '%' in `origin` is escaped.
 std::string pattern(std::string_view origin) {
   std::string text = "[%Y-%m-%d %H:%M:%S.%e] %L ";
   for (const char c : origin) text += c == '%' ? "%%" : std::string(1, c);
   return text + (origin.empty() ? "%v" : " | %v");
 }
 
-// The form of all lines, set at the start.
+// The form of all lines; set at the start.
 struct Style {
   Format format = Format::text;
   std::string origin;
@@ -65,7 +65,7 @@ const char* name_of(Level level) {
   return "error";
 }
 
-// `{"time":"2026-01-02T03:04:05.678Z","level":"info"`: the members after it are the caller's.
+// Appends `{"time":"2026-01-02T03:04:05.678Z","level":"info"`; the caller adds further members.
 void append_head(std::string& line, Level level) {
   using std::chrono::milliseconds;
   const auto now = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
@@ -78,8 +78,8 @@ void append_head(std::string& line, Level level) {
   append_json_string(line, style().origin);
 }
 
-// Empty, with the room that lines before needed: a line allocates nothing once all kinds of lines
-// were there.
+// Returns an empty line that keeps its memory, so that a line allocates nothing once the longest
+// kind was written.
 std::string& fresh_line() {
   thread_local std::string line;
   line.clear();
@@ -90,7 +90,7 @@ void append_number(std::string& line, double value) {
   if (std::isfinite(value))
     fmt::format_to(std::back_inserter(line), "{:.6g}", value);
   else
-    line += "null";  // JSON knows no infinity
+    line += "null";  // JSON has no infinity
 }
 
 void append_value(std::string& line, const Field::Value& value, Format format) {
@@ -113,7 +113,7 @@ void append_value(std::string& line, const Field::Value& value, Format format) {
   }
 }
 
-// Puts lines into the queue; the lock is held only while a line is formatted.
+// Puts lines into the queue; its lock is held only while a line is formatted.
 class QueueSink final : public spdlog::sinks::sink {
  public:
   void log(const spdlog::details::log_msg& message) override {
@@ -138,7 +138,7 @@ class QueueSink final : public spdlog::sinks::sink {
   std::unique_ptr<spdlog::formatter> formatter_;
 };
 
-// Never destroyed, as the queue.
+// The logger is never destroyed, like the queue.
 spdlog::logger& logger() {
   static spdlog::logger& instance = [] -> spdlog::logger& {
     auto* made = new spdlog::logger("hocket", std::make_shared<QueueSink>());

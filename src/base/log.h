@@ -1,9 +1,9 @@
-// One line a fact on stderr: time, level, text. Text is an event name and key-values, or the
-// `Prefill batch, ...` lines whose shape users' scripts parse. Rates belong to metrics; prompts are
-// logged only where --log-requests-level asks for them.
+// Writes log lines to stderr, one for each fact: time, level, text. The text is an event name with
+// key-values, or a line such as `Prefill batch, ...` whose form users' scripts parse. Rates belong
+// to metrics; prompts are logged only if --log-requests-level asks for them.
 //
-// As JSON each line is one object: {"time", "level", "origin", "message"}, and of a record "event"
-// and its fields in place of "message".
+// As JSON each line is one object: {"time", "level", "origin", "message"}; a record has "event" and
+// its fields in place of "message".
 #pragma once
 
 #include <fmt/format.h>
@@ -23,24 +23,24 @@ namespace hocket::log {
 enum class Level { debug, info, warning, error, off };
 enum class Format : uint8_t { text, json };
 
-// "debug", "info", "warning", "error", "off". Errors: bad_value.
+// Reads "debug", "info", "warning", "error" or "off". Errors: bad_value.
 Result<Level> parse_level(std::string_view name);
 void set_level(Level level);
-// "text", "json". Errors: bad_value.
+// Reads "text" or "json". Errors: bad_value.
 Result<Format> parse_format(std::string_view name);
-// At the start, before other threads write.
+// Call at the start, before other threads write.
 void set_format(Format format);
-// Puts `name` into every line, since several processes may write to one place. "": puts none.
+// Puts `name` into every line, since several processes may write to one place; "" puts none.
 void set_origin(std::string_view name);
 bool enabled(Level level);
 void write(Level level, std::string_view line);  // Thread: any.
 
 inline constexpr Duration kLastWait = std::chrono::seconds(1);
 
-// While it lives, the thread `log` writes the lines, so that no other thread waits for the reader
-// of stderr. Lines that find the queue full (kQueueBytes, base/log_queue.h) are lost and counted.
-// Without a Writer, the thread that logs writes. The destructor waits at most `last_wait` for the
-// last lines; if they are not written by then, later lines are lost too.
+// While a Writer lives, the thread `log` writes the lines, so that no other thread waits for the
+// reader of stderr. Lines that find the queue full (kQueueBytes, base/log_queue.h) are lost and
+// counted. Without a Writer, the thread that logs also writes. The destructor waits at most
+// `last_wait` for the last lines; if they are not written by then, later lines are lost, too.
 class Writer {
  public:
   explicit Writer(Duration last_wait = kLastWait);
@@ -52,24 +52,24 @@ class Writer {
   const Duration last_wait_;
 };
 
-// Lines that stderr did not take, since the process began.   Thread: any.
+// Returns how many lines stderr did not take since the process began.   Thread: any.
 int64_t num_lost();
-// Waits for the lines that are not written yet. False where `patience` was too short.
+// Waits for the lines that are not written yet. Returns false if `patience` was too short.
 bool flush(Duration patience = kLastWait);
-// The same in a handler of a signal that ends the process. The thread `log` goes on writing
-// meanwhile, unless the handler runs on it, or on a thread that holds the queue's lock: then
-// `patience` passes in vain. Async-signal-safe.
+// Does the same in a handler of a signal that ends the process. The thread `log` goes on writing
+// meanwhile, unless the handler runs on that thread, or on a thread that holds the queue's lock;
+// then `patience` passes without effect. Async-signal-safe.
 void wait_in_signal(Duration patience = kLastWait);
-// Writes `text` as it is, unless stderr has no room for it now. Async-signal-safe.
+// Writes `text` unchanged, unless stderr has no room for it at present. Async-signal-safe.
 void write_now(std::string_view text);
 
-// One fact of an event. Its views must hold until record() returns.
+// One fact of an event. Its views must be valid until record() returns.
 struct Field {
   using Value = std::variant<int64_t, double, bool, std::string_view>;
   std::string_view name;
   Value value;
 };
-// `event name=3 name="a text"`. Text of clients may stand in a value: it ends no line.
+// Writes `event name=3 name="a text"`. A value may hold text of clients: it cannot end the line.
 // Thread: any.
 void record(Level level, std::string_view event, std::span<const Field> fields);
 
@@ -89,7 +89,7 @@ template <class... Args>
 void info(fmt::format_string<Args...> text, Args&&... args) {
   line(Level::info, text, std::forward<Args>(args)...);
 }
-// What happened, what we did, what to change.
+// A warning says three things: the event, the server's reaction, and the setting to change.
 template <class... Args>
 void warning(fmt::format_string<Args...> text, Args&&... args) {
   line(Level::warning, text, std::forward<Args>(args)...);

@@ -15,11 +15,11 @@
 namespace hocket::log {
 namespace {
 
-// Bytes of one write(2). A pipe takes so many at once, so lines of several processes do not mix.
+// Bytes of one write(2). A pipe takes this much at once, so lines of several processes do not mix.
 constexpr size_t kPieceBytes = PIPE_BUF;
 
-// Bytes of the queue that stderr has not taken yet. This is no member of the queue: a handler of a
-// signal reads it, and must not be the first to call queue(), which allocates.
+// Bytes of the queue that stderr has not taken yet. It is not a member of the queue, because a
+// signal handler reads it and must not be the first to call queue(), which allocates.
 constinit std::atomic<int64_t> num_unwritten{0};
 static_assert(std::atomic<int64_t>::is_always_lock_free);
 
@@ -85,7 +85,7 @@ bool Queue::wait_written(std::unique_lock<std::mutex>& lock, Duration patience) 
   return written_.wait_for(lock, patience, [this] { return num_bytes_ == 0 && num_writing_ == 0; });
 }
 
-// The oldest whole lines, or the beginning of one that is longer than a piece.
+// Takes the oldest whole lines, or the beginning of one that is longer than a piece.
 std::string_view Queue::take(std::span<char> piece) {
   size_t count = std::min(num_bytes_, piece.size());
   for (size_t i = 0; i < count; ++i) piece[i] = ring_[(first_ + i) % kQueueBytes];
@@ -111,7 +111,7 @@ void Queue::run(int turn) {
     if (turn != turn_) return;
     num_unwritten -= std::ssize(lines);
     num_lost_ += lines_in(rest);
-    // Logged only when new lines arrive and have room: else this line would be lost as well.
+    // Logged only when new lines arrive and have room; otherwise this line would be lost as well.
     if (const int64_t lost = num_lost_ - num_told;
         rest.empty() && lost > 0 && num_bytes_ <= kQueueBytes / 2) {
       num_told += lost;
@@ -125,7 +125,7 @@ void Queue::run(int turn) {
   }
 }
 
-// Returns what stderr did not take, since it failed.
+// Returns the lines that stderr did not take because it failed.
 std::string_view Queue::write_out(std::string_view lines) {
   while (!lines.empty()) {
     const ssize_t count = ::write(STDERR_FILENO, lines.data(), lines.size());
@@ -150,7 +150,7 @@ void wait_in_signal(Duration patience) {
 }
 
 void write_now(std::string_view text) {
-  const int before = errno;  // of the code that a signal interrupted
+  const int before = errno;  // errno of the code that a signal interrupted
   pollfd ready{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0)
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));

@@ -3,9 +3,8 @@
 //   put() -> write(2)                            before start() and after stop()
 //   put() -> ring ... thread `log` -> write(2)   from start() to stop()
 //
-// The ring takes what it has room for; other lines are lost and counted. Its lock is never held
-// during write(2), so a reader of stderr who pauses stops the thread `log` and nobody else.
-// Thread: any.
+// The ring takes lines while it has room; other lines are lost and counted. Its lock is never held
+// during write(2), so a reader of stderr that pauses stops only the thread `log`. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -27,10 +26,10 @@ class Queue {
  public:
   void put(std::string_view line);
   void start();
-  // Ends the thread once all is written. After `patience` the thread is left alone, and every line
-  // from then on is lost.
+  // Ends the thread when all lines are written. After `patience` it leaves the thread alone, and
+  // every later line is lost.
   void stop(Duration patience);
-  // False: some lines are not written yet.
+  // Waits until all lines are written. Returns false if some are not after `patience`.
   bool flush(Duration patience);
   int64_t num_lost() const { return num_lost_; }
 
@@ -52,7 +51,7 @@ class Queue {
   std::atomic<int64_t> num_lost_{0};
 };
 
-// Never destroyed, since a thread may log while the process ends.
+// Returns the queue; it is never destroyed, since a thread may log while the process ends.
 Queue& queue();
 
 }  // namespace hocket::log

@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-// Log lines written by `body`, as stderr shows them.
+// Returns the log lines that `body` writes, as stderr shows them.
 template <class Body>
 std::string captured(Body&& body) {
   testing::internal::CaptureStderr();
@@ -114,7 +114,7 @@ TEST(Log, WhatIsNoUtf8IsReplaced) {
               HasSubstr("\"\\ufffd( 你 \\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\"}"));
 }
 
-// Stderr is a pipe while it lives. Broken pipes are ignored from then on, as main() does.
+// Makes stderr a pipe while it lives. Broken pipes are ignored from then on, as main() does.
 class StderrPipe {
  public:
   StderrPipe() : before_(dup(STDERR_FILENO)) {
@@ -129,7 +129,7 @@ class StderrPipe {
     if (ends_[0] >= 0) close(ends_[0]);
   }
   void stop_reading() { close(std::exchange(ends_[0], -1)); }
-  // Reads until `end` has arrived, and returns all that came.
+  // Reads until `end` has arrived, and returns all text read.
   std::string read_to(std::string_view end) const {
     std::string text;
     char piece[4096];
@@ -166,7 +166,7 @@ TEST(LogWriter, WritesAllLinesInTheirOrder) {
   EXPECT_EQ(got, expected);
 }
 
-// More than a pipe and the queue hold, while nobody reads: who logs goes on.
+// Writes more than a pipe and the queue hold while no thread reads; the writing thread goes on.
 TEST(LogWriter, APausedReaderStopsNobodyAndLearnsHowMuchHeMissed) {
   constexpr int64_t kLines = 40'000;
   const int64_t before = log::num_lost();

@@ -25,7 +25,7 @@ struct Registers {
   uint32_t a = 0, b = 0, c = 0, d = 0;
 };
 
-// All zero where the processor does not know the leaf.
+// Returns all zeros if the processor does not know the leaf.
 Registers cpuid(uint32_t leaf, uint32_t subleaf) {
   Registers r;
   __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);
@@ -36,9 +36,9 @@ constexpr bool bit(uint32_t word, int n) {
   return (word >> n & 1) != 0;
 }
 
-// Which register states the operating system saves (XCR0).
+// Returns the register states that the operating system saves (XCR0).
 uint64_t saved_states() {
-  if (!bit(cpuid(1, 0).c, 27)) return 0;  // no OSXSAVE: xgetbv would fault
+  if (!bit(cpuid(1, 0).c, 27)) return 0;  // without OSXSAVE xgetbv would fault
   uint32_t low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return uint64_t{high} << 32 | low;
@@ -68,8 +68,8 @@ std::vector<std::string> cpu_features() {
   return names;
 }
 
-// Linux gives tile data to a process only when it asks (since 5.16); the grant lasts and is
-// inherited by threads.
+// Linux gives tile data only to a process that asks for it (since 5.16); threads inherit the grant,
+// which lasts.
 bool tile_data_granted() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -104,7 +104,7 @@ std::string transparent_huge_pages() {
 }
 
 std::vector<int> affinity() {
-  // Above 1,024 processors the fixed cpu_set_t is refused, so grow until the kernel is content.
+  // The fixed cpu_set_t is refused above 1,024 processors, so grow until the kernel accepts it.
   for (int count = 1024; count <= 1 << 20; count *= 2) {
     std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(count),
                                                          [](cpu_set_t* s) { CPU_FREE(s); });
@@ -125,16 +125,16 @@ Topology load_topology() {
   hwloc_topology_t made = nullptr;
   if (hwloc_topology_init(&made) != 0) return {nullptr, hwloc_topology_destroy};
   Topology topology(made, hwloc_topology_destroy);
-  // Only cores and memory nodes are asked for: no PCI, no graphics, which would cost start-up time.
+  // Only cores and memory nodes are asked for, since PCI and graphics would cost start-up time.
   hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_NONE);
   if (hwloc_topology_load(made) != 0) topology.reset();
   return topology;
 }
 
-// `allowed` reordered: the first thread of every core, then the second of every core, and so on.
+// Returns `allowed` reordered: the first thread of every core, then the second of every core, etc.
 std::vector<int> cores_first(hwloc_topology_t topology, const std::vector<int>& allowed) {
-  std::vector<std::pair<int, int>>
-      ranked;  // (which thread of its core, cpu), cores in hwloc's order
+  // The pairs are (index of the thread in its core, cpu), in hwloc's order of cores.
+  std::vector<std::pair<int, int>> ranked;
   std::vector<bool> open;
   for (int cpu : allowed) {
     if (static_cast<size_t>(cpu) >= open.size()) open.resize(cpu + 1);

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Sets HOCKET_ISA for one test and puts back what was there.
+// Sets HOCKET_ISA for one test and restores its value afterwards.
 class IsaVariable {
  public:
   explicit IsaVariable(const char* value) {

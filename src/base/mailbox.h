@@ -1,6 +1,6 @@
-// Bounded queue between threads: many writers, one reader. Writers never block; when it is full
-// they are told. Storage is one ring made at construction, so neither side allocates (beyond what
-// moving a T does).
+// A bounded queue between threads: many writers, one reader. Writers never block; push() returns
+// false when it is full. Storage is one ring made at construction, so neither side allocates
+// (beyond what moving a T does).
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ class Mailbox {
  public:
   explicit Mailbox(size_t capacity) : ring_(capacity) { HOCKET_CHECK(capacity > 0u); }
 
-  // Moves from `item`; false, and `item` untouched, when full or closed, so that it can be tried
-  // again.   Thread: any.
+  // Moves from `item`. Returns false and leaves `item` untouched when full or closed, so that it
+  // can be tried again.   Thread: any.
   [[nodiscard]] bool push(T& item) {
     {
       std::lock_guard lock(mutex_);
@@ -33,13 +33,14 @@ class Mailbox {
   }
   [[nodiscard]] bool push(T&& item) { return push(item); }
 
-  // The oldest item, if any; never waits.   Thread: the reader.
+  // Returns the oldest item, if any; never waits.   Thread: the reader.
   std::optional<T> pop() {
     std::lock_guard lock(mutex_);
     return take();
   }
 
-  // The oldest item; waits up to `timeout`; nothing on timeout, on wake() or when closed and empty.
+  // Waits up to `timeout` for the oldest item. Returns nullopt on timeout, on wake(), or when
+  // closed and empty.   Thread: the reader.
   template <class Rep, class Period>
   std::optional<T> wait_pop(std::chrono::duration<Rep, Period> timeout) {
     std::unique_lock lock(mutex_);
@@ -57,7 +58,7 @@ class Mailbox {
     arrived_.notify_one();
   }
 
-  // No more pushes; what is inside can still be popped.   Thread: any.
+  // Refuses further pushes; items inside can still be popped.   Thread: any.
   void close() {
     {
       std::lock_guard lock(mutex_);

@@ -59,7 +59,7 @@ TEST(Mailbox, WaitEndsByTimeoutPushAndWake) {
   std::thread writer([&] { EXPECT_TRUE(box.push(3)); });
   EXPECT_EQ(box.wait_pop(1h), 3);
   writer.join();
-  box.wake();  // remembered, so a reader that comes later does not sleep through it
+  box.wake();  // remembered, so that a later wait returns at once
   EXPECT_EQ(box.wait_pop(1h), std::nullopt);
   EXPECT_EQ(box.wait_pop(1ms), std::nullopt);
 }

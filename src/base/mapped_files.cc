@@ -47,7 +47,7 @@ void on_fault(int number, siginfo_t* info, void*) {
                                        number, reinterpret_cast<uintptr_t>(info->si_addr));
     black_box::write({text.data(), std::min(done.size, text.size())});
     log::wait_in_signal();
-    raise(number);  // the handler is gone (SA_RESETHAND)
+    raise(number);  // the handler is removed (SA_RESETHAND)
     return;
   }
   const auto done = fmt::format_to_n(

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBytes = 1 << 16;
 
-// A mapped file of which the end is cut off and then read.
+// Maps a file, cuts off its end and then reads there.
 [[noreturn]] void read_what_is_gone(bool is_named) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("mapped-{}", getpid());
   std::ofstream(path) << std::string(kBytes, 'x');

@@ -1,6 +1,6 @@
-// Spreads every bit of a number over all 64: equal inputs give equal outputs, near ones far ones.
-// For counter-based generators; no secret survives it. Source: G. Steele, D. Lea, C. Flood, "Fast
-// splittable pseudorandom number generators", 2014 (the finalizer of splitmix64).
+// Spreads every bit of a number over all 64: equal inputs give equal outputs, similar ones very
+// different outputs. For counter-based generators; it hides no secret. Source: G. Steele, D. Lea,
+// C. Flood, "Fast splittable pseudorandom number generators", 2014 (the finalizer of splitmix64).
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kNameMax = 64;  // longer ones are nobody's typing error
+constexpr size_t kNameMax = 64;  // longer names are no typing errors
 
 size_t distance(std::string_view a, std::string_view b) {
   // Rows i - 2, i - 1 and i of the table of distances between prefixes.

@@ -1,4 +1,4 @@
-// Medians and spreads of what was measured.
+// Computes medians and spreads of measured values.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace hocket {
 
-// The value below which a share q of `values` lies, interpolated; 0 where there are none.
+// Returns the value below which a share q of `values` lies, interpolated; 0 if there are none.
 inline double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::ranges::sort(values);

@@ -11,7 +11,7 @@ int exit_status(ErrorCode code) {
   if (n < 20) return 2;
   if (n < 40) return 3;
   if (n < 50) return 4;
-  if (n < 60 || code == ErrorCode::unauthorized) return 5;  // also one that may not join
+  if (n < 60 || code == ErrorCode::unauthorized) return 5;  // also for a process that may not join
   if (n < 70) return 6;
   if (code == ErrorCode::port_in_use) return 7;
   return 1;

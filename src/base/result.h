@@ -1,6 +1,6 @@
-// Errors of the world (a file, a peer, a client) as values: a stable code, a sentence, a remedy.
-// Bugs stop the process (base/check.h); "no room now" is an answer, not an error.
-// No exception crosses a room: third-party throws are caught at the edge and become an Error.
+// Errors of the outside world (a file, a peer, a client) as values: a stable code, a sentence, a
+// remedy. Bugs stop the process (base/check.h); a lack of room that passes is an answer, not an
+// error. No exception crosses a room: exceptions of libraries are caught where they are called.
 #pragma once
 
 #include <fmt/core.h>
@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// The number is the stable code that users see (HK041). Tens group them; see exit_status().
+// The number is the stable code that users see (HK041). Tens group codes; see exit_status().
 enum class ErrorCode : uint16_t {
   usage = 1,
   unknown_flag = 2,
@@ -55,9 +55,9 @@ enum class ErrorCode : uint16_t {
 
 struct Error {
   ErrorCode code = ErrorCode::internal;
-  std::string message;  // what happened, with the numbers; one sentence, no full stop
-  std::string fix;      // what to change; empty where nothing helps
-  std::string param;    // the request field or flag at fault; empty where none
+  std::string message;  // the event, with its numbers; one sentence, no full stop
+  std::string fix;      // the remedy; empty if there is none
+  std::string param;    // the request field or flag at fault; empty if there is none
 
   Error&& with_fix(std::string text) && { return fix = std::move(text), std::move(*this); }
   Error&& with_param(std::string name) && { return param = std::move(name), std::move(*this); }
@@ -66,7 +66,7 @@ struct Error {
 template <class T>
 using Result = std::expected<T, Error>;
 
-// return fail(ErrorCode::bad_config, "hidden_size is {}", n);
+// Example: return fail(ErrorCode::bad_config, "hidden_size is {}", n);
 template <class... Args>
 Error error(ErrorCode code, fmt::format_string<Args...> text, Args&&... args) {
   return Error{code, fmt::format(text, std::forward<Args>(args)...), {}, {}};
@@ -79,26 +79,27 @@ inline std::unexpected<Error> fail(Error e) {
   return std::unexpected(std::move(e));
 }
 
-// "HK041".
+// Returns for example "HK041".
 std::string code_name(ErrorCode code);
-// The process exit status: 1 failed check or anything else, 2 usage, 3 model files, 4 memory,
-// 5 lost rank, 6 watchdog, 7 port in use.
+// Returns the exit status of the process: 1 failed check or anything else, 2 usage, 3 model files,
+// 4 memory, 5 lost rank, 6 watchdog, 7 port in use.
 int exit_status(ErrorCode code);
-// The last lines a failed command prints:
+// Returns the last lines that a failed command prints:
 //   error[HK041]: the KV cache does not fit
 //     fix: --context-length 16384
 std::string describe(const Error& e);
 
 }  // namespace hocket
 
-// HOCKET_TRY(auto file, open(path));   // returns the error of open() from this function
+// HOCKET_TRY(auto file, open(path)); sets `file`, or returns the error of open() from this
+// function.
 #define HOCKET_TRY(declaration, expression) \
   HOCKET_TRY_NAMED(HOCKET_JOIN(hocket_try_, __LINE__), declaration, expression)
 #define HOCKET_TRY_NAMED(name, declaration, expression)       \
   auto name = (expression);                                   \
   if (!name) return std::unexpected(std::move(name).error()); \
   declaration = *std::move(name)
-// HOCKET_TRY_VOID(write(file));
+// HOCKET_TRY_VOID(write(file)); returns the error of write() from this function.
 #define HOCKET_TRY_VOID(expression)                             \
   do {                                                          \
     if (auto hocket_result = (expression); !hocket_result)      \

@@ -1,4 +1,4 @@
-// SIGTERM, SIGINT and SIGHUP, handled by the thread `signals`, so that the process ends in bounded
+// Handles SIGTERM, SIGINT and SIGHUP on the thread `signals`, so that the process ends in bounded
 // time whatever its other threads do.
 //
 //   SignalListener() ...... SIGTERM or SIGINT ends the process at once, status 0
@@ -26,11 +26,11 @@ class SignalListener {
  public:
   struct Limits {
     Duration end;        // from the first signal to the end of the process
-    Duration silence{};  // between two wait()s; after more, exit status 6; zero: no limit
+    Duration silence{};  // longest time between two wait()s, or exit status 6; zero: no limit
   };
 
-  // Blocks the signals in this thread and all that it makes. Make it before any other thread; one
-  // at a time.
+  // Blocks the signals in this thread and in all threads that it makes. Make it before any other
+  // thread; only one may exist at a time.
   SignalListener();
   // Ends the thread `signals` and restores the signal mask of the calling thread.
   ~SignalListener();
@@ -38,7 +38,7 @@ class SignalListener {
   SignalListener& operator=(const SignalListener&) = delete;
 
   void hand_over(const Limits& limits);
-  // The signal that came, or 0 after `most`.   Thread: one.
+  // Returns the signal that came, or 0 after `most`.   Thread: one.
   int wait(Duration most);
   // Ends the process with `status` if it has not ended by itself within `most`. If an earlier end
   // was set already, that time stays, with this status.
@@ -54,7 +54,7 @@ class SignalListener {
   Limits limits_{};
   std::atomic<int> came_ = 0;
   std::counting_semaphore<> arrived_{0};
-  // In time of the steady clock; 0 means not yet.
+  // Times of the steady clock; 0: not yet.
   std::atomic<int64_t> last_wait_ns_ = 0, ending_since_ns_ = 0, end_ns_ = 0;
   std::atomic<int> status_ = 1;
   Thread thread_;

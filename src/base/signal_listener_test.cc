@@ -16,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The exit status of a process that does `body`, and 200 where it came to its end; -1 where a
-// signal ended it.
+// Returns the exit status of a process that runs `body`: 200 if body returned, -1 if a signal ended
+// the process.
 int status_after(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
@@ -70,7 +70,7 @@ TEST(SignalListener, ASecondOneEndsTheProcessAtOnce) {
               signals.hand_over({.end = 1h});
               tell_self(SIGTERM);
               if (signals.wait(10s) != SIGTERM) _exit(3);
-              tell_self(SIGTERM);  // as if it came by two ways: ignored
+              tell_self(SIGTERM);  // ignored: it may be the first signal, coming by another way
               const Thread again({.name = "again"}, [] {
                 usleep(1'100'000);
                 tell_self(SIGTERM);
@@ -110,7 +110,7 @@ TEST(SignalListener, AMainThreadThatStandsStillIsFound) {
             6);
 }
 
-// Its last line finds no room.
+// The log has no room for the last line of the process.
 TEST(SignalListener, APausedLogHindersNoEnd) {
   EXPECT_EQ(status_after([] {
               log::set_level(log::Level::info);

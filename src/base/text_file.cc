@@ -6,7 +6,8 @@
 namespace hocket {
 namespace {
 
-// The library throws for a folder, whatever the stream's exceptions() are.
+// Catches exceptions, because the library throws for a folder, whatever the stream's exceptions()
+// are.
 template <class Read>
 bool reads(std::istream& from, Read&& read) {
   try {

@@ -18,7 +18,7 @@ constexpr size_t kNameBytes = 15;
 constexpr size_t kSignalStackBytes = 64 << 10;
 // Wider than any frame, so that no overflow steps over it into the stack of another thread.
 constexpr size_t kGuardBytes = 1 << 20;
-// A thread with less could not even start.
+// A thread with a smaller stack could not even start.
 constexpr int kLeastStackPercent = 10;
 
 size_t scaled_stack(size_t bytes) {
@@ -29,7 +29,7 @@ size_t scaled_stack(size_t bytes) {
 struct Start {
   Thread::Options options;
   std::move_only_function<void()> body;
-  // The starter of the thread allocates it, so a failure is the starter's to handle.
+  // The thread that starts this one allocates it, and handles a failure.
   AlternateStack::Memory signal_stack = AlternateStack::make_memory();
 };
 
@@ -87,7 +87,7 @@ Thread::Thread(Options options, std::move_only_function<void()> body) {
   if (failure != 0)
     throw std::system_error(failure, std::generic_category(),
                             fmt::format("thread {} cannot be started", start->options.name));
-  static_cast<void>(start.release());  // the thread owns it now
+  static_cast<void>(start.release());  // the thread owns it from here on
   joinable_ = true;
 }
 

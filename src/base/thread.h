@@ -1,8 +1,6 @@
 // A thread with a name, a stack of known size and a handler for exceptions that leave its function.
-// Every thread of hocket is one of these.
-//
-// It has an alternate signal stack, so that a stack overflow leaves a crash report
-// (base/black_box.h).
+// Every thread of hocket is one of these. It has an alternate signal stack, so that a stack
+// overflow leaves a crash report (base/black_box.h).
 #pragma once
 
 #include <pthread.h>
@@ -18,19 +16,21 @@
 
 namespace hocket {
 
-// Does not depend on `ulimit -s`.
+// The stack size; it does not depend on `ulimit -s`.
 inline constexpr size_t kStackBytes = 8 << 20;
 
-// Percent of Options::stack_bytes that each thread gets: 100, or HOCKET_STACK_PERCENT. Tests lower
-// it, since a program that runs with a quarter of its stacks has room to spare.
-// Errors: bad_value where that is no integer from 10 to 100; then threads get 100.   Thread: any.
+// Returns the percentage of Options::stack_bytes that each thread gets: 100, or
+// HOCKET_STACK_PERCENT. Tests lower it: a program that runs with a quarter of its stacks has room
+// to spare. Errors: bad_value if it is no integer from 10 to 100; then threads get 100.   Thread:
+// any.
 Result<int> choose_stack_percent();
 
 class Thread {
  public:
   struct Options {
-    std::string name;  // as `top` and the crash report show it: 15 bytes, the rest is cut
-    size_t stack_bytes = kStackBytes;  // times choose_stack_percent(), as the first thread read it
+    std::string name;  // shown by `top` and the crash report; cut to 15 bytes
+    // Scaled by choose_stack_percent(), as the first thread read it.
+    size_t stack_bytes = kStackBytes;
     // Called on the thread with the text of an exception that left `body`; then the thread ends. If
     // this is empty, such an exception is a bug: it is logged and the process ends with SIGABRT.
     std::function<void(std::string_view what)> on_exception = {};
@@ -41,13 +41,13 @@ class Thread {
   Thread(Options options, std::move_only_function<void()> body);
   Thread(Thread&& other) noexcept;
   Thread& operator=(Thread&& other) noexcept;
-  // Joins.
+  // Joins the thread.
   ~Thread();
 
   bool joinable() const { return joinable_; }
   void join();    // Pre: joinable.
   void detach();  // Pre: joinable.
-  // Whether the caller is this thread.
+  // Returns true if the caller runs on this thread.
   bool is_current() const { return joinable_ && pthread_equal(handle_, pthread_self()) != 0; }
 
  private:

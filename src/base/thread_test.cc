@@ -45,7 +45,7 @@ TEST(Thread, HasTheStackThatWasAskedFor) {
   EXPECT_GE(stack_of_a_thread(), kAskedBytes);
 }
 
-// In a process of its own, since the first thread reads it.
+// Runs in a process of its own, because only the first thread of a process reads the variable.
 TEST(ThreadDeathTest, HasThePartOfItThatTheEnvironmentSays) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto quarter = [] {

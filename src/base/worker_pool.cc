@@ -16,7 +16,7 @@ void pin_to(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  // A refusal (a container's cpuset changed) costs speed, not correctness.
+  // A refusal (a container's cpuset changed) costs speed, but changes no result.
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
@@ -28,7 +28,7 @@ int64_t now_ns() {
 
 void flush_denormals() {
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
-  // DAZ has no macro in the base header: bit 6 of MXCSR.
+  // DAZ has no macro in the base header: it is bit 6 of MXCSR.
   _mm_setcsr(_mm_getcsr() | 0x0040u);
 }
 

@@ -1,7 +1,6 @@
-// The compute threads: made once, pinned, woken for one parallel loop at a time.
-// The calling thread (the engine's) is worker 0, so one worker means no other thread at all.
-// Every compute thread, the caller included, runs with denormals flushed (FTZ, DAZ): see
-// docs/contracts/arithmetic.md.
+// The compute threads: made once, pinned, and woken for one parallel loop at a time. The calling
+// thread (the engine's) is worker 0, so one worker means no other thread at all. Every compute
+// thread, the caller included, flushes denormals (FTZ, DAZ): see docs/contracts/arithmetic.md.
 #pragma once
 
 #include <atomic>
@@ -21,9 +20,9 @@ void flush_denormals();
 class WorkerPool {
  public:
   struct Options {
-    int num_workers = 1;       // the caller included
+    int num_workers = 1;       // caller included
     std::vector<int> cpus;     // worker i is pinned to cpus[i]; empty: not pinned
-    int64_t spin_ns = 50'000;  // how long an idle worker spins before it sleeps
+    int64_t spin_ns = 50'000;  // an idle worker spins this long before it sleeps
   };
 
   explicit WorkerPool(Options options);
@@ -32,14 +31,14 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   int size() const { return num_workers_; }
-  // Makes the calling thread worker 0 for good: pins it as the others are. The thread that
-  // constructs the pool may run loops without (while loading, say); the engine's thread calls this
-  // once.
+  // Makes the calling thread worker 0 for good and pins it like the others. The thread that
+  // constructs the pool may run loops without this call (for example while loading); the engine's
+  // thread calls it once.
   void adopt_caller();
 
-  // Runs body(task, worker) once for each task in [0, num_tasks), tasks handed out one by one;
-  // returns when all are done. worker is in [0, size()). Allocates nothing. Not reentrant.
-  // Which worker runs a task never changes a result.   Thread: the owner only.
+  // Runs body(task, worker) once for each task in [0, num_tasks) and returns when all are done.
+  // Workers take tasks one by one; worker is in [0, size()). A result never depends on the worker
+  // of a task. Allocates nothing. Not reentrant.   Thread: the owner only.
   template <class Body>
   void run(int num_tasks, Body&& body) {
     using Plain = std::remove_reference_t<Body>;

@@ -26,7 +26,7 @@ void run_and_count(WorkerPool& pool, int num_tasks) {
 TEST(WorkerPool, OneWorkerIsTheCallerAlone) {
   WorkerPool pool({.num_workers = 1, .cpus = {}});
   const auto caller = std::this_thread::get_id();
-  int sum = 0;  // no atomic: nothing else may touch it
+  int sum = 0;  // not atomic: no other thread may touch it
   pool.run(100, [&](int task, int worker) {
     EXPECT_EQ(worker, 0);
     EXPECT_EQ(std::this_thread::get_id(), caller);
@@ -70,7 +70,7 @@ TEST(WorkerPool, WhatTasksWroteIsSeenByTheCaller) {
   }
 }
 
-// A task that waits for its sibling shows that two workers really run at once.
+// A task that waits for another one shows that two workers really run at once.
 TEST(WorkerPool, TasksRunAtTheSameTime) {
   WorkerPool pool({.num_workers = 2, .cpus = {}});
   std::atomic<int> arrived = 0;
@@ -92,7 +92,7 @@ TEST(WorkerPool, EveryWorkerFlushesDenormals) {
     flushed[worker] = tiny * small + denormal * 1.0f;
     modes[worker] = _mm_getcsr();
     ++arrived;
-    while (arrived < kWorkers) std::this_thread::yield();  // so that each worker takes one
+    while (arrived < kWorkers) std::this_thread::yield();  // makes each worker take one task
   });
   for (int worker = 0; worker < kWorkers; ++worker) {
     EXPECT_EQ(flushed[worker], 0.0f) << "worker " << worker;
@@ -114,7 +114,7 @@ TEST(WorkerPool, PinsItsWorkersAndTheThreadThatItAdopts) {
   WorkerPool pool({.num_workers = 2, .cpus = {cpu, cpu}});
   cpu_set_t after;
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
-  EXPECT_TRUE(CPU_EQUAL(&before, &after));  // who makes a pool stays free
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));  // the thread that makes a pool is not pinned
 
   std::thread engine([&] {
     pool.adopt_caller();

@@ -23,8 +23,8 @@ enum class ThoughtsAhead : uint8_t {
 ThoughtsAhead thoughts_ahead(const ChatInput& chat, std::span<const TokenId> ids,
                              const ReasoningFormat& format, const Tokenizer& tokenizer);
 // Returns the thoughts that an answer's grammar allows. If they are only possible, it allows them
-// only for a model that thinks without being asked, since allowed thoughts would invite the model
-// to think.
+// only if the chat asks for them or the template always does: allowed thoughts invite the model to
+// think.
 ThoughtsAhead thoughts_before_structure(ThoughtsAhead thoughts, const ChatInput& chat,
                                         const ChatTemplate& chat_template);
 // Returns the marks that are control tokens, ascending: an answer's text must keep them.
