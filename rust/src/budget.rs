@@ -1,13 +1,12 @@
-//! This module holds what the rendering under way on this thread may still cost.
+//! Limits the cost of the rendering that runs on this thread.
 //!
-//! Steps alone are bounded by the engine's fuel, but one step may copy, compare or repeat anything.
-//! So there are two accounts in bytes: reading is charged to bound the time, making to bound the
-//! memory.
-//! A value counts as `VALUE` bytes and what it holds.
+//! The engine's fuel limits the number of steps, but one step may copy, compare or repeat values of
+//! any size. So there are two accounts in bytes: reading is charged to limit the time, making to
+//! limit the memory. A value counts as `VALUE` bytes plus its content.
 use minijinja::{Error, ErrorKind};
 use std::cell::Cell;
 
-/// Long conversations read and make some 10 bytes for each of theirs.
+/// Long conversations read and make some 10 bytes for each byte of theirs.
 const READ_BASE: u64 = 1 << 30;
 const MADE_BASE: u64 = 128 << 20;
 const PER_BYTE: u64 = 64;
@@ -40,18 +39,18 @@ thread_local! {
     static MADE: Account = const { Account::new() };
 }
 
-/// Begins a rendering of a context that has so many bytes as JSON.
+/// Begins a rendering; `context_bytes` is the size of its context as JSON.
 pub fn begin(context_bytes: usize) {
     let more = PER_BYTE.saturating_mul(context_bytes as u64);
     READ.with(|account| account.begin(READ_BASE.saturating_add(more)));
     MADE.with(|account| account.begin(MADE_BASE.saturating_add(more)));
 }
 
-/// Takes `bytes` from the account of reading; callers do so before the work is done.
+/// Takes `bytes` from the account of reading. Callers do so before they read.
 pub fn read(bytes: u64) -> Result<(), Error> {
     READ.with(|account| account.take(bytes, "reads"))
 }
-/// Takes `bytes` from the account of making; callers do so before the memory is taken.
+/// Takes `bytes` from the account of making. Callers do so before they allocate.
 pub fn make(bytes: u64) -> Result<(), Error> {
     MADE.with(|account| account.take(bytes, "makes"))
 }

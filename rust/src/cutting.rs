@@ -1,8 +1,8 @@
-//! Cuts a text into the pieces that a tokenizer's model then makes into tokens: by the normalizers,
-//! the added tokens and the pre-tokenizers of its tokenizer.json.
+//! Cuts a text into pieces, which a tokenizer's model then turns into tokens. The normalizers, the
+//! added tokens and the pre-tokenizers of its tokenizer.json do the cutting.
 //!
-//! The patterns come from a model's publisher, the text from a client, and Oniguruma backtracks.
-//! So one encoding has a limit of processor time and of how much longer its text may become.
+//! The patterns come from a model's publisher, the text from a client, and Oniguruma backtracks. So
+//! one encoding has a limit of processor time and of how much longer its text may become.
 use crate::Res;
 use onig::{MatchParam, Regex, Region, SearchOptions};
 use serde_json::Value;
@@ -19,21 +19,22 @@ use tokenizers::{Model, NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 /// Processor time of one encoding. Ordinary tokenizers take 0.2 to 5 microseconds a byte.
 const TIME_BASE: Duration = Duration::from_millis(500);
 const TIME_PER_BYTE: Duration = Duration::from_micros(16);
-/// All steps together may make a text at most this many times longer, and this many bytes more.
-/// NFKD alone makes some texts 11 times longer.
+/// All steps together may make a text at most this many times longer, plus this many bytes. NFKD
+/// alone makes some texts 11 times longer.
 const GROWTH_MAX: usize = 16;
 const GROWTH_BASE: usize = 4096;
-/// In at most so many bytes the library searches by itself, until it has backtracked so often.
+/// The library searches by itself in texts of at most this size, until it has backtracked this
+/// often.
 const SEARCH_BYTES_MAX: usize = 64 << 10;
 const SEARCH_RETRIES_MAX: u32 = 4 << 20;
-/// The stack of one match has so many entries, of 40 bytes each.
+/// Entries of the stack of one match, 40 bytes each.
 const MATCH_STACK_MAX: u32 = 4 << 20;
 const STEPS_MAX: usize = 64;
-/// Each pattern is tried on runs of this length when a file is read.
+/// Length of the runs on which each pattern is tried when a file is read.
 const PROBE_LENGTH: usize = 1024;
 const SHOWN_MAX: usize = 100;
 
-/// Gives the time that this thread has computed.
+/// Returns the processor time that this thread has used.
 pub fn processor_time() -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
@@ -48,7 +49,7 @@ struct Meter {
     until: Duration, // on this thread's processor time
     began: Instant,
     looked_ms: AtomicU64,
-    grown: AtomicUsize, // what the normalizers made of the sections so far
+    grown: AtomicUsize, // bytes of the sections that the normalizers have finished
     failed: OnceLock<String>,
 }
 
@@ -70,7 +71,7 @@ impl Meter {
     }
 
     fn check_time(&self) -> Res<()> {
-        // The clock is cheap, the processor time is not.
+        // Reading the clock is cheap, reading the processor time is not.
         let now_ms = self.began.elapsed().as_millis() as u64;
         if self.looked_ms.swap(now_ms, Relaxed) == now_ms || processor_time() < self.until {
             return Ok(());
@@ -104,7 +105,7 @@ impl Search {
         Ok(Search(Regex::new(linear(pattern))?))
     }
 
-    /// Finds the first match that begins at `from` or later. In a long text, or where the library
+    /// Finds the first match that begins at `from` or later. In a long text, or if the library
     /// backtracks too often, it tries one place after the other and checks the time in between.
     fn next(&self, text: &str, from: usize, meter: &Meter) -> Res<Option<(usize, usize)>> {
         let none = SearchOptions::SEARCH_OPTION_NONE;
@@ -134,8 +135,8 @@ impl Search {
         Ok(None)
     }
 
-    /// True if the pattern backtracks more often than a search in linear time would, in a run of
-    /// blanks, letters, digits or signs.
+    /// Returns true if, in a run of blanks, letters, digits or signs, the pattern backtracks more
+    /// often than a search in linear time would.
     fn is_slow(&self) -> bool {
         [" ", "\n", " \n", "a", "1", "!", "中"].iter().any(|run| {
             ["", "1", "a", "!"].iter().any(|end| {
@@ -149,7 +150,7 @@ impl Search {
         })
     }
 
-    /// Gives all matches as `onig::Regex::find_iter` does: none is empty at the end of another.
+    /// Returns all matches as `onig::Regex::find_iter` does: none is empty at the end of another.
     fn all(&self, text: &str, meter: &Meter) -> Res<Vec<(usize, usize)>> {
         let mut found: Vec<(usize, usize)> = Vec::new();
         let mut from = 0;
@@ -170,8 +171,9 @@ fn limit_retries_of_search(limits: &MatchParam, retries: u32) {
     unsafe { onig_sys::onig_set_retry_limit_in_search_of_match_param(limits, retries) };
 }
 
-/// DeepSeek's folders cut with `\s+$`, which tries every blank of a run as the first one. A match
-/// never begins inside a run: the one before it would have been longer. So only the first is tried.
+/// Some DeepSeek models cut with `\s+$`, which tries every blank of a run as the first one. A match
+/// never begins inside a run, because one from the run's first blank would be longer. So only that
+/// is tried.
 fn linear(pattern: &str) -> &str {
     match pattern {
         r"\s+$" => r"(?<!\s)\s+$",
@@ -213,7 +215,8 @@ enum Cut {
 pub struct Cutter {
     changes: Vec<Change>,
     cuts: Vec<Cut>,
-    /// The first pattern that takes quadratic time on some texts, which the limit of time refuses.
+    /// The first pattern that takes quadratic time on some texts; the limit of time refuses those
+    /// texts.
     pub slow: Option<String>,
 }
 
@@ -240,7 +243,7 @@ impl Changer<'_> {
     }
 }
 impl Normalizer for Changer<'_> {
-    /// The library drops errors of a normalizer, so they are kept in the meter.
+    /// Keeps an error in the meter, because the library drops errors of a normalizer.
     fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         if self.1.failed.get().is_none() {
             if let Err(error) = self.change(text) {

@@ -1,4 +1,5 @@
-//! Structured output: a JSON schema, regex or Lark grammar to masks of allowed tokens (llguidance).
+//! Structured output: turns a JSON schema, regex or Lark grammar into masks of allowed tokens
+//! (llguidance).
 use crate::grammar_bounds::{check_conjunctions, check_lark, check_schema};
 use crate::held_bytes::held_bytes;
 use crate::*;
@@ -23,23 +24,25 @@ impl TokenizerEnv for Vocabulary {
                 let ids = self.parts.encode(s, &how).ok()?;
                 (self.trie.decode_raw(&ids) == s.as_bytes()).then_some(ids)
             };
-            // A text may hold what spells a control token, or what a normalizer would change.
+            // The text may contain a control token's spelling, or text that a normalizer would
+            // change.
             let ids = spelled(false).or_else(|| spelled(true));
             ids.unwrap_or_else(|| self.trie.greedy_tokenize(s.as_bytes()))
         })
     }
 }
 
-/// One per model: token trie plus slices that make masks cheap.
+/// One for each model: the token trie, and slices that make masks cheap.
 pub struct HkGrammar(ParserFactory);
-/// One per answer, or the fresh one that answers are copied from.
+/// One for each answer, or the original from which answers' matchers are copied.
 pub struct HkMatcher {
     matcher: Matcher,
-    ends: Arc<[TokenId]>, // of the model
-    bytes: isize,         // that it holds
+    ends: Arc<[TokenId]>, // the model's end tokens
+    bytes: isize,         // bytes that it holds
 }
 impl HkMatcher {
-    /// Every call of the matcher goes through this: what it learns of its grammar, it keeps.
+    /// Every call of the matcher goes through this, because it keeps everything it learns of its
+    /// grammar.
     fn with<T>(&mut self, f: impl FnOnce(&mut Matcher) -> T) -> Res<T> {
         if self.bytes > MATCHER_BYTES_MAX {
             let (have, most) = (self.bytes, MATCHER_BYTES_MAX);
@@ -52,11 +55,11 @@ impl HkMatcher {
     }
 }
 
-/// `ParserLimits` bounds what a mask costs: less than 0.1 s (docs/contracts/requests.md).
+/// `ParserLimits` limits the cost of a mask to less than 0.1 s (docs/contracts/requests.md).
 const MAX_LEXER_STATES: usize = 50_000;
 const MATCHER_BYTES_MAX: isize = 64 << 20;
-/// These blanks may stand between the parts of JSON where the schema says nothing of it. They are
-/// bounded, since a model that has nothing to say can write blanks for ever.
+/// Blanks that may stand between the parts of JSON if the schema says nothing about them. They are
+/// limited, since a model without more to say could write blanks for ever.
 const JSON_BLANKS: &str = r"[ \n\r\t]{0,16}";
 
 fn schema_from(text: &str) -> Res<serde_json::Value> {
@@ -70,7 +73,7 @@ fn schema_from(text: &str) -> Res<serde_json::Value> {
     Ok(schema)
 }
 
-/// `vocab` is the width of the logits; ids past the tokenizer's are never allowed.
+/// `vocab` is the width of the logits; ids beyond the tokenizer's are never allowed.
 #[no_mangle]
 pub unsafe extern "C" fn hk_grammar_new(
     t: *const HkTokenizer,
@@ -155,7 +158,7 @@ pub unsafe extern "C" fn hk_matcher_new(
         Ok(())
     })
 }
-/// A copy that shares nothing with its original, so that no answer depends on another's.
+/// Makes a copy that shares nothing with its original, so that no answer depends on another one.
 #[no_mangle]
 pub unsafe extern "C" fn hk_matcher_copy(m: *const HkMatcher, out: *mut *mut HkMatcher) -> i32 {
     guard(|| {
@@ -190,7 +193,7 @@ pub unsafe extern "C" fn hk_matcher_mask(m: *mut HkMatcher, mask: *mut u32, word
         let out = std::slice::from_raw_parts_mut(mask, words);
         out[..need].copy_from_slice(&allowed.as_slice()[..need]);
         out[need..].fill(0);
-        m.bytes -= 4 * allowed.as_slice().len() as isize; // freed behind the count
+        m.bytes -= 4 * allowed.as_slice().len() as isize; // freed after the count was taken
         Ok(())
     })
 }
@@ -205,7 +208,7 @@ pub unsafe extern "C" fn hk_matcher_accept(m: *mut HkMatcher, id: u32) -> i32 {
                 .then_some(())
                 .ok_or("the grammar is complete; only the end may follow".into());
         }
-        // The further lines of an error quote the answer.
+        // Later lines of an error quote the answer, so they are left out.
         let taken = m.with(|matcher| matcher.consume_token(id))?;
         taken.map_err(|e| e.to_string().lines().next().unwrap_or("").into())
     })
@@ -223,7 +226,7 @@ pub unsafe extern "C" fn hk_matcher_forced(m: *mut HkMatcher, out: *mut HkBuf) -
     guard(|| {
         let m = &mut *m;
         let forced = m.with(|matcher| matcher.compute_ff_tokens())?;
-        m.bytes -= 4 * forced.capacity() as isize; // freed behind the count
+        m.bytes -= 4 * forced.capacity() as isize; // freed after the count was taken
         out.write(forced.as_slice().into());
         Ok(())
     })
@@ -270,7 +273,7 @@ mod tests {
             let status = unsafe { hk_matcher_new(self.1, k, kind.len(), t, text.len(), &mut m) };
             (status == 0).then_some(m)
         }
-        /// Feeds `text` and the end token; true if every one was allowed.
+        /// Feeds `text` and the end token; returns true if every token was allowed.
         fn accepts(&self, m: *mut HkMatcher, text: &str) -> bool {
             let tokenizer = self.tokenizer();
             let mut ids = tokenizer.encode_fast(text, false).unwrap().get_ids().to_vec();
@@ -352,14 +355,14 @@ mod tests {
         let blanks = |n| format!("{{{}\"a\":1}}", " ".repeat(n));
         assert!(model.accepts(model.matcher("json_schema", object).unwrap(), &blanks(16)));
         assert!(!model.accepts(model.matcher("json_schema", object).unwrap(), &blanks(17)));
-        // Whoever says it himself has his way.
+        // A schema that sets x-guidance itself keeps its setting.
         let strict = r#"{"type":"object","x-guidance":{"whitespace_flexible":false}}"#;
         assert!(!model.accepts(model.matcher("json_schema", strict).unwrap(), &blanks(1)));
     }
 
     #[test]
     fn single_characters_are_matched_in_all_ways() {
-        // Two rules that begin alike: the grammar decides by what follows, not by the longest.
+        // Two rules begin alike: the text behind decides between them, not the longest match.
         let model = Model::new();
         let lark = "start: (/[a-z]/)+ \"b\" \"c\" | \"a\" \"b\" /[0-9]/\n";
         for (text, good) in [("abc", true), ("ab1", true), ("abbc", true), ("ab", false)] {
@@ -414,7 +417,7 @@ mod tests {
         }
     }
 
-    /// A quarter of what a compilation is given.
+    /// A quarter of the stack that a compilation gets.
     const QUARTER: usize = 64 << 20;
 
     #[test]
@@ -450,11 +453,12 @@ mod tests {
                 let run = move || {
                     let Sendable(model) = { model };
                     let m = model.matcher(kind, grammar).unwrap_or(null_mut());
-                    // Whether it can be made one does not matter here.
+                    // The grammar may be refused; only the stack matters here.
                     Sendable(m)
                 };
                 let made = on_it.spawn_scoped(scope, run).unwrap().join().unwrap();
-                // Masks are computed by threads with usual stacks: a quarter of those, too.
+                // Threads with usual stacks compute masks; this thread has a quarter of such a
+                // stack.
                 let on_usual = std::thread::Builder::new().stack_size(2 << 20);
                 let run = move || {
                     let Sendable(m) = { made };
@@ -472,7 +476,8 @@ mod tests {
     struct Sendable<T>(T);
     unsafe impl<T> Send for Sendable<T> {}
 
-    /// Such a one stops every answer where it is met, which may be far behind its beginning.
+    /// Such a condition would stop an answer where it is met, which may be far behind its
+    /// beginning.
     #[test]
     fn conditions_that_explode_are_refused() {
         let model = Model::new();
@@ -525,7 +530,7 @@ mod tests {
                 assert_eq!(hk_matcher_mask(copy, mask.as_mut_ptr(), mask.len()), 0);
             }
             assert!(bytes(copy) < before + 1_000_000, "{before} {}", bytes(copy));
-            // One that has grown too large can do nothing more.
+            // A matcher that has grown too large refuses all calls.
             (*copy).bytes = MATCHER_BYTES_MAX + 1;
             assert_ne!(hk_matcher_mask(copy, mask.as_mut_ptr(), mask.len()), 0);
             for m in [small, large, copy] {

@@ -1,23 +1,23 @@
-//! These checks look at what a grammar holds before it is compiled: llguidance follows rules,
-//! references and brackets by recursion, and builds automata as large as the numbers in a schema.
+//! Checks a grammar before it is compiled, because llguidance follows rules, references and
+//! brackets by recursion, and builds automata as large as the numbers in a schema.
 use crate::Res;
 use llguidance::derivre::{raw::ExprSet, ExprRef};
 use serde_json::{Deserializer, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Levels of recursion, at most: the rules of a Lark grammar and the brackets in them, counted as
-/// if each stood in the one before; or the sum of the depths to which the references of a schema
+/// Most levels of recursion: the rules of a Lark grammar and the brackets in them, counted as if
+/// each stood inside the one before; or the sum of the depths to which the references of a schema
 /// lead. The stack of a compilation (src/text/grammar/grammar.h) holds four times as many.
 pub const LEVELS_MAX: usize = 16_384;
-/// Brackets in one another in one rule, at most.
+/// Most brackets inside one another in one rule.
 pub const NESTING_MAX: usize = 64;
-/// The digits of `multipleOf`, read as one integer, at most: an automaton has as many states.
+/// Largest `multipleOf`, its digits read as one integer: an automaton has as many states.
 pub const MULTIPLE_MAX: u64 = 100_000;
-/// Ways in which the parts of a conjunction (`&`, `allOf`) can together go on with the same byte,
-/// at most. One step of the lexer looks at all of them, some 0.1 us each, and its fuel does not
+/// Most ways in which the parts of a conjunction (`&`, `allOf`) can go on together with the same
+/// byte. One step of the lexer looks at all of them, some 0.1 us each, and its fuel does not
 /// interrupt a step.
 pub const WAYS_MAX: f64 = 4e5;
-/// Expressions that the check looks at, at most, so that it takes little time itself.
+/// Most expressions that the check looks at, so that it takes little time itself.
 const VISITS_MAX: usize = 4_000_000;
 
 pub fn check_lark(text: &str) -> Res<()> {
@@ -32,7 +32,7 @@ pub fn check_lark(text: &str) -> Res<()> {
         )
         .into());
     }
-    // A piece that is no JSON is no schema either; llguidance says what is wrong with it.
+    // A piece that is not JSON is not a schema either; llguidance reports its mistake.
     for (at, word) in text.match_indices("%json") {
         let mut json = Deserializer::from_str(&text[at + word.len()..]).into_iter::<Value>();
         if let Some(Ok(schema)) = json.next() {
@@ -47,8 +47,8 @@ struct Nesting {
     deepest: usize,
 }
 
-/// A definition is a colon behind a name or its attributes; what strings, regexes, comments and
-/// special tokens hold does not count.
+/// Counts levels of rules and brackets. A definition is a colon behind a name or its attributes;
+/// the content of strings, regexes, comments and special tokens does not count.
 fn nesting(text: &[u8]) -> Nesting {
     let (mut levels, mut deepest, mut deepest_here, mut depth) = (0, 0, 0, 0_usize);
     let (mut last, mut at) = (b' ', 0);
@@ -102,7 +102,7 @@ fn end_of(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// Pre: no deeper than serde_json reads.
+/// Checks a schema. Pre: it is not deeper than serde_json reads.
 pub fn check_schema(schema: &Value) -> Res<()> {
     let (mut refs, mut num_ids, mut todo) = (vec![], 0, vec![schema]);
     while let Some(value) = todo.pop() {
@@ -121,13 +121,13 @@ pub fn check_schema(schema: &Value) -> Res<()> {
             _ => {}
         }
     }
-    // The same words mean another place below another $id.
+    // The same reference names another place below another $id.
     if num_ids <= 1 {
         refs.sort_unstable();
         refs.dedup();
     }
     let root = depth(schema);
-    // A reference that is no JSON pointer may name any place, so it counts as the whole schema.
+    // A reference that is not a JSON pointer may name any place, so it counts as the whole schema.
     let depth_of =
         |to: &&str| to.strip_prefix('#').and_then(|p| schema.pointer(p)).map_or(root, depth);
     let levels = root + refs.iter().map(depth_of).sum::<usize>();
@@ -162,11 +162,11 @@ fn check_multiple(n: &serde_json::Number) -> Res<()> {
     }
 }
 
-/// Counts for each byte how many of the different sets of bytes in an expression hold it.
+/// By byte: how many of the different byte sets in an expression contain it.
 type Overlaps = [f64; 256];
 
-/// Derivatives bring no sets of their own but intersections of those that are there, so what holds
-/// of a conjunction holds of all that it becomes.
+/// Checks all conjunctions. Derivatives add no byte sets except intersections of existing ones, so
+/// a limit that holds for a conjunction also holds for everything derived from it.
 pub fn check_conjunctions(exprs: &ExprSet) -> Res<()> {
     let mut kinds = ExprSet::new(256);
     let (a, b) = (kinds.mk_byte_literal(b"ab"), kinds.mk_byte_literal(b"cd"));
@@ -255,7 +255,7 @@ mod tests {
         let why = check_schema(&chain(20_000)).unwrap_err().to_string();
         assert!(why.contains("20001 $refs"), "{why}");
         assert!(check_lark(&format!("start: %json {}\n", chain(20_000))).is_err());
-        // What they repeat costs nothing.
+        // A repeated reference costs nothing.
         let same = json!({"$defs": {"a": {"type": "string"}},
                           "anyOf": vec![json!({"$ref": "#/$defs/a"}); 50_000]});
         assert!(check_schema(&same).is_ok());
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn conjunctions_go_on_in_a_bounded_number_of_ways() {
-        // Each part has `classes` different sets that hold the letter z.
+        // Each part has `classes` different sets that contain the letter z.
         let ways = |classes: u8, parts: usize| {
             let mut exprs = ExprSet::new(256);
             let mut all = vec![];
@@ -283,8 +283,8 @@ mod tests {
             exprs.mk_and(&mut all);
             check_conjunctions(&exprs)
         };
-        assert!(ways(30, 3).is_ok()); // some 30,000
-        assert!(ways(28, 4).is_err()); // some 700,000
+        assert!(ways(30, 3).is_ok()); // some 30,000 ways
+        assert!(ways(28, 4).is_err()); // some 700,000 ways
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Counts the bytes that a thread has allocated in this library and not freed, so that what a
-//! grammar holds can be told as the difference of two moments.
+//! Counts the bytes that a thread has allocated in this library and not freed, so that the size of
+//! a grammar is the difference of the counts at two moments.
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The count of this thread, in bytes. It is negative if the thread freed more than it allocated,
+/// Returns this thread's count in bytes. It is negative if the thread freed more than it allocated,
 /// since memory may be freed by another thread.
 pub fn held_bytes() -> isize {
     HELD.get()
@@ -23,7 +23,7 @@ fn count(bytes: isize) {
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
-// SAFETY: all memory is the system's, asked for and given back as it is asked of this.
+// SAFETY: every call is passed on to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

@@ -1,7 +1,7 @@
-//! The Rust parts of hocket in one static library; `hocket_rs.h` is the contract.
-//! Every entry runs inside `guard`, so neither a panic nor an error leaves the library except as
-//! a status code plus `hk_last_error`; every string out is an `HkBuf`.
-// What each pointer must be is said once, in hocket_rs.h.
+//! The Rust parts of hocket in one static library; `hocket_rs.h` is the contract. Every entry runs
+//! inside `guard`, so a panic or an error leaves the library only as a status code plus
+//! `hk_last_error`; every string that goes out is an `HkBuf`.
+// The requirements on pointers are in hocket_rs.h, once for all functions.
 #![allow(clippy::missing_safety_doc)]
 
 use std::cell::{Cell, RefCell};
@@ -39,7 +39,7 @@ thread_local! {
 }
 static HOOK: Once = Once::new();
 
-/// Runs `f`; turns an error or a panic into a code and keeps the sentence for `hk_last_error`.
+/// Runs `f`; turns an error or a panic into a code and keeps its message for `hk_last_error`.
 pub(crate) fn guard(f: impl FnOnce() -> Res<()>) -> i32 {
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -68,7 +68,7 @@ fn panic_text(panic: Box<dyn std::any::Any + Send>) -> String {
     }
 }
 
-/// Frees what `Box::into_raw` gave out; null is fine.
+/// Frees memory that `Box::into_raw` gave out; null is allowed.
 pub(crate) unsafe fn release<T>(p: *mut T) {
     if !p.is_null() {
         guard(|| {
@@ -78,7 +78,7 @@ pub(crate) unsafe fn release<T>(p: *mut T) {
     }
 }
 
-/// Bytes owned by this library; released by `hk_buf_free`.
+/// Bytes that this library owns; `hk_buf_free` releases them.
 #[repr(C)]
 pub struct HkBuf {
     ptr: *mut u8,
@@ -145,7 +145,7 @@ pub extern "C" fn hk_test_panic(index: usize) -> i32 {
     })
 }
 
-/// What the header promises about threads, checked by the compiler.
+/// The compiler checks here the header's promises about threads.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
     fn moved<T: Send>() {}

@@ -1,10 +1,10 @@
-//! Disarms control tokens that a request spells out in its own text.
+//! Breaks the spellings of control tokens in a request's own text.
 //!
-//! Inside every such spelling one private character, the mark, is inserted. Templates carry it
-//! along like any other character through trimming, splitting and joining; the tokenizer does not
-//! recognise the broken spelling, and takes the mark out before it cuts the text into tokens.
-//! A spelling may also be put together from neighbouring strings, so a string that ends with the
-//! beginning of a control token, or begins with the end of one, is marked there too.
+//! One private character, the mark, is inserted into every such spelling. Templates treat it like
+//! any other character when they trim, split and join. The tokenizer does not recognise the broken
+//! spelling, and removes the mark before it cuts the text into tokens. Neighbouring strings may
+//! also form a spelling together, so a string that ends with the beginning of a control token, or
+//! begins with the end of one, is marked there, too.
 use crate::Res;
 use aho_corasick::AhoCorasick;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 const FIRST: u32 = 0xF0000;
 const COUNT: usize = 4096;
 
-/// Characters of the private range that the request and the template leave unused.
+/// The private characters that neither the request nor the template uses.
 pub struct FreeMarks([u64; COUNT / 64]);
 
 impl FreeMarks {
@@ -53,9 +53,10 @@ impl FreeMarks {
     }
 }
 
-/// The beginnings and ends of all control tokens, in bytes: some 200 KB in ordinary folders.
+/// Limit of the beginnings and ends of all control tokens, in bytes; ordinary models have some 200
+/// KB.
 const PARTS_BYTES_MAX: usize = 64 << 20;
-/// Control tokens within one control token: what a text may spell at one place.
+/// Most control tokens within one control token: so many marks may fall on one place of a text.
 const WITHIN_MAX: usize = 8;
 
 pub struct Guard {
@@ -66,7 +67,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A token of one character cannot be broken and is not guarded.
+    /// Leaves out tokens of one character, because they cannot be broken.
     pub fn new<'a>(tokens: impl Iterator<Item = &'a str>) -> Res<Self> {
         let tokens: Vec<&str> = tokens.filter(|t| t.chars().count() > 1).collect();
         if tokens.iter().map(|t| t.len() * t.len()).sum::<usize>() > PARTS_BYTES_MAX {
@@ -92,7 +93,7 @@ impl Guard {
         Ok(Guard { whole, heads, tails, longest })
     }
 
-    /// Byte offsets where a mark belongs, ascending.
+    /// Returns the byte offsets at which a mark belongs, ascending.
     fn places(&self, s: &str) -> Vec<usize> {
         let after_first = |i: usize| i + s[i..].chars().next().map_or(0, char::len_utf8);
         let mut at: Vec<usize> =
@@ -138,7 +139,7 @@ impl Guard {
         *s = marked;
     }
 
-    /// Marks every string of a request, names included.
+    /// Marks every string of a request, including names.
     pub fn mark_all(&self, value: &mut Value, mark: char) {
         match value {
             Value::String(s) => self.mark(s, mark),

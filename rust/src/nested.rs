@@ -1,15 +1,16 @@
-//! A list or mapping of a chat template knows the depth and the weight of what it holds.
+//! Lists and mappings of a chat template that know the depth and the weight of their content.
 //!
-//! Every list and mapping that a template can reach is one of these, so that it is known before the
-//! work how much there is to compare, print, copy or drop. None is lazy, none is deeper than
-//! `DEPTH_MAX`, and a namespace, which alone can change, holds nothing that leads back to it.
+//! Every list and mapping that a template can reach is one of these, so that the amount to compare,
+//! print, copy or drop is known before the work. None is lazy, none is deeper than `DEPTH_MAX`, and
+//! a namespace, the only value that can change, holds nothing that leads back to it.
 use crate::budget::{make, VALUE};
 use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt;
 use std::sync::Arc;
 
-/// Levels of lists and mappings in one another. Comparing, printing and dropping them recurse.
+/// Most levels of lists and mappings inside one another. Comparing, printing and dropping them
+/// recurse.
 pub const DEPTH_MAX: u32 = 200;
 
 pub struct Nested {
@@ -43,7 +44,8 @@ fn nested(v: &Value) -> Option<&Nested> {
     v.downcast_object_ref::<Nested>()
 }
 
-/// True if `v` may change after it was stored: it is or holds a namespace, a macro or the like.
+/// Returns true if `v` may change after it was stored: it is or holds a namespace, a macro or the
+/// like.
 pub fn is_changing(v: &Value) -> bool {
     match nested(v) {
         Some(n) => n.changing,
@@ -51,7 +53,7 @@ pub fn is_changing(v: &Value) -> bool {
     }
 }
 
-/// Gives the units that reading all of `v` costs.
+/// Returns the bytes that reading all of `v` costs.
 pub fn weight(v: &Value) -> u64 {
     if let Some(text) = v.as_str() {
         return VALUE + text.len() as u64;
@@ -73,7 +75,7 @@ pub fn weight(v: &Value) -> u64 {
     }
 }
 
-/// Counts the bytes of a text, or the places of a list's items.
+/// Returns the bytes of a text, or of the places of a list's items.
 pub fn width(v: &Value) -> u64 {
     match v.as_str() {
         Some(text) => VALUE + text.len() as u64,
@@ -81,7 +83,7 @@ pub fn width(v: &Value) -> u64 {
     }
 }
 
-/// A holder adds up what is made of values: their depth, their weight, whether they change.
+/// Sums up the values that go into one: their depth, their weight, and if one of them may change.
 struct Holder {
     depth: u32,
     weight: u64,
@@ -110,7 +112,7 @@ impl Holder {
     }
 }
 
-/// Makes a list of `items`, and pays for them one by one.
+/// Makes a list of `items` and charges for each of them.
 pub fn list(items: impl IntoIterator<Item = Value>) -> Result<Value, Error> {
     list_of(items, listed)
 }
@@ -140,7 +142,7 @@ pub fn map(pairs: impl IntoIterator<Item = (Value, Value)>) -> Result<Value, Err
     holder.nested(all.into_iter().collect())
 }
 
-/// Turns a list that the engine made, also a lazy one, into `Nested`; all else stays.
+/// Turns a list of the engine, even a lazy one, into `Nested`; returns any other value unchanged.
 pub fn listed(v: Value) -> Result<Value, Error> {
     match v.kind() {
         ValueKind::Seq | ValueKind::Iterable if nested(&v).is_none() => list(v.try_iter()?),
@@ -156,7 +158,7 @@ pub fn mapped(v: Value) -> Result<Value, Error> {
     }
 }
 
-/// Converts JSON of a request or of a model's folder; serde_json has bounded its depth.
+/// Converts JSON of a request or of a model's files; serde_json has limited its depth.
 pub fn from_json(json: serde_json::Value) -> Result<Value, Error> {
     use serde_json::Value as Json;
     Ok(match json {

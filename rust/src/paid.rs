@@ -1,6 +1,6 @@
-//! All that a chat template can call. Each call is charged to the template's accounts (budget.rs)
-//! before it does its work: the operators, which program.rs turns into filters, and the engine's
-//! filters, tests, functions and methods.
+//! Everything that a chat template can call. Each call is charged to the template's accounts
+//! (budget.rs) before it does its work: the operators, which program.rs turns into filters, and the
+//! engine's filters, tests, functions and methods.
 use crate::budget::{make, read, VALUE};
 use crate::nested::{is_changing, list, list_of, listed, map, mapped, weight, width};
 use minijinja::value::{Rest, Value, ValueKind};
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 type Answer = Result<Value, Error>;
 
-/// A width in a format has so many digits, and `batch` and `slice` make so many lists, at most.
+/// Most digits of a width in a format, and most lists that `batch` and `slice` make.
 const FORMAT_DIGITS_MAX: usize = 3;
 const LISTS_MAX: u64 = 100_000;
 
@@ -28,11 +28,11 @@ fn made(v: Value) -> Answer {
 fn sum(args: &[Value], cost: fn(&Value) -> u64) -> u64 {
     args.iter().map(cost).fold(0, u64::saturating_add)
 }
-/// Gives an argument as a text; the empty text where it is none.
+/// Returns an argument as a text; the empty text if it is not a text.
 fn text_at(args: &[Value], i: usize) -> &str {
     args.get(i).and_then(|v| v.as_str()).unwrap_or_default()
 }
-/// Gives the largest number of the arguments, by place or by name.
+/// Returns the largest number among the arguments, positional or named.
 fn largest(args: &[Value]) -> u64 {
     let named = args.last().filter(|v| v.is_kwargs()).and_then(|v| v.as_object()?.try_iter_pairs());
     let named = named.into_iter().flatten().map(|(_, v)| v);
@@ -41,28 +41,28 @@ fn largest(args: &[Value]) -> u64 {
 
 // ---- Costs: each function charges for one kind of call before it is made ----
 
-/// For calls that read their texts, and one item of each list.
+/// Charges for calls that read their texts, and one item of each list.
 fn texts(args: &[Value]) -> Result<(), Error> {
     read(sum(args, |v| VALUE + v.as_str().map_or(0, str::len) as u64))
 }
-/// For calls that read texts and go through lists, but not into the items.
+/// Charges for calls that read texts and go through lists, but not into the items.
 fn across(args: &[Value]) -> Result<(), Error> {
     read(sum(args, width))
 }
-/// For calls that read their arguments with all that they hold.
+/// Charges for calls that read their arguments with all of their content.
 fn into(args: &[Value]) -> Result<(), Error> {
     read(sum(args, weight))
 }
-/// For calls that read each value several times: sorting compares it with some others, and printing
-/// puts blanks before it.
+/// Charges for calls that read each value several times: sorting compares it with some others, and
+/// printing puts blanks before it.
 fn often(args: &[Value]) -> Result<(), Error> {
     read(sum(args, weight).saturating_mul(32))
 }
-/// For a comparison of two values, which ends with the smaller one.
+/// Charges for a comparison of two values, which ends with the smaller one.
 fn compared(args: &[Value]) -> Result<(), Error> {
     read(args.iter().map(weight).min().unwrap_or(0))
 }
-/// For a search for a value in a container.
+/// Charges for a search for a value in a container.
 fn found(args: &[Value]) -> Result<(), Error> {
     let [value, container, ..] = args else { return Ok(()) };
     let items = match container.kind() {
@@ -72,7 +72,7 @@ fn found(args: &[Value]) -> Result<(), Error> {
     let each = weight(value).saturating_mul(items).min(weight(container).saturating_mul(2));
     read(width(container).saturating_add(each))
 }
-/// For trimming, which compares each character with each of a set.
+/// Charges for trimming, which compares each character with each of a set.
 fn trimmed(args: &[Value]) -> Result<(), Error> {
     let set = text_at(args, 1).len().max(1) as u64;
     read(args.first().map_or(0, width).saturating_mul(set))
@@ -95,7 +95,7 @@ fn lines(args: &[Value]) -> Result<(), Error> {
     across(args)?;
     make((1 + text_at(args, 0).matches('\n').count() as u64).saturating_mul(VALUE + largest(args)))
 }
-/// Puts a text between the items, which are those of a list or the characters of a text.
+/// Charges for putting a text between items, which are those of a list or the characters of a text.
 fn joined(args: &[Value]) -> Result<(), Error> {
     into(args)?;
     let texts = args.iter().filter_map(|v| v.as_str()).map(str::len);
@@ -105,7 +105,7 @@ fn joined(args: &[Value]) -> Result<(), Error> {
     };
     make((items as u64).saturating_mul(between.unwrap_or(0) as u64))
 }
-/// For `batch` and `slice`, which deal a list out into several.
+/// Charges for `batch` and `slice`, which divide a list into several.
 fn dealt(args: &[Value]) -> Result<(), Error> {
     across(args)?;
     let lists = largest(args);
@@ -114,8 +114,8 @@ fn dealt(args: &[Value]) -> Result<(), Error> {
     }
     make(lists * VALUE)
 }
-/// For `'%5d' | format(1)` and `'{:5}'.format(1)`: the width stands in the text, or is an argument
-/// where the text has `*`.
+/// Charges for `'%5d' | format(1)` and `'{:5}'.format(1)`: the width is in the text, or is an
+/// argument if the text has `*`.
 fn formatted(args: &[Value]) -> Result<(), Error> {
     let wide = |rest: &str| {
         let key = rest.strip_prefix('(').and_then(|r| r.split_once(')')).map_or(rest, |(_, r)| r);
@@ -235,7 +235,7 @@ fn contains(state: &State, container: &Value, value: &Value) -> Answer {
     tests::is_in(state, value, container).map(Value::from)
 }
 
-/// program.rs calls what follows by these names; no template can spell them.
+/// program.rs calls the functions below by these names; no template can spell them.
 pub const READ: &str = "[:]";
 pub const READ_ALL: &str = "#";
 pub const ITEM: &str = "[i]";
@@ -275,7 +275,7 @@ fn add_operators(e: &mut Environment<'static>) {
     e.add_filter(STORE_IN_NAMESPACE, |v: Value| still(listed(v)?));
 }
 
-/// Refuses a value that may change: a namespace that held one could lead back to itself.
+/// Refuses a value that may change, because a namespace that holds one could lead back to itself.
 fn still(v: Value) -> Answer {
     match is_changing(&v) {
         true => Err(wrong("a namespace cannot hold a namespace, a macro or a loop")),

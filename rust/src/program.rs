@@ -1,6 +1,7 @@
-//! A chat template becomes a program of the engine in which everything is paid for (budget.rs): its
-//! operators become filters of paid.rs, its own text is printed like any value, and what it stores
-//! is made plain (nested.rs). This needs the engine's machinery, so its version is pinned.
+//! Turns a chat template into a program of the engine in which everything is charged (budget.rs):
+//! its operators become filters of paid.rs, its own text is printed like any value, and the values
+//! it stores become plain (nested.rs). This uses the engine's internal machinery, so its version is
+//! pinned.
 use crate::paid;
 use minijinja::machinery::ast::{
     self, BinOpKind, CallArg, CompareOpKind, Expr, Spanned, Stmt, UnaryOpKind,
@@ -14,12 +15,12 @@ use minijinja::{AutoEscape, Environment, Error, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The largest templates of the families have 20 KB and 100 words in one statement.
+/// The largest templates of model families have 20 KB and 100 words in one statement.
 const SOURCE_BYTES_MAX: usize = 256 << 10;
-/// Each word or sign of a statement, and each `elif` of all, may be a level of the tree.
+/// Each word or sign of a statement, and each `elif` of the template, may be a level of the tree.
 const STATEMENT_TOKENS_MAX: usize = 2_000;
 const ELIFS_MAX: usize = 1_000;
-/// Compiling such a tree needs less stack than this; only what is used becomes memory.
+/// Compiling such a tree needs less stack than this; only used pages take memory.
 const COMPILE_STACK_BYTES: usize = 64 << 20;
 
 const WHITESPACE: WhitespaceConfig =
@@ -28,13 +29,13 @@ const WHITESPACE: WhitespaceConfig =
 pub struct Program {
     instructions: Instructions<'static>,
     blocks: BTreeMap<&'static str, Instructions<'static>>,
-    _source: Arc<str>, // what both point into; dropped last
+    _source: Arc<str>, // `instructions` and `blocks` point into it; dropped last
 }
 
 impl Program {
     pub fn new(source: &str) -> Result<Self, Error> {
         let source: Arc<str> = source.into();
-        // Safe: the text never moves, and no `Program` gives out what points into it.
+        // Safe: the text never moves, and no `Program` gives out references into it.
         let text: &'static str = unsafe { &*Arc::as_ptr(&source) };
         let compile = || -> Result<_, Error> {
             crate::GUARDED.set(true);
@@ -68,7 +69,8 @@ fn refusal(what: String) -> Error {
     Error::new(minijinja::ErrorKind::SyntaxError, what)
 }
 
-/// The parser and all that works on its tree recurse; the parser bounds brackets and blocks only.
+/// Limits the depth of the tree, because the parser and all functions on its tree recurse, and the
+/// parser itself limits only brackets and blocks.
 fn check(source: &str) -> Result<(), Error> {
     if source.len() > SOURCE_BYTES_MAX {
         let bytes = source.len();
@@ -117,7 +119,7 @@ fn maybe<'a>(one: &Option<Expr<'a>>) -> Option<Expr<'a>> {
     one.as_ref().map(expr)
 }
 
-/// Makes a statement of the tree one that is paid for. It recurses as deep as the tree.
+/// Makes a charged statement of one of the tree. It recurses as deep as the tree.
 fn stmt<'a>(s: &Stmt<'a>) -> Stmt<'a> {
     macro_rules! node {
         ($kind:ident, $s:ident, { $($field:ident: $value:expr),* $(,)? }) => {
@@ -197,7 +199,7 @@ fn a_macro<'a>(m: &ast::Macro<'a>) -> ast::Macro<'a> {
 }
 
 fn call<'a>(c: &ast::Call<'a>) -> ast::Call<'a> {
-    // `loop.changed` compares what it is given with what it was given before.
+    // `loop.changed` compares its arguments with those of the call before.
     let compares = matches!(&c.expr, Expr::GetAttr(attr) if attr.name == "changed");
     let arg = |e: &Expr<'a>| if compares { paid(paid::READ_ALL, e) } else { expr(e) };
     ast::Call { expr: expr(&c.expr), args: args_with(&c.args, arg) }
@@ -219,7 +221,7 @@ fn args_with<'a>(list: &[CallArg<'a>], arg: impl Fn(&Expr<'a>) -> Expr<'a>) -> V
         .collect()
 }
 
-/// Copies what is assigned to: names, lists of names, attributes. Nothing in it is called.
+/// Copies the target of an assignment: names, lists of names, attributes. It contains no call.
 fn target<'a>(e: &Expr<'a>) -> Expr<'a> {
     match e {
         Expr::List(l) => {
@@ -242,7 +244,7 @@ fn sign(op: BinOpKind) -> Option<&'static str> {
         BinOpKind::Gt => ">",
         BinOpKind::Gte => ">=",
         BinOpKind::In => "in?",
-        _ => return None, // numbers only, or nothing but a choice
+        _ => return None, // works on numbers only, or only chooses a value
     })
 }
 
@@ -276,7 +278,7 @@ fn compare<'a>(c: &ast::Compare<'a>, span: Span) -> Expr<'a> {
     }
 }
 
-/// Makes an expression of the tree one that is paid for. It recurses as deep as the tree.
+/// Makes a charged expression of one of the tree. It recurses as deep as the tree.
 fn expr<'a>(e: &Expr<'a>) -> Expr<'a> {
     let span = e.span();
     macro_rules! node {

@@ -5,11 +5,12 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State};
 use std::fmt::Write;
 
-/// Name of the template variable that holds the mark (see marks.rs); never escaped.
+/// Name of the template variable that holds the mark (see marks.rs), which is never escaped.
 pub const MARK_VARIABLE: &str = "__hocket_mark";
 const DEPTH_MAX: usize = 200;
 
-/// repr(float): the shortest digits, an exponent of two digits below 1e-4 and from 1e16 on.
+/// Writes a float like repr(): the shortest digits, an exponent of two digits below 1e-4 and from
+/// 1e16 on.
 pub fn float(f: f64) -> String {
     if f.is_nan() {
         return "nan".into();
@@ -35,7 +36,7 @@ fn as_float(v: &Value) -> f64 {
     f64::try_from(v.clone()).unwrap_or(f64::NAN)
 }
 
-/// Writing recurses, and a template can nest lists without end.
+/// Limits the depth, because writing recurses and a template can nest lists without end.
 fn check_depth(depth: usize) -> Result<(), Error> {
     if depth <= DEPTH_MAX {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Regular expressions that end an answer: found byte by byte while the text grows, in linear time.
+//! Regular expressions that end an answer, found byte by byte while the text grows, in linear time.
 use crate::cutting::processor_time;
 use crate::*;
 use regex_automata::hybrid::dfa::{Cache, Config, DFA};
@@ -8,21 +8,21 @@ use regex_automata::util::start;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The patterns may become an automaton of this size, since a state of a text that is met for the
-/// first time costs a look at all of it.
+/// Largest automaton of the patterns, because each state that a text meets for the first time costs
+/// a look at all of it.
 const NFA_BYTES_MAX: usize = 1 << 20;
-/// The states of one text may take this much memory.
+/// Memory of the states of one text.
 const CACHE_BYTES: usize = 1 << 20;
-/// One answer's search has this much processor time, since one thread searches all answers.
-/// Ordinary patterns soon meet known states, which take some nanoseconds a byte.
+/// Processor time of one answer's search, limited since one thread searches all answers. Ordinary
+/// patterns soon meet known states, which take some nanoseconds a byte.
 const TIME_BASE: Duration = Duration::from_millis(100);
 const TIME_PER_BYTE: Duration = Duration::from_micros(4);
-/// The processor time is read once for so many bytes, since reading it takes a system call.
+/// The processor time is read once per this many bytes, since reading it takes a system call.
 const BYTES_PER_LOOK: usize = 16;
 
 struct Patterns {
     dfa: DFA,
-    looks: bool, // beyond the end of a match: `$`, `\b`
+    looks: bool, // a pattern looks beyond the end of a match: `$`, `\b`
 }
 /// The patterns of a request.
 pub struct HkStopRegex(Arc<Patterns>);
@@ -49,7 +49,7 @@ fn compile(patterns: &[String]) -> Res<Patterns> {
     Ok(Arc::into_inner(patterns).expect("one owner"))
 }
 
-/// The innermost reason, in one line.
+/// Returns the innermost reason in one line.
 fn sentence(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
@@ -68,13 +68,14 @@ impl HkStopSearch {
         Ok(HkStopSearch { patterns, cache, state, spent: Duration::ZERO, allowed: TIME_BASE })
     }
 
-    /// The pattern whose match would end here if the text ended here.
+    /// Returns the pattern whose match would end here if the text ended here.
     fn ended(&mut self) -> Res<Option<usize>> {
         let end = self.patterns.dfa.next_eoi_state(&mut self.cache, self.state)?;
         Ok(end.is_match().then(|| self.patterns.dfa.match_pattern(&self.cache, end, 0).as_usize()))
     }
 
-    /// If a match ends the answer: the bytes of `text` that belong to the answer, and the pattern.
+    /// If a match ends the answer, returns the number of bytes of `text` in the answer, and the
+    /// pattern.
     fn push(&mut self, text: &[u8]) -> Res<Option<(usize, usize)>> {
         for (n, piece) in text.chunks(BYTES_PER_LOOK).enumerate() {
             let begin = processor_time();
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn hk_stop_search_free(s: *mut HkStopSearch) {
 mod tests {
     use super::*;
 
-    /// The text up to the first match, and its pattern, with the text cut into pieces of `step`.
+    /// Returns the text up to the first match, and its pattern; the text comes in pieces of `step`.
     fn find(patterns: &[&str], text: &str, step: usize) -> Option<(String, usize)> {
         let list: Vec<String> = patterns.iter().map(|p| p.to_string()).collect();
         let compiled = Arc::new(compile(&list).unwrap());
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn slow_patterns_end_with_an_error() {
-        // Each byte leads to a state that was not met before, of some thousand parts.
+        // Each byte leads to a state not met before, which has some thousand parts.
         let pattern = r"a[ab]{200}(?:[ab]?){1500}c";
         let compiled = Arc::new(compile(&[pattern.to_string()]).unwrap());
         let mut search = HkStopSearch::begin(&compiled).unwrap();

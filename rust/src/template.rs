@@ -1,4 +1,4 @@
-//! Chat templates: Jinja as Hugging Face runs it.
+//! Chat templates: runs Jinja as Hugging Face does.
 use crate::marks::FreeMarks;
 use crate::program::Program;
 use crate::*;
@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Steps of one rendering: a long conversation takes some 100,000.
+/// Most steps of one rendering; a long conversation takes some 100,000.
 const FUEL: u64 = 10_000_000;
-/// A template may say so much of itself or of a request, in a sentence.
+/// Most bytes of a message that a template writes about itself or a request.
 const SENTENCE_BYTES_MAX: usize = 4096;
 const NOW_VARIABLE: &str = "__hocket_now";
 
@@ -21,7 +21,7 @@ pub struct HkTemplate {
     guard: Option<Arc<Parts>>,
 }
 
-/// The text given to raise_exception, told apart from errors of the engine.
+/// The text given to raise_exception, kept apart from errors of the engine.
 #[derive(Debug)]
 struct Raised(String);
 impl std::fmt::Display for Raised {
@@ -38,7 +38,7 @@ fn raise_exception(text: String) -> Result<minijinja::Value, Error> {
 fn strftime_now(state: &State, format: String) -> Result<String, Error> {
     let bad = |text: &str| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {text}"));
     let now = state.lookup(NOW_VARIABLE).and_then(|v| v.as_i64()).ok_or_else(|| bad("no time"))?;
-    // One character more, so that an empty result is not taken for a failure.
+    // One character more keeps an empty result apart from a failure.
     let format = std::ffi::CString::new(format + "x").map_err(|_| bad("NUL in the format"))?;
     let mut out = vec![0u8; 1024];
     let n = unsafe {
@@ -55,7 +55,7 @@ fn strftime_now(state: &State, format: String) -> Result<String, Error> {
     String::from_utf8(out).map_err(|_| bad("the result is not UTF-8"))
 }
 
-/// `{% generation %}` marks the assistant's text for training; for a server it is a plain block.
+/// Makes `{% generation %}`, which marks the assistant's text for training, a plain block.
 fn without_generation_tags(source: &str) -> Cow<'_, str> {
     if !source.contains("generation") {
         return source.into();
@@ -89,7 +89,7 @@ fn environment() -> Environment<'static> {
     e
 }
 
-/// One sentence without the template's text or the user's.
+/// Returns one sentence about an error, without the template's text or the user's.
 fn sentence(e: &Error) -> String {
     let mut text = whole_sentence(e);
     if text.len() > SENTENCE_BYTES_MAX {
@@ -138,7 +138,7 @@ fn tag_final_message(context: &mut Value, tag: &str) -> Res<()> {
     }
 }
 
-/// Cuts after the tagged text. The tag ends in a space, so that a template which trims shows.
+/// Cuts after the tagged text. The tag ends with a space, which shows if the template trims.
 fn cut_at(rendered: &mut String, end: char) -> Res<()> {
     let at = rendered
         .rfind(end)

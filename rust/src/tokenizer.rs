@@ -1,4 +1,4 @@
-//! Tokenizer and the incremental decoder for tokens that are not plain bytes.
+//! The tokenizer, and the incremental decoder for tokens that are not plain bytes.
 use crate::cutting::Cutter;
 use crate::marks::{FreeMarks, Guard};
 use crate::tokenizer_file::{check_file, TOKENS_MAX};
@@ -12,12 +12,12 @@ pub struct HkTokenizer(pub(crate) Arc<Parts>);
 pub struct Parts {
     pub(crate) tokenizer: Tokenizer,
     special: Guard,
-    /// Special tokens, and those that only look so: DeepSeek's role marks are not flagged special.
+    /// Special tokens, and those that only look special: DeepSeek's role marks are not flagged.
     pub(crate) control: Guard,
     cutter: Cutter,
 }
 
-/// A post-processor adds a few tokens to each text.
+/// Most tokens that a post-processor may add to each text.
 const ADDED_BY_PROCESSOR_MAX: usize = 1024;
 
 fn looks_like_control(token: &str) -> bool {
@@ -29,7 +29,7 @@ impl Parts {
     pub(crate) fn new(json: &[u8]) -> Res<Self> {
         check_file(json)?;
         let mut tokenizer = Tokenizer::from_bytes(json)?;
-        // A file may carry the settings of its last training run; a prompt is never cut or filled.
+        // A file may carry settings of its last training run; a prompt is never cut or filled.
         tokenizer.with_truncation(None)?;
         tokenizer.with_padding(None);
         let added = tokenizer.get_added_tokens_decoder();
@@ -58,7 +58,7 @@ impl Parts {
         self.cutter.slow.as_deref().unwrap_or_default()
     }
 
-    /// `Tokenizer::encode_fast` within the limits of `Cutter`, with the mark taken out once the
+    /// Does `Tokenizer::encode_fast` within the limits of `Cutter`, and removes the mark once the
     /// added tokens have been found.
     pub(crate) fn encode_marked(
         &self,
@@ -83,8 +83,8 @@ impl Parts {
     }
 }
 
-/// The bytes behind a token of a byte-level vocabulary: each byte is written as one printable
-/// character, those that are printable in Latin-1 as themselves, the others from U+0100 on.
+/// Converts tokens of a byte-level vocabulary to bytes. Each byte is written as one printable
+/// character: bytes that are printable in Latin-1 as themselves, the others from U+0100 on.
 struct ByteLevel([Option<u8>; 0x144]);
 
 impl ByteLevel {
@@ -109,7 +109,7 @@ impl ByteLevel {
     }
 }
 
-/// SentencePiece spellings: U+2581 is a space, <0x41> is a byte.
+/// Converts SentencePiece spellings: U+2581 is a space, <0x41> is a byte.
 fn piece_bytes(token: &str) -> Vec<u8> {
     let hex = token.strip_prefix("<0x").and_then(|t| t.strip_suffix('>')).filter(|h| h.len() == 2);
     match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn hk_decode(
     })
 }
 
-/// One per running answer.
+/// One for each running answer.
 pub struct HkDetok {
     parts: Arc<Parts>,
     skip_special: bool,
@@ -248,19 +248,19 @@ pub struct HkDetok {
     index: usize,
 }
 
-/// Tokens that may wait for the end of a character, and are decoded again with each that follows.
+/// Most tokens that wait for the end of a character; they are decoded again with each that follows.
 const WAITING_MAX: usize = 64;
 
 impl HkDetok {
-    /// Lets go what has waited for too long: bytes that no character ends any more are told as they
-    /// are, and tokens without a text are forgotten.
+    /// Gives up tokens that have waited too long: bytes that no character ends any more are
+    /// returned as they are, and tokens without a text are dropped.
     fn let_go(&mut self) -> Res<String> {
         let told = if self.prefix.is_empty() { 0 } else { self.index };
         if self.ids.len() - told <= WAITING_MAX {
             return Ok(String::new());
         }
         let all = self.parts.tokenizer.decode(&self.ids, self.skip_special)?;
-        // As in hk_detok_flush.
+        // The same as in hk_detok_flush.
         let rest = all.strip_prefix(self.prefix.as_str()).unwrap_or("\u{FFFD}").to_string();
         if rest.is_empty() {
             self.ids.truncate(told);
@@ -286,7 +286,8 @@ pub unsafe extern "C" fn hk_detok_new(
         Ok(())
     })
 }
-/// Text that became certain with this token; empty while bytes of a character are missing.
+/// Writes the text that became certain with this token; empty while bytes of a character are
+/// missing.
 #[no_mangle]
 pub unsafe extern "C" fn hk_detok_step(d: *mut HkDetok, id: u32, out: *mut HkBuf) -> i32 {
     guard(|| {
@@ -307,13 +308,14 @@ pub unsafe extern "C" fn hk_detok_step(d: *mut HkDetok, id: u32, out: *mut HkBuf
         Ok(())
     })
 }
-/// Tells what is still held back at the end (a cut character becomes U+FFFD).
+/// Writes the text that is still held at the end (an incomplete character becomes U+FFFD).
 #[no_mangle]
 pub unsafe extern "C" fn hk_detok_flush(d: *mut HkDetok, out: *mut HkBuf) -> i32 {
     guard(|| {
         let d = &mut *d;
         let all = d.parts.tokenizer.decode(&d.ids, d.skip_special)?;
-        // Byte fallback judges a run of bytes as a whole, so a cut one may unsay what was sent.
+        // Byte fallback judges a run of bytes as a whole, so an incomplete one may contradict text
+        // already sent.
         let rest = all.strip_prefix(d.prefix.as_str()).unwrap_or("\u{FFFD}").to_string();
         d.ids.clear();
         d.prefix.clear();

@@ -6,9 +6,9 @@ use serde_json::Value;
 /// The largest vocabularies have some 262,000 tokens; tables are as long as the largest id.
 pub const TOKENS_MAX: usize = 1 << 24;
 const ADDED_TOKEN_BYTES_MAX: usize = 256;
-/// A step may write at most so many bytes in place of each match.
+/// Most bytes that a step may write in place of each match.
 const WRITTEN_BYTES_MAX: usize = 1024;
-/// Bytes of a pattern, times how often its counted repeats repeat: Oniguruma copies what repeats.
+/// Bytes of a pattern, times its counted repeats, because Oniguruma copies the repeated part.
 const PATTERN_SIZE_MAX: usize = 1 << 20;
 /// WordPiece tries every length of a word at every place of it.
 const WORD_CHARS_MAX: u64 = 1024;
@@ -35,7 +35,7 @@ struct File {
     model: Model,
 }
 
-/// Fails with a sentence about the file.
+/// Checks a tokenizer.json; the error is a sentence about the file.
 pub fn check_file(json: &[u8]) -> Res<()> {
     let file: File = serde_json::from_slice(json)?;
     for token in &file.added_tokens {
@@ -65,7 +65,7 @@ pub fn check_file(json: &[u8]) -> Res<()> {
     check_step(&file.decoder)
 }
 
-/// A step and those inside it; serde_json lets 128 levels through.
+/// Checks a step and those inside it; serde_json accepts at most 128 levels.
 fn check_step(step: &Value) -> Res<()> {
     match step {
         Value::Array(steps) => steps.iter().try_for_each(check_step),
@@ -89,7 +89,7 @@ fn check_text(name: &str, text: &str) -> Res<()> {
     Err(format!("a {name} of its steps has the size {size}, the limit is {limit}").into())
 }
 
-/// The product of all counted repeats, `{3}` and `{1,3}`.
+/// Returns the product of all counted repeats, `{3}` and `{1,3}`.
 fn repeats(pattern: &str) -> usize {
     pattern.split('{').skip(1).fold(1, |product: usize, rest| {
         let inner = rest.split('}').next().unwrap_or_default();

@@ -19,7 +19,8 @@ enum class Isa : uint8_t { ref, avx2, avx512, amx, amx_emulated };
 std::string_view isa_name(Isa isa);
 // Errors: unknown_isa; its fix lists the names.
 Result<Isa> parse_isa(std::string_view name);
-// Returns the best level that this processor offers, and its kernel (AMX needs permission).
+// Returns the best level that this processor and its kernel offer (AMX needs the kernel's
+// permission).
 Isa detect_isa();
 // Returns true if the processor has a feature that no level needs: "avx512_vnni", "amx_int8", ...
 // as in Machine::features. It may be used only with a level that includes its registers.

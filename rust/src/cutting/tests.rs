@@ -14,7 +14,7 @@ fn split(regex: &str) -> Value {
     json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated",
            "invert": false})
 }
-/// The steps of DeepSeek-LLM and DeepSeek-V2, in front of another vocabulary.
+/// Returns the steps of DeepSeek-LLM and DeepSeek-V2 with another vocabulary.
 fn deepseek_v2() -> Value {
     let mut json = file("qwen2");
     json["normalizer"] = Value::Null;
@@ -35,7 +35,7 @@ fn tokenizers() -> Vec<(&'static str, Value)> {
     all
 }
 
-/// Short texts from the characters that patterns tell apart.
+/// Returns short texts of the characters that patterns treat differently.
 fn texts() -> impl Iterator<Item = String> {
     let characters: Vec<char> =
         "  \n\n\r\t1234aZéß中文!.-_'s\u{3000}\u{85}١𝟙🙂<>|".chars().collect();
@@ -62,7 +62,7 @@ fn texts_are_cut_as_the_library_cuts_them() {
     }
 }
 
-/// Runs of each kind of character; prints how fast.
+/// Cuts runs of each kind of character and prints the speed.
 #[test]
 fn runs_are_cut_in_time() {
     for (name, json) in tokenizers() {
