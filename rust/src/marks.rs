@@ -56,7 +56,7 @@ impl FreeMarks {
 /// Limit of the beginnings and ends of all control tokens, in bytes; ordinary models have some 200
 /// KB.
 const PARTS_BYTES_MAX: usize = 64 << 20;
-/// Most control tokens within one control token: so many marks may fall on one place of a text.
+/// Most control tokens within one control token; this limits the marks at one place of a text.
 const WITHIN_MAX: usize = 8;
 
 pub struct Guard {
