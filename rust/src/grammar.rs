@@ -476,7 +476,7 @@ mod tests {
     struct Sendable<T>(T);
     unsafe impl<T> Send for Sendable<T> {}
 
-    /// Such a condition would stop an answer where it is met, which may be far behind its
+    /// A condition that explodes would stop an answer where it is met, perhaps far behind its
     /// beginning.
     #[test]
     fn conditions_that_explode_are_refused() {

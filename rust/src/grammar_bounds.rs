@@ -162,7 +162,7 @@ fn check_multiple(n: &serde_json::Number) -> Res<()> {
     }
 }
 
-/// By byte: how many of the different byte sets in an expression contain it.
+/// Counts, by byte, the different byte sets in an expression that contain it.
 type Overlaps = [f64; 256];
 
 /// Checks all conjunctions. Derivatives add no byte sets except intersections of existing ones, so

@@ -320,7 +320,7 @@ fn add_filters(e: &mut Environment<'static>) {
         across(&args)?;
         mapped(chain.call(state, &args)?)
     });
-    // Its items are lists with names for their two parts.
+    // The result's items are lists with names for their two parts.
     let groupby = Value::from_function(filters::groupby);
     e.add_filter("groupby", move |state: &State, args: Rest<Value>| {
         often(&args)?;

@@ -30,7 +30,7 @@ size_t character_len(std::string_view text) {
 // and new array exist while it moves); for a member also its key, and its index in the sorted order
 // in which equal keys are found.
 constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
-// By character: true if it ends a number or a word.
+// True for each character that ends a number or a word.
 constexpr auto kBetweenWords = [] {
   std::array<bool, 256> ends{};
   for (const char c : {' ', '\t', '\r', '\n', '"', ',', ':', '[', ']', '{', '}'})

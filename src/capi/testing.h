@@ -1,4 +1,4 @@
-// For tests of the C interface: an engine with the bundled model, and a handler that records
+// Gives tests of the C interface an engine with the bundled model, and a handler that records
 // events.
 #pragma once
 

@@ -139,7 +139,7 @@ struct ParallelSettings {
   bool enable_two_batch_overlap = false, enable_single_batch_overlap = false;
   double tbo_token_distribution_threshold = 0.48;  // SplitWish (compute/forward/split.h)
 
-  // For ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
+  // These settings are for ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
   int nnodes = 0, node_rank = -1, ranks_per_node = 0;
   std::string dist_init_addr;      // address of rank 0, "h0:5000"
   std::string cluster_token_file;  // a process may join if it knows the content of this file

@@ -44,9 +44,10 @@ class KvEventChannel {
   void wake() { events_.wake(); }
 
   // The writer's functions.   Thread: engine.
-  // True if a reader listens and no event was lost since it was told everything.
+  // Returns true if a reader listens and no event was lost since it was told everything.
   bool telling() const { return listening_ && told_listens_ == num_listens_ && lost_ == 0; }
-  // True if the whole tree must be told again: a reader has begun to listen, or has caught up.
+  // Returns true if the whole tree must be told again: a reader has begun to listen, or has caught
+  // up.
   bool needs_all() const {
     return listening_ && !telling() && (told_listens_ != num_listens_ || events_.size() == 0);
   }

@@ -75,7 +75,7 @@ class RequestRouter {
   Options options_;
   int num_ranks_;
   uint64_t num_asked_ = 0;
-  // By rank: the value of num_asked_ when it was last chosen.
+  // The value of num_asked_ when a rank was last chosen, by rank.
   std::vector<uint64_t> asked_at_;
   std::vector<uint64_t> hashes_;                // hashes of this prompt's blocks
   std::list<uint64_t> ages_;                    // hashes of the remembered blocks, the oldest first

@@ -58,7 +58,7 @@ struct Batch {
 
   int num_answers() const { return num_forced_slices + num_decode_rows; }
   int num_answer_rows() const { return num_forced_rows + num_decode_rows; }
-  // True if there is nothing to run.
+  // Returns true if there is nothing to run.
   bool empty() const { return slices.empty() && !idle_step; }
 };
 

@@ -31,7 +31,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
       --request.num_pending;
     }
     if (slice.logprobs_from >= 0) request.logprobs_done = std::min(end, request.prompt_len - 1);
-    // It ended earlier, or was aborted in flight.
+    // The request ended earlier, or was aborted in flight.
     if (request.finish != FinishReason::none) continue;
 
     const bool was_prefilling = request.state == Request::State::prefilling;

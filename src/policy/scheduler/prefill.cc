@@ -57,8 +57,8 @@ StepShape Scheduler::State::decode_shape() const {
   return shape;
 }
 
-// For PrefillPolicy::latency: limits the rows of a prompt whose next row is at `begin` to what fits
-// into the step's time goal. The first prompt of a pass gets at least a page.
+// Under PrefillPolicy::latency, limits the rows of a prompt whose next row is at `begin` to those
+// that fit into the step's time goal. The first prompt of a pass gets at least a page.
 void Scheduler::State::pace(PrefillAdder& adder, int begin) {
   if (decoding.keys == 0) return;
   StepShape others = shape_of(*batch);

@@ -20,8 +20,8 @@ enum class AddResult : uint8_t { added, no_tokens, other };
 // Memory is reserved for at most this many new tokens of a request; it may still generate more.
 inline constexpr int kMaxReservedNewTokens = 4096;
 
-// For one running or coming request, in tokens: `left` it will still take, and `occupied` is what
-// it gives back when it ends.
+// The future of one running or coming request, in tokens: it will still take `left`, and gives back
+// `occupied` when it ends.
 struct Growth {
   double left = 0;
   int occupied = 0;

@@ -60,8 +60,8 @@ struct Request {
   uint64_t skipped_in = 0;       // last pass that skipped it; 0: none since it was queued
   RequestGroup* group = nullptr;
 
-  // For batches that are not committed yet: how many of them have rows of this request, how many
-  // tokens they sample for it, and its sample's index in the newest such batch (-1: none).
+  // Counts over batches that are not committed yet: those with rows of this request, and the tokens
+  // that they sample for it. future: index of its sample in the newest such batch (-1: none).
   int num_batches = 0;
   int num_pending = 0;
   int future = -1;

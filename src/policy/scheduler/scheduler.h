@@ -44,8 +44,8 @@ struct SchedulerOptions {
   int max_prefill_tokens = 16384;  // rows of one pass; >= chunk_tokens
   int max_chunked_requests = 1;    // prompts that may be partly computed at the same time
   PrefillPolicy prefill_policy = PrefillPolicy::prefill_first;
-  // For PrefillPolicy::latency: longest time between two tokens of a request (> 0), and the share
-  // of a step's time that prompts get whatever itl_goal is (below 1).
+  // PrefillPolicy::latency uses these: longest time between two tokens of a request (> 0), and the
+  // share of a step's time that prompts get whatever itl_goal is (below 1).
   Duration itl_goal{};
   double prompt_share = 0;
   double conservativeness = 1.0;  // factor of the memory reserved for running requests
@@ -94,8 +94,8 @@ struct SchedulerStats {
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
   // The part of generated_tokens_total that took no step of its own.
   uint64_t forced_tokens_total = 0;
-  // For PrefillPolicy::latency: the prompt tokens allowed in the last pass beside running requests
-  // (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
+  // PrefillPolicy::latency sets these: the prompt tokens allowed in the last pass beside running
+  // requests (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
   int itl_chunk_tokens = 0;
   double step_time_error = 0;
 };

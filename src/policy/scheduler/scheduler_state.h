@@ -131,7 +131,7 @@ struct Scheduler::State {
   uint64_t rows_total = 0;                // rows computed so far
   std::vector<const Request*> preempted;  // in this pass
 
-  // For PrefillPolicy::latency.
+  // PrefillPolicy::latency uses these.
   StepTimes times;
   StepShape decoding;  // rows of running requests in this pass
   Duration goal{};     // longest step time in this pass

@@ -306,7 +306,7 @@ class Simulation final : Outside {
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;
   std::string problem_;
-  // By request: tokens forced by its newest sample.
+  // The tokens forced by a request's newest sample.
   std::map<RequestId, std::vector<TokenId>> forced_;
   std::vector<RequestId> skipped_;  // in this step
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;

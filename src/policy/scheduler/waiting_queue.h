@@ -144,7 +144,7 @@ class WaitingQueue {
   std::set<ByLength> by_length_;           // for lof
   Request* drawn_ = nullptr;               // for random
   std::mt19937_64 random_;                 // for random
-  // For cache-aware policies: looked up in this pass and not taken.
+  // Cache-aware policies keep here the requests looked up in this pass and not taken.
   std::vector<PrefixCandidate> by_prefix_;
   bool fallen_back_ = false;           // for cache-aware policies: this pass is fcfs
   const RadixCache* cache_ = nullptr;  // set by begin_pass()

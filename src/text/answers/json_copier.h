@@ -22,8 +22,8 @@ class JsonCopier {
   };
   // Takes the next byte; skips leading blanks. Text that is certain is appended to `out`.
   Step step(char c, std::string& out);
-  // Returns true if the text may end here, with the value whole (a number is known to end only
-  // now).
+  // Call when the text has ended. Returns true if the value is whole; a number is known to be whole
+  // only then.
   bool whole() const;
   // Returns true if something was repaired.
   bool repaired() const { return repaired_; }

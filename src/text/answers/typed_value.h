@@ -35,7 +35,7 @@ class ParameterKinds {
   ValueKinds of(std::string_view name, ValueKinds unknown) const;
 
  private:
-  // The properties about which the schema says something.
+  // Holds the properties about which the schema says something.
   std::map<std::string, ValueKinds, std::less<>> kinds_;
 };
 

@@ -14,7 +14,7 @@ namespace hocket {
 struct EbnfNode {
   enum class Kind : uint8_t { set, rule, sequence, choice, repeat };
   Kind kind = Kind::sequence;  // a sequence without parts is the empty text
-  // For set: one character of these ranges; if negated, one of none of them.
+  // A set is one character of these ranges; if negated, one outside of all of them.
   std::vector<std::pair<char32_t, char32_t>> ranges;
   bool negated = false;
   size_t rule = 0;              // for rule: its index

@@ -1,4 +1,4 @@
-// For tests: a vocabulary, and a check if a grammar takes a text, token by token.
+// Gives tests a vocabulary, and a check if a grammar takes a text, token by token.
 #pragma once
 
 #include <gtest/gtest.h>
