@@ -23,7 +23,7 @@
 
 namespace hocket {
 
-// Groups are forgotten when there are more than this: idle ones.
+// Idle groups are forgotten when there are more groups than this.
 inline constexpr size_t kGroupsMax = 16384;
 inline constexpr int64_t kPromptTokenWeight = 1, kNewTokenWeight = 2;
 
