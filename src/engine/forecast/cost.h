@@ -106,7 +106,7 @@ class ModelCost {
   // Returns a pass with a chunk of `rows` tokens after `context` others; its last row has logits.
   PassShape prefill(double rows, double context) const;
   // Returns the time of a pass. A core reads and computes in turn, so the times add up: this fits
-  // every pass of docs/performance.md within 14 %; the larger of the two alone misses by 40 %.
+  // every pass of docs/results.md within 14 %; the larger of the two alone misses by 40 %.
   static double seconds(double bytes, const Operations& operations, const MachineSpeed& speed);
   double seconds(const PassShape& pass, const MachineSpeed& speed) const {
     return seconds(bytes(pass) + pass.kv_tokens * widened_kv_bytes_, operations(pass), speed);

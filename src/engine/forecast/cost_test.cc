@@ -152,7 +152,7 @@ TEST(Cost, AbsorbedScoresCostMoreAndReadTheSame) {
   EXPECT_EQ(cost.bytes(pass), bytes);
 }
 
-// Expects that the passes of docs/performance.md, shape small, are forecast within 14 %.
+// Expects that the passes of docs/results.md, shape small, are forecast within 14 %.
 TEST(Cost, MeasuredPassesAreForetold) {
   ServerSettings settings;
   ModelChoice choice;

@@ -37,7 +37,7 @@ struct StepModel {
 };
 
 // Returns the model of the shape `small` of bench one-batch on two Zen 4 cores, fitted to the
-// numbers in docs/performance.md.
+// numbers in docs/results.md.
 StepModel shipped_step_model();
 
 // Fits by least squares of relative errors, with no coefficient below 0. Errors: bad_value if the
