@@ -1,5 +1,5 @@
 // hocket bench kernels | one-batch | serving | streams | scheduler | grammar | all2all | overlap |
-// peers, or --compare: finds the bench and reads its flags.
+// peers, or --compare: finds the bench, reads its flags and runs it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -31,7 +31,8 @@ constexpr const char* kBenches =
     "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | all2all | "
     "overlap | peers, or --compare OLD [NEW]";
 
-// "512,2048" or several values; "": none. Errors: bad_value, naming the flag.
+// Returns the numbers of all values, each a list as "512,2048"; "" adds none. Errors: bad_value,
+// naming the flag.
 template <class Number = int>
 Result<std::vector<Number>> parse_list(const std::vector<std::string>& values, const char* flag) {
   std::vector<Number> numbers;

@@ -1,4 +1,4 @@
-// hocket check: does this engine compute what Hugging Face computes? One line a quantity.
+// hocket check: compares this engine's numbers with those of Hugging Face, one line a quantity.
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -64,7 +64,7 @@ class Report {
   }
 
   bool empty() const { return num_ok_ + num_failed_ == 0; }
-  // The exit status.
+  // Prints the totals of a table and returns the exit status.
   int close() const {
     if (form_ == Form::table) fmt::print("{} quantities ok, {} FAILED\n", num_ok_, num_failed_);
     return num_failed_ == 0 ? 0 : 1;
@@ -86,7 +86,7 @@ class Report {
   int num_ok_ = 0, num_failed_ = 0;
 };
 
-// What lies beside a model to compare it with.
+// The outputs that a model's folder holds to be compared with: one of the two.
 struct Expectation {
   std::optional<Reference> reference;
   std::vector<Recorded> recorded;
@@ -110,9 +110,8 @@ Result<Expectation> find_expectation(const std::filesystem::path& folder) {
                   .with_fix("a folder as in tests/golden, or none for the bundled model"));
 }
 
-// Whether what lies beside the model was computed by this form of it: int8 products, KV and
-// dispatch are another, and recorded answers are those of the model before its files were
-// quantized.
+// Returns true if this form of the model computed the expected outputs. No form with int8 products,
+// KV or dispatch did, and recorded answers come from the model before its files were quantized.
 bool is_of_this_form(const Expectation& expected, const ModelChoice& choice) {
   const WeightFormat format = choice.weight_format();
   if (choice.kv_dtype == DType::int8 || choice.dispatch_dtype == DType::int8 ||
@@ -129,7 +128,7 @@ std::vector<std::string> dtypes_of(const ServerSettings& settings) {
   return {"float32", "bfloat16"};
 }
 
-// One form of the model: against what lies beside it, and against a less rounded form.
+// Compares one form of the model with the expected outputs and with a less rounded form.
 Result<void> check_form(const ServerSettings& settings, const std::string& against,
                         const Expectation& expected, Report& report) {
   ProgressBar bar("weights");
@@ -215,7 +214,7 @@ Result<int> check_all(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_isa());
   Report report(json ? Report::Form::json : Report::Form::table);
-  // Golden cases alone need no model.
+  // With --golden alone no model is loaded.
   if (golden.empty() || !settings.model.model_path.empty()) {
     HOCKET_TRY_VOID(choose_model(settings));
     HOCKET_TRY_VOID(check_model(settings, against, report));

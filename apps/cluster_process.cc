@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-// The token of ranks that are all of this host and started by one of them: nobody else needs it.
+// This variable gives the cluster token to the ranks that this process starts.
 constexpr const char* kTokenVariable = "HOCKET_SPAWNED_TOKEN";
 constexpr Duration kTellEvery = std::chrono::seconds(2);
 constexpr Duration kEndMargin = std::chrono::seconds(5);
@@ -37,7 +37,7 @@ Result<std::unique_ptr<ClusterProcess>> ClusterProcess::create(const LaunchPlan&
                                         "the last",
                                         plan.local_rank, port)));
   HOCKET_TRY_VOID(made->take_cores(settings));
-  // Each rank may wait for those that still answer, when it has answered all itself.
+  // After its own drain a rank may wait as long again for ranks that still answer.
   made->patience_ = 2 * from_seconds(settings.http.shutdown_timeout_s) + kEndMargin;
   return made;
 }
@@ -70,7 +70,7 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
                              "write its answers",
                              to_text(plan_.init_addr)),
                  "--cluster-token-file FILE on all ranks keeps strangers out"};
-    // Before the port is open; what else the start finds is told when the model is there.
+    // --strict refuses this before the port opens. Other slow paths are reported after loading.
     if (settings.strict)
       return fail(bad("insecure-cluster", fmt::format("--strict, and with --insecure-cluster {}",
                                                       open_to_strangers_->why))
@@ -81,16 +81,17 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
   return {};
 }
 
-// As the engine shares them among threads: parts without overlap, near to each other.
+// Pins this rank to its part of the host's cores. Parts are disjoint if there are enough cores, and
+// the cores of a part are near to each other (share_cores()).
 Result<void> ClusterProcess::take_cores(ServerSettings& settings) {
   std::string& bind = settings.compute.cpu_bind;
   if (plan_.ranks_per_node == 1 || bind == "none") return {};
-  if (plan_.spawned()) {  // it is on its cores already
+  if (plan_.spawned()) {  // the process that started it has pinned it
     bind = "auto";
     return {};
   }
   HOCKET_TRY(const Machine machine, machine_for(settings.compute));
-  // A launcher that starts every rank may have given each its cores.
+  // A launcher that starts every rank may have pinned each of them.
   const bool bound = std::ssize(machine.cpus) < sysconf(_SC_NPROCESSORS_ONLN);
   if (plan_.num_local == 1 && bind == "auto" && bound) return {};
   num_numa_nodes_ = machine.num_numa_nodes;

@@ -1,7 +1,6 @@
-// This process as one rank of a service of several processes: it starts the other ranks of its
-// host, rank 0 tells how far all are, and who started others ends when one of them has ended. It
-// starts none again: that is for whoever started this one (systemd, Slurm, Kubernetes), for the
-// whole host at once.
+// This process as one rank of a service of several processes. The first rank of a host starts the
+// other ranks of that host and ends when one of them has ended. It never restarts a rank: systemd,
+// Slurm or Kubernetes restarts the whole host. Rank 0 logs how far all ranks have loaded.
 // Owner: serve. Thread: the main one, which must live as long as the ranks that it started.
 #pragma once
 
@@ -18,33 +17,35 @@ namespace hocket {
 
 class ClusterProcess {
  public:
-  // Changes the settings to this rank's part: its port and its cores. Pins the calling thread to
-  // them, and so all threads that it makes later. `arguments`: those of serve, for the ranks that
-  // this process starts.
-  // Errors: bad_value, naming the flag, with settings.strict also for a service that strangers may
-  // join; those of read_cluster_token.
+  // Changes the settings to this rank's port and cores. Pins the calling thread to these cores, and
+  // with it all threads that it makes later. `arguments` are those of serve; ranks that this
+  // process starts get the same.
+  // Errors: bad_value, naming the flag (with settings.strict also for a service that any host may
+  // join); those of read_cluster_token.
   static Result<std::unique_ptr<ClusterProcess>> create(const LaunchPlan& plan,
                                                         ServerSettings& settings,
                                                         Arguments arguments);
   ClusterProcess(const ClusterProcess&) = delete;
   ClusterProcess& operator=(const ClusterProcess&) = delete;
 
-  // For Engine::Options. It starts the others of this host when the engine has met rank 0, so this
-  // object outlives the engine.
+  // Returns the value for Engine::Options. The engine calls back into this object when it has
+  // joined rank 0, which starts the other ranks of this host. So this object outlives the engine.
   ClusterLaunch launch();
   int rank() const { return plan_.rank; }
-  // Set if whoever reaches rank 0 may join.
+  // Set if every host that reaches rank 0 may join (--insecure-cluster without a token).
   const std::optional<SlowPath>& open_to_strangers() const { return open_to_strangers_; }
 
-  // Rank 0 shows the loading of all; a rank that another started shows none.
+  // True if this rank shows its own loading. Rank 0 shows that of all ranks, and a rank that
+  // another rank started shows none.
   bool shows_own_loading() const { return plan_.rank != 0 && !plan_.spawned(); }
-  // On rank 0 a line every other second, while something changes and not all are loaded.
+  // Logs on rank 0 how far all ranks have loaded: at most every 2 s, and only if it changed.
   void tell_loading();
-  // A few times a second. Errors: lost_rank: a rank that this process started has ended.
+  // Calls tell_loading() and looks after the ranks that this process started; call it a few times a
+  // second. Errors: lost_rank, if one of these ranks has ended.
   Result<void> watch();
-  // To the ranks that this process started.
+  // Sends the signal to the ranks that this process started.
   void forward_signal(int number);
-  // The ranks that this process started may take so long to end; then they are killed.
+  // Returns the time that the ranks started by this process have to end before they are killed.
   Duration patience() const { return others_ ? patience_ : Duration{}; }
 
  private:
@@ -58,9 +59,9 @@ class ClusterProcess {
   const Arguments arguments_;
   ClusterOptions control_;
   std::optional<SlowPath> open_to_strangers_;
-  std::vector<CoreSet> cores_;  // of the ranks of this host; empty: not pinned
+  std::vector<CoreSet> cores_;  // cores of each rank of this host; empty: not pinned
   int num_numa_nodes_ = 1;
-  Duration patience_{};  // of the end, for the ranks that it started
+  Duration patience_{};  // see patience()
   const ControlPlane* plane_ = nullptr;
   TimePoint told_at_{};
   std::string told_;

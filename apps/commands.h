@@ -1,6 +1,6 @@
 // The commands of the binary. Each takes its arguments (without program and command name) and
-// returns the exit status: 0, 1 a check or test failed, 2 usage, 3 model files, 4 memory, 5 lost
-// rank, 6 watchdog, 7 port in use.
+// returns the exit status: 0 success, 1 a check or test failed, 2 usage, 3 model files, 4 memory,
+// 5 lost rank, 6 watchdog, 7 port in use.
 #pragma once
 
 #include <span>
@@ -33,7 +33,7 @@ struct Command {
   std::string_view name, about;
   int (*run)(const Arguments&);
 };
-// All of them, in the order of `hocket help`.
+// Returns all commands in the order of `hocket help`.
 std::span<const Command> commands();
 
 // Prints the error as the last lines on stderr and returns its exit status.

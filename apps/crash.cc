@@ -1,4 +1,4 @@
-// hocket crash: what a server left behind that crashed or hung.
+// hocket crash: prints the file that a server wrote when it crashed or hung.
 #include <fmt/core.h>
 
 #include <fstream>

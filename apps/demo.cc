@@ -23,17 +23,18 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kPort = 30000;
-constexpr double kPatienceSeconds = 60;  // of the demo's own questions
+constexpr double kPatienceSeconds = 60;  // time-out of the demo's own questions
 constexpr const char* kSum = "What is 17 + 25?";
 constexpr const char* kStory = "Tell me a story about a fox and a lantern.";
 
-// "13.2 MB", "1.4 GB".
+// Returns bytes as "13.2 MB" or "1.4 GB".
 std::string show_bytes(int64_t bytes) {
   const auto b = static_cast<double>(bytes);
   return b < 1e9 ? fmt::format("{:.1f} MB", b / 1e6) : fmt::format("{:.1f} GB", b / 1e9);
 }
 
-// `asked`; or kPort, or where that is taken 0, any free one. Errors: those of HttpServer::create.
+// Returns `asked`. If it is 0: kPort, or 0 (any free port) if kPort is taken. Errors: those of
+// HttpServer::create, for a port that was asked for and is taken too.
 Result<int> choose_port(const std::string& host, int asked) {
   HttpOptions options;
   options.host = host;
@@ -54,8 +55,8 @@ struct Told {
 
 enum class Show { text, nothing };
 
-// One chat question, answered as a stream; the text is printed as it comes.
-// Errors: those of the client; internal, with what the server said.
+// Asks one chat question as a stream; with Show::text prints the answer as it arrives.
+// Errors: those of the client; internal, with the server's message.
 Result<Told> ask(BlockingHttpClient& client, const char* question, Show show) {
   const Json body = {{"messages", {{{"role", "user"}, {"content", question}}}},
                      {"temperature", 0},

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kLinkGbit = 1, kLinkLatencyUs = 20;
 constexpr double kPatienceSeconds = 60;
-constexpr int kMaxTokens = 64, kRounds = 6;  // the first shows the planner what steps take
+constexpr int kMaxTokens = 64, kRounds = 6;  // round 0 is not counted: the planner learns in it
 constexpr std::array kQuestions = {"What is 17 + 25?",
                                    "What is 7 x 8?",
                                    "Tell me a story about a fox and a lantern.",
@@ -30,16 +30,16 @@ constexpr std::array kQuestions = {"What is 17 + 25?",
                                    "Tell me a story about a goose and a bell.",
                                    "Tell me a story about a mouse and a map."};
 
-// One answer: each token with its log-probability, as the server wrote them.
+// One answer: its tokens with their log-probabilities, as the server wrote them.
 struct Heard {
   Result<Json> tokens = fail(ErrorCode::internal, "not asked");
 };
 
 struct Trial {
-  std::vector<std::string> answers;  // all that was told of them, as text
-  double seconds = 0;                // of all rounds but the first
-  double hidden = 0, exposed = 0;    // seconds of transfers, of all ranks
-  std::string plan;                  // of most steps of answers
+  std::vector<std::string> answers;  // tokens and log-probabilities as JSON
+  double seconds = 0;                // all rounds without round 0
+  double hidden = 0, exposed = 0;    // seconds of transfers, summed over ranks and rounds 1 to 5
+  std::string plan;                  // the plan that most decode steps had
 
   double tokens_per_s() const {
     return (kRounds - 1) * static_cast<double>(kQuestions.size()) * kMaxTokens / seconds;
@@ -63,7 +63,7 @@ Result<Json> ask(int port, const ServerSettings& settings, const char* question)
   return tokens;
 }
 
-// All questions at once; each client asks for itself.
+// Asks all questions at once, each from a thread and connection of its own.
 Result<void> ask_all(int port, const ServerSettings& settings, Trial& trial) {
   std::array<Heard, kQuestions.size()> heard;
   {
@@ -95,7 +95,7 @@ void name_plan(const OverlapView& view, Trial& trial) {
   if (most != nullptr) trial.plan = describe(most->plan, OrderTable::builtin());
 }
 
-// A service of its own, beside the one that is shown.
+// One of the two services that are compared; both run beside the one that the demo shows.
 struct Service {
   RunningServer running;
   Trial trial;
@@ -116,7 +116,7 @@ Result<void> play_round(Service& service, const ServerSettings& settings) {
   return {};
 }
 
-// Round by round in turn, so that what else this machine does falls on both.
+// The services play rounds in turn, so that other load of this machine slows both alike.
 Result<void> play_all(Service& plain, Service& overlapped, const ServerSettings& settings) {
   for (int round = 0; round < kRounds; ++round) {
     HOCKET_TRY_VOID(play_round(plain, settings));
@@ -150,7 +150,7 @@ Result<void> show_overlap(ServerSettings settings) {
   settings.memory.max_total_tokens = 4096;
   settings.memory.max_running_requests = static_cast<int>(kQuestions.size());
   settings.scheduler.disable_radix_cache = true;  // each round computes what the first did
-  log::set_level(log::Level::error);  // that a model is loaded twice more is nobody's news
+  log::set_level(log::Level::error);  // hides the lines about loading the model twice more
   auto compared = compare(settings);
   log::set_level(log::Level::warning);
   if (!compared) return fail(std::move(compared.error()));

@@ -1,4 +1,5 @@
-// hocket demo: what overlap does on this machine, measured, and whether it changed a token.
+// The part of hocket demo that measures overlap on this machine and checks that it changes no
+// token.
 #pragma once
 
 #include "base/result.h"
@@ -6,9 +7,10 @@
 
 namespace hocket {
 
-// Two ranks of this process, joined by a pretended link, answer questions that come together: once
-// with --overlap none, once with --overlap auto. Prints the plan and the share of the exchange that
-// it hid, then whether all tokens and log-probabilities are the same. `settings` name the model.
+// Starts two services of two ranks in this process, joined by a modelled link: one with --overlap
+// none, one with --overlap auto. Both answer the same questions. Prints the plan, the share of the
+// exchange that it hid, and the result of comparing all tokens and log-probabilities. `settings`
+// name the model.
 // Errors: those of start_server and the client; internal: an answer differs.
 Result<void> show_overlap(ServerSettings settings);
 

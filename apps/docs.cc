@@ -1,5 +1,6 @@
-// hocket docs flags | man | completion: pages about the flags of all commands, made from the tables
-// that the commands parse by. hocket docs fields: the fields of requests' bodies, as JSON.
+// hocket docs flags | man | completion: prints pages about the flags of all commands, made from the
+// tables that the commands use to parse them. hocket docs fields: prints the fields of requests'
+// bodies as JSON.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,12 +17,13 @@ namespace {
 constexpr std::array kBenches = {"kernels", "one-batch", "serving", "streams", "scheduler",
                                  "grammar", "all2all",   "overlap", "peers"};
 
-// Commands that take no flags of the table.
+// Returns false for the two commands that have no table of flags.
 bool takes_flags(const Command& command) {
   return command.name != "version" && command.name != "docs";
 }
 
-// Each command says its own flags in the form asked for.
+// Lets a command print its own flags in `form`; returns its exit status. bench prints those of all
+// benches.
 int tell_flags(const Command& command, const std::string& form) {
   const std::string help = "--help=" + form;
   if (command.name != "bench") return command.run({help});
@@ -82,7 +84,7 @@ int man() {
   return status;
 }
 
-// Bash completes words of the first command, then flags, then files.
+// Prints a Bash completion: the first word is a command, later words are its flags or files.
 int completion() {
   fmt::print(
       "# Completion of hocket for bash; made by `hocket docs completion`.\n"
@@ -113,7 +115,7 @@ int completion() {
 }
 
 int fields() {
-  log::set_level(log::Level::off);  // parsers that are tried may log warnings
+  log::set_level(log::Level::off);  // accepted_fields() tries parsers, which may log warnings
   fmt::print("{}\n", to_text(accepted_fields()));
   return 0;
 }

@@ -1,4 +1,4 @@
-// hocket doctor: what this machine offers and what to change, one line a fact.
+// hocket doctor: prints what this machine offers and what to change, one line a fact.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -19,7 +19,7 @@ struct DoctorOptions {
   bool json = false;
 };
 
-// Reports UCX, by which ranks in processes of their own reach each other.
+// Reports UCX, which carries messages between ranks in different processes.
 Finding ucx_finding() {
   const auto end = UcxTransport::create(0, 1, {});
   if (!end) return {"UCX", end.error().message, end.error().fix, Weight::hint};
@@ -27,7 +27,7 @@ Finding ucx_finding() {
           Weight::fine};
 }
 
-// Reports whether a server could listen on this host and port.
+// Tries to listen on this host and port, and reports the result.
 Finding port_finding(const HttpSettings& http) {
   Finding finding{"port", fmt::format("{} of {} is free", http.port, http.host), "", Weight::fine};
   HttpOptions options;

@@ -22,7 +22,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-// The help as a cell of a table: flags named in it are code, `|` and `<` are text.
+// Returns the help as a cell of a Markdown table: flags become code, `|` and `<` are escaped.
 std::string cell(const std::string& help) {
   std::string out;
   for (size_t at = 0; at < help.size();) {
@@ -56,7 +56,7 @@ std::string markdown(const CommandLine& line) {
   return page + "\n";
 }
 
-// Text for troff: a leading dot, a backslash and a hyphen would mean something there.
+// Escapes backslashes and hyphens, which troff would interpret.
 std::string troff(const std::string& text) {
   return replaced(replaced(text, "\\", "\\e"), "-", "\\-");
 }
@@ -81,7 +81,7 @@ std::string words(const CommandLine& line) {
   return fmt::format("{}\n", fmt::join(names, " "));
 }
 
-// [least, most] of a number; null for a flag that is no number.
+// Returns [least, most] for a number, null for any other flag.
 nlohmann::ordered_json range_json(const Flag& flag) {
   return std::visit(
       [&](const auto* target) -> nlohmann::ordered_json {

@@ -1,5 +1,5 @@
-// A command's flags as pages: the manual on the web, the man page, words for the shell. Made from
-// the same table as --help, so that none can drift.
+// Prints a command's flags as a page of the web manual, a man page, words for the shell or JSON.
+// All are made from the same table as --help, so that they always agree with it.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@
 
 namespace hocket {
 
-// "context-length": HOCKET_CONTEXT_LENGTH.
+// Returns HOCKET_CONTEXT_LENGTH for "context-length".
 std::string variable_name(std::string_view flag);
-// The default as text; a switch: "". Read before anything is parsed.
+// Returns the flag's value as text, which is the default before anything is parsed. A switch that
+// is off gives "".
 std::string default_text(const Flag& flag);
 
-// `form`: markdown, man, words or json. Errors: bad_value.
+// Returns the page in `form`: markdown, man, words or json. Errors: bad_value.
 Result<std::string> flag_page(const CommandLine& line, std::string_view form);
 
 }  // namespace hocket

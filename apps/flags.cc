@@ -19,7 +19,7 @@
 namespace hocket {
 namespace {
 
-// "--port?" or, where no name is near, `otherwise`.
+// Returns the nearest name as "--port?", or `otherwise` if no name is near.
 std::string suggestion(std::string_view name, const std::vector<std::string>& names,
                        const std::string& otherwise) {
   const std::vector<std::string_view> candidates(names.begin(), names.end());
@@ -88,7 +88,7 @@ Result<void> apply_file(const std::string& path, const std::vector<FlagGroup>& g
   return {};
 }
 
-// Checks a value of the command line, a variable or the file alike.
+// Checks all values, whether they come from the command line, a variable or the file.
 Result<void> check_numbers(const std::vector<FlagGroup>& groups) {
   for (const FlagGroup& group : groups)
     for (const Flag& flag : group.flags)
@@ -128,7 +128,7 @@ FlagGroup rank_flags(ServerSettings& s) {
        {"ep-link-latency-us", &s.parallel.ep_link_latency_us, "its latency, microseconds", ""}}};
 }
 
-// Flags of a service whose ranks are processes.
+// Returns the flags of a service whose ranks are processes.
 std::vector<Flag> process_flags(ParallelSettings& p) {
   return {
       {"nnodes", &p.nnodes, "hosts that serve as one; 0: one, or as a launcher says", ""},

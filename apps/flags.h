@@ -1,6 +1,6 @@
-// The command line as one table: each flag with its HOCKET_* variable, YAML key and help.
-// Precedence: flag, variable, file, default. Foreign names (vLLM's, llama.cpp's) are refused with
-// their translation.
+// The command line as one table: each flag has a HOCKET_* variable, a YAML key and a help text.
+// A flag wins over a variable, a variable over the file, the file over the default. Names of other
+// servers' flags (vLLM, llama.cpp) are refused with an error that names hocket's flag.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ using FlagTarget = std::variant<int*, int64_t*, uint64_t*, double*, bool*, std::
                                 std::vector<std::string>*>;
 
 struct Flag {
-  std::string
-      name;  // "context-length": --context-length, HOCKET_CONTEXT_LENGTH, YAML key context-length
+  // "context-length" is --context-length, HOCKET_CONTEXT_LENGTH and the YAML key context-length.
+  std::string name;
   FlagTarget target;
   std::string help;
-  std::string short_name;  // "p": -p; empty: none
+  std::string short_name;  // "p" is -p; empty: none
 };
 
 // A group of flags with a heading in --help.
@@ -32,16 +32,16 @@ struct FlagGroup {
   std::vector<Flag> flags;
 };
 
-// The flags of everything that runs a model.
+// Returns all flags of serve. The functions below return parts of them.
 std::vector<FlagGroup> settings_flags(ServerSettings& settings);
-// The part of them that says which model and how to compute.
+// Returns the flags of every command that runs a model: model, memory, scheduler, CPU, ranks.
 std::vector<FlagGroup> model_flags(ServerSettings& settings);
-// The part of them that says how exchanges between ranks are hidden.
+// Returns the flags for hiding exchanges between ranks.
 FlagGroup overlap_flags(ServerSettings& settings);
 
-// Flags for the reading of answers: tool calls and thoughts.
+// Returns the flags for parsing tool calls and reasoning in answers.
 FlagGroup answer_flags(ServerSettings& settings);
-// Flags for logs, traces, dumps and metrics.
+// Returns the flags for logs, traces, dumps and metrics.
 FlagGroup observe_flags(ServerSettings& settings);
 
 struct CommandLine {
@@ -51,14 +51,15 @@ struct CommandLine {
   bool takes_config = true;  // offers --config FILE
 };
 
-// Fills the targets from variables, file and arguments (without program and command name). Prints
-// the help and returns false for --help, and for --help=FORM alone (flag_pages.h).
-// Errors: unknown_flag (with the nearest name or the translation), bad_value (a number out of its
-// range, too), io (the file).
+// Fills the targets from variables, file and arguments (without program and command name). Returns
+// true if the command shall run; prints the help and returns false for --help, and for --help=FORM
+// as the only argument (flag_pages.h).
+// Errors: unknown_flag (with the nearest name, or hocket's name for another server's flag),
+// bad_value (also for a number out of its range), io (the file).
 Result<bool> parse_flags(const CommandLine& line, const std::vector<std::string>& arguments);
 
-// Warns of each HOCKET_* variable that is near a setting's and none, and of those of other servers:
-// a variable that nobody reads looks like a setting that was made.
+// Warns of each HOCKET_* variable whose name is nearly that of a setting, and of each variable of
+// another server: hocket ignores them, so the user would believe in settings that have no effect.
 void warn_of_variables(const std::vector<FlagGroup>& flags);
 
 }  // namespace hocket

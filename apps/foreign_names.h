@@ -1,4 +1,5 @@
-// What flags and variables of vLLM, SGLang, llama.cpp and others are called here.   Thread: any.
+// Flags and variables of vLLM, SGLang, llama.cpp and others, with hocket's names for them.
+// Thread: any.
 #pragma once
 
 #include <optional>
@@ -6,7 +7,7 @@
 
 namespace hocket {
 
-// Of "--max-model-len": "--context-length (...)". Nothing for a name that means nothing to us.
+// Returns "--context-length (...)" for "--max-model-len", and nullopt for a name not in the table.
 std::optional<std::string_view> translation_of(std::string_view name);
 
 }  // namespace hocket

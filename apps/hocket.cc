@@ -1,4 +1,4 @@
-// hocket COMMAND [arguments]: finds the command.
+// hocket COMMAND [arguments]: finds the command and runs it.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <malloc.h>
@@ -77,13 +77,14 @@ int report(const Error& e) {
 
 namespace {
 
-// No message if the reader of a pipe has gone: head and less stop when they have enough.
+// Returns the exit status after writing to stdout failed with errno `why`. Prints no message if the
+// reader of a pipe has gone: head and less stop when they have enough.
 int cannot_print(int why) {
   if (why == EPIPE) return 1;
   return report(error(ErrorCode::io, "the output cannot be written: {}", std::strerror(why)));
 }
 
-// An exception that no room has caught ends the program with an error message.
+// Runs dispatch(). An exception that nothing else has caught ends the program with a message.
 int dispatch_or_say_why(const Arguments& arguments) {
   try {
     const int status = dispatch(arguments);
@@ -99,12 +100,12 @@ int dispatch_or_say_why(const Arguments& arguments) {
   }
 }
 
-// Blocks of this size go back to the system as soon as they are freed. By itself glibc keeps ever
-// larger ones, so what clients made the server hold for a moment would stay in memory.
+// Blocks of this size or more go back to the system as soon as they are freed. By default glibc
+// raises this limit, so memory that requests needed for a moment would stay with the process.
 constexpr int kReturnedBytes = 1 << 20;
 
-// Opens /dev/null in the place of a standard file that is closed, else the next file that is opened
-// takes its number, and the log is written into it.
+// Opens /dev/null in place of each standard file that is closed. Else the next file that is opened
+// would take its number, and the log would be written into that file. Returns false on failure.
 bool open_standard_files() {
   for (int fd = 0; fd <= 2; ++fd)
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;

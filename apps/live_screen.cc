@@ -21,7 +21,7 @@ constexpr std::string_view kTop = "\x1b[H", kRestOfLine = "\x1b[K", kRestOfScree
 void write_all(std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
-    if (count <= 0) return;  // the terminal is gone; a signal says so
+    if (count <= 0) return;  // the terminal is gone; SIGHUP ends wait()
     text.remove_prefix(static_cast<size_t>(count));
   }
 }
@@ -31,7 +31,7 @@ void write_all(std::string_view text) {
 struct LiveScreen::Terminal {
   sigset_t signals{}, before{};
   int signal_file = -1;
-  std::optional<termios> keys_before;  // none: stdin is no terminal
+  std::optional<termios> keys_before;  // nullopt: stdin is no terminal
 };
 
 LiveScreen::LiveScreen() : terminal_(std::make_unique<Terminal>()) {
@@ -81,7 +81,7 @@ void LiveScreen::draw(std::string_view page) const {
 bool LiveScreen::wait(double seconds) const {
   const Terminal& t = *terminal_;
   pollfd files[] = {{t.signal_file, POLLIN, 0},
-                    {t.keys_before ? STDIN_FILENO : -1, POLLIN, 0}};  // -1: passed over
+                    {t.keys_before ? STDIN_FILENO : -1, POLLIN, 0}};  // poll() ignores -1
   const double ms = std::clamp(std::ceil(seconds * 1e3), 0.0, 1e9);
   if (poll(files, std::size(files), static_cast<int>(ms)) <= 0) return true;
   signalfd_siginfo told{};

@@ -1,5 +1,5 @@
-// The terminal for a view that is drawn again and again: a screen of its own without a cursor, keys
-// that are read at once, and all of it given back at the end, however the end comes.
+// The terminal for a view that is redrawn: it switches to the alternate screen, hides the cursor
+// and reads keys without Enter. The destructor restores all of that, also after a signal.
 #pragma once
 
 #include <csignal>
@@ -10,8 +10,8 @@ namespace hocket {
 
 class LiveScreen {
  public:
-  // Pre: stdout is a terminal. While it lives, signals that would end the process end wait()
-  // instead.   Thread: the main one, before any other is made.
+  // Requires that stdout is a terminal. While this object lives, SIGINT, SIGTERM, SIGHUP and
+  // SIGQUIT end wait() instead of the process.   Thread: the main one, before it makes another.
   LiveScreen();
   ~LiveScreen();
   LiveScreen(const LiveScreen&) = delete;
@@ -22,9 +22,10 @@ class LiveScreen {
   };
   static Size size();
 
-  // Lines, in place of what was there.
+  // Replaces the screen's content by the lines of `page`.
   void draw(std::string_view page) const;
-  // Up to `seconds`; less when the window's size changes. False: q, Ctrl-C or a signal ends it.
+  // Waits up to `seconds`, less if a key is pressed or the window's size changes. Returns false if
+  // the view shall end: after q, Ctrl-C, a signal or the end of stdin.
   bool wait(double seconds) const;
 
  private:

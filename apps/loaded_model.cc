@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kBundledModel = "models/hocket-tiny-qwen3-moe";
 
-// build/PRESET/hocket in a checkout, or bin/hocket beside share/hocket when installed.
+// Returns the folder of the bundled model. The program is build/PRESET/hocket in a checkout, or
+// bin/hocket beside share/hocket in an installation. Errors: model_not_found.
 Result<std::filesystem::path> bundled_model() {
   std::error_code ignored;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);

@@ -1,5 +1,4 @@
-// A model ready to talk: engine, tokenizer and chat template of one folder, loaded with progress on
-// stderr.
+// Loads a model: engine, tokenizer and chat template of one folder, with a progress bar on stderr.
 #pragma once
 
 #include <filesystem>
@@ -16,17 +15,17 @@
 namespace hocket {
 
 struct LoadedModel {
-  std::optional<Tokenizer> tokenizer;         // none: the folder has no tokenizer.json
-  std::optional<ChatTemplate> chat_template;  // none: the folder has no template
-  std::unique_ptr<Engine> engine;             // uses the tokenizer to its end
+  std::optional<Tokenizer> tokenizer;         // nullopt: the folder has no tokenizer.json
+  std::optional<ChatTemplate> chat_template;  // nullopt: the folder has no template
+  std::unique_ptr<Engine> engine;             // uses the tokenizer, so it is destroyed first
 };
 
-// Fills settings.model.model_path with the bundled model's folder when it is empty, and says so in
-// one line. Errors: model_not_found when the bundled model is missing.
+// Fills an empty settings.model.model_path with the bundled model's folder, and prints one line
+// about it on stderr. Errors: model_not_found, if the bundled model is missing.
 Result<void> choose_model(ServerSettings& settings);
-// `cluster`: this process as one of several ranks, which outlives the model; null: it is alone.
-// Errors: those of Tokenizer::load, ChatTemplate::load, Engine::create. Announces what the engine
-// changed by itself.
+// Loads tokenizer, chat template and engine, and logs each setting that the engine changed.
+// `cluster` is this process as one of several ranks; it outlives the model. null: all ranks are in
+// this process. Errors: those of Tokenizer::load, ChatTemplate::load, Engine::create.
 Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* cluster = nullptr);
 
 }  // namespace hocket

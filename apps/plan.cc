@@ -1,5 +1,5 @@
-// hocket plan: what serving a model would be like here, or on a machine described by flags, from
-// its config.json alone.
+// hocket plan: forecasts memory and speed of a model on this machine, or on one described by flags,
+// from its config.json alone.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 struct PlanFlags {
   ServerSettings settings;
-  double memory_gb = 0, read_gbs = 0, peak_gflops = 0, peak_gops = 0;  // 0: of this machine
+  double memory_gb = 0, read_gbs = 0, peak_gflops = 0, peak_gops = 0;  // 0: that of this machine
   int nnodes = 0;                                                      // 0: not given
   bool overlap = false, json = false;
 
@@ -35,7 +35,7 @@ struct Plan {
   std::optional<Advice> advice;
   std::string machine;
   std::string_view peak_name;
-  std::optional<std::vector<OverlapPoint>> overlap;  // where asked for
+  std::optional<std::vector<OverlapPoint>> overlap;  // set with --overlap
 };
 
 std::string gb(double bytes) {
@@ -226,7 +226,8 @@ void print_json(const Plan& plan) {
   fmt::print("{}\n", out.dump());
 }
 
-// Fills question.speed, measuring what no flag says. Returns the name of the peak.
+// Fills question.speed from the flags and measures the speeds that no flag gives. Returns the name
+// of the peak: "peak" (from a flag), "AMX" or "FMA".
 Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool::Options& options,
                                        ForecastQuestion& question) {
   MachineSpeed& speed = question.speed;
@@ -251,7 +252,7 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
   return name;
 }
 
-// What one rank has of the machine.
+// Divides memory, workers and speeds of this machine by the number of ranks that share it.
 void share(int ranks, ForecastQuestion& question) {
   question.total_bytes /= ranks;
   question.available_bytes /= ranks;
@@ -269,7 +270,7 @@ Result<Plan> make_plan(const PlanFlags& flags) {
   const Machine machine = inspect_machine();
   const int num_ranks = flags.settings.parallel.ep_size, a_host = num_ranks / flags.num_hosts();
   ComputeSettings compute = flags.settings.compute;
-  compute.num_threads *= a_host;  // it is given for each rank
+  compute.num_threads *= a_host;  // --num-threads is the number of each rank
   HOCKET_TRY(const WorkerPool::Options workers, choose_workers(compute, machine));
   ForecastQuestion question{.settings = flags.settings,
                             .total_bytes = machine.memory_bytes,
@@ -294,7 +295,8 @@ Result<Plan> make_plan(const PlanFlags& flags) {
   return plan;
 }
 
-// Without a word about ranks, --overlap asks about two hosts like this one.
+// Checks the numbers of ranks and hosts. --overlap without --ep-size means one rank on each of two
+// hosts like this one (or of --nnodes hosts, if that is more).
 Result<void> check_ranks(PlanFlags& flags) {
   ParallelSettings& parallel = flags.settings.parallel;
   if (flags.overlap && parallel.ep_size == 1)

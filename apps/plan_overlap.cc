@@ -16,11 +16,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kLinks[] = {0.2, 1, 2.5, 10, 25, 100};  // Gbit/s
 constexpr double kLatencyUs = 20;
-constexpr int kMostKeys = 2048;  // of a row of answers
-// Sizes whose reasons are printed where several links are asked about.
+constexpr int kMostKeys = 2048;  // keys that a decode row attends to, at most
+// With several links, only the points of these numbers of rows are explained.
 constexpr int kToldPrefill = 2048, kToldDecode = 64;
 
-// "-", "two-batch" as "two", with its parts: "two/4".
+// Returns "-" for the plan none, else "one" or "two" halves, and the parts behind a slash: "two/4".
 std::string short_name(const Plan& plan) {
   const PlanKind kind = kind_of(plan, OrderTable::builtin());
   if (kind == PlanKind::none) return "-";
@@ -37,7 +37,7 @@ std::string link_name(const StageLink& link) {
   return fmt::format("{:g} Gbit/s", link.gbit_per_s);
 }
 
-// In lines that a terminal holds.
+// Prints `text` in lines of at most 92 characters, broken at spaces and indented by four.
 void print_wrapped(std::string text) {
   constexpr size_t kColumns = 92;
   while (!text.empty()) {

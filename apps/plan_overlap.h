@@ -1,5 +1,5 @@
-// hocket plan --overlap: which plan of overlap would be best, and what it would gain, for sizes of
-// steps and speeds of links.
+// hocket plan --overlap: finds the best plan of overlap, and its gain, for several sizes of steps
+// and speeds of links.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,9 +11,9 @@
 
 namespace hocket {
 
-// Which sizes and links are asked about. One link: that of --ep-link-gbit; else those that are
-// common, from 0.2 to 100 Gbit/s. on_hosts: ranks have hosts of their own, and a core moves their
-// bytes.
+// Returns the best plan for each link and size: decode steps of 1 to 512 rows, prefill steps of 512
+// to 8,192. The link is that of --ep-link-gbit if given; else there are six of 0.2 to 100 Gbit/s.
+// on_hosts: each rank has a host of its own, and a core spends time on moving its bytes over TCP.
 std::vector<OverlapPoint> plan_overlap(const ForecastQuestion& question, const Forecast& forecast,
                                        bool on_hosts);
 void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks);

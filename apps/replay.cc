@@ -1,4 +1,5 @@
-// hocket replay: requests of a dump again, against a server, or as lengths in virtual time.
+// hocket replay: sends the requests of a dump to a server again, or simulates them in virtual time
+// by their lengths.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ struct ReplayFlags {
   ReplayOptions options;
 };
 
-// Words before the first flag are files.
+// Removes the words before the first flag from `arguments` and returns them: they name files.
 std::vector<std::string> take_files(Arguments& arguments) {
   const auto end = std::ranges::find_if(
       arguments, [](const std::string& word) { return word.starts_with('-'); });
@@ -96,7 +97,7 @@ Result<int> run_replay(const Arguments& arguments) {
 
 }  // namespace
 
-// In virtual time a dump is what simulate reads anyway.
+// --virtual is passed on to simulate, which reads dumps too.
 int replay(const Arguments& arguments) {
   if (!arguments.empty() && arguments.front() == "--virtual") {
     Arguments words(arguments.begin() + 1, arguments.end());

@@ -1,4 +1,4 @@
-// hocket run: one prompt, or a chat in the terminal, without a server.
+// hocket run: answers one prompt, or chats in the terminal, without a server.
 #include <fmt/core.h>
 #include <unistd.h>
 

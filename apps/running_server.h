@@ -1,4 +1,4 @@
-// Model, engine and server in this process: what serve, demo and bench serving start.
+// Starts model, engine and server in this process, for serve, demo and bench serving.
 #pragma once
 
 #include <functional>
@@ -9,16 +9,16 @@
 
 namespace hocket {
 
-// Members end in the reverse of their order: first the server, last the model.
+// Members are destroyed in reverse order: first the server, last the model.
 struct RunningServer {
   std::unique_ptr<LoadedModel> model;
   std::unique_ptr<EngineGenerator> generator;
   std::unique_ptr<Server> server;
 };
 
-// Loads settings.model (choose_model() has named it) and listens on settings.http; port 0: any free
-// one. `cluster`: see load_model. `loaded` is called when the model is there, before anybody can
-// connect. Errors: those of load_model and Server::create.
+// Loads settings.model (choose_model() has set its path) and listens on settings.http; port 0 takes
+// any free one. `cluster`: see load_model. `loaded` is called when the model is loaded, before the
+// port opens. Errors: those of fit_connections, load_model, tell_or_refuse and Server::create.
 Result<RunningServer> start_server(const ServerSettings& settings,
                                    ClusterProcess* cluster = nullptr,
                                    const std::function<void()>& loaded = {});

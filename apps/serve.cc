@@ -19,7 +19,7 @@
 namespace hocket {
 namespace {
 
-// "0-3,8".
+// Returns {0, 1, 2, 3, 8} as "0-3,8".
 std::string show_list(const std::vector<int>& numbers) {
   std::string text;
   for (size_t i = 0; i < numbers.size();) {
@@ -33,7 +33,7 @@ std::string show_list(const std::vector<int>& numbers) {
   return text;
 }
 
-// `first`: the rank that info.ranks begins with; those of other processes tell of themselves.
+// Logs a line for the service and one for each rank of this process; info.ranks[0] is rank `first`.
 void tell_ranks(const EngineInfo& info, const ParallelSettings& parallel, int first) {
   log::info("ranks: {} over {}, {} combine groups, routing {}, overlap {} ({} orders)",
             parallel.ep_size, info.network, info.combine_groups, parallel.dp_routing, info.overlap,
@@ -63,7 +63,7 @@ void tell_start(const EngineInfo& info, const ServerSettings& settings, int firs
                       : " (auto: the model runs on CPUs)");
 }
 
-// Finds the number of ranks, of which this process is one or runs all, and writes it to p.ep_size.
+// Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.
 Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
   LaunchFlags flags{.dist_init_addr = p.dist_init_addr};
   if (p.nnodes != 0) flags.nnodes = p.nnodes;
@@ -75,7 +75,7 @@ Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
   return plan;
 }
 
-// The last steps and requests, should this process crash or hang.
+// Opens the file to which the last steps and requests go if this process crashes or hangs.
 Result<void> open_black_box(const ServerSettings& settings, const LaunchPlan& plan) {
   if (settings.observe.crash_dump_folder.empty()) return {};
   std::string about = fmt::format(R"({{"version":"{}","rank":{},"ranks":{},"model":)", kVersion,
@@ -115,10 +115,11 @@ class Readiness {
   }
 
   const std::string url_;
-  std::optional<bool> ready_;  // as told last
+  std::optional<bool> ready_;  // the state last reported; nullopt: none was
 };
 
-// After its own drain a rank of a cluster still serves the other ranks (Rank::Parts::farewell).
+// Returns the limits for the signal thread. After its own drain a rank of several processes still
+// serves the other ranks (Rank::Parts::farewell), and ranks that it started may take patience().
 SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProcess* cluster) {
   const Duration drain = from_seconds(http.shutdown_timeout_s);
   const Duration others = cluster == nullptr ? Duration{} : drain + cluster->patience();
@@ -149,7 +150,7 @@ Result<int> serve_model(const Arguments& arguments) {
   if (plan.num_ranks > 1 && !plan.in_process) {
     HOCKET_TRY(cluster, ClusterProcess::create(plan, settings, arguments));
   }
-  // After loading, a signal does not end the process at once: serve_until_signal() takes it.
+  // From here on a signal does not end the process at once: serve_until_signal() handles it.
   const auto loaded = [&] { signals.hand_over(limits_of_end(settings.http, cluster.get())); };
   HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get(), loaded));
   tell_start(running.model->engine->info(), settings, plan.rank);

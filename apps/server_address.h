@@ -1,4 +1,4 @@
-// Which server a command asks: a host and port or an address, the key, and who vouches for it.
+// The address of the server that a client command asks, with its key and CA certificate.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace hocket {
 
-// Host, port and TLS of `url`, where it is given, in place of those of `server`. Errors: bad_value.
+// Copies host, port and TLS of `url` into `server`, if `url` is not empty. Errors: bad_value.
 Result<void> take_url(const std::string& url, BlockingHttpClient::Options& server);
 
-// Host, port, address, certificate and key.
+// Returns the flags for host, port, URL, CA certificate and key.
 FlagGroup server_flags(BlockingHttpClient::Options& server, std::string& url);
 
-// "https://host:port".
+// Returns "https://host:port".
 std::string text_of(const BlockingHttpClient::Options& server);
 
 }  // namespace hocket

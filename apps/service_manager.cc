@@ -18,7 +18,7 @@ void tell_service_manager(std::string_view words) {
   if (len < 2 || len >= sizeof address.sun_path) return;
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path, len);
-  if (path[0] == '@') address.sun_path[0] = '\0';  // a name without a file
+  if (path[0] == '@') address.sun_path[0] = '\0';  // an abstract socket, which has no file
   const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return;
   sendto(socket, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT,

@@ -1,13 +1,13 @@
-// Words to systemd about this service (Type=notify): that it is ready, what it does, that it lives.
+// Messages to systemd about this service (Type=notify): readiness, status, watchdog.
 #pragma once
 
 #include <string_view>
 
 namespace hocket {
 
-// "READY=1", "STATUS=serving x", "STOPPING=1", "WATCHDOG=1"; several, a line each. Nothing where no
-// service manager listens
-// ($NOTIFY_SOCKET). Never waits; a word that is lost is lost.
+// Sends "READY=1", "STATUS=serving x", "STOPPING=1" or "WATCHDOG=1"; several are one line each.
+// Does nothing if $NOTIFY_SOCKET is not set. Never blocks; a message that cannot be sent is
+// dropped.
 void tell_service_manager(std::string_view words);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// hocket simulate: a trace through the real scheduler in virtual time, once a policy.
+// hocket simulate: runs a trace through the real scheduler in virtual time, once a policy.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 namespace hocket {
 namespace {
 
-constexpr const char* kAsLogged = "";  // a prefill policy that no flag names, beside a log
+constexpr const char* kAsLogged = "";  // keeps the log's prefill policy: no flag named another
 
 struct SimulateFlags {
   std::string trace, step_model, save_step_model, csv;
   SyntheticTraffic synthetic;
-  int concurrency = 0;  // of a trace that does not say
+  int concurrency = 0;  // clients; 0: the number in the trace
   SchedulerOptions scheduler;
   int64_t max_total_tokens = 524288;
   bool no_prefix_cache = false;
@@ -102,7 +102,8 @@ Result<std::vector<Named>> policies_of(const SimulateFlags& f, const Trace& trac
   return chosen;
 }
 
-// As the server chooses; of a log what it says, unless a flag does. Errors: bad_value.
+// Sets the prefill policy as serve would. With a log, its policy stays unless a flag names another.
+// Errors: bad_value.
 Result<void> settle_prefill(SimulateFlags& f) {
   SchedulerOptions& s = f.scheduler;
   s.itl_goal = from_seconds(std::clamp(f.itl_slo_ms, 0.0, 1e12) / 1e3);
@@ -119,7 +120,7 @@ Result<void> settle_prefill(SimulateFlags& f) {
   return {};
 }
 
-// The scheduler's options as the flags say. Errors: bad_value.
+// Completes the scheduler's options from the flags and checks them. Errors: bad_value.
 Result<void> complete(SimulateFlags& f) {
   SchedulerOptions& s = f.scheduler;
   if (s.page_tokens < 1 || (s.page_tokens & (s.page_tokens - 1)) != 0)
@@ -212,7 +213,8 @@ std::string csv_of(const std::vector<Named>& policies, const std::vector<Virtual
   return text;
 }
 
-// The log's scheduler where there is one, and what the flags say over it.
+// Reads or makes the trace. If it is a log of a real run, the log's scheduler options become the
+// defaults, and the flags are parsed again on top of them.
 Result<Trace> choose_traffic(SimulateFlags& f, const Arguments& arguments) {
   if (f.trace.empty() && f.compare)
     return fail(error(ErrorCode::usage, "--compare takes a log of a real run")

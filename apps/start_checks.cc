@@ -15,7 +15,7 @@ namespace hocket {
 namespace {
 
 // Files that a server has open besides its clients' connections: its own (threads, logs, dumps,
-// helpers), and those to each other rank.
+// helpers), and some for each other rank.
 constexpr rlim_t kOwnFiles = 96, kFilesOfRank = 16;
 // Connections for probes, beyond http.max_connections (docs/contracts/requests.md, "Connections").
 constexpr rlim_t kSpareConnections = 64;

@@ -13,13 +13,14 @@
 namespace hocket {
 
 struct StartReport {
-  std::vector<SettingChange> changes;  // besides the engine's
+  std::vector<SettingChange> changes;  // without those that the engine made
   std::vector<SlowPath> slow_paths;
 };
 
-// Before anything is loaded: lets this process open a file for each connection, or lowers
-// http.max_connections to what it may. Errors: bad_value, not even one client would have room
-// beside the connections that are kept for probes.
+// Raises the limit of open files so that each connection can have one, or lowers
+// http.max_connections to what the limit allows; returns the change. Called before loading.
+// Errors: bad_value, if the limit leaves no file for even one client beside the probes'
+// connections.
 Result<std::vector<SettingChange>> fit_connections(HttpSettings& http, int num_ranks);
 // A warning if other machines can reach the port and the server asks for no key, since every client
 // is an admin then. May block for as long as the resolver of names does.

@@ -1,4 +1,4 @@
-// hocket top: what a server does, again and again; once where its output is no terminal.
+// hocket top: draws a server's metrics again and again; once if stdout is no terminal.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -59,12 +59,12 @@ Result<std::string> title_of(BlockingHttpClient& client, const TopFlags& f) {
   return fmt::format("{} | {}", text_of(f.server), text("served_model_name"));
 }
 
-// A server, looked at again and again.
+// Fetches a server's metrics and draws them; keeps those of the previous call for differences.
 class Looker {
  public:
   explicit Looker(const TopFlags& f) : flags_(f), client_(f.server) {}
 
-  // What happened since the look before.
+  // Returns a page about the time since the previous call.
   Result<std::string> look(TopFrame frame) {
     if (!title_) {
       HOCKET_TRY(title_, title_of(client_, flags_));
@@ -101,7 +101,7 @@ Result<void> watch(const TopFlags& f) {
     const LiveScreen::Size size = LiveScreen::size();
     const Result<std::string> page =
         looker.look({.columns = size.columns, .rows = size.rows, .style = TopFrame::Style::color});
-    screen.draw(page ? *page : describe(page.error()));  // a server that is away may come back
+    screen.draw(page ? *page : describe(page.error()));  // goes on: the server may come back
   } while (screen.wait(f.interval_s));
   return {};
 }

@@ -1,4 +1,4 @@
-// hocket trace: a profile of /start_profile as text, and several as one file.
+// hocket trace: prints a profile of /start_profile as text, and merges several into one file.
 #include <fmt/core.h>
 
 #include <charconv>
@@ -50,7 +50,7 @@ Result<bool> parse(TraceFlags& f, const Arguments& arguments) {
   return goes_on;
 }
 
-// "3-5" or "4".
+// Returns the first and last layer of "3-5" or "4". Errors: bad_value.
 Result<std::pair<int, int>> parse_layers(const std::string& text) {
   int first = 0, last = 0;
   const char* end = text.data() + text.size();

@@ -12,7 +12,7 @@ namespace hocket {
 namespace {
 
 constexpr Duration kPoll = std::chrono::milliseconds(250);
-constexpr Duration kLastWords = std::chrono::seconds(2);  // for requests to end with the error
+constexpr Duration kLastWords = std::chrono::seconds(2);  // requests get the error in this time
 
 void reload(Server& server) {
   if (const Result<void> done = server.reload(); !done)
@@ -21,7 +21,7 @@ void reload(Server& server) {
     log::info("reload: keys and certificates are read again");
 }
 
-// The terminal that the server was started from has been closed.
+// Returns true if the terminal that the server was started from has been closed.
 bool hung_up(bool had_terminal) {
   return had_terminal && isatty(STDIN_FILENO) == 0;
 }
@@ -39,7 +39,7 @@ int serve_until_signal(Server& server, SignalListener& signals, double shutdown_
     }
     if (const Result<void> alive = server.watchdog(); !alive) {
       const int status = exit_status(alive.error().code);
-      signals.end_within(kEndMargin, status);  // in case the disk of the black box hangs as well
+      signals.end_within(kEndMargin, status);  // the disk of the black box may hang as well
       log::error("{}", describe(alive.error()));
       if (black_box::write(alive.error().message))
         log::error("what came before is in {}: hocket crash reads it", black_box::path());

@@ -1,4 +1,4 @@
-// A flat YAML map of settings as text values.
+// Reads a flat YAML map of settings.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace hocket {
 
-// Errors: io (cannot read), bad_value (not a flat map, with the line).
+// Returns the keys and values of the file as text, in its order. Errors: io (cannot read),
+// bad_value (not a flat map, with the line).
 Result<std::vector<std::pair<std::string, std::string>>> read_yaml_values(const std::string& path);
 
 }  // namespace hocket
