@@ -24,22 +24,22 @@ namespace {
 constexpr Duration kCompute = std::chrono::milliseconds(12);
 constexpr const char* kMpirun =
     "mpirun --allow-run-as-root --oversubscribe --mca btl_tcp_if_include lo";
-constexpr int kMpiRounds = 50;  // at most: its time is limited
+constexpr int kMpiRounds = 50;  // at most, since mpirun may run for 25 s
 constexpr int kWarm = 2;        // rounds that are not counted
 
 using Bytes = std::vector<std::byte>;
 
-// The exchange over one transport, and what it took, in microseconds, by length and round.
+// One transport with its exchange, and the mean times of an exchange by length and round.
 struct Way {
   std::string name, about;
-  std::string absent;  // why it is not measured; empty: it is
+  std::string absent;  // the reason why it is not measured; empty: it is measured
   std::unique_ptr<Transport> transport;
   std::unique_ptr<AllToAll> exchange;
   uint64_t step = 0;
-  std::vector<std::vector<double>> us;
+  std::vector<std::vector<double>> us;  // [length][round]
 };
 
-// So many dispatches and combines, without rows: the lengths of all messages are equal.
+// Times dispatches and combines. Their messages hold no rows and are all of the same length.
 class Exchanges {
  public:
   Exchanges(AllToAll& exchange, uint64_t& step, std::span<const std::byte> bytes)
@@ -53,7 +53,7 @@ class Exchanges {
     if (kind != MessageKind::dispatch) ++step_;
     return {};
   }
-  // Mean time of an exchange.
+  // Returns the mean time of an exchange over `num_pairs` dispatches and combines.
   Result<double> time_us(int num_pairs) {
     const TimePoint begin = RealClock().now();
     for (int i = 0; i < num_pairs; ++i) {
@@ -64,7 +64,7 @@ class Exchanges {
     }
     return to_us(RealClock().now() - begin) / (2.0 * num_pairs);
   }
-  // Mean wait after computing, without a call to the library meanwhile.
+  // Returns the mean wait after kCompute of computing, in which no call to the library is made.
   Result<double> exposed_us() {
     Duration waited{};
     for (const MessageKind kind : {MessageKind::dispatch, MessageKind::combine}) {
@@ -86,7 +86,7 @@ class Exchanges {
   std::vector<AllToAll::Parts> parts_;
 };
 
-// What one rank does. All ranks go through the same ways, lengths and rounds.
+// One rank of the bench. All ranks go through the same ways, lengths and rounds.
 class Rank {
  public:
   Rank(const BenchAllToAllOptions& options, int rank, Mesh& mesh)
@@ -118,7 +118,7 @@ class Rank {
       }
       HOCKET_TRY_VOID(meet());
       if (rank_ == 0) print_all(i);
-      HOCKET_TRY_VOID(mesh_.gather({}));  // sleeps: MPI's ranks have the cores meanwhile
+      HOCKET_TRY_VOID(mesh_.gather({}));  // other ranks sleep here while MPI's use the cores
     }
     return {};
   }
@@ -165,8 +165,8 @@ class Rank {
 
   int num_pairs(size_t i) const { return options_.bytes[i] < 100'000 ? 20 : 4; }
 
-  // All begin together: agreed on over sockets. Meanwhile the other transports are helped on, for
-  // what a rank has sent may wait for it in its library.
+  // Waits until all ranks have come here, by an agreement over sockets. Meanwhile it calls
+  // progress() of the other transports: messages may wait for that before they leave.
   Result<void> meet() {
     AllToAll& sockets = *ways_[0].exchange;
     const std::vector<AllToAll::Parts> nothing(static_cast<size_t>(options_.num_ranks));
@@ -203,7 +203,7 @@ class Rank {
     return options_.probe ? exchanges.exposed_us() : exchanges.time_us(num_pairs(i));
   }
 
-  // All ranks as threads of this process, without a link between them.
+  // Returns the time of an exchange between threads of this process, without a modelled link.
   Result<double> loopback_round(size_t i) const {
     LoopbackHub hub(options_.num_ranks, {}, LoopbackHub::Time::real);
     std::vector<std::unique_ptr<Transport>> ends;

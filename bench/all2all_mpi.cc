@@ -55,7 +55,7 @@ bool is_installed() {
   return std::system("command -v mpicc mpirun >/dev/null 2>&1") == 0;
 }
 
-// A folder of its own that goes with it.
+// A temporary folder that is removed with this object.
 struct Workplace {
   std::filesystem::path folder;
   Workplace() {
@@ -70,7 +70,7 @@ struct Workplace {
   }
 };
 
-// Compiled once a process.
+// Returns the path of the MPI program, which is compiled once a process. Errors: io.
 Result<std::filesystem::path> program() {
   static const Workplace place;
   static const bool is_there = [] {

@@ -41,12 +41,12 @@ struct Pipe {
   dup2(nothing, STDIN_FILENO);
   dup2(out.write_end, STDOUT_FILENO);
   dup2(err.write_end, STDERR_FILENO);
-  std::signal(SIGPIPE, SIG_DFL);  // as programs expect it; ours ignores it
+  std::signal(SIGPIPE, SIG_DFL);  // programs expect the default; hocket ignores the signal
   execvp(arguments[0], arguments.data());
   _exit(kNotStarted);
 }
 
-// Both pipes at once, else the child could wait for room in the one that is not read.
+// Reads both pipes at once, else the child could block on a full pipe that is not read.
 void read_all(std::array<int, 2> ends, std::array<std::string*, 2> texts) {
   std::array<pollfd, 2> waits = {pollfd{ends[0], POLLIN, 0}, pollfd{ends[1], POLLIN, 0}};
   std::array<char, 4096> block{};

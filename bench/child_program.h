@@ -1,4 +1,4 @@
-// Another program as a child of this one, run to its end.
+// Runs another program as a child process to its end.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 namespace hocket {
 
 struct ProgramRun {
-  std::string out, err;  // what it printed
+  std::string out, err;  // all of its stdout and stderr
   double seconds = 0;
-  int64_t peak_resident_bytes = 0;  // the most memory it held, file pages that it had mapped too
+  int64_t peak_resident_bytes = 0;  // the most memory it held, with pages of mapped files
 };
 
-// Runs `command` (path and arguments; no shell) and waits for its end. It dies with this process.
-// Errors: io, when it cannot be started or does not end with 0, with the last of what it printed.
+// Runs `command` (path and arguments; no shell) and waits for its end. The child is killed if this
+// process ends. Errors: io, with the last lines it printed, if it cannot be started or its exit
+// status is not 0.
 Result<ProgramRun> run_program(const std::vector<std::string>& command);
 
-// The path of the running program.   Errors: io.
+// Returns the path of this program.   Errors: io.
 Result<std::string> own_path();
 
 }  // namespace hocket

@@ -56,7 +56,7 @@ void print(const std::string& form, Pass pass, const Comparison& c, bool json) {
   std::fflush(stdout);
 }
 
-// Whether no pass of this form became slower than allowed.
+// Returns true if no pass of this form is slower than o.least_ratio allows.
 Result<bool> compare_form(const std::string& form, const CompareBuildsOptions& o) {
   std::array<Rounds, 2> sides;  // before, after
   for (int round = 0; round < o.rounds; ++round)

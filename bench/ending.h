@@ -1,4 +1,4 @@
-// How a bench ends that could not be played.
+// The end of a bench that failed.
 #pragma once
 
 #include <fmt/core.h>
@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-// The error behind whatever was printed before, and its exit status.
+// Prints the error on stderr, after all that stdout holds, and returns its exit status.
 inline int end_with(const Error& error) {
   std::fflush(stdout);
   fmt::print(stderr, "{}\n", describe(error));

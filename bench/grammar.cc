@@ -23,8 +23,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kOutboxSize = 1 << 16;
 constexpr int kPromptLen = 16;
-constexpr int kMostWalked = 100;  // tokens of a random text
-// A list that never is too short, of the names and values that forms have.
+constexpr int kMostWalked = 100;  // tokens of a random text, at most
+// An array of at least 500 objects, so that no answer ends before --output-len.
 constexpr std::string_view kSchema =
     R"({"type":"array","minItems":500,"x-guidance":{"whitespace_flexible":false},
         "items":{"type":"object","additionalProperties":false,
@@ -34,17 +34,18 @@ constexpr std::string_view kSchema =
                                "category":{"enum":["tools","garden","kitchen","books"]},
                                "in_stock":{"type":"boolean"}}}})";
 
+// Times in microseconds.
 struct Micros {
-  std::vector<double> compile, mask;  // a schema; a mask
+  std::vector<double> compile, mask;  // of each schema, of each mask
   double vocabulary = 0;
-  int num_tokens = 0;  // of the vocabulary
+  int num_tokens = 0;  // in the vocabulary
 };
 
 double micros_since(TimePoint begin) {
   return to_us(RealClock().now() - begin);
 }
 
-// A random text that the grammar allows.
+// Generates a random text that the grammar allows, and adds the time of each mask to `into`.
 void walk(GrammarMatcher matcher, std::vector<uint32_t>& mask, std::mt19937& random, Micros& into) {
   for (int i = 0; i < kMostWalked; ++i) {
     const TimePoint begin = RealClock().now();
@@ -82,9 +83,9 @@ Result<Micros> time_grammars(const BenchGrammarOptions& options,
 enum class Kind : uint8_t { free_text, schema, schema_with_logprobs };
 constexpr std::string_view kKindNames[] = {"free text", "schema", "schema, logprobs"};
 
-// What one kind of answers came to.
+// The measurements of one kind of answers.
 struct Pace {
-  std::vector<double> tokens_per_s;  // of each round
+  std::vector<double> tokens_per_s;  // one a round
   uint64_t num_tokens = 0, num_forced = 0, num_steps = 0;
   double step_seconds = 0;
   uint64_t num_ahead = 0, num_late = 0;
@@ -118,7 +119,8 @@ RequestInput make_input(const BenchGrammarOptions& options, Kind kind, int vocab
   return input;
 }
 
-// All answers of a round, from the first step to the last; the grammar is compiled before.
+// Runs all requests of a round. Returns tokens/s from the first step to the last. submit() is not
+// timed, and the grammar was compiled in round 0.
 Result<double> run_round(Engine& engine, std::vector<RequestInput> inputs) {
   Outbox outbox(kOutboxSize);
   size_t num_running = inputs.size();

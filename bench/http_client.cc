@@ -32,13 +32,13 @@ bool is_event_stream(const Parser& parser) {
   return parser.get()[http::field::content_type].starts_with("text/event-stream");
 }
 
-// Gone before the answer began: what a kept connection looks like that the server has closed.
+// Returns true for the errors of a kept connection that the server has closed meanwhile.
 bool is_stale(const Code& code) {
   return code == http::error::end_of_stream || code == asio::error::eof ||
          code == asio::error::connection_reset || code == asio::error::broken_pipe;
 }
 
-// A socket, plain or under TLS: what Beast reads and writes is compiled once for both.
+// A socket, plain or under TLS, so that Beast's templates are compiled once for both.
 class Channel {
  public:
   using executor_type =  // NOLINT(readability-identifier-naming): Asio's
@@ -82,7 +82,7 @@ class Channel {
 struct BlockingHttpClient::State {
   explicit State(Options given) : options(std::move(given)), stream(io) {}
 
-  // Starts an operation and waits for it; synchronous calls of the socket would know no time-out.
+  // Starts an operation and waits for it; the socket's synchronous calls have no time-out.
   template <class Start>
   Code wait(Start&& start) {
     Code result;
@@ -125,7 +125,8 @@ struct BlockingHttpClient::State {
     return wait(
         [&](auto done) { tls.async_handshake(asio::ssl::stream_base::client, std::move(done)); });
   }
-  // Sends and reads up to the end of the answer's head.
+  // Sends the request and reads the answer's head. Connects again, once, if a kept connection
+  // turns out to be closed.
   Code begin(const Request& request, std::optional<Parser>& parser) {
     Code code;
     for (bool again = connected; true; again = false) {

@@ -18,7 +18,7 @@
 namespace hocket {
 namespace {
 
-// Weights come from one memory so large that every call finds its own cold.
+// Weights lie in one buffer so large that each call reads a part that no cache holds.
 constexpr int64_t kWeightBytes = int64_t{320} << 20;
 
 constexpr int kHidden = 1024, kIntermediate = 512, kNumExperts = 32, kTopK = 4;
@@ -26,11 +26,11 @@ constexpr int kMaxRows = 512, kMaxK = 2048, kMaxN = 4096;
 constexpr int kRoutings = 8;
 
 struct Limits {
-  double read = 0, fma = 0, amx = 0, int8 = 0;  // bytes, operations a second
-  bool tiles = false;                           // the products of bf16 run on tiles
+  double read = 0, fma = 0, amx = 0, int8 = 0;  // bytes a second, operations a second
+  bool tiles = false;                           // bf16 products run on AMX tiles
 };
 
-// What one call moves and computes.
+// The work of one call.
 struct Work {
   double bytes = 0, operations = 0;
   bool integers = false;
@@ -43,12 +43,12 @@ struct Sample {
 
 struct Case {
   std::string name;
-  std::string twin;  // the case of the same rows in bf16, or none
+  std::string twin;  // name of the same case in bf16; empty: there is none
   std::function<Work(int call)> run;
-  // Compares a part with ref; the seconds that ref takes for one operation, or less than 0 where
-  // bits differ.
+  // Compares a part of the result with ref's. Returns the seconds that ref takes for one operation,
+  // or a negative number if bits differ.
   std::function<double()> check;
-  int calls = 1;  // a round
+  int calls = 1;  // in each round
   std::vector<Sample> samples;
 };
 
@@ -68,7 +68,8 @@ struct LinearShape {
   int rows, k, n;
   WeightFormat format = WeightFormat::bf16;
 
-  // The usual ones: a scale a channel for int8, one for 128 k for fp8 and int4.
+  // Returns the values of k that share a scale: all k of a channel for int8, 128 for fp8 and int4,
+  // 0 for bf16.
   int group() const {
     return format == WeightFormat::bf16 ? 0 : format == WeightFormat::int8 ? k : kFp8Group;
   }
@@ -78,7 +79,7 @@ struct LinearShape {
   }
 };
 
-// Memory, backends and numbers that all cases share.
+// Owns the memory and the backends that all cases share.
 class Bench {
  public:
   static Result<Bench> create(Isa isa, WorkerPool& workers);
@@ -101,16 +102,16 @@ class Bench {
   }
   ExpertsCall experts_call(int layer, std::span<const int32_t> offsets);
 
-  std::vector<Backend> backends_;  // the one measured, ref
+  std::vector<Backend> backends_;  // [0] is measured, [1] is ref
   Buffer weights_, x_, middle_, y_, ref_y_;
-  std::vector<ExpertWeights> experts_;  // all layers
+  std::vector<ExpertWeights> experts_;  // [kLayers * kNumExperts]
 };
 
 constexpr int64_t kExpertBytes = int64_t{3} * kHidden * kIntermediate * 2;
 constexpr int kLayers = static_cast<int>(kWeightBytes / (kExpertBytes * kNumExperts));
 
 void fill_normal(const Buffer& memory, float scale) {
-  // A short run of random numbers repeated: only where bytes stand matters for speed. No byte is a
+  // Repeats a short run of random numbers, since the speed does not depend on values. No byte is a
   // NaN of fp8.
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, scale);
@@ -147,7 +148,7 @@ Result<Bench> Bench::create(Isa isa, WorkerPool& workers) {
   return bench;
 }
 
-// Every call gets another part of memory: numbers, scales and zeros one after another.
+// Returns another part of memory for each call: numbers, then scales, then zeros.
 PackedWeight Bench::weight(const LinearShape& shape, int call) const {
   PackedWeight w = {.format = shape.format, .n = shape.n, .k = shape.k, .group = shape.group()};
   w.data = weights_.data() + call % (kWeightBytes / w.bytes()) * w.bytes();
@@ -163,7 +164,7 @@ double Bench::check_linear(const LinearShape& shape) {
   const PackedWeight w = weight(shape, 0);
   linear(backends_[0], matrix(x_, DType::bf16, rows, k), w,
          matrix(y_, DType::f32, rows, n).as<float>());
-  // Ref's cost is the same for every element, so a corner of the last rows stands for all.
+  // ref takes the same time for each element, so a corner of the last rows stands for all.
   PackedWeight corner = w;
   corner.n = 256;
   const int some_rows = std::min(rows, 4);
@@ -192,7 +193,8 @@ Case Bench::linear_case(const LinearShape& shape) {
   return c;
 }
 
-// How many rows each expert gets when every token takes kTopK distinct random ones.
+// Gives every token kTopK distinct random experts. Returns the first row of each expert's rows, and
+// the number of all rows at the end [kNumExperts + 1].
 std::vector<int32_t> random_offsets(int tokens, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<int32_t> counts(kNumExperts), all(kNumExperts), offsets = {0};
@@ -217,7 +219,7 @@ ExpertsCall Bench::experts_call(int layer, std::span<const int32_t> offsets) {
 
 double Bench::check_experts(const std::vector<int32_t>& offsets) {
   run_experts(backends_[0], experts_call(0, offsets));
-  // The last rows of the last expert that has any.
+  // ref computes the last rows of the last expert that has rows.
   const auto end = std::lower_bound(offsets.begin(), offsets.end(), offsets.back());
   const auto expert = static_cast<size_t>(end - offsets.begin()) - 1;
   const int some = std::min(2, offsets[expert + 1] - offsets[expert]);
@@ -261,7 +263,7 @@ std::vector<Case> Bench::cases() {
   return list;
 }
 
-// The limit that binds, and how near a sample came to it.
+// Returns the share of the binding limit that a sample reached; `limit` becomes its name.
 double fraction_of(const Sample& sample, const Limits& limits, std::string& limit) {
   const bool integers = sample.work.integers;
   const double peak = integers ? limits.int8 : limits.tiles ? limits.amx : limits.fma;
@@ -284,14 +286,14 @@ double median_us(const Case& c) {
   return quantile(us, 0.5);
 }
 
-// How many times faster than its twin in bf16; 0 where it has none.
+// Returns the speed of a case relative to its twin in bf16; 0 if it has none.
 double ratio_to_bf16(const Case& c, const std::vector<Case>& all) {
   const auto twin = std::ranges::find(all, c.twin, &Case::name);
   return twin == all.end() ? 0 : median_us(*twin) / median_us(c);
 }
 
 struct Ratios {
-  double ref_seconds;  // of one operation; less than 0 where bits differ
+  double ref_seconds;  // time of one operation in ref; negative: bits differ
   double bf16;         // 0: none
 };
 
@@ -353,7 +355,7 @@ int bench_kernels(const BenchKernelsOptions& options) {
   std::vector<double> ref_seconds;
   for (const Case& c : cases) ref_seconds.push_back(c.check());
 
-  // Cases and limits take turns, so that all see the same neighbours.
+  // Cases and limits take turns, so that other load of this machine slows all alike.
   Limits limits;
   limits.tiles = *isa == Isa::amx;
   const int rounds = options.quick ? 3 : 12;

@@ -14,16 +14,17 @@ namespace hocket {
 namespace {
 
 constexpr int kRuns = 32;
-// A worker reads a piece a run, short enough to be left undisturbed now and then, from more than
-// any cache holds.
+// Each worker reads one piece a run. A piece is short, so that some runs are undisturbed; all
+// pieces together are larger than any cache.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
-constexpr int64_t kReadBytesMax = int64_t{2} << 30;  // of all workers
-constexpr int kLoops = 100'000;  // a millisecond: short enough to run undisturbed now and then
+constexpr int64_t kReadBytesMax = int64_t{2} << 30;  // of all workers together
+constexpr int kLoops = 100'000;  // about 1 ms: short, so that some runs are undisturbed
 constexpr int kTileLoops = kLoops / 16;
 
-std::atomic<float> sink;  // keeps sums alive
+std::atomic<float> sink;  // takes the sums, else the compiler would drop the loops
 
-// Best rate of several runs of body(worker, run) on every worker at once, each doing `amount`.
+// Runs body(worker, run) on all workers at once, several times; each call does `amount` of work.
+// Returns the best rate, in amounts a second of all workers together.
 template <class Body>
 double best_rate(WorkerPool& workers, double amount, Body&& body) {
   double best = 0;
@@ -60,7 +61,7 @@ void read_avx2(const char* from, int64_t bytes) {
       _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3])));
 }
 
-// Sixteen chains: enough for any latency times any number of units.
+// Independent chains of multiply-adds, enough to keep all units busy in spite of their latency.
 constexpr int kChains = 16;
 
 __attribute__((target("avx512f"))) void multiply_avx512() {
@@ -78,7 +79,7 @@ __attribute__((target("avx512f"))) void multiply_avx512() {
 }
 
 void multiply_avx2() {
-  constexpr int kFew = 12;  // sixteen registers
+  constexpr int kFew = 12;  // AVX2 has 16 registers, and operands need some
   __m256 sums[kFew];
   for (auto& sum : sums) sum = _mm256_set1_ps(1.0f);
   __m256 a = _mm256_set1_ps(0.5f);
@@ -93,7 +94,7 @@ void multiply_avx2() {
 }
 
 __attribute__((target("avx512f,avx512vnni"))) void multiply_vnni() {
-  __m512i sums[kChains];  // unlike each other, or one chain would do for all
+  __m512i sums[kChains];  // all different, else the compiler could merge the chains
   for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_epi32(i);
   __m512i a = _mm512_set1_epi32(0x01010101);
   for (int loop = 0; loop < kLoops; ++loop) {
@@ -126,7 +127,7 @@ void multiply_words() {
   sink = static_cast<float>(_mm256_extract_epi32(all, 0));
 }
 
-// Eight tiles of 16 rows of 64 bytes, all zero.
+// Configures eight tiles of 16 rows of 64 bytes and sets them to zero.
 __attribute__((target("amx-tile"))) void open_tiles() {
   struct alignas(64) Config {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -140,7 +141,7 @@ __attribute__((target("amx-tile"))) void open_tiles() {
       "tilezero %tmm4\n tilezero %tmm5\n tilezero %tmm6\n tilezero %tmm7\n");
 }
 
-// Four results, operands in registers.
+// Multiplies tiles into four sums; all operands stay in tile registers.
 __attribute__((target("amx-tile,amx-bf16"))) void multiply_tiles() {
   open_tiles();
   for (int loop = 0; loop < kTileLoops; ++loop)

@@ -1,24 +1,24 @@
-// What this machine can do, measured: the limits that benches are compared with. Best of several
-// runs, threads pinned by the pool.
+// Measures the limits of this machine, with which benches compare their results. Each function
+// returns the best of several runs; the pool pins its threads.
 #pragma once
 
 #include "base/worker_pool.h"
 
 namespace hocket {
 
-// Bytes a second that all workers together read from memory, one stream each, prefetched, from 2
-// MiB pages.
+// Returns the bytes a second that all workers together read from memory: one prefetched stream
+// each, from 2 MiB pages. 0: there is not enough memory.
 double measured_read_bandwidth(WorkerPool& workers);
 
-// fp32 FMA operations a second (two a multiply-add) of all workers together, in the widest
-// registers this machine has.
+// Returns the fp32 operations a second (two a multiply-add) of all workers together, in the widest
+// registers of this machine.
 double measured_fma_peak(WorkerPool& workers);
 
-// int8 operations a second (two a multiply-add) of all workers together: of tile units, VNNI, or
-// words in the registers of AVX2, whichever the integer products use.
+// Returns the int8 operations a second (two a multiply-add) of all workers together, on the units
+// that integer products use: tiles, VNNI, or 16-bit words in AVX2 registers.
 double measured_integer_peak(WorkerPool& workers);
 
-// bf16 operations a second of all workers' tile units; 0 where there are none.
+// Returns the bf16 operations a second of all workers' tile units; 0 if the machine has none.
 double measured_amx_peak(WorkerPool& workers);
 
 }  // namespace hocket

@@ -27,7 +27,7 @@ struct Prompt {
   int output_len = 0;
 };
 
-// Bodies as a function of the seed and a number.
+// Makes the body of request i as a function of the seed and i alone.
 class PromptMaker {
  public:
   explicit PromptMaker(const LoadOptions& options) : options_(options) {
@@ -100,7 +100,7 @@ class PromptMaker {
   std::string prefix_text_;
 };
 
-// Which request is next, and when it is due.   Thread: any.
+// Gives out the requests: the next index and the time when it is due.   Thread: any.
 class Arrivals {
  public:
   explicit Arrivals(const LoadOptions& options) : options_(options), random_(options.seed) {}
@@ -133,7 +133,7 @@ class Arrivals {
   int index_ = 0;
 };
 
-// What one streamed answer said, event by event.
+// Reads one streamed answer, event by event.
 class StreamedAnswer {
  public:
   StreamedAnswer(Endpoint endpoint, TimePoint due) : endpoint_(endpoint), last_(due), due_(due) {}
@@ -158,7 +158,7 @@ class StreamedAnswer {
     last_ = now;
   }
 
-  // Adds to `result`, as a good answer or as an error.
+  // Adds this answer to `result`, as a good answer or as an error.
   void finish(const Result<HttpAnswer>& answer, int output_len, int index, LoadResult& result) {
     if (!answer)
       note(answer.error().code == ErrorCode::request_timeout ? "time-out" : "connection");
@@ -201,7 +201,7 @@ class StreamedAnswer {
     return code.is_string() ? code.get<std::string>() : "";
   }
 
-  // Both return how many new tokens the block holds.
+  // Both return the number of new tokens in the block.
   int read_openai(const Json& block) {
     if (const Json usage = block.value("usage", Json()); usage.is_object()) {
       prompt_tokens_ = usage.value("prompt_tokens", 0);
@@ -245,7 +245,7 @@ const char* path_of(Endpoint endpoint) {
   return "/generate";
 }
 
-// One client: its own connection, one request at a time.
+// Runs one client: a connection of its own, one request at a time.
 void run_client(const LoadOptions& options, const PromptMaker& prompts, Arrivals& arrivals,
                 LoadResult& result) {
   BlockingHttpClient client(options.server);
@@ -253,7 +253,8 @@ void run_client(const LoadOptions& options, const PromptMaker& prompts, Arrivals
     const Prompt prompt = prompts.make(arrival->index);
     const std::string body = prompt.body.dump();
     std::this_thread::sleep_until(arrival->due);
-    // Making the body is not the server's time; only a rate makes lateness count.
+    // Without a rate, the clock starts after the body was made. With one, it starts when the
+    // request was due, so that a late client counts as latency.
     const TimePoint since = options.request_rate > 0 ? arrival->due : RealClock().now();
     StreamedAnswer answer(options.endpoint, since);
     const int num_ok = result.num_ok;
@@ -261,7 +262,7 @@ void run_client(const LoadOptions& options, const PromptMaker& prompts, Arrivals
                                    [&](std::string_view data) { answer.event(data); });
     answer.finish(got, prompt.output_len, arrival->index, result);
     if (result.num_ok > num_ok) result.answered.back().due_ms = to_ms(since - arrivals.start());
-    // A server that refuses is not asked in a tight loop.
+    // After a refusal the client waits, so that it does not ask in a tight loop.
     if (!got || got->status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

@@ -17,7 +17,7 @@ namespace hocket {
 namespace {
 
 constexpr int kPatience = 30;                       // seconds
-constexpr uint64_t kMostBytes = uint64_t{1} << 20;  // of what a rank says
+constexpr uint64_t kMostBytes = uint64_t{1} << 20;  // length of a message, at most
 
 std::unexpected<Error> failed(const std::string& what) {
   return fail(ErrorCode::io, "{}: {}", what, std::strerror(errno));

@@ -1,4 +1,4 @@
-// How the ranks of a bench find each other: all connect to rank 0, which hands on what each says.
+// Connects the ranks of a bench: all connect to rank 0, which passes each rank's message to all.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,22 @@ namespace hocket {
 
 class Mesh {
  public:
-  // Rank 0: a listener on host:port; port 0 takes any.   Errors: io.
+  // For rank 0: listens on host:port; port 0 takes any.   Errors: bad_value (addr), io.
   static Result<Mesh> listen(const std::string& addr, int num_ranks);
-  // The others: waits up to 30 s for rank 0.   Errors: io.
+  // For the other ranks: waits up to 30 s for rank 0.   Errors: bad_value (addr), io.
   static Result<Mesh> join(const std::string& addr, int rank, int num_ranks);
   Mesh(Mesh&& other) noexcept;
   Mesh& operator=(Mesh&&) = delete;
   ~Mesh();
 
   int port() const { return port_; }
-  // This process's address towards rank 0, "10.0.0.2"; of rank 0 the one it listens on.
+  // Returns this process's address towards rank 0, as "10.0.0.2"; on rank 0, the one it listens on.
   const std::string& host() const { return host_; }
-  // Its interface, "eth0"; empty: none is known.
+  // Returns the interface of host(), as "eth0"; empty: none is known.
   std::string device() const;
 
-  // What all say, by rank; all call it. At most 30 s.   Errors: lost_rank.
+  // All ranks call it. Returns the messages of all, by rank. Waits at most 30 s for each.
+  // Errors: lost_rank; io (not all ranks have joined).
   using Bytes = std::vector<std::byte>;
   Result<std::vector<Bytes>> gather(std::span<const std::byte> mine);
 
@@ -37,7 +38,7 @@ class Mesh {
   int rank_, num_ranks_, port_ = 0;
   std::string host_;
   int listener_ = -1;
-  std::vector<int> peers_;  // rank 0: by rank; others: rank 0 alone
+  std::vector<int> peers_;  // sockets: on rank 0 one a rank, on others that to rank 0
 };
 
 }  // namespace hocket

@@ -22,7 +22,7 @@ std::optional<double> number_of(std::string_view text) {
   return value;
 }
 
-// `name="value",...}`: what follows the closing brace stays in `text`. False: it is broken.
+// Reads `name="value",...}` and removes it from `text`. Returns false if it is malformed.
 bool read_labels(std::string_view& text, std::map<std::string, std::string>& labels) {
   while (!text.starts_with('}')) {
     const size_t equals = text.find("=\"");
@@ -59,7 +59,7 @@ std::optional<MetricSample> read_sample(std::string_view line) {
   }
   if (!line.starts_with(' ')) return std::nullopt;
   line.remove_prefix(1);
-  const auto value = number_of(line.substr(0, line.find(' ')));  // a time may follow
+  const auto value = number_of(line.substr(0, line.find(' ')));  // a timestamp may follow
   if (!value) return std::nullopt;
   sample.value = *value;
   return sample;
@@ -116,14 +116,14 @@ std::vector<std::string> MetricView::values(std::string_view name, const std::st
   std::set<std::string> found;
   for (const MetricSample* sample : all(name)) found.insert(sample->label(label));
   std::vector<std::string> sorted(found.begin(), found.end());
-  // Ranks are numbers.
+  // Labels of ranks are numbers, so shorter texts come first.
   std::ranges::stable_sort(sorted, {}, [](const std::string& text) { return text.size(); });
   return sorted;
 }
 
 double MetricView::quantile(std::string_view name, double q, const MetricView& before) const {
   const std::string bucket = std::string(name) + "_bucket";
-  std::map<double, double> counts;  // by upper bound: observations up to it
+  std::map<double, double> counts;  // upper bound: number of observations up to it
   for (const MetricSample* sample : all(bucket))
     counts[number_of(sample->label("le")).value_or(0)] += sample->value;
   for (const MetricSample* sample : before.all(bucket))
@@ -133,7 +133,7 @@ double MetricView::quantile(std::string_view name, double q, const MetricView& b
   double bound = 0, below = 0;
   for (const auto& [le, count] : counts) {
     if (count >= wanted) {
-      if (std::isinf(le)) return bound;  // more is not known
+      if (std::isinf(le)) return bound;  // the last bucket has no upper bound
       return count > below ? bound + (le - bound) * (wanted - below) / (count - below) : le;
     }
     bound = le;

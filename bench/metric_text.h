@@ -1,4 +1,4 @@
-// What /metrics said, read back: samples by name and labels, and what lies between two moments.
+// Parses the text of /metrics: samples by name and labels, and differences between two moments.
 // Thread: any one.
 #pragma once
 
@@ -23,23 +23,23 @@ struct MetricSample {
   }
 };
 
-// Source: Prometheus' text format 0.0.4. Errors: bad_value, with the line.
+// Parses Prometheus' text format 0.0.4. Errors: bad_value, with the line.
 Result<std::vector<MetricSample>> parse_metrics(std::string_view text);
 
-// Samples of one moment.
+// The samples of one moment. Names are given without the prefix "hocket:".
 class MetricView {
  public:
   explicit MetricView(std::vector<MetricSample> samples) : samples_(std::move(samples)) {}
 
-  // A name is given without its prefix. The sum of all samples of that name, of those that carry
-  // the label where one is asked for; 0 where there are none.
+  // Both return the sum of all samples of that name, or of those whose label has `value`; 0 if
+  // there are none.
   double sum(std::string_view name) const;
   double sum(std::string_view name, const std::string& label, std::string_view value) const;
   double largest(std::string_view name) const;
-  // Values of a label, in order.
+  // Returns the distinct values of a label, shorter ones first.
   std::vector<std::string> values(std::string_view name, const std::string& label) const;
-  // Of a histogram's observations since `before`, all series together: the value below which a
-  // share q lies, interpolated in its bucket; 0 without any.
+  // Returns the value below which a share q of a histogram's observations since `before` lies, all
+  // series together, interpolated in its bucket; 0 if there are no observations.
   double quantile(std::string_view name, double q, const MetricView& before) const;
 
  private:

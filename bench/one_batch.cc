@@ -31,21 +31,22 @@ struct Limits {
   std::string_view peak_name;
 };
 
-// What passes moved and computed, and how long they took.
+// The time and the work of several passes.
 struct Work {
   double seconds = 0, bytes = 0;
   Operations operations;
-  int64_t experts_hit = 0;  // distinct ones, summed over layers and passes
+  int64_t experts_hit = 0;  // distinct experts of each layer and pass, summed
   int passes = 0;
   PassProfile profile;
 };
 
-// Of all layers.
+// Returns the number of experts in all layers together.
 int experts_of(const ModelConfig& model) {
   return model.moe.num_experts * static_cast<int>(std::ranges::count(model.layer_is_moe, true));
 }
 
-// Sequences that grow by random tokens, each in pages of its own but for a shared prefix.
+// Runs passes over sequences that grow by random tokens. Each has pages of its own, except those of
+// a prefix that all share.
 class Bench {
  public:
   Bench(Runner& runner, const ModelCost& cost, const BenchOneBatchOptions& options)
@@ -58,7 +59,7 @@ class Bench {
     experts_all_ = experts_of(runner.info().model);
   }
 
-  // The prompt of one sequence in chunks, and the logits of its last row.
+  // Runs the prompt of one sequence in chunks, with the logits of its last row.
   Work prefill(int len) {
     Work work;
     start_sequences(1, pages_for(len, runner_.info().page_tokens));
@@ -73,7 +74,7 @@ class Bench {
     return work;
   }
 
-  // Prompts of `context` tokens, then `steps` steps of one token each; the prompts are not timed.
+  // Runs prompts of `context` tokens, which are not timed, then `steps` steps of one token each.
   Work decode(int batch, int context, int steps) {
     Work ignored, work;
     start_sequences(batch, pages_per_sequence_);
@@ -114,7 +115,7 @@ class Bench {
       sequences_[i / num_pages].pages.push_back(PageId{i});
   }
 
-  // The sequence goes on behind the first one's prefix.
+  // Gives the sequence the shared pages of the first one; it continues behind them.
   void share_prefix(Sequence& sequence) {
     std::copy_n(sequences_[0].pages.begin(), shared_pages_, sequence.pages.begin());
     sequence.len = shared_pages_ * runner_.info().page_tokens;
@@ -138,8 +139,8 @@ class Bench {
     }
   }
 
-  // One pass over batch_, its cost added to `work`: of `pass` with the experts and outputs that the
-  // batch really has.
+  // Runs one pass over batch_ and adds its time and work to `work`. The work is that of `pass`,
+  // with the experts that the rows really hit and the outputs of the batch.
   void add(Work& work, PassShape pass) {
     const TimePoint start = RealClock().now();
     probe_.begin();
@@ -223,7 +224,7 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
             w.operations.integers / speed.integer_operations_per_s) /
            w.seconds;
   });
-  // Speed over what `hocket plan` foretells of such passes.
+  // The speed relative to the forecast of `hocket plan` for such passes.
   const auto plan = spread_of(c.rounds, [&](const Work& w) {
     return ModelCost::seconds(w.bytes, w.operations, speed) / w.seconds;
   });
@@ -258,7 +259,8 @@ void print(const Case& c, const BenchOneBatchOptions& options, const Limits& lim
   }
 }
 
-// Bytes of a line of /proc/self/status: "VmRSS:" now, "VmHWM:" the most so far.
+// Returns the bytes of a line of /proc/self/status: "VmRSS:" is memory held at present, "VmHWM:"
+// the most so far.
 int64_t resident_bytes(std::string_view name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
@@ -316,7 +318,7 @@ Result<void> check(const BenchOneBatchOptions& o) {
   return {};
 }
 
-// The memory that these cases need, no more.
+// Sets the sizes of memory to what these cases need, and no more.
 void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings) {
   const int page = settings.memory.page_size;
   const int sequence = pages_for(options.context_len + options.output_len, page) * page;
@@ -367,10 +369,10 @@ Result<void> run(BenchOneBatchOptions& options) {
   Bench bench(*runner, cost, options);
   std::vector<Case> cases = cases_of(options);
   Limits limits;
-  // Looked at between passes, since measuring the limits takes memory of its own.
+  // Read between passes, since measuring the limits takes memory of its own.
   int64_t resident = resident_bytes("VmHWM:");
-  // Cases and limits take turns, so that all see the same neighbours; round 0 warms up, for which
-  // short prompts do.
+  // Cases and limits take turns, so that other load of this machine slows all alike. Round 0 warms
+  // up, with short prompts, and is not counted.
   for (int round = 0; round <= options.rounds; ++round) {
     measure_limits(*runner, limits);
     for (Case& c : cases) {

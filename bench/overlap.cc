@@ -13,7 +13,7 @@ namespace {
 const std::vector<int> kDecodeRows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
 const std::vector<int> kPrefillRows = {512, 1024, 2048, 4096, 8192};
 const std::vector<double> kLinks = {0.2, 1, 2.5, 10};
-// Where more than two ranks are played, and by --quick.
+// These are played with --quick and with more than two ranks.
 const std::vector<int> kFewDecodeRows = {1, 16, 128};
 const std::vector<int> kFewPrefillRows = {2048};
 const std::vector<double> kFewLinks = {1, 10};
@@ -48,13 +48,13 @@ Result<void> check(const BenchOverlapOptions& o) {
   return {};
 }
 
-// The points of one shape and number of ranks.
+// Plays the points of one shape and one number of ranks.
 Result<void> play_points(const BenchOverlapOptions& o, const OverlapShape& shape, int ranks,
                          bool few, OverlapReport& report) {
   const auto& links = or_else(o.link_gbit, few ? kFewLinks : kLinks);
   for (const Phase phase : {Phase::decode, Phase::prefill}) {
     const bool is_decode = phase == Phase::decode;
-    // Rows that were asked for are those of one phase alone, if the other's were not.
+    // If rows are given for one phase only, the other phase is not played.
     if (is_decode && o.decode_rows.empty() && !o.prefill_rows.empty()) continue;
     if (!is_decode && o.prefill_rows.empty() && !o.decode_rows.empty()) continue;
     const auto& rows = is_decode ? or_else(o.decode_rows, few ? kFewDecodeRows : kDecodeRows)

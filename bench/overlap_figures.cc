@@ -14,7 +14,7 @@ constexpr double kBestShare = 0.99, kEta = 0.95, kEtaUpTo = 0.8;
 constexpr double kOverTax = 1.05, kTaxFrom = 0.25, kTaxUpTo = 1, kTaxGbit = 1;
 constexpr double kForcedShare = 0.98, kSerialShare = 0.99;
 constexpr double kBeaten = 0.20, kAhead = 0.02;
-// Orders as open engines run them.
+// The orders that open engines run.
 constexpr std::array<std::string_view, 5> kFixed = {
     "sglang-prefill", "sglang-decode", "lightllm-prefill", "lightllm-decode", "four-phase"};
 
@@ -26,7 +26,7 @@ struct Piece {
   TimePoint begin, end;
 };
 
-// Their union, in order.
+// Returns the union of the pieces as disjoint pieces, in order of time.
 std::vector<Piece> united(std::vector<Piece> pieces) {
   std::ranges::sort(pieces, {}, &Piece::begin);
   std::vector<Piece> all;
@@ -46,7 +46,7 @@ Duration length_of(std::span<const Piece> pieces) {
   return sum;
 }
 
-// What two unions have in common.
+// Returns the time that lies in both unions.
 Duration common(std::span<const Piece> a, std::span<const Piece> b) {
   Duration sum{};
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -79,7 +79,7 @@ double coverage_of(std::span<const LedgerSpan> spans) {
   for (const LedgerSpan& span : spans) {
     const Piece piece{span.begin, span.end};
     switch (span.kind) {
-      case LedgerSpan::Kind::push:  // part of the transfer's way
+      case LedgerSpan::Kind::push:  // handing bytes over is part of an operation's span
         break;
       case LedgerSpan::Kind::wire:
         wire.push_back(piece);
@@ -114,7 +114,7 @@ const OverlapRow* PlayedPoint::find(std::string_view order) const {
 
 namespace {
 
-// Relative standard error of the median of the rounds, from the width of their middle half.
+// Returns the relative standard error of the rounds' median, from the width of their middle half.
 double median_error(const OverlapRow& row) {
   constexpr double kDeviationsOfMiddleHalf = 1.349, kMedianOverMean = 1.2533;
   if (row.rounds_us.size() < 2) return 0;
@@ -129,7 +129,8 @@ double median_of_every_second(const std::vector<double>& rounds_us, size_t first
   return quantile(some, 0.5);
 }
 
-// Of those that are no answer of a search; auto where there is none, null where there is neither.
+// Returns the row other than auto with the least time_us(row); auto if there is no other; null if
+// there is neither.
 template <class Time>
 const OverlapRow* fastest_forced(const PlayedPoint& point, Time&& time_us) {
   const OverlapRow* best = nullptr;

@@ -1,5 +1,5 @@
-// The arithmetic of `hocket bench overlap`: from six measured runs of one step to how much of the
-// exchange was hidden and where the rest went. Pure.
+// The arithmetic of `hocket bench overlap`: from six measured runs of one step it computes the part
+// of the exchange that was hidden, and the causes of the rest. Pure functions.
 //
 //   hideable      H     = min(compute, exchange)
 //   net hidden    eta   = (serial - overlapped) / H            1: ideal; negative: it costs
@@ -19,16 +19,15 @@
 
 namespace hocket {
 
-// Microseconds of the same step, played six ways. `waiting`: of the overlapped one, for slower
-// ranks.
+// Times of the same step, played in six ways, in microseconds.
 struct SixRuns {
-  double serial_us = 0;    // nothing computed while rows travel
-  double compute_us = 0;   // whole, its rows are there at once
-  double split_us = 0;     // the same, cut as the overlapped one
-  double traffic_us = 0;   // and as many bytes of no use under way
-  double exchange_us = 0;  // messages alone
-  double overlapped_us = 0;
-  double waiting_us = 0;
+  double serial_us = 0;      // nothing is computed while rows travel
+  double compute_us = 0;     // the whole batch; rows of other ranks are there at once
+  double split_us = 0;       // the same, with the batch cut as in the overlapped run
+  double traffic_us = 0;     // the same as split, while as many useless bytes travel
+  double exchange_us = 0;    // only the messages are sent, nothing is computed
+  double overlapped_us = 0;  // the plan itself
+  double waiting_us = 0;     // the part of overlapped_us spent waiting for slower ranks
 };
 
 struct OverlapFigures {
@@ -38,17 +37,17 @@ struct OverlapFigures {
 };
 OverlapFigures figures_of(const SixRuns& runs);
 
-// Of one step's spans of one rank; 0 where nothing was on the wire.
+// Returns kappa of one rank's step from its spans; 0 if nothing was on the wire.
 double coverage_of(std::span<const LedgerSpan> spans);
 
 // A point is a phase, a number of rows and a link; each order played there is a row.
 struct OverlapRow {
   std::string order;  // its name; "auto", "best", "best single-batch" are answers of a search
-  std::string plan;   // in words
+  std::string plan;   // the plan in words
   SixRuns runs;
   double kappa = 0;
-  double spread_us = 0;           // of the middle half of the rounds; 0 in virtual time
-  std::vector<double> rounds_us;  // overlapped, of each round; empty in virtual time
+  double spread_us = 0;           // width of the middle half of rounds_us; 0 in virtual time
+  std::vector<double> rounds_us;  // overlapped time of each round; empty in virtual time
 };
 
 struct PlayedPoint {
@@ -57,43 +56,44 @@ struct PlayedPoint {
   Phase phase = Phase::decode;
   int ranks = 2, rows = 0;
   double link_gbit = 0;
-  bool free_split = false;                     // stage times that lose nothing when they are halved
-  double lower_bound_us = 0;                   // of orders of whole or halved batches; 0: unknown
-  double three_halves_us = 0;                  // three equal ones in turn, predicted; 0: unknown
-  double tax_us = 0;                           // of cores that move the bytes; 0 in virtual time
-  double idle_share = 0;                       // of steps: what the ledger could not account for
-  double ledger_share = 0, planner_share = 0;  // of steps: what booking and planning them takes
-  std::string why;                             // what the search says of its choice
-  std::map<std::string, int> played_by_auto;   // real: in how many rounds it played which plan
-  std::vector<OverlapRow> rows_of_orders;  // "serial" is one; "auto" another, where it was played
+  bool free_split = false;                     // the shape loses no time when a batch is halved
+  double lower_bound_us = 0;                   // no order of one or two halves beats it; 0: unknown
+  double three_halves_us = 0;                  // predicted time of three equal parts; 0: unknown
+  double tax_us = 0;                           // core time to move the bytes; 0 in virtual time
+  double idle_share = 0;                       // share of a step that the ledger cannot explain
+  double ledger_share = 0, planner_share = 0;  // share of steps spent on booking, on planning
+  std::string why;                             // the search's reason for its choice
+  std::map<std::string, int> played_by_auto;   // real: number of rounds by the plan of auto
+  std::vector<OverlapRow> rows_of_orders;      // with "serial", and with "auto" if it was played
 
   const OverlapRow* find(std::string_view order) const;
-  // Times of others over that of auto: 1.1 is auto 10 % faster. Over the fastest of the others:
-  // with rounds, the one that was it in every second round, as timed in those between, and the
-  // other way round; for the least of a dozen noisy medians is less than any of them takes.
+  // Both return another row's time over that of auto: 1.1 means that auto is 10 % faster.
+  // auto_over_best() compares with the fastest other row. With rounds, that row is chosen by every
+  // second round and timed by the rounds between, and the other way round, and the mean counts: the
+  // least of a dozen noisy medians is less than any of the rows really takes.
   double auto_over_best() const;
   double auto_over_serial() const;
-  // One standard error of such a ratio to `order`, by how much the rounds differ; 0 in virtual
-  // time.
+  // Returns one standard error of the ratio to `order`, relative to it, from the spread of the
+  // rounds; 0 in virtual time.
   double error_against(std::string_view order) const;
-  // Whose time auto_over_best() is, if all rounds count; null without rows.
+  // Returns the fastest row other than auto by the medians of all rounds; null without rows.
   const OverlapRow* best_forced() const;
 };
 
-// What a point promises, and whether it holds. Empty where the goal says nothing of the point.
+// One goal and the value that a point reached. verdicts_of() leaves out goals that do not apply.
 struct OverlapVerdict {
   std::string goal;  // "auto/best >= 0.99"
   double value = 0;
   bool is_met = false;
-  double error = 0;  // one standard error of the value, where rounds tell it
+  double error = 0;  // one standard error of the value; 0: unknown
 };
 std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point);
 
-// Each fixed order against auto, over all points: the most that auto gains and loses.
+// A fixed order compared with auto over all points: the most that auto gains and loses.
 struct OrderVerdict {
   std::string order;
-  double most_gain = 0, most_loss = 0;  // of auto, as shares: 0.25 is 25 % faster
-  bool is_met = false;                  // beaten by 20 % somewhere, ahead by 2 % nowhere
+  double most_gain = 0, most_loss = 0;  // shares: a gain of 0.25 means that auto is 25 % faster
+  bool is_met = false;                  // auto wins 20 % somewhere, loses over 2 % nowhere
 };
 std::vector<OrderVerdict> order_verdicts_of(std::span<const PlayedPoint> points);
 

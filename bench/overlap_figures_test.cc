@@ -33,7 +33,7 @@ PlayedPoint point(std::string clock, double automatic_us, double serial_us, doub
 
 TEST(OverlapFigures, LossesAndWhatWasHiddenAddUpToTheStep) {
   const OverlapFigures f = figures_of(kRuns);
-  EXPECT_DOUBLE_EQ(f.eta, 30.0 / 50);  // of the smaller of compute and exchange
+  EXPECT_DOUBLE_EQ(f.eta, 30.0 / 50);  // exchange is the smaller of compute and exchange
   EXPECT_DOUBLE_EQ(f.over_ideal, 1.2);
   EXPECT_DOUBLE_EQ(f.loss_split_us, 8);
   EXPECT_DOUBLE_EQ(f.loss_interference_us, 5);
@@ -48,13 +48,13 @@ TEST(OverlapFigures, EtaIsOfTheExchangeOrOfComputeWhicheverIsLess) {
   wire.exchange_us = 400, wire.serial_us = 500, wire.overlapped_us = 400;
   EXPECT_DOUBLE_EQ(figures_of(wire).eta, 1);  // all compute is hidden behind the wire
   wire.overlapped_us = 550;
-  EXPECT_LT(figures_of(wire).eta, 0);  // overlap that costs
+  EXPECT_LT(figures_of(wire).eta, 0);  // overlap made the step slower
   EXPECT_EQ(figures_of({}).eta, 0);
 }
 
 TEST(OverlapFigures, ARatioErrsAsTheRoundsOfBothDo) {
   PlayedPoint p = point("real", 100, 150, 120);
-  EXPECT_EQ(p.error_against("serial"), 0);  // no rounds, nothing known
+  EXPECT_EQ(p.error_against("serial"), 0);  // without rounds the error is unknown
   EXPECT_EQ(p.best_forced()->order, "four-phase");
   for (OverlapRow& row : p.rows_of_orders) {
     row.rounds_us.assign(16, row.runs.overlapped_us);
@@ -64,7 +64,7 @@ TEST(OverlapFigures, ARatioErrsAsTheRoundsOfBothDo) {
 }
 
 TEST(OverlapFigures, CoverageCountsWorkOnceAndNoWaits) {
-  // wire 10..30 and 20..50: 40 in all. Work 0..25 and 40..60, of which 42..45 waited.
+  // The wire is busy in 10..30 and 20..50, together 40. Work is 0..25 and 40..60; 42..45 waits.
   const LedgerSpan spans[] = {span(Kind::wire, 10, 30), span(Kind::wire, 20, 50),
                               span(Kind::op, 0, 25), span(Kind::op, 40, 60),
                               span(Kind::exposed, 42, 45)};
@@ -77,13 +77,13 @@ TEST(OverlapFigures, AutoIsComparedWithTheFastestOther) {
   EXPECT_DOUBLE_EQ(p.auto_over_best(), 0.98);
   EXPECT_DOUBLE_EQ(p.auto_over_serial(), 1.5);
   const auto verdicts = verdicts_of(p);
-  ASSERT_EQ(verdicts.size(), 1);  // splitting costs here, so nothing is promised of eta
+  ASSERT_EQ(verdicts.size(), 1);  // splitting costs time here, so there is no goal for eta
   EXPECT_FALSE(verdicts[0].is_met);
   EXPECT_TRUE(verdicts_of(point("virtual", 100, 150, 99.5))[0].is_met);
 }
 
-// Two orders of the same speed: the one is the fastest in even rounds by luck, the other in odd
-// ones.
+// Two orders are equally fast: by chance, one of them is faster in even rounds, the other in odd
+// rounds.
 TEST(OverlapFigures, LuckInSomeRoundsMakesNoBest) {
   PlayedPoint p{.clock = "real"};
   const auto add = [&](const char* order, std::vector<double> rounds_us) {

@@ -21,13 +21,15 @@ namespace hocket {
 namespace {
 
 using Mode = OverlapRig::Mode;
-constexpr double kRoundsUs = 20e6, kAutoUs = 20e6;  // of a point, at most, but for
+// Time for the rounds and for auto's steps of a point. It is exceeded to reach the least numbers.
+constexpr double kRoundsUs = 20e6, kAutoUs = 20e6;
 constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
-constexpr double kLongStepUs = 0.3e6, kVeryLongStepUs = 1.5e6;  // played less often
+// Long steps: kLeastLongSteps of auto and no warm-up round. Very long steps: one round at least.
+constexpr double kLongStepUs = 0.3e6, kVeryLongStepUs = 1.5e6;
 constexpr int kLeastLongSteps = 60;
-constexpr int kMostShadows = 8;         // steps of a burst that are passed over
-constexpr double kLongestStepUs = 6e6;  // longer ones only once
-constexpr double kQuickShare = 0.25;    // of the times, by --quick
+constexpr int kMostShadows = 8;         // shadow steps that play_chosen() skips, at most
+constexpr double kLongestStepUs = 6e6;  // points with longer steps are left out
+constexpr double kQuickShare = 0.25;    // --quick takes this share of the times above
 constexpr Duration kLatency = std::chrono::microseconds(20);
 
 struct Sizes {
@@ -47,7 +49,7 @@ int most(const std::vector<int>& rows) {
   return rows.empty() ? 1 : *std::ranges::max_element(rows);
 }
 
-// What was measured of one kind of run.
+// The measurements of one kind of run, one a round.
 struct Series {
   std::vector<double> took_us, waiting_us;
   void add(const OverlapRig::Played& played) {
@@ -57,7 +59,8 @@ struct Series {
   double median() const { return quantile(took_us, 0.5); }
 };
 
-// The plans that are forced, and the cuts of theirs: orders that cut alike compute alike.
+// A forced plan (or auto) and its live runs. Plans with the same Cut share their other runs, since
+// they compute alike.
 struct Forced {
   std::string name;
   Plan plan;
@@ -67,7 +70,7 @@ struct Forced {
 using Cut = std::tuple<int, int, int>;  // halves, parts, share
 
 struct CutRuns {
-  Plan plan;  // any with this cut
+  Plan plan;  // one of the plans with this cut
   ReplayTransport::Record record;
   Series alone, with_traffic;
 };
@@ -76,7 +79,7 @@ class Point {
  public:
   Point(OverlapRig& rig, const BenchOverlapOptions& options) : rig_(rig), options_(options) {}
 
-  // Nothing where one step takes too long for all of this.
+  // Returns nullopt if a step takes longer than kLongestStepUs.
   Result<std::optional<PlayedPoint>> play(Phase phase, int rows, double gbit) {
     rig_.set_batch(phase, rows);
     HOCKET_TRY(const OverlapRig::Played first, rig_.play({}, Mode::live));
@@ -112,7 +115,7 @@ class Point {
   OverlapRig& rig_;
   const BenchOverlapOptions& options_;
   const OrderTable& orders_ = OrderTable::builtin();
-  std::vector<Forced> forced_;  // `none` first
+  std::vector<Forced> forced_;  // [0] is the plan `none`
   std::map<Cut, CutRuns> cuts_;
   Forced automatic_{.name = "auto"};
   Series exchange_;
@@ -132,7 +135,7 @@ void Point::add_forced(int rows) {
     forced_.push_back(
         {.name = fmt::format("single-batch, {} parts", parts), .plan = {.parts = parts}});
   if (rows < 2) return;
-  // The others of one half move shared experts, which this model has not.
+  // Other orders with one half only move shared experts, which this model does not have.
   for (int order = 0; order < orders_.found_begin(); ++order)
     if (orders_.at(order).num_halves == 2)
       forced_.push_back({.name = orders_.at(order).name, .plan = {.order = order}});
@@ -140,7 +143,7 @@ void Point::add_forced(int rows) {
   forced_.push_back({.name = "four-phase, 2 parts", .plan = {.order = four_phase, .parts = 2}});
 }
 
-// The planner plays alone until it had time to settle.
+// Plays planned steps alone, so that the planner has time to settle on a plan.
 Result<void> Point::let_planner_learn() {
   if (!is_long()) {
     HOCKET_TRY(const OverlapRig::Played warm, rig_.play({}, Mode::live));
@@ -182,8 +185,8 @@ Result<void> Point::play_rounds() {
   return {};
 }
 
-// A step of what the planner has chosen. Shadow runs are one step in a hundred at most, which so
-// few rounds would not show: those are played and not counted.
+// Plays planned steps until one is no shadow step, and returns that one. At most one step in a
+// hundred is a shadow step, so a few rounds would count them too much.
 Result<OverlapRig::Played> Point::play_chosen() {
   HOCKET_TRY(auto played, rig_.play_planned());
   for (int i = 0; i < kMostShadows && played.is_shadow; ++i) {
@@ -192,7 +195,8 @@ Result<OverlapRig::Played> Point::play_chosen() {
   return played;
 }
 
-// Each round begins with another order, so that none always follows the same one.
+// Plays each run once. Each round begins with another order, so that the effects of a predecessor
+// are spread over all.
 Result<void> Point::play_round(int round) {
   const bool counts = round >= 0;
   const auto note = [counts](Series& series, const OverlapRig::Played& played) {
@@ -267,7 +271,7 @@ PlayedPoint Point::result(Phase phase, int rows, double gbit) const {
   return point;
 }
 
-// All points over the links, on one rank. set_link: before the points of each; may be empty.
+// Plays all points on one rank. set_link(gbit) is called before the points of each link.
 template <class SetLink>
 Result<void> play_rank(OverlapRig& rig, const BenchOverlapOptions& options,
                        const std::vector<double>& links, SetLink&& set_link,
@@ -295,7 +299,7 @@ OverlapRig::Options rig_options(const BenchOverlapOptions& options, const RankSe
           .link_gbit = gbit};
 }
 
-// Ranks as threads, joined by a modelled link that takes no core time.
+// Plays with ranks that are threads, joined by a modelled link that takes no core time.
 Result<void> play_threads(const BenchOverlapOptions& options, OverlapReport& report) {
   std::vector<double> links = options.link_gbit;
   if (links.empty()) links = options.quick ? std::vector{1.0} : std::vector{0.2, 1.0, 2.5, 10.0};
@@ -337,7 +341,7 @@ Result<std::unique_ptr<UcxTransport>> connect(const BenchOverlapOptions& options
   return end;
 }
 
-// This process is one rank, on the core that it was given.
+// Plays with ranks that are processes: this one is options.rank, on the cores that it was given.
 Result<void> play_process(const BenchOverlapOptions& options, OverlapReport& report) {
   auto mesh = options.rank == 0 ? Mesh::listen(options.addr, options.num_ranks)
                                 : Mesh::join(options.addr, options.rank, options.num_ranks);

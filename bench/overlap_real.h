@@ -1,6 +1,6 @@
-// `hocket bench overlap --real`: every order forced in turn on a model with random weights, six
-// runs of each step interleaved, then the live planner. Ranks are threads of this process with a
-// modelled link, or processes started by hand over UCX.
+// `hocket bench overlap --real`: forces every order in turn on a model with random weights. The six
+// runs of each step are interleaved, and the live planner plays a step in each round. Ranks are
+// threads of this process with a modelled link, or processes over UCX that were started by hand.
 #pragma once
 
 #include "base/result.h"
@@ -9,8 +9,8 @@
 
 namespace hocket {
 
-// Points go to `report` on rank 0. Errors: bad_value, io, lost_rank, internal (a plan changed a
-// bit).
+// Adds each point to `report` on rank 0. Errors: bad_value, io, lost_rank, internal (a plan changed
+// a bit of the result).
 Result<void> play_real(const BenchOverlapOptions& options, OverlapReport& report);
 
 }  // namespace hocket

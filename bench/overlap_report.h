@@ -1,4 +1,4 @@
-// Points of `hocket bench overlap` as lines for people or as JSON, and the goals over all of them.
+// Prints the points of `hocket bench overlap` as text or JSON, and the goals over all points.
 #pragma once
 
 #include <vector>
@@ -10,9 +10,9 @@ namespace hocket {
 class OverlapReport {
  public:
   explicit OverlapReport(bool json) : json_(json) {}
-  // Printed at once.
+  // Prints the point at once and keeps it for print_goals().
   void add(PlayedPoint point);
-  // Which goals hold, over all points of each clock. In JSON nothing.
+  // Prints which goals hold over all points of each clock. Prints nothing in JSON.
   void print_goals() const;
 
  private:

@@ -145,7 +145,7 @@ Result<std::vector<OverlapRig::Said>> OverlapRig::agree(const Said& mine) {
   return all;
 }
 
-// One pass, between two agreements.
+// Runs one pass; an agreement comes before it and one after it.
 Result<OverlapRig::Said> OverlapRig::run(const Plan& plan, Mode mode) {
   messages_.begin_pass(mode, ++step_);
   const ExchangeMode exchange =

@@ -1,6 +1,6 @@
-// One rank of `hocket bench overlap --real`: a model with random weights, its dispatcher, exchange
-// and ledger, and passes made by hand that all ranks play together. Their results are compared: a
-// plan that changed a bit ends the bench.
+// One rank of `hocket bench overlap --real`: a model with random weights, with its dispatcher,
+// exchange and ledger. All ranks play the same passes together. The results of all plans are
+// compared: a plan that changes a bit ends the bench.
 // Thread: the rank's, which is the first of its workers.
 #pragma once
 
@@ -20,42 +20,45 @@ class OverlapRig {
  public:
   struct Options {
     RankSeat seat;
-    Transport& transport;                   // both outlive it
-    Transport* traffic = nullptr;           // of bytes of no use; null: there are no such runs
+    Transport& transport;                   // it and `traffic` outlive the rig
+    Transport* traffic = nullptr;           // carries useless bytes; null: no Mode::traffic
     int decode_rows = 1, prefill_rows = 1;  // at most
-    double link_gbit = 0;                   // if it is modelled; for the planner's first guess
+    double link_gbit = 0;                   // of a modelled link, for the planner's prior; 0: real
   };
   // Errors: those of Runner::create.
   static Result<std::unique_ptr<OverlapRig>> create(const Options& options);
   ~OverlapRig();
 
-  // The batch of the next passes: sequences of 256 keys, or prompts of 512 tokens. And a planner
-  // that knows nothing yet.
+  // Makes the batch of the next passes: decode rows with 256 keys each, or prompts of 512 tokens.
+  // Rank 0 gets a planner without measurements.
   void set_batch(Phase phase, int rows);
 
-  // Of a pass, over all ranks.
+  // The result of a pass, over all ranks.
   struct Played {
     Plan plan;
-    bool is_shadow = false;  // of play_planned(): a finalist's turn
-    double took_us = 0;      // on the slowest, without copying what was remembered
+    bool is_shadow = false;  // play_planned() only: the planner tried a finalist
+    double took_us = 0;      // the slowest rank's time, without copying recorded messages
     double waiting_us = 0;   // for slower ranks, mean over ranks
-    double idle_share = 0;   // here, of the step: what the ledger did not account for
-    double planner_us = 0;   // of play_planned(), here
+    double idle_share = 0;   // share of this rank's step that its ledger cannot explain
+    double planner_us = 0;   // play_planned() only: time of this rank's planner
   };
-  // All ranks say the same.   Errors: lost_rank; internal (a plan changed bits).
+  // Plays a pass; all ranks call it with the same arguments.
+  // Errors: lost_rank; internal (a plan changed bits).
   using Mode = ReplayTransport::Mode;
   Result<Played> play(const Plan& plan, Mode mode);
-  // As rank 0's planner chose, which hears of it; its time counts.
+  // Plays a pass as rank 0's planner chooses, and reports it to that planner at the next call. The
+  // planner's time is part of took_us.
   Result<Played> play_planned();
-  // The messages of the recorded pass, which was one of the plan `none`, without computing.
+  // Sends the messages of the recorded pass, which must be one of the plan `none`, and computes
+  // nothing. Returns the slowest rank's time.
   Result<double> exchange_us();
-  // Of this rank's spans of the last pass.
+  // Returns kappa of this rank's last pass (overlap_figures.h).
   double coverage() const;
-  // As play() live; what it took to book that: the same calls over again, on another ledger.
+  // Plays a live pass, then repeats its ledger calls on another ledger. Returns their mean time.
   Result<double> booking_us(const Plan& plan);
 
   ReplayTransport& messages() { return messages_; }
-  // Of rank 0; what its planner says of this batch.
+  // Returns the planner's decision for this batch; nullopt on ranks other than 0.
   std::optional<OverlapDecision> decision() const;
   int rank() const { return seat_.rank; }
 
@@ -64,7 +67,7 @@ class OverlapRig {
   explicit OverlapRig(const Options& options);
   Result<void> load(const Options& options);
   void add_sequence(int first, int rows, std::span<const PageId> pages);
-  // What all say; a barrier.
+  // Sends `mine` to all ranks and returns the messages of all, by rank. It is a barrier.
   Result<std::vector<Said>> agree(const Said& mine);
   Result<Said> run(const Plan& plan, Mode mode);
   Result<Played> finish(const Plan& plan, const Said& mine);
@@ -80,15 +83,15 @@ class OverlapRig {
   AllToAll* exchange_ = nullptr;
   std::shared_ptr<const StageModel> prior_;
   LayerCounts layers_;
-  std::unique_ptr<Planner> planner_;  // rank 0
-  std::vector<StepReport> heard_;     // of the last step
-  std::vector<StepReport> reports_;   // of the last planned step
+  std::unique_ptr<Planner> planner_;  // null on ranks other than 0
+  std::vector<StepReport> heard_;     // reports of all ranks about the last step
+  std::vector<StepReport> reports_;   // the same of the last planned step
 
   ForwardBatch batch_;
   Bucket bucket_;
   std::vector<PageId> pages_;
   uint64_t step_ = 0, num_agreed_ = 0;
-  std::vector<std::byte> bits_;  // of the first pass over this batch
+  std::vector<std::byte> bits_;  // result of the first pass over this batch
 };
 
 }  // namespace hocket

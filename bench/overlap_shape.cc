@@ -7,10 +7,10 @@ namespace hocket {
 namespace {
 
 constexpr double kElement = 2;       // bf16
-constexpr double kCopyShare = 0.25;  // of the read rate, for rows that are gathered and written
+constexpr double kCopyShare = 0.25;  // rows are gathered and written at this share of the read rate
 constexpr int kContext = 1024;       // keys of a sequence that decodes
 constexpr int kPrompt = 512;         // tokens of a prompt
-constexpr int kFreeRows = 64;        // the free shape's times are those of so many, in proportion
+constexpr int kFreeRows = 64;        // the free shape scales the times of so many rows
 constexpr double kRead = 100e9, kMultiply = 1.6e12, kLaunchUs = 5;  // 16 cores with AVX-512
 
 constexpr std::array kShapes = {
@@ -20,7 +20,7 @@ constexpr std::array kShapes = {
     // A model with shared experts and a dense head layer.
     OverlapShape{"shared-16b", 2048, 1, 26, 16, 16, 128, 64, 6, 1408, 2816, 10944, kRead, kMultiply,
                  kLaunchUs, false},
-    // The first again, where splitting costs nothing.
+    // The same as the first, except that splitting costs nothing.
     OverlapShape{"free", 2048, 0, 48, 32, 4, 128, 128, 8, 768, 0, 6144, kRead, kMultiply, 0, true},
 };
 
@@ -53,8 +53,9 @@ double ShapeTimes::hit_experts(double rows) const {
   return shape_.experts * (1 - std::pow(missed, rows));
 }
 
-// Rows that leave a rank for each row, dispatch and combine alike: one to each rank that holds an
-// expert of it in prefill, one to each expert elsewhere in decode.
+// Returns the mean number of copies of a row that leave a rank, for dispatch and combine alike. In
+// prefill one goes to each other rank that holds one of its experts, in decode one to each of its
+// experts on another rank.
 double ShapeTimes::copies_away(Phase phase) const {
   const double away = static_cast<double>(ranks_ - 1) / ranks_;
   if (phase == Phase::decode) return shape_.top_k * away;
@@ -69,7 +70,7 @@ StageTimes ShapeTimes::full(const Bucket& bucket) const {
   const OverlapShape& s = shape_;
   const double rows = bucket.rows, h = s.hidden, pairs = static_cast<double>(bucket.kv_tokens);
   const double attended = s.heads * s.head_dim, kv_columns = 2.0 * s.kv_heads * s.head_dim;
-  const double keys = bucket.phase == Phase::decode ? pairs : rows;  // read once a prompt
+  const double keys = bucket.phase == Phase::decode ? pairs : rows;  // a prompt's are read once
   const auto product = [&](double columns, double of) {  // rows [*, columns] by [columns, of]
     return op_us(columns * of * kElement, 2 * rows * columns * of);
   };
@@ -88,7 +89,7 @@ StageTimes ShapeTimes::full(const Bucket& bucket) const {
   const double expert = 3 * h * s.intermediate;
   const double expert_bytes = hit_experts(rows * ranks_) / ranks_ * expert * kElement;
   t.of(Op::experts) = op_us(expert_bytes, 2 * rows * s.top_k * expert);
-  // Rows are packed once for each message, and summed from each.
+  // dispatch_start packs a copy of the row for each message, combine_wait sums the copies.
   const double copies = copies_away(bucket.phase);
   t.dispatch = t.combine = {.busy_us = us(rows * copies * h * kElement * 8 / (link_.gbit * 1e9)),
                             .latency_us = s.free_split ? 0 : link_.latency_us};
@@ -96,7 +97,8 @@ StageTimes ShapeTimes::full(const Bucket& bucket) const {
   t.of(Op::dispatch_wait) = op_us(0, 0);
   t.of(Op::combine_start) = op_us(0, 0);
   t.of(Op::combine_wait) = copy(copies);
-  // A part of rows reads the experts again, a part of experts does not.
+  // Prefill cuts a half into parts by rows, and each part reads the experts again. Decode cuts it
+  // by experts, which are read once.
   t.part_us = 4 * s.launch_us + (bucket.phase == Phase::prefill ? op_us(expert_bytes, 0) : 0);
   return t;
 }

@@ -1,12 +1,12 @@
-// Stage times by formula, for virtual time: a model's shape on a rank of known speed, behind a link
-// of known rate. No machine is asked, so figures are the same everywhere.
+// Stage times by formula, for virtual time: a model's shape on a rank of given speed, behind a link
+// of given rate. Nothing is measured, so results are the same on every machine.
 //
 //   an operation   launch + bytes read / read rate + operations / multiply rate
-//   experts        read those that the rows of all ranks hit: E (1 - (1 - k/E)^rows), spread evenly
+//   experts        read if a row of any rank hits them: E (1 - (1 - k/E)^rows), spread evenly
 //   a transfer     bytes of the rows that leave a rank / link rate, and a latency
 //
-// Reading and multiplying add up, as measured (engine/forecast/cost.h). So halving a decode batch
-// reads the experts twice, while prefill loses little; the free shape loses nothing at all.
+// Times of reading and multiplying add up, as measured (engine/forecast/cost.h). So halving a
+// decode batch reads the experts twice, while prefill loses little; the free shape loses nothing.
 #pragma once
 
 #include <span>
@@ -22,15 +22,15 @@ struct OverlapShape {
   int hidden, num_dense, num_moe;
   int heads, kv_heads, head_dim;
   int experts, top_k, intermediate;
-  int shared_intermediate;  // of all shared experts; 0: none
+  int shared_intermediate;  // width of all shared experts together; 0: none
   int dense_intermediate;
-  // Of a rank: bytes and operations a second, and what it costs to begin an operation.
+  // Bytes and operations a second of a rank, and the time to begin an operation.
   double read_bytes_per_s, operations_per_s, launch_us;
   bool free_split;  // all times in proportion to rows, no latency: halving costs nothing
 
   LayerCounts layers() const;
 };
-// Those that are played, and what they are like (docs/performance.md).
+// Returns the shapes that are played; docs/performance.md describes them.
 std::span<const OverlapShape> overlap_shapes();
 
 struct OverlapLink {
@@ -42,7 +42,7 @@ class ShapeTimes final : public StageModel {
   ShapeTimes(const OverlapShape& shape, int ranks, OverlapLink link)
       : shape_(shape), ranks_(ranks), link_(link) {}
   StageTimes at(const Bucket& bucket) const override;
-  // A batch of `rows`: decode with 1,024 keys each, or prompts of 512 tokens.
+  // Returns a batch of `rows`: decode rows with 1,024 keys each, or prompts of 512 tokens.
   static Bucket bucket_of(Phase phase, int rows);
 
  private:

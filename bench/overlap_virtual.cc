@@ -13,10 +13,11 @@
 namespace hocket {
 namespace {
 
-// What the longest transfer is in memory; the modelled rate follows. 2^-18 of it is the exactness.
+// Length of the longest transfer's message; the link's modelled rate is set to match. Transfers are
+// whole bytes, so times are exact to 2^-18 of the longest transfer.
 constexpr double kLongestBytes = 256 << 10;
 
-// Spends the stage times of a rank, and books what it does.
+// Spends a rank's stage times in virtual time and books its operations in the ledger.
 class BookedWork final : public StageWork {
  public:
   BookedWork(LoopbackHub& hub, int rank, Ledger& ledger)
@@ -57,7 +58,8 @@ class VirtualBench {
   PlanTimes times_of(const Plan& plan, const std::vector<StageTimes>& halves) const {
     return {.order = order_of(plan), .halves = halves, .parts = plan.parts};
   }
-  // Not halves of one row, nor orders that move shared experts where there are none.
+  // Returns false for two halves of one row, and for orders that only move shared experts if there
+  // are none.
   bool can_play(const Plan& plan) const {
     if (order_of(plan).num_halves == 2) return point_.rows > 1;
     return plan.order == 0 || layers_.has_shared;
@@ -77,7 +79,7 @@ class VirtualBench {
   const StageTimes whole_;
 };
 
-// As the search prices them.
+// Returns the stage times of each half, as the search computes them.
 std::vector<StageTimes> VirtualBench::times_of_halves(const Plan& plan) const {
   if (order_of(plan).num_halves == 1) return {whole_};
   const auto halves = halves_of(bucket_, plan.share, 1);
@@ -141,7 +143,8 @@ Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& 
                     .kappa = coverage_of(ledger.spans())};
 }
 
-// Of the slowest rank; waiting is the mean.
+// Plays a plan on all ranks. Returns the slowest rank's time, the mean of waiting, and rank 0's
+// kappa.
 Result<PlayedStep> VirtualBench::play(const Plan& plan) const {
   const std::vector<StageTimes> halves = times_of_halves(plan);
   double longest_us = 0;
@@ -171,7 +174,7 @@ Result<PlayedStep> VirtualBench::play(const Plan& plan) const {
 }
 
 Result<void> VirtualBench::add(std::string name, const Plan& plan, PlayedPoint& to) const {
-  // What was played is not played again: virtual time would say the same.
+  // A plan that was played already is not played again: virtual time would give the same.
   for (const OverlapRow& row : to.rows_of_orders) {
     if (row.plan != describe(plan, orders_)) continue;
     OverlapRow again = row;

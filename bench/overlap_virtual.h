@@ -1,5 +1,5 @@
-// `hocket bench overlap` in virtual time: the executor over the loopback, ranks alike, stage times
-// by formula (overlap_shape.h). Equal to the nanosecond on any machine.
+// `hocket bench overlap` in virtual time: the executor over the loopback with equal ranks and stage
+// times by formula (overlap_shape.h). Results are equal to the nanosecond on any machine.
 #pragma once
 
 #include "base/result.h"
@@ -16,8 +16,8 @@ struct VirtualPoint {
   int ranks = 2;
 };
 
-// Every named order at an even share and in one message, the best that all orders, shares and parts
-// have by predict(), and what search() chooses; each played. Errors: lost_rank, out_of_memory.
+// Plays every named order at an even share and in one part, the best of all orders, shares and
+// parts by prediction, and the plan that search() chooses. Errors: lost_rank, out_of_memory.
 Result<PlayedPoint> play_virtual(const VirtualPoint& point);
 
 }  // namespace hocket
