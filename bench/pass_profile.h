@@ -1,4 +1,4 @@
-// Where a pass spends its time, by operation: what `hocket bench one-batch --by-operation` prints.
+// The time of a pass by operation, as `hocket bench one-batch --by-operation` prints it.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 
 namespace hocket {
 
-// The operations of the layers, and what comes after them: final norm and output head.
+// Time and work of each operation of the layers, and of `head`: final norm and output head.
 struct PassProfile {
   struct Stage {
-    double seconds = 0, bytes = 0;  // bytes: of weights and keys that had to be read
+    double seconds = 0, bytes = 0;  // bytes are those of weights and keys that had to be read
     Operations operations;
   };
   std::array<Stage, kNumOps> stages{};
@@ -22,7 +22,8 @@ struct PassProfile {
 
   Stage& of(Op op) { return stages[static_cast<size_t>(op)]; }
   void add(const PassProfile& other);
-  // Adds what a pass of this shape had to read and compute. experts_all: of all layers.
+  // Adds the bytes and operations of a pass of this shape. experts_all is the number of experts in
+  // all layers together.
   void add_work(const PassShape& pass, const ModelCost& cost, int experts_all);
 };
 
@@ -31,11 +32,11 @@ class PassProbe final : public ForwardProbe {
  public:
   void begin() { at_ = RealClock().now(); }
   void after(int layer, Op op, const Half& half) override;
-  // After the logits. What was counted since the last one.
   struct Found {
-    PassProfile profile;  // seconds alone
+    PassProfile profile;  // only the seconds are set
     int64_t experts_hit = 0;
   };
+  // Call it after the logits. Returns the times and counts since the previous end().
   Found end();
 
  private:
@@ -45,8 +46,9 @@ class PassProbe final : public ForwardProbe {
   Found found_;
 };
 
-// "experts 2.31 ms 52 % [0.81 read]", one line an operation that took 1 % or more, of `passes` on
-// average; [x read, y peak] are shares of what the machine can do.
+// Returns a line for each operation that took 1 % or more, with its mean time over `passes`:
+//   experts             3000 us  74.8 %  [0.80 read, 0.10 peak]
+// The last two are the shares of the machine's read bandwidth and peak that it reached.
 std::string by_operation(const PassProfile& profile, int passes, const MachineSpeed& speed);
 nlohmann::ordered_json by_operation_json(const PassProfile& profile, int passes,
                                          const MachineSpeed& speed);

@@ -24,7 +24,7 @@ struct Model {
   double file_bytes = 0;
 };
 
-// SHAPE-FORM=FILE.   Errors: bad_value, model_not_found.
+// Parses SHAPE-FORM=FILE.   Errors: bad_value, model_not_found.
 Result<Model> parse_model(const std::string& text) {
   const size_t equals = text.find('='), dash = text.find('-');
   if (equals == std::string::npos || dash == std::string::npos || dash > equals)
@@ -44,11 +44,11 @@ Result<Model> parse_model(const std::string& text) {
   return model;
 }
 
-// One of those that are compared, and what its rounds gave.
+// One of the compared engines, and its results.
 struct Engine {
   std::string name, build, note;
   PeerPrograms programs;
-  bool repacks = false;  // has a switch to lay quantized weights out anew at load
+  bool repacks = false;  // it is told (-rtr) to repack quantized weights when it loads them
   Rounds rounds;
   int64_t peak_resident_bytes = 0;
 };
@@ -137,7 +137,7 @@ class Peers {
   Result<void> run_peer(const Model& model, Engine& peer) const {
     std::vector<int> together;
     std::ranges::copy_if(o_.batches, std::back_inserter(together), [](int b) { return b > 1; });
-    // The first of two repetitions warms up: one of the peers does that with one token alone.
+    // The first of two repetitions is the warm-up, since one of the peers warms up with one token.
     Command bench = {
         peer.programs.bench, "-m", model.file, "-t", threads(), "-r", "2", "-o", "json"};
     if (peer.repacks) bench.insert(bench.end(), {"-rtr", "1"});
@@ -166,7 +166,7 @@ class Peers {
 
   Command batched_command(const Model& model, const Engine& peer,
                           const std::vector<int>& batches) const {
-    constexpr int kBlock = 256;  // a sequence's room is rounded up to it
+    constexpr int kBlock = 256;  // tokens; the room of a sequence is rounded up to a multiple
     const int sequence = (o_.context_len + o_.output_len + kBlock - 1) / kBlock * kBlock;
     Command command = {peer.programs.batched_bench,
                        "-m",
@@ -199,7 +199,7 @@ class Peers {
     return take(figures.tokens_per_s, ran.peak_resident_bytes, peer);
   }
 
-  // Only llama-bench says which version it is, and only after a test.
+  // Runs a short test of llama-bench to learn its version: no other program prints it.
   static Result<void> ask_build(Command bench, Engine& peer) {
     bench.insert(bench.end(), {"-p", "1", "-n", "0"});
     HOCKET_TRY(const ProgramRun ran, run_program(bench));
@@ -320,7 +320,7 @@ class Peers {
   std::string own_path_;
   Engine own_;
   std::vector<Engine> peers_;
-  OwnRun machine_;  // the latest of ours: machine, threads, limits
+  OwnRun machine_;  // hocket's latest run, for machine, threads and limits
   Rounds roof_;
   std::vector<double> read_gb_s_;
 };

@@ -1,4 +1,5 @@
-// `hocket bench peers`: this server beside llama.cpp and ik_llama.cpp, whose benches the user has.
+// `hocket bench peers`: compares this server with llama.cpp and ik_llama.cpp by their own benches,
+// which the user provides.
 #pragma once
 
 #include <string>
@@ -6,19 +7,19 @@
 
 namespace hocket {
 
-// Programs of one peer; empty paths: not run.
+// The programs of one peer. A program whose path is empty is not run.
 struct PeerPrograms {
-  std::string bench;          // llama-bench: prefill, decode of one sequence, the version
-  std::string batched_bench;  // llama-batched-bench: decode of several
+  std::string bench;          // llama-bench: prefill, decode of one sequence, version
+  std::string batched_bench;  // llama-batched-bench: decode of several sequences
 };
 
 struct BenchPeersOptions {
   PeerPrograms llama, ik;
-  // The bench of ik_llama.cpp for batches feeds one and the same token to all sequences, which then
-  // share their experts; true: it was changed to feed random ones.
+  // ik_llama.cpp's bench for batches feeds the same token to all sequences, which then share their
+  // experts. True if it was changed to feed random tokens.
   bool ik_random_tokens = false;
-  // SHAPE-FORM=FILE: a GGUF file of that shape (small or mid, dummy_shape.h) and weight precision
-  // (bf16, int8, int4), whose figures stand beside ours of the same name.
+  // Each is SHAPE-FORM=FILE: a GGUF file of that shape (small or mid, dummy_shape.h) and weight
+  // precision (bf16, int8, int4). hocket runs the same shape and precision beside it.
   std::vector<std::string> models;
   std::vector<int> input_lens = {512, 2048};
   std::vector<int> batches = {1, 16, 32};
@@ -28,13 +29,14 @@ struct BenchPeersOptions {
   bool json = false;  // one object a line
 };
 
-// One line a pass, medians with least and most over the rounds, the fraction of what the measured
-// limits allow, and the ratio to the better peer:
+// Prints one line a pass: medians with least and most over the rounds, the fraction of the rate
+// that the measured limits allow, and the ratio to the better peer:
 //   prefill 512 | hocket 1408 (1390-1420) 0.67 | llama.cpp 590 (571-601) 0.28 | 2.39 x llama.cpp
 //   (2.31-2.45)
-// and the most memory each held, over the size of the peer's file. Every program runs as a child of
-// its own, in turn, so that no side keeps the memory or the cores of another. Variables HOCKET_*
-// reach ours. Returns the exit status: that of the error which hindered it, else 0.
+// Then prints the most memory that each held, relative to the size of the peer's file. All programs
+// run as children, one after the other, so that none takes memory or cores from another. hocket's
+// child inherits variables HOCKET_*. Returns the exit status: that of the error if there was one,
+// else 0.
 int bench_peers(const BenchPeersOptions& options);
 
 }  // namespace hocket

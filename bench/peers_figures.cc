@@ -42,7 +42,7 @@ std::string text_of(const Json& object, const char* key) {
   return found->is_string() ? found->get<std::string>() : found->dump();
 }
 
-// Numbers of "|   128 |     32 |   16 | ...": empty for any other line.
+// Returns the numbers of "|   128 |     32 |   16 | ...", and an empty list for any other line.
 std::vector<double> table_row(std::string_view line) {
   std::vector<double> row;
   if (!line.starts_with('|')) return row;

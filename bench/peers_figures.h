@@ -1,5 +1,5 @@
-// The arithmetic of `hocket bench peers` and `hocket bench --compare`: what the programs printed,
-// and medians, ratios and fractions of the machine's roof. Pure.
+// The arithmetic of `hocket bench peers` and `hocket bench --compare`: parses what the programs
+// printed and computes medians, ratios and fractions of the machine's limits. Pure functions.
 #pragma once
 
 #include <compare>
@@ -22,27 +22,27 @@ struct Pass {
 };
 std::string name_of(Pass pass);  // "prefill 512", "decode b=16"
 
-using Rates = std::map<Pass, double>;  // tokens/s, of all sequences together
+using Rates = std::map<Pass, double>;  // tokens/s of all sequences together
 
-// What one run of a peer's bench printed.
+// The output of one run of a peer's bench.
 struct PeerRun {
-  std::string build;  // "3f545becc (1234)"; empty where the program does not say
+  std::string build;  // "3f545becc (1234)"; empty if the program does not print it
   Rates tokens_per_s;
 };
-// `llama-bench -o json` of llama.cpp or ik_llama.cpp; text around the array is skipped. Of several
-// repetitions the first is a warm-up. A test with generated tokens is a decode of one sequence.
-// Errors: bad_value.
+// Parses `llama-bench -o json` of llama.cpp or ik_llama.cpp; text around the array is skipped. If
+// there are several repetitions, the first is a warm-up and not counted. A test with generated
+// tokens is a decode of one sequence. Errors: bad_value.
 Result<PeerRun> parse_llama_bench(std::string_view text);
-// `llama-batched-bench`: JSON lines (--output-format jsonl) or its table, among other lines.
-// Errors: bad_value, when there is neither.
+// Parses `llama-batched-bench`: JSON lines (--output-format jsonl) or its table, among other lines.
+// Errors: bad_value, if there is neither.
 Result<PeerRun> parse_batched_bench(std::string_view text);
 
-// What `hocket bench one-batch --json` printed.
+// The output of `hocket bench one-batch --json`.
 struct OwnRun {
   std::string cpu, isa, peak_name;
   int threads = 0;
   double weight_bytes = 0;
-  int64_t peak_resident_bytes = 0;  // less what measuring the limits takes
+  int64_t peak_resident_bytes = 0;  // without the memory that measuring the limits takes
   double read_gb_s = 0, peak_gflop_s = 0, integer_gop_s = 0;  // measured between the passes
   Rates tokens_per_s;
   Rates roof;  // tokens/s at the limit that binds: bytes read, or multiplies
@@ -55,18 +55,19 @@ struct Spread {
 };
 Spread spread_of(const std::vector<double>& values);
 
-// One side of a comparison: a value a round; empty where it has no such pass.
+// One side of a comparison.
 struct Side {
   Spread tokens_per_s;
-  double roof_fraction = 0;
+  double roof_fraction = 0;  // median over the rounds
 };
 struct Comparison {
   Side own;
-  std::vector<std::optional<Side>> peers;  // in the order given
+  std::vector<std::optional<Side>> peers;  // in the order given; nullopt: it has no such pass
   int better = -1;                         // the peer with the highest median; -1: none ran
-  Spread ratio;                            // own over the better peer, round by round
+  Spread ratio;                            // own rate over the better peer's, round by round
 };
-// Rounds of one pass: own and roof have a value each, a peer all or none.
+// Compares the rounds of one pass [round]: own and roof have a value for each, a peer has as many
+// or none.
 Comparison compare(const std::vector<double>& own, const std::vector<double>& roof,
                    const std::vector<std::vector<double>>& peers);
 

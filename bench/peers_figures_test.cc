@@ -12,7 +12,7 @@ constexpr Pass kPrefill2048 = {Pass::Kind::prefill, 2048};
 constexpr Pass kOne = {Pass::Kind::decode, 1};
 constexpr Pass kSixteen = {Pass::Kind::decode, 16};
 
-// Recorded, without the fields that nobody reads.
+// Recorded output, without the fields that are not parsed.
 constexpr std::string_view kLlamaBench = R"([
   {
     "build_commit": "3f545becc",
@@ -58,7 +58,7 @@ TEST(PeersFigures, LlamaBenchAsBothPrintIt) {
   const auto run = parse_llama_bench(kLlamaBench);
   ASSERT_TRUE(run);
   EXPECT_EQ(run->build, "3f545becc (9875)");
-  EXPECT_EQ(run->tokens_per_s, (Rates{{kPrefill512, 424}, {kOne, 59}}));  // less the warm-up
+  EXPECT_EQ(run->tokens_per_s, (Rates{{kPrefill512, 424}, {kOne, 59}}));  // without the warm-up
   const auto ik = parse_llama_bench(kIkLlamaBench);
   ASSERT_TRUE(ik);
   EXPECT_EQ(ik->build, "8337e4cd3 (4321)");

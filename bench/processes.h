@@ -1,4 +1,4 @@
-// Ranks of a bench as processes of this machine, each on a core of its own.
+// Starts ranks of a bench as processes of this machine, and pins each to a core.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,11 @@
 
 namespace hocket {
 
-// The calling thread runs on this core alone, as a rank of the server does. Else the kernel puts
-// two that talk to each other onto one core, where they take turns.
+// Pins the calling thread to this core, as the server does with a rank. Else the kernel would put
+// two ranks that talk to each other onto one core, where they take turns.
 void pin_thread(int cpu);
 
-// Children of this process. Those that still run are killed at the end.
+// Children of this process. The destructor kills those that still run.
 class Children {
  public:
   Children() = default;
@@ -22,9 +22,9 @@ class Children {
   Children& operator=(const Children&) = delete;
   ~Children();
 
-  // One more, whose exit status body() returns.   Errors: io.
+  // Starts a child that runs body() and ends with the status it returns.   Errors: io.
   Result<void> start(const std::function<int()>& body);
-  // Until all have ended.   Errors: lost_rank, when one did not end with 0.
+  // Waits until all have ended.   Errors: lost_rank, if one did not end with 0.
   Result<void> wait();
 
  private:

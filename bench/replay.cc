@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A line has one body. The bytes are those of a file of --dump-requests-bytes, and many times that.
+// Limits of a line, which has one body, and of a file: many times --dump-requests-bytes.
 constexpr size_t kLineBytesMax = 64 << 20, kBytesMax = size_t{2} << 30;
 
 bool is_openai(std::string_view path) {
@@ -29,7 +29,8 @@ bool tells_ids(std::string_view path) {
   return is_openai(path) || path == "/generate";
 }
 
-// So that the answer can be the same one, and can be seen to be.
+// Adds the seed that was drawn, so that the answer can be the same, and asks for token ids, so that
+// it can be compared.
 void ask_for_the_same(const std::string& path, const Json& line, Json& body) {
   const bool seeded = line.contains("seed");
   if (is_openai(path)) {
@@ -45,7 +46,7 @@ void ask_for_the_same(const std::string& path, const Json& line, Json& body) {
     sampling["seed"] = line["seed"];
 }
 
-// False: its body was not kept.
+// Adds one line of a dump to `dump`. Returns false if the request's body was not kept.
 bool read_line(const Json& line, std::map<std::string, size_t>& by_id, Dump& dump) {
   const auto id = line.at("id").get<std::string>();
   const bool whole = line.at("status") == 200;
@@ -99,7 +100,7 @@ Result<void> read_file(const std::string& path, Dump& dump) {
                 .with_fix("hocket replay --virtual, or a dump of --dump-requests-folder"));
       if (!is_head && !read_line(json, by_id, dump)) ++dump.num_left_out;
     } catch (const Json::exception& e) {
-      // A server that was killed leaves half a line behind.
+      // A server that was killed may leave half a line at the end.
       if (file.peek() == std::ifstream::traits_type::eof()) break;
       return fail(ErrorCode::bad_value, "line {} of {} is no request of a dump: {}", row, path,
                   e.what());
@@ -108,7 +109,7 @@ Result<void> read_file(const std::string& path, Dump& dump) {
   return {};
 }
 
-// The ids of an answer, as far as they came.
+// Collects the token ids of an answer, by choice.
 class AnswerIds {
  public:
   explicit AnswerIds(std::string_view path) : is_generate_(path == "/generate") {}
@@ -130,7 +131,7 @@ class AnswerIds {
   }
 
  private:
-  // Each block has all so far.
+  // Each block of /generate holds all ids so far.
   void read_generate(const Json& block) {
     if (block.is_array()) {
       for (size_t i = 0; i < block.size(); ++i) keep(i, block[i]);
@@ -149,9 +150,9 @@ class AnswerIds {
   std::map<size_t, std::vector<TokenId>> by_choice_;
 };
 
-// One request and what came of it.
+// The result of sending one request again.
 struct Attempt {
-  std::string error;  // empty: it went well
+  std::string error;  // the kind of error; empty: the request succeeded
   double ttft_ms = 0, e2e_ms = 0;
   std::vector<std::string> hashes;
 };
@@ -198,7 +199,7 @@ void add(const DumpedRequest& request, const Attempt& attempt, ReplayResult& res
   ++result.num_ok;
   result.ttft_ms.push_back(attempt.ttft_ms);
   result.e2e_ms.push_back(attempt.e2e_ms);
-  // Who waited for the whole answer heard nothing before.
+  // A client without streaming gets its first token with the whole answer.
   result.was_ttft_ms.push_back(request.stream ? request.ttft_ms : request.e2e_ms);
   result.was_e2e_ms.push_back(request.e2e_ms);
   if (request.ids_hashes.empty()) {
@@ -227,7 +228,7 @@ Result<Dump> read_dump(const std::vector<std::string>& paths) {
 
 ReplayResult replay_dump(const Dump& dump, const ReplayOptions& options) {
   ReplayResult result;
-  std::mutex mutex;  // of the result
+  std::mutex mutex;  // protects result
   std::atomic<size_t> next{0};
   const TimePoint start = RealClock().now();
   const auto client = [&] {

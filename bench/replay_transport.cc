@@ -49,7 +49,7 @@ void ReplayTransport::begin_pass(Mode mode, uint64_t step) {
 
 void ReplayTransport::expect(const Channel& from, std::span<std::byte> slot) {
   std::span<std::byte>& known = slots_[index_of(from)];
-  if (is_played(from)) {  // below it is expected still
+  if (is_played(from)) {  // the transport below still expects a message in this slot
     HOCKET_CHECK(known.data() == slot.data());
     return;
   }
@@ -57,7 +57,7 @@ void ReplayTransport::expect(const Channel& from, std::span<std::byte> slot) {
   below_.expect(from, slot);
 }
 
-// A remembered message is one of this step.
+// Writes this step's number into the head of a recorded message.
 void ReplayTransport::patch(std::span<std::byte> message) const {
   MessageHead head;
   std::memcpy(&head, message.data(), sizeof(head));
@@ -95,7 +95,7 @@ Result<void> ReplayTransport::send(const Channel& to,
     return below_.send(to, parts);
   }
   if (mode_ != Mode::traffic) return {};
-  // What the peer sends on this channel is as long as what it sent in the remembered pass.
+  // The peer sends traffic on this channel too, as long as its recorded message.
   Traffic& traffic = traffic_[index_of(to)];
   traffic.to_send.push_back(length_of(parts));
   ++traffic.to_come;
@@ -111,7 +111,7 @@ bool ReplayTransport::progress() {
   return below_.progress();
 }
 
-// Traffic wants to be moved meanwhile: a peer may wait for it before it says anything.
+// With traffic it waits at most kLook, since a peer may need this rank's traffic before it sends.
 void ReplayTransport::wait(Duration most) {
   below_.wait(mode_ == Mode::traffic ? std::min(most, kLook) : most);
 }
@@ -154,7 +154,7 @@ Result<void> ReplayTransport::end_pass() {
     HOCKET_TRY_VOID(move_traffic());
     while (std::ranges::any_of(traffic_, is_busy)) {
       traffic_transport_->wait(kLook);
-      below_.progress();  // the agreement of before may not be away yet
+      below_.progress();  // the last agreement may not have left yet
       HOCKET_TRY_VOID(move_traffic());
     }
   }
@@ -163,7 +163,7 @@ Result<void> ReplayTransport::end_pass() {
       HOCKET_TRY(traffic_[i].is_away, below_.sent(channel_of(i)));
       if (!traffic_[i].is_away) below_.wait(kLook), below_.progress();
     }
-  mode_ = Mode::live;  // agreements only, until the next pass
+  mode_ = Mode::live;  // only agreements come until the next pass
   return {};
 }
 

@@ -1,15 +1,16 @@
-// Messages that are there before anybody asks: for runs of a step that only compute. Wraps a rank's
-// transport; agreements always take it. All ranks change the mode together, between passes.
+// A transport that can replay recorded messages, for runs of a step that only compute. It wraps a
+// rank's transport, which always carries agreements. All ranks change the mode together, between
+// passes.
 //
-//   live      everything goes through
-//   record    the same; what a pass sends and receives is remembered
-//   replay    nothing leaves; what came in the remembered pass is there at once
-//   traffic   the same, and as many bytes as the pass would send travel over a second transport,
-//             where nobody waits for them
+//   live      all messages go through
+//   record    the same, and the messages that a pass sends and receives are recorded
+//   replay    nothing leaves; messages of the recorded pass are there at once
+//   traffic   as replay, while as many bytes as the pass would send travel over a second transport;
+//             no computation waits for them
 //
-// A remembered message is copied into its slot; the time that this took is told, so that it can be
-// taken off. Passes of a plan are alike but for the step's number, since their batch is.
-// Thread: the rank's.
+// A recorded message is copied into its slot. copied() tells the time that this took, so that it
+// can be subtracted. Passes of a plan differ in the step's number only, since their batch is the
+// same. Thread: the rank's.
 #pragma once
 
 #include <array>
@@ -24,26 +25,27 @@ namespace hocket {
 class ReplayTransport final : public Transport {
  public:
   enum class Mode : uint8_t { live, record, replay, traffic };
-  // Both outlive it. traffic: null, where that mode is not used.
+  // Both transports outlive it. traffic: null if Mode::traffic is not used.
   ReplayTransport(Transport& below, Transport* traffic);
 
-  // Before a pass of this step. To record, what was remembered is forgotten.
+  // Call it before a pass of this step. Mode::record drops the previous record.
   void begin_pass(Mode mode, uint64_t step);
-  // After it, and after all ranks have said so: until what left is all away, and traffic that was
-  // to come is here.   Errors: lost_rank.
+  // Call it after the pass and an agreement of all ranks. Waits until all messages and all traffic
+  // have left, and all expected traffic has arrived.   Errors: lost_rank.
   Result<void> end_pass();
-  // Of the pass since begin_pass(): copying remembered messages.
+  // Returns the time spent since begin_pass() on copying recorded messages.
   Duration copied() const { return copied_; }
 
-  // Of the remembered pass: how long its messages were, in their order.
+  // A message that the recorded pass sent.
   struct Sent {
     int peer, lane;
     MessageKind kind;
-    size_t num_bytes;  // without heads
+    size_t num_bytes;  // without the head
   };
+  // Returns them in the order in which they were sent.
   const std::vector<Sent>& sent_messages() const { return record_.sent; }
 
-  // A pass as it was remembered, to be put back later.
+  // A recorded pass. take_record() moves it out, set_record() puts it back.
   struct Record {
     std::vector<Sent> sent;
     std::vector<std::vector<std::vector<std::byte>>> came;  // [channel][nth]
@@ -65,11 +67,11 @@ class ReplayTransport final : public Transport {
   TimePoint now() const override { return below_.now(); }
 
  private:
-  struct Traffic {  // of a channel
+  struct Traffic {  // state of one channel
     std::deque<size_t> to_send;
     int64_t to_come = 0;
     bool is_expected = false, under_way = false;
-    bool is_away = true;  // below, of what went through
+    bool is_away = true;  // the transport below has sent this channel's last message
     std::vector<std::byte> slot, bytes;
   };
   size_t index_of(const Channel& channel) const;
@@ -87,7 +89,7 @@ class ReplayTransport final : public Transport {
   Duration copied_{};
   Record record_;
   std::vector<std::span<std::byte>> slots_;  // [channel]
-  std::vector<size_t> next_;                 // [channel] message that comes next
+  std::vector<size_t> next_;                 // [channel] next message to replay
   std::vector<Traffic> traffic_;             // [channel]
 };
 

@@ -14,17 +14,17 @@ using Mode = ReplayTransport::Mode;
 constexpr size_t kBytes = 1000;
 constexpr LinkModel kLink = {.bytes_per_s = 1e9, .latency = std::chrono::microseconds(20)};
 
-// Two ranks that exchange a dispatch and a combine in each of two layers, of what they say.
+// Two ranks that exchange a dispatch and a combine in each of two layers.
 class Ranks {
  public:
-  // says: of each rank, the same in every message of a pass, layer added.
+  // Each message of a pass has `says` plus the layer as its first byte.
   struct Pass {
     Mode mode;
     int says;
   };
-  // What rank 0 heard, [pass][message], and how long its passes took.
+  // The first bytes of the messages that rank 0 received, and the times of its passes.
   struct Heard {
-    std::vector<std::vector<int>> words;
+    std::vector<std::vector<int>> words;  // [pass][message]
     std::vector<Duration> took;
     std::vector<size_t> num_sent;
   };
@@ -79,12 +79,12 @@ class Ranks {
 TEST(ReplayTransport, WhatWasRememberedIsThereAtOnceAndIsOfThisStep) {
   const auto heard = Ranks::play({{Mode::record, 10}, {Mode::replay, 50}, {Mode::live, 90}});
   EXPECT_EQ(heard.words[0], (std::vector{10, 10, 11, 11}));
-  EXPECT_EQ(heard.words[1], heard.words[0]);  // though other bytes would have been sent
+  EXPECT_EQ(heard.words[1], heard.words[0]);  // although the ranks sent other bytes
   EXPECT_EQ(heard.words[2], (std::vector{90, 90, 91, 91}));
   EXPECT_GT(heard.took[0], 4 * kLink.latency);
   EXPECT_EQ(heard.took[1], Duration{});
   EXPECT_EQ(heard.took[2], heard.took[0]);
-  EXPECT_EQ(heard.num_sent[2], 4);  // of the recorded pass
+  EXPECT_EQ(heard.num_sent[2], 4);  // messages of the recorded pass
 }
 
 TEST(ReplayTransport, TrafficDelaysNobodyAndIsAllThereInTheEnd) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kPromptTokens = 2000, kPageTokens = 32;
 constexpr int kTreeTokens = 1'000'000, kTreePrompts = kTreeTokens / kPromptTokens;
-constexpr int kDecodeTokens = 1024;  // each running request may still make so many
+constexpr int kDecodeTokens = 1024;  // tokens that each running request may generate
 // Every other waiting prompt begins with half a prompt of the tree.
 constexpr int kSharedTokens = kPromptTokens / 2;
 
@@ -33,12 +33,12 @@ struct Measured {
   double goal_us = 0;  // 0: none
 };
 
-// A scheduler with a tree, running requests that only decode, and waiting ones.
+// A scheduler with a filled prefix tree, running requests that only decode, and waiting requests.
 class Scene {
  public:
   struct Size {
     int num_running = 0, num_waiting = 0;
-    int num_free_seats = 0;  // that waiting requests may take
+    int num_free_seats = 0;  // places for waiting requests among the running ones
     SchedulePolicy policy = SchedulePolicy::fcfs;
   };
 
@@ -48,16 +48,16 @@ class Scene {
       run_until_idle();
     }
     next_sequence_ = kTreePrompts;
-    // Lengths that differ, so that not all reach the end of a page in the same step.
+    // Lengths differ, so that not all requests reach the end of a page in the same step.
     for (int i = 0; i < size.num_running; ++i) {
       add(prompt(next_sequence_++, kPromptTokens + i % kPageTokens), kDecodeTokens);
       while (scheduler_.stats().num_waiting > 0) step();
     }
-    for (int chunks = 0; chunks < 3; ++chunks) step();  // the last one's prefill
+    for (int chunks = 0; chunks < 3; ++chunks) step();  // prefill of the last request
     for (int i = 0; i < size.num_waiting; ++i) add_waiting();
   }
 
-  // Prompts whose prefill ends the request, every other one with a prefix in the tree.
+  // Adds a waiting request that ends with its prefill; every other one has a prefix in the tree.
   void add_waiting() {
     const uint64_t sequence = next_sequence_++;
     std::vector<TokenId> tokens = prompt(sequence, kPromptTokens);
@@ -66,7 +66,7 @@ class Scene {
     add(std::move(tokens), 1);
   }
 
-  // Microseconds of schedule() and commit() together, and how the step was made up.
+  // Microseconds of schedule() and commit() together, with the step's mode and rows.
   struct Step {
     double us = 0;
     ForwardMode mode = ForwardMode::idle;
@@ -128,7 +128,7 @@ class Scene {
   std::vector<SampledToken> sampled_;
 };
 
-// Steps in which all running requests make one token; nobody who waits finds a seat.
+// Times steps in which all running requests make one token, and no waiting request can join.
 Measured decode(int num_running, int num_waiting, int num_steps) {
   Scene scene({.num_running = num_running, .num_waiting = num_waiting});
   Measured m{.name = fmt::format("decode, {} running, {} waiting", num_running, num_waiting)};
@@ -142,7 +142,7 @@ Measured decode(int num_running, int num_waiting, int num_steps) {
   return m;
 }
 
-// Prefill passes of one prompt and what fits beside it; the queue keeps its length.
+// Times prefill passes of one prompt and what fits beside it. The queue is kept at its length.
 Measured prefill(SchedulePolicy policy, std::string_view policy_name, int num_waiting,
                  int num_steps) {
   Scene scene(
@@ -158,7 +158,7 @@ Measured prefill(SchedulePolicy policy, std::string_view policy_name, int num_wa
   return m;
 }
 
-// A prompt that the tree holds whole, among 1,000,000 tokens.
+// Times the match of a prompt that a tree of 1,000,000 tokens holds whole.
 Measured radix_match(int num_steps) {
   constexpr int kPage = 16, kLen = 32'768;
   PageAllocator pages(kTreeTokens / kPage + 2 * kLen, kPage);

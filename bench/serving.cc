@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kRestSeconds = 5;  // how long pages may take to come home
+constexpr double kRestSeconds = 5;  // time for pages to be freed after the last answer
 
 // KV pages as /metrics counts them.
 struct Pages {
@@ -28,7 +28,7 @@ struct Pages {
   bool whole() const { return busy == 0 && priv == 0 && free + cached == all; }
 };
 
-// The first sample of a metric. Errors: io.
+// Returns the first sample of a metric. Errors: io.
 Result<double> metric(std::string_view text, std::string_view name) {
   for (size_t at = 0; (at = text.find(name, at)) != std::string_view::npos; at += name.size()) {
     const char after = text.substr(at + name.size()).empty() ? '\0' : text[at + name.size()];
@@ -59,11 +59,12 @@ Result<Pages> read_pages(BlockingHttpClient& client) {
   return pages;
 }
 
-// What the ranks of the server's process spent in steps, and waiting for other ranks.
+// Seconds that the ranks of the server's process spent in steps, in waits for other ranks' rows,
+// and in waits for agreements.
 struct StepSeconds {
   double steps = 0, rows = 0, agreements = 0;
 
-  // Of the time of steps; 0 where there was none.
+  // Returns `part` as a share of the time of steps; 0 if there were no steps.
   double share(double part) const { return steps > 0 ? part / steps : 0; }
 };
 
@@ -80,13 +81,13 @@ StepSeconds operator-(const StepSeconds& a, const StepSeconds& b) {
   return {a.steps - b.steps, a.rows - b.rows, a.agreements - b.agreements};
 }
 
-// What the server did meanwhile.
+// Pages at the end of the load, and seconds spent during it.
 struct ServerSide {
   Pages pages;
   StepSeconds seconds;
 };
 
-// The pages once the server is at rest, or as they are after kRestSeconds.
+// Returns the pages when all are accounted for and no request is left, or after kRestSeconds.
 Result<Pages> pages_at_rest(BlockingHttpClient& client) {
   const TimePoint deadline = RealClock().now() + from_seconds(kRestSeconds);
   while (true) {
@@ -165,14 +166,14 @@ void print_text(const LoadOptions& load, const LoadResult& r, const ServerSide& 
                                : "FAILED: pages are missing, or private at rest");
 }
 
-// The scheduler of the server, as a log tells it.
+// Returns the server's scheduler options in the form of a log. Errors: io.
 Result<Json> scheduler_of(BlockingHttpClient& client) {
   HOCKET_TRY(const HttpAnswer answer, client.get("/get_server_info"));
   return scheduler_json(Json::parse(answer.body, nullptr, false));
 }
 
-// What prompts have in common is the prefix that was asked for; in chat, where only the server
-// counts tokens, the most that it took from its cache.
+// Returns the tokens that all prompts share. In chat only the server counts tokens, so it is the
+// largest number of cached tokens that the server reported.
 int shared_len(const LoadOptions& load, const LoadResult& r) {
   if (load.endpoint != Endpoint::chat) return load.shared_prefix_len;
   int most = 0;

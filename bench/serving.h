@@ -1,5 +1,4 @@
-// `hocket bench serving`: many clients over HTTP, against a server that runs or one in this
-// process.
+// `hocket bench serving`: many clients over HTTP, asking a running server or one in this process.
 #pragma once
 
 #include "bench/load.h"
@@ -7,14 +6,14 @@
 namespace hocket {
 
 struct BenchServingOptions {
-  LoadOptions load;   // vocab_size is asked of the server
-  bool json = false;  // one object
-  std::string log;    // file for the requests, as policy/simulation/trace.h reads them
+  LoadOptions load;   // the server tells vocab_size
+  bool json = false;  // prints one object
+  std::string log;    // file for the requests, as policy/simulation/trace.h reads them; empty: none
 };
 
-// Loads, prints throughput and latencies at p50, p90 and p99, errors by kind, and whether every KV
-// page is accounted for once the server is at rest. Returns the exit status: 1 where a request
-// failed or a page is missing.
+// Runs the load, then prints throughput, latencies at p50, p90 and p99, errors by kind, and the
+// state of the KV pages. Returns the exit status: 1 if a request failed, none succeeded, or a page
+// is not accounted for when the server is at rest.
 int bench_serving(BenchServingOptions options);
 
 }  // namespace hocket

@@ -67,7 +67,8 @@ bool SocketTransport::adopt(int peer, int fd) {
   return epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-// To the lower ranks, from the higher ones: a connection waits in their listener meanwhile.
+// Connects to all lower ranks and accepts all higher ones. A peer's listener queues a connection
+// until the peer accepts it.
 Result<void> SocketTransport::connect(std::span<const std::vector<std::byte>> addresses) {
   for (int peer = 0; peer < rank_; ++peer) {
     sockaddr_in where{};
@@ -178,7 +179,7 @@ void SocketTransport::write_to(Peer& p) {
       if (part.iov_len > 0) break;
       ++f.next_out;
     }
-    if (f.next_out < f.num_out) continue;  // until the kernel says that it is full
+    if (f.next_out < f.num_out) continue;  // writes until the kernel's buffer is full
     f.sending = false;
     has_news_ = true;
     p.queue.pop_front();
@@ -193,7 +194,7 @@ void SocketTransport::write_to(Peer& p) {
 
 void SocketTransport::finish(Peer& p, Flow& f) {
   f.arrival = {.num_bytes = p.head.num_bytes, .when = now()};
-  if (p.aside && f.expected) std::ranges::copy(f.kept, f.slot.begin());  // expected meanwhile
+  if (p.aside && f.expected) std::ranges::copy(f.kept, f.slot.begin());  // expect() came later
   (f.expected ? f.landed : f.early) = true;
   f.expected = false;
   p.num_head = p.num_in = 0;
@@ -222,7 +223,7 @@ void SocketTransport::read_from(Peer& p) {
       (f == nullptr ? p.num_head : p.num_in) += static_cast<size_t>(num);
       if (f == nullptr || p.num_in < p.head.num_bytes) continue;
       finish(p, *f);
-      return;  // more may be there: epoll says so
+      return;  // if more has arrived, epoll reports it at the next progress()
     }
     if (num == 0 || (errno != EAGAIN && errno != EINTR)) {
       p.lost = has_news_ = true;

@@ -1,7 +1,6 @@
-// Messages over plain TCP sockets: what UCX is measured against. One connection a pair of ranks,
-// nothing blocks, the kernel sizes its buffers. For benches: it has no epochs, no goodbyes, and
-// trusts its peers.
-// Thread: one; wake() any.
+// A transport over plain TCP sockets, with which UCX is compared. Each pair of ranks has one
+// connection, sockets never block, and the kernel chooses its buffer sizes. For benches only: it
+// has no epochs, does not announce its end, and trusts its peers. Thread: one; wake() any.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,13 +17,14 @@ namespace hocket {
 
 class SocketTransport final : public Transport {
  public:
-  // A listener on `host`, "10.0.0.2".   Errors: io.
+  // Listens on `host`, as "10.0.0.2".   Errors: io.
   static Result<std::unique_ptr<SocketTransport>> create(int rank, int num_ranks,
                                                          const std::string& host);
   SocketTransport(const SocketTransport&) = delete;
   SocketTransport& operator=(const SocketTransport&) = delete;
   ~SocketTransport() override;
-  // For the peers; then all call connect() at once.   Errors: lost_rank.
+  // Returns the address to send to all peers. Then all ranks call connect() with the addresses of
+  // all, by rank.   Errors: lost_rank.
   std::vector<std::byte> address() const;
   Result<void> connect(std::span<const std::vector<std::byte>> addresses);
 
@@ -48,7 +48,7 @@ class SocketTransport final : public Transport {
   struct Flow {
     bool expected = false, landed = false, early = false, sending = false;
     std::span<std::byte> slot;
-    std::vector<std::byte> kept;  // of a message that came before it was expected
+    std::vector<std::byte> kept;  // a message that came before expect()
     Arrival arrival;
     Head head;
     std::array<iovec, kMaxPieces + 1> out{};
@@ -60,8 +60,8 @@ class SocketTransport final : public Transport {
     std::array<Flow, static_cast<size_t>(kMaxLanes* kNumMessageKinds)> flows;
     std::deque<Flow*> queue;
     Head head;
-    size_t num_head = 0, num_in = 0;  // of the message that is being read
-    bool aside = false;               // into what is kept, for it was not expected
+    size_t num_head = 0, num_in = 0;  // bytes read so far of a message's head and body
+    bool aside = false;               // it goes to Flow::kept, since it was not expected
   };
 
   SocketTransport(int rank, int num_ranks);

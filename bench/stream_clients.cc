@@ -16,7 +16,7 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kEnd =
-    "\r\n0\r\n\r\n";  // JSON has no bare line end: only the last chunk
+    "\r\n0\r\n\r\n";  // only the last chunk looks so, since JSON text has no bare line ends
 constexpr std::string_view kGood = "HTTP/1.1 200 ";
 
 struct Client {
@@ -25,7 +25,7 @@ struct Client {
   bool asked = false;
   TimePoint since{};
   bool begun = false;  // the first byte has come
-  std::string first;   // bytes, up to the status
+  std::string first;   // the first bytes, up to the status
   std::string tail;    // the last bytes, to find the end across reads
 };
 
@@ -68,7 +68,7 @@ bool StreamClients::State::connect(Client& client) {
   return epoll_ctl(poll, EPOLL_CTL_ADD, client.fd, &event) == 0;
 }
 
-// A request fits into the socket's buffer, so that sending it never blocks for long.
+// Sends the client's request. It fits into the socket's buffer, so sending does not block.
 void StreamClients::State::ask(Client& client) {
   const std::string& request = groups[client.group].request;
   client.begun = false;

@@ -1,5 +1,5 @@
-// Many clients of /generate that stream answers, all in one thread: what an event loop needs of a
-// thousand of them is little beside the server's work.
+// Many clients of /generate that stream answers, all in one thread: an event loop for a thousand of
+// them needs little time compared with the server.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace hocket {
 
-// What a group of clients asks for, again and again, each one answer at a time.
+// The request of a group of clients. Each client sends it again when its answer has ended.
 struct StreamAsk {
   std::string body;  // of /generate, with "stream": true
   int num_clients = 0;
 };
 
-// What a group has seen since it was last asked.
+// The results of a group since the previous take().
 struct StreamsSeen {
   int64_t num_done = 0, num_failed = 0;
   int64_t num_events = 0;
@@ -35,12 +35,13 @@ class StreamClients {
   StreamClients(const StreamClients&) = delete;
   StreamClients& operator=(const StreamClients&) = delete;
 
-  // Connects and asks. The number of the group.   Errors: io.
+  // Connects a group of clients and sends their requests. Returns the group's number.   Errors: io.
   Result<size_t> add(const StreamAsk& ask);
-  // Reads and asks again for so long.
+  // Reads answers and sends requests again for `seconds`.
   void run(double seconds);
+  // Returns the group's results and clears them.
   StreamsSeen take(size_t group);
-  // Connections of the group whose request has been sent and not answered to its end.
+  // Returns the number of clients of the group whose answer has not ended.
   int num_open(size_t group) const;
 
  private:

@@ -38,7 +38,7 @@ Result<int> free_port() {
   return ntohs(own.sin_port);
 }
 
-// `hocket serve` as a child; ended with this object.
+// `hocket serve` as a child process. The destructor kills it.
 class ServerProcess {
  public:
   explicit ServerProcess(const std::vector<std::string>& command) : pid_(fork()) {
@@ -59,7 +59,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   bool runs() const { return pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == 0; }
-  // Memory that it holds now.
+  // Returns the memory that it holds at present; 0 if that is unknown.
   int64_t resident_bytes() const {
     std::ifstream file(fmt::format("/proc/{}/status", pid_));
     for (std::string line; std::getline(file, line);) {
@@ -86,7 +86,7 @@ Result<void> wait_until_ready(const ServerProcess& server, int port) {
                   .with_fix("hocket serve with the same model says why"));
 }
 
-// A client's file for each stream.
+// Raises the limit of open files to one for each stream, and some more.
 void raise_open_files(int num_streams) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -155,7 +155,7 @@ Result<int> bench_streams(const BenchStreamsOptions& o) {
   clients.run(o.seconds);
   const Part alone{"busy alone", clients.take(busy), server.resident_bytes()};
 
-  // Once begun they give way to the busy ones at once, so nearly all of them wait.
+  // Idle requests have a lower priority: busy ones preempt them, so nearly all of them wait.
   HOCKET_TRY(const size_t idle, clients.add({ask_of(1, 0), o.num_idle}));
   clients.run(1);
   clients.take(busy);

@@ -1,5 +1,5 @@
-// `hocket bench streams`: how a server bears many streams: what one that waits costs, and how soon
-// the first byte comes to those that run, with and without the others.
+// `hocket bench streams`: measures the memory of a stream that waits, and the time to the first
+// byte of streams that run, with and without a thousand waiting ones.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@ namespace hocket {
 
 struct BenchStreamsOptions {
   std::string model_path;  // empty: the bundled model
-  int num_idle = 1000;     // open, their requests wait behind those of the busy ones
-  int num_busy = 64;       // each asks again as soon as it has its answer
-  double seconds = 10;     // of each part
+  int num_idle = 1000;     // open streams whose requests wait behind those of the busy ones
+  int num_busy = 64;       // streams whose client asks again as soon as it has its answer
+  double seconds = 10;     // length of each of the two parts
   int output_len = 32;     // tokens of a busy answer
   bool json = false;
 };
 
-// Starts `serve` as a child of this process, on a free port.   Returns the exit status: 1 where a
-// busy answer failed, or an idle stream was lost.   Errors: io.
+// Starts `serve` as a child of this process, on a free port.   Returns the exit status: 1 if an
+// answer failed or an idle stream was lost.   Errors: io.
 Result<int> bench_streams(const BenchStreamsOptions& options);
 
 }  // namespace hocket

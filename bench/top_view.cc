@@ -11,9 +11,9 @@ namespace hocket {
 namespace {
 
 constexpr int kBarLeast = 10, kBarMost = 60;  // columns
-constexpr double kHigh = 0.9;                 // of the KV cache: requests may have to be put back
+constexpr double kHigh = 0.9;                 // from this share of used KV pages on, the bar is red
 
-// A line's first `columns` columns; colours take none.
+// Returns the first `columns` columns of a line; colours take none.
 std::string cut(std::string_view line, int columns) {
   std::string out;
   bool colored = false;
@@ -26,7 +26,7 @@ std::string cut(std::string_view line, int columns) {
       continue;
     }
     size_t end = i + 1;
-    while (end < line.size() && (line[end] & 0xC0) == 0x80) ++end;  // of one character
+    while (end < line.size() && (line[end] & 0xC0) == 0x80) ++end;  // to the end of a character
     if (columns-- <= 0) break;
     out += line.substr(i, end - i);
     i = end;
@@ -65,11 +65,11 @@ class Page {
   void line(fmt::format_string<Args...> format, Args&&... args) {
     lines_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
-  // Of many ranks those that have room are shown: lines [first, last).
+  // Removes lines of ranks, which are [first, last), until the page has at most frame_.rows lines.
   void shorten(size_t first, size_t last) {
     const auto room = static_cast<size_t>(frame_.rows);
     if (room == 0 || lines_.size() <= room) return;
-    const size_t too_many = lines_.size() - room + 1;  // one line tells of the others
+    const size_t too_many = lines_.size() - room + 1;  // 1 for the line "... and N more ranks"
     if (too_many >= last - first) {
       lines_.resize(std::min(lines_.size(), room));
       return;
@@ -79,7 +79,7 @@ class Page {
                   fmt::format("... and {} more ranks", too_many));
   }
   double more(std::string_view name) const { return now_.sum(name) - before_.sum(name); }
-  // How much of it a second; without a time, how much.
+  // Returns the amount a second, or the amount itself if the frame has no length of time.
   std::string rate(double amount) const {
     return frame_.seconds > 0 ? fmt::format("{:.1f}/s", amount / frame_.seconds)
                               : fmt::format("{:.0f}", amount);
@@ -115,7 +115,7 @@ class Page {
     const int width = frame_.columns > 0 ? std::clamp(room, kBarLeast, kBarMost) : kBarMost;
     line("KV pages  {} {}", bar(used, width), beside);
   }
-  // Of what did not happen there is no time.
+  // Returns "-" for 0: nothing was measured.
   static std::string ms(double seconds) {
     return seconds > 0 ? fmt::format("{:.1f}", 1e3 * seconds) : "-";
   }

@@ -87,7 +87,7 @@ TEST(Top, TellsWhatCameSoFarAtFirst) {
               HasSubstr("\x1b[32m"));
 }
 
-// Columns of each line, colours left out.
+// Returns the number of columns of each line; colours have none.
 std::vector<size_t> widths(std::string_view page) {
   std::vector<size_t> found(1, 0);
   for (size_t i = 0; i < page.size(); ++i) {
@@ -98,7 +98,7 @@ std::vector<size_t> widths(std::string_view page) {
     else
       ++found.back();
   }
-  found.pop_back();  // after the last line end
+  found.pop_back();  // nothing follows the last line end
   return found;
 }
 
