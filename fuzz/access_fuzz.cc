@@ -1,5 +1,5 @@
-// What an operator writes (files of keys, lists of origins) and what clients say of themselves: any
-// text is taken or refused with a sentence, and no key is in that.
+// Fuzzes key files and lists of origins, which an operator writes, and the Origin header of
+// clients. Any text is accepted, or refused with an error message.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -21,7 +21,7 @@ void check_ring(std::string_view text) {
   }
   HOCKET_CHECK(ring->size() <= KeyRing::kKeysMax);
   HOCKET_CHECK((ring->empty() || ring->find("") == nullptr || text.find("sha256:") != text.npos));
-  for (size_t at = 0; at < text.size();) {  // the words of a line are its name and its key
+  for (size_t at = 0; at < text.size();) {  // a line's words include its name and its key
     const size_t end = std::min(text.find_first_of(" \n\t\r#", at), text.size());
     if (const PrincipalPtr who = ring->find(text.substr(at, end - at)); who != nullptr)
       HOCKET_CHECK((!who->name.empty() && who->name.size() <= 64));

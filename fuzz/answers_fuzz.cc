@@ -1,7 +1,8 @@
-// What a model may write, in every family: what it says does not depend on where it was cut, each
-// call that ends has arguments that are one JSON object, and without a family nothing is changed.
+// Fuzzes the parser of answers in every tool format. The result does not depend on where the text
+// is cut into pieces, the arguments of each call are one JSON object, and without tool format and
+// reasoning the text is unchanged.
 //
-// The first byte chooses family and thoughts, the second how long pieces are.
+// The first byte chooses the tool format and reasoning, the second the length of a piece.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -68,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string prose;
   for (const AnswerPart& part : whole) {
     if (part.kind == AnswerPart::Kind::text) prose += part.text;
-    // Bytes that are no UTF-8 never come from a detokenizer, and JSON has no place for them.
+    // Only ASCII is checked: JSON cannot hold invalid UTF-8, which no detokenizer produces.
     if (part.kind != AnswerPart::Kind::call || !is_ascii(text)) continue;
     HOCKET_CHECK(nlohmann::json::parse(part.text, nullptr, false).is_object());
   }

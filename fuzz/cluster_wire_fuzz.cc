@@ -1,5 +1,5 @@
-// Any bytes are either refused with a sentence or are exactly the frame that this code would write:
-// there is one spelling of every message.
+// Fuzzes frames between ranks. Bytes are refused with an error message, or they are exactly the
+// frame that this code would write, since each message has only one encoding.
 #include <string>
 #include <string_view>
 

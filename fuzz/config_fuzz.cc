@@ -1,5 +1,5 @@
-// config.json: whatever the bytes, an answer; and what is accepted is a model whose sizes can be
-// multiplied.
+// Fuzzes config.json. Any bytes give a model or an error message. The sizes of an accepted model
+// agree with each other, and their products do not overflow.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

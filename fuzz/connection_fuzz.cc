@@ -1,8 +1,7 @@
-// Bytes of a client on a real socket: heads, targets, bodies, chunks, pipelines, cut at any place.
-// Whatever comes, each answer is HTTP with a length that holds, and the server takes the next
-// client.
+// Fuzzes the bytes of a client on a real socket: heads, targets, bodies, chunks, pipelines. Each
+// answer is valid HTTP with a correct length, and the server serves the next client afterwards.
 //
-// The first byte chooses where the bytes are cut in two; between the parts the server may read.
+// The first byte chooses where the bytes are cut in two; the server may read between the parts.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -60,7 +59,7 @@ class Socket {
   Socket() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     const int on = 1;
     setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    const linger now{1, 0};  // no port waits after the end
+    const linger now{1, 0};  // close() resets the connection, so no port stays in TIME_WAIT
     setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     sockaddr_in to{};
     to.sin_family = AF_INET;
@@ -72,7 +71,7 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  // Not where this host has no port left for a moment.
+  // Returns false if the connection failed, as when this host had no port left.
   bool connected() const { return connected_; }
   void send(std::string_view bytes) {
     while (!bytes.empty()) {
@@ -81,7 +80,7 @@ class Socket {
       bytes.remove_prefix(static_cast<size_t>(n));
     }
   }
-  // What has come, after waiting up to `ms` for the first of it.
+  // Waits up to `ms` for bytes and appends them to `text`. Returns false if none came.
   bool receive(std::string& text, int ms) {
     pollfd wait{fd_, POLLIN, 0};
     if (poll(&wait, 1, ms) <= 0) return false;
@@ -96,7 +95,7 @@ class Socket {
   bool connected_ = false;
 };
 
-// Whole answers at the front of `text` are well formed.
+// Checks that the complete answers at the front of `text` are well formed.
 void check_answers(std::string_view text) {
   while (!text.empty()) {
     const size_t end = text.find("\r\n\r\n");
@@ -106,11 +105,11 @@ void check_answers(std::string_view text) {
     HOCKET_CHECK(std::ranges::none_of(
         head, [](unsigned char c) { return (c < 32 && c != '\r' && c != '\n') || c == 127; }));
     const size_t at = head.find("Content-Length: ");
-    if (at == head.npos) return;  // a stream, or a head alone
+    if (at == head.npos) return;  // a stream, or an answer without body
     size_t length = 0;
     std::from_chars(head.data() + at + 16, head.data() + head.size(), length);
     text.remove_prefix(end + 4);
-    if (text.starts_with("HTTP/1.1 ")) continue;  // of a HEAD
+    if (text.starts_with("HTTP/1.1 ")) continue;  // the answer to HEAD has no body
     if (text.size() < length) return;
     if (head.starts_with("HTTP/1.1 4")) HOCKET_CHECK(is_valid_utf8(text.substr(0, length)));
     text.remove_prefix(length);

@@ -1,5 +1,5 @@
-// The rows that a peer says it dispatches, or gives back: whatever the bytes are, what is read
-// stays inside them and agrees with itself, for the receiver sorts by it without another look.
+// Fuzzes messages of dispatch and combine. The parsed rows lie inside the message, and the counts
+// of rows agree with the listed experts, since the receiver sorts rows by them without more checks.
 #include <array>
 #include <vector>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kExperts = 6;
 
-// What dispatch_wait() relies on, and every byte it would copy.
+// Checks the properties on which dispatch_wait() relies, and reads the ids that it would read.
 void use(const ArrivedRows& rows, const MessageFormat& format, std::span<const std::byte> message) {
   HOCKET_CHECK(rows.num_rows >= 0 && rows.num_rows <= format.most_rows);
   HOCKET_CHECK(rows.row(rows.num_rows) == message.data() + message.size());

@@ -1,8 +1,9 @@
-// A mutator for texts with a structure: JSON, grammars, templates, calls of tools. Beside
-// libFuzzer's own mutations, which hardly ever nest a thousand deep, it takes a piece of the input
-// and repeats it, nests it, grows a number or a text, or makes a chain of names from it.
+// A mutator for texts with a structure: JSON, grammars, templates, tool calls. In half of the calls
+// it takes a piece of the input and repeats it, nests it, makes its text longer, replaces it by an
+// extreme number, or makes a chain of names from it. Else libFuzzer mutates, which hardly ever
+// nests a thousand deep.
 //
-// Linked to the fuzzers that CMakeLists.txt names.
+// CMakeLists.txt names the fuzzers that it is linked to.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -42,7 +43,7 @@ size_t below(Dice& dice, size_t end) {
   return end == 0 ? 0 : dice() % end;
 }
 
-// 1, 2, 4 ... : each order of magnitude as often as the others.
+// Returns 1, 2, 4 ... 131,072, each equally often.
 size_t some_count(Dice& dice) {
   return size_t{1} << below(dice, 18);
 }
@@ -56,8 +57,8 @@ bool is_word(char c) {
          c == '.' || c == '-' || c == '$' || c == '#' || c == '/';
 }
 
-// The piece that begins at `at`: up to the bracket or quote that closes it, or to the end of a
-// word; else one byte. Brackets inside quotes are counted too, which does no harm in a mutator.
+// Returns the piece that begins at `at`: to the bracket or quote that closes it, or to the end of a
+// word, or one byte. Brackets inside quotes count too, which does no harm in a mutator.
 Span piece_at(std::string_view text, size_t at) {
   const char first = text[at];
   if (const size_t kind = kOpening.find(first); kind != kOpening.npos) {
@@ -115,7 +116,7 @@ std::string nested(Dice& dice, std::string_view piece, size_t room) {
          times(shell.close, depth, "", room);
 }
 
-// Repeats the text between the quotes of `piece`, or all of it.
+// Repeats the text between the quotes of `piece`, or all of it if it is not quoted.
 std::string longer(Dice& dice, std::string_view piece, size_t room) {
   const bool quoted = piece.size() > 2 && piece.front() == '"' && piece.back() == '"';
   const std::string_view inner = quoted ? piece.substr(1, piece.size() - 2) : piece;
@@ -123,7 +124,7 @@ std::string longer(Dice& dice, std::string_view piece, size_t room) {
   return quoted ? '"' + text + '"' : text;
 }
 
-// The word before a sign as a rule, the next one in the next: a0: a1, a1: a2 ...
+// Makes a chain of rules from `piece`, each naming the next one: "a0: a1", "a1: a2" ...
 std::string chained(Dice& dice, std::string_view piece, size_t room) {
   constexpr std::string_view kSigns[] = {": ", " ::= ", "\":{\"$ref\":\"#/$defs/"};
   constexpr std::string_view kEnds[] = {"\\n", "\\n", "\"},\""};
@@ -161,7 +162,7 @@ std::string grown(Dice& dice, std::string_view piece, size_t room) {
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max,
                                           unsigned seed) {
   Dice dice(seed + 1);
-  dice.discard(4);  // the first ones of neighbouring seeds are alike
+  dice.discard(4);  // neighbouring seeds give similar first numbers
   if (size == 0 || below(dice, 2) == 0) return LLVMFuzzerMutate(data, size, size_max);
   const std::string text(reinterpret_cast<const char*>(data), size);
   const Span at = piece_at(text, below(dice, size));

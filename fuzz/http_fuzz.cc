@@ -1,5 +1,5 @@
-// What of a request's head is ours to read: the target and the key. Decoded paths are clean, and
-// what is decoded twice must have been encoded twice.
+// Fuzzes the parts of a request's head that hocket parses itself: target and key. Decoded paths are
+// valid UTF-8 without control characters, and encoding and decoding them again changes nothing.
 #include <algorithm>
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
-// A file of orders that a user wrote: whatever the bytes, an answer; and what is accepted is legal
-// for every kind of layer and comes back from its own text.
+// Fuzzes a user's file of orders. Any bytes give orders or an error message. An accepted order is
+// legal for every kind of layer, and writing and parsing it again gives the same order.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Bodies of every JSON endpoint: an answer for any bytes, and what is accepted is within the limits
-// that the engine counts on.
+// Fuzzes the bodies of every JSON endpoint. Any bytes give a request or an error message, and an
+// accepted request is within the limits on which the engine relies.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ const EngineInfo& info() {
 void check_error(const Error& e) {
   HOCKET_CHECK(!e.message.empty());
   HOCKET_CHECK(is_valid_utf8(error_body(e)));
-  // 404: an answer to go on from that is not kept.
+  // 404: the request continues a stored response that does not exist.
   HOCKET_CHECK((http_status(e.code) == 400 || e.code == ErrorCode::not_found));
 }
 

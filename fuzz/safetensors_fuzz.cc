@@ -1,5 +1,5 @@
-// The header of a safetensors file: whatever the bytes, an answer; and what is accepted tiles the
-// file exactly.
+// Fuzzes the header of a safetensors file. Any bytes give a header or an error message, and the
+// tensors of an accepted header fill the file exactly.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -1,5 +1,5 @@
-// What is written as events reads back the same, line ends as \n, however the bytes are cut; and
-// the reader takes any bytes.
+// Fuzzes server-sent events. Written events read back the same, with line ends as \n, wherever the
+// bytes are cut, and the reader accepts any bytes.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -12,7 +12,7 @@ using namespace hocket;
 
 namespace {
 
-// \r and \r\n become \n.
+// Replaces \r and \r\n by \n.
 std::string with_plain_lines(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   std::string stream;
   std::vector<std::string> sent;
-  for (size_t at = 0;;) {  // events are parted by zero bytes
+  for (size_t at = 0;;) {  // zero bytes separate the events
     const size_t end = std::min(bytes.find('\0', at), bytes.size());
     append_sse(stream, bytes.substr(at, end - at));
     sent.push_back(with_plain_lines(bytes.substr(at, end - at)));

@@ -1,5 +1,5 @@
-// Conversations to the bundled model's template: whatever a client sends, a prompt or an error, and
-// no control token but the template's own.
+// Fuzzes conversations with the bundled model's chat template. Any body gives a prompt or an error,
+// and the prompt has no control tokens other than those of the template.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto ids = bundled().tokenizer.encode(*prompt);
   HOCKET_CHECK(ids.has_value());
-  // Every message opens one turn at most, a system turn may be added, and the answer's follows.
+  // Each message opens at most one turn, a system turn may be added, and the answer's turn follows.
   const TokenId start = bundled().tokenizer.find("<|im_start|>").value();
   HOCKET_CHECK(static_cast<size_t>(std::ranges::count(*ids, start)) <= chat.messages.size() + 2);
   return 0;

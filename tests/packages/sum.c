@@ -1,5 +1,5 @@
-/* A program of a user: asks the model in argv[1] for a sum, twice, the second time from another thread's point of view:
- * with hocket_submit and a cancel. Prints what it heard, and the sizes of the structs that it was compiled with. */
+/* A user's program: asks the model in argv[1] for a sum with hocket_generate, and once more with a bad temperature, which
+ * must be refused. Prints the answer, the error, and the sizes of the structs that it was compiled with. */
 #include <hocket/hocket.h>
 #include <stdio.h>
 #include <string.h>
