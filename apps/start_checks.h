@@ -25,7 +25,7 @@ Result<std::vector<SettingChange>> fit_connections(HttpSettings& http, int num_r
 // A warning if other machines can reach the port and the server asks for no key, since every client
 // is an admin then. May block for as long as the resolver of names does.
 std::optional<SlowPath> open_to_all(const HttpSettings& http);
-// All slow paths of this machine, this build and these settings.
+// Returns all slow paths of this machine, this build and these settings.
 std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings);
 // Logs the report; load_model() has logged the engine's changes already. Errors, with
 // settings.strict: bad_value, which lists the report and the engine's changes.

@@ -36,7 +36,7 @@ constexpr std::string_view kSchema =
 
 // Times in microseconds.
 struct Micros {
-  std::vector<double> compile, mask;  // of each schema, of each mask
+  std::vector<double> compile, mask;  // one entry a schema, one a mask
   double vocabulary = 0;
   int num_tokens = 0;  // in the vocabulary
 };

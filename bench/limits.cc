@@ -17,7 +17,7 @@ constexpr int kRuns = 32;
 // Each worker reads one piece a run. A piece is short, so that some runs are undisturbed; all
 // pieces together are larger than any cache.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
-constexpr int64_t kReadBytesMax = int64_t{2} << 30;  // of all workers together
+constexpr int64_t kReadBytesMax = int64_t{2} << 30;  // all workers together, at most
 constexpr int kLoops = 100'000;  // about 1 ms: short, so that some runs are undisturbed
 constexpr int kTileLoops = kLoops / 16;
 

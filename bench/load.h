@@ -42,7 +42,7 @@ struct Answered {
 struct LoadResult {
   double seconds = 0;
   int num_ok = 0, num_failed = 0;
-  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of good answers
+  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // sums of good answers
   std::vector<double> ttft_ms, itl_ms, e2e_ms;
   std::map<std::string, int> errors;  // number of failed requests by kind
   std::vector<Answered> answered;     // sorted by index

@@ -75,6 +75,10 @@ struct CutRuns {
   Series alone, with_traffic;
 };
 
+// Measures one point: a phase, a number of rows and a link.
+//
+//   planned steps, until auto has settled -> record one pass of each cut -> rounds
+//   each round: [live run of each forced plan] [auto] [each cut: replay, replay with traffic]
 class Point {
  public:
   Point(OverlapRig& rig, const BenchOverlapOptions& options) : rig_(rig), options_(options) {}

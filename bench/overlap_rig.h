@@ -23,7 +23,7 @@ class OverlapRig {
     Transport& transport;                   // it and `traffic` outlive the rig
     Transport* traffic = nullptr;           // carries useless bytes; null: no Mode::traffic
     int decode_rows = 1, prefill_rows = 1;  // at most
-    double link_gbit = 0;                   // of a modelled link, for the planner's prior; 0: real
+    double link_gbit = 0;                   // rate of a modelled link, for the prior; 0: real link
   };
   // Errors: those of Runner::create.
   static Result<std::unique_ptr<OverlapRig>> create(const Options& options);

@@ -42,7 +42,7 @@ struct ReplayResult {
   double seconds = 0, late_ms_max = 0;
   int num_ok = 0, num_failed = 0;
   int num_same = 0, num_different = 0, num_not_compared = 0;     // answers
-  std::vector<double> ttft_ms, e2e_ms, was_ttft_ms, was_e2e_ms;  // of good answers; was_: dump
+  std::vector<double> ttft_ms, e2e_ms, was_ttft_ms, was_e2e_ms;  // good answers; was_: dump
   std::map<std::string, int> errors;                             // number by kind
   std::string first_different;  // path and time of the first request with another answer
 };

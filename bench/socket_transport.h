@@ -42,6 +42,8 @@ class SocketTransport final : public Transport {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 
  private:
+  // On the wire: | Head | num_bytes of parts |, one message after another; `flow` names the
+  // channel.
   struct Head {
     uint64_t flow = 0, num_bytes = 0;
   };

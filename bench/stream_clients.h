@@ -15,7 +15,7 @@ namespace hocket {
 
 // The request of a group of clients. Each client sends it again when its answer has ended.
 struct StreamAsk {
-  std::string body;  // of /generate, with "stream": true
+  std::string body;  // JSON for /generate, with "stream": true
   int num_clients = 0;
 };
 

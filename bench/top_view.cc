@@ -11,7 +11,8 @@ namespace hocket {
 namespace {
 
 constexpr int kBarLeast = 10, kBarMost = 60;  // columns
-constexpr double kHigh = 0.9;                 // from this share of used KV pages on, the bar is red
+// From this share of used KV pages on the bar is red, since requests may be retracted.
+constexpr double kHigh = 0.9;
 
 // Returns the first `columns` columns of a line; colours take none.
 std::string cut(std::string_view line, int columns) {

@@ -1,4 +1,4 @@
-// One frame of `hocket top`: a server's metrics as a page of text.   Thread: any.
+// Draws one frame of `hocket top`: a server's metrics as a page of text.   Thread: any.
 #pragma once
 
 #include <cstdint>
