@@ -19,7 +19,7 @@ GBIT = 1
 
 def between_hosts(bench):
     with netns.Hosts(2, f"{GBIT}gbit") as hosts, tempfile.NamedTemporaryFile("w", suffix=".sh") as reach:
-        # What mpirun starts its daemons with: `reach h1 command...`
+        # mpirun starts its daemons with `reach h1 command...`.
         reach.write('#!/bin/sh\nhost=$1; shift\ncase $host in\n')
         for host in hosts:
             reach.write(f'{host.name}) exec {shlex.join(host.inside())} sh -c "$*" ;;\n')

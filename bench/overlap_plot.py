@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Step time over batch size for serial, each order and auto, as SVG; from what bench overlap --json printed.
+"""Draws step time over batch size for serial, each order and auto as SVG, from the output of bench overlap --json.
 
     bench/overlap_plot.py FILE... FOLDER      writes FOLDER/overlap-CLOCK-SHAPE-PHASE.svg for each of them; two ranks, a column a link
 
-Above: milliseconds of a step. Below: speed against serial. Both over rows of a rank. Then the goals over all points of the files.
+The upper row shows milliseconds of a step, the lower row the speed relative to serial, both over rows of a rank. Prints the goals over
+all points of the files.
 """
 
 import collections
@@ -13,7 +14,7 @@ import pathlib
 import sys
 
 WIDTH, HEIGHT, LEFT, TOP, GAP_X, GAP_Y, LEGEND = 250, 170, 60, 44, 44, 38, 64
-COLORS = {  # by order; those without one are not drawn
+COLORS = {  # by order; orders without a colour are not drawn
     "serial": "#888888",
     "four-phase": "#1f77b4",
     "sglang-prefill": "#9467bd",
@@ -26,13 +27,13 @@ COLORS = {  # by order; those without one are not drawn
     "auto": "#d62728",
 }
 
-# Orders of other engines: auto is to be 20 % faster somewhere and 2 % slower nowhere.
+# Orders of other engines. The goal: auto is 20 % faster somewhere, and nowhere more than 2 % slower.
 FIXED = ("sglang-prefill", "sglang-decode", "lightllm-prefill", "lightllm-decode", "four-phase")
 BEATEN, AHEAD = 0.20, 0.02
 
 
 def read(paths):
-    """{(clock, shape, phase): {link: {order: [(rows, us, serial us)]}}}"""
+    """Returns {(clock, shape, phase): {link: {order: [(rows, us, serial us)]}}}, for two ranks."""
     figures = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
     for path in paths:
         for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
@@ -128,7 +129,7 @@ def draw(key, links):
 
 
 def print_goals(paths):
-    """As bench overlap does for the points of one run; the files may come from several."""
+    """Prints the goals as bench overlap does, over the points of all files."""
     rows = [json.loads(line) for path in paths for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines()]
     for clock in sorted({row["clock"] for row in rows}):
         goals, gains = collections.defaultdict(list), collections.defaultdict(list)

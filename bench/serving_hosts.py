@@ -3,8 +3,8 @@
 
     bench/serving_hosts.py RANKS RATE [flags of bench serving]      bench/serving_hosts.py 2 1gbit --max-concurrency 8
 
-Shape small with random weights, as `bench serving --shape small`; HOCKET_BIN or build/release/hocket. The clients run on h0
-and ask rank 0, which hands on; its figures of waits are those of rank 0.
+It serves shape small with random weights, as `bench serving --shape small`, with HOCKET_BIN or build/release/hocket. The clients
+run on h0 and ask rank 0, which passes requests on to other ranks. The printed waits are those of rank 0.
 """
 
 import json
@@ -22,7 +22,7 @@ import netns
 
 BINARY = str(pathlib.Path(os.environ.get("HOCKET_BIN", ROOT / "build/release/hocket")).resolve())
 READY_S = 120
-# As bench/dummy_shape.cc has it.
+# The same config.json as that of bench/dummy_shape.cc.
 SMALL = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "model_type": "qwen3_moe",
@@ -47,7 +47,7 @@ SMALL = {
 
 
 def wait_ready(host, log):
-    """Asked from inside, for nobody else reaches it."""
+    """Waits for /readyz; the request runs inside the host, since the port cannot be reached from outside."""
     until = time.monotonic() + READY_S
     probe = [sys.executable, "-c", f"import urllib.request as u; u.urlopen({'http://127.0.0.1:30000/readyz'!r}, timeout=1)"]
     while host.start(probe, stderr=subprocess.DEVNULL).wait() != 0:

@@ -1,6 +1,6 @@
-"""Starts `hocket serve` with the bundled model on a free port, once for all tests, and again where a test wants other flags.
+"""Starts `hocket serve` with the bundled model on a free port, once for all tests, and again for tests that need other flags.
 
-The binary is build/release/hocket, or what HOCKET_BIN names."""
+The binary is build/release/hocket, or the one that HOCKET_BIN names."""
 
 import os
 import pathlib
@@ -27,9 +27,9 @@ def free_port():
 
 
 class Server:
-    """One running server; what it prints is in the file log_path, or goes to `stderr`.
+    """One running server. Its stdout goes to the file log_path, its stderr too unless `stderr` says otherwise.
 
-    preexec_fn runs in the process before the program does."""
+    preexec_fn runs in the child process before the program."""
 
     def __init__(self, log_path, *flags, stderr=subprocess.STDOUT, preexec_fn=None):
         self.port = free_port()
@@ -59,7 +59,7 @@ class Server:
         return openai.OpenAI(base_url=self.url + "/v1", **options)
 
     def call(self, path, body=None, headers=None, timeout=60):
-        """Status, headers and bytes of one plain request; a body makes it a POST."""
+        """Sends one request, a POST if there is a body. Returns status, headers and the body's bytes."""
         request = urllib.request.Request(self.url + path, data=body, headers=headers or {})
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
@@ -97,7 +97,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def start(tmp_path):
-    """start("--flag", ...) gives a server of the test's own."""
+    """start("--flag", ...) starts a server for this test alone, and returns it."""
     running = []
 
     def begin(*flags, **options):

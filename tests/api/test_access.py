@@ -1,4 +1,4 @@
-"""Keys, limits, HTTPS, draining, --strict and `hocket doctor`, as clients and operators meet them."""
+"""Keys, limits, HTTPS, draining, --strict and `hocket doctor`, tested from outside."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_keys_of_a_file(start, tmp_path):
 
 def test_https_and_a_new_certificate(start, tmp_path, monkeypatch):
     cert, key = make_certificate(tmp_path, "first")
-    # The fixture waits until /readyz answers, over plain HTTP; here that is refused with a reason.
+    # The fixture would wait for /readyz over plain HTTP, which this server refuses with a reason.
     port = free_port()
     log = tmp_path / "tls.log"
     with open(log, "wb") as out:
@@ -98,7 +98,7 @@ def test_https_and_a_new_certificate(start, tmp_path, monkeypatch):
 
         bench = run("bench", "serving", "--url", f"https://127.0.0.1:{port}", "--ssl-ca", str(cert), "--num-prompts", "4", "--random-output-len", "4")
         assert bench.returncode == 0, bench.stderr + bench.stdout
-        assert run("bench", "serving", "--url", f"https://127.0.0.1:{port}", "--num-prompts", "1").returncode != 0  # nobody vouches for it
+        assert run("bench", "serving", "--url", f"https://127.0.0.1:{port}", "--num-prompts", "1").returncode != 0  # not trusted without --ssl-ca
 
         other, other_key = make_certificate(tmp_path, "second")
         cert.write_bytes(other.read_bytes())
@@ -144,7 +144,7 @@ def test_a_drain_ends_what_runs_and_says_so(start):
         try:
             statuses.add(server.get("/readyz", timeout=5)[0])
         except OSError:
-            break  # all is answered, and the port closed
+            break  # the last request was answered, and the port is closed
         time.sleep(0.01)
     reader.join(30)
     assert ended == ["length"] and statuses == {503}
@@ -152,7 +152,7 @@ def test_a_drain_ends_what_runs_and_says_so(start):
 
 
 def strict(*flags):
-    """A server that may open 512 files, so that it always has something to refuse."""
+    """Runs a server that may open 512 files, which is too few, so that --strict always has a reason to refuse."""
     bounded = f"ulimit -n 512; exec {BINARY} serve --model-path {MODEL} --port {free_port()} --strict {' '.join(flags)}"
     return subprocess.run(["bash", "-c", bounded], capture_output=True, text=True, timeout=60)
 

@@ -1,4 +1,4 @@
-"""SGLang's expert distribution record, as the scripts that place experts ask for it."""
+"""SGLang's expert distribution record, requested as scripts that place experts do."""
 
 import json
 
@@ -30,7 +30,7 @@ def config():
 
 
 def check(record, rows, config):
-    """Every row chose k experts in every layer, each once."""
+    """Checks that every row chose k different experts in every layer."""
     counts = record["logical_count"]
     assert record["num_tokens"] == rows
     assert len(counts) == config[LAYERS] and all(len(layer) == config[EXPERTS] for layer in counts)
@@ -53,7 +53,7 @@ def test_start_stop_dump(start, config):
     assert record["average_utilization_rate_over_window"] == 1
     for layer, evenness in zip(record["logical_count"], record["layer_balancedness"]["experts"]):
         assert evenness == pytest.approx(sum(layer) / len(layer) / max(layer))
-    # The counter stays, for rates; the gauge is of the record, which was taken.
+    # The counter keeps its value, for rates. The gauge belongs to the record, which is gone once it was fetched.
     assert server.metric("expert_tokens_total") == rows * config[TOP_K] * config[LAYERS]
     assert server.metric("expert_balancedness") == 0
     assert server.stop() == 0

@@ -1,4 +1,4 @@
-"""What the process was started with: limits of the shell, and standard files that are closed."""
+"""Servers that are started with limits of the shell, or with closed standard files."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ from conftest import BINARY, MODEL, free_port
 
 
 def limited(limit, most):
-    """For preexec_fn: what `ulimit` does in a shell."""
+    """Returns a preexec_fn that sets a limit, as `ulimit` does in a shell."""
     return lambda: resource.setrlimit(limit, (most, most))
 
 

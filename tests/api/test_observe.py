@@ -1,5 +1,5 @@
-"""What the server tells of itself: spans that OpenTelemetry's own parser takes, logs, dumps and their replay, the black box, the watchdog,
-and the board and alerts of deploy/monitoring against the metrics that there are."""
+"""Observability: spans (checked by OpenTelemetry's own parser), logs, dumps and their replay, the black box, the watchdog, and the board
+and alerts of deploy/monitoring, compared with the metrics that exist."""
 
 import base64
 import http.server
@@ -40,7 +40,7 @@ def until(what, patience_s=20):
 
 
 class Collector:
-    """Takes OTLP over HTTP, as a collector does: what is no valid message is an error."""
+    """Receives OTLP over HTTP as a collector does. A message that is not valid is an error."""
 
     def __init__(self):
         self.spans, self.resources, self.errors = [], [], []
@@ -121,7 +121,7 @@ def test_spans_are_what_opentelemetry_says(start, collector):
 
 
 def test_spans_of_several_processes_are_one_trace(start, collector, monkeypatch):
-    """The rank in front hands requests on; the spans of the rank that computes stand below its own."""
+    """The rank that receives a request passes it on; the spans of the rank that computes are children of its span."""
     findings = map(json.loads, hocket("doctor", "--json").stdout.splitlines())
     if (ucx := next(f for f in findings if f["name"] == "UCX"))["remedy"]:
         pytest.skip(ucx["value"])
@@ -131,7 +131,7 @@ def test_spans_of_several_processes_are_one_trace(start, collector, monkeypatch)
                     "--otlp-traces-endpoint", collector.url)
     handed_on = lambda: [s for s in collector.spans if "hocket.handed_on_to" in values(s)]
     below = lambda span: [s for s in collector.spans if s.parent_span_id == span.span_id]
-    until(lambda: ask(service)[0] == 200 and len(handed_on()) >= 2)  # as soon as the one in front knows of the other
+    until(lambda: ask(service)[0] == 200 and len(handed_on()) >= 2)  # as soon as the first rank knows the other one
     for span in handed_on()[:2]:
         until(lambda: any(s.kind == 2 for s in below(span)))
         child = next(s for s in below(span) if s.kind == 2)
@@ -170,7 +170,7 @@ def dump_of(folder):
 
 
 def test_dump_and_replay(start, server, tmp_path):
-    """What a server is asked can be asked again: the same bits, drawn seeds and all; or played in virtual time."""
+    """Dumped requests give the same bits when they are sent again, drawn seeds included; they can also run in virtual time."""
     folder = tmp_path / "dump"
     own = start("--dump-requests-folder", str(folder))
     for i in range(4):
@@ -218,7 +218,7 @@ def test_a_crash_leaves_its_black_box(start, tmp_path):
 
 
 def test_the_watchdog_names_the_stage_and_ends_the_process(start, tmp_path):
-    """A step that takes longer than the watchdog waits: one long prompt, in one piece, on one thread."""
+    """The step takes longer than the watchdog waits: a long prompt in one chunk, on one thread."""
     folder = tmp_path / "crash"
     own = start("--watchdog-timeout", "0.01", "--chunked-prefill-size", "-1", "--num-threads", "1", "--crash-dump-folder", str(folder))
     ids = [5 + i % 1000 for i in range(3900)]
@@ -251,7 +251,7 @@ def told_names(server):
     return names
 
 
-# A single process with one rank tells no cluster, and no experts where they are not recorded.
+# A single process with one rank has no metrics of a cluster.
 OF_SEVERAL = {"hocket:cluster_rank_up"}
 
 
@@ -268,7 +268,7 @@ def test_board_and_alerts_ask_for_what_there_is(server):
         assert asked - OF_SEVERAL <= told, asked - told
 
 
-# What the boards of these two ask for (sgl-project/sglang examples/monitoring, vllm-project/vllm examples/observability).
+# The metrics that these boards query (sgl-project/sglang examples/monitoring, vllm-project/vllm examples/observability).
 BOARDS = {
     "sglang": ["num_running_reqs", "num_queue_reqs", "gen_throughput", "cache_hit_rate", "num_used_tokens", "token_usage",
                "e2e_request_latency_seconds_bucket", "time_to_first_token_seconds_bucket", "time_to_first_token_seconds_sum",

@@ -1,4 +1,4 @@
-"""What the official client sees: chat, completions, streams, log-probabilities, choices, stops, seeds, errors."""
+"""The official OpenAI client: chat, completions, streams, log-probabilities, choices, stops, seeds, errors."""
 
 import concurrent.futures
 import contextlib
@@ -21,7 +21,7 @@ def chat(client, messages=QUESTION, **options):
 
 
 def joined(stream):
-    """Text, roles, finish reasons, usage and extras of a chat stream."""
+    """Returns text, roles, finish reasons and usage of a chat stream."""
     text, roles, reasons, usage = "", [], [], None
     for chunk in stream:
         if chunk.usage:
@@ -183,14 +183,14 @@ def test_seeds(client):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         same = list(pool.map(text, [11] * 8))
         other = list(pool.map(text, range(100, 106)))
-    assert len(set(same)) == 1  # whatever shares the batch
+    assert len(set(same)) == 1  # other requests in the batch change nothing
     assert len(set(other)) > 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_stop_strings(client, stream):
     whole = chat(client, STORY, temperature=0, max_tokens=60).choices[0].message.content
-    stop = whole[20:27]  # wherever the tokens' borders are
+    stop = whole[20:27]  # it need not begin or end where a token does
     want = whole[: whole.index(stop)]
     answer = chat(client, STORY, temperature=0, max_tokens=60, stop=[stop, "never said"], stream=stream)
     if stream:
@@ -305,7 +305,7 @@ def test_many_at_once(client, server):
     alone = [ask(i) for i in range(32)]
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         together = list(pool.map(ask, range(32)))
-    assert together == alone  # company changes nothing
+    assert together == alone  # other requests in the batch change nothing
     server.wait_metric("num_private_pages", 0)
     assert server.metric("num_free_pages") + server.metric("num_cached_pages") == server.metric("num_pages")
 
@@ -345,7 +345,7 @@ def test_a_full_queue_says_when_to_come_back(start):
 
 
 def wait_until_draining(server):
-    """Until it says that it takes nobody new, or has ended."""
+    """Waits until /readyz answers 503, or the server has ended."""
     for _ in range(100):
         with contextlib.suppress(OSError):
             if server.get("/readyz", timeout=2)[0] != 503:
@@ -374,7 +374,7 @@ def test_a_second_sigterm_ends_at_once(start):
         next(chunks)
     server.process.terminate()
     wait_until_draining(server)
-    time.sleep(1.1)  # within a second of the first it is the same one, by way of another process
+    time.sleep(1.1)  # a second SIGTERM within 1 s counts as the same one
     assert server.process.poll() is None
     server.process.terminate()
     assert server.process.wait(5) == 1

@@ -1,11 +1,11 @@
-"""`hocket plan`: what it foretells is what a server then says of itself, and its exit status."""
+"""`hocket plan`: its forecast equals what a server reports about itself; and its exit status."""
 
 import json
 import subprocess
 
 from conftest import BINARY, MODEL, ROOT
 
-SPEED = ("--read-gbs", "50", "--peak-gflops", "500")  # nothing is measured: quick, and the same everywhere
+SPEED = ("--read-gbs", "50", "--peak-gflops", "500")  # given, so that nothing is measured: quick, and the same on every machine
 
 
 def plan(*flags):

@@ -1,4 +1,4 @@
-"""Ranks of one host as processes: the first starts the others, passes signals on, and ends when one of them has ended."""
+"""Ranks of one host as processes: the first rank starts the others, passes signals on, and ends when one of them has ended."""
 
 import concurrent.futures
 import json
@@ -18,7 +18,7 @@ import pytest
 from conftest import BINARY, MODEL
 
 
-LONG = 4000  # tokens: seconds, so that what happens meanwhile does
+LONG = 4000  # tokens; an answer takes seconds, long enough for the events of a test
 
 
 def port_pair():
@@ -71,7 +71,7 @@ def story(url, into):
 
 
 def begin_stories(server):
-    """Two asked of each rank's port; both ranks make answers when this returns."""
+    """Sends two requests to each rank's port, and returns when both ranks are decoding."""
     told = []
     urls = [f"http://127.0.0.1:{server.port + i % 2}" for i in range(4)]
     threads = [threading.Thread(target=story, args=(url, told)) for url in urls]
@@ -99,7 +99,7 @@ def test_a_signal_lets_all_ranks_answer_first(two):
 
 
 def test_answers_by_a_schema_are_those_of_one_process(two, start, monkeypatch):
-    """Eight at once, four asked of each rank's port."""
+    """Eight requests run at once, four sent to each rank's port."""
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string", "maxLength": 20}, "quantity_in_stock": {"type": "integer", "minimum": 0, "maximum": 9999}},
@@ -128,8 +128,8 @@ def test_answers_by_a_schema_are_those_of_one_process(two, start, monkeypatch):
     assert two.metric("grammar_forced_tokens_total") > 0
     log = two.log_path.read_text()
     assert "DP0 EP0 Prefill batch" in log and "DP1 EP1 Prefill batch" in log
-    monkeypatch.undo()  # ports as they come
-    alone = start("--combine-groups", "2")  # the bits of two ranks
+    monkeypatch.undo()  # any free port
+    alone = start("--combine-groups", "2")  # gives the bits of two ranks
     assert told(alone.port) == together
     two.stop()
 
@@ -140,7 +140,7 @@ def test_a_rank_that_ends_ends_its_host(two):
     assert two.process.wait(10) == 5
     for thread in threads:
         thread.join()
-    assert sorted(status for status, _ in told) == [0, 0, 503, 503], told  # those asked of rank 1 saw its end
+    assert sorted(status for status, _ in told) == [0, 0, 503, 503], told  # connections to rank 1 broke with its end
     assert all("rank 1" in answer["error"]["message"] for status, answer in told if status == 503)
     assert "rank 1 was ended by signal 9 (Killed)" in two.log_path.read_text()
 

@@ -1,4 +1,4 @@
-"""Timelines: /start_profile, /stop_profile, and `hocket trace`, which reads what they wrote."""
+"""Timelines: /start_profile, /stop_profile, and `hocket trace`, which reads the files that they wrote."""
 
 import json
 import subprocess

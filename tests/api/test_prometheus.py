@@ -1,5 +1,5 @@
-"""deploy/monitoring as Prometheus reads it: its configuration, the metrics of a server under load, and every query of the board and of the
-alerts. Skipped where prometheus and promtool are not installed (apt-get install prometheus)."""
+"""deploy/monitoring in a real Prometheus: its configuration, the metrics of a server under load, and every query of the board and the
+alerts. Skipped if prometheus and promtool are not installed (apt-get install prometheus)."""
 
 import json
 import math
@@ -17,9 +17,9 @@ from conftest import MODEL, ROOT, free_port
 FOLDER = ROOT / "deploy" / "monitoring"
 pytestmark = pytest.mark.skipif(not (shutil.which("prometheus") and shutil.which("promtool")), reason="prometheus is not installed")
 
-# Names are spelled as SGLang's and vLLM's, with a colon and "gb": boards ask for them.
+# Names are spelled as SGLang and vLLM do, with a colon and "gb", since boards query them.
 ON_PURPOSE = re.compile(r"metric names should not contain (':'|abbreviated units)$")
-# Asks for processes that know of one another; one process tells nothing.
+# Only a service of several processes has this metric.
 OF_SEVERAL_PROCESSES = "hocket:cluster_rank_up"
 
 
@@ -28,7 +28,7 @@ def promtool(*words, **options):
 
 
 class Prometheus:
-    """One that scrapes `server` each second, with the rest of our configuration as it stands."""
+    """Runs a Prometheus that scrapes `server` each second; the rest of its configuration is that of deploy/monitoring."""
 
     def __init__(self, folder, server):
         config = (FOLDER / "prometheus.yaml").read_text()
@@ -51,7 +51,7 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def values(self, expression):
-        """Of each series that the expression is now."""
+        """Returns the present value of each series of the expression."""
         return [float(series["value"][1]) for series in self.get("query", query=expression)["result"]]
 
     def wait_scrapes(self, number, patience_s=60):
@@ -69,7 +69,7 @@ class Prometheus:
 
 @pytest.fixture
 def scraped(start, tmp_path):
-    """A server with two ranks, experts being recorded, that answers all the time, and a Prometheus that has watched it."""
+    """A server with two ranks that records experts and answers all the time, and a Prometheus that has scraped it for a while."""
     server = start("--ep-size", "2", "--overlap-schedule", "off")
     assert server.call("/start_expert_distribution_record", b"{}")[0] == 200
     over = threading.Event()
@@ -97,7 +97,7 @@ def scraped(start, tmp_path):
 
 
 def board_queries():
-    """(title, expression), as Grafana sends them for all jobs and instances."""
+    """Yields (title, expression) as Grafana sends them for all jobs and instances."""
     board = json.loads((FOLDER / "grafana" / "hocket.json").read_text())
     for panel in board["panels"]:
         for target in panel.get("targets", []):
@@ -135,7 +135,7 @@ def test_every_query_of_the_board_has_an_answer(scraped):
         elif not any(math.isfinite(value) for value in values):
             silent.append((title, expression, values))
     assert not silent
-    # The variables of the board, as Grafana fills them.
+    # Grafana fills the board's variables with this query.
     assert prometheus.get("label/job/values", **{"match[]": "hocket:num_running_reqs"}) == ["hocket"]
 
 

@@ -1,4 +1,4 @@
-"""Two ranks that share the experts, from outside: one service, whose answers are those of one rank with as many combine groups."""
+"""Two ranks that share the experts, tested from outside: their answers equal those of one rank with as many combine groups."""
 
 import concurrent.futures
 import json

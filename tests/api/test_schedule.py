@@ -1,4 +1,4 @@
-"""Who is answered when, told apart by order alone: one place in the batch, everybody waits for it, then it becomes free."""
+"""The order in which requests are answered. The batch has one place: all requests wait for it, then it becomes free."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def post(server, path, body):
 
 
 def order_of_answers(server, requests):
-    """Names in the order in which they are answered; `requests`: (name, user), in the order in which they come to wait."""
+    """Returns names in the order in which they are answered; `requests` are (name, user) in the order of arrival."""
     order, threads = [], []
 
     def ask(name, user, max_new_tokens):
@@ -45,7 +45,7 @@ def order_of_answers(server, requests):
 
 @pytest.fixture
 def slow(start, monkeypatch):
-    """start(), with so slow a server that answers come clearly one after the other, and one fills the time of all tests."""
+    """start() with a slow server, so that the order of answers is clear and the first answer lasts until all requests wait."""
     monkeypatch.setenv("HOCKET_ISA", "ref")
     return start
 
@@ -53,7 +53,7 @@ def slow(start, monkeypatch):
 HEAVY = [(f"heavy{i}", "heavy") for i in range(6)]
 
 
-# With one user the policies agree on the first to come; "fcfs" shows that the light one would be starved.
+# Both policies serve one user's requests in their order. "fcfs" shows that the light user would wait behind the heavy one.
 @pytest.mark.parametrize("policy, place", [("fcfs", 6), ("fair", 1)])
 def test_a_light_user_among_a_heavy_one(slow, policy, place):
     order = order_of_answers(slow("--schedule-policy", policy, *ONE_PLACE), HEAVY + [("light", "light")])
@@ -116,7 +116,7 @@ def test_a_bad_interval_is_refused(start):
 
 
 def test_simulate_schedules_as_the_server_does(tmp_path):
-    """Its defaults are those of serve; of a log it takes what that server had, unless a flag says otherwise."""
+    """Its defaults are those of serve. With a log it takes the options of that log's server, unless a flag says otherwise."""
 
     def hocket(*words):
         done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What has no place in OpenAI's client: SGLang's /generate, tokens, probes, metrics, bad bytes."""
+"""Features that OpenAI's client does not cover: SGLang's /generate, tokens, probes, metrics, bad bytes."""
 
 import base64
 import json
@@ -68,7 +68,7 @@ def test_generate_logprobs(server):
 
 
 def test_generate_routed_experts(server):
-    """As SGLang's clients read them: 32-bit numbers in base64, [tokens but the last][layers][experts a token]."""
+    """The form that SGLang's clients read: 32-bit numbers in base64, [tokens without the last][layers][experts a token]."""
     def routed(**more):
         meta = generate(server, text="Once upon a time", return_routed_experts=True,
                         sampling_params={"temperature": 0, "max_new_tokens": 5, "ignore_eos": True}, **more)["meta_info"]
@@ -181,7 +181,7 @@ def test_bad_bodies(server, body):
 
 
 def raw(server, data, timeout=5):
-    """The status line of the answer to raw bytes; empty when the server just closes."""
+    """Sends raw bytes and returns the answer's status line; empty if the server closes the connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as s:
         s.sendall(data)
         return s.recv(4096).split(b"\r\n")[0].decode()

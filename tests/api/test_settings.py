@@ -1,4 +1,4 @@
-"""Every number that a flag, a variable or the file may hold has a range; what is outside of it ends a command with a sentence."""
+"""Every number in a flag, a variable or the file has a range; a command with a number outside of it ends with an error message."""
 
 import json
 import os
@@ -145,7 +145,7 @@ def test_a_log_whose_reader_pauses_stops_nothing(start):
     reader, writer = os.pipe()
     server = start("--decode-log-interval", "1", stderr=writer)
     os.close(writer)
-    # Some 400 KB of log, where a pipe holds 64.
+    # The log has some 400 KB, and a pipe holds 64 KB.
     for i in range(40):
         assert ask(server, f"a{i}", 40) == 200
     begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""Structured output as clients ask for it: every answer is checked by jsonschema or re, which know nothing of hocket."""
+"""Structured output as clients request it. jsonschema or re checks every answer, independently of hocket."""
 
 import concurrent.futures
 import json
@@ -166,7 +166,7 @@ FORM = {
     {"max_tokens": 9}, {"max_tokens": 14}, {"frequency_penalty": 1.5}, {"extra_body": {"min_tokens": 30}}, {"stream": True},
 ])
 def test_forced_text_is_what_is_drawn_token_by_token(client, server, fields):
-    """Log-probabilities are of logits, so that answers with them have a step for every token."""
+    """Answers with log-probabilities need logits, so each of their tokens has a step; those without take forced tokens."""
 
     def told(**more):
         answer = ask(client, response_format=strict(FORM), **{"temperature": 0, **fields, **more})

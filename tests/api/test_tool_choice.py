@@ -1,5 +1,5 @@
-"""Calls that the request asks for, in all three APIs; thoughts before structure, and how long they may be. What the model is made to
-write is checked by clients and jsonschema, which know nothing of hocket."""
+"""Forced tool calls in all three APIs; reasoning before structured output, and its budget. Clients and jsonschema check the answers,
+independently of hocket."""
 
 import concurrent.futures
 import json
@@ -43,7 +43,7 @@ def ask(client, messages=SUM, **options):
 
 
 def check(choice, names=tuple(SCHEMAS)):
-    """The calls of a choice: each of one of these tools, each as its schema says."""
+    """Checks that a choice has only calls of these tools, with arguments that follow their schemas. Returns the calls."""
     assert choice.finish_reason == "tool_calls", choice
     assert not choice.message.content and choice.message.tool_calls
     for call in choice.message.tool_calls:
@@ -76,7 +76,7 @@ def test_a_stream_is_read_by_the_clients_own_accumulator(client):
 
 
 def test_strict_tools_are_followed_in_free_text(client):
-    """Whatever the model says of itself: text, or calls that follow the schemas."""
+    """Without a forced call the model writes text, or calls that follow the schemas."""
     question = [{"role": "user", "content": "What is the weather in Paris?"}]
     said = ask(client, question, tools=tools(strict=True), n=8, seed=5, temperature=1.5, max_tokens=300).choices
     for choice in said:
@@ -99,7 +99,7 @@ def test_a_form_of_the_text_leaves_room_for_calls(client):
 
 
 def messages(server, **fields):
-    """An answer of /v1/messages."""
+    """Asks /v1/messages and returns the answer."""
     body = {"model": MODEL_NAME, "max_tokens": 1200, "messages": SUM, **fields}
     status, _, data = server.call("/v1/messages", json.dumps(body).encode())
     assert status == 200, data
@@ -126,7 +126,7 @@ def test_responses(client):
         jsonschema.validate(json.loads(item.arguments), SCHEMAS[item.name])
 
 
-# How families write calls: the bundled model knows one, and a grammar makes it write the others.
+# Formats of calls by model family: the bundled model knows one, and a grammar makes it write the others.
 FAMILIES = ["qwen3_coder", "mimo", "glm45", "deepseek_v3", "deepseek_v31", "llama3_json", "pythonic", "mistral", "json"]
 
 
@@ -163,10 +163,10 @@ def test_thoughts_end_at_their_budget(client):
     assert free.content == "83"
     for budget in (0, 1, 7):
         message, tokens = thought(budget)
-        assert budget < tokens <= budget + 3  # the marks count too
+        assert budget < tokens <= budget + 3  # the marks around the reasoning count as well
         assert free.reasoning_content.startswith(getattr(message, "reasoning_content", None) or "")
-        assert message.content  # the model goes on as it can
-    assert thought(all_tokens)[0].content == "83"  # what ends in time is left alone
+        assert message.content  # the model answers after its reasoning was cut
+    assert thought(all_tokens)[0].content == "83"  # reasoning within the budget is not changed
     message, _ = thought(3, response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "boolean"}}})
     assert message.content in ("true", "false")
 
@@ -180,7 +180,7 @@ def test_the_same_budget_in_other_words(server, client):
 @pytest.mark.parametrize("flags", [("--ep-size", "2"), ("--disable-overlap-schedule",), ("--chunked-prefill-size", "32")])
 def test_the_same_answers_however_they_are_computed(start, client, flags):
     other = start(*flags)
-    if "--ep-size" in flags:  # the sums of two ranks, on one
+    if "--ep-size" in flags:  # one rank with the sums of two
         client = start("--combine-groups", "2").client()
 
     def said(asked):

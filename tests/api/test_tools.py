@@ -1,4 +1,4 @@
-"""Tools and thoughts, as the official client sees them: the bundled model calls, is told what came of it, and answers."""
+"""Tools and reasoning through the official client: the bundled model calls a tool, gets the result, and answers."""
 
 import json
 
@@ -12,7 +12,7 @@ def tool(name, description, **properties):
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-# As the model was trained on them.
+# The model was trained on tools of this form.
 CITY = {"type": "string", "description": "The name of the city."}
 WEATHER = tool("get_weather", "Get the weather for a city.", city=CITY)
 TIMER = tool("set_timer", "Set a timer.", minutes={"type": "integer"})

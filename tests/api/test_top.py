@@ -1,4 +1,4 @@
-"""`hocket top`: one look into a file, the live view in a terminal of any size, and over HTTPS with a key."""
+"""`hocket top`: one page into a file, the live view in terminals of several sizes, and HTTPS with a key."""
 
 import contextlib
 import fcntl
@@ -45,7 +45,7 @@ def test_one_look(server):
 
 
 class Terminal:
-    """The live view in a terminal of so many columns and rows."""
+    """Runs the live view in a terminal of `columns` by `rows`."""
 
     def __init__(self, columns, rows, *words):
         self.master, self.slave = pty.openpty()
@@ -58,7 +58,7 @@ class Terminal:
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def until(self, what, patience_s=20):
-        """What was drawn since the last call, up to the first screen of which `what` is true."""
+        """Waits for a screen whose lines make `what` true, and returns its lines. Later screens are left for the next call."""
         deadline = time.monotonic() + patience_s
         while True:
             *whole, rest = self.written.split("\x1b[J")
@@ -72,7 +72,7 @@ class Terminal:
                 self.written += os.read(self.master, 65536).decode()
 
     def ended(self):
-        """The exit status; the terminal is as it was."""
+        """Waits for the end, checks that the terminal is restored, and returns the exit status."""
         status = self.process.wait(20)
         while select.select([self.master], [], [], 0.1)[0]:
             self.written += os.read(self.master, 65536).decode()
@@ -83,7 +83,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def readers(server, count=4):
-    """So many who ask again and again."""
+    """Runs `count` clients that ask again and again."""
     going = threading.Event()
     going.set()
 
@@ -166,7 +166,7 @@ def test_https_and_a_key(tmp_path):
             time.sleep(0.1)
         assert page.stdout.startswith(f"https://localhost:{port} | hocket-tiny-qwen3-moe\n")
         assert "--api-key" in top(*words).stderr
-        assert "certificate" in top(*words[:2], env=with_key).stderr  # nobody vouches for it
+        assert "certificate" in top(*words[:2], env=with_key).stderr  # not trusted without --ssl-ca
     finally:
         process.terminate()
         process.wait(30)

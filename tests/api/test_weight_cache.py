@@ -1,4 +1,4 @@
-"""--weight-cache from outside: the first start writes what it packed, the second maps it, a third one that may not write says so."""
+"""--weight-cache from outside: the first start writes the packed weights, the second maps them, a third that may not write reports it."""
 
 import json
 

@@ -1,6 +1,6 @@
-"""The bundled model behind `hocket serve`, for clients that other people wrote: Server and its fixtures are those of tests/api.
+"""The bundled model behind `hocket serve`, for third-party clients. Server and its fixtures are those of tests/api.
 
-Calls of tools and sums are what the bundled model can do, so that answers can be checked."""
+Tests ask for tool calls and sums: the bundled model knows these, so answers can be checked."""
 
 import importlib.util
 import json
@@ -26,7 +26,7 @@ WEATHER_ANSWER = "It is 21 degrees and sunny in Paris."
 CITY_SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "The name of the city."}},
                "required": ["city"]}
 MINUTES_SCHEMA = {"type": "object", "properties": {"minutes": {"type": "integer"}}, "required": ["minutes"]}
-# name, description, parameters: each API has its own way of saying these.
+# (name, description, parameters); each API writes them in its own form.
 TOOLS = [("get_weather", "Get the weather for a city.", CITY_SCHEMA), ("set_timer", "Set a timer.", MINUTES_SCHEMA)]
 CHAT_TOOLS = [{"type": "function", "function": {"name": n, "description": d, "parameters": p}} for n, d, p in TOOLS]
 
@@ -43,7 +43,7 @@ ASK = {"tools": {"tools": CHAT_TOOLS},
 
 
 def offers(server, feature):
-    """Whether the server reads calls of tools, can be told to make one, tells thoughts apart, follows grammars: what a build or a flag may leave out."""
+    """Returns True if the server has a feature that a build or flag may leave out: tool calls, forced calls, reasoning, grammars."""
     body = {"messages": [{"role": "user", "content": SUM}], "max_tokens": 60, "temperature": 0, **ASK[feature]}
     status, _, data = server.call("/v1/chat/completions", json.dumps(body).encode())
     if feature == "thoughts":

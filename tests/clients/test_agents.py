@@ -28,7 +28,7 @@ def send(server, request, body=None):
 
 
 def events_of(data):
-    """The JSON of each event; its name must be its type."""
+    """Returns the JSON of each event, and checks that the event's name is its type."""
     events = []
     for block in data.decode().split("\n\n"):
         lines = [line for line in block.split("\n") if line and not line.startswith(":")]
@@ -41,7 +41,7 @@ def events_of(data):
 
 
 def blocks_of(events):
-    """What a client of /v1/messages puts together from a stream."""
+    """Returns the content blocks that a client of /v1/messages builds from a stream."""
     blocks = []
     for e in events:
         if e["type"] == "content_block_start":
@@ -66,14 +66,14 @@ def test_messages(server):
     assert [e["type"] for e in events][:1] == ["message_start"] and events[-1]["type"] == "message_stop"
     uses = [b for b in blocks_of(events) if b["type"] == "tool_use"]
     assert [(u["name"], u["input"]) for u in uses] == [("get_weather", {"city": "Paris"})]
-    # The next turn: what was said, and the tool's result.
+    # The next turn holds the answer and the tool's result.
     body = copy.deepcopy(request["body"])
     body["messages"] += [{"role": "assistant", "content": blocks_of(events)},
                          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": uses[0]["id"],
                                                        "content": [{"type": "text", "text": WEATHER_RESULT}]}]}]
     answer = events_of(send(server, request, body)[1])
     assert blocks_of(answer)[-1]["text"] == WEATHER_ANSWER
-    assert answer[-2]["usage"]["cache_read_input_tokens"] > 200  # all before it was computed once
+    assert answer[-2]["usage"]["cache_read_input_tokens"] > 200  # the tokens of the first turn come from the cache
 
 
 def test_messages_are_counted_with_many_tools(server):
@@ -115,7 +115,7 @@ def test_conversations_side_by_side_answer_as_alone(server):
 
 @pytest.mark.parametrize("name", ["messages_agent", "responses_agent"])
 def test_a_user_who_presses_escape(server, name):
-    """Connections closed at any moment: nothing is left running, and the server goes on."""
+    """Connections are closed at random moments: no request goes on running, and the server serves others."""
     chance = random.Random(7)
     request = recorded(name)
     body = {**request["body"], "ignore_eos": True}

@@ -1,4 +1,4 @@
-"""Anthropic's Python client: messages, streams, tools, thoughts, counting, and what failures look like to it."""
+"""Anthropic's Python client: messages, streams, tools, reasoning, counting, and errors as it reports them."""
 
 import anthropic
 import pytest
@@ -15,7 +15,7 @@ def claude(server):
 
 def ask(client, question=SUM, **options):
     options.setdefault("max_tokens", 400)
-    options["extra_body"] = {"temperature": 0, **options.get("extra_body", {})}  # the client has no such field any more
+    options["extra_body"] = {"temperature": 0, **options.get("extra_body", {})}  # the client has no field for it
     messages = question if isinstance(question, list) else [{"role": "user", "content": question}]
     return client.messages.create(model=MODEL_NAME, messages=messages, **options)
 

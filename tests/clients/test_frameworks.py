@@ -1,4 +1,4 @@
-"""LiteLLM and LangChain, which speak to the server through clients of their own making."""
+"""LiteLLM and LangChain, which use their own clients for the server."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import pytest
 
 from conftest import CHAT_TOOLS, MODEL_NAME, STORY, SUM, WEATHER, WEATHER_ANSWER, WEATHER_RESULT
 
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or it asks the network for prices
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it fetches prices from the network
 os.environ.setdefault("LANGSMITH_TRACING", "false")
 
 

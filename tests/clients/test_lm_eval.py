@@ -1,6 +1,6 @@
-"""lm-eval against /v1/completions: answers, and log-probabilities of given answers, on two small tasks of our own.
+"""lm-eval against /v1/completions: answers, and log-probabilities of given answers, on two small tasks of this project.
 
-Its tokens come from the server too: it asks /tokenizer_info, /tokenize and /detokenize."""
+lm-eval gets its tokens from the server, by /tokenizer_info, /tokenize and /detokenize."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""OpenAI's Node client: node/client.test.mjs under Node's own test runner, one line a test."""
+"""OpenAI's Node client: runs node/client.test.mjs with Node's own test runner, one line a test."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""OpenAI's Python client: the Responses API, tools in both its APIs, and what failures look like to it."""
+"""OpenAI's Python client: the Responses API, tools in both its APIs, and errors as it reports them."""
 
 import concurrent.futures
 import json
@@ -73,7 +73,7 @@ def test_response_calls_a_tool(client):
     result = [{"type": "function_call_output", "call_id": call.call_id, "output": WEATHER_RESULT}]
     second = respond(client, result, previous_response_id=first.id, tools=FUNCTION_TOOLS)
     assert second.output_text == WEATHER_ANSWER
-    # The same, with all items sent again.
+    # The answer is the same if all items are sent again.
     items = [{"role": "user", "content": WEATHER}, *[i.model_dump() for i in first.output], *result]
     assert respond(client, items, tools=FUNCTION_TOOLS, store=False).output_text == WEATHER_ANSWER
 

@@ -1,8 +1,8 @@
-"""The recorded answers of tests/answers, read by the parsers of other servers: do they find the calls that hocket finds?
+"""Parsers of other servers read the recorded answers of tests/answers, and must find the calls that hocket finds.
 
-The parsers come from SGLang's and vLLM's packages where they are installed, or from their unpacked wheels in the folder that
-HOCKET_ORACLES names (`pip download --no-deps sglang vllm`, unpacked into one folder). Only their parsers are loaded: what these import
-beside, from PyTorch to web frameworks, is stood in for. hocket's side of the comparison is what its own test holds it to
+The parsers come from SGLang's and vLLM's packages if they are installed, or from their unpacked wheels in the folder that
+HOCKET_ORACLES names (`pip download --no-deps sglang vllm`, unpacked into one folder). Only the parsers are loaded; stand-ins replace
+their other imports, from PyTorch to web frameworks. hocket's own test checks hocket against the same recorded calls
 (src/text/answers/recorded_answers_test.cc)."""
 
 import importlib
@@ -19,7 +19,7 @@ import pytest
 
 RECORDED = json.loads((pathlib.Path(__file__).resolve().parents[1] / "answers" / "recorded.json").read_text())
 
-# Of each oracle: the package with its parsers, and where the parser of a family is.
+# For each oracle: the package with its parsers, then by family the module and class of the parser.
 PARSERS = {
     "sglang": ("sglang.srt.function_call", {
         "hermes": ("hermes_detector", "HermesDetector"),
@@ -42,7 +42,7 @@ PARSERS = {
 }
 BOTH = ("sglang", "vllm")
 
-# Where we read otherwise on purpose.
+# Answers that hocket parses differently on purpose.
 DISAGREEMENTS = [
     (BOTH, "arguments first, and as a string", "arguments that are JSON in a string: they hand on a string, we the object in it"),
     (BOTH, "marks, quotes and braces in a string", "they end a call at the first end mark, even inside a string"),
@@ -69,7 +69,7 @@ DISAGREEMENTS = [
 
 
 class Any:
-    """Stands in for what parsers import beside: takes any call, has any attribute, is false."""
+    """A stand-in for other imports of the parsers: it accepts any call, has any attribute, and is false."""
 
     def __init__(self, *_, **fields):
         self.__dict__.update(fields)
@@ -98,14 +98,14 @@ class StandIn(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        # A constant of the settings: not set.
+        # Upper-case names are constants of settings, which are not set.
         value = None if name.isupper() else Any() if name.islower() else type(name, (Any,), {})
         setattr(self, name, value)
         return value
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """The parsers of one package as they are, all else of it and of large libraries stood in for."""
+    """Imports the parsers of one package unchanged, and stand-ins for the rest of it and for large libraries."""
 
     LARGE = ("openai", "torch", "transformers", "xgrammar")
 
@@ -128,7 +128,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def folder_of(package):
-    """Where the package lies; None: nowhere."""
+    """Returns the folder that holds the package; None if there is none."""
     name = package.split(".")[0]
     unpacked = os.environ.get("HOCKET_ORACLES")
     if unpacked and (pathlib.Path(unpacked) / name).is_dir():
@@ -138,7 +138,7 @@ def folder_of(package):
 
 
 class Letters:
-    """A tokenizer, for parsers that ask for one: every mark is a token."""
+    """A tokenizer for parsers that need one: every mark is a token."""
 
     bos_token = None
 
@@ -165,7 +165,7 @@ def tools():
 
 
 def calls_of(oracle, make, text):
-    """Name and arguments of each call that the oracle finds."""
+    """Returns name and arguments of each call that the oracle finds."""
     if oracle == "sglang":
         return [(call.name, call.parameters) for call in make().detect_and_parse(text, tools()).calls]
     found = make(Letters(), tools()).extract_tool_calls(text, Any(tools=tools()))
@@ -174,7 +174,7 @@ def calls_of(oracle, make, text):
 
 @pytest.fixture(params=sorted(PARSERS))
 def oracle(request):
-    """An oracle's name and its parsers by family; what was loaded for it is gone afterwards."""
+    """Gives an oracle's name and its parsers by family. Unloads the oracle's modules afterwards."""
     package, families = PARSERS[request.param]
     folder = folder_of(package)
     if folder is None:
@@ -200,7 +200,7 @@ def test_calls_are_those_that_others_find(oracle):
     for answer in RECORDED["answers"]:
         parser = parsers.get(answer["format"])
         if parser is None or any("thought" in part for part in answer["parts"]):
-            continue  # thoughts are another parser's there
+            continue  # oracles have another parser for reasoning
         ours = [(part["call"], json.loads(part["arguments"])) for part in answer["parts"] if "call" in part]
         theirs = [(call, json.loads(arguments)) for call, arguments in calls_of(name, parser, answer["text"])]
         compared += 1

@@ -1,4 +1,4 @@
-"""Calls that a request asks for, whatever the model would rather say: OpenAI's, Anthropic's and LangChain's words for it."""
+"""Forced tool calls for a question that needs no tool, through the clients of OpenAI, Anthropic and LangChain."""
 
 import json
 
@@ -9,7 +9,7 @@ import pytest
 from conftest import MODEL_NAME, SUM
 
 pytestmark = pytest.mark.needs("calls on demand")
-# Values have ends, and nothing else is allowed, for a small model that is made to call what it would not may go on for ever: 111111...
+# Values are bounded, and there are no other properties: a small model that is forced to call may write a value without end (111111...).
 CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"], "additionalProperties": False}
 MINUTES = {"type": "object", "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 600}}, "required": ["minutes"],
            "additionalProperties": False}
@@ -19,13 +19,13 @@ FUNCTION_TOOLS = [{"type": "function", "name": name, "parameters": schema} for n
 
 
 def check(name, arguments):
-    """A tool's name, and arguments as its schema has them."""
+    """Checks a tool's name, and its arguments against its schema."""
     assert name in SCHEMAS
     jsonschema.validate(arguments, SCHEMAS[name])
 
 
 def ask(client, choice, **options):
-    """A question that needs no tool."""
+    """Asks a question that needs no tool."""
     return client.chat.completions.create(model=MODEL_NAME, messages=[{"role": "user", "content": SUM}], tools=CHAT_TOOLS, tool_choice=choice,
                                           max_tokens=300, **options)
 
@@ -78,7 +78,7 @@ def test_messages(server, choice, names):
 
 @pytest.mark.parametrize("responses", [False, True])
 def test_langchain_structured_output(server, responses):
-    """LangChain asks for a named tool, and reads the object from its arguments."""
+    """LangChain forces a named tool, and reads the object from its arguments."""
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(model=MODEL_NAME, base_url=server.url + "/v1", api_key="none", temperature=0, max_retries=0, max_tokens=300,
