@@ -1,4 +1,4 @@
-"""What a client of a rank does and sees. `connect` is a function that gives a socket to the rank's HTTP port."""
+"""HTTP clients of a rank. `connect` is a function that returns a socket connected to the rank's HTTP port."""
 
 import http.client
 import json
@@ -8,7 +8,7 @@ import time
 
 
 def call(connect, path, body=None, timeout=30):
-    """Status, headers and text of one request; a body makes it a POST."""
+    """Sends one request, a POST if there is a body. Returns status, headers and text."""
     connection = http.client.HTTPConnection("localhost", timeout=timeout)
     connection.sock = connect(timeout)
     try:
@@ -20,14 +20,14 @@ def call(connect, path, body=None, timeout=30):
 
 
 class Stream(threading.Thread):
-    """A completion, streamed, until its end, an error or a cut: each leaves its mark here."""
+    """Streams a completion until its end, an error or a broken connection, and records which it was."""
 
     def __init__(self, connect, body, limit_s):
         super().__init__(daemon=True)
         self._connect, self._body, self._limit_s = connect, dict(body, stream=True), limit_s
         self.status, self.text, self.blocks, self.done = None, "", 0, False
         self.error = ""  # the message of an error, in the stream or instead of it
-        self.cut = ""  # the connection ended, and how
+        self.cut = ""  # how the connection broke
         self.retry_after = None
         self.ended_at, self.longest_gap_s = None, 0.0
         self._socket = None
@@ -87,7 +87,7 @@ class Stream(threading.Thread):
         return self
 
     def leave(self):
-        """As a client that closes its connection."""
+        """Closes the connection, as a client that goes away."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def tells(self):

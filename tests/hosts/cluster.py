@@ -1,10 +1,10 @@
-"""`hocket serve` as several processes, in hosts of their own or on this machine, with the bundled model.
+"""Runs `hocket serve` as several processes, in hosts of their own or on this machine, with the bundled model.
 
     with Cluster(2) as ranks:                         two processes here
     with Hosts(2) as hosts, Cluster(2, hosts) as ranks:     one a host
 
-The binary is what HOCKET_BIN names, else build/release/hocket. All processes are killed at the end; their logs are in
-`folder`, which stays where a case failed.
+The binary is that of HOCKET_BIN, else build/release/hocket. All processes are killed at the end; their logs are in
+`folder`, which is kept if a case failed.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ import client
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("HOCKET_BIN", ROOT / "build/release/hocket"))
 MODEL = ROOT / "models/hocket-tiny-qwen3-moe"
-HTTP_PORT, CLUSTER_PORT = 30000, 5000  # in hosts
+HTTP_PORT, CLUSTER_PORT = 30000, 5000  # in hosts of their own
 READY_S = 60
-LISTENS, CLOSED_BY_PEER = "0A", "08"  # in /proc/net/tcp
-# Small enough for many ranks on a machine; rounds so that every port hands requests to every rank.
+LISTENS, CLOSED_BY_PEER = "0A", "08"  # states in /proc/net/tcp
+# Small, so that many ranks fit on a machine. With round-robin every port passes requests to every rank.
 COMMON = {"--model-path": MODEL, "--max-total-tokens": 32768, "--max-running-requests": 16, "--num-threads": 1}
 COMMON |= {"--cpu-bind": "none", "--dp-routing": "round-robin"}
 ANIMALS = ("cat", "dragon", "small bear", "bird", "fox", "dog", "old owl", "mouse")
@@ -39,7 +39,7 @@ QUESTIONS = [f"{'Once upon a time, ' * (i % 3)}there was a {animal} who" for i, 
 
 
 def free_port(count=1):
-    """The first of so many that are free, side by side."""
+    """Returns the first of `count` neighbouring ports that are free."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
@@ -54,7 +54,7 @@ def free_port(count=1):
 
 
 class Process:
-    """One `hocket serve`, which may start further ranks of its host; `log` is what all of them printed."""
+    """One `hocket serve`, which may start more ranks of its host; all of them print to the file `log`."""
 
     def __init__(self, log, host, flags, variables):
         self.log_path, self.host, self.flags, self.variables = log, host, flags, variables
@@ -62,7 +62,7 @@ class Process:
 
     def start(self):
         self.num_starts += 1
-        # The kernel ends it with us, however we end.
+        # The kernel kills it when this program ends, however that happens.
         command = ["setpriv", "--pdeathsig", "KILL", "--", BINARY, "serve"]
         command += [word for flag in self.flags.items() for word in flag]
         command = (self.host.inside() if self.host else []) + [str(word) for word in command]
@@ -76,7 +76,7 @@ class Process:
         self.running.send_signal(number)
 
     def kill(self):
-        """kill -9, and it has ended."""
+        """Sends SIGKILL and waits for its end."""
         self.running.kill()
         self.running.wait(10)
 
@@ -94,29 +94,29 @@ class Process:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
 
     def open_files(self):
-        """But for connections that the other side has closed: those kept for the next request go after a while."""
+        """Counts open files without connections that the peer has closed: those are kept for a while and then closed."""
         return len(self._open()) - len(self._sockets(CLOSED_BY_PEER))
 
     def listens_at(self):
-        """Hosts and ports."""
+        """Returns the (host, port) pairs on which it listens."""
         return {(socket.inet_ntoa(int(host, 16).to_bytes(4, sys.byteorder)), int(port, 16)) for host, port in self._sockets(LISTENS)}
 
     def _open(self):
         targets = []
         for entry in os.scandir(f"/proc/{self.running.pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # closed since
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
                 targets.append(os.readlink(entry.path))
         return targets
 
     def _sockets(self, state):
-        """Local addresses, in hex, of this process's TCP sockets in that state."""
+        """Returns the local addresses, in hex, of this process's TCP sockets in `state`."""
         rows = [line.split() for line in Path(f"/proc/{self.running.pid}/net/tcp").read_text().splitlines()[1:]]
         own = set(self._open())
         return [row[1].split(":") for row in rows if row[3] == state and f"socket:[{row[9]}]" in own]
 
 
 class Cluster:
-    """Ranks that serve as one, started together. `style`: how each is told its place, "flags" or "variables"."""
+    """Ranks that serve as one, started together. `style` is "flags" or "variables", by which each learns its rank."""
 
     def __init__(self, num_ranks, hosts=None, ranks_per_node=1, flags=None, style="flags", start=True):
         self.num_ranks, self.hosts, self._start = num_ranks, hosts, start
@@ -132,7 +132,7 @@ class Cluster:
         self.processes = [self.process(node, flags, style) for node in range(nodes)]
 
     def process(self, node, flags=None, style="flags", name=""):
-        """Not started yet. `flags`: by name, beside ours or instead of them."""
+        """Makes a process that is not started yet. `flags` by name are added to the usual ones or replace them."""
         nodes, variables = self.num_ranks // self._per_node, {}
         words = COMMON | {"--port": self._ports[node], "--cluster-token-file": self.token_file}
         if style == "flags":
@@ -189,7 +189,7 @@ class Cluster:
         return client.Stream(functools.partial(self.connect, rank), body, limit_s)
 
     def readiness(self, rank):
-        """Status and text of /readyz; 0 where nobody answers."""
+        """Returns status and text of /readyz; status 0 if the rank does not answer."""
         try:
             status, _, text = self.call(rank, "/readyz", timeout=2)
             return status, text
@@ -197,7 +197,7 @@ class Cluster:
             return 0, str(error)
 
     def wait_ready(self, limit_s=READY_S):
-        """Seconds until every rank says that it is ready."""
+        """Waits until every rank is ready; returns the seconds that it took."""
         began = time.monotonic()
         for rank in range(self.num_ranks):
             while (state := self.readiness(rank))[0] != 200:
@@ -208,14 +208,14 @@ class Cluster:
         return time.monotonic() - began
 
     def wait_listening(self, rank, limit_s=10):
-        """Until a rank answers, ready or not."""
+        """Waits until a rank answers, ready or not."""
         deadline = time.monotonic() + limit_s
         while (state := self.readiness(rank))[0] == 0:
             assert time.monotonic() < deadline, f"rank {rank} does not listen after {limit_s} s: {state}"
             time.sleep(0.02)
 
     def wait_doors(self, limit_s=10):
-        """Until every rank knows where to hand requests on to."""
+        """Waits until every rank knows the addresses to which it passes requests."""
         deadline = time.monotonic() + limit_s
         for rank in range(self.num_ranks):
             while any(peer["address"] is None for peer in self.info(rank)["peers"] if peer["rank"] != rank):
@@ -228,7 +228,7 @@ class Cluster:
         return json.loads(text)
 
     def wait_lost(self, name, ranks, limit_s):
-        """Until /readyz of each of `ranks` is 503 and names `name`. The seconds it took the last, and what each said."""
+        """Waits until /readyz of each of `ranks` is 503 and names `name`. Returns the seconds until the last, and each rank's text."""
         began, said = time.monotonic(), {}
         while len(said) < len(ranks):
             for rank in ranks:
@@ -249,7 +249,7 @@ class Cluster:
         return sum(map(float, values))
 
     def check_pages(self, rank, limit_s=5):
-        """Soon nothing runs here, and every page is free or cached."""
+        """Waits until no request runs or waits at the rank, and every page is free or cached."""
         deadline = time.monotonic() + limit_s
         while True:
             running, waiting = (self.metric(rank, f"num_{kind}_reqs") for kind in ("running", "queue"))
@@ -261,7 +261,7 @@ class Cluster:
             time.sleep(0.1)
 
     def generate(self, rank, text):
-        """Tokens and their log-probabilities, greedy; and once more with the dice of a seed."""
+        """Returns tokens and log-probabilities of a greedy answer, and of one sampled with a seed."""
         told = []
         for sampling in ({"temperature": 0}, {"temperature": 0.8, "sampling_seed": 5}):
             body = {"text": text, "return_logprob": True, "sampling_params": {"max_new_tokens": 24, "ignore_eos": True, **sampling}}
@@ -276,7 +276,7 @@ class Cluster:
 
 
 class OneRank(Cluster):
-    """One process without a network, with the sums of `groups` ranks."""
+    """One process without a network, which computes the sums as `groups` ranks do."""
 
     def __init__(self, groups):
         super().__init__(1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ranks in processes and hosts of their own give the answers of one rank, by equality: tokens and log-probabilities.
+"""Ranks in processes and hosts of their own give exactly the answers of one rank: the same tokens and log-probabilities.
 
     tests/hosts/equality.py [--only WORD]
 """
@@ -15,7 +15,7 @@ STREAM_TOKENS = 64
 
 
 def check_answers(ranks):
-    """Every question at every rank's port, one after another, all at once, and as streams."""
+    """Asks every question at every rank's port: one after another, all at once, and as streams."""
     ranks.wait_doors()
     for rank in range(ranks.num_ranks):
         assert ranks.answers(rank) == answers_of_one_rank(ranks.num_ranks), f"rank {rank} answers otherwise"
@@ -32,7 +32,7 @@ def check_answers(ranks):
 
 
 def check_aborts(ranks):
-    """Clients that leave, through their rank and through another: their requests end, the others' do not."""
+    """Clients leave whose requests run on their rank or on another one: these requests end, all others go on."""
     rounds = range(2 * ranks.num_ranks)
     leaving = [ranks.stream(i % ranks.num_ranks, f"away {i}", 3000) for i in rounds]
     staying = [ranks.stream(i % ranks.num_ranks, f"here {i}", 200) for i in rounds]

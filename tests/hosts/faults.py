@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What ranks do when one is lost, and when a link is only bad: what its clients see, and how the service comes back.
+"""Faults: a rank is lost, or a link is bad. The tests check what clients see and that the service recovers.
 
-    tests/hosts/faults.py [--only WORD]      the quick ones, as tests
-    tests/hosts/faults.py --table            all, at full length, as a table
+    tests/hosts/faults.py [--only WORD]      runs the quick ones as tests
+    tests/hosts/faults.py --table            runs all at full length and prints a table
 """
 
 import contextlib
@@ -22,9 +22,9 @@ TELL_S = 3  # from the loss to the end of every stream that it ends
 BACK_S = 40
 STREAMS = tuple(f"Once upon a time, there was a {word} who" for word in ("cat", "king", "tree", "ship"))
 STREAM_TOKENS = 2000
-LONG_PROMPT = "Once upon a time " * 400  # 800 kB a layer and direction: what a slow link feels
+LONG_PROMPT = "Once upon a time " * 400  # 800 kB a layer and direction, which a slow link delays
 REPEATS = 5
-MORE_FILES, MORE_BYTES = 0, 4 << 20  # that a survivor may have after repeated losses
+MORE_FILES, MORE_BYTES = 0, 4 << 20  # a survivor of repeated losses may have so many more
 
 
 def nothing(_):
@@ -49,24 +49,24 @@ def restart(ranks):
 
 
 def link(action, *arguments):
-    """Of the host of rank 1."""
+    """Returns a function that calls `action` on the host of rank 1."""
     return lambda ranks: getattr(ranks.hosts[1], action)(*arguments)
 
 
 @dataclass(frozen=True)
 class Fault:
     name: str
-    begin: Callable  # what happens to a Cluster
-    end: Callable = nothing  # what makes it good again
+    begin: Callable  # starts the fault in a Cluster
+    end: Callable = nothing  # ends the fault
     lasts_s: float = 10
-    lost: int | None = 1  # who is missed; None: nobody, all goes on
-    alive: bool = False  # the lost rank runs, and misses the others
-    stopped: bool = False  # the lost rank answers nobody until the end
-    links: bool = True  # needs hosts; else it is tried on one machine too
+    lost: int | None = 1  # the rank that the others lose; None: no rank is lost, all streams go on
+    alive: bool = False  # the lost rank runs, and loses the others
+    stopped: bool = False  # the lost rank answers no request until the fault ends
+    links: bool = True  # needs hosts of their own; else it is tried on one machine too
     traffic: bool = True
     num_ranks: int = 2
-    pause_s: float = 0  # of those that go on: for so long at least nothing came
-    quick: bool = False  # as a test, for no longer than it takes to see
+    pause_s: float = 0  # streams that go on have a gap of at least this length
+    quick: bool = False  # runs as a test too, for no longer than the effect takes to show
 
 
 FAULTS = (
@@ -92,7 +92,7 @@ FAULTS = (
 
 @dataclass
 class Row:
-    """What came of a fault, in words for the table."""
+    """The results of a fault, in words for the table."""
 
     fault: str
     network: str
@@ -111,7 +111,7 @@ class Row:
 
 
 def try_fault(fault, ranks, network, lasts_s):
-    """Begins it amid traffic at every port, looks, ends it, and sees all well again."""
+    """Begins the fault during traffic at every port, checks its effects, ends it, and checks that all works again."""
     row = Row(fault.name, network)
     streams = start_streams(ranks) if fault.traffic else []
     assert all(stream.is_alive() for stream in streams), "the traffic is over before the fault"
@@ -193,7 +193,7 @@ def see_refused(ranks, where):
 
 
 def see_all_well(fault, ranks):
-    """Whoever was not killed runs since the beginning, and all answer as ever."""
+    """Checks that only a killed rank was started again, that answers are as before, and that no page is missing."""
     killed = fault.lost if not (fault.alive or fault.stopped) else None
     for node, process in enumerate(ranks.processes):
         assert process.alive() and process.num_starts == 1 + (node == killed), f"rank {node} was started again"

@@ -1,4 +1,4 @@
-"""Runs cases, each a function, and prints a line for each as tools/run_tests.py reads them."""
+"""Runs cases, each a function, and prints a line for each in the form that tools/run_tests.py reads."""
 
 import argparse
 import subprocess
@@ -10,7 +10,7 @@ from cluster import BINARY
 
 
 class Skip(Exception):
-    """Cannot be tried here, and why."""
+    """The case cannot run on this machine; the text says why."""
 
 
 def need_hosts():
@@ -26,7 +26,7 @@ def need_ucx():
 
 
 def run(cases, given):
-    """A case is (name, function); it fails by any exception and may return a remark. True when none failed."""
+    """Runs cases (name, function). A case fails by any exception and may return a remark. Returns True if none failed."""
     passed = True
     for name, case in cases:
         if given.only not in name:
@@ -47,7 +47,7 @@ def run(cases, given):
 
 
 def arguments(description, table=False):
-    """--only WORD; and --table where there is one."""
+    """Parses --only WORD, and --table if the program has a table."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD", help="cases with this in their name")
     if table:

@@ -9,11 +9,11 @@
         hosts[0].start(["hocket", "serve", ...])
         hosts[1].unplug()
 
-    netns.py 2 1gbit COMMAND...     the same by hand: COMMAND in every host, with RANK, WORLD_SIZE, MASTER_ADDR
+    netns.py 2 1gbit COMMAND...     runs COMMAND in every host, with RANK, WORLD_SIZE, MASTER_ADDR
 
 A host has a network, a name (h0, h1, ...), /etc/hosts and shared memory of its own; files and processes are the machine's.
-It lives as long as a process that holds its namespaces, and that one ends with the program that made it, however this ends:
-no names in the file system, nothing in the machine's own network. Needs root, iproute2 and util-linux.
+A process holds the host's namespaces and ends with the program that made the host, however that ends. So nothing remains: hosts
+have no names in the file system, and nothing is in the machine's own network. Needs root, iproute2 and util-linux.
 """
 
 import ctypes
@@ -27,11 +27,11 @@ import sys
 import tempfile
 import threading
 
-SUBNET = "10.231.7"  # of every switch: each is alone in its namespace
+SUBNET = "10.231.7"  # the same for every switch: each has a namespace of its own
 CLONE_NEWNET = 0x40000000
-DIRECTIONS = {"to": ("egress",), "from": ("ingress",), "both": ("egress", "ingress")}  # of a host, seen from its switch port
+DIRECTIONS = {"to": ("egress",), "from": ("ingress",), "both": ("egress", "ingress")}  # directions of a host, as its switch port names them
 UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
-# In all namespaces: TCP as it is tuned for ranks, and frames of nobody else.
+# Settings of all namespaces: TCP as it is tuned for ranks, and no frames from other sources.
 SETTINGS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
     "net/ipv4/tcp_slow_start_after_idle": "0",
@@ -45,11 +45,11 @@ _why_not = None
 
 
 class NoHosts(Exception):
-    """This machine does not let us make hosts; says why."""
+    """This machine does not allow hosts; the text says why."""
 
 
 def why_not():
-    """Why there are no hosts here, as a sentence; empty where there are."""
+    """Returns the reason why this machine allows no hosts; empty if it does."""
     global _why_not
     if _why_not is None:
         _why_not = _try()
@@ -79,7 +79,7 @@ def _run(command, text=None):
 
 
 class _Namespaces:
-    """Namespaces of a process that waits until we end: it reads a pipe that only we hold."""
+    """Namespaces held by a process that waits until this program ends: it reads a pipe that only this program holds."""
 
     def __init__(self, kinds, setup):
         script = f"{{ {setup} ; }} 2>&1 && echo ready && exec cat"
@@ -107,7 +107,7 @@ class _Namespaces:
         _run([*self.inside(), "tc", "-batch", "-"], "\n".join(lines) + "\n")
 
     def processes(self):
-        """Those inside, but for the holder."""
+        """Returns the ids of all processes inside except the holder."""
         mine = os.readlink(f"/proc/{self.pid}/ns/net")
         found = []
         for name in os.listdir("/proc"):
@@ -115,7 +115,7 @@ class _Namespaces:
                 if name.isdigit() and int(name) != self.pid and os.readlink(f"/proc/{name}/ns/net") == mine:
                     found.append(int(name))
             except OSError:
-                pass  # it has ended since
+                pass  # it has ended meanwhile
         return found
 
     def close(self):
@@ -133,12 +133,12 @@ def _settings():
 
 
 class Host:
-    """One host. Faults of its link take effect at once, for what is on its way too."""
+    """One host. Faults of its link take effect at once, also for frames on their way."""
 
     def __init__(self, switch, index, hosts_file):
         self.name, self.address = f"h{index}", f"{SUBNET}.{index + 1}"
         self._switch, self._port = switch, f"p{index}"
-        # /sys tells of the network it was mounted in.
+        # /sys shows the network in which it was mounted, so it is mounted again.
         setup = (
             f"mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /dev/shm && mount --bind {hosts_file} /etc/hosts"
             f" && echo {self.name} > /proc/sys/kernel/hostname && ip link set lo up && {_settings()}"
@@ -156,22 +156,22 @@ class Host:
             raise
 
     def inside(self):
-        """What to put before a command; it becomes the command (exec), so its process id is the command's."""
+        """Returns words to put before a command. They exec the command, so the process id is that of the command."""
         return self._own.inside("--net", "--uts", "--ipc", "--mount")
 
     def start(self, command, **options):
         return subprocess.Popen([*self.inside(), *map(str, command)], **options)
 
     def connect(self, port, timeout, address="127.0.0.1"):
-        """A TCP connection that begins in this host."""
+        """Returns a TCP connection made from this host."""
         return _in_network_of(self._own.pid, lambda: socket.create_connection((address, port), timeout))
 
     def listen(self, port):
-        """A listening socket of this host."""
+        """Returns a socket that listens in this host."""
         return _in_network_of(self._own.pid, lambda: socket.create_server(("", port)))
 
     def rate(self, rate):
-        """As tc says it ("10mbit"), each direction; "none": no limit."""
+        """Limits each direction to a rate as tc writes it ("10mbit"); "none": no limit."""
         self._limit(self._own, "eth0", rate)
         self._limit(self._switch, self._port, rate)
 
@@ -180,28 +180,28 @@ class Host:
         if rate == "none":
             where.tc(f"qdisc replace dev {device} root pfifo limit 1000")
             return
-        # A full bucket goes at once, so it is small, or messages that fit would take no time. Below about 160 us of the
-        # rate that rate is no longer reached: the timer that fills it comes late.
+        # A full bucket leaves at once, so it is small: messages that fit into it would take no time. With less than about
+        # 160 us of the rate the link does not reach that rate, since the timer that fills the bucket is late.
         burst = max(int(bits_per_second(rate) / 8 * 160e-6), 6000)
         where.ip(f"link set {device} gso_max_size {min(burst * 4 // 5, 65536)}")
         where.tc(f"qdisc replace dev {device} root tbf rate {rate} burst {burst} latency 50ms")
 
     def unplug(self):
-        """The cable: the host sees that its link has no carrier."""
+        """Pulls the cable: the host sees that its link has no carrier."""
         self._switch.ip(f"link set {self._port} down")
 
     def plug(self):
         self._switch.ip(f"link set {self._port} up")
 
     def link_down(self):
-        """The host's own interface, put down by hand."""
+        """Puts the host's own interface down."""
         self._own.ip("link set eth0 down")
 
     def link_up(self):
         self._own.ip("link set eth0 up")
 
     def blackhole(self, direction="both"):
-        """Frames `to`, `from` or in `both` directions are dropped in silence: nobody sees a link go."""
+        """Drops frames `to` the host, `from` it or in `both` directions, while the link still looks up."""
         self._drop(10000, direction)
 
     def loss(self, percent, direction="both"):
@@ -213,7 +213,9 @@ class Host:
             self._switch.tc(f"filter del dev {self._port} {side}")
 
     def _drop(self, of_10000, direction):
-        """A filter of four instructions matches at random (classic BPF: random number, modulo, compare, return)."""
+        """Drops `of_10000` of 10,000 frames, by a filter that matches at random.
+
+        It is classic BPF with five instructions: random number, modulo, compare, and two returns."""
         self.heal()
         program = f"5,32 0 0 4294963256,148 0 0 10000,53 1 0 {of_10000},6 0 0 4294967295,6 0 0 0"
         for side in DIRECTIONS[direction]:
@@ -226,7 +228,7 @@ class Host:
 
 
 def _in_network_of(pid, make):
-    """A socket stays in the network it was made in, and a thread may visit another one."""
+    """Calls make() in a thread that enters the network of process `pid`. A socket stays in the network in which it was made."""
     made = []
 
     def visit():
@@ -255,7 +257,7 @@ def bits_per_second(rate):
 
 
 class Hosts:
-    """N hosts and their switch, for the length of a `with`. What still runs inside is killed at its end. Errors: NoHosts."""
+    """N hosts and their switch, for the length of a `with`. Processes that still run inside are killed at its end. Errors: NoHosts."""
 
     def __init__(self, count, rate="none"):
         self._count, self._rate = count, rate

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may not join, whom nobody waits for without end, and what strangers can do on a rank's ports: nothing.
+"""Ranks that may not join, ranks that never come, and strangers, who can do nothing on a rank's ports.
 
     tests/hosts/strangers.py [--only WORD]
 """
@@ -29,14 +29,14 @@ def ends_with(process, status, *words):
 
 
 def refused(flags, *words):
-    """Rank 1 with something different is refused, saying so; then the right one joins rank 0, which stayed."""
+    """A rank 1 with other settings is refused with a reason. Then the right rank 1 joins rank 0, which went on."""
     with Cluster(2, start=False) as ranks:
         ranks.processes[0].start()
         other = ranks.process(1, {"--rank-wait": WAIT_S} | flags, name="other")
         ranks.processes.append(other)
         other.start()
         line = ends_with(other, LOST_RANK_STATUS, *words)
-        ranks.wait_listening(0)  # it may be at its own model still
+        ranks.wait_listening(0)  # rank 0 may still load its model
         assert ranks.readiness(0)[0] == 503 and "rank 1" in ranks.readiness(0)[1], ranks.readiness(0)
         ranks.processes[1].start()
         ranks.wait_ready()
@@ -52,7 +52,7 @@ def wrong_token():
 
 
 def no_answer():
-    """Somebody listens where rank 0 should, accepts, and says nothing."""
+    """A socket listens in place of rank 0, accepts connections, and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent, Cluster(2, start=False) as ranks:
         ranks.address = f"127.0.0.1:{silent.getsockname()[1]}"
         return lonely(ranks)
@@ -70,7 +70,7 @@ def lonely(ranks):
 
 
 def rank_0_stays_away():
-    """Rank 0 was there and is not any more: the others say so, wait, and end."""
+    """Rank 0 is killed: the others report it, wait, and end."""
     with Cluster(2, flags={"--rank-wait": WAIT_S}) as ranks:
         ranks.processes[0].kill()
         ranks.wait_lost("rank 0", [1], 4)
@@ -78,7 +78,7 @@ def rank_0_stays_away():
 
 
 def second_of_a_rank():
-    """A second process that says it is rank 1 ends, and the first does not notice."""
+    """A second process that claims to be rank 1 ends, and the first is not disturbed."""
     with Cluster(2) as ranks:
         ranks.wait_doors()
         epoch = ranks.metric(0, "cluster_epoch")
@@ -99,7 +99,7 @@ def unmoved(ranks, epoch):
 
 
 def noise():
-    """What a stranger may send: nothing, random bytes, a request for HTTP, a head that never ends, half a frame."""
+    """Yields bytes of strangers: nothing, random bytes, HTTP requests, a head without end, half a frame."""
     yield b""
     yield secrets.token_bytes(4096)
     yield b"\0" * 65536
@@ -110,7 +110,7 @@ def noise():
 
 
 def garbage():
-    """Noise at every port of every rank but those for clients, while they answer; some of it stays connected."""
+    """Sends noise to every port of every rank except clients' ports, while they answer; some connections stay open."""
     with Cluster(2) as ranks:
         ranks.wait_doors()
         epoch, kept = ranks.metric(0, "cluster_epoch"), []
@@ -131,7 +131,7 @@ def garbage():
 
 
 def pour(address, text):
-    """All of it, as far as the other side takes it; what it answers must not be an answer of the model."""
+    """Sends as much of `text` as the other side takes, and checks that the reply is no answer of the model."""
     connection = socket.create_connection(address, 2)
     connection.settimeout(0.2)
     try:
@@ -139,12 +139,12 @@ def pour(address, text):
         said = connection.recv(65536)
         assert b"output_ids" not in said and b" 200 " not in said[:20], said
     except OSError:
-        pass  # closed at once, or silent
+        pass  # the other side closed the connection, or sent nothing
     return connection
 
 
 def no_token():
-    """Ranks on several hosts need a token, or the word that they need none."""
+    """Ranks on several hosts need a token, or --insecure-cluster."""
     command = [BINARY, "serve", "--model-path", MODEL, "--nnodes", "2", "--node-rank", "1", "--dist-init-addr", "10.0.0.1:5000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == LOST_RANK_STATUS, done

@@ -1,5 +1,5 @@
-"""What deploy/ and docs/deploy.md say, held against those who read it: Kubernetes (its schemas, in the package
-kubernetes-validate), kubectl, systemd and bash where they are installed, and hocket's own flags."""
+"""Checks deploy/ and docs/deploy.md against the programs that read them: Kubernetes (its schemas, in the package
+kubernetes-validate), kubectl, systemd and bash if they are installed, and hocket's own flags."""
 
 import copy
 import os
@@ -18,7 +18,7 @@ PAGE = ROOT / "docs/deploy.md"
 SBATCH = ROOT / "deploy/slurm/hocket.sbatch"
 UNIT = ROOT / "deploy/systemd/hocket@.service"
 SINGLE = ROOT / "deploy/systemd/hocket.service"
-VERSIONS = ("1.28", kubernetes_validate.latest_version())  # the oldest we promise, the newest the package knows
+VERSIONS = ("1.28", kubernetes_validate.latest_version())  # the oldest that is supported, the newest that the package knows
 LABEL = {"app.kubernetes.io/name": "hocket"}
 
 
@@ -60,7 +60,7 @@ def hocket(pod):
 
 
 def setting(container, name):
-    """The value of --name among a container's arguments."""
+    """Returns the value of --name among a container's arguments."""
     (value,) = [a.split("=", 1)[1] for a in container["args"] if a.startswith(f"--{name}=")]
     return value
 
@@ -212,9 +212,9 @@ def test_prometheus_reads_its_files(what, name, tmp_path):
 
 FAKE = {
     "scontrol": "#!/bin/sh\necho h0\necho h1\n",
-    # What srun runs, without its own flags; two tasks would be two of these.
+    # Runs srun's command without srun's flags, once for all tasks.
     "srun": '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n',
-    # Ends as the lines of $PLAN say, one for each start; `stopped`: as all processes of a job are signalled.
+    # Each start takes a line of $PLAN: its exit status, or `stopped`, which also signals the script, as the end of a job does.
     "hocket": '''#!/bin/bash
 echo "$*" >>"$LOG"
 status=$(head -1 "$PLAN")

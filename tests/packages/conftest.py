@@ -1,4 +1,4 @@
-"""What is installed from a built tree: the folder that holds HOCKET_BIN, else build/release."""
+"""Installs from a built tree: the folder that holds HOCKET_BIN, else build/release."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ MODEL = ROOT / "models/hocket-tiny-qwen3-moe"
 
 
 def run(*command, **options):
-    """What it printed; fails the test where the status is not 0."""
+    """Runs a command and returns its output; fails the test if the status is not 0."""
     options.setdefault("timeout", 120)
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
     assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout}"
@@ -22,7 +22,7 @@ def run(*command, **options):
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory):
-    """A prefix that `cmake --install` has filled, or the one that HOCKET_PREFIX names."""
+    """Returns a prefix that `cmake --install` has filled, or the one that HOCKET_PREFIX names."""
     if "HOCKET_PREFIX" in os.environ:
         return Path(os.environ["HOCKET_PREFIX"])
     prefix = tmp_path_factory.mktemp("prefix")

@@ -22,7 +22,7 @@ def packages(tmp_path_factory):
 
 
 def files(package):
-    """Path to (mode, owner)."""
+    """Returns {path: (mode, owner)} of a package."""
     rows = (line.split(None, 5) for line in run("dpkg-deb", "-c", package).splitlines())
     return {row[5].split(" -> ")[0].removeprefix("."): (row[0], row[1]) for row in rows}
 
@@ -75,7 +75,7 @@ def test_the_same_tree_gives_the_same_bytes(packages, tmp_path):
 
 
 def test_settings_of_the_service_are_flags(packages, tmp_path):
-    """The file that is installed is read, with what is commented out too."""
+    """`serve` accepts the installed settings file with all commented settings switched on."""
     run("dpkg-deb", "-x", packages["hocket"], tmp_path)
     text = (tmp_path / "etc/hocket/hocket.yaml").read_text(encoding="utf-8")
     (tmp_path / "all.yaml").write_text(re.sub(r"^#(\w[\w-]*:)", r"\1", text, flags=re.M), encoding="utf-8")
@@ -85,5 +85,5 @@ def test_settings_of_the_service_are_flags(packages, tmp_path):
 
 @pytest.mark.skipif(not shutil.which("lintian"), reason="lintian is not installed")
 def test_lintian_finds_no_error(packages):
-    tags = "bogus-mail-host,bogus-mail-host-in-debian-changelog"  # DEBEMAIL is who builds them
+    tags = "bogus-mail-host,bogus-mail-host-in-debian-changelog"  # the builder's address comes from DEBEMAIL
     run("lintian", "--fail-on", "error", "--allow-root", "--suppress-tags", tags, *packages.values())

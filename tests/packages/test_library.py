@@ -1,4 +1,4 @@
-"""libhocket.so as a C program finds it: header, pkg-config, CMake, and only the names of the header."""
+"""libhocket.so from a C program: header, pkg-config, CMake, and no exported names beyond the header."""
 
 import os
 import re
@@ -19,7 +19,7 @@ def environment(installed, library_folder):
 
 @pytest.fixture(scope="module")
 def program(environment, tmp_path_factory):
-    """sum.c in C99, by pkg-config."""
+    """Compiles sum.c as C99 with the flags of pkg-config; returns the program's path."""
     out = tmp_path_factory.mktemp("c") / "sum"
     words = run("pkg-config", "--cflags", "--libs", "hocket", env=environment).split()
     run("cc", "-std=c99", *STRICT, SUM, *words, "-o", out)
@@ -82,7 +82,7 @@ def test_cmake_refuses_another_version(installed, tmp_path):
 
 
 def test_the_installed_server_finds_its_model(installed):
-    """Away from the repository, without a flag."""
+    """The installed server finds the model from another folder and without a flag."""
     answer = run(installed / "bin/hocket", "run", "-p", "What is 7 + 5?", "--temperature", "0", cwd="/")
     assert answer.splitlines()[-1] == "12"
 

@@ -1,4 +1,4 @@
-"""Pages made from the flags, and the site they are part of."""
+"""Pages that are made from the flags, and the site to which they belong."""
 
 import importlib.util
 import json
@@ -50,7 +50,7 @@ def test_the_fields_of_every_path_that_takes_a_body_are_told():
 
 
 def complete(line):
-    """What bash offers after `line`."""
+    """Returns the words that bash offers after `line`."""
     words = line.split(" ")
     script = (
         f"source <({BINARY} docs completion); COMP_WORDS=({' '.join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1};"
@@ -68,7 +68,7 @@ def test_bash_completes_commands_and_flags(serve_flags):
 
 
 def compared():
-    """Of each row of the tables of docs/comparison.md: what it is about, our cell, and the tests it names as (file, names)."""
+    """Yields for each row of the tables in docs/comparison.md: its topic, hocket's cell, and the tests it names as (file, names)."""
     for line in (ROOT / "docs/comparison.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) != 9 or cells[0].startswith("-") or cells[8] == "Test":
@@ -78,7 +78,7 @@ def compared():
 
 
 def test_every_claim_of_the_comparison_has_its_test():
-    """What a cell says we have names a test, and the test is there by that name."""
+    """Each feature that the comparison claims for hocket names a test, and a test of that name exists."""
     files = run("git", "-C", ROOT, "ls-files").split()
     rows = list(compared())
     assert len(rows) > 60
@@ -116,7 +116,7 @@ def test_links_out_of_the_site_become_names(written, shown):
 
 
 def test_the_site_builds_strictly(tmp_path):
-    """No broken link or anchor; and no page asks another host for anything."""
+    """The site has no broken link or anchor, and no page loads anything from another host."""
     environment = dict(os.environ, NO_MKDOCS_2_WARNING="1")
     said = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path, cwd=ROOT, env=environment)
     assert "WARNING" not in said

@@ -1,4 +1,4 @@
-"""The Python package: built as a wheel with the library inside, installed into a venv of its own, used as docs/embedding.md says."""
+"""The Python package: built as a wheel with the library inside, installed into a venv, and used as in docs/embedding.md."""
 
 import json
 import os
@@ -15,10 +15,10 @@ PACKAGE = ROOT / "python"
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
-    """Built by this Python's own setuptools: nothing is fetched."""
+    """Builds the wheel with the installed setuptools, so that nothing is downloaded; returns its path."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    run("cp", "-r", PACKAGE, source)  # builds leave files beside the source
+    run("cp", "-r", PACKAGE, source)  # a build would leave files beside the source
     run(
         sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source,
         env=dict(os.environ, HOCKET_LIBRARY=str(BUILD / "libhocket.so")),
@@ -36,7 +36,7 @@ def python(wheel, tmp_path_factory):
 
 
 def play(python, script, **options):
-    """What a script prints, away from the repository, with `engine` open."""
+    """Runs a script outside of the repository, with `engine` open; returns its output."""
     options.setdefault("timeout", 120)
     text = f"""
 import asyncio, gc, json, os, sys, threading, time
@@ -113,7 +113,7 @@ def test_asyncio(python):
 
 
 def test_a_stream_that_is_left_cancels_its_request(python):
-    """Only one fits at a time: the second begins when the first is gone."""
+    """Only one request fits at a time, so the second can only begin when the first is cancelled."""
     said = play(
         python,
         """
@@ -201,7 +201,7 @@ def test_two_forms_and_bad_ones_are_refused(python):
 
 
 def test_a_larger_priority_goes_first(python):
-    """One place, which is taken: of those that wait, the urgent one is answered before those that came earlier."""
+    """The batch has one place, which is taken: the urgent request is answered before those that have waited longer."""
     said = play(
         python,
         """
@@ -257,7 +257,7 @@ def test_an_open_engine_does_not_hold_up_the_end(python):
 
 
 def test_structs_are_those_of_the_header(python, tmp_path):
-    """The same size and the same place of every field, as the C compiler has them."""
+    """Structs have the same size, and fields the same offsets, as in the C compiler's view."""
     names = json.loads(
         run(
             python, "-c",
@@ -283,8 +283,8 @@ def test_structs_are_those_of_the_header(python, tmp_path):
 
 
 def test_options_are_the_flags_of_the_program(python):
-    """Every flag of `hocket run` that says which model and how to compute is an option, and every option is a flag of `serve`, but for the library's own."""
-    own = {"grammar-trials"}  # the program tries grammars by itself
+    """Flags of `hocket run` except those of the group Run are options, and options except the library's own are flags of `serve`."""
+    own = {"grammar-trials"}  # the program sets it itself
     flags = {f["name"]: f["group"] for f in json.loads(run(BINARY, "run", "--help=json"))["flags"]}
     served = {f["name"] for f in json.loads(run(BINARY, "serve", "--help=json"))["flags"]}
     names = run(python, "-c", "import hocket._library as l, itertools\nfor i in itertools.count():\n  n = l.library.hocket_option_name(i)\n"

@@ -1,4 +1,4 @@
-"""What `hocket serve` says to systemd when it runs as a service of Type=notify."""
+"""The messages of `hocket serve` to systemd when it runs as a service of Type=notify."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from conftest import BINARY, MODEL
 
 
 class Manager:
-    """The end of systemd that listens: NOTIFY_SOCKET."""
+    """systemd's end of NOTIFY_SOCKET."""
 
     def __init__(self, name):
         self.name = name
@@ -21,7 +21,7 @@ class Manager:
         self.socket.settimeout(20)
 
     def wait_for(self, word):
-        """What was said up to a datagram that holds `word`."""
+        """Waits for a datagram that holds `word`; returns all datagrams up to it."""
         said = []
         while True:
             said.append(self.socket.recv(4096).decode())
