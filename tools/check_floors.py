@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks tools/floors.txt against every #include, the links of CMakeLists.txt, and the rooms' READMEs.
 
-    tools/check_floors.py [ROOT]      prints one line a fault; exit 1 if there is one
+    tools/check_floors.py [ROOT]      prints one line for each fault; exit 1 if there is one
 """
 
 import os
@@ -21,12 +21,12 @@ class Room:
     name: str
     folder: str
     direct: list
-    holds: str = ""  # the comment behind it
+    holds: str = ""  # the comment at the end of its line
     sees: set = field(default_factory=set)  # itself and everything below it
 
 
 def parse_floors(text):
-    """(rooms by name, walls, faults) of a floors.txt."""
+    """Returns (rooms by name, walls, faults) of the text of a floors.txt."""
     rooms, walls, faults = {}, [], []
     for number, line in enumerate(text.splitlines(), 1):
         line, _, comment = (part.strip() for part in line.partition("#"))
@@ -69,7 +69,7 @@ def under(path, folder):
 
 
 def room_of(path, rooms):
-    """The room with the longest folder that holds `path`, or None."""
+    """Returns the room with the longest folder that holds `path`, or None."""
     holders = [room for room in rooms.values() if under(path, room.folder)]
     return max(holders, key=lambda room: len(room.folder), default=None)
 
@@ -85,7 +85,7 @@ def source_files(root, rooms):
 
 
 def includes_of(root, path):
-    """(text as written, path in the repository or None) of each quoted include."""
+    """Returns (text as written, path in the repository or None) of each quoted include."""
     found = []
     for name in INCLUDE.findall((root / path).read_text(encoding="utf-8")):
         places = [Path("src") / name, Path(path).parent / name, Path(name), Path("rust") / name]
@@ -128,7 +128,7 @@ def check_includes(root, rooms):
 
 
 def check_cmake(text, rooms):
-    """The links of hocket_room() are the floors, written once more for the linker."""
+    """Checks that the links of hocket_room() in CMakeLists.txt are those of floors.txt."""
     faults, linked = [], {}
     text = re.sub(r"#.*", "", text)
     for name, folder, rest in CMAKE_ROOM.findall(text):
@@ -149,7 +149,7 @@ def check_cmake(text, rooms):
 
 
 def check_readmes(root, rooms):
-    """Every room that holds a file has a README of at most a screen."""
+    """Checks that every room with a source has a README.md of at most 60 lines."""
     faults = []
     for room in rooms.values():
         if not any(room_of(path, rooms) is room for path in source_files(root, {room.name: room})):
@@ -163,7 +163,7 @@ def check_readmes(root, rooms):
 
 
 def check_strays(root, rooms):
-    """A source under src/ that belongs to no room is checked by nobody."""
+    """Returns a fault for each source under src/ that belongs to no room, since no check would cover it."""
     everything = source_files(root, {"src": Room("src", "src", [])})
     return [f"{path}: lies in no room of tools/floors.txt" for path in everything if room_of(path, rooms) is None]
 

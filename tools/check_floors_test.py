@@ -1,4 +1,4 @@
-"""A small house, and each way to break it.   Run: python3 -m unittest discover -s tools -p '*_test.py'"""
+"""Tests each rule on a small set of rooms.   Run: python3 -m unittest discover -s tools -p '*_test.py'"""
 
 import tempfile
 import unittest
@@ -36,7 +36,7 @@ FILES = {
 
 class CheckFloorsTest(unittest.TestCase):
     def faults(self, **changes):
-        """What the checker says of the small house with some files changed; None removes one."""
+        """Returns the faults of the small set of rooms with some files changed; None removes a file."""
         files = dict(FILES)
         for path, text in changes.get("files", {}).items():
             files[path] = text

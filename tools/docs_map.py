@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The map of rooms in docs/architecture.md, made from tools/floors.txt and the folders under each room.
+"""Makes the map of rooms in docs/architecture.md from tools/floors.txt and the folders under each room.
 
     tools/docs_map.py            rewrites the block between the two marks in docs/architecture.md (`./hocket docs map`)
     tools/docs_map.py --check    changes nothing; exit 1 if the block differs from what would be written
@@ -15,11 +15,11 @@ PAGE = "docs/architecture.md"
 BEGIN = "<!-- The map of rooms: written by ./hocket docs map -->"
 END = "<!-- The end of the map -->"
 FIX = "./hocket docs map"
-COLUMN = 24  # of the line between the wings, and of what the left wing has before it
+COLUMN = 24  # column of the line between the wings; the left wing is as wide
 
 
 def levels(rooms):
-    """How many rooms lie one below the other under each room: 0 for one that includes no other."""
+    """Returns the level of each room: 0 if it includes no other, else one more than the highest room it includes."""
     found = {}
     for room in rooms.values():  # floors.txt lists them from the ground up
         found[room.name] = 1 + max((found[name] for name in room.direct), default=-1)
@@ -27,19 +27,26 @@ def levels(rooms):
 
 
 def rows(rooms, level):
-    """Names of rooms of the same level on one line, the highest level first."""
+    """Returns a line for each level with the names of its rooms, the highest level first."""
     return ["  ".join(room.name for room in rooms if level[room.name] == n) for n in sorted({level[r.name] for r in rooms}, reverse=True)]
 
 
 def drawing(rooms, wings):
-    """The rooms as a house: those that see both wings, the two wings side by side, the ground."""
+    """Draws the rooms: above, those that see both wings; then the two wings side by side; below, the rooms under both.
+
+        server  engine
+        ----------------------------
+        policy        |  compute
+        ----------------------------
+        base
+    """
     level = levels(rooms)
     inside = {wing: [r for r in rooms.values() if check_floors.under(r.folder, wing)] for wing in wings}
     above = [r for r in rooms.values() if all(any(x.name in r.sees for x in inside[wing]) for wing in wings)]
     ground = [r for r in rooms.values() if r not in above and not any(r in inside[wing] for wing in wings)]
     left, right = (rows(inside[wing], level) for wing in wings)
     height = max(len(left), len(right))
-    left, right = ([""] * (height - len(side)) + side for side in (left, right))  # both stand on the ground
+    left, right = ([""] * (height - len(side)) + side for side in (left, right))  # the lowest rooms of both are in the same line
     heads = [wing.rsplit("/", 1)[-1] for wing in wings]
     between = [f"{heads[0]:<{COLUMN}}|  {heads[1]}"] + [f"  {a:<{COLUMN - 2}}|    {b}".rstrip() for a, b in zip(left, right)]
     line = "-" * (2 * COLUMN)
@@ -47,13 +54,13 @@ def drawing(rooms, wings):
 
 
 def sub_folders(root, room):
-    """Folders with sources under a room, by their paths inside it."""
+    """Returns the folders with sources under a room, as paths inside it."""
     parents = {Path(path).parent.relative_to(room.folder).as_posix() for path in check_floors.source_files(root, {room.name: room})}
     return sorted(parents - {"."})
 
 
 def block(root):
-    """The lines of the map, without the marks."""
+    """Returns the lines of the map, without the marks."""
     rooms, walls, _ = check_floors.parse_floors((root / "tools/floors.txt").read_text(encoding="utf-8"))
     lines = ["", "```", *("  " + line for line in drawing(rooms, walls[0])), "```", ""]
     lines += ["| Room | Holds | May include, with all that these may |", "|---|---|---|"]
@@ -68,7 +75,7 @@ def block(root):
 
 
 def rewritten(root, text):
-    """`text` of the page with today's map, or None where the marks are missing."""
+    """Returns `text` with the map that the present tree gives, or None if the marks are missing."""
     before, begin, rest = text.partition(BEGIN + "\n")
     _, end, after = rest.partition(END + "\n")
     return "".join([before, begin, *(line + "\n" for line in block(root)), end, after]) if begin and end else None
@@ -77,7 +84,7 @@ def rewritten(root, text):
 def check(root):
     rooms, _, faults = check_floors.parse_floors((root / "tools/floors.txt").read_text(encoding="utf-8"))
     if faults:
-        return []  # check_floors tells of them
+        return []  # check_floors reports them
     unsaid = [f"tools/floors.txt: no comment behind {room.name} says what it holds" for room in rooms.values() if not room.holds]
     text = (root / PAGE).read_text(encoding="utf-8")
     made = rewritten(root, text)

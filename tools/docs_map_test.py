@@ -1,4 +1,4 @@
-"""The map of a small house, and when it is out of date."""
+"""Tests the map of a small set of rooms, and that an outdated map is found."""
 
 import tempfile
 import unittest

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The rules of the house that a machine can check; exit 1 when one is broken.
+"""Checks the project's rules that a machine can check; exit 1 if one is broken.
 
-    tools/lint.py          all checks; what passed is remembered in build/lint by content, so a second run is short. Headers and
-                           sources that are as they were in the commit of tools/tidied.txt, with all they include, passed there
-    tools/lint.py --all    those too; when all pass and nothing is uncommitted, that file is rewritten: commit it
-    tools/lint.py --fix    rewrites the format instead
+    tools/lint.py          runs all checks. Passed files are remembered in build/lint by content, so a second run is short. Headers and
+                           sources that have not changed since the commit in tools/tidied.txt, with all they include, are skipped
+    tools/lint.py --all    checks these too; if all pass and nothing is uncommitted, it writes HEAD to tools/tidied.txt: commit that file
+    tools/lint.py --fix    reformats files instead
 """
 
 import hashlib
@@ -26,25 +26,25 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/release"
 SEEN = ROOT / "build/lint"
 CLANG, FORMAT = "clang++-19", "clang-format-19"
-TIDY = ROOT / "build/venv-lint/bin/clang-tidy"  # 23: it leaves the system's headers alone, in a third of the time of 19
+TIDY = ROOT / "build/venv-lint/bin/clang-tidy"  # version 23, which skips system headers and takes a third of the time of 19
 TIDIED = ROOT / "tools/tidied.txt"
 TIDY_RULES = (".clang-tidy", "tools/requirements.txt", "cmake/toolchain.cmake")
 CODE_FOLDERS = ("src", "include", "apps", "bench", "fuzz", "tests")
 COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
 PROSE_COLUMNS = 120  # of Markdown; its tables, code and images may be wider
 TELL_S = 10
-TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # given to test programs; headers that only they include may use it
-# Nothing of the place where a file was written may stay in it. Cut in two, so that this file passes too.
+TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # only test programs are compiled with it, so headers that use it are for tests only
+# Paths of the machine on which a file was written may not stay in it. The words are cut in two, so that this file passes too.
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
-GUIDES = ("CONTRIBUTING.md", "src/README.md", "docs/architecture.md")  # pages for newcomers: every file that they name exists
+GUIDES = ("CONTRIBUTING.md", "src/README.md", "docs/architecture.md")  # pages for newcomers; all files that they name must exist
 FILE = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)+\.(?:h|cc|rs|py|sh|txt|md|mjs|json)\b")
 PAGE_SOURCES = tuple(f"web/{name}" for name in ("index.html", "package.json", "package-lock.json", "vite.config.js", "public/", "src/"))
 TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error") + tuple(
-    f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "ignored-optimization-argument", "deprecated-declarations")  # the last: libstdc++'s own
+    f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "ignored-optimization-argument", "deprecated-declarations")  # the last is for libstdc++
 )
-# A C function's conditions are in rust/hocket_rs.h, once for all callers.
+# Clippy need not ask for safety comments: the conditions of C functions are in rust/hocket_rs.h.
 CLIPPY_ARGUMENTS = ["--locked", "--quiet", "--", "-D", "warnings", "-A", "clippy::missing_safety_doc"]
 
 
@@ -57,7 +57,7 @@ def tracked_files():
 
 
 def changed_since_tidied():
-    """Files that differ from the commit in which all passed; None where it is not known, or rules or flags are others."""
+    """Returns the files changed since the commit in which all passed; None if there is no such commit, or rules or flags changed."""
     commit = TIDIED.read_text(encoding="utf-8").strip() if TIDIED.is_file() else ""
     status, output = run(["git", "diff", "--name-only", "--no-renames", commit, "--"]) if commit else (1, "")
     if status:
@@ -77,11 +77,11 @@ def run(command, **options):
 
 
 class Seen:
-    """Remembers what passed, under a hash of everything the answer depends on; and what a commit says that passed."""
+    """Remembers passed checks by a hash of everything they depend on, and knows which files passed in a commit."""
 
     def __init__(self, root, folder, changed=None):
         self.root, self.folder, self.closures = root, folder, {}
-        self.changed = changed  # since a commit in which all passed; None: there is none
+        self.changed = changed  # files changed since a commit in which all passed; None: there is no such commit
 
     def is_untouched(self, path):
         return self.changed is not None and not self.changed & self.closure(path)
@@ -95,7 +95,7 @@ class Seen:
         return digest.hexdigest()
 
     def closure(self, path):
-        """The file and all files of the repository that it includes, at any depth."""
+        """Returns the file and all files of the repository that it includes, at any depth."""
         found, todo = {path}, [path]
         while todo:
             here = todo.pop()
@@ -115,7 +115,7 @@ class Seen:
 
 
 def each(name, jobs, work):
-    """Faults of work(job) over all jobs, on every core; says now and then how far it is."""
+    """Runs work(job) for all jobs on all cores and returns their faults. Prints the progress every TELL_S seconds."""
     found, told = [], time.monotonic()
     with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         for done, faults in enumerate(pool.map(work, jobs), 1):
@@ -197,7 +197,7 @@ def check_scripts(files):
 
 
 def check_page(files, root=ROOT):
-    """The built page in web/dist belongs to its source: web/dist.sha256, written by web/tools/stamp.mjs, knows the hashes of both."""
+    """Checks that the page in web/dist was built from its source: web/tools/stamp.mjs writes the hashes of both to web/dist.sha256."""
 
     def sha(name):
         return hashlib.sha256((root / name).read_bytes()).hexdigest()
@@ -213,7 +213,7 @@ def check_page(files, root=ROOT):
 
 
 def commands():
-    """Flags by source file, as the release build compiles it."""
+    """Returns the compile command of each source file in the release build."""
     file = BUILD / "compile_commands.json"
     if not file.is_file():
         return {}
@@ -222,14 +222,14 @@ def commands():
 
 
 def flags_of(command):
-    """What clang needs of a compile command to read a header of the same room."""
+    """Returns the flags of a compile command that clang needs to read a header of the same room."""
     words = shlex.split(command)
     pairs = [f"-isystem{path}" for flag, path in zip(words, words[1:]) if flag == "-isystem"]
     return pairs + [w for w in words if w.startswith(("-I", "-D", "-std=", "-m", "-isystem/"))]
 
 
 def check_headers(files, seen):
-    """Each header compiles alone. One that its own .cc includes first does so in every build."""
+    """Checks that each header compiles alone. Headers that their own .cc includes first are skipped: each build checks them."""
     by_file = commands()
 
     def work(name):
@@ -263,7 +263,7 @@ def check_tidy(files, seen):
     by_file = commands()
     rules = (ROOT / ".clang-tidy").read_text(encoding="utf-8")
     version = (ROOT / "tools/requirements.txt").read_text(encoding="utf-8")
-    # Tests are held to the compiler's warnings only: GoogleTest's macros are not ours to tidy.
+    # Tests are not tidied, since clang-tidy would report GoogleTest's macros; the compiler's warnings apply to them.
     sources = [f for f in files if is_code(f) and f in by_file and not f.endswith("_test.cc")]
     sources = sorted((f for f in sources if not seen.is_untouched(f)), key=lambda f: -(ROOT / f).stat().st_size)
 

@@ -1,4 +1,4 @@
-"""What the text rules find, and when a remembered pass is forgotten."""
+"""Tests the faults that text rules find, and when a remembered pass is no longer valid."""
 
 import hashlib
 import tempfile
@@ -48,7 +48,7 @@ class LintTest(unittest.TestCase):
         self.assertIn("no #pragma once", self.faults("src/base/a.h", "int x;\n")[0])
 
     def test_a_page_that_is_cited_exists(self):
-        gone, here = "docs" + "/gone.md", "docs" + "/here.md"  # cut, so that this file passes too
+        gone, here = "docs" + "/gone.md", "docs" + "/here.md"  # cut in two, so that this file passes too
         self.assertIn(f"there is no {gone}", self.faults("src/base/a.cc", f"// Source: {gone}.")[0])
         self.write(here, "")
         self.assertEqual(self.faults("src/base/a.cc", f"// Source: {here}."), [])

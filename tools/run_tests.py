@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs every test, prints each one's name, and closes with `N passed, N failed`; exit 1 when one failed.
+"""Runs the tests, prints the name of each, and ends with `N passed, N failed`; exit 1 if one failed.
 
-    tools/run_tests.py --build BUILD [PART...] [--seeds N]      without a part: all of them but clients
+    tools/run_tests.py --build BUILD [PART...] [--seeds N]      without a part: all except clients
 
-Parts: unit (the rooms' *_test programs but kernels, Rust's and the tools' own), kernels, scenarios and simulation
-(those test suites alone; --seeds says of how many random stories), golden (those, and `hocket check`), api (the Python client),
-clients (clients that others wrote, in Python, Node and shell),
-manifests (`deploy/` against the schemas of its readers), packages (what is installed: C library, Python package, man page, site),
-hosts (ranks in processes and hosts of their own, with faults), hostile (clients that mean harm, a minute's sample of them),
-page (the page in a headless Chromium, and whether its bundle is what its source gives).
+Parts: unit (the rooms' *_test programs except kernels, and the tests of Rust and of the tools), kernels, scenarios and simulation
+(only those test suites; --seeds is the number of random stories), golden (golden suites and `hocket check`), api (the Python client),
+clients (third-party clients in Python, Node and shell),
+manifests (`deploy/` against the schemas of its readers), packages (installed files: C library, Python package, man page, site),
+hosts (ranks in processes and hosts of their own, with faults), hostile (a minute's sample of malicious clients),
+page (the page in a headless Chromium, and a check that its bundle was built from its source).
 """
 
 import argparse
@@ -27,9 +27,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
-LIMIT_S = 900  # one program; a hang is a failure, not a wait
+LIMIT_S = 900  # of one program, so that a hang is a failure
 FORCED_ISAS = ("ref", "avx2", "avx512", "amx", "amx_emulated")
-USAGE_STATUS = 2  # what `hocket` exits with for an instruction set that this machine lacks
+USAGE_STATUS = 2  # exit status of `hocket` for an instruction set that this machine lacks
 
 
 class Tally:
@@ -40,7 +40,7 @@ class Tally:
         self.out = out or sys.stdout
 
     def line(self, text):
-        self.out.write(text + "\n")  # at once: others print too
+        self.out.write(text + "\n")  # in one write, since other threads print too
         self.out.flush()
 
     def ok(self, name, detail=""):
@@ -71,7 +71,7 @@ class Tally:
 
 
 class Program:
-    """Lines of a running program; killed, with all it started, when its time is over."""
+    """Runs a program and gives its lines. After LIMIT_S it is killed, with all processes that it started."""
 
     def __init__(self, command, environment=None):
         self.process = subprocess.Popen(
@@ -98,7 +98,7 @@ class Program:
             yield line.rstrip("\n")
 
     def end(self):
-        """The exit status as words, empty when it was 0."""
+        """Waits for the end and returns the exit status in words; empty if it is 0."""
         status = self.process.wait()
         self.limit.cancel()
         if self.timed_out:
@@ -109,11 +109,11 @@ class Program:
 
 
 GTEST_START = re.compile(r"^\[ RUN      \] (\S+)")
-GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)$")  # after what the test printed
+GTEST_END = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)$")  # may follow text that the test printed
 
 
 def read_gtest(room, lines, tally):
-    """Counts the tests in a GoogleTest program's output; returns (name, output) of one it did not finish."""
+    """Counts the tests in a GoogleTest program's output; returns (name, output) of the test that did not finish."""
     running, output, loose = None, [], []
     for line in lines:
         start = GTEST_START.match(line)
@@ -152,7 +152,7 @@ PYTEST_LINE = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)
 
 
 def read_pytest(lines, tally):
-    """Counts `pytest -v` lines; returns everything else, which holds the tracebacks."""
+    """Counts `pytest -v` lines; returns all other lines, which hold the tracebacks."""
     rest = []
     for line in lines:
         match = PYTEST_LINE.match(line)
@@ -188,7 +188,7 @@ HOSTS_LINE = re.compile(r"^(ok|skipped|FAILED) +(\S.*?)(?:  (.*))?$")
 
 
 def read_hosts(lines, tally, part="hosts"):
-    """Counts the lines of tests/hosts, and of what prints as they do; what comes before a failed one is its output. Returns what comes after the last."""
+    """Counts result lines in the form of tests/hosts. Lines before a failed test are its output. Returns the lines after the last test."""
     output = []
     for line in lines:
         match = HOSTS_LINE.match(line)
@@ -218,7 +218,7 @@ def run_hostile(build, tally):
 
 
 def run_script(part, words, environment, tally):
-    """A program of Python that prints as tests/hosts do."""
+    """Runs a Python program that prints results in the form of tests/hosts."""
     running = Program([sys.executable, *words], environment)
     failed_before = len(tally.failed)
     rest = read_hosts(running.lines(), tally, part)
@@ -254,7 +254,7 @@ CARGO_LINE = re.compile(r"^test (\S+)(?: - .+)? \.\.\. (ok|FAILED|ignored)\b")
 
 
 def read_cargo(lines, tally):
-    """Counts `cargo test` lines; returns everything else, which holds the panics."""
+    """Counts `cargo test` lines; returns all other lines, which hold the panics."""
     rest = []
     for line in lines:
         match = CARGO_LINE.match(line)
@@ -270,7 +270,7 @@ def read_cargo(lines, tally):
 
 
 def run_rust(build, tally):
-    """The Rust library's own tests, by the cargo that built it and where it did."""
+    """Runs the Rust library's tests with the cargo, compiler and target folder of the build."""
     cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
     found = dict(re.findall(r"^(CARGO|RUSTC|HOCKET_RUST_TARGET):\w+=(.+)$", cache, flags=re.MULTILINE))
     environment = dict(os.environ, CARGO_TARGET_DIR=found["HOCKET_RUST_TARGET"])
@@ -287,12 +287,12 @@ def run_rust(build, tally):
 
 
 def reference_models(golden):
-    """Folders with outputs of a model beside it; those of `sampling` have none."""
+    """Returns the folders that hold a model and its outputs; `sampling` has outputs without a model."""
     return sorted(path.parent for path in golden.rglob("reference.json") if (path.parent / "config.json").is_file())
 
 
 def run_check(build, tally, name, arguments, isa=""):
-    """One `hocket check`, with the best instruction set or a forced one."""
+    """Runs one `hocket check`, with the best instruction set or a forced one."""
     name = f"golden check {name}" + (f" HOCKET_ISA={isa}" if isa else "")
     environment = {k: v for k, v in os.environ.items() if k != "HOCKET_ISA"} | ({"HOCKET_ISA": isa} if isa else {})
     began = time.monotonic()
@@ -308,7 +308,7 @@ def run_check(build, tally, name, arguments, isa=""):
 
 
 def run_golden(build, tally):
-    """`hocket check`: each reference model in every instruction set, the bundled model, text and sampling cases."""
+    """Runs `hocket check` for each reference model in every instruction set, for the bundled model, and for text and sampling."""
     golden = ROOT / "tests/golden"
     for model in reference_models(golden):
         for isa in ("",) + FORCED_ISAS:
@@ -322,7 +322,7 @@ TAP_TIME = re.compile(r"^  duration_ms: ([\d.]+)")
 
 
 def read_tap(lines, tally):
-    """Counts the tests of `node --test`; what a failed one says follows its line, so it is printed with the next verdict or the end."""
+    """Counts the tests of `node --test`. The output of a failed test follows its line, so it is reported at the next test or the end."""
     pending, rest = None, []
 
     def settle():
@@ -351,7 +351,7 @@ def read_tap(lines, tally):
 
 
 def run_page(build, tally):
-    """web/test in a headless Chromium; the packages are there (`./hocket test page` sees to it)."""
+    """Runs web/test in a headless Chromium; `./hocket test page` has installed the packages."""
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     for what, found in (("Chromium", chromium), ("Node", shutil.which("node")), ("web/node_modules", (ROOT / "web/node_modules").is_dir())):
         if not found:
@@ -368,7 +368,7 @@ def run_page(build, tally):
 
 
 def jobs_of(build, wanted):
-    """What is to be run: what runs beside each other, the long ones first; and what has servers of its own and runs alone."""
+    """Returns the jobs that run side by side, the long ones first, and the jobs that start servers and run alone."""
     beside = []
     programs = [p for p in build.glob("*_test") if os.access(p, os.X_OK)]
     for program in sorted(programs, key=lambda p: -p.stat().st_size):
@@ -404,7 +404,7 @@ def main():
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")
-    # These hold every test once but those of foreign clients, whose packages take longer to install than all of them to run.
+    # These parts hold every test once, except third-party clients: their packages take longer to install than all tests to run.
     every = ("unit", "kernels", "golden", "api", "manifests", "packages", "page", "hosts", "hostile")
     wanted = arguments.parts or every
     beside, alone = jobs_of(arguments.build, wanted)

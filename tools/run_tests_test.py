@@ -1,4 +1,4 @@
-"""What the test runner counts, from outputs as the tools write them."""
+"""Tests the counts of the test runner on outputs in the form of each tool."""
 
 import io
 import tempfile

@@ -1,4 +1,4 @@
-"""A hook of mkdocs: links from docs/ to other files of the repository become the names of those files, since a site has no such pages."""
+"""A hook of mkdocs: replaces links from docs/ to other files of the repository by the files' names, since the site has no such pages."""
 
 import posixpath
 import re
@@ -6,11 +6,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
-NO_PAGE = ("docs/decisions/",)  # in the repository only: mkdocs.yml leaves them out
+NO_PAGE = ("docs/decisions/",)  # mkdocs.yml leaves these out, so they are in the repository only
 
 
 def rewrite(markdown, page):
-    """`page`: its path inside docs/. Links to what is not there are left for mkdocs to complain about."""
+    """Returns the Markdown of `page`, a path inside docs/, with links replaced. Broken links stay, so that mkdocs reports them."""
 
     def one(match):
         text, target, _ = match.groups()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Quantized copies of a Hugging Face model folder, laid out as the published tools lay them out.
+"""Makes quantized copies of a Hugging Face model folder, in the layouts of the published tools.
 
     make.py SOURCE OUT [--formats awq,gptq,...] [--group 32]
 
 Writes OUT/FORMAT (config.json and model.safetensors) and, with --dequantized, OUT/FORMAT_dequantized: the same numbers as float32, without
-quantization_config. Rounding is the plain one (no calibration): these folders test readers of formats, not methods of quantization.
+quantization_config. Numbers are rounded without calibration: these folders test readers of formats, not methods of quantization.
 """
 
 import argparse
@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-# Matrices that no tool quantizes. Of the rest, those of the decoder layers are quantized.
+# Matrices that no tool quantizes. All other matrices of the decoder layers are quantized.
 PLAIN = re.compile(r"lm_head|embed_tokens|norm|mlp\.gate\.|\.bias$")
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # which of eight columns stands in a word's nibble 0, 1, ...
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # [nibble of a word] = column of the eight that it holds
 
 
 # Numbers that numpy lacks --------------------------------------------------------------------------------------------------------
 
 
 def bf16_bits(x):
-    """float32 to bfloat16, to the nearest, ties to even."""
+    """Rounds float32 to bfloat16, to nearest, ties to even; returns the bits."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -34,14 +34,14 @@ def bf16_values(bits):
 
 
 def e4m3_values():
-    """The 127 finite values of e4m3 from 0 up; index = bits."""
+    """Returns the 127 finite values of e4m3 from 0 up; the index is the bits."""
     bits = np.arange(127)
     exponent, mantissa = bits >> 3, bits & 7
     return np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent - 7)).astype(np.float32)
 
 
 def e4m3_bits(x):
-    """float32 to e4m3, to the nearest, ties to even, ends clamped to 448."""
+    """Rounds float32 to e4m3, to nearest, ties to even, clamped to +-448; returns the bits."""
     table = e4m3_values().astype(np.float64)
     size = np.minimum(np.abs(x.astype(np.float64)), 448)
     above = np.clip(np.searchsorted(table, size), 1, 126)
@@ -59,7 +59,7 @@ def e4m3_floats(bits):
 
 
 def read_tensors(folder):
-    """All tensors of a folder as float32."""
+    """Returns all tensors of a folder as float32."""
     read = {}
     for file in sorted(folder.glob("model*.safetensors")):
         content = file.read_bytes()
@@ -77,7 +77,7 @@ def read_tensors(folder):
 
 
 class Stored:
-    """A tensor on its way into a file: numpy bits, and the name of their type."""
+    """A tensor to be written: a numpy array of its bits, and the name of its type."""
 
     TYPES = {np.int32: "I32", np.int64: "I64", np.int8: "I8", np.float16: "F16", np.float32: "F32"}
 
@@ -114,20 +114,20 @@ def write_folder(folder, tensors, config):
 
 
 def grouped(w, group):
-    """[n, k] as [n, k / group, group]."""
+    """Returns w [n, k] as [n, k / group, group]."""
     n, k = w.shape
     assert k % group == 0, f"{k} columns are not whole groups of {group}"
     return w.reshape(n, k // group, group)
 
 
 def round_scale(scale, kind):
-    """A scale as its file will hold it, and as float32; never 0."""
+    """Returns a scale as the file holds it, and the same as float32. It is never 0."""
     stored = Stored.plain(np.maximum(scale, 1e-6), kind)
     return stored, stored.values()
 
 
 def integers_asymmetric(w, group, kind):
-    """4 bits: numbers 0..15 and zero points 1..15 with scales, so that w = (number - zero) * scale."""
+    """Rounds to 4 bits: returns numbers 0..15, zero points 1..15, scales, and the values (number - zero) * scale."""
     parts = grouped(w, group)
     low, high = np.minimum(parts.min(-1), 0), np.maximum(parts.max(-1), 0)
     stored, scale = round_scale((high - low) / 15, kind)
@@ -138,7 +138,7 @@ def integers_asymmetric(w, group, kind):
 
 
 def integers_symmetric(w, group, bits, kind):
-    """Signed numbers and scales: w = number * scale."""
+    """Rounds to signed numbers: returns numbers, scales, and the values number * scale."""
     parts = grouped(w, group)
     half = 2 ** (bits - 1)
     stored, scale = round_scale(np.abs(parts).max(-1) / (half - 0.5), kind)
@@ -147,7 +147,7 @@ def integers_symmetric(w, group, bits, kind):
 
 
 def words(numbers, axis, order=range(8)):
-    """Eight 4-bit numbers along `axis` in one int32, the first of `order` in the lowest bits; the end is padded with 0."""
+    """Packs eight 4-bit numbers along `axis` into one int32, the first of `order` in the lowest bits; the end is padded with 0."""
     numbers = np.moveaxis(numbers.astype(np.uint32), axis, -1)
     pad = -numbers.shape[-1] % 8
     numbers = np.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, pad)])
@@ -248,7 +248,7 @@ def gates(tensors):
     return sorted(name.removesuffix(".weight") for name in tensors if name.endswith("mlp.gate.weight"))
 
 
-# name: (function, type of what stays plain, quantization_config from (options, tensors))
+# name: (function, type of matrices that are not quantized, quantization_config from (options, tensors))
 FORMATS = {
     "awq": (
         awq,
