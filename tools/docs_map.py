@@ -34,7 +34,7 @@ def rows(rooms, level):
 def drawing(rooms, wings):
     """Draws the rooms: above, those that see both wings; then the two wings side by side; below, the rooms under both.
 
-        server  engine
+        engine
         ----------------------------
         policy        |  compute
         ----------------------------
