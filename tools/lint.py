@@ -37,6 +37,8 @@ TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # only test programs are compiled with it, s
 # Paths of the machine on which a file was written may not stay in it. The words are cut in two, so that this file passes too.
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
+# A comment that opens so lacks its noun: the reader would have to find it in the code.
+NO_SUBJECT = re.compile(r"//[/!<]*\s+(what|of|who|whose|whom)\b", re.IGNORECASE)
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
 GUIDES = ("CONTRIBUTING.md", "src/README.md", "docs/architecture.md")  # pages for newcomers; all files that they name must exist
 FILE = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)+\.(?:h|cc|rs|py|sh|txt|md|mjs|json)\b")
@@ -147,6 +149,17 @@ def wide_prose(lines):
             yield number, len(line)
 
 
+def comments_without_subject(lines):
+    """Numbers of the lines on which such a comment opens: a block, or behind code."""
+    in_block = False
+    for number, line in enumerate(lines, 1):
+        is_comment = line.lstrip().startswith("//")
+        found = None if is_comment and in_block else NO_SUBJECT.search(line)
+        if found and line[: found.start()].count('"') % 2 == 0:  # not within a text
+            yield number
+        in_block = is_comment
+
+
 def check_text(files, root=ROOT):
     faults = []
     for name in files:
@@ -170,6 +183,8 @@ def check_text(files, root=ROOT):
                     faults.append(f"{name}:{number}: there is no {file}")
             if is_code(name) and len(line) > COLUMNS:
                 faults.append(f"{name}:{number}: {len(line)} columns; the limit is {COLUMNS}")
+        for number in comments_without_subject(lines) if is_code(name) else ():
+            faults.append(f"{name}:{number}: a comment begins with its subject: {lines[number - 1].strip()[:80]}")
         for number, length in wide_prose(lines) if name.endswith(".md") else ():
             faults.append(f"{name}:{number}: {length} columns; the limit of prose is {PROSE_COLUMNS}")
         limit = KERNEL_LINES if "/kernels/" in name else LINES

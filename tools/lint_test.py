@@ -28,6 +28,12 @@ class LintTest(unittest.TestCase):
     def test_columns_are_counted(self):
         self.assertIn("101 columns", self.faults("src/base/a.cc", "x" * 101)[0])
 
+    def test_comments_begin_with_their_subject(self):
+        for comment in ("// What it holds.", "int x;  // of a row", "  /// Whose turn it is."):
+            self.assertIn("begins with its subject", self.faults("src/base/a.cc", comment)[0])
+        sound = '// The rows\n// of a half.\nint rows;  // rows of a half\nauto url = "http:// of nobody";\n'
+        self.assertEqual(self.faults("src/base/a.cc", sound), [])
+
     def test_prose_is_narrow_and_tables_and_code_need_not_be(self):
         wide = "a word " * 18
         self.assertIn("README.md:2: 126 columns", self.faults("README.md", f"# a\n{wide}\n")[0])
