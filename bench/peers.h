@@ -31,8 +31,8 @@ struct BenchPeersOptions {
 
 // Prints one line a pass: medians with least and most over the rounds, the fraction of the rate
 // that the measured limits allow, and the ratio to the better peer:
-//   prefill 512 | hocket 1408 (1390-1420) 0.67 | llama.cpp 590 (571-601) 0.28 | 2.39 x llama.cpp
-//   (2.31-2.45)
+//   prefill 512 | hocket 1408 (1390-1420) 0.67 | llama.cpp 590 (571-601) 0.28
+//               | 2.39 x llama.cpp (2.31-2.45)
 // Then prints the most memory that each held, relative to the size of the peer's file. All programs
 // run as children, one after the other, so that none takes memory or cores from another. hocket's
 // child inherits variables HOCKET_*. Returns the exit status: that of the error if there was one,

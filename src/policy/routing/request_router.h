@@ -1,9 +1,9 @@
 // Chooses the rank that takes a request, when every rank has a scheduler and a prefix cache.
 //
 //   round_robin   the ranks in turn
-//   shortest      the rank with the fewest tokens still to compute; ties: the one chosen longest
-//   ago cache_aware   the rank that was sent the longest beginning of this prompt, while the loads
-//   are
+//   shortest      the rank with the fewest tokens still to compute; if several are equal, the one
+//                 that was chosen the longest ago
+//   cache_aware   the rank that was sent the longest beginning of this prompt, if the loads are
 //                 alike and that beginning is a large enough share; otherwise like shortest
 //
 // The router remembers which rank was sent which blocks of prompts. A block's hash covers all

@@ -1,8 +1,7 @@
 // The questions that a step asks outside of the scheduler. Their order in schedule() is fixed:
 //
-//   timeouts -> ready: for each held request -> may_begin -> prompts in chunks -> may_join: for
-//   each
-//     head -> decode rows -> agree -> the batch counts as computed
+//   timeouts -> ready (for each held request) -> may_begin -> prompts in chunks
+//     -> may_join (for each head of the queue) -> decode rows -> agree -> the batch is computed
 //
 // Parts to come will use them like this:
 //

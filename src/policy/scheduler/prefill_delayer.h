@@ -3,12 +3,11 @@
 // all, and each computes the same verdict:
 //
 //   all ranks begin or continue a prompt, or none does   prompts may begin
-//   only some do                                         they wait, at most max_passes steps in a
-//   row
+//   only some do                                         they wait, max_passes steps at most
 //   .. and one that begins has hardly any KV in use      prompts may begin: its memory lies idle
 //   .. and no rank decodes or continues a prompt         prompts may begin: no answer is held up
 //
-// Pure except for the count of steps.   Thread: engine.   Source: scheduling.md, section 2.8.
+// Pure except for the count of steps.   Thread: engine.   Source: SGLang, prefill delayer.
 #pragma once
 
 #include <span>

@@ -1,11 +1,10 @@
 // Groups of waiting and running requests that share a key: the client (policy fair) or the routing
 // key. The waiting queue asks for the head of the group whose turn it is:
 //
-//   fair          the group that was served least. Its counter adds prompt tokens computed and
-//   twice
-//                 the tokens generated (Sheng et al., "Fairness in Serving Large Language Models").
-//                 A group that comes back after a pause starts at the lowest counter of the active
-//                 groups, so that a client cannot save up turns by staying away.
+//   fair          the group that was served least. Its counter adds prompt tokens computed, and
+//                 tokens generated twice (Sheng et al., "Fairness in Serving Large Language
+//                 Models"). A group that comes back after a pause starts at the lowest counter of
+//                 the active groups, so that a client cannot save up turns by staying away.
 //   routing_key   the group of which most requests run, so that their prefixes stay warm
 //
 // Ties: the request that came first. Larger priority goes before everything else. Cost: O(groups)

@@ -2,8 +2,8 @@
 // preempt.cc sends requests away, commit.cc takes the results, scheduler.cc has the public
 // functions.
 //
-//   waiting (no page) -> chunked -> running -> leaving (rows of it are in flight) -> finished (no
-//   page)
+//   waiting (no page) -> chunked -> running -> leaving (rows of it are in flight)
+//     -> finished (no page)
 //
 // A request is in exactly one of the five. The cache is declared before the lists of requests, so
 // that requests are destroyed before the cache that their leases pin. Thread: engine.

@@ -2,8 +2,7 @@
 // Thread: any.
 //
 //   user       text, tool_result             -> user "...", tool "..."   in their order
-//   assistant  thinking, text, tool_use      -> assistant with reasoning_content, content,
-//   tool_calls
+//   assistant  thinking, text, tool_use      -> assistant: reasoning_content, content, tool_calls
 #pragma once
 
 #include "server/protocol/json_body.h"

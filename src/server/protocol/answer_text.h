@@ -1,8 +1,8 @@
 // Turns the tokens of one answer into what its client sees: text, cut at stop strings, and events
 // of thoughts and tool calls if the request asks for them.
 //
-//   id -> Detokenizer -> StopMatcher, StopRegexSearch -> choice.text -> AnswerParser ->
-//   choice.events
+//   id -> Detokenizer -> StopMatcher, StopRegexSearch -> choice.text
+//                                                     -> AnswerParser -> choice.events
 //
 // The job of the running answer owns it.   Thread: one at a time.
 #pragma once

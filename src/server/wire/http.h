@@ -1,8 +1,8 @@
 // HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no routes,
 // and no JSON except its own error bodies. Beast stays inside http_connection.cc.
 //
-//   socket -> head -> key -> body -> Handler -> HttpExchange: respond | start_stream, write...,
-//   finish
+//   socket -> head -> key -> body -> Handler -> HttpExchange: respond
+//                                                 | start_stream, write..., finish
 //
 // A connection answers one request at a time; pipelined requests wait in at most 64 KiB.
 // Source: RFC 9110, RFC 9112.
