@@ -45,12 +45,12 @@ int flags() {
       "Every flag of every command, as `hocket COMMAND --help` shows them. This page is made by "
       "`hocket docs flags`.\n\n"
       "Each may also be a variable of the environment (`--context-length` is "
-      "`HOCKET_CONTEXT_LENGTH`) and, where a command takes\n"
-      "`--config FILE`, a key of that YAML file (`context-length: 8192`). A flag wins over a "
-      "variable, a variable over the file. A switch takes\n"
-      "no value on the command line, and `true` or `false` elsewhere. Names of other servers' "
-      "flags are refused with the name that\n"
-      "they have here.\n\n");
+      "`HOCKET_CONTEXT_LENGTH`) and, where a command\n"
+      "takes `--config FILE`, a key of that YAML file (`context-length: 8192`). A flag wins over a "
+      "variable, a variable over\n"
+      "the file. A switch takes no value on the command line, and `true` or `false` elsewhere. "
+      "Names of other servers' flags\n"
+      "are refused with the name that they have here.\n\n");
   return tell_all_flags("markdown");
 }
 
