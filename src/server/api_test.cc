@@ -235,7 +235,7 @@ TEST(Api, EchoWithPromptLogprobs) {
   EXPECT_EQ(lp["text_offset"][0], 0);
   EXPECT_EQ(lp["text_offset"][n], 8);  // characters, not bytes
   const Events events = server.stream("/v1/completions", body);
-  EXPECT_EQ(joined(events, 0, "text"), choice["text"]);
+  EXPECT_EQ(choice["text"], joined(events, 0, "text"));
   Json tokens = Json::array(), offsets = Json::array();
   for (const Json& block : events.blocks) {
     const Json& c = block["choices"][0];

@@ -14,13 +14,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 const std::filesystem::path kRoot = HOCKET_SOURCE_DIR;
 
-const Tokenizer& tokenizer(const std::string& name) {
-  static std::map<std::string, Tokenizer> loaded;
+const Tokenizer& tokenizer(std::string_view name) {
+  static std::map<std::string, Tokenizer, std::less<>> loaded;
   auto it = loaded.find(name);
   if (it == loaded.end()) {
     auto t = Tokenizer::load(kRoot / "tests/golden/tokenizers" / name);
     EXPECT_TRUE(t.has_value());
-    it = loaded.emplace(name, std::move(*t)).first;
+    it = loaded.emplace(name, *std::move(t)).first;
   }
   return it->second;
 }

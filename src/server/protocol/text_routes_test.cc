@@ -59,7 +59,7 @@ TEST(StopRegex, EndsAnswersWhereverTheTokensEnd) {
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(choice["matched_stop"], "Par[a-z]s");
   const Events events = server.stream("/v1/completions", body);
-  EXPECT_EQ(joined(events, 0, "text"), choice["text"]);
+  EXPECT_EQ(choice["text"], joined(events, 0, "text"));
   EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
   EXPECT_EQ(server.generator.num_aborted, 2);  // the stop ended the generation too
   // The text alone decides which of several stops ends the answer.
