@@ -74,8 +74,11 @@ class Field:
         self.honest.stdin.flush()
         return json.loads(self.honest.stdout.readline())
 
-    def beside(self, attack):
-        """Runs the attack while the honest client streams; afterwards the server must be idle again."""
+    def beside(self, attack, start_s=None):
+        """Runs the attack while the honest client streams, whose answers begin within start_s (--answer if not given).
+
+        Afterwards the server must be idle again.
+        """
         server = self.ready()
         self.say("go")
         try:
@@ -84,7 +87,7 @@ class Field:
         finally:
             told = self.say("stop")
         server.check()
-        pause, start, start_max = told["longest_pause_s"], told["longest_start_s"], self.given.answer + DRAWN_S
+        pause, start, start_max = told["longest_pause_s"], told["longest_start_s"], start_s or self.given.answer
         self.worst_pause_s = max(self.worst_pause_s, pause)
         self.slowest_start_s = max(self.slowest_start_s, start)
         self.highest_mib = max(self.highest_mib, server.highest_mib())
@@ -253,7 +256,7 @@ def draw_for(field, seconds, seed):
 
     while time.monotonic() - began < seconds:
         try:
-            field.beside(lambda _, first=number: group(first))
+            field.beside(lambda _, first=number: group(first), field.given.answer + DRAWN_S)
             passed += GROUP
         except (Broken, OSError, ValueError) as why:
             field.failed += 1
@@ -311,7 +314,7 @@ def main():
             for number in range(given.draw, given.draw + GROUP):
                 told = []
                 attack = drawn_request(field, grow.table(), seed, number, told)
-                field.case(f"draw {number} of seed {seed}", lambda attack=attack: field.beside(attack), field.again(f"--seed {seed} --draw {number}"))
+                field.case(f"draw {number} of seed {seed}", lambda attack=attack: field.beside(attack, given.answer + DRAWN_S), field.again(f"--seed {seed} --draw {number}"))
         else:
             for name, attack in named(field):
                 if not given.sample or name.startswith(SAMPLE) and name != "pipelined and unread":
