@@ -27,7 +27,7 @@
 namespace hocket {
 namespace {
 
-constexpr const char* kBenches =
+constexpr const char* kBenchUsage =
     "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | all2all | "
     "overlap | peers, or --compare OLD [NEW]";
 
@@ -372,9 +372,10 @@ int bench(const Arguments& arguments) {
   else if (name.starts_with("--compare"))
     done = compare(arguments);
   else if (name == "--help" || name == "-h")
-    fmt::print("{}; each has --help\n", kBenches);
+    fmt::print("{}; each has --help\n", kBenchUsage);
   else
-    done = fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name).with_fix(kBenches));
+    done =
+        fail(error(ErrorCode::usage, "hocket bench {} is not a bench", name).with_fix(kBenchUsage));
   return done ? *done : report(done.error());
 }
 

@@ -15,7 +15,7 @@ namespace {
 // This variable gives the cluster token to the ranks that this process starts.
 constexpr const char* kTokenVariable = "HOCKET_SPAWNED_TOKEN";
 constexpr Duration kTellEvery = std::chrono::seconds(2);
-constexpr Duration kEndMargin = std::chrono::seconds(5);
+constexpr Duration kRankEndMargin = std::chrono::seconds(5);
 constexpr double kMostRankWaitSeconds = 7 * 86400;
 
 Error bad(const char* flag, std::string why) {
@@ -38,7 +38,7 @@ Result<std::unique_ptr<ClusterProcess>> ClusterProcess::create(const LaunchPlan&
                                         plan.local_rank, port)));
   HOCKET_TRY_VOID(made->take_cores(settings));
   // After its own drain a rank may wait as long again for ranks that still answer.
-  made->patience_ = 2 * from_seconds(settings.http.shutdown_timeout_s) + kEndMargin;
+  made->patience_ = 2 * from_seconds(settings.http.shutdown_timeout_s) + kRankEndMargin;
   return made;
 }
 

@@ -23,7 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kPort = 30000;
-constexpr double kPatienceSeconds = 60;  // time-out of the demo's own questions
 constexpr const char* kSum = "What is 17 + 25?";
 constexpr const char* kStory = "Tell me a story about a fox and a lantern.";
 
@@ -164,7 +163,7 @@ Result<int> run_demo(const Arguments& arguments) {
     BlockingHttpClient client({.host = settings.http.host,
                                .port = running.server->port(),
                                .api_key = "",
-                               .timeout_s = kPatienceSeconds});
+                               .timeout_s = kDemoPatienceSeconds});
     HOCKET_TRY_VOID(converse(client));
   }
   if (info.num_ranks > 1) HOCKET_TRY_VOID(show_overlap(settings));

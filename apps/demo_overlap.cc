@@ -19,7 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kLinkGbit = 1, kLinkLatencyUs = 20;
-constexpr double kPatienceSeconds = 60;
 constexpr int kMaxTokens = 64, kRounds = 6;  // round 0 is not counted: the planner learns in it
 constexpr std::array kQuestions = {"What is 17 + 25?",
                                    "What is 7 x 8?",
@@ -48,7 +47,7 @@ struct Trial {
 
 Result<Json> ask(int port, const ServerSettings& settings, const char* question) {
   BlockingHttpClient client(
-      {.host = settings.http.host, .port = port, .api_key = "", .timeout_s = kPatienceSeconds});
+      {.host = settings.http.host, .port = port, .api_key = "", .timeout_s = kDemoPatienceSeconds});
   const Json body = {{"messages", {{{"role", "user"}, {"content", question}}}},
                      {"temperature", 0},
                      {"max_tokens", kMaxTokens},
@@ -96,20 +95,20 @@ void name_plan(const OverlapView& view, Trial& trial) {
 }
 
 // One of the two services that are compared; both run beside the one that the demo shows.
-struct Service {
+struct ComparedService {
   RunningServer running;
   Trial trial;
 
   const Engine& engine() const { return *running.model->engine; }
 };
 
-Result<Service> start_with(ServerSettings settings, const char* overlap) {
+Result<ComparedService> start_with(ServerSettings settings, const char* overlap) {
   settings.parallel.overlap = overlap;
   HOCKET_TRY(RunningServer running, start_server(settings));
-  return Service{std::move(running), {}};
+  return ComparedService{std::move(running), {}};
 }
 
-Result<void> play_round(Service& service, const ServerSettings& settings) {
+Result<void> play_round(ComparedService& service, const ServerSettings& settings) {
   const TimePoint start = RealClock().now();
   HOCKET_TRY_VOID(ask_all(service.running.server->port(), settings, service.trial));
   service.trial.seconds += to_seconds(RealClock().now() - start);
@@ -117,7 +116,8 @@ Result<void> play_round(Service& service, const ServerSettings& settings) {
 }
 
 // The services play rounds in turn, so that other load of this machine slows both alike.
-Result<void> play_all(Service& plain, Service& overlapped, const ServerSettings& settings) {
+Result<void> play_all(ComparedService& plain, ComparedService& overlapped,
+                      const ServerSettings& settings) {
   for (int round = 0; round < kRounds; ++round) {
     HOCKET_TRY_VOID(play_round(plain, settings));
     HOCKET_TRY_VOID(play_round(overlapped, settings));
@@ -132,11 +132,11 @@ Result<void> play_all(Service& plain, Service& overlapped, const ServerSettings&
 }
 
 Result<std::array<Trial, 2>> compare(const ServerSettings& settings) {
-  HOCKET_TRY(Service plain, start_with(settings, "none"));
-  HOCKET_TRY(Service overlapped, start_with(settings, "auto"));
+  HOCKET_TRY(ComparedService plain, start_with(settings, "none"));
+  HOCKET_TRY(ComparedService overlapped, start_with(settings, "auto"));
   HOCKET_TRY_VOID(play_all(plain, overlapped, settings));
-  for (Service* service : {&plain, &overlapped})
-    service->running.server->drain(from_seconds(kPatienceSeconds));
+  for (ComparedService* service : {&plain, &overlapped})
+    service->running.server->drain(from_seconds(kDemoPatienceSeconds));
   return std::array{std::move(plain.trial), std::move(overlapped.trial)};
 }
 

@@ -29,7 +29,7 @@ struct PlanFlags {
   int num_hosts() const { return std::max(1, nnodes); }
 };
 
-struct Plan {
+struct CapacityPlan {
   ForecastQuestion question;
   Forecast forecast;
   std::optional<Advice> advice;
@@ -86,7 +86,7 @@ void print_weights(const ModelCost& cost) {
              gb(cost.weight_bytes()));
 }
 
-void print_memory(const Plan& plan) {
+void print_memory(const CapacityPlan& plan) {
   const Forecast& f = plan.forecast;
   const MemoryPlan& memory = f.memory;
   const int page_tokens = plan.question.settings.memory.page_size;
@@ -114,7 +114,7 @@ void print_memory(const Plan& plan) {
                         memory.context_length));
 }
 
-void print_speed(const Plan& plan) {
+void print_speed(const CapacityPlan& plan) {
   const Forecast& f = plan.forecast;
   fmt::print("\nspeed               tokens/s\n");
   print_row("prefill", rate(f.prefill_tokens_per_s),
@@ -138,7 +138,7 @@ std::string advice_text(const Forecast& f, const Advice& advice) {
                      advice.tokens_per_s / advice.tokens_per_s_before);
 }
 
-void print_table(const Plan& plan) {
+void print_table(const CapacityPlan& plan) {
   const Forecast& f = plan.forecast;
   const ModelConfig& model = f.choice.model;
   fmt::print("model    {} | {} layers, hidden {}", model.architecture, model.num_layers,
@@ -187,7 +187,7 @@ Json advice_json(const std::optional<Advice>& advice) {
           {"decode_tokens_per_s_before", advice->tokens_per_s_before}};
 }
 
-void print_json(const Plan& plan) {
+void print_json(const CapacityPlan& plan) {
   const Forecast& f = plan.forecast;
   const MemoryPlan& memory = f.memory;
   Json decode;
@@ -263,7 +263,7 @@ void share(int ranks, ForecastQuestion& question) {
     *of /= ranks;
 }
 
-Result<Plan> make_plan(const PlanFlags& flags) {
+Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   if (std::min({flags.memory_gb, flags.read_gbs, flags.peak_gflops, flags.peak_gops}) < 0)
     return fail(ErrorCode::bad_value,
                 "--memory-gb, --read-gbs, --peak-gflops and --peak-gops are not negative");
@@ -289,7 +289,8 @@ Result<Plan> make_plan(const PlanFlags& flags) {
   share(a_host, question);
   HOCKET_TRY(Forecast found, forecast(question));
   std::optional<Advice> advice = advise(question, found);
-  Plan plan{std::move(question), std::move(found), std::move(advice), std::move(name), peak, {}};
+  CapacityPlan plan{
+      std::move(question), std::move(found), std::move(advice), std::move(name), peak, {}};
   if (flags.overlap)
     plan.overlap = plan_overlap(plan.question, plan.forecast, flags.num_hosts() > 1);
   return plan;
@@ -333,7 +334,7 @@ Result<int> plan_all(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(flags.settings));
   HOCKET_TRY_VOID(check_ranks(flags));
-  HOCKET_TRY(const Plan plan, make_plan(flags));
+  HOCKET_TRY(const CapacityPlan plan, make_plan(flags));
   flags.json ? print_json(plan) : print_table(plan);
   if (plan.forecast.fits()) return 0;
   Error refusal = *plan.forecast.refusal;

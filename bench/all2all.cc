@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "base/quantile.h"
 #include "bench/all2all_mpi.h"
+#include "bench/ending.h"
 #include "bench/mesh.h"
 #include "bench/processes.h"
 #include "bench/socket_transport.h"
@@ -87,9 +88,9 @@ class Exchanges {
 };
 
 // One rank of the bench. All ranks go through the same ways, lengths and rounds.
-class Rank {
+class BenchRank {
  public:
-  Rank(const BenchAllToAllOptions& options, int rank, Mesh& mesh)
+  BenchRank(const BenchAllToAllOptions& options, int rank, Mesh& mesh)
       : options_(options),
         rank_(rank),
         most_(static_cast<size_t>(*std::ranges::max_element(options.bytes))),
@@ -301,24 +302,20 @@ class Rank {
 
 Result<void> be_rank(const BenchAllToAllOptions& options, int rank, const std::string& addr) {
   HOCKET_TRY(Mesh mesh, Mesh::join(addr, rank, options.num_ranks));
-  return Rank(options, rank, mesh).run();
-}
-
-std::unexpected<Error> bad(const char* param, const char* what) {
-  return fail(error(ErrorCode::bad_value, "--{} {}", param, what).with_param(param));
+  return BenchRank(options, rank, mesh).run();
 }
 
 Result<void> check(const BenchAllToAllOptions& o) {
   constexpr int kMostBytes = 256 << 20;
-  if (o.num_ranks < 2 || o.num_ranks > 64) return bad("ranks", "is 2 to 64");
-  if (o.rank >= o.num_ranks) return bad("rank", "is less than --ranks");
-  if ((o.rank >= 0) != !o.addr.empty()) return bad("rank", "and --addr come together");
-  if (o.rank < 0 && !o.mpirun.empty()) return bad("mpirun", "is for ranks started by hand");
-  if (o.rounds < 1) return bad("rounds", "is at least 1");
-  if (o.link_gbit < 0) return bad("link-gbit", "is a rate");
-  if (o.bytes.empty()) return bad("bytes", "is a list of lengths");
+  if (o.num_ranks < 2 || o.num_ranks > 64) return bad_flag("ranks", "is 2 to 64");
+  if (o.rank >= o.num_ranks) return bad_flag("rank", "is less than --ranks");
+  if ((o.rank >= 0) != !o.addr.empty()) return bad_flag("rank", "and --addr come together");
+  if (o.rank < 0 && !o.mpirun.empty()) return bad_flag("mpirun", "is for ranks started by hand");
+  if (o.rounds < 1) return bad_flag("rounds", "is at least 1");
+  if (o.link_gbit < 0) return bad_flag("link-gbit", "is a rate");
+  if (o.bytes.empty()) return bad_flag("bytes", "is a list of lengths");
   for (const int bytes : o.bytes) {
-    if (bytes < 1 || bytes > kMostBytes) return bad("bytes", "are 1 to 268435456 each");
+    if (bytes < 1 || bytes > kMostBytes) return bad_flag("bytes", "are 1 to 268435456 each");
   }
   return {};
 }
@@ -343,7 +340,7 @@ Result<int> bench_all2all(const BenchAllToAllOptions& options) {
       return done ? 0 : 1;
     }));
   }
-  HOCKET_TRY_VOID(Rank(options, 0, mesh).run());
+  HOCKET_TRY_VOID(BenchRank(options, 0, mesh).run());
   HOCKET_TRY_VOID(children.wait());
   return 0;
 }

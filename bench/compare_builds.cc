@@ -13,8 +13,6 @@
 namespace hocket {
 namespace {
 
-using Rounds = std::map<Pass, std::vector<double>>;
-
 Result<Rates> run_build(const std::string& program, const std::string& form,
                         const CompareBuildsOptions& o) {
   const std::vector<std::string> command = {program,

@@ -9,18 +9,18 @@
 namespace hocket {
 namespace {
 
-struct Shape {
+struct DummySizes {
   std::string_view name;
   int hidden, layers, heads, kv_heads, head_dim, experts, top_k, intermediate;
 };
 
-constexpr std::array kShapes = {
-    Shape{"small", 1024, 12, 16, 4, 64, 32, 4, 512},
-    Shape{"mid", 2048, 16, 32, 4, 128, 64, 8, 768},
-    Shape{"wire", 2048, 6, 8, 2, 64, 32, 4, 128},
+constexpr std::array kDummyShapes = {
+    DummySizes{"small", 1024, 12, 16, 4, 64, 32, 4, 512},
+    DummySizes{"mid", 2048, 16, 32, 4, 128, 64, 8, 768},
+    DummySizes{"wire", 2048, 6, 8, 2, 64, 32, 4, 128},
 };
 
-std::string config_of(const Shape& s) {
+std::string config_of(const DummySizes& s) {
   return nlohmann::json({{"architectures", {"Qwen3MoeForCausalLM"}},
                          {"model_type", "qwen3_moe"},
                          {"hidden_act", "silu"},
@@ -46,8 +46,8 @@ std::string config_of(const Shape& s) {
 }  // namespace
 
 Result<DummyShape> DummyShape::create(std::string_view name) {
-  const auto shape = std::ranges::find(kShapes, name, &Shape::name);
-  if (shape == kShapes.end())
+  const auto shape = std::ranges::find(kDummyShapes, name, &DummySizes::name);
+  if (shape == kDummyShapes.end())
     return fail(error(ErrorCode::bad_value, "--shape {} is not one of small, mid, wire", name)
                     .with_param("shape"));
   std::error_code code;

@@ -1,4 +1,4 @@
-// The end of a bench that failed.
+// The end of a bench that failed, and the refusal of its flags.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,6 +14,11 @@ inline int end_with(const Error& error) {
   std::fflush(stdout);
   fmt::print(stderr, "{}\n", describe(error));
   return exit_status(error.code);
+}
+
+// Refuses a flag of a bench: "--param what".
+inline std::unexpected<Error> bad_flag(const char* param, const char* what) {
+  return fail(error(ErrorCode::bad_value, "--{} {}", param, what).with_param(param));
 }
 
 }  // namespace hocket

@@ -25,10 +25,10 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using Code = boost::system::error_code;
-using Request = http::request<http::string_body>;
-using Parser = http::response_parser<http::string_body>;
+using BeastRequest = http::request<http::string_body>;
+using BeastParser = http::response_parser<http::string_body>;
 
-bool is_event_stream(const Parser& parser) {
+bool is_event_stream(const BeastParser& parser) {
   return parser.get()[http::field::content_type].starts_with("text/event-stream");
 }
 
@@ -38,12 +38,14 @@ bool is_stale(const Code& code) {
          code == asio::error::connection_reset || code == asio::error::broken_pipe;
 }
 
+}  // namespace
+
 // A socket, plain or under TLS, so that Beast's templates are compiled once for both.
-class Channel {
+class PlainOrTlsSocket {
  public:
   using executor_type =  // NOLINT(readability-identifier-naming): Asio's
       beast::tcp_stream::executor_type;
-  explicit Channel(asio::io_context& io) : tcp(io) {}
+  explicit PlainOrTlsSocket(asio::io_context& io) : tcp(io) {}
 
   executor_type get_executor() { return tcp.get_executor(); }
   template <class Buffers, class Token>
@@ -76,8 +78,6 @@ class Channel {
   beast::tcp_stream tcp;
   std::optional<asio::ssl::stream<beast::tcp_stream&>> tls;
 };
-
-}  // namespace
 
 struct BlockingHttpClient::State {
   explicit State(Options given) : options(std::move(given)), stream(io) {}
@@ -127,7 +127,7 @@ struct BlockingHttpClient::State {
   }
   // Sends the request and reads the answer's head. Connects again, once, if a kept connection
   // turns out to be closed.
-  Code begin(const Request& request, std::optional<Parser>& parser) {
+  Code begin(const BeastRequest& request, std::optional<BeastParser>& parser) {
     Code code;
     for (bool again = connected; true; again = false) {
       if (!connected) code = connect();
@@ -158,14 +158,14 @@ struct BlockingHttpClient::State {
   Options options;
   asio::io_context io{1};
   std::optional<asio::ssl::context> context;
-  Channel stream;
+  PlainOrTlsSocket stream;
   beast::flat_buffer buffer;
   bool connected = false;
 };
 
 Result<HttpAnswer> BlockingHttpClient::State::ask(http::verb verb, std::string_view path,
                                                   std::string_view json, const OnEvent* event) {
-  Request request(verb, path, 11);
+  BeastRequest request(verb, path, 11);
   request.set(http::field::host, options.host + ":" + std::to_string(options.port));
   request.set(http::field::user_agent, "hocket");
   if (!options.api_key.empty())
@@ -174,7 +174,7 @@ Result<HttpAnswer> BlockingHttpClient::State::ask(http::verb verb, std::string_v
   request.body() = json;
   request.prepare_payload();
 
-  std::optional<Parser> parser;
+  std::optional<BeastParser> parser;
   if (const Code code = begin(request, parser)) return fail(broken(code));
   const bool streaming = event != nullptr && is_event_stream(*parser);
   SseReader events;

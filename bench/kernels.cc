@@ -25,26 +25,26 @@ constexpr int kHidden = 1024, kIntermediate = 512, kNumExperts = 32, kTopK = 4;
 constexpr int kMaxRows = 512, kMaxK = 2048, kMaxN = 4096;
 constexpr int kRoutings = 8;
 
-struct Limits {
+struct KernelLimits {
   double read = 0, fma = 0, amx = 0, int8 = 0;  // bytes a second, operations a second
   bool tiles = false;                           // bf16 products run on AMX tiles
 };
 
 // The work of one call.
-struct Work {
+struct CallWork {
   double bytes = 0, operations = 0;
   bool integers = false;
 };
 
 struct Sample {
   double seconds = 0;
-  Work work;
+  CallWork work;
 };
 
-struct Case {
+struct KernelCase {
   std::string name;
   std::string twin;  // name of the same case in bf16; empty: there is none
-  std::function<Work(int call)> run;
+  std::function<CallWork(int call)> run;
   // Compares a part of the result with ref's. Returns the seconds that ref takes for one operation,
   // or a negative number if bits differ.
   std::function<double()> check;
@@ -80,16 +80,16 @@ struct LinearShape {
 };
 
 // Owns the memory and the backends that all cases share.
-class Bench {
+class KernelBench {
  public:
-  static Result<Bench> create(Isa isa, WorkerPool& workers);
+  static Result<KernelBench> create(Isa isa, WorkerPool& workers);
 
-  std::vector<Case> cases();
+  std::vector<KernelCase> cases();
 
  private:
-  Bench() = default;
-  Case linear_case(const LinearShape& shape);
-  Case experts_case(int tokens);
+  KernelBench() = default;
+  KernelCase linear_case(const LinearShape& shape);
+  KernelCase experts_case(int tokens);
   double check_linear(const LinearShape& shape);
   double check_experts(const std::vector<int32_t>& offsets);
 
@@ -125,8 +125,8 @@ void fill_normal(const Buffer& memory, float scale) {
     std::memcpy(memory.data() + at, numbers.data(), std::min(run, memory.bytes() - at));
 }
 
-Result<Bench> Bench::create(Isa isa, WorkerPool& workers) {
-  Bench bench;
+Result<KernelBench> KernelBench::create(Isa isa, WorkerPool& workers) {
+  KernelBench bench;
   const ScratchNeed need{kMaxRows, kMaxK, 1, {.num_heads = 1, .key_dim = 32, .value_dim = 32}};
   for (Isa level : {isa, Isa::ref}) {
     HOCKET_TRY(Backend backend, Backend::create(level, workers, scratch_bytes_for(need)));
@@ -149,7 +149,7 @@ Result<Bench> Bench::create(Isa isa, WorkerPool& workers) {
 }
 
 // Returns another part of memory for each call: numbers, then scales, then zeros.
-PackedWeight Bench::weight(const LinearShape& shape, int call) const {
+PackedWeight KernelBench::weight(const LinearShape& shape, int call) const {
   PackedWeight w = {.format = shape.format, .n = shape.n, .k = shape.k, .group = shape.group()};
   w.data = weights_.data() + call % (kWeightBytes / w.bytes()) * w.bytes();
   if (w.group == 0) return w;
@@ -159,7 +159,7 @@ PackedWeight Bench::weight(const LinearShape& shape, int call) const {
   return w;
 }
 
-double Bench::check_linear(const LinearShape& shape) {
+double KernelBench::check_linear(const LinearShape& shape) {
   const int rows = shape.rows, k = shape.k, n = shape.n;
   const PackedWeight w = weight(shape, 0);
   linear(backends_[0], matrix(x_, DType::bf16, rows, k), w,
@@ -177,12 +177,12 @@ double Bench::check_linear(const LinearShape& shape) {
   return seconds / (2.0 * some_rows * corner.n * k);
 }
 
-Case Bench::linear_case(const LinearShape& shape) {
-  Case c;
+KernelCase KernelBench::linear_case(const LinearShape& shape) {
+  KernelCase c;
   c.name = shape.name();
   if (shape.format != WeightFormat::bf16) c.twin = LinearShape{shape.rows, shape.k, shape.n}.name();
   c.calls = shape.rows <= 16 ? 24 : shape.rows <= 64 ? 8 : 2;
-  c.run = [=, this](int call) -> Work {
+  c.run = [=, this](int call) -> CallWork {
     const PackedWeight w = weight(shape, call);
     linear(backends_[0], matrix(x_, DType::bf16, shape.rows, shape.k), w,
            matrix(y_, DType::f32, shape.rows, shape.n).as<float>());
@@ -207,7 +207,7 @@ std::vector<int32_t> random_offsets(int tokens, uint32_t seed) {
   return offsets;
 }
 
-ExpertsCall Bench::experts_call(int layer, std::span<const int32_t> offsets) {
+ExpertsCall KernelBench::experts_call(int layer, std::span<const int32_t> offsets) {
   const int rows = offsets.back();
   return {matrix(x_, DType::bf16, rows, kHidden),
           offsets,
@@ -217,7 +217,7 @@ ExpertsCall Bench::experts_call(int layer, std::span<const int32_t> offsets) {
           matrix(y_, DType::bf16, rows, kHidden)};
 }
 
-double Bench::check_experts(const std::vector<int32_t>& offsets) {
+double KernelBench::check_experts(const std::vector<int32_t>& offsets) {
   run_experts(backends_[0], experts_call(0, offsets));
   // ref computes the last rows of the last expert that has rows.
   const auto end = std::lower_bound(offsets.begin(), offsets.end(), offsets.back());
@@ -235,15 +235,15 @@ double Bench::check_experts(const std::vector<int32_t>& offsets) {
   return seconds / (2.0 * some * 3 * kHidden * kIntermediate);
 }
 
-Case Bench::experts_case(int tokens) {
-  Case c;
+KernelCase KernelBench::experts_case(int tokens) {
+  KernelCase c;
   c.name = fmt::format("experts tokens={} e={} top={} hidden={} intermediate={} bf16", tokens,
                        kNumExperts, kTopK, kHidden, kIntermediate);
   c.calls = tokens <= 4 ? 16 : tokens <= 64 ? 6 : 2;
   std::vector<std::vector<int32_t>> routings;
   for (int i = 0; i < kRoutings; ++i) routings.push_back(random_offsets(tokens, i));
   c.check = [this, offsets = routings[0]] { return check_experts(offsets); };
-  c.run = [this, routings = std::move(routings)](int call) -> Work {
+  c.run = [this, routings = std::move(routings)](int call) -> CallWork {
     const std::vector<int32_t>& offsets = routings[call % kRoutings];
     run_experts(backends_[0], experts_call(call % kLayers, offsets));
     double touched = 0;
@@ -253,8 +253,8 @@ Case Bench::experts_case(int tokens) {
   return c;
 }
 
-std::vector<Case> Bench::cases() {
-  std::vector<Case> list;
+std::vector<KernelCase> KernelBench::cases() {
+  std::vector<KernelCase> list;
   for (int rows : {1, 2, 4, 8, 16, 64, 256, 512}) list.push_back(linear_case({rows, 2048, 2048}));
   for (int rows : {1, 512}) list.push_back(linear_case({rows, 1024, 4096}));
   for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
@@ -264,7 +264,7 @@ std::vector<Case> Bench::cases() {
 }
 
 // Returns the share of the binding limit that a sample reached; `limit` becomes its name.
-double fraction_of(const Sample& sample, const Limits& limits, std::string& limit) {
+double fraction_of(const Sample& sample, const KernelLimits& limits, std::string& limit) {
   const bool integers = sample.work.integers;
   const double peak = integers ? limits.int8 : limits.tiles ? limits.amx : limits.fma;
   const double read = sample.work.bytes / limits.read, compute = sample.work.operations / peak;
@@ -275,20 +275,21 @@ double fraction_of(const Sample& sample, const Limits& limits, std::string& limi
   return std::max(read, compute) / sample.seconds;
 }
 
-double quantile(std::vector<double> values, double q) {
+// Returns the value below which a share q of `values` lies, not interpolated.
+double lower_quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
 }
 
-double median_us(const Case& c) {
+double median_us(const KernelCase& c) {
   std::vector<double> us;
   for (const Sample& sample : c.samples) us.push_back(sample.seconds * 1e6);
-  return quantile(us, 0.5);
+  return lower_quantile(us, 0.5);
 }
 
 // Returns the speed of a case relative to its twin in bf16; 0 if it has none.
-double ratio_to_bf16(const Case& c, const std::vector<Case>& all) {
-  const auto twin = std::ranges::find(all, c.twin, &Case::name);
+double ratio_to_bf16(const KernelCase& c, const std::vector<KernelCase>& all) {
+  const auto twin = std::ranges::find(all, c.twin, &KernelCase::name);
   return twin == all.end() ? 0 : median_us(*twin) / median_us(c);
 }
 
@@ -297,7 +298,7 @@ struct Ratios {
   double bf16;         // 0: none
 };
 
-void print(const Case& c, const Ratios& to, const Limits& limits, bool json) {
+void print(const KernelCase& c, const Ratios& to, const KernelLimits& limits, bool json) {
   std::string limit;
   std::vector<double> us, fractions, ratios;
   for (const Sample& sample : c.samples) {
@@ -305,9 +306,10 @@ void print(const Case& c, const Ratios& to, const Limits& limits, bool json) {
     fractions.push_back(fraction_of(sample, limits, limit));
     ratios.push_back(to.ref_seconds * sample.work.operations / sample.seconds);
   }
-  const double median = median_us(c), low = quantile(us, 0.1), high = quantile(us, 0.9);
+  const double median = median_us(c), low = lower_quantile(us, 0.1), high = lower_quantile(us, 0.9);
   const bool same = to.ref_seconds > 0;
-  const double ratio = same ? quantile(ratios, 0.5) : 0, fraction = quantile(fractions, 0.5);
+  const double ratio = same ? lower_quantile(ratios, 0.5) : 0,
+               fraction = lower_quantile(fractions, 0.5);
   if (json) {
     fmt::print(R"({{"case":"{}","us":{:.1f},"us_p10":{:.1f},"us_p90":{:.1f},"ref_ratio":{:.2f},)"
                R"("bf16_ratio":{:.2f},"fraction":{:.3f},"limit":"{}","same_bits":{}}})"
@@ -320,7 +322,7 @@ void print(const Case& c, const Ratios& to, const Limits& limits, bool json) {
   }
 }
 
-void print(const Limits& limits, Isa isa, int threads, bool json) {
+void print(const KernelLimits& limits, Isa isa, int threads, bool json) {
   if (json) {
     fmt::print(R"({{"isa":"{}","threads":{},"read_gb_s":{:.2f},)"
                R"("fma_gflop_s":{:.1f},"int8_gop_s":{:.1f},"amx_gflop_s":{:.1f}}})"
@@ -349,14 +351,14 @@ int bench_kernels(const BenchKernelsOptions& options) {
   const Machine machine = inspect_machine();
   const int threads = options.threads > 0 ? options.threads : machine.num_cores;
   WorkerPool workers({threads, machine.cpus});
-  auto bench = Bench::create(*isa, workers);
+  auto bench = KernelBench::create(*isa, workers);
   if (!bench) return failed(bench.error());
-  std::vector<Case> cases = bench->cases();
+  std::vector<KernelCase> cases = bench->cases();
   std::vector<double> ref_seconds;
-  for (const Case& c : cases) ref_seconds.push_back(c.check());
+  for (const KernelCase& c : cases) ref_seconds.push_back(c.check());
 
   // Cases and limits take turns, so that other load of this machine slows all alike.
-  Limits limits;
+  KernelLimits limits;
   limits.tiles = *isa == Isa::amx;
   const int rounds = options.quick ? 3 : 12;
   for (int round = 0; round < rounds; ++round) {
@@ -364,7 +366,7 @@ int bench_kernels(const BenchKernelsOptions& options) {
     limits.fma = std::max(limits.fma, measured_fma_peak(workers));
     limits.amx = std::max(limits.amx, measured_amx_peak(workers));
     limits.int8 = std::max(limits.int8, measured_integer_peak(workers));
-    for (Case& c : cases)
+    for (KernelCase& c : cases)
       for (int i = 0; i < c.calls; ++i) {
         Sample sample;
         sample.seconds = seconds_of([&] { sample.work = c.run(round * c.calls + i); });

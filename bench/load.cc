@@ -22,7 +22,7 @@ constexpr std::array kWords = {
     "a",     "letter",  "seven", "days",  "ago",    "count", "apple", "green",  "what", "is",
     "north", "of",      "old",   "house", "sings",  "rain",  "told",  "me",     "to",   "wait"};
 
-struct Prompt {
+struct PromptBody {
   Json body;
   int output_len = 0;
 };
@@ -38,11 +38,11 @@ class PromptMaker {
       prefix_ = ids(options.shared_prefix_len, random);
   }
 
-  Prompt make(int i) const {
+  PromptBody make(int i) const {
     std::seed_seq seeds{options_.seed, static_cast<uint64_t>(i) + 1};
     std::mt19937_64 random(seeds);
     const int input_len = length(options_.input_len, random);
-    Prompt prompt;
+    PromptBody prompt;
     prompt.output_len = length(options_.output_len, random);
     Json sampling = {{"temperature", options_.temperature},
                      {"ignore_eos", true},
@@ -250,7 +250,7 @@ void run_client(const LoadOptions& options, const PromptMaker& prompts, Arrivals
                 LoadResult& result) {
   BlockingHttpClient client(options.server);
   while (const auto arrival = arrivals.next()) {
-    const Prompt prompt = prompts.make(arrival->index);
+    const PromptBody prompt = prompts.make(arrival->index);
     const std::string body = prompt.body.dump();
     std::this_thread::sleep_until(arrival->due);
     // Without a rate, the clock starts after the body was made. With one, it starts when the

@@ -11,11 +11,11 @@
 #include <random>
 
 #include "base/clock.h"
-#include "base/quantile.h"
 #include "bench/dummy_shape.h"
 #include "bench/ending.h"
 #include "bench/limits.h"
 #include "bench/pass_profile.h"
+#include "bench/peers_figures.h"
 #include "compute/weights/progress_bar.h"
 #include "engine/forecast/cost.h"
 #include "engine/runner.h"
@@ -26,13 +26,13 @@ namespace {
 
 constexpr int kWarmTokens = 2048;
 
-struct Limits {
+struct PassLimits {
   MachineSpeed speed;
   std::string_view peak_name;
 };
 
 // The time and the work of several passes.
-struct Work {
+struct PassWork {
   double seconds = 0, bytes = 0;
   Operations operations;
   int64_t experts_hit = 0;  // distinct experts of each layer and pass, summed
@@ -47,9 +47,9 @@ int experts_of(const ModelConfig& model) {
 
 // Runs passes over sequences that grow by random tokens. Each has pages of its own, except those of
 // a prefix that all share.
-class Bench {
+class PassBench {
  public:
-  Bench(Runner& runner, const ModelCost& cost, const BenchOneBatchOptions& options)
+  PassBench(Runner& runner, const ModelCost& cost, const BenchOneBatchOptions& options)
       : runner_(runner), cost_(cost), chunk_(runner.plan().work.max_rows) {
     batch_.reserve(chunk_, runner.plan().max_running_requests);
     pages_per_sequence_ =
@@ -60,8 +60,8 @@ class Bench {
   }
 
   // Runs the prompt of one sequence in chunks, with the logits of its last row.
-  Work prefill(int len) {
-    Work work;
+  PassWork prefill(int len) {
+    PassWork work;
     start_sequences(1, pages_for(len, runner_.info().page_tokens));
     while (sequences_[0].len < len) {
       const int begin = sequences_[0].len, rows = std::min(chunk_, len - begin);
@@ -75,8 +75,8 @@ class Bench {
   }
 
   // Runs prompts of `context` tokens, which are not timed, then `steps` steps of one token each.
-  Work decode(int batch, int context, int steps) {
-    Work ignored, work;
+  PassWork decode(int batch, int context, int steps) {
+    PassWork ignored, work;
     start_sequences(batch, pages_per_sequence_);
     const int shared = shared_pages_ * runner_.info().page_tokens;
     for (Sequence& sequence : sequences_) {
@@ -141,7 +141,7 @@ class Bench {
 
   // Runs one pass over batch_ and adds its time and work to `work`. The work is that of `pass`,
   // with the experts that the rows really hit and the outputs of the batch.
-  void add(Work& work, PassShape pass) {
+  void add(PassWork& work, PassShape pass) {
     const TimePoint start = RealClock().now();
     probe_.begin();
     runner_.forward(batch_, {}, &probe_);
@@ -174,15 +174,15 @@ class Bench {
   PassProbe probe_;
 };
 
-struct Case {
+struct PassCase {
   std::string name;
   nlohmann::ordered_json keys;
   int batch = 0, input_len = 0;  // batch 0: a prefill
-  std::vector<Work> rounds;
+  std::vector<PassWork> rounds;
 };
 
-std::vector<Case> cases_of(const BenchOneBatchOptions& options) {
-  std::vector<Case> cases;
+std::vector<PassCase> cases_of(const BenchOneBatchOptions& options) {
+  std::vector<PassCase> cases;
   for (const int len : options.input_lens)
     cases.push_back(
         {fmt::format("prefill {}", len), {{"case", "prefill"}, {"input_len", len}}, 0, len, {}});
@@ -200,39 +200,37 @@ std::vector<Case> cases_of(const BenchOneBatchOptions& options) {
   return cases;
 }
 
-struct Spread {
-  double median = 0, low = 0, high = 0;
-};
 template <class Figure>
-Spread spread_of(const std::vector<Work>& rounds, Figure&& figure) {
+Spread spread_over(const std::vector<PassWork>& rounds, Figure&& figure) {
   std::vector<double> values;
-  for (const Work& work : rounds) values.push_back(figure(work));
-  return {quantile(values, 0.5), quantile(values, 0), quantile(values, 1)};
+  for (const PassWork& work : rounds) values.push_back(figure(work));
+  return spread_of(values);
 }
 
-void print(const Case& c, const BenchOneBatchOptions& options, const Limits& limits,
+void print(const PassCase& c, const BenchOneBatchOptions& options, const PassLimits& limits,
            int experts_all) {
   const int steps = c.batch == 0 ? 1 : options.output_len;
   const int tokens = c.batch == 0 ? c.input_len : c.batch * steps;
-  const auto us = spread_of(c.rounds, [&](const Work& w) { return w.seconds / steps * 1e6; });
-  const auto rate = spread_of(c.rounds, [&](const Work& w) { return tokens / w.seconds; });
-  const auto read = spread_of(
-      c.rounds, [&](const Work& w) { return w.bytes / w.seconds / limits.speed.read_bytes_per_s; });
+  const auto us = spread_over(c.rounds, [&](const PassWork& w) { return w.seconds / steps * 1e6; });
+  const auto rate = spread_over(c.rounds, [&](const PassWork& w) { return tokens / w.seconds; });
+  const auto read = spread_over(c.rounds, [&](const PassWork& w) {
+    return w.bytes / w.seconds / limits.speed.read_bytes_per_s;
+  });
   const MachineSpeed& speed = limits.speed;
-  const auto peak = spread_of(c.rounds, [&](const Work& w) {
+  const auto peak = spread_over(c.rounds, [&](const PassWork& w) {
     return ((w.operations.floats + w.operations.fp8) / speed.operations_per_s +
             w.operations.integers / speed.integer_operations_per_s) /
            w.seconds;
   });
   // The speed relative to the forecast of `hocket plan` for such passes.
-  const auto plan = spread_of(c.rounds, [&](const Work& w) {
+  const auto plan = spread_over(c.rounds, [&](const PassWork& w) {
     return ModelCost::seconds(w.bytes, w.operations, speed) / w.seconds;
   });
-  const auto hit = spread_of(
-      c.rounds, [&](const Work& w) { return static_cast<double>(w.experts_hit) / steps; });
+  const auto hit = spread_over(
+      c.rounds, [&](const PassWork& w) { return static_cast<double>(w.experts_hit) / steps; });
   PassProfile profile;
   int passes = 0;
-  for (const Work& work : c.rounds) profile.add(work.profile), passes += work.passes;
+  for (const PassWork& work : c.rounds) profile.add(work.profile), passes += work.passes;
   if (options.json) {
     nlohmann::ordered_json line = c.keys;
     if (c.batch > 0) line["output_len"] = options.output_len;
@@ -272,7 +270,7 @@ int64_t resident_bytes(std::string_view name) {
   return 0;
 }
 
-void print_head(const Runner& runner, const Limits& limits, int64_t resident, bool json) {
+void print_head(const Runner& runner, const PassLimits& limits, int64_t resident, bool json) {
   const EngineInfo& info = runner.info();
   if (json) {
     const nlohmann::ordered_json line = {
@@ -330,7 +328,7 @@ void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings)
   settings.memory.max_total_tokens = std::max(int64_t{len_max}, int64_t{batch_max} * sequence);
 }
 
-void measure_limits(Runner& runner, Limits& limits) {
+void measure_limits(Runner& runner, PassLimits& limits) {
   const bool tiles = runner.info().isa == Isa::amx && runner.info().dtype == DType::bf16;
   limits.peak_name = tiles ? "AMX" : "FMA";
   MachineSpeed& speed = limits.speed;
@@ -366,26 +364,27 @@ Result<void> run(BenchOneBatchOptions& options) {
   runner->workers().adopt_caller();
   HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
   HOCKET_TRY(const ModelCost cost, ModelCost::measure(choice));
-  Bench bench(*runner, cost, options);
-  std::vector<Case> cases = cases_of(options);
-  Limits limits;
+  PassBench bench(*runner, cost, options);
+  std::vector<PassCase> cases = cases_of(options);
+  PassLimits limits;
   // Read between passes, since measuring the limits takes memory of its own.
   int64_t resident = resident_bytes("VmHWM:");
   // Cases and limits take turns, so that other load of this machine slows all alike. Round 0 warms
   // up, with short prompts, and is not counted.
   for (int round = 0; round <= options.rounds; ++round) {
     measure_limits(*runner, limits);
-    for (Case& c : cases) {
+    for (PassCase& c : cases) {
       const int most = round == 0 ? kWarmTokens : std::numeric_limits<int>::max();
-      const Work work = c.batch == 0 ? bench.prefill(std::min(c.input_len, most))
-                                     : bench.decode(c.batch, std::min(options.context_len, most),
-                                                    options.output_len);
+      const PassWork work =
+          c.batch == 0
+              ? bench.prefill(std::min(c.input_len, most))
+              : bench.decode(c.batch, std::min(options.context_len, most), options.output_len);
       if (round > 0) c.rounds.push_back(work);
       resident = std::max(resident, resident_bytes("VmRSS:"));
     }
   }
   print_head(*runner, limits, resident, options.json);
-  for (const Case& c : cases) print(c, options, limits, experts_of(runner->info().model));
+  for (const PassCase& c : cases) print(c, options, limits, experts_of(runner->info().model));
   return {};
 }
 

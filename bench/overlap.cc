@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "bench/ending.h"
 #include "bench/overlap_real.h"
 #include "bench/overlap_report.h"
 #include "bench/overlap_virtual.h"
@@ -23,28 +24,25 @@ std::vector<T> or_else(const std::vector<T>& given, const std::vector<T>& own) {
   return given.empty() ? own : given;
 }
 
-std::unexpected<Error> bad(const char* param, const char* what) {
-  return fail(error(ErrorCode::bad_value, "--{} {}", param, what).with_param(param));
-}
-
 Result<void> check(const BenchOverlapOptions& o) {
   const auto are_rows = [](const std::vector<int>& rows) {
     return std::ranges::all_of(rows, [](int n) { return n >= 1 && n <= 65536; });
   };
-  if (o.rounds < 1 || o.auto_steps < 1) return bad("rounds", "and --auto-steps are at least 1");
-  if (o.num_ranks < 2 || o.num_ranks > 64) return bad("num-ranks", "is 2 to 64");
-  if (o.rank >= o.num_ranks) return bad("rank", "is less than --num-ranks");
-  if ((o.rank >= 0) != !o.addr.empty()) return bad("rank", "and --addr come together");
-  if (o.rank >= 0 && (!o.real || o.quick)) return bad("rank", "is of --real, without --quick");
-  if (!are_rows(o.decode_rows)) return bad("decode-rows", "are 1 to 65536 each");
-  if (!are_rows(o.prefill_rows)) return bad("prefill-rows", "are 1 to 65536 each");
+  if (o.rounds < 1 || o.auto_steps < 1)
+    return bad_flag("rounds", "and --auto-steps are at least 1");
+  if (o.num_ranks < 2 || o.num_ranks > 64) return bad_flag("num-ranks", "is 2 to 64");
+  if (o.rank >= o.num_ranks) return bad_flag("rank", "is less than --num-ranks");
+  if ((o.rank >= 0) != !o.addr.empty()) return bad_flag("rank", "and --addr come together");
+  if (o.rank >= 0 && (!o.real || o.quick)) return bad_flag("rank", "is of --real, without --quick");
+  if (!are_rows(o.decode_rows)) return bad_flag("decode-rows", "are 1 to 65536 each");
+  if (!are_rows(o.prefill_rows)) return bad_flag("prefill-rows", "are 1 to 65536 each");
   if (!std::ranges::all_of(o.link_gbit, [](double g) { return g > 0 && g <= 1e4; }))
-    return bad("link-gbit", "are rates above 0");
+    return bad_flag("link-gbit", "are rates above 0");
   if (!std::ranges::all_of(o.ranks, [](int n) { return n >= 2 && n <= 64; }))
-    return bad("ranks", "are 2 to 64 each");
+    return bad_flag("ranks", "are 2 to 64 each");
   if (!o.shape.empty() &&
       std::ranges::find(overlap_shapes(), o.shape, &OverlapShape::name) == overlap_shapes().end())
-    return bad("shape", "is not one of qwen3-30b, shared-16b, free");
+    return bad_flag("shape", "is not one of qwen3-30b, shared-16b, free");
   return {};
 }
 

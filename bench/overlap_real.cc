@@ -79,9 +79,10 @@ struct CutRuns {
 //
 //   planned steps, until auto has settled -> record one pass of each cut -> rounds
 //   each round: [live run of each forced plan] [auto] [each cut: replay, replay with traffic]
-class Point {
+class MeasuredPoint {
  public:
-  Point(OverlapRig& rig, const BenchOverlapOptions& options) : rig_(rig), options_(options) {}
+  MeasuredPoint(OverlapRig& rig, const BenchOverlapOptions& options)
+      : rig_(rig), options_(options) {}
 
   // Returns nullopt if a step takes longer than kLongestStepUs.
   Result<std::optional<PlayedPoint>> play(Phase phase, int rows, double gbit) {
@@ -127,13 +128,13 @@ class Point {
   double none_us_ = 0, idle_share_ = 0, ledger_share_ = 0, planner_share_ = 0;
 };
 
-void Point::say_left_out(Phase phase, int rows, double gbit) const {
+void MeasuredPoint::say_left_out(Phase phase, int rows, double gbit) const {
   if (rig_.rank() == 0)
     fmt::print(stderr, "left out: {} of {} rows at {:g} Gbit/s, a step takes {:.1f} s\n",
                phase == Phase::decode ? "decode" : "prefill", rows, gbit, none_us_ / 1e6);
 }
 
-void Point::add_forced(int rows) {
+void MeasuredPoint::add_forced(int rows) {
   forced_.push_back({.name = "serial"});
   for (int parts = 2; parts <= kMaxParts; parts *= 2)
     forced_.push_back(
@@ -148,7 +149,7 @@ void Point::add_forced(int rows) {
 }
 
 // Plays planned steps alone, so that the planner has time to settle on a plan.
-Result<void> Point::let_planner_learn() {
+Result<void> MeasuredPoint::let_planner_learn() {
   if (!is_long()) {
     HOCKET_TRY(const OverlapRig::Played warm, rig_.play({}, Mode::live));
     none_us_ = warm.took_us;
@@ -169,7 +170,7 @@ Result<void> Point::let_planner_learn() {
   return {};
 }
 
-Result<void> Point::record() {
+Result<void> MeasuredPoint::record() {
   for (const Forced& each : forced_) cuts_[cut_of(each.plan)].plan = each.plan;
   cuts_[cut_of(automatic_.plan)].plan = automatic_.plan;
   cuts_[cut_of({})].plan = {};
@@ -180,7 +181,7 @@ Result<void> Point::record() {
   return {};
 }
 
-Result<void> Point::play_rounds() {
+Result<void> MeasuredPoint::play_rounds() {
   const double runs = static_cast<double>(forced_.size() + 2 * cuts_.size() + 2);
   const int by_time = static_cast<int>(kRoundsUs * time_share() / (runs * none_us_));
   const int least = none_us_ > kVeryLongStepUs ? 1 : kLeastRounds;
@@ -191,7 +192,7 @@ Result<void> Point::play_rounds() {
 
 // Plays planned steps until one is no shadow step, and returns that one. At most one step in a
 // hundred is a shadow step, so a few rounds would count them too much.
-Result<OverlapRig::Played> Point::play_chosen() {
+Result<OverlapRig::Played> MeasuredPoint::play_chosen() {
   HOCKET_TRY(auto played, rig_.play_planned());
   for (int i = 0; i < kMostShadows && played.is_shadow; ++i) {
     HOCKET_TRY(played, rig_.play_planned());
@@ -201,7 +202,7 @@ Result<OverlapRig::Played> Point::play_chosen() {
 
 // Plays each run once. Each round begins with another order, so that the effects of a predecessor
 // are spread over all.
-Result<void> Point::play_round(int round) {
+Result<void> MeasuredPoint::play_round(int round) {
   const bool counts = round >= 0;
   const auto note = [counts](Series& series, const OverlapRig::Played& played) {
     if (counts) series.add(played);
@@ -231,7 +232,7 @@ Result<void> Point::play_round(int round) {
   return {};
 }
 
-SixRuns Point::runs_of(const Plan& plan, const Series& live) const {
+SixRuns MeasuredPoint::runs_of(const Plan& plan, const Series& live) const {
   const CutRuns& whole = cuts_.at(cut_of({}));
   const CutRuns& cut = cuts_.at(cut_of(plan));
   return {.serial_us = forced_[0].live.median(),
@@ -243,7 +244,7 @@ SixRuns Point::runs_of(const Plan& plan, const Series& live) const {
           .waiting_us = quantile(live.waiting_us, 0.5)};
 }
 
-PlayedPoint Point::result(Phase phase, int rows, double gbit) const {
+PlayedPoint MeasuredPoint::result(Phase phase, int rows, double gbit) const {
   const CutRuns& whole = cuts_.at(cut_of({}));
   PlayedPoint point{.clock = "real",
                     .shape = "wire",
@@ -285,7 +286,7 @@ Result<void> play_rank(OverlapRig& rig, const BenchOverlapOptions& options,
     set_link(gbit);
     for (const Phase phase : {Phase::decode, Phase::prefill})
       for (const int rows : phase == Phase::decode ? sizes.decode : sizes.prefill) {
-        HOCKET_TRY(auto point, Point(rig, options).play(phase, rows, gbit));
+        HOCKET_TRY(auto point, MeasuredPoint(rig, options).play(phase, rows, gbit));
         if (rig.rank() == 0 && point) report.add(*std::move(point));
       }
   }

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "bench/overlap_figures.h"
+#include "bench/overlap_shape.h"
 #include "core/server_settings.h"
 #include "engine/forecast/memory_plan.h"
 #include "engine/forecast/stage_forecast.h"
@@ -13,7 +14,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kKeys = 256, kPrompt = 512;
+constexpr int kKeys = 256;  // each decoding sequence has so many
 const RealClock kClock;
 
 std::span<const std::byte> bytes_of(const MatrixView& rows) {
@@ -48,16 +49,16 @@ Result<void> OverlapRig::load(const Options& options) {
   ServerSettings settings;
   settings.model.model_path = shape_->folder().string();
   settings.model.load_format = "dummy";
-  settings.model.context_length = 2 * kPrompt;
+  settings.model.context_length = 2 * kOverlapPrompt;
   settings.parallel.ep_size = seat_.num_ranks;
   settings.memory.max_running_requests = options.decode_rows;
   settings.scheduler.chunked_prefill_size =
-      std::max({options.prefill_rows, options.decode_rows, kPrompt});
+      std::max({options.prefill_rows, options.decode_rows, kOverlapPrompt});
   settings.scheduler.max_prefill_tokens = settings.scheduler.chunked_prefill_size;
   const int page = settings.memory.page_size;
   const int64_t tokens = std::max(int64_t{options.decode_rows} * (kKeys + page),
-                                  int64_t{options.prefill_rows} + kPrompt);
-  settings.memory.max_total_tokens = std::max(tokens, int64_t{2 * kPrompt});
+                                  int64_t{options.prefill_rows} + kOverlapPrompt);
+  settings.memory.max_total_tokens = std::max(tokens, int64_t{2 * kOverlapPrompt});
   HOCKET_TRY(
       runner_,
       Runner::create(
@@ -107,10 +108,10 @@ void OverlapRig::set_batch(Phase phase, int rows) {
   batch_.clear();
   bucket_ = {.phase = phase, .rows = rows};
   batch_.mode = phase == Phase::decode ? ForwardMode::decode : ForwardMode::extend;
-  const int length = phase == Phase::decode ? kKeys + 1 : kPrompt;
+  const int length = phase == Phase::decode ? kKeys + 1 : kOverlapPrompt;
   const int pages = (length + runner_->info().page_tokens - 1) / runner_->info().page_tokens;
   for (int row = 0, used = 0; row < rows; used += pages) {
-    const int count = phase == Phase::decode ? 1 : std::min(kPrompt, rows - row);
+    const int count = phase == Phase::decode ? 1 : std::min(kOverlapPrompt, rows - row);
     const auto own = std::span<const PageId>(pages_).subspan(static_cast<size_t>(used),
                                                              static_cast<size_t>(pages));
     add_sequence(phase == Phase::decode ? kKeys : 0, count, own);

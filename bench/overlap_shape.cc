@@ -9,17 +9,16 @@ namespace {
 constexpr double kElement = 2;       // bf16
 constexpr double kCopyShare = 0.25;  // rows are gathered and written at this share of the read rate
 constexpr int kContext = 1024;       // keys of a sequence that decodes
-constexpr int kPrompt = 512;         // tokens of a prompt
 constexpr int kFreeRows = 64;        // the free shape scales the times of so many rows
-constexpr double kRead = 100e9, kMultiply = 1.6e12, kLaunchUs = 5;  // 16 cores with AVX-512
+constexpr double kRead = 100e9, kMultiply = 1.6e12, kBeginUs = 5;  // 16 cores with AVX-512
 
-constexpr std::array kShapes = {
+constexpr std::array kOverlapShapes = {
     // Qwen3-30B-A3B.
     OverlapShape{"qwen3-30b", 2048, 0, 48, 32, 4, 128, 128, 8, 768, 0, 6144, kRead, kMultiply,
-                 kLaunchUs, false},
+                 kBeginUs, false},
     // A model with shared experts and a dense head layer.
     OverlapShape{"shared-16b", 2048, 1, 26, 16, 16, 128, 64, 6, 1408, 2816, 10944, kRead, kMultiply,
-                 kLaunchUs, false},
+                 kBeginUs, false},
     // The same as the first, except that splitting costs nothing.
     OverlapShape{"free", 2048, 0, 48, 32, 4, 128, 128, 8, 768, 0, 6144, kRead, kMultiply, 0, true},
 };
@@ -35,11 +34,11 @@ LayerCounts OverlapShape::layers() const {
 }
 
 std::span<const OverlapShape> overlap_shapes() {
-  return kShapes;
+  return kOverlapShapes;
 }
 
 Bucket ShapeTimes::bucket_of(Phase phase, int rows) {
-  const int keys = phase == Phase::decode ? kContext : kPrompt / 2;
+  const int keys = phase == Phase::decode ? kContext : kOverlapPrompt / 2;
   return {.phase = phase, .rows = rows, .kv_tokens = int64_t{rows} * keys};
 }
 

@@ -17,6 +17,8 @@
 
 namespace hocket {
 
+inline constexpr int kOverlapPrompt = 512;  // tokens of a prompt, in virtual and in real time
+
 struct OverlapShape {
   std::string_view name;
   int hidden, num_dense, num_moe;

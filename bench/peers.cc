@@ -17,23 +17,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Command = std::vector<std::string>;
-using Rounds = std::map<Pass, std::vector<double>>;
 
-struct Model {
+struct ModelFile {
   std::string shape, form, file;
   double file_bytes = 0;
 };
 
 // Parses SHAPE-FORM=FILE.   Errors: bad_value, model_not_found.
-Result<Model> parse_model(const std::string& text) {
+Result<ModelFile> parse_model(const std::string& text) {
   const size_t equals = text.find('='), dash = text.find('-');
   if (equals == std::string::npos || dash == std::string::npos || dash > equals)
     return fail(error(ErrorCode::bad_value, "--peer-model {} is not SHAPE-FORM=FILE", text)
                     .with_fix("--peer-model small-bf16=small-bf16.gguf")
                     .with_param("peer-model"));
-  Model model{.shape = text.substr(0, dash),
-              .form = text.substr(dash + 1, equals - dash - 1),
-              .file = text.substr(equals + 1)};
+  ModelFile model{.shape = text.substr(0, dash),
+                  .form = text.substr(dash + 1, equals - dash - 1),
+                  .file = text.substr(equals + 1)};
   if (model.form != "bf16" && model.form != "int8" && model.form != "int4")
     return fail(error(ErrorCode::bad_value, "--peer-model {}: {} is not one of bf16, int8, int4",
                       text, model.form)
@@ -45,7 +44,7 @@ Result<Model> parse_model(const std::string& text) {
 }
 
 // One of the compared engines, and its results.
-struct Engine {
+struct ComparedEngine {
   std::string name, build, note;
   PeerPrograms programs;
   bool repacks = false;  // it is told (-rtr) to repack quantized weights when it loads them
@@ -63,16 +62,16 @@ class Peers {
 
   Result<void> run() {
     HOCKET_TRY_VOID(check());
-    std::vector<Model> models;
+    std::vector<ModelFile> models;
     for (const std::string& text : o_.models) {
       HOCKET_TRY(models.emplace_back(), parse_model(text));
     }
     HOCKET_TRY(own_path_, own_path());
-    for (const Model& model : models) {
+    for (const ModelFile& model : models) {
       start(model);
       for (int round = 0; round < o_.rounds; ++round) {
         HOCKET_TRY_VOID(run_own(model));
-        for (Engine& peer : peers_) HOCKET_TRY_VOID(run_peer(model, peer));
+        for (ComparedEngine& peer : peers_) HOCKET_TRY_VOID(run_peer(model, peer));
       }
       o_.json ? print_json(model) : print(model);
     }
@@ -93,7 +92,7 @@ class Peers {
     return {};
   }
 
-  void start(const Model& model) {
+  void start(const ModelFile& model) {
     own_ = {.name = "hocket", .build = "", .note = "", .programs = {}, .rounds = {}};
     roof_.clear(), read_gb_s_.clear();
     peers_.clear();
@@ -112,7 +111,7 @@ class Peers {
                       .rounds = {}});
   }
 
-  Result<void> run_own(const Model& model) {
+  Result<void> run_own(const ModelFile& model) {
     const Command command = {own_path_,
                              "bench",
                              "one-batch",
@@ -134,7 +133,7 @@ class Peers {
     return {};
   }
 
-  Result<void> run_peer(const Model& model, Engine& peer) const {
+  Result<void> run_peer(const ModelFile& model, ComparedEngine& peer) const {
     std::vector<int> together;
     std::ranges::copy_if(o_.batches, std::back_inserter(together), [](int b) { return b > 1; });
     // The first of two repetitions is the warm-up, since one of the peers warms up with one token.
@@ -164,7 +163,7 @@ class Peers {
     return take(figures.tokens_per_s, ran.peak_resident_bytes, peer);
   }
 
-  Command batched_command(const Model& model, const Engine& peer,
+  Command batched_command(const ModelFile& model, const ComparedEngine& peer,
                           const std::vector<int>& batches) const {
     constexpr int kBlock = 256;  // tokens; the room of a sequence is rounded up to a multiple
     const int sequence = (o_.context_len + o_.output_len + kBlock - 1) / kBlock * kBlock;
@@ -189,10 +188,10 @@ class Peers {
     return command;
   }
 
-  static bool is_ik(const Engine& peer) { return peer.name != "llama.cpp"; }
+  static bool is_ik(const ComparedEngine& peer) { return peer.name != "llama.cpp"; }
   std::string threads() const { return fmt::to_string(machine_.threads); }
 
-  Result<void> run_bench(const Command& command, Engine& peer) const {
+  Result<void> run_bench(const Command& command, ComparedEngine& peer) const {
     HOCKET_TRY(const ProgramRun ran, run_program(command));
     HOCKET_TRY(const PeerRun figures, parse_llama_bench(ran.out));
     peer.build = figures.build;
@@ -200,7 +199,7 @@ class Peers {
   }
 
   // Runs a short test of llama-bench to learn its version: no other program prints it.
-  static Result<void> ask_build(Command bench, Engine& peer) {
+  static Result<void> ask_build(Command bench, ComparedEngine& peer) {
     bench.insert(bench.end(), {"-p", "1", "-n", "0"});
     HOCKET_TRY(const ProgramRun ran, run_program(bench));
     HOCKET_TRY(const PeerRun figures, parse_llama_bench(ran.out));
@@ -208,7 +207,7 @@ class Peers {
     return {};
   }
 
-  static Result<void> take(const Rates& rates, int64_t resident_bytes, Engine& engine) {
+  static Result<void> take(const Rates& rates, int64_t resident_bytes, ComparedEngine& engine) {
     for (const auto& [pass, rate] : rates) {
       if (rate <= 0)
         return fail(ErrorCode::bad_value, "{} printed no rate of {}", engine.name, name_of(pass));
@@ -220,14 +219,14 @@ class Peers {
 
   Comparison comparison(Pass pass) const {
     std::vector<std::vector<double>> theirs;
-    for (const Engine& peer : peers_) {
+    for (const ComparedEngine& peer : peers_) {
       const auto found = peer.rounds.find(pass);
       theirs.push_back(found == peer.rounds.end() ? std::vector<double>() : found->second);
     }
     return compare(own_.rounds.at(pass), roof_.at(pass), theirs);
   }
 
-  void print(const Model& model) const {
+  void print(const ModelFile& model) const {
     const Spread read = spread_of(read_gb_s_);
     fmt::print(
         "{}-{}  {:.2f} GB file | {}, {} threads | read {:.1f} GB/s ({:.1f}-{:.1f}) | {} "
@@ -247,12 +246,12 @@ class Peers {
       fmt::print("\n");
     }
     fmt::print("{:<13}", "peak resident");
-    for (const Engine* engine : engines())
+    for (const ComparedEngine* engine : engines())
       fmt::print(" | {} {:.2f} GB, {:.3f} of the file", engine->name,
                  static_cast<double>(engine->peak_resident_bytes) / 1e9,
                  static_cast<double>(engine->peak_resident_bytes) / model.file_bytes);
     fmt::print("\n");
-    for (const Engine& peer : peers_)
+    for (const ComparedEngine& peer : peers_)
       fmt::print("{} {}{}{}{}\n", peer.name, peer.build, peer.repacks ? ", -rtr" : "",
                  peer.note.empty() ? "" : "; ", peer.note);
     std::fflush(stdout);
@@ -264,7 +263,7 @@ class Peers {
                        side.roof_fraction);
   }
 
-  static Json json_of(const Engine& engine, const Side& side) {
+  static Json json_of(const ComparedEngine& engine, const Side& side) {
     const Spread& s = side.tokens_per_s;
     Json json = {{"name", engine.name}};
     if (!engine.build.empty()) json["build"] = engine.build;
@@ -276,7 +275,7 @@ class Peers {
     return json;
   }
 
-  void print_json(const Model& model) const {
+  void print_json(const ModelFile& model) const {
     for (const auto& [pass, rounds] : own_.rounds) {
       const Comparison c = comparison(pass);
       const bool prefill = pass.kind == Pass::Kind::prefill;
@@ -305,21 +304,22 @@ class Peers {
                    {"form", model.form},
                    {"case", "peak_resident"},
                    {"file_bytes", model.file_bytes}};
-    for (const Engine* engine : engines()) memory[engine->name] = engine->peak_resident_bytes;
+    for (const ComparedEngine* engine : engines())
+      memory[engine->name] = engine->peak_resident_bytes;
     fmt::print("{}\n", memory.dump());
     std::fflush(stdout);
   }
 
-  std::vector<const Engine*> engines() const {
-    std::vector<const Engine*> all = {&own_};
-    for (const Engine& peer : peers_) all.push_back(&peer);
+  std::vector<const ComparedEngine*> engines() const {
+    std::vector<const ComparedEngine*> all = {&own_};
+    for (const ComparedEngine& peer : peers_) all.push_back(&peer);
     return all;
   }
 
   const BenchPeersOptions& o_;
   std::string own_path_;
-  Engine own_;
-  std::vector<Engine> peers_;
+  ComparedEngine own_;
+  std::vector<ComparedEngine> peers_;
   OwnRun machine_;  // hocket's latest run, for machine, threads and limits
   Rounds roof_;
   std::vector<double> read_gb_s_;

@@ -12,8 +12,6 @@
 namespace hocket {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr Pass prefill_of(int tokens) {
   return {Pass::Kind::prefill, tokens};
 }
@@ -31,12 +29,12 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-double number_of(const Json& object, const char* key) {
+double number_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-std::string text_of(const Json& object, const char* key) {
+std::string text_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) return "";
   return found->is_string() ? found->get<std::string>() : found->dump();
@@ -79,14 +77,15 @@ Result<PeerRun> parse_llama_bench(std::string_view text) {
   const size_t end = text.rfind(']');
   if (begin == std::string_view::npos || end == std::string_view::npos || end < begin)
     return fail(ErrorCode::bad_value, "llama-bench printed no JSON");
-  const Json tests = Json::parse(text.substr(begin, end + 1 - begin), nullptr, false);
+  const nlohmann::json tests =
+      nlohmann::json::parse(text.substr(begin, end + 1 - begin), nullptr, false);
   if (!tests.is_array() || tests.empty())
     return fail(ErrorCode::bad_value, "llama-bench printed no list of tests");
   PeerRun run;
-  for (const Json& test : tests) {
+  for (const nlohmann::json& test : tests) {
     std::vector<double> samples;
     if (const auto found = test.find("samples_ts"); found != test.end() && found->is_array())
-      for (const Json& sample : *found)
+      for (const nlohmann::json& sample : *found)
         if (sample.is_number()) samples.push_back(sample.get<double>());
     if (samples.empty())
       return fail(ErrorCode::bad_value, "a test of llama-bench has no samples_ts");
@@ -107,7 +106,7 @@ Result<PeerRun> parse_batched_bench(std::string_view text) {
   PeerRun run;
   for (const std::string_view line : lines_of(text)) {
     if (line.starts_with('{')) {
-      const Json object = Json::parse(line, nullptr, false);
+      const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
       if (object.is_object() && object.contains("speed_tg"))
         run.tokens_per_s[decode_of(static_cast<int>(number_of(object, "pl")))] =
             number_of(object, "speed_tg");
@@ -123,7 +122,7 @@ Result<PeerRun> parse_batched_bench(std::string_view text) {
 Result<OwnRun> parse_one_batch(std::string_view text) {
   OwnRun run;
   for (const std::string_view line : lines_of(text)) {
-    const Json object = Json::parse(line, nullptr, false);
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (!object.is_object()) continue;
     if (object.contains("read_gb_s")) {
       run.cpu = text_of(object, "cpu");

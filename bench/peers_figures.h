@@ -22,7 +22,8 @@ struct Pass {
 };
 std::string name_of(Pass pass);  // "prefill 512", "decode b=16"
 
-using Rates = std::map<Pass, double>;  // tokens/s of all sequences together
+using Rates = std::map<Pass, double>;                // tokens/s of all sequences together
+using Rounds = std::map<Pass, std::vector<double>>;  // the rates of each round
 
 // The output of one run of a peer's bench.
 struct PeerRun {

@@ -112,8 +112,8 @@ struct Latency {
   const std::vector<double>& ms;
 };
 
-void print_json(const LoadOptions& load, const LoadResult& r, const ServerSide& server,
-                const std::array<Latency, 3>& latencies) {
+void print_load_json(const LoadOptions& load, const LoadResult& r, const ServerSide& server,
+                     const std::array<Latency, 3>& latencies) {
   const Pages& pages = server.pages;
   Json line = {{"case", "serving"},
                {"clients", load.max_concurrency},
@@ -139,8 +139,8 @@ void print_json(const LoadOptions& load, const LoadResult& r, const ServerSide& 
   fmt::print("{}\n", line.dump());
 }
 
-void print_text(const LoadOptions& load, const LoadResult& r, const ServerSide& server,
-                const std::array<Latency, 3>& latencies) {
+void print_load_text(const LoadOptions& load, const LoadResult& r, const ServerSide& server,
+                     const std::array<Latency, 3>& latencies) {
   const Pages& pages = server.pages;
   fmt::print("serving  http://{}:{} | {} clients | {:.1f} s\n", load.server.host, load.server.port,
              load.max_concurrency, r.seconds);
@@ -244,7 +244,7 @@ Result<int> run(BenchServingOptions& options) {
   server.seconds = after - before;
   const std::array<Latency, 3> latencies = {
       Latency{"ttft", result.ttft_ms}, {"itl", result.itl_ms}, {"e2e", result.e2e_ms}};
-  (options.json ? print_json : print_text)(load, result, server, latencies);
+  (options.json ? print_load_json : print_load_text)(load, result, server, latencies);
   if (!options.log.empty()) {
     HOCKET_TRY(Json scheduler, scheduler_of(client));
     HOCKET_TRY_VOID(write_log(options.log, load, result, std::move(scheduler)));

@@ -19,16 +19,6 @@ constexpr std::string_view kEnd =
     "\r\n0\r\n\r\n";  // only the last chunk looks so, since JSON text has no bare line ends
 constexpr std::string_view kGood = "HTTP/1.1 200 ";
 
-struct Client {
-  size_t group = 0;
-  int fd = -1;
-  bool asked = false;
-  TimePoint since{};
-  bool begun = false;  // the first byte has come
-  std::string first;   // the first bytes, up to the status
-  std::string tail;    // the last bytes, to find the end across reads
-};
-
 int64_t count(std::string_view text, std::string_view word) {
   int64_t n = 0;
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + word.size())) ++n;
@@ -38,6 +28,15 @@ int64_t count(std::string_view text, std::string_view word) {
 }  // namespace
 
 struct StreamClients::State {
+  struct Client {
+    size_t group = 0;
+    int fd = -1;
+    bool asked = false;
+    TimePoint since{};
+    bool begun = false;  // the first byte has come
+    std::string first;   // the first bytes, up to the status
+    std::string tail;    // the last bytes, to find the end across reads
+  };
   struct Group {
     std::string request;
     StreamsSeen seen;
@@ -133,7 +132,7 @@ Result<size_t> StreamClients::add(const StreamAsk& ask) {
                    ask.body.size(), ask.body),
        {}});
   for (int i = 0; i < ask.num_clients; ++i) {
-    Client& client = *state_->clients.emplace_back(std::make_unique<Client>());
+    State::Client& client = *state_->clients.emplace_back(std::make_unique<State::Client>());
     client.group = group;
     if (!state_->connect(client))
       return hocket::fail(
@@ -151,7 +150,7 @@ void StreamClients::run(double seconds) {
     const int ms = static_cast<int>(to_ms(end - now)) + 1;
     const int n = epoll_wait(state_->poll, events.data(), static_cast<int>(events.size()), ms);
     for (int i = 0; i < n; ++i)
-      state_->read(*static_cast<Client*>(events[static_cast<size_t>(i)].data.ptr));
+      state_->read(*static_cast<State::Client*>(events[static_cast<size_t>(i)].data.ptr));
   }
 }
 

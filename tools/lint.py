@@ -23,7 +23,7 @@ import check_floors
 import docs_map
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build/release"
+BUILD = ROOT / "build/single"  # CMakePresets.json: configured only; its compile commands are one for each file
 SEEN = ROOT / "build/lint"
 CLANG, FORMAT = "clang++-19", "clang-format-19"
 TIDY = ROOT / "build/venv-lint/bin/clang-tidy"  # version 23, which skips system headers and takes a third of the time of 19
@@ -228,7 +228,7 @@ def check_page(files, root=ROOT):
 
 
 def commands():
-    """Returns the compile command of each source file in the release build."""
+    """Returns the compile command of each source file in a build of single files."""
     file = BUILD / "compile_commands.json"
     if not file.is_file():
         return {}
@@ -244,7 +244,7 @@ def flags_of(command):
 
 
 def check_headers(files, seen):
-    """Checks that each header compiles alone. Headers that their own .cc includes first are skipped: each build checks them."""
+    """Checks that each header compiles alone. Headers that their own .cc includes first are skipped: clang-tidy reads that .cc."""
     by_file = commands()
 
     def work(name):

@@ -2,6 +2,7 @@
 
 #include <execinfo.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -239,6 +240,12 @@ bool write(std::string_view why) {
   out.copy("/proc/self/status");
   ::close(file);
   return out.good();
+}
+
+void format_and_note(Ring ring, fmt::string_view text, fmt::format_args args) {
+  char members[kSlotBytes];
+  const auto done = fmt::vformat_to_n(members, sizeof members, text, args);
+  note(ring, std::string_view(members, std::min(done.size, sizeof members)));
 }
 
 }  // namespace hocket::black_box

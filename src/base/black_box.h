@@ -8,9 +8,8 @@
 // Without open() no event is kept. Thread: any; note() takes no lock and allocates nothing.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -44,12 +43,10 @@ const char* path();
 
 // Notes an event: members of a JSON object, for example `"step":{},"rows":{}`.
 void note(Ring ring, std::string_view members);
+void format_and_note(Ring ring, fmt::string_view text, fmt::format_args args);
 template <class... Args>
 void note(Ring ring, fmt::format_string<Args...> text, Args&&... args) {
-  if (!is_open()) return;
-  char members[kSlotBytes];
-  const auto done = fmt::format_to_n(members, sizeof members, text, std::forward<Args>(args)...);
-  note(ring, std::string_view(members, std::min(done.size, sizeof members)));
+  if (is_open()) format_and_note(ring, text, fmt::make_format_args(args...));
 }
 
 }  // namespace hocket::black_box

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 namespace hocket {
 
@@ -39,6 +40,11 @@ class RealClock final : public Clock {
  public:
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
+
+// Returns the time of RealClock in nanoseconds, for atomics and for loops that poll.
+inline int64_t real_now_ns() {
+  return RealClock().now().time_since_epoch().count();
+}
 
 // Stands still until advanced.
 class FakeClock final : public Clock {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -197,6 +198,12 @@ void write(Level level, std::string_view line) {
   append_json_string(text, line);
   text += '}';
   logger().log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+void format_and_write(Level level, fmt::string_view text, fmt::format_args args) {
+  fmt::memory_buffer buffer;
+  fmt::vformat_to(std::back_inserter(buffer), text, args);
+  write(level, {buffer.data(), buffer.size()});
 }
 
 Writer::Writer(Duration last_wait) : last_wait_(last_wait) {

@@ -6,10 +6,9 @@
 // its fields in place of "message".
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -73,13 +72,12 @@ struct Field {
 // Thread: any.
 void record(Level level, std::string_view event, std::span<const Field> fields);
 
-// Formats on the stack: a line of ordinary length allocates nothing.
+// Formats on the stack: a line of ordinary length allocates nothing. It is compiled once, in
+// log.cc, because every file that logs would else compile fmt's writers again.
+void format_and_write(Level level, fmt::string_view text, fmt::format_args args);
 template <class... Args>
 void line(Level level, fmt::format_string<Args...> text, Args&&... args) {
-  if (!enabled(level)) return;
-  fmt::memory_buffer buffer;
-  fmt::format_to(std::back_inserter(buffer), text, std::forward<Args>(args)...);
-  write(level, {buffer.data(), buffer.size()});
+  if (enabled(level)) format_and_write(level, text, fmt::make_format_args(args...));
 }
 template <class... Args>
 void debug(fmt::format_string<Args...> text, Args&&... args) {

@@ -18,10 +18,6 @@ constexpr timespec kTick{.tv_sec = 0, .tv_nsec = 100'000'000};
 constexpr Duration kSameSignal = std::chrono::seconds(1);
 constexpr Duration kLastLine = std::chrono::milliseconds(200);
 
-int64_t now_ns() {
-  return RealClock().now().time_since_epoch().count();
-}
-
 std::atomic<int> exit_status_of_alarm = 1;
 
 template <class... Args>
@@ -56,12 +52,12 @@ void SignalListener::hand_over(const Limits& limits) {
 }
 
 int SignalListener::wait(Duration most) {
-  last_wait_ns_ = now_ns();
+  last_wait_ns_ = real_now_ns();
   return arrived_.try_acquire_for(most) ? came_.exchange(0) : 0;
 }
 
 void SignalListener::end_within(Duration most, int status) {
-  const int64_t now = now_ns(), end = now + most.count();
+  const int64_t now = real_now_ns(), end = now + most.count();
   int64_t none = 0;
   ending_since_ns_.compare_exchange_strong(none, now);
   status_ = status;
@@ -88,13 +84,13 @@ void SignalListener::on_signal(int number) {
     end_within(limits_.end, 1);
     came_ = number;
     arrived_.release();
-  } else if (now_ns() - since >= kSameSignal.count()) {
+  } else if (real_now_ns() - since >= kSameSignal.count()) {
     end_now(1, "signal {}: the second: exiting without waiting for requests", number);
   }
 }
 
 void SignalListener::look_at_clock() const {
-  const int64_t now = now_ns();
+  const int64_t now = real_now_ns();
   if (const int64_t end = end_ns_; end != 0 && now >= end)
     end_now(status_, "ended while threads were still at work: {:.1f} s are over",
             to_seconds(Duration(end - ending_since_ns_)));

@@ -4,10 +4,10 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include <chrono>
 #include <string>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace hocket {
 namespace {
@@ -18,10 +18,6 @@ void pin_to(int cpu) {
   CPU_SET(cpu, &set);
   // A refusal (a container's cpuset changed) costs speed, but changes no result.
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
-int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch().count();
 }
 
 }  // namespace
@@ -90,10 +86,10 @@ void WorkerPool::serve(int worker, int cpu) {
   if (cpu >= 0) pin_to(cpu);
   uint32_t seen = 0;
   while (true) {
-    const int64_t deadline = now_ns() + spin_ns_;
+    const int64_t deadline = real_now_ns() + spin_ns_;
     while (round_.load(std::memory_order_acquire) == seen) {
       for (int i = 0; i < 64 && round_.load(std::memory_order_relaxed) == seen; ++i) _mm_pause();
-      if (now_ns() > deadline) round_.wait(seen, std::memory_order_acquire);
+      if (real_now_ns() > deadline) round_.wait(seen, std::memory_order_acquire);
     }
     ++seen;  // a round ends only when every worker has served it, so none is skipped
     if (stopping_.load()) return;

@@ -44,9 +44,9 @@ struct Launcher {
 
 constexpr const char* kSpawned = "HOCKET_SPAWNED";
 
-class Reader {
+class LaunchReader {
  public:
-  Reader(const LaunchFlags& flags, const LaunchEnvironment& environment)
+  LaunchReader(const LaunchFlags& flags, const LaunchEnvironment& environment)
       : flags_(flags), environment_(environment) {}
 
   Result<LaunchPlan> read() {
@@ -348,7 +348,7 @@ LaunchEnvironment this_environment() {
 }
 
 Result<LaunchPlan> read_launch(const LaunchFlags& flags, const LaunchEnvironment& environment) {
-  return Reader(flags, environment).read();
+  return LaunchReader(flags, environment).read();
 }
 
 bool LaunchPlan::spawned() const {

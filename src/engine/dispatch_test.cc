@@ -32,7 +32,7 @@ ServerSettings settings_of(const Form& form, int num_ranks, const char* dispatch
   return settings;
 }
 
-std::vector<RequestInput> requests() {
+std::vector<RequestInput> dispatched_requests() {
   std::vector<RequestInput> inputs;
   for (int i = 0; i < 6; ++i) {
     inputs.push_back(greedy_input(random_tokens(i, 1 + 31 * i), 8));
@@ -44,14 +44,14 @@ std::vector<RequestInput> requests() {
 }
 
 // Runs the requests on a started engine, whose ranks step on their own threads.
-std::vector<Answer> together(const ServerSettings& settings) {
+std::vector<Answer> run_started(const ServerSettings& settings) {
   const auto engine = make_engine(settings);
   if (!engine) return {};
   Outbox outbox(65536);
   engine->start(outbox);
   std::vector<RequestId> ids;
   std::map<RequestId, Answer> answers;
-  for (RequestInput& input : requests()) {
+  for (RequestInput& input : dispatched_requests()) {
     input.id = Engine::next_request_id();
     ids.push_back(input.id);
     const auto submitted = engine->submit(std::move(input));
@@ -74,7 +74,7 @@ std::vector<Answer> together(const ServerSettings& settings) {
 }
 
 void expect_same_answers(const ServerSettings& settings, const std::vector<Answer>& want) {
-  const std::vector<Answer> got = together(settings);
+  const std::vector<Answer> got = run_started(settings);
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     SCOPED_TRACE(fmt::format("{} ranks, request {}", settings.parallel.ep_size, i));
@@ -94,10 +94,10 @@ bool any_bit_differs(const std::vector<Answer>& a, const std::vector<Answer>& b)
 TEST_F(DispatchForms, Int8IsAlikeOnAnyNumberOfRanks) {
   for (const Form& form : {kBundled, kMla, kAwq}) {
     SCOPED_TRACE(form.name);
-    const std::vector<Answer> want = alone(settings_of(form, 1, "int8"), requests());
+    const std::vector<Answer> want = alone(settings_of(form, 1, "int8"), dispatched_requests());
     for (const int num_ranks : {2, 4})
       expect_same_answers(settings_of(form, num_ranks, "int8"), want);
-    EXPECT_TRUE(any_bit_differs(want, alone(settings_of(form, 1, "auto"), requests())));
+    EXPECT_TRUE(any_bit_differs(want, alone(settings_of(form, 1, "auto"), dispatched_requests())));
   }
 }
 
@@ -128,7 +128,7 @@ TEST_F(DispatchForms, ExpertsArePlacedByAFile) {
   ServerSettings settings = settings_of(kBundled, 1, "auto");
   const int num_experts = make_engine(settings)->info().model.moe.num_experts;
   settings.compute.combine_groups = num_experts;
-  const std::vector<Answer> want = alone(settings, requests());
+  const std::vector<Answer> want = alone(settings, dispatched_requests());
   settings.parallel.ep_size = 2;
   // The odd experts come first.
   std::vector<int> places;

@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing;
 
-const std::filesystem::path kModel = "tests/golden/qwen3_moe_bf16";
+const std::filesystem::path kMoeFolder = "tests/golden/qwen3_moe_bf16";
 
 std::vector<int> tokens(int count, int first = 10) {
   std::vector<int> ids(count);
@@ -39,7 +39,7 @@ ErrorCode refusal(Engine& engine, RequestInput input) {
 
 TEST(EngineAborts, AreDroppedOnceTheMailboxOfARankThatStandsStillIsFull) {
   log::set_level(log::Level::error);
-  ServerSettings settings = settings_for(kModel);
+  ServerSettings settings = settings_for(kMoeFolder);
   settings.memory.max_queued_requests = 1;
   const auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
@@ -64,7 +64,7 @@ class EngineEnds : public ::testing::TestWithParam<const char*> {
     engine_ = make_engine(settings());
     ASSERT_NE(engine_, nullptr);
   }
-  static ServerSettings settings(const std::filesystem::path& model = kModel) {
+  static ServerSettings settings(const std::filesystem::path& model = kMoeFolder) {
     ServerSettings made = settings_for(model);
     made.scheduler.overlap_schedule = GetParam();
     return made;
@@ -330,7 +330,7 @@ std::filesystem::path poisoned_model(int token, const std::string& name) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / ("hocket_poisoned_" + name);
   std::filesystem::create_directories(folder);
   for (const char* file : {"config.json", "model.safetensors"})
-    std::filesystem::copy_file(source_dir() / kModel / file, folder / file,
+    std::filesystem::copy_file(source_dir() / kMoeFolder / file, folder / file,
                                std::filesystem::copy_options::overwrite_existing);
   const auto file = folder / "model.safetensors";
   const auto bytes = static_cast<int64_t>(std::filesystem::file_size(file));

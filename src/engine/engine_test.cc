@@ -4,17 +4,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/testing.h"
+#include "engine/forms.h"
 
 namespace hocket {
 namespace {
 
 using namespace testing;
 
-const std::filesystem::path kModel = "models/hocket-tiny-qwen3-moe";
-
 nlohmann::json expected() {
-  std::ifstream file(source_dir() / kModel / "expected.json");
+  std::ifstream file(source_dir() / kBundledFolder / "expected.json");
   return nlohmann::json::parse(file);
 }
 
@@ -23,7 +21,7 @@ nlohmann::json expected() {
 constexpr double kComfortableMargin = 1.0;
 
 TEST(Engine, GivesTheRecordedAnswers) {
-  auto engine = make_engine(settings_for(kModel));
+  auto engine = make_engine(settings_for(kBundledFolder));
   ASSERT_NE(engine, nullptr);
   int compared = 0, whole = 0;
   const nlohmann::json recorded = expected();
@@ -44,7 +42,7 @@ TEST(Engine, GivesTheRecordedAnswers) {
 }
 
 TEST(Engine, Float32GivesTheRecordedAnswersToTheLastToken) {
-  ServerSettings settings = settings_for(kModel);
+  ServerSettings settings = settings_for(kBundledFolder);
   settings.model.dtype = "float32";
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
@@ -61,7 +59,7 @@ TEST(Engine, Float32GivesTheRecordedAnswersToTheLastToken) {
 }
 
 TEST(Engine, OneRequestOfManyTextsLeavesHalfOfTheQueueToOthers) {
-  ServerSettings settings = settings_for(kModel);
+  ServerSettings settings = settings_for(kBundledFolder);
   settings.memory.max_queued_requests = 8;
   const auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);

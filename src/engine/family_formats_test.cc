@@ -18,7 +18,6 @@ using namespace testing;
 using Json = nlohmann::json;
 
 constexpr int kBlock = 128;  // edge of an fp8 block
-constexpr int kGroup = 32;   // size of a 4-bit group
 
 // deepseek_v2 multiplies the weights of experts by 16, and with them the error when two experts of
 // nearly equal scores change places.
@@ -26,19 +25,19 @@ double allowance(std::string_view family) {
   return family == "deepseek_v2" ? 16 : 1;
 }
 
-struct Format {
+struct StoredFormat {
   const char* name;
   const char* config_of;  // folder whose quantization_config is used
   double kl_max;          // KL limit of bfloat16 against float32
 };
-const Format kFormats[] = {{"float16", nullptr, 5e-4},
-                           {"bfloat16", nullptr, 5e-4},
-                           {"fp8_block", "deepseek_v3_fp8", 5e-4},
-                           {"fp8_channel", "quantized/fp8_channel", 5e-4},
-                           {"w8a8", "quantized/w8a8", 5e-4},
-                           {"awq", "quantized/awq", 5e-4},
-                           {"gptq", "quantized/gptq", 5e-4},
-                           {"packed", "quantized/packed", 5e-4}};
+const StoredFormat kStoredFormats[] = {{"float16", nullptr, 5e-4},
+                                       {"bfloat16", nullptr, 5e-4},
+                                       {"fp8_block", "deepseek_v3_fp8", 5e-4},
+                                       {"fp8_channel", "quantized/fp8_channel", 5e-4},
+                                       {"w8a8", "quantized/w8a8", 5e-4},
+                                       {"awq", "quantized/awq", 5e-4},
+                                       {"gptq", "quantized/gptq", 5e-4},
+                                       {"packed", "quantized/packed", 5e-4}};
 const char* const kFamilies[] = {"llama",       "qwen2",       "qwen3",   "qwen3_moe",
                                  "deepseek_v2", "deepseek_v3", "glm4_moe"};
 
@@ -82,7 +81,7 @@ int nearest_e4m3(float x) {
 }
 
 Rounded rounded(const std::vector<float>& w, int64_t n, int64_t k, std::string_view format) {
-  Rounded r{.n = n, .k = k, .group_k = kGroup};
+  Rounded r{.n = n, .k = k, .group_k = kInt4GroupSize};
   r.e4m3 = format.starts_with("fp8");
   const bool int8 = format == "w8a8";
   if (format == "fp8_block") r.group_n = r.group_k = kBlock;
@@ -187,13 +186,13 @@ std::vector<float> floats_of(const StoredTensor& tensor) {
 bool is_quantized_matrix(const std::string& name, const StoredTensor& tensor,
                          std::string_view format) {
   if (!name.ends_with("proj.weight") || tensor.shape.size() != 2) return false;
-  const bool whole_groups = tensor.shape[1] % kGroup == 0;
+  const bool whole_groups = tensor.shape[1] % kInt4GroupSize == 0;
   return format != "float16" && format != "bfloat16" &&
          (whole_groups || format.starts_with("fp8") || format == "w8a8");
 }
 
 // Writes the golden folder in the format, and its float32 twin.
-void write_copies(const std::string& family, const Format& format, TestFolder& stored,
+void write_copies(const std::string& family, const StoredFormat& format, TestFolder& stored,
                   TestFolder& twin) {
   const auto golden = source_dir() / "tests/golden";
   Json config = Json::parse(std::ifstream(golden / family / "config.json"));
@@ -230,7 +229,7 @@ void write_copies(const std::string& family, const Format& format, TestFolder& s
   twin.write_file();
 }
 
-std::vector<Script> scripts() {
+std::vector<Script> fixed_scripts() {
   std::vector<Script> made(2);
   for (int i = 0; i < 40; ++i) made[0].prompt.push_back(TokenId{(i * 37 + 11) % 512});
   for (int i = 0; i < 7; ++i) made[0].fed.push_back(TokenId{(i * 101 + 3) % 512});
@@ -244,7 +243,7 @@ LogitTable logits_of(const ServerSettings& settings) {
     ADD_FAILURE() << describe(runner.error());
     return {};
   }
-  return record_logits(**runner, scripts(), {.chunk_tokens = 32, .max_together = 2}).value();
+  return record_logits(**runner, fixed_scripts(), {.chunk_tokens = 32, .max_together = 2}).value();
 }
 
 LogitTable logits_of(const std::filesystem::path& folder, const std::string& dtype) {
@@ -258,7 +257,7 @@ void print(const std::string& what, const LogitDistance& off) {
               off.diff_mean);
 }
 
-class FamilyFormat : public ::testing::TestWithParam<std::tuple<const char*, Format>> {};
+class FamilyFormat : public ::testing::TestWithParam<std::tuple<const char*, StoredFormat>> {};
 
 TEST_P(FamilyFormat, IsTheSameModelInFloat32AndNearInBf16) {
   const auto& [family, format] = GetParam();
@@ -277,7 +276,7 @@ TEST_P(FamilyFormat, IsTheSameModelInFloat32AndNearInBf16) {
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyFormat,
                          ::testing::Combine(::testing::ValuesIn(kFamilies),
-                                            ::testing::ValuesIn(kFormats)),
+                                            ::testing::ValuesIn(kStoredFormats)),
                          [](const auto& param) {
                            return std::string(std::get<0>(param.param)) + "_" +
                                   std::get<1>(param.param).name;

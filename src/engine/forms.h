@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <functional>
 #include <random>
 
 #include "engine/testing.h"
@@ -69,6 +70,13 @@ inline ServerSettings base_settings(const Form& form) {
   settings.model.context_length = 256;  // the smallest model's
   return settings;
 }
+
+// A way to set the engine, and the counters that must show that it happened.
+struct ScheduleWay {
+  const char* name;
+  std::function<void(ServerSettings&)> change;
+  bool overlaps = false, retracts = false;
+};
 
 // Runs the requests one after the other, without a prefix cache.
 inline std::vector<Answer> alone(ServerSettings settings, std::vector<RequestInput> inputs) {

@@ -118,12 +118,12 @@ void expect_same_outputs(const Flight& got, const Flight& want) {
   }
 }
 
-const std::pair<int, int> kSteps[] = {{0, 1}, {0, 2}, {0, 15}, {0, 24}, {1, 0},
-                                      {3, 0}, {1, 1}, {1, 9},  {2, 20}, {3, 8}};
+const std::pair<int, int> kStepShapes[] = {{0, 1}, {0, 2}, {0, 15}, {0, 24}, {1, 0},
+                                           {3, 0}, {1, 1}, {1, 9},  {2, 20}, {3, 8}};
 
 TEST(Prepare, PackedStepsSayTheSameOfEveryRequest) {
   uint32_t seed = 0;
-  for (const auto& [chunks, answers] : kSteps)
+  for (const auto& [chunks, answers] : kStepShapes)
     for (const bool futures : {false, true}) {
       const Step step = random_step(chunks, answers, futures, ++seed);
       PrepareOptions options{.page_tokens = kPageTokens};
@@ -173,7 +173,7 @@ TEST(Prepare, TheModelComputesTheSame) {
     ASSERT_TRUE(made.has_value()) << describe(made.error());
     Runner& runner = **made;
     uint32_t seed = 100;
-    for (const auto& [chunks, answers] : kSteps) {
+    for (const auto& [chunks, answers] : kStepShapes) {
       const Step step = random_step(chunks, answers, false, ++seed);
       ASSERT_LE(step.used_pages, runner.plan().num_pages);
       std::vector<float> found[2];

@@ -15,8 +15,6 @@ namespace {
 using namespace testing;
 using Json = nlohmann::json;
 
-constexpr int kGroup = 32;
-
 // A matrix of the files as [rows, cols] numbers.
 class Stored {
  public:
@@ -81,8 +79,8 @@ Meaning awq(const WeightSource& source, const std::string& module) {
   const auto place = [](int64_t n) { return std::array{0, 4, 1, 5, 2, 6, 3, 7}[n % 8]; };
   return {scales.cols(), weight.rows(), [=](int64_t n, int64_t k) {
             const int q = weight.nibble(k, n / 8, place(n));
-            const int z = zeros.nibble(k / kGroup, n / 8, place(n));
-            return static_cast<float>(q - z) * scales.number(k / kGroup, n);
+            const int z = zeros.nibble(k / kInt4GroupSize, n / 8, place(n));
+            return static_cast<float>(q - z) * scales.number(k / kInt4GroupSize, n);
           }};
 }
 
@@ -91,8 +89,8 @@ Meaning gptq(const WeightSource& source, const std::string& module) {
       scales(source, module + ".scales");
   return {scales.cols(), weight.rows() * 8, [=](int64_t n, int64_t k) {
             const int q = weight.nibble(k / 8, n, k % 8);
-            const int z = zeros.nibble(k / kGroup, n / 8, n % 8) + 1;
-            return static_cast<float>(q - z) * scales.number(k / kGroup, n);
+            const int z = zeros.nibble(k / kInt4GroupSize, n / 8, n % 8) + 1;
+            return static_cast<float>(q - z) * scales.number(k / kInt4GroupSize, n);
           }};
 }
 
@@ -103,8 +101,8 @@ Meaning packed(const WeightSource& source, const std::string& module) {
   if (source.find(zero_name)) zeros.emplace(source, zero_name);
   return {weight.rows(), weight.cols() * 8, [=](int64_t n, int64_t k) {
             const int q = weight.nibble(n, k / 8, k % 8);
-            const int z = zeros ? zeros->nibble(n / 8, k / kGroup, n % 8) : 8;
-            return static_cast<float>(q - z) * scales.number(n, k / kGroup);
+            const int z = zeros ? zeros->nibble(n / 8, k / kInt4GroupSize, n % 8) : 8;
+            return static_cast<float>(q - z) * scales.number(n, k / kInt4GroupSize);
           }};
 }
 
@@ -114,14 +112,14 @@ Meaning per_channel(const WeightSource& source, const std::string& module) {
           [=](int64_t n, int64_t k) { return weight.number(n, k) * scales.number(n, 0); }};
 }
 
-struct Format {
+struct QuantizedFormat {
   const char* name;
   const char* mark;  // suffix of a quantized module's tensor name
   Meaning (*read)(const WeightSource&, const std::string& module);
   WeightFormat in_memory;
   double kl_max;  // KL limit of bfloat16 against float32
 };
-const Format kFormats[] = {
+const QuantizedFormat kQuantizedFormats[] = {
     {"awq", ".qweight", awq, WeightFormat::int4, 1e-4},
     {"gptq", ".qweight", gptq, WeightFormat::int4, 1e-4},
     {"packed", ".weight_packed", packed, WeightFormat::int4, 1e-4},
@@ -158,7 +156,8 @@ class TensorFile {
 };
 
 // Writes the same model unquantized into a temporary folder, and returns that.
-std::filesystem::path write_twin(const Format& format, const std::filesystem::path& folder) {
+std::filesystem::path write_twin(const QuantizedFormat& format,
+                                 const std::filesystem::path& folder) {
   const auto twin =
       std::filesystem::path(::testing::TempDir()) / (std::string(format.name) + "_twin");
   std::filesystem::create_directories(twin);
@@ -184,7 +183,7 @@ std::filesystem::path write_twin(const Format& format, const std::filesystem::pa
   return twin;
 }
 
-std::vector<Script> scripts() {
+std::vector<Script> random_scripts() {
   std::mt19937 random(4);
   const auto tokens = [&](int count) {
     std::vector<TokenId> drawn(count);
@@ -196,7 +195,7 @@ std::vector<Script> scripts() {
   return made;
 }
 
-class QuantizedFolder : public ::testing::TestWithParam<Format> {
+class QuantizedFolder : public ::testing::TestWithParam<QuantizedFormat> {
  protected:
   static LogitTable logits_of(const std::filesystem::path& folder, const std::string& dtype,
                               WeightFormat in_memory) {
@@ -208,12 +207,13 @@ class QuantizedFolder : public ::testing::TestWithParam<Format> {
       return {};
     }
     EXPECT_EQ((*runner)->info().weight_format, in_memory);
-    return record_logits(**runner, scripts(), {.chunk_tokens = 32, .max_together = 3}).value();
+    return record_logits(**runner, random_scripts(), {.chunk_tokens = 32, .max_together = 3})
+        .value();
   }
 };
 
 TEST_P(QuantizedFolder, IsTheModelItsFormulasSay) {
-  const Format& format = GetParam();
+  const QuantizedFormat& format = GetParam();
   const auto folder = source_dir() / "tests/golden/quantized" / format.name;
   const LogitTable float32 = logits_of(folder, "float32", WeightFormat::f32);
   const LogitTable twin = logits_of(write_twin(format, folder), "float32", WeightFormat::f32);
@@ -229,7 +229,7 @@ TEST_P(QuantizedFolder, IsTheModelItsFormulasSay) {
   EXPECT_LT(off.kl_mean, format.kl_max);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, QuantizedFolder, ::testing::ValuesIn(kFormats),
+INSTANTIATE_TEST_SUITE_P(Formats, QuantizedFolder, ::testing::ValuesIn(kQuantizedFormats),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

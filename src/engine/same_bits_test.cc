@@ -28,8 +28,8 @@ bool machine_has(Isa isa) {
 }
 
 // Makes requests with every kind of sampling, on prompts shorter and longer than pages and chunks.
-std::vector<RequestInput> requests(std::initializer_list<int> prompt_lens = {5, 33, 64, 97, 150,
-                                                                             225, 31, 200}) {
+std::vector<RequestInput> sampled_requests(std::initializer_list<int> prompt_lens = {
+                                               5, 33, 64, 97, 150, 225, 31, 200}) {
   const std::vector<int> lengths = prompt_lens;
   std::vector<RequestInput> inputs;
   for (int i = 0; i < std::ssize(lengths); ++i) {
@@ -46,21 +46,21 @@ std::vector<RequestInput> requests(std::initializer_list<int> prompt_lens = {5, 
   return inputs;
 }
 
-void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& want) {
+void expect_each_same(const std::vector<Answer>& got, const std::vector<Answer>& want) {
   ASSERT_GE(got.size(), want.size());
   for (size_t r = 0; r < want.size() && !::testing::Test::HasFatalFailure(); ++r) {
     SCOPED_TRACE("request " + std::to_string(r));
     ASSERT_GE(want[r].tokens.size(), kNewTokens);
-    testing::expect_same(got[r], want[r]);
+    expect_same(got[r], want[r]);
   }
 }
 
-std::vector<Answer> alone(const ServerSettings& settings) {
-  return testing::alone(settings, requests());
+std::vector<Answer> requests_alone(const ServerSettings& settings) {
+  return alone(settings, sampled_requests());
 }
 
 std::vector<Answer> together(const ServerSettings& settings) {
-  return run_all(*make_engine(settings), requests());
+  return run_all(*make_engine(settings), sampled_requests());
 }
 
 class SameBits : public ::testing::TestWithParam<Form> {
@@ -69,7 +69,7 @@ class SameBits : public ::testing::TestWithParam<Form> {
     settings_ = base_settings(GetParam());
     static std::map<std::string, std::vector<Answer>> known;  // answers by form
     std::vector<Answer>& answers = known[GetParam().name];
-    if (answers.empty()) answers = alone(settings_);
+    if (answers.empty()) answers = requests_alone(settings_);
     alone_ = &answers;
   }
   // Runs all requests at once with changed settings.
@@ -78,7 +78,7 @@ class SameBits : public ::testing::TestWithParam<Form> {
     SCOPED_TRACE(name);
     ServerSettings changed = settings_;
     change(changed);
-    expect_same(together(changed), *alone_);
+    expect_each_same(together(changed), *alone_);
   }
 
   ServerSettings settings_;
@@ -86,10 +86,10 @@ class SameBits : public ::testing::TestWithParam<Form> {
 };
 
 TEST_P(SameBits, InABatchOf32) {
-  std::vector<RequestInput> inputs = requests();
+  std::vector<RequestInput> inputs = sampled_requests();
   for (int i = 0; i < 24; ++i)
     inputs.push_back(greedy_input(random_tokens(i, 3 + 7 * i), kNewTokens + i % 5));
-  expect_same(run_all(*make_engine(settings_), std::move(inputs)), *alone_);
+  expect_each_same(run_all(*make_engine(settings_), std::move(inputs)), *alone_);
 }
 
 TEST_P(SameBits, WhateverTheChunkSize) {
@@ -122,10 +122,10 @@ TEST_P(SameBits, WhateverTheThreads) {
 
 TEST_P(SameBits, AfterAPrefixHit) {
   const auto engine = make_engine(settings_);
-  run_all(*engine, requests());
-  const std::vector<Answer> again = run_all(*engine, requests());
-  expect_same(again, *alone_);
-  const std::vector<RequestInput> inputs = requests();
+  run_all(*engine, sampled_requests());
+  const std::vector<Answer> again = run_all(*engine, sampled_requests());
+  expect_each_same(again, *alone_);
+  const std::vector<RequestInput> inputs = sampled_requests();
   for (size_t i = 0; i < again.size(); ++i) {
     // Every token of a filled page hits, except the last of the prompt; none if the request wants
     // prompt logprobs.
@@ -137,7 +137,7 @@ TEST_P(SameBits, AfterAPrefixHit) {
 }
 
 TEST_P(SameBits, AfterAPrefixHitInsideAPage) {
-  std::vector<RequestInput> inputs = requests();
+  std::vector<RequestInput> inputs = sampled_requests();
   const auto engine = make_engine(settings_);
   RequestInput mate = inputs[4];
   mate.prompt.resize(45);
@@ -146,19 +146,19 @@ TEST_P(SameBits, AfterAPrefixHitInsideAPage) {
   run_all(*engine, {mate});
   const std::vector<Answer> got = run_all(*engine, {inputs[4]});
   EXPECT_EQ(got[0].summary.cached_tokens, 45);
-  expect_same(got, {(*alone_)[4]});
+  expect_each_same(got, {(*alone_)[4]});
 }
 
 // The pool has ten pages: the second request is admitted while the first is small, and both grow to
 // six.
 TEST_P(SameBits, AfterARetraction) {
-  auto inputs = requests({5, 3, 7});
+  auto inputs = sampled_requests({5, 3, 7});
   for (RequestInput& input : inputs) input.sampling.max_new_tokens = 180;
   ServerSettings tiny = settings_;
   tiny.memory.max_total_tokens = 320;
   tiny.scheduler.schedule_conservativeness = 0.01;
   const std::vector<Answer> got = run_all(*make_engine(tiny), inputs);
-  expect_same(got, testing::alone(settings_, inputs));
+  expect_each_same(got, alone(settings_, inputs));
   int retractions = 0;
   for (const Answer& answer : got) retractions += answer.summary.num_retractions;
   std::printf("%d retractions\n", retractions);
@@ -176,9 +176,9 @@ TEST_P(SameBits, OnEveryInstructionSet) {
     const ForcedIsa forced(name.c_str());
     const auto engine = make_engine(settings_);
     ASSERT_EQ(engine->info().isa, isa);
-    std::vector<RequestInput> inputs = requests();
+    std::vector<RequestInput> inputs = sampled_requests();
     inputs.resize(want.size());
-    expect_same(run_all(*engine, std::move(inputs)), want);
+    expect_each_same(run_all(*engine, std::move(inputs)), want);
     ++compared;
   }
   std::printf("%d instruction sets\n", compared);
@@ -192,10 +192,10 @@ class SameBitsInFloat32 : public ::testing::TestWithParam<Form> {};
 
 TEST_P(SameBitsInFloat32, AndOthersThanInBf16) {
   ServerSettings settings = base_settings(GetParam());
-  const std::vector<Answer> bf16 = alone(settings);
+  const std::vector<Answer> bf16 = requests_alone(settings);
   settings.model.dtype = "float32";
-  const std::vector<Answer> want = alone(settings);
-  expect_same(together(settings), want);
+  const std::vector<Answer> want = requests_alone(settings);
+  expect_each_same(together(settings), want);
   EXPECT_NE(bits(want[0].logprobs[0]), bits(bf16[0].logprobs[0]));
 }
 
@@ -206,29 +206,29 @@ INSTANTIATE_TEST_SUITE_P(Forms, SameBitsInFloat32,
 // Absorbed prompts are another form of the model: other bits, and again always the same.
 TEST(SameBitsForms, AbsorbedLatents) {
   ServerSettings settings = base_settings(kMla);
-  const std::vector<Answer> expanded = alone(settings);
+  const std::vector<Answer> expanded = requests_alone(settings);
   settings.compute.mla_form = "absorbed";
-  const std::vector<Answer> absorbed = alone(settings);
+  const std::vector<Answer> absorbed = requests_alone(settings);
   EXPECT_NE(bits(expanded[0].logprobs[0]), bits(absorbed[0].logprobs[0]));
   settings.compute.num_threads = 2;
   settings.scheduler.chunked_prefill_size = 32;
   const auto engine = make_engine(settings);
-  expect_same(run_all(*engine, requests()), absorbed);
-  expect_same(run_all(*engine, requests()), absorbed);  // after a prefix hit
+  expect_each_same(run_all(*engine, sampled_requests()), absorbed);
+  expect_each_same(run_all(*engine, sampled_requests()), absorbed);  // after a prefix hit
 }
 
 // Combine groups are a form of the model: other bits, and again always the same.
 TEST(SameBitsForms, CombineGroups) {
   ServerSettings settings = base_settings(kMoe);
-  const std::vector<Answer> one = alone(settings);
+  const std::vector<Answer> one = requests_alone(settings);
   settings.compute.combine_groups = 2;
-  const std::vector<Answer> two = alone(settings);
+  const std::vector<Answer> two = requests_alone(settings);
   EXPECT_NE(bits(one[0].logprobs[0]), bits(two[0].logprobs[0]));
-  expect_same(together(settings), two);
+  expect_each_same(together(settings), two);
   settings.compute.num_threads = 3;
   settings.scheduler.chunked_prefill_size = 32;
   const auto engine = make_engine(settings);
-  expect_same(run_all(*engine, requests()), two);
+  expect_each_same(run_all(*engine, sampled_requests()), two);
 }
 
 // Compares every logit of every row, also in chunks that the scheduler would not cut.

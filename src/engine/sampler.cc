@@ -12,6 +12,17 @@
 #include "engine/thought_limit.h"
 
 namespace hocket {
+
+// The memory that a worker needs for one row at a time.
+struct SamplingWorkspace {
+  explicit SamplingWorkspace(int vocab_size)
+      : logits(vocab_size), probabilities(vocab_size), counts(vocab_size), candidates(vocab_size) {}
+  std::vector<float> logits;
+  std::vector<float> probabilities;
+  std::vector<int32_t> counts;  // counts of penalised tokens; all zero between rows
+  Candidates candidates;
+};
+
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
@@ -34,16 +45,6 @@ bool untouched(const SampleRow& row) {
   return p.allowed_ids.empty() && p.logit_bias.empty() && !has_penalties(p) &&
          !ends_are_masked(row);
 }
-
-// The memory that a worker needs for one row at a time.
-struct Workspace {
-  explicit Workspace(int vocab_size)
-      : logits(vocab_size), probabilities(vocab_size), counts(vocab_size), candidates(vocab_size) {}
-  std::vector<float> logits;
-  std::vector<float> probabilities;
-  std::vector<int32_t> counts;  // counts of penalised tokens; all zero between rows
-  Candidates candidates;
-};
 
 void mask_to_allowed(std::span<const TokenId> allowed, std::span<float> x) {
   size_t next = 0;
@@ -134,7 +135,7 @@ bool is_sound(std::span<const float> x) {
 
 // Applies temperature and the filters. Fills workspace.probabilities (not normalised; +0 if cut)
 // and returns their sum: 0 if every token is masked, NaN if a logit is not finite.
-double filter(const Backend& backend, const SamplingParams& p, Workspace& work) {
+double filter(const Backend& backend, const SamplingParams& p, SamplingWorkspace& work) {
   const std::span<float> x = work.logits;
   const auto temperature = static_cast<float>(p.temperature);
   if (temperature != 1.0f)
@@ -191,7 +192,7 @@ int thought_end(const SampleRow& row, std::span<const uint32_t> allowed) {
 // Returns the row's token, kNothingAllowed or kNotFinite. `best` is the argmax of its untouched
 // logits.
 int choose(const Backend& backend, const Rules& rules, int best, std::span<const float> logits,
-           Workspace& work) {
+           SamplingWorkspace& work) {
   const auto& [row, allowed] = rules;
   if (const int end = thought_end(row, allowed); end >= 0) return end;
   const bool greedy = row.params->greedy();
@@ -239,11 +240,12 @@ double uniform_at(uint64_t seed, uint64_t position) {
 struct Sampler::State {
   int vocab_size = 0;
   std::vector<RowStats> stats;
-  std::vector<std::unique_ptr<Workspace>> workspaces;  // one per worker, made when first needed
+  // One per worker, made when first needed.
+  std::vector<std::unique_ptr<SamplingWorkspace>> workspaces;
 
   void reserve_workers(int num_workers) {
     while (std::ssize(workspaces) < num_workers)
-      workspaces.push_back(std::make_unique<Workspace>(vocab_size));
+      workspaces.push_back(std::make_unique<SamplingWorkspace>(vocab_size));
   }
 };
 
@@ -301,7 +303,7 @@ PositionLogprobs Sampler::position_logprobs(Backend& backend, View<const float> 
 Sampler::Distribution Sampler::distribution(Backend& backend, std::span<const float> logits,
                                             const SampleRow& row) {
   state_->reserve_workers(1);
-  Workspace& work = *state_->workspaces[0];
+  SamplingWorkspace& work = *state_->workspaces[0];
   std::ranges::copy(logits, work.logits.begin());
   process(row, {}, work.counts, work.logits);
   Distribution result;

@@ -14,7 +14,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kVocabulary = 300;
+constexpr int kNumLogits = 300;
 
 class SamplerTest : public ::testing::Test {
  protected:
@@ -32,7 +32,7 @@ class SamplerTest : public ::testing::Test {
   SampledToken sample(const SampleRow& row) {
     SampledToken token;
     std::unique_ptr<PositionLogprobs> logprobs;
-    sampler_.sample(backend_, View<const float>(logits_.data(), 1, kVocabulary), std::span(&row, 1),
+    sampler_.sample(backend_, View<const float>(logits_.data(), 1, kNumLogits), std::span(&row, 1),
                     std::span(&token, 1), std::span(&logprobs, 1));
     return token;
   }
@@ -45,8 +45,8 @@ class SamplerTest : public ::testing::Test {
 
   WorkerPool workers_{{.num_workers = 2}};
   Backend backend_ = *Backend::create(detect_isa(), workers_, 1 << 20);
-  Sampler sampler_{kVocabulary, 64};
-  std::vector<float> logits_ = std::vector<float>(kVocabulary);
+  Sampler sampler_{kNumLogits, 64};
+  std::vector<float> logits_ = std::vector<float>(kNumLogits);
   std::vector<TokenId> prompt_ = {TokenId{1}, TokenId{2}, TokenId{2}};
 };
 
@@ -84,12 +84,12 @@ TEST_F(SamplerTest, DrawsFollowTheDistribution) {
   const SampleRow row{.params = &params, .prompt = prompt_, .generated = {}, .end_ids = {}};
   const auto wanted = sampler_.distribution(backend_, logits_, row).probabilities;
   constexpr int kDraws = 20'000;
-  std::vector<int> counts(kVocabulary);
+  std::vector<int> counts(kNumLogits);
   for (int i = 0; i < kDraws; ++i) {
     params.seed = i;
     ++counts[value(sample(params).token)];
   }
-  for (int t = 0; t < kVocabulary; ++t) {
+  for (int t = 0; t < kNumLogits; ++t) {
     const double p = wanted[t];
     EXPECT_LE(std::abs(counts[t] - kDraws * p), 5 * std::sqrt(kDraws * p * (1 - p))) << t;
   }
@@ -137,7 +137,7 @@ TEST_F(SamplerTest, ADrawDependsOnItsRowAlone) {
   }
   std::vector<SampledToken> tokens(kRows);
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs(kRows);
-  sampler_.sample(backend_, View<const float>(logits_.data(), 1, kVocabulary), rows, tokens,
+  sampler_.sample(backend_, View<const float>(logits_.data(), 1, kNumLogits), rows, tokens,
                   logprobs);
   for (int i = 0; i < kRows; ++i)
     EXPECT_EQ(value(tokens[i].token), value(sample(params[i], prompt_).token)) << i;
@@ -218,7 +218,7 @@ TEST_F(SamplerTest, LogprobsAreOfTheUntouchedLogitsBestFirst) {
   const SampleRow row{.params = &params, .prompt = prompt_, .generated = {}, .end_ids = {}};
   SampledToken token;
   std::unique_ptr<PositionLogprobs> got;
-  sampler_.sample(backend_, View<const float>(logits_.data(), 1, kVocabulary), std::span(&row, 1),
+  sampler_.sample(backend_, View<const float>(logits_.data(), 1, kNumLogits), std::span(&row, 1),
                   std::span(&token, 1), std::span(&got, 1));
   ASSERT_EQ(value(token.token), 0);
   double sum = 0;

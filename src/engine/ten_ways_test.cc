@@ -21,7 +21,7 @@ struct Visit {
 };
 
 // Makes arrivals in bunches, common prefixes (to the middle of a page), and every kind of sampling.
-std::vector<Visit> traffic(uint32_t seed) {
+std::vector<Visit> random_visits(uint32_t seed) {
   std::mt19937 random(seed);
   const auto pick = [&](int from, int to) {
     return from + static_cast<int>(random() % static_cast<uint32_t>(to - from + 1));
@@ -69,13 +69,6 @@ std::vector<Visit> traffic(uint32_t seed) {
   return visits;
 }
 
-// A way to set the engine, and the counters that must show that it happened.
-struct Way {
-  const char* name;
-  std::function<void(ServerSettings&)> change;
-  bool overlaps = false, retracts = false;
-};
-
 // Makes a pool in which requests are admitted while small, and do not fit when they have grown.
 void small_pool(ServerSettings& s) {
   s.model.context_length = 192;
@@ -84,7 +77,7 @@ void small_pool(ServerSettings& s) {
   s.scheduler.schedule_conservativeness = 0.01;
 }
 
-const Way kWays[] = {
+const ScheduleWay kTenWays[] = {
     {"fcfs", [](auto& s) { s.scheduler.chunked_prefill_size = 64; }},
     {"fcfs, prefixes computed twice at a time, overlapped",
      [](auto& s) {
@@ -151,7 +144,7 @@ const Way kWays[] = {
      },
      true},
 };
-static_assert(std::size(kWays) == 10);
+static_assert(std::size(kTenWays) == 10);
 
 std::vector<Answer> play(Engine& engine, std::vector<Visit> visits) {
   Outbox outbox(65536);
@@ -191,12 +184,12 @@ class TenWays : public ::testing::TestWithParam<Form> {};
 TEST_P(TenWays, GiveTheAnswersOfEachRequestAlone) {
   log::set_level(log::Level::error);
   const ServerSettings settings = base_settings(GetParam());
-  const std::vector<Visit> visits = traffic(7);
+  const std::vector<Visit> visits = random_visits(7);
   std::vector<RequestInput> inputs;
   for (const Visit& visit : visits) inputs.push_back(visit.input);
   const std::vector<Answer> want = alone(settings, std::move(inputs));
 
-  for (const Way& way : kWays) {
+  for (const ScheduleWay& way : kTenWays) {
     SCOPED_TRACE(way.name);
     ServerSettings changed = settings;
     way.change(changed);

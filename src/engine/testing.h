@@ -19,6 +19,9 @@
 
 namespace hocket::testing {
 
+inline constexpr int64_t kGb = 1'000'000'000;
+inline constexpr int kInt4GroupSize = 32;  // weights of a group in the 4-bit test models
+
 inline std::filesystem::path source_dir() {
   return HOCKET_SOURCE_DIR;
 }

@@ -15,10 +15,10 @@ using namespace testing;
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class Folder {
+class CacheFolder {
  public:
-  Folder() { fs::remove_all(path_); }
-  ~Folder() { fs::remove_all(path_); }
+  CacheFolder() { fs::remove_all(path_); }
+  ~CacheFolder() { fs::remove_all(path_); }
   std::string path() const { return path_.string(); }
   std::vector<fs::path> files() const {
     std::vector<fs::path> all;
@@ -39,7 +39,7 @@ int num_mapped(const std::string& folder) {
   return count;
 }
 
-std::vector<RequestInput> requests() {
+std::vector<RequestInput> greedy_requests() {
   std::vector<RequestInput> inputs;
   for (int i = 0; i < 5; ++i) {
     inputs.push_back(greedy_input(random_tokens(i, 1 + 29 * i), 8));
@@ -83,12 +83,12 @@ class WeightCache : public ::testing::TestWithParam<Kept> {
     s.model.dtype = GetParam().dtype;
     return s;
   }
-  Folder folder_;
+  CacheFolder folder_;
 };
 
 TEST_P(WeightCache, MappedWeightsGiveTheBitsOfPackedOnes) {
   const auto plain = make_engine(settings());
-  const std::vector<Answer> want = run_all(*plain, requests());
+  const std::vector<Answer> want = run_all(*plain, greedy_requests());
   ServerSettings keeping = settings();
   keeping.model.weight_cache = folder_.path();
   for (const int mapped : {0, 1, 1}) {
@@ -98,7 +98,7 @@ TEST_P(WeightCache, MappedWeightsGiveTheBitsOfPackedOnes) {
     EXPECT_EQ(words_of(engine->info()), words_of(plain->info()));
     EXPECT_EQ(engine->info().weight_bytes, plain->info().weight_bytes);
     EXPECT_EQ(engine->info().num_pages, plain->info().num_pages);
-    expect_same_answers(run_all(*engine, requests()), want);
+    expect_same_answers(run_all(*engine, greedy_requests()), want);
     EXPECT_EQ(folder_.files().size(), 1u);
   }
   EXPECT_EQ(num_mapped(folder_.path()), 0);
@@ -115,12 +115,12 @@ class KeptWeights : public ::testing::Test {
     settings_.model.weight_cache = folder_.path();
   }
   void TearDown() override { log::set_level(log::Level::info); }
-  Folder folder_;
+  CacheFolder folder_;
   ServerSettings settings_ = base_settings(kBundled);
 };
 
 TEST_F(KeptWeights, EveryRankKeepsItsShare) {
-  const std::vector<Answer> want = alone(settings_of(kBundled, 1), requests());
+  const std::vector<Answer> want = alone(settings_of(kBundled, 1), greedy_requests());
   ServerSettings ranks = settings_of(kBundled, 2);
   ranks.parallel.dp_routing = "round-robin";
   ranks.model.weight_cache = folder_.path();
@@ -129,7 +129,7 @@ TEST_F(KeptWeights, EveryRankKeepsItsShare) {
     ASSERT_TRUE(service.works());
     EXPECT_EQ(num_mapped(folder_.path()), mapped);
     std::vector<RequestId> ids;
-    for (RequestInput& input : requests()) ids.push_back(*service.submit(std::move(input)));
+    for (RequestInput& input : greedy_requests()) ids.push_back(*service.submit(std::move(input)));
     ASSERT_TRUE(service.read_all());
     std::vector<Answer> got;
     for (const RequestId id : ids) got.push_back(service.answer(id));
@@ -147,7 +147,7 @@ TEST_F(KeptWeights, FormsStandSideBySide) {
 }
 
 TEST_F(KeptWeights, ADamagedFileIsPackedAnew) {
-  const std::vector<Answer> want = run_all(*make_engine(settings_), requests());
+  const std::vector<Answer> want = run_all(*make_engine(settings_), greedy_requests());
   const fs::path file = folder_.files().at(0);
   const auto size = fs::file_size(file);
   fs::resize_file(file, size / 2);
@@ -155,12 +155,12 @@ TEST_F(KeptWeights, ADamagedFileIsPackedAnew) {
   {
     const auto engine = make_engine(settings_);
     EXPECT_EQ(num_mapped(folder_.path()), 0);
-    expect_same_answers(run_all(*engine, requests()), want);
+    expect_same_answers(run_all(*engine, greedy_requests()), want);
   }
   EXPECT_EQ(fs::file_size(file), size);
   const auto engine = make_engine(settings_);
   EXPECT_EQ(num_mapped(folder_.path()), 1);
-  expect_same_answers(run_all(*engine, requests()), want);
+  expect_same_answers(run_all(*engine, greedy_requests()), want);
 }
 
 TEST_F(KeptWeights, WhereItCannotKeepItServesAndSaysSo) {

@@ -19,10 +19,9 @@
 namespace hocket {
 namespace {
 
-constexpr const char* kJsonType = "application/json";
 constexpr std::string_view kModelsPath = "/v1/models/";
 
-void respond(HttpExchange& exchange, const Result<Json>& answer) {
+void respond_json(HttpExchange& exchange, const Result<Json>& answer) {
   if (answer)
     exchange.respond(200, kJsonType, to_text(*answer));
   else
@@ -180,10 +179,10 @@ Result<Json> Endpoints::flush_cache() {
 
 void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
                            Together together) {
-  if (parts_.door == nullptr || request.from_rank || !here) return respond(*exchange, here);
+  if (parts_.door == nullptr || request.from_rank || !here) return respond_json(*exchange, here);
   parts_.door->ask_all(request,
                        [exchange, together, here = *std::move(here)](auto&& there) mutable {
-                         respond(*exchange, together(std::move(here), there));
+                         respond_json(*exchange, together(std::move(here), there));
                        });
 }
 
@@ -191,7 +190,7 @@ void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange,
 void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
   auto begun = start_profile(parts_.generator->profiler(), parts_.settings->observe.admin_folder,
                              request.body);
-  if (!begun) return respond(*exchange, std::unexpected(std::move(begun).error()));
+  if (!begun) return respond_json(*exchange, std::unexpected(std::move(begun).error()));
   HttpRequest others = request;
   others.body = std::move(begun->others);
   everywhere(others, exchange, std::move(begun->answer), profiled_together);
@@ -253,7 +252,7 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   };
   const auto experts = [&](std::string_view path, auto answer) {
     admin("GET, POST", path,
-          [answer](const HttpRequest& r, const Exchange& e) { respond(*e, answer(r)); });
+          [answer](const HttpRequest& r, const Exchange& e) { respond_json(*e, answer(r)); });
   };
   admin("POST", "/configure_logging", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, configure_logging(r.body), configured_together);
@@ -291,8 +290,9 @@ std::vector<Route> Endpoints::routes() {
   };
   const auto json = [&](std::string_view methods, std::string_view path, RunOn where, auto answer) {
     routes.push_back(
-        {methods, path, where,
-         [answer](const HttpRequest& r, const Exchange& e, TimePoint) { respond(*e, answer(r)); }});
+        {methods, path, where, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
+           respond_json(*e, answer(r));
+         }});
   };
   generation("/v1/chat/completions", Api::chat);
   generation("/v1/completions", Api::completions);

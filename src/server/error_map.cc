@@ -2,10 +2,10 @@
 
 #include <exception>
 #include <new>
-#include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "server/access/codes.h"
+#include "server/protocol/json_body.h"
 #include "server/wire/sse.h"
 
 namespace hocket {
@@ -89,25 +89,19 @@ std::string_view anthropic_type(int status) {
   }
 }
 
-using Json = nlohmann::ordered_json;
-
-std::string to_text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 constexpr size_t kErrorTextMax = 2048;  // bytes; the text may quote the client
 
-std::string shortened(const std::string& text) {
+std::string bounded_text(const std::string& text) {
   return text.size() <= kErrorTextMax ? text : text.substr(0, kErrorTextMax) + "...";
 }
 
 Json error_json(const Error& error, std::string_view type) {
   const auto text_or_null = [](const std::string& s) {
-    return s.empty() ? Json() : Json(shortened(s));
+    return s.empty() ? Json() : Json(bounded_text(s));
   };
-  return {{"message", shortened(error.message)}, {"type", type},
-          {"param", text_or_null(error.param)},  {"code", mapping_of(error.code).slug},
-          {"hint", text_or_null(error.fix)},     {"doc", "docs/api.md#errors"}};
+  return {{"message", bounded_text(error.message)}, {"type", type},
+          {"param", text_or_null(error.param)},     {"code", mapping_of(error.code).slug},
+          {"hint", text_or_null(error.fix)},        {"doc", "docs/api.md#errors"}};
 }
 
 }  // namespace
@@ -128,8 +122,8 @@ ErrorForm error_form_of(std::string_view path) {
 std::string error_body(const Error& error, ErrorForm form) {
   const int status = http_status(error.code);
   if (form == ErrorForm::anthropic)
-    return to_text({{"type", "error"}, {"error", error_json(error, anthropic_type(status))}});
-  return to_text({{"error", error_json(error, error_type(status))}});
+    return to_text(Json{{"type", "error"}, {"error", error_json(error, anthropic_type(status))}});
+  return to_text(Json{{"error", error_json(error, error_type(status))}});
 }
 
 std::string error_events(const Error& error, ErrorForm form) {
@@ -192,7 +186,7 @@ bool respond_error(HttpExchange& exchange, const Error& error) {
   if (exchange.is_streaming())
     return exchange.write(error_events(error, exchange.error_form())) && exchange.finish();
   if (exchange.has_begun()) return false;
-  return exchange.respond(http_status(error.code), "application/json",
+  return exchange.respond(http_status(error.code), kJsonType,
                           error_body(error, exchange.error_form()), error_headers(error.code));
 }
 

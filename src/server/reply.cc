@@ -95,7 +95,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
   }
   if (!accepted.empty()) {
     exchange->leave_meter();
-    exchange->respond(200, "application/json", accepted);
+    exchange->respond(200, kJsonType, accepted);
     return;
   }
   try {

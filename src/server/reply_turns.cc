@@ -244,7 +244,7 @@ void ReplyService::finish(Job& job, const AnswerForm& form) {
   }
   if (job.exchange == nullptr) return;
   if (!job.stream)
-    job.exchange->respond(200, "application/json", form.whole(job.answer));
+    job.exchange->respond(200, kJsonType, form.whole(job.answer));
   else if (form.style() == StreamStyle::named)
     job.stream->finish();
   else

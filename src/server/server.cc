@@ -24,7 +24,7 @@ constexpr size_t kControlBytesMax = 64 << 10;  // limit of a body for RunOn::con
 constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
-constexpr Duration kPoll = std::chrono::milliseconds(5);
+constexpr Duration kDrainPoll = std::chrono::milliseconds(5);
 
 size_t live_max(const ServerSettings& settings, const EngineInfo& info) {
   return static_cast<size_t>(settings.memory.max_queued_requests) +
@@ -165,8 +165,7 @@ void run_route(const Route& route, const HttpRequest& request,
 void refuse(HttpExchange& exchange, const Error& e) {
   HttpHeaders headers = error_headers(e.code);
   if (e.code == ErrorCode::method_not_allowed) headers.emplace_back("Allow", e.fix);
-  exchange.respond(http_status(e.code), "application/json", error_body(e, exchange.error_form()),
-                   headers);
+  exchange.respond(http_status(e.code), kJsonType, error_body(e, exchange.error_form()), headers);
 }
 
 }  // namespace
@@ -201,7 +200,7 @@ bool Server::State::wait_idle(Duration patience) const {
   const TimePoint deadline = RealClock().now() + patience;
   while (num_under_way() > 0) {
     if (RealClock().now() >= deadline) return false;
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kDrainPoll);
   }
   return true;
 }

@@ -14,27 +14,29 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // No template writes these words by itself.
-constexpr const char *kTool = "probe_tool_name", *kKey = "probe_key", *kValue = "probe_value",
-                     *kShortId = "Abcdefgh1", *kLongId = "call_0123456789abcdefghijklmn";
+constexpr const char *kProbeTool = "probe_tool_name", *kProbeKey = "probe_key",
+                     *kProbeValue = "probe_value", *kShortId = "Abcdefgh1",
+                     *kLongId = "call_0123456789abcdefghijklmn";
 
 Json probe_tools() {
   return Json::array(
       {{{"type", "function"},
         {"function",
-         {{"name", kTool},
+         {{"name", kProbeTool},
           {"description", "What it does."},
-          {"parameters", {{"type", "object"}, {"properties", {{kKey, {{"type", "string"}}}}}}}}}}});
+          {"parameters",
+           {{"type", "object"}, {"properties", {{kProbeKey, {{"type", "string"}}}}}}}}}}});
 }
 
 ChatInput conversation(Json arguments, const char* id) {
   const Json call = {{"id", id},
                      {"type", "function"},
-                     {"function", {{"name", kTool}, {"arguments", std::move(arguments)}}}};
+                     {"function", {{"name", kProbeTool}, {"arguments", std::move(arguments)}}}};
   ChatInput chat;
   chat.messages = Json::array(
       {{{"role", "user"}, {"content", "Go on."}},
        {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
-       {{"role", "tool"}, {"name", kTool}, {"tool_call_id", id}, {"content", "Done."}}});
+       {{"role", "tool"}, {"name", kProbeTool}, {"tool_call_id", id}, {"content", "Done."}}});
   chat.tools = probe_tools();
   return chat;
 }
@@ -47,7 +49,7 @@ std::string rendered(const ChatTemplate& chat_template, const ChatInput& chat) {
 // Returns true if the prompt has the arguments as JSON, not escaped and without Python's quotes.
 bool says_arguments(std::string_view prompt) {
   for (const char* gap : {"\": \"", "\":\""})
-    if (prompt.contains(std::string("{\"") + kKey + gap + kValue + "\"}")) return true;
+    if (prompt.contains(std::string("{\"") + kProbeKey + gap + kProbeValue + "\"}")) return true;
   return false;
 }
 
@@ -93,7 +95,7 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
   ChatInput question;
   question.messages = Json::array({{{"role", "user"}, {"content", "Go on."}}});
   question.tools = probe_tools();
-  traits.shows_tools = rendered(chat_template, question).contains(kTool);
+  traits.shows_tools = rendered(chat_template, question).contains(kProbeTool);
 
   const auto with_effort = [&](const char* effort) {
     question.kwargs["reasoning_effort"] = effort;
@@ -101,8 +103,8 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
   };
   traits.tells_effort = with_effort("low") != with_effort("high");
 
-  const Json object = {{kKey, kValue}};
-  const Json text = std::string("{\"") + kKey + "\": \"" + kValue + "\"}";
+  const Json object = {{kProbeKey, kProbeValue}};
+  const Json text = std::string("{\"") + kProbeKey + "\": \"" + kProbeValue + "\"}";
   for (const char* id : {kLongId, kShortId}) {
     const bool as_object = says_arguments(rendered(chat_template, conversation(object, id)));
     const bool as_text =

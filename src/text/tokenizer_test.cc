@@ -58,7 +58,7 @@ TEST(Tokenizer, RefusesBadFiles) {
   const auto named =
       Tokenizer::from_json(good, R"({"bos_token": ")" + std::string(300, 'x') + R"("})");
   ASSERT_FALSE(named.has_value());
-  EXPECT_THAT(named.error().message, testing::HasSubstr("bos_token has 300 bytes"));
+  EXPECT_THAT(named.error().message, ::testing::HasSubstr("bos_token has 300 bytes"));
   const auto missing = Tokenizer::load("/nonexistent");
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().code, ErrorCode::no_tokenizer);
@@ -72,7 +72,7 @@ TEST(Tokenizer, RefusesIdsThatNoTableHolds) {
   const auto t = Tokenizer::from_json(json, "");
   ASSERT_FALSE(t.has_value());
   EXPECT_EQ(t.error().code, ErrorCode::bad_tokenizer);
-  EXPECT_THAT(t.error().message, testing::HasSubstr("an added token has the id 400000"));
+  EXPECT_THAT(t.error().message, ::testing::HasSubstr("an added token has the id 400000"));
 }
 
 // The first is DeepSeek-V2's pattern, on which Oniguruma alone would take minutes; the second
@@ -101,7 +101,7 @@ TEST(Tokenizer, RefusesInvalidUtf8) {
   const auto ids = load("qwen2").encode("ab\xFF");
   ASSERT_FALSE(ids.has_value());
   EXPECT_EQ(ids.error().code, ErrorCode::invalid_request);
-  EXPECT_THAT(ids.error().message, testing::HasSubstr("byte 2 of 3"));
+  EXPECT_THAT(ids.error().message, ::testing::HasSubstr("byte 2 of 3"));
 }
 
 TEST(Tokenizer, TellsEarlyOfATextThatIsFarTooLong) {
@@ -116,9 +116,9 @@ TEST(Tokenizer, TellsEarlyOfATextThatIsFarTooLong) {
   while (words.size() < 150'000) words += "né 7 ";
   EXPECT_EQ(refusal(""), "");
   EXPECT_EQ(refusal(std::string_view(words).substr(0, 4 * 4096)), "");
-  EXPECT_THAT(refusal(words), testing::HasSubstr("tokens, and 4096 tokens have room"));
+  EXPECT_THAT(refusal(words), ::testing::HasSubstr("tokens, and 4096 tokens have room"));
   EXPECT_THAT(refusal(std::string(32 * 4096 + 65537, ' ')),
-              testing::HasSubstr("more than 32 for a token"));
+              ::testing::HasSubstr("more than 32 for a token"));
   // The text has few tokens for its bytes, so only encode() finds whether it fits.
   std::string_view longest;
   for (int id = 0; id < t.vocab_size(); ++id)
@@ -243,7 +243,7 @@ TEST(Rust, PanicsStayInside) {
   EXPECT_EQ(hk_test_panic(7), -2);
   char sentence[200];
   hk_last_error(sentence, sizeof sentence);
-  EXPECT_THAT(sentence, testing::HasSubstr("index is 7"));
+  EXPECT_THAT(sentence, ::testing::HasSubstr("index is 7"));
 }
 
 }  // namespace

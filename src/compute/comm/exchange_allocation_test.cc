@@ -17,11 +17,10 @@ using namespace std::chrono_literals;
 using Kind = MessageKind;
 using Time = LoopbackHub::Time;
 
-constexpr int kRanks = 3;
-
 class ExchangeAllocation : public ::testing::TestWithParam<Time> {};
 
 TEST_P(ExchangeAllocation, IsNone) {
+  constexpr int kRanks = 3;
   LoopbackHub hub(kRanks, {.bytes_per_s = 1e9, .latency = 10us, .jitter = 5us}, GetParam());
   std::atomic<int> num_warm = 0;
   std::array<std::atomic<int64_t>, kRanks> made{};

@@ -98,7 +98,7 @@ TEST_P(ExchangeEnds, AnAbortGoesBeforeThoseWhoLeftBecauseOfIt) {
   });
 }
 
-class Notes final : public ExchangeWatch {
+class StartNotes final : public ExchangeWatch {
  public:
   void started(int lane, Kind kind, Stamp stamp) override {
     text += fmt::format("{} of step {} on lane {}, ", static_cast<int>(kind), stamp.step, lane);
@@ -112,7 +112,7 @@ class Notes final : public ExchangeWatch {
 TEST(ExchangeWatch, TheWatchIsToldOfStartsAndOfWaits) {
   LoopbackHub hub(2, {.latency = 1ms}, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
-    Notes notes;
+    StartNotes notes;
     AllToAll::Options with = options();
     with.watch = &notes;
     auto exchange = make(end, with);

@@ -17,7 +17,7 @@ namespace hocket {
 namespace {
 
 // A thread wakes up late, so it sleeps until shortly before a message and then polls.
-constexpr Duration kLook = std::chrono::microseconds(100);
+constexpr Duration kWakeEarly = std::chrono::microseconds(100);
 constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
 
 }  // namespace
@@ -131,7 +131,8 @@ struct LoopbackHub::State {
       const TimePoint time = now();
       if (time >= deadline) return;
       const TimePoint due = wire.next_event_of(i);
-      const TimePoint until = due == TimePoint::max() ? deadline : std::min(deadline, due - kLook);
+      const TimePoint until =
+          due == TimePoint::max() ? deadline : std::min(deadline, due - kWakeEarly);
       if (until > time) {
         rank.activity = Activity::waiting;
         rank.wake.wait_until(lock, until);

@@ -13,15 +13,15 @@ namespace hocket {
 namespace {
 
 using namespace std::chrono_literals;
-using namespace testing;
+using testing::channel;
+using testing::kLinks;
+using testing::ns;
+using testing::on_ranks;
+using testing::receive;
+using testing::send;
+using testing::wait_until_sent;
 using Time = LoopbackHub::Time;
 using Bytes = std::vector<std::byte>;
-
-constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = 20us};  // one byte per nanosecond
-
-int64_t ns(TimePoint time) {
-  return time.time_since_epoch().count();
-}
 
 TEST(Loopback, OneMessageTakesItsLengthAndTheLatency) {
   LoopbackHub hub(2, kLinks, Time::virtual_time);

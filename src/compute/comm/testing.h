@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -12,6 +14,13 @@
 #include "compute/comm/loopback.h"
 
 namespace hocket::testing {
+
+// One byte per nanosecond.
+inline constexpr LinkModel kLinks{.bytes_per_s = 1e9, .latency = std::chrono::microseconds(20)};
+
+inline int64_t ns(TimePoint time) {
+  return time.time_since_epoch().count();
+}
 
 // Runs body(rank's end) on a thread for each rank, until all have returned. All ranks have joined
 // before the first body runs; each thread destroys its end when the body returns.

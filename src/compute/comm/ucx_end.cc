@@ -19,7 +19,7 @@ namespace hocket {
 namespace {
 
 constexpr int kMostTurns = 1000;                             // turns of one progress()
-constexpr Duration kLook = std::chrono::microseconds(20);    // polling time before a sleep
+constexpr Duration kSpin = std::chrono::microseconds(20);    // polling time before a sleep
 constexpr Duration kSleep = std::chrono::milliseconds(100);  // longest sleep while an end is closed
 
 }  // namespace
@@ -233,7 +233,7 @@ bool UcxEnd::progress() {
 
 void UcxEnd::wait(Duration most) {
   if (has_news_ || most.count() <= 0) return;
-  const TimePoint start = now(), look = start + std::min(most, kLook);
+  const TimePoint start = now(), look = start + std::min(most, kSpin);
   while (worker_ != nullptr) {
     if (ucx_.ucp_worker_progress(worker_) != 0) has_news_ = true;
     if (has_news_) return;

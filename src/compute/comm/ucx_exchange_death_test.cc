@@ -30,7 +30,7 @@ constexpr int kSteps = 3, kLayers = 4;
 constexpr uint64_t kFatalStep = 1;
 constexpr size_t kShort = 1000;
 // More than the kernel buffers for a receiver that does not look.
-constexpr size_t kLong = 12'000'000;
+constexpr size_t kBeyondBuffers = 12'000'000;
 
 struct Death {
   Kind kind = Kind::dispatch;
@@ -44,9 +44,9 @@ struct Death {
 // A rank that plays passes; its messages contain only its number.
 class Player {
  public:
-  Player(Transport& end, const Death& death) : rows_(kLong, std::byte(end.rank())) {
+  Player(Transport& end, const Death& death) : rows_(kBeyondBuffers, std::byte(end.rank())) {
     MessageSizes most{kShort, kShort, kShort};
-    if (death.in_midst) most[static_cast<size_t>(death.kind)] = kLong;
+    if (death.in_midst) most[static_cast<size_t>(death.kind)] = kBeyondBuffers;
     const AllToAll::Options with{.most_bytes = on_lanes(1, most), .stall_timeout = 10s};
     exchange_ = testing::make(end, with);
   }
@@ -106,7 +106,7 @@ TEST(UcxExchangeMortal, DISABLED_Rank) {
     if (!death.is_in(k, now)) return;
     if (!death.in_midst) testing::die();
     life.wait_for_word();
-    player.num_bytes = kLong;
+    player.num_bytes = kBeyondBuffers;
   };
   player.after = [&](Kind k, Stamp now) {
     if (death.is_in(k, now)) testing::die();

@@ -30,7 +30,7 @@ using Time = LoopbackHub::Time;
 
 constexpr std::array kLanes = {1, 4, 6};
 
-AllToAll::Options options() {
+AllToAll::Options three_lanes() {
   AllToAll::Options with{.epoch = 3};
   for (const int lane : kLanes) with.most_bytes.at(static_cast<size_t>(lane)) = {100, 100, 0};
   return with;
@@ -40,7 +40,7 @@ TimePoint at(Duration time) {
   return TimePoint(time);
 }
 
-class Notes final : public ExchangeWatch {
+class ArrivalNotes final : public ExchangeWatch {
  public:
   void waits() override { text += "waits, "; }
   void goes_on() override { text += "goes on, "; }
@@ -58,8 +58,8 @@ class Notes final : public ExchangeWatch {
 TEST(WaitAny, TakesThemAsTheyCome) {
   LoopbackHub hub(2, {.latency = 20us}, Time::virtual_time);
   on_ranks(hub, 2, [&](Transport& end) {
-    Notes notes;
-    AllToAll::Options with = options();
+    ArrivalNotes notes;
+    AllToAll::Options with = three_lanes();
     with.watch = &notes;
     auto exchange = make(end, with);
     const auto take = [&](std::vector<int> lanes, Duration since, Duration until) {
@@ -110,7 +110,7 @@ TEST_P(WaitAnyFails, AStallNamesAllThatIsMissing) {
   LoopbackHub hub(3, {}, GetParam());
   std::atomic<int> num_left = 2;
   on_ranks(hub, 3, [&](Transport& end) {
-    AllToAll::Options with = options();
+    AllToAll::Options with = three_lanes();
     with.stall_timeout = end.rank() == 0 ? 100ms : 30s;
     auto exchange = make(end, with);
     EXPECT_TRUE(start(*exchange, Kind::dispatch, kStamp, 1).has_value());
@@ -142,7 +142,7 @@ TEST(WaitAnyDeathTest, LanesThatAreNotOpenAreABug) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   LoopbackHub hub(1, {}, Time::real);
   const auto end = hub.join(0);
-  auto exchange = make(*end, options());
+  auto exchange = make(*end, three_lanes());
   EXPECT_DEATH((void)start(*exchange, Kind::dispatch, kStamp, 0), "most_bytes");
   EXPECT_DEATH((void)start(*exchange, Kind::agree, kStamp, 1), "most_bytes");
   EXPECT_DEATH((void)exchange->wait_any(std::array{1}, Kind::dispatch, kStamp), "phase");
@@ -189,7 +189,7 @@ TEST(ExchangeTimes, WhenPeersPostedIsFoundWhateverTheirClocks) {
     const int rank = inner.rank();
     const Duration ahead = rank * 1000h - 500h;
     OwnClock end(inner, ahead);
-    auto exchange = make(end, options());
+    auto exchange = make(end, three_lanes());
     for (uint64_t step = 0; step < 20; ++step) {
       const Duration begin = 1ms * static_cast<int64_t>(step + 1);
       const auto begin_of = [&](int r) {

@@ -7,12 +7,15 @@
 #include <memory>
 
 #include "compute/kernels/cases/attention_cases.h"
+#include "compute/kernels/cases/row_cases.h"
 
 namespace hocket {
 namespace {
 
 using cases::AttentionBatch;
 using cases::AttentionCase;
+using cases::cut_sequences;
+using cases::same_bits;
 
 // Runs a batch with its sequences cut as given; returns the rows of the output.
 template <class T>
@@ -32,23 +35,6 @@ std::vector<T> run(Isa isa, AttentionBatch<T>& b, std::span<const AttentionSeque
                       .scale = b.scale,
                       .out = MatrixView::of(View<T>(out.data(), b.num_rows, b.out_cols()))});
   return out;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-// Cuts every sequence into pieces of at most `rows`.
-std::vector<AttentionSequence> cut(std::span<const AttentionSequence> sequences, int rows) {
-  std::vector<AttentionSequence> pieces;
-  for (const AttentionSequence& s : sequences)
-    for (int r = 0; r < s.num_rows; r += rows)
-      pieces.push_back({.row_begin = s.row_begin + r,
-                        .num_rows = std::min(rows, s.num_rows - r),
-                        .first_position = s.first_position + r,
-                        .pages = s.pages});
-  return pieces;
 }
 
 // Returns softmax attention in double, for one row and head.
@@ -208,7 +194,7 @@ TEST(AttentionTest, CutsChangeNoBit) {
     for (Isa isa : cases::vector_isas()) {
       const std::vector<Bf16> whole = run(isa, b, b.sequences);
       for (int rows : {1, 17, 64})
-        ASSERT_TRUE(same_bits(run(isa, b, cut(b.sequences, rows)), whole))
+        ASSERT_TRUE(same_bits(run(isa, b, cut_sequences(b.sequences, rows)), whole))
             << isa_name(isa) << " dim " << c.dim << " pieces of " << rows;
     }
   }

@@ -20,8 +20,8 @@ constexpr int kLeastTaskPanels = 4;
 constexpr int kManyRows = 9;
 constexpr int64_t kManyRowsTaskBytes = 512 << 10;
 constexpr int kLeastManyRowsPanels = 8;
-constexpr int kLeastGroup = 32;   // the smallest scale group of integer weights
-constexpr int kRouterArrays = 3;  // arrays with one number per expert (TopKRow)
+constexpr int kLeastScaleGroup = 32;  // the smallest scale group of integer weights
+constexpr int kRouterArrays = 3;      // arrays with one number per expert (TopKRow)
 
 constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;
@@ -52,8 +52,9 @@ int64_t quantized_bytes(int k, int groups) {
 
 int64_t scratch_bytes_for(const ScratchNeed& need) {
   const int k_blocks = ceil_div(need.max_k, kBlockK);
-  const int64_t rows =
-      need.dtype == DType::f32 ? 0 : quantized_bytes(need.max_k, ceil_div(need.max_k, kLeastGroup));
+  const int64_t rows = need.dtype == DType::f32
+                           ? 0
+                           : quantized_bytes(need.max_k, ceil_div(need.max_k, kLeastScaleGroup));
   const int64_t results = int64_t{kTaskResults} * size_of(DType::f32);
   const int64_t products = std::max(product_scratch_bytes(need.max_rows, k_blocks),
                                     scaled_product_scratch_bytes(need.max_k));

@@ -5,13 +5,17 @@
 #include <cmath>
 #include <cstring>
 
+#include "compute/kernels/cases/attention_cases.h"
 #include "compute/kernels/cases/latent_attention_cases.h"
+#include "compute/kernels/cases/row_cases.h"
 
 namespace hocket {
 namespace {
 
+using cases::cut_sequences;
 using cases::LatentAttentionBatch;
 using cases::LatentAttentionCase;
+using cases::same_bits;
 
 // Runs a batch with exactly the required scratch and its sequences cut as given; returns the rows
 // of the output.
@@ -42,24 +46,6 @@ std::vector<T> run(Isa isa, LatentAttentionBatch<T>& b,
                              .y_absorbed = MatrixView::of(View<T>(y_absorbed.data(), rows, value)),
                              .out = MatrixView::of(View<T>(out.data(), rows, b.out_cols()))});
   return out;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
-// Cuts every sequence into pieces of at most `rows`.
-std::vector<AttentionSequence> cut(std::span<const AttentionSequence> sequences, int rows) {
-  std::vector<AttentionSequence> pieces;
-  for (const AttentionSequence& s : sequences)
-    for (int r = 0; r < s.num_rows; r += rows)
-      pieces.push_back({.row_begin = s.row_begin + r,
-                        .num_rows = std::min(rows, s.num_rows - r),
-                        .first_position = s.first_position + r,
-                        .role = s.role,
-                        .pages = s.pages});
-  return pieces;
 }
 
 DType stored_as(const LatentAttentionCase& c) {
@@ -213,7 +199,7 @@ TEST(LatentAttentionTest, CutsAndWorkersChangeNoBit) {
       const std::vector<Bf16> whole = run(isa, b, b.sequences);
       for (int rows : {1, 17, 64}) {
         if (b.num_rows / rows >= 100) continue;  // slow: each piece expands all keys
-        ASSERT_TRUE(same_bits(run(isa, b, cut(b.sequences, rows)), whole))
+        ASSERT_TRUE(same_bits(run(isa, b, cut_sequences(b.sequences, rows)), whole))
             << isa_name(isa) << " rank " << c.rank << " pieces of " << rows;
       }
       ASSERT_TRUE(same_bits(run(isa, b, b.sequences, 5), whole)) << isa_name(isa);

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-struct LatentRows {
+struct LatentKvWriter {
   const RowKernels& rows;
   const LatentKvCall& call;
 
@@ -89,7 +89,7 @@ void check(const LatentKvCall& call) {
 void finish_latent(Backend& backend, const LatentKvCall& call) {
   check(call);
   const KvShape& shape = call.kv.shape;
-  const LatentRows body{backend.rows(), call};
+  const LatentKvWriter body{backend.rows(), call};
   with_dtype(call.q_out.dtype, [&](auto t) {
     using T = decltype(t);
     const int64_t work = call.q.cols + call.latent.cols;

@@ -11,22 +11,22 @@ namespace {
 
 using Style = RopeConfig::Style;
 
-struct LatentCase {
+struct LatentKvCase {
   int num_heads, nope_dim, rope_dim, kv_rank, page_tokens, rows;
   Style style;
 };
 // Sizes of DeepSeek-V3 and of small models; dims that need padding.
-constexpr LatentCase kCases[] = {{16, 128, 64, 512, 64, 3, Style::interleaved},
-                                 {4, 16, 16, 32, 32, 70, Style::interleaved},
-                                 {2, 24, 10, 40, 32, 33, Style::interleaved},
-                                 {3, 8, 34, 17, 96, 50, Style::half},
-                                 {1, 0, 8, 8, 32, 1, Style::half}};
+constexpr LatentKvCase kLatentKvCases[] = {{16, 128, 64, 512, 64, 3, Style::interleaved},
+                                           {4, 16, 16, 32, 32, 70, Style::interleaved},
+                                           {2, 24, 10, 40, 32, 33, Style::interleaved},
+                                           {3, 8, 34, 17, 96, 50, Style::half},
+                                           {1, 0, 8, 8, 32, 1, Style::half}};
 
 // The inputs of finish_latent(), and cleared pages for its output: tokens 5, 6, ... of a sequence
 // on pages in falling order. Q: element type of the queries; stored: that of the pages.
 template <class Q>
-struct Fixture {
-  Fixture(const LatentCase& which, DType stored, float size = 2)
+struct LatentKvFixture {
+  LatentKvFixture(const LatentKvCase& which, DType stored, float size = 2)
       : c(which), head_dim(c.nope_dim + c.rope_dim), padded(round_up(head_dim, kBlockK)) {
     std::mt19937 random(c.rows);
     q = cases::random_row(int64_t{c.rows} * c.num_heads * head_dim, 2, random);
@@ -98,7 +98,7 @@ struct Fixture {
     return y;
   }
 
-  LatentCase c;
+  LatentKvCase c;
   int head_dim;
   int64_t padded;
   std::vector<float> q, latent, kv_norm, cos, sin;
@@ -115,7 +115,7 @@ double tolerance(double largest) {
 }
 
 template <class Q>
-void expect_queries(const Fixture<Q>& f) {
+void expect_queries(const LatentKvFixture<Q>& f) {
   for (int r = 0; r < f.c.rows; ++r) {
     for (int h = 0; h < f.c.num_heads; ++h) {
       const float* x = &f.q[(int64_t{r} * f.c.num_heads + h) * f.head_dim];
@@ -151,7 +151,7 @@ void expect_part(const T* got, const std::vector<double>& want, float scale, int
 
 // Expects every stored row to be right, and nothing else to be written.
 template <class T, class Q>
-void expect_rows(const Fixture<Q>& f) {
+void expect_rows(const LatentKvFixture<Q>& f) {
   const KvShape& shape = f.kv.shape;
   std::vector<std::byte> others = f.pages;
   const KvLayer cleared = {shape, others.data()};
@@ -172,9 +172,9 @@ void expect_rows(const Fixture<Q>& f) {
 }
 
 template <class T, class Q>
-void expect_latent(const LatentCase& c) {
+void expect_latent(const LatentKvCase& c) {
   constexpr DType kStored = sizeof(T) == 1 ? DType::int8 : dtype_of<Q>;
-  Fixture<Q> f(c, kStored);
+  LatentKvFixture<Q> f(c, kStored);
   cases::SameBits<Q> same_queries;
   cases::SameBits<std::byte> same_pages;
   cases::on_every_backend([&](Backend& backend) {
@@ -188,21 +188,21 @@ void expect_latent(const LatentCase& c) {
 }
 
 TEST(LatentKvTest, QueriesAndRowsAreThoseOfTheContract) {
-  for (const LatentCase& c : kCases) {
+  for (const LatentKvCase& c : kLatentKvCases) {
     expect_latent<Bf16, Bf16>(c);
     expect_latent<float, float>(c);
   }
 }
 
 TEST(LatentKvTest, RowsAsInt8HaveAScaleForEachPart) {
-  for (const LatentCase& c : kCases) {
+  for (const LatentKvCase& c : kLatentKvCases) {
     expect_latent<int8_t, Bf16>(c);
     expect_latent<int8_t, float>(c);
   }
 }
 
 TEST(LatentKvTest, ALatentOfZerosIsStoredAsZeros) {
-  Fixture<Bf16> f(kCases[1], DType::int8, 0);
+  LatentKvFixture<Bf16> f(kLatentKvCases[1], DType::int8, 0);
   cases::on_every_backend([&](Backend& backend) {
     f.run(backend);
     for (std::byte b : f.pages) ASSERT_EQ(b, std::byte{});
@@ -210,7 +210,7 @@ TEST(LatentKvTest, ALatentOfZerosIsStoredAsZeros) {
 }
 
 TEST(LatentKvTest, NotANumberSpoilsItsOwnRowOnly) {
-  Fixture<Bf16> f(kCases[1], DType::int8);
+  LatentKvFixture<Bf16> f(kLatentKvCases[1], DType::int8);
   f.latent[20 * f.gap_stride() + 3] = std::nanf("");
   cases::on_every_backend([&](Backend& backend) {
     f.run(backend);

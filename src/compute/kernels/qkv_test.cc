@@ -14,16 +14,16 @@ namespace {
 struct QkvCase {
   int num_heads, kv_heads, dim, rotary_dim, page_tokens, rows;
 };
-constexpr QkvCase kCases[] = {{4, 2, 16, 16, 32, 1},   {4, 2, 32, 32, 32, 40},
-                              {16, 4, 64, 64, 64, 70}, {8, 8, 128, 64, 128, 5},
-                              {4, 2, 80, 80, 32, 33},  {4, 1, 48, 16, 96, 100},
-                              {4, 2, 80, 16, 8, 20},   {4, 2, 16, 16, 1, 9}};
+constexpr QkvCase kQkvCases[] = {{4, 2, 16, 16, 32, 1},   {4, 2, 32, 32, 32, 40},
+                                 {16, 4, 64, 64, 64, 70}, {8, 8, 128, 64, 128, 5},
+                                 {4, 2, 80, 80, 32, 33},  {4, 1, 48, 16, 96, 100},
+                                 {4, 2, 80, 16, 8, 20},   {4, 2, 16, 16, 1, 9}};
 
 // The inputs of finish_qkv(), and zeroed pages for its output: tokens 5, 6, ... of a sequence on
 // shuffled pages.
 template <class T>
-struct Fixture {
-  Fixture(const QkvCase& c, uint32_t seed, DType stored)
+struct QkvFixture {
+  QkvFixture(const QkvCase& c, uint32_t seed, DType stored)
       : shape{.dtype = stored,
               .num_heads = c.kv_heads,
               .key_dim = c.dim,
@@ -56,7 +56,7 @@ struct Fixture {
             .q = MatrixView::of(View<T>(q.data(), c.rows, c.num_heads * round_up(c.dim, kBlockK))),
             .kv = {shape, pages.data()}};
   }
-  Fixture(const Fixture&) = delete;
+  QkvFixture(const QkvFixture&) = delete;
 
   void run(Isa isa, int num_workers) {
     WorkerPool workers({.num_workers = num_workers});
@@ -99,7 +99,7 @@ float quantized(std::span<const float> x, std::vector<int8_t>& q) {
 
 // Stores row `row` into the pages of `kv`, number by number.
 template <class T>
-void store_row(const Fixture<T>& f, int row, const KvLayer& kv) {
+void store_row(const QkvFixture<T>& f, int row, const KvLayer& kv) {
   const KvShape& shape = f.shape;
   const auto [page, offset] = f.slots[row];
   for (int h = 0; h < shape.num_heads; ++h) {
@@ -126,7 +126,7 @@ void store_row(const Fixture<T>& f, int row, const KvLayer& kv) {
 
 template <class T>
 void expect_qkv(const QkvCase& c, uint32_t seed, DType stored = dtype_of<T>) {
-  Fixture<T> f(c, seed, stored);
+  QkvFixture<T> f(c, seed, stored);
   f.run(Isa::ref, 1);
   // Compares every element of q and all bytes of the pages; unwritten bytes must still be zero.
   std::vector<std::byte> pages(f.pages.size());
@@ -141,7 +141,7 @@ void expect_qkv(const QkvCase& c, uint32_t seed, DType stored = dtype_of<T>) {
   ASSERT_EQ(f.pages, pages);
   for (Isa isa : cases::vector_isas()) {
     for (int num_workers : {1, 3}) {
-      Fixture<T> g(c, seed, stored);
+      QkvFixture<T> g(c, seed, stored);
       g.run(isa, num_workers);
       ASSERT_EQ(g.pages, pages) << isa_name(isa);
       ASSERT_EQ(std::memcmp(g.q.data(), f.q.data(), f.q.size() * sizeof(T)), 0) << isa_name(isa);
@@ -151,7 +151,7 @@ void expect_qkv(const QkvCase& c, uint32_t seed, DType stored = dtype_of<T>) {
 
 TEST(QkvTest, EveryHeadGoesWhereTheLayoutSays) {
   uint32_t seed = 0;
-  for (const QkvCase& c : kCases) {
+  for (const QkvCase& c : kQkvCases) {
     for (int variant = 0; variant < 4; ++variant) {  // with and without norm, both styles
       expect_qkv<Bf16>(c, seed);
       expect_qkv<float>(c, seed);
@@ -163,13 +163,13 @@ TEST(QkvTest, EveryHeadGoesWhereTheLayoutSays) {
 
 // A number that cannot be stored changes the scale of its token and nothing else.
 TEST(QkvTest, Int8NotANumberMarksItsScale) {
-  Fixture<Bf16> f(kCases[1], 1, DType::int8), poisoned(kCases[1], 1, DType::int8);
+  QkvFixture<Bf16> f(kQkvCases[1], 1, DType::int8), poisoned(kQkvCases[1], 1, DType::int8);
   const int row = 7, value_column = (4 + 2) * 32 + 5;
   poisoned.qkv[row * poisoned.call.qkv.cols + value_column] = std::nanf("");
   f.run(detect_isa(), 1);
   poisoned.run(detect_isa(), 1);
   const auto [page, offset] = f.slots[row];
-  for (int r = 0; r < kCases[1].rows; ++r) {
+  for (int r = 0; r < kQkvCases[1].rows; ++r) {
     const float scale =
         poisoned.call.kv.scales(poisoned.slots[r].page, 0)[32 + poisoned.slots[r].offset];
     EXPECT_EQ(std::isnan(scale), r == row) << r;

@@ -15,6 +15,7 @@
 namespace hocket {
 namespace {
 
+using Style = RopeConfig::Style;
 template <class T>
 using Row = std::vector<T>;
 
@@ -35,7 +36,7 @@ class RowKernelsTest : public testing::Test {
 };
 
 template <class T>
-bool same_bits(std::vector<T> a, std::vector<T> b) {
+bool same_bits_or_nan(std::vector<T> a, std::vector<T> b) {
   const auto plain_nan = [](std::vector<T>& v) {
     if constexpr (!std::is_same_v<T, int32_t>) {
       for (T& x : v)
@@ -56,7 +57,7 @@ void expect_same(int64_t n, const std::function<void(const RowKernels&, T*)>& bo
   for (Isa isa : cases::vector_isas()) {
     std::vector<T> got = untouched;
     body(row_kernels(isa), got.data());
-    ASSERT_TRUE(same_bits(got, expected)) << isa_name(isa) << " n " << n;
+    ASSERT_TRUE(same_bits_or_nan(got, expected)) << isa_name(isa) << " n " << n;
   }
 }
 
@@ -136,7 +137,6 @@ TEST_F(RowKernelsTest, HeadsAreNormedAndRotated) {
   struct Case {
     int dim, rotary_dim;
   };
-  using Style = RopeConfig::Style;
   for (const auto& [dim, rotary_dim] : {Case{16, 16},
                                         {32, 32},
                                         {64, 64},
@@ -181,7 +181,7 @@ TEST_F(RowKernelsTest, RotationTurnsPairs) {
                                   .cos = cos,
                                   .sin = sin,
                                   .rotary_dim = 4,
-                                  .style = RopeConfig::Style::interleaved,
+                                  .style = Style::interleaved,
                                   .y = y});
   EXPECT_EQ(std::vector<float>(y, y + 4), (std::vector<float>{-2, 1, 3, 4}));
 }

@@ -40,8 +40,8 @@ void set_scales(const PackedWeight& w, float scale) {
 template <class X>
 std::vector<float> result(Isa isa, const ScaledCase& c, ScaledProduct<X> p) {
   const Buffer scratch = *Buffer::allocate(scaled_product_scratch_bytes(c.k));
-  constexpr int kGap = 3;
-  p.y_stride = p.panels * kPanelN + kGap;
+  constexpr int kRowGap = 3;
+  p.y_stride = p.panels * kPanelN + kRowGap;
   std::vector<float> y(c.rows * p.y_stride + 1, 7.0f);
   p.y = y.data();
   p.scratch = scratch.data();

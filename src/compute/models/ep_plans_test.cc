@@ -9,10 +9,9 @@
 #include "compute/models/ep_ranks.h"
 #include "compute/overlap/testing.h"
 
-namespace hocket {
+namespace hocket::testing {
 namespace {
 
-using namespace testing;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
@@ -211,4 +210,4 @@ TEST(ExpertParallelAllocation, AStepAllocatesNothing) {
 }
 
 }  // namespace
-}  // namespace hocket
+}  // namespace hocket::testing

@@ -4,10 +4,8 @@
 #include "compute/models/ep_ranks.h"
 #include "compute/overlap/testing.h"
 
-namespace hocket {
+namespace hocket::testing {
 namespace {
-
-using namespace testing;
 
 enum class Travel : uint8_t { counted, slotted, by_step };
 constexpr int kTravels = 3;
@@ -143,4 +141,4 @@ TEST(ExpertParallelWeights, ARankLoadsItsOwnExperts) {
 }
 
 }  // namespace
-}  // namespace hocket
+}  // namespace hocket::testing

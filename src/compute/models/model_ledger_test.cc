@@ -9,6 +9,7 @@
 #include "compute/models/rank_model.h"
 #include "compute/moe/local_dispatcher.h"
 #include "compute/overlap/testing.h"
+#include "compute/weights/golden_folder.h"
 
 namespace hocket {
 namespace {
@@ -16,8 +17,6 @@ namespace {
 using testing::LoadedModel;
 using testing::RankMachine;
 using testing::Script;
-
-const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
 
 class ModelLedger : public ::testing::Test {
  protected:

@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "compute/models/family.h"
+#include "compute/weights/golden_folder.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/hf_families.h"
 
 namespace hocket {
 namespace {
-
-const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
 
 Result<int64_t> measured_bytes(const ModelConfig& config) {
   WeightLoader loader = WeightLoader::measuring({.stored = config.quant});

@@ -11,29 +11,29 @@
 namespace hocket {
 namespace {
 
-constexpr int kExperts = 6, kTopK = 3, kPeer = 4, kHidden = 40;
+constexpr int kMessageExperts = 6, kMessageTopK = 3, kPeer = 4, kMessageHidden = 40;
 constexpr MessageFormat kCounted = {.mode = ExchangeMode::counted,
-                                    .num_experts = kExperts,
-                                    .top_k = kTopK,
+                                    .num_experts = kMessageExperts,
+                                    .top_k = kMessageTopK,
                                     .most_rows = 8,
                                     .row_bytes = 64};
 constexpr MessageFormat kSlotted = {.mode = ExchangeMode::slotted,
-                                    .num_experts = kExperts,
-                                    .top_k = kTopK,
+                                    .num_experts = kMessageExperts,
+                                    .top_k = kMessageTopK,
                                     .most_rows = 24,
                                     .row_bytes = 64};
 constexpr MessageFormat kQuantized = {.mode = ExchangeMode::counted,
                                       .dtype = DType::int8,
-                                      .num_experts = kExperts,
-                                      .top_k = kTopK,
+                                      .num_experts = kMessageExperts,
+                                      .top_k = kMessageTopK,
                                       .most_rows = 8,
-                                      .row_bytes = quantized_columns(kHidden)};
+                                      .row_bytes = quantized_columns(kMessageHidden)};
 constexpr MessageFormat kQuantizedSlotted = {.mode = ExchangeMode::slotted,
                                              .dtype = DType::int8,
-                                             .num_experts = kExperts,
-                                             .top_k = kTopK,
+                                             .num_experts = kMessageExperts,
+                                             .top_k = kMessageTopK,
                                              .most_rows = 24,
-                                             .row_bytes = quantized_columns(kHidden)};
+                                             .row_bytes = quantized_columns(kMessageHidden)};
 
 // A dispatch of two rows: the first for experts 1 and 5, the second for 5.
 struct Message {
@@ -45,7 +45,7 @@ struct Message {
     write_head(format, rows, bytes.data());
     count(1) = 1, count(5) = 2;
     if (format.mode == ExchangeMode::counted) {
-      const int32_t ids[2 * kTopK] = {5, -1, 1, -1, 5, -1};
+      const int32_t ids[2 * kMessageTopK] = {5, -1, 1, -1, 5, -1};
       std::memcpy(lists(), ids, sizeof ids);
     }
     for (int row = 0; row < rows; ++row)
@@ -55,7 +55,7 @@ struct Message {
     return reinterpret_cast<uint32_t*>(bytes.data() + kMessageHeadBytes)[expert];
   }
   int32_t* lists() {
-    return reinterpret_cast<int32_t*>(bytes.data() + dispatch_head_bytes(kExperts));
+    return reinterpret_cast<int32_t*>(bytes.data() + dispatch_head_bytes(kMessageExperts));
   }
   uint32_t& num_rows() { return reinterpret_cast<uint32_t*>(bytes.data())[1]; }
 };
@@ -123,8 +123,9 @@ TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
 void dequantize_all(Backend& backend, const ArrivedRows& rows) {
   std::vector<const std::byte*> from;
   for (int i = 0; i < rows.num_rows; ++i) from.push_back(rows.row(i));
-  std::vector<float> to(from.size() * kHidden);
-  dequantize_rows(backend, from, MatrixView::of(View<float>(to.data(), rows.num_rows, kHidden)));
+  std::vector<float> to(from.size() * kMessageHidden);
+  dequantize_rows(backend, from,
+                  MatrixView::of(View<float>(to.data(), rows.num_rows, kMessageHidden)));
 }
 
 TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
@@ -150,7 +151,7 @@ TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
     int64_t listed = 0;
     for (const uint32_t count : read->counts) listed += count;
     for (int row = 0; format.mode == ExchangeMode::counted && row < read->num_rows; ++row)
-      for (int s = 0; s < kTopK; ++s) listed -= read->ids.row(row)[s] >= 0 ? 1 : 0;
+      for (int s = 0; s < kMessageTopK; ++s) listed -= read->ids.row(row)[s] >= 0 ? 1 : 0;
     ASSERT_EQ(listed, format.mode == ExchangeMode::counted ? 0 : read->num_rows);
   }
   EXPECT_GT(refused, 5'000);

@@ -5,10 +5,9 @@
 #include "compute/comm/testing.h"
 #include "compute/moe/expert_parallel_testing.h"
 
-namespace hocket {
+namespace hocket::testing {
 namespace {
 
-using namespace testing;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
@@ -111,4 +110,4 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
 }
 
 }  // namespace
-}  // namespace hocket
+}  // namespace hocket::testing

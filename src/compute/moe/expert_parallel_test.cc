@@ -12,10 +12,9 @@
 #include "compute/comm/testing.h"
 #include "compute/moe/expert_parallel_testing.h"
 
-namespace hocket {
+namespace hocket::testing {
 namespace {
 
-using namespace testing;
 using Rank = ExpertRank;
 
 // The worst case for rank 0: the rows of all ranks, each for as many experts as it may have here.
@@ -296,4 +295,4 @@ TEST(ExpertParallelDispatch, ARankThatSendsTooMuchIsNamed) {
 }
 
 }  // namespace
-}  // namespace hocket
+}  // namespace hocket::testing

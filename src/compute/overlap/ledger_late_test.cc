@@ -12,15 +12,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kDispatch = MessageKind::dispatch, kCombine = MessageKind::combine;
-
 // All times count from the begin of the step.
 class LateLedgerTest : public ::testing::Test {
  protected:
   struct Told {
     Duration pushed, there, wait_in;
     int64_t bytes = 0;
-    MessageKind kind = kDispatch;
+    MessageKind kind = MessageKind::dispatch;
   };
   void begin(Duration compute) {
     base_ = clock_.now();
@@ -45,8 +43,8 @@ class LateLedgerTest : public ::testing::Test {
   }
   // Plays a step that computes until `at`, then looks for `count` messages of `bytes` each, which
   // are noticed at that moment; all were pushed at 10 us.
-  const StepAccount& noticed_at(Duration at, int64_t bytes, MessageKind kind = kDispatch,
-                                int count = 1) {
+  const StepAccount& noticed_at(Duration at, int64_t bytes,
+                                MessageKind kind = MessageKind::dispatch, int count = 1) {
     begin(at);
     for (int part = 0; part < count; ++part)
       waited(part, {.pushed = 10us, .there = at, .wait_in = at, .bytes = bytes, .kind = kind});
@@ -75,9 +73,11 @@ TEST_F(LateLedgerTest, WhatWasLookedForLateHidesNoMoreThanItsTimeOnTheLink) {
   EXPECT_EQ(ledger_.layers()[0].hidden, 20us);
   EXPECT_EQ(ledger_.account().busy[0], 90us);
   EXPECT_EQ(noticed_at(100us, 2000).hidden, 40us);
-  EXPECT_EQ(noticed_at(100us, 1000, kDispatch, 3).hidden, 60us);  // they travel one after the other
+  // They travel one after the other.
+  EXPECT_EQ(noticed_at(100us, 1000, MessageKind::dispatch, 3).hidden, 60us);
   EXPECT_EQ(noticed_at(15us, 1000).hidden, 5us);
-  EXPECT_EQ(noticed_at(100us, 1000, kCombine).hidden, 90us);  // this kind was never seen to come
+  // This kind was never seen to come.
+  EXPECT_EQ(noticed_at(100us, 1000, MessageKind::combine).hidden, 90us);
   EXPECT_TRUE(ledger_.account().hidden_is_bound);
 }
 
@@ -115,7 +115,7 @@ TEST_F(LateLedgerTest, AnEstimateLiesBelowTheBound) {
                                 .wait_out = there,
                                 .in_bytes = 100 * (1 + random() % 4)};
       clock_.advance(there - in);
-      const auto kind = random() % 2 == 0 ? kDispatch : kCombine;
+      const auto kind = random() % 2 == 0 ? MessageKind::dispatch : MessageKind::combine;
       for (Ledger* ledger : {&ledger_, &believer}) ledger->heard(i % kMaxLanes, kind, {}, times);
     }
     const StepAccount &a = ledger_.end_step(clock_.now()), &b = believer.end_step(clock_.now());

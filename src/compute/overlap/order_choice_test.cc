@@ -37,11 +37,11 @@ struct Stages {
   }
 };
 
-constexpr LayerCounts kLayers{.num_moe = 60, .has_shared = true};
+constexpr LayerCounts kMoeLayers{.num_moe = 60, .has_shared = true};
 
 double period(const Order& order, const Stages& stages, bool as_latency = true) {
   const std::array halves = {stages.times(as_latency), stages.times(as_latency)};
-  return predict({order, halves}, kLayers).period_us;
+  return predict({order, halves}, kMoeLayers).period_us;
 }
 
 Stages drawn(std::mt19937& random) {

@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kMostOrders = size_t{1} << 16;  // PlanId has 16 bits for the order
+constexpr size_t kMostTableOrders = size_t{1} << 16;  // PlanId has 16 bits for the order
 
 uint32_t fingerprint_of(const std::vector<Order>& orders) {
   uint64_t sum = kMixStep;
@@ -104,7 +104,7 @@ Result<OrderTable> OrderTable::with_file(const std::string& path) {
                       .with_fix("another name"));
     table.orders_.push_back(std::move(document.order));
   }
-  HOCKET_CHECK(table.orders_.size() <= kMostOrders);
+  HOCKET_CHECK(table.orders_.size() <= kMostTableOrders);
   table.fingerprint_ = fingerprint_of(table.orders_);
   return table;
 }

@@ -14,9 +14,7 @@
 namespace hocket {
 namespace {
 
-const OrderTable& table() {
-  return OrderTable::builtin();
-}
+using testing::table;
 
 TEST(OrderTable, AllAreLegalForEveryGraph) {
   for (int i = 0; i < table().size(); ++i)

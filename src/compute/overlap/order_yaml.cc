@@ -14,7 +14,7 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxNameLength = 48;
-constexpr int kMostOrders = 64;  // in one file
+constexpr int kMostFileOrders = 64;  // in one file
 constexpr std::array<std::string_view, 3> kKeys = {"name", "halves", "slots"};
 // These words have another meaning where orders are chosen.
 constexpr std::array<std::string_view, 4> kTaken = {"auto", "none", "single-batch", "two-batch"};
@@ -169,9 +169,9 @@ Result<void> check_documents(const std::string& yaml, std::string_view where) {
   YAML::Parser parser(stream);
   Beginnings beginnings;
   for (int count = 0; parser.HandleNextDocument(beginnings); ++count)
-    if (count == kMostOrders)
+    if (count == kMostFileOrders)
       return fail(error(ErrorCode::bad_value, "{}:{}: more than {} documents", where,
-                        beginnings.line, kMostOrders)
+                        beginnings.line, kMostFileOrders)
                       .with_fix("fewer orders, and nothing between them but ---"));
   return {};
 }

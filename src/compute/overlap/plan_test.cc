@@ -4,12 +4,12 @@
 
 #include <set>
 
+#include "compute/overlap/testing.h"
+
 namespace hocket {
 namespace {
 
-const OrderTable& table() {
-  return OrderTable::builtin();
-}
+using testing::table;
 
 Plan plan_with(std::string_view order, int parts = 1, int share = kEvenShare) {
   return {.order = table().find(order), .parts = parts, .share = share};

@@ -12,6 +12,10 @@
 
 namespace hocket::testing {
 
+inline const OrderTable& table() {
+  return OrderTable::builtin();
+}
+
 inline const Order& order_named(std::string_view name) {
   const int index = OrderTable::builtin().find(name);
   HOCKET_CHECK(index >= 0);

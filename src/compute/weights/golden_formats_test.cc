@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "compute/weights/golden_folder.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/loader.h"
 #include "compute/weights/safetensors.h"
@@ -13,16 +14,14 @@
 namespace hocket {
 namespace {
 
-const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
-
-struct Loaded {
+struct LoadedGolden {
   std::unique_ptr<WeightSource> source;
   std::optional<WeightLoader> loader;
   PackedWeight q, down;
   ExpertWeights expert;
 };
-Loaded load(const std::filesystem::path& folder, DType dtype) {
-  Loaded out;
+LoadedGolden load(const std::filesystem::path& folder, DType dtype) {
+  LoadedGolden out;
   const Result<ModelConfig> config = read_hf_config(folder);
   EXPECT_TRUE(config.has_value()) << config.error().message;
   out.source = *open_model_weights(folder);
@@ -60,12 +59,12 @@ double relative_error(const PackedWeight& want, const PackedWeight& got) {
 }
 
 TEST(GoldenFormats, QuantizedCopiesAreNearTheirOriginal) {
-  const Loaded original = load(kGolden / "qwen3_moe_bf16", DType::f32);
+  const LoadedGolden original = load(kGolden / "qwen3_moe_bf16", DType::f32);
   const std::pair<std::string, double> copies[] = {{"awq", 0.12},          {"gptq", 0.12},
                                                    {"packed", 0.14},       {"packed_zero", 0.12},
                                                    {"fp8_channel", 0.035}, {"w8a8", 0.015}};
   for (const auto& [name, bound] : copies) {
-    const Loaded copy = load(kGolden / "quantized" / name, DType::f32);
+    const LoadedGolden copy = load(kGolden / "quantized" / name, DType::f32);
     const double q = relative_error(original.q, copy.q),
                  gate_up = relative_error(original.expert.gate_up, copy.expert.gate_up),
                  down = relative_error(original.expert.down, copy.expert.down);
@@ -74,7 +73,7 @@ TEST(GoldenFormats, QuantizedCopiesAreNearTheirOriginal) {
       EXPECT_LT(error, bound) << name;
       EXPECT_GT(error, 0) << name;
     }
-    const Loaded small = load(kGolden / "quantized" / name, DType::bf16);
+    const LoadedGolden small = load(kGolden / "quantized" / name, DType::bf16);
     EXPECT_NE(small.q.format, WeightFormat::bf16) << name;
     EXPECT_LT(small.q.data_bytes(), 128 * 64 * 2) << name;
   }

@@ -7,14 +7,15 @@
 #include <fstream>
 #include <map>
 
+#include "compute/weights/config_testing.h"
+#include "compute/weights/golden_folder.h"
+
 namespace hocket {
 namespace {
 
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
 
 using Keys = std::map<std::string, std::string>;  // key -> JSON; an empty value removes the key
 
@@ -40,18 +41,11 @@ std::string config(const Keys& changes = {}) {
   return text + "}";
 }
 
-ModelConfig parsed(const Keys& changes) {
-  const auto model = parse_hf_config(config(changes));
-  EXPECT_TRUE(model.has_value()) << describe(model.error());
-  return model.value_or(ModelConfig{});
+ModelConfig parsed_with(const Keys& changes) {
+  return parsed(config(changes));
 }
 
-Error refused(const std::string& json) {
-  const auto model = parse_hf_config(json);
-  EXPECT_FALSE(model.has_value()) << json;
-  return model ? Error{} : model.error();
-}
-Error refused(const Keys& changes) {
+Error refused_with(const Keys& changes) {
   return refused(config(changes));
 }
 
@@ -166,7 +160,7 @@ TEST(HfConfig, ReadsTheBundledModel) {
 }
 
 TEST(HfConfig, DefaultsAreThePublishedOnes) {
-  const ModelConfig model = parsed({{"head_dim", ""}, {"num_key_value_heads", ""}});
+  const ModelConfig model = parsed_with({{"head_dim", ""}, {"num_key_value_heads", ""}});
   EXPECT_EQ(model.head_dim, 16);
   EXPECT_EQ(model.num_kv_heads, 4);
   EXPECT_EQ(model.rms_norm_eps, 1e-6);
@@ -178,7 +172,7 @@ TEST(HfConfig, DefaultsAreThePublishedOnes) {
 }
 
 TEST(HfConfig, NullAndHarmlessKeysAreNothing) {
-  const ModelConfig model = parsed(
+  const ModelConfig model = parsed_with(
       {{"head_dim", "null"},
        {"rope_scaling", "null"},
        {"sliding_window", "4096"},
@@ -194,18 +188,18 @@ TEST(HfConfig, NullAndHarmlessKeysAreNothing) {
 }
 
 TEST(HfConfig, ReadsEveryRopeScaling) {
-  const RopeConfig linear = parsed({{"rope_scaling", R"({"type":"linear","factor":2})"}}).rope;
+  const RopeConfig linear = parsed_with({{"rope_scaling", R"({"type":"linear","factor":2})"}}).rope;
   EXPECT_EQ(linear.scaling, RopeConfig::Scaling::linear);
   EXPECT_EQ(linear.factor, 2);
   const RopeConfig llama3 =
-      parsed({{"rope_scaling", R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,
+      parsed_with({{"rope_scaling", R"({"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,
                "high_freq_factor":4.0,"original_max_position_embeddings":64})"}})
           .rope;
   EXPECT_EQ(llama3.scaling, RopeConfig::Scaling::llama3);
   EXPECT_EQ(llama3.high_freq_factor, 4);
   EXPECT_EQ(llama3.original_context, 64);
   const RopeConfig yarn =
-      parsed(
+      parsed_with(
           {{"rope_parameters", R"({"full_attention":{"rope_type":"yarn","rope_theta":5e6,"factor":4,
                "beta_fast":16,"beta_slow":2,"truncate":false,"attention_factor":1.5,"mscale":0.7,
                "mscale_all_dim":0.8,"partial_rotary_factor":0.5}})"}})
@@ -220,15 +214,16 @@ TEST(HfConfig, ReadsEveryRopeScaling) {
   EXPECT_EQ(yarn.attention_factor, 1.5);
   EXPECT_EQ(yarn.mscale, 0.7);
   EXPECT_EQ(yarn.mscale_all_dim, 0.8);
-  EXPECT_EQ(parsed({{"rope_scaling", R"({"type":"default"})"}, {"rope_theta", "5000"}}).rope.theta,
-            5000);
+  EXPECT_EQ(
+      parsed_with({{"rope_scaling", R"({"type":"default"})"}, {"rope_theta", "5000"}}).rope.theta,
+      5000);
 }
 
 TEST(HfConfig, UnknownArchitecturesAreNamedWithWhatIsSupported) {
   for (const char* name :
        {"GptOssForCausalLM", "MiMoV2FlashForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
         "DeepseekV32ForCausalLM", "Glm4ForCausalLM", "Gemma3ForCausalLM"}) {
-    const Error e = refused(Keys{{"architectures", "[\"" + std::string(name) + "\"]"}});
+    const Error e = refused_with(Keys{{"architectures", "[\"" + std::string(name) + "\"]"}});
     EXPECT_EQ(e.code, ErrorCode::unsupported_model);
     EXPECT_THAT(e.message, HasSubstr(name));
     for (const std::string_view supported : supported_architectures())
@@ -264,20 +259,20 @@ TEST(HfConfig, FieldsThatChangeTheArithmeticAreRefusedByName) {
       {"layer_types",
        R"(["full_attention","sliding_attention","full_attention","full_attention"])"}};
   for (const auto& [key, json] : cases) {
-    const Error e = refused(Keys{{key, json}});
+    const Error e = refused_with(Keys{{key, json}});
     EXPECT_EQ(e.code, ErrorCode::unsupported_model) << key;
     EXPECT_THAT(e.message, HasSubstr(key));
     EXPECT_FALSE(e.fix.empty());
   }
-  EXPECT_THAT(refused(Keys{{"quantization_config", R"({"quant_method":"fp8"})"}}).message,
+  EXPECT_THAT(refused_with(Keys{{"quantization_config", R"({"quant_method":"fp8"})"}}).message,
               HasSubstr("fp8"));
   for (const char* kind : {"dynamic", "longrope", "mrope", "su"}) {
-    const Error e =
-        refused(Keys{{"rope_scaling", "{\"type\":\"" + std::string(kind) + "\",\"factor\":2}"}});
+    const Error e = refused_with(
+        Keys{{"rope_scaling", "{\"type\":\"" + std::string(kind) + "\",\"factor\":2}"}});
     EXPECT_EQ(e.code, ErrorCode::unsupported_model);
     EXPECT_THAT(e.message, HasSubstr(kind));
   }
-  EXPECT_THAT(refused(Keys{{"torch_dtype", "\"float8_e4m3fn\""}}).message,
+  EXPECT_THAT(refused_with(Keys{{"torch_dtype", "\"float8_e4m3fn\""}}).message,
               HasSubstr("float8_e4m3fn"));
 }
 
@@ -323,18 +318,18 @@ TEST(HfConfig, ImpossibleValuesAreRefusedByKey) {
       {"architectures", "[1]"},
       {"architectures", ""}};
   for (const auto& [key, json] : cases) {
-    const Error e = refused(Keys{{key, json}});
+    const Error e = refused_with(Keys{{key, json}});
     EXPECT_EQ(e.code, ErrorCode::bad_config) << key << " " << json;
     EXPECT_THAT(e.message, HasSubstr(key)) << json;
   }
-  EXPECT_THAT(refused(Keys{{"rope_scaling", R"({"type":"yarn","factor":0.5})"}}).message,
+  EXPECT_THAT(refused_with(Keys{{"rope_scaling", R"({"type":"yarn","factor":0.5})"}}).message,
               HasSubstr("factor"));
-  EXPECT_THAT(refused(Keys{{"rope_scaling", R"({"type":"llama3","factor":8})"}}).message,
+  EXPECT_THAT(refused_with(Keys{{"rope_scaling", R"({"type":"llama3","factor":8})"}}).message,
               HasSubstr("low_freq_factor"));
-  EXPECT_THAT(refused(Keys{{"head_dim", ""}, {"hidden_size", "65536"}}).message,
+  EXPECT_THAT(refused_with(Keys{{"head_dim", ""}, {"hidden_size", "65536"}}).message,
               HasSubstr("head_dim"));
-  EXPECT_THAT(refused(Keys{{"partial_rotary_factor", "0.1"}}).message, HasSubstr("rotary"));
-  EXPECT_THAT(refused(Keys{{"head_dim", ""}, {"num_attention_heads", "6"}}).message,
+  EXPECT_THAT(refused_with(Keys{{"partial_rotary_factor", "0.1"}}).message, HasSubstr("rotary"));
+  EXPECT_THAT(refused_with(Keys{{"head_dim", ""}, {"num_attention_heads", "6"}}).message,
               HasSubstr("head_dim"));
 }
 
@@ -349,7 +344,7 @@ TEST(HfConfig, WhatIsNoJsonObjectIsRefused) {
 }
 
 TEST(HfConfig, ControlCharactersOfAFileDoNotReachTheTerminal) {
-  const Error e = refused(Keys{{"architectures", R"(["\u001b[31mevil"])"}});
+  const Error e = refused_with(Keys{{"architectures", R"(["\u001b[31mevil"])"}});
   EXPECT_EQ(e.message.find('\x1b'), std::string::npos);
   EXPECT_THAT(e.message, HasSubstr("evil"));
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "compute/weights/hf_config.h"
+#include "compute/weights/config_testing.h"
 
 namespace hocket {
 namespace {
@@ -23,25 +23,6 @@ using Scaling = RopeConfig::Scaling;
 using Style = RopeConfig::Style;
 
 constexpr double kScale128 = 0.08838834764831845;
-
-ModelConfig parsed(const std::string& json) {
-  const auto model = parse_hf_config(json);
-  EXPECT_TRUE(model.has_value()) << describe(model.error());
-  return model.value_or(ModelConfig{});
-}
-
-Error refused(const std::string& json) {
-  const auto model = parse_hf_config(json);
-  EXPECT_FALSE(model.has_value()) << json;
-  return model ? Error{} : model.error();
-}
-
-// Returns `json` with `from`, which must occur, replaced by `to`.
-std::string with(std::string json, const std::string& from, const std::string& to) {
-  const size_t at = json.find(from);
-  EXPECT_NE(at, json.npos) << from;
-  return at == json.npos ? json : json.replace(at, from.size(), to);
-}
 
 int64_t moe_layers(const ModelConfig& model) {
   return std::ranges::count(model.layer_is_moe, true);

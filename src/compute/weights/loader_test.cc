@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "compute/weights/golden_folder.h"
 #include "compute/weights/random_weights.h"
 #include "compute/weights/safetensors.h"
 
@@ -18,8 +19,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
 
 // A source of tensors made here; it counts the bytes that were given back.
 class FakeSource final : public WeightSource {

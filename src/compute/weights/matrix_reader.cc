@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-using Layout = QuantConfig::Layout;
+using QuantLayout = QuantConfig::Layout;
 
 constexpr int kFp8Block = 128;
 
@@ -68,10 +68,11 @@ int64_t integer_at(const StoredTensor& tensor, int64_t i) {
 
 // Returns the format of a quantized module under `quant`.
 Result<MatrixFormat> format_of(const QuantConfig& quant, const std::string& module, int k) {
-  if (quant.layout == Layout::none) return MatrixFormat{};
-  if (quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel)
+  if (quant.layout == QuantLayout::none) return MatrixFormat{};
+  if (quant.layout == QuantLayout::fp8_block || quant.layout == QuantLayout::fp8_channel)
     return MatrixFormat{WeightFormat::fp8, kFp8Group};
-  if (quant.layout == Layout::int8_channel) return MatrixFormat{WeightFormat::int8, whole_group(k)};
+  if (quant.layout == QuantLayout::int8_channel)
+    return MatrixFormat{WeightFormat::int8, whole_group(k)};
   const int group = quant.group;
   if (group == 0 || group >= k) return MatrixFormat{WeightFormat::int4, whole_group(k)};
   if (group != 32 && group != 64 && group != 128)
@@ -128,20 +129,20 @@ Result<MatrixReader> MatrixReader::random(uint64_t seed, const QuantConfig& quan
 Result<bool> MatrixReader::find_numbers(const QuantConfig& quant) {
   std::string_view mark;  // the tensor that only a quantized module has
   switch (quant.layout) {
-    case Layout::none:
+    case QuantLayout::none:
       return false;
-    case Layout::fp8_block:
+    case QuantLayout::fp8_block:
       mark = ".weight_scale_inv";
       break;
-    case Layout::fp8_channel:
-    case Layout::int8_channel:
+    case QuantLayout::fp8_channel:
+    case QuantLayout::int8_channel:
       mark = ".weight_scale";
       break;
-    case Layout::awq:
-    case Layout::gptq:
+    case QuantLayout::awq:
+    case QuantLayout::gptq:
       mark = ".qweight";
       break;
-    case Layout::packed:
+    case QuantLayout::packed:
       mark = ".weight_packed";
       break;
   }
@@ -179,7 +180,7 @@ Result<void> MatrixReader::find_scales(const std::string& suffix,
 Result<void> MatrixReader::find_fp8_or_int8(const QuantConfig& quant) {
   const bool fp8 = format_.format == WeightFormat::fp8;
   HOCKET_TRY(numbers_, find_also(".weight", fp8 ? StoredType::f8_e4m3 : StoredType::i8, {n_, k_}));
-  if (quant.layout == Layout::fp8_block) {
+  if (quant.layout == QuantLayout::fp8_block) {
     scale_rows_ = kFp8Block;
     scale_row_stride_ = round_up(k_, kFp8Block) / kFp8Block, scale_group_stride_ = 1;
     return find_scales(".weight_scale_inv",
@@ -199,18 +200,18 @@ Result<void> MatrixReader::find_int4(const QuantConfig& quant) {
   Nibbles& nibbles = nibbles_.emplace();
   std::string order = ".g_idx";
   switch (quant.layout) {
-    case Layout::awq: {
+    case QuantLayout::awq: {
       HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {k_, nibble_words(n_)}));
       nibbles = {numbers_.data, Nibbles::Along::rows, Nibbles::Order::awq, 1, nibble_words(n_)};
       break;
     }
-    case Layout::gptq: {
+    case QuantLayout::gptq: {
       HOCKET_TRY(numbers_, find_also(".qweight", StoredType::i32, {nibble_words(k_), n_}));
       nibbles = {numbers_.data, Nibbles::Along::columns, Nibbles::Order::sequential, 1, n_};
       break;
     }
     default: {
-      HOCKET_CHECK(quant.layout == Layout::packed);
+      HOCKET_CHECK(quant.layout == QuantLayout::packed);
       HOCKET_TRY(numbers_, find_also(".weight_packed", StoredType::i32, {n_, nibble_words(k_)}));
       nibbles = {numbers_.data, Nibbles::Along::columns, Nibbles::Order::sequential,
                  nibble_words(k_), 1};
@@ -232,7 +233,7 @@ Result<void> MatrixReader::find_int4(const QuantConfig& quant) {
 
 Result<void> MatrixReader::find_int4_zeros(const QuantConfig& quant) {
   zero_nibbles_.along = Nibbles::Along::rows;
-  if (quant.layout == Layout::packed) {
+  if (quant.layout == QuantLayout::packed) {
     scale_row_stride_ = groups(), scale_group_stride_ = 1;
     std::vector<std::vector<int64_t>> shapes = {{n_, groups()}};
     if (groups() == 1) shapes.push_back({n_});
@@ -249,8 +250,8 @@ Result<void> MatrixReader::find_int4_zeros(const QuantConfig& quant) {
     HOCKET_TRY_VOID(find_scales(".scales", {{groups(), n_}}));
     HOCKET_TRY(zero_bytes_, find_also(".qzeros", StoredType::i32, {groups(), nibble_words(n_)}));
     zero_nibbles_.row_stride = 1, zero_nibbles_.column_stride = nibble_words(n_);
-    if (quant.layout == Layout::awq) zero_nibbles_.order = Nibbles::Order::awq;
-    zero_add_ = quant.layout == Layout::gptq && quant.gptq_zeros_less_1 ? 1 : 0;
+    if (quant.layout == QuantLayout::awq) zero_nibbles_.order = Nibbles::Order::awq;
+    zero_add_ = quant.layout == QuantLayout::gptq && quant.gptq_zeros_less_1 ? 1 : 0;
   }
   zeros_ = Zeros::nibbles;
   zero_nibbles_.words = zero_bytes_.data;

@@ -14,15 +14,15 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kN = 72, kK = 320;
+constexpr int kRows = 72, kCols = 320;
 
 std::vector<float> values_of(const std::string& name) {
-  std::vector<float> values(kN * kK);
-  random_rows(3, name, 0, {values.data(), kN, kK});
+  std::vector<float> values(kRows * kCols);
+  random_rows(3, name, 0, {values.data(), kRows, kCols});
   return values;
 }
 
-struct Loaded {
+struct LoadedMatrices {
   std::unique_ptr<WeightSource> source;
   std::optional<WeightLoader> loader;
   PackedWeight x, embedding, gate;
@@ -33,24 +33,24 @@ void write(TestFolder& folder, const std::string& type) {
   for (const std::string name : {"x.weight", "embed.weight", "gate.weight", "kv_b.weight"}) {
     const std::vector<float> values = values_of(name);
     if (type == "F32") {
-      folder.add(name, type, {kN, kK}, values);
+      folder.add(name, type, {kRows, kCols}, values);
     } else {
       std::vector<Bf16> halves;
       for (const float v : values) halves.push_back(to_bf16(v));
-      folder.add(name, type, {kN, kK}, halves);
+      folder.add(name, type, {kRows, kCols}, halves);
     }
   }
   folder.write_file();
 }
-Loaded load(const TestFolder& folder, WeightLoader::Options options) {
-  Loaded out;
+LoadedMatrices load(const TestFolder& folder, WeightLoader::Options options) {
+  LoadedMatrices out;
   out.source = *open_model_weights(folder.path());
   options.source = out.source.get();
   const auto describe = [&](WeightLoader& l) {
-    out.x = l.matrix("x.weight", kN, kK);
-    out.embedding = l.plain_matrix("embed.weight", kN, kK);
-    out.gate = l.plain_matrix("gate.weight", kN, kK);
-    out.heads = l.latent_heads("kv_b.weight", 2, 20, 16, kK);
+    out.x = l.matrix("x.weight", kRows, kCols);
+    out.embedding = l.plain_matrix("embed.weight", kRows, kCols);
+    out.gate = l.plain_matrix("gate.weight", kRows, kCols);
+    out.heads = l.latent_heads("kv_b.weight", 2, 20, 16, kCols);
   };
   WeightLoader plan = WeightLoader::measuring(options);
   describe(plan);
@@ -67,7 +67,7 @@ TEST(OnTheFly, OnlyTheProductsOfLayersAreQuantized) {
   TestFolder folder;
   write(folder, "BF16");
   for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4}) {
-    const Loaded loaded = load(folder, {.quantize = format});
+    const LoadedMatrices loaded = load(folder, {.quantize = format});
     ASSERT_TRUE(loaded.loader->status().has_value());
     EXPECT_EQ(loaded.x.format, format);
     EXPECT_EQ(loaded.x.group, format == WeightFormat::int8 ? 320 : 64);
@@ -82,16 +82,16 @@ TEST(OnTheFly, TheNumbersAreNearTheFiles) {
     for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4}) {
       TestFolder folder;
       write(folder, type);
-      const Loaded loaded = load(folder, {.quantize = format});
+      const LoadedMatrices loaded = load(folder, {.quantize = format});
       const Unpacked got{loaded.x};
       const std::vector<float> want = values_of("x.weight");
       double error = 0, power = 0;
-      for (int row = 0; row < kN; ++row)
-        for (int col = 0; col < kK; ++col) {
+      for (int row = 0; row < kRows; ++row)
+        for (int col = 0; col < kCols; ++col) {
           const float x =
               static_cast<float>(got.number(row, col) - got.zero(row, col)) * got.scale(row, col);
-          error += std::pow(x - want[row * kK + col], 2),
-              power += std::pow(want[row * kK + col], 2);
+          error += std::pow(x - want[row * kCols + col], 2),
+              power += std::pow(want[row * kCols + col], 2);
         }
       EXPECT_LT(std::sqrt(error / power), format == WeightFormat::int8 ? 0.01 : 0.09);
     }
@@ -101,8 +101,8 @@ TEST(OnTheFly, WorkersDoNotMatter) {
   TestFolder folder;
   write(folder, "F32");
   WorkerPool two({.num_workers = 2, .cpus = {}});
-  Loaded a = load(folder, {.quantize = WeightFormat::int4});
-  Loaded b = load(folder, {.quantize = WeightFormat::int4, .workers = &two});
+  LoadedMatrices a = load(folder, {.quantize = WeightFormat::int4});
+  LoadedMatrices b = load(folder, {.quantize = WeightFormat::int4, .workers = &two});
   const Buffer am = a.loader->take_memory(), bm = b.loader->take_memory();
   ASSERT_EQ(am.bytes(), bm.bytes());
   EXPECT_EQ(std::memcmp(am.data(), bm.data(), am.bytes()), 0);

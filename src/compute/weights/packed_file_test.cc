@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using Layout = QuantConfig::Layout;
+using QuantLayout = QuantConfig::Layout;
 
 constexpr PackedKey kKey{.packing = 17, .source = 4, .bytes = (int64_t{8} << 20) + 777};
 constexpr int64_t kHeaderBytes = 56, kDataBegin = int64_t{2} << 20;
@@ -174,12 +174,12 @@ const Asked kAsked[] = {
     {"f32", DType::f32},
     {"int8", DType::bf16, {}, WeightFormat::int8},
     {"int4", DType::bf16, {}, WeightFormat::int4},
-    {"fp8_block", DType::bf16, {.layout = Layout::fp8_block}},
-    {"fp8_channel", DType::bf16, {.layout = Layout::fp8_channel}},
-    {"w8a8", DType::bf16, {.layout = Layout::int8_channel}},
-    {"awq", DType::bf16, {.layout = Layout::awq, .group = 32}},
-    {"gptq", DType::bf16, {.layout = Layout::gptq, .group = 32}},
-    {"packed", DType::bf16, {.layout = Layout::packed, .group = 32}},
+    {"fp8_block", DType::bf16, {.layout = QuantLayout::fp8_block}},
+    {"fp8_channel", DType::bf16, {.layout = QuantLayout::fp8_channel}},
+    {"w8a8", DType::bf16, {.layout = QuantLayout::int8_channel}},
+    {"awq", DType::bf16, {.layout = QuantLayout::awq, .group = 32}},
+    {"gptq", DType::bf16, {.layout = QuantLayout::gptq, .group = 32}},
+    {"packed", DType::bf16, {.layout = QuantLayout::packed, .group = 32}},
 };
 constexpr int kN = 64, kK = 128, kHeads = 2, kNope = 16, kValue = 16, kRank = 32;
 
@@ -193,7 +193,7 @@ std::vector<float> drawn(int count, uint64_t seed) {
 void write_model(TestFolder& folder, const Asked& asked) {
   for (const char* module : {"q", "k", "gate", "up", "down"}) {
     const TestMatrix matrix{.module = module, .n = kN, .k = kK, .quant = asked.stored};
-    if (asked.stored.layout != Layout::none) {
+    if (asked.stored.layout != QuantLayout::none) {
       add_quantized(folder, matrix);
     } else {
       folder.add(std::string(module) + ".weight", "F32", {kN, kK}, drawn(kN * kK, module[0]));
@@ -327,12 +327,13 @@ TEST(PackedWeightsKey, KnowsAllThatDecidesTheBytes) {
   EXPECT_TRUE(is_new({.dtype = DType::f32}, plain));
   EXPECT_TRUE(is_new({.quantize = WeightFormat::int8}, plain));
   EXPECT_TRUE(is_new({.quantize = WeightFormat::int4}, plain));
-  EXPECT_TRUE(is_new({.stored = {.layout = Layout::gptq, .group = 32}}, plain));
-  EXPECT_TRUE(is_new({.stored = {.layout = Layout::awq, .group = 32}}, plain));
-  EXPECT_TRUE(is_new({.stored = {.layout = Layout::awq, .group = 64}}, plain));
+  EXPECT_TRUE(is_new({.stored = {.layout = QuantLayout::gptq, .group = 32}}, plain));
+  EXPECT_TRUE(is_new({.stored = {.layout = QuantLayout::awq, .group = 32}}, plain));
+  EXPECT_TRUE(is_new({.stored = {.layout = QuantLayout::awq, .group = 64}}, plain));
+  EXPECT_TRUE(is_new(
+      {.stored = {.layout = QuantLayout::gptq, .group = 32, .gptq_zeros_less_1 = false}}, plain));
   EXPECT_TRUE(
-      is_new({.stored = {.layout = Layout::gptq, .group = 32, .gptq_zeros_less_1 = false}}, plain));
-  EXPECT_TRUE(is_new({.stored = {.layout = Layout::awq, .group = 32, .skipped = {"b"}}}, plain));
+      is_new({.stored = {.layout = QuantLayout::awq, .group = 32, .skipped = {"b"}}}, plain));
   EXPECT_TRUE(is_new({}, [](WeightLoader& l) { l.matrix("b.weight", 32, 64); }));
   EXPECT_TRUE(is_new({}, [](WeightLoader& l) { l.matrix("a.weight", 31, 64); }));
   EXPECT_TRUE(is_new({}, [](WeightLoader& l) { l.matrix("a.weight", 32, 63); }));

@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-using Layout = QuantConfig::Layout;
+using QuantLayout = QuantConfig::Layout;
 
 constexpr std::string_view kPattern = "re:";
 constexpr size_t kPatternChars = 500;
@@ -91,7 +91,7 @@ void check_patterns(JsonFields& quant, const QuantConfig& read) {
 }
 
 QuantConfig read_fp8(JsonFields& quant) {
-  QuantConfig out = {.layout = Layout::fp8_block, .group = 128};
+  QuantConfig out = {.layout = QuantLayout::fp8_block, .group = 128};
   only(quant, "fmt", {R"("e4m3")"});
   only(quant, "activation_scheme", {R"("dynamic")"});
   if (!quant.has("weight_block_size"))
@@ -104,7 +104,7 @@ QuantConfig read_fp8(JsonFields& quant) {
 }
 
 QuantConfig read_awq(JsonFields& quant) {
-  QuantConfig out = {.layout = Layout::awq};
+  QuantConfig out = {.layout = QuantLayout::awq};
   only_bits_4(quant, quant.has("bits") ? "bits" : "w_bit");
   out.group = read_group(quant, quant.has("group_size") ? "group_size" : "q_group_size");
   only(quant, "version", {R"("gemm")", R"("GEMM")"});
@@ -114,7 +114,7 @@ QuantConfig read_awq(JsonFields& quant) {
 }
 
 QuantConfig read_gptq(JsonFields& quant) {
-  QuantConfig out = {.layout = Layout::gptq};
+  QuantConfig out = {.layout = QuantLayout::gptq};
   only_bits_4(quant, "bits");
   out.group = read_group(quant, "group_size");
   only(quant, "desc_act", {"false"});
@@ -176,15 +176,15 @@ QuantConfig layout_of(const Scheme& s, JsonFields& weights) {
   const bool channels8 = s.bits == 8 && s.strategy == "channel";
   if (channels8 && s.type == "int" && format("int-quantized") &&
       s.activations == Activations::int8_token)
-    return {.layout = Layout::int8_channel};
+    return {.layout = QuantLayout::int8_channel};
   if (channels8 && s.type == "float" && s.symmetric && format("float-quantized") &&
       (s.activations == Activations::fp8_token || s.activations == Activations::plain))
-    return {.layout = Layout::fp8_channel};
+    return {.layout = QuantLayout::fp8_channel};
   if (s.bits == 4 && s.type == "int" && format("pack-quantized") &&
       s.activations == Activations::plain) {
-    if (s.strategy == "channel") return {.layout = Layout::packed};
+    if (s.strategy == "channel") return {.layout = QuantLayout::packed};
     if (s.strategy == "group")
-      return {.layout = Layout::packed, .group = read_group(weights, "group_size")};
+      return {.layout = QuantLayout::packed, .group = read_group(weights, "group_size")};
   }
   const std::array<std::string_view, 4> activations = {"plain", "int8 a token", "fp8 a token",
                                                        "other"};
@@ -234,13 +234,13 @@ QuantConfig read_compressed_tensors(JsonFields& quant) {
     const QuantConfig read = read_config_group(*group, format);
     for (const std::string& target : group->texts("targets")) targets.push_back(target);
     groups->absorb(*group);
-    if (out.layout != Layout::none && (read.layout != out.layout || read.group != out.group))
+    if (out.layout != QuantLayout::none && (read.layout != out.layout || read.group != out.group))
       quant.refuse(unsupported_form(
           fmt::format("{}: config_groups of different kinds are not supported", quant.where())));
     out = read;
   }
   if (groups) quant.absorb(*groups);
-  if (quant.status() && out.layout == Layout::none)
+  if (quant.status() && out.layout == QuantLayout::none)
     quant.refuse(unsupported_form(
         fmt::format("{}: compressed-tensors without config_groups (format {}) is not supported",
                     quant.where(), shown(format))));
@@ -308,17 +308,17 @@ QuantConfig read_quant_config(JsonFields& config) {
 }
 
 bool is_quantized(const QuantConfig& quant, std::string_view module) {
-  if (quant.layout == Layout::none) return false;
+  if (quant.layout == QuantLayout::none) return false;
   for (const std::string& entry : quant.skipped) {
     std::string_view name = entry;
     if (name.starts_with(kPattern)) {
       if (matches(entry.substr(kPattern.size()), module)) return false;
       continue;
     }
-    if (name.ends_with('.') && quant.layout != Layout::awq) name.remove_suffix(1);
+    if (name.ends_with('.') && quant.layout != QuantLayout::awq) name.remove_suffix(1);
     if (name.empty()) continue;
-    if (quant.layout == Layout::awq ? module.find(name) != module.npos
-                                    : has_run_of_components(module, name))
+    if (quant.layout == QuantLayout::awq ? module.find(name) != module.npos
+                                         : has_run_of_components(module, name))
       return false;
   }
   return true;

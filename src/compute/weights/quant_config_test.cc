@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compute/weights/config_testing.h"
 #include "compute/weights/hf_config.h"
 
 namespace hocket {
@@ -16,7 +17,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Layout = QuantConfig::Layout;
+using QuantLayout = QuantConfig::Layout;
 
 Result<ModelConfig> model_with(const std::string& quantization,
                                const std::string& key = "quantization_config") {
@@ -32,7 +33,7 @@ QuantConfig read(const std::string& quantization) {
   return model ? model->quant : QuantConfig{};
 }
 
-Error refused(const std::string& quantization) {
+Error refused_quant(const std::string& quantization) {
   const auto model = model_with(quantization);
   EXPECT_FALSE(model.has_value()) << quantization;
   return model ? Error{} : model.error();
@@ -58,14 +59,8 @@ const std::string kFp8Channel =
 const std::string kInt4Group =
     R"("num_bits":4,"type":"int","strategy":"group","symmetric":true,"group_size":128)";
 
-std::string with(std::string json, const std::string& from, const std::string& to) {
-  const size_t at = json.find(from);
-  EXPECT_NE(at, json.npos) << from;
-  return at == json.npos ? json : json.replace(at, from.size(), to);
-}
-
 TEST(QuantConfig, AbsentOrNullIsNone) {
-  EXPECT_EQ(read("null").layout, Layout::none);
+  EXPECT_EQ(read("null").layout, QuantLayout::none);
   EXPECT_FALSE(is_quantized(read("null"), "model.layers.0.mlp.up_proj"));
 }
 
@@ -73,7 +68,7 @@ TEST(QuantConfig, Fp8InBlocks) {
   const QuantConfig deepseek = read(
       R"({"activation_scheme":"dynamic","fmt":"e4m3","quant_method":"fp8","scale_fmt":"ue8m0",
           "weight_block_size":[128,128]})");
-  EXPECT_EQ(deepseek.layout, Layout::fp8_block);
+  EXPECT_EQ(deepseek.layout, QuantLayout::fp8_block);
   EXPECT_EQ(deepseek.group, 128);
   EXPECT_THAT(deepseek.skipped, IsEmpty());
   const QuantConfig qwen = read(
@@ -86,19 +81,19 @@ TEST(QuantConfig, Fp8InBlocks) {
 
 TEST(QuantConfig, CompressedTensors) {
   const QuantConfig w8a8 = read(compressed("int-quantized", kInt8Channel, kInt8Token));
-  EXPECT_EQ(w8a8.layout, Layout::int8_channel);
+  EXPECT_EQ(w8a8.layout, QuantLayout::int8_channel);
   EXPECT_EQ(w8a8.group, 0);
   EXPECT_THAT(w8a8.skipped, ElementsAre("lm_head"));
   EXPECT_EQ(
       read(compressed("int-quantized", with(kInt8Channel, "true", "false"), kInt8Token)).layout,
-      Layout::int8_channel);
+      QuantLayout::int8_channel);
   for (const std::string& activations : {kFp8Token, std::string("null")})
     EXPECT_EQ(read(compressed("float-quantized", kFp8Channel, activations)).layout,
-              Layout::fp8_channel);
+              QuantLayout::fp8_channel);
   EXPECT_EQ(read(compressed("naive-quantized", kFp8Channel, kFp8Token)).layout,
-            Layout::fp8_channel);
+            QuantLayout::fp8_channel);
   const QuantConfig w4a16 = read(compressed("pack-quantized", kInt4Group, "null"));
-  EXPECT_EQ(w4a16.layout, Layout::packed);
+  EXPECT_EQ(w4a16.layout, QuantLayout::packed);
   EXPECT_EQ(w4a16.group, 128);
   for (const char* group : {"32", "64"})
     EXPECT_EQ(read(compressed("pack-quantized", with(kInt4Group, "128", group), "null")).group,
@@ -106,26 +101,26 @@ TEST(QuantConfig, CompressedTensors) {
   const QuantConfig channel = read(
       compressed("pack-quantized",
                  R"("num_bits":4,"type":"int","strategy":"channel","symmetric":false)", "null"));
-  EXPECT_EQ(channel.layout, Layout::packed);
+  EXPECT_EQ(channel.layout, QuantLayout::packed);
   EXPECT_EQ(channel.group, 0);
   for (const char* order : {"null", "false", R"("weight")", R"("static")"})
     EXPECT_EQ(read(compressed("pack-quantized", kInt4Group + R"(,"actorder":)" + std::string(order),
                               "null"))
                   .layout,
-              Layout::packed);
+              QuantLayout::packed);
   // The older name of the key, with harmless other fields.
   const auto older = model_with(
       compressed("int-quantized", kInt8Channel, kInt8Token,
                  R"(,"sparsity_config":{"format":"dense"},"transform_config":{},"version":"0.9")"),
       "compression_config");
   ASSERT_TRUE(older.has_value()) << describe(older.error());
-  EXPECT_EQ(older->quant.layout, Layout::int8_channel);
+  EXPECT_EQ(older->quant.layout, QuantLayout::int8_channel);
 }
 
 TEST(QuantConfig, FormatMayStandInTheGroup) {
   const std::string mixed = with(compressed("mixed-precision", kInt4Group, "null"), R"("targets")",
                                  R"("format":"pack-quantized","targets")");
-  EXPECT_EQ(read(mixed).layout, Layout::packed);
+  EXPECT_EQ(read(mixed).layout, QuantLayout::packed);
 }
 
 TEST(QuantConfig, GroupsOfOneKindAreOneOfTwoAreRefused) {
@@ -140,22 +135,22 @@ TEST(QuantConfig, GroupsOfOneKindAreOneOfTwoAreRefused) {
   EXPECT_TRUE(is_quantized(both, "model.layers.0.mlp.experts.1.up_proj"));
   EXPECT_TRUE(is_quantized(both, "model.layers.0.self_attn.q_proj"));
   EXPECT_FALSE(is_quantized(both, "model.layers.0.mlp.up_proj"));
-  const Error e = refused(groups(group, with(other, "128", "32")));
+  const Error e = refused_quant(groups(group, with(other, "128", "32")));
   EXPECT_EQ(e.code, ErrorCode::unsupported_model);
   EXPECT_THAT(e.message, HasSubstr("config_groups of different kinds"));
-  EXPECT_THAT(refused(groups(group, with(other, "re:.*self_attn.*", "Embedding"))).message,
+  EXPECT_THAT(refused_quant(groups(group, with(other, "re:.*self_attn.*", "Embedding"))).message,
               HasSubstr("\"Embedding\""));
 }
 
 TEST(QuantConfig, Awq) {
   const QuantConfig awq = read(R"({"bits":4,"group_size":128,"modules_to_not_convert":null,
       "quant_method":"awq","version":"gemm","zero_point":true})");
-  EXPECT_EQ(awq.layout, Layout::awq);
+  EXPECT_EQ(awq.layout, QuantLayout::awq);
   EXPECT_EQ(awq.group, 128);
   EXPECT_THAT(awq.skipped, IsEmpty());
   const QuantConfig older = read(R"({"w_bit":4,"q_group_size":64,"quant_method":"awq_marlin",
       "version":"GEMM","modules_to_not_convert":["shared_experts"]})");
-  EXPECT_EQ(older.layout, Layout::awq);
+  EXPECT_EQ(older.layout, QuantLayout::awq);
   EXPECT_EQ(older.group, 64);
   EXPECT_THAT(older.skipped, ElementsAre("shared_experts"));
 }
@@ -165,7 +160,7 @@ TEST(QuantConfig, Gptq) {
       "desc_act":false,"dynamic":null,"group_size":128,"lm_head":false,"pack_dtype":"int32",
       "quant_method":"gptq","sym":true,"static_groups":false,"true_sequential":true})";
   const QuantConfig v1 = read(json);
-  EXPECT_EQ(v1.layout, Layout::gptq);
+  EXPECT_EQ(v1.layout, QuantLayout::gptq);
   EXPECT_EQ(v1.group, 128);
   EXPECT_TRUE(v1.gptq_zeros_less_1);
   EXPECT_TRUE(read(with(json, R"("checkpoint_format":"gptq",)", "")).gptq_zeros_less_1);
@@ -181,12 +176,13 @@ TEST(QuantConfig, OtherMethodsAreRefusedByNameWithAWayOut) {
   for (const std::string method :
        {"bitsandbytes", "mxfp4", "aqlm", "hqq", "quark", "modelopt", "eetq", "torchao",
         "fbgemm_fp8", "auto-round", "vptq", "higgs", "bitnet", "spqr"}) {
-    const Error e = refused("{\"quant_method\":\"" + method + "\",\"bits\":4}");
+    const Error e = refused_quant("{\"quant_method\":\"" + method + "\",\"bits\":4}");
     EXPECT_EQ(e.code, ErrorCode::unsupported_model);
     EXPECT_THAT(e.message, AllOf(HasSubstr("quantization_config"), HasSubstr(method)));
     EXPECT_THAT(e.fix, AllOf(HasSubstr("AWQ"), HasSubstr("--quantization int8")));
   }
-  EXPECT_THAT(refused(R"({"load_in_4bit":true})").message, HasSubstr("quant_method is missing"));
+  EXPECT_THAT(refused_quant(R"({"load_in_4bit":true})").message,
+              HasSubstr("quant_method is missing"));
 }
 
 TEST(QuantConfig, OtherFieldsAreRefusedByName) {
@@ -235,7 +231,7 @@ TEST(QuantConfig, OtherFieldsAreRefusedByName) {
       {int4, R"("kv_cache_scheme":null)", R"("kv_cache_scheme":{"num_bits":8})", "kv_cache_scheme"},
   };
   for (const Case& c : cases) {
-    const Error e = refused(with(c.json, c.from, c.to));
+    const Error e = refused_quant(with(c.json, c.from, c.to));
     EXPECT_EQ(e.code, ErrorCode::unsupported_model) << c.to;
     EXPECT_THAT(e.message, HasSubstr(c.named)) << c.to;
     EXPECT_THAT(e.fix, HasSubstr("--quantization")) << c.to;
@@ -243,16 +239,17 @@ TEST(QuantConfig, OtherFieldsAreRefusedByName) {
   for (const std::string activations :
        {"null", R"({"num_bits":8,"type":"int","strategy":"tensor","dynamic":false})",
         R"({"num_bits":8,"type":"int","strategy":"token","symmetric":false,"dynamic":true})"})
-    EXPECT_EQ(refused(compressed("int-quantized", kInt8Channel, activations)).code,
+    EXPECT_EQ(refused_quant(compressed("int-quantized", kInt8Channel, activations)).code,
               ErrorCode::unsupported_model);
   EXPECT_THAT(
-      refused(compressed("float-quantized", with(kFp8Channel, "true", "false"), kFp8Token)).message,
+      refused_quant(compressed("float-quantized", with(kFp8Channel, "true", "false"), kFp8Token))
+          .message,
       HasSubstr("asymmetric"));
   for (const char* strategy : {"tensor", "block"})
-    EXPECT_THAT(
-        refused(compressed("float-quantized", with(kFp8Channel, "channel", strategy), kFp8Token))
-            .message,
-        HasSubstr(strategy));
+    EXPECT_THAT(refused_quant(compressed("float-quantized", with(kFp8Channel, "channel", strategy),
+                                         kFp8Token))
+                    .message,
+                HasSubstr(strategy));
 }
 
 TEST(QuantConfig, NonsenseIsBadConfig) {
@@ -262,7 +259,7 @@ TEST(QuantConfig, NonsenseIsBadConfig) {
         R"({"quant_method":"awq","bits":4,"group_size":128,"modules_to_not_convert":"lm_head"})",
         R"({"quant_method":"compressed-tensors","config_groups":[]})",
         R"({"quant_method":"compressed-tensors","config_groups":{"a":{"weights":3}}})"}) {
-    const Error e = refused(json);
+    const Error e = refused_quant(json);
     EXPECT_EQ(e.code, ErrorCode::bad_config) << json;
     EXPECT_FALSE(e.message.empty());
   }
@@ -273,21 +270,22 @@ TEST(QuantConfig, PatternsThatCannotBeReadAreRefused) {
        {std::string("re:("), std::string("re:[z-a]"), std::string(R"(re:(a)\\1)"),
         "re:" + std::string(1000, 'a'), "re:" + std::string(600, '('),
         std::string("re:(a{1000}){1000}"), std::string("re:a{88888888888888888888}")}) {
-    const Error e = refused(with(compressed("pack-quantized", kInt4Group, "null"), R"(["lm_head"])",
-                                 "[\"" + pattern + "\"]"));
+    const Error e = refused_quant(with(compressed("pack-quantized", kInt4Group, "null"),
+                                       R"(["lm_head"])", "[\"" + pattern + "\"]"));
     EXPECT_EQ(e.code, ErrorCode::bad_config) << pattern;
     EXPECT_THAT(e.message, HasSubstr("re:")) << pattern;
   }
   std::string many = R"("re:a0")";
   for (int i = 1; i < 100; ++i) many += ",\"re:a" + std::to_string(i) + '"';
   EXPECT_THAT(
-      refused(with(compressed("pack-quantized", kInt4Group, "null"), R"("lm_head")", many)).message,
+      refused_quant(with(compressed("pack-quantized", kInt4Group, "null"), R"("lm_head")", many))
+          .message,
       HasSubstr("more than 64 patterns"));
 }
 
 TEST(IsQuantized, NamesAreWholeComponents) {
   const QuantConfig quant = {
-      .layout = Layout::fp8_block,
+      .layout = QuantLayout::fp8_block,
       .skipped = {"lm_head", "model.layers.1", "mlp.gate", "model.layers.3.", "", "."}};
   EXPECT_FALSE(is_quantized(quant, "lm_head"));
   EXPECT_FALSE(is_quantized(quant, "model.layers.1.self_attn.q_proj"));
@@ -301,7 +299,7 @@ TEST(IsQuantized, NamesAreWholeComponents) {
 }
 
 TEST(IsQuantized, AwqMeansPartsOfNames) {
-  const QuantConfig quant = {.layout = Layout::awq,
+  const QuantConfig quant = {.layout = QuantLayout::awq,
                              .skipped = {"shared_expert", "model.layers.0.", ""}};
   EXPECT_FALSE(is_quantized(quant, "model.layers.5.mlp.shared_experts.up_proj"));
   EXPECT_FALSE(is_quantized(quant, "model.layers.0.mlp.up_proj"));
@@ -312,7 +310,7 @@ TEST(IsQuantized, AwqMeansPartsOfNames) {
 // The list of a published 4-bit model whose attention stays in bf16.
 TEST(IsQuantized, PatternsMatchFromTheBeginning) {
   const QuantConfig quant = {
-      .layout = Layout::packed,
+      .layout = QuantLayout::packed,
       .group = 32,
       .skipped = {"lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
                   R"(re:.*mlp\.(gate|up|gate_up|down)_proj.*)", "re:experts"}};
@@ -321,7 +319,8 @@ TEST(IsQuantized, PatternsMatchFromTheBeginning) {
   EXPECT_FALSE(is_quantized(quant, "model.layers.0.mlp.up_proj"));
   EXPECT_FALSE(is_quantized(quant, "model.layers.9.mlp.shared_experts.up_proj"));
   EXPECT_TRUE(is_quantized(quant, "model.layers.9.mlp.experts.383.up_proj"));
-  const QuantConfig not_experts = {.layout = Layout::packed, .skipped = {"re:(?!.*experts.*)"}};
+  const QuantConfig not_experts = {.layout = QuantLayout::packed,
+                                   .skipped = {"re:(?!.*experts.*)"}};
   EXPECT_TRUE(is_quantized(not_experts, "model.layers.9.mlp.experts.383.up_proj"));
   EXPECT_FALSE(is_quantized(not_experts, "model.layers.9.mlp.up_proj"));
 }

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <fstream>
 
+#include "compute/weights/golden_folder.h"
+
 namespace hocket {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-const std::filesystem::path kGolden = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
 
 std::string length_bytes(uint64_t n) {
   std::string bytes(8, '\0');

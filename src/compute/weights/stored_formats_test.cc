@@ -10,39 +10,39 @@
 namespace hocket {
 namespace {
 
-using Layout = QuantConfig::Layout;
+using QuantLayout = QuantConfig::Layout;
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Case {
+struct StoredCase {
   std::string name;
   QuantConfig quant;
   bool symmetric = true;
 };
-std::vector<Case> all_cases() {
-  return {{"fp8_block", {.layout = Layout::fp8_block}},
-          {"fp8_channel", {.layout = Layout::fp8_channel}},
-          {"int8_channel", {.layout = Layout::int8_channel}},
-          {"awq_32", {.layout = Layout::awq, .group = 32}},
-          {"awq_128", {.layout = Layout::awq, .group = 128}},
-          {"gptq_128", {.layout = Layout::gptq, .group = 128}},
-          {"gptq_v2_64", {.layout = Layout::gptq, .group = 64, .gptq_zeros_less_1 = false}},
-          {"gptq_all", {.layout = Layout::gptq, .group = 0}},
-          {"packed_32", {.layout = Layout::packed, .group = 32}},
-          {"packed_all", {.layout = Layout::packed, .group = 0}},
-          {"packed_asymmetric", {.layout = Layout::packed, .group = 128}, false}};
+std::vector<StoredCase> all_cases() {
+  return {{"fp8_block", {.layout = QuantLayout::fp8_block}},
+          {"fp8_channel", {.layout = QuantLayout::fp8_channel}},
+          {"int8_channel", {.layout = QuantLayout::int8_channel}},
+          {"awq_32", {.layout = QuantLayout::awq, .group = 32}},
+          {"awq_128", {.layout = QuantLayout::awq, .group = 128}},
+          {"gptq_128", {.layout = QuantLayout::gptq, .group = 128}},
+          {"gptq_v2_64", {.layout = QuantLayout::gptq, .group = 64, .gptq_zeros_less_1 = false}},
+          {"gptq_all", {.layout = QuantLayout::gptq, .group = 0}},
+          {"packed_32", {.layout = QuantLayout::packed, .group = 32}},
+          {"packed_all", {.layout = QuantLayout::packed, .group = 0}},
+          {"packed_asymmetric", {.layout = QuantLayout::packed, .group = 128}, false}};
 }
 WeightFormat format_of(const QuantConfig& quant) {
-  if (quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel)
+  if (quant.layout == QuantLayout::fp8_block || quant.layout == QuantLayout::fp8_channel)
     return WeightFormat::fp8;
-  return quant.layout == Layout::int8_channel ? WeightFormat::int8 : WeightFormat::int4;
+  return quant.layout == QuantLayout::int8_channel ? WeightFormat::int8 : WeightFormat::int4;
 }
-TestMatrix matrix_of(const Case& c, const std::string& module, int n, int k) {
+TestMatrix matrix_of(const StoredCase& c, const std::string& module, int n, int k) {
   return {module, n, k, c.quant, c.symmetric};
 }
 
 // A loader with the memory of its weights, and the source that it read.
-struct Loaded {
+struct LoadOutcome {
   std::unique_ptr<WeightSource> source;
   std::optional<WeightLoader> loader;
   Result<void> status;
@@ -50,8 +50,9 @@ struct Loaded {
 // Measures `describe` from the config alone, then from the headers, then loads: all three must give
 // the same bytes.
 template <class Describe>
-Loaded load(const std::filesystem::path& folder, WeightLoader::Options options, Describe describe) {
-  Loaded out;
+LoadOutcome load(const std::filesystem::path& folder, WeightLoader::Options options,
+                 Describe describe) {
+  LoadOutcome out;
   auto opened = open_model_weights(folder);
   EXPECT_TRUE(opened.has_value()) << opened.error().message;
   out.source = *std::move(opened);
@@ -92,7 +93,7 @@ void expect_row(const PackedWeight& w, int row, const TestMatrix& m, int from) {
   }
 }
 
-class StoredFormat : public testing::TestWithParam<Case> {};
+class StoredFormat : public testing::TestWithParam<StoredCase> {};
 INSTANTIATE_TEST_SUITE_P(All, StoredFormat, testing::ValuesIn(all_cases()),
                          [](const auto& i) { return i.param.name; });
 
@@ -105,7 +106,7 @@ TEST_P(StoredFormat, AMatrixKeepsItsNumbersScalesAndZeros) {
     for (const int num_workers : {1, 2}) {
       WorkerPool workers({.num_workers = num_workers, .cpus = {}});
       PackedWeight w;
-      const Loaded loaded =
+      const LoadOutcome loaded =
           load(folder.path(), {.stored = m.quant, .workers = &workers},
                [&](WeightLoader& l) { w = l.matrix(m.module + ".weight", n, k); });
       ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
@@ -125,7 +126,7 @@ TEST_P(StoredFormat, InFloat32ItIsDequantizedExactly) {
   add_quantized(folder, m);
   folder.write_file();
   PackedWeight w;
-  const Loaded loaded =
+  const LoadOutcome loaded =
       load(folder.path(), {.dtype = DType::f32, .stored = m.quant},
            [&](WeightLoader& l) { w = l.matrix(m.module + ".weight", m.n, m.k); });
   ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
@@ -148,7 +149,7 @@ TEST_P(StoredFormat, PartsOfOneProductStandWhereItSays) {
   const WeightLoader::Part parts[] = {{"q.weight", 24}, {"k.weight", 8}, {"v.weight", 40}};
   PackedWeight qkv;
   ExpertWeights expert;
-  const Loaded loaded = load(folder.path(), {.stored = q.quant}, [&](WeightLoader& l) {
+  const LoadOutcome loaded = load(folder.path(), {.stored = q.quant}, [&](WeightLoader& l) {
     qkv = l.stacked(parts, 192);
     expert = l.swiglu({"gate.weight", "up.weight", "down.weight"}, 192, 40);
   });
@@ -177,7 +178,7 @@ TEST_P(StoredFormat, WhatMustBePlainIsDequantizedAndRoundedOnce) {
   PackedWeight plain;
   LatentHeadWeights w;
   WorkerPool workers({.num_workers = 2, .cpus = {}});
-  const Loaded loaded =
+  const LoadOutcome loaded =
       load(folder.path(), {.stored = m.quant, .workers = &workers}, [&](WeightLoader& l) {
         plain = l.plain_matrix("kv_b_proj.weight", m.n, m.k);
         w = l.latent_heads("kv_b_proj.weight", heads, nope, value, rank);
@@ -230,7 +231,7 @@ TEST_P(StoredFormat, RandomWeightsHaveTheFormatOfTheConfig) {
 }
 
 TEST(StoredFormats, DifferentFormatsInOneProductBecomeBf16) {
-  const TestMatrix q{"q", 24, 192, {.layout = Layout::fp8_block}, true};
+  const TestMatrix q{"q", 24, 192, {.layout = QuantLayout::fp8_block}, true};
   TestFolder folder;
   add_quantized(folder, q);
   folder.add("k.weight", "BF16", {8, 192}, std::vector<uint16_t>(8 * 192, 0x3fc0));
@@ -239,7 +240,7 @@ TEST(StoredFormats, DifferentFormatsInOneProductBecomeBf16) {
   PackedWeight w;
   QuantConfig quant = q.quant;
   quant.skipped = {"k"};
-  const Loaded loaded =
+  const LoadOutcome loaded =
       load(folder.path(), {.stored = quant}, [&](WeightLoader& l) { w = l.stacked(parts, 192); });
   ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
   ASSERT_EQ(w.format, WeightFormat::bf16);
@@ -250,7 +251,7 @@ TEST(StoredFormats, DifferentFormatsInOneProductBecomeBf16) {
 }
 
 TEST(StoredFormats, Int8ZeroPointsAreKept) {
-  TestMatrix m{"x", 16, 64, {.layout = Layout::int8_channel}, true};
+  TestMatrix m{"x", 16, 64, {.layout = QuantLayout::int8_channel}, true};
   TestFolder folder;
   add_quantized(folder, m);
   std::vector<int8_t> zeros;
@@ -258,8 +259,8 @@ TEST(StoredFormats, Int8ZeroPointsAreKept) {
   folder.add("x.weight_zero_point", "I8", {16, 1}, zeros);
   folder.write_file();
   PackedWeight w;
-  const Loaded loaded = load(folder.path(), {.stored = m.quant},
-                             [&](WeightLoader& l) { w = l.matrix("x.weight", 16, 64); });
+  const LoadOutcome loaded = load(folder.path(), {.stored = m.quant},
+                                  [&](WeightLoader& l) { w = l.matrix("x.weight", 16, 64); });
   ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
   for (int row = 0; row < 16; ++row) EXPECT_EQ(Unpacked{w}.zero(row, 63), 10 * row + 48);
 }
@@ -267,14 +268,14 @@ TEST(StoredFormats, Int8ZeroPointsAreKept) {
 // Returns the error message of loading x [n, k].
 std::string error_of(TestFolder& folder, const QuantConfig& quant, int n, int k) {
   folder.write_file();
-  const Loaded loaded =
+  const LoadOutcome loaded =
       load(folder.path(), {.stored = quant}, [&](WeightLoader& l) { l.matrix("x.weight", n, k); });
   return loaded.status ? "no error" : loaded.status.error().message;
 }
 
 TEST(StoredFormats, WhatIsMissingIsNamed) {
-  const QuantConfig fp8{.layout = Layout::fp8_block}, int8{.layout = Layout::int8_channel},
-      awq{.layout = Layout::awq, .group = 32};
+  const QuantConfig fp8{.layout = QuantLayout::fp8_block},
+      int8{.layout = QuantLayout::int8_channel}, awq{.layout = QuantLayout::awq, .group = 32};
   TestFolder a, b, c, d;
   a.add("x.weight", "F8_E4M3", {16, 32}, std::vector<uint8_t>(512));
   EXPECT_THAT(error_of(a, fp8, 16, 32), AllOf(HasSubstr("x.weight is stored as float8_e4m3"),
@@ -289,7 +290,8 @@ TEST(StoredFormats, WhatIsMissingIsNamed) {
 }
 
 TEST(StoredFormats, WrongShapesAndTypesAreNamed) {
-  const QuantConfig fp8{.layout = Layout::fp8_block}, packed{.layout = Layout::packed, .group = 32};
+  const QuantConfig fp8{.layout = QuantLayout::fp8_block},
+      packed{.layout = QuantLayout::packed, .group = 32};
   TestFolder a, b, c, d;
   a.add("x.weight", "F8_E4M3", {130, 32}, std::vector<uint8_t>(130 * 32));
   a.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
@@ -317,8 +319,8 @@ TEST(StoredFormats, NaNInFloat8IsRefused) {
       folder.add("x.weight", "F8_E4M3", {32, 32}, numbers);
       folder.add("x.weight_scale_inv", "F32", {1, 1}, std::vector<float>{1});
       folder.write_file();
-      const Loaded loaded =
-          load(folder.path(), {.dtype = dtype, .stored = {.layout = Layout::fp8_block}},
+      const LoadOutcome loaded =
+          load(folder.path(), {.dtype = dtype, .stored = {.layout = QuantLayout::fp8_block}},
                [](WeightLoader& l) { l.matrix("x.weight", 32, 32); });
       ASSERT_FALSE(loaded.status.has_value());
       EXPECT_EQ(loaded.status.error().message,
@@ -329,7 +331,7 @@ TEST(StoredFormats, NaNInFloat8IsRefused) {
 // int4 scales are rounded to the nearest float16, ties to even, and reported if the files hold
 // more.
 TEST(StoredFormats, ScalesOfInt4AreRounded) {
-  const QuantConfig quant{.layout = Layout::packed, .group = 32};
+  const QuantConfig quant{.layout = QuantLayout::packed, .group = 32};
   const auto folder_of = [](TestFolder& folder, const char* type, const auto& scales) {
     folder.add("x.weight_packed", "I32", {1, 8}, std::vector<uint32_t>(8));
     folder.add("x.weight_scale", type, {1, 2}, scales);
@@ -342,13 +344,13 @@ TEST(StoredFormats, ScalesOfInt4AreRounded) {
   TestFolder wide, exact, beyond;
   PackedWeight w;
   folder_of(wide, "F32", std::vector<float>{1 + 0x1p-11f, 1 + 3 * 0x1p-11f});
-  const Loaded rounded = load_int4(wide, w);
+  const LoadOutcome rounded = load_int4(wide, w);
   ASSERT_TRUE(rounded.status.has_value());
   EXPECT_EQ(scale_at(w.format, w.scales, 0), 1.0f);
   EXPECT_EQ(scale_at(w.format, w.scales, kPanelN), 1 + 0x1p-9f);
   EXPECT_TRUE(rounded.loader->scales_narrowed());
   folder_of(exact, "F16", std::vector<uint16_t>{0x3c01, 0x0001});
-  const Loaded kept = load_int4(exact, w);
+  const LoadOutcome kept = load_int4(exact, w);
   ASSERT_TRUE(kept.status.has_value());
   EXPECT_EQ(scale_at(w.format, w.scales, 0), 1 + 0x1p-10f);
   EXPECT_EQ(scale_at(w.format, w.scales, kPanelN), 0x1p-24f);
@@ -365,19 +367,19 @@ TEST(StoredFormats, ColumnsOutOfOrderAreRefused) {
   std::vector<int32_t> order(64);
   for (int i = 0; i < 64; ++i) order[i] = i % 2;
   folder.add("x.g_idx", "I32", {64}, order);
-  EXPECT_THAT(error_of(folder, {.layout = Layout::gptq, .group = 32}, 16, 64),
+  EXPECT_THAT(error_of(folder, {.layout = QuantLayout::gptq, .group = 32}, 16, 64),
               AllOf(HasSubstr("act-order"), HasSubstr("column 1 is of group 1, not 0")));
 }
 
 TEST(StoredFormats, GroupsAndDepthsThatNoKernelHasAreRefused) {
   TestFolder a, b;
   a.add("x.qweight", "I32", {96, 2}, std::vector<uint32_t>(192));
-  EXPECT_THAT(error_of(a, {.layout = Layout::awq, .group = 48}, 16, 96),
+  EXPECT_THAT(error_of(a, {.layout = QuantLayout::awq, .group = 48}, 16, 96),
               HasSubstr("groups of 48 values"));
   const int k = 65600;
   b.add("x.weight", "I8", {1, k}, std::vector<int8_t>(k));
   b.add("x.weight_scale", "F32", {1, 1}, std::vector<float>{1});
-  EXPECT_THAT(error_of(b, {.layout = Layout::int8_channel}, 1, k), HasSubstr("65600 inputs"));
+  EXPECT_THAT(error_of(b, {.layout = QuantLayout::int8_channel}, 1, k), HasSubstr("65600 inputs"));
 }
 
 }  // namespace

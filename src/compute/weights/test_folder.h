@@ -25,7 +25,7 @@ class TestFolder {
  public:
   TestFolder() {
     static int count = 0;
-    path_ = std::filesystem::path(testing::TempDir()) /
+    path_ = std::filesystem::path(::testing::TempDir()) /
             ("weights_" + std::to_string(getpid()) + "_" + std::to_string(count++));
     std::filesystem::create_directories(path_);
   }

@@ -4,7 +4,7 @@
 namespace hocket {
 namespace {
 
-using Layout = QuantConfig::Layout;
+using QuantLayout = QuantConfig::Layout;
 
 // Packs eight 4-bit numbers into a word, the first in the lowest bits.
 template <class NumberAt>
@@ -102,28 +102,28 @@ void add_packed(TestFolder& folder, const TestMatrix& m) {
 
 void add_quantized(TestFolder& folder, const TestMatrix& m) {
   switch (m.quant.layout) {
-    case Layout::none:
+    case QuantLayout::none:
       FAIL();
-    case Layout::fp8_block:
+    case QuantLayout::fp8_block:
       folder.add(m.module + ".weight", "F8_E4M3", {m.n, m.k}, bytes_of<uint8_t>(m, 0));
       folder.add(m.module + ".weight_scale_inv", "F32", {(m.n + 127) / 128, m.groups()},
                  scales_by_row(m, 128, m.groups()));
       break;
-    case Layout::fp8_channel:
+    case QuantLayout::fp8_channel:
       folder.add(m.module + ".weight", "F8_E4M3", {m.n, m.k}, bytes_of<uint8_t>(m, 0));
       folder.add(m.module + ".weight_scale", "F32", {m.n, 1}, scales_by_row(m, 1, 1));
       break;
-    case Layout::int8_channel:
+    case QuantLayout::int8_channel:
       folder.add(m.module + ".weight", "I8", {m.n, m.k}, bytes_of<int8_t>(m, 128));
       folder.add(m.module + ".weight_scale", "F32", {m.n, 1}, scales_by_row(m, 1, 1));
       break;
-    case Layout::awq:
+    case QuantLayout::awq:
       add_awq(folder, m);
       break;
-    case Layout::gptq:
+    case QuantLayout::gptq:
       add_gptq(folder, m);
       break;
-    case Layout::packed:
+    case QuantLayout::packed:
       add_packed(folder, m);
       break;
   }

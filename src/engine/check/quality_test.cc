@@ -46,13 +46,13 @@ TEST(LogitDistance, ANanIsNoSmallDistance) {
   EXPECT_FALSE(distance(plain, broken).kl_mean <= 1e9);
 }
 
-struct Case {
+struct RoundingCase {
   const char* name;
   const char* quantization = "none";
   const char* kv_cache_dtype = "auto";
   const char* dispatch_dtype = "auto";
 };
-class GoldenQuality : public ::testing::TestWithParam<Case> {};
+class GoldenQuality : public ::testing::TestWithParam<RoundingCase> {};
 
 TEST_P(GoldenQuality, OfTheBundledModel) {
   ServerSettings settings = settings_for("models/hocket-tiny-qwen3-moe");
@@ -79,10 +79,10 @@ TEST_P(GoldenQuality, OfTheBundledModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, GoldenQuality,
-                         ::testing::Values(Case{"int8", "int8", "auto"},
-                                           Case{"int4", "int4", "auto"},
-                                           Case{"int8_kv", "none", "int8"},
-                                           Case{"int8_dispatch", "none", "auto", "int8"}),
+                         ::testing::Values(RoundingCase{"int8", "int8", "auto"},
+                                           RoundingCase{"int4", "int4", "auto"},
+                                           RoundingCase{"int8_kv", "none", "int8"},
+                                           RoundingCase{"int8_dispatch", "none", "auto", "int8"}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

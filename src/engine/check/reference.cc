@@ -36,12 +36,6 @@ Result<void> guarded(const std::filesystem::path& file, F&& read) {
   }
 }
 
-std::vector<TokenId> tokens_of(const Json& json) {
-  std::vector<TokenId> ids;
-  for (const int id : json) ids.push_back(TokenId{id});
-  return ids;
-}
-
 Tolerance tolerance_of(const Json& json) {
   return {json.at("atol").get<double>(), json.at("rtol").get<double>()};
 }
@@ -115,6 +109,12 @@ void read_prompt(Arrays& arrays, const ModelConfig& model, int64_t steps, Refere
 }
 
 }  // namespace
+
+std::vector<TokenId> tokens_of(const nlohmann::json& json) {
+  std::vector<TokenId> ids;
+  for (const int id : json) ids.push_back(TokenId{id});
+  return ids;
+}
 
 Result<Reference> Reference::read(const std::filesystem::path& folder, const ModelConfig& model) {
   const std::filesystem::path file = folder / "reference.json";

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +63,9 @@ struct Reference {
   // wrong_shape.
   static Result<Reference> read(const std::filesystem::path& folder, const ModelConfig& model);
 };
+
+// Returns the token ids of a JSON array. Throws nlohmann::json::exception if one is no number.
+std::vector<TokenId> tokens_of(const nlohmann::json& json);
 
 // One greedy completion of the bundled model, computed in fp32.
 struct Recorded {

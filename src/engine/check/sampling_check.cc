@@ -36,12 +36,6 @@ struct SamplingCase {
   std::vector<double> processed, probabilities;
 };
 
-std::vector<TokenId> tokens_of(const Json& json) {
-  std::vector<TokenId> ids;
-  for (const int id : json) ids.push_back(TokenId{id});
-  return ids;
-}
-
 SamplingParams params_of(const Json& json) {
   SamplingParams p;
   p.temperature = json.value("temperature", 1.0);

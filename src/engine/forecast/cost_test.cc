@@ -16,8 +16,7 @@ namespace {
 
 using testing::choice_of;
 using testing::cost_of;
-
-const std::filesystem::path kTests = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests";
+using testing::source_dir;
 
 ModelCost published(const char* name) {
   return cost_of(choice_of(std::filesystem::path("configs") / name));
@@ -26,7 +25,7 @@ ModelCost published(const char* name) {
 std::vector<std::filesystem::path> runnable_folders() {
   std::vector<std::filesystem::path> folders;
   for (const char* group : {"configs", "golden", "golden/quantized"})
-    for (const auto& entry : std::filesystem::directory_iterator(kTests / group))
+    for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "tests" / group))
       if (const auto model = read_hf_config(entry.path());
           model && find_family(model->architecture).has_value())
         folders.push_back(entry.path());

@@ -9,21 +9,21 @@
 #include <sstream>
 
 #include "engine/runner.h"
+#include "engine/testing.h"
 
 namespace hocket {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr int64_t kGb = 1'000'000'000;
-const std::filesystem::path kTests = std::filesystem::path(HOCKET_SOURCE_DIR) / "tests";
+using testing::kGb;
+using testing::source_dir;
 
 ForecastQuestion question(const char* model, int64_t memory) {
   ForecastQuestion q{.total_bytes = memory,
                      .available_bytes = memory,
                      .num_workers = 8,
                      .speed = {50e9, 500e9, 2000e9}};
-  q.settings.model.model_path = (kTests / model).string();
+  q.settings.model.model_path = (source_dir() / "tests" / model).string();
   return q;
 }
 
@@ -204,7 +204,7 @@ TEST(Forecast, SeveralRanksShareTheExperts) {
   }
   q.settings.parallel.ep_link_gbit = 0.1;
   EXPECT_LT(must(q).prefill_tokens_per_s, 0.5 * four.prefill_tokens_per_s);
-  q.settings.model.model_path = (kTests / "golden/qwen3").string();  // has no experts
+  q.settings.model.model_path = (source_dir() / "tests/golden/qwen3").string();  // has no experts
   EXPECT_FALSE(forecast(q).has_value());
 }
 

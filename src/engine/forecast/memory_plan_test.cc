@@ -4,12 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/testing.h"
+
 namespace hocket {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr int64_t kGb = 1'000'000'000;
+using testing::kGb;
 
 ModelConfig model() {
   ModelConfig m;
@@ -24,7 +25,7 @@ ModelConfig model() {
   return m;
 }
 
-struct Case {
+struct PlanCase {
   ServerSettings settings;
   int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000;
   int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb;
@@ -42,7 +43,7 @@ struct Case {
 };
 
 TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
-  const auto plan = Case{}.plan();
+  const auto plan = PlanCase{}.plan();
   ASSERT_TRUE(plan.has_value()) << describe(plan.error());
   EXPECT_EQ(plan->budget_bytes, static_cast<int64_t>(kDefaultMemoryShare * 8e9));
   EXPECT_EQ(plan->context_length, 32768);
@@ -115,7 +116,7 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
 }
 
 TEST(MemoryPlan, FractionIsOfTheWholeMemory) {
-  Case c;
+  PlanCase c;
   c.settings.memory.mem_fraction_static = 0.5;
   const auto plan = c.plan();
   ASSERT_TRUE(plan.has_value());
@@ -123,7 +124,7 @@ TEST(MemoryPlan, FractionIsOfTheWholeMemory) {
 }
 
 TEST(MemoryPlan, NoMorePagesThanRequestsCanUse) {
-  Case c;
+  PlanCase c;
   c.settings.memory.max_running_requests = 2;
   c.settings.model.context_length = 1000;
   const auto plan = c.plan();
@@ -132,7 +133,7 @@ TEST(MemoryPlan, NoMorePagesThanRequestsCanUse) {
 }
 
 TEST(MemoryPlan, WeightsThatDoNotFitAreRefusedWithNumbersAndARemedy) {
-  Case c;
+  PlanCase c;
   c.weight_bytes = 7 * kGb;  // the budget is 6.8 GB
   const auto plan = c.plan();
   ASSERT_FALSE(plan.has_value());
@@ -144,7 +145,7 @@ TEST(MemoryPlan, WeightsThatDoNotFitAreRefusedWithNumbersAndARemedy) {
 }
 
 TEST(MemoryPlan, AnAskedContextThatDoesNotFitIsRefusedWithTheOneThatDoes) {
-  Case c;
+  PlanCase c;
   c.page_bytes = 20'000'000;  // 32768 tokens: 1024 pages, 20.48 GB
   c.settings.model.context_length = 32768;
   const auto plan = c.plan();
@@ -163,7 +164,7 @@ TEST(MemoryPlan, AnAskedContextThatDoesNotFitIsRefusedWithTheOneThatDoes) {
 }
 
 TEST(MemoryPlan, TheModelsOwnContextIsLoweredAndSaid) {
-  Case c;
+  PlanCase c;
   c.page_bytes = 20'000'000;
   const auto plan = c.plan();
   ASSERT_TRUE(plan.has_value());
@@ -176,7 +177,7 @@ TEST(MemoryPlan, TheModelsOwnContextIsLoweredAndSaid) {
 }
 
 TEST(MemoryPlan, AskedTokensThatDoNotFitAreRefused) {
-  Case c;
+  PlanCase c;
   c.settings.memory.max_total_tokens = 1'000'000;
   const auto plan = c.plan();
   ASSERT_FALSE(plan.has_value());
@@ -186,7 +187,7 @@ TEST(MemoryPlan, AskedTokensThatDoNotFitAreRefused) {
 
 TEST(MemoryPlan, ContradictionsAreNamed) {
   const auto code = [](auto change) {
-    Case c;
+    PlanCase c;
     change(c.settings);
     const auto plan = c.plan();
     return plan ? ErrorCode::internal : plan.error().code;

@@ -63,7 +63,7 @@ std::vector<RequestInput> forced_traffic(const GrammarModel& model, Forcing forc
   return inputs;
 }
 
-std::vector<Answer> each_alone(const GrammarModel& model, ServerSettings settings) {
+std::vector<Answer> unforced_alone(const GrammarModel& model, ServerSettings settings) {
   settings.scheduler.disable_radix_cache = true;
   const auto engine = model.engine(settings);
   auto answers = run_each_alone(*engine, forced_traffic(model, Forcing::prevented));
@@ -83,7 +83,7 @@ void expect_same_tokens(const std::vector<Answer>& got, const std::vector<Answer
   }
 }
 
-struct Way {
+struct ForcingWay {
   const char* name;
   std::function<void(ServerSettings&)> change;
   bool forces = true, retracts = false;
@@ -96,7 +96,7 @@ void make_memory_short(ServerSettings& s) {
   s.scheduler.schedule_conservativeness = 0.01;
 }
 
-const Way kWays[] = {
+const ForcingWay kForcingWays[] = {
     {"prefill first", [](auto& s) { s.scheduler.prefill_policy = "prefill-first"; }},
     {"mixed, short chunks",
      [](auto& s) {
@@ -126,8 +126,8 @@ const Way kWays[] = {
 TEST(ForcedTokens, AreThoseThatSamplingDraws) {
   log::set_level(log::Level::error);
   const GrammarModel model;
-  const std::vector<Answer> want = each_alone(model, base_settings(kBundled));
-  for (const Way& way : kWays) {
+  const std::vector<Answer> want = unforced_alone(model, base_settings(kBundled));
+  for (const ForcingWay& way : kForcingWays) {
     SCOPED_TRACE(way.name);
     ServerSettings settings = base_settings(kBundled);
     way.change(settings);
@@ -148,7 +148,7 @@ TEST(ForcedTokens, AreThoseThatSamplingDraws) {
 TEST(ForcedTokens, AreTheSameOnAnyNumberOfRanks) {
   log::set_level(log::Level::error);
   const GrammarModel model;
-  const std::vector<Answer> want = each_alone(model, settings_of(kBundled, 1));
+  const std::vector<Answer> want = unforced_alone(model, settings_of(kBundled, 1));
   for (const int num_ranks : {1, 2, 4})
     for (const char* overlap : {"none", "two-batch"}) {
       if (num_ranks == 1 && std::string_view(overlap) != "none") continue;

@@ -41,7 +41,7 @@ std::vector<RequestInput> mixed_traffic() {
   return inputs;
 }
 
-std::vector<Answer> each_alone(const GrammarModel& model, ServerSettings settings) {
+std::vector<Answer> mixed_traffic_alone(const GrammarModel& model, ServerSettings settings) {
   settings.scheduler.disable_radix_cache = true;
   return run_each_alone(*model.engine(settings), mixed_traffic());
 }
@@ -55,12 +55,7 @@ void expect_all_same(const std::vector<Answer>& got, const std::vector<Answer>& 
   }
 }
 
-struct Way {
-  const char* name;
-  std::function<void(ServerSettings&)> change;
-  bool overlaps = false, retracts = false;
-};
-const Way kWays[] = {
+const ScheduleWay kGrammarWays[] = {
     {"together", [](auto&) {}},
     {"overlapped", [](auto& s) { s.scheduler.overlap_schedule = "on"; }, true},
     {"mixed, short chunks, overlapped",
@@ -94,8 +89,8 @@ TEST(GrammarAnswers, AreTheSameHoweverTheyAreScheduled) {
   log::set_level(log::Level::error);
   const GrammarModel model;
   const ServerSettings settings = base_settings(kBundled);
-  const std::vector<Answer> want = each_alone(model, settings);
-  for (const Way& way : kWays) {
+  const std::vector<Answer> want = mixed_traffic_alone(model, settings);
+  for (const ScheduleWay& way : kGrammarWays) {
     SCOPED_TRACE(way.name);
     ServerSettings changed = settings;
     way.change(changed);

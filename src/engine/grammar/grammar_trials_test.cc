@@ -26,7 +26,7 @@ const std::vector<std::string> kCommand = {"/proc/self/exe",
                                            "--gtest_also_run_disabled_tests"};
 
 // This schema has some 100,000 states and takes most of a second.
-constexpr const char* kSlow = R"({"type":"integer","multipleOf":99991})";
+constexpr const char* kSlowSchema = R"({"type":"integer","multipleOf":99991})";
 
 GrammarSpec spec(GrammarKind kind, std::string text) {
   return {.kind = kind, .text = std::move(text), .field = "response_format"};
@@ -77,9 +77,9 @@ TEST_F(Trials, EndWhatTakesTooMuch) {
   };
   EXPECT_EQ(tried(spec(GrammarKind::regex, "yes|no"), limits), TrialVerdict::fits);
   EXPECT_EQ(tried(spec(GrammarKind::regex, "(a"), limits), TrialVerdict::fits);
-  EXPECT_EQ(tried(spec(GrammarKind::json_schema, kSlow), limits), TrialVerdict::too_slow);
+  EXPECT_EQ(tried(spec(GrammarKind::json_schema, kSlowSchema), limits), TrialVerdict::too_slow);
   const TrialLimits little{.time = std::chrono::seconds(10), .bytes = 8 << 20};
-  EXPECT_EQ(tried(spec(GrammarKind::json_schema, kSlow), little), TrialVerdict::too_large);
+  EXPECT_EQ(tried(spec(GrammarKind::json_schema, kSlowSchema), little), TrialVerdict::too_large);
   EXPECT_NE(tried(spec(GrammarKind::json_schema, doubling(40)), limits), TrialVerdict::crashed);
   // The next grammar is tried as before.
   EXPECT_EQ(tried(spec(GrammarKind::regex, "yes|no"), limits), TrialVerdict::fits);
@@ -111,7 +111,7 @@ TEST_F(Trials, EndAtOnceWhenTheyAreStopped) {
   std::jthread asking([&] {
     begun.count_down();
     EXPECT_FALSE(trials
-                     .attempt(0, spec(GrammarKind::json_schema, kSlow),
+                     .attempt(0, spec(GrammarKind::json_schema, kSlowSchema),
                               {.time = std::chrono::seconds(60), .bytes = size_t{4} << 30})
                      .has_value());
   });
@@ -130,7 +130,7 @@ TEST_F(Trials, KeepSlowGrammarsOutOfTheWay) {
   options.quick.time = milliseconds(50);
   options.slow.time = milliseconds(300);
   GrammarCompiler compiler(options);
-  const auto refused = shared(GrammarKind::json_schema, kSlow);
+  const auto refused = shared(GrammarKind::json_schema, kSlowSchema);
   for (int i = 0; i < 2; ++i) {
     std::latch slow_done(1), quick_done(1);
     const auto slow = compiler.order(refused, [&] { slow_done.count_down(); });
@@ -157,7 +157,7 @@ TEST_F(Trials, FewMayBeSlowAtATime) {
   GrammarCompiler compiler(options);
   std::latch done(1);
   const auto slow =
-      compiler.order(shared(GrammarKind::json_schema, kSlow), [&] { done.count_down(); });
+      compiler.order(shared(GrammarKind::json_schema, kSlowSchema), [&] { done.count_down(); });
   done.wait();
   ASSERT_FALSE(slow->answer().has_value());
   EXPECT_EQ(slow->answer().error().code, ErrorCode::queue_full);

@@ -11,7 +11,7 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-struct Way {
+struct ClusterCase {
   const char* name;
   UcxOptions (*ucx)();
   int num_ranks;
@@ -23,7 +23,7 @@ uint16_t free_port() {
   return local_address(*listener).port();
 }
 
-class ClusterRanks : public ::testing::TestWithParam<Way> {
+class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
  protected:
   void SetUp() override {
     log::set_level(log::Level::off);
@@ -160,13 +160,14 @@ TEST_P(PatientClusterRanks, OneThatIsAskedToEndWaitsForTheOthersRequests) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, PatientClusterRanks,
-                         ::testing::Values(Way{"memory2", ucx_shared_memory, 2}),
+                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Ways, ClusterRanks,
-                         ::testing::Values(Way{"memory2", ucx_shared_memory, 2},
-                                           Way{"memory4", ucx_shared_memory, 4},
-                                           Way{"tcp2", ucx_tcp, 2}, Way{"tcp4", ucx_tcp, 4}),
+                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2},
+                                           ClusterCase{"memory4", ucx_shared_memory, 4},
+                                           ClusterCase{"tcp2", ucx_tcp, 2},
+                                           ClusterCase{"tcp4", ucx_tcp, 4}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

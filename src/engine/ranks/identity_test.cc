@@ -10,24 +10,23 @@
 
 #include "compute/overlap/order_table.h"
 #include "core/version.h"
-#include "engine/testing.h"
+#include "engine/forms.h"
 
 namespace hocket {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kBundledFolder;
 namespace fs = std::filesystem;
 
-constexpr const char* kModel = "models/hocket-tiny-qwen3-moe";
-
 // A copy of the bundled model that the test may change.
-class Folder {
+class ModelCopy {
  public:
-  Folder()
+  ModelCopy()
       : path_(fs::path(::testing::TempDir()) / fmt::format("identity_{}_{}", getpid(), next_++)) {
-    fs::copy(testing::source_dir() / kModel, path_);
+    fs::copy(testing::source_dir() / kBundledFolder, path_);
   }
-  ~Folder() { fs::remove_all(path_); }
+  ~ModelCopy() { fs::remove_all(path_); }
   fs::path operator/(const char* name) const { return path_ / name; }
   const fs::path& path() const { return path_; }
   void append(const char* name, std::string_view text) const {
@@ -65,16 +64,16 @@ Identity identity_of(const ServerSettings& settings, const LaunchPlan& plan) {
 
 // Compares rank 0, which has the bundled model, with rank 1, whose settings or files `change`
 // altered.
-std::optional<Error> refusal(const std::function<void(ServerSettings&, const Folder&)>& change) {
-  const Folder other;
+std::optional<Error> refusal(const std::function<void(ServerSettings&, const ModelCopy&)>& change) {
+  const ModelCopy other;
   ServerSettings theirs = settings_of(other.path());
   change(theirs, other);
-  return disagreement(identity_of(settings_of(kModel), plan_of(0)),
+  return disagreement(identity_of(settings_of(kBundledFolder), plan_of(0)),
                       identity_of(theirs, plan_of(1)));
 }
 
 TEST(Identity, OfRanksThatFitAgrees) {
-  EXPECT_FALSE(refusal([](ServerSettings& s, const Folder& folder) {
+  EXPECT_FALSE(refusal([](ServerSettings& s, const ModelCopy& folder) {
     s.scheduler.schedule_policy = "lpm";
     s.parallel.dp_routing = "shortest";
     s.memory.max_total_tokens = 4096;
@@ -85,7 +84,7 @@ TEST(Identity, OfRanksThatFitAgrees) {
 }
 
 TEST(Identity, SaysWhoThisIs) {
-  const Identity self = identity_of(settings_of(kModel, 4), {.num_ranks = 4, .rank = 3});
+  const Identity self = identity_of(settings_of(kBundledFolder, 4), {.num_ranks = 4, .rank = 3});
   EXPECT_EQ(self.rank, 3);
   EXPECT_EQ(self.num_ranks, 4);
   EXPECT_EQ(self.version, kVersion);
@@ -95,25 +94,25 @@ TEST(Identity, SaysWhoThisIs) {
 }
 
 struct Difference {
-  std::function<void(ServerSettings&, const Folder&)> change;
+  std::function<void(ServerSettings&, const ModelCopy&)> change;
   std::string field, ours, theirs, remedy;
 };
 
 TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
   const std::vector<Difference> differences = {
-      {[](ServerSettings& s, const Folder&) { s.model.dtype = "float32"; }, "arithmetic level",
+      {[](ServerSettings& s, const ModelCopy&) { s.model.dtype = "float32"; }, "arithmetic level",
        "bfloat16", "float32", "--dtype"},
-      {[](ServerSettings& s, const Folder&) { s.model.quantization = "int8"; }, "arithmetic level",
-       "bfloat16", "int8", "--quantization"},
-      {[](ServerSettings& s, const Folder&) { s.memory.kv_cache_dtype = "int8"; },
+      {[](ServerSettings& s, const ModelCopy&) { s.model.quantization = "int8"; },
+       "arithmetic level", "bfloat16", "int8", "--quantization"},
+      {[](ServerSettings& s, const ModelCopy&) { s.memory.kv_cache_dtype = "int8"; },
        "arithmetic level", "bfloat16-groups", "bfloat16-kv-int8-groups", "--kv-cache-dtype"},
-      {[](ServerSettings& s, const Folder&) { s.compute.combine_groups = 4; }, "arithmetic level",
-       "groups-2", "groups-4", "--combine-groups"},
-      {[](ServerSettings& s, const Folder&) { s.parallel.dispatch_dtype = "int8"; },
+      {[](ServerSettings& s, const ModelCopy&) { s.compute.combine_groups = 4; },
+       "arithmetic level", "groups-2", "groups-4", "--combine-groups"},
+      {[](ServerSettings& s, const ModelCopy&) { s.parallel.dispatch_dtype = "int8"; },
        "arithmetic level", "groups-2", "groups-2-dispatch-int8", "--dispatch-dtype"},
-      {[](ServerSettings& s, const Folder&) { s.model.context_length = 512; }, "plan set",
+      {[](ServerSettings& s, const ModelCopy&) { s.model.context_length = 512; }, "plan set",
        "context 0", "context 512", "--context-length"},
-      {[](ServerSettings& s, const Folder& folder) {
+      {[](ServerSettings& s, const ModelCopy& folder) {
          const OrderTable& known = OrderTable::builtin();
          Order mine = known.at(known.find("four-phase"));
          mine.name = "mine";
@@ -122,13 +121,13 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
        },
        "plan set", fmt::format("{} orders", OrderTable::builtin().size()),
        fmt::format("{} orders", OrderTable::builtin().size() + 1), "--overlap-plan"},
-      {[](ServerSettings& s, const Folder&) { s.scheduler.chunked_prefill_size = 64; }, "plan set",
-       "chunk 0", "chunk 64", "--chunked-prefill-size"},
-      {[](ServerSettings& s, const Folder&) { s.memory.max_running_requests = 8; }, "plan set",
+      {[](ServerSettings& s, const ModelCopy&) { s.scheduler.chunked_prefill_size = 64; },
+       "plan set", "chunk 0", "chunk 64", "--chunked-prefill-size"},
+      {[](ServerSettings& s, const ModelCopy&) { s.memory.max_running_requests = 8; }, "plan set",
        "running 32", "running 8", "--max-running-requests"},
-      {[](ServerSettings& s, const Folder&) { s.parallel.enable_prefill_delayer = true; },
+      {[](ServerSettings& s, const ModelCopy&) { s.parallel.enable_prefill_delayer = true; },
        "plan set", "delayer 0", "delayer 30", "--enable-prefill-delayer"},
-      {[](ServerSettings& s, const Folder& folder) {
+      {[](ServerSettings& s, const ModelCopy& folder) {
          s.parallel.init_expert_location = folder / "vocab.json";
        },
        "plan set", "experts trivial", "experts ", "--init-expert-location"},
@@ -145,20 +144,20 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
 }
 
 TEST(Identity, OtherModelFilesAreNoticed) {
-  const std::vector<std::function<void(ServerSettings&, const Folder&)>> changes = {
-      [](ServerSettings&, const Folder& folder) { folder.append("config.json", " "); },
-      [](ServerSettings&, const Folder& folder) { folder.append("tokenizer.json", " "); },
-      [](ServerSettings&, const Folder& folder) { folder.append("chat_template.jinja", " "); },
-      [](ServerSettings&, const Folder& folder) { folder.append("model.safetensors", " "); },
+  const std::vector<std::function<void(ServerSettings&, const ModelCopy&)>> changes = {
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("config.json", " "); },
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("tokenizer.json", " "); },
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("chat_template.jinja", " "); },
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("model.safetensors", " "); },
       // The same tensors with other numbers, as in a later checkpoint.
-      [](ServerSettings&, const Folder& folder) { folder.change("model.safetensors", 65'536); },
-      [](ServerSettings&, const Folder& folder) {
+      [](ServerSettings&, const ModelCopy& folder) { folder.change("model.safetensors", 65'536); },
+      [](ServerSettings&, const ModelCopy& folder) {
         fs::rename(folder / "model.safetensors", folder / "other.safetensors");
       },
-      [](ServerSettings& s, const Folder& folder) {
+      [](ServerSettings& s, const ModelCopy& folder) {
         s.model.chat_template = folder / "chat_template.jinja";
       },
-      [](ServerSettings& s, const Folder&) { s.model.load_format = "dummy"; },
+      [](ServerSettings& s, const ModelCopy&) { s.model.load_format = "dummy"; },
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     const auto why = refusal(changes[i]);
@@ -169,7 +168,7 @@ TEST(Identity, OtherModelFilesAreNoticed) {
 }
 
 TEST(Identity, DummyWeightsAreTheirSeed) {
-  const Folder folder;
+  const ModelCopy folder;
   fs::remove(folder / "model.safetensors");
   const auto dummy = [&](uint64_t seed, const fs::path& path) {
     ServerSettings settings = settings_of(path);
@@ -177,14 +176,14 @@ TEST(Identity, DummyWeightsAreTheirSeed) {
     settings.model.dummy_seed = seed;
     return identity_of(settings, plan_of(0)).model_hash;
   };
-  EXPECT_EQ(dummy(1, folder.path()), dummy(1, kModel));
-  EXPECT_NE(dummy(1, kModel), dummy(2, kModel));
+  EXPECT_EQ(dummy(1, folder.path()), dummy(1, kBundledFolder));
+  EXPECT_NE(dummy(1, kBundledFolder), dummy(2, kBundledFolder));
 }
 
 TEST(Identity, WhatCannotBeReadIsNamed) {
   EXPECT_EQ(make_identity(settings_of("no/such/model"), plan_of(0)).error().code,
             ErrorCode::model_not_found);
-  ServerSettings settings = settings_of(kModel);
+  ServerSettings settings = settings_of(kBundledFolder);
   settings.parallel.init_expert_location = "/no/such/file";
   EXPECT_THAT(make_identity(settings, plan_of(0)).error().message, HasSubstr("/no/such/file"));
 }

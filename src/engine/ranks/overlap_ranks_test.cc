@@ -13,10 +13,10 @@ namespace {
 using namespace testing;
 using std::chrono::milliseconds;
 
-constexpr int kRequests = 10;
+constexpr int kOverlapRequests = 10;
 
 // Settings of a service, and the kinds of plans that it must have played.
-struct Way {
+struct OverlapCase {
   const char* overlap;
   void (*change)(ServerSettings&);
   std::vector<PlanKind> kinds;
@@ -37,7 +37,7 @@ void mixed_over_a_link(ServerSettings& s) {
   s.parallel.tbo_token_distribution_threshold = 0;  // no sequence is cut
 }
 
-const Way kWays[] = {
+const OverlapCase kOverlapCases[] = {
     {"none", mixed, {PlanKind::none}},
     {"single-batch", plainly, {PlanKind::single_batch}},
     {"single-batch-combine", over_a_link, {PlanKind::single_batch}},
@@ -50,7 +50,7 @@ const Way kWays[] = {
 };
 
 std::vector<Answer> alone_on_one_rank(const Form& form) {
-  return alone(settings_of(form, 1), traffic(kRequests));
+  return alone(settings_of(form, 1), traffic(kOverlapRequests));
 }
 
 // Sends the same requests at random times to a service.
@@ -58,7 +58,7 @@ void expect_serves(Service& service, const std::vector<Answer>& want) {
   ASSERT_TRUE(service.works());
   std::mt19937 random(3);
   std::vector<RequestId> ids;
-  for (RequestInput& input : traffic(kRequests)) {
+  for (RequestInput& input : traffic(kOverlapRequests)) {
     ids.push_back(*service.submit(std::move(input)));
     if (random() % 2 == 0) std::this_thread::sleep_for(milliseconds(random() % 6));
   }
@@ -89,7 +89,7 @@ class OverlapOfRanks : public ::testing::TestWithParam<Form> {
 
 TEST_P(OverlapOfRanks, ChangesNoBitOfAnAnswer) {
   const std::vector<Answer> want = alone_on_one_rank(GetParam());
-  for (const Way& way : kWays) {
+  for (const OverlapCase& way : kOverlapCases) {
     SCOPED_TRACE(way.overlap);
     ServerSettings settings = settings_of(GetParam(), 2);
     settings.parallel.dp_routing = "round-robin";

@@ -11,7 +11,7 @@ namespace hocket {
 namespace {
 
 using Mode = OverlapChoice::Mode;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 ParallelSettings two_ranks(const std::function<void(ParallelSettings&)>& change) {
   ParallelSettings settings{.ep_size = 2};
@@ -47,7 +47,7 @@ class UserFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = testing::TempDir() + "/overlap_settings_test.yaml";
+  std::string path_ = ::testing::TempDir() + "/overlap_settings_test.yaml";
 };
 
 TEST(OverlapSettings, NothingSaidIsAuto) {

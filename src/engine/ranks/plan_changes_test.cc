@@ -22,12 +22,12 @@ using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr int kRanks = 2, kRows = 16;  // decode rows on each rank
-constexpr int kKeys = 64;              // keys of a sequence; then it begins again
+constexpr int kRanks = 2, kDecodeRows = 16;  // decode rows on each rank
+constexpr int kKeys = 64;                    // keys of a sequence; then it begins again
 constexpr int kFastSteps = 150, kSlowSteps = 350;
 constexpr Duration kBeside = 50us;
-constexpr LinkModel kFast{.latency = 5us};
-constexpr LinkModel kSlow{.bytes_per_s = 1e8, .latency = 5us};
+constexpr LinkModel kFastLink{.latency = 5us};
+constexpr LinkModel kSlowLink{.bytes_per_s = 1e8, .latency = 5us};
 
 // Returns the time of an operation over all rows of a rank.
 Duration time_of(Op op) {
@@ -70,15 +70,15 @@ class TimedRank final : public ForwardProbe {
         *runner.attach({.transport = end, .epoch = 1, .watch = &overlap_.ledger()});
     lockstep_.rebind(end, *exchange);
     for (int i = 0; i < runner.info().num_pages; ++i) pages_.push_back(PageId{i});
-    for (int row = 0; row < kRows; ++row) newest_.push_back(TokenId{row * 7 + end.rank()});
-    batch_.reserve(kRows, kRows);
+    for (int row = 0; row < kDecodeRows; ++row) newest_.push_back(TokenId{row * 7 + end.rank()});
+    batch_.reserve(kDecodeRows, kDecodeRows);
   }
   ~TimedRank() override { runner_.detach(); }
   TimedRank(const TimedRank&) = delete;
   TimedRank& operator=(const TimedRank&) = delete;
 
   void after(int /*layer*/, Op op, const Half& half) override {
-    hub_.spend(end_.rank(), time_of(op) * half.rows.count / kRows);
+    hub_.spend(end_.rank(), time_of(op) * half.rows.count / kDecodeRows);
   }
 
   void step() {
@@ -110,7 +110,7 @@ class TimedRank final : public ForwardProbe {
 
  private:
   StepWish wish() {
-    StepWish wish{.work = {.num_decoding = kRows}};
+    StepWish wish{.work = {.num_decoding = kDecodeRows}};
     overlap_.tell(lockstep_, wish);
     return wish;
   }
@@ -119,7 +119,7 @@ class TimedRank final : public ForwardProbe {
     const int position = static_cast<int>(played.plans.size()) % kKeys;
     batch_.clear();
     batch_.mode = ForwardMode::decode;
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < kDecodeRows; ++row) {
       const auto pages = std::span<const PageId>(pages_).subspan(row * own, own);
       batch_.sequences.push_back({.row_begin = row,
                                   .num_rows = 1,
@@ -133,8 +133,8 @@ class TimedRank final : public ForwardProbe {
     }
   }
   void sample() {
-    const View<float> logits = runner_.logits(0, kRows);
-    for (int row = 0; row < kRows; ++row) {
+    const View<float> logits = runner_.logits(0, kDecodeRows);
+    for (int row = 0; row < kDecodeRows; ++row) {
       const float* begin = logits.row(row);
       newest_[row] =
           TokenId{static_cast<int32_t>(std::max_element(begin, begin + logits.cols) - begin)};
@@ -159,9 +159,9 @@ std::vector<Played> serve(std::span<const std::unique_ptr<Runner>> runners, cons
   settings.parallel.ep_size = kRanks;
   settings.parallel.overlap = overlap;
   const OverlapSettings choice = *choose_overlap(settings.parallel);
-  LoopbackHub hub(kRanks, kFast, LoopbackHub::Time::virtual_time);
+  LoopbackHub hub(kRanks, kFastLink, LoopbackHub::Time::virtual_time);
   std::vector<Played> all(kRanks);
-  std::barrier change(kRanks, [&]() noexcept { hub.set_links(kSlow); });
+  std::barrier change(kRanks, [&]() noexcept { hub.set_links(kSlowLink); });
   on_ranks(hub, kRanks, [&](Transport& end) {
     TimedRank rank(hub, end, *runners[static_cast<size_t>(end.rank())], choice);
     for (int step = 0; step < kFastSteps; ++step) rank.step();

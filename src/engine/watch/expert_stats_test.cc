@@ -151,7 +151,7 @@ TEST_F(ExpertStatsTest, HowEvenLoadsAre) {
 }
 
 // Traffic for whole engines: prompts without a common beginning, so that nothing is cached.
-std::vector<RequestInput> traffic(int count) {
+std::vector<RequestInput> uncached_traffic(int count) {
   std::vector<RequestInput> inputs;
   for (int i = 0; i < count; ++i) {
     inputs.push_back(greedy_input(random_tokens(300 + i, 3 + 17 * (i % 4)), 5 + 3 * (i % 3)));
@@ -185,7 +185,7 @@ ExpertRecord record_of(const Form& form, int num_ranks, const char* overlap,
   engine->start(outbox);
   std::map<RequestId, Answer> got;
   std::vector<RequestId> ids;
-  for (RequestInput& input : traffic(8)) {
+  for (RequestInput& input : uncached_traffic(8)) {
     input.id = Engine::next_request_id();
     ids.push_back(input.id);
     HOCKET_CHECK(engine->submit(std::move(input)).has_value());
@@ -217,7 +217,7 @@ TEST_P(ExpertRecordOfEngine, CountsEveryRowOnceForEachOfItsExperts) {
   const ExpertRecord record = record_of(GetParam(), 1, "off");
   const auto engine = make_engine(base_settings(GetParam()));
   const ModelConfig& model = engine->info().model;
-  EXPECT_EQ(record.num_tokens, rows_of(traffic(8)));
+  EXPECT_EQ(record.num_tokens, rows_of(uncached_traffic(8)));
   ASSERT_EQ(record.num_layers, model.num_layers);
   ASSERT_EQ(record.num_experts, model.moe.num_experts);
   const auto sum = [](const auto& counts) {
@@ -271,12 +271,12 @@ TEST(ExpertRecordOverlapped, ChangesNoBitAndCountsWhatWasComputed) {
   const ExpertRecord record = record_of(kBundled, 1, "on", &answers);
   ServerSettings settings = base_settings(kBundled);
   settings.compute.combine_groups = 4;
-  const std::vector<Answer> want = alone(settings, traffic(8));  // without a record
+  const std::vector<Answer> want = alone(settings, uncached_traffic(8));  // without a record
   ASSERT_EQ(answers.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i)
     ASSERT_NO_FATAL_FAILURE(expect_same(answers[i], want[i]));
-  EXPECT_GE(record.num_tokens, rows_of(traffic(8)));
-  EXPECT_LE(record.num_tokens, rows_of(traffic(8)) + answers.size());
+  EXPECT_GE(record.num_tokens, rows_of(uncached_traffic(8)));
+  EXPECT_LE(record.num_tokens, rows_of(uncached_traffic(8)) + answers.size());
   log::set_level(log::Level::info);
 }
 

@@ -8,20 +8,17 @@
 #include "compute/overlap/plan.h"
 
 namespace hocket {
-namespace {
-
-struct KeptStep {
-  std::mutex mutex;
-  // Guards the members below.
-  uint64_t turn = 0;  // rises with every note of the rank; 0: the slot is empty
-  StepAccount account;
-  std::vector<LedgerSpan> spans;
-  size_t num_left_out = 0;
-};
-
-}  // namespace
 
 struct RecentSteps::Tape {
+  struct KeptStep {
+    std::mutex mutex;
+    // Guards the members below.
+    uint64_t turn = 0;  // rises with every note of the rank; 0: the slot is empty
+    StepAccount account;
+    std::vector<LedgerSpan> spans;
+    size_t num_left_out = 0;
+  };
+
   std::array<KeptStep, kSteps> slots;
   size_t next = 0;    // touched by the engine's thread only
   uint64_t turn = 0;  // touched by the engine's thread only
@@ -30,7 +27,7 @@ struct RecentSteps::Tape {
 RecentSteps::RecentSteps(Options options) : options_(std::move(options)) {
   for (int i = 0; i < options_.num_here; ++i) {
     tapes_.push_back(std::make_unique<Tape>());
-    for (KeptStep& slot : tapes_.back()->slots)
+    for (Tape::KeptStep& slot : tapes_.back()->slots)
       slot.spans.reserve(std::min(kMostSpans, options_.spans_per_step));
   }
 }
@@ -41,7 +38,7 @@ void RecentSteps::note(int rank, Ledger& ledger) {
   ledger.keep_spans(true);
   if (!ledger.account().has_pass) return;
   Tape& tape = *tapes_.at(static_cast<size_t>(rank - options_.first_rank));
-  KeptStep* slot = &tape.slots.at(tape.next);
+  Tape::KeptStep* slot = &tape.slots.at(tape.next);
   std::unique_lock lock(slot->mutex, std::try_to_lock);
   if (!lock) return;
   tape.next = (tape.next + 1) % kSteps;
@@ -59,7 +56,7 @@ std::vector<RecentSteps::OfRank> RecentSteps::copy(With with,
   std::vector<OfRank> all;
   for (size_t i = 0; i < tapes_.size(); ++i) {
     std::vector<std::pair<uint64_t, Step>> found;
-    for (KeptStep& slot : tapes_[i]->slots) {
+    for (Tape::KeptStep& slot : tapes_[i]->slots) {
       const std::lock_guard lock(slot.mutex);
       if (slot.turn == 0 || slot.account.step != number.value_or(slot.account.step)) continue;
       Step& step = found.emplace_back(slot.turn, Step()).second;

@@ -17,7 +17,7 @@ std::vector<RequestInput> asking(int count) {
   return inputs;
 }
 
-std::vector<Answer> alone(const ServerSettings& settings, int count) {
+std::vector<Answer> routed_alone(const ServerSettings& settings, int count) {
   std::vector<Answer> answers;
   const auto engine = make_engine(settings);
   for (RequestInput& input : asking(count)) {
@@ -28,7 +28,7 @@ std::vector<Answer> alone(const ServerSettings& settings, int count) {
   return answers;
 }
 
-void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& expected) {
+void expect_same_routing(const std::vector<Answer>& got, const std::vector<Answer>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     SCOPED_TRACE(i);
@@ -67,7 +67,7 @@ TEST(RoutedExperts, AreThoseOfAllTokensButTheLast) {
 TEST(RoutedExperts, AreTheSameInEverySchedule) {
   constexpr int kCount = 24;
   ServerSettings settings = settings_of(kBundled, 1);
-  const std::vector<Answer> expected = alone(settings, kCount);
+  const std::vector<Answer> expected = routed_alone(settings, kCount);
   for (const char* policy : {"prefill-first", "mixed", "latency"}) {
     for (const char* overlap : {"off", "on"}) {
       SCOPED_TRACE(fmt::format("{}, {}", policy, overlap));
@@ -77,14 +77,14 @@ TEST(RoutedExperts, AreTheSameInEverySchedule) {
       settings.model.context_length = 256;
       const auto engine = make_engine(settings);
       ASSERT_NE(engine, nullptr);
-      expect_same(run_all(*engine, asking(kCount)), expected);
+      expect_same_routing(run_all(*engine, asking(kCount)), expected);
     }
   }
 }
 
 TEST(RoutedExperts, AreTheSameOnRanks) {
   constexpr int kCount = 16;
-  const std::vector<Answer> expected = alone(settings_of(kBundled, 1), kCount);
+  const std::vector<Answer> expected = routed_alone(settings_of(kBundled, 1), kCount);
   for (const char* overlap : {"none", "two-batch"}) {
     SCOPED_TRACE(overlap);
     ServerSettings settings = settings_of(kBundled, 2);
@@ -96,7 +96,7 @@ TEST(RoutedExperts, AreTheSameOnRanks) {
     ASSERT_TRUE(service.read_all());
     std::vector<Answer> got;
     for (const RequestId id : ids) got.push_back(std::move(service.answer(id)));
-    expect_same(got, expected);
+    expect_same_routing(got, expected);
   }
 }
 

@@ -11,13 +11,13 @@
 namespace hocket {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr Duration kStep = std::chrono::milliseconds(10);
 
 // A scheduler whose steps take 10 ms, and its log.
-class StepLogTest : public testing::Test {
+class StepLogTest : public ::testing::Test {
  protected:
   void start(SchedulerOptions options, int decode_interval = 40) {
     options.num_pages = options.num_pages > 0 ? options.num_pages : 64;
@@ -45,9 +45,9 @@ class StepLogTest : public testing::Test {
   }
   // Returns the lines of num_steps steps, without time and level.
   std::vector<std::string> lines_of(int num_steps) {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     for (int i = 0; i < num_steps; ++i) finish(schedule());
-    std::istringstream text(testing::internal::GetCapturedStderr());
+    std::istringstream text(::testing::internal::GetCapturedStderr());
     std::vector<std::string> lines;
     for (std::string line; std::getline(text, line);)
       if (const size_t at = line.find(" batch, "); at != std::string::npos)
@@ -92,13 +92,13 @@ TEST_F(StepLogTest, ADecodeLineEverySoManySteps) {
   EXPECT_THAT(lines_of(1),
               ElementsAre("Decode batch, #running-req: 2, #token: 24, token usage: 0.09, cuda "
                           "graph: False, gen throughput (token/s): 200.00, #queue-req: 0"));
-  EXPECT_THAT(lines_of(6), testing::SizeIs(2));
+  EXPECT_THAT(lines_of(6), ::testing::SizeIs(2));
 }
 
 // A prefill line has the overlap of its step, a decode line that of the decode steps since the last
 // line. It stands at the end, so that parsers of the other fields still work.
 TEST_F(StepLogTest, OfSeveralRanksItSaysWhatWasHidden) {
-  using testing::EndsWith;
+  using ::testing::EndsWith;
   start({}, 2);
   add(1, 8, 20);
   transfers_ = {.hidden = std::chrono::microseconds(30), .exposed = std::chrono::microseconds(10)};
@@ -140,7 +140,7 @@ TEST_F(StepLogTest, APauseIsNotCountedAsTime) {
   lines_of(2);
   now_ += std::chrono::hours(1);
   add(2, 8, 2, 100);
-  EXPECT_THAT(lines_of(2).back(), testing::HasSubstr("gen throughput (token/s): 100.00"));
+  EXPECT_THAT(lines_of(2).back(), ::testing::HasSubstr("gen throughput (token/s): 100.00"));
   EXPECT_EQ(step_log_.gen_throughput(), 0);  // no second is over
   add(3, 8, 120, 50);
   lines_of(120);
@@ -159,7 +159,7 @@ TEST_F(StepLogTest, WhatIsComputedAgain) {
   EXPECT_EQ(scheduler_->stats().retracted_input_total, 8u);
   EXPECT_EQ(scheduler_->stats().retracted_output_total, 9u);
   EXPECT_EQ(step_log_.counts().num_retracted_lately, 0);
-  EXPECT_THAT(lines_of(4), ElementsAre(testing::StartsWith(
+  EXPECT_THAT(lines_of(4), ElementsAre(::testing::StartsWith(
                                "Prefill batch, #new-seq: 1, #new-token: 9, #cached-token: 8, ")));
   EXPECT_EQ(step_log_.counts().num_retracted_lately, 1);
   EXPECT_EQ(step_log_.counts().prefill_compute_tokens, 8u + 8 + 9);

@@ -17,7 +17,7 @@
 namespace hocket {
 namespace {
 
-using Kind = LedgerSpan::Kind;
+using SpanKind = LedgerSpan::Kind;
 
 constexpr int kCompute = 1, kWaiting = 2, kWires = 10;
 constexpr size_t kBlock = size_t{1} << 20;  // bytes written at once
@@ -158,7 +158,7 @@ void Writer::write_names(const TraceTape& tape) {
   name(kWaiting, "thread", "waiting");
   std::set<int> named;
   for (const LedgerSpan& span : tape.spans)
-    if (span.kind == Kind::wire && named.insert(wire_of(span)).second)
+    if (span.kind == SpanKind::wire && named.insert(wire_of(span)).second)
       name(wire_of(span), "thread", fmt::format("wire: {}", message_words(span)));
 }
 
@@ -186,19 +186,19 @@ void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
         span.half, span.part, span.bytes));
   };
   switch (span.kind) {
-    case Kind::op:
+    case SpanKind::op:
       return slice(kCompute, "compute", op_name(span.op));
-    case Kind::beside:
+    case SpanKind::beside:
       return slice(kCompute, "beside", span.what);
-    case Kind::exposed:
+    case SpanKind::exposed:
       return slice(kWaiting, "exposed", message_words(span));
-    case Kind::waiting:
+    case SpanKind::waiting:
       return slice(
           kWaiting, "waiting",
           span.message == MessageKind::agree ? "agreement" : "ranks: " + message_words(span));
-    case Kind::push:
+    case SpanKind::push:
       return write_arrows(rank, step, span);
-    case Kind::wire:
+    case SpanKind::wire:
       slice(wire_of(span), "wire", message_words(span));
       return write_arrows(rank, step, span);
   }
@@ -208,7 +208,7 @@ void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
 // written only if it has both ends. An end lies just within its slice, else viewers do not find the
 // slice.
 void Writer::write_arrows(int rank, uint64_t step, const LedgerSpan& span) {
-  const bool begins = span.kind == Kind::push;
+  const bool begins = span.kind == SpanKind::push;
   const TimePoint end = std::max(span.begin, span.end - Duration(1));
   for (int peer = 0; peer < info_.num_ranks; ++peer) {
     if (peer == rank || !is_known(peer, step)) continue;

@@ -17,7 +17,7 @@ namespace hocket {
 namespace {
 
 using nlohmann::json;
-using Kind = TraceSlice::Kind;
+using SliceKind = TraceSlice::Kind;
 
 constexpr size_t kTraceBytesMax = 256 << 20;
 
@@ -31,12 +31,12 @@ Duration ns_of(const json& args, const char* name) {
   return ns_of(args.value(name, 0.0));
 }
 
-std::optional<Kind> kind_named(std::string_view name) {
-  if (name == "compute") return Kind::compute;
-  if (name == "beside") return Kind::beside;
-  if (name == "exposed") return Kind::exposed;
-  if (name == "waiting") return Kind::waiting;
-  if (name == "wire") return Kind::wire;
+std::optional<SliceKind> kind_named(std::string_view name) {
+  if (name == "compute") return SliceKind::compute;
+  if (name == "beside") return SliceKind::beside;
+  if (name == "exposed") return SliceKind::exposed;
+  if (name == "waiting") return SliceKind::waiting;
+  if (name == "wire") return SliceKind::wire;
   return std::nullopt;
 }
 
@@ -58,7 +58,7 @@ RankStep step_of(const json& event) {
           .slices = {}};
 }
 
-TraceSlice slice_of(const json& event, Kind kind) {
+TraceSlice slice_of(const json& event, SliceKind kind) {
   const json& args = event.at("args");
   const Duration begin = ns_of(event.at("ts").get<double>());
   return {.kind = kind,
@@ -158,7 +158,7 @@ void add_steps(StepTrace& trace) {
 char letter_of(const TraceSlice& slice) {
   static constexpr std::string_view kLetters = "qamgdswxkc";  // indexed by Op
   static_assert(kLetters.size() == kNumOps);
-  if (slice.kind == Kind::beside) return '-';
+  if (slice.kind == SliceKind::beside) return '-';
   for (int op = 0; op < kNumOps; ++op)
     if (slice.name == op_name(static_cast<Op>(op)))
       return static_cast<char>(kLetters[static_cast<size_t>(op)] -
@@ -191,11 +191,13 @@ class Ruler {
 };
 
 bool is_wire(const TraceSlice& slice) {
-  return slice.kind == Kind::wire;
+  return slice.kind == SliceKind::wire;
 }
 
 char mark_of(const TraceSlice& slice) {
-  return slice.kind == Kind::exposed ? '!' : slice.kind == Kind::waiting ? '.' : letter_of(slice);
+  return slice.kind == SliceKind::exposed   ? '!'
+         : slice.kind == SliceKind::waiting ? '.'
+                                            : letter_of(slice);
 }
 
 // Draws each character for the innermost slice: waits lie within operations and other work, and
@@ -270,7 +272,7 @@ Result<std::pair<Duration, Duration>> window_of(std::span<const RankStep> steps,
     }
     for (const TraceSlice& slice : step.slices) {
       last_layer = std::max(last_layer, slice.layer);
-      if (slice.kind != Kind::compute || slice.layer < window.layers->first ||
+      if (slice.kind != SliceKind::compute || slice.layer < window.layers->first ||
           slice.layer > window.layers->second)
         continue;
       begin = std::min(begin, slice.begin);

@@ -5,19 +5,12 @@
 #include <random>
 
 #include "policy/scheduler/fake_engine.h"
+#include "policy/scheduler/simulated_answers_testing.h"
 
 namespace hocket {
 namespace {
 
-constexpr int kVocab = 12;
-constexpr TokenId kEos{3};
-
-TokenId next_token(std::span<const TokenId> history) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const TokenId token : history)
-    hash = (hash ^ static_cast<uint64_t>(value(token))) * 0x100000001b3u;
-  return TokenId{static_cast<int>((hash >> 20) % kVocab)};
-}
+constexpr int kSmallVocab = 12;
 
 struct Arrival {
   int step = 0;
@@ -33,7 +26,7 @@ SchedulerOptions options_of(std::mt19937_64& random) {
   options.prefill_policy = random() % 2 == 0 ? PrefillPolicy::prefill_first : PrefillPolicy::mixed;
   options.max_chunked_requests = 1 + static_cast<int>(random() % 3);
   options.max_running_requests = 1 + static_cast<int>(random() % 8);
-  options.vocab_size = kVocab;
+  options.vocab_size = kSmallVocab;
   options.eos_ids = {kEos};
   return options;
 }
@@ -46,7 +39,8 @@ std::vector<Arrival> traffic_of(std::mt19937_64& random) {
     const auto length = 1 + random() % 24;
     const auto shared = random() % (length + 1);
     for (uint64_t i = 0; i < length; ++i)
-      input.prompt.push_back(TokenId{static_cast<int>(i < shared ? i % 5 : random() % kVocab)});
+      input.prompt.push_back(
+          TokenId{static_cast<int>(i < shared ? i % 5 : random() % kSmallVocab)});
     input.sampling.max_new_tokens = 1 + static_cast<int>(random() % 16);
     input.sampling.ignore_eos = random() % 4 == 0;
     traffic.push_back({static_cast<int>(random() % 60), std::move(input)});
@@ -82,7 +76,7 @@ Outcome play(const SchedulerOptions& options, const std::vector<Arrival>& traffi
              bool overlapped) {
   Outcome outcome;
   const auto sample = [](const Request&, auto history) {
-    return SampledToken{next_token(history), false};
+    return SampledToken{next_token(history, 0, kSmallVocab), false};
   };
   FakeEngine engine(options, sample, overlapped);
   int num_rows = 0;

@@ -15,11 +15,11 @@ inline constexpr TokenId kEos{3};
 
 // The model of the simulation: the next token is a hash of all tokens so far, so one wrong token
 // anywhere changes all that follow.
-inline TokenId next_token(std::span<const TokenId> history, uint64_t salt) {
+inline TokenId next_token(std::span<const TokenId> history, uint64_t salt, int vocab = kVocab) {
   uint64_t hash = 0xcbf29ce484222325u + salt;
   for (TokenId token : history)
     hash = (hash ^ static_cast<uint64_t>(value(token))) * 0x100000001b3u;
-  return TokenId{static_cast<int>((hash >> 20) % kVocab)};
+  return TokenId{static_cast<int>((hash >> 20) % vocab)};
 }
 
 struct Wanted {

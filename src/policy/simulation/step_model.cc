@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kStepModelBytesMax = 16 << 20;
 
@@ -96,7 +96,7 @@ std::optional<Terms> fit(const std::vector<Measurement>& measured) {
 }
 
 // Reads one line of the bench: the work that it ran and the time that it took.
-Measurement read_case(const Json& line, int chunk_tokens) {
+Measurement read_case(const OrderedJson& line, int chunk_tokens) {
   StepWork work;
   work.experts = line.at("experts_hit").get<double>();
   if (line.at("case") == "prefill") {
@@ -113,7 +113,7 @@ Measurement read_case(const Json& line, int chunk_tokens) {
   return {terms_of(work), line.at("us_per_step").get<double>()};
 }
 
-StepModel model_of(const Json& j) {
+StepModel model_of(const OrderedJson& j) {
   StepModel m;
   m.name = j.at("name").get<std::string>();
   m.fixed_us = j.at("fixed_us").get<double>();
@@ -177,7 +177,7 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
   try {
     while (std::getline(bench_lines, line)) {
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const Json j = parse_bounded_json<Json>(line);
+      const OrderedJson j = parse_bounded_json<OrderedJson>(line);
       if (!j.contains("case")) {
         model.num_experts = j.at("num_experts").get<int>();
         model.top_k = j.at("top_k").get<int>();
@@ -188,7 +188,7 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
         measured.push_back(read_case(j, chunk_tokens));
       }
     }
-  } catch (const Json::exception& e) {
+  } catch (const OrderedJson::exception& e) {
     return fail(
         error(ErrorCode::bad_value, "{} is not what bench one-batch prints: {}", name, e.what())
             .with_fix("hocket bench one-batch --json > FILE"));
@@ -221,31 +221,31 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
 Result<StepModel> read_step_model(const std::string& path) {
   auto text = read_text_file(path, kStepModelBytesMax);
   if (!text) return fail(Error(text.error()).with_fix("hocket bench one-batch --json > FILE"));
-  const Json whole = parse_bounded_json<Json>(*text);
+  const OrderedJson whole = parse_bounded_json<OrderedJson>(*text);
   if (!whole.is_object() || !whole.contains("fixed_us")) {
     std::istringstream lines(*std::move(text));
     return fit_step_model(lines, path);
   }
   try {
     return model_of(whole);
-  } catch (const Json::exception& e) {
+  } catch (const OrderedJson::exception& e) {
     return fail(ErrorCode::bad_value, "{} is no step model: {}", path, e.what());
   }
 }
 
 std::string to_json(const StepModel& m) {
-  return Json({{"name", m.name},
-               {"fixed_us", m.fixed_us},
-               {"row_us", m.row_us},
-               {"output_us", m.output_us},
-               {"key_us", m.key_us},
-               {"expert_us", m.expert_us},
-               {"num_experts", m.num_experts},
-               {"top_k", m.top_k},
-               {"num_moe_layers", m.num_moe_layers},
-               {"turnaround_us", m.turnaround_us},
-               {"residual_median", m.residual_median},
-               {"residual_max", m.residual_max}})
+  return OrderedJson({{"name", m.name},
+                      {"fixed_us", m.fixed_us},
+                      {"row_us", m.row_us},
+                      {"output_us", m.output_us},
+                      {"key_us", m.key_us},
+                      {"expert_us", m.expert_us},
+                      {"num_experts", m.num_experts},
+                      {"top_k", m.top_k},
+                      {"num_moe_layers", m.num_moe_layers},
+                      {"turnaround_us", m.turnaround_us},
+                      {"residual_median", m.residual_median},
+                      {"residual_max", m.residual_max}})
       .dump(2);
 }
 

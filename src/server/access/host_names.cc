@@ -21,7 +21,7 @@ bool is_address(std::string_view name) {
          inet_pton(AF_INET6, text.c_str(), &unused) == 1;
 }
 
-bool is_name(std::string_view word) {
+bool is_host_name(std::string_view word) {
   constexpr std::string_view kChars =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
   return word.size() <= 253 && word.find_first_not_of(kChars) == word.npos;
@@ -67,7 +67,7 @@ Result<HostNames> HostNames::parse(std::string_view list, std::string_view host)
   for (const std::string_view name : words_of(list, ", \t")) {
     if (name == "*")
       out.all_ = true;
-    else if (is_name(name))
+    else if (is_host_name(name))
       out.names_.emplace_back(name);
     else
       return fail(error(ErrorCode::bad_value, "'{}' is not the name of a host", name)

@@ -18,10 +18,10 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r";
-constexpr std::string_view kHashed = "sha256:";
+constexpr std::string_view kDigestMark = "sha256:";
 constexpr size_t kDigestBytesOfName = 6;
 
-bool is_name(std::string_view word) {
+bool is_key_name(std::string_view word) {
   return !word.empty() && word.size() <= 64 && std::ranges::all_of(word, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '_' || c == '.';
@@ -98,7 +98,7 @@ Result<void> KeyRing::add_line(std::string_view line, int number, std::string_vi
   const bool is_bare = words.size() == 1;
   HOCKET_TRY(const Digest digest, read_key(is_bare ? words[0] : words[1], where));
   principal.name = is_bare ? name_of_bare(digest) : std::string(words[0]);
-  if (!is_name(principal.name))
+  if (!is_key_name(principal.name))
     return fail(error(ErrorCode::bad_value,
                       "{}: the first word is not a name of letters, digits, '-', '_', '.'", where)
                     .with_fix("NAME KEY [admin] [requests_per_minute=N] ..."));
@@ -112,8 +112,8 @@ Result<void> KeyRing::add_line(std::string_view line, int number, std::string_vi
 
 // Reads a key, or its digest in hexadecimal.
 Result<KeyRing::Digest> KeyRing::read_key(std::string_view word, const std::string& where) {
-  if (!word.starts_with(kHashed)) return digest_of(word);
-  const std::string_view hex = word.substr(kHashed.size());
+  if (!word.starts_with(kDigestMark)) return digest_of(word);
+  const std::string_view hex = word.substr(kDigestMark.size());
   Digest digest{};
   bool good = hex.size() == 2 * digest.size();
   for (size_t i = 0; good && i < digest.size(); ++i) {

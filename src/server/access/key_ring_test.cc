@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr const char* kFile = R"(# who may ask
+constexpr const char* kKeyFile = R"(# who may ask
 ann   ann-secret-1  requests_per_minute=60 tokens_per_minute=1000 concurrency=2
 ann   ann-secret-2  requests_per_minute=60 tokens_per_minute=1000 concurrency=2   # the new one
 
@@ -28,7 +28,7 @@ std::string complaint(std::string_view text) {
 }
 
 TEST(KeyRing, ReadsNamesRolesAndLimits) {
-  const auto ring = KeyRing::parse(kFile, "keys");
+  const auto ring = KeyRing::parse(kKeyFile, "keys");
   ASSERT_TRUE(ring) << ring.error().message;
   EXPECT_EQ(ring->size(), 5u);
   const PrincipalPtr ann = ring->find("ann-secret-1");

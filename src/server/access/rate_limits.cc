@@ -7,10 +7,9 @@
 #include "server/access/request_meter.h"
 
 namespace hocket {
-namespace {
 
 // A token bucket: it holds one minute's worth at most, fills evenly, and may be below zero.
-struct Bucket {
+struct TokenBucket {
   double level = 0;
   bool fresh = true;
 
@@ -24,13 +23,15 @@ struct Bucket {
   }
 };
 
+namespace {
+
 void tell(HttpHeaders& headers, std::string_view kind, int64_t limit, double left) {
   headers.emplace_back(fmt::format("x-ratelimit-limit-{}", kind), std::to_string(limit));
   headers.emplace_back(fmt::format("x-ratelimit-remaining-{}", kind),
                        std::to_string(std::max<int64_t>(0, static_cast<int64_t>(left))));
 }
 
-void tell(HttpHeaders& headers, std::string_view kind, int64_t limit, const Bucket& bucket) {
+void tell(HttpHeaders& headers, std::string_view kind, int64_t limit, const TokenBucket& bucket) {
   tell(headers, kind, limit, bucket.level);
   headers.emplace_back(
       fmt::format("x-ratelimit-reset-{}", kind),
@@ -46,7 +47,7 @@ Error too_much(const Principal& who, int64_t limit, std::string_view what) {
 
 struct RequestMeter::Account {
   std::mutex mutex;
-  Bucket requests, tokens;
+  TokenBucket requests, tokens;
   TimePoint filled{};
   int64_t num_running = 0;
 };

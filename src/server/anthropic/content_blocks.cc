@@ -5,21 +5,10 @@
 #include <functional>
 #include <map>
 
+#include "server/protocol/chat_translation.h"
+
 namespace hocket {
 namespace {
-
-std::unexpected<Error> wrong(const std::string& where, std::string_view what) {
-  return fail(error(ErrorCode::invalid_request, "{} {}", where, what).with_param(where));
-}
-
-Result<std::string> string_of(const Json& block, const char* name, const std::string& at) {
-  const auto found = block.find(name);
-  const std::string where = fmt::format("{}.{}", at, name);
-  if (found == block.end()) return wrong(where, "is missing");
-  if (!found->is_string())
-    return wrong(where, fmt::format("must be a string, not {}", type_name(*found)));
-  return found->get<std::string>();
-}
 
 void append_paragraph(std::string& text, std::string_view more) {
   if (!text.empty() && !more.empty()) text += "\n\n";
@@ -32,13 +21,14 @@ Result<void> for_each_block(const Json& content, const std::string& at,
                                                              const std::string&)>& take) {
   if (content.is_string()) return take("text", Json{{"type", "text"}, {"text", content}}, at);
   if (!content.is_array())
-    return wrong(at, fmt::format("must be a string or a list of content blocks, not {}",
-                                 type_name(content)));
+    return wrong_part(at, fmt::format("must be a string or a list of content blocks, not {}",
+                                      type_name(content)));
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string where = fmt::format("{}[{}]", at, i);
     if (!content[i].is_object())
-      return wrong(where, fmt::format("must be a content block, not {}", type_name(content[i])));
-    HOCKET_TRY(const std::string type, string_of(content[i], "type", where));
+      return wrong_part(where,
+                        fmt::format("must be a content block, not {}", type_name(content[i])));
+    HOCKET_TRY(const std::string type, string_member(content[i], "type", where));
     HOCKET_TRY_VOID(take(type, content[i], where));
   }
   return {};
@@ -46,7 +36,8 @@ Result<void> for_each_block(const Json& content, const std::string& at,
 
 std::unexpected<Error> unknown_block(const std::string& type, const std::string& at,
                                      std::string_view known) {
-  return wrong(at + ".type", fmt::format("is '{}'; here it must be {}", type.substr(0, 64), known));
+  return wrong_part(at + ".type",
+                    fmt::format("is '{}'; here it must be {}", type.substr(0, 64), known));
 }
 
 // Returns the text of a content that may hold text blocks only.
@@ -55,7 +46,7 @@ Result<std::string> plain_text(const Json& content, const std::string& at) {
   const auto take = [&](const std::string& type, const Json& block,
                         const std::string& where) -> Result<void> {
     if (type != "text") return unknown_block(type, where, "text: this model reads text only");
-    HOCKET_TRY(const std::string words, string_of(block, "text", where));
+    HOCKET_TRY(const std::string words, string_member(block, "text", where));
     append_paragraph(text, words);
     return {};
   };
@@ -63,9 +54,9 @@ Result<std::string> plain_text(const Json& content, const std::string& at) {
   return text;
 }
 
-class Conversation {
+class BlockConversation {
  public:
-  explicit Conversation(Json& out) : out_(out) {}
+  explicit BlockConversation(Json& out) : out_(out) {}
 
   Result<void> add_user(const Json& content, const std::string& at) {
     std::string text;
@@ -77,7 +68,7 @@ class Conversation {
     const auto take = [&](const std::string& type, const Json& block,
                           const std::string& where) -> Result<void> {
       if (type == "text") {
-        HOCKET_TRY(const std::string words, string_of(block, "text", where));
+        HOCKET_TRY(const std::string words, string_member(block, "text", where));
         append_paragraph(text, words);
         return {};
       }
@@ -87,7 +78,7 @@ class Conversation {
       return add_result(block, where);
     };
     HOCKET_TRY_VOID(for_each_block(content, at, take));
-    if (text.empty() && out_.size() == before) return wrong(at, "must not be empty");
+    if (text.empty() && out_.size() == before) return wrong_part(at, "must not be empty");
     say();
     return {};
   }
@@ -98,10 +89,10 @@ class Conversation {
     const auto take = [&](const std::string& type, const Json& block,
                           const std::string& where) -> Result<void> {
       if (type == "text") {
-        HOCKET_TRY(const std::string words, string_of(block, "text", where));
+        HOCKET_TRY(const std::string words, string_member(block, "text", where));
         text += words;
       } else if (type == "thinking") {
-        HOCKET_TRY(const std::string words, string_of(block, "thinking", where));
+        HOCKET_TRY(const std::string words, string_member(block, "thinking", where));
         thoughts += words;
       } else if (type == "tool_use") {
         HOCKET_TRY_VOID(add_call(block, where, calls));
@@ -120,11 +111,11 @@ class Conversation {
 
  private:
   Result<void> add_call(const Json& block, const std::string& at, Json& calls) {
-    HOCKET_TRY(std::string id, string_of(block, "id", at));
-    HOCKET_TRY(std::string name, string_of(block, "name", at));
+    HOCKET_TRY(std::string id, string_member(block, "id", at));
+    HOCKET_TRY(std::string name, string_member(block, "name", at));
     const auto input = block.find("input");
     if (input == block.end() || !input->is_object())
-      return wrong(at + ".input", "must be an object");
+      return wrong_part(at + ".input", "must be an object");
     names_[id] = name;
     calls.push_back({{"id", std::move(id)},
                      {"type", "function"},
@@ -134,7 +125,7 @@ class Conversation {
 
   // Adds the tool's name from the call, for templates that print it.
   Result<void> add_result(const Json& block, const std::string& at) {
-    HOCKET_TRY(std::string id, string_of(block, "tool_use_id", at));
+    HOCKET_TRY(std::string id, string_member(block, "tool_use_id", at));
     const auto content = block.find("content");
     std::string text;
     if (content != block.end() && !content->is_null()) {
@@ -159,23 +150,23 @@ Result<void> add_chat_messages(const Json* system, const Json& messages, Json& o
     if (!text.empty()) out.push_back({{"role", "system"}, {"content", std::move(text)}});
   }
   if (!messages.is_array() || messages.empty() || messages.size() > kMessagesMax)
-    return wrong("messages", fmt::format("must be a list of 1 to {} messages", kMessagesMax));
-  Conversation conversation(out);
+    return wrong_part("messages", fmt::format("must be a list of 1 to {} messages", kMessagesMax));
+  BlockConversation conversation(out);
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string at = fmt::format("messages[{}]", i);
     const Json& message = messages[i];
-    if (!message.is_object()) return wrong(at, "must be an object");
-    HOCKET_TRY(const std::string role, string_of(message, "role", at));
+    if (!message.is_object()) return wrong_part(at, "must be an object");
+    HOCKET_TRY(const std::string role, string_member(message, "role", at));
     const auto content = message.find("content");
-    if (content == message.end()) return wrong(at + ".content", "is missing");
+    if (content == message.end()) return wrong_part(at + ".content", "is missing");
     if (role == "user") {
       HOCKET_TRY_VOID(conversation.add_user(*content, at + ".content"));
     } else if (role == "assistant") {
       HOCKET_TRY_VOID(conversation.add_assistant(*content, at + ".content"));
     } else {
-      return wrong(at + ".role", fmt::format("is '{}'; it must be user or assistant (what the "
-                                             "system says is the field system)",
-                                             role.substr(0, 64)));
+      return wrong_part(at + ".role", fmt::format("is '{}'; it must be user or assistant (what the "
+                                                  "system says is the field system)",
+                                                  role.substr(0, 64)));
     }
   }
   return {};

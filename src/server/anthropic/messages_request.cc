@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-const FieldNames& names() {
+const FieldNames& anthropic_names() {
   static const FieldNames kNames = {{"stop", "stop_sequences"},
                                     {"user", "metadata.user_id"},
                                     {".function", ""},
@@ -40,7 +40,7 @@ Json chat_tool(Fields& fields, const Json& tool, const std::string& at) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-void read_tools(Fields& fields, Json& chat) {
+void read_anthropic_tools(Fields& fields, Json& chat) {
   const Json* tools = fields.array("tools", kToolsMax);
   if (tools != nullptr && !tools->empty()) {
     Json& out = chat["tools"] = Json::array();
@@ -153,7 +153,7 @@ Result<Json> chat_of(const Json& body, Purpose purpose) {
   for (const char* name : {"temperature", "top_p", "top_k", "stream"})
     if (const Json* value = fields.get(name)) chat[name] = *value;
   if (const Json* stops = fields.array("stop_sequences", kStopsMax)) chat["stop"] = *stops;
-  read_tools(fields, chat);
+  read_anthropic_tools(fields, chat);
   read_thinking(fields, chat);
   read_output_config(fields, chat);
   read_metadata(fields, chat);
@@ -166,7 +166,7 @@ Result<Json> chat_of(const Json& body, Purpose purpose) {
 
 Result<GenerationRequest> parse(const Json& body, const ServedModel& model, Purpose purpose) {
   HOCKET_TRY(const Json chat, chat_of(body, purpose));
-  HOCKET_TRY(GenerationRequest request, parse_translated(chat, model, names()));
+  HOCKET_TRY(GenerationRequest request, parse_translated(chat, model, anthropic_names()));
   request.api = Api::messages;
   return request;
 }

@@ -44,7 +44,7 @@ Json stop_sequence(const ChoiceAnswer& choice) {
 
 // As in Anthropic's API, input_tokens leaves out cached tokens. Their number is known when the
 // answer ends.
-Json usage(const Answer& answer) {
+Json anthropic_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   const size_t cached = choice.ended ? static_cast<size_t>(choice.cached_tokens) : 0;
   return {{"input_tokens", answer.prompts.front().size() - cached},
@@ -62,7 +62,7 @@ Json message_json(const Answer& answer, Json content) {
           {"content", std::move(content)},
           {"stop_reason", stop_reason(choice)},
           {"stop_sequence", stop_sequence(choice)},
-          {"usage", usage(answer)}};
+          {"usage", anthropic_usage(answer)}};
 }
 
 // Returns a block as it is before its first piece.
@@ -97,7 +97,7 @@ class BlockList final : public PartSink {
   }
 };
 
-class EventWriter final : public PartSink {
+class MessageEventWriter final : public PartSink {
  public:
   std::string out;
 
@@ -127,7 +127,7 @@ class MessagesForm final : public AnswerForm {
   bool tells_events() const override { return true; }
 
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
-    EventWriter events;
+    MessageEventWriter events;
     if (!choice.sent.opening) {
       choice.sent.opening = true;
       Json begun = message_json(answer, Json::array());
@@ -141,7 +141,7 @@ class MessagesForm final : public AnswerForm {
                           {"stop_sequence", stop_sequence(choice)}};
       events.add("message_delta",
                  fmt::format(R"(,"delta":{},"usage":{},"timings":{})", to_text(delta),
-                             to_text(usage(answer)), to_text(timings_json(answer))));
+                             to_text(anthropic_usage(answer)), to_text(timings_json(answer))));
       events.add("message_stop", "");
     }
     return std::move(events.out);

@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr const char* kFile =
+constexpr const char* kCrashFile =
     R"({"hocket_crash":1,"why":"signal 11 at address 0x8","last_words":"x.cc:3: CHECK failed",)"
     R"("thread":"engine1","pid":7,"unix":1700000000,"at_us":20000000,)"
     R"("about":{"version":"0.1.0","rank":1,"ranks":2,"model":"tiny"}}
@@ -32,7 +32,7 @@ VmRSS:	   12345 kB
 )";
 
 TEST(CrashReport, TellsWhatWasGoingOn) {
-  std::istringstream file(kFile);
+  std::istringstream file(kCrashFile);
   const auto text = crash_report(file, {.num_steps = 1, .seconds = 10});
   ASSERT_TRUE(text) << text.error().message;
   for (const char* part :

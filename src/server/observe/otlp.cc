@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kInternal = 1, kServer = 2;  // values of Span.kind
+constexpr int kSpanKindInternal = 1, kSpanKindServer = 2;  // values of Span.kind
 constexpr int kStatusError = 2;
 constexpr int kFirstServerFault = 500;
 
@@ -33,7 +33,7 @@ struct Times {
 Json span_json(const RequestRecord& record, std::string_view name, Times times, Json attributes) {
   return {{"traceId", trace_id_text(*record.trace)},
           {"name", name},
-          {"kind", kInternal},
+          {"kind", kSpanKindInternal},
           {"startTimeUnixNano", std::to_string(record.unix_ns(times.from))},
           {"endTimeUnixNano", std::to_string(record.unix_ns(std::max(times.from, times.to)))},
           {"attributes", std::move(attributes)}};
@@ -89,7 +89,7 @@ Json request_attributes(const RequestRecord& record) {
 std::string request_span(const RequestRecord& record) {
   Json span = span_json(record, "POST " + record.path, {record.received, record.ended},
                         request_attributes(record));
-  span["kind"] = kServer;
+  span["kind"] = kSpanKindServer;
   span["spanId"] = span_id_text(record.trace->span);
   if (record.parent_span != 0) span["parentSpanId"] = span_id_text(record.parent_span);
   if (record.status >= kFirstServerFault)

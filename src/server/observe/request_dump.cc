@@ -33,10 +33,6 @@ double rounded(double ms) {
   return std::round(ms * 1e3) / 1e3;
 }
 
-double ms_between(TimePoint from, TimePoint to) {
-  return from == TimePoint{} || to < from ? 0 : rounded(to_ms(to - from));
-}
-
 Error io_error(const std::string& path) {
   const int why = errno;
   return error(ErrorCode::io, "{} cannot be written: {}", path, std::strerror(why))

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-double ms_between(TimePoint from, TimePoint to) {
+double elapsed_ms(TimePoint from, TimePoint to) {
   return from == TimePoint{} || to < from ? 0 : to_ms(to - from);
 }
 
@@ -65,11 +65,11 @@ void add_end(std::vector<log::Field>& fields, const RequestRecord& record) {
                                {"cached_tokens", cached},
                                {"completion_tokens", generated},
                                {"retractions", int64_t{last.num_retractions}},
-                               {"text_ms", ms_between(record.received, t.arrived)},
-                               {"queue_ms", ms_between(t.arrived, t.first_scheduled)},
-                               {"prefill_ms", ms_between(t.first_scheduled, t.prefill_done)},
-                               {"decode_ms", ms_between(t.prefill_done, t.finished)},
-                               {"ttft_ms", ms_between(record.received, record.first_token)}});
+                               {"text_ms", elapsed_ms(record.received, t.arrived)},
+                               {"queue_ms", elapsed_ms(t.arrived, t.first_scheduled)},
+                               {"prefill_ms", elapsed_ms(t.first_scheduled, t.prefill_done)},
+                               {"decode_ms", elapsed_ms(t.prefill_done, t.finished)},
+                               {"ttft_ms", elapsed_ms(record.received, record.first_token)}});
 }
 
 std::vector<log::Field> head_of(const RequestRecord& record) {
@@ -126,7 +126,7 @@ void log_ended(const RequestRecord& record, RequestLogLevel level) {
   if (!record.handed_on_to.empty())
     fields.push_back({"handed_on_to", std::string_view(record.handed_on_to)});
   if (!record.choices.empty()) add_end(fields, record);
-  fields.push_back({"total_ms", ms_between(record.received, record.ended)});
+  fields.push_back({"total_ms", elapsed_ms(record.received, record.ended)});
   log::record(log::Level::info, "request_ended", fields);
   if (level >= RequestLogLevel::beginnings)
     log_texts(record, record.choices, "request_answer", level);

@@ -12,7 +12,7 @@ constexpr uint16_t kDefaultPort = 4318;
 constexpr const char* kDefaultPath = "/v1/traces";
 constexpr Duration kAnswerPatience = std::chrono::seconds(10);
 constexpr Duration kComplainEvery = std::chrono::minutes(1);
-constexpr Duration kPoll = std::chrono::milliseconds(5);
+constexpr Duration kDeliveryPoll = std::chrono::milliseconds(5);
 
 // True for statuses after which OTLP/HTTP, "Failures", allows a retry. 0: no answer came.
 bool may_try_again(int status) {
@@ -163,7 +163,7 @@ void SpanSender::finish(Duration patience) {
   const TimePoint deadline = RealClock().now() + patience;
   for (tick(); !waiting_.empty() || !batch_.empty(); tick()) {
     if (RealClock().now() > deadline) break;
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kDeliveryPoll);
   }
   if (const size_t left = waiting_.size() + batch_.size(); left > 0)
     lose(left, "the server is shutting down");

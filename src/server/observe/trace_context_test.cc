@@ -4,18 +4,18 @@
 
 #include <set>
 
+#include "server/observe/trace_context_testing.h"
+
 namespace hocket {
 namespace {
 
-constexpr const char* kParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-
 TEST(TraceContext, ReadsAndWritesAHeader) {
-  const auto context = parse_traceparent(kParent);
+  const auto context = parse_traceparent(kSampledTraceparent);
   ASSERT_TRUE(context);
   EXPECT_EQ(context->trace_high, 0x4bf92f3577b34da6u);
   EXPECT_EQ(context->span, 0x00f067aa0ba902b7u);
   EXPECT_TRUE(context->sampled);
-  EXPECT_EQ(to_traceparent(*context), kParent);
+  EXPECT_EQ(to_traceparent(*context), kSampledTraceparent);
 }
 
 TEST(TraceContext, KnowsWhoDoesNotWantASpan) {

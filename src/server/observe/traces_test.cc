@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "server/observe/span_sender.h"
+#include "server/observe/trace_context_testing.h"
 #include "server/test_server.h"
 
 namespace hocket {
@@ -80,14 +81,12 @@ TestAnswer post_under(TestServer& server, std::string_view traceparent) {
   return client.receive();
 }
 
-const char* const kParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-
 TEST(Traces, ARequestIsASpanWithItsStagesBelow) {
   TestCollector collector;
   {
     TestServer server(TestServer::Text::bundled, traced(collector));
     say(server, "Paris");
-    EXPECT_EQ(post_under(server, kParent).status, 200);
+    EXPECT_EQ(post_under(server, kSampledTraceparent).status, 200);
   }
   const auto spans = collector.spans();
   ASSERT_EQ(spans.count("POST /v1/chat/completions"), 1u);

@@ -11,10 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr const char* kJsonType = "application/json";
-constexpr const char* kStepsPath = "/steps/";
-
-void respond(HttpExchange& exchange, const Result<std::string>& answer) {
+void respond_uncached(HttpExchange& exchange, const Result<std::string>& answer) {
   if (answer)
     exchange.respond(200, kJsonType, *answer, {{"Cache-Control", "no-store"}});
   else
@@ -51,8 +48,9 @@ void Endpoints::add_page(std::vector<Route>& routes) {
                       Access::open});
   const auto text = [&](std::string_view path, RunOn where, auto answer) {
     routes.push_back(
-        {"GET", path, where,
-         [answer](const HttpRequest& r, const Exchange& e, TimePoint) { respond(*e, answer(r)); }});
+        {"GET", path, where, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
+           respond_uncached(*e, answer(r));
+         }});
   };
   text("/live", RunOn::http,
        [this](const HttpRequest&) -> Result<std::string> { return to_text(live()); });

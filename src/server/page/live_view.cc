@@ -4,15 +4,10 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "server/views/info_json.h"
+
 namespace hocket {
 namespace {
-
-// Returns the engine's ranks. An engine without a list of ranks is one rank.
-std::span<const RankStats> ranks_of(const EngineStats& stats) {
-  const RankStats& whole = stats;
-  if (stats.ranks.empty()) return std::span(&whole, 1);
-  return stats.ranks;
-}
 
 Json rank_json(const RankStats& rank, size_t number) {
   const SchedulerStats& s = rank.scheduler;

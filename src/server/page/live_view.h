@@ -14,7 +14,8 @@
 
 namespace hocket {
 
-inline constexpr size_t kMostLiveTexts = 256;  // in one answer
+inline constexpr std::string_view kStepsPath = "/steps/";  // one step is at /steps/17
+inline constexpr size_t kMostLiveTexts = 256;              // in one answer
 
 struct LiveView {
   EngineStats stats;

@@ -11,7 +11,7 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kFolder = "/ui/";
-constexpr std::string_view kHashed = "assets/";  // names of this folder contain a hash of the build
+constexpr std::string_view kHashedFolder = "assets/";  // its names contain a hash of the build
 // Everything is fetched, framed or run from this server only; data: is for small drawings.
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -48,7 +48,7 @@ void serve_page(const HttpRequest& request, HttpExchange& exchange) {
                                 .with_fix("/ is the page"));
     return;
   }
-  const bool is_hashed = name.starts_with(kHashed);
+  const bool is_hashed = name.starts_with(kHashedFolder);
   const HttpHeaders headers = {
       {"ETag", std::string(file->etag)},
       {"Cache-Control", is_hashed ? "public, max-age=31536000, immutable" : "no-cache"},

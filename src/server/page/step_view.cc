@@ -12,8 +12,6 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kStepsPath = "/steps/";
-
 double us(Duration d) {
   return std::round(to_seconds(d) * 1e9) / 1e3;
 }

@@ -10,14 +10,6 @@
 #include "server/wire/request_target.h"
 
 namespace hocket {
-namespace {
-
-double ms_between(TimePoint from, TimePoint to) {
-  if (from == TimePoint{} || to < from) return 0;
-  return std::round(to_ms(to - from) * 1e3) / 1e3;
-}
-
-}  // namespace
 
 const AnswerForm& answer_form(Api api) {
   switch (api) {
@@ -36,9 +28,9 @@ const AnswerForm& answer_form(Api api) {
 }
 
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
-  using Kind = AnswerEvent::Kind;
-  const bool piece =
-      event.kind == Kind::text || event.kind == Kind::reasoning || event.kind == Kind::arguments;
+  using EventKind = AnswerEvent::Kind;
+  const bool piece = event.kind == EventKind::text || event.kind == EventKind::reasoning ||
+                     event.kind == EventKind::arguments;
   if (piece && event.text.empty()) return;
   if (piece && !events.empty() && events.back().kind == event.kind &&
       events.back().call == event.call)
@@ -131,6 +123,11 @@ std::string ids_text(std::span<const TokenId> ids) {
   std::string out;
   append_ids(out, ids);
   return "[" + out + "]";
+}
+
+double ms_between(TimePoint from, TimePoint to) {
+  if (from == TimePoint{} || to < from) return 0;
+  return std::round(to_ms(to - from) * 1e3) / 1e3;
 }
 
 Json usage_json(const Answer& answer) {

@@ -142,6 +142,8 @@ Json ids_json(std::span<const TokenId> ids);
 void append_ids(std::string& out, std::span<const TokenId> ids);
 std::string ids_text(std::span<const TokenId> ids);  // with brackets
 Json usage_json(const Answer& answer);
+// Returns the time in ms, in whole microseconds; 0 if one of the moments never came.
+double ms_between(TimePoint from, TimePoint to);
 // Returns the times in ms: text (parsing, template, tokens), queue, prefill, decode, ttft, total.
 Json timings_json(const Answer& answer);
 // Returns the calendar time, seconds since 1970.

@@ -6,6 +6,8 @@
 namespace hocket {
 namespace {
 
+using Kind = AnswerEvent::Kind;
+
 constexpr std::string_view kChunk = "chat.completion.chunk";
 
 Json bytes_json(std::string_view bytes) {
@@ -58,7 +60,6 @@ std::string delta_of_call(const AnswerEvent& event) {
 
 // Returns the next delta of what the choice has beyond choice.sent; empty if there is none.
 std::string next_delta(const Answer& answer, ChoiceAnswer& choice) {
-  using Kind = AnswerEvent::Kind;
   const AnswerReading& reading = answer.request.reading;
   auto& sent = choice.sent;
   const auto pass = [&] {

@@ -1,5 +1,7 @@
 #include "server/protocol/chat_translation.h"
 
+#include <fmt/format.h>
+
 #include "server/protocol/openai_request.h"
 
 namespace hocket {
@@ -60,6 +62,19 @@ Result<GenerationRequest> parse_translated(const Json& chat, const ServedModel& 
   auto request = parse_chat(chat, model);
   if (!request) return fail(in_clients_words(std::move(request).error(), names));
   return request;
+}
+
+std::unexpected<Error> wrong_part(const std::string& where, std::string_view what) {
+  return fail(error(ErrorCode::invalid_request, "{} {}", where, what).with_param(where));
+}
+
+Result<std::string> string_member(const Json& object, const char* name, const std::string& at) {
+  const auto found = object.find(name);
+  const std::string where = fmt::format("{}.{}", at, name);
+  if (found == object.end()) return wrong_part(where, "is missing");
+  if (!found->is_string())
+    return wrong_part(where, fmt::format("must be a string, not {}", type_name(*found)));
+  return found->get<std::string>();
 }
 
 }  // namespace hocket

@@ -2,6 +2,7 @@
 // /v1/chat/completions, so that each field is read and checked in one place.   Thread: any.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -25,5 +26,10 @@ using FieldNames = std::vector<std::pair<std::string_view, std::string_view>>;
 Result<GenerationRequest> parse_translated(const Json& chat, const ServedModel& model,
                                            const FieldNames& names);
 Error in_clients_words(Error e, const FieldNames& names);
+
+// Returns invalid_request for a part of the client's body: "messages[2].content is missing".
+std::unexpected<Error> wrong_part(const std::string& where, std::string_view what);
+// Returns the string `name` of the object that `at` names in errors. Errors: as wrong_part().
+Result<std::string> string_member(const Json& object, const char* name, const std::string& at);
 
 }  // namespace hocket

@@ -31,7 +31,7 @@ Json finish_json(const ChoiceAnswer& choice) {
 constexpr size_t kBlockBytesPerToken = 32 << 10;
 
 // Indices of the columns of log-probabilities.
-constexpr size_t kRows = 0, kTops = 1;
+constexpr size_t kRows = 0, kTopRows = 1;
 
 // Returns [logprob, id, text]; text is null unless asked for.
 Json row_json(const Answer& answer, TokenId id, Json logprob) {
@@ -49,8 +49,8 @@ std::string logprobs_text(const ChoiceAnswer& choice, const SamplingParams& samp
   add("input_token_logprobs", choice.prompt_said, kRows);
   add("output_token_logprobs", choice.said, kRows);
   if (sampling.num_top_logprobs == 0) return text;
-  add("input_top_logprobs", choice.prompt_said, kTops);
-  add("output_top_logprobs", choice.said, kTops);
+  add("input_top_logprobs", choice.prompt_said, kTopRows);
+  add("output_top_logprobs", choice.said, kTopRows);
   return text;
 }
 
@@ -138,11 +138,11 @@ class GenerateForm final : public AnswerForm {
     const Json logprob = found != nullptr ? Json(finite_logprob(found->logprob)) : Json();
     to.add(kRows, to_text(row_json(answer, id, logprob)));
     if (answer.request.prompts[p].sampling.num_top_logprobs == 0) return;
-    if (found == nullptr) return to.add(kTops, "null");
+    if (found == nullptr) return to.add(kTopRows, "null");
     Json rows = Json::array();
     for (const TokenLogprob& t : found->top)
       rows.push_back(row_json(answer, t.token, finite_logprob(t.logprob)));
-    to.add(kTops, to_text(rows));
+    to.add(kTopRows, to_text(rows));
   }
   size_t num_sayable(const ChoiceAnswer& choice) const override { return choice.ids.size(); }
 

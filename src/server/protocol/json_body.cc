@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kShownBytes = 64;                     // limit of a client's text in a message
 constexpr std::string_view kLastRead = "last read: ";  // the parser quotes the input after it
 
-std::string shortened(std::string_view text) {
+std::string shown_part(std::string_view text) {
   if (text.size() <= kShownBytes) return std::string(text);
   return std::string(text.substr(0, kShownBytes)) + "...";
 }
@@ -35,7 +35,7 @@ class BodyBuilder final : public OrderedTreeBuilder {
     std::string plain(what);
     std::erase_if(plain, [](unsigned char c) { return c < 0x20 || c >= 0x7F; });
     if (const size_t read = plain.find(kLastRead); read != plain.npos)
-      plain = plain.substr(0, read) + shortened(plain.substr(read));
+      plain = plain.substr(0, read) + shown_part(plain.substr(read));
     return stop(
         error(ErrorCode::invalid_request, "the body is not JSON at byte {}: {}", position, plain));
   }
@@ -47,8 +47,8 @@ class BodyBuilder final : public OrderedTreeBuilder {
                       kJsonDepthMax));
   }
   bool may_repeat(const std::string& key) override {
-    return stop(error(ErrorCode::invalid_request, "the field '{}' is given twice", shortened(key))
-                    .with_param(shortened(key)));
+    return stop(error(ErrorCode::invalid_request, "the field '{}' is given twice", shown_part(key))
+                    .with_param(shown_part(key)));
   }
   bool stop(Error e) {
     failure = std::move(e);
@@ -251,7 +251,7 @@ Result<void> Fields::finish() {
   if (error_) return std::unexpected(std::move(*error_));
   for (const auto& [name, value] : object_.items()) {
     if (std::ranges::find(known_, std::string_view(name)) != known_.end()) continue;
-    const std::string shown = name_of(shortened(name));
+    const std::string shown = name_of(shown_part(name));
     Error unknown =
         error(ErrorCode::invalid_request, "unknown field '{}'", shown).with_param(shown);
     if (const auto nearest = nearest_name(name, known_))

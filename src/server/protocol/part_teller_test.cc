@@ -6,14 +6,14 @@
 namespace hocket {
 namespace {
 
-using Kind = AnswerEvent::Kind;
+using EventKind = AnswerEvent::Kind;
 
-AnswerEvent event(Kind kind, std::string text = {}, int call = 0) {
+AnswerEvent event(EventKind kind, std::string text = {}, int call = 0) {
   AnswerEvent e;
   e.kind = kind;
   e.call = call;
   e.text = std::move(text);
-  if (kind == Kind::call) e.name = "f", e.id = "call_1";
+  if (kind == EventKind::call) e.name = "f", e.id = "call_1";
   return e;
 }
 
@@ -24,7 +24,9 @@ class Notes final : public PartSink {
 
   void begin(const AnswerEvent& first, int index) override {
     EXPECT_EQ(index, num_begun_++);
-    all += first.kind == Kind::text ? "text{" : first.kind == Kind::call ? "call{" : "think{";
+    all += first.kind == EventKind::text   ? "text{"
+           : first.kind == EventKind::call ? "call{"
+                                           : "think{";
   }
   void piece(const AnswerEvent&, int index, std::string_view text) override {
     EXPECT_EQ(index, num_begun_ - 1);
@@ -43,11 +45,18 @@ class Notes final : public PartSink {
 };
 
 std::vector<AnswerEvent> an_answer() {
-  return {
-      event(Kind::reasoning, "hmm"),    event(Kind::text, "a"),          event(Kind::call),
-      event(Kind::arguments, "{\"x\""), event(Kind::arguments, ":1}"),   event(Kind::call_end),
-      event(Kind::call, "", 1),         event(Kind::call_end, "", 1),    event(Kind::call, "", 2),
-      event(Kind::arguments, "{", 2),   event(Kind::call_broken, "", 2), event(Kind::text, "rest")};
+  return {event(EventKind::reasoning, "hmm"),
+          event(EventKind::text, "a"),
+          event(EventKind::call),
+          event(EventKind::arguments, "{\"x\""),
+          event(EventKind::arguments, ":1}"),
+          event(EventKind::call_end),
+          event(EventKind::call, "", 1),
+          event(EventKind::call_end, "", 1),
+          event(EventKind::call, "", 2),
+          event(EventKind::arguments, "{", 2),
+          event(EventKind::call_broken, "", 2),
+          event(EventKind::text, "rest")};
 }
 
 constexpr const char* kTold = "think{hmm}text{a}call{{\"x\":1}}call{}call{{!text{rest}";
@@ -83,8 +92,8 @@ TEST(PartTeller, NewsJoinToTheSame) {
 
 TEST(PartTeller, ACallThatIsCutSaysSo) {
   ChoiceAnswer choice;
-  add_event(choice.events, event(Kind::call));
-  add_event(choice.events, event(Kind::arguments, "{\"x"));
+  add_event(choice.events, event(EventKind::call));
+  add_event(choice.events, event(EventKind::arguments, "{\"x"));
   Notes notes;
   tell_news(choice, choice.sent, notes);
   EXPECT_EQ(notes.all, "call{{\"x");
@@ -95,7 +104,7 @@ TEST(PartTeller, ACallThatIsCutSaysSo) {
 
 TEST(PartTeller, NothingIsNoPart) {
   ChoiceAnswer choice;
-  add_event(choice.events, event(Kind::text, ""));
+  add_event(choice.events, event(EventKind::text, ""));
   choice.ended = true;
   Notes notes;
   tell_all(choice, notes);

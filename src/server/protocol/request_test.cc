@@ -27,15 +27,15 @@ Result<Answer> prepared(Api api, std::string_view body) {
   return prepare_answer(*std::move(request), served());
 }
 
-struct Refusal {
+struct RefusedFields {
   std::string fields;  // added to a good request
   std::string param;
   std::string words;  // part of message or fix
 };
 
-void expect_refused(Api api, const std::string& head, const std::vector<Refusal>& refusals) {
+void expect_refused(Api api, const std::string& head, const std::vector<RefusedFields>& refusals) {
   ASSERT_TRUE(prepared(api, head + "}")) << prepared(api, head + "}").error().message;
-  for (const Refusal& r : refusals) {
+  for (const RefusedFields& r : refusals) {
     const auto answer = prepared(api, head + "," + r.fields + "}");
     ASSERT_FALSE(answer) << r.fields;
     const Error& e = answer.error();
@@ -122,7 +122,7 @@ TEST(Request, ChatRefusals) {
 }
 
 TEST(Request, MessagesAreCheckedOneByOne) {
-  const std::vector<Refusal> refusals = {
+  const std::vector<RefusedFields> refusals = {
       {R"([])", "messages", "at least one"},
       {R"("hi")", "messages", "must be a list, not a string"},
       {R"([5])", "messages[0]", "must be an object"},
@@ -134,7 +134,7 @@ TEST(Request, MessagesAreCheckedOneByOne) {
        "messages[1].content[0].type", "reads text only"},
       {R"([{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text",
        "string"}};
-  for (const Refusal& r : refusals) {
+  for (const RefusedFields& r : refusals) {
     const auto answer = prepared(Api::chat, R"({"messages":)" + r.fields + "}");
     ASSERT_FALSE(answer) << r.fields;
     EXPECT_EQ(answer.error().param, r.param) << answer.error().message;

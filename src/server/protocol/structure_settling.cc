@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-using Kind = ToolChoice::Kind;
+using ChoiceKind = ToolChoice::Kind;
 
 std::vector<TokenId> ids_of(std::string_view mark, const Tokenizer& tokenizer) {
   return tokenizer.encode(mark, {.add_special_tokens = false}).value_or(std::vector<TokenId>());
@@ -49,7 +49,8 @@ Result<void> settle_structure(Prompt& prompt, std::span<const TokenId> ids,
   prompt.reasoning_open = thoughts == ThoughtsAhead::open && reading.reasoning;
   SamplingParams& sampling = prompt.sampling;
   sampling.thoughts = limit_of(thoughts, reading, model);
-  const bool forced = reading.choice.kind == Kind::required || reading.choice.kind == Kind::named;
+  const bool forced =
+      reading.choice.kind == ChoiceKind::required || reading.choice.kind == ChoiceKind::named;
   // Without a grammar backend strict tools are a preference, as other tools are.
   const bool can = model.info->grammar_backend != "none" || forced || sampling.grammar != nullptr;
   if (!can || (!reading.tools && sampling.grammar == nullptr)) return {};

@@ -25,7 +25,7 @@ const AnswerFormats& formats() {
   return kFormats;
 }
 
-ServedModel served() {
+ServedModel served_with_grammars() {
   static FakeGenerator generator;
   static const EngineInfo info = [] {
     EngineInfo with = generator.info();
@@ -37,7 +37,7 @@ ServedModel served() {
 
 Result<SamplingParams> settled(Result<GenerationRequest> request) {
   if (!request) return std::unexpected(request.error());
-  HOCKET_TRY(Answer answer, prepare_answer(*std::move(request), served()));
+  HOCKET_TRY(Answer answer, prepare_answer(*std::move(request), served_with_grammars()));
   return std::move(answer.request.prompts.front().sampling);
 }
 
@@ -48,17 +48,13 @@ Json with(Json body, const char* more) {
 
 // Returns the sampling of a /v1/chat/completions request.
 SamplingParams chat(const char* more) {
-  auto sampling = settled(parse_chat(with(chat_body(), more), served()));
+  auto sampling = settled(parse_chat(with(chat_body(), more), served_with_grammars()));
   EXPECT_TRUE(sampling) << more << ": " << sampling.error().message;
   return sampling.value_or(SamplingParams());
 }
 
 std::string grammar(const SamplingParams& sampling) {
   return sampling.grammar == nullptr ? "" : sampling.grammar->text;
-}
-
-std::vector<TokenId> ids_of(const char* mark) {
-  return bundled_text().tokenizer.encode(mark, {.add_special_tokens = false}).value();
 }
 
 #define TOOLS                                                           \
@@ -87,7 +83,7 @@ TEST(StructureSettling, EveryApiSaysIt) {
       "tools":[{"name":"f","input_schema":{"type":"object"}},
                {"name":"g","input_schema":{"type":"object"}}]})");
   const auto claude = [&](const char* more) {
-    return settled(parse_messages(with(messages, more), served())).value();
+    return settled(parse_messages(with(messages, more), served_with_grammars())).value();
   };
   EXPECT_THAT(grammar(claude(R"({"tool_choice":{"type":"any"}})")), HasSubstr(")*"));
   EXPECT_THAT(grammar(claude(R"({"tool_choice":{"type":"any","disable_parallel_tool_use":true}})")),
@@ -103,7 +99,8 @@ TEST(StructureSettling, EveryApiSaysIt) {
   const auto responses = [&](const char* more) {
     const Json body = Json::parse(R"({"input":"Hi","tools":[{"type":"function","name":"f"},
         {"type":"function","name":"g","strict":true}]})");
-    return settled(parse_responses(with(body, more), served(), {.store = &store, .who = "w"}))
+    return settled(parse_responses(with(body, more), served_with_grammars(),
+                                   {.store = &store, .who = "w"}))
         .value();
   };
   EXPECT_EQ(responses(R"({"tool_choice":"required"})").grammar->field, "tool_choice");
@@ -131,11 +128,11 @@ TEST(StructureSettling, ThoughtsComeBeforeStructureUnlessThePromptClosedThem) {
   Json body = with(chat_body(), R"({"continue_final_message":true,
                                     "response_format":{"type":"json_object"}})");
   body["messages"].push_back({{"role", "assistant"}, {"content", "<think>\nWell, "}});
-  const auto open = settled(parse_chat(body, served())).value();
+  const auto open = settled(parse_chat(body, served_with_grammars())).value();
   EXPECT_THAT(grammar(open), HasSubstr("think"));
   EXPECT_THAT(grammar(open), Not(HasSubstr("\"<think>\"")));
   body["separate_reasoning"] = false;  // changes what the client sees; the model still thinks
-  EXPECT_EQ(grammar(settled(parse_chat(body, served())).value()), grammar(open));
+  EXPECT_EQ(grammar(settled(parse_chat(body, served_with_grammars())).value()), grammar(open));
 }
 
 TEST(StructureSettling, BudgetsEndThoughts) {
@@ -150,7 +147,9 @@ TEST(StructureSettling, BudgetsEndThoughts) {
   EXPECT_EQ(chat(R"({"max_thinking_tokens":0})").thoughts->tokens, 0);
   EXPECT_EQ(chat("{}").thoughts, nullptr);
   EXPECT_EQ(chat(R"({"thinking_budget":7,)" NO_THOUGHTS "}").thoughts, nullptr);
-  EXPECT_EQ(parse_chat(with(chat_body(), R"({"thinking_budget":-1})"), served()).error().param,
+  EXPECT_EQ(parse_chat(with(chat_body(), R"({"thinking_budget":-1})"), served_with_grammars())
+                .error()
+                .param,
             "thinking_budget");
 }
 
@@ -160,11 +159,15 @@ TEST(StructureSettling, EffortIsABudgetWhereTheTemplateHasNoWordsForIt) {
   EXPECT_EQ(chat(R"({"reasoning_effort":"max"})").thoughts, nullptr);
   EXPECT_EQ(chat(R"({"reasoning_effort":"none"})").thoughts, nullptr);  // the prompt closes them
   EXPECT_EQ(chat(R"({"reasoning_effort":"high","thinking_budget":9})").thoughts->tokens, 9);
-  const auto odd = parse_chat(with(chat_body(), R"({"reasoning_effort":"some"})"), served());
+  const auto odd =
+      parse_chat(with(chat_body(), R"({"reasoning_effort":"some"})"), served_with_grammars());
   EXPECT_EQ(odd.error().param, "reasoning_effort");
   EXPECT_THAT(odd.error().message, HasSubstr("minimal, low, medium"));
   EXPECT_EQ(answer_formats_json(formats())["reasoning_effort_budgets"]["low"], 1024);
 }
+
+#undef TOOLS
+#undef NO_THOUGHTS
 
 }  // namespace
 }  // namespace hocket

@@ -119,7 +119,7 @@ Result<Json> apply_template(const Json& body, const ServedModel& model, HeldByte
 void add_text_routes(std::vector<Route>& routes, const ServedModel& model) {
   const auto respond = [](HttpExchange& exchange, const Result<Json>& answer) {
     if (answer)
-      exchange.respond(200, "application/json", to_text(*answer));
+      exchange.respond(200, kJsonType, to_text(*answer));
     else
       respond_error(exchange, answer.error());
   };

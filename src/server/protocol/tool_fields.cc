@@ -13,7 +13,7 @@
 namespace hocket {
 namespace {
 
-using Kind = ToolChoice::Kind;
+using ChoiceKind = ToolChoice::Kind;
 using Names = std::set<std::string_view>;  // a tree set: clients can make hashes collide
 
 bool read_tool(Fields& fields, const std::string& at, const Json& json, Tool& tool) {
@@ -62,13 +62,13 @@ void read_named(Fields& fields, const Json& choice, ToolChoice& out) {
   const std::string* name = name_in(choice);
   if (name == nullptr)
     return fields.fail_field("tool_choice", "tool_choice.function.name must be a string");
-  out = {.kind = Kind::named, .name = *name};
+  out = {.kind = ChoiceKind::named, .name = *name};
 }
 
 bool read_word(const Json& word, ToolChoice& out) {
-  if (word == "none") return out.kind = Kind::none, true;
-  if (word == "auto") return out.kind = Kind::automatic, true;
-  if (word == "required") return out.kind = Kind::required, true;
+  if (word == "none") return out.kind = ChoiceKind::none, true;
+  if (word == "auto") return out.kind = ChoiceKind::automatic, true;
+  if (word == "required") return out.kind = ChoiceKind::required, true;
   return false;
 }
 
@@ -186,14 +186,14 @@ void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading
   const std::optional<Names> allowed = read_choice(fields, choice);
   if (!fields.ok()) return;
   if (allowed) keep_named(*allowed, read, tools);
-  const bool forced = choice.kind == Kind::required || choice.kind == Kind::named;
+  const bool forced = choice.kind == ChoiceKind::required || choice.kind == ChoiceKind::named;
   if (forced && tools.empty())
     return fields.fail_field("tool_choice", "tool_choice asks for a call, but there are no tools");
-  if (choice.kind == Kind::named && !is_tool(read, choice.name))
+  if (choice.kind == ChoiceKind::named && !is_tool(read, choice.name))
     return fields.fail_field("tool_choice",
                              fmt::format("tool_choice names '{}', which is none of the tools",
                                          choice.name.substr(0, 64)));
-  if (tools.empty() || choice.kind == Kind::none) return;
+  if (tools.empty() || choice.kind == ChoiceKind::none) return;
   check_served(fields, model);
   if (!fields.ok()) return;
   find_kinds(fields, read);

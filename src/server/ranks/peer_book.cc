@@ -6,7 +6,7 @@ namespace hocket {
 namespace {
 
 constexpr Duration kLook = std::chrono::milliseconds(100);
-constexpr Duration kAskAgain = std::chrono::milliseconds(500);  // for an address that was not found
+constexpr Duration kAddressRetry = std::chrono::milliseconds(500);  // after one was not found
 
 std::string key_of(int rank) {
   return fmt::format("http/{}", rank);
@@ -85,7 +85,7 @@ void PeerBook::look_up(int rank, const Identity& identity) {
     Entry& entry = entries_[static_cast<size_t>(rank)];
     if (entry.boot_id != identity.boot_id) entry = {.boot_id = identity.boot_id};
     const TimePoint now = RealClock().now();
-    if (stopping_ || entry.place || now - entry.asked < kAskAgain) return;
+    if (stopping_ || entry.place || now - entry.asked < kAddressRetry) return;
     entry.asked = now;
   }
   const auto said = cluster_.get(key_of(rank));

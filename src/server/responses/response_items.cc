@@ -4,42 +4,33 @@
 
 #include <map>
 
+#include "server/protocol/chat_translation.h"
+
 namespace hocket {
 namespace {
-
-std::unexpected<Error> wrong(const std::string& where, std::string_view what) {
-  return fail(error(ErrorCode::invalid_request, "{} {}", where, what).with_param(where));
-}
-
-Result<std::string> string_of(const Json& object, const char* name, const std::string& at) {
-  const auto found = object.find(name);
-  const std::string where = fmt::format("{}.{}", at, name);
-  if (found == object.end()) return wrong(where, "is missing");
-  if (!found->is_string())
-    return wrong(where, fmt::format("must be a string, not {}", type_name(*found)));
-  return found->get<std::string>();
-}
 
 // Returns the text of a string, or of a list of parts with text.
 Result<std::string> text_of(const Json& content, const std::string& at) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array())
-    return wrong(at,
-                 fmt::format("must be a string or a list of parts, not {}", type_name(content)));
+    return wrong_part(
+        at, fmt::format("must be a string or a list of parts, not {}", type_name(content)));
   std::string text;
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string where = fmt::format("{}[{}]", at, i);
     if (!content[i].is_object())
-      return wrong(where, fmt::format("must be an object, not {}", type_name(content[i])));
-    HOCKET_TRY(const std::string type, string_of(content[i], "type", where));
+      return wrong_part(where, fmt::format("must be an object, not {}", type_name(content[i])));
+    HOCKET_TRY(const std::string type, string_member(content[i], "type", where));
     const bool words = type == "input_text" || type == "output_text" || type == "text" ||
                        type == "reasoning_text" || type == "summary_text";
     if (!words && type != "refusal")
-      return wrong(where + ".type",
-                   fmt::format("is '{}'; it must be input_text or output_text: this model reads "
-                               "text only",
-                               type.substr(0, 64)));
-    HOCKET_TRY(const std::string piece, string_of(content[i], words ? "text" : "refusal", where));
+      return wrong_part(
+          where + ".type",
+          fmt::format("is '{}'; it must be input_text or output_text: this model reads "
+                      "text only",
+                      type.substr(0, 64)));
+    HOCKET_TRY(const std::string piece,
+               string_member(content[i], words ? "text" : "refusal", where));
     text += piece;
   }
   return text;
@@ -51,9 +42,9 @@ bool has_text(const Json& message) {
          !content->get_ref<const std::string&>().empty();
 }
 
-class Conversation {
+class ItemConversation {
  public:
-  explicit Conversation(Json& out) : out_(out) {
+  explicit ItemConversation(Json& out) : out_(out) {
     for (const Json& message : out)
       if (const auto calls = message.find("tool_calls"); calls != message.end())
         for (const Json& call : *calls) names_[call["id"]] = call["function"]["name"];
@@ -61,22 +52,23 @@ class Conversation {
 
   Result<void> add(const Json& item, const std::string& at) {
     if (!item.is_object())
-      return wrong(at, fmt::format("must be an item, not {}", type_name(item)));
+      return wrong_part(at, fmt::format("must be an item, not {}", type_name(item)));
     const auto type = item.find("type");
     if (type == item.end() || type->is_null() || *type == "message") return add_message(item, at);
     if (*type == "function_call") return add_call(item, at);
     if (*type == "function_call_output") return add_result(item, at);
     if (*type == "reasoning") return add_reasoning(item, at);
-    return wrong(at + ".type", fmt::format("is {}; it must be message, reasoning, function_call or "
-                                           "function_call_output",
-                                           to_text(*type).substr(0, 64)));
+    return wrong_part(at + ".type",
+                      fmt::format("is {}; it must be message, reasoning, function_call or "
+                                  "function_call_output",
+                                  to_text(*type).substr(0, 64)));
   }
 
  private:
   Result<void> add_message(const Json& item, const std::string& at) {
-    HOCKET_TRY(std::string role, string_of(item, "role", at));
+    HOCKET_TRY(std::string role, string_member(item, "role", at));
     const auto content = item.find("content");
-    if (content == item.end()) return wrong(at + ".content", "is missing");
+    if (content == item.end()) return wrong_part(at + ".content", "is missing");
     HOCKET_TRY(const std::string text, text_of(*content, at + ".content"));
     if (role == "assistant") {
       Json& message = assistant();
@@ -85,9 +77,9 @@ class Conversation {
     }
     if (role == "developer") role = "system";
     if (role != "system" && role != "user")
-      return wrong(at + ".role",
-                   fmt::format("is '{}'; it must be system, developer, user or assistant",
-                               role.substr(0, 64)));
+      return wrong_part(at + ".role",
+                        fmt::format("is '{}'; it must be system, developer, user or assistant",
+                                    role.substr(0, 64)));
     if (role == "system" && out_.size() == 1 && out_[0]["role"] == "system")
       out_[0]["content"].get_ref<std::string&>().append("\n\n").append(text);
     else
@@ -100,9 +92,9 @@ class Conversation {
   // text.
   Result<void> add_call(const Json& item, const std::string& at) {
     if (item.value("status", Json()) == "incomplete") return {};
-    HOCKET_TRY(std::string id, string_of(item, "call_id", at));
-    HOCKET_TRY(std::string name, string_of(item, "name", at));
-    HOCKET_TRY(std::string arguments, string_of(item, "arguments", at));
+    HOCKET_TRY(std::string id, string_member(item, "call_id", at));
+    HOCKET_TRY(std::string name, string_member(item, "name", at));
+    HOCKET_TRY(std::string arguments, string_member(item, "arguments", at));
     names_[id] = name;
     Json& message = assistant();
     if (!message.contains("tool_calls")) message["tool_calls"] = Json::array();
@@ -114,9 +106,9 @@ class Conversation {
   }
 
   Result<void> add_result(const Json& item, const std::string& at) {
-    HOCKET_TRY(std::string id, string_of(item, "call_id", at));
+    HOCKET_TRY(std::string id, string_member(item, "call_id", at));
     const auto output = item.find("output");
-    if (output == item.end()) return wrong(at + ".output", "is missing");
+    if (output == item.end()) return wrong_part(at + ".output", "is missing");
     HOCKET_TRY(std::string text, text_of(*output, at + ".output"));
     Json message = {{"role", "tool"}, {"tool_call_id", id}};
     if (const auto name = names_.find(id); name != names_.end()) message["name"] = name->second;
@@ -159,7 +151,7 @@ class Conversation {
 }  // namespace
 
 Result<void> add_items(const Json& items, const std::string& at, Json& out) {
-  Conversation conversation(out);
+  ItemConversation conversation(out);
   for (size_t i = 0; i < items.size(); ++i)
     HOCKET_TRY_VOID(conversation.add(items[i], fmt::format("{}[{}]", at, i)));
   return {};
@@ -174,7 +166,8 @@ Result<Json> items_of_input(const Json& input, std::string_view id_stem) {
   } else if (input.is_array() && input.size() <= kItemsMax) {
     items = input;
   } else {
-    return wrong("input", fmt::format("must be a string or a list of up to {} items", kItemsMax));
+    return wrong_part("input",
+                      fmt::format("must be a string or a list of up to {} items", kItemsMax));
   }
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_object()) continue;  // add_items() refuses it

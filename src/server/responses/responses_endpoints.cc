@@ -8,7 +8,6 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kBelow = "/v1/responses/";
-constexpr const char* kJsonType = "application/json";
 
 void respond(HttpExchange& exchange, const Result<std::string>& answer) {
   if (answer)

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kIdPrefix = "resp_";
 
-const FieldNames& names() {
+const FieldNames& responses_names() {
   static const FieldNames kNames = {{"messages", "input"},
                                     {"max_tokens", "max_output_tokens"},
                                     {".function", ""},
@@ -26,7 +26,7 @@ const FieldNames& names() {
 }
 
 // Reads tools: their members are flat in this API, and nested below "function" in the chat API.
-void read_tools(Fields& fields, Json& chat) {
+void read_flat_tools(Fields& fields, Json& chat) {
   const Json* tools = fields.array("tools", kToolsMax);
   if (tools == nullptr || tools->empty()) return;
   Json& out = chat["tools"] = Json::array();
@@ -156,7 +156,7 @@ Result<Json> settings_of(const Json& body, ResponsesRequest& responses) {
   for (const char* name :
        {"model", "temperature", "top_p", "top_k", "stop", "stream", "user", "parallel_tool_calls"})
     if (const Json* value = fields.get(name)) chat[name] = *value;
-  read_tools(fields, chat);
+  read_flat_tools(fields, chat);
   read_tool_choice(fields, chat);
   read_text(fields, chat);
   read_reasoning(fields, chat);
@@ -289,7 +289,7 @@ Result<GenerationRequest> parse_responses(const Json& body, const ServedModel& m
                     .with_param("background"));
   responses->store &= context.store->keeps();
   HOCKET_TRY(chat["messages"], messages_of(body, context, *responses));
-  HOCKET_TRY(GenerationRequest request, parse_translated(chat, model, names()));
+  HOCKET_TRY(GenerationRequest request, parse_translated(chat, model, responses_names()));
   request.api = Api::responses;
   responses->repeated = repeated(body, request, *responses);
   request.responses = std::move(responses);

@@ -50,7 +50,7 @@ size_t reasoning_tokens(const Answer& answer) {
   return details == usage.end() ? 0 : details->value("reasoning_tokens", size_t{0});
 }
 
-Json usage(const Answer& answer) {
+Json responses_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   if (!choice.ended) return nullptr;
   const size_t input = answer.prompts.front().size(), output = choice.ids.size();
@@ -76,7 +76,9 @@ std::string response_text(const Answer& answer, std::string_view output, Told to
                   json_string(answer.id), answer.created, status, to_text(error_details(why)),
                   to_text(incomplete_details(answer, status)),
                   json_string(answer.model.info->served_model_name));
-  text.append(output).append(",\"usage\":").append(begun ? "null" : to_text(usage(answer)));
+  text.append(output)
+      .append(",\"usage\":")
+      .append(begun ? "null" : to_text(responses_usage(answer)));
   text.append(asked(answer).repeated);
   if (status == "in_progress") return text += '}';
   text += fmt::format(",\"completed_at\":{}",
@@ -86,9 +88,10 @@ std::string response_text(const Answer& answer, std::string_view output, Told to
 }
 
 // Writes events with their sequence numbers.
-class EventWriter final : public PartSink {
+class ResponseEventWriter final : public PartSink {
  public:
-  EventWriter(const Answer& answer, int& num_events) : answer_(answer), num_events_(num_events) {}
+  ResponseEventWriter(const Answer& answer, int& num_events)
+      : answer_(answer), num_events_(num_events) {}
   std::string out;
 
   void add(std::string_view type, std::string_view rest) {
@@ -156,7 +159,7 @@ class ResponsesForm final : public AnswerForm {
   bool tells_events() const override { return true; }
 
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
-    EventWriter events(answer, choice.sent.blocks);
+    ResponseEventWriter events(answer, choice.sent.blocks);
     if (!choice.sent.opening) {
       choice.sent.opening = true;
       const std::string begun = response_text(answer, "[]", Told::begun);
@@ -175,7 +178,7 @@ class ResponsesForm final : public AnswerForm {
 
   std::string failure_block(const Answer& answer, ChoiceAnswer& choice,
                             const Error& why) const override {
-    EventWriter events(answer, choice.sent.blocks);
+    ResponseEventWriter events(answer, choice.sent.blocks);
     events.add_response("response.failed",
                         response_text(answer, to_text(output_items(answer)), Told::now, &why));
     return std::move(events.out);

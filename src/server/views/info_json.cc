@@ -134,13 +134,6 @@ Json generation_defaults_json(const GenerationDefaults& d) {
           {"repetition_penalty", or_null(d.repetition_penalty)}};
 }
 
-// Returns the engine's ranks. An engine without a list of ranks is one rank.
-std::span<const RankStats> ranks_of(const EngineStats& stats) {
-  const RankStats& whole = stats;
-  if (stats.ranks.empty()) return std::span(&whole, 1);
-  return stats.ranks;
-}
-
 Json ranks_json(const EngineInfo& info) {
   Json list = Json::array();
   for (const RankInfo& rank : info.ranks)
@@ -223,6 +216,12 @@ Result<Json> scheduler_json(const Json& info) {
   } catch (const Json::exception& e) {
     return fail(ErrorCode::io, "/get_server_info does not tell the scheduler: {}", e.what());
   }
+}
+
+std::span<const RankStats> ranks_of(const EngineStats& stats) {
+  const RankStats& whole = stats;
+  if (stats.ranks.empty()) return std::span(&whole, 1);
+  return stats.ranks;
 }
 
 Json model_card(const ServedModel& model, int64_t created) {

@@ -10,7 +10,7 @@ namespace {
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 
-constexpr std::string_view kOurs = "hocket:";
+constexpr std::string_view kHocketPrefix = "hocket:";
 
 // Names that SGLang has too; under its prefix they mean the same.
 constexpr std::string_view kSglang[] = {"num_running_reqs",
@@ -65,8 +65,8 @@ constexpr Alias kVllm[] = {
 
 const MetricFamily* find(const std::vector<MetricFamily>& families, std::string_view suffix) {
   for (const MetricFamily& family : families)
-    if (family.name.starts_with(kOurs) &&
-        std::string_view(family.name).substr(kOurs.size()) == suffix)
+    if (family.name.starts_with(kHocketPrefix) &&
+        std::string_view(family.name).substr(kHocketPrefix.size()) == suffix)
       return &family;
   return nullptr;
 }

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-OverlapStats some_stats() {
+OverlapStats some_overlap_stats() {
   OverlapStats s{.step_seconds = 20,
                  .beside_seconds = 0.5,
                  .exposed_seconds = 1,
@@ -36,7 +36,8 @@ OverlapStats some_stats() {
 
 OverlapView some_view() {
   OverlapView view{.choice = "auto"};
-  view.ranks = {{.rank = 0, .stats = some_stats()}, {.rank = 1, .stats = some_stats()}};
+  view.ranks = {{.rank = 0, .stats = some_overlap_stats()},
+                {.rank = 1, .stats = some_overlap_stats()}};
   view.ranks[1].stats.exposed_seconds = 0;
   view.ranks[1].stats.exact_arrival = false;
   view.planner = PlannerState{.num_steps = 900, .num_shadow_steps = 9, .num_searches = 30};
@@ -104,7 +105,7 @@ TEST(OverlapView, IsAnsweredAsJson) {
 TEST(OverlapView, IsTold) {
   const prometheus::Labels first{{"dp_rank", "0"}}, second{{"dp_rank", "1"}};
   MetricSnapshot ranks(first), other(second);
-  add_overlap(ranks, some_stats());
+  add_overlap(ranks, some_overlap_stats());
   add_overlap(other, {});
   ranks.append(std::move(other));
   std::vector<prometheus::MetricFamily> families;
@@ -135,7 +136,7 @@ TEST(OverlapView, IsInTheMetrics) {
   EngineInfo info;
   info.ranks.resize(2);
   RankStats busy;
-  busy.overlap = some_stats();
+  busy.overlap = some_overlap_stats();
   const std::string text = Metrics(info).render(add_up({busy, {}}), {});
   EXPECT_THAT(text, HasSubstr("# TYPE hocket:overlap_steps_total counter\n"));
   EXPECT_THAT(text, HasSubstr("tp_rank=\"0\",plan=\"two-batch\"} 7\n"));

@@ -6,15 +6,14 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <future>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "server/access/request_memory.h"
 #include "server/wire/http_exchange.h"
+#include "server/wire/into_code.h"
 
 namespace hocket {
 namespace {
@@ -47,7 +46,7 @@ void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Lane& lane, tcp:
 asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane) {
   tcp::socket socket(lane.context);
   Code code;
-  co_await core->acceptor->async_accept(socket, asio::redirect_error(asio::use_awaitable, code));
+  co_await core->acceptor->async_accept(socket, into(code));
   if (code == asio::error::operation_aborted) co_return false;
   if (!code) {
     hand_over(core, lane, std::move(socket));
@@ -57,7 +56,7 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane&
   if (core->tells_accept_failed(RealClock().now()))
     log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
   asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
-  co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
+  co_await pause.async_wait(into(code));
   co_return true;
 }
 

@@ -29,6 +29,8 @@ class RequestAccounts;
 class RequestMemory;
 class RequestMeter;
 
+inline constexpr std::string_view kJsonType = "application/json";  // the content type
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {

@@ -1,10 +1,5 @@
 #include "server/wire/http_client.h"
 
-// As in http_core.h, this stands before any header of Asio.
-#ifdef __SANITIZE_THREAD__
-#define BOOST_ASIO_DISABLE_FENCED_BLOCK
-#endif
-
 // g++ 12 takes the frames of inlined coroutines for mismatched pairs of new and delete.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
@@ -18,9 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
@@ -36,6 +29,7 @@
 #include "base/thread.h"
 #include "server/wire/http_call.h"
 #include "server/wire/http_exchange.h"
+#include "server/wire/into_code.h"
 #include "server/wire/request_head.h"
 
 namespace hocket {
@@ -46,15 +40,11 @@ namespace http = boost::beast::http;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 using Parser = http::response_parser<http::buffer_body>;
-using Buffer = boost::beast::flat_buffer;
+using ReadBuffer = boost::beast::flat_buffer;
 
 constexpr size_t kPiece = 64 << 10;
 constexpr size_t kMaxHead = 16 << 10;
 constexpr size_t kReadHead = 4 << 10;
-
-auto into(Code& code) {
-  return asio::redirect_error(asio::use_awaitable, code);
-}
 
 tcp::endpoint endpoint_of(const SocketAddress& address) {
   tcp::endpoint endpoint;
@@ -83,7 +73,7 @@ struct HttpClient::State {
 
   asio::awaitable<bool> connect(CallPtr call);
   asio::awaitable<bool> send(CallPtr call);
-  asio::awaitable<bool> receive_head(CallPtr call, Buffer& buffer, Parser& parser);
+  asio::awaitable<bool> receive_head(CallPtr call, ReadBuffer& buffer, Parser& parser);
   asio::awaitable<HttpEnd> receive(CallPtr call, bool& stale);
   asio::awaitable<HttpEnd> attempt(CallPtr call);
   asio::awaitable<void> run(CallPtr call);
@@ -145,7 +135,7 @@ asio::awaitable<bool> HttpClient::State::send(CallPtr call) {
 }
 
 // Reads the answer's head. Returns false, with call->why set, if it is incomplete or not HTTP.
-asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, Buffer& buffer,
+asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, ReadBuffer& buffer,
                                                       Parser& parser) {
   HeadScan scan;
   Code code;
@@ -172,7 +162,7 @@ asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, Buffer& buff
 
 // Receives the answer. stale: the connection had ended before the first byte.
 asio::awaitable<HttpEnd> HttpClient::State::receive(CallPtr call, bool& stale) {
-  Buffer buffer(kPiece);  // a part that is too long (a chunk's extension) overflows it
+  ReadBuffer buffer(kPiece);  // a part that is too long (a chunk's extension) overflows it
   Parser parser;
   parser.header_limit(kMaxHead);
   parser.body_limit(boost::none);

@@ -8,9 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <list>
 #include <optional>
 
@@ -19,6 +17,7 @@
 #include "server/wire/http_exchange.h"
 #include "server/wire/http_reader.h"
 #include "server/wire/http_wire.h"
+#include "server/wire/into_code.h"
 #include "server/wire/request_target.h"
 
 namespace hocket {
@@ -35,10 +34,6 @@ constexpr auto kLinger = std::chrono::seconds(1);
 constexpr auto kMinWait = std::chrono::milliseconds(100);
 constexpr uint64_t kBodyProgress = 64 << 10;  // a body that brought more keeps its place too
 constexpr Duration kSparePatience = std::chrono::seconds(1);  // for the head of a probe
-
-auto into(Code& code) {
-  return asio::redirect_error(asio::use_awaitable, code);
-}
 
 // Returns the lines of a head: all of `headers`, and those of `others` whose names `headers` lacks.
 std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {}) {
@@ -216,8 +211,8 @@ asio::awaitable<void> HttpConnection::refuse(Refusal refusal, HttpFraming framin
   framing.keep_alive = false;
   framing.more = head_lines(admission_.headers, error_headers(refusal.error.code));
   core_->count_status(refusal.status);
-  const std::string bytes = http_answer(framing, refusal.status, "application/json",
-                                        error_body(refusal.error, refusal.form), {});
+  const std::string bytes =
+      http_answer(framing, refusal.status, kJsonType, error_body(refusal.error, refusal.form), {});
   co_await send(bytes, nullptr);
 }
 

@@ -2,12 +2,6 @@
 // http_connection.cc include it.
 #pragma once
 
-// ThreadSanitizer does not understand fences; the locks of Asio's queues order the same accesses.
-// This must stand before any header of Asio.
-#ifdef __SANITIZE_THREAD__
-#define BOOST_ASIO_DISABLE_FENCED_BLOCK
-#endif
-
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>

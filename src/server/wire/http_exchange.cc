@@ -227,8 +227,8 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
     if (const auto counted = state_->hold(answer.size()); !counted) {
       const Error& why = counted.error();
       status = http_status(why.code);
-      answer = http_answer(state_->framing, status, "application/json",
-                           error_body(why, state_->error_form), error_headers(why.code));
+      answer = http_answer(state_->framing, status, kJsonType, error_body(why, state_->error_form),
+                           error_headers(why.code));
     }
     state_->status = status;
     state_->out = std::move(answer);

@@ -5,13 +5,12 @@
 
 // Only this file and http_client.cc include Beast's parser: it costs a gigabyte of compiler memory.
 #include <algorithm>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <utility>
 
+#include "server/wire/into_code.h"
 #include "server/wire/request_target.h"
 
 namespace hocket {
@@ -28,10 +27,6 @@ constexpr size_t kBodyStep = 64 << 10;
 // Limit of a body that is not used, since its method is not POST. It is small because OPTIONS and
 // probes are answered without a key.
 constexpr size_t kMaxNeedlessBody = 8 << 10;
-
-auto into(Code& code) {
-  return asio::redirect_error(asio::use_awaitable, code);
-}
 
 Refusal left() {
   return {};

@@ -4,11 +4,6 @@
 // The connection owns it.   Thread: the connection's.
 #pragma once
 
-// As in http_core.h, this stands before any header of Asio.
-#ifdef __SANITIZE_THREAD__
-#define BOOST_ASIO_DISABLE_FENCED_BLOCK
-#endif
-
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <memory>

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+
+#include "server/wire/into_code.h"
 
 namespace hocket {
 namespace {
@@ -16,10 +16,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr unsigned char kHandshakeRecord = 22;  // RFC 8446 §5.1
-
-auto into(HttpWire::Code& code) {
-  return asio::redirect_error(asio::use_awaitable, code);
-}
 
 }  // namespace
 

@@ -4,11 +4,6 @@
 // Thread: that of the socket's context.
 #pragma once
 
-// As in http_core.h, this stands before any header of Asio.
-#ifdef __SANITIZE_THREAD__
-#define BOOST_ASIO_DISABLE_FENCED_BLOCK
-#endif
-
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/error.hpp>

@@ -1,10 +1,5 @@
 #include "server/wire/tls_identity.h"
 
-// As in http_core.h, this stands before any header of Asio.
-#ifdef __SANITIZE_THREAD__
-#define BOOST_ASIO_DISABLE_FENCED_BLOCK
-#endif
-
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
@@ -35,10 +30,10 @@ Error bad_file(std::string_view what, const std::string& file, const char* flag)
 // NOLINTNEXTLINE(readability-function-size): the arguments that OpenSSL gives
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_len,
                     const unsigned char* offered, unsigned int offered_len, void*) {
-  static constexpr unsigned char kOurs[] = "\x08http/1.1";
+  static constexpr unsigned char kProtocols[] = "\x08http/1.1";
   unsigned char* chosen = nullptr;
-  if (SSL_select_next_proto(&chosen, out_len, kOurs, sizeof kOurs - 1, offered, offered_len) !=
-      OPENSSL_NPN_NEGOTIATED)
+  if (SSL_select_next_proto(&chosen, out_len, kProtocols, sizeof kProtocols - 1, offered,
+                            offered_len) != OPENSSL_NPN_NEGOTIATED)
     return SSL_TLSEXT_ERR_NOACK;
   *out = chosen;
   return SSL_TLSEXT_ERR_OK;

@@ -116,7 +116,7 @@ TEST(Sse, ReaderSkipsWhatIsNotData) {
       ElementsAre("", "a\nb"));
 }
 
-EngineStats some_stats() {
+EngineStats some_engine_stats() {
   EngineStats stats;
   stats.scheduler.num_running = 3;
   stats.scheduler.num_waiting = 2;
@@ -163,7 +163,7 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
   summary.times = {.arrived = arrived};  // aborted while it waited
   metrics.observe_finished(summary);
 
-  const std::string text = metrics.render(some_stats(), {.num_connections = 5});
+  const std::string text = metrics.render(some_engine_stats(), {.num_connections = 5});
   const std::string label = "model_name=\"tiny \\\"one\\\"\"";
   const std::string rank = "dp_rank=\"0\",engine_type=\"unified\"," + label +
                            ",moe_ep_rank=\"0\",pp_rank=\"0\",tp_rank=\"0\"";

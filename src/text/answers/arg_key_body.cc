@@ -18,8 +18,7 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kKey = "<arg_key>", kEndKey = "</arg_key>", kValue = "<arg_value>",
-                           kEndValue = "</arg_value>", kEndCall = "</tool_call>";
-constexpr size_t kNameBytesMax = 256;
+                           kEndValue = "</arg_value>";
 
 class ArgKeyBody final : public CallBody {
  public:
@@ -27,19 +26,19 @@ class ArgKeyBody final : public CallBody {
       : arguments_(context, ValueKinds::any()),
         key_end_({kEndKey}),
         value_end_({kEndValue}),
-        end_({kKey, kEndCall}) {}
+        end_({kKey, kEndCallMark}) {}
 
   Step step(char c) override {
     switch (at_) {
       case At::name:
         return take_name(c);
       case At::between:
-        return take_mark(c, {kKey, kEndCall});
+        return take_mark(c, {kKey, kEndCallMark});
       case At::gap:
         return take_mark(c, {kValue, kValue});
       case At::key:
         if (key_end_.step(c, held_) == MarkFinder::kNone)
-          return held_.size() > kNameBytesMax ? fail("a name in it does not end") : Step::more;
+          return held_.size() > kCallNameBytesMax ? fail("a name in it does not end") : Step::more;
         key_ = trimmed(held_);
         if (key_.empty()) return fail("an argument has no name");
         go(At::gap);
@@ -65,7 +64,7 @@ class ArgKeyBody final : public CallBody {
   Step take_name(char c) {
     if (c != '\n' && c != '<') {
       held_ += c;
-      return held_.size() > kNameBytesMax ? fail("a name in it does not end") : Step::more;
+      return held_.size() > kCallNameBytesMax ? fail("a name in it does not end") : Step::more;
     }
     if (!arguments_.begin(trimmed(held_))) return fail("its name is none");
     go(At::between);
@@ -75,7 +74,7 @@ class ArgKeyBody final : public CallBody {
   Step take_mark(char c, std::pair<std::string_view, std::string_view> either) {
     if (held_.empty() && is_blank(c)) return Step::more;
     held_ += c;
-    if (held_ == kEndCall) return arguments_.end(), Step::done;
+    if (held_ == kEndCallMark) return arguments_.end(), Step::done;
     if (held_ == kKey) return go(At::key), Step::more;
     if (held_ == kValue) {
       arguments_.key(key_);

@@ -9,6 +9,9 @@
 
 namespace hocket {
 
+// Marks of several families.
+inline constexpr std::string_view kFunctionMark = "<function=", kEndCallMark = "</tool_call>";
+
 class CallBody {
  public:
   virtual ~CallBody() = default;

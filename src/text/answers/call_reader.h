@@ -2,6 +2,7 @@
 // EventWriter.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -12,6 +13,9 @@
 #include "text/answers/tool.h"
 
 namespace hocket {
+
+// Longest name of a function or argument; text with a longer one is no call.
+inline constexpr size_t kCallNameBytesMax = 256;
 
 class CallReader {
  public:

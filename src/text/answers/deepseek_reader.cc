@@ -23,7 +23,6 @@ namespace {
 constexpr std::string_view kBeginAll = "<｜tool▁calls▁begin｜>", kEndAll = "<｜tool▁calls▁end｜>",
                            kBegin = "<｜tool▁call▁begin｜>", kEnd = "<｜tool▁call▁end｜>",
                            kSeparator = "<｜tool▁sep｜>";
-constexpr size_t kNameBytesMax = 256;
 
 class DeepseekReader final : public CallReader {
  public:
@@ -110,7 +109,7 @@ class DeepseekReader final : public CallReader {
   void take_head(char c) {
     const int mark = separator_.step(c, held_);
     writer().keep(c);
-    if (held_.size() > kNameBytesMax) return give_up_kept("a name in it does not end");
+    if (held_.size() > kCallNameBytesMax) return give_up_kept("a name in it does not end");
     if (mark == MarkFinder::kNone) return;
     name_ = trimmed(held_);
     go(At::name);
@@ -123,7 +122,7 @@ class DeepseekReader final : public CallReader {
     if (!ends) {
       held_ += c;
       writer().keep(c);
-      if (held_.size() > kNameBytesMax) give_up_kept("a name in it does not end");
+      if (held_.size() > kCallNameBytesMax) give_up_kept("a name in it does not end");
       return;
     }
     if (!held_.empty()) name_ = trimmed(held_);

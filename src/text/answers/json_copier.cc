@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kReplacement = "\\ufffd";
+constexpr std::string_view kEscapedReplacement = "\\ufffd";
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -181,7 +181,7 @@ JsonCopier::Step JsonCopier::take_unicode(char c, std::string& out) {
     high_ = escape_;
   } else if (is_low) {
     repaired_ = true;
-    out += kReplacement;
+    out += kEscapedReplacement;
   } else {
     out += escape_;
   }
@@ -192,7 +192,7 @@ JsonCopier::Step JsonCopier::take_unicode(char c, std::string& out) {
 void JsonCopier::settle_high(std::string& out) {
   if (high_.empty()) return;
   repaired_ = true;
-  out += kReplacement;
+  out += kEscapedReplacement;
   high_.clear();
 }
 

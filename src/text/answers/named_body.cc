@@ -11,7 +11,6 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kArgs = "[ARGS]", kCallId = "[CALL_ID]";
-constexpr size_t kNameBytesMax = 256;
 
 class NamedBody final : public CallBody {
  public:
@@ -22,7 +21,7 @@ class NamedBody final : public CallBody {
       case At::name:
         if (c != '[' && c != '{' && c != '\n') {
           name_ += c;
-          return name_.size() > kNameBytesMax ? fail("its name does not end") : Step::more;
+          return name_.size() > kCallNameBytesMax ? fail("its name does not end") : Step::more;
         }
         name_ = std::string(trimmed(name_));
         if (name_.empty()) return fail("its name is empty");
@@ -35,7 +34,7 @@ class NamedBody final : public CallBody {
           at_ = At::mark;
           return take_mark(c);
         }
-        return ++num_id_ > kNameBytesMax ? fail("its id does not end") : Step::more;
+        return ++num_id_ > kCallNameBytesMax ? fail("its id does not end") : Step::more;
       case At::arguments:
         return take_arguments(c);
     }

@@ -9,12 +9,12 @@
 namespace hocket {
 namespace {
 
-constexpr int kDepthMax = 64;
+constexpr int kLiteralDepthMax = 64;
 
 // Reads by recursive descent over `text_`; every function leaves at_ behind the text it read.
-class Reader {
+class LiteralReader {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit LiteralReader(std::string_view text) : text_(text) {}
 
   std::optional<std::string> whole() {
     std::string out;
@@ -38,7 +38,7 @@ class Reader {
   }
 
   bool value(std::string& out, int depth) {
-    if (depth > kDepthMax) return false;
+    if (depth > kLiteralDepthMax) return false;
     skip_blanks();
     switch (here()) {
       case '{':
@@ -238,7 +238,7 @@ class Reader {
 }  // namespace
 
 std::optional<std::string> python_to_json(std::string_view text) {
-  return Reader(text).whole();
+  return LiteralReader(text).whole();
 }
 
 }  // namespace hocket

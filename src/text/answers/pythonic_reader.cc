@@ -14,8 +14,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kStart = "<|python_start|>", kEnd = "<|python_end|>";
-constexpr size_t kNameBytesMax = 256;
+constexpr std::string_view kPythonStart = "<|python_start|>", kPythonEnd = "<|python_end|>";
 
 bool is_name_byte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -23,7 +22,7 @@ bool is_name_byte(char c) {
 }
 
 // Follows a Python expression up to the comma or bracket that ends it.
-class ValueEnd {
+class ExpressionEnd {
  public:
   // Returns true if the expression ended before this byte.
   bool step(char c) {
@@ -82,7 +81,7 @@ class ValueEnd {
 class PythonicReader final : public CallReader {
  public:
   explicit PythonicReader(CallContext context)
-      : context_(context), prose_(context.writer, {kStart, kEnd}) {}
+      : context_(context), prose_(context.writer, {kPythonStart, kPythonEnd}) {}
 
   void step(char c) override {
     if (at_ > At::prose && writer().num_kept() >= AnswerParser::kHeldMax)
@@ -130,12 +129,12 @@ class PythonicReader final : public CallReader {
   void take_prose(char c) {
     const std::string_view mark = prose_.step(c);
     if (mark.empty()) return;
-    if (mark == kEnd) {
-      if (writer().num_whole() == 0) writer().prose(kEnd);
+    if (mark == kPythonEnd) {
+      if (writer().num_whole() == 0) writer().prose(kPythonEnd);
       return;
     }
     marked_ = true;
-    writer().open(kStart);
+    writer().open(kPythonStart);
     at_ = At::opened;
   }
 
@@ -152,7 +151,7 @@ class PythonicReader final : public CallReader {
     if (is_blank(c) && name_.empty()) return writer().keep(c);
     if (is_name_byte(c)) {
       name_ += c;
-      if (name_.size() > kNameBytesMax) return give_up(c, "its name does not end");
+      if (name_.size() > kCallNameBytesMax) return give_up(c, "its name does not end");
       return writer().keep(c);
     }
     if (c != '(' || name_.empty()) return give_up(c, "no name with arguments begins it");
@@ -174,18 +173,18 @@ class PythonicReader final : public CallReader {
       if (key_.empty()) return give_up(c, "an argument has no name");
       writer().keep(c);
       value_.clear();
-      value_end_ = ValueEnd();
+      expression_end_ = ExpressionEnd();
       at_ = At::value;
       return;
     }
     if (!is_blank(c) && !is_name_byte(c)) return give_up(c, "an argument has no name");
     key_ += c;
-    if (key_.size() > kNameBytesMax) return give_up(c, "a name in it does not end");
+    if (key_.size() > kCallNameBytesMax) return give_up(c, "a name in it does not end");
     writer().keep(c);
   }
 
   void take_value(char c) {
-    if (!value_end_.step(c)) {
+    if (!expression_end_.step(c)) {
       value_ += c;
       return writer().keep(c);
     }
@@ -227,7 +226,7 @@ class PythonicReader final : public CallReader {
   bool marked_ = false;  // true: behind <|python_start|>
   bool later_ = false;   // true: a call of this list is whole
   std::string name_, key_, value_;
-  ValueEnd value_end_;
+  ExpressionEnd expression_end_;
   int num_arguments_ = 0;
 };
 

@@ -11,8 +11,6 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kClose = "</tool_call>", kFunction = "<function=";
-
 class TaggedReader final : public CallReader {
  public:
   TaggedReader(ToolFormat format, CallContext context)
@@ -53,7 +51,7 @@ class TaggedReader final : public CallReader {
     if (mark.empty()) return;
     writer().open(mark);
     at_ = At::opened;
-    if (mark != kFunction) return;
+    if (mark != kFunctionMark) return;
     body_ = make_xml_body(format_, context_, XmlBegin::name);
     at_ = At::body;
   }
@@ -101,8 +99,8 @@ class TaggedReader final : public CallReader {
       return;
     }
     const std::string_view mark = std::string_view(held_).substr(num_loose_);
-    if (kClose.starts_with(mark)) {
-      if (mark == kClose) at_ = At::prose;
+    if (kEndCallMark.starts_with(mark)) {
+      if (mark == kEndCallMark) at_ = At::prose;
       return;
     }
     at_ = At::prose;

@@ -9,10 +9,8 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kNameBytesMax = 256;
-
 bool is_name(std::string_view name) {
-  return !name.empty() && name.size() <= kNameBytesMax &&
+  return !name.empty() && name.size() <= kCallNameBytesMax &&
          name.find_first_of(" \t\n\r<>{}\"'`") == std::string_view::npos;
 }
 

@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 constexpr int kRefsMax = 16;  // most references from one schema to the next
 
@@ -21,7 +21,7 @@ ValueKinds both(ValueKinds a, ValueKinds b) {
           a.object || b.object, a.array || b.array,   a.null || b.null};
 }
 
-ValueKinds kind_of_value(const Json& value) {
+ValueKinds kind_of_value(const PlainJson& value) {
   return {.string = value.is_string(),
           .number = value.is_number(),
           .boolean = value.is_boolean(),
@@ -30,7 +30,7 @@ ValueKinds kind_of_value(const Json& value) {
           .null = value.is_null()};
 }
 
-ValueKinds kind_named(const Json& name) {
+ValueKinds kind_named(const PlainJson& name) {
   return {.string = name == "string",
           .number = name == "number" || name == "integer",
           .boolean = name == "boolean",
@@ -42,17 +42,17 @@ ValueKinds kind_named(const Json& name) {
 // Reads the kinds of values that schemas of one document allow.
 class KindFinder {
  public:
-  KindFinder(const Json& root, SchemaVisits& visits) : root_(root), visits_(visits) {}
+  KindFinder(const PlainJson& root, SchemaVisits& visits) : root_(root), visits_(visits) {}
 
   // Returns nullopt if the schema says nothing, or if the visits are used up.
-  std::optional<ValueKinds> find(const Json& schema) {
+  std::optional<ValueKinds> find(const PlainJson& schema) {
     const auto found = kinds_in(schema, 0);
     return visits_.used_up() ? std::nullopt : found;
   }
 
  private:
   // References may lead to one schema many times over, each time through several others.
-  std::optional<ValueKinds> kinds_in(const Json& schema, int depth) {
+  std::optional<ValueKinds> kinds_in(const PlainJson& schema, int depth) {
     if (!visits_.take() || depth > kRefsMax || !schema.is_object()) return std::nullopt;
     std::optional<ValueKinds> found;
     const auto add = [&](std::optional<ValueKinds> more) {
@@ -61,19 +61,19 @@ class KindFinder {
     if (const auto type = schema.find("type"); type != schema.end()) {
       if (type->is_string()) add(kind_named(*type));
       if (type->is_array() && visits_.take_list(type->size()))
-        for (const Json& one : *type) add(kind_named(one));
+        for (const PlainJson& one : *type) add(kind_named(one));
       return found;
     }
     if (const auto values = schema.find("enum");
         values != schema.end() && values->is_array() && visits_.take_list(values->size()))
-      for (const Json& value : *values) add(kind_of_value(value));
+      for (const PlainJson& value : *values) add(kind_of_value(value));
     if (const auto value = schema.find("const"); value != schema.end()) add(kind_of_value(*value));
     for (const char* word : {"anyOf", "oneOf", "allOf"})
       if (const auto list = schema.find(word); list != schema.end() && list->is_array())
-        for (const Json& one : *list) add(kinds_in(one, depth + 1));
+        for (const PlainJson& one : *list) add(kinds_in(one, depth + 1));
     if (const auto ref = schema.find("$ref"); ref != schema.end() && ref->is_string()) {
       const auto& path = ref->get_ref<const std::string&>();
-      if (const Json* to = visits_.take(path.size()) ? target_of(path) : nullptr)
+      if (const PlainJson* to = visits_.take(path.size()) ? target_of(path) : nullptr)
         add(kinds_in(*to, depth + 1));
     }
     if (!found && schema.contains("properties")) add(ValueKinds{.object = true});
@@ -82,9 +82,9 @@ class KindFinder {
   }
 
   // Walks the path by hand, because nlohmann's pointer throws if it is malformed.
-  const Json* target_of(const std::string& path) const {
+  const PlainJson* target_of(const std::string& path) const {
     if (!path.starts_with("#/")) return nullptr;
-    const Json* at = &root_;
+    const PlainJson* at = &root_;
     for (size_t begin = 2; at != nullptr && begin <= path.size();) {
       const size_t end = std::min(path.find('/', begin), path.size());
       const auto next = at->is_object() ? at->find(path.substr(begin, end - begin)) : at->end();
@@ -94,7 +94,7 @@ class KindFinder {
     return at;
   }
 
-  const Json& root_;
+  const PlainJson& root_;
   SchemaVisits& visits_;
 };
 
@@ -135,7 +135,7 @@ ParameterKinds::ParameterKinds(std::string_view parameters) {
 }
 
 ParameterKinds::ParameterKinds(std::string_view parameters, SchemaVisits& visits) {
-  const Json schema = parse_bounded_json<Json>(parameters);
+  const PlainJson schema = parse_bounded_json<PlainJson>(parameters);
   if (!schema.is_object()) return;
   const auto properties = schema.find("properties");
   if (properties == schema.end() || !properties->is_object()) return;

@@ -20,10 +20,8 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=",
-                           kEndParameter = "</parameter>", kEndFunction = "</function>",
-                           kEndCall = "</tool_call>";
-constexpr size_t kNameBytesMax = 256;
+constexpr std::string_view kParameter = "<parameter=", kEndParameter = "</parameter>",
+                           kEndFunction = "</function>";
 
 std::vector<std::string_view> ends_of_value(ToolFormat format) {
   std::vector<std::string_view> marks = {kEndParameter, "\n<parameter=", "\n</function>"};
@@ -57,15 +55,15 @@ class XmlBody final : public CallBody {
         arguments_(context, ValueKinds::only_string()),
         at_(begin == XmlBegin::tag ? At::tag : At::name),
         finder_(ends_of_value(format)),
-        end_({kParameter, kEndFunction, kEndCall}) {}
+        end_({kParameter, kEndFunction, kEndCallMark}) {}
 
   Step step(char c) override {
     switch (at_) {
       case At::tag:
         if (held_.empty() && is_blank(c)) return Step::more;
         held_ += c;
-        if (!kFunction.starts_with(held_)) return fail("no function follows the mark");
-        if (held_ == kFunction) go(At::name);
+        if (!kFunctionMark.starts_with(held_)) return fail("no function follows the mark");
+        if (held_ == kFunctionMark) go(At::name);
         return Step::more;
       case At::name:
       case At::key:
@@ -93,7 +91,7 @@ class XmlBody final : public CallBody {
   Step take_name(char c) {
     if (c != '>') {
       held_ += c;
-      const bool too_long = held_.size() > kNameBytesMax || c == '<';
+      const bool too_long = held_.size() > kCallNameBytesMax || c == '<';
       return too_long ? fail("a name in it does not end") : Step::more;
     }
     const std::string_view name = trimmed(held_);
@@ -113,8 +111,8 @@ class XmlBody final : public CallBody {
     if (held_.empty() && is_blank(c)) return Step::more;
     held_ += c;
     if (held_ == kParameter) return go(At::key), Step::more;
-    if (held_ == kEndFunction || held_ == kEndCall) return arguments_.end(), Step::done;
-    for (const std::string_view mark : {kParameter, kEndFunction, kEndCall})
+    if (held_ == kEndFunction || held_ == kEndCallMark) return arguments_.end(), Step::done;
+    for (const std::string_view mark : {kParameter, kEndFunction, kEndCallMark})
       if (mark.starts_with(held_)) return Step::more;
     return fail("something that is no parameter follows its name");
   }

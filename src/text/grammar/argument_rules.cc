@@ -21,14 +21,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Plain = nlohmann::json;  // finds a key without a search through all keys
 
-constexpr int kDepthMax = 16;
+constexpr int kSchemaDepthMax = 16;
 constexpr std::string_view kAnything = "(?s:.*)";
 constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";
 constexpr std::string_view kNoParameters = R"({"type":"object","additionalProperties":false})";
-
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // The texts around one argument: `open` before its name, `middle` between name and value, then the
 // end of the value, and `after`. A value ends with `close` if it may be any text, else with
@@ -79,7 +75,7 @@ std::string with_named_properties_only(const std::string& parameters) {
                            "$ref", "allOf", "anyOf", "oneOf"})
     if (schema.contains(word)) return parameters;
   schema["additionalProperties"] = false;
-  return text_of(schema);
+  return schema_text(schema);
 }
 
 // The texts that a schema allows, as a regex. `exact`: it does not allow every text.
@@ -245,12 +241,12 @@ class ArgumentWriter {
     if (whole.is_object())
       for (const auto& [name, definitions] : definitions_)
         if (!whole.contains(name)) whole[name] = *definitions;
-    return lark_.schema(text_of(whole));
+    return lark_.schema(schema_text(whole));
   }
 
   const Plain& resolved(const Plain& schema) const {
     const Plain* at = &schema;
-    for (int i = 0; i < kDepthMax && at->is_object() && at->contains("$ref"); ++i) {
+    for (int i = 0; i < kSchemaDepthMax && at->is_object() && at->contains("$ref"); ++i) {
       const Plain& ref = (*at)["$ref"];
       if (!ref.is_string() || !ref.get_ref<const std::string&>().starts_with("#/")) return *at;
       std::string_view path = std::string_view(ref.get_ref<const std::string&>()).substr(2);
@@ -276,7 +272,7 @@ class ArgumentWriter {
   }
 
   std::optional<TextRegex> text_regex(const Plain& given, int depth) const {
-    if (depth > kDepthMax || !visits_.take()) return std::nullopt;
+    if (depth > kSchemaDepthMax || !visits_.take()) return std::nullopt;
     const Plain& schema = resolved(given);
     if (!schema.is_object()) return TextRegex{std::string(kAnything)};
     if (const auto one = schema.find("const"); one != schema.end()) return one_of({&*one, 1});
@@ -337,7 +333,7 @@ class ArgumentWriter {
   // Returns true if any text is a valid value: a plain string, or a string beside words (null,
   // true).
   bool is_text_or_word(const Plain& given, int depth) const {
-    if (depth > kDepthMax || !visits_.take()) return false;
+    if (depth > kSchemaDepthMax || !visits_.take()) return false;
     const Plain& schema = resolved(given);
     if (!schema.is_object()) return false;
     for (const char* word : {"enum", "const", "pattern", "minLength", "maxLength", "allOf"})

@@ -16,11 +16,11 @@
 namespace hocket {
 namespace {
 
-using nlohmann::json;
 using testing::TestVocabulary;
+using PlainJson = nlohmann::json;
 
 const std::vector<Tool>& tools() {
-  static const std::vector<Tool> kTools = {
+  static const std::vector<Tool> kStrictTools = {
       {.name = "book",
        .description = {},
        .parameters = R"({"type":"object","$defs":{"day":{"enum":["mon","tue/wed"]}},"properties":{
@@ -36,11 +36,11 @@ const std::vector<Tool>& tools() {
          "required":["city","days"],"additionalProperties":false})",
        .strict = true},
       {.name = "now", .description = {}, .parameters = "", .strict = true}};
-  return kTools;
+  return kStrictTools;
 }
 
 // A text, and the arguments of the calls in it.
-struct Case {
+struct CallText {
   std::string text;
   std::vector<std::string> arguments;
 };
@@ -62,7 +62,7 @@ std::vector<std::string> arguments_in(const std::string& text, ToolFormat format
   return out;
 }
 
-void expect(const TestVocabulary& v, ToolFormat format, const std::vector<Case>& good,
+void expect(const TestVocabulary& v, ToolFormat format, const std::vector<CallText>& good,
             const std::vector<std::string>& bad) {
   SCOPED_TRACE(tool_format_name(format));
   const auto made = grammar_of_answer({.tools = tools(),
@@ -79,7 +79,7 @@ void expect(const TestVocabulary& v, ToolFormat format, const std::vector<Case>&
     const auto found = arguments_in(text, format);
     ASSERT_EQ(found.size(), arguments.size()) << text;
     for (size_t i = 0; i < found.size(); ++i)
-      EXPECT_EQ(json::parse(found[i], nullptr, false), json::parse(arguments[i])) << text;
+      EXPECT_EQ(PlainJson::parse(found[i], nullptr, false), PlainJson::parse(arguments[i])) << text;
   }
   for (const std::string& text : bad) EXPECT_FALSE(v.takes(**grammar, text)) << text;
 }
@@ -134,12 +134,12 @@ std::string folder_with(const char* tokenizer_name, const std::vector<const char
   fs::create_directories(to);
   fs::copy_file(from / "tokenizer_config.json", to / "tokenizer_config.json",
                 fs::copy_options::overwrite_existing);
-  json tokenizer = json::parse(std::ifstream(from / "tokenizer.json"));
+  PlainJson tokenizer = PlainJson::parse(std::ifstream(from / "tokenizer.json"));
   int next = 0;
-  for (const json& token : tokenizer["added_tokens"])
+  for (const PlainJson& token : tokenizer["added_tokens"])
     next = std::max(next, token["id"].get<int>() + 1);
   for (const char* mark : marks) {
-    json token = tokenizer["added_tokens"].back();
+    PlainJson token = tokenizer["added_tokens"].back();
     token["id"] = next++;
     token["content"] = mark;
     token["special"] = flagged == Flagged::yes;
@@ -285,14 +285,14 @@ TEST(CallGrammar, ArgumentsPartedByCommasMayBeLeftOut) {
     EXPECT_TRUE(v.takes(**grammar, "[g(" + text(chosen, "ab") + ")]")) << chosen;
 }
 
-Tool tool_of(const json& schema) {
+Tool tool_of(const PlainJson& schema) {
   return {.name = "f", .description = {}, .parameters = schema.dump()};
 }
 
 // The limit on written lists is for the whole tool, not for each property that leads to them.
 TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
-  const auto rules = [](json definition, int num_properties) -> Result<std::string> {
-    json schema = {{"$defs", {{"h", std::move(definition)}}}};
+  const auto rules = [](PlainJson definition, int num_properties) -> Result<std::string> {
+    PlainJson schema = {{"$defs", {{"h", std::move(definition)}}}};
     for (int i = 0; i < num_properties; ++i)
       schema["properties"][std::to_string(i)]["$ref"] = "#/$defs/h";
     const Tool tool = tool_of(schema);
@@ -302,13 +302,14 @@ TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
                argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark, visits));
     return lark.finish(start);
   };
-  json types(140'000, "");
+  PlainJson types(140'000, "");
   types[0] = "integer";
   const auto long_list = rules({{"type", std::move(types)}}, 2);
   ASSERT_TRUE(long_list) << long_list.error().message;
   EXPECT_NE(long_list->find("%json"), std::string::npos);
   EXPECT_EQ(long_list->find("%json"), long_list->rfind("%json"));
-  const json dropped = {{"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
+  const PlainJson dropped = {
+      {"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
   EXPECT_TRUE(rules(dropped, 1));
   const auto often = rules(dropped, 9);
   ASSERT_FALSE(often);
@@ -316,7 +317,8 @@ TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
 }
 
 TEST(CallGrammar, AllToolsOfARequestShareOneBound) {
-  const json dropped = {{"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
+  const PlainJson dropped = {
+      {"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
   const Tool tool = tool_of({{"properties", {{"a", dropped}}}});
   LarkWriter lark;
   SchemaVisits visits;

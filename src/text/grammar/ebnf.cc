@@ -11,7 +11,7 @@
 namespace hocket {
 namespace {
 
-using Kind = EbnfNode::Kind;
+using NodeKind = EbnfNode::Kind;
 
 constexpr size_t kBytesMax = 2 << 20;       // size of the written Lark grammar
 constexpr size_t kRegexBytesMax = 1 << 16;  // a longer regex is written as named rules instead
@@ -42,7 +42,7 @@ class Recursion {
     found_ = found_ || depth_ == kHeightMax;
     if (found_) return 0;
     ++depth_;
-    int height = node.kind == Kind::rule ? rule_height(node.rule) : 0;
+    int height = node.kind == NodeKind::rule ? rule_height(node.rule) : 0;
     for (const EbnfNode& part : node.parts) height = std::max(height, height_of(part));
     --depth_;
     found_ = found_ || height == kHeightMax;
@@ -76,15 +76,15 @@ std::string counts(const EbnfNode& node) {
 // long.
 bool add_regex(const EbnfGrammar& grammar, const EbnfNode& node, std::string& out) {
   if (out.size() > kRegexBytesMax) return false;
-  if (node.kind == Kind::set) return out += set_regex(node), true;
-  if (node.kind == Kind::rule) return add_regex(grammar, grammar.rules[node.rule].body, out);
+  if (node.kind == NodeKind::set) return out += set_regex(node), true;
+  if (node.kind == NodeKind::rule) return add_regex(grammar, grammar.rules[node.rule].body, out);
   out += "(?:";
   for (size_t i = 0; i < node.parts.size(); ++i) {
-    if (i > 0 && node.kind == Kind::choice) out += '|';
+    if (i > 0 && node.kind == NodeKind::choice) out += '|';
     if (!add_regex(grammar, node.parts[i], out)) return false;
   }
   out += ')';
-  if (node.kind == Kind::repeat) out += counts(node);
+  if (node.kind == NodeKind::repeat) out += counts(node);
   return true;
 }
 
@@ -92,19 +92,19 @@ bool add_regex(const EbnfGrammar& grammar, const EbnfNode& node, std::string& ou
 void add_lark(const EbnfNode& node, std::string& out) {
   if (out.size() > kBytesMax) return;
   switch (node.kind) {
-    case Kind::set:
+    case NodeKind::set:
       out += fmt::format("/{}/", set_regex(node));
       return;
-    case Kind::rule:
+    case NodeKind::rule:
       out += fmt::format("r{}", node.rule);
       return;
-    case Kind::repeat:
+    case NodeKind::repeat:
       out += '(';
       add_lark(node.parts.front(), out);
       out += ')' + counts(node);
       return;
-    case Kind::sequence:
-    case Kind::choice:
+    case NodeKind::sequence:
+    case NodeKind::choice:
       break;
   }
   if (node.parts.empty()) {
@@ -113,7 +113,7 @@ void add_lark(const EbnfNode& node, std::string& out) {
   }
   out += '(';
   for (size_t i = 0; i < node.parts.size(); ++i) {
-    if (i > 0) out += node.kind == Kind::choice ? " | " : " ";
+    if (i > 0) out += node.kind == NodeKind::choice ? " | " : " ";
     add_lark(node.parts[i], out);
   }
   out += ')';

@@ -13,7 +13,7 @@ namespace {
 
 using testing::TestVocabulary;
 
-struct Case {
+struct EbnfCase {
   const char* grammar;
   std::vector<std::string> good, bad;
 };
@@ -33,7 +33,7 @@ number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
 ws ::= | " " | "\n" [ \t]{0,20}
 )EBNF";
 
-const Case kCases[] = {
+const EbnfCase kEbnfCases[] = {
     {"root ::= \"yes\" | \"no\"", {"yes", "no"}, {"", "yesno", "y"}},
     {"root ::= \"a\"*", {"", "a", "aaaa"}, {"b"}},
     {"root ::= [a-c]+ \"-\" [^a-c] .", {"ab-x\n", "c-\nz"}, {"ab-a1", "-xx", "ab-x"}},
@@ -62,7 +62,7 @@ const Case kCases[] = {
 
 TEST(Ebnf, TakesItsTextsAndNoOthers) {
   const TestVocabulary v;
-  for (const Case& c : kCases) {
+  for (const EbnfCase& c : kEbnfCases) {
     const auto lark = lark_of_ebnf(c.grammar);
     ASSERT_TRUE(lark.has_value()) << c.grammar << lark.error().message;
     const auto made = v.vocabulary().compile({.kind = GrammarKind::lark, .text = *lark});

@@ -6,13 +6,13 @@
 namespace hocket {
 namespace {
 
-constexpr int kDepthMax = 128;
+constexpr int kEbnfDepthMax = 128;
 constexpr int kRepeatsMax = 8;         // one after the other: x?+*
 constexpr size_t kNodesMax = 1 << 17;  // some 150 bytes each
 constexpr int kCountMax = 100'000;
 constexpr char32_t kLastCharacter = 0x10FFFF;
 
-bool is_name(char c) {
+bool is_name_character(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          c == '-' || c == '.';
 }
@@ -30,9 +30,9 @@ EbnfNode one_character(char32_t c) {
 
 // Reads by recursive descent. Every function leaves `at_` behind the text it read; the first
 // mistake is kept and ends all reading.
-class Reader {
+class EbnfReader {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit EbnfReader(std::string_view text) : text_(text) {}
 
   Result<EbnfGrammar> read() {
     skip_blanks();
@@ -65,7 +65,7 @@ class Reader {
 
   EbnfNode read_choice(int depth) {
     EbnfNode choice{.kind = EbnfNode::Kind::choice, .ranges = {}, .parts = {}};
-    if (depth > kDepthMax) return wrong("it is nested too deep"), choice;
+    if (depth > kEbnfDepthMax) return wrong("it is nested too deep"), choice;
     do {
       choice.parts.push_back(read_sequence(depth));
       if (error_) return choice;
@@ -226,7 +226,7 @@ class Reader {
       default:
         break;
     }
-    if (is_name(c) && c != '-' && c != '.' && c != '_')
+    if (is_name_character(c) && c != '-' && c != '.' && c != '_')
       wrong("this escape is not known; \\n \\t \\r \\xHH \\uHHHH \\UHHHHHHHH are");
     --at_;
     return read_character_plain();
@@ -255,7 +255,7 @@ class Reader {
   bool begins_rule() {
     if (at_ < no_rule_before_) return false;
     size_t at = at_;
-    while (at < text_.size() && is_name(text_[at])) ++at;
+    while (at < text_.size() && is_name_character(text_[at])) ++at;
     if (at == at_) return false;
     const size_t end = at;
     while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
@@ -266,7 +266,7 @@ class Reader {
 
   std::string_view read_name() {
     const size_t from = at_;
-    while (at_ < text_.size() && is_name(text_[at_])) ++at_;
+    while (at_ < text_.size() && is_name_character(text_[at_])) ++at_;
     return text_.substr(from, at_ - from);
   }
 
@@ -314,7 +314,7 @@ class Reader {
 }  // namespace
 
 Result<EbnfGrammar> read_ebnf(std::string_view text) {
-  return Reader(text).read();
+  return EbnfReader(text).read();
 }
 
 }  // namespace hocket

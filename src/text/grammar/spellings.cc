@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
+#include "text/answers/blank.h"
+
 namespace hocket {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r\n";
 // The same as in rust/src/grammar.rs.
 constexpr std::string_view kGuidance =
     R"("x-guidance":{"whitespace_flexible":true,"whitespace_pattern":"[ \n\r\t]{0,16}"})";
@@ -59,6 +62,10 @@ std::string embedded_schema(std::string_view schema) {
   const size_t first = rest.find_first_not_of(kBlanks);
   const bool is_empty = first != rest.npos && rest[first] == '}';
   return fmt::format("{{{}{}{}", kGuidance, is_empty ? "" : ",", rest);
+}
+
+std::string schema_text(const nlohmann::ordered_json& schema) {
+  return schema.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace hocket

@@ -2,6 +2,7 @@
 // Thread: any.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,5 +20,7 @@ std::string regex_of_text(std::string_view text);
 // Returns a schema for %json in Lark, with blanks between its parts limited as for json_schema.
 // Pre: the text of a JSON object, or of true.
 std::string embedded_schema(std::string_view schema);
+// Returns the text of a schema; bytes that are not UTF-8 become U+FFFD.
+std::string schema_text(const nlohmann::ordered_json& schema);
 
 }  // namespace hocket

@@ -8,6 +8,7 @@
 #include "base/json_text.h"
 #include "core/ordered_tree.h"
 #include "text/grammar/lark_writer.h"
+#include "text/grammar/spellings.h"
 
 namespace hocket {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
-constexpr int kDepthMax = 16;
+constexpr int kFormatDepthMax = 16;
 constexpr size_t kTagsMax = 1024;
 // The rule of each trigger contains all other triggers, so their number is limited.
 constexpr size_t kTriggersMax = 64;
@@ -25,10 +26,6 @@ Result<void> check_size(std::string_view text) {
   if (text.size() <= kGrammarBytesMax) return {};
   return fail(ErrorCode::invalid_request, "it has {} bytes, at most {} are taken", text.size(),
               kGrammarBytesMax);
-}
-
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<std::string> read_string(const Json& object, const char* name) {
@@ -98,16 +95,16 @@ class TagReader {
 
   Result<std::string> read_format(const Json& format, int depth) {
     HOCKET_TRY_VOID(check_written());
-    if (!format.is_object() || depth > kDepthMax)
+    if (!format.is_object() || depth > kFormatDepthMax)
       return fail(ErrorCode::invalid_request,
-                  "a format must be an object, at most {} of them in one another", kDepthMax);
+                  "a format must be an object, at most {} of them in one another", kFormatDepthMax);
     HOCKET_TRY(const std::string type, read_string(format, "type"));
     if (type == "const_string") {
       HOCKET_TRY(const std::string text, read_string(format, "value"));
       return lark_.text(text);
     }
     if (type == "json_schema")
-      return lark_.schema(text_of(format.value("json_schema", Json(true))));
+      return lark_.schema(schema_text(format.value("json_schema", Json(true))));
     if (type == "regex") {
       HOCKET_TRY(const std::string pattern, read_string(format, "pattern"));
       return lark_.regex(pattern);

@@ -10,12 +10,12 @@ namespace {
 
 using testing::TestVocabulary;
 
-struct Case {
+struct TagCase {
   const char* tag;
   std::vector<std::string> good, bad;
 };
 
-const Case kCases[] = {
+const TagCase kTagCases[] = {
     // This is SGLang's example.
     {R"({"type":"structural_tag","triggers":["<function="],"structures":[
         {"begin":"<function=add>","end":"</function>",
@@ -57,7 +57,7 @@ const Case kCases[] = {
 
 TEST(StructuralTag, TakesItsTextsAndNoOthers) {
   const TestVocabulary v;
-  for (const Case& c : kCases) {
+  for (const TagCase& c : kTagCases) {
     const auto lark = lark_of_structural_tag(c.tag);
     ASSERT_TRUE(lark.has_value()) << c.tag << lark.error().message;
     const auto made = v.vocabulary().compile({.kind = GrammarKind::lark, .text = *lark});

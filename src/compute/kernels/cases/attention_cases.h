@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
+#include <vector>
 
 #include "compute/kernels/attention.h"
 #include "compute/kernels/cases/linear_cases.h"
@@ -125,6 +127,20 @@ AttentionBatch<T> attention_batch(const AttentionCase& c, uint32_t seed,
   for (size_t i = 0; i < b.q.size(); ++i)
     b.q[i] = from_float<T>(static_cast<int64_t>(i) % padded < c.dim ? normal(random) : 0.0f);
   return b;
+}
+
+// Cuts every sequence into pieces of at most `rows`.
+inline std::vector<AttentionSequence> cut_sequences(std::span<const AttentionSequence> sequences,
+                                                    int rows) {
+  std::vector<AttentionSequence> pieces;
+  for (const AttentionSequence& s : sequences)
+    for (int r = 0; r < s.num_rows; r += rows)
+      pieces.push_back({.row_begin = s.row_begin + r,
+                        .num_rows = std::min(rows, s.num_rows - r),
+                        .first_position = s.first_position + r,
+                        .role = s.role,
+                        .pages = s.pages});
+  return pieces;
 }
 
 }  // namespace hocket::cases

@@ -53,14 +53,18 @@ void on_every_backend(Body&& body) {
     for (int num_workers : {1, 3}) run(isa, num_workers);
 }
 
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
 // Returns true if the result has the bits of the first one.
 template <class T>
 class SameBits {
  public:
   bool operator()(const std::vector<T>& got) {
     if (first_.empty()) first_ = got;
-    return got.size() == first_.size() &&
-           std::memcmp(got.data(), first_.data(), got.size() * sizeof(T)) == 0;
+    return same_bits(got, first_);
   }
 
  private:

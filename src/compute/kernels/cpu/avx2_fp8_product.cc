@@ -10,7 +10,7 @@ constexpr int kPanels = 4;  // panels widened at once
 constexpr int kRows = 64;   // rows that use them at once
 constexpr int kGroupBlocks = kFp8Group / kBlockK;
 constexpr int kTileBytes = kTileElements;
-constexpr int kAhead = 4 * kTileBytes;  // bytes by which weights are fetched ahead
+constexpr int kFp8Ahead = 4 * kTileBytes;  // bytes by which weights are fetched ahead
 
 struct Scratch {
   alignas(64) Bf16 tiles[kPanels][kGroupBlocks * kTileElements];
@@ -50,7 +50,7 @@ void add_group(const ScaledProduct<Bf16>& p, const Product<Bf16>& done, int pane
 // Exact, because three bits of mantissa fit into bf16.
 void avx2_widen_tile(const std::byte* from, Bf16* to) {
   for (int at = 0; at < kTileBytes; at += 16) {
-    _mm_prefetch(reinterpret_cast<const char*>(from + at + kAhead), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(from + at + kFp8Ahead), _MM_HINT_T0);
     const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
     const __m256i even = _mm256_castps_si256(widen(_mm_slli_epi16(both, 8)));
     const __m256i odd = _mm256_castps_si256(widen(both));

@@ -2,16 +2,15 @@
 // two products saturates. A register has eight columns; a step takes half a k-block.
 #include <immintrin.h>
 
+#include "compute/kernels/cpu/avx2_registers.h"
 #include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {
 
-constexpr int kLanes = 8;
-constexpr int kRows = 4;
 constexpr int kHalfK = kIntegerBlockK / 2;
-constexpr int kAhead = 2048;  // bytes by which weights are fetched ahead
+constexpr int kIntegerAhead = 2048;  // bytes by which weights are fetched ahead
 
 // Four numbers of k for eight columns, as words: numbers 0 and 2, 1 and 3.
 struct Quad {
@@ -107,7 +106,7 @@ void multiply(const ScaledProduct<int8_t>& p, int row, int panel) {
       const std::byte* tile = w + int64_t{at / 2} * tile_bytes(kFormat);
       constexpr int kHalfTile = tile_bytes(kFormat) / 2;
       for (int i = 0; i < kHalfTile; i += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(tile + kAhead + at % 2 * kHalfTile + i),
+        _mm_prefetch(reinterpret_cast<const char*>(tile + kIntegerAhead + at % 2 * kHalfTile + i),
                      _MM_HINT_T1);
       add_half<R, kFormat>(p.x + row * p.x_stride + int64_t{at} * kHalfK, p.x_stride, tile, at % 2,
                            sums);
@@ -123,8 +122,8 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
 
 template <WeightFormat kFormat>
 void product(const ScaledProduct<int8_t>& p) {
-  for_each_rows<kRows>(p.rows,
-                       [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
+  for_each_rows<kRegisterRows>(
+      p.rows, [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
 }
 
 }  // namespace

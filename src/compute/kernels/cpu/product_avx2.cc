@@ -2,14 +2,12 @@
 // blocks, because sixteen registers hold the sums of one block only.
 #include <immintrin.h>
 
+#include "compute/kernels/cpu/avx2_registers.h"
 #include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {
-
-constexpr int kLanes = 8;
-constexpr int kRows = 4;
 
 // The even and the odd k of eight columns.
 struct Pairs {
@@ -98,7 +96,7 @@ void multiply_rows(const Product<T>& p, int row) {
 
 template <class T>
 void product(const Product<T>& p) {
-  for_each_rows<kRows>(
+  for_each_rows<kRegisterRows>(
       p.rows, [&](auto count, int row) { multiply_rows<count(), count() <= 2 ? 2 : 1>(p, row); });
 }
 
