@@ -8,18 +8,11 @@
 #include "compute/comm/loopback.h"
 #include "compute/comm/testing.h"
 
-namespace hocket {
+namespace hocket::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::channel;
 using ::testing::HasSubstr;
-using testing::kLinks;
-using testing::ns;
-using testing::on_ranks;
-using testing::receive;
-using testing::send;
-using testing::wait_until_sent;
 using Time = LoopbackHub::Time;
 using Bytes = std::vector<std::byte>;
 
@@ -171,4 +164,4 @@ TEST(LoopbackFaults, DropsAndJitterFollowTheSeed) {
 }
 
 }  // namespace
-}  // namespace hocket
+}  // namespace hocket::testing

@@ -9,17 +9,10 @@
 
 #include "compute/comm/testing.h"
 
-namespace hocket {
+namespace hocket::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::channel;
-using testing::kLinks;
-using testing::ns;
-using testing::on_ranks;
-using testing::receive;
-using testing::send;
-using testing::wait_until_sent;
 using Time = LoopbackHub::Time;
 using Bytes = std::vector<std::byte>;
 
@@ -269,4 +262,4 @@ TEST(Loopback, AWaitEndsInRealTimeToo) {
 }
 
 }  // namespace
-}  // namespace hocket
+}  // namespace hocket::testing
