@@ -123,7 +123,7 @@ void SpanSender::send() {
   HttpCall call{.to = found->front(),
                 .target = collector_.path,
                 .body = export_request(source_, batch_),
-                .headers = {{"Content-Type", "application/json"}, {"User-Agent", "hocket"}},
+                .headers = {{"Content-Type", std::string(kJsonType)}, {"User-Agent", "hocket"}},
                 .most = kAnswerPatience};
   if (client_.start(std::move(call), under_way_) == 0) {
     under_way_->end(HttpEnd::cancelled, "the server is shutting down");

@@ -222,7 +222,7 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
   HOCKET_CHECK(to.has_value());
   HttpCall call = call_to(*to, request);
   call.method = request.method;
-  call.headers.emplace_back("Content-Type", "application/json");
+  call.headers.emplace_back("Content-Type", kJsonType);
   call.headers.emplace_back(
       kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "")));
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
@@ -342,7 +342,7 @@ void FrontDoor::ask_all(const HttpRequest& asked,
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i]) {
       HttpCall call = call_to(*to[i], asked);
-      call.headers.emplace_back("Content-Type", "application/json");
+      call.headers.emplace_back("Content-Type", kJsonType);
       call.most = kAskAllPatience;
       if (client_->start(std::move(call), std::make_shared<PollSink>(poll, i)) != 0) continue;
       std::lock_guard lock(poll->mutex);

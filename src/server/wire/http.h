@@ -1,5 +1,5 @@
 // HTTP/1.1 on TCP: connections, limits and time-outs, plain answers and streams. Knows no routes,
-// and no JSON except its own error bodies. Beast stays inside http_connection.cc.
+// and no JSON except its own error bodies. Beast stays inside http_reader and http_client.
 //
 //   socket -> head -> key -> body -> Handler -> HttpExchange: respond
 //                                                 | start_stream, write..., finish
