@@ -10,7 +10,9 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kIdle = std::chrono::milliseconds(200);    // longest wait for an output
+constexpr Duration kIdle = std::chrono::milliseconds(200);  // longest wait for an output
+// While more bytes wait for the client, blocks that a later one repeats are left out.
+constexpr size_t kWaitingMax = 64 << 10;
 constexpr Duration kLocked = std::chrono::microseconds(200);  // longest wait while a job is locked
 
 TimePoint now() {
@@ -199,8 +201,8 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   observe_end(summary);
 }
 
-// Writes some log-probabilities as JSON, or sends one block of the stream. When all is sent, the
-// job may take its next output.
+// Writes some log-probabilities as JSON, or sends one block of the stream. When all is sent or left
+// out, the job may take its next output.
 void ReplyService::tell(Job& job, size_t index) {
   const AnswerForm& form = answer_form(job.answer.request.api);
   ChoiceAnswer& choice = job.answer.choices[index];
@@ -208,7 +210,9 @@ void ReplyService::tell(Job& job, size_t index) {
   const bool all_said = say_logprobs(form, job.answer, choice, kPositionsAtOnce);
   if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
   if (!all_said) return;
-  if (job.stream) {
+  const bool left_out =
+      job.stream && form.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
+  if (job.stream && !left_out) {
     const std::string block = form.next_block(job.answer, choice);
     if (!block.empty()) return send_block(job, form, block);
   }

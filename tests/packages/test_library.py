@@ -63,12 +63,16 @@ def test_the_name_of_the_library_has_its_version(library_folder):
     assert "SONAME" in (found := run("readelf", "-d", library_folder / "libhocket.so")) and "[libhocket.so.0]" in found
 
 
+def configure(folder, installed):
+    run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+
+
 def test_cmake_finds_it(installed, environment, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16)\nproject(user LANGUAGES C)\nfind_package(hocket 0.1 REQUIRED)\n"
         f'add_executable(sum "{SUM}")\ntarget_link_libraries(sum PRIVATE hocket::hocket)\n'
     )
-    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+    configure(tmp_path, installed)
     run("cmake", "--build", tmp_path / "build")
     assert "42 finish=1" in run(tmp_path / "build/sum", MODEL, env=environment)
 
@@ -78,7 +82,7 @@ def test_cmake_refuses_another_version(installed, tmp_path):
         "cmake_minimum_required(VERSION 3.16)\nproject(user LANGUAGES C)\nfind_package(hocket 7.0 QUIET)\n"
         'if(hocket_FOUND)\n  message(FATAL_ERROR "it took 0.1 for 7.0")\nendif()\n'
     )
-    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={installed}")
+    configure(tmp_path, installed)
 
 
 def test_the_installed_server_finds_its_model(installed):

@@ -79,7 +79,8 @@ def compared():
 
 def test_every_claim_of_the_comparison_has_its_test():
     """Each feature that the comparison claims for hocket names a test, and a test of that name exists."""
-    files = run("git", "-C", ROOT, "ls-files").split()
+    folders = ["apps", "bench", "fuzz", "rust", "src", "tests", "tools", "web/test"]
+    files = [str(f.relative_to(ROOT)) for folder in folders for f in sorted((ROOT / folder).rglob("*")) if f.is_file()]
     rows = list(compared())
     assert len(rows) > 60
     for about, ours, named in rows:

@@ -99,6 +99,9 @@ class AnswerForm {
   // Returns the number of choice.ids whose log-probabilities may be written.
   virtual size_t num_sayable(const ChoiceAnswer& choice) const { return choice.num_shown; }
   virtual StreamStyle style() const { return StreamStyle::data; }
+  // True if each block repeats what the blocks before it said, so that any but a choice's last may
+  // be left out.
+  virtual bool repeats() const { return false; }
   // True if the form reads the choices' events, not their text.
   virtual bool tells_events() const { return false; }
   // Returns the last events of a stream that has begun and fails; empty: the API's error form is

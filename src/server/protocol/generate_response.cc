@@ -121,6 +121,7 @@ class GenerateForm final : public AnswerForm {
     block.pop_back();
     return block += fmt::format(",\"index\":{}}}", choice.index);
   }
+  bool repeats() const override { return true; }
   std::string closing_block(const Answer&) const override { return ""; }
   std::string whole(const Answer& answer) const override {
     std::string all;

@@ -89,8 +89,9 @@ class HttpExchange {
   // sending side has not left, unless it speaks HTTP/1.0.
   void on_close(std::function<void()> left);
   bool is_closed() const;
-  bool has_begun() const;     // respond() or start_stream() was called
-  bool is_streaming() const;  // between start_stream() and finish()
+  bool has_begun() const;      // respond() or start_stream() was called
+  bool is_streaming() const;   // between start_stream() and finish()
+  size_t num_waiting() const;  // bytes that are written and not sent
 
   // Returns the error form of the path that the client asked for.
   ErrorForm error_form() const;

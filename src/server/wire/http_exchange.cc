@@ -338,6 +338,11 @@ bool HttpExchange::is_streaming() const {
   return state_->streaming;
 }
 
+size_t HttpExchange::num_waiting() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->out.size() + state_->unsent;
+}
+
 bool HttpExchange::is_closed() const {
   std::lock_guard lock(state_->mutex);
   return state_->closed;

@@ -39,6 +39,8 @@ class SseWriter {
   // events of the API's error form and ends the stream.
   bool error(const Error& error);
   bool started() const { return started_; }
+  // Returns the number of bytes that are written and not sent.
+  size_t num_waiting() const { return exchange_->num_waiting(); }
 
  private:
   bool start();
