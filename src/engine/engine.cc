@@ -370,10 +370,10 @@ const RecentSteps& Engine::recent_steps() const {
   return *state_->recent;
 }
 
-std::vector<RequestAt> Engine::glance() const {
+std::vector<RequestAt> Engine::request_snapshots() const {
   std::vector<RequestAt> all;
   for (const auto& rank : state_->ranks)
-    for (const RequestGlance& seen : rank->board.look(rank->clock.now()))
+    for (const RequestSnapshot& seen : rank->board.look(rank->clock.now()))
       all.push_back({.rank = rank->rank_index(), .seen = seen});
   return all;
 }

@@ -31,7 +31,7 @@ namespace hocket {
 // The progress of one request, and the rank that runs it.
 struct RequestAt {
   int rank = 0;
-  RequestGlance seen;
+  RequestSnapshot seen;
 };
 
 // Makes this process one rank of several, which are processes of their own, here or on other hosts.
@@ -106,7 +106,7 @@ class Engine {
   const RecentSteps& recent_steps() const;
   // Returns the requests of the ranks of this process, at most RequestBoard::kMostRows of each, as
   // of a moment ago; requests that no step has seen yet are left out. Thread: any.
-  std::vector<RequestAt> glance() const;
+  std::vector<RequestAt> request_snapshots() const;
   // Returns the counts of chosen experts, over all that this process computed; null for a dense
   // model.
   ExpertStats* expert_stats();

@@ -26,9 +26,9 @@ size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* networ
          2 * static_cast<size_t>(others) * static_cast<size_t>(scheduler.max_running_requests);
 }
 
-SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Outside* outside) {
+SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, SchedulerHooks* hooks) {
   options.kv_events = events;
-  options.outside = outside;
+  options.hooks = hooks;
   return options;
 }
 
@@ -62,9 +62,9 @@ Rank::Rank(Parts parts)
       grammars(
           parts.grammars, [this] { wake(); },
           static_cast<size_t>(parts.scheduler.max_running_requests)),
-      outside(grammars, lockstep ? &*lockstep : nullptr),
+      hooks(grammars, lockstep ? &*lockstep : nullptr),
       mixes(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
-      scheduler(with(parts.scheduler, kv_events.get(), &outside)),
+      scheduler(with(parts.scheduler, kv_events.get(), &hooks)),
       sampler(runner->info().model.vocab_size, runner->plan().work.max_logits_rows),
       step_log(parts.log_interval, log_prefix(network.get())),
       commands(command_room(parts.scheduler, network.get())) {

@@ -22,7 +22,7 @@
 #include "engine/forward_thread.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/prepare.h"
-#include "engine/rank_outside.h"
+#include "engine/rank_hooks.h"
 #include "engine/ranks/lockstep.h"
 #include "engine/ranks/network.h"
 #include "engine/ranks/rank_overlap.h"
@@ -53,7 +53,7 @@ struct Rank {
     std::unique_ptr<Runner> runner;
     std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
     ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
-    SchedulerOptions scheduler;                 // the rank itself sets `outside` and `kv_events`
+    SchedulerOptions scheduler;                 // the rank itself sets `hooks` and `kv_events`
     int log_interval = 1;                       // StepLog's decode_interval
     const Clock* clock = nullptr;               // null: the real clock
     GrammarCompiler* grammars = nullptr;  // lives from start() to join(); null: free text only
@@ -153,7 +153,7 @@ struct Rank {
   std::optional<Lockstep> lockstep;  // nullopt for the only rank
   RankOverlap overlap;
   RankGrammars grammars;
-  RankOutside outside;
+  RankHooks hooks;
   const bool mixes;                 // prompts and decode rows may share a step
   int64_t pending_prompt_rows = 0;  // rows that the step before left to compute
   Scheduler scheduler;

@@ -63,7 +63,7 @@ Flight* Rank::compute_next() {
 // Returns this rank's wish for the next step. It asks for as many prompt rows as wait or are left
 // of cut prompts, up to the size of a step.
 StepWish Rank::wish() {
-  StepWish wish{.work = scheduler.prospect(), .load = load()};
+  StepWish wish{.work = scheduler.forecast_next_step(), .load = load()};
   if (!lockstep) return wish;
   int64_t rows = wish.work.num_decoding;
   if (wish.work.begins || wish.work.continues) {

@@ -34,9 +34,9 @@ class Generator {
   virtual ExpertStats* expert_stats() { return nullptr; }
   virtual Profiler* profiler() { return nullptr; }
   virtual OverlapView overlap() const { return {}; }
-  // Like Engine::recent_steps, but null if steps are not recorded; and like Engine::glance.
+  // Like Engine::recent_steps, but null if steps are not recorded; and like Engine::request_snapshots.
   virtual const RecentSteps* recent_steps() const { return nullptr; }
-  virtual std::vector<RequestAt> glance() const { return {}; }
+  virtual std::vector<RequestAt> request_snapshots() const { return {}; }
   virtual std::vector<RankLoad> loads() const { return {RankLoad{}}; }
   virtual ControlPlane* cluster() { return nullptr; }
   virtual std::optional<Error> failure() const { return std::nullopt; }
@@ -66,7 +66,7 @@ class EngineGenerator final : public Generator {
   const RecentSteps* recent_steps() const override {
     return engine_.info().overlap_schedule ? nullptr : &engine_.recent_steps();
   }
-  std::vector<RequestAt> glance() const override { return engine_.glance(); }
+  std::vector<RequestAt> request_snapshots() const override { return engine_.request_snapshots(); }
   std::vector<RankLoad> loads() const override { return engine_.loads(); }
   ControlPlane* cluster() override { return engine_.cluster(); }
   std::optional<Error> failure() const override { return engine_.failure(); }

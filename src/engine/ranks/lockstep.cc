@@ -112,7 +112,7 @@ bool Lockstep::settle(const StepWish& now) {
 }
 
 Result<void> Lockstep::start(const StepWish& wish) {
-  const Prospect& work = wish.work;
+  const NextStepForecast& work = wish.work;
   mine_ = {
       .rows = static_cast<uint32_t>(work.num_decoding),
       .begins = work.begins,

@@ -32,7 +32,7 @@
 #include "compute/overlap/plan.h"
 #include "compute/overlap/step_report.h"
 #include "policy/routing/request_router.h"
-#include "policy/scheduler/outside.h"
+#include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/prefill_delayer.h"
 #include "policy/scheduler/scheduler.h"
 
@@ -48,7 +48,7 @@ struct PlanProposal {
 
 // A rank's wish for the next step, and its report on the last one.
 struct StepWish {
-  Prospect work;
+  NextStepForecast work;
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
   std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
@@ -56,7 +56,7 @@ struct StepWish {
 };
 
 // One rank's side of the agreement. Thread: engine, except heard(). Allocates only in construction.
-class Lockstep final : public Outside {
+class Lockstep final : public SchedulerHooks {
  public:
   struct Options {
     Pulse* pulse = nullptr;      // gets begin and end of steps; outlives it; may be null
@@ -155,7 +155,7 @@ class Lockstep final : public Outside {
   void forget_loads();
   void note_took();
   Duration expected() const;
-  static bool has_rows(const Prospect& work) {
+  static bool has_rows(const NextStepForecast& work) {
     return work.num_decoding > 0 || work.begins || work.continues;
   }
 

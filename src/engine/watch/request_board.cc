@@ -13,11 +13,11 @@ void RequestBoard::note_rest(const Scheduler& scheduler, TimePoint now) {
 void RequestBoard::write(const Scheduler& scheduler, TimePoint now) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
-  num_rows_ = scheduler.glance(rows_);
+  num_rows_ = scheduler.snapshot(rows_);
   noted_ = last_ = now;
 }
 
-std::vector<RequestGlance> RequestBoard::look(TimePoint now) {
+std::vector<RequestSnapshot> RequestBoard::look(TimePoint now) {
   watched_until_ = (now + kInterest).time_since_epoch().count();
   const std::lock_guard lock(mutex_);
   if (now - noted_ > kInterest) return {};

@@ -28,7 +28,7 @@ class RequestBoard {
 
   // Returns the requests as of the last note (none if that is too old), and keeps notes going for
   // kInterest. Thread: any.
-  std::vector<RequestGlance> look(TimePoint now);
+  std::vector<RequestSnapshot> look(TimePoint now);
 
  private:
   bool is_watched(TimePoint now) const {
@@ -40,7 +40,7 @@ class RequestBoard {
   TimePoint last_{};                               // touched by the engine's thread only
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::vector<RequestGlance> rows_;
+  std::vector<RequestSnapshot> rows_;
   size_t num_rows_ = 0;
   TimePoint noted_{};
 };

@@ -50,24 +50,24 @@ TEST(RequestBoard, AnEngineTellsWhereItsRequestsAre) {
   settings.memory.max_running_requests = 2;  // one per rank
   Service service(settings);
   ASSERT_TRUE(service.works());
-  service.engine().glance();
+  service.engine().request_snapshots();
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(service.submit(long_one(i)).has_value());
-  std::set<RequestGlance::Where> seen;
+  std::set<RequestSnapshot::Where> seen;
   std::set<int> ranks;
   ASSERT_TRUE(service.read_until([&] {
-    for (const RequestAt& at : service.engine().glance()) {
+    for (const RequestAt& at : service.engine().request_snapshots()) {
       seen.insert(at.seen.where);
       ranks.insert(at.rank);
       EXPECT_EQ(at.seen.prompt_tokens, 20);
-      if (at.seen.where == RequestGlance::Where::running) {
+      if (at.seen.where == RequestSnapshot::Where::running) {
         EXPECT_EQ(at.seen.computed_tokens, 20);
       }
     }
-    return seen.contains(RequestGlance::Where::running) &&
-           seen.contains(RequestGlance::Where::waiting) && ranks.size() == 2;
+    return seen.contains(RequestSnapshot::Where::running) &&
+           seen.contains(RequestSnapshot::Where::waiting) && ranks.size() == 2;
   }));
   ASSERT_TRUE(service.read_all());
-  ASSERT_TRUE(service.read_until([&] { return service.engine().glance().empty(); }));
+  ASSERT_TRUE(service.read_until([&] { return service.engine().request_snapshots().empty(); }));
 }
 
 }  // namespace

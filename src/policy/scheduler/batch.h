@@ -53,7 +53,7 @@ struct Batch {
   bool overlapped = false;  // true: made while the batch before it was under way
 
   // True if this rank has no rows but other ranks compute: the step is run without rows, so that
-  // the others need not wait for this rank (Outside::agree).
+  // the others need not wait for this rank (SchedulerHooks::agree).
   bool idle_step = false;
 
   int num_answers() const { return num_forced_slices + num_decode_rows; }

@@ -12,7 +12,7 @@ namespace hocket {
 // Pre: the decode rows of this pass, of the first num_decoding requests, already have their pages.
 void Scheduler::State::prefill() {
   if (chunked.empty() && (full || waiting.empty())) return;
-  closed = options.outside != nullptr && !options.outside->may_begin();
+  closed = options.hooks != nullptr && !options.hooks->may_begin();
   if (chunked.empty() && closed) return;
   num_decodable = running.size();
   preempted.clear();
@@ -80,7 +80,7 @@ void Scheduler::State::admit_waiting(PrefillAdder& adder) {
     if (head == nullptr || std::ranges::find(preempted, head) != preempted.end()) return;
     const bool waits = prefix_is_under_way(*head);
     num_prefix_waits_total += waits ? 1 : 0;
-    if (waits || (options.outside != nullptr && !options.outside->may_join(*head))) {
+    if (waits || (options.hooks != nullptr && !options.hooks->may_join(*head))) {
       waiting.skip_head();
       continue;
     }

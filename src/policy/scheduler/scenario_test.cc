@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/fake_outside.h"
+#include "policy/scheduler/fake_scheduler_hooks.h"
 #include "policy/scheduler/scenario_words.h"
 
 namespace hocket {
@@ -60,8 +60,8 @@ class Scenario {
     if (verb == "steps") return skip(std::stoi(words[1]));
     if (verb == "run") return run_dry();
     if (verb == "expect") return expect(words);
-    if (verb == "others") return static_cast<void>(outside_.others_compute = words[1] == "compute");
-    if (verb == "begin") return static_cast<void>(outside_.nobody_begins = words[1] == "nobody");
+    if (verb == "others") return static_cast<void>(hooks_.others_compute = words[1] == "compute");
+    if (verb == "begin") return static_cast<void>(hooks_.nobody_begins = words[1] == "nobody");
     if (auto* const guests = guests_of(verb)) return change(*guests, words);
     if (!claims_event) return differ("a known word", verb);
     const std::string event = events_.empty() ? "nothing" : events_.front();
@@ -70,11 +70,11 @@ class Scenario {
   }
 
   // Returns the set that "ready a", "break a", "skip a" or "allow a" changes: the answers of
-  // Outside.
+  // SchedulerHooks.
   std::set<RequestId>* guests_of(const std::string& verb) {
-    if (verb == "ready") return &outside_.not_ready;
-    if (verb == "break") return &outside_.broken;
-    return verb == "skip" || verb == "allow" ? &outside_.not_now : nullptr;
+    if (verb == "ready") return &hooks_.not_ready;
+    if (verb == "break") return &hooks_.broken;
+    return verb == "skip" || verb == "allow" ? &hooks_.not_now : nullptr;
   }
 
   void change(std::set<RequestId>& guests, const Words& words) {
@@ -87,7 +87,7 @@ class Scenario {
 
   void configure(const Words& words) {
     ScenarioSetup setup;
-    setup.options.outside = &outside_;
+    setup.options.hooks = &hooks_;
     if (const std::string unknown = read_setup(words, setup); !unknown.empty())
       return differ("a known setting", unknown);
     const auto sampler = [this](const Request& request, auto history) {
@@ -149,7 +149,7 @@ class Scenario {
     Actor& actor = actors_[words[1]];
     actor.id = made.id;
     actor.says = split(settings(words)["says"], ',');
-    if (words.back() == "held") outside_.not_ready.insert(actor.id);
+    if (words.back() == "held") hooks_.not_ready.insert(actor.id);
     if (const auto added = engine_->scheduler().add(std::move(made)); !added)
       differ("a welcome", describe(added.error()));
   }
@@ -168,9 +168,9 @@ class Scenario {
   void refuse(const Words& words) {
     RequestInput made = input(words);
     const RequestId id = made.id;
-    if (words[words.size() - 2] == "broken") outside_.broken.insert(id);
+    if (words[words.size() - 2] == "broken") hooks_.broken.insert(id);
     const auto added = engine_->scheduler().add(std::move(made));
-    outside_.broken.erase(id);
+    hooks_.broken.erase(id);
     same(words.back(), added ? "accepted" : error_name(added.error().code));
   }
 
@@ -311,7 +311,7 @@ class Scenario {
   fs::path file_;
   int line_number_ = 0, num_checks_ = 0;
   std::string problem_;
-  FakeOutside outside_;
+  FakeSchedulerHooks hooks_;
   std::unique_ptr<FakeEngine> engine_;
   std::map<std::string, Actor> actors_;
   std::map<std::string, size_t> texts_;

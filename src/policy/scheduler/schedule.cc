@@ -22,8 +22,8 @@ void Scheduler::State::schedule() {
   HOCKET_CHECK(num_in_flight < 2);
   begin_batch();
   choose();
-  if (options.outside != nullptr)
-    batch->idle_step = options.outside->agree(*batch) && batch->empty();
+  if (options.hooks != nullptr)
+    batch->idle_step = options.hooks->agree(*batch) && batch->empty();
   if (!batch->empty()) launch();
 }
 
@@ -56,8 +56,8 @@ bool Scheduler::State::rows_in_flight() const {
 
 // Predicts `full` after the next step: a request that surely ends clears it, and so do enough
 // steps.
-Prospect Scheduler::State::prospect() const {
-  Prospect next{.continues = !chunked.empty(), .token_usage = token_usage()};
+NextStepForecast Scheduler::State::forecast_next_step() const {
+  NextStepForecast next{.continues = !chunked.empty(), .token_usage = token_usage()};
   for (const auto& request : running.requests()) next.num_decoding += request->decodes() ? 1 : 0;
   const bool tries = !full || next.num_decoding < running.size() || running.empty() ||
                      steps_full + 1 >= kStepsBetweenTries;
@@ -67,7 +67,7 @@ Prospect Scheduler::State::prospect() const {
 
 void Scheduler::State::ask_held() {
   for (int i = 0; i < waiting.num_held();) {
-    Result<bool> ready = options.outside->ready(*waiting.held()[static_cast<size_t>(i)]);
+    Result<bool> ready = options.hooks->ready(*waiting.held()[static_cast<size_t>(i)]);
     if (ready && !*ready) {
       ++i;
       continue;

@@ -159,8 +159,8 @@ Result<void> Scheduler::State::add(RequestInput input) {
   request->cache_namespace = input.cache_namespace;
   request->times.arrived = input.arrived;
   bool ready = true;
-  if (options.outside != nullptr) {
-    HOCKET_TRY(ready, options.outside->ready(*request));
+  if (options.hooks != nullptr) {
+    HOCKET_TRY(ready, options.hooks->ready(*request));
   }
   const bool displaces = worse != nullptr && waiting.full();
   const RequestId displaced = displaces ? worse->id : RequestId{};
@@ -225,8 +225,8 @@ bool Scheduler::has_finished() const {
   return !state_->finished.empty();
 }
 
-Prospect Scheduler::prospect() const {
-  return state_->prospect();
+NextStepForecast Scheduler::forecast_next_step() const {
+  return state_->forecast_next_step();
 }
 
 bool Scheduler::idle() const {
@@ -266,10 +266,10 @@ SchedulerStats Scheduler::stats() const {
   return stats;
 }
 
-size_t Scheduler::glance(std::span<RequestGlance> out) const {
+size_t Scheduler::snapshot(std::span<RequestSnapshot> out) const {
   const State& s = *state_;
   size_t count = 0;
-  const auto add = [&](const Request& request, RequestGlance::Where where) {
+  const auto add = [&](const Request& request, RequestSnapshot::Where where) {
     if (count == out.size()) return false;
     out[count++] = {.id = request.id,
                     .where = where,
@@ -281,13 +281,13 @@ size_t Scheduler::glance(std::span<RequestGlance> out) const {
     return true;
   };
   for (const auto& request : s.running.requests())
-    if (!add(*request, RequestGlance::Where::running)) return count;
+    if (!add(*request, RequestSnapshot::Where::running)) return count;
   for (const auto& request : s.chunked)
-    if (!add(*request, RequestGlance::Where::prefilling)) return count;
+    if (!add(*request, RequestSnapshot::Where::prefilling)) return count;
   for (int i = 0; i < s.waiting.size(); ++i)
-    if (!add(s.waiting.at(i), RequestGlance::Where::waiting)) return count;
+    if (!add(s.waiting.at(i), RequestSnapshot::Where::waiting)) return count;
   for (const auto& request : s.waiting.held())
-    if (!add(*request, RequestGlance::Where::held)) return count;
+    if (!add(*request, RequestSnapshot::Where::held)) return count;
   return count;
 }
 

@@ -17,7 +17,7 @@
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/batch.h"
-#include "policy/scheduler/outside.h"
+#include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/prefix_order.h"
 #include "policy/scheduler/request.h"
 #include "policy/scheduler/schedule_policy.h"
@@ -64,7 +64,7 @@ struct SchedulerOptions {
   InBatchSharing in_batch;
   int max_overtaken = 512;     // later requests that may start before a waiting one
   uint64_t seed = 0;           // for the policy `random`
-  Outside* outside = nullptr;  // outlives the scheduler; null: no questions are asked
+  SchedulerHooks* hooks = nullptr;  // outlives the scheduler; null: no questions are asked
 };
 
 // Refuses settings with which some prompt could never be computed, or no request could run. Errors:
@@ -74,7 +74,7 @@ Result<void> check(const SchedulerOptions& options);
 // Numbers for logs, metrics and /get_load; they are current values, not averages.
 struct SchedulerStats {
   int num_running = 0, num_waiting = 0;
-  int num_held = 0;  // not ready to stand in line (Outside::ready); not in num_waiting
+  int num_held = 0;  // not ready to stand in line (SchedulerHooks::ready); not in num_waiting
   int64_t num_waiting_tokens = 0;  // prompt tokens, held requests included
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
@@ -102,7 +102,7 @@ struct SchedulerStats {
 
 // A forecast of the next schedule(). If asked while a step is under way, it looks past that step's
 // commit, but foresees neither a request that a token ends there nor one that arrives.
-struct Prospect {
+struct NextStepForecast {
   int num_decoding = 0;    // running requests that decode on
   bool continues = false;  // a prompt in chunks goes on
   bool begins = false;     // a prompt may begin, as far as is known
@@ -110,7 +110,7 @@ struct Prospect {
 };
 
 // The state of one request, for the server's page.
-struct RequestGlance {
+struct RequestSnapshot {
   // held: not ready to stand in line. prefilling: part of its prompt is computed or under way.
   enum class Where : uint8_t { held, waiting, prefilling, running };
   RequestId id{};
@@ -126,7 +126,7 @@ class Scheduler {
 
   // Accepts a request. Errors: queue_full; invalid_request (a priority while they are refused);
   // context_length_exceeded; request_too_big (can never fit in all pages together); those of
-  // Outside::ready; out_of_memory. After an error the scheduler is unchanged.
+  // SchedulerHooks::ready; out_of_memory. After an error the scheduler is unchanged.
   Result<void> add(RequestInput input);
   // Ends a request at once: a waiting one leaves the queue; a running one leaves the schedule and
   // gives its pages back when its steps in flight are committed. Returns false for an unknown or
@@ -159,12 +159,12 @@ class Scheduler {
   bool has_finished() const;
 
   // Allocates nothing.
-  Prospect prospect() const;
+  NextStepForecast forecast_next_step() const;
   bool idle() const;
   SchedulerStats stats() const;
   // Writes running requests, then those in chunks, waiting and held ones, until `out` is full;
   // returns how many were written. Allocates nothing.
-  size_t glance(std::span<RequestGlance> out) const;
+  size_t snapshot(std::span<RequestSnapshot> out) const;
   // Frees all cached pages. Returns false and frees nothing while a request runs, waits or is held.
   bool flush_cache();
   // Stops the process if an invariant is broken. Call when idle.

@@ -37,7 +37,7 @@ struct Scheduler::State {
   void choose();
   void ask_held();
   bool rows_in_flight() const;
-  Prospect prospect() const;
+  NextStepForecast forecast_next_step() const;
   void add_decode_rows();
   void launch();
   void add_rows(Request& request, int len);
@@ -122,7 +122,7 @@ struct Scheduler::State {
   // decode steps have lowered the ratio.
   bool full = false;
   int steps_full = 0;
-  bool closed = false;  // true: Outside lets no prompt begin in this pass
+  bool closed = false;  // true: SchedulerHooks lets no prompt begin in this pass
   TimePoint now{};      // time of the last schedule() or commit()
   // Length of the front part of `running` whose decoding requests have pages for their next rows.
   int num_decoding = 0;

@@ -9,7 +9,7 @@
 #include "base/count_allocations.h"
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/fake_outside.h"
+#include "policy/scheduler/fake_scheduler_hooks.h"
 
 namespace hocket {
 namespace {
@@ -60,14 +60,14 @@ TEST(SchedulerTest, ARequestForWhichThereIsNoMemoryIsRefusedAndChangesNothing) {
   log::set_level(log::Level::error);
   for (const auto policy : {SchedulePolicy::fcfs, SchedulePolicy::lof, SchedulePolicy::fair,
                             SchedulePolicy::routing_key}) {
-    FakeOutside outside;
+    FakeSchedulerHooks hooks;
     Scheduler scheduler({.num_pages = 64,
                          .page_tokens = 4,
                          .max_running_requests = 2,
                          .max_queued_requests = 2,
                          .policy = policy,
                          .priorities = {.enabled = true},
-                         .outside = &outside});
+                         .hooks = &hooks});
     const auto add = [&](uint64_t id, int priority) {
       int num_refused = 0;
       for (bool refused = true; refused;) {
@@ -92,11 +92,11 @@ TEST(SchedulerTest, ARequestForWhichThereIsNoMemoryIsRefusedAndChangesNothing) {
       EXPECT_GT(num_refused, 0);
     };
     add(1, 1);
-    outside.not_ready.insert(RequestId{2});
+    hooks.not_ready.insert(RequestId{2});
     add(2, 1);
     add(3, 2);  // the first request gives way
     EXPECT_EQ(scheduler.stats().num_displaced_total, 1u);
-    outside.not_ready.clear();
+    hooks.not_ready.clear();
     std::vector<SampledToken> sampled;
     while (!scheduler.idle()) {
       const Batch& batch = scheduler.schedule({});
@@ -133,25 +133,25 @@ TEST(SchedulerTest, WithoutMemoryForItsTokensARequestEndsAndTheOthersRun) {
 }
 
 TEST(SchedulerTest, AGlanceShowsWhereRequestsAre) {
-  FakeOutside outside;
+  FakeSchedulerHooks hooks;
   Scheduler scheduler({.num_pages = 64,
                        .page_tokens = 4,
                        .max_running_requests = 3,
                        .chunk_tokens = 8,
                        .max_prefill_tokens = 8,
-                       .outside = &outside});
-  outside.not_ready.insert(RequestId{5});
+                       .hooks = &hooks});
+  hooks.not_ready.insert(RequestId{5});
   for (uint64_t id = 1; id <= 5; ++id)
     ASSERT_TRUE(scheduler.add(numbered_input(id, id == 2 ? 20 : 4, 9)));
   const auto look = [&](size_t most) {
-    std::vector<RequestGlance> rows(most);
-    rows.resize(scheduler.glance(rows));
+    std::vector<RequestSnapshot> rows(most);
+    rows.resize(scheduler.snapshot(rows));
     return rows;
   };
   ASSERT_EQ(look(8).size(), 5u);
-  for (const RequestGlance& row : look(8))
+  for (const RequestSnapshot& row : look(8))
     EXPECT_EQ(row.where,
-              row.id == RequestId{5} ? RequestGlance::Where::held : RequestGlance::Where::waiting);
+              row.id == RequestId{5} ? RequestSnapshot::Where::held : RequestSnapshot::Where::waiting);
   const Batch& batch = scheduler.schedule({});
   std::vector<SampledToken> sampled;
   for (const Slice& slice : batch.slices)
@@ -160,19 +160,19 @@ TEST(SchedulerTest, AGlanceShowsWhereRequestsAre) {
   const auto rows = look(8);
   ASSERT_EQ(rows.size(), 5u);
   EXPECT_EQ(rows[0].id, RequestId{1});
-  EXPECT_EQ(rows[0].where, RequestGlance::Where::running);
+  EXPECT_EQ(rows[0].where, RequestSnapshot::Where::running);
   EXPECT_EQ(rows[0].generated_tokens, 1);
   EXPECT_EQ(rows[0].computed_tokens, 4);
   EXPECT_EQ(rows[1].id, RequestId{2});
-  EXPECT_EQ(rows[1].where, RequestGlance::Where::prefilling);
+  EXPECT_EQ(rows[1].where, RequestSnapshot::Where::prefilling);
   EXPECT_EQ(rows[1].computed_tokens, 4);
-  EXPECT_EQ(rows[4].where, RequestGlance::Where::held);
+  EXPECT_EQ(rows[4].where, RequestSnapshot::Where::held);
   EXPECT_EQ(look(2).size(), 2u);
 }
 
 TEST(SchedulerTest, ADecodeStepBesideHeldAndSkippedOnesAllocatesNothing) {
-  FakeOutside outside;
-  Scheduler scheduler({.num_pages = 64, .page_tokens = 4, .outside = &outside});
+  FakeSchedulerHooks hooks;
+  Scheduler scheduler({.num_pages = 64, .page_tokens = 4, .hooks = &hooks});
   std::vector<SampledToken> sampled;
   const auto step = [&] {
     const Batch& batch = scheduler.schedule({});
@@ -182,8 +182,8 @@ TEST(SchedulerTest, ADecodeStepBesideHeldAndSkippedOnesAllocatesNothing) {
     return mode;
   };
   for (uint64_t id = 1; id <= 6; ++id) {
-    if (id > 2) outside.not_now.insert(RequestId{id});
-    if (id > 4) outside.not_ready.insert(RequestId{id});
+    if (id > 2) hooks.not_now.insert(RequestId{id});
+    if (id > 4) hooks.not_ready.insert(RequestId{id});
     ASSERT_TRUE(scheduler.add(numbered_input(id, 7, 29)));
   }
   while (step() != ForwardMode::decode) {

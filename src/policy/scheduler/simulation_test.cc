@@ -12,13 +12,13 @@
 
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/outside.h"
+#include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/simulated_answers_testing.h"
 
 namespace hocket {
 namespace {
 
-class Simulation final : Outside {
+class Simulation final : SchedulerHooks {
  public:
   explicit Simulation(uint64_t seed) : random_(seed), hungry_(pick(0, 1) == 1) {
     options_.num_pages = pick(4, 32);
@@ -48,7 +48,7 @@ class Simulation final : Outside {
     options_.prefix_cache = pick(0, 4) != 0;
     options_.vocab_size = kVocab;
     options_.eos_ids = {kEos};
-    if (pick(0, 2) == 0) options_.outside = this;
+    if (pick(0, 2) == 0) options_.hooks = this;
   }
 
   // Returns an empty string if all went well.
@@ -71,11 +71,11 @@ class Simulation final : Outside {
       if (pick(0, 15) == 0) abort_one();
       skipped_.clear();
       if (!overlapped)
-        foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().prospect());
+        foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().forecast_next_step());
       extends_ = !foreseen_ || foreseen_->begins || foreseen_->continues || pick(0, 3) == 0;
       const bool busy = engine.step([&](const Batch& batch) {
-        if (pick(0, 3) != 0) early_ = engine.scheduler().prospect();
-        if (options_.outside != nullptr && batch.num_rows != num_rows_agreed_)
+        if (pick(0, 3) != 0) early_ = engine.scheduler().forecast_next_step();
+        if (options_.hooks != nullptr && batch.num_rows != num_rows_agreed_)
           problem_ =
               fmt::format("{} rows instead of the {} agreed", batch.num_rows, num_rows_agreed_);
         note_starts(batch);
@@ -83,7 +83,7 @@ class Simulation final : Outside {
         note_reports(batch);
         if (pick(0, 15) == 0) abort_one();
       });
-      if (options_.outside != nullptr && num_agreements_ != step + 1)
+      if (options_.hooks != nullptr && num_agreements_ != step + 1)
         problem_ = fmt::format("{} agreements in {} steps", num_agreements_, step + 1);
       for (const RequestId id : skipped_) allow_as_if_new(wanted_.at(id));
       collect();
@@ -190,8 +190,8 @@ class Simulation final : Outside {
     input.cache_namespace = static_cast<uint64_t>(pick(0, 4) == 0);
     wanted_[input.id] = alone(input);
     Wanted& wanted = wanted_[input.id];
-    if (options_.outside != nullptr && pick(0, 2) == 0) wanted.num_not_ready = pick(1, 12);
-    wanted.breaks = options_.outside != nullptr && pick(0, 7) == 0;
+    if (options_.hooks != nullptr && pick(0, 2) == 0) wanted.num_not_ready = pick(1, 12);
+    wanted.breaks = options_.hooks != nullptr && pick(0, 7) == 0;
     allow_as_if_new(wanted);
     if (const auto added = engine_->scheduler().add(input); !added) {
       const bool broke = wanted.breaks && added.error().code == ErrorCode::invalid_request;
@@ -312,7 +312,7 @@ class Simulation final : Outside {
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;
   // Forecasts of this rank for the step to come and for the one being made; and whether any rank
   // announced prompts. Not used for overlapped steps, which no other rank computes.
-  std::optional<Prospect> early_, foreseen_;
+  std::optional<NextStepForecast> early_, foreseen_;
   bool extends_ = true;
   bool others_always_ = pick(0, 1) == 0;  // false: only now and then
   int num_agreements_ = 0, num_rows_agreed_ = 0;

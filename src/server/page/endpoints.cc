@@ -28,7 +28,7 @@ Result<std::string> text_of(const Result<Json>& json) {
 Json Endpoints::live() const {
   LiveView view{.stats = parts_.generator->stats(),
                 .first_rank = parts_.door == nullptr ? 0 : parts_.door->rank(),
-                .places = parts_.generator->glance(),
+                .places = parts_.generator->request_snapshots(),
                 .texts = parts_.reply->look(kMostLiveTexts),
                 .num_texts = parts_.reply->num_live(),
                 .ended = parts_.reply->ended()};

@@ -44,15 +44,15 @@ Json rank_json(const RankStats& rank, size_t number) {
           {"plan", {{"prefill", o.plan[0]}, {"decode", o.plan[1]}}}};
 }
 
-std::string_view state_name(RequestGlance::Where where) {
+std::string_view state_name(RequestSnapshot::Where where) {
   switch (where) {
-    case RequestGlance::Where::held:
+    case RequestSnapshot::Where::held:
       return "held";
-    case RequestGlance::Where::waiting:
+    case RequestSnapshot::Where::waiting:
       return "waiting";
-    case RequestGlance::Where::prefilling:
+    case RequestSnapshot::Where::prefilling:
       return "prompt";
-    case RequestGlance::Where::running:
+    case RequestSnapshot::Where::running:
       return "answer";
   }
   return "waiting";

@@ -102,7 +102,7 @@ TEST(Page, LiveSaysWhereTheEngineHasARequest) {
   const TimePoint now = TimePoint{} + 10s;
   LiveView view{.places = {{.rank = 3,
                             .seen = {.id = RequestId{7},
-                                     .where = RequestGlance::Where::prefilling,
+                                     .where = RequestSnapshot::Where::prefilling,
                                      .prompt_tokens = 90,
                                      .computed_tokens = 64,
                                      .cached_tokens = 32}}},

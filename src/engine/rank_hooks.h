@@ -1,16 +1,16 @@
-// Answers the questions of a rank's scheduler (policy/scheduler/outside.h) about grammars that are
+// Answers the questions of a rank's scheduler (policy/scheduler/scheduler_hooks.h) about grammars that are
 // being compiled and about the other ranks. Thread: engine.
 #pragma once
 
 #include "engine/grammar/rank_grammars.h"
-#include "policy/scheduler/outside.h"
+#include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
 
-class RankOutside final : public Outside {
+class RankHooks final : public SchedulerHooks {
  public:
   // Both arguments outlive it; `others` is null on the only rank.
-  RankOutside(RankGrammars& grammars, Outside* others) : grammars_(grammars), others_(others) {}
+  RankHooks(RankGrammars& grammars, SchedulerHooks* others) : grammars_(grammars), others_(others) {}
 
   Result<bool> ready(const Request& request) override { return grammars_.ready(request); }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
@@ -18,7 +18,7 @@ class RankOutside final : public Outside {
 
  private:
   RankGrammars& grammars_;
-  Outside* const others_;
+  SchedulerHooks* const others_;
 };
 
 }  // namespace hocket

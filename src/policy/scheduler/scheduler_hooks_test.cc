@@ -1,6 +1,6 @@
 // Tests the places of the questions in a step; tests/scenarios (held_*, skip_*, sync_*) test what
 // follows from the answers.
-#include "policy/scheduler/outside.h"
+#include "policy/scheduler/scheduler_hooks.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "policy/scheduler/fake_engine.h"
-#include "policy/scheduler/fake_outside.h"
+#include "policy/scheduler/fake_scheduler_hooks.h"
 #include "policy/scheduler/waiting_queue.h"
 
 namespace hocket {
@@ -19,7 +19,7 @@ SampledToken one(const Request& /*request*/, std::span<const TokenId> /*history*
 }
 
 // Records every question.
-struct Diary final : Outside {
+struct Diary final : SchedulerHooks {
   std::vector<std::string> lines;
   bool moved_before_agree = false;
 
@@ -45,12 +45,12 @@ struct Diary final : Outside {
   }
 };
 
-TEST(OutsideTest, EachQuestionHasItsPlaceInTheStep) {
+TEST(SchedulerHooksTest, EachQuestionHasItsPlaceInTheStep) {
   Diary diary;
   FakeEngine engine({.num_pages = 16,
                      .page_tokens = 4,
                      .prefill_policy = PrefillPolicy::mixed,
-                     .outside = &diary},
+                     .hooks = &diary},
                     one);
   const auto mode = [](ForwardMode m) { return std::to_string(static_cast<int>(m)); };
   ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 5, 3)));  // it is not ready
@@ -71,11 +71,11 @@ TEST(OutsideTest, EachQuestionHasItsPlaceInTheStep) {
   EXPECT_EQ(engine.problem(), "");
 }
 
-TEST(OutsideTest, AnIdleStepIsABatchWithoutRows) {
-  FakeOutside outside;
-  Scheduler scheduler({.num_pages = 4, .page_tokens = 4, .outside = &outside});
+TEST(SchedulerHooksTest, AnIdleStepIsABatchWithoutRows) {
+  FakeSchedulerHooks hooks;
+  Scheduler scheduler({.num_pages = 4, .page_tokens = 4, .hooks = &hooks});
   EXPECT_TRUE(scheduler.schedule({}).empty());
-  outside.others_compute = true;
+  hooks.others_compute = true;
   const Batch& batch = scheduler.schedule({});
   EXPECT_FALSE(batch.empty());
   EXPECT_TRUE(batch.idle_step);
@@ -84,41 +84,41 @@ TEST(OutsideTest, AnIdleStepIsABatchWithoutRows) {
   EXPECT_TRUE(batch.slices.empty());
   scheduler.note_duration(batch, std::chrono::milliseconds(1));
   scheduler.commit(batch, {}, {});
-  outside.others_compute = false;
+  hooks.others_compute = false;
   EXPECT_TRUE(scheduler.schedule({}).empty());
-  EXPECT_EQ(outside.num_agreements, 3);
+  EXPECT_EQ(hooks.num_agreements, 3);
   EXPECT_TRUE(scheduler.idle());
   scheduler.check_integrity();
 }
 
-TEST(OutsideTest, APassAsksOf128HeadsAtMost) {
-  FakeOutside outside;
-  FakeEngine engine({.num_pages = 1024, .page_tokens = 4, .outside = &outside}, one);
+TEST(SchedulerHooksTest, APassAsksOf128HeadsAtMost) {
+  FakeSchedulerHooks hooks;
+  FakeEngine engine({.num_pages = 1024, .page_tokens = 4, .hooks = &hooks}, one);
   for (uint64_t id = 1; id <= kMaxSkipped; ++id) {
-    outside.not_now.insert(RequestId{id});
+    hooks.not_now.insert(RequestId{id});
     ASSERT_TRUE(engine.scheduler().add(numbered_input(id, 4, 1)));
   }
   ASSERT_TRUE(engine.scheduler().add(numbered_input(1000, 4, 1)));
   EXPECT_FALSE(engine.step());
-  outside.not_now.erase(RequestId{7});
+  hooks.not_now.erase(RequestId{7});
   EXPECT_TRUE(engine.step());
   EXPECT_EQ(engine.scheduler().stats().num_waiting, kMaxSkipped - 1);
 }
 
 // The time that other ranks took tells nothing about this rank's steps.
-TEST(OutsideTest, NothingIsLearntFromIdleSteps) {
-  FakeOutside outside;
+TEST(SchedulerHooksTest, NothingIsLearntFromIdleSteps) {
+  FakeSchedulerHooks hooks;
   FakeEngine engine({.num_pages = 64,
                      .page_tokens = 4,
                      .prefill_policy = PrefillPolicy::latency,
                      .itl_goal = std::chrono::milliseconds(9),
-                     .outside = &outside},
+                     .hooks = &hooks},
                     one);
   ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 20)));
   while (engine.step()) {
   }
   const double error = engine.scheduler().stats().step_time_error;
-  outside.others_compute = true;
+  hooks.others_compute = true;
   engine.time_steps([](const Batch&) { return std::chrono::seconds(1); });
   for (int i = 0; i < 30; ++i) ASSERT_TRUE(engine.step());
   EXPECT_EQ(engine.scheduler().stats().step_time_error, error);

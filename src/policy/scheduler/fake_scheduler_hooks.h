@@ -1,13 +1,13 @@
-// An Outside whose answers are set by the test. Thread: any one.
+// SchedulerHooks whose answers are set by the test. Thread: any one.
 #pragma once
 
 #include <set>
 
-#include "policy/scheduler/outside.h"
+#include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
 
-struct FakeOutside final : Outside {
+struct FakeSchedulerHooks final : SchedulerHooks {
   std::set<RequestId> not_ready, broken, not_now;
   bool others_compute = false, nobody_begins = false;
   int num_agreements = 0, num_rows_agreed = 0;

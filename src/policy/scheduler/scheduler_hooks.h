@@ -11,7 +11,7 @@
 //   adapters (LoRA)   may_join: no while running requests take all places for adapters
 //   host cache        may_join: no while a prefix is fetched from storage. Pages in host memory are
 //                     loaded in start(), and count as prefix in PrefillCandidate
-//   data-parallel     before the step, ranks exchange Scheduler::prospect(): which of them have
+//   data-parallel     before the step, ranks exchange Scheduler::forecast_next_step(): which of them have
 //                     prompts to begin. may_begin and agree give the result
 //   speculation       none: a decode row becomes several, prepare_decode() takes their pages. If
 //                     ranks must not mix modes then, agree must come once the prefill is known,
@@ -29,9 +29,9 @@
 
 namespace hocket {
 
-class Outside {
+class SchedulerHooks {
  public:
-  virtual ~Outside() = default;
+  virtual ~SchedulerHooks() = default;
 
   // Returns true if the request may stand in line. Asked when it arrives and, while the answer is
   // no, in every schedule(); until then it is held. It then goes behind the requests that already
@@ -56,9 +56,9 @@ class Outside {
   virtual bool agree(const Batch& /*mine*/) { return false; }
 
  protected:
-  Outside() = default;
-  Outside(const Outside&) = default;
-  Outside& operator=(const Outside&) = default;
+  SchedulerHooks() = default;
+  SchedulerHooks(const SchedulerHooks&) = default;
+  SchedulerHooks& operator=(const SchedulerHooks&) = default;
 };
 
 }  // namespace hocket
