@@ -1,5 +1,5 @@
-// Answers the questions of a rank's scheduler (policy/scheduler/scheduler_hooks.h) about grammars that are
-// being compiled and about the other ranks. Thread: engine.
+// Answers the questions of a rank's scheduler (policy/scheduler/scheduler_hooks.h) about grammars
+// that are being compiled and about the other ranks. Thread: engine.
 #pragma once
 
 #include "engine/grammar/rank_grammars.h"
@@ -10,7 +10,8 @@ namespace hocket {
 class RankHooks final : public SchedulerHooks {
  public:
   // Both arguments outlive it; `others` is null on the only rank.
-  RankHooks(RankGrammars& grammars, SchedulerHooks* others) : grammars_(grammars), others_(others) {}
+  RankHooks(RankGrammars& grammars, SchedulerHooks* others)
+      : grammars_(grammars), others_(others) {}
 
   Result<bool> ready(const Request& request) override { return grammars_.ready(request); }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }

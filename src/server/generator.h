@@ -34,7 +34,8 @@ class Generator {
   virtual ExpertStats* expert_stats() { return nullptr; }
   virtual Profiler* profiler() { return nullptr; }
   virtual OverlapView overlap() const { return {}; }
-  // Like Engine::recent_steps, but null if steps are not recorded; and like Engine::request_snapshots.
+  // Like Engine::recent_steps, but null if steps are not recorded; and like
+  // Engine::request_snapshots.
   virtual const RecentSteps* recent_steps() const { return nullptr; }
   virtual std::vector<RequestAt> request_snapshots() const { return {}; }
   virtual std::vector<RankLoad> loads() const { return {RankLoad{}}; }

@@ -25,7 +25,8 @@ class RankGrammars {
   RankGrammars(const RankGrammars&) = delete;
   RankGrammars& operator=(const RankGrammars&) = delete;
 
-  // Answers SchedulerHooks::ready(). The first call for a request orders its grammar. Thread: engine.
+  // Answers SchedulerHooks::ready(). The first call for a request orders its grammar. Thread:
+  // engine.
   Result<bool> ready(const Request& request);
   // Returns the request's grammar; null for free text. Pre: ready() returned true. Thread: engine.
   AnswerGrammar* find(const Request& request) const;

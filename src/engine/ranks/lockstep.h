@@ -32,9 +32,9 @@
 #include "compute/overlap/plan.h"
 #include "compute/overlap/step_report.h"
 #include "policy/routing/request_router.h"
-#include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/prefill_delayer.h"
 #include "policy/scheduler/scheduler.h"
+#include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
 

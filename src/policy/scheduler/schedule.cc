@@ -22,8 +22,7 @@ void Scheduler::State::schedule() {
   HOCKET_CHECK(num_in_flight < 2);
   begin_batch();
   choose();
-  if (options.hooks != nullptr)
-    batch->idle_step = options.hooks->agree(*batch) && batch->empty();
+  if (options.hooks != nullptr) batch->idle_step = options.hooks->agree(*batch) && batch->empty();
   if (!batch->empty()) launch();
 }
 

@@ -17,10 +17,10 @@
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/batch.h"
-#include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/prefix_order.h"
 #include "policy/scheduler/request.h"
 #include "policy/scheduler/schedule_policy.h"
+#include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
 
@@ -62,8 +62,8 @@ struct SchedulerOptions {
   Duration running_timeout{};
   int prefill_max_requests = 0;  // in one pass; 0: no limit
   InBatchSharing in_batch;
-  int max_overtaken = 512;     // later requests that may start before a waiting one
-  uint64_t seed = 0;           // for the policy `random`
+  int max_overtaken = 512;          // later requests that may start before a waiting one
+  uint64_t seed = 0;                // for the policy `random`
   SchedulerHooks* hooks = nullptr;  // outlives the scheduler; null: no questions are asked
 };
 

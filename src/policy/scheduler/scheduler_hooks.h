@@ -11,7 +11,8 @@
 //   adapters (LoRA)   may_join: no while running requests take all places for adapters
 //   host cache        may_join: no while a prefix is fetched from storage. Pages in host memory are
 //                     loaded in start(), and count as prefix in PrefillCandidate
-//   data-parallel     before the step, ranks exchange Scheduler::forecast_next_step(): which of them have
+//   data-parallel     before the step, ranks exchange Scheduler::forecast_next_step(): which of
+//   them have
 //                     prompts to begin. may_begin and agree give the result
 //   speculation       none: a decode row becomes several, prepare_decode() takes their pages. If
 //                     ranks must not mix modes then, agree must come once the prefill is known,

@@ -47,11 +47,9 @@ struct Diary final : SchedulerHooks {
 
 TEST(SchedulerHooksTest, EachQuestionHasItsPlaceInTheStep) {
   Diary diary;
-  FakeEngine engine({.num_pages = 16,
-                     .page_tokens = 4,
-                     .prefill_policy = PrefillPolicy::mixed,
-                     .hooks = &diary},
-                    one);
+  FakeEngine engine(
+      {.num_pages = 16, .page_tokens = 4, .prefill_policy = PrefillPolicy::mixed, .hooks = &diary},
+      one);
   const auto mode = [](ForwardMode m) { return std::to_string(static_cast<int>(m)); };
   ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 5, 3)));  // it is not ready
   ASSERT_TRUE(engine.step());                                    // still not ready: an idle step

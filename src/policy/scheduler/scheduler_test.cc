@@ -150,8 +150,8 @@ TEST(SchedulerTest, AGlanceShowsWhereRequestsAre) {
   };
   ASSERT_EQ(look(8).size(), 5u);
   for (const RequestSnapshot& row : look(8))
-    EXPECT_EQ(row.where,
-              row.id == RequestId{5} ? RequestSnapshot::Where::held : RequestSnapshot::Where::waiting);
+    EXPECT_EQ(row.where, row.id == RequestId{5} ? RequestSnapshot::Where::held
+                                                : RequestSnapshot::Where::waiting);
   const Batch& batch = scheduler.schedule({});
   std::vector<SampledToken> sampled;
   for (const Slice& slice : batch.slices)
