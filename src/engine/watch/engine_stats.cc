@@ -6,6 +6,7 @@ namespace hocket {
 namespace {
 
 void add(const SchedulerStats& s, SchedulerStats& sum) {
+  static_cast<SchedulerCounters&>(sum).add(s);
   sum.num_running += s.num_running;
   sum.num_waiting += s.num_waiting;
   sum.num_held += s.num_held;
@@ -20,19 +21,8 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   sum.num_private_pages += s.num_private_pages;
   sum.num_used_tokens += s.num_used_tokens;
   sum.new_token_ratio = std::max(sum.new_token_ratio, s.new_token_ratio);
-  sum.num_retracted_total += s.num_retracted_total;
   sum.num_evicted_pages_total += s.num_evicted_pages_total;
-  sum.retracted_input_total += s.retracted_input_total;
-  sum.retracted_output_total += s.retracted_output_total;
-  sum.num_preempted_total += s.num_preempted_total;
-  sum.num_timed_out_total += s.num_timed_out_total;
-  sum.num_displaced_total += s.num_displaced_total;
   sum.num_policy_fallbacks_total += s.num_policy_fallbacks_total;
-  sum.num_prefix_waits_total += s.num_prefix_waits_total;
-  sum.prompt_tokens_total += s.prompt_tokens_total;
-  sum.cached_tokens_total += s.cached_tokens_total;
-  sum.generated_tokens_total += s.generated_tokens_total;
-  sum.forced_tokens_total += s.forced_tokens_total;
   sum.itl_chunk_tokens += s.itl_chunk_tokens;
   sum.step_time_error = std::max(sum.step_time_error, s.step_time_error);
 }

@@ -42,20 +42,20 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
   HOCKET_CHECK(num_used == sampled.size());
 
   const size_t num_before = finished.size();
-  retire_finished();
-  if (finished.size() > num_before) full = false;
+  remove_ended();
+  if (finished.size() > num_before) admission_blocked = false;
 }
 
-void Scheduler::State::retire_finished() {
+void Scheduler::State::remove_ended() {
   std::erase_if(chunked, [this](std::unique_ptr<Request>& request) {
     if (request->finish == FinishReason::none) return false;
-    let_go(std::move(request));
+    finish(std::move(request));
     return true;
   });
-  running.take_finished([this](std::unique_ptr<Request> request) { let_go(std::move(request)); });
+  running.take_finished([this](std::unique_ptr<Request> request) { finish(std::move(request)); });
   std::erase_if(leaving, [this](std::unique_ptr<Request>& request) {
     if (request->num_batches > 0) return false;
-    retire(std::move(request));
+    close(std::move(request));
     return true;
   });
 }
@@ -90,7 +90,7 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
     request.times.prefill_done = now;
   request.state = Request::State::running;
   request.tokens.push_back(sampled.token);
-  ++generated_tokens_total;
+  ++counters.generated_tokens_total;
   if (request.group != nullptr) request.group->served += kNewTokenWeight;
 
   const SamplingParams& sampling = request.sampling;
@@ -120,7 +120,7 @@ int Scheduler::State::accept_forced(Request& request, const SampledToken& sample
     accept(request,
            {.token = token, .grammar = is_last ? sampled.grammar : GrammarVerdict::goes_on});
   }
-  forced_tokens_total += static_cast<uint64_t>(taken);
+  counters.forced_tokens_total += static_cast<uint64_t>(taken);
   return taken;
 }
 
@@ -136,7 +136,7 @@ void Scheduler::State::share(Request& request, int num_tokens) {
   ++cache_generation;
 }
 
-void Scheduler::State::release(Request& request) {
+void Scheduler::State::free_pages(Request& request) {
   pages.give_back(std::span(request.pages).subspan(static_cast<size_t>(request.leased_pages)));
   request.pages.clear();
   request.lease = Lease();
@@ -146,17 +146,17 @@ void Scheduler::State::release(Request& request) {
 
 // Keeps the pages of a request that ended well in the tree, because the next turn of a conversation
 // begins with them. Its last token was not computed, or only by a row too many.
-void Scheduler::State::let_go(std::unique_ptr<Request> request) {
+void Scheduler::State::finish(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
     share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
-  if (request->num_batches == 0) return retire(std::move(request));
+  if (request->num_batches == 0) return close(std::move(request));
   request->times.finished = now;  // set already, since clients may read it before the rows are done
   leaving.push_back(std::move(request));
 }
 
-void Scheduler::State::retire(std::unique_ptr<Request> request) {
+void Scheduler::State::close(std::unique_ptr<Request> request) {
   if (request->state != Request::State::waiting) waiting.left(*request);
-  release(*request);
+  free_pages(*request);
   request->group = nullptr;
   request->state = Request::State::finished;
   request->times.finished = now;

@@ -18,10 +18,10 @@ void Scheduler::State::apply_timeouts() {
                          seconds(request->times.queued), to_seconds(options.waiting_timeout))
                        .with_fix("ask again when the server is less busy, or raise "
                                  "--waiting-timeout"));
-      ++num_timed_out_total;
+      ++counters.num_timed_out_total;
       log::info("timed_out request={} waited_s={:.1f}", value(request->id),
                 seconds(request->times.queued));
-      retire(std::move(request));
+      close(std::move(request));
     }
   }
   if (options.running_timeout == Duration{}) return;
@@ -31,14 +31,14 @@ void Scheduler::State::apply_timeouts() {
                  error(ErrorCode::timed_out, "ran {:.1f} s, longer than the {:.1f} s allowed",
                        seconds(request.times.first_scheduled), to_seconds(options.running_timeout))
                      .with_fix("ask for fewer tokens, or raise --running-timeout"));
-    ++num_timed_out_total;
+    ++counters.num_timed_out_total;
     log::info("timed_out request={} ran_s={:.1f} tokens={}", value(request.id),
               seconds(request.times.first_scheduled), request.generated());
-    full = false;
+    admission_blocked = false;
   };
   for (const auto& request : chunked) expire(*request);
   for (const auto& request : running.requests()) expire(*request);
-  retire_finished();
+  remove_ended();
 }
 
 // Does everything of a displacement that allocates; returns the error for the displaced request.
@@ -55,8 +55,8 @@ Error Scheduler::State::prepare_displacement(const Request& worse) {
 
 void Scheduler::State::displace(std::unique_ptr<Request> request, Error why) {
   fail_request(*request, std::move(why));
-  ++num_displaced_total;
-  retire(std::move(request));
+  ++counters.num_displaced_total;
+  close(std::move(request));
 }
 
 // Sends running requests back to the queue until the head fits. Victims are those whose priority is
@@ -95,12 +95,12 @@ bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
   }
   if (need > 0) return false;
   if (rows_in_flight()) {
-    settle = true;
+    retraction_pending = true;
     return false;
   }
 
   for (const Request* victim : std::span(victims).first(num_victims)) {
-    adder.release(reserve(*victim));
+    adder.free_reserve(reserve(*victim));
     const auto place = std::ranges::find(candidates, victim, &std::unique_ptr<Request>::get);
     if (place - candidates.begin() < num_decoding) --num_decoding;
     --num_decodable;
@@ -108,7 +108,7 @@ bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
               victim->priority, value(head.id), head.priority);
     preempted.push_back(victim);
     retract(running.take(*victim));
-    ++num_preempted_total;
+    ++counters.num_preempted_total;
   }
   return true;
 }

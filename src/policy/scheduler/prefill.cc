@@ -11,7 +11,7 @@ namespace hocket {
 
 // Pre: the decode rows of this pass, of the first num_decoding requests, already have their pages.
 void Scheduler::State::prefill() {
-  if (chunked.empty() && (full || waiting.empty())) return;
+  if (chunked.empty() && (admission_blocked || waiting.empty())) return;
   closed = options.hooks != nullptr && !options.hooks->may_begin();
   if (chunked.empty() && closed) return;
   num_decodable = running.size();
@@ -79,13 +79,13 @@ void Scheduler::State::admit_waiting(PrefillAdder& adder) {
     const Request* head = waiting.head();
     if (head == nullptr || std::ranges::find(preempted, head) != preempted.end()) return;
     const bool waits = prefix_is_under_way(*head);
-    num_prefix_waits_total += waits ? 1 : 0;
+    counters.num_prefix_waits_total += waits ? 1 : 0;
     if (waits || (options.hooks != nullptr && !options.hooks->may_join(*head))) {
       waiting.skip_head();
       continue;
     }
     if (!reserve_lists(*waiting.head())) {
-      retire(waiting.take_head());
+      close(waiting.take_head());
       continue;
     }
     const bool has_slot = num_active() < options.max_running_requests;
@@ -94,8 +94,8 @@ void Scheduler::State::admit_waiting(PrefillAdder& adder) {
     if (verdict == AddResult::added) verdict = adder.verdict(available_tokens());
   }
   if (verdict == AddResult::no_tokens) {
-    full = true;
-    steps_full = 0;
+    admission_blocked = true;
+    steps_blocked = 0;
   }
 }
 
@@ -146,7 +146,7 @@ bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
 }
 
 bool Scheduler::State::may_begin() const {
-  return !full && !closed;
+  return !admission_blocked && !closed;
 }
 
 // Returns how many prompts share the rest of the pass; `num_here` of them are in chunks already.
@@ -259,8 +259,8 @@ void Scheduler::State::start(PrefixMatch match, int len) {
   if (request.num_retractions == 0) {
     request.times.first_scheduled = now;
     request.cached_len = request.computed_len;
-    prompt_tokens_total += static_cast<uint64_t>(request.prompt_len);
-    cached_tokens_total += static_cast<uint64_t>(request.cached_len);
+    counters.prompt_tokens_total += static_cast<uint64_t>(request.prompt_len);
+    counters.cached_tokens_total += static_cast<uint64_t>(request.cached_len);
   }
   add_rows(request, len);
   if (match.partial_len > 0)

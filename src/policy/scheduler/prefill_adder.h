@@ -78,7 +78,7 @@ class PrefillAdder {
   double shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const;
   // Call when a running request was sent away: its reserve is free. From then on shortfall() alone
   // decides.
-  void release(double reserved_tokens) {
+  void free_reserve(double reserved_tokens) {
     budget_.reserved_tokens -= reserved_tokens;
     budget_.play_to_the_end = false;
   }

@@ -36,21 +36,21 @@ class RunningBatch {
   // never taken and finishes. Pre: size() >= 2.
   std::unique_ptr<Request> take_victim();
   std::unique_ptr<Request> take(const Request& request);
-  // Passes every finished request to retire(std::unique_ptr<Request>); the others keep their order.
-  template <class Retire>
-  void take_finished(Retire&& retire);
+  // Passes every finished request to finish(std::unique_ptr<Request>); the others keep their order.
+  template <class Finish>
+  void take_finished(Finish&& finish);
 
  private:
   int page_tokens_;
   std::vector<std::unique_ptr<Request>> requests_;
 };
 
-template <class Retire>
-void RunningBatch::take_finished(Retire&& retire) {
+template <class Finish>
+void RunningBatch::take_finished(Finish&& finish) {
   size_t kept = 0;
   for (auto& request : requests_) {
     if (request->finish != FinishReason::none) {
-      retire(std::move(request));
+      finish(std::move(request));
     } else if (&requests_[kept++] != &request) {
       requests_[kept - 1] = std::move(request);
     }

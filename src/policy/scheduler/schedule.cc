@@ -29,19 +29,19 @@ void Scheduler::State::schedule() {
 void Scheduler::State::choose() {
   apply_timeouts();
   ask_held();
-  if (!rows_in_flight() && std::exchange(settle, false)) full = false;
-  if (settle) return;
-  if (running.empty() || ++steps_full >= kStepsBetweenTries) full = false;
+  if (!rows_in_flight() && std::exchange(retraction_pending, false)) admission_blocked = false;
+  if (retraction_pending) return;
+  if (running.empty() || ++steps_blocked >= kStepsBetweenTries) admission_blocked = false;
   if (num_active() == 0 && waiting.empty()) {
     if (leaving.empty()) ratio.reset();
     return;
   }
 
   if (mixes()) num_decoding = prepare_decode();
-  if (!settle) prefill();
-  if (!mixes() && !settle && batch->empty()) num_decoding = prepare_decode();
+  if (!retraction_pending) prefill();
+  if (!mixes() && !retraction_pending && batch->empty()) num_decoding = prepare_decode();
   if (batch->empty() && num_decoding == 0 && !rows_in_flight()) {
-    full = false;  // the last running request had to be ended
+    admission_blocked = false;  // the last running request had to be ended
     prefill();
   }
   add_decode_rows();
@@ -53,13 +53,13 @@ bool Scheduler::State::rows_in_flight() const {
                              [](const Batch* other) { return !other->slices.empty(); });
 }
 
-// Predicts `full` after the next step: a request that surely ends clears it, and so do enough
-// steps.
+// Predicts `admission_blocked` after the next step: a request that surely ends clears it, and so do
+// enough steps.
 NextStepForecast Scheduler::State::forecast_next_step() const {
   NextStepForecast next{.continues = !chunked.empty(), .token_usage = token_usage()};
   for (const auto& request : running.requests()) next.num_decoding += request->decodes() ? 1 : 0;
-  const bool tries = !full || next.num_decoding < running.size() || running.empty() ||
-                     steps_full + 1 >= kStepsBetweenTries;
+  const bool tries = !admission_blocked || next.num_decoding < running.size() || running.empty() ||
+                     steps_blocked + 1 >= kStepsBetweenTries;
   next.begins = !waiting.empty() && tries;
   return next;
 }
@@ -71,14 +71,14 @@ void Scheduler::State::ask_held() {
       ++i;
       continue;
     }
-    full = false;
+    admission_blocked = false;
     std::unique_ptr<Request> request = waiting.take_held(i);
     if (ready) {
       const TimePoint queued = request->times.queued;
       waiting.push(std::move(request), queued, rows_total);
     } else {
       fail_request(*request, std::move(ready.error()));
-      retire(std::move(request));
+      close(std::move(request));
     }
   }
 }
@@ -186,7 +186,7 @@ int Scheduler::State::prepare_decode() {
   if (std::ranges::none_of(requests, [](const auto& request) { return request->decodes(); }))
     return 0;
   if (rows_in_flight() && running.num_pages_needed() > num_available_pages()) {
-    settle = true;
+    retraction_pending = true;
     return 0;
   }
   if (retract_until_decode_fits() == 0) ratio.decay();
@@ -229,7 +229,7 @@ int Scheduler::State::retract_until_decode_fits() {
                          "others retracted",
                          pages.num_pages(), last->tokens.size())
                        .with_fix("a smaller max_tokens, or more memory for the KV cache"));
-      retire(std::move(last));
+      close(std::move(last));
       break;
     }
     ++num_retracted;
@@ -243,8 +243,8 @@ int Scheduler::State::retract_until_decode_fits() {
   }
   const double ratio_before = ratio.now();
   ratio.raise(generated, most, running.size());
-  full = true;  // nothing is admitted before something changed
-  steps_full = 0;
+  admission_blocked = true;  // nothing is admitted before something changed
+  steps_blocked = 0;
   log::warning(
       "KV cache pool is full. Retract requests. #retracted_reqs: {}, #new_tokens_gained: {}, "
       "#new_token_ratio: {:.4f} -> {:.4f}",
@@ -260,9 +260,9 @@ std::unique_ptr<Request> Scheduler::State::take_newest_chunked() {
 }
 
 void Scheduler::State::retract_for_memory(std::unique_ptr<Request> request) {
-  ++num_retracted_total;
-  retracted_input_total += static_cast<uint64_t>(request->prompt_len);
-  retracted_output_total += static_cast<uint64_t>(request->generated());
+  ++counters.num_retracted_total;
+  counters.retracted_input_total += static_cast<uint64_t>(request->prompt_len);
+  counters.retracted_output_total += static_cast<uint64_t>(request->generated());
   retract(std::move(request));
 }
 
@@ -270,7 +270,7 @@ void Scheduler::State::retract_for_memory(std::unique_ptr<Request> request) {
 // again.
 void Scheduler::State::retract(std::unique_ptr<Request> request) {
   waiting.left(*request);
-  release(*request);
+  free_pages(*request);
   request->state = Request::State::waiting;
   ++request->num_retractions;
   waiting.push_retracted(std::move(request), now);

@@ -167,7 +167,7 @@ Result<void> Scheduler::State::add(RequestInput input) {
   Error why = displaces ? prepare_displacement(*worse) : Error{};
   if (ready) {
     waiting.push(std::move(request), input.arrived, rows_total);
-    full = false;
+    admission_blocked = false;
   } else {
     waiting.hold(std::move(request), input.arrived);
   }
@@ -184,8 +184,8 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
   };
   if (std::unique_ptr<Request> request = s.waiting.remove(id)) {
     mark(*request);
-    s.full = false;
-    s.retire(std::move(request));
+    s.admission_blocked = false;
+    s.close(std::move(request));
     return true;
   }
   Request* active = nullptr;
@@ -195,8 +195,8 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
     if (request->id == id) active = request.get();
   if (active == nullptr) return false;
   mark(*active);
-  s.full = false;
-  s.retire_finished();
+  s.admission_blocked = false;
+  s.remove_ended();
   return true;
 }
 
@@ -237,6 +237,7 @@ bool Scheduler::idle() const {
 SchedulerStats Scheduler::stats() const {
   const State& s = *state_;
   SchedulerStats stats;
+  static_cast<SchedulerCounters&>(stats) = s.counters;
   stats.num_running = s.num_active();
   stats.num_waiting = s.waiting.size();
   stats.num_held = s.waiting.num_held();
@@ -248,19 +249,8 @@ SchedulerStats Scheduler::stats() const {
   stats.num_used_tokens = s.num_used_tokens();
   stats.token_usage = s.token_usage();
   stats.new_token_ratio = s.ratio.now();
-  stats.num_retracted_total = s.num_retracted_total;
-  stats.retracted_input_total = s.retracted_input_total;
-  stats.retracted_output_total = s.retracted_output_total;
   stats.num_evicted_pages_total = s.cache.num_evicted_total();
-  stats.num_preempted_total = s.num_preempted_total;
-  stats.num_timed_out_total = s.num_timed_out_total;
-  stats.num_displaced_total = s.num_displaced_total;
   stats.num_policy_fallbacks_total = s.waiting.num_fallbacks();
-  stats.num_prefix_waits_total = s.num_prefix_waits_total;
-  stats.prompt_tokens_total = s.prompt_tokens_total;
-  stats.cached_tokens_total = s.cached_tokens_total;
-  stats.generated_tokens_total = s.generated_tokens_total;
-  stats.forced_tokens_total = s.forced_tokens_total;
   stats.itl_chunk_tokens = s.itl_chunk_tokens;
   if (s.options.prefill_policy == PrefillPolicy::latency) stats.step_time_error = s.times.error();
   return stats;

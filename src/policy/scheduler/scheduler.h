@@ -20,6 +20,7 @@
 #include "policy/scheduler/prefix_order.h"
 #include "policy/scheduler/request.h"
 #include "policy/scheduler/schedule_policy.h"
+#include "policy/scheduler/scheduler_counters.h"
 #include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
@@ -72,7 +73,7 @@ struct SchedulerOptions {
 Result<void> check(const SchedulerOptions& options);
 
 // Numbers for logs, metrics and /get_load; they are current values, not averages.
-struct SchedulerStats {
+struct SchedulerStats : SchedulerCounters {
   int num_running = 0, num_waiting = 0;
   int num_held = 0;  // not ready to stand in line (SchedulerHooks::ready); not in num_waiting
   int64_t num_waiting_tokens = 0;  // prompt tokens, held requests included
@@ -80,20 +81,8 @@ struct SchedulerStats {
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // num_used_tokens as a share of the pool
   double new_token_ratio = 0;
-  // Requests retracted because memory was short, and their tokens; pages evicted from the cache.
-  uint64_t num_retracted_total = 0, num_evicted_pages_total = 0;
-  uint64_t retracted_input_total = 0, retracted_output_total = 0;
-  // Requests that made way for a larger priority: running ones went back to the queue (preempted),
-  // waiting ones were removed from a full queue (displaced).
-  uint64_t num_preempted_total = 0;
-  uint64_t num_timed_out_total = 0;  // ended by a timeout
-  uint64_t num_displaced_total = 0;
+  uint64_t num_evicted_pages_total = 0;     // pages evicted from the cache
   uint64_t num_policy_fallbacks_total = 0;  // passes in which the policy fell back to fcfs
-  // Times that a prompt waited a pass because its beginning was being computed.
-  uint64_t num_prefix_waits_total = 0;
-  uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
-  // The part of generated_tokens_total that took no step of its own.
-  uint64_t forced_tokens_total = 0;
   // PrefillPolicy::latency sets these: the prompt tokens allowed in the last pass beside running
   // requests (0: none yet), and the mean of |step time / its prediction - 1| over some sixty steps.
   int itl_chunk_tokens = 0;

@@ -79,11 +79,11 @@ struct Scheduler::State {
   void accept(Request& request, const SampledToken& sampled);
   int accept_forced(Request& request, const SampledToken& sampled);
   void share(Request& request, int num_tokens);
-  void release(Request& request);
+  void free_pages(Request& request);
   void fail_request(Request& request, Error why) const;
-  void let_go(std::unique_ptr<Request> request);
-  void retire(std::unique_ptr<Request> request);
-  void retire_finished();
+  void finish(std::unique_ptr<Request> request);
+  void close(std::unique_ptr<Request> request);
+  void remove_ended();
 
   int page_tokens() const { return pages.page_tokens(); }
   int num_active() const { return running.size() + static_cast<int>(chunked.size()); }
@@ -116,12 +116,12 @@ struct Scheduler::State {
   // Batches that wait for their commit, the older first.
   std::array<const Batch*, 2> in_flight = {};
   int num_in_flight = 0;
-  bool settle = false;  // true: a request must lose its pages once nothing is in flight
+  bool retraction_pending = false;  // true: a request must lose its pages once nothing is in flight
   NewTokenRatio ratio;
   // True if no waiting request fits. Admission is tried again when something changes, or when some
   // decode steps have lowered the ratio.
-  bool full = false;
-  int steps_full = 0;
+  bool admission_blocked = false;
+  int steps_blocked = 0;
   bool closed = false;  // true: SchedulerHooks lets no prompt begin in this pass
   TimePoint now{};      // time of the last schedule() or commit()
   // Length of the front part of `running` whose decoding requests have pages for their next rows.
@@ -137,11 +137,7 @@ struct Scheduler::State {
   Duration goal{};     // longest step time in this pass
   int itl_chunk_tokens = 0;
 
-  uint64_t num_retracted_total = 0, num_preempted_total = 0;
-  uint64_t retracted_input_total = 0, retracted_output_total = 0;
-  uint64_t num_timed_out_total = 0, num_displaced_total = 0, num_prefix_waits_total = 0;
-  uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
-  uint64_t forced_tokens_total = 0;
+  SchedulerCounters counters;
 };
 
 }  // namespace hocket

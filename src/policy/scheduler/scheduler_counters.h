@@ -1,0 +1,39 @@
+// The counts of a scheduler since its start. SchedulerStats holds a copy of all, so a new
+// counter needs a line here, one in add(), and the place that counts. Thread: engine.
+#pragma once
+
+#include <cstdint>
+
+namespace hocket {
+
+struct SchedulerCounters {
+  // Requests retracted because memory was short, and their tokens.
+  uint64_t num_retracted_total = 0;
+  uint64_t retracted_input_total = 0, retracted_output_total = 0;
+  // Requests that made way for a larger priority: running ones went back to the queue (preempted),
+  // waiting ones were removed from a full queue (displaced).
+  uint64_t num_preempted_total = 0, num_displaced_total = 0;
+  uint64_t num_timed_out_total = 0;  // ended by a timeout
+  // Times that a prompt waited a pass because its beginning was being computed.
+  uint64_t num_prefix_waits_total = 0;
+  uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
+  // The part of generated_tokens_total that took no step of its own.
+  uint64_t forced_tokens_total = 0;
+
+  // Adds the counts of another rank.
+  void add(const SchedulerCounters& other) {
+    num_retracted_total += other.num_retracted_total;
+    num_preempted_total += other.num_preempted_total;
+    retracted_input_total += other.retracted_input_total;
+    retracted_output_total += other.retracted_output_total;
+    num_timed_out_total += other.num_timed_out_total;
+    num_displaced_total += other.num_displaced_total;
+    num_prefix_waits_total += other.num_prefix_waits_total;
+    prompt_tokens_total += other.prompt_tokens_total;
+    cached_tokens_total += other.cached_tokens_total;
+    generated_tokens_total += other.generated_tokens_total;
+    forced_tokens_total += other.forced_tokens_total;
+  }
+};
+
+}  // namespace hocket
