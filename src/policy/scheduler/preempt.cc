@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "policy/scheduler/prefill_pass.h"
 #include "policy/scheduler/scheduler_state.h"
 
 namespace hocket {
@@ -63,11 +64,11 @@ void Scheduler::State::displace(std::unique_ptr<Request> request, Error why) {
 // smaller by more than the threshold: the smallest priority first, of equal ones the newest. If all
 // together would not be enough, none is sent back. A victim frees what was reserved for it and the
 // pages of its own. Returns true if the head may be tried again.
-bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
-  const PriorityOptions& rules = options.priorities;
+bool PrefillPass::preempt_for_head() {
+  const PriorityOptions& rules = s_.options.priorities;
   if (!rules.enabled || !rules.preempt) return false;
-  const Request& head = *waiting.head();
-  const auto candidates = running.requests().first(static_cast<size_t>(num_decodable));
+  const Request& head = *s_.waiting.head();
+  const auto candidates = s_.running.requests().first(static_cast<size_t>(num_decodable_));
   std::vector<const Request*> victims;
   for (const auto& request : candidates)
     if (request->finish == FinishReason::none &&
@@ -79,36 +80,36 @@ bool Scheduler::State::preempt_for_head(PrefillAdder& adder) {
   });
 
   const auto reserve = [&](const Request& r) {
-    return ratio.now() * std::min(r.new_tokens_left(), kMaxReservedNewTokens);
+    return s_.ratio.now() * std::min(r.new_tokens_left(), kMaxReservedNewTokens);
   };
   double need = 0;
   {
-    const PrefixMatch match = cache.match(head.cache_namespace, head.reusable_tokens());
-    need = adder.shortfall(candidate(head, match, 0), available_tokens());
+    const PrefixMatch match = s_.cache.match(head.cache_namespace, head.reusable_tokens());
+    need = adder_.shortfall(candidate(head, match, 0), s_.available_tokens());
   }
-  if (need <= 0 && num_active() < options.max_running_requests) return false;
+  if (need <= 0 && s_.num_active() < s_.options.max_running_requests) return false;
   size_t num_victims = 0;
   while (num_victims < victims.size() && (num_victims == 0 || need > 0)) {
     const Request& victim = *victims[num_victims++];
     const int num_own = static_cast<int>(victim.pages.size()) - victim.leased_pages;
-    need -= reserve(victim) + num_own * page_tokens();
+    need -= reserve(victim) + num_own * s_.page_tokens();
   }
   if (need > 0) return false;
-  if (rows_in_flight()) {
-    retraction_pending = true;
+  if (s_.rows_in_flight()) {
+    s_.retraction_pending = true;
     return false;
   }
 
   for (const Request* victim : std::span(victims).first(num_victims)) {
-    adder.free_reserve(reserve(*victim));
+    adder_.free_reserve(reserve(*victim));
     const auto place = std::ranges::find(candidates, victim, &std::unique_ptr<Request>::get);
-    if (place - candidates.begin() < num_decoding) --num_decoding;
-    --num_decodable;
+    if (place - candidates.begin() < s_.num_decoding) --s_.num_decoding;
+    --num_decodable_;
     log::info("preempt request={} priority={} for={} priority={}", value(victim->id),
               victim->priority, value(head.id), head.priority);
-    preempted.push_back(victim);
-    retract(running.take(*victim));
-    ++counters.num_preempted_total;
+    preempted_.push_back(victim);
+    s_.retract(s_.running.take(*victim));
+    ++s_.counters.num_preempted_total;
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "policy/scheduler/prefill_pass.h"
 #include "policy/scheduler/scheduler_state.h"
 
 namespace hocket {
@@ -12,10 +13,12 @@ namespace hocket {
 // Pre: the decode rows of this pass, of the first num_decoding requests, already have their pages.
 void Scheduler::State::prefill() {
   if (chunked.empty() && (admission_blocked || waiting.empty())) return;
-  closed = options.hooks != nullptr && !options.hooks->may_begin();
-  if (chunked.empty() && closed) return;
-  num_decodable = running.size();
-  preempted.clear();
+  const bool begins_allowed = options.hooks == nullptr || options.hooks->may_begin();
+  if (chunked.empty() && !begins_allowed) return;
+  PrefillPass(*this, begins_allowed).run();
+}
+
+PrefillBudget Scheduler::State::prefill_budget() const {
   PrefillBudget budget{.page_tokens = page_tokens(),
                        .chunk_tokens = chunk_tokens(),
                        .max_prefill_tokens = options.max_prefill_tokens,
@@ -25,18 +28,29 @@ void Scheduler::State::prefill() {
                        .max_requests = options.prefill_max_requests,
                        .play_to_the_end = !options.prefix_cache};
   if (budget.play_to_the_end) budget.growths = running.growths(ratio.now());
-  PrefillAdder adder(std::move(budget));
-  if (options.prefill_policy == PrefillPolicy::latency) {
-    decoding = decode_shape();
-    const double beside = to_seconds(times.predict(decoding)) / (1 - options.prompt_share);
-    goal = options.prompt_share > 0 ? std::max(options.itl_goal, from_seconds(beside))
-                                    : options.itl_goal;
-  }
+  return budget;
+}
+
+PrefillPass::PrefillPass(Scheduler::State& state, bool begins_allowed)
+    : s_(state),
+      begins_allowed_(begins_allowed),
+      num_decodable_(state.running.size()),
+      adder_(state.prefill_budget()) {
+  const SchedulerOptions& options = s_.options;
+  if (options.prefill_policy != PrefillPolicy::latency) return;
+  decoding_ = s_.decode_shape();
+  const double beside = to_seconds(s_.times.predict(decoding_)) / (1 - options.prompt_share);
+  goal_ = options.prompt_share > 0 ? std::max(options.itl_goal, from_seconds(beside))
+                                   : options.itl_goal;
+}
+
+void PrefillPass::run() {
   if (may_begin())
-    waiting.begin_pass(cache, {.cache_generation = cache_generation, .rows_total = rows_total});
-  if (!continue_chunked(adder)) return;
-  if (may_begin()) admit_waiting(adder);
-  lengthen_chunks(adder);
+    s_.waiting.begin_pass(s_.cache,
+                          {.cache_generation = s_.cache_generation, .rows_total = s_.rows_total});
+  if (!continue_chunked()) return;
+  if (may_begin()) admit_waiting();
+  lengthen_chunks();
 }
 
 // Returns the longest chunk; under PrefillPolicy::latency prompts are always cut.
@@ -59,51 +73,51 @@ StepShape Scheduler::State::decode_shape() const {
 
 // Under PrefillPolicy::latency, limits the rows of a prompt whose next row is at `begin` to those
 // that fit into the step's time goal. The first prompt of a pass gets at least a page.
-void Scheduler::State::pace(PrefillAdder& adder, int begin) {
-  if (decoding.keys == 0) return;
-  StepShape others = shape_of(*batch);
+void PrefillPass::pace(int begin) {
+  if (decoding_.keys == 0) return;
+  StepShape others = shape_of(*s_.batch);
   const bool first = others.prefill_rows == 0;
-  others.decode_rows += decoding.decode_rows;
-  others.prefill_rows += decoding.prefill_rows;
-  others.keys += decoding.keys;
-  const int rows = times.prefill_rows_within(
-      goal, others, begin, {.at_least = first ? page_tokens() : 0, .most = chunk_tokens()});
-  adder.allow(rows);
-  if (first) itl_chunk_tokens = rows;
+  others.decode_rows += decoding_.decode_rows;
+  others.prefill_rows += decoding_.prefill_rows;
+  others.keys += decoding_.keys;
+  const int rows = s_.times.prefill_rows_within(
+      goal_, others, begin, {.at_least = first ? s_.page_tokens() : 0, .most = s_.chunk_tokens()});
+  adder_.allow(rows);
+  if (first) s_.itl_chunk_tokens = rows;
 }
 
-void Scheduler::State::admit_waiting(PrefillAdder& adder) {
-  if (waiting.empty()) return;
-  AddResult verdict = adder.verdict(available_tokens());
+void PrefillPass::admit_waiting() {
+  if (s_.waiting.empty()) return;
+  AddResult verdict = adder_.verdict(s_.available_tokens());
   while (verdict == AddResult::added) {
-    const Request* head = waiting.head();
-    if (head == nullptr || std::ranges::find(preempted, head) != preempted.end()) return;
+    const Request* head = s_.waiting.head();
+    if (head == nullptr || std::ranges::find(preempted_, head) != preempted_.end()) return;
     const bool waits = prefix_is_under_way(*head);
-    counters.num_prefix_waits_total += waits ? 1 : 0;
-    if (waits || (options.hooks != nullptr && !options.hooks->may_join(*head))) {
-      waiting.skip_head();
+    s_.counters.num_prefix_waits_total += waits ? 1 : 0;
+    if (waits || (s_.options.hooks != nullptr && !s_.options.hooks->may_join(*head))) {
+      s_.waiting.skip_head();
       continue;
     }
-    if (!reserve_lists(*waiting.head())) {
-      close(waiting.take_head());
+    if (!s_.reserve_lists(*s_.waiting.head())) {
+      s_.close(s_.waiting.take_head());
       continue;
     }
-    const bool has_slot = num_active() < options.max_running_requests;
-    verdict = has_slot ? admit(adder) : AddResult::no_tokens;
-    if (verdict == AddResult::no_tokens && preempt_for_head(adder)) verdict = admit(adder);
-    if (verdict == AddResult::added) verdict = adder.verdict(available_tokens());
+    const bool has_slot = s_.num_active() < s_.options.max_running_requests;
+    verdict = has_slot ? admit() : AddResult::no_tokens;
+    if (verdict == AddResult::no_tokens && preempt_for_head()) verdict = admit();
+    if (verdict == AddResult::added) verdict = adder_.verdict(s_.available_tokens());
   }
   if (verdict == AddResult::no_tokens) {
-    admission_blocked = true;
-    steps_blocked = 0;
+    s_.admission_blocked = true;
+    s_.steps_blocked = 0;
   }
 }
 
 // Returns true if a prompt that is in this pass, in flight or in chunks will soon put enough tokens
 // of this one into the cache that waiting for them is worth it.
-bool Scheduler::State::prefix_is_under_way(const Request& request) const {
-  if (options.in_batch.most_cached < 0 || !options.prefix_cache) return false;
-  const auto least = static_cast<size_t>(options.in_batch.least_common);
+bool PrefillPass::prefix_is_under_way(const Request& request) const {
+  if (s_.options.in_batch.most_cached < 0 || !s_.options.prefix_cache) return false;
+  const auto least = static_cast<size_t>(s_.options.in_batch.least_common);
   const auto reusable = request.reusable_tokens();
   if (reusable.size() < least) return false;
   size_t common = 0;
@@ -111,88 +125,88 @@ bool Scheduler::State::prefix_is_under_way(const Request& request) const {
     if (other.cache_namespace == request.cache_namespace)
       common = std::max(common, common_len(other.tokens, reusable));
   };
-  for (const auto& other : chunked) compare(*other);
+  for (const auto& other : s_.chunked) compare(*other);
   // Requests whose last chunk is not committed are the newest of `running`.
-  for (const auto& other : running.requests() | std::views::reverse) {
+  for (const auto& other : s_.running.requests() | std::views::reverse) {
     if (other->state != Request::State::prefilling) break;
     compare(*other);
   }
-  const size_t coming = common - common % static_cast<size_t>(page_tokens());
+  const size_t coming = common - common % static_cast<size_t>(s_.page_tokens());
   if (coming < least) return false;
-  const auto cached = static_cast<size_t>(cache.match_len(request.cache_namespace, reusable));
+  const auto cached = static_cast<size_t>(s_.cache.match_len(request.cache_namespace, reusable));
   return coming >= cached + least;
 }
 
 // Continues prompts in chunks, in order of admission. Returns false if one waits for memory; then
 // no other prompt may begin.
-bool Scheduler::State::continue_chunked(PrefillAdder& adder) {
+bool PrefillPass::continue_chunked() {
   bool has_room = true;
-  int parts = num_parts(static_cast<int>(chunked.size()));
-  std::erase_if(chunked, [&](std::unique_ptr<Request>& request) {
-    pace(adder, request->computed_len);
-    if (!has_room || adder.limit() < page_tokens()) return false;
-    has_room = continue_chunk(adder, *request, parts--);
-    if (!has_room || !batch->slices.back().samples) return false;
-    running.add(std::move(request));
+  int parts = num_parts(static_cast<int>(s_.chunked.size()));
+  std::erase_if(s_.chunked, [&](std::unique_ptr<Request>& request) {
+    pace(request->computed_len);
+    if (!has_room || adder_.limit() < s_.page_tokens()) return false;
+    has_room = continue_chunk(*request, parts--);
+    if (!has_room || !s_.batch->slices.back().samples) return false;
+    s_.running.add(std::move(request));
     return true;
   });
   if (!has_room) {
     // Otherwise no page would ever be freed: a prompt begins only if prompts in chunks can finish.
-    const bool others_hold_pages = !batch->empty() || !running.empty() || !leaving.empty();
+    const bool others_hold_pages = !s_.batch->empty() || !s_.running.empty() || !s_.leaving.empty();
     HOCKET_CHECK(others_hold_pages);
     return false;
   }
   return true;
 }
 
-bool Scheduler::State::may_begin() const {
-  return !admission_blocked && !closed;
+bool PrefillPass::may_begin() const {
+  return !s_.admission_blocked && begins_allowed_;
 }
 
 // Returns how many prompts share the rest of the pass; `num_here` of them are in chunks already.
-int Scheduler::State::num_parts(int num_here) const {
-  const int seats = options.max_chunked_requests - static_cast<int>(chunked.size());
-  return std::max(1, num_here + (may_begin() ? std::min(seats, waiting.size()) : 0));
+int PrefillPass::num_parts(int num_here) const {
+  const int seats = s_.options.max_chunked_requests - static_cast<int>(s_.chunked.size());
+  return std::max(1, num_here + (may_begin() ? std::min(seats, s_.waiting.size()) : 0));
 }
 
-int Scheduler::State::rows_of_others(const PrefillAdder& adder, int parts) const {
-  return options.max_chunked_requests == 1 ? 0 : adder.limit() - adder.limit() / parts;
+int PrefillPass::rows_of_others(int parts) const {
+  return s_.options.max_chunked_requests == 1 ? 0 : adder_.limit() - adder_.limit() / parts;
 }
 
-bool Scheduler::State::continue_chunk(PrefillAdder& adder, Request& request, int parts) {
+bool PrefillPass::continue_chunk(Request& request, int parts) {
   // Shorter waiting prompts may have up to half of the pass.
   const int shorter =
-      waiting.num_short_rows(request.uncomputed(), adder.limit() / 2, page_tokens());
+      s_.waiting.num_short_rows(request.uncomputed(), adder_.limit() / 2, s_.page_tokens());
   const Admission admission =
-      adder.continue_chunked({.total_len = static_cast<int>(request.tokens.size()),
-                              .prefix_len = request.computed_len,
-                              .prefix_pages = static_cast<int>(request.pages.size()),
-                              .new_tokens_left = request.new_tokens_left(),
-                              .spare_rows = std::max(shorter, rows_of_others(adder, parts))},
-                             available_tokens());
+      adder_.continue_chunked({.total_len = static_cast<int>(request.tokens.size()),
+                               .prefix_len = request.computed_len,
+                               .prefix_pages = static_cast<int>(request.pages.size()),
+                               .new_tokens_left = request.new_tokens_left(),
+                               .spare_rows = std::max(shorter, rows_of_others(parts))},
+                              s_.available_tokens());
   if (admission.result != AddResult::added) return false;
-  add_rows(request, admission.len);
+  s_.add_rows(request, admission.len);
   return true;
 }
 
 // Gives unused rows of the pass to prompts that were cut to leave rows for others.
-void Scheduler::State::lengthen_chunks(PrefillAdder& adder) {
-  if (options.max_chunked_requests == 1) return;
-  std::erase_if(chunked, [&](std::unique_ptr<Request>& request) {
-    const auto slice = std::ranges::find(batch->slices, request.get(), &Slice::request);
-    if (slice == batch->slices.end()) return false;
-    pace(adder, slice->begin + slice->len);
-    if (adder.limit() < page_tokens()) return false;
+void PrefillPass::lengthen_chunks() {
+  if (s_.options.max_chunked_requests == 1) return;
+  std::erase_if(s_.chunked, [&](std::unique_ptr<Request>& request) {
+    const auto slice = std::ranges::find(s_.batch->slices, request.get(), &Slice::request);
+    if (slice == s_.batch->slices.end()) return false;
+    pace(slice->begin + slice->len);
+    if (adder_.limit() < s_.page_tokens()) return false;
     const Admission admission =
-        adder.continue_chunked({.total_len = static_cast<int>(request->tokens.size()),
-                                .prefix_len = slice->begin + slice->len,
-                                .prefix_pages = static_cast<int>(request->pages.size()),
-                                .new_tokens_left = request->new_tokens_left()},
-                               available_tokens());
+        adder_.continue_chunked({.total_len = static_cast<int>(request->tokens.size()),
+                                 .prefix_len = slice->begin + slice->len,
+                                 .prefix_pages = static_cast<int>(request->pages.size()),
+                                 .new_tokens_left = request->new_tokens_left()},
+                                s_.available_tokens());
     if (admission.result != AddResult::added) return false;
-    lengthen(*slice, admission.len);
+    s_.lengthen(*slice, admission.len);
     if (!slice->samples) return false;
-    running.add(std::move(request));
+    s_.running.add(std::move(request));
     return true;
   });
 }
@@ -213,32 +227,32 @@ bool Scheduler::State::reserve_lists(Request& request) {
   }
 }
 
-PrefillCandidate Scheduler::State::candidate(const Request& request, const PrefixMatch& match,
-                                             int spare) const {
+PrefillCandidate PrefillPass::candidate(const Request& request, const PrefixMatch& match,
+                                        int spare) const {
   return {.total_len = static_cast<int>(request.tokens.size()),
-          .prefix_len = match.len(page_tokens()),
+          .prefix_len = match.len(s_.page_tokens()),
           .prefix_pages = static_cast<int>(match.pages.size()),
           .new_tokens_left = request.new_tokens_left(),
           .ignore_eos = request.sampling.ignore_eos,
           .spare_rows = spare,
-          .may_be_cut = std::ssize(chunked) < options.max_chunked_requests};
+          .may_be_cut = std::ssize(s_.chunked) < s_.options.max_chunked_requests};
 }
 
 // Tries the head of the queue. The first that does not fit ends the pass, so that a big request is
 // not overtaken.
-AddResult Scheduler::State::admit(PrefillAdder& adder) {
-  const Request& head = *waiting.head();
+AddResult PrefillPass::admit() {
+  const Request& head = *s_.waiting.head();
   const auto reusable = head.reusable_tokens();
-  PrefixMatch match = cache.match(head.cache_namespace, reusable);
-  pace(adder, match.len(page_tokens()));
-  const int spare = rows_of_others(adder, num_parts(0));
-  Admission admission = adder.add(candidate(head, match, spare), available_tokens());
-  if (admission.result == AddResult::no_tokens && adder.alone()) {
+  PrefixMatch match = s_.cache.match(head.cache_namespace, reusable);
+  pace(match.len(s_.page_tokens()));
+  const int spare = rows_of_others(num_parts(0));
+  Admission admission = adder_.add(candidate(head, match, spare), s_.available_tokens());
+  if (admission.result == AddResult::no_tokens && adder_.alone()) {
     // A request that is alone always fits, unless the page to copy from is pinned: drop that page.
-    const auto whole_pages = match.pages.size() * static_cast<size_t>(page_tokens());
+    const auto whole_pages = match.pages.size() * static_cast<size_t>(s_.page_tokens());
     match = PrefixMatch();
-    match = cache.match(head.cache_namespace, reusable.first(whole_pages));
-    admission = adder.add(candidate(head, match, spare), available_tokens());
+    match = s_.cache.match(head.cache_namespace, reusable.first(whole_pages));
+    admission = adder_.add(candidate(head, match, spare), s_.available_tokens());
     HOCKET_CHECK(admission.result == AddResult::added);
   }
   if (admission.result == AddResult::added) start(std::move(match), admission.len);
@@ -246,30 +260,31 @@ AddResult Scheduler::State::admit(PrefillAdder& adder) {
 }
 
 // Admits the head. Pre: reserve_lists() returned true.
-void Scheduler::State::start(PrefixMatch match, int len) {
-  std::unique_ptr<Request> owned = waiting.take_head();
+void PrefillPass::start(PrefixMatch match, int len) {
+  std::unique_ptr<Request> owned = s_.waiting.take_head();
   Request& request = *owned;
-  waiting.admitted(request, static_cast<int>(request.tokens.size()) - match.len(page_tokens()));
+  s_.waiting.admitted(request,
+                      static_cast<int>(request.tokens.size()) - match.len(s_.page_tokens()));
   request.pages.assign(match.pages.begin(), match.pages.end());
   request.leased_pages = static_cast<int>(match.pages.size());
-  request.computed_len = match.len(page_tokens());
-  batch->cached_tokens += request.computed_len;
+  request.computed_len = match.len(s_.page_tokens());
+  s_.batch->cached_tokens += request.computed_len;
   request.lease = std::move(match.lease);
   request.state = Request::State::prefilling;
   if (request.num_retractions == 0) {
-    request.times.first_scheduled = now;
+    request.times.first_scheduled = s_.now;
     request.cached_len = request.computed_len;
-    counters.prompt_tokens_total += static_cast<uint64_t>(request.prompt_len);
-    counters.cached_tokens_total += static_cast<uint64_t>(request.cached_len);
+    s_.counters.prompt_tokens_total += static_cast<uint64_t>(request.prompt_len);
+    s_.counters.cached_tokens_total += static_cast<uint64_t>(request.cached_len);
   }
-  add_rows(request, len);
+  s_.add_rows(request, len);
   if (match.partial_len > 0)
-    batch->copies.push_back(
+    s_.batch->copies.push_back(
         {match.partial_source, request.pages[match.pages.size()], match.partial_len});
-  if (batch->slices.back().samples) {
-    running.add(std::move(owned));
+  if (s_.batch->slices.back().samples) {
+    s_.running.add(std::move(owned));
   } else {
-    chunked.push_back(std::move(owned));
+    s_.chunked.push_back(std::move(owned));
   }
 }
 

@@ -9,7 +9,7 @@
 //
 // In-batch sharing: a request with few cached tokens but many in common with an earlier one goes
 // last in this pass, so that the earlier one can fill the cache for it. Under every policy, a
-// request whose beginning is being computed waits for it (Scheduler::State::prefix_is_under_way).
+// request whose beginning is being computed waits for it (PrefillPass::prefix_is_under_way).
 // Pure functions.   Thread: engine.
 #pragma once
 

@@ -38,7 +38,6 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
   chunked.reserve(static_cast<size_t>(options.max_chunked_requests));
   leaving.reserve(2 * most);
   finished.reserve(2 * most);
-  preempted.reserve(most);
 }
 
 namespace {

@@ -160,6 +160,7 @@ class Scheduler {
   void check_integrity() const;
 
  private:
+  friend class PrefillPass;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -1,4 +1,5 @@
-// The inside of a Scheduler. schedule.cc makes a step, prefill.cc the part of its prompts,
+// The inside of a Scheduler. schedule.cc makes a step, prefill.cc the part of its prompts
+// (prefill_pass.h),
 // preempt.cc sends requests away, commit.cc takes the results, scheduler.cc has the public
 // functions.
 //
@@ -52,27 +53,15 @@ struct Scheduler::State {
 
   // prefill.cc
   void prefill();
-  bool continue_chunked(PrefillAdder& adder);
-  bool continue_chunk(PrefillAdder& adder, Request& request, int parts);
-  void admit_waiting(PrefillAdder& adder);
-  bool prefix_is_under_way(const Request& request) const;
+  PrefillBudget prefill_budget() const;
   bool reserve_lists(Request& request);
-  AddResult admit(PrefillAdder& adder);
-  PrefillCandidate candidate(const Request& request, const PrefixMatch& match, int spare) const;
-  void start(PrefixMatch match, int len);
-  void lengthen_chunks(PrefillAdder& adder);
   int chunk_tokens() const;
   StepShape decode_shape() const;
-  void pace(PrefillAdder& adder, int begin);
-  bool may_begin() const;
-  int num_parts(int num_here) const;
-  int rows_of_others(const PrefillAdder& adder, int parts) const;
 
   // preempt.cc
   void apply_timeouts();
   Error prepare_displacement(const Request& worse);
   void displace(std::unique_ptr<Request> request, Error why);
-  bool preempt_for_head(PrefillAdder& adder);
 
   // commit.cc
   void commit(std::span<const SampledToken> sampled);
@@ -122,19 +111,14 @@ struct Scheduler::State {
   // decode steps have lowered the ratio.
   bool admission_blocked = false;
   int steps_blocked = 0;
-  bool closed = false;  // true: SchedulerHooks lets no prompt begin in this pass
-  TimePoint now{};      // time of the last schedule() or commit()
+  TimePoint now{};  // time of the last schedule() or commit()
   // Length of the front part of `running` whose decoding requests have pages for their next rows.
   int num_decoding = 0;
-  int num_decodable = 0;                  // running requests that are not in this batch's prefill
-  uint64_t cache_generation = 0;          // changes when the tree may have changed
-  uint64_t rows_total = 0;                // rows computed so far
-  std::vector<const Request*> preempted;  // in this pass
+  uint64_t cache_generation = 0;  // changes when the tree may have changed
+  uint64_t rows_total = 0;        // rows computed so far
 
   // PrefillPolicy::latency uses these.
   StepTimes times;
-  StepShape decoding;  // rows of running requests in this pass
-  Duration goal{};     // longest step time in this pass
   int itl_chunk_tokens = 0;
 
   SchedulerCounters counters;
