@@ -6,6 +6,7 @@
 
 #include "policy/scheduler/new_token_ratio.h"
 #include "policy/scheduler/prefill_adder.h"
+#include "policy/scheduler/retract.h"
 #include "policy/scheduler/running_batch.h"
 
 namespace hocket {
@@ -110,9 +111,9 @@ TEST(RunningBatchTest, TheVictimLosesLeast) {
   add(2, 5, 7);   // two tokens generated
   add(3, 6, 8);   // two tokens generated, a longer prompt
   add(4, 6, 8);   // the same, but newer
-  EXPECT_EQ(value(running.take_victim()->id), 4u);
-  EXPECT_EQ(value(running.take_victim()->id), 3u);
-  EXPECT_EQ(value(running.take_victim()->id), 2u);
+  EXPECT_EQ(value(running.take(retraction_victim(running.requests()))->id), 4u);
+  EXPECT_EQ(value(running.take(retraction_victim(running.requests()))->id), 3u);
+  EXPECT_EQ(value(running.take(retraction_victim(running.requests()))->id), 2u);
   EXPECT_EQ(running.size(), 1);
 }
 

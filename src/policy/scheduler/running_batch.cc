@@ -1,7 +1,6 @@
 #include "policy/scheduler/running_batch.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -45,18 +44,6 @@ std::vector<Growth> RunningBatch::growths(double ratio) const {
                        static_cast<int>(request->tokens.size())});
   }
   return growths;
-}
-
-std::unique_ptr<Request> RunningBatch::take_victim() {
-  HOCKET_CHECK(size() >= 2);
-  auto victim = requests_.begin();
-  for (auto it = requests_.begin() + 1; it != requests_.end(); ++it) {
-    const auto loss = [](const Request& r) { return std::tuple(r.generated(), -r.prompt_len); };
-    if (loss(**it) <= loss(**victim)) victim = it;
-  }
-  std::unique_ptr<Request> request = std::move(*victim);
-  requests_.erase(victim);
-  return request;
 }
 
 std::unique_ptr<Request> RunningBatch::take(const Request& request) {

@@ -31,10 +31,6 @@ class RunningBatch {
   // stops at end tokens is expected to generate `ratio` of its limit.
   std::vector<Growth> growths(double ratio) const;
 
-  // Takes out the request whose retraction loses least: the one with the fewest generated tokens,
-  // then the longest prompt, then the newest. So the request with the most generated tokens is
-  // never taken and finishes. Pre: size() >= 2.
-  std::unique_ptr<Request> take_victim();
   std::unique_ptr<Request> take(const Request& request);
   // Passes every finished request to finish(std::unique_ptr<Request>); the others keep their order.
   template <class Finish>

@@ -1,7 +1,6 @@
 // The inside of a Scheduler. schedule.cc makes a step, prefill.cc the part of its prompts
-// (prefill_pass.h),
-// preempt.cc sends requests away, commit.cc takes the results, scheduler.cc has the public
-// functions.
+// (prefill_pass.h), retract.cc sends requests back when pages are short, preempt.cc removes those
+// that lose their place, commit.cc takes the results, scheduler.cc has the public functions.
 //
 //   waiting (no page) -> chunked -> running -> leaving (rows of it are in flight)
 //     -> finished (no page)
@@ -46,6 +45,8 @@ struct Scheduler::State {
   void take_pages(Request& request, int num_pages);
   int prepare_decode();
   int num_answer_rows() const;
+
+  // retract.cc
   int retract_until_decode_fits();
   std::unique_ptr<Request> take_newest_chunked();
   void retract_for_memory(std::unique_ptr<Request> request);

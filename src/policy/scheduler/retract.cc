@@ -1,0 +1,91 @@
+// Takes pages back from prompts in chunks and from running requests when decode rows need them.
+#include "policy/scheduler/retract.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "policy/scheduler/scheduler_state.h"
+
+namespace hocket {
+
+const Request& retraction_victim(std::span<const std::unique_ptr<Request>> running) {
+  HOCKET_CHECK(running.size() >= 2);
+  const auto loss = [](const Request& r) { return std::tuple(r.generated(), -r.prompt_len); };
+  auto victim = running.begin();
+  for (auto it = running.begin() + 1; it != running.end(); ++it)
+    if (loss(**it) <= loss(**victim)) victim = it;
+  return **victim;
+}
+
+// Frees memory for the decode rows, in this order: cached pages, prompts in chunks (which have
+// generated nothing yet; the newest first), running requests. Returns how many requests were sent
+// back or ended.
+int Scheduler::State::retract_until_decode_fits() {
+  const int pages_before = num_available_pages();
+  int num_retracted = 0;
+  while (running.num_pages_needed() > num_available_pages()) {
+    if (!chunked.empty()) {
+      retract_for_memory(take_newest_chunked());
+    } else if (running.size() > 1) {
+      retract_for_memory(running.take(retraction_victim(running.requests())));
+    } else {
+      // add() refuses requests that can never fit, so the pages must have gone elsewhere. One
+      // answer with an error is better than a server that stops.
+      std::unique_ptr<Request> last = running.take(*running.requests().front());
+      fail_request(*last,
+                   error(ErrorCode::out_of_memory,
+                         "the KV cache of {} pages is full at {} tokens of this request, with all "
+                         "others retracted",
+                         pages.num_pages(), last->tokens.size())
+                       .with_fix("a smaller max_tokens, or more memory for the KV cache"));
+      close(std::move(last));
+      break;
+    }
+    ++num_retracted;
+  }
+  if (num_retracted == 0) return 0;
+
+  double generated = 0, most = 0;
+  for (const auto& request : running.requests()) {
+    generated += request->generated();
+    most += request->sampling.max_new_tokens;
+  }
+  const double ratio_before = ratio.now();
+  ratio.raise(generated, most, running.size());
+  admission_blocked = true;  // nothing is admitted before something changed
+  steps_blocked = 0;
+  log::warning(
+      "KV cache pool is full. Retract requests. #retracted_reqs: {}, #new_tokens_gained: {}, "
+      "#new_token_ratio: {:.4f} -> {:.4f}",
+      num_retracted, (num_available_pages() - pages_before) * page_tokens(), ratio_before,
+      ratio.now());
+  return num_retracted;
+}
+
+std::unique_ptr<Request> Scheduler::State::take_newest_chunked() {
+  std::unique_ptr<Request> newest = std::move(chunked.back());
+  chunked.pop_back();
+  return newest;
+}
+
+void Scheduler::State::retract_for_memory(std::unique_ptr<Request> request) {
+  ++counters.num_retracted_total;
+  counters.retracted_input_total += static_cast<uint64_t>(request->prompt_len);
+  counters.retracted_output_total += static_cast<uint64_t>(request->generated());
+  retract(std::move(request));
+}
+
+// Drops the request's keys and values but keeps its generated tokens; an extend computes them
+// again.
+void Scheduler::State::retract(std::unique_ptr<Request> request) {
+  waiting.left(*request);
+  free_pages(*request);
+  request->state = Request::State::waiting;
+  ++request->num_retractions;
+  waiting.push_retracted(std::move(request), now);
+}
+
+}  // namespace hocket
