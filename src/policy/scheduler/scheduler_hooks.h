@@ -3,23 +3,6 @@
 //   timeouts -> ready (for each held request) -> may_begin -> prompts in chunks
 //     -> may_join (for each head of the queue) -> decode rows -> agree -> the batch is computed
 //
-// Parts to come will use them like this:
-//
-//   grammars          ready: no while they compile; an error if that fails
-//   disaggregation    decode side: ready says no while keys and values arrive. Prefill side: ready
-//                     says no until the receiver has named its pages; commit() reports each chunk
-//   adapters (LoRA)   may_join: no while running requests take all places for adapters
-//   host cache        may_join: no while a prefix is fetched from storage. Pages in host memory are
-//                     loaded in start(), and count as prefix in PrefillCandidate
-//   data-parallel     before the step, ranks exchange Scheduler::forecast_next_step(): which of
-//   them have
-//                     prompts to begin. may_begin and agree give the result
-//   speculation       none: a decode row becomes several, prepare_decode() takes their pages. If
-//                     ranks must not mix modes then, agree must come once the prefill is known,
-//                     before the decode rows
-//   window and state pools   none: each gets a budget beside the pages in prefill_adder.h; the
-//                     order of a step stays the same
-//
 // A function that is not overridden has no effect. One object answers for all parts. Owner: the
 // maker of the scheduler; it outlives the scheduler.   Thread: engine; must not block.
 #pragma once
