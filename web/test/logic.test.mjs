@@ -1,10 +1,13 @@
 // What needs no browser: trees of messages, blocks of a stream, numbers for people, steps in parts.
 import assert from "node:assert/strict";
+import { webcrypto } from "node:crypto";
 import { test } from "node:test";
 import { addBlock, emptyAnswer } from "../src/chat/blocks.js";
 import { addNode, asExport, asMarkdown, changeNode, messagesOf, newConversation, pathOf, readExport, removeNode, siblingsOf, switchTo } from "../src/chat/tree.js";
 import { bytes, count, duration, percent, quantile } from "../src/lib/format.js";
 import { hiddenShare, lanesOf, rangeOf, split } from "../src/timeline/steps.js";
+
+globalThis.crypto ??= webcrypto; // browsers have it, Node 18 does not
 
 // user a -> answer b; user a2 beside a -> answer c.
 function talk() {
