@@ -12,7 +12,7 @@
 #include "compute/weights/progress_bar.h"
 #include "engine/check/checker.h"
 #include "engine/check/quality.h"
-#include "text/golden_cases.h"
+#include "text/tokens/golden_cases.h"
 
 namespace hocket {
 namespace {

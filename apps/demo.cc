@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "bench/http_client.h"
-#include "server/wire/http.h"
-#include "server/wire/sse.h"
+#include "server/http/http.h"
+#include "server/http/sse.h"
 
 namespace hocket {
 namespace {

@@ -9,7 +9,7 @@
 #include "apps/start_checks.h"
 #include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
-#include "server/wire/http.h"
+#include "server/http/http.h"
 
 namespace hocket {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/result.h"
 #include "core/server_settings.h"
 #include "engine/engine.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokens/chat_template.h"
+#include "text/tokens/tokenizer.h"
 
 namespace hocket {
 

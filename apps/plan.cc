@@ -12,7 +12,7 @@
 #include "apps/plan_overlap.h"
 #include "bench/limits.h"
 #include "engine/forecast/forecast.h"
-#include "engine/ranks/rank_setup.h"
+#include "engine/rank_setup.h"
 #include "engine/runner.h"
 
 namespace hocket {

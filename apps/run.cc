@@ -9,7 +9,7 @@
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
 #include "base/log.h"
-#include "text/detokenizer.h"
+#include "text/tokens/detokenizer.h"
 
 namespace hocket {
 namespace {

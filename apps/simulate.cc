@@ -7,7 +7,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "base/log.h"
-#include "engine/scheduler_settings.h"
+#include "engine/plan/scheduler_settings.h"
 #include "policy/simulation/virtual_run.h"
 
 namespace hocket {

@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "core/server_settings.h"
-#include "engine/engine_info.h"
+#include "engine/plan/engine_info.h"
 
 namespace hocket {
 

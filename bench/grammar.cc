@@ -14,7 +14,7 @@
 #include "bench/ending.h"
 #include "engine/engine.h"
 #include "engine/grammar/random_schemas.h"
-#include "text/tokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 namespace hocket {
 namespace {

@@ -16,7 +16,7 @@
 #include <chrono>
 #include <optional>
 
-#include "server/wire/sse.h"
+#include "server/http/sse.h"
 
 namespace hocket {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "server/wire/sse.h"
+#include "server/http/sse.h"
 
 namespace hocket {
 namespace {

@@ -17,7 +17,7 @@
 #include "bench/pass_profile.h"
 #include "bench/peers_figures.h"
 #include "compute/weights/progress_bar.h"
-#include "engine/forecast/cost.h"
+#include "engine/plan/cost.h"
 #include "engine/runner.h"
 #include "policy/cache/page_allocator.h"
 

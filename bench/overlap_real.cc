@@ -15,7 +15,7 @@
 #include "bench/processes.h"
 #include "compute/comm/loopback.h"
 #include "compute/comm/ucx_transport.h"
-#include "engine/ranks/rank_setup.h"
+#include "engine/rank_setup.h"
 
 namespace hocket {
 namespace {

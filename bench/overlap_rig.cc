@@ -7,9 +7,9 @@
 #include "bench/overlap_figures.h"
 #include "bench/overlap_shape.h"
 #include "core/server_settings.h"
-#include "engine/forecast/memory_plan.h"
-#include "engine/forecast/stage_forecast.h"
-#include "engine/ranks/rank_setup.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/stage_forecast.h"
+#include "engine/rank_setup.h"
 
 namespace hocket {
 namespace {

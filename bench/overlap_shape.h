@@ -5,7 +5,7 @@
 //   experts        read if a row of any rank hits them: E (1 - (1 - k/E)^rows), spread evenly
 //   a transfer     bytes of the rows that leave a rank / link rate, and a latency
 //
-// Times of reading and multiplying add up, as measured (engine/forecast/cost.h). So halving a
+// Times of reading and multiplying add up, as measured (engine/plan/cost.h). So halving a
 // decode batch reads the experts twice, while prefill loses little; the free shape loses nothing.
 #pragma once
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "compute/overlap/executor.h"
-#include "engine/forecast/cost.h"
+#include "engine/plan/cost.h"
 
 namespace hocket {
 

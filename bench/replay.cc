@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "base/text_file.h"
+#include "server/http/sse.h"
 #include "server/observe/request_record.h"
-#include "server/wire/sse.h"
 
 namespace hocket {
 namespace {

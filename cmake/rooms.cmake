@@ -1,11 +1,18 @@
 # hocket_room(NAME DIR dir [LINK libs...] [PRIVATE libs...])
 # One library hocket_NAME from src/dir/**.cc and, where *_test.cc exist, one program NAME_test.
-# Sub-folders that are rooms of their own are never nested below another room's folder.
+# A folder inside it that is a room of its own stays out; such a room comes first, as it is below.
 enable_testing()
 
 function(hocket_room name)
   cmake_parse_arguments(ARG "" "DIR" "LINK;PRIVATE" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_DIR}/*.cc)
+  get_property(rooms GLOBAL PROPERTY HOCKET_ROOM_FOLDERS)
+  foreach(folder ${rooms})
+    if(folder MATCHES "^${ARG_DIR}/")
+      list(FILTER all EXCLUDE REGEX "^${CMAKE_SOURCE_DIR}/src/${folder}/")
+    endif()
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY HOCKET_ROOM_FOLDERS ${ARG_DIR})
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER all EXCLUDE REGEX "_test\\.cc$")

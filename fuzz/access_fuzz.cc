@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "server/access/auth.h"
 #include "server/access/gate.h"
-#include "server/error_map.h"
+#include "server/http/error_map.h"
 
 using namespace hocket;
 

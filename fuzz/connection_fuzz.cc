@@ -17,9 +17,9 @@
 
 #include "base/check.h"
 #include "server/access/gate.h"
-#include "server/error_map.h"
-#include "server/wire/http.h"
-#include "server/wire/request_target.h"
+#include "server/http/error_map.h"
+#include "server/http/http.h"
+#include "server/http/request_target.h"
 
 using namespace hocket;
 

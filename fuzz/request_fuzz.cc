@@ -7,13 +7,13 @@
 
 #include "base/check.h"
 #include "core/request_bounds.h"
-#include "server/anthropic/messages_request.h"
+#include "server/apis/anthropic/messages_request.h"
+#include "server/apis/openai/openai_request.h"
+#include "server/apis/responses/responses_request.h"
+#include "server/apis/sglang/generate_request.h"
 #include "server/endpoints.h"
-#include "server/error_map.h"
-#include "server/protocol/generate_request.h"
-#include "server/protocol/openai_request.h"
-#include "server/responses/responses_request.h"
-#include "server/wire/request_target.h"
+#include "server/http/error_map.h"
+#include "server/http/request_target.h"
 
 using namespace hocket;
 
@@ -32,7 +32,7 @@ const EngineInfo& info() {
 
 void check_error(const Error& e) {
   HOCKET_CHECK(!e.message.empty());
-  HOCKET_CHECK(is_valid_utf8(error_body(e)));
+  HOCKET_CHECK(is_valid_utf8(kServerErrors.body(e)));
   // 404: the request continues a stored response that does not exist.
   HOCKET_CHECK((http_status(e.code) == 400 || e.code == ErrorCode::not_found));
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "server/wire/sse.h"
+#include "server/http/sse.h"
 
 using namespace hocket;
 

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/protocol/openai_request.h"
-#include "text/chat_template.h"
+#include "server/apis/openai/openai_request.h"
+#include "text/tokens/chat_template.h"
 
 using namespace hocket;
 

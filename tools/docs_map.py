@@ -53,10 +53,11 @@ def drawing(rooms, wings):
     return [*rows(above, level), line, *between, line, *rows(ground, level)]
 
 
-def sub_folders(root, room):
-    """Returns the folders with sources under a room, as paths inside it."""
-    parents = {Path(path).parent.relative_to(room.folder).as_posix() for path in check_floors.source_files(root, {room.name: room})}
-    return sorted(parents - {"."})
+def sub_folders(root, room, rooms):
+    """Returns the folders with sources under a room, as paths inside it, without those of rooms of their own."""
+    paths = [Path(path) for path in check_floors.source_files(root, {room.name: room})]
+    own = [path.parent for path in paths if check_floors.room_of(path.as_posix(), rooms) is room]
+    return sorted({folder.relative_to(room.folder).as_posix() for folder in own} - {"."})
 
 
 def block(root):
@@ -69,7 +70,7 @@ def block(root):
         lines.append(f"| [{room.name}](../{room.folder}/README.md) | {room.holds} | {below} |")
     lines += ["", "Sub-folders:", ""]
     for room in reversed(rooms.values()):
-        if folders := sub_folders(root, room):
+        if folders := sub_folders(root, room, rooms):
             lines.append(f"* `{room.folder}/`: {', '.join(folders)}")
     return [*lines, ""]
 

@@ -15,7 +15,7 @@
 #include "capi/request_rules.h"
 #include "engine/grammar/grammar_trials.h"
 #include "text/grammar/answer_rules.h"
-#include "text/stop_matcher.h"
+#include "text/tokens/stop_matcher.h"
 
 namespace hocket {
 namespace {

@@ -15,9 +15,9 @@
 #include "capi/options.h"
 #include "engine/engine.h"
 #include "text/answers/thoughts_ahead.h"
-#include "text/chat_template.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokens/chat_template.h"
+#include "text/tokens/detokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 namespace hocket {
 

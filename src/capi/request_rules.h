@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "core/sampling_params.h"
 #include "text/answers/thoughts_ahead.h"
-#include "text/chat_template.h"
+#include "text/tokens/chat_template.h"
 
 namespace hocket {
 

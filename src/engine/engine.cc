@@ -7,10 +7,10 @@
 #include "compute/weights/hf_config.h"
 #include "engine/engine_state.h"
 #include "engine/input_check.h"
+#include "engine/plan/scheduler_settings.h"
+#include "engine/rank_setup.h"
 #include "engine/ranks/cluster_network.h"
 #include "engine/ranks/identity.h"
-#include "engine/ranks/rank_setup.h"
-#include "engine/scheduler_settings.h"
 
 namespace hocket {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/result.h"
-#include "engine/engine_info.h"
+#include "engine/plan/engine_info.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "compute/forward/split.h"
-#include "engine/forms.h"
+#include "engine/tests/forms.h"
 
 namespace hocket {
 namespace {

@@ -16,7 +16,7 @@
 #include "compute/moe/local_dispatcher.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/safetensors.h"
-#include "engine/scheduler_settings.h"
+#include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
 namespace {

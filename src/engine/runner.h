@@ -19,9 +19,9 @@
 #include "compute/moe/placement.h"
 #include "compute/weights/packed_file.h"
 #include "core/server_settings.h"
-#include "engine/engine_info.h"
-#include "engine/forecast/memory_plan.h"
-#include "engine/forecast/model_choice.h"
+#include "engine/plan/engine_info.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/model_choice.h"
 #include "engine/ranks/overlap_settings.h"
 
 namespace hocket {

@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "server/anthropic/messages_request.h"
+#include "server/apis/anthropic/messages_request.h"
+#include "server/apis/openai/openai_request.h"
+#include "server/apis/responses/responses_request.h"
+#include "server/apis/sglang/generate_request.h"
+#include "server/http/field_recorder.h"
 #include "server/observe/observer.h"
-#include "server/protocol/field_recorder.h"
-#include "server/protocol/generate_request.h"
-#include "server/protocol/openai_request.h"
-#include "server/responses/responses_request.h"
 #include "server/views/expert_distribution.h"
 #include "server/views/profile.h"
 

@@ -4,7 +4,7 @@
 // Thread: any.
 #pragma once
 
-#include "server/protocol/json_body.h"
+#include "server/http/json_body.h"
 
 namespace hocket {
 

@@ -3,14 +3,14 @@
 #include <chrono>
 #include <utility>
 
-#include "server/access/codes.h"
-#include "server/access/request_meter.h"
-#include "server/anthropic/messages_request.h"
-#include "server/error_map.h"
-#include "server/protocol/generate_request.h"
-#include "server/protocol/openai_request.h"
-#include "server/protocol/text_routes.h"
-#include "server/ranks/client_key.h"
+#include "server/access/client_key.h"
+#include "server/account/codes.h"
+#include "server/account/request_meter.h"
+#include "server/apis/apis.h"
+#include "server/apis/responses/responses_api.h"
+#include "server/apis/sglang/generate_request.h"
+#include "server/http/error_map.h"
+#include "server/text_routes.h"
 #include "server/views/expert_distribution.h"
 #include "server/views/info_json.h"
 #include "server/views/overlap_view.h"
@@ -60,44 +60,37 @@ Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
 
 }  // namespace
 
+Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there) {
+  for (const PeerAnswer& peer : there) {
+    const Json said = parse_bounded_json(peer.body);
+    if (peer.status == 200 && said.is_object() && said.contains("files"))
+      for (const Json& file : said["files"]) here["files"].push_back(file);
+    else
+      here["failed"].push_back(complaint_of(peer));
+  }
+  return here;
+}
+
 Endpoints::Endpoints(Parts parts)
     : parts_(std::move(parts)),
-      responses_(
-          {.model = parts_.model,
-           .reply = parts_.reply,
-           .door = parts_.door,
-           .store = parts_.responses,
-           .create = [this](const HttpRequest& r, const Exchange& e,
-                            TimePoint arrived) { generate(Api::responses, r, e, arrived); }}),
+      responses_({.model = parts_.model,
+                  .reply = parts_.reply,
+                  .door = parts_.door,
+                  .store = parts_.responses,
+                  .create = [this](const HttpRequest& r, const Exchange& e,
+                                   TimePoint arrived) { generate(kResponsesApi, r, e, arrived); }}),
       created_(unix_seconds()) {}
 
-Result<Answer> Endpoints::prepare(Api api, const HttpRequest& request) const {
-  const bool talks = api != Api::completions && api != Api::generate;
+Result<Answer> Endpoints::prepare(const Api& api, const HttpRequest& request) const {
   HeldBytes held(request.memory);
-  HOCKET_TRY(const Json json,
-             parse_json_object(request.body, held, talks ? kConversationCopies : 1));
-  ResponsesContext context = responses_.context_of(request);
+  HOCKET_TRY(const Json json, parse_json_object(request.body, held, api.num_copies));
+  RequestContext context = responses_.context_of(request);
   context.held = &held;
-  const auto parsed = [&] {
-    switch (api) {
-      case Api::chat:
-        return parse_chat(json, parts_.model);
-      case Api::completions:
-        return parse_completions(json, parts_.model);
-      case Api::responses:
-        return parse_responses(json, parts_.model, context);
-      case Api::messages:
-        return parse_messages(json, parts_.model);
-      case Api::generate:
-        break;
-    }
-    return parse_generate(json, parts_.model);
-  };
-  HOCKET_TRY(GenerationRequest asked, parsed());
+  HOCKET_TRY(GenerationRequest asked, api.parse(json, parts_.model, context));
   return prepare_answer(std::move(asked), parts_.model, request.memory);
 }
 
-void Endpoints::generate(Api api, const HttpRequest& request, const Exchange& exchange,
+void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
   auto ready = parts_.door == nullptr ? parts_.health->ready()
@@ -282,22 +275,18 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
 
 std::vector<Route> Endpoints::routes() {
   std::vector<Route> routes;
-  const auto generation = [&](std::string_view path, Api api) {
-    routes.push_back({"POST", path, RunOn::text,
-                      [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
-                        generate(api, r, e, arrived);
-                      }});
-  };
   const auto json = [&](std::string_view methods, std::string_view path, RunOn where, auto answer) {
     routes.push_back(
         {methods, path, where, [answer](const HttpRequest& r, const Exchange& e, TimePoint) {
            respond_json(*e, answer(r));
          }});
   };
-  generation("/v1/chat/completions", Api::chat);
-  generation("/v1/completions", Api::completions);
-  generation("/generate", Api::generate);
-  generation("/v1/messages", Api::messages);
+  for (const Api* api : all_apis())
+    if (api != &kResponsesApi)  // its paths are added below
+      routes.push_back({"POST", api->path, RunOn::text,
+                        [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
+                          generate(*api, r, e, arrived);
+                        }});
   responses_.add_routes(routes);
   add_text_routes(routes, parts_.model);
   routes.push_back({"POST", "/abort_request", RunOn::control,

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "core/server_settings.h"
-#include "server/generator.h"
+#include "server/generation/answer.h"
+#include "server/generation/prepare_answer.h"
 #include "server/observe/observer.h"
-#include "server/prepare_answer.h"
-#include "server/protocol/answer.h"
 #include "server/ranks/front_door.h"
-#include "server/reply.h"
-#include "server/responses/responses_endpoints.h"
+#include "server/reply/generator.h"
+#include "server/reply/reply.h"
+#include "server/responses_endpoints.h"
 #include "server/routes.h"
 #include "server/views/health.h"
 #include "server/views/kv_event_feed.h"
@@ -45,10 +45,11 @@ class Endpoints {
  private:
   using Exchange = std::shared_ptr<HttpExchange>;
 
-  void generate(Api api, const HttpRequest& request, const Exchange& exchange, TimePoint arrived);
+  void generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
+                TimePoint arrived);
   // Does all work before the generator: parses, applies the template, tokenizes, fits to the
   // context.
-  Result<Answer> prepare(Api api, const HttpRequest& request) const;
+  Result<Answer> prepare(const Api& api, const HttpRequest& request) const;
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();
@@ -72,5 +73,9 @@ class Endpoints {
   ResponsesEndpoints responses_;
   int64_t created_ = 0;  // start of this server, seconds since 1970
 };
+
+// Joins the answers of all ranks to /start_profile or /stop_profile: all files, and the ranks that
+// failed.
+Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there);
 
 }  // namespace hocket

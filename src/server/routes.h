@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "server/wire/http.h"
+#include "server/http/http.h"
 
 namespace hocket {
 

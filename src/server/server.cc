@@ -9,12 +9,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/client_key.h"
 #include "server/access/gate.h"
-#include "server/access/request_memory.h"
+#include "server/account/request_memory.h"
+#include "server/apis/apis.h"
 #include "server/endpoints.h"
-#include "server/error_map.h"
-#include "server/ranks/client_key.h"
-#include "server/text_pool.h"
+#include "server/generation/text_pool.h"
+#include "server/http/error_map.h"
 #include "server/views/info_json.h"
 
 namespace hocket {
@@ -165,7 +166,7 @@ void run_route(const Route& route, const HttpRequest& request,
 void refuse(HttpExchange& exchange, const Error& e) {
   HttpHeaders headers = error_headers(e.code);
   if (e.code == ErrorCode::method_not_allowed) headers.emplace_back("Allow", e.fix);
-  exchange.respond(http_status(e.code), kJsonType, error_body(e, exchange.error_form()), headers);
+  exchange.respond(http_status(e.code), kJsonType, exchange.error_format().body(e), headers);
 }
 
 }  // namespace
@@ -214,6 +215,7 @@ HttpOptions Server::State::http_options() const {
   out.accounts = accounts;
   out.max_connections = settings.max_connections;
   out.probes = {"/livez", "/readyz", "/health"};
+  out.error_format_of = error_format_of;
   out.max_body_bytes = settings.max_body_bytes;
   out.header_timeout = from_seconds(settings.header_timeout_s);
   out.body_timeout = from_seconds(settings.body_timeout_s);

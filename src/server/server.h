@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/server_settings.h"
-#include "server/generator.h"
-#include "server/protocol/generation_request.h"
+#include "server/generation/generation_request.h"
+#include "server/reply/generator.h"
 
 namespace hocket {
 

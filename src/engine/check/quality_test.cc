@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "engine/testing.h"
+#include "engine/tests/testing.h"
 
 namespace hocket {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/forecast/cost.h"
-#include "engine/forecast/memory_plan.h"
-#include "engine/forecast/stage_forecast.h"
+#include "engine/plan/cost.h"
+#include "engine/plan/memory_plan.h"
+#include "engine/plan/stage_forecast.h"
 
 namespace hocket {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compute/overlap/search.h"
-#include "engine/forecast/stage_forecast.h"
+#include "engine/plan/stage_forecast.h"
 
 namespace hocket {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/testing.h"
+#include "engine/plan/testing.h"
 
 namespace hocket {
 namespace {

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/grammar/grammar_stats.h"
+#include "engine/watch/grammar_stats.h"
 #include "policy/scheduler/batch.h"
 #include "text/grammar/grammar.h"
 

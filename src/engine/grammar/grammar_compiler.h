@@ -27,8 +27,8 @@
 #include "base/thread.h"
 #include "engine/grammar/answer_grammar.h"
 #include "engine/grammar/grammar_cache.h"
-#include "engine/grammar/grammar_stats.h"
 #include "engine/grammar/grammar_trials.h"
+#include "engine/watch/grammar_stats.h"
 #include "text/grammar/grammar.h"
 
 namespace hocket {

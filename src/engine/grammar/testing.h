@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "engine/service.h"
-#include "text/detokenizer.h"
+#include "engine/tests/service.h"
+#include "text/tokens/detokenizer.h"
 
 namespace hocket::testing {
 

@@ -15,7 +15,7 @@ namespace hocket {
 struct HalfPacking {
   int share = kEvenShare;  // share of the first half, in units of 1 / kWholeShare
   int row_tile = 1;        // the first half has a multiple of it in rows, if possible
-  // The fixed cost of a row, in keys (engine/forecast/stage_forecast.h, keys_a_row()).
+  // The fixed cost of a row, in keys (engine/plan/stage_forecast.h, keys_a_row()).
   double keys_a_row = 4096;
 };
 

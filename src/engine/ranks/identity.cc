@@ -15,8 +15,8 @@
 
 #include "base/check.h"
 #include "core/version.h"
-#include "engine/engine_info.h"
-#include "engine/forecast/model_choice.h"
+#include "engine/plan/engine_info.h"
+#include "engine/plan/model_choice.h"
 #include "engine/ranks/overlap_settings.h"
 
 namespace hocket {

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "engine/forecast/memory_plan.h"
+#include "engine/plan/memory_plan.h"
 
 namespace hocket {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "compute/comm/testing.h"
-#include "engine/forecast/memory_plan.h"
+#include "engine/plan/memory_plan.h"
 #include "engine/ranks/lockstep.h"
 
 namespace hocket::testing {

@@ -21,7 +21,7 @@
 
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/planner.h"
-#include "engine/forecast/stage_forecast.h"
+#include "engine/plan/stage_forecast.h"
 #include "engine/ranks/half_packing.h"
 #include "engine/ranks/lockstep.h"
 #include "engine/ranks/overlap_settings.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "engine/grammar/grammar_stats.h"
 #include "engine/watch/expert_stats.h"
+#include "engine/watch/grammar_stats.h"
 #include "engine/watch/overlap_stats.h"
 #include "engine/watch/step_log.h"
 #include "engine/watch/step_place.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/wire/request_target.h"
+#include "server/http/request_target.h"
 
 namespace hocket {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "server/wire/http.h"
+#include "server/http/http.h"
 
 namespace hocket {
 

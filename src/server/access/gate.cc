@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "server/access/auth.h"
-#include "server/access/codes.h"
+#include "server/account/codes.h"
 
 namespace hocket {
 namespace {

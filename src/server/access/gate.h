@@ -17,7 +17,7 @@
 #include "server/access/key_ring.h"
 #include "server/access/origins.h"
 #include "server/access/rate_limits.h"
-#include "server/wire/http.h"
+#include "server/http/http.h"
 
 namespace hocket {
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/access/codes.h"
+#include "server/account/codes.h"
 
 namespace hocket {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cluster/socket.h"
 #include "server/access/words_of.h"
-#include "server/wire/request_target.h"
+#include "server/http/request_target.h"
 
 namespace hocket {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/wire/http.h"
+#include "server/http/http.h"
 
 namespace hocket {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/access/principal.h"
+#include "server/account/principal.h"
 
 namespace hocket {
 

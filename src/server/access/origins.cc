@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "server/access/words_of.h"
-#include "server/wire/request_target.h"
+#include "server/http/request_target.h"
 
 namespace hocket {
 namespace {

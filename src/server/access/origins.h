@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/wire/http.h"
+#include "server/http/http.h"
 
 namespace hocket {
 

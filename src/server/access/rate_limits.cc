@@ -3,25 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/access/codes.h"
-#include "server/access/request_meter.h"
+#include "server/account/codes.h"
 
 namespace hocket {
-
-// A token bucket: it holds one minute's worth at most, fills evenly, and may be below zero.
-struct TokenBucket {
-  double level = 0;
-  bool fresh = true;
-
-  void fill(int64_t per_minute, Duration since) {
-    const auto most = static_cast<double>(per_minute);
-    level = fresh ? most : std::min(most, level + most / 60 * to_seconds(since));
-    fresh = false;
-  }
-  double seconds_until(double wanted, int64_t per_minute) const {
-    return std::max(0.0, (wanted - level) * 60 / static_cast<double>(per_minute));
-  }
-};
 
 namespace {
 
@@ -44,26 +28,6 @@ Error too_much(const Principal& who, int64_t limit, std::string_view what) {
 }
 
 }  // namespace
-
-struct RequestMeter::Account {
-  std::mutex mutex;
-  TokenBucket requests, tokens;
-  TimePoint filled{};
-  int64_t num_running = 0;
-};
-
-RequestMeter::RequestMeter(std::shared_ptr<Account> account) : account_(std::move(account)) {}
-
-void RequestMeter::end() {
-  if (ended_.exchange(true)) return;
-  std::lock_guard lock(account_->mutex);
-  --account_->num_running;
-}
-
-void RequestMeter::take_tokens(int64_t num_tokens) {
-  std::lock_guard lock(account_->mutex);
-  account_->tokens.level -= static_cast<double>(num_tokens);
-}
 
 RateLimits::Admission RateLimits::begin(const Principal& who) {
   Admission out;

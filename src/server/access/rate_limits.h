@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "server/access/principal.h"
-#include "server/access/request_meter.h"
-#include "server/wire/http.h"
+#include "server/account/principal.h"
+#include "server/account/request_meter.h"
+#include "server/http/http.h"
 
 namespace hocket {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "server/access/codes.h"
+#include "server/account/codes.h"
 
 namespace hocket {
 namespace {

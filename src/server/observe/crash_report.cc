@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/text_file.h"
-#include "server/protocol/json_body.h"
+#include "server/http/json_body.h"
 
 namespace hocket {
 namespace {

@@ -15,13 +15,13 @@
 
 #include "base/thread.h"
 #include "core/server_settings.h"
+#include "server/http/http.h"
+#include "server/http/json_body.h"
 #include "server/observe/observer_counts.h"
 #include "server/observe/request_dump.h"
 #include "server/observe/request_log.h"
 #include "server/observe/request_story.h"
 #include "server/observe/span_sender.h"
-#include "server/protocol/json_body.h"
-#include "server/wire/http.h"
 
 namespace hocket {
 

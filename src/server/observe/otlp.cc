@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "core/version.h"
-#include "server/protocol/answer.h"
+#include "server/generation/answer.h"
 
 namespace hocket {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "base/log.h"
 #include "core/version.h"
-#include "server/protocol/answer.h"
+#include "server/generation/answer.h"
 
 namespace hocket {
 namespace {

@@ -20,8 +20,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "server/http/json_body.h"
 #include "server/observe/request_record.h"
-#include "server/protocol/json_body.h"
 
 namespace hocket {
 

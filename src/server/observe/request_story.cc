@@ -6,8 +6,8 @@
 
 #include "base/black_box.h"
 #include "base/mix.h"
-#include "server/error_map.h"
-#include "server/protocol/answer.h"
+#include "server/generation/answer.h"
+#include "server/http/error_map.h"
 
 namespace hocket {
 namespace {

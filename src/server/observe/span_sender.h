@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "server/http/http_client.h"
 #include "server/observe/otlp.h"
-#include "server/wire/http_client.h"
 
 namespace hocket {
 

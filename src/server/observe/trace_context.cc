@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "server/protocol/generation_request.h"
+#include "server/generation/generation_request.h"
 
 namespace hocket {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "server/endpoints.h"
-#include "server/error_map.h"
+#include "server/http/error_map.h"
 #include "server/page/live_view.h"
 #include "server/page/page.h"
 #include "server/views/expert_distribution.h"

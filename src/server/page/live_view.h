@@ -9,8 +9,8 @@
 
 #include "engine/watch/engine_stats.h"
 #include "engine/watch/recent_steps.h"
-#include "server/page/live_texts.h"
-#include "server/protocol/json_body.h"
+#include "server/http/json_body.h"
+#include "server/reply/live_texts.h"
 
 namespace hocket {
 

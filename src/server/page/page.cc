@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "server/error_map.h"
+#include "server/http/error_map.h"
 
 namespace hocket {
 namespace {

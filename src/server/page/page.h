@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "server/wire/http.h"
+#include "server/http/http.h"
 
 namespace hocket {
 

@@ -6,11 +6,11 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/client_key.h"
 #include "server/access/gate.h"
-#include "server/error_map.h"
-#include "server/observe/relayed_story.h"
-#include "server/ranks/client_key.h"
-#include "server/wire/request_target.h"
+#include "server/http/error_map.h"
+#include "server/http/request_target.h"
+#include "server/ranks/relayed_story.h"
 
 namespace hocket {
 namespace {

@@ -24,13 +24,13 @@
 
 #include "cluster/control_plane.h"
 #include "policy/routing/request_router.h"
-#include "server/generator.h"
-#include "server/protocol/answer.h"
+#include "server/generation/answer.h"
+#include "server/http/http_client.h"
 #include "server/ranks/peer_book.h"
 #include "server/ranks/relay.h"
-#include "server/reply.h"
+#include "server/reply/generator.h"
+#include "server/reply/reply.h"
 #include "server/views/metrics.h"
-#include "server/wire/http_client.h"
 
 namespace hocket {
 

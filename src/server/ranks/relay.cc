@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "server/error_map.h"
-#include "server/protocol/json_body.h"
-#include "server/wire/request_target.h"
+#include "server/http/error_map.h"
+#include "server/http/json_body.h"
+#include "server/http/request_target.h"
 
 namespace hocket {
 namespace {
@@ -117,7 +117,7 @@ RelayEnd Relay::deliver() {
 
 RelayEnd Relay::fail_with(const Error& why) {
   if (!streaming_) return respond_error(*exchange_, why) ? RelayEnd::failed : RelayEnd::left;
-  const std::string last = error_events(why, exchange_->error_form());
+  const std::string last = exchange_->error_format().events(why);
   return exchange_->write(last) && exchange_->finish() ? RelayEnd::failed : RelayEnd::left;
 }
 

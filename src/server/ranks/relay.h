@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "server/access/request_memory.h"
-#include "server/wire/http_client.h"
+#include "server/account/request_memory.h"
+#include "server/http/http_client.h"
 
 namespace hocket {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "engine/watch/expert_stats.h"
-#include "server/protocol/json_body.h"
+#include "server/http/json_body.h"
 
 namespace hocket {
 

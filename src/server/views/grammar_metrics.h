@@ -1,7 +1,7 @@
 // Adds the metrics of structured output to /metrics.
 #pragma once
 
-#include "engine/grammar/grammar_stats.h"
+#include "engine/watch/grammar_stats.h"
 #include "server/views/metric_snapshot.h"
 
 namespace hocket {

@@ -5,7 +5,7 @@
 
 #include "base/machine.h"
 #include "core/version.h"
-#include "engine/scheduler_settings.h"
+#include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "core/server_settings.h"
 #include "engine/engine.h"
-#include "server/protocol/generation_request.h"
-#include "server/protocol/json_body.h"
+#include "server/generation/generation_request.h"
+#include "server/http/json_body.h"
 
 namespace hocket {
 

@@ -18,7 +18,7 @@
 
 #include "base/thread.h"
 #include "policy/cache/kv_events.h"
-#include "server/wire/sse.h"
+#include "server/http/sse.h"
 
 namespace hocket {
 

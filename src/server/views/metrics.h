@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/messages.h"
+#include "server/http/http.h"
 #include "server/observe/observer_counts.h"
 #include "server/views/metric_aliases.h"
-#include "server/wire/http.h"
 
 namespace hocket {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/watch/overlap_stats.h"
-#include "server/protocol/json_body.h"
+#include "server/http/json_body.h"
 #include "server/views/metric_snapshot.h"
 
 namespace hocket {

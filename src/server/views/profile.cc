@@ -74,15 +74,4 @@ Result<Json> stop_profile(Profiler* profiler) {
   return json_of(status);
 }
 
-Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there) {
-  for (const PeerAnswer& peer : there) {
-    const Json said = parse_bounded_json(peer.body);
-    if (peer.status == 200 && said.is_object() && said.contains("files"))
-      for (const Json& file : said["files"]) here["files"].push_back(file);
-    else
-      here["failed"].push_back(complaint_of(peer));
-  }
-  return here;
-}
-
 }  // namespace hocket

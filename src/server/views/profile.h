@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "engine/watch/profile.h"
-#include "server/protocol/json_body.h"
-#include "server/ranks/front_door.h"
+#include "server/http/json_body.h"
 
 namespace hocket {
 
@@ -30,8 +29,5 @@ Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_
                                    std::string_view body);
 // Waits until the file is written, a fraction of a second.
 Result<Json> stop_profile(Profiler* profiler);
-
-// Joins the answers of this rank and of other processes: all files, and the ranks that failed.
-Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there);
 
 }  // namespace hocket

@@ -89,15 +89,5 @@ TEST_F(ProfileEndpoints, IsWrittenOnlyWhereTheOperatorSaid) {
   EXPECT_THAT(refused(R"({"profile_id": "x"})"), HasSubstr("is a link"));
 }
 
-TEST(ProfiledTogether, AllFilesAndWhoHasFailed) {
-  const auto all = profiled_together(
-      {{"profiling", true}, {"files", {"/tmp/a-rank0"}}},
-      {{.name = "rank 1 (h)", .status = 200, .body = R"({"files": ["/tmp/a-rank1"]})"},
-       {.name = "rank 2 (h)", .status = 0, .why = "it is not there"}});
-  ASSERT_TRUE(all.has_value());
-  EXPECT_THAT((*all)["files"], ElementsAre("/tmp/a-rank0", "/tmp/a-rank1"));
-  EXPECT_THAT((*all)["failed"], ElementsAre("rank 2 (h): it is not there"));
-}
-
 }  // namespace
 }  // namespace hocket

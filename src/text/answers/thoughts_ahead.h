@@ -8,8 +8,8 @@
 
 #include "base/ids.h"
 #include "text/answers/answer_format.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokens/chat_template.h"
+#include "text/tokens/tokenizer.h"
 
 namespace hocket {
 

@@ -12,7 +12,7 @@
 #include "text/answers/answer_format.h"
 #include "text/answers/thoughts_ahead.h"
 #include "text/answers/tool.h"
-#include "text/tokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 namespace hocket {
 

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/thread.h"
-#include "text/files.h"
-#include "text/rust.h"
+#include "text/tokens/files.h"
+#include "text/tokens/rust.h"
 
 namespace hocket {
 namespace {

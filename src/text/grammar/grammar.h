@@ -17,7 +17,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "core/grammar.h"
-#include "text/tokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 struct HkGrammar;
 struct HkMatcher;

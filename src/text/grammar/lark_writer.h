@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/grammar.h"
-#include "text/tokenizer.h"
+#include "text/tokens/tokenizer.h"
 
 namespace hocket {
 

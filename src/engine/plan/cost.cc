@@ -1,0 +1,251 @@
+#include "engine/plan/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace hocket {
+namespace {
+
+// Number of prompt rows for which a latent's keys are expanded once (kernels/attention_run.h).
+constexpr double kRowsOfAnExpansion = 1024;
+
+}  // namespace
+
+std::string_view weight_part_name(WeightPart part) {
+  static constexpr std::array<std::string_view, kNumWeightParts> kNames = {
+      "embedding", "attention", "dense_mlp", "experts", "shared_experts", "gate", "head", "norms"};
+  return kNames[static_cast<size_t>(part)];
+}
+
+Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
+  const ModelConfig& model = choice.model;
+  HOCKET_TRY(const ModelFamily* family, find_family(model.architecture));
+  ModelCost cost;
+  cost.model_ = model;
+  cost.prompt_role_ = choice.prompt_role;
+  cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
+  constexpr int kTokens = 32;
+  cost.kv_bytes_per_token_ =
+      choice.kv_shape(kTokens).page_bytes() / kTokens * int64_t{model.num_layers};
+  if (choice.kv_dtype == DType::int8)
+    cost.widened_kv_bytes_ = static_cast<double>(cost.kv_bytes_per_token_);
+
+  WeightLoader loader = WeightLoader::measuring(choice.loader_options());
+  const int rows = model.vocab_size, cols = model.hidden_size;
+  cost.add_matrix(WeightPart::embedding,
+                  loader.plain_matrix("model.embed_tokens.weight", rows, cols));
+  for (int i = 0; i < model.num_layers; ++i)
+    cost.add_layer(family->load_layer(model, i, all_experts(model), loader));
+  loader.vector("model.norm.weight", model.hidden_size);
+  if (!model.tie_word_embeddings)
+    cost.add_matrix(WeightPart::head, loader.head("lm_head.weight", rows, cols));
+  HOCKET_TRY_VOID(loader.status());
+  cost.add_vectors(loader.bytes());
+  if (model.num_mtp_layers > 0) {
+    HOCKET_TRY(cost.mtp_, measure_mtp(choice, *family));
+  }
+  return cost;
+}
+
+// A module has a layer like the last, a projection of [embedding; hidden] and three norms.
+Result<PartSize> ModelCost::measure_mtp(const ModelChoice& choice, const ModelFamily& family) {
+  const ModelConfig& model = choice.model;
+  ModelCost module;
+  module.model_ = model;
+  WeightLoader loader = WeightLoader::measuring(choice.loader_options());
+  const std::string prefix = fmt::format("model.layers.{}.", model.num_layers);
+  module.add_layer(family.load_layer(model, model.num_layers - 1, all_experts(model), loader));
+  module.add_matrix(
+      WeightPart::attention,
+      loader.plain_matrix(prefix + "eh_proj.weight", model.hidden_size, 2 * model.hidden_size));
+  for (const char* norm : {"enorm", "hnorm", "shared_head.norm"})
+    loader.vector(prefix + norm + ".weight", model.hidden_size);
+  HOCKET_TRY_VOID(loader.status());
+  module.add_vectors(loader.bytes());
+  return PartSize{
+      model.num_mtp_layers * module.weight_bytes(), model.num_mtp_layers * module.parameters(),
+      module.part(model.moe.num_experts > 0 ? WeightPart::experts : WeightPart::dense_mlp).format};
+}
+
+void ModelCost::add(WeightPart part, const PackedWeight& weight, int64_t parameters) {
+  if (weight.n == 0) return;
+  PartSize& size = at(part);
+  if (size.bytes == 0)
+    size.format = weight.format;
+  else if (size.format != weight.format)
+    size.format.reset();
+  size.bytes += weight.bytes();
+  size.parameters += parameters;
+}
+
+void ModelCost::add_row_operations(Op op, const PackedWeight& weight, double parameters) {
+  if (weight.n == 0) return;
+  Operations& of_row = stage_at(op).of_row;
+  switch (weight.format) {
+    case WeightFormat::bf16:
+    case WeightFormat::f32:
+      of_row.floats += 2 * parameters;
+      break;
+    case WeightFormat::fp8:
+      of_row.fp8 += 2 * parameters;
+      break;
+    case WeightFormat::int8:
+    case WeightFormat::int4:
+      of_row.integers += 2 * parameters;
+      break;
+  }
+}
+
+void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
+  add(part, weight, int64_t{weight.n} * weight.k);
+}
+
+void ModelCost::add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight) {
+  add_matrix(part, weight);
+  add_row_operations(op, weight, static_cast<double>(weight.n) * weight.k);
+  stage_at(op).bytes += static_cast<double>(weight.bytes());
+}
+
+void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate) {
+  const int64_t matrix = int64_t{model_.hidden_size} * intermediate;
+  add(part, mlp.gate_up, 2 * matrix);
+  add(part, mlp.down, matrix);
+  // A row visits top_k of the experts.
+  const double visits = part == WeightPart::experts
+                            ? static_cast<double>(model_.moe.top_k) / model_.moe.num_experts
+                            : 1;
+  add_row_operations(op, mlp.gate_up, visits * static_cast<double>(2 * matrix));
+  add_row_operations(op, mlp.down, visits * static_cast<double>(matrix));
+  stage_at(op).bytes += static_cast<double>(mlp.gate_up.bytes() + mlp.down.bytes());
+}
+
+void ModelCost::add_layer(const Layer& layer) {
+  const LayerWeights& weights = layer.weights;
+  for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.mla.down, &weights.mla.q_up})
+    add_stage_matrix(WeightPart::attention, Op::attn_in, *matrix);
+  for (const PackedWeight* matrix : {&weights.gqa.output, &weights.mla.output})
+    add_stage_matrix(WeightPart::attention, Op::attn_core, *matrix);
+  const LatentHeadWeights& heads = weights.mla.heads;
+  const int64_t before = part(WeightPart::attention).parameters;
+  for (const auto* matrices : {&heads.key_up, &heads.value_up})
+    for (const PackedWeight& matrix : *matrices) {
+      add_matrix(WeightPart::attention, matrix);
+      stage_at(Op::attn_core).bytes += static_cast<double>(matrix.bytes());
+    }
+  latent_parameters_ += part(WeightPart::attention).parameters - before;
+  for (const PackedWeight& matrix : heads.key_absorb) {
+    add(WeightPart::attention, matrix, 0);  // key_up again, transposed: a pass reads one of them
+    unread_bytes_ += matrix.bytes();
+  }
+  add_mlp(WeightPart::dense_mlp, Op::mlp, weights.mlp.mlp, model_.intermediate_size);
+  add_stage_matrix(WeightPart::gate, Op::gate, weights.gate.gate);
+  for (const ExpertWeights& expert : weights.experts)
+    add_mlp(WeightPart::experts, Op::experts, expert, model_.moe.intermediate_size);
+  add_mlp(WeightPart::shared_experts, Op::shared, weights.shared,
+          model_.moe.shared_intermediate_size);
+}
+
+void ModelCost::add_vectors(int64_t all_bytes) {
+  PartSize& norms = at(WeightPart::norms);
+  norms = {.bytes = all_bytes - weight_bytes(), .format = WeightFormat::f32};
+  norms.parameters = norms.bytes / size_of(DType::f32);
+}
+
+int64_t ModelCost::weight_bytes() const {
+  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
+                         [](int64_t sum, const PartSize& size) { return sum + size.bytes; });
+}
+
+int64_t ModelCost::parameters() const {
+  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
+                         [](int64_t sum, const PartSize& size) { return sum + size.parameters; });
+}
+
+int64_t ModelCost::active_parameters() const {
+  const int64_t experts = part(WeightPart::experts).parameters;
+  int64_t active = parameters() - experts;
+  if (experts > 0) active += experts / model_.moe.num_experts * model_.moe.top_k;
+  if (!model_.tie_word_embeddings) active -= part(WeightPart::embedding).parameters;
+  return active;
+}
+
+double ModelCost::expected_experts(double rows) const {
+  if (num_moe_layers_ == 0) return 0;
+  const double experts = model_.moe.num_experts;
+  return num_moe_layers_ * experts * (1 - std::pow(1 - model_.moe.top_k / experts, rows));
+}
+
+double ModelCost::bytes(const PassShape& pass) const {
+  const PartSize& experts = part(WeightPart::experts);
+  const PartSize& embedding = part(WeightPart::embedding);
+  const int64_t head = model_.tie_word_embeddings ? embedding.bytes : part(WeightPart::head).bytes;
+  const int64_t layers =
+      weight_bytes() - embedding.bytes - part(WeightPart::head).bytes - experts.bytes;
+  double all = static_cast<double>(layers - unread_bytes_ + (pass.outputs > 0 ? head : 0)) +
+               pass.kv_tokens * static_cast<double>(kv_bytes_per_token_);
+  if (num_moe_layers_ > 0)
+    all += pass.experts_hit * static_cast<double>(experts.bytes) /
+           (double{1} * num_moe_layers_ * model_.moe.num_experts);
+  return all;
+}
+
+double ModelCost::attention_operations(const PassShape& pass) const {
+  const MlaConfig& mla = model_.mla;
+  // Multiplications per head for a query and one of its keys.
+  double score = 2.0 * model_.head_dim;
+  double latent_rows = 0;
+  if (mla.kv_rank > 0) {
+    const bool expanded = pass.role == TokenRole::prompt;
+    score =
+        expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim;
+    latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
+  }
+  const double scores = score * model_.num_layers * model_.num_heads * pass.pairs;
+  return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores);
+}
+
+Operations ModelCost::head_operations(const PassShape& pass) const {
+  const double count =
+      2 * pass.outputs * static_cast<double>(part(WeightPart::embedding).parameters);
+  if (part(WeightPart::head).format == WeightFormat::int8) return {.integers = count};
+  return {.floats = count};
+}
+
+Operations ModelCost::operations(const PassShape& pass) const {
+  Operations all = head_operations(pass);
+  all.floats += attention_operations(pass);
+  for (const StageSize& stage : stages_) {
+    all.floats += pass.rows * stage.of_row.floats;
+    all.fp8 += pass.rows * stage.of_row.fp8;
+    all.integers += pass.rows * stage.of_row.integers;
+  }
+  return all;
+}
+
+PassShape ModelCost::decode(double batch, double context) const {
+  return {.rows = batch,
+          .experts_hit = expected_experts(batch),
+          .kv_tokens = batch * context,
+          .pairs = batch * context,
+          .outputs = batch,
+          .role = TokenRole::generated};
+}
+
+PassShape ModelCost::prefill(double rows, double context) const {
+  return {.rows = rows,
+          .experts_hit = expected_experts(rows),
+          .kv_tokens = context + rows,
+          .pairs = rows * (context + 0.5 * (rows + 1)),
+          .outputs = 1,
+          .role = prompt_role_};
+}
+
+double ModelCost::seconds(double bytes, const Operations& operations, const MachineSpeed& speed) {
+  const double floats = operations.floats + operations.fp8 / kFp8Efficiency;
+  double seconds = bytes / speed.read_bytes_per_s + floats / speed.operations_per_s;
+  if (operations.integers > 0) seconds += operations.integers / speed.integer_operations_per_s;
+  return seconds / kPassEfficiency;
+}
+
+}  // namespace hocket

@@ -1,0 +1,143 @@
+// Measures a model's weights, and the bytes and operations of its passes, from config.json alone,
+// by a load without bytes. `hocket plan` forecasts with it, `hocket bench one-batch` compares with
+// it. Pure values. Thread: any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "compute/models/family.h"
+#include "compute/overlap/op.h"
+#include "engine/plan/model_choice.h"
+
+namespace hocket {
+
+enum class WeightPart : uint8_t {
+  embedding,
+  attention,
+  dense_mlp,
+  experts,
+  shared_experts,
+  gate,
+  head,
+  norms,  // and biases: all that is no matrix
+};
+inline constexpr int kNumWeightParts = 8;
+std::string_view weight_part_name(WeightPart part);
+
+struct PartSize {
+  int64_t bytes = 0;                   // in memory, with padding, scales and zero points
+  int64_t parameters = 0;              // counted as publishers do
+  std::optional<WeightFormat> format;  // nullopt: several, or nothing there
+};
+
+// The size of one forward pass.
+struct PassShape {
+  double rows = 0;
+  double experts_hit = 0;  // distinct ones, summed over layers
+  double kv_tokens = 0;    // keys read, summed over sequences
+  double pairs = 0;        // queries times the keys that each sees, of one layer
+  double outputs = 0;      // rows of logits
+  TokenRole role = TokenRole::prompt;
+};
+
+// Additions and multiplications, by the kind of unit that multiplies.
+struct Operations {
+  double floats = 0;    // bf16, fp32 and attention
+  double fp8 = 0;       // fp8 weights, widened before they are multiplied
+  double integers = 0;  // int8 and int4 weights
+
+  double all() const { return floats + fp8 + integers; }
+};
+
+// The size of one operation, over all layers that have it; empty for transfers.
+struct StageSize {
+  double bytes = 0;   // its weights, with all experts
+  Operations of_row;  // operations per row, without scores and latents
+};
+
+// The best rates of a machine.
+struct MachineSpeed {
+  double read_bytes_per_s = 0;
+  double operations_per_s = 0;          // float operations, two per multiply-add
+  double integer_operations_per_s = 0;  // int8 operations
+};
+// The share of the machine's rates that whole passes reach, and the share of the float rate left
+// when fp8 is widened; both from docs/performance.md.
+inline constexpr double kPassEfficiency = 0.93;
+inline constexpr double kFp8Efficiency = 0.65;
+
+class ModelCost {
+ public:
+  // Measures a model. Errors: those of Model::load.
+  static Result<ModelCost> measure(const ModelChoice& choice);
+
+  const PartSize& part(WeightPart part) const { return parts_[static_cast<size_t>(part)]; }
+  int64_t weight_bytes() const;  // equal to measure_weights()
+  int64_t parameters() const;
+  // Returns the parameters without the embedding, of which a token reads one row, and without the
+  // experts that it does not choose.
+  int64_t active_parameters() const;
+  // Returns the size of the multi-token-prediction layers, which are in the files and not loaded.
+  // They share embedding and head with the model, so those are not counted.
+  const PartSize& mtp() const { return mtp_; }
+  int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
+  // Norms belong to no operation: the sum over all is that of the layers' matrices.
+  const StageSize& stage(Op op) const { return stages_[static_cast<size_t>(op)]; }
+
+  // Returns how many distinct experts `rows` tokens hit under uniform routing, summed over layers:
+  // E (1 - (1 - k / E)^rows) in each.
+  double expected_experts(double rows) const;
+  // Returns the bytes of weights and keys that a pass must read; the head only if it has outputs.
+  double bytes(const PassShape& pass) const;
+  // Returns the operations of the weights, the scores and the head.
+  Operations operations(const PassShape& pass) const;
+  // Return the operations of scores and latents alone, and of the head alone.
+  double attention_operations(const PassShape& pass) const;
+  Operations head_operations(const PassShape& pass) const;
+  // Returns the bytes that take as long to read as the keys do, in all layers.
+  double kv_bytes(const PassShape& pass) const {
+    return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) + widened_kv_bytes_);
+  }
+  // Returns a pass with one token of each of `batch` sequences that hold `context` tokens.
+  PassShape decode(double batch, double context) const;
+  // Returns a pass with a chunk of `rows` tokens after `context` others; its last row has logits.
+  PassShape prefill(double rows, double context) const;
+  // Returns the time of a pass. A core reads and computes in turn, so the times add up: this fits
+  // every pass of docs/results.md within 14 %; the larger of the two alone misses by 40 %.
+  static double seconds(double bytes, const Operations& operations, const MachineSpeed& speed);
+  double seconds(const PassShape& pass, const MachineSpeed& speed) const {
+    return seconds(bytes(pass) + pass.kv_tokens * widened_kv_bytes_, operations(pass), speed);
+  }
+
+ private:
+  ModelCost() = default;
+  static Result<PartSize> measure_mtp(const ModelChoice& choice, const ModelFamily& family);
+  PartSize& at(WeightPart part) { return parts_[static_cast<size_t>(part)]; }
+  void add(WeightPart part, const PackedWeight& weight, int64_t parameters);
+  StageSize& stage_at(Op op) { return stages_[static_cast<size_t>(op)]; }
+  void add_row_operations(Op op, const PackedWeight& weight, double parameters);
+  void add_matrix(WeightPart part, const PackedWeight& weight);
+  void add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight);
+  void add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate);
+  void add_layer(const Layer& layer);
+  void add_vectors(int64_t all_bytes);
+
+  ModelConfig model_;
+  TokenRole prompt_role_ = TokenRole::prompt;
+  std::array<PartSize, kNumWeightParts> parts_{};
+  PartSize mtp_;
+  std::array<StageSize, kNumOps> stages_{};
+  int num_moe_layers_ = 0;
+  int64_t kv_bytes_per_token_ = 0;
+  // Extra time of int8 keys, in bytes: they are widened first, so they are no faster than bf16
+  // keys.
+  double widened_kv_bytes_ = 0;
+  // Parameters of kv_b_proj: prompts expand each key once, generated tokens use it once per row.
+  int64_t latent_parameters_ = 0;
+  int64_t unread_bytes_ = 0;  // the form of a latent's keys that a pass does not read
+};
+
+}  // namespace hocket

@@ -1,0 +1,170 @@
+#include "engine/plan/memory_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "engine/plan/scheduler_settings.h"
+#include "policy/cache/page_allocator.h"
+
+namespace hocket {
+namespace {
+
+std::string gb(int64_t bytes) {
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+Result<void> check_settings(const ServerSettings& s) {
+  const int page = s.memory.page_size;
+  if (page < 1 || page > 128 || (page & (page - 1)) != 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--page-size {} is not one of 1, 2, 4, 8, 16, 32, 64, 128", page)
+                    .with_param("page-size"));
+  const int chunk = s.scheduler.chunked_prefill_size;
+  if (chunk != -1 && chunk != 0 && chunk < page)
+    return fail(error(ErrorCode::bad_value,
+                      "--chunked-prefill-size {} is below the page size {}: no chunk could be cut",
+                      chunk, page)
+                    .with_fix(fmt::format("--chunked-prefill-size {} or more, 0 or -1", page)));
+  if (chunk != -1 && s.scheduler.max_prefill_tokens < page)
+    return fail(error(ErrorCode::bad_value,
+                      "--max-prefill-tokens {} is below the page size {}: no chunk could be cut",
+                      s.scheduler.max_prefill_tokens, page)
+                    .with_fix(fmt::format("--max-prefill-tokens {} or more", page)));
+  if (s.memory.mem_fraction_static < 0 || s.memory.mem_fraction_static > 1)
+    return fail(ErrorCode::bad_value, "--mem-fraction-static {} is not in (0, 1]",
+                s.memory.mem_fraction_static);
+  return {};
+}
+
+WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
+  const int prefill_rows = plan.chunk_tokens > 0
+                               ? std::min(plan.chunk_tokens, plan.max_prefill_tokens)
+                               : std::max(plan.max_prefill_tokens, plan.context_length);
+  const bool mixes = policy != PrefillPolicy::prefill_first;
+  const int rows = std::max(prefill_rows, 1) + (mixes ? plan.max_running_requests : 0);
+  const int max_rows = std::max(rows, plan.max_running_requests);
+  return {.max_rows = max_rows,
+          .max_output_rows = max_rows,
+          .max_logits_rows = std::min(kLogitsRows, max_rows)};
+}
+
+int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
+  if (q.placement == nullptr) return 0;
+  const AllToAll::Options options = exchange_options({.model = q.model,
+                                                      .dtype = q.dtype,
+                                                      .placement = *q.placement,
+                                                      .combine_groups = q.combine_groups,
+                                                      .limits = plan.work});
+  return static_cast<int64_t>(AllToAll::bytes_for(q.placement->num_ranks(), options));
+}
+
+// Returns the largest context, a multiple of 1024, that `pages` can hold for one request.
+int fitting_context(int64_t pages, int page_tokens) {
+  return static_cast<int>(std::max<int64_t>(0, pages) * page_tokens / 1024 * 1024);
+}
+
+}  // namespace
+
+AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher) {
+  AllToAll::Options options{.most_bytes = ExpertParallelDispatcher::most_bytes(dispatcher)};
+  options.most_bytes[0][static_cast<size_t>(MessageKind::agree)] = kAgreementBytes;
+  return options;
+}
+
+int most_rows(const WorkLimits& limits) {
+  return limits.max_rows * std::max(1, limits.exchange.num_ranks);
+}
+
+Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
+  const ServerSettings& s = q.settings;
+  HOCKET_TRY_VOID(check_settings(s));
+  HOCKET_TRY(const PrefillChoice prefill, choose_prefill(s));
+  const int asked = s.model.context_length;
+  if (asked > q.model.max_position_embeddings)
+    return fail(error(ErrorCode::bad_value,
+                      "--context-length {} is beyond the {} positions of the model", asked,
+                      q.model.max_position_embeddings)
+                    .with_fix(fmt::format("--context-length {}", q.model.max_position_embeddings)));
+
+  MemoryPlan plan;
+  plan.weight_bytes = q.weight_bytes;
+  plan.context_length = asked > 0 ? asked : q.model.max_position_embeddings;
+  plan.max_running_requests =
+      s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
+  plan.chunk_tokens = s.scheduler.chunked_prefill_size != 0 ? s.scheduler.chunked_prefill_size
+                      : q.isa >= Isa::amx || q.placement != nullptr ? kTileChunk
+                                                                    : kLaneChunk;
+  plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
+  plan.work = work_limits(plan, prefill.policy);
+  plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;
+  if (q.placement != nullptr)
+    plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
+        *q.placement, std::min(plan.max_running_requests, plan.work.max_rows));
+  plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
+  if (q.num_workers > 0) {
+    ScratchNeed scratch = q.scratch;
+    scratch.max_rows = most_rows(plan.work);
+    plan.work_bytes += q.num_workers * scratch_bytes_for(scratch);
+  }
+  plan.budget_bytes =
+      static_cast<int64_t>(s.memory.mem_fraction_static > 0
+                               ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
+                               : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
+  const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes;
+  plan.fitting_pages = std::max<int64_t>(0, left) / q.page_bytes;
+  return plan;
+}
+
+Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
+  HOCKET_TRY(MemoryPlan plan, size_memory(q));
+  const ServerSettings& s = q.settings;
+  const int page_tokens = s.memory.page_size;
+  const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes;
+  if (plan.fitting_pages == 0)
+    return fail(error(ErrorCode::out_of_memory,
+                      "the model does not fit\n  weights {} + work buffers {} of {} leave no room "
+                      "for a page of the KV cache",
+                      gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes))
+                    .with_fix("--quantization int4 | --chunked-prefill-size 512 | a larger "
+                              "--mem-fraction-static | more memory (hocket plan compares them)"));
+
+  int64_t wanted_tokens = int64_t{plan.max_running_requests} * plan.context_length;
+  if (s.memory.max_total_tokens > 0) wanted_tokens = s.memory.max_total_tokens;
+  const int64_t wanted_pages =
+      std::min<int64_t>((wanted_tokens + page_tokens - 1) / page_tokens, 1 << 30);
+  const int64_t pages = std::min(plan.fitting_pages, wanted_pages);
+  if (s.memory.max_total_tokens > 0 && plan.fitting_pages < wanted_pages)
+    return fail(
+        error(ErrorCode::kv_does_not_fit,
+              "--max-total-tokens {} does not fit\n  weights {} + work buffers {} of {} "
+              "leave {}, room for {} tokens",
+              s.memory.max_total_tokens, gb(plan.weight_bytes), gb(plan.work_bytes),
+              gb(plan.budget_bytes), gb(left), plan.fitting_pages * page_tokens)
+            .with_fix(fmt::format("--max-total-tokens {}", plan.fitting_pages * page_tokens)));
+
+  const int64_t one_request = pages_for(plan.context_length, page_tokens);
+  if (pages < one_request) {
+    const int fitting = fitting_context(pages, page_tokens);
+    if (s.model.context_length > 0 || fitting < 1024)
+      return fail(
+          error(ErrorCode::kv_does_not_fit,
+                "the KV cache does not fit\n  weights {} + work buffers {} of {} leave {}; "
+                "one {}-token request needs {}",
+                gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
+                plan.context_length, gb(one_request * q.page_bytes))
+              .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
+                                    "--mem-fraction-static (hocket plan compares them)",
+                                    std::max(fitting, page_tokens))));
+    plan.changes.push_back(
+        {.flag = "--context-length",
+         .from = std::to_string(plan.context_length),
+         .to = std::to_string(fitting),
+         .why = fmt::format("the KV cache holds {} tokens", pages * page_tokens)});
+    plan.context_length = fitting;
+  }
+  plan.num_pages = static_cast<int>(pages);
+  plan.kv_bytes = pages * q.page_bytes;
+  return plan;
+}
+
+}  // namespace hocket

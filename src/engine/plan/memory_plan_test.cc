@@ -1,0 +1,203 @@
+// Tests memory plans with numbers.
+#include "engine/plan/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/plan/testing.h"
+
+namespace hocket {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kGb;
+
+ModelConfig model() {
+  ModelConfig m;
+  m.vocab_size = 1000;
+  m.hidden_size = 64;
+  m.num_layers = 2;
+  m.num_heads = 4, m.num_kv_heads = 2, m.head_dim = 16;
+  m.intermediate_size = 128;
+  m.max_position_embeddings = 32768;
+  m.layer_is_moe = {false, false};
+  m.rope.rotary_dim = 16;
+  return m;
+}
+
+struct PlanCase {
+  ServerSettings settings;
+  int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000;
+  int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb;
+
+  Result<MemoryPlan> plan() const {
+    static const ModelConfig m = model();
+    return plan_memory({.settings = settings,
+                        .model = m,
+                        .dtype = DType::bf16,
+                        .weight_bytes = weight_bytes,
+                        .page_bytes = page_bytes,
+                        .total_bytes = total_bytes,
+                        .available_bytes = available_bytes});
+  }
+};
+
+TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
+  const auto plan = PlanCase{}.plan();
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_EQ(plan->budget_bytes, static_cast<int64_t>(kDefaultMemoryShare * 8e9));
+  EXPECT_EQ(plan->context_length, 32768);
+  EXPECT_EQ(plan->max_running_requests, kDefaultRunningRequests);
+  EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000});
+  EXPECT_LE(plan->weight_bytes + plan->work_bytes + plan->kv_bytes, plan->budget_bytes);
+  // All memory that is left becomes pages.
+  EXPECT_GT(plan->weight_bytes + plan->work_bytes + plan->kv_bytes + 1'000'000, plan->budget_bytes);
+  EXPECT_TRUE(plan->changes.empty());
+}
+
+TEST(MemoryPlan, ChunksAreAsLongAsTheProductsNeed) {
+  const auto chunk = [](Isa isa, int asked) {
+    const ModelConfig m = model();
+    ServerSettings settings;
+    settings.scheduler.chunked_prefill_size = asked;
+    return plan_memory({.settings = settings,
+                        .model = m,
+                        .weight_bytes = kGb,
+                        .page_bytes = 1'000'000,
+                        .total_bytes = 10 * kGb,
+                        .available_bytes = 8 * kGb,
+                        .isa = isa})
+        .value()
+        .chunk_tokens;
+  };
+  EXPECT_EQ(chunk(Isa::avx512, 0), kLaneChunk);
+  EXPECT_EQ(chunk(Isa::amx, 0), kTileChunk);
+  EXPECT_EQ(chunk(Isa::avx512, 1024), 1024);
+  EXPECT_EQ(chunk(Isa::amx, -1), -1);
+}
+
+// Ranks need slots for each other's rows, and room at their experts for the rows of all.
+TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
+  ModelConfig m = model();
+  m.layer_is_moe = {true, true};
+  m.moe.num_experts = 8;
+  m.moe.top_k = 2;
+  m.moe.intermediate_size = 64;
+  const ServerSettings settings;
+  const auto plan = [&](const Placement* placement) {
+    return plan_memory({.settings = settings,
+                        .model = m,
+                        .dtype = DType::bf16,
+                        .weight_bytes = kGb,
+                        .page_bytes = 1'000'000,
+                        .total_bytes = 10 * kGb,
+                        .available_bytes = 8 * kGb,
+                        .placement = placement,
+                        .combine_groups = 4});
+  };
+  const auto alone = plan(nullptr);
+  ASSERT_TRUE(alone.has_value());
+  EXPECT_EQ(alone->work.exchange.num_ranks, 0);
+  int64_t before = alone->work_bytes;
+  for (const int num_ranks : {2, 4}) {
+    const auto placement = Placement::contiguous(8, num_ranks);
+    const auto several = plan(&*placement);
+    ASSERT_TRUE(several.has_value()) << describe(several.error());
+    EXPECT_EQ(several->work.exchange.num_ranks, num_ranks);
+    EXPECT_EQ(several->work.exchange.max_slotted_rows, several->max_running_requests);
+    EXPECT_EQ(most_rows(several->work), num_ranks * several->work.max_rows);
+    // Each other rank needs at least a slot for a dispatch of the longest step.
+    const int64_t rows = int64_t{num_ranks - 1} * several->work.max_rows;
+    EXPECT_GT(several->work_bytes, alone->work_bytes + rows * m.hidden_size * 2);
+    EXPECT_GT(several->work_bytes, before);
+    before = several->work_bytes;
+    EXPECT_LT(several->num_pages, alone->num_pages);
+  }
+}
+
+TEST(MemoryPlan, FractionIsOfTheWholeMemory) {
+  PlanCase c;
+  c.settings.memory.mem_fraction_static = 0.5;
+  const auto plan = c.plan();
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->budget_bytes, 5 * kGb);
+}
+
+TEST(MemoryPlan, NoMorePagesThanRequestsCanUse) {
+  PlanCase c;
+  c.settings.memory.max_running_requests = 2;
+  c.settings.model.context_length = 1000;
+  const auto plan = c.plan();
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->num_pages, 63);  // 2000 tokens in pages of 32
+}
+
+TEST(MemoryPlan, WeightsThatDoNotFitAreRefusedWithNumbersAndARemedy) {
+  PlanCase c;
+  c.weight_bytes = 7 * kGb;  // the budget is 6.8 GB
+  const auto plan = c.plan();
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code, ErrorCode::out_of_memory);
+  EXPECT_THAT(describe(plan.error()), HasSubstr("HK040"));
+  EXPECT_THAT(plan.error().message, HasSubstr("7.00 GB"));
+  EXPECT_THAT(plan.error().message, HasSubstr("6.80 GB"));
+  EXPECT_THAT(plan.error().fix, HasSubstr("--mem-fraction-static"));
+}
+
+TEST(MemoryPlan, AnAskedContextThatDoesNotFitIsRefusedWithTheOneThatDoes) {
+  PlanCase c;
+  c.page_bytes = 20'000'000;  // 32768 tokens: 1024 pages, 20.48 GB
+  c.settings.model.context_length = 32768;
+  const auto plan = c.plan();
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code, ErrorCode::kv_does_not_fit);
+  EXPECT_THAT(describe(plan.error()), HasSubstr("HK041"));
+  EXPECT_THAT(plan.error().message, HasSubstr("32768-token request needs 20.48 GB"));
+
+  // The remedy works.
+  const std::string flag = "--context-length ";
+  ASSERT_THAT(plan.error().fix, HasSubstr(flag));
+  c.settings.model.context_length =
+      std::stoi(plan.error().fix.substr(plan.error().fix.find(flag) + flag.size()));
+  EXPECT_GE(c.settings.model.context_length, 1024);
+  EXPECT_TRUE(c.plan().has_value());
+}
+
+TEST(MemoryPlan, TheModelsOwnContextIsLoweredAndSaid) {
+  PlanCase c;
+  c.page_bytes = 20'000'000;
+  const auto plan = c.plan();
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_LT(plan->context_length, 32768);
+  EXPECT_EQ(plan->context_length % 1024, 0);
+  ASSERT_EQ(plan->changes.size(), 1);
+  EXPECT_EQ(plan->changes[0].flag, "--context-length");
+  EXPECT_EQ(plan->changes[0].from, "32768");
+  EXPECT_EQ(plan->changes[0].to, std::to_string(plan->context_length));
+}
+
+TEST(MemoryPlan, AskedTokensThatDoNotFitAreRefused) {
+  PlanCase c;
+  c.settings.memory.max_total_tokens = 1'000'000;
+  const auto plan = c.plan();
+  ASSERT_FALSE(plan.has_value());
+  EXPECT_EQ(plan.error().code, ErrorCode::kv_does_not_fit);
+  EXPECT_THAT(plan.error().fix, HasSubstr("--max-total-tokens"));
+}
+
+TEST(MemoryPlan, ContradictionsAreNamed) {
+  const auto code = [](auto change) {
+    PlanCase c;
+    change(c.settings);
+    const auto plan = c.plan();
+    return plan ? ErrorCode::internal : plan.error().code;
+  };
+  EXPECT_EQ(code([](auto& s) { s.memory.page_size = 48; }), ErrorCode::bad_value);
+  EXPECT_EQ(code([](auto& s) { s.scheduler.chunked_prefill_size = 16; }), ErrorCode::bad_value);
+  EXPECT_EQ(code([](auto& s) { s.scheduler.max_prefill_tokens = 16; }), ErrorCode::bad_value);
+  EXPECT_EQ(code([](auto& s) { s.memory.mem_fraction_static = 1.5; }), ErrorCode::bad_value);
+  EXPECT_EQ(code([](auto& s) { s.model.context_length = 40000; }), ErrorCode::bad_value);
+}
+
+}  // namespace
+}  // namespace hocket

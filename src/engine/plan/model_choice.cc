@@ -1,0 +1,181 @@
+#include "engine/plan/model_choice.h"
+
+#include <algorithm>
+
+#include "compute/weights/hf_config.h"
+
+namespace hocket {
+namespace {
+
+Result<DType> choose_dtype(std::string_view name) {
+  if (name == "auto" || name == "bfloat16" || name == "bf16") return DType::bf16;
+  if (name == "float32" || name == "fp32") return DType::f32;
+  return fail(error(ErrorCode::bad_value, "--dtype {} is not one of auto, bfloat16, float32", name)
+                  .with_param("dtype"));
+}
+
+Result<WeightFormat> choose_quantization(std::string_view name, DType dtype) {
+  WeightFormat format = WeightFormat::bf16;
+  if (name == "int8") format = WeightFormat::int8;
+  if (name == "int4") format = WeightFormat::int4;
+  if (format == WeightFormat::bf16 && name != "none")
+    return fail(
+        error(ErrorCode::bad_value, "--quantization {} is not one of none, int8, int4", name)
+            .with_param("quantization")
+            .with_fix("files that are already quantized need no flag: config.json says how"));
+  if (format != WeightFormat::bf16 && dtype == DType::f32)
+    return fail(error(ErrorCode::bad_value,
+                      "--quantization {} and --dtype float32 contradict each other: in float32 "
+                      "nothing is quantized",
+                      name)
+                    .with_fix("--dtype bfloat16"));
+  return format;
+}
+
+Result<DType> choose_kv_dtype(std::string_view name, DType dtype) {
+  if (name == "auto") return dtype;
+  if (name == "int8") return DType::int8;
+  if (name == dtype_name(dtype)) return dtype;
+  return fail(error(ErrorCode::bad_value, "--kv-cache-dtype {} is not one of auto, int8", name)
+                  .with_param("kv-cache-dtype"));
+}
+
+Result<DType> choose_dispatch_dtype(std::string_view name, DType dtype, const ModelConfig& model) {
+  if (name == "auto" || name == dtype_name(dtype)) return dtype;
+  if (name != "int8")
+    return fail(error(ErrorCode::bad_value, "--dispatch-dtype {} is not one of auto, {}, int8",
+                      name, dtype_name(dtype))
+                    .with_param("dispatch-dtype"));
+  if (model.moe.num_experts == 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--dispatch-dtype int8 rounds the rows that experts get, but {} has none",
+                      model.architecture)
+                    .with_param("dispatch-dtype")
+                    .with_fix("--dispatch-dtype auto"));
+  return DType::int8;
+}
+
+Result<TokenRole> choose_prompt_role(std::string_view form) {
+  if (form == "auto") return TokenRole::prompt;
+  if (form == "absorbed") return TokenRole::generated;
+  return fail(error(ErrorCode::bad_value, "--mla-form {} is not one of auto, absorbed", form)
+                  .with_param("mla-form"));
+}
+
+// Returns "1, 2, 4": the multiples of `of` that divide `number`.
+std::string divisors(int number, int of) {
+  std::string list;
+  for (int n = of; n <= number; n += of)
+    if (number % n == 0) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
+  return list;
+}
+
+Result<void> check_ranks(int num_ranks, const ModelConfig& model) {
+  const int experts = model.moe.num_experts;
+  if (num_ranks == 1) return {};
+  if (experts == 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--ep-size {} spreads experts over ranks, but {} has none", num_ranks,
+                      model.architecture)
+                    .with_param("ep-size")
+                    .with_fix("--ep-size 1"));
+  if (num_ranks < 1 || experts % num_ranks != 0)
+    return fail(
+        error(ErrorCode::bad_value, "--ep-size {} does not divide {} experts", num_ranks, experts)
+            .with_param("ep-size")
+            .with_fix(fmt::format("--ep-size, one of {}", divisors(experts, 1))));
+  return {};
+}
+
+// One rank sums each group, so no group may be on two ranks.
+Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& model) {
+  HOCKET_TRY_VOID(check_ranks(num_ranks, model));
+  const int groups = asked == 0 ? num_ranks : asked;
+  const int experts = std::max(model.moe.num_experts, 1);
+  if (groups < 1 || groups > experts || experts % groups != 0)
+    return fail(
+        error(ErrorCode::bad_value, "--combine-groups {} does not divide {} experts", asked,
+              experts)
+            .with_param("combine-groups")
+            .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
+  if (groups % num_ranks != 0)
+    return fail(
+        error(ErrorCode::bad_value,
+              "--combine-groups {} is no multiple of the {} ranks: some group of experts "
+              "would be on two of them",
+              asked, num_ranks)
+            .with_param("combine-groups")
+            .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
+  return groups;
+}
+
+}  // namespace
+
+KvShape ModelChoice::kv_shape(int page_tokens) const {
+  return kv_shape_of(model, kv_dtype, page_tokens);
+}
+
+WeightLoader::Options ModelChoice::loader_options() const {
+  return {.dtype = dtype, .stored = model.quant, .quantize = quantize};
+}
+
+WeightFormat ModelChoice::weight_format() const {
+  using enum QuantConfig::Layout;
+  if (dtype == DType::f32) return WeightFormat::f32;
+  switch (model.quant.layout) {
+    case none:
+      return quantize;
+    case fp8_block:
+    case fp8_channel:
+      return WeightFormat::fp8;
+    case int8_channel:
+      return WeightFormat::int8;
+    case awq:
+    case gptq:
+    case packed:
+      return WeightFormat::int4;
+  }
+  return quantize;
+}
+
+ScratchNeed ModelChoice::scratch_need(int max_rows, int page_tokens) const {
+  const int max_k = std::max({model.hidden_size, attended_columns(model), model.mla.q_rank,
+                              model.mla.kv_rank, model.intermediate_size,
+                              model.moe.intermediate_size, model.moe.shared_intermediate_size});
+  return {.max_rows = max_rows,
+          .max_k = max_k,
+          .num_heads = model.num_heads,
+          .kv = kv_shape(page_tokens),
+          .dtype = dtype,
+          .mla = model.mla,
+          .num_experts = model.moe.num_experts};
+}
+
+Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
+  ModelChoice choice;
+  HOCKET_TRY(choice.dtype, choose_dtype(settings.model.dtype));
+  HOCKET_TRY(choice.quantize, choose_quantization(settings.model.quantization, choice.dtype));
+  HOCKET_TRY(choice.kv_dtype, choose_kv_dtype(settings.memory.kv_cache_dtype, choice.dtype));
+  HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form));
+  HOCKET_TRY(choice.model, read_hf_config(settings.model.model_path));
+  HOCKET_TRY(choice.dispatch_dtype,
+             choose_dispatch_dtype(settings.parallel.dispatch_dtype, choice.dtype, choice.model));
+  HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,
+                                                          settings.parallel.ep_size, choice.model));
+  return choice;
+}
+
+Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader) {
+  if (choice.experts.empty()) return Model::load(choice.model, loader);
+  return Model::load(choice.model, choice.experts, loader);
+}
+
+Result<MeasuredWeights> measure_weights(const ModelChoice& choice, const WeightSource* source) {
+  WeightLoader::Options options = choice.loader_options();
+  options.source = source;
+  WeightLoader loader = WeightLoader::measuring(options);
+  HOCKET_TRY_VOID(load_held(choice, loader));
+  return MeasuredWeights{loader.bytes(), loader.fingerprint()};
+}
+
+}  // namespace hocket

@@ -1,0 +1,119 @@
+#include "engine/plan/scheduler_settings.h"
+
+#include <algorithm>
+
+namespace hocket {
+namespace {
+
+constexpr double kPromptShare = 0.5;
+
+PriorityOptions priority_options(const SchedulerSettings& settings) {
+  return {.enabled = settings.enable_priority_scheduling,
+          .low_values_first = settings.schedule_low_priority_values_first,
+          .preempt = !settings.disable_priority_preemption,
+          .preemption_threshold = settings.priority_preemption_threshold,
+          .refuse_when_disabled = settings.abort_on_priority_when_disabled};
+}
+
+// Cuts a time to 100 years, which counts as no limit.
+Duration seconds(double count) {
+  return from_seconds(std::min(count, 3.2e9));
+}
+
+Result<void> check_useful(const SchedulerSettings& settings) {
+  if (settings.max_chunked_requests > 1 && settings.chunked_prefill_size == -1)
+    return fail(error(ErrorCode::bad_value,
+                      "--max-chunked-requests {} changes nothing with --chunked-prefill-size -1: "
+                      "no prompt is cut",
+                      settings.max_chunked_requests)
+                    .with_param("max-chunked-requests"));
+  return {};
+}
+
+}  // namespace
+
+Result<PrefillChoice> choose_prefill(const ServerSettings& settings) {
+  const SchedulerSettings& s = settings.scheduler;
+  PrefillChoice choice;
+  const bool automatic = s.prefill_policy == "auto";
+  const bool paces = automatic && s.chunked_prefill_size != -1 && settings.parallel.ep_size <= 1;
+  if (!automatic) {
+    HOCKET_TRY(choice.policy, parse_prefill_policy(s.prefill_policy));
+  } else if (paces && !s.enable_mixed_chunk) {
+    choice = {PrefillPolicy::latency, kPromptShare};
+  }
+  if (s.enable_mixed_chunk) {
+    if (choice.policy == PrefillPolicy::latency)
+      return fail(error(ErrorCode::bad_value,
+                        "--enable-mixed-chunk and --prefill-policy {} contradict each other",
+                        s.prefill_policy)
+                      .with_fix("one of the two: latency mixes, too")
+                      .with_param("enable-mixed-chunk"));
+    choice.policy = PrefillPolicy::mixed;
+  }
+  if (choice.policy == PrefillPolicy::latency) {
+    if (!(s.itl_slo_ms > 0))
+      return fail(error(ErrorCode::bad_value, "--itl-slo-ms is {}, must be above 0", s.itl_slo_ms)
+                      .with_param("itl-slo-ms"));
+  } else if (s.itl_slo_ms != SchedulerSettings().itl_slo_ms) {
+    return fail(error(ErrorCode::bad_value,
+                      "--itl-slo-ms {} changes nothing with --prefill-policy {}", s.itl_slo_ms,
+                      prefill_policy_name(choice.policy))
+                    .with_fix("--prefill-policy latency")
+                    .with_param("itl-slo-ms"));
+  }
+  return choice;
+}
+
+Result<bool> choose_overlap_schedule(const SchedulerSettings& settings) {
+  const std::string& asked = settings.overlap_schedule;
+  if (asked != "auto" && asked != "on" && asked != "off")
+    return fail(
+        error(ErrorCode::bad_value, "--overlap-schedule {} is not one of auto, on, off", asked)
+            .with_param("overlap-schedule"));
+  if (asked == "on" && settings.disable_overlap_schedule)
+    return fail(error(ErrorCode::bad_value,
+                      "--overlap-schedule on and --disable-overlap-schedule contradict each other")
+                    .with_fix("one of the two")
+                    .with_param("disable-overlap-schedule"));
+  return asked == "on";
+}
+
+Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const MemoryPlan& plan,
+                                           const EngineInfo& info) {
+  const SchedulerSettings& s = settings.scheduler;
+  HOCKET_TRY(const SchedulePolicy policy, parse_schedule_policy(s.schedule_policy));
+  HOCKET_TRY(const EvictionPolicy eviction, parse_eviction_policy(s.radix_eviction_policy));
+  HOCKET_TRY(const PrefillChoice prefill, choose_prefill(settings));
+  HOCKET_TRY_VOID(check_useful(s));
+  SchedulerOptions options{.num_pages = plan.num_pages,
+                           .page_tokens = info.page_tokens,
+                           .max_running_requests = plan.max_running_requests,
+                           .max_queued_requests = settings.memory.max_queued_requests,
+                           .max_queued_tokens = settings.memory.max_queued_tokens,
+                           .chunk_tokens = plan.chunk_tokens,
+                           .max_prefill_tokens = plan.max_prefill_tokens,
+                           .max_chunked_requests = s.max_chunked_requests,
+                           .prefill_policy = prefill.policy,
+                           .itl_goal = seconds(s.itl_slo_ms / 1e3),
+                           .prompt_share = prefill.prompt_share,
+                           .conservativeness = s.schedule_conservativeness,
+                           .policy = policy,
+                           .prefix_cache = !s.disable_radix_cache,
+                           .eviction = eviction,
+                           .context_length = plan.context_length,
+                           .eos_ids = info.model.eos_ids,
+                           .vocab_size = info.model.vocab_size,
+                           .priorities = priority_options(s),
+                           .waiting_timeout = seconds(s.waiting_timeout_s),
+                           .running_timeout = seconds(s.running_timeout_s),
+                           .prefill_max_requests = s.prefill_max_requests,
+                           .in_batch = {.most_cached = s.in_batch_prefix_check,
+                                        .least_common = s.in_batch_prefix_common},
+                           .max_overtaken = s.max_overtaken,
+                           .seed = static_cast<uint64_t>(s.schedule_seed)};
+  HOCKET_TRY_VOID(check(options));
+  return options;
+}
+
+}  // namespace hocket

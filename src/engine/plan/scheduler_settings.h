@@ -1,0 +1,33 @@
+// Turns flags into the options of the scheduler. Thread: any.
+#pragma once
+
+#include "base/result.h"
+#include "core/server_settings.h"
+#include "engine/plan/engine_info.h"
+#include "engine/plan/memory_plan.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+// SchedulerOptions has members of the same names.
+struct PrefillChoice {
+  PrefillPolicy policy = PrefillPolicy::prefill_first;
+  double prompt_share = 0;
+};
+// Chooses the policy from --prefill-policy, --enable-mixed-chunk and --itl-slo-ms. `auto` is
+// latency with half of each step for prompts, so that neither they nor running requests starve; it
+// is prefill-first if prompts are never cut, and on several ranks, because their steps last as long
+// as the slowest. Errors: bad_value, also if two of them contradict each other, or one would change
+// nothing.
+Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
+
+// True if steps overlap, by --overlap-schedule and --disable-overlap-schedule. `auto` is off: the
+// models run on CPUs, where the engine's thread would take a core from the workers. Errors:
+// bad_value.
+Result<bool> choose_overlap_schedule(const SchedulerSettings& settings);
+
+// Makes the scheduler's options. Errors: bad_value, naming the flag.
+Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const MemoryPlan& plan,
+                                           const EngineInfo& info);
+
+}  // namespace hocket

@@ -1,0 +1,110 @@
+// Tests that flags that contradict each other, or would change nothing, are refused by name.
+#include "engine/plan/scheduler_settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string_view>
+
+namespace hocket {
+namespace {
+
+bool is_refused(const auto& result, std::initializer_list<std::string_view> names) {
+  if (result || result.error().code != ErrorCode::bad_value) return false;
+  const std::string text = describe(result.error());
+  for (const std::string_view name : names)
+    if (text.find(name) == std::string::npos) return false;
+  return true;
+}
+
+ServerSettings with(SchedulerSettings scheduler) {
+  return {.scheduler = std::move(scheduler)};
+}
+
+TEST(ChoosePrefill, FromItsNameOrTheOldFlag) {
+  const auto policy = [](SchedulerSettings s) { return choose_prefill(with(s)).value().policy; };
+  EXPECT_EQ(policy({.prefill_policy = "prefill-first"}), PrefillPolicy::prefill_first);
+  EXPECT_EQ(policy({.enable_mixed_chunk = true}), PrefillPolicy::mixed);
+  EXPECT_EQ(policy({.prefill_policy = "mixed", .enable_mixed_chunk = true}), PrefillPolicy::mixed);
+  EXPECT_EQ(policy({.prefill_policy = "latency", .itl_slo_ms = 0.5}), PrefillPolicy::latency);
+}
+
+TEST(ChoosePrefill, AutoIsLatencyWithHalfForPrompts) {
+  EXPECT_EQ(choose_prefill({}).value().policy, PrefillPolicy::latency);
+  EXPECT_EQ(choose_prefill({}).value().prompt_share, 0.5);
+  EXPECT_EQ(choose_prefill(with({.itl_slo_ms = 20})).value().policy, PrefillPolicy::latency);
+  EXPECT_EQ(choose_prefill(with({.prefill_policy = "latency"})).value().prompt_share, 0);
+}
+
+TEST(ChoosePrefill, AutoIsPrefillFirstForWholePromptsAndSeveralRanks) {
+  EXPECT_EQ(choose_prefill(with({.chunked_prefill_size = -1})).value().policy,
+            PrefillPolicy::prefill_first);
+  ServerSettings ranks;
+  ranks.parallel.ep_size = 2;
+  EXPECT_EQ(choose_prefill(ranks).value().policy, PrefillPolicy::prefill_first);
+  ranks.scheduler.itl_slo_ms = 20;
+  EXPECT_TRUE(is_refused(choose_prefill(ranks), {"--itl-slo-ms", "prefill-first"}));
+}
+
+TEST(ChoosePrefill, RefusesNonsense) {
+  EXPECT_TRUE(is_refused(choose_prefill(with({.prefill_policy = "fast"})),
+                         {"prefill-first", "mixed", "latency"}));
+  EXPECT_TRUE(
+      is_refused(choose_prefill(with({.prefill_policy = "latency", .enable_mixed_chunk = true})),
+                 {"--prefill-policy latency", "--enable-mixed-chunk"}));
+  for (const double goal : {0.0, -3.0, std::nan("")})
+    EXPECT_TRUE(is_refused(choose_prefill(with({.prefill_policy = "latency", .itl_slo_ms = goal})),
+                           {"--itl-slo-ms"}));
+  EXPECT_TRUE(is_refused(choose_prefill(with({.prefill_policy = "mixed", .itl_slo_ms = 50})),
+                         {"--itl-slo-ms", "latency"}));
+}
+
+TEST(ChooseOverlapSchedule, IsOffUnlessAskedFor) {
+  EXPECT_FALSE(choose_overlap_schedule({}).value());
+  EXPECT_TRUE(choose_overlap_schedule({.overlap_schedule = "on"}).value());
+  EXPECT_FALSE(choose_overlap_schedule({.overlap_schedule = "off"}).value());
+  EXPECT_FALSE(choose_overlap_schedule({.disable_overlap_schedule = true}).value());
+  EXPECT_FALSE(
+      choose_overlap_schedule({.overlap_schedule = "off", .disable_overlap_schedule = true})
+          .value());
+}
+
+TEST(ChooseOverlapSchedule, RefusesNonsense) {
+  EXPECT_TRUE(is_refused(choose_overlap_schedule({.overlap_schedule = "yes"}),
+                         {"--overlap-schedule", "auto, on, off"}));
+  EXPECT_TRUE(is_refused(
+      choose_overlap_schedule({.overlap_schedule = "on", .disable_overlap_schedule = true}),
+      {"--overlap-schedule on", "--disable-overlap-schedule"}));
+}
+
+TEST(SchedulerOptionsOf, TheFlags) {
+  ServerSettings settings;
+  SchedulerSettings& s = settings.scheduler;
+  s.prefill_policy = "latency";
+  s.itl_slo_ms = 25;
+  s.max_chunked_requests = 4;
+  s.max_overtaken = 17;
+  const MemoryPlan plan{.context_length = 1024,
+                        .max_running_requests = 9,
+                        .chunk_tokens = 64,
+                        .max_prefill_tokens = 256,
+                        .num_pages = 77};
+  EngineInfo info;
+  info.page_tokens = 32;
+  const auto options = scheduler_options(settings, plan, info);
+  ASSERT_TRUE(options.has_value()) << describe(options.error());
+  EXPECT_EQ(options->prefill_policy, PrefillPolicy::latency);
+  EXPECT_EQ(options->itl_goal, std::chrono::milliseconds(25));
+  EXPECT_EQ(options->max_chunked_requests, 4);
+  EXPECT_EQ(options->max_overtaken, 17);
+  EXPECT_EQ(options->num_pages, 77);
+
+  s.chunked_prefill_size = -1;
+  EXPECT_TRUE(is_refused(scheduler_options(settings, plan, info),
+                         {"--max-chunked-requests 4", "--chunked-prefill-size"}));
+  s.max_chunked_requests = 0;
+  EXPECT_TRUE(is_refused(scheduler_options(settings, plan, info), {"--max-chunked-requests"}));
+}
+
+}  // namespace
+}  // namespace hocket

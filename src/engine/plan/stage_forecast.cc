@@ -1,0 +1,177 @@
+#include "engine/plan/stage_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compute/kernels/quantized_rows.h"
+
+namespace hocket {
+namespace {
+
+double sum(const StageTimes& times) {
+  double all = times.dispatch.busy_us + times.combine.busy_us;
+  for (const double us : times.compute) all += us;
+  return all;
+}
+
+}  // namespace
+
+StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
+                             const StageQuestion& question)
+    : cost_(cost),
+      model_(choice.model),
+      question_(question),
+      prompt_role_(choice.prompt_role),
+      num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))),
+      num_groups_(std::max(choice.combine_groups, question.num_ranks)) {
+  const WeightPart head = model_.tie_word_embeddings ? WeightPart::embedding : WeightPart::head;
+  head_bytes_ = static_cast<double>(cost_.part(head).bytes);
+  const int64_t row = round_up(model_.hidden_size, kBlockK) * size_of(choice.dtype);
+  const bool int8 = choice.dispatch_dtype == DType::int8;
+  sent_row_ = static_cast<double>(int8 ? quantized_columns(model_.hidden_size) : row);
+  result_row_ = static_cast<double>(row);
+  lists_ = model_.moe.top_k * static_cast<double>(sizeof(int32_t) + sizeof(float));
+}
+
+PassShape StageForecast::pass_of(const Bucket& bucket) const {
+  const double rows = bucket.rows;
+  const auto pairs = static_cast<double>(bucket.kv_tokens);
+  if (bucket.phase == Phase::decode)
+    return {.rows = rows,
+            .kv_tokens = pairs,
+            .pairs = pairs,
+            .outputs = rows,
+            .role = TokenRole::generated};
+  // Rows of a chunk after c others attend to c + 1, ... c + rows keys.
+  const double context = std::max(0.0, pairs / std::max(1.0, rows) - 0.5 * (rows + 1));
+  return {.rows = rows,
+          .kv_tokens = context + rows,
+          .pairs = pairs,
+          .outputs = rows > 0 ? 1.0 : 0.0,
+          .role = prompt_role_};
+}
+
+double StageForecast::us(double bytes, const Operations& operations) const {
+  return 1e6 * ModelCost::seconds(bytes, operations, question_.speed);
+}
+
+double StageForecast::stage_us(Op op, double rows, int layers, double hit) const {
+  const StageSize& size = cost_.stage(op);
+  if (layers == 0 || size.bytes == 0) return 0;
+  return kLaunchUs +
+         us(hit * size.bytes / layers, {.floats = rows * size.of_row.floats / layers,
+                                        .fp8 = rows * size.of_row.fp8 / layers,
+                                        .integers = rows * size.of_row.integers / layers});
+}
+
+double StageForecast::parts_of_a_row(int parts) const {
+  const double experts = model_.moe.num_experts;
+  double none = 1;  // probability that a part has none of the row's experts
+  for (int i = 0; i < model_.moe.top_k; ++i)
+    none *= std::max(0.0, experts - experts / parts - i) / (experts - i);
+  return parts * (1 - none);
+}
+
+StageBytes StageForecast::bytes(const Bucket& bucket) const {
+  const int ranks = question_.num_ranks;
+  if (ranks < 2 || num_moe_ == 0) return {};
+  const double away = static_cast<double>(ranks - 1) / ranks * bucket.rows;
+  if (bucket.phase == Phase::decode) {
+    const double rows = away * model_.moe.top_k;
+    return {.dispatch = rows * sent_row_, .combine = rows * result_row_};
+  }
+  return {.dispatch = away * parts_of_a_row(ranks) * (sent_row_ + lists_),
+          .combine = away * parts_of_a_row(num_groups_) * result_row_};
+}
+
+// core_s_per_gb is for a GB out and a GB in, so one direction takes half.
+double StageForecast::moving_us(double bytes) const {
+  return bytes * question_.link.core_s_per_gb * 1e-9 * 1e6 / 2;
+}
+
+TransferTime StageForecast::transfer(double bytes) const {
+  const StageLink& link = question_.link;
+  const double busy = link.gbit_per_s > 0 ? bytes * 8e-3 / link.gbit_per_s : copy_us(bytes);
+  return {.busy_us = busy, .latency_us = link.latency_us};
+}
+
+// The two starts pack rows that leave; the waits put rows into their experts' places and add up
+// results.
+void StageForecast::add_exchange(const Bucket& bucket, StageTimes& times) const {
+  const double rows = bucket.rows;
+  const double expert_rows = rows * model_.moe.top_k;  // rows that arrive from all ranks
+  const StageBytes sent = bytes(bucket);
+  const int others = question_.num_ranks - 1;
+  const bool counted = bucket.phase == Phase::prefill;
+  const double results = counted ? rows * parts_of_a_row(num_groups_) : expert_rows;
+  const double messages = kMessageUs * others;
+  times.of(Op::dispatch_start) = messages + copy_us(sent.dispatch) + moving_us(sent.dispatch);
+  times.of(Op::dispatch_wait) =
+      messages + kLaunchUs + copy_us(expert_rows * sent_row_) + moving_us(sent.dispatch);
+  times.of(Op::combine_start) = messages + kLaunchUs + moving_us(sent.combine) +
+                                copy_us(counted ? expert_rows * result_row_ : sent.combine);
+  times.of(Op::combine_wait) =
+      messages + kLaunchUs + copy_us(results * result_row_) + moving_us(sent.combine);
+  if (others == 0) return;
+  times.dispatch = transfer(sent.dispatch);
+  times.combine = transfer(sent.combine);
+  times.part_us = 4 * messages + 2 * kLaunchUs;
+}
+
+StageTimes StageForecast::at(const Bucket& bucket) const {
+  StageTimes times;
+  if (bucket.rows <= 0) return times;
+  const double rows = bucket.rows;
+  const PassShape pass = pass_of(bucket);
+  const int layers = model_.num_layers;
+  times.of(Op::attn_in) = stage_us(Op::attn_in, rows, layers);
+  times.of(Op::attn_core) =
+      stage_us(Op::attn_core, rows, layers) +
+      us(cost_.kv_bytes(pass) / layers, {.floats = cost_.attention_operations(pass) / layers});
+  times.of(Op::mlp) = stage_us(Op::mlp, rows, layers - num_moe_);
+  if (num_moe_ == 0) return times;
+  times.of(Op::gate) = stage_us(Op::gate, rows, num_moe_);
+  times.of(Op::shared) = stage_us(Op::shared, rows, num_moe_);
+  times.of(Op::experts) = experts_us(rows);
+  add_exchange(bucket, times);
+  // A part of a prefill is a part of its rows, and each part reads the experts that it hits.
+  if (bucket.phase == Phase::prefill && times.part_us > 0)
+    times.part_us += std::max(2 * experts_us(rows / 2) - times.of(Op::experts), 0.0);
+  return times;
+}
+
+// The rows of all ranks hit the experts of one rank.
+double StageForecast::experts_us(double rows) const {
+  const double chosen = static_cast<double>(model_.moe.top_k) / model_.moe.num_experts;
+  const double hit = 1 - std::pow(1 - chosen, rows * question_.num_ranks);
+  return stage_us(Op::experts, rows, num_moe_, hit / question_.num_ranks);
+}
+
+double StageForecast::beside_us(const Bucket& bucket) const {
+  const PassShape pass = pass_of(bucket);
+  if (pass.outputs == 0) return 0;
+  return us(head_bytes_, cost_.head_operations(pass));
+}
+
+LayerCounts StageForecast::layers(const Bucket& bucket) const {
+  return {.num_dense = model_.num_layers - num_moe_,
+          .num_moe = num_moe_,
+          .has_shared = model_.moe.shared_intermediate_size > 0,
+          .beside_us = beside_us(bucket)};
+}
+
+double keys_a_row(const StageModel& model, const Bucket& bucket) {
+  constexpr double kMost = 1e6;
+  if (bucket.rows < 2 || bucket.kv_tokens < 2) return kMost;
+  Bucket fewer_rows = bucket, fewer_keys = bucket;
+  fewer_rows.rows /= 2;
+  fewer_keys.kv_tokens /= 2;
+  const double all = sum(model.at(bucket));
+  const double a_row = (all - sum(model.at(fewer_rows))) / (bucket.rows - fewer_rows.rows);
+  const double a_key = (all - sum(model.at(fewer_keys))) /
+                       static_cast<double>(bucket.kv_tokens - fewer_keys.kv_tokens);
+  if (a_key <= 0 || a_row >= kMost * a_key) return kMost;
+  return std::max(1.0, a_row / a_key);
+}
+
+}  // namespace hocket

@@ -1,0 +1,80 @@
+// Forecasts the times of a layer's operations before any was measured: from the bytes that they
+// read, the operations that they compute, and the bytes that travel. It assumes that experts are
+// chosen evenly and that all ranks have equal work. It is the planner's first guess, and the source
+// of `hocket plan --overlap`.
+// With E experts, k per row, R ranks and G combine groups, a prompt row goes to R (1 - C(E - E/R,
+// k) / C(E, k)) ranks, and comes back as one sum from each group that has one of its experts; a
+// decode row goes k times and comes back k times; (R - 1) / R of all rows travel.
+// Pure. Thread: any.
+#pragma once
+
+#include "compute/overlap/stage_times.h"
+#include "engine/plan/cost.h"
+
+namespace hocket {
+
+// The link between two ranks, each way.
+struct StageLink {
+  double gbit_per_s = 0;  // 0: the ranks share memory
+  double latency_us = 0;
+  double core_s_per_gb = 0;  // time of the rank's own cores for 1 GB out and 1 GB in
+};
+// The time of a core that gives its bytes to the kernel's TCP: 1.1 to 1.8 s between namespaces.
+inline constexpr double kTcpCoreSecondsPerGb = 1.2;
+
+struct StageQuestion {
+  MachineSpeed speed;  // speed of one rank
+  int num_ranks = 1;
+  StageLink link;
+};
+// Fixed times: for all workers to begin and end an operation; for a message to be handed over and
+// noticed.
+inline constexpr double kLaunchUs = 3, kMessageUs = 2;
+
+// Bytes of one layer from a rank to all others (and as many back), without message headers.
+struct StageBytes {
+  double dispatch = 0, combine = 0;
+};
+
+class StageForecast final : public StageModel {
+ public:
+  StageForecast(const ModelChoice& choice, const ModelCost& cost, const StageQuestion& question);
+
+  // Returns the times of a bucket. Prompts count as one chunk of one sequence. With one rank,
+  // transfers take 0.
+  StageTimes at(const Bucket& bucket) const override;
+  // Returns the bytes of a bucket: prompts travel counted, decode rows slotted.
+  StageBytes bytes(const Bucket& bucket) const;
+  // Returns the time of a step outside of its layers: that of the head.
+  double beside_us(const Bucket& bucket) const;
+  LayerCounts layers(const Bucket& bucket) const;
+
+ private:
+  PassShape pass_of(const Bucket& bucket) const;
+  double us(double bytes, const Operations& operations) const;
+  // Returns the time of `op` in one of `layers` layers: reading the share `hit` of its weights, and
+  // computing its rows; without keys.
+  double stage_us(Op op, double rows, int layers, double hit = 1) const;
+  double experts_us(double rows) const;
+  double copy_us(double bytes) const { return us(2 * bytes, {}); }  // read and written
+  double moving_us(double bytes) const;                             // on the cores, out or in
+  // Returns how many of `parts` equal parts of the experts hold at least one of a row's experts.
+  double parts_of_a_row(int parts) const;
+  TransferTime transfer(double bytes) const;
+  void add_exchange(const Bucket& bucket, StageTimes& times) const;
+
+  ModelCost cost_;
+  ModelConfig model_;
+  StageQuestion question_;
+  TokenRole prompt_role_ = TokenRole::prompt;
+  double head_bytes_ = 0;
+  int num_moe_ = 0, num_groups_ = 1;
+  // Bytes of a row: to its experts, from them, and its lists in a counted dispatch.
+  double sent_row_ = 0, result_row_ = 0, lists_ = 0;
+};
+
+// Returns how many keys cost as much as the fixed part of a row of this bucket, in computing and on
+// the link (HalfPacking::keys_a_row). In [1, 1e6].
+double keys_a_row(const StageModel& model, const Bucket& bucket);
+
+}  // namespace hocket

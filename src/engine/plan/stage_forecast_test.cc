@@ -1,0 +1,152 @@
+// Tests times of operations against the cost of whole passes, and bytes against counts by hand.
+#include "engine/plan/stage_forecast.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/plan/testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::choice_of;
+using testing::cost_of;
+
+constexpr MachineSpeed kSpeed = {100e9, 2e12, 4e12};
+constexpr Op kComputing[] = {Op::attn_in, Op::attn_core, Op::mlp,
+                             Op::gate,    Op::shared,    Op::experts};
+
+// Returns the time of all layers on one rank, without the copies of its starts and waits.
+double computed_us(const StageForecast& forecast, const Bucket& bucket) {
+  const StageTimes times = forecast.at(bucket);
+  const LayerCounts layers = forecast.layers(bucket);
+  double all = layers.beside_us;
+  for (const Op op : kComputing) {
+    const int count = op == Op::mlp                              ? layers.num_dense
+                      : op == Op::attn_in || op == Op::attn_core ? layers.num_layers()
+                                                                 : layers.num_moe;
+    if (times.of(op) > 0) all += count * (times.of(op) - kLaunchUs);
+  }
+  return all;
+}
+
+TEST(StageForecast, OperationsAddUpToThePass) {
+  for (const char* folder :
+       {"configs/deepseek_v3", "configs/qwen3_235b_a22b", "configs/deepseek_v2_lite"})
+    for (const char* kv : {"auto", "int8"}) {
+      const ModelChoice choice = choice_of(folder, {.memory = {.kv_cache_dtype = kv}});
+      const ModelCost cost = cost_of(choice);
+      const StageForecast forecast(choice, cost, {.speed = kSpeed});
+      SCOPED_TRACE(fmt::format("{}, {} keys", folder, kv));
+      for (const int rows : {1, 8, 64, 512}) {
+        const Bucket bucket{Phase::decode, rows, int64_t{rows} * 3000};
+        const double want = 1e6 * cost.seconds(cost.decode(rows, 3000), kSpeed);
+        EXPECT_NEAR(computed_us(forecast, bucket), want, 1e-3 * want) << rows;
+      }
+      for (const int64_t context : {0, 5000})
+        for (const int64_t rows : {64, 2048}) {
+          const Bucket bucket{Phase::prefill, static_cast<int>(rows),
+                              rows * context + rows * (rows + 1) / 2};
+          const double want = 1e6 * cost.seconds(cost.prefill(static_cast<double>(rows),
+                                                              static_cast<double>(context)),
+                                                 kSpeed);
+          EXPECT_NEAR(computed_us(forecast, bucket), want, 1e-3 * want) << rows << " " << context;
+        }
+    }
+}
+
+// Ranks share the experts, which get the rows of all; they do not share attention.
+TEST(StageForecast, OfARankOnlyTheExpertsGetCheaper) {
+  const ModelChoice choice = choice_of("configs/deepseek_v3");
+  const ModelCost cost = cost_of(choice);
+  const StageForecast alone(choice, cost, {.speed = kSpeed});
+  const StageForecast four(choice, cost, {.speed = kSpeed, .num_ranks = 4});
+  const Bucket bucket{Phase::decode, 16, 16'000};
+  for (const Op op : {Op::attn_in, Op::attn_core, Op::mlp, Op::gate, Op::shared})
+    EXPECT_EQ(alone.at(bucket).of(op), four.at(bucket).of(op)) << op_name(op);
+  EXPECT_LT(four.at(bucket).of(Op::experts), alone.at(bucket).of(Op::experts));
+  // 64 rows hit experts of which each rank reads a quarter.
+  const Bucket all{Phase::decode, 64, 64'000};
+  EXPECT_GT(four.at(bucket).of(Op::experts), alone.at(all).of(Op::experts) / 4);
+  EXPECT_EQ(alone.bytes(bucket).dispatch, 0);
+  EXPECT_EQ(alone.at(bucket).dispatch.busy_us, 0);
+}
+
+// With E = 256 and k = 8 a row has 1.0, 2.7 and 4.6 remote copies on 2, 4 and 8 ranks, and 4, 6 and
+// 7 if each expert gets its own; hidden is 7168 in bf16.
+TEST(StageForecast, BytesAreThoseOfTheFormula) {
+  constexpr double kRow = 7168 * 2, kLists = 8 * 8;
+  ModelChoice choice = choice_of("configs/deepseek_v3");
+  const ModelCost cost = cost_of(choice);
+  const struct {
+    int ranks;
+    double distinct, each;
+  } cases[] = {{2, 1.0, 4}, {4, 2.7, 6}, {8, 4.6, 7}};
+  for (const auto& one : cases) {
+    const StageForecast forecast(choice, cost, {.speed = kSpeed, .num_ranks = one.ranks});
+    const StageBytes counted = forecast.bytes({Phase::prefill, 1000, 500'500});
+    EXPECT_NEAR(counted.dispatch / (1000 * (kRow + kLists)), one.distinct, 0.05);
+    EXPECT_NEAR(counted.combine / (1000 * kRow), one.distinct, 0.05);
+    const StageBytes slotted = forecast.bytes({Phase::decode, 10, 10'000});
+    EXPECT_NEAR(slotted.dispatch / (10 * kRow), one.each, 1e-9);
+    EXPECT_NEAR(slotted.combine / (10 * kRow), one.each, 1e-9);
+  }
+  choice.combine_groups = 256;
+  choice.dispatch_dtype = DType::int8;
+  const StageForecast fine(choice, cost, {.speed = kSpeed, .num_ranks = 4});
+  const StageBytes counted = fine.bytes({Phase::prefill, 1000, 500'500});
+  EXPECT_NEAR(counted.combine / (1000 * kRow), 6, 1e-9);
+  EXPECT_NEAR(counted.dispatch / (1000 * (7200 + kLists)), 2.7, 0.05);
+}
+
+TEST(StageForecast, LinksCarryBytesAndCoresMoveThem) {
+  const ModelChoice choice = choice_of("configs/deepseek_v3");
+  const ModelCost cost = cost_of(choice);
+  StageQuestion question{.speed = kSpeed, .num_ranks = 2, .link = {10, 50, 0}};
+  const Bucket bucket{Phase::prefill, 1024, 1024 * 512};
+  const StageForecast free(choice, cost, question);
+  const StageTimes times = free.at(bucket);
+  EXPECT_NEAR(times.dispatch.busy_us, free.bytes(bucket).dispatch * 8 / 10e3, 1e-9);
+  EXPECT_EQ(times.combine.latency_us, 50);
+  question.link.core_s_per_gb = 1.2;
+  const StageTimes taxed = StageForecast(choice, cost, question).at(bucket);
+  const auto tax = [&](Op start, Op wait) {
+    return taxed.of(start) + taxed.of(wait) - times.of(start) - times.of(wait);
+  };
+  EXPECT_NEAR(tax(Op::dispatch_start, Op::dispatch_wait), free.bytes(bucket).dispatch * 1.2e-3,
+              1e-6);
+  EXPECT_NEAR(tax(Op::combine_start, Op::combine_wait), free.bytes(bucket).combine * 1.2e-3, 1e-6);
+}
+
+TEST(StageForecast, NothingTravelsInDenseModels) {
+  const ModelChoice choice = choice_of("golden/qwen3");
+  const StageForecast forecast(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2});
+  const StageTimes times = forecast.at({Phase::decode, 4, 400});
+  EXPECT_GT(times.of(Op::mlp), 0);
+  EXPECT_EQ(times.of(Op::gate) + times.of(Op::experts) + times.dispatch.busy_us, 0);
+  EXPECT_EQ(forecast.layers({Phase::decode, 4, 400}).num_moe, 0);
+}
+
+TEST(StageForecast, ARowIsWorthSoManyKeys) {
+  // 5 us per row, 2 us per hundred keys, 30 us fixed.
+  struct Line final : StageModel {
+    StageTimes at(const Bucket& bucket) const override {
+      StageTimes times;
+      times.of(Op::attn_core) = 30 + 0.02 * static_cast<double>(bucket.kv_tokens);
+      times.of(Op::experts) = 3.0 * bucket.rows;
+      times.dispatch.busy_us = 2.0 * bucket.rows;
+      return times;
+    }
+  };
+  EXPECT_NEAR(keys_a_row(Line(), {Phase::decode, 64, 64'000}), 250, 1e-6);
+  EXPECT_NEAR(keys_a_row(Line(), {Phase::decode, 7, 7000}), 250, 1e-6);
+  EXPECT_EQ(keys_a_row(Line(), {Phase::decode, 1, 100}), 1e6);
+  const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
+  const double keys = keys_a_row(
+      StageForecast(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2, .link = {1, 20, 0}}),
+      {Phase::decode, 64, 64 * 2000});
+  EXPECT_GT(keys, 100);
+  EXPECT_LT(keys, 1e6);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,174 @@
+// Tests ranks with a control plane and UCX between them, as in processes on several hosts: answers
+// have the bits of one rank alone, and a rank may leave and come back.
+#include "base/log.h"
+#include "cluster/socket.h"
+#include "compute/comm/ucx_testing.h"
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+using std::chrono::milliseconds;
+
+struct ClusterCase {
+  const char* name;
+  UcxOptions (*ucx)();
+  int num_ranks;
+};
+
+uint16_t free_port() {
+  const auto addresses = resolve({.host = "127.0.0.1", .port = 0});
+  const auto listener = listen_on(addresses->front());
+  return local_address(*listener).port();
+}
+
+class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
+ protected:
+  void SetUp() override {
+    log::set_level(log::Level::off);
+    if (const std::string why = ucx_obstacle(GetParam().ucx()); !why.empty()) GTEST_SKIP() << why;
+    start();
+  }
+  void TearDown() override {
+    // Ends all ranks at the same time, as the processes of a service are ended.
+    std::vector<std::jthread> enders;
+    for (auto& service : services_) enders.emplace_back([&service] { service.reset(); });
+    enders.clear();
+    log::set_level(log::Level::info);
+  }
+
+  // Returns how long a rank that ends still serves the others.
+  virtual double farewell_s() const { return 0; }
+  std::unique_ptr<Service> make(int rank) const {
+    ServerSettings settings = settings_of(kBundled, num_ranks());
+    const UcxOptions ucx = GetParam().ucx();
+    settings.parallel.ucx_tls = ucx.tls;
+    settings.parallel.ucx_net_devices = ucx.devices;
+    settings.http.shutdown_timeout_s = farewell_s();
+    settings.model.context_length = 2048;
+    const ClusterLaunch launch{
+        .plan = {.num_ranks = num_ranks(), .rank = rank, .init_addr = {"127.0.0.1", port_}},
+        .control = {.init_addr = {"127.0.0.1", port_}, .token = "a token of sixteen"}};
+    return std::make_unique<Service>(
+        Engine::Options{.settings = settings, .cluster = launch, .stall_timeout = kPatience});
+  }
+  void start() {
+    for (int rank = 0; rank < num_ranks(); ++rank) {
+      services_.push_back(make(rank));
+      ASSERT_TRUE(services_.back()->works());
+    }
+  }
+  static int num_ranks() { return GetParam().num_ranks; }
+  Service& service(int rank) { return *services_[static_cast<size_t>(rank)]; }
+  bool all_met() {
+    return service(0).read_until([&] {
+      return std::ranges::none_of(services_,
+                                  [](auto& s) { return s->engine().stats().lost.has_value(); });
+    });
+  }
+  // Expects that each answer, with requests spread over the ranks, equals that of one rank alone.
+  void expect_the_same_answers() {
+    constexpr int kRequests = 8;
+    const std::vector<Answer> want = alone(settings_of(kBundled, 1), traffic(kRequests));
+    std::vector<RequestId> ids;
+    for (RequestInput& input : traffic(kRequests)) {
+      const auto id = service(static_cast<int>(ids.size()) % num_ranks()).submit(std::move(input));
+      ASSERT_TRUE(id.has_value()) << id.error().message;
+      ids.push_back(*id);
+    }
+    for (auto& one : services_) ASSERT_TRUE(one->read_all());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      const Answer& got = service(static_cast<int>(i) % num_ranks()).answer(ids[i]);
+      ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+      EXPECT_EQ(got.summary.rank, static_cast<int>(i) % num_ranks());
+      ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
+    }
+  }
+  static void expect_rank_1(const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::lost_rank);
+    EXPECT_NE(error.message.find("rank 1"), std::string::npos) << error.message;
+  }
+
+  uint16_t port_ = free_port();
+  std::vector<std::unique_ptr<Service>> services_;
+};
+
+TEST_P(ClusterRanks, GiveTheAnswersOfOneRankAlone) {
+  ASSERT_TRUE(all_met());
+  ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
+  EXPECT_NE(service(0).engine().cluster(), nullptr);
+  EXPECT_EQ(std::ssize(service(0).engine().loads()), num_ranks());
+}
+
+TEST_P(ClusterRanks, OneThatGoesIsNamedAndMayComeBack) {
+  ASSERT_TRUE(all_met());
+  std::vector<std::pair<int, RequestId>> running;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (rank == 1) continue;
+    RequestInput input = long_one(rank);
+    input.sampling.max_new_tokens = 1500;
+    const auto id = service(rank).submit(std::move(input));
+    ASSERT_TRUE(id.has_value()) << id.error().message;
+    running.emplace_back(rank, *id);
+  }
+  const Answer& first = service(0).answer(running.front().second);
+  ASSERT_TRUE(service(0).read_until([&] { return first.tokens.size() > 3 || first.done; }));
+  ASSERT_FALSE(first.done) << first.summary.error.message;
+  services_[1].reset();
+  for (const auto& [rank, id] : running) {
+    ASSERT_TRUE(service(rank).read_until([&] { return service(rank).answer(id).done; }));
+    EXPECT_EQ(service(rank).answer(id).summary.finish, FinishReason::error);
+    expect_rank_1(service(rank).answer(id).summary.error);
+    const auto late = service(rank).submit(long_one(9));
+    ASSERT_FALSE(late.has_value());
+    expect_rank_1(late.error());
+  }
+  services_[1] = make(1);
+  ASSERT_TRUE(services_[1]->works());
+  ASSERT_TRUE(all_met());
+  ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
+}
+
+class PatientClusterRanks : public ClusterRanks {
+  double farewell_s() const override { return to_seconds(kPatience); }
+};
+
+TEST_P(PatientClusterRanks, OneThatIsAskedToEndWaitsForTheOthersRequests) {
+  ASSERT_TRUE(all_met());
+  RequestInput input = long_one(1);
+  input.sampling.max_new_tokens = 700;
+  const auto id = service(0).submit(std::move(input));
+  ASSERT_TRUE(id.has_value());
+  const Answer& answer = service(0).answer(*id);
+  ASSERT_TRUE(service(0).read_until([&] { return !answer.tokens.empty(); }));
+  std::jthread ender([&] { services_[1].reset(); });
+  bool is_refused = false;
+  ASSERT_TRUE(service(0).read_until([&] {
+    if (const auto late = service(0).submit(long_one(9)); !late) {
+      is_refused |= !answer.done;
+      expect_rank_1(late.error());
+    }
+    return answer.done;
+  }));
+  EXPECT_EQ(answer.summary.finish, FinishReason::length) << answer.summary.error.message;
+  EXPECT_TRUE(is_refused);
+  ender.join();
+  ASSERT_TRUE(service(0).read_all());
+  ASSERT_TRUE(service(0).read_until([&] { return service(0).engine().stats().lost.has_value(); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, PatientClusterRanks,
+                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(Ways, ClusterRanks,
+                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2},
+                                           ClusterCase{"memory4", ucx_shared_memory, 4},
+                                           ClusterCase{"tcp2", ucx_tcp, 2},
+                                           ClusterCase{"tcp4", ucx_tcp, 4}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace hocket

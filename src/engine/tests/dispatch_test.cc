@@ -1,0 +1,181 @@
+// Rows sent to experts as int8, and experts placed by a file: several ranks must give each request
+// the same bits as one rank.
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "base/log.h"
+#include "engine/tests/forms.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+using std::chrono::milliseconds;
+
+class DispatchForms : public ::testing::Test {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+};
+
+ServerSettings settings_of(const Form& form, int num_ranks, const char* dispatch_dtype) {
+  ServerSettings settings = base_settings(form);
+  settings.parallel.ep_size = num_ranks;
+  settings.parallel.dp_routing = "round-robin";
+  settings.parallel.dispatch_dtype = dispatch_dtype;
+  settings.compute.combine_groups = 4;
+  settings.compute.num_threads = 1;
+  settings.scheduler.chunked_prefill_size = 64;
+  return settings;
+}
+
+std::vector<RequestInput> dispatched_requests() {
+  std::vector<RequestInput> inputs;
+  for (int i = 0; i < 6; ++i) {
+    inputs.push_back(greedy_input(random_tokens(i, 1 + 31 * i), 8));
+    inputs.back().sampling.ignore_eos = true;
+    inputs.back().sampling.num_top_logprobs = 2;
+    inputs.back().sampling.prompt_logprobs_from = 0;
+  }
+  return inputs;
+}
+
+// Runs the requests on a started engine, whose ranks step on their own threads.
+std::vector<Answer> run_started(const ServerSettings& settings) {
+  const auto engine = make_engine(settings);
+  if (!engine) return {};
+  Outbox outbox(65536);
+  engine->start(outbox);
+  std::vector<RequestId> ids;
+  std::map<RequestId, Answer> answers;
+  for (RequestInput& input : dispatched_requests()) {
+    input.id = Engine::next_request_id();
+    ids.push_back(input.id);
+    const auto submitted = engine->submit(std::move(input));
+    EXPECT_TRUE(submitted) << describe(submitted.error());
+  }
+  const TimePoint deadline = RealClock().now() + std::chrono::seconds(60);
+  const auto done = [&](RequestId id) { return answers[id].done; };
+  while (!std::ranges::all_of(ids, done) && RealClock().now() < deadline) {
+    collect(outbox, answers);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  engine->stop();
+  std::vector<Answer> result;
+  for (const RequestId id : ids) {
+    EXPECT_TRUE(answers[id].done);
+    EXPECT_EQ(answers[id].summary.error.message, "");
+    result.push_back(std::move(answers[id]));
+  }
+  return result;
+}
+
+void expect_same_answers(const ServerSettings& settings, const std::vector<Answer>& want) {
+  const std::vector<Answer> got = run_started(settings);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE(fmt::format("{} ranks, request {}", settings.parallel.ep_size, i));
+    ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
+  }
+}
+
+bool any_bit_differs(const std::vector<Answer>& a, const std::vector<Answer>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t t = 1; t < a[i].prompt_logprobs.size(); ++t)
+      if (bits(a[i].prompt_logprobs[t].logprob) != bits(b[i].prompt_logprobs[t].logprob))
+        return true;
+  return false;
+}
+
+// kAwq rounds rows once more, by the groups of its integer weights.
+TEST_F(DispatchForms, Int8IsAlikeOnAnyNumberOfRanks) {
+  for (const Form& form : {kBundled, kMla, kAwq}) {
+    SCOPED_TRACE(form.name);
+    const std::vector<Answer> want = alone(settings_of(form, 1, "int8"), dispatched_requests());
+    for (const int num_ranks : {2, 4})
+      expect_same_answers(settings_of(form, num_ranks, "int8"), want);
+    EXPECT_TRUE(any_bit_differs(want, alone(settings_of(form, 1, "auto"), dispatched_requests())));
+  }
+}
+
+TEST_F(DispatchForms, Int8IsPartOfTheName) {
+  EXPECT_EQ(form_of(make_engine(settings_of(kBundled, 1, "int8"))->info()),
+            "bfloat16-groups-4-dispatch-int8");
+  EXPECT_EQ(form_of(make_engine(settings_of(kBundled, 1, "bfloat16"))->info()),
+            "bfloat16-groups-4");
+  ServerSettings settings = settings_of(kMoe, 2, "int8");
+  settings.model.dtype = "float32";
+  EXPECT_EQ(form_of(make_engine(settings)->info()), "float32-groups-4-dispatch-int8");
+  settings.parallel.dispatch_dtype = "auto";
+  EXPECT_EQ(form_of(make_engine(settings)->info()), "float32-groups-4");
+}
+
+// A file with the experts of the ranks, one rank after the other.
+struct PlacesFile {
+  explicit PlacesFile(const std::vector<int>& experts) {
+    std::string list;
+    for (const int expert : experts) list += fmt::format("{}{}", list.empty() ? "" : ", ", expert);
+    std::ofstream(path) << R"({"physical_to_logical_map": [[)" << list << "]]}";
+  }
+  ~PlacesFile() { std::filesystem::remove(path); }
+  std::string path = fmt::format("{}/hocket-experts-{}.json", ::testing::TempDir(), getpid());
+};
+
+TEST_F(DispatchForms, ExpertsArePlacedByAFile) {
+  ServerSettings settings = settings_of(kBundled, 1, "auto");
+  const int num_experts = make_engine(settings)->info().model.moe.num_experts;
+  settings.compute.combine_groups = num_experts;
+  const std::vector<Answer> want = alone(settings, dispatched_requests());
+  settings.parallel.ep_size = 2;
+  // The odd experts come first.
+  std::vector<int> places;
+  for (int i = 0; i < num_experts; ++i) places.push_back((2 * i + 1) % (num_experts + 1));
+  const PlacesFile file(places);
+  settings.parallel.init_expert_location = file.path;
+  expect_same_answers(settings, want);
+  const auto engine = make_engine(settings);
+  for (const int expert : engine->info().ranks[0].experts) EXPECT_EQ(expert % 2, 1);
+  EXPECT_EQ(std::ssize(engine->info().ranks[0].experts), num_experts / 2);
+}
+
+TEST_F(DispatchForms, ClearErrors) {
+  const auto expect = [](const Form& form, const std::function<void(ServerSettings&)>& change,
+                         const char* part) {
+    ServerSettings settings = settings_of(form, 2, "auto");
+    change(settings);
+    const auto made = Engine::create({.settings = settings});
+    ASSERT_FALSE(made.has_value()) << part;
+    EXPECT_NE(describe(made.error()).find(part), std::string::npos) << describe(made.error());
+  };
+  const auto dispatch = [](const char* dtype) {
+    return [dtype](ServerSettings& s) { s.parallel.dispatch_dtype = dtype; };
+  };
+  expect(kBundled, dispatch("fp8"), "--dispatch-dtype fp8 is not one of auto, bfloat16, int8");
+  expect(kBundled, dispatch("float32"), "--dispatch-dtype float32 is not one of");
+  expect(
+      kDense,
+      [](ServerSettings& s) {
+        s.parallel.ep_size = s.compute.combine_groups = 1;
+        s.parallel.dispatch_dtype = "int8";
+      },
+      "but Qwen3ForCausalLM has none");
+  const PlacesFile file({0, 2, 1, 3, 4, 4});
+  const auto places = [&](ServerSettings& s) { s.parallel.init_expert_location = file.path; };
+  expect(kBundled, places, "expert 4 is at two places");
+  expect(
+      kBundled,
+      [&](ServerSettings& s) {
+        places(s);
+        s.parallel.ep_size = 1;
+      },
+      "places experts on ranks, but there is one");
+  expect(
+      kBundled, [](ServerSettings& s) { s.parallel.init_expert_location = "/nowhere.json"; },
+      "cannot read /nowhere.json");
+}
+
+}  // namespace
+}  // namespace hocket

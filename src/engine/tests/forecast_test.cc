@@ -1,0 +1,212 @@
+// Tests the forecasts of `hocket plan`: they equal the engine's own figures, sizes that fit do fit,
+// and advice helps.
+#include "engine/forecast/forecast.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "engine/runner.h"
+#include "engine/tests/testing.h"
+
+namespace hocket {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kGb;
+using testing::source_dir;
+
+ForecastQuestion question(const char* model, int64_t memory) {
+  ForecastQuestion q{.total_bytes = memory,
+                     .available_bytes = memory,
+                     .num_workers = 8,
+                     .speed = {50e9, 500e9, 2000e9}};
+  q.settings.model.model_path = (source_dir() / "tests" / model).string();
+  return q;
+}
+
+Forecast must(const ForecastQuestion& q) {
+  auto f = forecast(q);
+  EXPECT_TRUE(f.has_value()) << describe(f.error());
+  return *std::move(f);
+}
+
+// Applies the flags "--a x --b y" of an advice.
+void apply(const std::string& flags, ServerSettings& s) {
+  std::istringstream in(flags);
+  for (std::string flag, value; in >> flag >> value;) {
+    if (flag == "--quantization")
+      s.model.quantization = value;
+    else if (flag == "--kv-cache-dtype")
+      s.memory.kv_cache_dtype = value;
+    else if (flag == "--context-length")
+      s.model.context_length = std::stoi(value);
+    else if (flag == "--chunked-prefill-size")
+      s.scheduler.chunked_prefill_size = std::stoi(value);
+    else if (flag == "--max-running-requests")
+      s.memory.max_running_requests = std::stoi(value);
+    else if (flag == "--dtype")
+      s.model.dtype = value;
+    else
+      FAIL() << flag;
+  }
+}
+
+TEST(Forecast, SaysWhatTheEngineUses) {
+  struct Case {
+    const char *model, *quantization, *kv_cache_dtype;
+  };
+  for (const Case& c : {Case{"golden/qwen3", "none", "auto"},
+                        {"golden/qwen3_moe", "int4", "int8"},
+                        {"golden/deepseek_v3", "none", "int8"},
+                        {"golden/deepseek_v3", "int8", "auto"},
+                        {"golden/deepseek_v3_fp8", "none", "auto"}}) {
+    ForecastQuestion q = question(c.model, kGb);
+    q.settings.memory.max_total_tokens = 4096;
+    q.settings.model.quantization = c.quantization;
+    q.settings.memory.kv_cache_dtype = c.kv_cache_dtype;
+    q.settings.compute.num_threads = 2;
+    q.num_workers = 2;
+    q.isa = choose_isa().value();
+    const auto runner =
+        Runner::create({.settings = q.settings, .progress = {}, .tokenizer_eos = {}});
+    ASSERT_TRUE(runner.has_value()) << c.model << describe(runner.error());
+    const Forecast f = must(q);
+    ASSERT_TRUE(f.fits()) << describe(*f.refusal);
+    EXPECT_EQ(f.memory.weight_bytes, (*runner)->info().weight_bytes) << c.model;
+    EXPECT_EQ(f.memory.work_bytes, (*runner)->info().work_bytes) << c.model;
+    EXPECT_EQ(f.memory.kv_bytes, (*runner)->info().kv_bytes) << c.model;
+    EXPECT_EQ(f.memory.context_length, (*runner)->info().context_length) << c.model;
+  }
+}
+
+TEST(Forecast, ALaptopIsTooSmallFor671BillionParameters) {
+  const ForecastQuestion q = question("configs/deepseek_v3", 32 * kGb);
+  const Forecast f = must(q);
+  ASSERT_FALSE(f.fits());
+  EXPECT_EQ(f.refusal->code, ErrorCode::out_of_memory);
+  EXPECT_EQ(exit_status(f.refusal->code), 4);
+  EXPECT_EQ(f.largest_batch, 0);
+  EXPECT_GT(f.memory.weight_bytes, 670 * kGb);
+  // The advised amount of memory is enough, and not much too large.
+  const auto advice = advise(q, f);
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_FALSE(advice->fits);
+  ForecastQuestion enough = question("configs/deepseek_v3", advice->needed_bytes);
+  apply(advice->flags, enough.settings);
+  EXPECT_TRUE(must(enough).fits());
+  enough.available_bytes = advice->needed_bytes / 100 * 98;
+  EXPECT_FALSE(must(enough).fits());
+}
+
+TEST(Forecast, TheRoomsAreThere) {
+  ForecastQuestion q = question("configs/qwen3_235b_a22b", 620 * kGb);
+  q.settings.memory.max_running_requests = 16;
+  const Forecast f = must(q);
+  ASSERT_TRUE(f.fits());
+  ASSERT_GT(f.largest_context, 1024);
+  ASSERT_LT(f.largest_context, f.memory.context_length);
+  const auto holds = [&](int batch, int context) {
+    q.settings.model.context_length = context;
+    q.settings.memory.max_running_requests = batch;
+    q.settings.memory.max_total_tokens = int64_t{batch} * context;
+    return must(q).fits();
+  };
+  EXPECT_TRUE(holds(16, f.largest_context));
+  EXPECT_FALSE(holds(16, f.largest_context + 32));
+  EXPECT_TRUE(holds(f.largest_batch, f.memory.context_length));
+  EXPECT_FALSE(holds(f.largest_batch + 1, f.memory.context_length));
+}
+
+TEST(Forecast, AdviceThatMakesItFitDoes) {
+  for (const char* model : {"configs/qwen3_235b_a22b", "configs/deepseek_v2_lite"}) {
+    ForecastQuestion q = question(model, kGb);
+    const int64_t bf16 = must(q).memory.weight_bytes;
+    q.total_bytes = q.available_bytes = bf16 * 8 / 10;
+    const Forecast f = must(q);
+    ASSERT_FALSE(f.fits());
+    const auto advice = advise(q, f);
+    ASSERT_TRUE(advice.has_value());
+    EXPECT_TRUE(advice->fits);
+    EXPECT_EQ(advice->flags, "--quantization int8") << model;
+    apply(advice->flags, q.settings);
+    EXPECT_TRUE(must(q).fits()) << model;
+  }
+}
+
+TEST(Forecast, AContextThatIsTooLongIsAnsweredByTheMildestChange) {
+  ForecastQuestion q = question("configs/deepseek_v2_lite", kGb);
+  q.settings.model.context_length = 163840;
+  const Forecast sizes = must(q);
+  // There is room for three quarters of the context.
+  q.total_bytes = q.available_bytes = static_cast<int64_t>(
+      (static_cast<double>(sizes.memory.weight_bytes + sizes.memory.work_bytes) +
+       0.75 * 163840 * static_cast<double>(sizes.cost.kv_bytes_per_token())) /
+      kDefaultMemoryShare);
+  const Forecast f = must(q);
+  ASSERT_FALSE(f.fits());
+  EXPECT_EQ(f.refusal->code, ErrorCode::kv_does_not_fit);
+  const auto advice = advise(q, f);
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_EQ(advice->flags, "--kv-cache-dtype int8");
+  apply(advice->flags, q.settings);
+  EXPECT_TRUE(must(q).fits());
+}
+
+TEST(Forecast, AdviceThatMakesItFasterDoes) {
+  ForecastQuestion q = question("configs/qwen3_235b_a22b", 700 * kGb);
+  const Forecast before = must(q);
+  ASSERT_TRUE(before.fits());
+  const auto advice = advise(q, before);
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_THAT(advice->flags, HasSubstr("--quantization"));
+  EXPECT_EQ(advice->batch, 1);
+  EXPECT_DOUBLE_EQ(advice->tokens_per_s_before, before.decode[0].tokens_per_s);
+  EXPECT_GT(advice->tokens_per_s, 1.05 * advice->tokens_per_s_before);
+  apply(advice->flags, q.settings);
+  EXPECT_DOUBLE_EQ(must(q).decode[0].tokens_per_s, advice->tokens_per_s);
+}
+
+TEST(Forecast, LargerBatchesAreFasterInAllAndSlowerForEach) {
+  const Forecast f = must(question("configs/qwen3_235b_a22b", 4000 * kGb));
+  ASSERT_GE(f.decode.size(), 3);
+  for (size_t i = 1; i < f.decode.size(); ++i) {
+    EXPECT_GT(f.decode[i].tokens_per_s, f.decode[i - 1].tokens_per_s);
+    EXPECT_LT(f.decode[i].tokens_per_s / f.decode[i].batch,
+              f.decode[i - 1].tokens_per_s / f.decode[i - 1].batch);
+  }
+  EXPECT_GT(f.prefill_tokens_per_s, f.decode[0].tokens_per_s);
+}
+
+TEST(Forecast, ABadSettingIsAnError) {
+  ForecastQuestion q = question("configs/deepseek_v3", kGb);
+  q.settings.memory.page_size = 48;
+  EXPECT_EQ(forecast(q).error().code, ErrorCode::bad_value);
+  q = question("configs/no_such_model", kGb);
+  EXPECT_EQ(forecast(q).error().code, ErrorCode::model_not_found);
+}
+
+// A rank has all weights except the experts of others, and computes for itself.
+TEST(Forecast, SeveralRanksShareTheExperts) {
+  ForecastQuestion q = question("configs/deepseek_v2_lite", 64 * kGb);
+  const Forecast one = must(q);
+  q.settings.parallel.ep_size = 4;
+  const Forecast four = must(q);
+  const int64_t experts = one.cost.part(WeightPart::experts).bytes;
+  EXPECT_EQ(four.memory.weight_bytes, one.memory.weight_bytes - experts + experts / 4);
+  EXPECT_GT(four.memory.work_bytes, one.memory.work_bytes);  // room for other ranks' rows
+  ASSERT_EQ(four.decode.size(), one.decode.size());
+  for (size_t i = 0; i < four.decode.size(); ++i) {
+    EXPECT_GT(four.decode[i].tokens_per_s, one.decode[i].tokens_per_s);
+    EXPECT_LT(four.decode[i].tokens_per_s, 8 * one.decode[i].tokens_per_s);
+  }
+  q.settings.parallel.ep_link_gbit = 0.1;
+  EXPECT_LT(must(q).prefill_tokens_per_s, 0.5 * four.prefill_tokens_per_s);
+  q.settings.model.model_path = (source_dir() / "tests/golden/qwen3").string();  // has no experts
+  EXPECT_FALSE(forecast(q).has_value());
+}
+
+}  // namespace
+}  // namespace hocket

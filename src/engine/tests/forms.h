@@ -1,0 +1,94 @@
+// Helpers for tests that compare bits: kinds of models, and answers compared by equality.
+#pragma once
+
+#include <bit>
+#include <functional>
+#include <random>
+
+#include "engine/tests/testing.h"
+
+namespace hocket::testing {
+
+// A kind of model, or of arithmetic in it.
+struct Form {
+  const char* name;
+  std::filesystem::path model;
+  const char* quantization = "none";
+  const char* kv_cache_dtype = "auto";
+};
+inline const std::filesystem::path kBundledFolder = "models/hocket-tiny-qwen3-moe";
+inline const std::filesystem::path kGolden = "tests/golden";
+inline const Form kBundled = {"bundled", kBundledFolder};
+inline const Form kMoe = {"moe", kGolden / "qwen3_moe"};
+inline const Form kDense = {"dense", kGolden / "qwen3"};
+inline const Form kMla = {"mla", kGolden / "deepseek_v3_bf16"};  // groups of experts
+inline const Form kFp8 = {"fp8", kGolden / "deepseek_v3_fp8"};
+inline const Form kInt8 = {"int8", kBundledFolder, "int8"};
+inline const Form kInt4 = {"int4", kBundledFolder, "int4"};
+inline const Form kAwq = {"awq", kGolden / "quantized/awq"};  // groups of 32
+inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
+inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
+inline const Form kForms[] = {kBundled, kMoe,  kDense, kMla,    kFp8,
+                              kInt8,    kInt4, kAwq,   kInt8Kv, kMlaInt8Kv};
+inline constexpr int kVocabulary = 512;  // the smallest of these models
+
+inline std::vector<int> random_tokens(int seed, int count) {
+  std::mt19937 random(static_cast<uint32_t>(seed));
+  std::vector<int> tokens(count);
+  for (int& token : tokens) token = static_cast<int>(random() % kVocabulary);
+  return tokens;
+}
+
+inline uint32_t bits(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+
+inline void expect_same(const PositionLogprobs& got, const PositionLogprobs& want) {
+  EXPECT_EQ(bits(got.logprob), bits(want.logprob));
+  ASSERT_EQ(got.top.size(), want.top.size());
+  for (size_t i = 0; i < got.top.size(); ++i) {
+    EXPECT_EQ(value(got.top[i].token), value(want.top[i].token));
+    EXPECT_EQ(bits(got.top[i].logprob), bits(want.top[i].logprob));
+  }
+}
+
+inline void expect_same(const Answer& got, const Answer& want) {
+  ASSERT_EQ(got.tokens, want.tokens);
+  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+  for (size_t i = 0; i < want.top.size(); ++i)
+    expect_same(PositionLogprobs{got.logprobs[i], got.top[i]},
+                PositionLogprobs{want.logprobs[i], want.top[i]});
+  ASSERT_EQ(got.prompt_logprobs.size(), want.prompt_logprobs.size());
+  for (size_t i = 1; i < want.prompt_logprobs.size(); ++i)
+    expect_same(got.prompt_logprobs[i], want.prompt_logprobs[i]);
+}
+
+inline ServerSettings base_settings(const Form& form) {
+  ServerSettings settings = settings_for(form.model);
+  settings.model.quantization = form.quantization;
+  settings.memory.kv_cache_dtype = form.kv_cache_dtype;
+  settings.model.context_length = 256;  // the smallest model's
+  return settings;
+}
+
+// A way to set the engine, and the counters that must show that it happened.
+struct ScheduleWay {
+  const char* name;
+  std::function<void(ServerSettings&)> change;
+  bool overlaps = false, retracts = false;
+};
+
+// Runs the requests one after the other, without a prefix cache.
+inline std::vector<Answer> alone(ServerSettings settings, std::vector<RequestInput> inputs) {
+  settings.scheduler.disable_radix_cache = true;
+  const auto engine = make_engine(settings);
+  std::vector<Answer> answers;
+  for (RequestInput& input : inputs) {
+    std::vector<RequestInput> one;
+    one.push_back(std::move(input));
+    answers.push_back(std::move(run_all(*engine, std::move(one))[0]));
+  }
+  return answers;
+}
+
+}  // namespace hocket::testing

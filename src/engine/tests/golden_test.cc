@@ -1,0 +1,183 @@
+// Compares the engine with Hugging Face: every tiny reference model, the bundled model's recorded
+// answers, and the sampler's distributions.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/check/checker.h"
+#include "engine/tests/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+std::unique_ptr<Runner> make_runner(const std::filesystem::path& model, const std::string& dtype) {
+  ServerSettings settings = settings_for(model);
+  settings.model.dtype = dtype;
+  auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  if (!runner) {
+    ADD_FAILURE() << describe(runner.error());
+    return nullptr;
+  }
+  return *std::move(runner);
+}
+
+void expect_ok(const Result<std::vector<CheckLine>>& lines, size_t num_lines_min) {
+  ASSERT_TRUE(lines.has_value()) << describe(lines.error());
+  EXPECT_GE(lines->size(), num_lines_min);
+  for (const CheckLine& line : *lines) {
+    EXPECT_TRUE(line.ok) << line.dtype << " " << line.way << " " << line.quantity << ": worst "
+                         << line.worst << "; " << line.first_failure;
+    EXPECT_GT(line.compared, 0) << line.quantity;
+    std::printf("%-8s %-12s %-24s %8ld numbers  worst %.3g\n", line.dtype.c_str(), line.way.c_str(),
+                line.quantity.c_str(), static_cast<long>(line.compared), line.worst);
+  }
+}
+
+class GoldenModel : public ::testing::TestWithParam<const char*> {};
+
+void check_model(const std::string& name, const std::string& dtype, size_t num_lines_min) {
+  const std::filesystem::path folder = std::filesystem::path("tests/golden") / name;
+  auto runner = make_runner(folder, dtype);
+  ASSERT_NE(runner, nullptr);
+  const auto reference = Reference::read(source_dir() / folder, runner->info().model);
+  ASSERT_TRUE(reference.has_value()) << describe(reference.error());
+  EXPECT_EQ(reference->prompts.size(), 6);
+  expect_ok(check_reference(*runner, *reference), num_lines_min);
+}
+
+TEST_P(GoldenModel, Float32) {
+  check_model(GetParam(), "float32", 1 + 3 * 9);
+}
+
+TEST_P(GoldenModel, Bf16) {
+  check_model(GetParam(), "bfloat16", 1 + 3 * 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenModel,
+                         ::testing::Values("llama", "llama_bf16", "qwen2", "qwen3", "qwen3_moe",
+                                           "qwen3_moe_bf16", "qwen3_moe_sparse2",
+                                           "deepseek_v2_lite", "deepseek_v2", "deepseek_v3",
+                                           "deepseek_v3_bf16", "deepseek_v3_plain",
+                                           "deepseek_v3_fp8", "glm4_moe"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// Families that are not supported yet: their config.json alone is refused, naming the reason.
+class RefusedModel : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(RefusedModel, ByTheNameOfItsArchitecture) {
+  const auto& [folder, architecture] = GetParam();
+  const ServerSettings settings =
+      settings_for(std::filesystem::path("tests/golden/refused") / folder);
+  const auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  ASSERT_FALSE(runner.has_value());
+  EXPECT_EQ(runner.error().code, ErrorCode::unsupported_model);
+  EXPECT_NE(runner.error().message.find(architecture), std::string::npos)
+      << describe(runner.error());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, RefusedModel,
+                         ::testing::Values(std::pair("qwen3_next", "Qwen3NextForCausalLM"),
+                                           std::pair("qwen3_5", "Qwen3_5ForCausalLM"),
+                                           std::pair("qwen3_5_moe",
+                                                     "Qwen3_5MoeForConditionalGeneration"),
+                                           std::pair("mimo_v2_flash", "MiMoV2FlashForCausalLM"),
+                                           std::pair("gpt_oss", "GptOssForCausalLM")),
+                         [](const auto& param) { return std::string(param.param.first); });
+
+// Finds the rows whose router chose other experts in bf16: the only rows that the check forgives.
+class ChosenExperts final : public RowReader {
+ public:
+  struct Row {
+    std::vector<int> experts;  // those of all layers
+    std::vector<float> logits;
+  };
+  void routing(ScriptRow row, int, const Choice& choice) override {
+    std::vector<int>& all = rows_[{row.script, row.position}].experts;
+    const auto begin = all.insert(all.end(), choice.experts.begin(), choice.experts.end());
+    std::sort(begin, all.end());
+  }
+  void head(ScriptRow row, const Head& head) override {
+    rows_[{row.script, row.position}].logits.assign(head.logits.begin(), head.logits.end());
+  }
+  const auto& rows() const { return rows_; }
+
+ private:
+  std::map<std::pair<int, int>, Row> rows_;
+};
+
+TEST(GoldenRouting, RowsFarOffInBf16ChoseOtherExperts) {
+  const auto folder = source_dir() / "tests/golden/deepseek_v3_bf16";
+  ChosenExperts exact, bf16;
+  double bound = 0;
+  for (const auto& [dtype, reader] : {std::pair("float32", &exact), std::pair("bfloat16", &bf16)}) {
+    auto runner = make_runner(folder, dtype);
+    ASSERT_NE(runner, nullptr);
+    const auto reference = Reference::read(folder, runner->info().model);
+    ASSERT_TRUE(reference.has_value()) << describe(reference.error());
+    bound = 1.5 * reference->bf16_logits_max_abs;
+    ASSERT_TRUE(play_scripts(*runner, scripts_of(*reference), {}, *reader).has_value());
+  }
+  int far_off = 0;
+  for (const auto& [at, want] : exact.rows()) {
+    const ChosenExperts::Row& got = bf16.rows().at(at);
+    double off = 0;
+    for (size_t i = 0; i < want.logits.size(); ++i)
+      off = std::max<double>(off, std::abs(got.logits[i] - want.logits[i]));
+    if (off <= bound) continue;
+    ++far_off;
+    EXPECT_NE(got.experts, want.experts) << "script " << at.first << " position " << at.second;
+  }
+  std::printf("%d of %zu rows\n", far_off, exact.rows().size());
+  EXPECT_GT(far_off, 0);
+}
+
+// Tests the check itself: it must find a model that forgets to renormalise its routing weights, and
+// name the layer.
+TEST(GoldenMistake, IsFoundInTheFirstLayerThatHasIt) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket_mistaken_model";
+  const auto original = source_dir() / "tests/golden/qwen3_moe_bf16";
+  std::filesystem::create_directories(folder);
+  using Copy = std::filesystem::copy_options;
+  std::filesystem::copy(original, folder, Copy::overwrite_existing | Copy::recursive);
+  std::ifstream in(original / "config.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  ASSERT_TRUE(config["norm_topk_prob"].get<bool>());
+  config["norm_topk_prob"] = false;
+  std::ofstream(folder / "config.json") << config;
+
+  auto runner = make_runner(folder, "float32");
+  ASSERT_NE(runner, nullptr);
+  const auto reference = Reference::read(folder, runner->info().model);
+  ASSERT_TRUE(reference.has_value()) << describe(reference.error());
+  const auto lines = check_reference(*runner, *reference);
+  ASSERT_TRUE(lines.has_value());
+  std::map<std::string, const CheckLine*> whole;
+  for (const CheckLine& line : *lines)
+    if (line.way == "whole") whole[line.quantity] = &line;
+  EXPECT_TRUE(whole["embeddings"]->ok);
+  for (const char* wrong : {"layer outputs", "expert weights", "logits_last", "greedy top8"})
+    EXPECT_FALSE(whole[wrong]->ok) << wrong;
+  EXPECT_NE(whole["layer outputs"]->first_failure.find("layer 0 is the first that differs"),
+            std::string::npos)
+      << whole["layer outputs"]->first_failure;
+}
+
+TEST(GoldenRecorded, BundledModel) {
+  const std::filesystem::path folder = "models/hocket-tiny-qwen3-moe";
+  const auto recorded = read_recorded(source_dir() / folder / "expected.json");
+  ASSERT_TRUE(recorded.has_value()) << describe(recorded.error());
+  EXPECT_EQ(recorded->size(), 30);
+  auto runner = make_runner(folder, "bfloat16");  // Float32GivesTheRecordedAnswers does the other
+  ASSERT_NE(runner, nullptr);
+  expect_ok(check_recorded(*runner, *recorded), 6);
+}
+
+TEST(GoldenSampling, TwentyDistributions) {
+  expect_ok(check_sampling(source_dir() / "tests/golden/sampling"), 6);
+}
+
+}  // namespace
+}  // namespace hocket

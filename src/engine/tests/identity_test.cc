@@ -1,0 +1,192 @@
+#include "engine/ranks/identity.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "compute/overlap/order_table.h"
+#include "core/version.h"
+#include "engine/tests/forms.h"
+
+namespace hocket {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::kBundledFolder;
+namespace fs = std::filesystem;
+
+// A copy of the bundled model that the test may change.
+class ModelCopy {
+ public:
+  ModelCopy()
+      : path_(fs::path(::testing::TempDir()) / fmt::format("identity_{}_{}", getpid(), next_++)) {
+    fs::copy(testing::source_dir() / kBundledFolder, path_);
+  }
+  ~ModelCopy() { fs::remove_all(path_); }
+  fs::path operator/(const char* name) const { return path_ / name; }
+  const fs::path& path() const { return path_; }
+  void append(const char* name, std::string_view text) const {
+    std::ofstream(path_ / name, std::ios::app) << text;
+  }
+  // Changes every byte from `first` on.
+  void change(const char* name, std::streamoff first) const {
+    std::fstream file(path_ / name, std::ios::in | std::ios::out | std::ios::binary);
+    std::string bytes(fs::file_size(path_ / name) - static_cast<size_t>(first), '\0');
+    file.seekg(first).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    for (char& byte : bytes) byte ^= 1;
+    file.seekp(first).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+
+ private:
+  static inline int next_ = 0;
+  fs::path path_;
+};
+
+ServerSettings settings_of(const fs::path& model, int num_ranks = 2) {
+  ServerSettings settings = testing::settings_for(model);
+  settings.parallel.ep_size = num_ranks;
+  return settings;
+}
+
+LaunchPlan plan_of(int rank, int num_ranks = 2) {
+  return {.num_ranks = num_ranks, .rank = rank};
+}
+
+Identity identity_of(const ServerSettings& settings, const LaunchPlan& plan) {
+  const auto made = make_identity(settings, plan);
+  EXPECT_TRUE(made) << made.error().message;
+  return made ? *made : Identity{};
+}
+
+// Compares rank 0, which has the bundled model, with rank 1, whose settings or files `change`
+// altered.
+std::optional<Error> refusal(const std::function<void(ServerSettings&, const ModelCopy&)>& change) {
+  const ModelCopy other;
+  ServerSettings theirs = settings_of(other.path());
+  change(theirs, other);
+  return disagreement(identity_of(settings_of(kBundledFolder), plan_of(0)),
+                      identity_of(theirs, plan_of(1)));
+}
+
+TEST(Identity, OfRanksThatFitAgrees) {
+  EXPECT_FALSE(refusal([](ServerSettings& s, const ModelCopy& folder) {
+    s.scheduler.schedule_policy = "lpm";
+    s.parallel.dp_routing = "shortest";
+    s.memory.max_total_tokens = 4096;
+    s.model.dtype = "bfloat16";  // the same as auto for this model
+    s.parallel.dispatch_dtype = "bfloat16";
+    folder.append("README.md", "of no weight");
+  }));
+}
+
+TEST(Identity, SaysWhoThisIs) {
+  const Identity self = identity_of(settings_of(kBundledFolder, 4), {.num_ranks = 4, .rank = 3});
+  EXPECT_EQ(self.rank, 3);
+  EXPECT_EQ(self.num_ranks, 4);
+  EXPECT_EQ(self.version, kVersion);
+  EXPECT_EQ(self.host, this_environment().host_name);
+  EXPECT_THAT(self.arithmetic, HasSubstr("bfloat16-groups-4"));
+  EXPECT_TRUE(check(self));
+}
+
+struct Difference {
+  std::function<void(ServerSettings&, const ModelCopy&)> change;
+  std::string field, ours, theirs, remedy;
+};
+
+TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
+  const std::vector<Difference> differences = {
+      {[](ServerSettings& s, const ModelCopy&) { s.model.dtype = "float32"; }, "arithmetic level",
+       "bfloat16", "float32", "--dtype"},
+      {[](ServerSettings& s, const ModelCopy&) { s.model.quantization = "int8"; },
+       "arithmetic level", "bfloat16", "int8", "--quantization"},
+      {[](ServerSettings& s, const ModelCopy&) { s.memory.kv_cache_dtype = "int8"; },
+       "arithmetic level", "bfloat16-groups", "bfloat16-kv-int8-groups", "--kv-cache-dtype"},
+      {[](ServerSettings& s, const ModelCopy&) { s.compute.combine_groups = 4; },
+       "arithmetic level", "groups-2", "groups-4", "--combine-groups"},
+      {[](ServerSettings& s, const ModelCopy&) { s.parallel.dispatch_dtype = "int8"; },
+       "arithmetic level", "groups-2", "groups-2-dispatch-int8", "--dispatch-dtype"},
+      {[](ServerSettings& s, const ModelCopy&) { s.model.context_length = 512; }, "plan set",
+       "context 0", "context 512", "--context-length"},
+      {[](ServerSettings& s, const ModelCopy& folder) {
+         const OrderTable& known = OrderTable::builtin();
+         Order mine = known.at(known.find("four-phase"));
+         mine.name = "mine";
+         folder.append("mine.yaml", to_yaml(mine));
+         s.parallel.overlap_plan = (folder.path() / "mine.yaml").string();
+       },
+       "plan set", fmt::format("{} orders", OrderTable::builtin().size()),
+       fmt::format("{} orders", OrderTable::builtin().size() + 1), "--overlap-plan"},
+      {[](ServerSettings& s, const ModelCopy&) { s.scheduler.chunked_prefill_size = 64; },
+       "plan set", "chunk 0", "chunk 64", "--chunked-prefill-size"},
+      {[](ServerSettings& s, const ModelCopy&) { s.memory.max_running_requests = 8; }, "plan set",
+       "running 32", "running 8", "--max-running-requests"},
+      {[](ServerSettings& s, const ModelCopy&) { s.parallel.enable_prefill_delayer = true; },
+       "plan set", "delayer 0", "delayer 30", "--enable-prefill-delayer"},
+      {[](ServerSettings& s, const ModelCopy& folder) {
+         s.parallel.init_expert_location = folder / "vocab.json";
+       },
+       "plan set", "experts trivial", "experts ", "--init-expert-location"},
+  };
+  for (const Difference& d : differences) {
+    const auto why = refusal(d.change);
+    ASSERT_TRUE(why) << d.theirs;
+    EXPECT_EQ(exit_status(why->code), 5);
+    EXPECT_THAT(why->message, HasSubstr("the " + d.field + " differs: rank 0"));
+    EXPECT_THAT(why->message, HasSubstr(d.ours));
+    EXPECT_THAT(why->message, HasSubstr(d.theirs));
+    EXPECT_THAT(why->fix, HasSubstr(d.remedy));
+  }
+}
+
+TEST(Identity, OtherModelFilesAreNoticed) {
+  const std::vector<std::function<void(ServerSettings&, const ModelCopy&)>> changes = {
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("config.json", " "); },
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("tokenizer.json", " "); },
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("chat_template.jinja", " "); },
+      [](ServerSettings&, const ModelCopy& folder) { folder.append("model.safetensors", " "); },
+      // The same tensors with other numbers, as in a later checkpoint.
+      [](ServerSettings&, const ModelCopy& folder) { folder.change("model.safetensors", 65'536); },
+      [](ServerSettings&, const ModelCopy& folder) {
+        fs::rename(folder / "model.safetensors", folder / "other.safetensors");
+      },
+      [](ServerSettings& s, const ModelCopy& folder) {
+        s.model.chat_template = folder / "chat_template.jinja";
+      },
+      [](ServerSettings& s, const ModelCopy&) { s.model.load_format = "dummy"; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const auto why = refusal(changes[i]);
+    ASSERT_TRUE(why) << i;
+    EXPECT_THAT(why->message, HasSubstr("the model hash differs")) << i;
+    EXPECT_EQ(why->fix, "give all ranks the same model files") << i;
+  }
+}
+
+TEST(Identity, DummyWeightsAreTheirSeed) {
+  const ModelCopy folder;
+  fs::remove(folder / "model.safetensors");
+  const auto dummy = [&](uint64_t seed, const fs::path& path) {
+    ServerSettings settings = settings_of(path);
+    settings.model.load_format = "dummy";
+    settings.model.dummy_seed = seed;
+    return identity_of(settings, plan_of(0)).model_hash;
+  };
+  EXPECT_EQ(dummy(1, folder.path()), dummy(1, kBundledFolder));
+  EXPECT_NE(dummy(1, kBundledFolder), dummy(2, kBundledFolder));
+}
+
+TEST(Identity, WhatCannotBeReadIsNamed) {
+  EXPECT_EQ(make_identity(settings_of("no/such/model"), plan_of(0)).error().code,
+            ErrorCode::model_not_found);
+  ServerSettings settings = settings_of(kBundledFolder);
+  settings.parallel.init_expert_location = "/no/such/file";
+  EXPECT_THAT(make_identity(settings, plan_of(0)).error().message, HasSubstr("/no/such/file"));
+}
+
+}  // namespace
+}  // namespace hocket

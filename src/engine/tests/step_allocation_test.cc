@@ -1,0 +1,107 @@
+// Tests that a decode step after warm-up allocates nothing, because memory is planned at start.
+#include <algorithm>
+#include <thread>
+
+#include "base/count_allocations.h"
+#include "base/log.h"
+#include "engine/tests/testing.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+class StepAllocation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StepAllocation, OfADecodeStepIsNone) {
+  log::set_level(log::Level::off);
+  ServerSettings settings = settings_for("tests/golden/qwen3_moe");
+  settings.scheduler.overlap_schedule = GetParam();
+  auto engine = make_engine(settings);
+  ASSERT_NE(engine, nullptr);
+  // Recording of expert statistics allocates nothing either.
+  ASSERT_TRUE(engine->expert_stats()->start({ExpertRecordMode::per_pass, 16}).has_value());
+  Outbox outbox(65536);
+  for (int i = 0; i < 8; ++i) {
+    std::vector<int> prompt(5 + 13 * i, 40 + i);
+    RequestInput input = greedy_input(prompt, 200);
+    input.id = Engine::next_request_id();
+    SamplingParams& p = input.sampling;
+    p.ignore_eos = true;
+    p.temperature = i % 2;
+    p.seed = i;
+    if (i == 3) p.top_k = 10, p.top_p = 0.9, p.frequency_penalty = 0.1;
+    if (i == 5) p.stop_ids = {TokenId{511}}, p.min_new_tokens = 200;
+    ASSERT_TRUE(engine->submit(std::move(input)).has_value());
+  }
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(engine->step(outbox));
+  while (outbox.pop()) {
+  }
+  constexpr int kSteps = 70;  // every request crosses two page borders
+  const uint64_t decode_steps = engine->stats().steps.num_decode;
+  const int64_t before = num_allocations;
+  EXPECT_GT(before, 0);
+  for (int i = 0; i < kSteps; ++i) {
+    engine->step(outbox);
+    while (outbox.pop()) {
+    }
+  }
+  EXPECT_EQ(num_allocations - before, 0);
+  EXPECT_EQ(engine->stats().steps.num_decode - decode_steps, kSteps);
+  EXPECT_EQ(engine->stats().scheduler.num_running, 8);
+  EXPECT_EQ(engine->stats().steps.num_overlapped > 0, GetParam() == std::string("on"));
+  log::set_level(log::Level::info);
+}
+
+INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation, ::testing::Values("off", "on"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// Nothing is allocated by idle steps, agreements, exchanges, booking and planning, in any plan; a
+// change of plan allocates only its log line. With one request, one of the ranks has no rows.
+class StepAllocationOfRanks : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StepAllocationOfRanks, IsNone) {
+  log::set_level(log::Level::off);
+  for (const int num_requests : {1, 4}) {
+    ServerSettings settings = settings_for("tests/golden/qwen3_moe");
+    settings.parallel.ep_size = 2;
+    settings.parallel.overlap = GetParam();
+    settings.parallel.dp_routing = "round-robin";
+    auto engine = make_engine(settings);
+    ASSERT_NE(engine, nullptr);
+    Outbox outbox(65536);
+    engine->start(outbox);
+    for (int i = 0; i < num_requests; ++i) {
+      RequestInput input = greedy_input(std::vector<int>(9 + i, 40 + i), 200);
+      input.id = Engine::next_request_id();
+      input.sampling.ignore_eos = true;
+      ASSERT_TRUE(engine->submit(std::move(input)).has_value());
+    }
+    const auto wait_for = [&](int tokens_each) {
+      const TimePoint deadline = RealClock().now() + std::chrono::seconds(60);
+      while (outbox.size() < static_cast<size_t>(tokens_each * num_requests)) {
+        ASSERT_LT(RealClock().now(), deadline);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    wait_for(60);
+    const int64_t before = num_allocations;
+    EXPECT_GT(before, 0);
+    wait_for(150);
+    EXPECT_EQ(num_allocations - before, 0);
+    engine->stop();
+    EXPECT_GT(engine->stats().overlap.step_seconds, 0);
+  }
+  log::set_level(log::Level::info);
+}
+
+INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
+                         ::testing::Values("auto", "none", "single-batch", "two-batch"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace hocket

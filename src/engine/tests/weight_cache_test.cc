@@ -1,0 +1,185 @@
+// Tests --weight-cache: the first engine packs and keeps the weights, the next ones map them, and
+// answers are the same.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/log.h"
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class CacheFolder {
+ public:
+  CacheFolder() { fs::remove_all(path_); }
+  ~CacheFolder() { fs::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> all;
+    for (const auto& entry : fs::directory_iterator(path_)) all.push_back(entry.path());
+    std::ranges::sort(all);
+    return all;
+  }
+
+ private:
+  fs::path path_ = fs::path(::testing::TempDir()) / fmt::format("hocket-kept-{}", getpid());
+};
+
+// Counts the mappings of this process that belong to files below `folder`.
+int num_mapped(const std::string& folder) {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(folder) != line.npos ? 1 : 0;
+  return count;
+}
+
+std::vector<RequestInput> greedy_requests() {
+  std::vector<RequestInput> inputs;
+  for (int i = 0; i < 5; ++i) {
+    inputs.push_back(greedy_input(random_tokens(i, 1 + 29 * i), 8));
+    inputs.back().sampling.ignore_eos = true;
+    inputs.back().sampling.num_top_logprobs = kMaxTopLogprobs;
+    inputs.back().sampling.prompt_logprobs_from = 0;
+  }
+  return inputs;
+}
+
+void expect_same_answers(const std::vector<Answer>& got, const std::vector<Answer>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
+  }
+}
+
+std::vector<std::string> words_of(const EngineInfo& info) {
+  std::vector<std::string> all;
+  for (const SettingChange& c : info.changes)
+    all.push_back(fmt::format("{} {} -> {}: {}", c.flag, c.from, c.to, c.why));
+  return all;
+}
+
+struct Kept {
+  Form form;
+  const char* dtype = "auto";
+};
+const Kept kKept[] = {{kBundled}, {kBundled, "float32"},
+                      {kInt8},    {kInt4},
+                      {kFp8},     {kMla},
+                      {kAwq},     {{"f32_files", kGolden / "qwen3_moe"}}};
+
+class WeightCache : public ::testing::TestWithParam<Kept> {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+  ServerSettings settings() const {
+    ServerSettings s = base_settings(GetParam().form);
+    s.model.dtype = GetParam().dtype;
+    return s;
+  }
+  CacheFolder folder_;
+};
+
+TEST_P(WeightCache, MappedWeightsGiveTheBitsOfPackedOnes) {
+  const auto plain = make_engine(settings());
+  const std::vector<Answer> want = run_all(*plain, greedy_requests());
+  ServerSettings keeping = settings();
+  keeping.model.weight_cache = folder_.path();
+  for (const int mapped : {0, 1, 1}) {
+    const auto engine = make_engine(keeping);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(num_mapped(folder_.path()), mapped);
+    EXPECT_EQ(words_of(engine->info()), words_of(plain->info()));
+    EXPECT_EQ(engine->info().weight_bytes, plain->info().weight_bytes);
+    EXPECT_EQ(engine->info().num_pages, plain->info().num_pages);
+    expect_same_answers(run_all(*engine, greedy_requests()), want);
+    EXPECT_EQ(folder_.files().size(), 1u);
+  }
+  EXPECT_EQ(num_mapped(folder_.path()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, WeightCache, ::testing::ValuesIn(kKept), [](const auto& one) {
+  return std::string(one.param.form.name) + (*one.param.dtype == 'f' ? "_in_f32" : "");
+});
+
+class KeptWeights : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    log::set_level(log::Level::error);
+    settings_.model.weight_cache = folder_.path();
+  }
+  void TearDown() override { log::set_level(log::Level::info); }
+  CacheFolder folder_;
+  ServerSettings settings_ = base_settings(kBundled);
+};
+
+TEST_F(KeptWeights, EveryRankKeepsItsShare) {
+  const std::vector<Answer> want = alone(settings_of(kBundled, 1), greedy_requests());
+  ServerSettings ranks = settings_of(kBundled, 2);
+  ranks.parallel.dp_routing = "round-robin";
+  ranks.model.weight_cache = folder_.path();
+  for (const int mapped : {0, 2}) {
+    Service service(ranks);
+    ASSERT_TRUE(service.works());
+    EXPECT_EQ(num_mapped(folder_.path()), mapped);
+    std::vector<RequestId> ids;
+    for (RequestInput& input : greedy_requests()) ids.push_back(*service.submit(std::move(input)));
+    ASSERT_TRUE(service.read_all());
+    std::vector<Answer> got;
+    for (const RequestId id : ids) got.push_back(service.answer(id));
+    expect_same_answers(got, want);
+    EXPECT_EQ(folder_.files().size(), 2u);
+  }
+}
+
+TEST_F(KeptWeights, FormsStandSideBySide) {
+  for (const char* quantization : {"none", "int8", "none", "int8"}) {
+    settings_.model.quantization = quantization;
+    ASSERT_NE(make_engine(settings_), nullptr);
+  }
+  EXPECT_EQ(folder_.files().size(), 2u);
+}
+
+TEST_F(KeptWeights, ADamagedFileIsPackedAnew) {
+  const std::vector<Answer> want = run_all(*make_engine(settings_), greedy_requests());
+  const fs::path file = folder_.files().at(0);
+  const auto size = fs::file_size(file);
+  fs::resize_file(file, size / 2);
+  EXPECT_EQ(num_mapped(folder_.path()), 0);
+  {
+    const auto engine = make_engine(settings_);
+    EXPECT_EQ(num_mapped(folder_.path()), 0);
+    expect_same_answers(run_all(*engine, greedy_requests()), want);
+  }
+  EXPECT_EQ(fs::file_size(file), size);
+  const auto engine = make_engine(settings_);
+  EXPECT_EQ(num_mapped(folder_.path()), 1);
+  expect_same_answers(run_all(*engine, greedy_requests()), want);
+}
+
+TEST_F(KeptWeights, WhereItCannotKeepItServesAndSaysSo) {
+  std::ofstream(folder_.path()) << "a file, no folder";
+  const auto engine = make_engine(settings_);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_THAT(words_of(engine->info()),
+              ::testing::ElementsAre(::testing::AllOf(
+                  HasSubstr("--weight-cache " + folder_.path() + " -> none: cannot"),
+                  HasSubstr("name another folder"))));
+}
+
+TEST_F(KeptWeights, RandomWeightsAreNotKept) {
+  settings_.model.load_format = "dummy";
+  const auto engine = make_engine(settings_);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_FALSE(fs::exists(folder_.path()));
+  EXPECT_THAT(words_of(engine->info()), ::testing::Contains(HasSubstr("random weights")));
+}
+
+}  // namespace
+}  // namespace hocket

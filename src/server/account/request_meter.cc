@@ -1,0 +1,30 @@
+#include "server/account/request_meter.h"
+
+#include <algorithm>
+
+namespace hocket {
+
+void TokenBucket::fill(int64_t per_minute, Duration since) {
+  const auto most = static_cast<double>(per_minute);
+  level = fresh ? most : std::min(most, level + most / 60 * to_seconds(since));
+  fresh = false;
+}
+
+double TokenBucket::seconds_until(double wanted, int64_t per_minute) const {
+  return std::max(0.0, (wanted - level) * 60 / static_cast<double>(per_minute));
+}
+
+RequestMeter::RequestMeter(std::shared_ptr<Account> account) : account_(std::move(account)) {}
+
+void RequestMeter::end() {
+  if (ended_.exchange(true)) return;
+  std::lock_guard lock(account_->mutex);
+  --account_->num_running;
+}
+
+void RequestMeter::take_tokens(int64_t num_tokens) {
+  std::lock_guard lock(account_->mutex);
+  account_->tokens.level -= static_cast<double>(num_tokens);
+}
+
+}  // namespace hocket

@@ -1,0 +1,47 @@
+// Counts the tokens and the end of one request in its principal's account. It is made when the
+// request is let in.
+// Thread: any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+
+namespace hocket {
+
+// A token bucket: it holds one minute's worth at most, fills evenly, and may be below zero.
+struct TokenBucket {
+  double level = 0;
+  bool fresh = true;  // true: it was never filled, so the first fill makes it full
+
+  void fill(int64_t per_minute, Duration since);
+  double seconds_until(double wanted, int64_t per_minute) const;
+};
+
+class RequestMeter {
+ public:
+  // The counts of one principal, for all of its requests (access/rate_limits.h).
+  struct Account {
+    std::mutex mutex;  // guards the members below
+    TokenBucket requests, tokens;
+    TimePoint filled{};
+    int64_t num_running = 0;
+  };
+  explicit RequestMeter(std::shared_ptr<Account> account);
+  ~RequestMeter() { end(); }
+  RequestMeter(const RequestMeter&) = delete;
+  RequestMeter& operator=(const RequestMeter&) = delete;
+
+  void take_tokens(int64_t num_tokens);
+  // Ends the request's part in `concurrency`. Tokens may still be taken afterwards.
+  void end();
+
+ private:
+  const std::shared_ptr<Account> account_;
+  std::atomic<bool> ended_ = false;
+};
+
+}  // namespace hocket

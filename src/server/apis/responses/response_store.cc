@@ -1,0 +1,136 @@
+#include "server/apis/responses/response_store.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hocket {
+namespace {
+
+constexpr size_t kOverhead = 256;  // bytes of a text's object and its place
+
+// Returns the bytes that an answer adds to its conversation; earlier turns are shared with other
+// answers.
+size_t bytes_of(const ResponseStore::Record& record) {
+  size_t bytes = kOverhead;
+  if (record.body != nullptr) bytes += record.body->str().size();
+  if (record.output != nullptr) bytes += record.output->str().size();
+  if (!record.turns.empty()) bytes += record.turns.back()->str().size();
+  return bytes;
+}
+
+}  // namespace
+
+ResponseStore::Text::Text(std::string text, size_t beside,
+                          std::shared_ptr<std::atomic<size_t>> total)
+    : text_(std::move(text)), bytes_(text_.size() + kOverhead + beside), total_(std::move(total)) {
+  *total_ += bytes_;
+}
+
+ResponseStore::Text::~Text() {
+  *total_ -= bytes_;
+}
+
+void ResponseStore::put(const std::string& id, Record record) {
+  if (!keeps()) return;
+  auto kept = std::make_shared<const Record>(std::move(record));
+  std::lock_guard lock(mutex_);
+  if (places_.contains(id)) forget(id);
+  Owner& owner = owners_[kept->who];
+  const auto used = owner.used.insert(owner.used.end(), id);
+  set(places_.emplace(id, Place{nullptr, &owner, used}).first->second, std::move(kept));
+  make_room();
+}
+
+void ResponseStore::finish(const std::string& id, Record record) {
+  std::lock_guard lock(mutex_);
+  const auto place = places_.find(id);
+  if (place == places_.end()) return;
+  record.cancelled = place->second.record->cancelled;
+  set(place->second, std::make_shared<const Record>(std::move(record)));
+  make_room();
+}
+
+// Precondition: mutex_ is held.
+void ResponseStore::set(Place& place, RecordPtr record) {
+  if (place.record != nullptr) place.owner->bytes -= bytes_of(*place.record);
+  place.owner->bytes += bytes_of(*record);
+  place.record = std::move(record);
+}
+
+// Preconditions: mutex_ is held, and there is an answer with this id.
+void ResponseStore::forget(const std::string& id) {
+  const auto place = places_.find(id);
+  Owner& owner = *place->second.owner;
+  owner.bytes -= bytes_of(*place->second.record);
+  owner.used.erase(place->second.used);
+  places_.erase(place);
+}
+
+ResponseStore::Place* ResponseStore::place_of(const std::string& id, std::string_view who) {
+  const auto place = places_.find(id);
+  if (place == places_.end() || place->second.record->who != who) return nullptr;
+  std::list<std::string>& used = place->second.owner->used;
+  used.splice(used.end(), used, place->second.used);
+  return &place->second;
+}
+
+ResponseStore::RecordPtr ResponseStore::find(const std::string& id, std::string_view who) {
+  std::lock_guard lock(mutex_);
+  const Place* place = place_of(id, who);
+  return place == nullptr ? nullptr : place->record;
+}
+
+ResponseStore::RecordPtr ResponseStore::cancel(const std::string& id, std::string_view who) {
+  std::lock_guard lock(mutex_);
+  Place* place = place_of(id, who);
+  if (place == nullptr) return nullptr;
+  if (place->record->running) {
+    Record changed = *place->record;
+    changed.cancelled = true;
+    set(*place, std::make_shared<const Record>(std::move(changed)));
+  }
+  return place->record;
+}
+
+ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string_view who) {
+  std::lock_guard lock(mutex_);
+  Place* place = place_of(id, who);
+  if (place == nullptr) return nullptr;
+  RecordPtr record = place->record;
+  forget(id);
+  return record;
+}
+
+// Returns the id of the least recently used answer of the owner with the most bytes. Running
+// answers stay, since a client waits for them; the engine's queue limits their number.
+// Precondition: mutex_ is held.
+const std::string* ResponseStore::least_used() const {
+  const auto at_rest = [&](const std::string& id) { return !places_.at(id).record->running; };
+  const std::string* found = nullptr;
+  size_t most_bytes = 0;
+  for (const auto& [name, owner] : owners_) {
+    if (found != nullptr && owner.bytes <= most_bytes) continue;
+    const auto first = std::ranges::find_if(owner.used, at_rest);
+    if (first == owner.used.end()) continue;
+    found = &*first;
+    most_bytes = owner.bytes;
+  }
+  return found;
+}
+
+// Deletes answers until the limits hold. Texts that requests under way hold still count, so answers
+// are deleted for them too. Precondition: mutex_ is held.
+void ResponseStore::make_room() {
+  while (places_.size() > limits_.count_max || *total_ > limits_.bytes_max) {
+    const std::string* id = least_used();
+    if (id == nullptr) return;
+    forget(std::string(*id));
+  }
+}
+
+ResponseStore::Counts ResponseStore::counts() const {
+  std::lock_guard lock(mutex_);
+  return {.num_records = places_.size(), .bytes = *total_};
+}
+
+}  // namespace hocket

@@ -1,0 +1,35 @@
+#include "server/apis/responses/responses_api.h"
+
+#include "server/apis/responses/responses_request.h"
+#include "server/apis/responses/responses_response.h"
+#include "server/http/error_map.h"
+#include "server/http/sse.h"
+
+namespace hocket {
+namespace {
+
+std::string error_body(const Error& error) {
+  return kServerErrors.body(error);
+}
+
+std::string error_events(const Error& error) {
+  std::string out;
+  // The type of the error is also the type of the event.
+  append_sse_event(out, "error", to_text(error_json(error, "error")));
+  return out;
+}
+
+constinit const ErrorFormat kErrors = {error_body, error_events};
+
+}  // namespace
+
+constinit const Api kResponsesApi = {.name = "responses",
+                                     .path = "/v1/responses",
+                                     .id_prefix = "resp_",  // parse() makes the whole id
+                                     .fields = {"input", "max_output_tokens", "min_tokens"},
+                                     .num_copies = kConversationCopies,
+                                     .parse = parse_responses,
+                                     .form = responses_form,
+                                     .errors = &kErrors};
+
+}  // namespace hocket

@@ -1,0 +1,11 @@
+// The record of OpenAI's /v1/responses. Its errors have the server's form; in a stream they are an
+// event `error` with the message at its top.
+#pragma once
+
+#include "server/generation/api.h"
+
+namespace hocket {
+
+extern const Api kResponsesApi;
+
+}  // namespace hocket

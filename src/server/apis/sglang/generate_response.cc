@@ -1,0 +1,162 @@
+// Writes answers of SGLang's /generate: text, output_ids, meta_info. Each block of a stream repeats
+// all text before it, as SGLang's clients expect; each part is written as JSON once.
+// Log-probabilities of the prompt come with the first block only, since they never change.
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+
+#include "server/apis/sglang/generate_response.h"
+#include "server/generation/answer.h"
+
+namespace hocket {
+namespace {
+
+Json finish_json(const ChoiceAnswer& choice) {
+  switch (choice.finish) {
+    case FinishReason::none:
+      return nullptr;
+    case FinishReason::stop:
+      return {{"type", "stop"}, {"matched", matched_stop_json(choice)}};
+    case FinishReason::length:
+      return {{"type", "length"}, {"length", choice.ids.size()}};
+    case FinishReason::abort:
+    case FinishReason::error:
+      break;
+  }
+  return {{"type", "abort"}, {"message", "the request was aborted"}};
+}
+
+// The longer a block is, the more tokens pass before the next one. So a stream of any length costs
+// its client, its connection and this server a limited number of bytes per token.
+constexpr size_t kBlockBytesPerToken = 32 << 10;
+
+// Indices of the columns of log-probabilities.
+constexpr size_t kRows = 0, kTopRows = 1;
+
+// Returns [logprob, id, text]; text is null unless asked for.
+Json row_json(const Answer& answer, TokenId id, Json logprob) {
+  const Tokenizer* tokenizer = answer.request.logprob_text ? answer.model.tokenizer : nullptr;
+  return Json::array({std::move(logprob), value(id),
+                      tokenizer != nullptr ? Json(token_text(*tokenizer, id)) : Json()});
+}
+
+std::string logprobs_text(const ChoiceAnswer& choice, const SamplingParams& sampling) {
+  std::string text;
+  const auto add = [&](std::string_view name, const LogprobColumns& said, size_t column) {
+    text += fmt::format(",\"{}\":[", name);
+    text.append(said.lists[column]).append("]");
+  };
+  add("input_token_logprobs", choice.prompt_said, kRows);
+  add("output_token_logprobs", choice.said, kRows);
+  if (sampling.num_top_logprobs == 0) return text;
+  add("input_top_logprobs", choice.prompt_said, kTopRows);
+  add("output_top_logprobs", choice.said, kTopRows);
+  return text;
+}
+
+// Returns the expert ids in base64, as SGLang does: 32-bit numbers, lowest byte first, in the shape
+// [tokens][layers][experts per token].
+std::string routed_text(const RoutedExperts& routed) {
+  std::vector<unsigned char> bytes;
+  bytes.reserve(4 * routed.ids.size());
+  for (const uint16_t id : routed.ids)
+    for (const int part : {id & 0xff, id >> 8, 0, 0}) bytes.push_back(static_cast<uint8_t>(part));
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // and a terminating zero
+  text.resize(static_cast<size_t>(EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                                  bytes.data(), static_cast<int>(bytes.size()))));
+  return text;
+}
+
+bool is_list(const Answer& answer) {
+  return answer.request.batch || answer.choices.size() > 1;
+}
+
+// `escaped` and `ids` are the choice's text and ids as JSON, without quotes and brackets.
+std::string choice_text(const Answer& answer, const ChoiceAnswer& choice, std::string_view escaped,
+                        std::string_view ids) {
+  const auto p = static_cast<size_t>(choice.prompt);
+  const Prompt& prompt = answer.request.prompts[p];
+  Json meta = {{"id", prompt.rid},
+               {"finish_reason", finish_json(choice)},
+               {"prompt_tokens", answer.prompts[p].size()},
+               {"completion_tokens", choice.ids.size()},
+               {"cached_tokens", choice.cached_tokens}};
+  if (choice.ended) {
+    meta["e2e_latency"] = to_seconds(std::max(Duration{}, choice.times.finished - answer.received));
+    meta["timings"] = timings_json(answer);
+    if (choice.routed != nullptr) meta["routed_experts"] = routed_text(*choice.routed);
+  }
+  std::string text = "{\"text\":\"";
+  text.append(escaped).append("\",\"output_ids\":[").append(ids).append("],\"meta_info\":");
+  text += to_text(meta);
+  text.pop_back();
+  if (prompt.sampling.num_top_logprobs >= 0) text += logprobs_text(choice, prompt.sampling);
+  return text += "}}";
+}
+
+// Appends the text and ids that were not sent to `escaped` and `ids_said`.
+void escape_news(ChoiceAnswer& choice) {
+  const std::string news = json_string(std::string_view(choice.text).substr(choice.sent.text));
+  choice.escaped.append(news, 1, news.size() - 2);
+  choice.sent.text = choice.text.size();
+  append_ids(choice.ids_said, std::span(choice.ids).subspan(choice.sent.ids));
+  choice.sent.ids = choice.ids.size();
+}
+
+class GenerateForm final : public AnswerForm {
+ public:
+  std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
+    const size_t num_new = choice.ids.size() - choice.sent.ids;
+    const bool news = num_new > 0 || choice.text.size() > choice.sent.text;
+    if (choice.sent.end || (!news && !choice.ended)) return "";
+    const size_t bytes = choice.text.size() + choice.ids_said.size() + choice.said.bytes();
+    const bool far_enough = bytes <= num_new * kBlockBytesPerToken;
+    if (choice.sent.opening && !choice.ended && !far_enough) return "";
+    escape_news(choice);
+    choice.sent.opening = true;
+    choice.sent.end = choice.ended;
+    std::string block = choice_text(answer, choice, choice.escaped, choice.ids_said);
+    choice.prompt_said.clear();
+    if (!is_list(answer)) return block;
+    block.pop_back();
+    return block += fmt::format(",\"index\":{}}}", choice.index);
+  }
+  bool repeats() const override { return true; }
+  std::string closing_block(const Answer&) const override { return ""; }
+  std::string whole(const Answer& answer) const override {
+    std::string all;
+    for (const ChoiceAnswer& choice : answer.choices) {
+      const std::string text = json_string(choice.text), ids = ids_text(choice.ids);
+      if (!all.empty()) all += ',';
+      all += choice_text(answer, choice, inside(text), inside(ids));
+    }
+    return is_list(answer) ? "[" + all + "]" : all;
+  }
+
+  void say_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
+                    const PositionLogprobs* found) const override {
+    const auto p = static_cast<size_t>(choice.prompt);
+    const Json logprob = found != nullptr ? Json(finite_logprob(found->logprob)) : Json();
+    to.add(kRows, to_text(row_json(answer, id, logprob)));
+    if (answer.request.prompts[p].sampling.num_top_logprobs == 0) return;
+    if (found == nullptr) return to.add(kTopRows, "null");
+    Json rows = Json::array();
+    for (const TokenLogprob& t : found->top)
+      rows.push_back(row_json(answer, t.token, finite_logprob(t.logprob)));
+    to.add(kTopRows, to_text(rows));
+  }
+  size_t num_sayable(const ChoiceAnswer& choice) const override { return choice.ids.size(); }
+
+ private:
+  static std::string_view inside(std::string_view json) { return json.substr(1, json.size() - 2); }
+};
+
+}  // namespace
+
+const AnswerForm& generate_form() {
+  static const GenerateForm form;
+  return form;
+}
+
+}  // namespace hocket

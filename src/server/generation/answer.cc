@@ -1,0 +1,165 @@
+#include "server/generation/answer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+
+#include "server/http/request_target.h"
+
+namespace hocket {
+
+void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
+  using EventKind = AnswerEvent::Kind;
+  const bool piece = event.kind == EventKind::text || event.kind == EventKind::reasoning ||
+                     event.kind == EventKind::arguments;
+  if (piece && event.text.empty()) return;
+  if (piece && !events.empty() && events.back().kind == event.kind &&
+      events.back().call == event.call)
+    events.back().text += event.text;
+  else
+    events.push_back(std::move(event));
+}
+
+bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most) {
+  const auto p = static_cast<size_t>(choice.prompt);
+  const SamplingParams& sampling = answer.request.prompts[p].sampling;
+  if (sampling.num_top_logprobs < 0) return true;
+  if (sampling.prompt_logprobs_from >= 0) {
+    const std::vector<TokenId>& prompt = answer.prompts[p];
+    const auto from = static_cast<size_t>(sampling.prompt_logprobs_from);
+    LogprobColumns& to = choice.prompt_said;
+    for (; from + to.num < prompt.size(); ++to.num, --most) {
+      if (most == 0) return false;
+      const size_t i = from + to.num;
+      const bool known = i > 0 && to.num < choice.prompt_logprobs.size();
+      form.say_position(answer, choice, to, prompt[i],
+                        known ? &choice.prompt_logprobs[to.num] : nullptr);
+    }
+    std::vector<PositionLogprobs>().swap(choice.prompt_logprobs);
+  }
+  const size_t end = std::min(form.num_sayable(choice), choice.logprobs.size());
+  for (LogprobColumns& to = choice.said; to.num < end; ++to.num, --most) {
+    if (most == 0) return false;
+    form.say_position(answer, choice, to, choice.ids[to.num], &choice.logprobs[to.num]);
+    std::vector<TokenLogprob>().swap(choice.logprobs[to.num].top);
+  }
+  return true;
+}
+
+std::string token_text(const Tokenizer& tokenizer, TokenId id) {
+  const std::string_view bytes = tokenizer.token_bytes(id);
+  if (is_valid_utf8(bytes)) return std::string(bytes);
+  std::string text = "bytes:";
+  for (const unsigned char c : bytes) text += fmt::format("\\x{:02x}", c);
+  return text;
+}
+
+double finite_logprob(float logprob) {
+  return std::isfinite(logprob) ? logprob : -9999.0;
+}
+
+size_t num_chars(std::string_view utf8) {
+  return static_cast<size_t>(
+      std::ranges::count_if(utf8, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
+}
+
+Json finish_reason_json(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::abort:
+    case FinishReason::error:
+      return "abort";
+    case FinishReason::none:
+      break;
+  }
+  return nullptr;
+}
+
+int num_calls(const ChoiceAnswer& choice) {
+  return static_cast<int>(
+      std::ranges::count(choice.events, AnswerEvent::Kind::call_end, &AnswerEvent::kind));
+}
+
+Json matched_stop_json(const ChoiceAnswer& choice) {
+  if (const auto* id = std::get_if<TokenId>(&choice.matched_stop)) return value(*id);
+  if (const auto* text = std::get_if<std::string>(&choice.matched_stop)) return *text;
+  return nullptr;
+}
+
+Json ids_json(std::span<const TokenId> ids) {
+  Json out = Json::array();
+  for (const TokenId id : ids) out.push_back(value(id));
+  return out;
+}
+
+void append_ids(std::string& out, std::span<const TokenId> ids) {
+  for (const TokenId id : ids)
+    fmt::format_to(std::back_inserter(out), "{}{}", out.empty() ? "" : ",", value(id));
+}
+
+std::string ids_text(std::span<const TokenId> ids) {
+  std::string out;
+  append_ids(out, ids);
+  return "[" + out + "]";
+}
+
+double ms_between(TimePoint from, TimePoint to) {
+  if (from == TimePoint{} || to < from) return 0;
+  return std::round(to_ms(to - from) * 1e3) / 1e3;
+}
+
+Json usage_json(const Answer& answer) {
+  size_t prompt = 0, completion = 0;
+  for (const auto& ids : answer.prompts) prompt += ids.size();
+  int64_t cached = 0, reasoning = 0;
+  std::vector<bool> seen(answer.prompts.size());
+  for (const ChoiceAnswer& choice : answer.choices) {
+    completion += choice.ids.size();
+    reasoning += choice.reasoning_tokens;
+    // The prompt's later choices find it in the cache because of the first, so only that one
+    // counts.
+    if (!seen[static_cast<size_t>(choice.prompt)]) cached += choice.cached_tokens;
+    seen[static_cast<size_t>(choice.prompt)] = true;
+  }
+  Json usage = {{"prompt_tokens", prompt},
+                {"completion_tokens", completion},
+                {"total_tokens", prompt + completion},
+                {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  if (answer.request.reading.reasoning)
+    usage["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
+  return usage;
+}
+
+Json timings_json(const Answer& answer) {
+  const RequestTimes& t = answer.choices[answer.last_ended].times;
+  const double decode = ms_between(t.prefill_done, t.finished);
+  Json out = {{"text_ms", ms_between(answer.received, t.arrived)},
+              {"queue_ms", ms_between(t.arrived, t.first_scheduled)},
+              {"prefill_ms", ms_between(t.first_scheduled, t.prefill_done)},
+              {"decode_ms", decode},
+              {"ttft_ms", ms_between(answer.received, answer.first_token)},
+              {"total_ms", ms_between(answer.received, answer.ended)}};
+  const size_t tokens = answer.choices[answer.last_ended].ids.size();
+  if (tokens > 1 && decode > 0)
+    out["tokens_per_second"] = std::round(static_cast<double>(tokens - 1) / decode * 1e5) / 1e2;
+  return out;
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string prompt_text(const Answer& answer, int prompt) {
+  const auto i = static_cast<size_t>(prompt);
+  if (const auto* text = std::get_if<std::string>(&answer.request.prompts[i].input)) return *text;
+  if (i < answer.echoes.size()) return answer.echoes[i];
+  return answer.model.tokenizer->decode(answer.prompts[i], SpecialTokens::keep).value_or("");
+}
+
+}  // namespace hocket

@@ -1,0 +1,56 @@
+// Settles once, at the start, how the served model writes tool calls and thoughts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "core/server_settings.h"
+#include "server/http/json_body.h"
+#include "text/answers/answer_format.h"
+#include "text/answers/template_traits.h"
+#include "text/tokens/chat_template.h"
+
+namespace hocket {
+
+// The field of chat answers that holds the thoughts.
+enum class ReasoningField : uint8_t { reasoning_content, reasoning, both };
+
+// The thinking budget that stands for a reasoning_effort if the template does not handle efforts.
+// tokens: -1 means no limit.
+struct EffortBudget {
+  std::string_view effort;
+  int tokens = -1;
+};
+inline constexpr std::array kEffortBudgets = {
+    EffortBudget{"none", 0},      EffortBudget{"minimal", 512}, EffortBudget{"low", 1024},
+    EffortBudget{"medium", 8192}, EffortBudget{"high", 24576},  EffortBudget{"xhigh", -1},
+    EffortBudget{"max", -1},      EffortBudget{"default", -1}};
+std::vector<std::string_view> effort_names();
+
+struct AnswerFormats {
+  ToolFormat tools = ToolFormat::none;
+  ReasoningFormat reasoning;
+  ReasoningField reasoning_field = ReasoningField::reasoning_content;
+  TemplateTraits traits;
+  std::vector<TokenId> kept;               // control tokens whose text the parser needs
+  std::optional<TokenId> reasoning_close;  // set if the closing mark is one token
+  bool tools_by_flag = false, reasoning_by_flag = false;
+
+  bool effort_is_budget() const { return reasoning && !traits.tells_effort; }
+};
+
+// Chooses by flags, then by the template. `chat_template` and `tokenizer` may be null.
+// Errors: bad_value.
+Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
+                                            const ChatTemplate* chat_template,
+                                            const Tokenizer* tokenizer);
+// Returns the formats as /get_server_info shows them.
+Json answer_formats_json(const AnswerFormats& formats);
+
+}  // namespace hocket

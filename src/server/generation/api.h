@@ -1,0 +1,41 @@
+// The record of one API: everything that the server's other files must know of it. Each API has
+// one, in its folder of server/apis, and apis.h lists them. A new API is a folder and a line there.
+#pragma once
+
+#include <string_view>
+
+#include "server/generation/answer.h"
+#include "server/http/http.h"
+
+namespace hocket {
+
+class ResponseStore;
+
+// The facts of one HTTP request that parsers read besides its body.
+struct RequestContext {
+  ResponseStore* store = nullptr;  // the answers that are kept; null: an API that keeps none
+  std::string_view who;            // the principal's name
+  int rank = -1;              // this rank; ids name the rank that keeps the answer; -1: one process
+  HeldBytes* held = nullptr;  // counts the trees of earlier turns; null: not counted
+};
+
+// The names of an API's fields for the prompt, the longest answer and the shortest answer.
+struct PromptFields {
+  const char *prompt, *limit, *least;
+};
+
+struct Api {
+  std::string_view name;       // "chat"; the page shows it
+  std::string_view path;       // a POST to it asks for an answer; errors below it have its form
+  std::string_view id_prefix;  // begins the ids of answers: "chatcmpl-"
+  PromptFields fields;
+  bool needs_tokenizer = true;  // false: prompts may be token ids alone
+  int num_copies = 1;           // copies of the body's tree that parse() makes, and the tree
+  // Errors: invalid_request and others, naming the field.
+  Result<GenerationRequest> (*parse)(const Json& body, const ServedModel& model,
+                                     const RequestContext& context);
+  const AnswerForm& (*form)();
+  const ErrorFormat* errors = &kServerErrors;
+};
+
+}  // namespace hocket

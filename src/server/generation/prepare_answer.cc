@@ -1,0 +1,91 @@
+#include "server/generation/prepare_answer.h"
+
+#include <utility>
+
+#include "server/generation/api.h"
+#include "server/generation/structure_settling.h"
+#include "server/generation/text_pool.h"
+
+namespace hocket {
+namespace {
+
+std::string new_answer_id(std::string_view prefix) {
+  return fmt::format("{}{:016x}{:016x}", prefix, fresh_seed(), fresh_seed());
+}
+
+Result<void> check_text_needs(const GenerationRequest& request, const ServedModel& model) {
+  if (model.tokenizer != nullptr) return {};
+  if (request.api->needs_tokenizer) return fail(no_tokenizer_error());
+  for (const Prompt& prompt : request.prompts)
+    if (!prompt.sampling.stop.empty()) return fail(no_tokenizer_error().with_param("stop"));
+  return {};
+}
+
+// Prompt log-probabilities may begin anywhere in the prompt. At its end they are switched off.
+Result<void> check_logprob_start(SamplingParams& sampling, int prompt_tokens) {
+  if (sampling.prompt_logprobs_from > prompt_tokens)
+    return fail(error(ErrorCode::invalid_request,
+                      "logprob_start_len is {}, the prompt has {} tokens",
+                      sampling.prompt_logprobs_from, prompt_tokens)
+                    .with_param("logprob_start_len"));
+  if (sampling.prompt_logprobs_from == prompt_tokens) sampling.prompt_logprobs_from = -1;
+  return {};
+}
+
+// Returns the bytes that a prompt holds besides its tokens: its text, the copies for each of its
+// answers, and the matchers that search each answer's text.
+int64_t held_bytes(const Prompt& prompt) {
+  int64_t copied = sizeof(RequestInput);
+  for (const std::string& stop : prompt.sampling.stop)  // copied to the parameters and StopMatcher
+    copied += static_cast<int64_t>(4 * sizeof(std::string) + 6 * stop.size());
+  copied += std::ssize(prompt.sampling.stop_ids) * static_cast<int64_t>(sizeof(TokenId));
+  if (prompt.stop_regex != nullptr) copied += StopRegexSearch::kBytesMax;
+  const auto* text = std::get_if<std::string>(&prompt.input);
+  return copied * prompt.n + (text == nullptr ? 0 : std::ssize(*text));
+}
+
+// With `echo` each choice repeats its prompt as text. A prompt that came as ids is decoded once for
+// all of its choices.
+Result<void> spell_echoes(Answer& answer) {
+  if (!answer.request.echo) return {};
+  for (size_t i = 0; i < answer.prompts.size(); ++i) {
+    const bool by_ids =
+        std::holds_alternative<std::vector<TokenId>>(answer.request.prompts[i].input);
+    answer.echoes.push_back(by_ids ? prompt_text(answer, static_cast<int>(i)) : "");
+    HOCKET_TRY_VOID(answer.held.grow(std::ssize(answer.echoes.back())));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model,
+                              std::shared_ptr<RequestMemory> memory) {
+  HOCKET_TRY_VOID(check_text_needs(request, model));
+  Answer answer;
+  answer.model = model;
+  answer.held = HeldBytes(std::move(memory));
+  for (Prompt& prompt : request.prompts) {
+    TextPool::give_way();
+    HOCKET_TRY_VOID(answer.held.grow(held_bytes(prompt)));
+    HOCKET_TRY(std::vector<TokenId> ids, prompt_ids(prompt, request, model));
+    const int num_ids = static_cast<int>(ids.size());
+    const int64_t id_bytes = int64_t{num_ids} * static_cast<int64_t>(sizeof(TokenId));
+    HOCKET_TRY_VOID(answer.held.grow(id_bytes * (1 + prompt.n)));
+    HOCKET_TRY_VOID(fit_to_context(prompt, num_ids, request, model));
+    HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
+    HOCKET_TRY_VOID(settle_structure(prompt, ids, request.reading, model));
+    answer.prompts.push_back(std::move(ids));
+  }
+  answer.id = request.answer_id.empty() ? new_answer_id(request.api->id_prefix) : request.answer_id;
+  answer.created = unix_seconds();
+  answer.call_seed = fresh_seed();
+  for (size_t i = 0; i < request.prompts.size(); ++i)
+    if (std::string& rid = request.prompts[i].rid; rid.empty())
+      rid = request.batch ? fmt::format("{}-{}", answer.id, i) : answer.id;
+  answer.request = std::move(request);
+  HOCKET_TRY_VOID(spell_echoes(answer));
+  return answer;
+}
+
+}  // namespace hocket

@@ -1,0 +1,188 @@
+#include "server/generation/sampling_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+
+#include "core/request_bounds.h"
+#include "server/generation/structure_fields.h"
+
+namespace hocket {
+namespace {
+
+// Limits for a text or a list of texts, none of them empty.
+struct TextLimits {
+  size_t count_max, bytes_max;
+};
+bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
+                std::vector<std::string>& out) {
+  const Json* texts = fields.get(name);
+  if (texts == nullptr) return false;
+  const std::string path = fields.name_of(name);
+  const auto wrong = [&](std::string message) {
+    fields.fail_field(name, std::move(message));
+    return false;
+  };
+  if (!texts->is_string() && !texts->is_array())
+    return wrong(
+        fmt::format("{} must be a string or a list of strings, not {}", path, type_name(*texts)));
+  const auto entries = texts->is_string()
+                           ? std::span<const Json>(texts, 1)
+                           : std::span<const Json>(texts->get_ref<const Json::array_t&>());
+  if (entries.size() > limits.count_max)
+    return wrong(
+        fmt::format("{} may hold {} strings, not {}", path, limits.count_max, entries.size()));
+  for (const Json& one : entries) {
+    if (!one.is_string())
+      return wrong(fmt::format("{} must hold strings, not {}", path, type_name(one)));
+    const auto& text = one.get_ref<const std::string&>();
+    if (text.empty())
+      return wrong(fmt::format("{} holds an empty string, which every text contains", path));
+    if (text.size() > limits.bytes_max)
+      return wrong(fmt::format("{}: a string may have {} bytes, not {}", path, limits.bytes_max,
+                               text.size()));
+    out.push_back(text);
+  }
+  return true;
+}
+
+// Prompts with the same patterns share one compiled StopRegex.
+void read_stop_regex(Fields& fields, GenerationRequest& request, Prompt& prompt) {
+  std::vector<std::string> patterns;
+  const TextLimits limits{StopRegex::kPatternsMax, StopRegex::kPatternBytesMax};
+  if (!read_texts(fields, "stop_regex", limits, patterns) || patterns.empty()) return;
+  auto& compiled = request.stop_regexes;
+  const auto known = std::ranges::find(compiled, patterns, &StopRegex::patterns);
+  if (known != compiled.end()) {
+    prompt.stop_regex = *known;
+    return;
+  }
+  if (compiled.size() == kStopRegexesMax)
+    return fields.fail_field("stop_regex", fmt::format("stop_regex differs between prompts; at "
+                                                       "most {} different ones may be",
+                                                       kStopRegexesMax));
+  auto regex = StopRegex::compile(std::move(patterns));
+  if (!regex)
+    return fields.fail_field("stop_regex", "stop_regex: " + regex.error().message,
+                             regex.error().fix);
+  prompt.stop_regex = compiled.emplace_back(*std::move(regex));
+}
+
+void read_logit_bias(Fields& fields, const ServedModel& model, SamplingParams& sampling) {
+  const Json* bias = fields.object("logit_bias");
+  if (bias == nullptr) return;
+  const int vocab = model.info->model.vocab_size;
+  std::vector<LogitBias::Entry> out;
+  for (const auto& [key, value] : bias->items()) {
+    int id = -1;
+    const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (code != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocab)
+      return fields.fail_field("logit_bias",
+                               fmt::format("logit_bias names '{}'; token ids are 0 to {}",
+                                           key.substr(0, 32), vocab - 1));
+    if (!value.is_number() || !kLogitBiasRange.holds(value.get<double>()))
+      return fields.fail_field(
+          "logit_bias",
+          fmt::format("logit_bias of token {} must be a number {}", id, kLogitBiasRange.text()));
+    out.emplace_back(TokenId{id}, value.get<float>());
+  }
+  std::ranges::sort(out, {}, [](const auto& entry) { return value(entry.first); });
+  const auto twice = std::ranges::adjacent_find(out, {}, [](const auto& e) { return e.first; });
+  if (twice != out.end())
+    fields.fail_field("logit_bias",
+                      fmt::format("logit_bias names token {} twice", value(twice->first)));
+  sampling.logit_bias = LogitBias(std::move(out));
+}
+
+void refuse_others(Fields& fields) {
+  fields.refuse("lora_path", "is not supported: no adapter is loaded");
+  fields.refuse("custom_logit_processor", "is not supported");
+  fields.refuse("logits_processors", "is not supported");
+  fields.refuse("use_beam_search", "is not supported", "use n with a temperature");
+  fields.refuse("return_hidden_states", "is not supported");
+  fields.refuse("best_of", "is not supported", "use n, and choose by logprobs");
+}
+
+}  // namespace
+
+SamplingParams default_sampling(const GenerationDefaults& defaults) {
+  SamplingParams s;
+  s.temperature = defaults.temperature.value_or(s.temperature);
+  s.top_p = defaults.top_p.value_or(s.top_p);
+  s.top_k = defaults.top_k.value_or(s.top_k);
+  s.min_p = defaults.min_p.value_or(s.min_p);
+  s.repetition_penalty = defaults.repetition_penalty.value_or(s.repetition_penalty);
+  return s;
+}
+
+void read_ids(Fields& fields, std::string_view name, const Json& list, const ServedModel& model,
+              std::vector<TokenId>& out) {
+  const int vocab = model.info->model.vocab_size;
+  out.reserve(list.size());
+  for (const Json& one : list) {
+    const bool good = one.is_number_integer() && one >= 0 && one < vocab;
+    if (!good)
+      return fields.fail_field(
+          name, fmt::format("{} must hold token ids from 0 to {}, not {}", fields.name_of(name),
+                            vocab - 1, to_text(one).substr(0, 32)));
+    out.push_back(TokenId{one.get<int>()});
+  }
+}
+
+void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& request,
+                   Prompt& prompt) {
+  SamplingParams& s = prompt.sampling;
+  for (const auto& [name, range, value] : kSamplingNumbers) fields.read(name, s.*value, range);
+  if (fields.read("top_k", s.top_k, -1, INT32_MAX)) s.top_k = std::max(s.top_k, 0);
+  read_logit_bias(fields, model, s);
+
+  int64_t seed = 0;
+  const bool by_seed = fields.read("seed", seed, INT64_MIN, INT64_MAX);
+  const bool by_sampling_seed = fields.read("sampling_seed", seed, INT64_MIN, INT64_MAX);
+  prompt.seeded = by_seed || by_sampling_seed;
+  s.seed = prompt.seeded ? static_cast<uint64_t>(seed) : fresh_seed();
+
+  fields.read("ignore_eos", s.ignore_eos);
+  read_texts(fields, "stop", {kStopsMax, kStopBytesMax}, s.stop);
+  read_stop_regex(fields, request, prompt);
+  if (const Json* ids = fields.array("stop_token_ids", kStopIdsMax))
+    read_ids(fields, "stop_token_ids", *ids, model, s.stop_ids);
+
+  bool skip_special = true, keep_stop = false;
+  fields.read("skip_special_tokens", skip_special);
+  request.special = skip_special ? SpecialTokens::skip : SpecialTokens::keep;
+  fields.read("include_stop_str_in_output", keep_stop);
+  fields.read("no_stop_trim", keep_stop);
+  request.stop_text = keep_stop ? StopText::keep : StopText::trim;
+  fields.ignore({"spaces_between_special_tokens"});
+  read_structure(fields, s);
+  refuse_others(fields);
+}
+
+void read_rid(Fields& fields, std::string& rid) {
+  if (fields.read("rid", rid) && (rid.empty() || rid.size() > kRidBytesMax))
+    fields.fail_field("rid",
+                      fmt::format("rid must have 1 to {} bytes, not {}", kRidBytesMax, rid.size()));
+}
+
+void read_envelope(Fields& fields, GenerationRequest& request) {
+  if (int priority = 0; fields.read("priority", priority, INT32_MIN, INT32_MAX))
+    request.priority = priority;
+  const std::pair<const char*, std::string*> names[] = {{"user", &request.user},
+                                                        {"routing_key", &request.routing_key},
+                                                        {"cache_salt", &request.cache_salt},
+                                                        {"extra_key", &request.extra_key}};
+  for (const auto& [name, out] : names)
+    if (fields.read(name, *out) && out->size() > kNameBytesMax)
+      fields.fail_field(name, fmt::format("{} may have {} bytes, not {}", fields.name_of(name),
+                                          kNameBytesMax, out->size()));
+  fields.read("return_token_ids", request.return_token_ids);
+  for (const char* name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
+    fields.refuse(name, "is not supported: prompts are computed where answers are");
+  fields.ignore({"metadata", "store", "service_tier", "safety_identifier", "request_id",
+                 "prompt_cache_key", "prompt_cache_retention", "prediction", "log_metrics",
+                 "no_logs", "separate_reasoning", "stream_reasoning", "data_parallel_rank",
+                 "return_cached_tokens_details"});
+}
+
+}  // namespace hocket

@@ -1,0 +1,114 @@
+#include "server/generation/text_pool.h"
+
+#include <string>
+#include <utility>
+
+namespace hocket {
+
+TextPool::TextPool(const Options& options) : options_(options) {
+  for (int i = 0; i < options.num_threads; ++i)
+    threads_.emplace_back(Thread::Options{.name = options.name + std::to_string(i)},
+                          [this] { run(); });
+}
+
+TextPool::~TextPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  arrived_.notify_all();
+  for (Thread& thread : threads_) thread.join();
+}
+
+Result<void> TextPool::push(Task&& task, uint64_t client) {
+  const auto full = [](size_t most, std::string_view whose) {
+    return fail(error(ErrorCode::queue_full, "{} requests {}wait to be read", most, whose)
+                    .with_fix("try again after the time in Retry-After"));
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return fail(ErrorCode::shutting_down, "the server is shutting down");
+    const auto mine = waiting_.find(client);
+    if (mine != waiting_.end() && mine->second.size() >= options_.max_of_client)
+      return full(options_.max_of_client, "of this client ");
+    if (num_waiting_ >= options_.max_waiting) return full(options_.max_waiting, "");
+    const auto place = waiting_.try_emplace(client).first;
+    try {
+      place->second.push_back(std::move(task));
+    } catch (...) {  // take() needs a task for each client in waiting_
+      if (place->second.empty()) waiting_.erase(place);
+      throw;
+    }
+    ++num_waiting_;
+  }
+  arrived_.notify_one();
+  return {};
+}
+
+// Returns the oldest task of the next client; nullopt if none waits. Precondition: mutex_ is held.
+//
+//   waiting_  client 3: t t t | 5: t | 9: t t      last_client_ = 3: 5 is next, then 9, then 3
+std::optional<TextPool::Task> TextPool::take() {
+  if (waiting_.empty()) return std::nullopt;
+  auto turn = waiting_.upper_bound(last_client_);
+  if (turn == waiting_.end()) turn = waiting_.begin();
+  last_client_ = turn->first;
+  std::optional<Task> task = std::move(turn->second.front());
+  turn->second.pop_front();
+  if (turn->second.empty()) waiting_.erase(turn);
+  --num_waiting_;
+  return task;
+}
+
+namespace {
+
+// Limit of nested tasks: a task that gives way stays on its thread's stack.
+constexpr int kGivenWayMax = 16;
+
+// The state of the task that this thread runs.
+struct Turn {
+  TextPool* pool = nullptr;  // null: no task
+  TimePoint began;
+  int given_way = 0;  // number of tasks below it on this stack that gave way
+};
+thread_local Turn turn;
+
+}  // namespace
+
+void TextPool::give_way() {
+  if (turn.pool == nullptr || turn.given_way == kGivenWayMax) return;
+  const TimePoint now = RealClock().now();
+  if (now - turn.began < kTurn) return;
+  const Turn mine = turn;
+  turn = {.pool = mine.pool, .began = now, .given_way = mine.given_way + 1};
+  mine.pool->run_one_that_waits();
+  turn = {.pool = mine.pool, .began = RealClock().now(), .given_way = mine.given_way};
+}
+
+// Does nothing if another thread is idle, since that thread takes the tasks that wait.
+void TextPool::run_one_that_waits() {
+  std::optional<Task> task;
+  {
+    const std::lock_guard lock(mutex_);
+    if (num_idle_ == 0) task = take();
+  }
+  if (task) (*task)();
+}
+
+void TextPool::run() {
+  while (true) {
+    std::optional<Task> task;
+    {
+      std::unique_lock lock(mutex_);
+      ++num_idle_;
+      arrived_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      --num_idle_;
+      task = take();
+    }
+    if (!task) return;
+    turn = {.pool = this, .began = RealClock().now(), .given_way = 0};
+    (*task)();
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,57 @@
+// An answer with one choice, for tests of the APIs' forms: the test adds events as a parser would,
+// and reads what a form makes of them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/generation/answer.h"
+#include "server/http/sse.h"
+
+namespace hocket {
+
+class ToldAnswer {
+ public:
+  using Kind = AnswerEvent::Kind;
+  explicit ToldAnswer(std::string id) {
+    info_.served_model_name = "tiny";
+    answer.id = std::move(id);
+    answer.model.info = &info_;
+    answer.prompts = {{TokenId{1}, TokenId{2}}};
+    answer.choices.emplace_back();
+  }
+  ToldAnswer(const ToldAnswer&) = delete;
+  ToldAnswer& operator=(const ToldAnswer&) = delete;
+
+  // `name` is the name of a call, whose id becomes "call_NAME".
+  void add(Kind kind, std::string text, const std::string& name = "") {
+    AnswerEvent event;
+    event.kind = kind;
+    event.text = std::move(text);
+    event.name = name;
+    event.id = name.empty() ? "" : "call_" + name;
+    add_event(choice().events, std::move(event));
+  }
+  void end() {
+    choice().finish = FinishReason::stop;
+    choice().ended = true;
+  }
+  Json whole(const AnswerForm& form) const { return Json::parse(form.whole(answer)); }
+  // Returns the events of a stream that has sent nothing yet.
+  std::vector<Json> streamed(const AnswerForm& form) {
+    std::vector<Json> events;
+    for (const std::string& data : SseReader().feed(form.next_block(answer, choice())))
+      events.push_back(Json::parse(data));
+    return events;
+  }
+
+  Answer answer;
+
+ private:
+  ChoiceAnswer& choice() { return answer.choices.front(); }
+
+  EngineInfo info_;
+};
+
+}  // namespace hocket

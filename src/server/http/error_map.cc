@@ -1,0 +1,157 @@
+#include "server/http/error_map.h"
+
+#include <exception>
+#include <new>
+
+#include "base/log.h"
+#include "server/account/codes.h"
+#include "server/http/json_body.h"
+#include "server/http/sse.h"
+
+namespace hocket {
+namespace {
+
+struct Mapping {
+  ErrorCode code;
+  int status;
+  std::string_view slug;
+};
+
+constexpr Mapping kInternal{ErrorCode::internal, 500, "internal_error"};
+constexpr Mapping kMappings[] = {
+    {ErrorCode::bad_value, 400, "invalid_value"},
+    {ErrorCode::invalid_request, 400, "invalid_request"},
+    {ErrorCode::context_length_exceeded, 400, "context_length_exceeded"},
+    {ErrorCode::request_too_big, 400, "request_too_big"},
+    {ErrorCode::no_tokenizer, 400, "no_tokenizer"},
+    {ErrorCode::template_failed, 400, "template_failed"},
+    {ErrorCode::unauthorized, 401, "invalid_api_key"},
+    {kForbidden, 403, "forbidden"},
+    {ErrorCode::not_found, 404, "not_found"},
+    {ErrorCode::method_not_allowed, 405, "method_not_allowed"},
+    {ErrorCode::request_timeout, 408, "request_timeout"},
+    {ErrorCode::payload_too_large, 413, "payload_too_large"},
+    {ErrorCode::queue_full, 429, "queue_full"},
+    {kRateLimited, 429, "rate_limit_exceeded"},
+    {ErrorCode::bad_logits, 500, "bad_logits"},
+    {ErrorCode::timed_out, 503, "timed_out"},
+    {ErrorCode::shutting_down, 503, "shutting_down"},
+    {ErrorCode::loading, 503, "loading"},
+    {ErrorCode::out_of_memory, 503, "out_of_memory"},
+    {ErrorCode::lost_rank, 503, "lost_rank"},
+    {ErrorCode::watchdog, 503, "engine_stuck"},
+};
+
+constexpr bool all_differ() {
+  for (const Mapping& a : kMappings)
+    for (const Mapping& b : kMappings)
+      if (&a != &b && a.code == b.code) return false;
+  return true;
+}
+static_assert(all_differ(), "a number has two meanings: base/result.h and account/codes.h");
+
+const Mapping& mapping_of(ErrorCode code) {
+  for (const Mapping& m : kMappings)
+    if (m.code == code) return m;
+  return kInternal;
+}
+
+std::string_view error_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+constexpr size_t kErrorTextMax = 2048;  // bytes; the text may quote the client
+
+std::string bounded_text(const std::string& text) {
+  return text.size() <= kErrorTextMax ? text : text.substr(0, kErrorTextMax) + "...";
+}
+
+std::string server_error_body(const Error& error) {
+  return to_text(Json{{"error", error_json(error, error_type(http_status(error.code)))}});
+}
+
+std::string server_error_events(const Error& error) {
+  std::string out;
+  append_sse(out, server_error_body(error));
+  append_sse(out, kSseDone);
+  return out;
+}
+
+}  // namespace
+
+constinit const ErrorFormat kServerErrors = {server_error_body, server_error_events};
+
+Json error_json(const Error& error, std::string_view type) {
+  const auto text_or_null = [](const std::string& s) {
+    return s.empty() ? Json() : Json(bounded_text(s));
+  };
+  return {{"message", bounded_text(error.message)}, {"type", type},
+          {"param", text_or_null(error.param)},     {"code", mapping_of(error.code).slug},
+          {"hint", text_or_null(error.fix)},        {"doc", "docs/api.md#errors"}};
+}
+
+int http_status(ErrorCode code) {
+  return mapping_of(code).status;
+}
+
+std::string_view error_slug(ErrorCode code) {
+  return mapping_of(code).slug;
+}
+
+HttpHeaders error_headers(ErrorCode code) {
+  switch (http_status(code)) {
+    case 401:
+      return {{"WWW-Authenticate", "Bearer"}};
+    case 429:
+      return {{"Retry-After", "1"}};
+    case 503:
+      return {{"Retry-After", "5"}};
+    default:
+      return {};
+  }
+}
+
+Error error_of_exception(std::string_view what) {
+  Error failed = error(ErrorCode::internal, "the server failed on this request");
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    log::error("{} failed: there was no memory", what);
+    return error(ErrorCode::out_of_memory, "the server had no memory left for this request")
+        .with_fix("try again after the time in Retry-After");
+  } catch (const std::exception& e) {
+    log::error("{} failed: {}", what, e.what());
+    return failed;
+  } catch (...) {
+    log::error("{} failed: an exception of an unknown type", what);
+    return failed;
+  }
+}
+
+void fail_by_exception(HttpExchange& exchange, std::string_view what) noexcept {
+  try {
+    respond_error(exchange, error_of_exception(what));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): ~HttpExchange answers what was not answered
+  }
+}
+
+bool respond_error(HttpExchange& exchange, const Error& error) {
+  if (exchange.is_streaming())
+    return exchange.write(exchange.error_format().events(error)) && exchange.finish();
+  if (exchange.has_begun()) return false;
+  return exchange.respond(http_status(error.code), kJsonType, exchange.error_format().body(error),
+                          error_headers(error.code));
+}
+
+}  // namespace hocket

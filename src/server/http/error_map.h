@@ -1,0 +1,39 @@
+// Maps an Error to an HTTP status, headers and a body. No other file knows status codes.
+//
+//   {"error": {"message", "type", "param", "code", "hint", "doc"}}: OpenAI's form, plus hint and
+//   doc; in a stream a block with it, then [DONE]
+//
+// Thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "server/http/http.h"
+#include "server/http/json_body.h"
+
+namespace hocket {
+
+int http_status(ErrorCode code);
+// Returns a stable word for programs: "context_length_exceeded", "queue_full", ...
+std::string_view error_slug(ErrorCode code);
+// Returns {"message", "type", "param", "code", "hint", "doc"} for an API's own form. Bytes of the
+// message that are not UTF-8 are replaced when it is written.
+Json error_json(const Error& error, std::string_view type);
+// Returns Retry-After for 429 and 503, WWW-Authenticate for 401.
+HttpHeaders error_headers(ErrorCode code);
+
+// Precondition: inside a catch block. Logs the exception as the failure of `what` and returns the
+// error for the client. The exception's own text, which may quote the request, is only logged.
+Error error_of_exception(std::string_view what);
+
+// Sends the error as the whole answer, or as the last event of a stream that has begun. Returns
+// false if the client has left or already has its answer.
+bool respond_error(HttpExchange& exchange, const Error& error);
+// Precondition: inside a catch block. Answers with the error of error_of_exception(). Does not
+// throw: without memory for an answer it does nothing, and the exchange ends when its last holder
+// drops it.
+void fail_by_exception(HttpExchange& exchange, std::string_view what) noexcept;
+
+}  // namespace hocket

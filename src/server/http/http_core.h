@@ -1,0 +1,103 @@
+// Data that the server, its threads and its connections share. Internal to http.h; only http.cc and
+// http_connection.cc include it.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "base/thread.h"
+#include "server/http/http.h"
+
+namespace hocket {
+
+class HttpConnection;
+
+struct HttpCore {
+  // One http thread and its connections.
+  struct Lane {
+    boost::asio::io_context context{1};
+    std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
+    // Used by the lane's thread only.
+    std::unordered_set<HttpConnection*> connections;
+    // waiting: connections that wait for their client, the longest wait first; if max_connections
+    // are open, the first one is closed for a new one. spare: connections beyond max_connections,
+    // which may ask for probes only, the oldest first.
+    std::list<HttpConnection*> waiting, spare;
+    Thread thread;
+  };
+
+  HttpOptions options;
+  HttpHandler handler;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::optional<boost::asio::ip::tcp::acceptor> acceptor;
+  std::shared_ptr<boost::asio::ssl::context> tls;  // null: no TLS; guarded by the mutex
+  int port = 0;
+  std::atomic<bool> draining{false}, closed{false};
+  std::atomic<int64_t> num_connections{0}, num_active{0};
+  std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_dropped{0}, num_slow{0};
+  std::mutex mutex;
+  std::condition_variable fewer;  // notified when a connection ends
+  bool stopped = false;
+  TimePoint next_tell{};  // next time to log accept_failed; used by the acceptor's thread only
+
+  std::shared_ptr<boost::asio::ssl::context> tls_now() {
+    std::lock_guard lock(mutex);
+    return tls;
+  }
+  void connection_ended() {
+    std::lock_guard lock(mutex);
+    --num_connections;
+    fewer.notify_all();
+  }
+  // Returns true once per second: a failed accept is tried 20 times a second, but logged less
+  // often.
+  bool tells_accept_failed(TimePoint now) {
+    if (now < next_tell) return false;
+    next_tell = now + std::chrono::seconds(1);
+    return true;
+  }
+  void count_status(int status) {
+    if (options.on_status) options.on_status(status);
+  }
+};
+
+// Counts a connection down when it ends. HttpSeat lives from accept to the end of the connection.
+struct EndConnection {
+  void operator()(HttpCore* core) const { core->connection_ended(); }
+};
+using HttpSeat = std::unique_ptr<HttpCore, EndConnection>;
+
+// Counts a request while it lives.
+class ActiveRequest {
+ public:
+  explicit ActiveRequest(std::atomic<int64_t>& num_active) : num_active_(num_active) {
+    ++num_active_;
+  }
+  ~ActiveRequest() { --num_active_; }
+  ActiveRequest(const ActiveRequest&) = delete;
+  ActiveRequest& operator=(const ActiveRequest&) = delete;
+
+ private:
+  std::atomic<int64_t>& num_active_;
+};
+
+// Limit of spare connections of one lane (beyond max_connections, for probes).
+inline constexpr size_t kMaxSpare = 64;
+
+// start_connection() begins a connection, the others end it. `core` must outlive it. Call them on
+// the lane's thread.
+void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane,
+                      boost::asio::ip::tcp::socket socket, HttpSeat seat);
+void close_if_idle(HttpConnection& connection);
+void cut_off(HttpConnection& connection);
+
+}  // namespace hocket

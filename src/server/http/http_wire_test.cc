@@ -1,0 +1,74 @@
+#include "server/http/http_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/write.hpp>
+
+namespace hocket {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+// A client that always sends more bytes is always between two reads.
+TEST(HttpWire, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
+  asio::io_context context;
+  tcp::acceptor door(context, {asio::ip::address_v4::loopback(), 0});
+  tcp::socket client(context);
+  client.connect(door.local_endpoint());
+  const auto wire = std::make_shared<HttpWire>(door.accept(), nullptr);
+  asio::write(client, asio::buffer("more", 4));
+
+  char bytes[8];
+  HttpWire::Code said;
+  size_t num_read = 0;
+  const auto read = [&] {
+    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t count) {
+      said = code;
+      num_read = count;
+    });
+    context.restart();
+    context.run();
+  };
+  wire->arm(Duration(0));
+  context.run();
+  ASSERT_TRUE(wire->timed_out());
+  read();
+  EXPECT_EQ(said, asio::error::operation_aborted);
+  EXPECT_EQ(num_read, 0u);
+
+  wire->disarm();
+  read();
+  EXPECT_FALSE(said);
+  EXPECT_EQ(num_read, 4u);
+}
+
+TEST(HttpWire, AnEndThatWasReadIsReadAgain) {
+  asio::io_context context;
+  tcp::acceptor door(context, {asio::ip::address_v4::loopback(), 0});
+  tcp::socket client(context);
+  client.connect(door.local_endpoint());
+  const auto wire = std::make_shared<HttpWire>(door.accept(), nullptr);
+
+  char bytes[8];
+  HttpWire::Code said;
+  const auto begin = [&] {
+    said = {};
+    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t) { said = code; });
+  };
+  begin();
+  context.poll();  // the read begins before the end comes
+  client.shutdown(tcp::socket::shutdown_send);
+  context.restart();
+  context.run();
+  ASSERT_EQ(said, asio::error::eof);
+  wire->saw_end();
+  begin();
+  context.restart();
+  context.run_for(std::chrono::seconds(5));
+  EXPECT_EQ(said, asio::error::eof);
+}
+
+}  // namespace
+}  // namespace hocket

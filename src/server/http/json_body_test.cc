@@ -1,0 +1,63 @@
+// Bodies that are expensive to parse (deep, wide, long), and their errors.
+#include "server/http/json_body.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <functional>
+
+#include "server/http/error_map.h"
+
+namespace hocket {
+namespace {
+
+std::string repeated(std::string_view text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// Returns the bytes that the allocator has given out.
+int64_t allocated_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+TEST(JsonBody, ATreeTakesNoMoreThanItsTextForetells) {
+  constexpr int kTimes = 20'000;
+  std::string object = "{";
+  for (int i = 0; i < kTimes; ++i) object += fmt::format(R"("{}":{},)", i, i);
+  object.back() = '}';
+  for (const std::string& text :
+       {"[" + repeated("1,", kTimes) + "1]", "[" + repeated("[],", kTimes) + "[]]",
+        "[" + repeated("{},", kTimes) + "{}]", "[" + repeated("\"\",", kTimes) + "\"\"]",
+        "[" + repeated(R"({"a":1},)", kTimes) + "1]", "[" + repeated("[[1]],", kTimes) + "1]",
+        "[" + repeated(R"("a longer text than fits",)", kTimes) + "1]",
+        "[" + repeated(R"({"a longer key than fits":{"b":""}},)", kTimes) + "1]", object}) {
+    const int64_t before = allocated_bytes();
+    const auto tree = parse_json(text);
+    const int64_t taken = allocated_bytes() - before;
+    ASSERT_TRUE(tree);
+    EXPECT_LE(taken, json_shape(text).tree_bytes) << text.substr(0, 40);
+  }
+}
+
+// An error repeats only a few of the client's words.
+TEST(JsonBody, WhatIsSaidOfALongBodyIsShort) {
+  const std::string long_word(1 << 20, 'x');
+  for (const std::string& body :
+       {"[" + long_word + "]", "{\"" + long_word + "\":1,\"" + long_word + "\":2}",
+        "{\"" + long_word, "{\"a\":1" + long_word + "}"}) {
+    const auto parsed = parse_json(body);
+    ASSERT_FALSE(parsed);
+    EXPECT_LE(kServerErrors.body(parsed.error()).size(), 512u);
+  }
+  const Json unknown = {{long_word, 1}};
+  Fields fields(unknown);
+  EXPECT_LE(kServerErrors.body(fields.finish().error()).size(), 512u);
+  const Error quoting = error(ErrorCode::template_failed, "it says {}", long_word);
+  EXPECT_LE(kServerErrors.body(quoting).size(), 4096u);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,198 @@
+#include "server/reply/reply.h"
+#include "server/generation/api.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "server/access/client_key.h"
+#include "server/http/error_map.h"
+#include "server/observe/request_story.h"
+#include "server/reply/reply_job.h"
+
+namespace hocket {
+
+ReplyService::ReplyService(Options options) : options_(options) {
+  HOCKET_CHECK(options_.generator != nullptr && options_.outbox != nullptr);
+  table_.reserve(options_.max_live);
+  thread_ = Thread({.name = "reply"}, [this] { run(); });
+}
+
+ReplyService::~ReplyService() {
+  stop();
+}
+
+void ReplyService::stop() {
+  stopping_ = true;
+  options_.outbox->wake();
+  if (thread_.joinable()) thread_.join();
+  std::vector<std::shared_ptr<Job>> left;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, place] : table_) left.push_back(place.job);
+  }
+  for (const auto& job : left) {
+    std::lock_guard lock(job->mutex);
+    if (!job->over) fail_job(*job, error(ErrorCode::shutting_down, "the server is shutting down"));
+  }
+}
+
+size_t ReplyService::num_live() const {
+  std::lock_guard lock(mutex_);
+  return table_.size();
+}
+
+std::vector<LiveText> ReplyService::look(size_t most) const {
+  std::vector<std::pair<RequestId, Place>> places;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& entry : table_) places.push_back(entry);
+  }
+  const auto oldest = places.begin() + static_cast<ptrdiff_t>(std::min(most, places.size()));
+  std::ranges::partial_sort(places, oldest, {}, [](const auto& entry) { return entry.first; });
+  std::vector<LiveText> texts;
+  for (auto entry = places.begin(); entry != oldest; ++entry) {
+    const Place& place = entry->second;
+    const int generated = place.job->generated[place.choice];
+    texts.push_back(live_text(place.job->answer, place.choice, entry->first, generated));
+  }
+  return texts;
+}
+
+// Adds the job to the table. Errors: those of RequestMemory::take; queue_full.
+Result<void> ReplyService::enter(const JobPtr& job) {
+  job->bytes = job->bytes_at_begin();
+  HOCKET_TRY_VOID(job->held.grow(job->bytes));
+  std::lock_guard lock(mutex_);
+  if (table_.size() + job->ids.size() > options_.max_live)
+    return fail(error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
+                    .with_fix("try again after the time in Retry-After"));
+  try {
+    for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], Place{job, i});
+  } catch (...) {
+    for (const RequestId id : job->ids) table_.erase(id);
+    throw;
+  }
+  return {};
+}
+
+void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer) {
+  const auto job = std::make_shared<Job>(exchange, std::move(answer));
+  if (auto entered = enter(job); !entered) {
+    if (job->answer.story) job->answer.story->failed(entered.error());
+    respond_error(*exchange, entered.error());
+    return;
+  }
+  std::string accepted;
+  {
+    std::lock_guard lock(job->mutex);
+    try {
+      if (auto taken = submit(*job); !taken) return fail_job(*job, taken.error());
+      accepted = job->answer.request.api->form().accepted(job->answer);
+    } catch (...) {
+      return fail_by_exception(*job);
+    }
+    if (!accepted.empty()) job->exchange.reset();
+  }
+  if (!accepted.empty()) {
+    exchange->leave_meter();
+    exchange->respond(200, kJsonType, accepted);
+    return;
+  }
+  try {
+    exchange->on_close([this, weak = std::weak_ptr(job)] {
+      if (const auto left = weak.lock()) abort_all_of(*left);
+    });
+  } catch (...) {  // the thread `reply` may be answering already, so only abort
+    abort_all_of(*job);
+  }
+}
+
+Result<void> ReplyService::submit(const Job& job) {
+  const GenerationRequest& request = job.answer.request;
+  const CacheNamespace cache_namespace = cache_namespace_of(request);
+  int i = 0;
+  for (size_t c = 0; c < job.ids.size(); ++c) {
+    const ChoiceAnswer& choice = job.answer.choices[c];
+    i = c > 0 && job.answer.choices[c - 1].prompt == choice.prompt ? i + 1 : 0;
+    const Prompt& prompt = job.prompt_of(c);
+    RequestInput input;
+    input.id = job.ids[c];
+    input.prompt = job.answer.prompts[static_cast<size_t>(choice.prompt)];
+    input.sampling = prompt.sampling;
+    input.sampling.seed = choice_seed(prompt.sampling.seed, i);
+    input.priority = request.priority;
+    input.client = request.client;
+    input.routing_key = name_key("routing_key", request.routing_key);
+    input.cache_namespace = cache_namespace;
+    input.arrived = RealClock().now();
+    input.place_in_request = static_cast<int>(c);
+    HOCKET_TRY_VOID(options_.generator->submit(std::move(input)));
+  }
+  return {};
+}
+
+void ReplyService::abort_all_of(const Job& job) {
+  for (const RequestId id : job.ids) options_.generator->abort(id);
+}
+
+void ReplyService::forget(const Job& job) {
+  std::lock_guard lock(mutex_);
+  for (const RequestId id : job.ids) table_.erase(id);
+}
+
+size_t ReplyService::abort(std::string_view rid, std::string_view who) {
+  std::vector<RequestId> ids;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, place] : table_) {
+      const Answer& answer = place.job->answer;
+      const bool named = answer.id == rid || place.job->prompt_of(place.choice).rid == rid;
+      if (named && (who.empty() || answer.request.who == who)) ids.push_back(id);
+    }
+  }
+  for (const RequestId id : ids) options_.generator->abort(id);
+  return ids.size();
+}
+
+void ReplyService::fail_job(Job& job, const Error& failure) {
+  job.over = true;
+  job.end_meter();
+  abort_all_of(job);
+  forget(job);
+  const AnswerForm& form = job.answer.request.api->form();
+  form.ended(job.answer, &failure);
+  if (job.answer.story) job.answer.story->failed(failure);
+  job.held.release();  // makes room for the error
+  if (job.exchange == nullptr) return;
+  if (!job.stream) {
+    respond_error(*job.exchange, failure);
+    return;
+  }
+  std::string last;
+  if (job.stream->started())
+    last = form.failure_block(job.answer, job.answer.choices.front(), failure);
+  if (last.empty())
+    job.stream->error(failure);
+  else if (job.stream->events(last))
+    job.stream->finish();
+}
+
+void ReplyService::drop_job(Job& job) {
+  job.over = true;
+  abort_all_of(job);
+  forget(job);
+  if (job.answer.story) job.answer.story->ended(job.answer, kClientLeft);
+}
+
+void ReplyService::fail_by_exception(Job& job) {
+  try {
+    fail_job(job, error_of_exception("answer " + job.answer.id));
+  } catch (...) {  // no memory for the error either: without a holder the exchange ends by itself
+    job.over = true;
+    job.stream.reset();
+    job.exchange.reset();
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,109 @@
+// Turns the generator's tokens into answers on the wire. The thread `reply` empties the outbox,
+// decodes text, finds stop strings, writes log-probabilities, blocks of streams and whole answers,
+// records times, and ends each answer.
+//
+//   text thread: begin() -> table -> generator ... outbox -> jobs -> turns -> exchange
+//
+// The thread empties the whole outbox and gives each output to its job, so that the generator never
+// waits for an answer. Then each job with outputs has one turn of kTurn. A job that needs more time
+// goes to a second line. After each round of the first line, one job of the second has a turn, so
+// long jobs delay only each other.
+//
+// The requests of a client that leaves or reads too slowly are aborted at once.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/thread.h"
+#include "server/generation/answer.h"
+#include "server/http/http.h"
+#include "server/reply/generator.h"
+#include "server/reply/live_texts.h"
+#include "server/views/metrics.h"
+
+namespace hocket {
+
+class ReplyService {
+ public:
+  static constexpr Duration kTurn = std::chrono::milliseconds(1);
+  // Number of positions whose log-probabilities one step of a turn writes. Other steps write one
+  // block, or take one token.
+  static constexpr size_t kPositionsAtOnce = 64;
+
+  struct Options {
+    Generator* generator = nullptr;
+    Outbox* outbox = nullptr;
+    Metrics* metrics = nullptr;  // null: nothing is counted
+    size_t max_live = 4096;      // texts under way; beyond it begin() answers queue_full
+  };
+  explicit ReplyService(Options options);
+  ~ReplyService();
+
+  // Takes a request whose prompts are tokenized and fit the context, hands it to the generator and
+  // answers it. If the generator refuses the request, the answer is that error.   Thread: any.
+  void begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
+  // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
+  // only those of that principal. Returns how many were ended.   Thread: any.
+  size_t abort(std::string_view rid, std::string_view who = {});
+  // Returns the number of texts under way.   Thread: any.
+  size_t num_live() const;
+  // look() returns the oldest texts under way, at most `most`; ended() the texts that ended last.
+  // Neither waits for a job's lock.   Thread: any.
+  std::vector<LiveText> look(size_t most) const;
+  std::vector<EndedText> ended() const { return ended_.look(); }
+  // Answers the requests that are left with shutting_down and ends the thread. Precondition: the
+  // generator has stopped.
+  void stop();
+
+ private:
+  struct Job;
+  using JobPtr = std::shared_ptr<Job>;
+  struct Place {
+    JobPtr job;
+    size_t choice = 0;
+  };
+
+  // Functions for the begin and the end of a job, in reply.cc.
+  Result<void> enter(const JobPtr& job);
+  Result<void> submit(const Job& job);
+  void forget(const Job& job);
+  void abort_all_of(const Job& job);
+  void fail_job(Job& job, const Error& error);
+  // Precondition: inside a catch block. Ends the job with the exception as its error.
+  void fail_by_exception(Job& job);
+  void drop_job(Job& job);
+
+  // Functions of the thread `reply`, in reply_turns.cc.
+  void run();
+  void collect();
+  void hand_out(RequestOutput&& output);
+  void give_turns();
+  void turn(const JobPtr& job);
+  bool step(Job& job);
+  void take(Job& job, size_t index, RequestOutput&& output);
+  void add_token(Job& job, size_t index, RequestOutput& output);
+  void end_choice(Job& job, size_t index, RequestSummary& summary);
+  void tell(Job& job, size_t index);
+  void send_block(Job& job, const AnswerForm& form, const std::string& block);
+  void finish(Job& job, const AnswerForm& form);
+  void observe_end(const RequestSummary& summary);
+
+  Options options_;
+  mutable std::mutex mutex_;  // guards table_ only; locked after a job's mutex, never before it
+  std::unordered_map<RequestId, Place> table_;
+  EndedTexts ended_;
+  std::atomic<bool> stopping_ = false;
+  // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread
+  // had locked when their turn came. Used by the thread `reply` only.
+  std::deque<JobPtr> first_line_, second_line_, locked_;
+  Thread thread_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,128 @@
+#include "server/reply/reply_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/account/request_meter.h"
+#include "server/generation/api.h"
+
+namespace hocket {
+namespace {
+
+constexpr int64_t kChoiceBytes = 4096;    // a choice without text: its objects, its parser
+constexpr int64_t kHeldStep = 16 << 10;   // bytes that are counted at once
+constexpr size_t kRoomForNews = 64;       // outputs that are counted at once
+constexpr int64_t kIdTextBytes = 8;       // one token's id, as digits and a comma
+constexpr int64_t kRoutedTextBytes = 16;  // one expert's number, as bytes and in base64
+
+int64_t num_choices(const Answer& answer) {
+  int64_t sum = 0;
+  for (const Prompt& prompt : answer.request.prompts) sum += prompt.n;
+  return sum;
+}
+
+// Returns the bytes of one position whose log-probabilities are not written.
+int64_t logprob_bytes(const SamplingParams& sampling) {
+  const auto tops = static_cast<int64_t>(std::max(0, sampling.num_top_logprobs));
+  return static_cast<int64_t>(sizeof(PositionLogprobs)) +
+         tops * static_cast<int64_t>(sizeof(TokenLogprob));
+}
+
+// Returns the bytes that one choice of the prompt holds before its first token, besides
+// Answer::held.
+int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
+  const SamplingParams& s = prompt.sampling;
+  int64_t bytes = kChoiceBytes;
+  for (const std::string& stop : s.stop)  // its bytes in the matcher, with a number for each
+    bytes += 5 * std::ssize(stop) + 64;
+  if (s.num_top_logprobs >= 0 && s.prompt_logprobs_from >= 0)
+    bytes += (prompt_tokens - s.prompt_logprobs_from) * logprob_bytes(s);
+  return bytes;
+}
+
+// Returns the bytes of a prompt that the answer repeats: once in its choices, and once in the whole
+// answer that is made of them.
+int64_t repeated_bytes(const Answer& answer, size_t p) {
+  const GenerationRequest& request = answer.request;
+  const Prompt& prompt = request.prompts[p];
+  int64_t bytes = 0;
+  if (request.return_token_ids) bytes += std::ssize(answer.prompts[p]) * kIdTextBytes;
+  if (request.echo) {
+    const auto* text = std::get_if<std::string>(&prompt.input);
+    bytes += std::ssize(text != nullptr ? *text : answer.echoes.at(p));
+  }
+  const bool in_each = request.api->form().repeats_prompt_in_choices(request);
+  return 2 * bytes * (in_each ? prompt.n : 1);
+}
+
+}  // namespace
+
+ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, Answer&& given)
+    : exchange(to),
+      answer(std::move(given)),
+      held(answer.request.memory),
+      bytes_of(static_cast<size_t>(num_choices(answer))),
+      generated(bytes_of.size()),
+      held_news(answer.request.memory) {
+  const GenerationRequest& request = answer.request;
+  if (request.stream) stream.emplace(exchange);
+  for (size_t p = 0; p < request.prompts.size(); ++p) {
+    for (int i = 0; i < request.prompts[p].n; ++i) {
+      ChoiceAnswer& choice = answer.choices.emplace_back();
+      choice.index = static_cast<int>(answer.choices.size()) - 1;
+      choice.prompt = static_cast<int>(p);
+      texts.emplace_back(answer, answer.choices.size() - 1);
+      ids.push_back(Engine::next_request_id());
+    }
+  }
+  last_token.resize(ids.size());
+}
+
+int64_t ReplyService::Job::bytes_at_begin() const {
+  int64_t sum = answer.request.api->form().repeated_bytes(answer.request);
+  for (size_t p = 0; p < answer.prompts.size(); ++p) {
+    const Prompt& prompt = answer.request.prompts[p];
+    sum += prompt.n * bytes_at_begin_of(prompt, std::ssize(answer.prompts[p]));
+    sum += repeated_bytes(answer, p);
+  }
+  return sum;
+}
+
+Result<void> ReplyService::Job::count(size_t index) {
+  const ChoiceAnswer& choice = answer.choices[index];
+  const size_t num_unsaid = choice.logprobs.size() - choice.said.num;
+  // The text is also in events and in the part that a parser holds back.
+  size_t sum = 3 * choice.text.size() + choice.escaped.size() + choice.ids_said.size() +
+               choice.ids.size() * (sizeof(TokenId) + sizeof(size_t)) +
+               choice.said.num * sizeof(PositionLogprobs) + choice.said.bytes() +
+               choice.prompt_said.bytes();
+  if (choice.routed != nullptr) sum += choice.routed->ids.size() * kRoutedTextBytes;
+  int64_t now = static_cast<int64_t>(sum) +
+                static_cast<int64_t>(num_unsaid) * logprob_bytes(prompt_of(index).sampling);
+  // At the end the whole answer exists beside the parts that it is made of.
+  const bool repeats = !stream || answer.request.responses != nullptr;
+  if (choice.ended && repeats) now *= 2;
+  bytes += now - std::exchange(bytes_of[index], now);
+  if (bytes <= held.bytes()) return {};
+  return held.grow(bytes - held.bytes() + kHeldStep);
+}
+
+void ReplyService::Job::end_meter() const {
+  if (const auto& meter = answer.request.meter; meter != nullptr && exchange == nullptr)
+    meter->end();
+}
+
+void ReplyService::Job::add_news(size_t choice, RequestOutput&& output) {
+  if (refused) return;
+  if (news.size() == room_for_news) {
+    const auto each =
+        static_cast<int64_t>(sizeof(News)) + logprob_bytes(prompt_of(choice).sampling);
+    if (auto room = held_news.grow(static_cast<int64_t>(kRoomForNews) * each); !room)
+      refused = std::move(room).error();
+    else
+      room_for_news += kRoomForNews;
+  }
+  if (!refused) news.push_back({choice, std::move(output)});
+}
+
+}  // namespace hocket

@@ -1,0 +1,65 @@
+// One HTTP request under way. Internal to reply.h.
+//
+// The thread that works on it holds its mutex: first the text thread that begins it, then the
+// thread `reply`, which never waits for the lock if it can avoid it. Members that need no lock say
+// so.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "server/account/request_memory.h"
+#include "server/generation/answer_text.h"
+#include "server/http/sse.h"
+#include "server/reply/reply.h"
+
+namespace hocket {
+
+struct ReplyService::Job {
+  Job(const std::shared_ptr<HttpExchange>& to, Answer&& given);
+
+  const Prompt& prompt_of(size_t index) const {
+    return answer.request.prompts[static_cast<size_t>(answer.choices[index].prompt)];
+  }
+  // Returns the bytes that the answer holds before its first token, besides Answer::held.
+  int64_t bytes_at_begin() const;
+  // Counts the bytes of this choice in the account. Errors: those of RequestMemory::take.
+  Result<void> count(size_t index);
+  // Ends the request's meter if the client was answered when the request was accepted
+  // (HttpExchange::leave_meter). Otherwise the exchange ends it.
+  void end_meter() const;
+
+  std::mutex mutex;
+  std::shared_ptr<HttpExchange> exchange;  // null: no client waits (AnswerForm::accepted)
+  std::optional<SseWriter> stream;
+  Answer answer;                      // its request, prompts and id never change
+  std::vector<AnswerText> texts;      // one for each of answer.choices
+  std::vector<RequestId> ids;         // one for each of answer.choices; never change
+  std::vector<TimePoint> last_token;  // one for each of answer.choices
+  size_t num_ended = 0;
+  std::optional<size_t> telling;  // the choice whose last output is not fully sent
+  bool over = false;              // true: answered, or the client has left
+  HeldBytes held;
+  int64_t bytes = 0;                        // bytes in use; `held` grows in larger steps
+  std::vector<int64_t> bytes_of;            // one per choice: its part of `bytes`
+  std::vector<std::atomic<int>> generated;  // one per choice: tokens.   Thread: any
+
+  // Only the thread `reply` uses the members below, without the lock.
+  struct News {  // an output of the generator that waits for the job's turn
+    size_t choice;
+    RequestOutput output;
+  };
+  void add_news(size_t choice, RequestOutput&& output);
+  std::deque<News> news;
+  HeldBytes held_news;
+  size_t room_for_news = 0;      // number of news that held_news covers
+  std::optional<Error> refused;  // set: the account has no room for more news
+  bool news_lost = false;        // an allocation failed; the next turn fails the job
+  bool in_line = false;          // in one of the service's three lines
+};
+
+}  // namespace hocket

@@ -1,0 +1,263 @@
+// The turns of ReplyService. All functions run on the thread `reply`.
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+#include "server/account/request_meter.h"
+#include "server/generation/api.h"
+#include "server/observe/request_story.h"
+#include "server/reply/reply_job.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kIdle = std::chrono::milliseconds(200);  // longest wait for an output
+// While more bytes wait for the client, blocks that a later one repeats are left out.
+constexpr size_t kWaitingMax = 64 << 10;
+constexpr Duration kLocked = std::chrono::microseconds(200);  // longest wait while a job is locked
+
+TimePoint now() {
+  return RealClock().now();
+}
+
+}  // namespace
+
+void ReplyService::run() {
+  while (!stopping_) {
+    if (first_line_.empty() && second_line_.empty())
+      if (auto output = options_.outbox->wait_pop(locked_.empty() ? kIdle : kLocked))
+        hand_out(*std::move(output));
+    collect();
+    give_turns();
+  }
+}
+
+void ReplyService::collect() {
+  while (auto output = options_.outbox->pop()) hand_out(*std::move(output));
+}
+
+void ReplyService::hand_out(RequestOutput&& output) {
+  Place place;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = table_.find(output.id);
+    if (found == table_.end()) return;  // its job was dropped
+    place = found->second;
+  }
+  Job& job = *place.job;
+  try {
+    job.add_news(place.choice, std::move(output));
+  } catch (...) {
+    job.news_lost = true;  // its next turn fails the job
+  }
+  if (job.in_line) return;
+  job.in_line = true;
+  try {
+    first_line_.push_back(place.job);
+  } catch (const std::bad_alloc&) {
+    turn(place.job);  // it is in no line, and there may be no later output
+  }
+}
+
+// locked_       d         joins first_line_ again
+// first_line_   a b c d   one turn each; a job that needs another one goes to second_line_
+// second_line_  x y       one turn, for x
+void ReplyService::give_turns() {
+  try {
+    first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
+    locked_.clear();
+  } catch (const std::bad_alloc&) {
+    collect();  // the outbox is emptied anyway; jobs in locked_ stay there
+  }
+  const auto next_of = [this](std::deque<JobPtr>& line) {
+    const JobPtr job = std::move(line.front());
+    line.pop_front();
+    turn(job);
+    collect();
+  };
+  for (size_t n = first_line_.size(); n > 0; --n) next_of(first_line_);
+  if (!second_line_.empty()) next_of(second_line_);
+}
+
+void ReplyService::turn(const JobPtr& job) {
+  std::unique_lock lock(job->mutex, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    try {
+      return locked_.push_back(job);
+    } catch (const std::bad_alloc&) {  // no memory to come back later, so wait here:
+      lock.lock();                     // begin() holds the lock only briefly
+    }
+  }
+  try {
+    const TimePoint end = now() + kTurn;
+    while (step(*job))
+      if (now() >= end) return second_line_.push_back(job);
+  } catch (...) {
+    fail_by_exception(*job);
+    job->news.clear();
+  }
+  job->in_line = false;
+}
+
+// Does a small piece of a job's work. Returns false if there was none.
+bool ReplyService::step(Job& job) {
+  if (!job.over && job.refused) fail_job(job, *job.refused);
+  if (!job.over && job.news_lost) throw std::bad_alloc();
+  if (job.over) {
+    job.news.clear();
+    return false;
+  }
+  if (job.telling) {
+    tell(job, *job.telling);
+    return true;
+  }
+  if (job.news.empty()) return false;
+  Job::News news = std::move(job.news.front());
+  job.news.pop_front();
+  take(job, news.choice, std::move(news.output));
+  return true;
+}
+
+void ReplyService::take(Job& job, size_t index, RequestOutput&& output) {
+  ChoiceAnswer& choice = job.answer.choices[index];
+  if (output.prompt_logprobs) choice.prompt_logprobs = std::move(*output.prompt_logprobs);
+  if (value(output.token) >= 0) add_token(job, index, output);
+  if (job.over) {
+    if (output.summary) observe_end(*output.summary);
+    return;
+  }
+  if (output.summary) {
+    const RequestSummary& s = *output.summary;
+    ended_.note(job.answer, index, s);
+    const bool cut_off =
+        s.finish == FinishReason::abort && s.error.code == ErrorCode::shutting_down;
+    if (s.finish == FinishReason::error || cut_off) {
+      observe_end(s);
+      return fail_job(job, s.error);
+    }
+    end_choice(job, index, *output.summary);
+    if (job.over) return;
+  }
+  job.telling = index;
+}
+
+void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
+  ChoiceAnswer& choice = job.answer.choices[index];
+  const TimePoint t = now();
+  if (job.answer.first_token == TimePoint{}) job.answer.first_token = t;
+  if (options_.metrics != nullptr) {
+    if (job.last_token[index] == TimePoint{})
+      options_.metrics->observe_first_token(t - job.answer.received);
+    else
+      options_.metrics->observe_inter_token(t - job.last_token[index]);
+  }
+  job.last_token[index] = t;
+  if (const auto& meter = job.answer.request.meter) meter->take_tokens(1);
+  const bool whole =
+      std::holds_alternative<std::string>(choice.matched_stop) || job.texts[index].calls_done();
+  if (whole || job.prompt_of(index).max_tokens == 0) return;
+
+  choice.ids.push_back(output.token);
+  ++job.generated[index];
+  if (job.prompt_of(index).sampling.num_top_logprobs >= 0)
+    choice.logprobs.push_back(output.logprobs ? std::move(*output.logprobs) : PositionLogprobs{});
+  const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
+                             output.summary->matched_stop == output.token;
+  if (is_stop_token && job.answer.request.stop_text == StopText::trim) return;
+  const auto ends = job.texts[index].add(output.token, choice);
+  if (!ends) return fail_job(job, ends.error());
+  if (*ends && !output.summary) options_.generator->complete(job.ids[index]);
+}
+
+void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
+  ChoiceAnswer& choice = job.answer.choices[index];
+  AnswerText& text = job.texts[index];
+  const auto finished = text.finish(choice);
+  for (const std::string& warning : text.warnings())
+    log::warning("answer {}: {}", job.answer.id, warning);
+  if (!finished) {
+    observe_end(summary);
+    return fail_job(job, finished.error());
+  }
+  if (std::holds_alternative<std::string>(choice.matched_stop) || text.calls_done()) {
+    choice.finish = FinishReason::stop;
+  } else {
+    choice.finish = summary.finish;
+    if (summary.finish == FinishReason::stop && value(summary.matched_stop) >= 0)
+      choice.matched_stop = summary.matched_stop;
+    if (job.prompt_of(index).max_tokens == 0 && summary.finish == FinishReason::stop) {
+      choice.finish = FinishReason::length;
+      choice.matched_stop = std::monostate{};
+    }
+  }
+  choice.ended = true;
+  choice.cached_tokens = summary.cached_tokens;
+  choice.num_retractions = summary.num_retractions;
+  choice.rank = summary.rank;
+  choice.times = summary.times;
+  choice.routed = std::move(summary.routed);
+  job.answer.last_ended = index;
+  job.answer.ended = now();
+  ++job.num_ended;
+  observe_end(summary);
+}
+
+// Writes some log-probabilities as JSON, or sends one block of the stream. When all is sent or left
+// out, the job may take its next output.
+void ReplyService::tell(Job& job, size_t index) {
+  const AnswerForm& form = job.answer.request.api->form();
+  ChoiceAnswer& choice = job.answer.choices[index];
+  job.texts[index].count_shown(choice);
+  const bool all_said = say_logprobs(form, job.answer, choice, kPositionsAtOnce);
+  if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
+  if (!all_said) return;
+  const bool left_out =
+      job.stream && form.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
+  if (job.stream && !left_out) {
+    const std::string block = form.next_block(job.answer, choice);
+    if (!block.empty()) return send_block(job, form, block);
+  }
+  job.telling.reset();
+  if (choice.ended) {
+    std::lock_guard lock(mutex_);
+    table_.erase(job.ids[index]);
+  }
+  if (job.num_ended == job.answer.choices.size()) finish(job, form);
+}
+
+// Sends the block. If the account has no room for it, the stream ends with the error event of the
+// answer's form, since the exchange's own error event would know only the API and not this answer.
+void ReplyService::send_block(Job& job, const AnswerForm& form, const std::string& block) {
+  if (auto room = HeldBytes(job.answer.request.memory).grow(std::ssize(block)); !room)
+    return fail_job(job, room.error());
+  const bool named = form.style() == StreamStyle::named;
+  if (!(named ? job.stream->events(block) : job.stream->data(block))) drop_job(job);
+}
+
+void ReplyService::finish(Job& job, const AnswerForm& form) {
+  if (job.stream) {
+    const std::string block = form.closing_block(job.answer);
+    if (!block.empty()) send_block(job, form, block);
+    if (job.over) return;
+  }
+  job.over = true;
+  job.end_meter();
+  form.ended(job.answer, nullptr);
+  if (job.answer.story) {
+    const bool left = job.exchange != nullptr && job.exchange->is_closed();
+    job.answer.story->ended(job.answer, left ? kClientLeft : 200);
+  }
+  if (job.exchange == nullptr) return;
+  if (!job.stream)
+    job.exchange->respond(200, kJsonType, form.whole(job.answer));
+  else if (form.style() == StreamStyle::named)
+    job.stream->finish();
+  else
+    job.stream->done();
+}
+
+void ReplyService::observe_end(const RequestSummary& summary) {
+  if (options_.metrics != nullptr) options_.metrics->observe_finished(summary);
+}
+
+}  // namespace hocket

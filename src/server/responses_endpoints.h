@@ -1,0 +1,47 @@
+// Handles the paths below /v1/responses, with the answers that are kept.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "server/apis/responses/responses_request.h"
+#include "server/ranks/front_door.h"
+#include "server/reply/reply.h"
+#include "server/routes.h"
+
+namespace hocket {
+
+// Borrows all pointers in Parts.   Thread: any.
+class ResponsesEndpoints {
+ public:
+  using Exchange = std::shared_ptr<HttpExchange>;
+  using Create = std::function<void(const HttpRequest&, const Exchange&, TimePoint arrived)>;
+  struct Parts {
+    ServedModel model;
+    ReplyService* reply = nullptr;
+    FrontDoor* door = nullptr;  // null: all ranks are in this process
+    ResponseStore* store = nullptr;
+    Create create;  // creates an answer here, or where the door sends it
+  };
+  explicit ResponsesEndpoints(Parts parts) : parts_(std::move(parts)) {}
+
+  void add_routes(std::vector<Route>& routes);
+  // Returns what is known of a request before its body is read.
+  RequestContext context_of(const HttpRequest& request) const;
+
+ private:
+  void create(const HttpRequest& request, const Exchange& exchange, TimePoint arrived) const;
+  void one(const HttpRequest& request, const Exchange& exchange) const;
+  Result<std::string> do_with(const HttpRequest& request, const std::string& id,
+                              std::string_view what) const;
+  Result<std::string> count_input(const HttpRequest& request) const;
+  // Returns true if another rank keeps the answer with that id; the request was then passed on to
+  // it.
+  bool is_elsewhere(const std::string& id, const HttpRequest& request,
+                    const Exchange& exchange) const;
+
+  Parts parts_;
+};
+
+}  // namespace hocket

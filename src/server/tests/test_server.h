@@ -1,0 +1,364 @@
+// A whole server on a free port around a fake generator, for tests: the real tokenizer and template
+// of the bundled model, and answers that the test chooses.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/http/json_body.h"
+#include "server/http/sse.h"
+#include "server/http/test_client.h"
+#include "server/server.h"
+
+namespace hocket {
+
+inline constexpr TokenId kEndToken{2041};  // <|im_end|> of the bundled model
+
+// A value that the test changes while threads of the server read it.
+template <class T>
+class Guarded {
+ public:
+  Guarded() = default;
+  Guarded(T value) : value_(std::move(value)) {}
+  T read() const {
+    std::lock_guard lock(mutex_);
+    return value_;
+  }
+  void write(T value) {
+    std::lock_guard lock(mutex_);
+    value_ = std::move(value);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  T value_{};
+};
+
+// Generates what `script` returns for a request, one token per tick, then the end token.
+class FakeGenerator final : public Generator {
+ public:
+  using Script = std::function<std::vector<TokenId>(const RequestInput&)>;
+
+  FakeGenerator() {
+    info_.served_model_name = "tiny";
+    info_.model_path = "models/tiny";
+    info_.model.vocab_size = 2048;
+    info_.model.eos_ids = {kEndToken};
+    info_.context_length = 4096;
+    info_.max_total_tokens = 65536;
+    info_.max_running_requests = 256;
+    info_.generation_defaults.temperature = 0.3;
+    info_.generation_defaults.top_p = 0.9;
+    info_.changes = {{"--page-size", "16", "32", "pages are multiples of 32"}};
+  }
+  ~FakeGenerator() override { stop(); }
+
+  void start(Outbox& outbox) override {
+    outbox_ = &outbox;
+    thread_ = std::thread([this] { run(); });
+  }
+  void stop() override {
+    stopping_ = true;
+    if (thread_.joinable()) thread_.join();
+    std::lock_guard lock(mutex_);
+    for (Running& r : running_)
+      finish(r, FinishReason::abort, TokenId{-1}, error(ErrorCode::shutting_down, "shutting down"));
+    running_.clear();
+  }
+  Result<void> submit(RequestInput input) override {
+    if (entering) entering();
+    std::lock_guard lock(mutex_);
+    if (draining_) return fail(ErrorCode::shutting_down, "the server is shutting down");
+    if (refusal) return fail(*refusal);
+    Running r;
+    r.script = script(input);
+    seen.push_back(input);
+    r.input = std::move(input);
+    running_.push_back(std::move(r));
+    return {};
+  }
+  size_t num_seen() const {
+    std::lock_guard lock(mutex_);
+    return seen.size();
+  }
+  void abort(RequestId id) override {
+    std::lock_guard lock(mutex_);
+    for (Running& r : running_)
+      if (r.input.id == id) r.aborted = true;
+  }
+  void complete(RequestId id) override {
+    if (completing) completing();
+    abort(id);
+  }
+  void abort_all() override {
+    std::lock_guard lock(mutex_);
+    for (Running& r : running_) r.aborted = true;
+  }
+  bool flush_cache() override { return num_running() == 0; }
+  void stop_accepting() override { draining_ = true; }
+  EngineStats stats() const override {
+    EngineStats s;
+    s.lost = lost.read();
+    s.scheduler.num_running = num_running();
+    s.scheduler.num_used_tokens = 7;
+    return s;
+  }
+  const EngineInfo& info() const override { return info_; }
+  KvEventChannel* kv_events() override { return events ? &*events : nullptr; }
+  OverlapView overlap() const override { return overlapped.read(); }
+  std::vector<RankLoad> loads() const override { return rank_loads.read(); }
+  ControlPlane* cluster() override { return plane; }
+  std::optional<Error> failure() const override { return failed.read(); }
+
+  int num_running() const {
+    std::lock_guard lock(mutex_);
+    return static_cast<int>(running_.size());
+  }
+  RequestInput last_seen() const {
+    std::lock_guard lock(mutex_);
+    return seen.back();
+  }
+
+  Script script = [](const RequestInput& r) { return r.prompt; };  // repeats the prompt
+  std::function<void()> entering;    // called first by submit(); may wait, or throw
+  std::function<void()> completing;  // called first by complete()
+  std::optional<Error> refusal;
+  std::optional<Error> late_error;  // replaces the third token
+  std::atomic<int> pace_us = 20;
+  std::vector<RequestInput> seen;
+  std::atomic<int> num_aborted = 0;
+  EngineInfo info_;
+  std::optional<KvEventChannel> events;
+  ControlPlane* plane = nullptr;  // set if it is one of several ranks
+  Guarded<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
+  Guarded<OverlapView> overlapped;
+  Guarded<std::optional<Error>> lost, failed;
+
+ private:
+  struct Running {
+    RequestInput input;
+    std::vector<TokenId> script;
+    size_t done = 0;
+    bool aborted = false;
+    TimePoint started{};
+  };
+
+  void run() {
+    while (!stopping_) {
+      std::this_thread::sleep_for(std::chrono::microseconds(pace_us));
+      std::lock_guard lock(mutex_);
+      for (auto r = running_.begin(); r != running_.end();) r = tick(*r) ? running_.erase(r) : ++r;
+    }
+  }
+
+  static PositionLogprobs logprobs_of(TokenId id, int num_top) {
+    PositionLogprobs p{-0.25f, {}};
+    for (int i = 0; i < num_top; ++i)
+      p.top.push_back({TokenId{(value(id) + i) % 2048}, -0.25f - static_cast<float>(i)});
+    return p;
+  }
+
+  bool tick(Running& r) {
+    if (r.aborted) {
+      ++num_aborted;
+      finish(r, FinishReason::abort, TokenId{-1}, Error{});
+      return true;
+    }
+    if (late_error && r.done == 2) {
+      finish(r, FinishReason::error, TokenId{-1}, *late_error);
+      return true;
+    }
+    const SamplingParams& sampling = r.input.sampling;
+    RequestOutput out;
+    out.id = r.input.id;
+    out.token = r.done < r.script.size() ? r.script[r.done] : kEndToken;
+    if (sampling.num_top_logprobs >= 0)
+      out.logprobs =
+          std::make_unique<PositionLogprobs>(logprobs_of(out.token, sampling.num_top_logprobs));
+    if (r.done == 0) {
+      r.started = RealClock().now();
+      if (sampling.prompt_logprobs_from >= 0) {
+        out.prompt_logprobs = std::make_unique<std::vector<PositionLogprobs>>();
+        for (size_t i = static_cast<size_t>(sampling.prompt_logprobs_from);
+             i < r.input.prompt.size(); ++i)
+          out.prompt_logprobs->push_back(logprobs_of(r.input.prompt[i], sampling.num_top_logprobs));
+      }
+    }
+    ++r.done;
+    const bool is_stop = (out.token == kEndToken && !sampling.ignore_eos) ||
+                         std::ranges::count(sampling.stop_ids, out.token) > 0;
+    if (is_stop || r.done == static_cast<size_t>(sampling.max_new_tokens)) {
+      out.summary = summary_of(r, is_stop ? FinishReason::stop : FinishReason::length);
+      if (is_stop) out.summary->matched_stop = out.token;
+    }
+    const bool over = out.summary != nullptr;
+    EXPECT_TRUE(outbox_->push(std::move(out)));
+    return over;
+  }
+
+  std::unique_ptr<RequestSummary> summary_of(const Running& r, FinishReason reason) const {
+    auto s = std::make_unique<RequestSummary>();
+    s->rank = plane == nullptr ? 0 : plane->self().rank;
+    s->finish = reason;
+    s->prompt_tokens = static_cast<int>(r.input.prompt.size());
+    s->cached_tokens = 5;
+    s->generated_tokens = static_cast<int>(r.done);
+    s->times = {.arrived = r.input.arrived,
+                .queued = r.input.arrived,
+                .first_scheduled = r.started,
+                .prefill_done = r.started,
+                .finished = RealClock().now()};
+    return s;
+  }
+  void finish(const Running& r, FinishReason reason, TokenId token, Error e) {
+    RequestOutput out;
+    out.id = r.input.id;
+    out.token = token;
+    out.summary = summary_of(r, reason);
+    out.summary->error = std::move(e);
+    EXPECT_TRUE(outbox_->push(std::move(out)));
+  }
+
+  mutable std::mutex mutex_;
+  std::list<Running> running_;
+  std::atomic<bool> stopping_ = false, draining_ = false;
+  Outbox* outbox_ = nullptr;
+  std::thread thread_;
+};
+
+struct BundledText {
+  Tokenizer tokenizer;
+  ChatTemplate chat_template;
+};
+inline const BundledText& bundled_text() {
+  static const BundledText text = [] {
+    const std::string dir = HOCKET_SOURCE_DIR "/models/hocket-tiny-qwen3-moe";
+    auto tokenizer = Tokenizer::load(dir);
+    HOCKET_CHECK(tokenizer.has_value());
+    auto chat = ChatTemplate::load(dir, *tokenizer);
+    HOCKET_CHECK((chat.has_value() && chat->has_value()));
+    return BundledText{*std::move(tokenizer), **std::move(chat)};
+  }();
+  return text;
+}
+
+// The contents of a stream: its blocks, without the closing [DONE].
+struct Events {
+  int status = 0;
+  std::vector<Json> blocks;
+  bool done = false;
+};
+
+class TestServer {
+ public:
+  enum class Text { bundled, none };
+  explicit TestServer(Text text = Text::bundled, ServerSettings settings = {},
+                      ControlPlane* cluster = nullptr) {
+    settings.http.port = 0;
+    if (settings.http.allowed_hosts.empty()) settings.http.allowed_hosts = "x";
+    generator.plane = cluster;
+    if (settings.scheduler.kv_events) {
+      generator.info_.page_tokens = 2;
+      generator.events.emplace(64);
+    }
+    Server::Options options;
+    options.settings = settings;
+    options.generator = &generator;
+    if (text == Text::bundled) {
+      options.tokenizer = &bundled_text().tokenizer;
+      options.chat_template = &bundled_text().chat_template;
+    }
+    auto created = Server::create(std::move(options));
+    HOCKET_CHECK(created.has_value());
+    server = *std::move(created);
+  }
+
+  static std::string request_text(std::string_view method, std::string_view path,
+                                  std::string_view body) {
+    return fmt::format("{} {} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", method, path,
+                       body.size(), body);
+  }
+  TestAnswer ask(std::string_view method, std::string_view path, std::string_view body = {}) {
+    TestClient client(server->port());
+    client.send(request_text(method, path, body));
+    return client.receive();
+  }
+  // Sends a POST; the answer must be JSON.
+  Json post(std::string_view path, const Json& body, int want_status = 200) {
+    const TestAnswer answer = ask("POST", path, body.dump());
+    EXPECT_EQ(answer.status, want_status) << answer.body;
+    return Json::parse(answer.body, nullptr, false);
+  }
+  Json get(std::string_view path, int want_status = 200) {
+    const TestAnswer answer = ask("GET", path);
+    EXPECT_EQ(answer.status, want_status) << answer.body;
+    return Json::parse(answer.body, nullptr, false);
+  }
+  Events stream(std::string_view path, Json body) {
+    body["stream"] = true;
+    const TestAnswer answer = ask("POST", path, body.dump());
+    Events events{answer.status, {}, false};
+    SseReader reader;
+    for (const std::string& data : reader.feed(answer.body)) {
+      if (data == kSseDone)
+        events.done = true;
+      else
+        events.blocks.push_back(Json::parse(data, nullptr, false));
+    }
+    return events;
+  }
+
+  FakeGenerator generator;
+  std::unique_ptr<Server> server;
+};
+
+inline std::vector<TokenId> ids_of(std::string_view text) {
+  return bundled_text().tokenizer.encode(text, {.add_special_tokens = false}).value();
+}
+
+inline const char* const kSaying = "The capital of France is Paris. It has 2 rivers – né? 你好!";
+
+inline Json chat_body() {
+  return {{"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};
+}
+
+// Returns the text of one choice of a stream. chat_or_text: "delta" for chat, "text" for
+// completions.
+inline std::string joined(const Events& events, int choice, const char* chat_or_text) {
+  std::string text;
+  for (const Json& block : events.blocks)
+    for (const Json& c : block["choices"]) {
+      if (c["index"] != choice) continue;
+      const Json& holder = std::string_view(chat_or_text) == "delta" ? c["delta"] : c;
+      text += holder.value(std::string_view(chat_or_text) == "delta" ? "content" : "text", "");
+    }
+  return text;
+}
+
+// Makes `text` the answer to every request.
+inline void say(TestServer& server, std::string_view text) {
+  server.generator.script = [ids = ids_of(text)](const RequestInput&) { return ids; };
+}
+
+// Waits until `condition` holds, which another thread makes true. Returns false after `patience`.
+template <class Condition>
+bool eventually(Condition condition, Duration patience = std::chrono::seconds(3)) {
+  const TimePoint deadline = RealClock().now() + patience;
+  while (!condition()) {
+    if (RealClock().now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace hocket

@@ -1,0 +1,231 @@
+// Two whole servers as two ranks of one service, with fake models.
+#include <gtest/gtest.h>
+
+#include "cluster/test_ranks.h"
+#include "server/ranks/front_door.h"
+#include "server/tests/test_server.h"
+
+namespace hocket {
+namespace {
+
+using std::chrono::seconds;
+
+class TwoRanks : public Ranks {
+ protected:
+  void SetUp() override {
+    start_all(2);
+    for (int rank = 0; rank < 2; ++rank) serve(rank);
+    wait_for_addresses();
+  }
+  void TearDown() override { servers_.clear(); }
+  void serve(int rank) {
+    ServerSettings settings;
+    settings.parallel.dp_routing = "shortest";
+    servers_.push_back(
+        std::make_unique<TestServer>(TestServer::Text::bundled, settings, &plane(rank)));
+    say(*servers_.back(), rank == 0 ? "zero" : "one");
+    // Each rank sees the other one idle and itself full.
+    std::vector<RankLoad> loads(2);
+    loads[static_cast<size_t>(rank)] = {.num_requests = 9, .num_tokens = 900};
+    servers_.back()->generator.rank_loads.write(loads);
+  }
+  TestServer& server(int rank) { return *servers_[static_cast<size_t>(rank)]; }
+  Json peer_of(int rank, int peer) {
+    return server(rank).get("/get_server_info")["peers"][static_cast<size_t>(peer)];
+  }
+  void wait_for_addresses() {
+    for (int rank = 0; rank < 2; ++rank)
+      ASSERT_TRUE(eventually([&] { return !peer_of(rank, 1 - rank)["address"].is_null(); }));
+  }
+  static Json text_body(const char* rid = "r") {
+    return {{"text", "x"}, {"rid", rid}, {"sampling_params", {{"max_new_tokens", 9}}}};
+  }
+  // Starts a stream that lasts until it is aborted; rank 0 gets the request and rank 1 answers it.
+  TestClient long_stream(const char* rid) {
+    server(1).generator.pace_us = 2000;
+    server(1).generator.script = [](const RequestInput&) {
+      return std::vector(4000, TokenId{300});
+    };
+    TestClient client(server(0).server->port());
+    Json body = text_body(rid);
+    body["stream"] = true;
+    body["sampling_params"]["max_new_tokens"] = 4000;
+    client.send(TestServer::request_text("POST", "/generate", body.dump()));
+    EXPECT_TRUE(client.until("\"text\"", seconds(3)).second);
+    return client;
+  }
+
+  std::vector<std::unique_ptr<TestServer>> servers_;
+};
+
+TEST_F(TwoRanks, AnyDoorLeadsToAnyRankAndNoFurther) {
+  EXPECT_EQ(server(0).post("/generate", text_body())["text"], "one");
+  EXPECT_EQ(server(1).post("/generate", text_body())["text"], "zero");
+  const Events events = server(0).stream("/v1/chat/completions", chat_body());
+  EXPECT_TRUE(events.done);
+  EXPECT_EQ(joined(events, 0, "delta"), "one");
+  EXPECT_EQ(server(0).generator.seen.size(), 1u);
+  EXPECT_EQ(server(1).generator.seen.size(), 2u);
+  // The other rank sees the same client number.
+  Json mine = text_body();
+  mine["user"] = "somebody";
+  server(0).post("/generate", mine);
+  const uint64_t there = server(1).generator.last_seen().client;
+  server(0).generator.rank_loads.write({{}, {.num_tokens = 900}});
+  EXPECT_EQ(server(0).post("/generate", mine)["text"], "zero");
+  EXPECT_EQ(server(0).generator.last_seen().client, there);
+}
+
+TEST_F(TwoRanks, ErrorsOfARequestAreFoundAtTheDoor) {
+  const Json said = server(0).post("/generate", {{"text", 7}}, 400);
+  EXPECT_EQ(said["error"]["param"], "text");
+  EXPECT_TRUE(server(1).generator.seen.empty());
+  server(1).generator.refusal = error(ErrorCode::queue_full, "1024 requests wait");
+  EXPECT_EQ(server(0).post("/generate", text_body(), 429)["error"]["code"], "queue_full");
+}
+
+TEST_F(TwoRanks, ThePortForRanksTakesTheirKeyOnly) {
+  const std::string place = peer_of(0, 1)["address"];
+  const int port = std::atoi(place.c_str() + place.rfind(':') + 1);
+  const std::string told = plane(0).get("http/1").value();
+  const auto status = [&](std::string_view key) {
+    TestClient client(port);
+    const std::string body = text_body().dump();
+    client.send(
+        fmt::format("POST /generate HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n"
+                    "Content-Length: {}\r\n\r\n{}",
+                    key, body.size(), body));
+    return client.receive().status;
+  };
+  EXPECT_EQ(status(""), 401);
+  EXPECT_EQ(status("guess"), 401);
+  EXPECT_EQ(status(options(0).token), 401);
+  EXPECT_TRUE(server(1).generator.seen.empty());
+  EXPECT_EQ(status(told.substr(told.rfind(' ') + 1)), 200);
+  EXPECT_EQ(server(1).generator.seen.size(), 1u);
+}
+
+TEST_F(TwoRanks, AnAnswerThatIsKeptIsFoundFromAnyRank) {
+  const Json made = server(0).post("/v1/responses", {{"input", "x"}});  // by rank 1
+  const std::string id = made["id"], path = "/v1/responses/" + id;
+  EXPECT_TRUE(id.starts_with("resp_1_"));
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(server(rank).get(path), made);
+    EXPECT_EQ(server(rank).get(path + "/input_items?limit=1")["data"].size(), 1u);
+    // It continues on the rank that keeps it, whichever rank is asked and whichever is idle.
+    const Json next =
+        server(rank).post("/v1/responses", {{"input", "y"}, {"previous_response_id", id}});
+    EXPECT_TRUE(next["id"].get<std::string>().starts_with("resp_")) << next;
+    EXPECT_EQ(next["previous_response_id"], id);
+  }
+  EXPECT_EQ(server(0).ask("DELETE", path).status, 200);
+  EXPECT_EQ(server(0).get(path, 404)["error"]["code"], "not_found");
+  server(1).get(path, 404);
+  server(0).get("/v1/responses/resp_7_1", 404);  // there is no rank 7
+  // A path with '%' escapes goes to the other rank unchanged.
+  for (const char* odd : {"resp_1_a%20b", "resp_1_a%3Fb", "resp_1_%C3%A9%25"})
+    EXPECT_EQ(server(0).get(std::string("/v1/responses/") + odd, 404),
+              server(1).get(std::string("/v1/responses/") + odd, 404))
+        << odd;
+  EXPECT_EQ(server(0).post("/v1/messages", {{"messages", 5}}, 400)["type"], "error");
+}
+
+TEST_F(TwoRanks, AbortsReachAllRanks) {
+  TestClient client = long_stream("there");
+  EXPECT_EQ(server(0).post("/abort_request", {{"rid", "other"}})["aborted"], 0);
+  const Json said = server(0).post("/abort_request", {{"rid", "there"}});
+  EXPECT_EQ(said, (Json{{"aborted", 1}}));
+  EXPECT_TRUE(client.until("[DONE]", seconds(3)).second);
+  TestClient again = long_stream("again");
+  EXPECT_EQ(server(0).post("/abort_request", {{"abort_all", true}})["aborted"], 1);
+  EXPECT_TRUE(again.until("[DONE]", seconds(3)).second);
+  EXPECT_EQ(server(1).generator.num_aborted, 2);
+}
+
+TEST_F(TwoRanks, AFlushIsOfAllRanksAndSaysWhoRefuses) {
+  EXPECT_EQ(server(0).post("/flush_cache", Json::object())["flushed"], true);
+  const TestClient client = long_stream("busy");
+  const Json said = server(0).post("/flush_cache", Json::object(), 400);
+  EXPECT_THAT(said["error"]["message"].get<std::string>(),
+              testing::AllOf(testing::HasSubstr("rank 1 (h1)"), testing::HasSubstr("in use")));
+}
+
+TEST_F(TwoRanks, InfosTellOfAllRanks) {
+  const Json loads = server(1).get("/get_load");
+  ASSERT_EQ(loads.size(), 2u);
+  EXPECT_EQ(loads[0]["dp_rank"], 0);
+  EXPECT_EQ(loads[0]["num_reqs"], 0);
+  EXPECT_EQ(loads[1]["dp_rank"], 1);
+  EXPECT_EQ(loads[1]["num_tokens"], 7);  // from its own cache
+  EXPECT_EQ(server(0).get("/get_load")[0]["num_tokens"], 7);
+  const Json info = server(1).get("/get_server_info");
+  EXPECT_EQ(info["rank"], 1);
+  EXPECT_EQ(info["epoch"], 1);
+  EXPECT_EQ(info["peers"][0]["host"], "h0");
+  EXPECT_EQ(info["peers"][0]["there"], true);
+  // Each rank reports its own overlap; rank 0 also reports the planner, which works for all.
+  server(0).generator.overlapped.write({.ranks = {{.rank = 0}}, .planner = PlannerState{}});
+  server(1).generator.overlapped.write({.ranks = {{.rank = 1}}});
+  for (int rank = 0; rank < 2; ++rank) {
+    const Json overlap = server(rank).get("/overlap");
+    ASSERT_EQ(overlap["ranks"].size(), 1u);
+    EXPECT_EQ(overlap["ranks"][0]["dp_rank"], rank);
+    EXPECT_EQ(overlap["planner"].is_null(), rank == 1);
+  }
+  const std::string metrics = server(1).ask("GET", "/metrics").body;
+  EXPECT_THAT(metrics,
+              testing::HasSubstr("hocket:cluster_rank_up{model_name=\"tiny\",rank=\"0\"} 1"));
+  EXPECT_THAT(metrics, testing::HasSubstr("hocket:cluster_ranks_in{model_name=\"tiny\"} 2"));
+  EXPECT_THAT(metrics, testing::HasSubstr("hocket:cluster_epoch{model_name=\"tiny\"} 1"));
+  EXPECT_THAT(metrics, testing::HasSubstr("dp_rank=\"1\""));
+  EXPECT_THAT(metrics, testing::Not(testing::HasSubstr("dp_rank=\"0\"")));
+}
+
+TEST_F(TwoRanks, ALostRankIsSaidEverywhereAndForgottenWhenItIsBack) {
+  server(0).generator.lost.write(
+      error(ErrorCode::lost_rank, "rank 1 (h1) is not there: silent for 3.0 s"));
+  EXPECT_THAT(server(0).get("/readyz", 503)["error"]["message"].get<std::string>(),
+              testing::HasSubstr("rank 1 (h1)"));
+  EXPECT_EQ(server(0).get("/livez")["status"], "ok");
+  const TestAnswer refused = server(0).ask("POST", "/generate", text_body().dump());
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.head.find("Retry-After"), std::string::npos);
+  server(0).generator.lost.write(std::nullopt);
+
+  // Rank 1 is restarted: another process, another port.
+  const Json old_address = peer_of(0, 1)["address"];
+  servers_.pop_back();
+  planes_[1].reset();
+  ASSERT_TRUE(eventually([&] { return peer_of(0, 1)["there"] == false; }));
+  start(1, port_);
+  enter_all();
+  serve(1);
+  ASSERT_TRUE(eventually([&] {
+    const Json address = peer_of(0, 1)["address"];
+    return !address.is_null() && address != old_address;
+  }));
+  EXPECT_EQ(server(0).post("/generate", text_body())["text"], "one");
+}
+
+TEST_F(TwoRanks, ARankThatDrainsLeavesItsShareToOthers) {
+  const TestClient client = long_stream("last");
+  auto drained =
+      std::async(std::launch::async, [&] { return server(1).server->drain(seconds(20)); });
+  EXPECT_TRUE(eventually([&] {
+    return Json::parse(server(0).ask("POST", "/generate", text_body().dump()).body)
+               .value("text", "") == "zero";
+  }));
+  server(1).generator.pace_us = 1;
+  EXPECT_TRUE(drained.get());
+}
+
+TEST_F(TwoRanks, WhatEndsTheProcessIsSaidByTheWatchdog) {
+  EXPECT_TRUE(server(1).server->watchdog());
+  server(1).generator.failed.write(error(ErrorCode::lost_rank, "rank 0 was away for 60 s"));
+  const auto over = server(1).server->watchdog();
+  ASSERT_FALSE(over);
+  EXPECT_EQ(exit_status(over.error().code), 5);
+}
+
+}  // namespace
+}  // namespace hocket

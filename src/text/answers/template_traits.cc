@@ -1,0 +1,150 @@
+#include "text/answers/template_traits.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/bounded_json.h"
+#include "text/answers/answer_parser.h"
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// No template writes these words by itself.
+constexpr const char *kProbeTool = "probe_tool_name", *kProbeKey = "probe_key",
+                     *kProbeValue = "probe_value", *kShortId = "Abcdefgh1",
+                     *kLongId = "call_0123456789abcdefghijklmn";
+
+Json probe_tools() {
+  return Json::array(
+      {{{"type", "function"},
+        {"function",
+         {{"name", kProbeTool},
+          {"description", "What it does."},
+          {"parameters",
+           {{"type", "object"}, {"properties", {{kProbeKey, {{"type", "string"}}}}}}}}}}});
+}
+
+ChatInput conversation(Json arguments, const char* id) {
+  const Json call = {{"id", id},
+                     {"type", "function"},
+                     {"function", {{"name", kProbeTool}, {"arguments", std::move(arguments)}}}};
+  ChatInput chat;
+  chat.messages = Json::array(
+      {{{"role", "user"}, {"content", "Go on."}},
+       {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
+       {{"role", "tool"}, {"name", kProbeTool}, {"tool_call_id", id}, {"content", "Done."}}});
+  chat.tools = probe_tools();
+  return chat;
+}
+
+std::string rendered(const ChatTemplate& chat_template, const ChatInput& chat) {
+  const auto prompt = chat_template.render(chat);
+  return prompt ? prompt->text() : std::string();
+}
+
+// Returns true if the prompt has the arguments as JSON, not escaped and without Python's quotes.
+bool says_arguments(std::string_view prompt) {
+  for (const char* gap : {"\": \"", "\":\""})
+    if (prompt.contains(std::string("{\"") + kProbeKey + gap + kProbeValue + "\"}")) return true;
+  return false;
+}
+
+bool is_short_id(std::string_view id) {
+  return id.size() == 9 && std::ranges::all_of(id, [](unsigned char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+         });
+}
+
+// Hashes with FNV-1a, so that the id is the same on every rank and in every run.
+std::string short_id(std::string_view id) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const unsigned char c : id) hash = (hash ^ c) * 0x100000001b3u;
+  return call_id(ToolFormat::mistral, hash, 0);
+}
+
+void shorten(Json& holder, const char* name) {
+  const auto id = holder.find(name);
+  if (id == holder.end() || !id->is_string()) return;
+  if (const auto text = id->get<std::string>(); !is_short_id(text)) *id = short_id(text);
+}
+
+void fit_call(Json& call, const TemplateTraits& traits) {
+  if (!call.is_object()) return;
+  if (traits.short_ids) shorten(call, "id");
+  const auto function = call.find("function");
+  if (function == call.end() || !function->is_object()) return;
+  const auto arguments = function->find("arguments");
+  if (arguments == function->end()) return;
+  if (traits.arguments_as_text) {
+    if (!arguments->is_string())
+      *arguments = arguments->dump(-1, ' ', false, Json::error_handler_t::replace);
+  } else if (arguments->is_string()) {
+    auto object = parse_bounded_json(arguments->get_ref<const std::string&>());
+    if (object.is_object()) *arguments = std::move(object);
+  }
+}
+
+}  // namespace
+
+TemplateTraits traits_of(const ChatTemplate& chat_template) {
+  TemplateTraits traits;
+  ChatInput question;
+  question.messages = Json::array({{{"role", "user"}, {"content", "Go on."}}});
+  question.tools = probe_tools();
+  traits.shows_tools = rendered(chat_template, question).contains(kProbeTool);
+
+  const auto with_effort = [&](const char* effort) {
+    question.kwargs["reasoning_effort"] = effort;
+    return rendered(chat_template, question);
+  };
+  traits.tells_effort = with_effort("low") != with_effort("high");
+
+  const Json object = {{kProbeKey, kProbeValue}};
+  const Json text = std::string("{\"") + kProbeKey + "\": \"" + kProbeValue + "\"}";
+  for (const char* id : {kLongId, kShortId}) {
+    const bool as_object = says_arguments(rendered(chat_template, conversation(object, id)));
+    const bool as_text =
+        !as_object && says_arguments(rendered(chat_template, conversation(text, id)));
+    if (!as_object && !as_text) continue;
+    traits.arguments_as_text = as_text;
+    traits.short_ids = id == kShortId;
+    break;
+  }
+  return traits;
+}
+
+ArgumentTexts argument_texts(const Json& messages) {
+  ArgumentTexts sum;
+  for (const Json& message : messages) {
+    if (!message.is_object()) continue;
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (const Json& call : *calls) {
+      if (!call.is_object()) continue;
+      const auto function = call.find("function");
+      if (function == call.end() || !function->is_object()) continue;
+      const auto arguments = function->find("arguments");
+      if (arguments == function->end() || !arguments->is_string()) continue;
+      const auto& text = arguments->get_ref<const std::string&>();
+      sum.num_bytes += std::ssize(text);
+      sum.tree_bytes += json_shape(text).tree_bytes;
+    }
+  }
+  return sum;
+}
+
+void fit_calls(ChatInput& chat, const TemplateTraits& traits) {
+  for (Json& message : chat.messages) {
+    if (!message.is_object()) continue;
+    if (traits.short_ids) shorten(message, "tool_call_id");
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end() || !calls->is_array()) continue;
+    for (Json& call : *calls) fit_call(call, traits);
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,32 @@
+// Finds out how a chat template treats tools and calls, by rendering small conversations. Templates
+// of different families differ, and no field of a template says how.   Thread: any.
+#pragma once
+
+#include "text/tokens/chat_template.h"
+
+namespace hocket {
+
+struct TemplateTraits {
+  bool shows_tools = false;        // the prompt tells the model about its tools
+  bool arguments_as_text = false;  // arguments of earlier calls must be JSON text, not an object
+  bool tells_effort = false;       // the prompt changes with reasoning_effort
+  bool short_ids = false;          // ids of calls must have nine letters and digits, or it refuses
+};
+
+TemplateTraits traits_of(const ChatTemplate& chat_template);
+
+// Sizes of those arguments in a conversation that are given as text: of the text, and of the trees
+// that they become if the template wants objects.
+struct ArgumentTexts {
+  int64_t num_bytes = 0;
+  int64_t tree_bytes = 0;  // as JsonShape::tree_bytes
+};
+ArgumentTexts argument_texts(const nlohmann::ordered_json& messages);
+// Limit of num_bytes in one conversation.
+inline constexpr int64_t kArgumentsBytesMax = 8 << 20;
+
+// Rewrites the earlier calls of a conversation as the template wants them: arguments as an object
+// or as text, and ids that it accepts (equal ids stay equal).
+void fit_calls(ChatInput& chat, const TemplateTraits& traits);
+
+}  // namespace hocket

@@ -1,0 +1,77 @@
+// Runs all Hugging Face reference cases: tokenizers, chat templates, the bundled model's prompts.
+#include "text/tokens/golden_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "text/tokens/chat_template.h"
+#include "text/tokens/detokenizer.h"
+#include "text/tokens/files.h"
+
+namespace hocket {
+namespace {
+
+const std::filesystem::path kRoot = HOCKET_SOURCE_DIR;
+
+void expect_all(const Result<std::vector<GoldenLine>>& lines, int cases_min) {
+  ASSERT_TRUE(lines.has_value()) << describe(lines.error());
+  int cases = 0;
+  for (const GoldenLine& line : *lines) {
+    EXPECT_EQ(line.failed, 0) << line.name << ": " << line.first_failure;
+    std::printf("%-36s %4d cases\n", line.name.c_str(), line.cases);
+    cases += line.cases;
+  }
+  EXPECT_GE(cases, cases_min);
+}
+
+TEST(Golden, Tokenizers) {
+  // There are three tokenizers, with 124 texts and 54 id lists each.
+  expect_all(check_tokenizer_golden(kRoot / "tests/golden/tokenizers"), 3 * (124 * 7 + 54 * 8));
+}
+
+TEST(Golden, ChatTemplates) {
+  expect_all(check_chat_golden(kRoot / "tests/golden/chat"), 44);
+}
+
+TEST(Golden, BundledModel) {
+  const auto dir = kRoot / "models/hocket-tiny-qwen3-moe";
+  const auto tokenizer = Tokenizer::load(dir);
+  ASSERT_TRUE(tokenizer.has_value()) << describe(tokenizer.error());
+  const auto chat = ChatTemplate::load(dir, *tokenizer);
+  ASSERT_TRUE(chat.has_value() && chat->has_value());
+  const auto text = read_file(dir / "expected.json", ErrorCode::io);
+  ASSERT_TRUE(text.has_value());
+  const auto expected = nlohmann::ordered_json::parse(*text);
+  int chats = 0;
+  for (const auto& c : expected["completions"]) {
+    Result<std::vector<TokenId>> ids;
+    if (c["kind"] == "chat") {
+      ++chats;
+      ChatInput input;
+      input.messages = c["messages"];
+      if (c.contains("tools")) input.tools = c["tools"];
+      if (c.contains("enable_thinking")) input.kwargs["enable_thinking"] = c["enable_thinking"];
+      const auto prompt = (*chat)->render(input);
+      ASSERT_TRUE(prompt.has_value()) << describe(prompt.error());
+      EXPECT_EQ(prompt->text(), c["rendered"].get<std::string>());
+      ids = tokenizer->encode(*prompt);
+    } else {
+      ids = tokenizer->encode(c["prompt"].get<std::string>());
+    }
+    ASSERT_TRUE(ids.has_value());
+    std::vector<int> got;
+    for (const TokenId id : *ids) got.push_back(value(id));
+    EXPECT_EQ(got, c["prompt_token_ids"].get<std::vector<int>>());
+
+    Detokenizer detokenizer(*tokenizer, SpecialTokens::skip);
+    std::string answer;
+    for (const int id : c["completion_token_ids"]) answer += detokenizer.step(TokenId{id});
+    answer += detokenizer.flush();
+    EXPECT_EQ(answer, c["text"].get<std::string>());
+  }
+  EXPECT_GT(chats, 5);
+}
+
+}  // namespace
+}  // namespace hocket
