@@ -31,12 +31,10 @@ function(hocket_room name)
   set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl
     $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns2>)
   foreach(file ${all})
-    if(file MATCHES "/kernels/cpu/avx512_(vnni|vbmi)[^/]*\\.cc$")
+    if(file MATCHES "/kernels/cpu/avx512((_(vnni|vbmi|bf16))*)[^/]*\\.cc$")
+      string(REPLACE "_" ";-mavx512" more "${CMAKE_MATCH_1}")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
-        "${avx512};-mavx512${CMAKE_MATCH_1}")
-    elseif(file MATCHES "/kernels/cpu/avx512[^/]*\\.cc$")
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
-        "${avx512}")
+        "${avx512}${more}")
     elseif(file MATCHES "/kernels/cpu/amx[^/]*\\.cc$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
         "${avx512};-mamx-tile;-mamx-bf16;-mamx-int8")

@@ -28,6 +28,8 @@ Finding isa(const Machine& machine) {
     out.weight = Weight::slow;
     out.remedy = "prompts and batches run several times faster with AVX-512 or AMX";
   }
+  if (machine.isa == Isa::avx512 && std::ranges::count(machine.features, "avx512_bf16") > 0)
+    out.value += "; avx512_bf16 is not used, as it multiplies no faster here";
   return out;
 }
 

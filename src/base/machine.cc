@@ -175,13 +175,10 @@ constexpr std::pair<Isa, std::string_view> kIsaNames[] = {
     {Isa::ref, "ref"},
     {Isa::avx2, "avx2"},
     {Isa::avx512, "avx512"},
+    {Isa::avx512_bf16, "avx512_bf16"},
     {Isa::amx, "amx"},
     {Isa::amx_emulated, "amx_emulated"},
 };
-
-bool runs_here(Isa wanted, Isa best) {
-  return wanted == Isa::amx_emulated ? best >= Isa::avx512 : wanted <= best;
-}
 
 }  // namespace
 
@@ -193,8 +190,8 @@ Result<Isa> parse_isa(std::string_view name) {
   for (const auto& [isa, known] : kIsaNames)
     if (name == known) return isa;
   return fail(error(ErrorCode::unknown_isa, "there is no instruction set named '{}'", name)
-                  .with_fix("HOCKET_ISA=ref, avx2, avx512, amx or amx_emulated; unset chooses "
-                            "the best one")
+                  .with_fix("HOCKET_ISA=ref, avx2, avx512, avx512_bf16, amx or amx_emulated; "
+                            "unset chooses the fastest")
                   .with_param("HOCKET_ISA"));
 }
 
@@ -211,10 +208,16 @@ Isa detect_isa() {
     if (!has({"avx512f", "avx512bw", "avx512dq", "avx512vl"}) || !saves(states, kAvx512State))
       return Isa::avx2;
     if (!has({"amx_tile", "amx_bf16"}) || !saves(states, kTileState) || !tile_data_granted())
-      return Isa::avx512;
+      return is_bf16_faster_than_fma() ? Isa::avx512_bf16 : Isa::avx512;
     return Isa::amx;
   }();
   return best;
+}
+
+bool runs_here(Isa isa) {
+  const Isa best = detect_isa();
+  if (isa == Isa::avx512_bf16) return best >= Isa::avx512 && has_feature("avx512_bf16");
+  return isa == Isa::amx_emulated ? best >= Isa::avx512 : isa <= best;
 }
 
 bool has_feature(std::string_view name) {
@@ -226,7 +229,7 @@ Result<Isa> choose_isa() {
   const char* wanted = std::getenv("HOCKET_ISA");
   if (wanted == nullptr || *wanted == '\0') return detect_isa();
   HOCKET_TRY(const Isa isa, parse_isa(wanted));
-  if (runs_here(isa, detect_isa())) return isa;
+  if (runs_here(isa)) return isa;
   return fail(error(ErrorCode::unknown_isa, "HOCKET_ISA={} is more than this processor has ({})",
                     wanted, isa_name(detect_isa()))
                   .with_fix(fmt::format("HOCKET_ISA={}", isa_name(detect_isa())))

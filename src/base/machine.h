@@ -10,18 +10,26 @@
 
 namespace hocket {
 
-// Levels in rising order; each includes the needs of the lower ones. `ref` is plain loops, the
-// reference for testing the others. `amx_emulated` runs the AMX kernels on a software tile unit
-// (slow; any AVX-512 machine), so that they can be tested without AMX hardware; it is never chosen
-// by default.
-enum class Isa : uint8_t { ref, avx2, avx512, amx, amx_emulated };
+// Levels in rising order; each includes the needs of the lower ones, but `amx_emulated` those up to
+// avx512 only. `ref` is plain loops, the reference for testing the others. `amx_emulated` runs the
+// AMX kernels on a software tile unit (slow), so that they can be tested without AMX hardware; it
+// is never chosen by default.
+enum class Isa : uint8_t { ref, avx2, avx512, avx512_bf16, amx, amx_emulated };
+inline constexpr Isa kAllIsas[] = {Isa::ref,         Isa::avx2, Isa::avx512,
+                                   Isa::avx512_bf16, Isa::amx,  Isa::amx_emulated};
 
 std::string_view isa_name(Isa isa);
 // Errors: unknown_isa; its fix lists the names.
 Result<Isa> parse_isa(std::string_view name);
-// Returns the best level that this processor and its kernel offer (AMX needs the kernel's
-// permission).
+// Returns the fastest level that this processor and its kernel offer (AMX needs the kernel's
+// permission; avx512_bf16 must be faster than avx512).
 Isa detect_isa();
+// Returns true if this processor and its kernel offer the level.
+bool runs_here(Isa isa);
+// Returns true if the bf16 instruction of AVX-512 multiplies faster than FMA; false where it is
+// missing. Processors differ: on some both have one rate. Measured once, in less than a
+// millisecond.
+bool is_bf16_faster_than_fma();
 // Returns true if the processor has a feature that no level needs: "avx512_vnni", "amx_int8", ...
 // as in Machine::features. It may be used only with a level that includes its registers.
 bool has_feature(std::string_view name);

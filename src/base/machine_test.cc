@@ -35,7 +35,7 @@ class IsaVariable {
 };
 
 TEST(Isa, NamesGoBothWays) {
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512, Isa::amx, Isa::amx_emulated})
+  for (Isa isa : kAllIsas)
     EXPECT_EQ(parse_isa(isa_name(isa)).value(), isa);
 }
 
@@ -74,6 +74,14 @@ TEST(Isa, EmulatedTilesNeedAvx512AndAreNeverChosen) {
   EXPECT_NE(detect_isa(), Isa::amx_emulated);
   const IsaVariable variable("amx_emulated");
   EXPECT_EQ(choose_isa().has_value(), detect_isa() >= Isa::avx512);
+}
+
+TEST(Isa, PairsOfBf16NeedTheirInstructionAndAreChosenWhereTheyAreFaster) {
+  EXPECT_EQ(runs_here(Isa::avx512_bf16),
+            detect_isa() >= Isa::avx512 && has_feature("avx512_bf16"));
+  if (is_bf16_faster_than_fma()) EXPECT_GE(detect_isa(), Isa::avx512_bf16);
+  const IsaVariable variable("avx512_bf16");
+  EXPECT_EQ(choose_isa().has_value(), runs_here(Isa::avx512_bf16));
 }
 
 TEST(Machine, ItsPartsAgree) {

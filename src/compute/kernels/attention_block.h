@@ -1,6 +1,6 @@
 // A body for one softmax block: scores, softmax and values of some query rows, for instruction sets
-// whose product has no tiles of its own. Queries and probabilities stay in fp32, so no number is
-// widened twice.   Private to attention; thread: any worker, FTZ and DAZ set. Bits: those of
+// whose product has no tiles of its own. Queries and probabilities are kept as the words that its
+// products read, so no number is prepared twice.   Private to attention; thread: any worker, FTZ and DAZ set. Bits: those of
 // attention.h.
 #pragma once
 
@@ -20,7 +20,7 @@ inline constexpr int kBlockUnits = kSoftmaxBlock / kBlockK;
 template <class T>
 struct BlockRows {
   int rows = 0;              // 1..kBlockRows
-  const float* q = nullptr;  // [rows][k_blocks * 32], rows q_stride apart
+  const float* q = nullptr;  // words of BlockBody::query_words, rows q_stride words apart
   int64_t q_stride = 0;
   int k_blocks = 0;
   const int* visible = nullptr;  // [rows] keys that a row sees, 1..128, non-decreasing
@@ -40,21 +40,29 @@ struct BlockRows {
 };
 
 template <class T>
-using BlockBody = void (*)(const BlockRows<T>&);
+struct BlockBody {
+  // Turns n numbers of query rows, a multiple of 32, into words of 32 bits, whose meaning is the
+  // body's own.
+  void (*query_words)(const T* q, int64_t n, float* words);
+  int block_words;  // words of 32 numbers, at most 32
+  void (*run)(const BlockRows<T>&);
+};
 
 namespace cpu {
-void avx512_attention_block_bf16(const BlockRows<Bf16>& b);
-void avx512_attention_block_f32(const BlockRows<float>& b);
+extern const BlockBody<Bf16> kAvx512BlockBf16;
+extern const BlockBody<float> kAvx512BlockF32;
+extern const BlockBody<Bf16> kAvx512Bf16Block;
 }  // namespace cpu
 
 // Returns the body for items of `rows` query rows; null if such items run by separate products.
 template <class T>
-BlockBody<T> block_body(Isa isa, int rows) {
+const BlockBody<T>* block_body(Isa isa, int rows) {
   if (isa < Isa::avx512) return nullptr;
   if constexpr (sizeof(T) == sizeof(float)) {
-    return cpu::avx512_attention_block_f32;
+    return &cpu::kAvx512BlockF32;
   } else {
-    return isa == Isa::avx512 || rows < kTileRows ? cpu::avx512_attention_block_bf16 : nullptr;
+    if (isa >= Isa::amx && rows >= kTileRows) return nullptr;
+    return pairs_bf16(isa) ? &cpu::kAvx512Bf16Block : &cpu::kAvx512BlockBf16;
   }
 }
 

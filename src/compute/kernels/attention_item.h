@@ -82,7 +82,7 @@ struct SoftmaxState {
 template <class T>
 struct ItemScratch {
   T* q = nullptr;           // [rows][q_dim], used if rows must be gathered
-  float* q_wide = nullptr;  // [rows][q_dim], used if a block has a body
+  float* q_words = nullptr;  // [rows][at most q_dim], used if a block has a body
   T* p = nullptr;           // [kQueryRows][kSoftmaxBlock]
   float* scores = nullptr;  // [kQueryRows][kSoftmaxBlock]
   SoftmaxState all, next;
@@ -92,7 +92,7 @@ struct ItemScratch {
     const int64_t rows = form.rows_max;
     q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kMadeQueryRows) : rows) *
                         form.q_dim);
-    q_wide = layout.array<float>(rows * form.q_dim);
+    q_words = layout.array<float>(rows * form.q_dim);
     p = layout.array<T>(kQueryRows * kSoftmaxBlock);
     scores = layout.array<float>(kQueryRows * kSoftmaxBlock);
     all.lay(layout, rows, form.v_dim());
@@ -242,7 +242,7 @@ class ItemRun {
     return std::min(member.first_position + token + 1 - block, kSoftmaxBlock);
   }
 
-  // Prepares the query rows: widens them if a block has a body; else sets q_ to the rows in place
+  // Prepares the query rows: makes their words if a block has a body; else sets q_ to the rows in place
   // if they are evenly spaced (one token or one head), or gathers them.
   void set_queries() {
     const int64_t first_column = int64_t{head_begin_} * form_.q_dim;
@@ -263,17 +263,14 @@ class ItemRun {
         if (body_ == nullptr) {
           std::memcpy(scratch_.q + at, from, columns * sizeof(T));
         } else {
-          widen(from, columns, scratch_.q_wide + at);
+          body_->query_words(from, columns, scratch_.q_words + words_of(at));
         }
       }
     });
   }
 
-  // n: a multiple of 32.
-  static void widen(const T* from, int64_t n, float* to) {
-    for (int64_t i = 0; i < n; i += kBlockK)
-      for (int j = 0; j < kBlockK; ++j) to[i + j] = to_float(from[i + j]);
-  }
+  // Returns the words that the body makes of n numbers of query rows.
+  int64_t words_of(int64_t n) const { return n / kBlockK * body_->block_words; }
 
   // Runs the blocks of [begin, end) for the member's rows.
   void run_blocks(const Member& member, int begin, int end, const SoftmaxState& state) {
@@ -302,7 +299,7 @@ class ItemRun {
     int seen[kBlockRows];
     const T* next_keys[kBlockUnits] = {};
     BlockRows<T> b;
-    b.q_stride = form_.q_dim;
+    b.q_stride = words_of(form_.q_dim);
     b.k_blocks = form_.q_dim / kBlockK;
     b.visible = seen;
     b.scale = form_.scale;
@@ -326,11 +323,11 @@ class ItemRun {
     for (int row = first_row(member, block); row < end_of(member); row += b.rows) {
       b.rows = std::min(kBlockRows, end_of(member) - row);
       for (int i = 0; i < b.rows; ++i) seen[i] = visible(member, row + i, block);
-      b.q = scratch_.q_wide + int64_t{row} * form_.q_dim;
+      b.q = scratch_.q_words + row * b.q_stride;
       b.m = state.m + row;
       b.l = state.l + row;
       b.o = state.o + int64_t{row} * v_dim;
-      body_(b);
+      body_->run(b);
       b.next_keys = nullptr;  // the body's first call has prefetched them
     }
   }
@@ -416,7 +413,7 @@ class ItemRun {
   const Sources& sources_;
   const Place place_;
   const int head_begin_, num_heads_, num_rows_;
-  const BlockBody<T> body_;
+  const BlockBody<T>* const body_;
   const T* q_ = nullptr;  // set only if body_ is null
   int64_t q_stride_ = 0;
 };

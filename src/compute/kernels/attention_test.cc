@@ -94,7 +94,7 @@ void expect_same_everywhere(const AttentionCase& c, uint32_t seed, DType stored 
   auto b = cases::attention_batch<T>(c, seed, stored);
   const std::vector<T> expected = run(Isa::ref, b, b.sequences);
   for (Isa isa : cases::vector_isas()) {
-    if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // same bodies as avx512
+    if (std::is_same_v<T, float> && isa > Isa::avx512) continue;  // same bodies as avx512
     const std::vector<T> got = run(isa, b, b.sequences);
     ASSERT_TRUE(same_bits(got, expected))
         << isa_name(isa) << " heads " << c.num_heads << " dim " << c.dim << " seed " << seed;

@@ -29,6 +29,10 @@ constexpr int ceil_div(int a, int b) {
 
 }  // namespace
 
+bool pairs_bf16(Isa isa) {
+  return isa == Isa::avx512_bf16 || (isa > Isa::avx512_bf16 && is_bf16_faster_than_fma());
+}
+
 int panels_per_task(const TaskShape& of) {
   const bool many = of.rows >= kManyRows;
   const int tasks = of.num_workers == 1 ? 1 : of.num_workers * kTasksPerWorker;

@@ -152,7 +152,7 @@ void expect_same_everywhere(const LatentAttentionCase& c, uint32_t seed, DType s
   auto b = cases::latent_attention_batch<T>(c, seed, stored);
   const std::vector<T> expected = run(Isa::ref, b, b.sequences);
   for (Isa isa : cases::vector_isas()) {
-    if (std::is_same_v<T, float> && isa >= Isa::amx) continue;  // same bodies as avx512
+    if (std::is_same_v<T, float> && isa > Isa::avx512) continue;  // same bodies as avx512
     for (int num_workers : {1, 2})
       ASSERT_TRUE(same_bits(run(isa, b, b.sequences, num_workers), expected))
           << isa_name(isa) << " heads " << c.num_heads << " rank " << c.rank << " pages "

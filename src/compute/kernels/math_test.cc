@@ -121,7 +121,7 @@ TEST_F(MathTest, ScalarAndVectorsAgreeInEveryBit) {
       v = std::bit_cast<float>(static_cast<uint32_t>(std::exchange(bits, bits + 509)));
     const std::vector<float> expected = functions(ref);
     for (Isa isa : cases::vector_isas()) {
-      if (isa >= Isa::amx) continue;  // same row bodies as avx512
+      if (isa > Isa::avx512) continue;  // same row bodies as avx512
       const std::vector<float> got = functions(row_kernels(isa));
       ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
           << isa_name(isa) << " near bits " << bits;

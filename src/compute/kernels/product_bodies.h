@@ -15,13 +15,16 @@ void product_int4(const ScaledProduct<int8_t>& p);
 
 namespace hocket::cpu {
 
-// The vector bodies widen rows to fp32 in scratch. Weights are widened in registers; AVX-512 widens
-// them once for all rows where there are more than kVectorRows.
+// The vector bodies prepare rows in scratch: they are widened to fp32, or paired for VDPBF16PS
+// (cpu/avx512_bf16_step.h). Weights are prepared in registers; AVX-512 prepares them once for all
+// rows where there are more than kVectorRows.
 void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);
 void avx512_product_f32(const Product<float>& p);
+void avx512_bf16_product(const Product<Bf16>& p);
 void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
+void avx512_bf16_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
 
 // Widens the weights of some panels and one group to bf16 in scratch, then multiplies them with all
 // rows, so that the rows share the cost of widening.
@@ -52,7 +55,7 @@ void amx_emulated_product_int4(const ScaledProduct<int8_t>& p);
 // one block of result tiles.
 inline constexpr int kVectorRows = 8;
 inline constexpr int kTileBlockRows = 32;
-// Returns the rows that avx512_product widens to fp32 at once: as many as stay in L2, but 32..96.
+// Returns the rows that an AVX-512 product prepares at once: as many as stay in L2, but 32..96.
 constexpr int rows_together(int k_blocks) {
   constexpr int kLeast = 32, kMost = 96, kWideNumbers = 128 << 10;
   const int rows = kWideNumbers / (k_blocks * kBlockK);

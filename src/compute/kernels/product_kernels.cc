@@ -13,6 +13,16 @@ using Bf16Body = void (*)(const Product<Bf16>&);
 using Fp8Body = void (*)(const ScaledProduct<Bf16>&);
 using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 
+// AVX-512 bodies of bf16 and fp8: by FMA, and by VDPBF16PS.
+struct Fma {
+  static constexpr Bf16Body bf16 = cpu::avx512_product_bf16;
+  static constexpr Fp8Body fp8 = cpu::avx512_vbmi_product_fp8;
+};
+struct Bf16Pairs {
+  static constexpr Bf16Body bf16 = cpu::avx512_bf16_product;
+  static constexpr Fp8Body fp8 = cpu::avx512_bf16_vbmi_product_fp8;
+};
+
 template <class P, void (*few)(const P&), void (*many)(const P&)>
 void by_rows(const P& p) {
   (p.rows < kTileRows ? few : many)(p);
@@ -25,50 +35,82 @@ void widened_fp8(const ScaledProduct<Bf16>& p) {
   cpu::widened_product_fp8(p, {tile, bf16});
 }
 // From kRows rows on, weights are widened once for all rows.
-template <Bf16Body bf16, int kRows>
+template <Fp8Body few, Bf16Body bf16, int kRows>
 void vbmi_fp8(const ScaledProduct<Bf16>& p) {
-  p.rows < kRows ? cpu::avx512_vbmi_product_fp8(p)
-                 : cpu::widened_product_fp8(p, {cpu::avx512_vbmi_widen_tile, bf16});
+  p.rows < kRows ? few(p) : cpu::widened_product_fp8(p, {cpu::avx512_vbmi_widen_tile, bf16});
 }
 constexpr int kWidenRows = 4 * cpu::kVectorRows;
 
 // An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
-template <Bf16Body bf16, int kRows>
+template <Fp8Body few, Bf16Body bf16, int kRows>
 Fp8Body choose_fp8() {
-  return has_feature("avx512_vbmi") ? vbmi_fp8<bf16, kRows>
+  return has_feature("avx512_vbmi") ? vbmi_fp8<few, bf16, kRows>
                                     : widened_fp8<bf16, cpu::avx2_widen_tile>;
 }
 
-std::array<ProductKernels, 5> make_kernels() {
-  constexpr Bf16Body kAmx = by_rows<Product<Bf16>, cpu::avx512_product_bf16, cpu::amx_product_bf16>;
-  constexpr Bf16Body kEmulated =
-      by_rows<Product<Bf16>, cpu::avx512_product_bf16, cpu::amx_emulated_product_bf16>;
+struct IntegerBodies {
+  IntegerBody int8, int4;
+};
+
+template <class Vector>
+ProductKernels vector_level(Isa isa, IntegerBodies integers) {
+  return {isa,
+          Vector::bf16,
+          cpu::avx512_product_f32,
+          choose_fp8<Vector::fp8, Vector::bf16, kWidenRows>(),
+          integers.int8,
+          integers.int4};
+}
+
+template <class Vector, Bf16Body tiles>
+ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
+  constexpr Bf16Body kBf16 = by_rows<Product<Bf16>, Vector::bf16, tiles>;
+  return {isa,
+          kBf16,
+          cpu::avx512_product_f32,
+          choose_fp8<Vector::fp8, kBf16, kTileRows>(),
+          integers.int8,
+          integers.int4};
+}
+template <Bf16Body tiles>
+ProductKernels tile_level(Isa isa, IntegerBodies integers) {
+  return pairs_bf16(isa) ? tile_level_of<Bf16Pairs, tiles>(isa, integers)
+                         : tile_level_of<Fma, tiles>(isa, integers);
+}
+
+std::array<ProductKernels, 6> make_kernels() {
   const bool vnni = has_feature("avx512_vnni"), tiles = has_feature("amx_int8") && vnni;
-  const IntegerBody int8 = vnni ? cpu::avx512_vnni_product_int8 : cpu::avx2_product_int8;
-  const IntegerBody int4 = vnni ? cpu::avx512_vnni_product_int4 : cpu::avx2_product_int4;
+  const IntegerBodies integers = {
+      vnni ? cpu::avx512_vnni_product_int8 : cpu::avx2_product_int8,
+      vnni ? cpu::avx512_vnni_product_int4 : cpu::avx2_product_int4,
+  };
+  const IntegerBodies on_tiles = {
+      kByRows<cpu::avx512_vnni_product_int8, cpu::amx_product_int8>,
+      kByRows<cpu::avx512_vnni_product_int4, cpu::amx_product_int4>,
+  };
+  const IntegerBodies emulated = {
+      vnni ? kByRows<cpu::avx512_vnni_product_int8, cpu::amx_emulated_product_int8>
+           : kByRows<cpu::avx2_product_int8, cpu::amx_emulated_product_int8>,
+      vnni ? kByRows<cpu::avx512_vnni_product_int4, cpu::amx_emulated_product_int4>
+           : kByRows<cpu::avx2_product_int4, cpu::amx_emulated_product_int4>,
+  };
   return {{
       {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
        ref::product_int4},
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
        cpu::avx2_product_int4},
-      {Isa::avx512, cpu::avx512_product_bf16, cpu::avx512_product_f32,
-       choose_fp8<cpu::avx512_product_bf16, kWidenRows>(), int8, int4},
-      {Isa::amx, kAmx, cpu::avx512_product_f32, choose_fp8<kAmx, kTileRows>(),
-       tiles ? kByRows<cpu::avx512_vnni_product_int8, cpu::amx_product_int8> : int8,
-       tiles ? kByRows<cpu::avx512_vnni_product_int4, cpu::amx_product_int4> : int4},
-      {Isa::amx_emulated, kEmulated, cpu::avx512_product_f32, choose_fp8<kEmulated, kTileRows>(),
-       vnni ? kByRows<cpu::avx512_vnni_product_int8, cpu::amx_emulated_product_int8>
-            : kByRows<cpu::avx2_product_int8, cpu::amx_emulated_product_int8>,
-       vnni ? kByRows<cpu::avx512_vnni_product_int4, cpu::amx_emulated_product_int4>
-            : kByRows<cpu::avx2_product_int4, cpu::amx_emulated_product_int4>},
+      vector_level<Fma>(Isa::avx512, integers),
+      vector_level<Bf16Pairs>(Isa::avx512_bf16, integers),
+      tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),
+      tile_level<cpu::amx_emulated_product_bf16>(Isa::amx_emulated, emulated),
   }};
 }
 
 }  // namespace
 
 const ProductKernels& product_kernels(Isa isa) {
-  static const std::array<ProductKernels, 5> all = make_kernels();
+  static const std::array<ProductKernels, 6> all = make_kernels();
   const ProductKernels& kernels = all[static_cast<size_t>(isa)];
   HOCKET_CHECK(kernels.isa == isa);
   return kernels;

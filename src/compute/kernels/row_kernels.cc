@@ -12,6 +12,7 @@ const RowKernels& row_kernels(Isa isa) {
     case Isa::avx2:
       return cpu::kAvx2Rows;
     case Isa::avx512:
+    case Isa::avx512_bf16:
     case Isa::amx:
     case Isa::amx_emulated:
       return cpu::kAvx512Rows;

@@ -65,6 +65,7 @@ TEST_F(RowKernelsTest, TheTablesBelongToTheirLevels) {
   EXPECT_EQ(row_kernels(Isa::ref).isa, Isa::ref);
   EXPECT_EQ(row_kernels(Isa::avx2).isa, Isa::avx2);
   EXPECT_EQ(row_kernels(Isa::avx512).isa, Isa::avx512);
+  EXPECT_EQ(row_kernels(Isa::avx512_bf16).isa, Isa::avx512);
   EXPECT_EQ(row_kernels(Isa::amx).isa, Isa::avx512);
   EXPECT_EQ(row_kernels(Isa::amx_emulated).isa, Isa::avx512);
 }

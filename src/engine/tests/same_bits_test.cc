@@ -22,11 +22,6 @@ class ForcedIsa {
   ~ForcedIsa() { unsetenv("HOCKET_ISA"); }
 };
 
-bool machine_has(Isa isa) {
-  const Isa best = detect_isa();
-  return isa == Isa::amx_emulated ? best >= Isa::avx512 : isa <= best;
-}
-
 // Makes requests with every kind of sampling, on prompts shorter and longer than pages and chunks.
 std::vector<RequestInput> sampled_requests(std::initializer_list<int> prompt_lens = {
                                                5, 33, 64, 97, 150, 225, 31, 200}) {
@@ -169,8 +164,8 @@ TEST_P(SameBits, OnEveryInstructionSet) {
   // Plain loops and emulated tiles are slow, so only the first five requests run.
   const std::vector<Answer> want(alone_->begin(), alone_->begin() + 5);
   int compared = 0;
-  for (const Isa isa : {Isa::ref, Isa::avx2, Isa::avx512, Isa::amx, Isa::amx_emulated}) {
-    if (!machine_has(isa)) continue;
+  for (const Isa isa : kAllIsas) {
+    if (!runs_here(isa)) continue;
     const std::string name(isa_name(isa));
     SCOPED_TRACE(name);
     const ForcedIsa forced(name.c_str());

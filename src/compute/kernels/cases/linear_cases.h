@@ -109,9 +109,8 @@ PaddedRows<T> padded_rows(int rows, int k, int gap, Values kind, std::mt19937& r
 // Returns the levels above ref that this machine can run.
 inline std::vector<Isa> vector_isas() {
   std::vector<Isa> isas;
-  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::amx})
-    if (detect_isa() >= isa) isas.push_back(isa);
-  if (detect_isa() >= Isa::avx512) isas.push_back(Isa::amx_emulated);
+  for (Isa isa : kAllIsas)
+    if (isa != Isa::ref && runs_here(isa)) isas.push_back(isa);
   return isas;
 }
 

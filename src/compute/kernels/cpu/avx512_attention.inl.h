@@ -1,0 +1,226 @@
+// One softmax block of attention, for any step (avx512_step.h): blocks of four rows by two panels,
+// so that there are 16 sums and each load serves two to four of them.
+#pragma once
+
+// False positive of g++ 12 on the undefined registers of its own intrinsics.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include "compute/kernels/attention_block.h"
+#include "compute/kernels/cpu/avx512_step.h"
+#include "compute/kernels/cpu/row_counts.h"
+#include "compute/kernels/math.h"
+
+namespace hocket::cpu {
+namespace {  // compiled for several instruction sets: nothing may be shared between units
+
+constexpr int kRows = 4;
+constexpr int kLine = 64;
+
+// Rows of words, or panels of weights, `stride` elements apart.
+template <class T>
+struct Strided {
+  const T* data;
+  int64_t stride;
+};
+
+// The sums for R rows and P panels.
+template <int R, int P>
+struct Sums {
+  __m512 c[R][P];
+};
+
+// Adds one k-block: c += e + o. For each pair of k it prefetches kLines of the two lines from
+// `fetch` on.
+template <class Step, int R, int P, int kLines>
+[[gnu::always_inline]] inline void add_block(Strided<float> x, Strided<typename Step::Number> w,
+                                             const char* fetch, Sums<R, P>& to) {
+  __m512 e[R][P], o[R][P];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) e[r][p] = o[r][p] = _mm512_setzero_ps();
+#pragma GCC unroll 16
+  for (int step = 0; step < kSteps<Step>; ++step) {
+#pragma GCC unroll 2
+    for (int pair = 0; pair < Step::kDepth / 2; ++pair, fetch += 2 * kLine) {
+      if constexpr (kLines > 0) _mm_prefetch(fetch, _MM_HINT_T1);
+      if constexpr (kLines > 1) _mm_prefetch(fetch + kLine, _MM_HINT_T1);
+    }
+    Columns b[P];
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      b[p] = Step::columns(w.data + p * w.stride + step * Step::kDepth * kPanelN);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const float* const a = x.data + r * x.stride + 2 * step;
+      const __m512 even = _mm512_set1_ps(a[0]), odd = _mm512_set1_ps(a[1]);
+#pragma GCC unroll 2
+      for (int p = 0; p < P; ++p) {
+        e[r][p] = Step::multiply_add(even, b[p].even, e[r][p]);
+        o[r][p] = Step::multiply_add(odd, b[p].odd, o[r][p]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      to.c[r][p] = _mm512_add_ps(to.c[r][p], _mm512_add_ps(e[r][p], o[r][p]));
+}
+
+inline int units(int keys) {
+  return (keys + kBlockK - 1) / kBlockK;
+}
+
+// Returns the byte offset of the first line to prefetch. A single group of rows prefetches every
+// line; of several groups, the first two prefetch every second line each.
+inline int first_line(int row) {
+  return row == 0 ? 0 : kLine;
+}
+
+// scores = (q . key) * scale, for R rows from `row` on and the keys of one unit.
+template <class Step, int R, int kLines>
+void score(const BlockRows<typename Step::Number>& b, int row, int unit) {
+  const float* q = b.q + row * b.q_stride;
+  const typename Step::Number* w = b.keys[unit];
+  const char* fetch = reinterpret_cast<const char*>(b.values[unit]) + first_line(row);
+  Sums<R, 2> sums;
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums.c[r][0] = sums.c[r][1] = _mm512_setzero_ps();
+  for (int k = 0; k < b.k_blocks;
+       ++k, q += kWords<Step>, w += kTileElements, fetch += kBlockK * kLine)
+    add_block<Step, R, 2, kLines>({q, b.q_stride}, {w, b.key_stride}, fetch, sums);
+  const __m512 scale = _mm512_set1_ps(b.scale);
+  float* const y = b.scores + row * kSoftmaxBlock + unit * kBlockK;
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < 2; ++p)
+      _mm512_storeu_ps(y + r * kSoftmaxBlock + p * kPanelN, _mm512_mul_ps(sums.c[r][p], scale));
+}
+
+// o = o * alpha, then the k-blocks of PV are added: R rows from `row` on, P panels from `panel` on.
+template <class Step, int R, int P, int kLines>
+void add_values(const BlockRows<typename Step::Number>& b, const float* alpha, int row, int panel) {
+  const int64_t v_dim = int64_t{b.v_panels} * kPanelN;
+  float* const o = b.o + row * v_dim + panel * kPanelN;
+  Sums<R, P> sums;
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      sums.c[r][p] = _mm512_mul_ps(_mm512_loadu_ps(o + r * v_dim + p * kPanelN),
+                                   _mm512_set1_ps(alpha[row + r]));
+  const float* p = b.scores + row * kSoftmaxBlock;
+  const int count = units(b.visible[row + R - 1]);
+  for (int unit = 0; unit < count; ++unit, p += kWords<Step>) {
+    const char* fetch = nullptr;
+    if constexpr (kLines > 0)
+      fetch = reinterpret_cast<const char*>(b.next_keys[unit]) + panel * kPanelN * kLine +
+              first_line(row);
+    add_block<Step, R, P, kLines>(
+        {p, kSoftmaxBlock}, {b.values[unit] + panel * b.value_stride, b.value_stride}, fetch, sums);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int i = 0; i < P; ++i) _mm512_storeu_ps(o + r * v_dim + i * kPanelN, sums.c[r][i]);
+}
+
+// Rounds results of exp as rows.inl.h does. NaN needs no case of its own: a NaN here has zeros in
+// its low half, as its bits come from bf16 or from the processor, so rounding keeps it a NaN.
+template <class T>
+inline Lanes rounded(Lanes x) {
+  if constexpr (sizeof(T) == sizeof(float)) return x;
+  const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
+  return and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
+                  Lanes::all_bits(0xffff0000u));
+}
+
+inline float largest_score(const float* s, int visible) {
+  Lanes largest = Lanes::all(-math::kInfinity);
+  int i = 0;
+  for (; i + 16 <= visible; i += 16) largest = max(Lanes::load(s + i), largest);
+  if (i < visible) largest = max(Lanes::load(s + i, visible - i, -math::kInfinity), largest);
+  return largest.largest();
+}
+
+// Turns scores s into the words of p = round(exp(s - m)), and of +0 from `visible` up to `end`.
+// Returns sum16(p).
+template <class Step>
+inline float probabilities(float* s, int visible, int end, float m) {
+  const Lanes all_m = Lanes::all(m);
+  Lanes sum = Lanes::all(0);
+  const auto add = [&](Lanes p, int i) {
+    Step::store_words(p, s, i);
+    sum = sum + p;
+  };
+  int i = 0;
+  for (; i + 16 <= visible; i += 16)
+    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i) - all_m)), i);
+  if (i < visible) {
+    const int rest = visible - i;
+    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i, rest, m) - all_m)).keep(rest, 0), i);
+    i += 16;
+  }
+  for (; i < end; i += 16) Step::store_words(Lanes::all(0), s, i);
+  return sum.sum();
+}
+
+// Updates m, l and alpha of all rows; scores become words of probabilities.
+template <class Step>
+void softmax(const BlockRows<typename Step::Number>& b, float* alpha) {
+  alignas(kLine) float largest[kBlockRows], m[kBlockRows], sum[kBlockRows];
+  for (int r = 0; r < b.rows; ++r)
+    largest[r] = largest_score(b.scores + r * kSoftmaxBlock, b.visible[r]);
+  const Lanes before = Lanes::load(b.m, b.rows, 0);
+  const Lanes after = max(before, Lanes::load(largest, b.rows, 0));
+  const Lanes factor = math::exp_not_large(before - after);
+  after.store(m);
+  after.store(b.m, b.rows);
+  factor.store(alpha);
+  for (int r = 0; r < b.rows; ++r) {
+    const int last = r / kRows * kRows + kRows - 1;  // last row of r's group in add_values
+    const int end = units(b.visible[last < b.rows ? last : b.rows - 1]) * kBlockK;
+    sum[r] = probabilities<Step>(b.scores + r * kSoftmaxBlock, b.visible[r], end, m[r]);
+  }
+  fma(Lanes::load(b.l, b.rows, 0), factor, Lanes::load(sum, b.rows, 0)).store(b.l, b.rows);
+}
+
+// kLines: how many of each two lines a group of rows prefetches.
+template <class Step, int kLines>
+void run(const BlockRows<typename Step::Number>& b) {
+  const int count = units(b.visible[b.rows - 1]);
+  const int fetching = kLines == 0 ? 0 : kLines == 1 ? 2 * kRows : kRows;  // rows below it prefetch
+  for (int unit = 0; unit < count; ++unit)
+    for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
+      if (unit * kBlockK >= b.visible[row + rows() - 1]) return;
+      row < fetching ? score<Step, rows(), kLines>(b, row, unit)
+                     : score<Step, rows(), 0>(b, row, unit);
+    });
+  alignas(kLine) float alpha[kBlockRows];
+  softmax<Step>(b, alpha);
+  const auto add = [&](auto panels, int panel) {
+    for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
+      row < fetching ? add_values<Step, rows(), panels(), kLines>(b, alpha, row, panel)
+                     : add_values<Step, rows(), panels(), 0>(b, alpha, row, panel);
+    });
+  };
+  for_each_rows<2>(b.v_panels, add);
+}
+
+template <class Step>
+void block(const BlockRows<typename Step::Number>& b) {
+  if (b.next_keys == nullptr) return run<Step, 0>(b);
+  b.rows > kRows ? run<Step, 1>(b) : run<Step, 2>(b);
+}
+
+template <class Step>
+void query_words(const typename Step::Number* q, int64_t n, float* words) {
+  for (int64_t i = 0; i < n; i += kBlockK, words += kWords<Step>) Step::block_words(q + i, words);
+}
+
+template <class Step>
+constexpr BlockBody<typename Step::Number> kBody = {query_words<Step>, kWords<Step>, block<Step>};
+
+}  // namespace
+}  // namespace hocket::cpu

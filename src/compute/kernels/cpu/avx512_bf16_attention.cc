@@ -1,0 +1,8 @@
+#include "compute/kernels/cpu/avx512_attention.inl.h"
+#include "compute/kernels/cpu/avx512_bf16_step.h"
+
+namespace hocket::cpu {
+
+constinit const BlockBody<Bf16> kAvx512Bf16Block = kBody<Bf16Step>;
+
+}  // namespace hocket::cpu

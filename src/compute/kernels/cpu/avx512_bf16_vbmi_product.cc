@@ -1,0 +1,10 @@
+#include "compute/kernels/cpu/avx512_bf16_step.h"
+#include "compute/kernels/cpu/avx512_fp8.inl.h"
+
+namespace hocket::cpu {
+
+void avx512_bf16_vbmi_product_fp8(const ScaledProduct<Bf16>& p) {
+  product_fp8<Bf16Step>(p);
+}
+
+}  // namespace hocket::cpu

@@ -1,0 +1,222 @@
+// The bf16 and fp32 product, for any step (avx512_step.h). The words of x are made once for all
+// panels, so that each costs one broadcasting load.
+//   up to 8 rows   one panel at a time: memory reads one stream fastest
+//   more rows      two panels at a time, in chunks of k that become operands once for all rows,
+//                  while the next chunk is fetched
+#pragma once
+
+#include <algorithm>
+
+#include "compute/kernels/cpu/avx512_step.h"
+#include "compute/kernels/cpu/fetch.h"
+#include "compute/kernels/cpu/row_counts.h"
+#include "compute/kernels/product_bodies.h"
+
+namespace hocket::cpu {
+namespace {  // compiled for several instruction sets: nothing may be shared between units
+
+constexpr int kLine = 64;
+// Rows whose sums stay in registers: for one panel, and for two.
+constexpr int kStreamRows = kVectorRows;
+constexpr int kTwoPanelRows = 6;
+
+template <class Step>
+struct AnyProduct {
+  using Number = typename Step::Number;
+  // Blocks of two panels whose operands stay in L1 while all rows use them.
+  static constexpr int kChunkBlocks = 2 * Step::kDepth;
+  // Blocks by which one panel is fetched ahead, to L2 and then to L1; the best of the values tried.
+  template <int R>
+  static constexpr int kFarBlocks = R == 1 ? 4 : 8;
+  template <int R>
+  static constexpr int kNearBlocks = R <= 4 ? 2 : 1;
+  static constexpr int kStepNumbers = Step::kDepth * kPanelN;  // of one panel
+
+  // The words of some rows, in groups whose sums stay in registers. A group is
+  // [k_blocks][rows of the group][words]; the group that begins with row r is at
+  // words + r * row_words.
+  struct Rows {
+    float* words;
+    int64_t row_words;
+    int rows, most;  // rows in all, and the most in a group
+
+    // Calls body(first row, count, the group's words) for each group.
+    template <class Body>
+    void for_each_group(Body&& body) const {
+      const int groups = (rows + most - 1) / most;
+      for (int group = 0, row = 0; group < groups; ++group) {
+        const int end = rows * (group + 1) / groups;
+        body(row, end - row, words + row * row_words);
+        row = end;
+      }
+    }
+  };
+
+  static Rows make_words(const Product<Number>& p, int row, int rows) {
+    const int most = rows <= kStreamRows ? kStreamRows : kTwoPanelRows;
+    const Rows made = {static_cast<float*>(p.scratch), int64_t{p.k_blocks} * kWords<Step>, rows,
+                       most};
+    made.for_each_group([&](int first, int count, float* to) {
+      const Number* from = p.x + (row + first) * p.x_stride;
+      for (int block = 0; block < p.k_blocks; ++block, from += kBlockK)
+        for (int r = 0; r < count; ++r, to += kWords<Step>)
+          Step::block_words(from + r * p.x_stride, to);
+    });
+    return made;
+  }
+
+  // Multiplies one panel, which is fetched ahead, with R rows.
+  template <int R>
+  static void stream(const Product<Number>& p, const float* x, const Number* w, float* y) {
+    const int64_t far = std::min(kFarBlocks<R>, p.k_blocks) * int64_t{kTileElements};
+    constexpr int64_t kNear = int64_t{kNearBlocks<R>} * kTileElements;
+    __m512 c[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      c[r] = p.accumulate ? _mm512_loadu_ps(y + r * p.y_stride) : _mm512_setzero_ps();
+    for (int block = 0; block < p.k_blocks; ++block, x += R * kWords<Step>) {
+      __m512 e[R], o[R];
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
+#pragma GCC unroll 16
+      for (int step = 0; step < kSteps<Step>; ++step, w += kStepNumbers) {
+#pragma GCC unroll 2
+        for (int i = 0; i < kStepNumbers; i += kLine / static_cast<int>(sizeof(Number))) {
+          fetch_far(w + far + i);
+          fetch_near(w + kNear + i);
+        }
+        const Columns b = Step::columns(w);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const float* const a = x + r * kWords<Step> + 2 * step;
+          e[r] = Step::multiply_add(_mm512_set1_ps(a[0]), b.even, e[r]);
+          o[r] = Step::multiply_add(_mm512_set1_ps(a[1]), b.odd, o[r]);
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) c[r] = _mm512_add_ps(c[r], _mm512_add_ps(e[r], o[r]));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) _mm512_storeu_ps(y + r * p.y_stride, c[r]);
+  }
+
+  // The operands of some blocks of N panels: [blocks][steps][N][even, odd][16 columns].
+  template <int N>
+  struct Chunk {
+    alignas(kLine) float w[kChunkBlocks * kWords<Step> * N * kPanelN];
+    int blocks;
+    bool first;  // true: sums start from zero
+
+    void make(const Number* from, int64_t panel_stride) {
+      for (int step = 0; step < blocks * kSteps<Step>; ++step)
+#pragma GCC unroll 2
+        for (int n = 0; n < N; ++n) {
+          const Columns b = Step::columns(from + n * panel_stride + step * kStepNumbers);
+          float* const to = w + (step * N + n) * 2 * kPanelN;
+          _mm512_store_ps(to, b.even);
+          _mm512_store_ps(to + kPanelN, b.odd);
+        }
+    }
+  };
+
+  // The weights to fetch ahead: the blocks of N panels that follow a chunk.
+  struct Ahead {
+    const Number* w;
+    int64_t panel_stride;
+    int lines = 0, lines_a_block = 0;  // lines of each panel
+    int line = 0;
+  };
+
+  // y += product of R rows and a chunk.
+  template <int R, int N>
+  static void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_stride,
+                             Ahead& ahead) {
+    const float* w = chunk.w;
+    for (int block = 0; block < chunk.blocks; ++block, x += R * kWords<Step>) {
+      for (int end = std::min(ahead.line + ahead.lines_a_block, ahead.lines); ahead.line < end;
+           ++ahead.line)
+#pragma GCC unroll 2
+        for (int n = 0; n < N; ++n)
+          fetch_far(reinterpret_cast<const char*>(ahead.w + n * ahead.panel_stride) +
+                    ahead.line * kLine);
+      __m512 e[R][N], o[R][N];
+      const auto each = [&](auto&& body) {
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+          for (int n = 0; n < N; ++n) body(r, n, y + r * y_stride + n * kPanelN);
+      };
+      each([&](int r, int n, float*) { e[r][n] = o[r][n] = _mm512_setzero_ps(); });
+#pragma GCC unroll 16
+      for (int step = 0; step < kSteps<Step>; ++step, w += 2 * N * kPanelN) {
+        Columns b[N];
+#pragma GCC unroll 2
+        for (int n = 0; n < N; ++n)
+          b[n] = {_mm512_load_ps(w + n * 2 * kPanelN), _mm512_load_ps(w + (n * 2 + 1) * kPanelN)};
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const __m512 even = _mm512_set1_ps(x[r * kWords<Step> + 2 * step]);
+          const __m512 odd = _mm512_set1_ps(x[r * kWords<Step> + 2 * step + 1]);
+#pragma GCC unroll 2
+          for (int n = 0; n < N; ++n) {
+            e[r][n] = Step::multiply_add(even, b[n].even, e[r][n]);
+            o[r][n] = Step::multiply_add(odd, b[n].odd, o[r][n]);
+          }
+        }
+      }
+      const bool anew = chunk.first && block == 0;
+      each([&](int r, int n, float* to) {
+        const __m512 before = anew ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
+        _mm512_storeu_ps(to, _mm512_add_ps(before, _mm512_add_ps(e[r][n], o[r][n])));
+      });
+    }
+  }
+
+  // Multiplies all rows of x with N panels from w on.
+  template <int N>
+  static void multiply_panels(const Product<Number>& p, const Rows& x, const Number* w, float* y) {
+    Chunk<N> chunk;
+    const int groups = (x.rows + x.most - 1) / x.most;
+    for (int block = 0; block < p.k_blocks; block += chunk.blocks) {
+      chunk.blocks = std::min(kChunkBlocks, p.k_blocks - block);
+      chunk.first = block == 0 && !p.accumulate;
+      chunk.make(w + int64_t{block} * kTileElements, p.panel_stride);
+      const int next = block + chunk.blocks;
+      Ahead ahead = {next < p.k_blocks ? w + int64_t{next} * kTileElements : w + N * p.panel_stride,
+                     p.panel_stride};
+      ahead.lines = chunk.blocks * kTileElements * static_cast<int>(sizeof(Number)) / kLine;
+      ahead.lines_a_block = (ahead.lines + groups * chunk.blocks - 1) / (groups * chunk.blocks);
+      x.for_each_group([&](int row, int rows, const float* words) {
+        with_rows<kTwoPanelRows>(rows, [&](auto r) {
+          multiply_chunk<r()>(chunk, words + int64_t{block} * r() * kWords<Step>,
+                              y + row * p.y_stride, p.y_stride, ahead);
+        });
+      });
+    }
+  }
+
+  static void run(const Product<Number>& p) {
+    const int most = rows_together(p.k_blocks), parts = (p.rows + most - 1) / most;
+    for (int part = 0, row = 0; part < parts; ++part) {
+      const int end = p.rows * (part + 1) / parts;
+      const Rows x = make_words(p, row, end - row);
+      const Number* w = p.w;
+      float* y = p.y + row * p.y_stride;
+      int panel = 0;
+      if (x.rows > kStreamRows)
+        for (; panel + 2 <= p.panels; panel += 2, w += 2 * p.panel_stride, y += 2 * kPanelN)
+          multiply_panels<2>(p, x, w, y);
+      for (; panel < p.panels; ++panel, w += p.panel_stride, y += kPanelN) {
+        if (x.rows > kStreamRows) {
+          multiply_panels<1>(p, x, w, y);
+        } else {
+          with_rows<kStreamRows>(x.rows, [&](auto r) { stream<r()>(p, x.words, w, y); });
+        }
+      }
+      row = end;
+    }
+  }
+};
+
+}  // namespace
+}  // namespace hocket::cpu
