@@ -227,22 +227,22 @@ void print_json(const CapacityPlan& plan) {
 }
 
 // Fills question.speed from the flags and measures the speeds that no flag gives. Returns the name
-// of the peak: "peak" (from a flag), "AMX" or "FMA".
+// of the peak: "peak" (from a flag), or the instruction's.
 Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool::Options& options,
                                        ForecastQuestion& question) {
   MachineSpeed& speed = question.speed;
   speed = {flags.read_gbs * 1e9, flags.peak_gflops * 1e9,
            (flags.peak_gops > 0 ? flags.peak_gops : 2 * flags.peak_gflops) * 1e9};
   HOCKET_TRY(const Isa isa, choose_isa());
-  const bool tiles = isa == Isa::amx && flags.settings.model.dtype != "float32";
-  const std::string_view name = flags.peak_gflops > 0 ? "peak" : tiles ? "AMX" : "FMA";
+  const Isa level = flags.settings.model.dtype == "float32" ? Isa::avx512 : isa;
+  const std::string_view name = flags.peak_gflops > 0 ? "peak" : bf16_peak_name(level);
   if (speed.read_bytes_per_s > 0 && speed.operations_per_s > 0 &&
       speed.integer_operations_per_s > 0)
     return name;
   WorkerPool workers(options);
   workers.adopt_caller();
   if (speed.operations_per_s == 0)
-    speed.operations_per_s = tiles ? measured_amx_peak(workers) : measured_fma_peak(workers);
+    speed.operations_per_s = measured_bf16_peak(level, workers);
   if (speed.integer_operations_per_s == 0)
     speed.integer_operations_per_s = measured_integer_peak(workers);
   if (speed.read_bytes_per_s == 0) speed.read_bytes_per_s = measured_read_bandwidth(workers);

@@ -26,8 +26,8 @@ constexpr int kMaxRows = 512, kMaxK = 2048, kMaxN = 4096;
 constexpr int kRoutings = 8;
 
 struct KernelLimits {
-  double read = 0, fma = 0, amx = 0, int8 = 0;  // bytes a second, operations a second
-  bool tiles = false;                           // bf16 products run on AMX tiles
+  double read = 0, bf16 = 0, int8 = 0;  // bytes a second, operations a second
+  std::string_view bf16_name;           // the instruction
 };
 
 // The work of one call.
@@ -266,12 +266,11 @@ std::vector<KernelCase> KernelBench::cases() {
 // Returns the share of the binding limit that a sample reached; `limit` becomes its name.
 double fraction_of(const Sample& sample, const KernelLimits& limits, std::string& limit) {
   const bool integers = sample.work.integers;
-  const double peak = integers ? limits.int8 : limits.tiles ? limits.amx : limits.fma;
+  const double peak = integers ? limits.int8 : limits.bf16;
   const double read = sample.work.bytes / limits.read, compute = sample.work.operations / peak;
   limit = read > compute ? "read bandwidth"
           : integers     ? "int8 peak"
-          : limits.tiles ? "AMX peak"
-                         : "FMA peak";
+                         : fmt::format("{} peak", limits.bf16_name);
   return std::max(read, compute) / sample.seconds;
 }
 
@@ -325,16 +324,15 @@ void print(const KernelCase& c, const Ratios& to, const KernelLimits& limits, bo
 void print(const KernelLimits& limits, Isa isa, int threads, bool json) {
   if (json) {
     fmt::print(R"({{"isa":"{}","threads":{},"read_gb_s":{:.2f},)"
-               R"("fma_gflop_s":{:.1f},"int8_gop_s":{:.1f},"amx_gflop_s":{:.1f}}})"
+               R"("peak":"{}","peak_gflop_s":{:.1f},"int8_gop_s":{:.1f}}})"
                "\n",
-               isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.int8 / 1e9,
-               limits.amx / 1e9);
+               isa_name(isa), threads, limits.read / 1e9, limits.bf16_name, limits.bf16 / 1e9,
+               limits.int8 / 1e9);
   } else {
     fmt::print(
-        "limits isa={} threads={} | read {:.1f} GB/s | FMA {:.0f} GFLOP/s | int8 {:.0f} GOP/s"
-        " | AMX {}\n",
-        isa_name(isa), threads, limits.read / 1e9, limits.fma / 1e9, limits.int8 / 1e9,
-        limits.amx > 0 ? fmt::format("{:.0f} GFLOP/s", limits.amx / 1e9) : "none");
+        "limits isa={} threads={} | read {:.1f} GB/s | {} {:.0f} GFLOP/s | int8 {:.0f} GOP/s\n",
+        isa_name(isa), threads, limits.read / 1e9, limits.bf16_name, limits.bf16 / 1e9,
+        limits.int8 / 1e9);
   }
 }
 
@@ -359,12 +357,11 @@ int bench_kernels(const BenchKernelsOptions& options) {
 
   // Cases and limits take turns, so that other load of this machine slows all alike.
   KernelLimits limits;
-  limits.tiles = *isa == Isa::amx;
+  limits.bf16_name = bf16_peak_name(*isa);
   const int rounds = options.quick ? 3 : 12;
   for (int round = 0; round < rounds; ++round) {
     limits.read = std::max(limits.read, measured_read_bandwidth(workers));
-    limits.fma = std::max(limits.fma, measured_fma_peak(workers));
-    limits.amx = std::max(limits.amx, measured_amx_peak(workers));
+    limits.bf16 = std::max(limits.bf16, measured_bf16_peak(*isa, workers));
     limits.int8 = std::max(limits.int8, measured_integer_peak(workers));
     for (KernelCase& c : cases)
       for (int i = 0; i < c.calls; ++i) {

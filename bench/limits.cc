@@ -78,6 +78,21 @@ __attribute__((target("avx512f"))) void multiply_avx512() {
   sink = _mm512_cvtss_f32(all);
 }
 
+__attribute__((target("avx512f,avx512bf16"))) void multiply_bf16() {
+  __m512 sums[kChains];
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
+  __m512 a = _mm512_castsi512_ps(_mm512_set1_epi32(0x3f003f00));
+  for (int loop = 0; loop < kLoops; ++loop) {
+    const auto pair = __builtin_bit_cast(__m512bh, a);
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], pair, pair);
+    asm volatile("" : "+v"(a));
+  }
+  __m512 all = sums[0];
+  for (int i = 1; i < kChains; ++i) all = _mm512_add_ps(all, sums[i]);
+  sink = _mm512_cvtss_f32(all);
+}
+
 void multiply_avx2() {
   constexpr int kFew = 12;  // AVX2 has 16 registers, and operands need some
   __m256 sums[kFew];
@@ -195,10 +210,17 @@ double measured_integer_peak(WorkerPool& workers) {
   return best_rate(workers, 2.0 * 16 * 12 * kLoops, [](int, int) { multiply_words(); });
 }
 
-double measured_amx_peak(WorkerPool& workers) {
-  if (detect_isa() < Isa::amx) return 0;
-  constexpr double kOperations = 2.0 * 16 * 16 * 32 * 4 * kTileLoops;
-  return best_rate(workers, kOperations, [](int, int) { multiply_tiles(); });
+std::string_view bf16_peak_name(Isa isa) {
+  return isa == Isa::amx ? "AMX" : isa == Isa::avx512_bf16 ? "bf16" : "FMA";
+}
+
+double measured_bf16_peak(Isa isa, WorkerPool& workers) {
+  if (isa == Isa::amx)
+    return best_rate(workers, 2.0 * 16 * 16 * 32 * 4 * kTileLoops,
+                     [](int, int) { multiply_tiles(); });
+  if (isa == Isa::avx512_bf16)
+    return best_rate(workers, 2.0 * 32 * kChains * kLoops, [](int, int) { multiply_bf16(); });
+  return measured_fma_peak(workers);
 }
 
 }  // namespace hocket

@@ -2,6 +2,9 @@
 // returns the best of several runs; the pool pins its threads.
 #pragma once
 
+#include <string_view>
+
+#include "base/machine.h"
 #include "base/worker_pool.h"
 
 namespace hocket {
@@ -18,7 +21,11 @@ double measured_fma_peak(WorkerPool& workers);
 // that integer products use: tiles, VNNI, or 16-bit words in AVX2 registers.
 double measured_integer_peak(WorkerPool& workers);
 
-// Returns the bf16 operations a second of all workers' tile units; 0 if the machine has none.
-double measured_amx_peak(WorkerPool& workers);
+// Returns the name of the instruction that multiplies bf16 on a level where there are many rows:
+// "AMX", "bf16" (VDPBF16PS) or "FMA".
+std::string_view bf16_peak_name(Isa isa);
+// Returns the operations a second of that instruction, of all workers together. The machine must
+// have the level.
+double measured_bf16_peak(Isa isa, WorkerPool& workers);
 
 }  // namespace hocket

@@ -329,14 +329,14 @@ void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings)
 }
 
 void measure_limits(Runner& runner, PassLimits& limits) {
-  const bool tiles = runner.info().isa == Isa::amx && runner.info().dtype == DType::bf16;
-  limits.peak_name = tiles ? "AMX" : "FMA";
+  // Activations of fp32 are multiplied by FMA on every level.
+  const Isa isa = runner.info().dtype == DType::bf16 ? runner.info().isa : Isa::avx512;
+  limits.peak_name = bf16_peak_name(isa);
   MachineSpeed& speed = limits.speed;
   speed.read_bytes_per_s =
       std::max(speed.read_bytes_per_s, measured_read_bandwidth(runner.workers()));
   speed.operations_per_s =
-      std::max(speed.operations_per_s,
-               tiles ? measured_amx_peak(runner.workers()) : measured_fma_peak(runner.workers()));
+      std::max(speed.operations_per_s, measured_bf16_peak(isa, runner.workers()));
   speed.integer_operations_per_s =
       std::max(speed.integer_operations_per_s, measured_integer_peak(runner.workers()));
 }

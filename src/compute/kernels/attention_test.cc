@@ -230,8 +230,8 @@ TEST(AttentionTest, WhatStandsBehindTheLastTokenDoesNotMatter) {
 
 TEST(AttentionTest, NotANumberStaysInItsSequence) {
   const AttentionCase c = {4, 2, 32, 32, {{3, 40}, {5, 20}, {1, 70}}};
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512, Isa::amx_emulated}) {
-    if (isa != Isa::ref && std::ranges::count(cases::vector_isas(), isa) == 0) continue;
+  for (Isa isa : kAllIsas) {
+    if (!runs_here(isa)) continue;
     auto b = cases::attention_batch<Bf16>(c, 8);
     const std::vector<Bf16> before = run(isa, b, b.sequences);
     const AttentionSequence& poisoned = b.sequences[1];
