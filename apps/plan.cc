@@ -241,8 +241,7 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
     return name;
   WorkerPool workers(options);
   workers.adopt_caller();
-  if (speed.operations_per_s == 0)
-    speed.operations_per_s = measured_bf16_peak(level, workers);
+  if (speed.operations_per_s == 0) speed.operations_per_s = measured_bf16_peak(level, workers);
   if (speed.integer_operations_per_s == 0)
     speed.integer_operations_per_s = measured_integer_peak(workers);
   if (speed.read_bytes_per_s == 0) speed.read_bytes_per_s = measured_read_bandwidth(workers);

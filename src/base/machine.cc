@@ -172,12 +172,9 @@ int count_numa_nodes(hwloc_topology_t topology, const std::vector<int>& allowed)
 }
 
 constexpr std::pair<Isa, std::string_view> kIsaNames[] = {
-    {Isa::ref, "ref"},
-    {Isa::avx2, "avx2"},
-    {Isa::avx512, "avx512"},
-    {Isa::avx512_bf16, "avx512_bf16"},
-    {Isa::amx, "amx"},
-    {Isa::amx_emulated, "amx_emulated"},
+    {Isa::ref, "ref"},       {Isa::avx2, "avx2"},
+    {Isa::avx512, "avx512"}, {Isa::avx512_bf16, "avx512_bf16"},
+    {Isa::amx, "amx"},       {Isa::amx_emulated, "amx_emulated"},
 };
 
 }  // namespace

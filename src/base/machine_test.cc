@@ -35,8 +35,7 @@ class IsaVariable {
 };
 
 TEST(Isa, NamesGoBothWays) {
-  for (Isa isa : kAllIsas)
-    EXPECT_EQ(parse_isa(isa_name(isa)).value(), isa);
+  for (Isa isa : kAllIsas) EXPECT_EQ(parse_isa(isa_name(isa)).value(), isa);
 }
 
 TEST(Isa, AnUnknownNameIsRefusedWithTheKnownOnes) {
@@ -77,8 +76,7 @@ TEST(Isa, EmulatedTilesNeedAvx512AndAreNeverChosen) {
 }
 
 TEST(Isa, PairsOfBf16NeedTheirInstructionAndAreChosenWhereTheyAreFaster) {
-  EXPECT_EQ(runs_here(Isa::avx512_bf16),
-            detect_isa() >= Isa::avx512 && has_feature("avx512_bf16"));
+  EXPECT_EQ(runs_here(Isa::avx512_bf16), detect_isa() >= Isa::avx512 && has_feature("avx512_bf16"));
   if (is_bf16_faster_than_fma()) EXPECT_GE(detect_isa(), Isa::avx512_bf16);
   const IsaVariable variable("avx512_bf16");
   EXPECT_EQ(choose_isa().has_value(), runs_here(Isa::avx512_bf16));

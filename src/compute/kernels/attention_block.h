@@ -1,7 +1,7 @@
 // A body for one softmax block: scores, softmax and values of some query rows, for instruction sets
 // whose product has no tiles of its own. Queries and probabilities are kept as the words that its
-// products read, so no number is prepared twice.   Private to attention; thread: any worker, FTZ and DAZ set. Bits: those of
-// attention.h.
+// products read, so no number is prepared twice.   Private to attention; thread: any worker, FTZ
+// and DAZ set. Bits: those of attention.h.
 #pragma once
 
 #include <cstdint>

@@ -81,10 +81,10 @@ struct SoftmaxState {
 // One worker's scratch for an item. Query rows are ordered [sequence][token][head of the group].
 template <class T>
 struct ItemScratch {
-  T* q = nullptr;           // [rows][q_dim], used if rows must be gathered
+  T* q = nullptr;            // [rows][q_dim], used if rows must be gathered
   float* q_words = nullptr;  // [rows][at most q_dim], used if a block has a body
-  T* p = nullptr;           // [kQueryRows][kSoftmaxBlock]
-  float* scores = nullptr;  // [kQueryRows][kSoftmaxBlock]
+  T* p = nullptr;            // [kQueryRows][kSoftmaxBlock]
+  float* scores = nullptr;   // [kQueryRows][kSoftmaxBlock]
   SoftmaxState all, next;
   std::byte* product = nullptr;
 
@@ -242,8 +242,8 @@ class ItemRun {
     return std::min(member.first_position + token + 1 - block, kSoftmaxBlock);
   }
 
-  // Prepares the query rows: makes their words if a block has a body; else sets q_ to the rows in place
-  // if they are evenly spaced (one token or one head), or gathers them.
+  // Prepares the query rows: makes their words if a block has a body; else sets q_ to the rows in
+  // place if they are evenly spaced (one token or one head), or gathers them.
   void set_queries() {
     const int64_t first_column = int64_t{head_begin_} * form_.q_dim;
     const int64_t columns = int64_t{num_heads_} * form_.q_dim;

@@ -159,7 +159,9 @@ inline float probabilities(float* s, int visible, int end, float m) {
     add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i) - all_m)), i);
   if (i < visible) {
     const int rest = visible - i;
-    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i, rest, m) - all_m)).keep(rest, 0), i);
+    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i, rest, m) - all_m))
+            .keep(rest, 0),
+        i);
     i += 16;
   }
   for (; i < end; i += 16) Step::store_words(Lanes::all(0), s, i);

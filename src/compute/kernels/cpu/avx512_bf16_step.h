@@ -2,9 +2,8 @@
 // one rounding and without denormals: two FMAs of one chain. So a word holds two neighbours of the
 // same sum instead of two neighbouring k:
 //
-//   packed weights    first line [k | k+1]   second line [k+2 | k+3]     lower | upper half of a word
-//   operand of e      [k+2 | k]
-//   operand of o      [k+3 | k+1]
+//   packed weights    first line [k | k+1]   second line [k+2 | k+3]     lower | upper half of a
+//   word operand of e      [k+2 | k] operand of o      [k+3 | k+1]
 //
 // This gives the canonical bits; docs/contracts/arithmetic.md, "the canonical product", says why.
 #pragma once
@@ -33,8 +32,7 @@ struct Bf16Step {
   }
   static void block_words(const Bf16* x, float* words) {
     const __m512i numbers = _mm512_loadu_si512(x);
-    _mm512_storeu_si512(
-        words, _mm512_shuffle_epi8(numbers, _mm512_broadcast_i32x4(word_order())));
+    _mm512_storeu_si512(words, _mm512_shuffle_epi8(numbers, _mm512_broadcast_i32x4(word_order())));
   }
   static void store_words(Lanes numbers, float* row, int i) {
     const __m256i halves = numbers.upper_halves();

@@ -156,8 +156,8 @@ void multiply_rows(const ScaledProduct<Bf16>& p, int row) {
   for (int panel = 0; panel < p.panels; ++panel)
     multiply<Step, R>(
         {x, p.w + panel * p.panel_bytes,
-         reinterpret_cast<const float*>(p.scales) + int64_t{panel} * p.groups * kPanelN,
-         p.k_blocks, p.group_blocks, p.y + row * p.y_stride + panel * kPanelN, p.y_stride});
+         reinterpret_cast<const float*>(p.scales) + int64_t{panel} * p.groups * kPanelN, p.k_blocks,
+         p.group_blocks, p.y + row * p.y_stride + panel * kPanelN, p.y_stride});
 }
 
 template <class Step>

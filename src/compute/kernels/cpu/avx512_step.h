@@ -33,9 +33,7 @@ struct FmaStep {
   static constexpr int kDepth = 2;  // k of a step
 
   // Returns the operands of the packed weights from w on.
-  static Columns columns(const Bf16* w) {
-    return columns(_mm512_loadu_si512(w));
-  }
+  static Columns columns(const Bf16* w) { return columns(_mm512_loadu_si512(w)); }
   static Columns columns(__m512i pairs) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)),
             _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-0x10000)))};
