@@ -34,32 +34,26 @@ template <Bf16Body bf16, void (*tile)(const std::byte*, Bf16*)>
 void widened_fp8(const ScaledProduct<Bf16>& p) {
   cpu::widened_product_fp8(p, {tile, bf16});
 }
-// From kRows rows on, weights are widened once for all rows.
-template <Fp8Body few, Bf16Body bf16, int kRows>
+// On tiles, weights are widened once for all rows.
+template <Fp8Body few, Bf16Body tiles>
 void vbmi_fp8(const ScaledProduct<Bf16>& p) {
-  p.rows < kRows ? few(p) : cpu::widened_product_fp8(p, {cpu::avx512_vbmi_widen_tile, bf16});
+  p.rows < kTileRows ? few(p) : cpu::widened_product_fp8(p, {cpu::avx512_vbmi_widen_tile, tiles});
 }
-constexpr int kWidenRows = 4 * cpu::kVectorRows;
 
 // An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
-template <Fp8Body few, Bf16Body bf16, int kRows>
-Fp8Body choose_fp8() {
-  return has_feature("avx512_vbmi") ? vbmi_fp8<few, bf16, kRows>
-                                    : widened_fp8<bf16, cpu::avx2_widen_tile>;
-}
-
 struct IntegerBodies {
   IntegerBody int8, int4;
 };
 
 template <class Vector>
 ProductKernels vector_level(Isa isa, IntegerBodies integers) {
-  return {isa,
-          Vector::bf16,
-          cpu::avx512_product_f32,
-          choose_fp8<Vector::fp8, Vector::bf16, kWidenRows>(),
-          integers.int8,
-          integers.int4};
+  return {
+      isa,
+      Vector::bf16,
+      cpu::avx512_product_f32,
+      has_feature("avx512_vbmi") ? Vector::fp8 : widened_fp8<Vector::bf16, cpu::avx2_widen_tile>,
+      integers.int8,
+      integers.int4};
 }
 
 template <class Vector, Bf16Body tiles>
@@ -68,7 +62,8 @@ ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
   return {isa,
           kBf16,
           cpu::avx512_product_f32,
-          choose_fp8<Vector::fp8, kBf16, kTileRows>(),
+          has_feature("avx512_vbmi") ? vbmi_fp8<Vector::fp8, kBf16>
+                                     : widened_fp8<kBf16, cpu::avx2_widen_tile>,
           integers.int8,
           integers.int4};
 }
@@ -127,9 +122,10 @@ int64_t product_scratch_bytes(int rows, int k_blocks) {
 
 int64_t scaled_product_scratch_bytes(int all_k) {
   const int64_t k = round_up(all_k, kIntegerBlockK);
-  // fp8: the rows that a vector body widens. Integers on tiles: the rows of the tail, two panels of
-  // int4 under one scale, unpacked, and the sums.
-  const int64_t widened = cpu::kVectorRows * k * size_of(DType::f32);
+  // fp8: the rows that a vector body prepares. Integers on tiles: the rows of the tail, two panels
+  // of int4 under one scale, unpacked, and the sums.
+  const int64_t widened =
+      cpu::rows_together(static_cast<int>(k / kBlockK)) * k * size_of(DType::f32);
   const int64_t tiles =
       cpu::kTileBlockRows * (k + 2 * kPanelN * int64_t{sizeof(int32_t)}) + 2 * kPanelN * k;
   return std::max({widened, tiles, cpu::kWidenedScratchBytes});

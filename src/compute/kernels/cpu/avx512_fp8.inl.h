@@ -1,8 +1,10 @@
 // fp8 weights, widened by tables that VBMI's byte permutes look up 64 at a time, for any step
 // (avx512_step.h).
+//   up to 8 rows   one panel at a time, widened in registers
+//   more rows      two panels at a time, widened once for all rows, a group of k at a time
 #pragma once
 
-#include "compute/kernels/cpu/avx512_step.h"
+#include "compute/kernels/cpu/avx512_product.inl.h"
 #include "compute/kernels/cpu/row_counts.h"
 #include "compute/kernels/product_bodies.h"
 
@@ -145,25 +147,79 @@ void multiply(const Panel& p) {
   }
 }
 
-// Multiplies all panels with R rows.
-template <class Step, int R>
-void multiply_rows(const ScaledProduct<Bf16>& p, int row) {
-  float* const x = static_cast<float*>(p.scratch);
-  for (int block = 0; block < p.k_blocks; ++block)
-    for (int r = 0; r < R; ++r)
-      Step::block_words(p.x + (row + r) * p.x_stride + block * kBlockK,
-                        x + (block * R + r) * kWords<Step>);
+// Multiplies all rows of x, of which there are few, with all panels.
+template <class Step>
+void few_rows(const ScaledProduct<Bf16>& p) {
+  const auto x = AnyProduct<Step>::make_words(p, 0, p.rows);
   for (int panel = 0; panel < p.panels; ++panel)
-    multiply<Step, R>(
-        {x, p.w + panel * p.panel_bytes,
-         reinterpret_cast<const float*>(p.scales) + int64_t{panel} * p.groups * kPanelN, p.k_blocks,
-         p.group_blocks, p.y + row * p.y_stride + panel * kPanelN, p.y_stride});
+    with_rows<kStreamRows>(p.rows, [&](auto r) {
+      multiply<Step, r()>(
+          {x.words, p.w + panel * p.panel_bytes,
+           reinterpret_cast<const float*>(p.scales) + int64_t{panel} * p.groups * kPanelN,
+           p.k_blocks, p.group_blocks, p.y + panel * kPanelN, p.y_stride});
+    });
+}
+
+// Multiplies all rows of x with N panels from `panel` on.
+template <class Step, int N>
+void multiply_panels(const ScaledProduct<Bf16>& p, const typename AnyProduct<Step>::Rows& x,
+                     int panel, float* y) {
+  using Plain = AnyProduct<Step>;
+  constexpr int kFourSteps = 4 / Step::kDepth, kFours = kBlockK / 4;
+  typename Plain::template Chunk<N> chunk;
+  const std::byte* w = p.w + panel * p.panel_bytes;
+  const float* const scales =
+      reinterpret_cast<const float*>(p.scales) + int64_t{panel} * p.groups * kPanelN;
+  const int row_groups = (x.rows + x.most - 1) / x.most;
+  for (int group = 0, block = 0; group < p.groups; ++group, block += chunk.blocks) {
+    chunk.blocks = std::min(p.group_blocks, p.k_blocks - block);
+    chunk.first = true;
+    const std::byte* const from = w + int64_t{block} * kTileBytes;
+    for (int four = 0; four < chunk.blocks * kFours; ++four)
+      for (int n = 0; n < N; ++n) {
+        const FourK<Step> b = widen_four<Step>(from + n * p.panel_bytes + four * kLine);
+        for (int step = 0; step < kFourSteps; ++step)
+          chunk.set(four * kFourSteps + step, n, b.steps[step]);
+      }
+    const int next = block + chunk.blocks;
+    typename Plain::Ahead ahead(
+        next < p.k_blocks ? w + int64_t{next} * kTileBytes : w + N * p.panel_bytes, p.panel_bytes,
+        int64_t{chunk.blocks} * kTileBytes, row_groups * chunk.blocks);
+    x.for_each_group([&](int row, int rows, const float* words) {
+      alignas(kLine) float sums[kTwoPanelRows * N * kPanelN];  // of this group, [rows][N * 16]
+      with_rows<kTwoPanelRows>(rows, [&](auto r) {
+        Plain::template multiply_chunk<r()>(chunk, words + int64_t{block} * r() * kWords<Step>,
+                                            sums, N * kPanelN, ahead);
+      });
+      for (int r = 0; r < rows; ++r)
+        for (int n = 0; n < N; ++n) {
+          float* const to = y + (row + r) * p.y_stride + n * kPanelN;
+          const __m512 acc = group == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
+          const __m512 scale = _mm512_loadu_ps(scales + (int64_t{n} * p.groups + group) * kPanelN);
+          _mm512_storeu_ps(
+              to, _mm512_fmadd_ps(_mm512_load_ps(sums + (r * N + n) * kPanelN), scale, acc));
+        }
+    });
+  }
 }
 
 template <class Step>
 void product_fp8(const ScaledProduct<Bf16>& p) {
-  for_each_rows<kVectorRows>(p.rows,
-                             [&](auto count, int row) { multiply_rows<Step, count()>(p, row); });
+  static_assert(kFp8Group / kBlockK <= AnyProduct<Step>::kChunkBlocks);
+  HOCKET_CHECK(p.group_blocks == kFp8Group / kBlockK);
+  if (p.rows == 0) return;
+  if (p.rows <= kStreamRows) return few_rows<Step>(p);
+  const int most = rows_together(p.k_blocks), parts = (p.rows + most - 1) / most;
+  for (int part = 0, row = 0; part < parts; ++part) {
+    const int end = p.rows * (part + 1) / parts;
+    const auto x = AnyProduct<Step>::make_words(p, row, end - row);
+    float* const y = p.y + row * p.y_stride;
+    int panel = 0;
+    for (; panel + 2 <= p.panels; panel += 2)
+      multiply_panels<Step, 2>(p, x, panel, y + panel * kPanelN);
+    if (panel < p.panels) multiply_panels<Step, 1>(p, x, panel, y + panel * kPanelN);
+    row = end;
+  }
 }
 
 }  // namespace

@@ -52,7 +52,9 @@ struct AnyProduct {
     }
   };
 
-  static Rows make_words(const Product<Number>& p, int row, int rows) {
+  // P: Product or ScaledProduct.
+  template <class P>
+  static Rows make_words(const P& p, int row, int rows) {
     const int most = rows <= kStreamRows ? kStreamRows : kTwoPanelRows;
     const Rows made = {static_cast<float*>(p.scratch), int64_t{p.k_blocks} * kWords<Step>, rows,
                        most};
@@ -110,21 +112,28 @@ struct AnyProduct {
     void make(const Number* from, int64_t panel_stride) {
       for (int step = 0; step < blocks * kSteps<Step>; ++step)
 #pragma GCC unroll 2
-        for (int n = 0; n < N; ++n) {
-          const Columns b = Step::columns(from + n * panel_stride + step * kStepNumbers);
-          float* const to = w + (step * N + n) * 2 * kPanelN;
-          _mm512_store_ps(to, b.even);
-          _mm512_store_ps(to + kPanelN, b.odd);
-        }
+        for (int n = 0; n < N; ++n)
+          set(step, n, Step::columns(from + n * panel_stride + step * kStepNumbers));
+    }
+    void set(int step, int n, Columns b) {
+      float* const to = w + (step * N + n) * 2 * kPanelN;
+      _mm512_store_ps(to, b.even);
+      _mm512_store_ps(to + kPanelN, b.odd);
     }
   };
 
   // The weights to fetch ahead: the blocks of N panels that follow a chunk.
   struct Ahead {
-    const Number* w;
-    int64_t panel_stride;
-    int lines = 0, lines_a_block = 0;  // lines of each panel
+    const char* w;
+    int64_t panel_bytes;               // from one panel to the next
+    int lines = 0, lines_a_block = 0;  // lines of each panel, in all and in each block of the chunk
     int line = 0;
+
+    Ahead(const void* from, int64_t stride, int64_t bytes, int chunk_blocks)
+        : w(static_cast<const char*>(from)),
+          panel_bytes(stride),
+          lines(static_cast<int>(bytes / kLine)),
+          lines_a_block((lines + chunk_blocks - 1) / chunk_blocks) {}
   };
 
   // y += product of R rows and a chunk.
@@ -136,9 +145,7 @@ struct AnyProduct {
       for (int end = std::min(ahead.line + ahead.lines_a_block, ahead.lines); ahead.line < end;
            ++ahead.line)
 #pragma GCC unroll 2
-        for (int n = 0; n < N; ++n)
-          fetch_far(reinterpret_cast<const char*>(ahead.w + n * ahead.panel_stride) +
-                    ahead.line * kLine);
+        for (int n = 0; n < N; ++n) fetch_far(ahead.w + n * ahead.panel_bytes + ahead.line * kLine);
       __m512 e[R][N], o[R][N];
       const auto each = [&](auto&& body) {
 #pragma GCC unroll 8
@@ -182,10 +189,10 @@ struct AnyProduct {
       chunk.first = block == 0 && !p.accumulate;
       chunk.make(w + int64_t{block} * kTileElements, p.panel_stride);
       const int next = block + chunk.blocks;
-      Ahead ahead = {next < p.k_blocks ? w + int64_t{next} * kTileElements : w + N * p.panel_stride,
-                     p.panel_stride};
-      ahead.lines = chunk.blocks * kTileElements * static_cast<int>(sizeof(Number)) / kLine;
-      ahead.lines_a_block = (ahead.lines + groups * chunk.blocks - 1) / (groups * chunk.blocks);
+      constexpr int64_t kBytes = sizeof(Number);
+      Ahead ahead(next < p.k_blocks ? w + int64_t{next} * kTileElements : w + N * p.panel_stride,
+                  p.panel_stride * kBytes, chunk.blocks * kTileElements * kBytes,
+                  groups * chunk.blocks);
       x.for_each_group([&](int row, int rows, const float* words) {
         with_rows<kTwoPanelRows>(rows, [&](auto r) {
           multiply_chunk<r()>(chunk, words + int64_t{block} * r() * kWords<Step>,
