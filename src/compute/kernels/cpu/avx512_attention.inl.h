@@ -126,6 +126,16 @@ void add_values(const BlockRows<typename Step::Number>& b, const float* alpha, i
     for (int i = 0; i < P; ++i) _mm512_storeu_ps(o + r * v_dim + i * kPanelN, sums.c[r][i]);
 }
 
+// Rounds results of exp as rows.inl.h does. NaN needs no case of its own: a NaN here has zeros in
+// its low half, as its bits come from bf16 or from the processor, so rounding keeps it a NaN.
+template <class T>
+inline Lanes rounded(Lanes x) {
+  if constexpr (sizeof(T) == sizeof(float)) return x;
+  const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
+  return and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
+                  Lanes::all_bits(0xffff0000u));
+}
+
 inline float largest_score(const float* s, int visible) {
   Lanes largest = Lanes::all(-math::kInfinity);
   int i = 0;
@@ -134,75 +144,27 @@ inline float largest_score(const float* s, int visible) {
   return largest.largest();
 }
 
-// Four registers that math.h computes side by side, so that the latency of one hides behind the
-// others: a chain of exp is longer than what the processor looks ahead.
-struct FourLanes {
-  static constexpr int kCount = 4, kNumbers = 16 * kCount;
-  struct Masks {
-    __mmask16 mask[kCount];
-  };
-  Lanes lanes[kCount];
-
-  template <class F>
-  static FourLanes each(F&& f) {
-    return {{f(0), f(1), f(2), f(3)}};
-  }
-  static FourLanes all(float v) {
-    return each([&](int) { return Lanes::all(v); });
-  }
-  static FourLanes load(const float* p) {
-    return each([&](int i) { return Lanes::load(p + 16 * i); });
-  }
-  friend FourLanes operator+(const FourLanes& a, const FourLanes& b) {
-    return each([&](int i) { return a.lanes[i] + b.lanes[i]; });
-  }
-  friend FourLanes operator-(const FourLanes& a, const FourLanes& b) {
-    return each([&](int i) { return a.lanes[i] - b.lanes[i]; });
-  }
-  friend FourLanes operator*(const FourLanes& a, const FourLanes& b) {
-    return each([&](int i) { return a.lanes[i] * b.lanes[i]; });
-  }
-  friend Masks operator<(const FourLanes& a, const FourLanes& b) {
-    return {{a.lanes[0] < b.lanes[0], a.lanes[1] < b.lanes[1], a.lanes[2] < b.lanes[2],
-             a.lanes[3] < b.lanes[3]}};
-  }
-  friend FourLanes fma(const FourLanes& a, const FourLanes& b, const FourLanes& c) {
-    return each([&](int i) { return fma(a.lanes[i], b.lanes[i], c.lanes[i]); });
-  }
-  friend FourLanes add_bits(const FourLanes& a, const FourLanes& b) {
-    return each([&](int i) { return add_bits(a.lanes[i], b.lanes[i]); });
-  }
-  template <int n>
-  friend FourLanes shift_left(const FourLanes& a) {
-    return each([&](int i) { return shift_left<n>(a.lanes[i]); });
-  }
-  friend FourLanes select(const Masks& m, const FourLanes& a, const FourLanes& b) {
-    return each([&](int i) { return select(m.mask[i], a.lanes[i], b.lanes[i]); });
-  }
-};
-
 // Turns scores s into the words of p = round(exp(s - m)), and of +0 from `visible` up to `end`.
 // Returns sum16(p).
 template <class Step>
 inline float probabilities(float* s, int visible, int end, float m) {
   const Lanes all_m = Lanes::all(m);
   Lanes sum = Lanes::all(0);
+  const auto add = [&](Lanes p, int i) {
+    Step::store_words(p, s, i);
+    sum = sum + p;
+  };
   int i = 0;
-  for (; i + FourLanes::kNumbers <= visible; i += FourLanes::kNumbers) {
-    const FourLanes p = math::exp_not_large(FourLanes::load(s + i) - FourLanes::all(m));
-#pragma GCC unroll 4
-    for (int j = 0; j < FourLanes::kCount; ++j)
-      sum = sum + Step::store_rounded(p.lanes[j], s, i + 16 * j);
-  }
   for (; i + 16 <= visible; i += 16)
-    sum = sum + Step::store_rounded(math::exp_not_large(Lanes::load(s + i) - all_m), s, i);
+    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i) - all_m)), i);
   if (i < visible) {
     const int rest = visible - i;
-    const Lanes p = math::exp_not_large(Lanes::load(s + i, rest, m) - all_m);
-    sum = sum + Step::store_rounded(p.keep(rest, 0), s, i);
+    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i, rest, m) - all_m))
+            .keep(rest, 0),
+        i);
     i += 16;
   }
-  for (; i < end; i += 16) Step::store_rounded(Lanes::all(0), s, i);
+  for (; i < end; i += 16) Step::store_words(Lanes::all(0), s, i);
   return sum.sum();
 }
 

@@ -34,14 +34,11 @@ struct Bf16Step {
     const __m512i numbers = _mm512_loadu_si512(x);
     _mm512_storeu_si512(words, _mm512_shuffle_epi8(numbers, _mm512_broadcast_i32x4(word_order())));
   }
-  // The instruction that rounds takes subnormal numbers for zero, as the products and sums of the
-  // results do.
-  static Lanes store_rounded(Lanes x, float* row, int i) {
-    const auto halves = __builtin_bit_cast(__m256i, _mm512_cvtneps_pbh(x.x));
+  static void store_words(Lanes numbers, float* row, int i) {
+    const __m256i halves = numbers.upper_halves();
     const __m256i order = _mm256_broadcastsi128_si256(word_order());
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + i / 2),
                         _mm256_shuffle_epi8(halves, order));
-    return Lanes::widen(halves);
   }
 
  private:

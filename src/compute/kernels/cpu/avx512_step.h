@@ -53,18 +53,8 @@ struct FmaStep {
   static void block_words(const T* x, float* words) {
     for (int i = 0; i < kBlockK; i += 16) Lanes::load(x + i).store(words + i);
   }
-  // Rounds sixteen results of exp to T, stores their words in a row and returns them; i: the first
-  // one's k. NaN needs no case of its own: a NaN here has zeros in its low half, as its bits come
-  // from bf16 or from the processor, so rounding keeps it a NaN.
-  static Lanes store_rounded(Lanes x, float* row, int i) {
-    if constexpr (sizeof(T) == sizeof(Bf16)) {
-      const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
-      x = and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
-                   Lanes::all_bits(0xffff0000u));
-    }
-    x.store(row + i);
-    return x;
-  }
+  // Stores the words of sixteen numbers of a row, which are rounded to T; i: the first one's k.
+  static void store_words(Lanes numbers, float* row, int i) { numbers.store(row + i); }
 };
 
 }  // namespace
