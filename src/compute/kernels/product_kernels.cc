@@ -15,12 +15,12 @@ using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 
 // AVX-512 bodies of bf16 and fp8: by FMA, and by VDPBF16PS.
 struct Fma {
-  static constexpr Bf16Body bf16 = cpu::avx512_product_bf16;
-  static constexpr Fp8Body fp8 = cpu::avx512_vbmi_product_fp8;
+  static constexpr Bf16Body kBf16 = cpu::avx512_product_bf16;
+  static constexpr Fp8Body kFp8 = cpu::avx512_vbmi_product_fp8;
 };
 struct Bf16Pairs {
-  static constexpr Bf16Body bf16 = cpu::avx512_bf16_product;
-  static constexpr Fp8Body fp8 = cpu::avx512_bf16_vbmi_product_fp8;
+  static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product;
+  static constexpr Fp8Body kFp8 = cpu::avx512_bf16_vbmi_product_fp8;
 };
 
 template <class P, void (*few)(const P&), void (*many)(const P&)>
@@ -49,20 +49,20 @@ template <class Vector>
 ProductKernels vector_level(Isa isa, IntegerBodies integers) {
   return {
       isa,
-      Vector::bf16,
+      Vector::kBf16,
       cpu::avx512_product_f32,
-      has_feature("avx512_vbmi") ? Vector::fp8 : widened_fp8<Vector::bf16, cpu::avx2_widen_tile>,
+      has_feature("avx512_vbmi") ? Vector::kFp8 : widened_fp8<Vector::kBf16, cpu::avx2_widen_tile>,
       integers.int8,
       integers.int4};
 }
 
 template <class Vector, Bf16Body tiles>
 ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
-  constexpr Bf16Body kBf16 = by_rows<Product<Bf16>, Vector::bf16, tiles>;
+  constexpr Bf16Body kBf16 = by_rows<Product<Bf16>, Vector::kBf16, tiles>;
   return {isa,
           kBf16,
           cpu::avx512_product_f32,
-          has_feature("avx512_vbmi") ? vbmi_fp8<Vector::fp8, kBf16>
+          has_feature("avx512_vbmi") ? vbmi_fp8<Vector::kFp8, kBf16>
                                      : widened_fp8<kBf16, cpu::avx2_widen_tile>,
           integers.int8,
           integers.int4};

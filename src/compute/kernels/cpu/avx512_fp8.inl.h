@@ -186,7 +186,7 @@ void multiply_panels(const ScaledProduct<Bf16>& p, const typename AnyProduct<Ste
         next < p.k_blocks ? w + int64_t{next} * kTileBytes : w + N * p.panel_bytes, p.panel_bytes,
         int64_t{chunk.blocks} * kTileBytes, row_groups * chunk.blocks);
     x.for_each_group([&](int row, int rows, const float* words) {
-      alignas(kLine) float sums[kTwoPanelRows * N * kPanelN];  // of this group, [rows][N * 16]
+      alignas(kLine) float sums[kTwoPanelRows * N * kPanelN];  // [rows][N * 16], one group
       with_rows<kTwoPanelRows>(rows, [&](auto r) {
         Plain::template multiply_chunk<r()>(chunk, words + int64_t{block} * r() * kWords<Step>,
                                             sums, N * kPanelN, ahead);

@@ -30,7 +30,7 @@ struct AnyProduct {
   static constexpr int kFarBlocks = R == 1 ? 4 : 8;
   template <int R>
   static constexpr int kNearBlocks = R <= 4 ? 2 : 1;
-  static constexpr int kStepNumbers = Step::kDepth * kPanelN;  // of one panel
+  static constexpr int kStepNumbers = Step::kDepth * kPanelN;  // in one panel
 
   // The words of some rows, in groups whose sums stay in registers. A group is
   // [k_blocks][rows of the group][words]; the group that begins with row r is at
