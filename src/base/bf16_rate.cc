@@ -52,7 +52,7 @@ int64_t nanoseconds(void (*run)()) {
 
 bool is_bf16_faster_than_fma() {
   static const bool faster = [] {
-    if (!has_feature("avx512_bf16")) return false;
+    if (!runs_here(Isa::avx512_bf16)) return false;
     int64_t fma = std::numeric_limits<int64_t>::max(), bf16 = fma;
     for (int i = 0; i < kRuns; ++i) {
       fma = std::min(fma, nanoseconds(run_fma));

@@ -177,6 +177,27 @@ constexpr std::pair<Isa, std::string_view> kIsaNames[] = {
     {Isa::amx, "amx"},       {Isa::amx_emulated, "amx_emulated"},
 };
 
+// Returns the highest level whose registers and instructions are there; never avx512_bf16, which
+// detect_isa() chooses by its speed.
+Isa highest_level() {
+  static const Isa best = [] {
+    const std::vector<std::string> features = cpu_features();
+    const auto has = [&](std::initializer_list<std::string_view> names) {
+      return std::ranges::all_of(names, [&](std::string_view name) {
+        return std::ranges::find(features, name) != features.end();
+      });
+    };
+    const uint64_t states = saved_states();
+    if (!has({"avx2", "fma", "f16c", "bmi2"}) || !saves(states, kAvxState)) return Isa::ref;
+    if (!has({"avx512f", "avx512bw", "avx512dq", "avx512vl"}) || !saves(states, kAvx512State))
+      return Isa::avx2;
+    if (!has({"amx_tile", "amx_bf16"}) || !saves(states, kTileState) || !tile_data_granted())
+      return Isa::avx512;
+    return Isa::amx;
+  }();
+  return best;
+}
+
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
@@ -193,28 +214,14 @@ Result<Isa> parse_isa(std::string_view name) {
 }
 
 Isa detect_isa() {
-  static const Isa best = [] {
-    const std::vector<std::string> features = cpu_features();
-    const auto has = [&](std::initializer_list<std::string_view> names) {
-      return std::ranges::all_of(names, [&](std::string_view name) {
-        return std::ranges::find(features, name) != features.end();
-      });
-    };
-    const uint64_t states = saved_states();
-    if (!has({"avx2", "fma", "f16c", "bmi2"}) || !saves(states, kAvxState)) return Isa::ref;
-    if (!has({"avx512f", "avx512bw", "avx512dq", "avx512vl"}) || !saves(states, kAvx512State))
-      return Isa::avx2;
-    if (!has({"amx_tile", "amx_bf16"}) || !saves(states, kTileState) || !tile_data_granted())
-      return is_bf16_faster_than_fma() ? Isa::avx512_bf16 : Isa::avx512;
-    return Isa::amx;
-  }();
-  return best;
+  const Isa highest = highest_level();
+  return highest == Isa::avx512 && is_bf16_faster_than_fma() ? Isa::avx512_bf16 : highest;
 }
 
 bool runs_here(Isa isa) {
-  const Isa best = detect_isa();
-  if (isa == Isa::avx512_bf16) return best >= Isa::avx512 && has_feature("avx512_bf16");
-  return isa == Isa::amx_emulated ? best >= Isa::avx512 : isa <= best;
+  const Isa highest = highest_level();
+  if (isa == Isa::avx512_bf16) return highest >= Isa::avx512 && has_feature("avx512_bf16");
+  return isa == Isa::amx_emulated ? highest >= Isa::avx512 : isa <= highest;
 }
 
 bool has_feature(std::string_view name) {

@@ -213,11 +213,11 @@ def test_a_larger_priority_goes_first(python):
             ended.append(name)
         async def main():
             first = asyncio.create_task(one("first", priority=9, max_tokens=1500))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.02)
             tasks = [asyncio.create_task(one("none"))]
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
             tasks += [asyncio.create_task(one("low", priority=1))]
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
             tasks += [asyncio.create_task(one("high", priority=5))]
             await asyncio.gather(first, *tasks)
         asyncio.run(main())
