@@ -55,7 +55,9 @@ void Queue::start() {
   const std::lock_guard lock(mutex_);
   if (mode_ == Mode::queued) return;
   mode_ = Mode::queued;
-  thread_ = Thread({.name = "log"}, [this, turn = ++turn_] { run(turn); });
+  // Lines that are lost before the thread runs are among those that it tells of.
+  thread_ = Thread({.name = "log"},
+                   [this, turn = ++turn_, num_told = num_lost_.load()] { run(turn, num_told); });
 }
 
 void Queue::stop(Duration patience) {
@@ -96,9 +98,8 @@ std::string_view Queue::take(std::span<char> piece) {
   return bytes.substr(0, count);
 }
 
-void Queue::run(int turn) {
+void Queue::run(int turn, int64_t num_told) {
   std::array<char, kPieceBytes> piece;
-  int64_t num_told = num_lost_;
   std::unique_lock lock(mutex_);
   while (true) {
     arrived_.wait(lock, [&] { return turn != turn_ || num_bytes_ > 0; });

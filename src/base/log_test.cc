@@ -133,7 +133,7 @@ class StderrPipe {
   template <class IsAll>
   std::string read_until(IsAll&& is_all) const {
     std::string text;
-    char piece[4096];
+    char piece[65536];  // all that a pipe holds
     for (ssize_t n = 1; n > 0 && !is_all(text);) {
       n = read(ends_[0], piece, sizeof piece);
       text.append(piece, static_cast<size_t>(std::max<ssize_t>(n, 0)));
