@@ -77,7 +77,9 @@ TEST(Isa, EmulatedTilesNeedAvx512AndAreNeverChosen) {
 
 TEST(Isa, PairsOfBf16NeedTheirInstructionAndAreChosenWhereTheyAreFaster) {
   EXPECT_EQ(runs_here(Isa::avx512_bf16), detect_isa() >= Isa::avx512 && has_feature("avx512_bf16"));
-  if (is_bf16_faster_than_fma()) EXPECT_GE(detect_isa(), Isa::avx512_bf16);
+  if (is_bf16_faster_than_fma()) {
+    EXPECT_GE(detect_isa(), Isa::avx512_bf16);
+  }
   const IsaVariable variable("avx512_bf16");
   EXPECT_EQ(choose_isa().has_value(), runs_here(Isa::avx512_bf16));
 }
