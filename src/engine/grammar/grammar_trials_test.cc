@@ -25,8 +25,8 @@ const std::vector<std::string> kCommand = {"/proc/self/exe",
                                            "--gtest_filter=GrammarTrialsProcess.DISABLED_Serves",
                                            "--gtest_also_run_disabled_tests"};
 
-// This schema has some 100,000 states and takes most of a second.
-constexpr const char* kSlowSchema = R"({"type":"integer","multipleOf":99991})";
+// This schema has some 1,000,000 states and takes seconds.
+constexpr const char* kSlowSchema = R"({"type":"integer","multipleOf":999983})";
 
 GrammarSpec spec(GrammarKind kind, std::string text) {
   return {.kind = kind, .text = std::move(text), .field = "response_format"};
