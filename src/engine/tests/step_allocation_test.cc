@@ -70,13 +70,13 @@ TEST_P(StepAllocationOfRanks, IsNone) {
     auto engine = make_engine(settings);
     ASSERT_NE(engine, nullptr);
     Outbox outbox(65536);
-    engine->start(outbox);
     for (int i = 0; i < num_requests; ++i) {
       RequestInput input = greedy_input(std::vector<int>(9 + i, 40 + i), 200);
       input.id = Engine::next_request_id();
       input.sampling.ignore_eos = true;
       ASSERT_TRUE(engine->submit(std::move(input)).has_value());
     }
+    engine->start(outbox);  // all begin together, so that none is admitted while steps are counted
     const auto wait_for = [&](int tokens_each) {
       const TimePoint deadline = RealClock().now() + std::chrono::seconds(60);
       while (outbox.size() < static_cast<size_t>(tokens_each * num_requests)) {
